@@ -1,6 +1,6 @@
 //! `cargo xtask swarm`: measures a head with many agents, with the swarm in `crates/testkit/examples`.
 
-use std::path::Path;
+use std::ffi::OsStr;
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
@@ -19,12 +19,11 @@ pub(crate) struct Options {
     runs: u32,
 }
 
-/// Builds the swarm with optimisation and runs it once with this program. Returns its output.
-pub(crate) fn watch(program: &Path, agents: usize) -> Result<String> {
+/// Builds the swarm with optimisation and runs it with these arguments. Returns its output.
+pub(crate) fn watch(arguments: &[&OsStr]) -> Result<String> {
     run_command(cargo().args(["build", "--release", "--package", "hostler-testkit", "--example", "swarm"]))?;
     let mut swarm = Command::new(target_directory()?.join("release/examples/swarm"));
-    let output =
-        swarm.arg(program).args([agents.to_string(), "1".to_owned()]).output().context("cannot start the swarm")?;
+    let output = swarm.args(arguments).output().context("cannot start the swarm")?;
     ensure!(output.status.success(), "the swarm failed: {}", String::from_utf8_lossy(&output.stderr).trim());
     Ok(String::from_utf8(output.stdout)?)
 }

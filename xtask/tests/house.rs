@@ -12,7 +12,8 @@ use std::sync::OnceLock;
 use serde_json::Value;
 
 /// Crates without I/O, clock, randomness and async code.
-const PURE: [&str; 5] = ["hostler-model", "hostler-proto", "hostler-sched", "hostler-core", "hostler-gossip"];
+const PURE: [&str; 6] =
+    ["hostler-model", "hostler-proto", "hostler-sched", "hostler-core", "hostler-gossip", "hostler-slurm"];
 
 /// Name prefixes of crates that provide a runtime, sockets, databases, system calls or randomness.
 const IMPURE: [&str; 26] = [
@@ -45,12 +46,14 @@ const IMPURE: [&str; 26] = [
 ];
 
 /// The arrows of ARCHITECTURE.md: what each crate may use of the workspace. Tests may also use [`TEST_TOOLS`].
-const ARROWS: [(&str, &[&str]); 21] = [
+const ARROWS: [(&str, &[&str]); 24] = [
     ("hostler-model", &[]),
     ("hostler-proto", &["model"]),
     ("hostler-sched", &["model"]),
     ("hostler-core", &["model", "proto", "sched"]),
     ("hostler-gossip", &["model"]),
+    ("hostler-metrics", &[]),
+    ("hostler-slurm", &[]),
     ("hostler-snapshot", &["model", "proto", "sys"]),
     ("hostler-sys", &[]),
     ("hostler-tls", &["model"]),
@@ -62,10 +65,18 @@ const ARROWS: [(&str, &[&str]); 21] = [
     ("hostler-gateway", &["sys"]),
     ("hostler-store", &["model", "proto"]),
     ("hostler-client", &["model", "proto", "snapshot", "tls"]),
-    ("hostler-head", &["model", "proto", "sched", "core", "discovery", "power", "snapshot", "store", "sys", "tls"]),
+    (
+        "hostler-head",
+        &["model", "proto", "sched", "core", "discovery", "metrics", "power", "snapshot", "store", "sys", "tls", "web"],
+    ),
+    // Pages are made from answers of the API alone.
+    ("hostler-web", &["model", "proto"]),
     (
         "hostler-agent",
-        &["model", "proto", "core", "gossip", "client", "power", "snapshot", "shepherd", "remote", "sys", "tls"],
+        &[
+            "model", "proto", "core", "gossip", "client", "metrics", "power", "snapshot", "shepherd", "remote",
+            "slurm", "sys", "tls",
+        ],
     ),
     // A simulator that linked a daemon would test something else than what it simulates. Its disk is the store's memory backend.
     ("hostler-sim", &["model", "proto", "sched", "core", "store"]),
@@ -87,6 +98,7 @@ const ARROWS: [(&str, &[&str]); 21] = [
             "head",
             "agent",
             "sim",
+            "slurm",
             "sys",
         ],
     ),

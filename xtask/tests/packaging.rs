@@ -137,9 +137,10 @@ fn check(reference: &str, words: &[String]) -> Result<(), String> {
     if name == "hostler" || (section.contains(&format!("Usage: {name} [OPTIONS] <COMMAND>\n"))) {
         return Err(format!("`hostler {}` is no command", words.join(" ")));
     }
+    let global = self::section(reference, "Global options").expect("the reference describes them once");
     let flags = words.iter().filter_map(|word| word.strip_prefix("--").filter(|flag| !flag.is_empty()));
     for flag in flags.map(|flag| flag.split('=').next().unwrap_or(flag)) {
-        if !section.contains(&format!("--{flag}")) {
+        if ![section, global].iter().any(|text| text.contains(&format!("--{flag}"))) {
             return Err(format!("`{name}` has no --{flag}"));
         }
     }

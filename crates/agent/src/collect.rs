@@ -10,7 +10,6 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context;
-use hostler_client::Client;
 use hostler_core::agent::{RunLaunch, Uncollected};
 use hostler_model::{Digest, Work, format_bytes};
 use hostler_proto::link::{Output, RunResult};
@@ -23,6 +22,7 @@ use tokio::task::spawn_blocking;
 
 use crate::account::{Ids, act_as};
 use crate::directory::RunDirectory;
+use crate::node::Node;
 use crate::{output, transfer};
 
 /// Maximum size in bytes of a result inside the final report of a run. The agent uploads larger results.
@@ -133,10 +133,11 @@ pub(crate) struct Captured {
 
 /// Uploads a captured result, or returns a small result for the report to carry.
 ///
-/// # Errors If the result's files have changed since the capture, or the head refuses the result.
-pub(crate) async fn deliver(captured: Captured, head: &Client) -> Result<(RunResult, Option<String>), Uncollected> {
+/// # Errors
+/// If the result's files have changed since the capture, or the head refuses the result.
+pub(crate) async fn deliver(captured: Captured, node: &Node) -> Result<(RunResult, Option<String>), Uncollected> {
     let Captured { sources, digest, message, too_much, owner } = captured;
-    let inline = inline_blobs(sources, digest, owner, head).await;
+    let inline = inline_blobs(sources, digest, owner, node).await;
     let inline = inline.map_err(|error| Uncollected { reason: format!("{error:#}"), rest: None })?;
     let result = RunResult { manifest: digest, inline };
     match too_much {
@@ -155,7 +156,7 @@ async fn inline_blobs(
     sources: Arc<Sources>,
     digest: Digest,
     owner: Option<Ids>,
-    head: &Client,
+    node: &Node,
 ) -> anyhow::Result<Vec<ByteBuf>> {
     let (its, again) = (owner.clone(), Arc::clone(&sources));
     // Even a small result may consist of many files, so this runs on a blocking thread.
@@ -169,7 +170,7 @@ async fn inline_blobs(
             let blobs: Result<Vec<ByteBuf>, SourceError> = blobs;
             blobs.context("the job's files changed after its end")
         }
-        None => transfer::upload(head, sources, digest, owner).await.map(|()| Vec::new()),
+        None => transfer::upload(node, sources, digest, owner).await.map(|()| Vec::new()),
     }
 }
 

@@ -6,6 +6,7 @@
 //!               work/       the job's folder                      (stage)
 //!               manifest    the captured folder's manifest        (stage)
 //!               baseline    state of the folder at the start      (stage)
+//!               script      the job's script                    (stage)
 //!               steps/      files for launches on the job's other nodes (steps)
 //!               temporary   link to a temporary directory         (temporary)
 //!               setup       output of the environment setup       (stage)
@@ -233,10 +234,13 @@ impl RunDirectory {
     /// Empties a command's directory for reuse. Returns the uid of the owner of its outputs; `None` if the directory
     /// must not be reused, e.g. because a process still uses it.
     fn wipe(&self) -> io::Result<Option<u32>> {
-        match fs::remove_file(self.path.join("end")) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => hostler_shepherd::wipe(&self.path),
+        for file in [self.path.join("end"), self.script()] {
+            match fs::remove_file(file) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
         }
+        hostler_shepherd::wipe(&self.path)
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -264,6 +268,11 @@ impl RunDirectory {
 
     pub(crate) fn manifest(&self) -> PathBuf {
         self.path.join("manifest")
+    }
+
+    /// The job's script.
+    pub(crate) fn script(&self) -> PathBuf {
+        self.path.join("script")
     }
 
     pub(crate) fn output(&self, output: Output) -> PathBuf {

@@ -4,21 +4,22 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use hostler_core::agent::{Effect, Event, Exit, RunLaunch, Uncollected, Why, update};
 use hostler_model::{NodeFacts, RunId, Work};
 use hostler_power::{MacAddress, WakeUp};
 use hostler_proto::link::{AgentHello, AgentMessage, StreamKind, StreamRequest, Usage};
-use hostler_shepherd::Launch;
+use hostler_shepherd::{Launch, RunSignal};
+use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::mpsc;
 
 use crate::activity::power_off;
 use crate::directory::RunDirectory;
 use crate::handle::{Handle, Input, Inputs};
 use crate::node::Node;
-use crate::stage::NoEnvironment;
+use crate::stage::{NoEnvironment, members};
 use crate::steps::{Own, free_port};
 use crate::supervise::{Control, Controlled, Order, RunState, control};
 use crate::{collect, output, roster, stage, supervise, terminal, transfer, variables};
@@ -75,8 +76,11 @@ impl Engine {
     fn perform(&mut self, effect: Effect) {
         match effect {
             Effect::Start(launch) => self.start(launch),
-            Effect::Begin { run, port, doors } => self.order(run, Order::Begin { port, doors }),
+            Effect::Begin { run, port, endpoints } => self.order(run, Order::Begin { port, endpoints }),
             Effect::End { run, grace_ms } => self.order(run, Order::End { grace: Duration::from_millis(grace_ms) }),
+            Effect::Signal { run, signal, to } => {
+                self.order(run, Order::Signal(RunSignal { signal: signal.get(), to: members(to) }));
+            }
             Effect::Collect { launch } => self.collect(launch),
             Effect::StoreEnd { run, end } => {
                 if let Err(error) = self.node.runs.of(run).store_end(&end) {
@@ -91,6 +95,7 @@ impl Engine {
                 }
             }
             Effect::Stream(request) => self.stream(request),
+            Effect::Watch { stream, run } => self.watch(stream, run),
             Effect::Accounts { accounts, blocked, guarded } => {
                 self.node.accounts.set_blocked(&blocked);
                 self.node.accounts.guard(guarded);
@@ -163,7 +168,7 @@ impl Engine {
             // Blocking work: a command's output can be long.
             let captured = transfer::blocking(move || collect::capture(&launch, &directory)).await;
             let result = match captured {
-                Ok(captured) => collect::deliver(captured, &node.head).await,
+                Ok(captured) => collect::deliver(captured, &node).await,
                 Err(error) => Err(Uncollected { reason: format!("{error:#}"), rest: None }),
             };
             handle.happened(Event::Collected { run, result });
@@ -185,14 +190,40 @@ impl Engine {
         });
     }
 
+    /// Sends measurements of a run, or of the node, every second until the reader disconnects or the run ends.
+    fn watch(&self, stream: String, run: Option<RunId>) {
+        let lines = self.node.usage.watch(run);
+        let node = Arc::clone(&self.node);
+        tokio::spawn(async move {
+            let mut uplink = node.head.send_stream(&stream, 0, 0);
+            // The run has not started or has just ended. The head asks again while the run is on this node.
+            let Some(mut lines) = lines else { return drop(uplink.finish().await) };
+            loop {
+                let line = tokio::select! {
+                    line = lines.recv() => line,
+                    () = uplink.closed() => return,
+                };
+                match line {
+                    Ok(line) => {
+                        if uplink.send(line).await.is_err() {
+                            return;
+                        }
+                    }
+                    Err(RecvError::Lagged(_)) => {}
+                    Err(RecvError::Closed) => return drop(uplink.finish().await),
+                }
+            }
+        });
+    }
+
     fn stream(&self, request: StreamRequest) {
         let (node, handle) = (Arc::clone(&self.node), self.handle.clone());
         tokio::spawn(async move {
             let StreamRequest { stream, run, what } = request;
             let directory = node.runs.of(run);
             let result = match what {
-                StreamKind::Output { output, from, follow } => {
-                    let part = (from, handle.output_cap_bytes(run));
+                StreamKind::Output { output, from, follow, tail, limit } => {
+                    let part = output::Part { from, tail, limit, cap_bytes: handle.output_cap_bytes(run) };
                     let is_live = || follow && handle.is_live(run);
                     output::send(&node.head, &stream, directory.output(output), part, is_live).await
                 }
@@ -216,8 +247,11 @@ async fn start_run(
     mut controlled: Controlled,
 ) {
     let run = launch.run();
+    let began = Instant::now();
     let directory = node.runs.of(run);
-    let prepared = stage::prepare(&node, &launch, &directory, &controlled.cancel).await;
+    let staged = handle.clone();
+    let on_staged = move || staged.happened(Event::Staged { run });
+    let prepared = stage::prepare(&node, &launch, &directory, &controlled.cancel, on_staged).await;
     let mut orders = match prepared {
         Ok(orders) if !controlled.cancel.load(Ordering::Relaxed) => orders,
         Ok(_) => {
@@ -225,6 +259,7 @@ async fn start_run(
                 .happened(Event::Exited { run, exit: not_started("the job was ended before its start".into()) });
         }
         Err(error) => {
+            node.metrics.not_started();
             let why = error.downcast_ref::<NoEnvironment>().map_or(Why::NotStarted, |error| error.why);
             return handle.happened(Event::Exited { run, exit: Exit { why, ..not_started(format!("{error:#}")) } });
         }
@@ -236,22 +271,27 @@ async fn start_run(
         return handle.happened(Event::Exited { run, exit: not_started(format!("{error:#}")) });
     }
     match supervise::launch(&node, &launch, &mut orders).await {
-        Ok(RunState::Ended(exit)) => handle.happened(Event::Exited { run, exit }),
+        Ok(RunState::Ended(exit)) => {
+            node.metrics.started(began.elapsed());
+            handle.happened(Event::Exited { run, exit });
+        }
         Ok(RunState::Running(shepherd)) => {
+            node.metrics.started(began.elapsed());
             handle.happened(Event::Started { run });
             let owner = supervise::owner_of(&orders);
             let place = Some((orders.options.leaf, owner));
             supervise::watch(node, handle, launch, shepherd, place, controlled.orders).await;
         }
         Err(error) => {
+            node.metrics.not_started();
             let message = format!("node {} cannot start the job: {error:#}", node.name);
             handle.happened(Event::Exited { run, exit: not_started(message) });
         }
     }
 }
 
-/// Waits until all nodes of a run are ready. Adds to `orders` the variables with which the run's processes connect to
-/// each other.
+/// Waits until all nodes of a run are ready and the head knows their ports. Adds to `orders` the variables with which
+/// the run's processes connect to each other.
 async fn join_others(
     node: &Node,
     handle: &Handle,
@@ -261,22 +301,29 @@ async fn join_others(
     orders: &mut Launch,
 ) -> anyhow::Result<()> {
     let own = launch.spec().first_node.then(Own::make).transpose()?;
-    let door = own.as_ref().map(|own| own.door);
+    let endpoint = own.as_ref().map(|own| own.endpoint);
     let port = free_port().context("no port is free")?;
-    let (port, doors) = if launch.placement.gang.is_none() {
-        (port, door.into_iter().collect())
+    // The client that holds an allocation asks the head for the port, so the head must know it before the run begins.
+    let is_alone = launch.placement.gang.is_none() && launch.spec().holder.is_none();
+    let (port, endpoints) = if is_alone {
+        (port, endpoint.into_iter().collect())
     } else {
-        handle.happened(Event::Ready { run: launch.run(), port, door });
-        match controlled.orders.recv().await {
-            Some(Order::Begin { port, doors }) => (port, doors),
-            Some(Order::End { .. }) | None => bail!("the job was ended before its start"),
+        handle.happened(Event::Ready { run: launch.run(), port, endpoint });
+        let mut order = controlled.orders.recv().await;
+        // Nothing runs that could get a signal.
+        while let Some(Order::Signal(_)) = order {
+            order = controlled.orders.recv().await;
+        }
+        match order {
+            Some(Order::Begin { port, endpoints }) => (port, endpoints),
+            Some(Order::End { .. } | Order::Signal(_)) | None => bail!("the job was ended before its start"),
         }
     };
     orders.env.extend(variables::meeting_port(port));
-    own.map_or(Ok(()), |own| own.lay_out(node, launch, directory, &doors, orders))
+    own.map_or(Ok(()), |own| own.lay_out(node, launch, directory, &endpoints, orders))
 }
 
 /// Exit of a run that never started.
 fn not_started(message: String) -> Exit {
-    Exit { why: Why::NotStarted, message: Some(message), usage: Usage::default() }
+    Exit { why: Why::NotStarted, message: Some(message), usage: Usage::default(), steps: Vec::new() }
 }

@@ -51,7 +51,9 @@ impl Handle {
     /// Whether the run's process may still write output.
     pub(crate) fn is_live(&self, run: RunId) -> bool {
         let state = self.state();
-        state.run(run).is_some_and(|run| matches!(run.stage, Stage::Staging | Stage::Ready { .. } | Stage::Running))
+        state.run(run).is_some_and(|run| {
+            matches!(run.stage, Stage::Staging | Stage::Building | Stage::Ready { .. } | Stage::Running)
+        })
     }
 
     /// Limit for each stored output of a run, in bytes.

@@ -13,7 +13,9 @@
 //! - [`account`]: the user of a run, and actions with that user's rights.
 //! - [`directory`]: files of a run that outlive the agent; [`temporary`]: files that need not; [`recover`]: recovery of
 //!   runs after an agent restart.
-//! - [`door`]: the socket for local users; [`roster`]: creation of their accounts.
+//! - [`local_socket`]: the socket for local users; [`roster`]: creation of their accounts.
+//! - [`metrics`]: what `/metrics` shows.
+//! - [`usage`]: figures over time of the node and its runs; [`gpu_use`] and [`nvidia_smi`]: those of GPUs.
 //! - [`gossip`]: load gossip between nodes; [`exec`]: remote commands, which run immediately on the least loaded node.
 //! - [`identity`]: the node's key and certificate; [`renewal`]: renewal of the certificate.
 //!
@@ -29,13 +31,16 @@ mod engine;
 pub mod environment;
 mod exec;
 mod gossip;
+mod gpu_use;
 mod gpus;
 mod handle;
 mod identity;
 mod link;
 mod local_socket;
+mod metrics;
 mod mutex;
 mod node;
+mod nvidia_smi;
 mod output;
 mod random;
 mod rapl;
@@ -51,13 +56,14 @@ mod supervise;
 mod temporary;
 mod terminal;
 mod transfer;
+mod usage;
 mod variables;
 
 pub use gossip::{Machine, Machines, StatusPorts, Weight, Weights};
 pub use gpus::{DeviceFile, MachineGpu};
 pub use hostler_gossip::Policy;
 pub use hostler_shepherd::cgroup::{Device, leave_cgroup};
-pub use hostler_shepherd::ranks::Ranks;
+pub use hostler_shepherd::ranks::{Ranks, variables as rank_variables};
 pub use hostler_shepherd::session_leader;
 pub use identity::{Introduction, has_joined, is_running, join, leave};
 pub use roster::NewAccounts;

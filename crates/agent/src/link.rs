@@ -54,6 +54,7 @@ pub(crate) async fn keep(engine: Handle, node: &Node, identity: &Identity, renew
         }
         let mut attempt = Attempt::Failed;
         let outcome = connect_once(&engine, node, identity, &renew, &mut attempt).await;
+        node.metrics.linked(false);
         engine.happened(Event::Disconnected);
         if let Err(error) = outcome {
             if matches!(error.downcast_ref(), Some(LinkEnd::Refused(_))) {
@@ -105,6 +106,7 @@ async fn connect_once(
     carry(socket, engine, outgoing, rapl, |terms| {
         *attempt = Attempt::Welcomed { return_within: terms.return_within };
         renew.send_replace(terms.renew_in);
+        node.metrics.linked(true);
         tracing::info!(head = %endpoint, "linked to the head");
         node.ask_for_peers(head_address);
     })

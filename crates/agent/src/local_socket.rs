@@ -35,6 +35,7 @@ use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 
 use crate::account;
 use crate::gossip::Gossiping;
+use crate::metrics::{Exporter, port};
 
 /// Timeout for reading a request's headers.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -98,16 +99,22 @@ impl LocalSocket {
         Ok(self.listener.accept().await?.0)
     }
 
-    pub(crate) async fn serve(&self, head: &Endpoint, gossiping: Option<&Arc<Gossiping>>) -> Infallible {
+    pub(crate) async fn serve(
+        &self,
+        head: &Endpoint,
+        gossiping: Option<&Arc<Gossiping>>,
+        exporter: Option<&Arc<Exporter>>,
+    ) -> Infallible {
+        let own = Own { gossiping: gossiping.cloned(), exporter: exporter.cloned() };
         let places = Arc::new(Semaphore::new(CONNECTIONS));
         let shares = UsageLimits::of(CONNECTIONS_OF_ONE);
         loop {
             let place = Arc::clone(&places).acquire_owned().await.expect("never closed");
             match self.accept().await {
                 Ok(stream) => {
-                    let (head, gossiping, shares) = (head.clone(), gossiping.cloned(), Arc::clone(&shares));
+                    let (head, own, shares) = (head.clone(), own.clone(), Arc::clone(&shares));
                     tokio::spawn(async move {
-                        if let Err(error) = serve_user(stream, head, gossiping, place, &shares).await {
+                        if let Err(error) = serve_user(stream, head, own, place, &shares).await {
                             tracing::debug!("a user's connection ended: {error:#}");
                         }
                     });
@@ -131,7 +138,7 @@ impl Drop for LocalSocket {
 async fn serve_user(
     stream: UnixStream,
     head: Endpoint,
-    gossiping: Option<Arc<Gossiping>>,
+    own: Own,
     any: OwnedSemaphorePermit,
     shares: &Arc<UsageLimits<u32>>,
 ) -> anyhow::Result<()> {
@@ -142,7 +149,7 @@ async fn serve_user(
         return Ok(());
     };
     let user = user_called(uid).await?;
-    let relay = Arc::new(Relay { head, gossiping, user, connection: Mutex::default(), place: Arc::new((share, any)) });
+    let relay = Arc::new(Relay { head, own, user, connection: Mutex::default(), place: Arc::new((share, any)) });
     let service = service_fn(move |request| {
         let relay = Arc::clone(&relay);
         async move { Ok::<_, Infallible>(relay.pass(request).await) }
@@ -180,10 +187,17 @@ async fn user_called(uid: u32) -> anyhow::Result<HeaderValue> {
     Ok(HeaderValue::from_bytes(format!("{uid}:{name}").as_bytes())?)
 }
 
+/// What the agent answers itself.
+#[derive(Clone)]
+struct Own {
+    gossiping: Option<Arc<Gossiping>>,
+    exporter: Option<Arc<Exporter>>,
+}
+
 /// Forwards the requests of one connection, one after another.
 struct Relay {
     head: Endpoint,
-    gossiping: Option<Arc<Gossiping>>,
+    own: Own,
     user: HeaderValue,
     connection: Mutex<Option<SendRequest<Incoming>>>,
     /// The user's connection slot. A connection that becomes a terminal keeps it.
@@ -195,6 +209,13 @@ impl Relay {
         if request.method() == Method::GET && request.uri().path().strip_prefix(BASE) == Some(LOAD_PATH) {
             return self.load();
         }
+        if request.method() == Method::GET
+            && request.uri().path() == hostler_metrics::PATH
+            && let Some(exporter) = &self.own.exporter
+        {
+            let answer = port::answer(exporter, request.headers());
+            return answer.map(|body| body.map_err(|never| match never {}).boxed_unsync());
+        }
         let headers = request.headers_mut();
         headers.remove(AUTHORIZATION);
         headers.insert(HeaderName::from_static(RELAY_HEADER), self.user.clone());
@@ -204,7 +225,7 @@ impl Relay {
 
     /// Answers with this node's load table, without a request to the head.
     fn load(&self) -> Answer {
-        match &self.gossiping {
+        match &self.own.gossiping {
             Some(gossiping) => answer(StatusCode::OK, &gossiping.table()),
             None => answer(
                 StatusCode::NOT_FOUND,
@@ -307,21 +328,21 @@ mod tests {
     }
 
     /// Opens the local socket of an agent whose head is started by [`head`].
-    async fn door(directory: &Path) -> PathBuf {
+    async fn open_socket(directory: &Path) -> PathBuf {
         let head = head(directory).await;
-        let door = LocalSocket::open(directory.join("door.sock"), false).await.expect("the socket opens");
-        let path = door.path().to_owned();
-        tokio::spawn(async move { door.serve(&head, None).await });
+        let socket = LocalSocket::open(directory.join("agent.sock"), false).await.expect("the socket opens");
+        let path = socket.path().to_owned();
+        tokio::spawn(async move { socket.serve(&head, None, None).await });
         path
     }
 
-    async fn knock(path: &Path) -> UnixStream {
-        UnixStream::connect(path).await.expect("the door is open")
+    async fn connect(path: &Path) -> UnixStream {
+        UnixStream::connect(path).await.expect("the agent listens")
     }
 
     /// Sends a valid request on a new connection and returns the answer.
     async fn ask(path: &Path) -> String {
-        let mut stream = knock(path).await;
+        let mut stream = connect(path).await;
         stream.write_all(ASK).await.expect("the agent listens");
         let mut heard = vec![0; 4096];
         let length = tokio::time::timeout(PATIENCE, stream.read(&mut heard)).await.expect("an answer").expect("one");
@@ -331,7 +352,7 @@ mod tests {
     #[tokio::test]
     async fn malformed_requests_do_not_block_other_users() {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let path = door(directory.path()).await;
+        let path = open_socket(directory.path()).await;
         assert!(ask(&path).await.ends_with("here"));
         let long = format!("GET / HTTP/1.1\r\nX: {}\r\n\r\n", "x".repeat(4 << 20));
         let many = format!("GET / HTTP/1.1\r\n{}\r\n", "X: y\r\n".repeat(100_000));
@@ -345,7 +366,7 @@ mod tests {
         ];
         let mut kept = Vec::new();
         for bytes in cases {
-            let mut stream = knock(&path).await;
+            let mut stream = connect(&path).await;
             let _ = tokio::time::timeout(Duration::from_secs(2), stream.write_all(bytes)).await;
             // Half-close: the client sends nothing more.
             let _ = stream.shutdown().await;
@@ -357,10 +378,10 @@ mod tests {
     #[tokio::test]
     async fn connections_are_limited_per_user() {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let path = door(directory.path()).await;
+        let path = open_socket(directory.path()).await;
         let mut crowd = Vec::new();
         for _ in 0..CONNECTIONS_OF_ONE {
-            let mut stream = knock(&path).await;
+            let mut stream = connect(&path).await;
             // A request with an unfinished body keeps its slot until the head gives up.
             stream
                 .write_all(b"POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n")

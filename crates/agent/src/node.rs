@@ -15,8 +15,10 @@ use crate::directory::Runs;
 use crate::environment::Environments;
 use crate::gossip::Gossiping;
 use crate::gpus::Gpus;
+use crate::metrics::Metrics;
 use crate::roster::NewAccounts;
 use crate::shepherds::IdleShepherds;
+use crate::usage::UsageMeter;
 
 /// The node's properties and services that the modules share.
 pub(crate) struct Node {
@@ -41,6 +43,10 @@ pub(crate) struct Node {
     pub(crate) new_accounts: NewAccounts,
     /// Load gossip, if the node takes part.
     pub(crate) gossiping: Option<Arc<Gossiping>>,
+    /// What the agent counts.
+    pub(crate) metrics: Metrics,
+    /// Measures the node and its runs.
+    pub(crate) usage: Arc<UsageMeter>,
     /// Activity on the node other than jobs.
     pub(crate) activity: Arc<Activity>,
     /// Whether other activity on the machine keeps it from being switched off.

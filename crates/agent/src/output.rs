@@ -33,27 +33,42 @@ pub(crate) fn cut_notice(cap_bytes: u64) -> Vec<u8> {
     format!("\nhostler: the rest of this output was cut: {kept} are kept (setting output-cap)\n").into_bytes()
 }
 
-/// Sends the first `cap_bytes` of the file at `path`, starting at `from`, and continues while `is_live`.
+/// The part of an output file to send.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Part {
+    /// Offset of the first byte.
+    pub(crate) from: u64,
+    /// Start this many bytes before the end instead.
+    pub(crate) tail: Option<u64>,
+    /// Maximum number of bytes.
+    pub(crate) limit: Option<u64>,
+    /// Size limit of outputs.
+    pub(crate) cap_bytes: u64,
+}
+
+/// Sends a part of the file at `path`, and continues while `is_live`.
 pub(crate) async fn send(
     head: &Client,
     stream: &str,
     path: PathBuf,
-    (from, cap_bytes): (u64, u64),
+    part: Part,
     is_live: impl Fn() -> bool,
 ) -> anyhow::Result<()> {
-    let mut uplink = head.send_stream(stream);
-    let mut file = None;
     let watch = Watch::on(path.parent().unwrap_or(&path));
+    let mut file = Capped::open(&path, part).await;
+    let (offset, size) = file.as_ref().map_or((0, 0), |file| (file.offset, file.size_bytes));
+    let mut uplink = head.send_stream(stream, offset, size);
     loop {
         // Check before reading, so that everything written before the end is read.
         let goes_on = is_live();
         if file.is_none() {
-            file = Capped::open(&path, from, cap_bytes).await;
+            // The run had no output when the head was told where the stream starts.
+            file = Capped::open(&path, Part { tail: None, ..part }).await;
         }
         if let Some(file) = &mut file {
             file.send_rest(&mut uplink).await?;
         }
-        if !goes_on {
+        if !goes_on || file.as_ref().is_some_and(|file| file.offset >= file.end) {
             return Ok(uplink.finish().await?);
         }
         tokio::select! {
@@ -68,32 +83,44 @@ pub(crate) async fn send(
 struct Capped {
     file: File,
     offset: u64,
+    /// Where to stop.
+    end: u64,
+    /// Size when the file was opened, with the notice that replaces the rest of a large output.
+    size_bytes: u64,
     cap_bytes: u64,
 }
 
 impl Capped {
-    async fn open(path: &Path, offset: u64, cap_bytes: u64) -> Option<Self> {
+    async fn open(path: &Path, Part { from, tail, limit, cap_bytes }: Part) -> Option<Self> {
         // Do not follow links, and do not block on other file types.
         let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
         let mut file = OpenOptions::new().read(true).custom_flags(flags).open(path).await.ok()?;
+        let size_bytes = match file.metadata().await.ok()?.len() {
+            len if len > cap_bytes => cap_bytes + cut_notice(cap_bytes).len() as u64,
+            len => len,
+        };
+        let offset = tail.map_or(from, |tail| size_bytes.saturating_sub(tail));
         file.seek(SeekFrom::Start(offset)).await.ok()?;
-        Some(Self { file, offset, cap_bytes })
+        let end = limit.map_or(u64::MAX, |limit| offset.saturating_add(limit));
+        Some(Self { file, offset, end, size_bytes, cap_bytes })
     }
 
     /// Sends all data up to the current end.
     async fn send_rest(&mut self, uplink: &mut Uplink) -> anyhow::Result<()> {
-        while self.offset < self.cap_bytes {
-            let left = usize::try_from(self.cap_bytes - self.offset).unwrap_or(usize::MAX);
+        let end = self.end.min(self.cap_bytes);
+        while self.offset < end {
+            let left = usize::try_from(end - self.offset).unwrap_or(usize::MAX);
             let mut piece = Vec::with_capacity(left.min(PIECE_BYTES));
             if (&mut self.file).take(left as u64).read_buf(&mut piece).await? == 0 {
                 return Ok(());
             }
             self.send(piece, uplink).await?;
         }
-        if self.file.metadata().await?.len() > self.cap_bytes {
+        if self.offset < self.end && self.file.metadata().await?.len() > self.cap_bytes {
             let mut notice = cut_notice(self.cap_bytes);
             let sent = usize::try_from(self.offset - self.cap_bytes).unwrap_or(usize::MAX);
             notice.drain(..sent.min(notice.len()));
+            notice.truncate(usize::try_from(self.end - self.offset).unwrap_or(usize::MAX));
             if !notice.is_empty() {
                 self.send(notice, uplink).await?;
             }

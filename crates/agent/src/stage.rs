@@ -1,9 +1,9 @@
 //! Staging: from a launch to orders for a shepherd, with folder, environment and command line.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::OpenOptions;
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use hostler_core::agent::{RunLaunch, Why};
-use hostler_model::{Digest, Environment, Work};
+use hostler_model::{Digest, Environment, NodeName, PathFacts, RunId, SignalTarget, Work};
 use hostler_proto::link::Output;
 use hostler_proto::manifest::Manifest;
-use hostler_shepherd::{Launch, Options, WindowSize};
+use hostler_shepherd::{Files, Launch, Members, Options, RunSignal, WindowSize};
 use hostler_snapshot::{LayoutOptions, StoreError, lay_out};
 
 use crate::account::{Account, Ids, act_as};
@@ -54,7 +54,7 @@ impl From<EnvError> for NoEnvironment {
     }
 }
 
-/// Prepares the orders for a shepherd without starting anything.
+/// Prepares the orders for a shepherd without starting anything. Calls `on_staged` when a captured folder is on this node.
 ///
 /// # Errors
 /// Fails with a message for the user if the run cannot start.
@@ -63,6 +63,7 @@ pub(crate) async fn prepare(
     launch: &Arc<RunLaunch>,
     directory: &RunDirectory,
     cancel: &Arc<AtomicBool>,
+    on_staged: impl FnOnce() + Send + 'static,
 ) -> anyhow::Result<Launch> {
     if let Some(gpu) = node.gpus.lacks(&launch.placement.resources.gpus) {
         bail!("node {} no longer has GPU {gpu}; `hostler requeue` places the job again", node.name);
@@ -72,13 +73,20 @@ pub(crate) async fn prepare(
     let preparation =
         Preparation { node: Arc::clone(node), launch: Arc::clone(launch), directory: directory.clone(), account };
     match &launch.spec().work {
-        Work::Command { argv, directory: cwd } => Ok(preparation.command(argv, cwd)),
+        Work::Command { argv, directory: cwd, script: None } => Ok(preparation.command(argv.clone(), cwd)),
+        Work::Command { argv, directory: cwd, script: Some(script) } => {
+            preparation.store_script(script).context("cannot store the job's script")?;
+            let program = preparation.directory.script().display().to_string();
+            let argv = std::iter::once(program).chain(argv[1..].iter().cloned()).collect();
+            Ok(preparation.command(argv, cwd))
+        }
         Work::Project { snapshot, entrypoint, args } => {
             let manifest = fetch(node, *snapshot).await?;
             let project = Project { snapshot: *snapshot, entrypoint: entrypoint.clone(), args: args.clone() };
             let cancel = Arc::clone(cancel);
             let work = move || {
                 preparation.lay_out(&manifest)?;
+                on_staged();
                 preparation.project(&project, &cancel)
             };
             tokio::task::spawn_blocking(work).await.context("preparing the job's folder was interrupted")?
@@ -137,9 +145,19 @@ impl Preparation {
     }
 
     /// Orders for a command in a directory of this node, with the submitter's environment.
-    fn command(&self, argv: &[String], cwd: &str) -> Launch {
+    fn command(&self, argv: Vec<String>, cwd: &str) -> Launch {
         let environment = self.variables();
-        self.orders(argv.to_vec(), environment, PathBuf::from(cwd))
+        self.orders(argv, environment, PathBuf::from(cwd))
+    }
+
+    /// Stores the job's script in the run's directory, as a file of the user.
+    fn store_script(&self, script: &str) -> io::Result<()> {
+        let path = self.directory.script();
+        self.directory.store(&path, script.as_bytes())?;
+        if let Some(ids) = self.ids() {
+            std::os::unix::fs::lchown(&path, Some(ids.uid), Some(ids.gid))?;
+        }
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o500))
     }
 
     /// Stages the captured folder with files owned by the user. The top directory changes its owner last, so processes
@@ -228,8 +246,13 @@ impl Preparation {
             lease.pin(&launch.run().to_string())?;
             Ok(Some(lease))
         };
-        let lease = obtain().map_err(|error: EnvError| NoEnvironment::from(error))?;
+        let asked = Instant::now();
+        let lease = obtain().map_err(|error: EnvError| {
+            node.metrics.no_environment();
+            NoEnvironment::from(error)
+        })?;
         if let Some(lease) = &lease {
+            node.metrics.environment(lease.built.then(|| asked.elapsed()));
             let how = if lease.built { "built" } else { "found in the cache" };
             write(format!("hostler: environment {} {how}\n", lease.key.as_str()).as_bytes());
         }
@@ -256,9 +279,14 @@ impl Preparation {
         let options = Options {
             has_journal: true,
             time_limit: spec.time_limit_ms.map(Duration::from_millis),
-            grace: spec.grace_ms.map_or(Options::default().grace, Duration::from_millis),
+            limit_signal: spec.limit_signal.as_deref().map(|it| {
+                (RunSignal { signal: it.signal.get(), to: members(it.to) }, Duration::from_millis(it.before_ms))
+            }),
+            has_steps: spec.first_node,
+            grace: spec.grace_ms.map_or(Options::default().grace, |ms| Duration::from_millis(ms.into())),
             terminal: spec.pty.map(|size| WindowSize { rows: size.rows, columns: size.columns }),
             output_limit_bytes: Some(launch.job.output_cap_bytes()),
+            files: files(launch, &node.name),
             umask: spec.umask.unwrap_or(0o022),
             credentials: account.as_ref().map(|account| account.credentials()),
             leaf: node.leaf(&launch.run().to_string()),
@@ -275,13 +303,55 @@ impl Preparation {
     }
 }
 
+/// The processes of a run that a signal goes to.
+pub(crate) const fn members(to: SignalTarget) -> Members {
+    match to {
+        SignalTarget::Program => Members::Program,
+        SignalTarget::Group => Members::Group,
+        SignalTarget::Steps => Members::Steps,
+        SignalTarget::All => Members::All,
+    }
+}
+
+/// The files of a run's streams, without patterns in their paths.
+fn files(launch: &RunLaunch, node: &NodeName) -> Files {
+    let spec = launch.spec();
+    let Some(files) = &spec.files else { return Files::default() };
+    let RunId { task, attempt, .. } = launch.run();
+    let node_rank = launch.placement.gang.as_ref().map_or(0, |gang| gang.rank);
+    if spec.first_node && node_rank > 0 {
+        // The program runs on the first node. On a shared disk, this node would empty the files.
+        return Files::default();
+    }
+    let facts = PathFacts {
+        job: task.job,
+        number: variables::task_number(launch),
+        index: task.index,
+        name: &spec.name,
+        user: &launch.job.user,
+        node: node.as_str(),
+        node_rank,
+        rank: u64::from(node_rank) * u64::from(spec.tasks_per_node),
+        step: None,
+        restarts: attempt.0.saturating_sub(1),
+    };
+    let expand = |path: &Option<String>| path.as_ref().map(|path| facts.expand(path));
+    let stdout = expand(&files.stdout);
+    Files {
+        stdin: expand(&files.stdin),
+        stderr: expand(&files.stderr).or_else(|| stdout.clone()),
+        stdout,
+        append: files.appends(attempt),
+    }
+}
+
 /// The command line of a run. If the run has several processes on this node, labelled output or steps, this executable
 /// starts the processes.
 fn ranked(node: &Node, launch: &RunLaunch, argv: Vec<String>) -> Vec<String> {
     let spec = launch.spec();
     let node_rank = launch.placement.gang.as_ref().map_or(0, |gang| gang.rank);
     if spec.first_node {
-        let program = if node_rank == 0 { argv } else { Vec::new() };
+        let program = if node_rank == 0 && spec.holder.is_none() { argv } else { Vec::new() };
         return [node.program.clone(), "steps".to_owned(), "--".to_owned()].into_iter().chain(program).collect();
     }
     if spec.tasks_per_node == 1 && !spec.label {

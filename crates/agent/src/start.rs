@@ -25,13 +25,16 @@ use crate::directory::Runs;
 use crate::engine::Engine;
 use crate::environment::{self, Environments};
 use crate::gossip::{Away, Gossiping, Machines, Ports, Setup, StatusPorts, Weights};
+use crate::gpu_use::GpuUse;
 use crate::gpus::{Gpus, MachineGpu};
 use crate::handle::Handle;
 use crate::identity::{Identity, LOCK};
 use crate::local_socket::LocalSocket;
+use crate::metrics::port::Port;
+use crate::metrics::{Exporter, Metrics};
 use crate::node::Node;
 use crate::roster::NewAccounts;
-use crate::{exec, link, recover, renewal};
+use crate::{exec, link, recover, renewal, usage};
 
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -75,6 +78,8 @@ pub struct Config {
     pub machines: Option<Machines>,
     /// Addresses of the ports that serve load data as plain text.
     pub status: StatusPorts,
+    /// Address of the port for metrics, if any.
+    pub metrics: Option<SocketAddr>,
 }
 
 /// Limit for each of the chunk and environment caches, in bytes. Above the limit, least recently used entries are
@@ -155,6 +160,7 @@ async fn serve(
 ) -> anyhow::Result<()> {
     let directory = config.directory;
     let ports = Ports::open(config.status)?;
+    let metrics_port = config.metrics.map(Port::open).transpose()?;
     let identity =
         Identity::obtain(&directory, config.name.as_ref(), config.join_file.as_deref(), config.head_file).await?;
     let name = identity.name().clone();
@@ -162,6 +168,7 @@ async fn serve(
     if let Err(reason) = &cgroups {
         tracing::info!(%reason, "no cgroups for jobs; their processes are tracked by process ancestry");
     }
+    let gpu_use = GpuUse::of(&config.gpus);
     let gpus = Gpus::new(config.gpus);
     let hardware =
         Hardware { topology: config.topology.within(&config.resources.cpus), gpus: gpus.given().cloned().collect() };
@@ -173,11 +180,19 @@ async fn serve(
     };
     let resources = Resources { gpus: gpus.given().map(|gpu| gpu.id.clone()).collect(), ..config.resources };
     let cpus = resources.cpus.clone();
+    let machine = usage::Machine {
+        cpus: cpus.clone(),
+        directory: directory.clone(),
+        has_power: !config.shared_machine,
+        gpus: resources.gpus.clone(),
+        gpu_use,
+    };
     let setup = Setup { weights: config.weights, policy: config.policy, machines: config.machines };
     let gossiping = gossip(&name, &resources, setup, &config.gossip, &directory);
     let own = exec::Own::obtain(&directory).context("cannot create the node's key for remote commands")?;
     let node = Arc::new(Node {
         head: Client::new(identity.endpoint()?),
+        metrics: Metrics::new(name.as_str()),
         name,
         facts: NodeFacts {
             boot: BootId(hostler_sys::boot_id().context("cannot read the boot id")?),
@@ -200,6 +215,7 @@ async fn serve(
         idle: Default::default(),
         new_accounts: config.accounts,
         gossiping: gossiping.clone(),
+        usage: Arc::default(),
         activity: Arc::default(),
         has_whole_machine: !config.shared_machine,
     });
@@ -207,6 +223,10 @@ async fn serve(
     let (handle, inputs) = Handle::new();
     let adopted = recover::recover(&node, &handle).await?;
     let head = node.head.endpoint().clone();
+    let exporter = Arc::new(Exporter::new(Arc::clone(&node), handle.clone()));
+    if let Some(port) = metrics_port {
+        port.serve(Arc::clone(&exporter)).context("cannot serve the metrics")?;
+    }
     let engine = Engine::new(Arc::clone(&node), handle.clone(), adopted);
     let (renew, due) = watch::channel(None);
     if let Some(gossiping) = &gossiping {
@@ -228,7 +248,8 @@ async fn serve(
         () = engine.run(inputs) => {}
         () = link::keep(handle, &node, &identity, renew) => {}
         () = renewal::keep(&node.head, &identity, due) => {}
-        never = receive_users(config.socket, &head, gossiping.as_ref()) => match never {},
+        never = receive_users(config.socket, &head, gossiping.as_ref(), &exporter) => match never {},
+        never = node.usage.keep(machine, &node.head) => match never {},
         never = keep_gossiping(gossiping.as_ref(), &node.head) => match never {},
         _ = terminate.recv() => {}
         _ = interrupt.recv() => {}
@@ -272,13 +293,18 @@ fn closed_parent(directory: &Path) -> Option<PathBuf> {
 }
 
 /// Serves the socket for local users, if configured. Without the socket, the node still runs jobs.
-async fn receive_users(socket: Option<PathBuf>, head: &Endpoint, gossiping: Option<&Arc<Gossiping>>) -> Infallible {
+async fn receive_users(
+    socket: Option<PathBuf>,
+    head: &Endpoint,
+    gossiping: Option<&Arc<Gossiping>>,
+    exporter: &Arc<Exporter>,
+) -> Infallible {
     let Some(path) = socket else { return std::future::pending().await };
     let for_everybody = nix::unistd::geteuid().is_root();
     match LocalSocket::open(path.clone(), for_everybody).await {
-        Ok(door) => {
-            tracing::info!(socket = %door.path().display(), "accepting requests of local users");
-            door.serve(head, gossiping).await
+        Ok(socket) => {
+            tracing::info!(socket = %socket.path().display(), "accepting requests of local users");
+            socket.serve(head, gossiping, Some(exporter)).await
         }
         Err(error) => {
             tracing::warn!(socket = %path.display(), %error, "cannot open the socket for local users");

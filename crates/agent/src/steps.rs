@@ -3,20 +3,23 @@
 //! The node generates a key for each run. The key never leaves the node. The head sends the node's port and certificate
 //! to the other nodes. The files belong to the job's user, in a directory that no other user can enter.
 
-use std::fs::DirBuilder;
+use std::fs::{DirBuilder, OpenOptions};
+use std::io::Read;
 use std::net::{Ipv4Addr, TcpListener};
-use std::os::unix::fs::{DirBuilderExt, chown, symlink};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use hostler_core::agent::RunLaunch;
-use hostler_proto::link::{Peer, StepEndpoint};
+use hostler_model::AllocationHolder;
+use hostler_proto::link::{MAX_STEP_RECORDS, Peer, StepEndpoint, StepRecord};
 use hostler_remote::Credentials;
 use hostler_remote::step::{
-    Allocation, HOSTFILE, MACHINEFILE, Place, REMOTE_SHELL, TEMPORARY, VARIABLE, hostfile, launcher_variables,
-    machinefile,
+    Allocation, HOSTFILE, Holder, MACHINEFILE, Place, RECORDS, REMOTE_SHELL, TEMPORARY, VARIABLE, hostfile,
+    launcher_variables, machinefile,
 };
 use hostler_shepherd::Launch;
+use nix::libc;
 
 use crate::directory::RunDirectory;
 use crate::node::Node;
@@ -25,9 +28,39 @@ use crate::temporary;
 /// Name of the file with the nodes' addresses and this node's key, for launching steps.
 const ALLOCATION: &str = "allocation";
 
+/// The largest file with step records that an agent reads, in bytes.
+const MAX_RECORD_BYTES: u64 = 512 << 10;
+
+/// The most nodes that a record of a step names.
+const MAX_STEP_NODES: usize = 1_000;
+
+/// The longest name of a step, in characters.
+const MAX_NAME_CHARACTERS: usize = 100;
+
+/// The steps of an ended run. Programs of the job's user wrote the file, so it is read with care: invalid lines are left out.
+pub(crate) fn records(directory: &RunDirectory) -> Vec<StepRecord> {
+    let path = directory.steps().join(RECORDS);
+    // Neither a link of the user's nor a pipe must lead the agent elsewhere.
+    let opened = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path);
+    let Some(file) = opened.ok().filter(|file| file.metadata().is_ok_and(|metadata| metadata.is_file())) else {
+        return Vec::new();
+    };
+    let mut text = Vec::new();
+    if file.take(MAX_RECORD_BYTES).read_to_end(&mut text).is_err() {
+        return Vec::new();
+    }
+    let lines = text.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice::<StepRecord>(line).ok());
+    let bounded = |record: StepRecord| {
+        let name = record.name.chars().filter(|c| !c.is_control()).take(MAX_NAME_CHARACTERS).collect();
+        let nodes = record.nodes.into_iter().take(MAX_STEP_NODES).collect();
+        StepRecord { name, nodes, ..record }
+    };
+    lines.take(MAX_STEP_RECORDS).map(bounded).collect()
+}
+
 /// This node's port, certificate and key for the run's steps.
 pub(crate) struct Own {
-    pub(crate) door: StepEndpoint,
+    pub(crate) endpoint: StepEndpoint,
     credentials: Credentials,
 }
 
@@ -36,49 +69,51 @@ impl Own {
     pub(crate) fn make() -> anyhow::Result<Self> {
         let credentials = Credentials::generate().context("cannot generate a key for the job's steps")?;
         let certificate = credentials.fingerprint()?;
-        Ok(Self { door: StepEndpoint { port: free_port().context("no port is free")?, certificate }, credentials })
+        Ok(Self { endpoint: StepEndpoint { port: free_port().context("no port is free")?, certificate }, credentials })
     }
 
     /// Writes the files for launching steps, and adds their paths to the environment in `orders`.
     ///
-    /// `doors` has the port and certificate of every node of the run.
+    /// `endpoints` has the port and certificate of every node of the run.
     pub(crate) fn lay_out(
         self,
         node: &Node,
         launch: &RunLaunch,
         directory: &RunDirectory,
-        doors: &[StepEndpoint],
+        endpoints: &[StepEndpoint],
         orders: &mut Launch,
     ) -> anyhow::Result<()> {
         let alone = [Peer { name: node.name.clone(), address: Some(Ipv4Addr::LOCALHOST.into()) }];
         let (rank, peers) = launch.placement.gang.as_ref().map_or((0, &alone[..]), |gang| (gang.rank, &gang.nodes[..]));
-        if doors.len() != peers.len() {
+        if endpoints.len() != peers.len() {
             bail!(
                 "the head sent no addresses for the job's steps; if the head runs an older version than the nodes, update it"
             );
         }
-        if doors.get(rank as usize) != Some(&self.door) {
+        if endpoints.get(rank as usize) != Some(&self.endpoint) {
             bail!("the agent was restarted while the job started; submit the job again");
         }
-        let place = |(peer, door): (&Peer, &StepEndpoint)| Place {
+        let place = |(peer, endpoint): (&Peer, &StepEndpoint)| Place {
             name: peer.name.clone(),
             address: peer.address,
-            port: door.port,
-            certificate: door.certificate,
+            port: endpoint.port,
+            certificate: endpoint.certificate,
         };
-        let nodes: Vec<Place> = peers.iter().zip(doors).map(place).collect();
+        let nodes: Vec<Place> = peers.iter().zip(endpoints).map(place).collect();
         let slots = launch.spec().tasks_per_node;
         let texts = [(HOSTFILE, hostfile(&nodes, slots)), (MACHINEFILE, machinefile(&nodes, slots))];
         let steps = directory.steps();
         let variables = launcher_variables(&steps, &nodes);
         let owner = orders.options.credentials.as_ref().map(|user| (user.uid, user.gid));
-        let temporary = temporary_of(launch, directory, doors, owner)?;
+        let temporary = temporary_of(launch, directory, endpoints, owner)?;
+        let holder = launch.spec().holder.as_deref();
         let allocation = Allocation {
-            rank,
+            rank: Some(rank),
             directory: orders.cwd.clone(),
             temporary: temporary.clone(),
             nodes,
             credentials: self.credentials,
+            holder: holder.map(|&AllocationHolder { certificate, stays }| Holder { certificate, stays }),
         };
         let give = |path: &Path| owner.map_or(Ok(()), |(uid, gid)| chown(path, Some(uid), Some(gid)));
         let write = || -> std::io::Result<()> {
@@ -123,7 +158,7 @@ pub(crate) fn free_port() -> std::io::Result<u16> {
 fn temporary_of(
     launch: &RunLaunch,
     directory: &RunDirectory,
-    doors: &[StepEndpoint],
+    endpoints: &[StepEndpoint],
     owner: Option<(u32, u32)>,
 ) -> anyhow::Result<Option<PathBuf>> {
     if launch.spec().environment.contains_key(TEMPORARY) {
@@ -131,7 +166,7 @@ fn temporary_of(
     }
     let rank = launch.placement.gang.as_ref().map_or(0, |gang| gang.rank);
     let place = temporary::place(owner);
-    let name = format!("hostler-run-{}", doors[0].certificate.short());
+    let name = format!("hostler-run-{}", endpoints[0].certificate.short());
     let made = temporary::make(&place, &[name.clone(), format!("{name}-{rank}")], owner, &directory.temporary());
     let made = made.with_context(|| {
         format!(

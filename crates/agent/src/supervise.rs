@@ -9,15 +9,18 @@ use hostler_core::agent::{Event, Exit, RunLaunch, Why};
 use hostler_model::format_bytes;
 use hostler_proto::link::{IoSource, IoUsage, StepEndpoint, Usage};
 use hostler_shepherd::cgroup::LeafSpec;
+use hostler_shepherd::journal::JournalContent;
 use hostler_shepherd::{
-    Adopted, Cause, Event as ShepherdEvent, ExitRecord, Io, Launch, LaunchError, Lost, LostReason, RunningRecord,
-    Status, adopt,
+    Adopted, Cause, Event as ShepherdEvent, ExitRecord, Io, Launch, LaunchError, Lost, LostReason, RunSignal,
+    RunningRecord, Status, adopt,
 };
 use tokio::sync::mpsc;
 
 use crate::handle::Handle;
 use crate::node::Node;
 use crate::shepherds::Watched;
+use crate::steps;
+use crate::usage::{RunPlace, leaf_at};
 
 /// Queued orders per run: one to end it, one to end it at once, and a reserve.
 const ORDERS_LEN: usize = 8;
@@ -32,8 +35,10 @@ pub(crate) enum Order {
         /// Port on the first node at which the run's processes can connect to each other.
         port: u16,
         /// Where each node accepts steps, if the run uses them.
-        doors: Vec<StepEndpoint>,
+        endpoints: Vec<StepEndpoint>,
     },
+    /// Send a signal.
+    Signal(RunSignal),
     /// Send TERM now, and KILL after `grace`.
     End {
         /// Time between TERM and KILL; zero to send KILL immediately.
@@ -122,6 +127,7 @@ pub(crate) async fn watch(
     place: Option<(Option<LeafSpec>, Option<u32>)>,
     mut orders: mpsc::Receiver<Order>,
 ) {
+    let _measured = node.usage.begin(launch.run(), measured_at(&node, &launch, &shepherd, place.as_ref()));
     let exit = loop {
         if let Some(record) = follow(&mut shepherd, &mut orders).await {
             if let Some((leaf, owner)) = place
@@ -130,7 +136,7 @@ pub(crate) async fn watch(
             {
                 node.idle.put(shepherd, leaf, launch.placement.resources.cpus.clone(), owner);
             }
-            break exit_of(&record, &launch);
+            break exit_of(&node, &record, &launch);
         }
         // The connection closed without a report: check the disk and the kernel.
         match determine_state(&node, &launch).await {
@@ -146,6 +152,24 @@ pub(crate) async fn watch(
     };
     let exit = with_disk(&node, exit);
     handle.happened(Event::Exited { run: launch.run(), exit });
+}
+
+/// Where a run can be measured.
+fn measured_at(
+    node: &Node,
+    launch: &RunLaunch,
+    shepherd: &Watched,
+    place: Option<&(Option<LeafSpec>, Option<u32>)>,
+) -> RunPlace {
+    let adopted = || {
+        let path = JournalContent::read(node.runs.of(launch.run()).path()).ok()?.taken?.leaf?;
+        leaf_at(node.cgroups.as_ref().ok()?, &path)
+    };
+    RunPlace {
+        leaf: place.map_or_else(adopted, |(leaf, _)| leaf.clone()),
+        shepherd: shepherd.shepherd().pid(),
+        gpus: launch.placement.resources.gpus.clone(),
+    }
 }
 
 /// Adds a note that the disk is full to a failed run, because the run's own message may not have fit on the disk.
@@ -169,6 +193,7 @@ async fn follow(shepherd: &mut Watched, orders: &mut mpsc::Receiver<Order>) -> O
             Some(order) = orders.recv() => match order {
                 // If the run has just ended, its report is on the way.
                 Order::End { grace } => drop(shepherd.shepherd().terminate(Cause::Cancelled, grace)),
+                Order::Signal(signal) => drop(shepherd.shepherd().signal_run(signal)),
                 // The run has already begun.
                 Order::Begin { .. } => {}
             },
@@ -183,7 +208,7 @@ pub(crate) async fn determine_state(node: &Node, launch: &RunLaunch) -> Option<R
     loop {
         match adopt(directory.path()) {
             Ok(Adopted::Running(shepherd)) => return Some(RunState::Running(Watched::new(shepherd))),
-            Ok(Adopted::Ended(record)) => return Some(RunState::Ended(exit_of(&record, launch))),
+            Ok(Adopted::Ended(record)) => return Some(RunState::Ended(exit_of(node, &record, launch))),
             Ok(Adopted::Lost(Lost { reason: LostReason::NeverStarted, .. })) => return None,
             Ok(Adopted::Lost(found)) => {
                 end_leaf(node, found.record.as_ref());
@@ -216,11 +241,12 @@ fn lost(node: &Node, reason: LostReason) -> Exit {
         LostReason::NeverStarted => "never started the job",
         LostReason::Damaged => "has damaged files of this run",
     };
-    Exit { why: Why::Lost, message: Some(format!("node {} {what}", node.name)), usage: Usage::default() }
+    let message = Some(format!("node {} {what}", node.name));
+    Exit { why: Why::Lost, message, usage: Usage::default(), steps: Vec::new() }
 }
 
 /// Converts an exit record to the report for the head.
-fn exit_of(record: &ExitRecord, launch: &RunLaunch) -> Exit {
+fn exit_of(node: &Node, record: &ExitRecord, launch: &RunLaunch) -> Exit {
     let code = record.status.exit_code();
     let why = match &record.cause {
         _ if record.oom_kill == Some(true) && code != 0 => Why::OutOfMemory(code),
@@ -264,6 +290,7 @@ fn exit_of(record: &ExitRecord, launch: &RunLaunch) -> Exit {
             memory_peak_bytes: record.memory_peak_bytes,
             io: record.io.map(io_of),
         },
+        steps: if launch.spec().first_node { steps::records(&node.runs.of(launch.run())) } else { Vec::new() },
     }
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use bytes::Bytes;
-use hostler_client::{Client, ClientError};
+use hostler_client::ClientError;
 use hostler_model::Digest;
 use hostler_proto::manifest::{EntryKind, Manifest};
 use hostler_snapshot::{Sources, pack, wire};
@@ -88,6 +88,7 @@ fn cut(wanted: &[(Digest, u64)]) -> Vec<Vec<Digest>> {
 /// Downloads these chunks from the head and verifies their hashes.
 async fn fetch(node: &Arc<Node>, digests: Vec<Digest>) -> anyhow::Result<()> {
     let body = with_retry_limits(|| node.head.fetch_pack(digests.clone())).await?;
+    node.metrics.received.inc_by(body.len() as u64);
     let node = Arc::clone(node);
     blocking(move || {
         let mut decoder = pack::Decoder::new(wire::MAX_WIRE_BYTES);
@@ -104,11 +105,12 @@ async fn fetch(node: &Arc<Node>, digests: Vec<Digest>) -> anyhow::Result<()> {
 /// disk is full. Fails only if the head refuses or the files are no longer readable. Reads the files with the rights of
 /// `owner`, or with the agent's rights if `owner` is `None`.
 pub(crate) async fn upload(
-    head: &Client,
+    node: &Node,
     sources: Arc<Sources>,
     manifest: Digest,
     owner: Option<Ids>,
 ) -> anyhow::Result<()> {
+    let head = &node.head;
     let all: Vec<Digest> = sources.digests().collect();
     loop {
         for asked in all.chunks(DIGESTS_AT_ONCE) {
@@ -123,6 +125,7 @@ pub(crate) async fn upload(
                 })
                 .await?;
                 with_retry_limits(|| head.send_pack(body.clone())).await?;
+                node.metrics.sent.inc_by(body.len() as u64);
             }
         }
         match with_retry_limits(|| head.commit_snapshot(&manifest)).await {

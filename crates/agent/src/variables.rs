@@ -6,9 +6,11 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use hostler_core::agent::RunLaunch;
-use hostler_model::{Environment, NodeName, Work};
+use hostler_model::{Environment, JobSpec, NodeName, PartitionName, Work};
 use hostler_proto::link::{Gang, Peer};
 use hostler_shepherd::ranks;
+use hostler_slurm::ids::raw_id;
+use hostler_slurm::job_variables::{JobFacts, job_variables};
 
 use crate::account::Account;
 
@@ -29,8 +31,8 @@ const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/s
 ///
 /// A command has the variables of its submitter. A project has the variables that its user requested, and a few
 /// variables of the agent; with an `account`, the variables of a login replace the agent's. Hostler's own variables
-/// override all others. None of them has a Slurm name: MPI libraries that find some Slurm variables expect a complete
-/// Slurm allocation.
+/// override all others. Only jobs of Slurm's commands have variables with Slurm's names: MPI libraries that find some of them
+/// expect a complete Slurm allocation.
 ///
 /// `is_shared`: other nodes run on the same machine.
 pub(crate) fn environment(
@@ -56,10 +58,51 @@ pub(crate) fn environment(
     for name in ["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"] {
         all.entry(name.into()).or_insert_with(|| threads.to_string());
     }
+    if is_slurm_job(spec) {
+        all.extend(of_slurm(launch, node).into_iter().map(|(name, value)| (name.to_owned(), value)));
+    }
     for (name, value) in of_mpi(launch, is_shared) {
         all.entry(name.into()).or_insert(value);
     }
     all
+}
+
+/// Whether a command with a name of Slurm submitted the job. Its programs expect Slurm's variables.
+fn is_slurm_job(spec: &JobSpec) -> bool {
+    spec.labels().any(|(name, _)| name.starts_with("slurm."))
+}
+
+/// Variables with Slurm's names.
+fn of_slurm(launch: &RunLaunch, node: &NodeName) -> Vec<(&'static str, String)> {
+    let spec = launch.spec();
+    let run = launch.run();
+    let gang = launch.placement.gang.as_ref();
+    let nodes: Vec<String> = match gang {
+        Some(gang) => gang.nodes.iter().map(|peer| peer.name.to_string()).collect(),
+        None => vec![node.to_string()],
+    };
+    job_variables(&JobFacts {
+        job: run.task.job.0,
+        raw_id: task_number(launch),
+        array_index: spec.array.as_ref().map(|_| run.task.index),
+        nodes: &nodes,
+        node: node.as_str(),
+        node_rank: gang.map_or(0, |gang| gang.rank),
+        ntasks: spec.labels().find(|(name, _)| *name == "slurm.ntasks").and_then(|(_, tasks)| tasks.parse().ok()),
+        tasks_per_node: spec.tasks_per_node,
+        cpus_per_node: spec.request.cpus,
+        memory_mib: spec.request.memory_bytes >> 20,
+        partition: spec.partition.as_ref().map(PartitionName::as_str),
+        restarts: run.attempt.0.saturating_sub(1),
+        gpus: spec.request.gpus,
+    })
+}
+
+/// A number for the run's task, which no other task of the cluster has.
+pub(crate) fn task_number(launch: &RunLaunch) -> u64 {
+    let task = launch.run().task;
+    let last = launch.spec().array.as_ref().and_then(|array| array.indices.last());
+    raw_id(task.job.0, task.index, last.unwrap_or(task.index))
 }
 
 /// Variables for `mpirun` of Open MPI 4, and for PRRTE, the launcher of Open MPI 5.

@@ -9,7 +9,7 @@ use crate::command_groups::grouped;
 use crate::commands::*;
 use crate::context::Context;
 use crate::failure::Outcome;
-use crate::mistakes::with_tip;
+use crate::mistakes::{with_tip, without_hidden};
 use crate::output::{Format, Output};
 
 /// Run jobs on a cluster of Linux machines
@@ -27,7 +27,8 @@ pub(crate) struct Arguments {
     command: Command,
 }
 
-const GLOBAL_OPTIONS: &str = "Global options";
+/// Heading of the options of [`Common`] and of `--help`.
+pub(crate) const GLOBAL_OPTIONS: &str = "Global options";
 
 /// The options that every command has.
 #[derive(Debug, Args)]
@@ -90,9 +91,12 @@ enum Command {
     Hold(act::Hold),
     Release(act::Release),
     Requeue(act::Requeue),
+    Signal(act::Signal),
     Attach(attach::Attach),
     Info(info::Info),
+    Dashboard(dashboard::Dashboard),
     Nodes(nodes::Nodes),
+    Top(top::Top),
     Node(node::Node),
     Login(login::Login),
     Logout(login::Logout),
@@ -102,7 +106,8 @@ enum Command {
     Gateway(gateway::Gateway),
     Ranks(ranks::Ranks),
     VirtualNode(virtual_node::VirtualNode),
-    Seat(session_leader::Seat),
+    SessionLeader(session_leader::SessionLeader),
+    Alloc(alloc::Alloc),
     Step(step::Step),
     Steps(step::Steps),
     Sim(sim::Sim),
@@ -146,7 +151,8 @@ impl Arguments {
 
 /// Parses `args`, runs the command and prints its error, if any.
 pub(crate) fn main(args: Vec<OsString>) -> ExitCode {
-    let Arguments { common, command } = Arguments::of(args).unwrap_or_else(|error| with_tip(error).exit());
+    let Arguments { common, command } =
+        Arguments::of(args).unwrap_or_else(|error| with_tip(without_hidden(error, &definition())).exit());
     let context = common.context();
     let outcome = command.run(&context);
     conclude(&context, outcome)
@@ -194,9 +200,12 @@ impl Command {
             Self::Hold(command) => command.run(context),
             Self::Release(command) => command.run(context),
             Self::Requeue(command) => command.run(context),
+            Self::Signal(command) => command.run(context),
             Self::Attach(command) => command.run(context),
             Self::Info(command) => command.run(context),
+            Self::Dashboard(command) => command.run(context),
             Self::Nodes(command) => command.run(context),
+            Self::Top(command) => command.run(context),
             Self::Node(command) => command.run(context),
             Self::Login(command) => command.run(context),
             Self::Logout(command) => command.run(context),
@@ -206,7 +215,8 @@ impl Command {
             Self::Gateway(command) => command.run(context),
             Self::Ranks(command) => command.run(),
             Self::VirtualNode(command) => command.run(),
-            Self::Seat(command) => command.run(),
+            Self::SessionLeader(command) => command.run(),
+            Self::Alloc(command) => command.run(context),
             Self::Step(command) => command.run(context),
             Self::Steps(command) => command.run(),
             Self::Sim(command) => command.run(context),

@@ -12,11 +12,11 @@ const GROUPS: [(&str, &[&str]); 6] = [
         "Jobs",
         &[
             "submit", "run", "jobs", "job", "why", "logs", "wait", "fetch", "attach", "cancel", "hold", "release",
-            "requeue",
+            "requeue", "signal",
         ],
     ),
-    ("Remote commands", &["exec", "step"]),
-    ("Cluster and nodes", &["info", "nodes", "node", "login", "logout"]),
+    ("Remote commands", &["exec", "alloc", "step"]),
+    ("Cluster and nodes", &["top", "info", "dashboard", "nodes", "node", "login", "logout"]),
     ("Administration", &["configure", "head", "agent", "gateway"]),
     ("Tools", &["sim", "shims", "completions"]),
 ];

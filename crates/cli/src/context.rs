@@ -27,6 +27,11 @@ impl Context {
         self.client_with(RetryLimits::WATCH)
     }
 
+    /// A client that neither retries nor prints, for a program that shows outages itself.
+    pub(crate) fn quiet_client(&self) -> Result<Client, Failure> {
+        Ok(Client::new(config::endpoint(self.head.as_deref())?).with_retry_limits(RetryLimits::NONE))
+    }
+
     fn client_with(&self, retry_limits: RetryLimits) -> Result<Client, Failure> {
         let endpoint = config::endpoint(self.head.as_deref())?;
         let output = self.output.clone();

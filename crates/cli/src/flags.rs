@@ -6,9 +6,12 @@ use std::time::Duration;
 use clap::Args;
 use hostler_discovery::GpuPick;
 use hostler_model::{
-    ArraySpec, Constraint, Counted, Dependency, Environment, LEAST_MEMORY_BYTES, ParseError, PartialRequest,
-    PartitionName, Submission, WindowSize, Work, format_bytes, parse_bytes, parse_duration,
+    ArraySpec, Constraint, Counted, Dependency, Environment, LEAST_MEMORY_BYTES, Labels, LimitSignal, ParseError,
+    PartialRequest, PartitionName, Submission, Subscription, WallTime, WindowSize, Work, format_bytes, labels_problem,
+    parse_bytes, parse_duration,
 };
+use jiff::civil::DateTime;
+use jiff::{ToSpan, Zoned};
 use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
@@ -94,6 +97,16 @@ pub(crate) struct JobFlags {
     #[arg(short = 'd', long, value_name = "JOBS")]
     pub(crate) after: Vec<Dependencies>,
 
+    /// Start after all earlier jobs with the same name have ended
+    #[arg(long)]
+    pub(crate) singleton: bool,
+
+    /// Earliest time at which the job starts, e.g. 18:00, 2026-12-24T18:00 or +2h
+    ///
+    /// The time is of this machine's time zone. 18:00 means the next time that clocks show 18:00.
+    #[arg(long, value_name = "TIME")]
+    pub(crate) begin: Option<BeginTime>,
+
     /// Name of the job [default: the name of the folder or program]
     #[arg(long, value_name = "NAME")]
     pub(crate) name: Option<String>,
@@ -116,11 +129,33 @@ pub(crate) struct JobFlags {
     #[arg(long, value_name = "NAME=VALUE")]
     pub(crate) env: Vec<String>,
 
+    /// Send a signal before the time limit, e.g. USR1@2m, so that the program saves its work
+    ///
+    /// The program gets the signal. After a colon: `group` for the program and the processes that it started, `steps` for
+    /// the job's steps, `all` for both.
+    #[arg(long, value_name = "SIGNAL@TIME[:TO]")]
+    pub(crate) signal: Option<LimitSignal>,
+
     /// Time between SIGTERM and SIGKILL when Hostler ends the job, e.g. 30s
     ///
     /// [default: the setting grace, initially 10s]
     #[arg(long, value_name = "TIME")]
     pub(crate) grace: Option<TimeLimit>,
+
+    /// Send a notification, e.g. to mail:ada@example.org or chat=start,failure; repeatable
+    ///
+    /// Names a destination that an admin has defined, an address if the destination needs one, and the events to
+    /// report. Events: `start`, `end`, `failure` (the job has ended and has failed), `wait:TIME` (the job still waits
+    /// after this time). `hostler configure notify list` shows the destinations. [default event: end]
+    #[arg(long, value_name = "DESTINATION[:ADDRESS][=EVENTS]")]
+    pub(crate) notify: Vec<Subscription>,
+
+    /// Label of the job, e.g. project=apollo; repeatable
+    ///
+    /// Hostler stores and shows labels and gives them no meaning. Everyone who sees the queue can see them. Names have
+    /// the characters a-z, 0-9, `_`, `.` and `-`.
+    #[arg(long, value_name = "NAME=VALUE")]
+    pub(crate) tag: Vec<String>,
 
     /// Run the job in a terminal; connect to the terminal with `hostler attach`
     #[arg(long)]
@@ -193,6 +228,34 @@ impl TimeLimit {
     }
 }
 
+/// A time at which a job may start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct BeginTime(pub(crate) WallTime);
+
+impl BeginTime {
+    /// Parses a time that is written at `now`.
+    fn parse(text: &str, now: &Zoned) -> Option<Self> {
+        let at = if let Some(span) = text.strip_prefix('+') {
+            now.checked_add(parse_duration(span).ok()?).ok()?
+        } else if let Ok(date) = text.parse::<DateTime>() {
+            date.to_zoned(now.time_zone().clone()).ok()?
+        } else {
+            let today = now.with().time(text.parse().ok()?).build().ok()?;
+            if today > *now { today } else { today.checked_add(1.day()).ok()? }
+        };
+        Some(Self(WallTime(at.timestamp().as_millisecond())))
+    }
+}
+
+impl FromStr for BeginTime {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        Self::parse(text, &Zoned::now())
+            .ok_or_else(|| ParseError::new(text, "a time such as 18:00, 2026-12-24T18:00 or +2h"))
+    }
+}
+
 /// A list of dependencies.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Dependencies(pub(crate) Vec<Dependency>);
@@ -218,6 +281,11 @@ impl Memory {
         }
         Ok(self.0)
     }
+}
+
+/// Milliseconds of a grace time.
+fn grace_ms(grace: TimeLimit) -> Result<u32, Failure> {
+    u32::try_from(grace.as_ms()).map_err(|_| Failure::usage("--grace is at most 49 days"))
 }
 
 impl JobFlags {
@@ -246,20 +314,43 @@ impl JobFlags {
             nodes: self.nodes,
             tasks_per_node: self.tasks_per_node,
             first_node: self.first_node,
+            holder: None,
             label: false,
             partition: self.partition.clone(),
             constraint: self.constraint.clone(),
             time_limit_ms: self.time.map(TimeLimit::as_ms),
             array: self.array.clone(),
             after: self.after.iter().flat_map(|list| list.0.iter().copied()).collect(),
+            singleton: self.singleton,
+            begin: self.begin.map(|BeginTime(at)| Box::new(at)),
             priority: self.priority,
             hold: self.hold,
             requeue: self.requeue,
             environment,
             pty: self.pty.then(|| output::window_size().unwrap_or(WindowSize { rows: 24, columns: 80 })),
-            grace_ms: self.grace.map(TimeLimit::as_ms),
+            limit_signal: self.signal.map(Box::new),
+            grace_ms: self.grace.map(grace_ms).transpose()?,
             umask: None,
+            files: None,
+            notify: self.notify.clone().into(),
+            labels: labels(&self.tag)?.map(Box::new),
         })
+    }
+}
+
+/// Parses the values of all `--tag` flags.
+fn labels(all: &[String]) -> Result<Option<Labels>, Failure> {
+    let mut labels = Labels::new();
+    for text in all {
+        let (name, value) =
+            text.split_once('=').ok_or_else(|| Failure::usage(format!("--tag {text}: not of the form NAME=VALUE")))?;
+        if labels.insert(name.to_owned(), value.to_owned()).is_some() {
+            return Err(Failure::usage(format!("--tag {name} is given twice; a label has one value")));
+        }
+    }
+    match labels_problem(&labels) {
+        Some(problem) => Err(Failure::usage(problem)),
+        None => Ok((!labels.is_empty()).then_some(labels)),
     }
 }
 
@@ -331,7 +422,7 @@ mod tests {
     }
 
     fn spec(line: &str) -> Submission {
-        let work = Work::Command { argv: vec!["true".to_owned()], directory: "/".into() };
+        let work = Work::command(["true"], "/");
         parse(line).expect(line).spec(work, "true", Environment::new()).expect(line)
     }
 
@@ -349,12 +440,34 @@ mod tests {
         for (line, part) in
             [("--resource a --resource a=2", "listed twice"), ("--resource A=1", "not a valid resource name")]
         {
-            let work = Work::Command { argv: vec!["true".to_owned()], directory: "/".into() };
+            let work = Work::command(["true"], "/");
             let failure = match parse(line) {
                 Ok(flags) => flags.spec(work, "true", Environment::new()).expect_err(line).render(),
                 Err(error) => error.to_string(),
             };
             assert!(failure.contains(part), "{line}: {failure}");
+        }
+    }
+
+    #[test]
+    fn begin_times_are_of_this_time_zone_and_in_the_future() {
+        let now: Zoned = "2026-11-24T17:30:00+01:00[Europe/Berlin]".parse().expect("a time");
+        let shown = |text: &str| {
+            let BeginTime(WallTime(ms)) = BeginTime::parse(text, &now)?;
+            let at = jiff::Timestamp::from_millisecond(ms).expect("in range");
+            Some(at.to_zoned(now.time_zone().clone()).strftime("%Y-%m-%d %H:%M:%S").to_string())
+        };
+        for (text, at) in [
+            ("18:00", "2026-11-24 18:00:00"),
+            ("17:30", "2026-11-25 17:30:00"),
+            ("2026-12-24", "2026-12-24 00:00:00"),
+            ("2027-07-01T08:15:30", "2027-07-01 08:15:30"),
+            ("+1h30m", "2026-11-24 19:00:00"),
+        ] {
+            assert_eq!(shown(text).as_deref(), Some(at), "{text}");
+        }
+        for text in ["", "+", "25:00", "soon", "2026-13-01"] {
+            assert_eq!(shown(text), None, "{text}");
         }
     }
 

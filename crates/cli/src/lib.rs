@@ -24,6 +24,8 @@ mod output;
 mod passed_on;
 mod seen_folder;
 mod signing;
+mod slurm;
+mod steps;
 mod submission;
 mod toml_file;
 mod xdg;

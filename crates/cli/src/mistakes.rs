@@ -1,7 +1,8 @@
-//! Adds tips to errors of clap: for command names of other tools, and for missing arguments.
+//! Improves errors of clap: adds tips for command names of other tools and for missing arguments, and removes the names
+//! of hidden commands.
 
-use clap::Error;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Command, Error};
 
 /// Adds a tip to the error if one is known.
 pub(crate) fn with_tip(mut error: Error) -> Error {
@@ -14,6 +15,44 @@ pub(crate) fn with_tip(mut error: Error) -> Error {
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.to_owned().into()]));
     }
     error
+}
+
+/// Removes the names of hidden commands of `definition` from the suggestions and lists of the error.
+pub(crate) fn without_hidden(mut error: Error, definition: &Command) -> Error {
+    let hidden = hidden_commands(definition);
+    for kind in [ContextKind::SuggestedSubcommand, ContextKind::ValidSubcommand] {
+        let Some(ContextValue::Strings(names)) = error.get(kind) else { continue };
+        let visible: Vec<String> = names.iter().filter(|name| !hidden.contains(&name.as_str())).cloned().collect();
+        if visible.is_empty() {
+            error.remove(kind);
+            remove_empty_tips(&mut error);
+        } else {
+            error.insert(kind, ContextValue::Strings(visible));
+        }
+    }
+    error
+}
+
+/// Removes an empty list of tips, for which clap prints a blank line if the error suggests no command.
+fn remove_empty_tips(error: &mut Error) {
+    if let Some(ContextValue::StyledStrs(tips)) = error.get(ContextKind::Suggested)
+        && tips.is_empty()
+    {
+        error.remove(ContextKind::Suggested);
+    }
+}
+
+/// The names of all hidden commands below `command`.
+fn hidden_commands(command: &Command) -> Vec<&str> {
+    let mut names = Vec::new();
+    for sub in command.get_subcommands() {
+        if sub.is_hide_set() {
+            names.push(sub.get_name());
+        } else {
+            names.extend(hidden_commands(sub));
+        }
+    }
+    names
 }
 
 fn text(error: &Error, kind: ContextKind) -> Option<&str> {
@@ -84,11 +123,29 @@ mod tests {
     use clap::Parser;
 
     use super::*;
-    use crate::args::Arguments;
+    use crate::args::{Arguments, definition};
 
     fn said(line: &str) -> String {
         let error = Arguments::try_parse_from(line.split_whitespace()).expect_err(line);
-        with_tip(error).to_string()
+        with_tip(without_hidden(error, &definition())).to_string()
+    }
+
+    #[test]
+    fn errors_do_not_name_hidden_commands() {
+        let definition = definition();
+        let hidden = hidden_commands(&definition);
+        assert!(["session-leader", "steps", "guard"].iter().all(|name| hidden.contains(name)), "{hidden:?}");
+        let gateway = definition.find_subcommand("gateway").expect("a command of hostler");
+        let listed = said("hostler --json");
+        assert!(listed.contains("[subcommands: demo, up,"), "{listed}");
+        for name in hidden {
+            let parent = if gateway.find_subcommand(name).is_some() { "hostler gateway" } else { "hostler" };
+            let suggested = said(&format!("{parent} {name}x"));
+            assert!(!suggested.contains(&format!("'{name}'")), "{suggested}");
+            assert!(!listed.contains(&format!(" {name},")), "{name}: {listed}");
+        }
+        let without = said("hostler stats");
+        assert!(!without.contains("tip:") && !without.contains("\n\n\n"), "{without}");
     }
 
     #[test]

@@ -199,22 +199,28 @@ pub(crate) fn ask_for_python(
     Ok(wanted)
 }
 
-/// Adds a hint to a refusal if the project requires a Python version that no node has.
+/// Says which Python versions are missing, if the head refused the job because the project requires a version that no
+/// node has.
 pub(crate) async fn explain_python(client: &Client, wanted: Option<PythonVersions>, failure: Failure) -> Failure {
     let (Some(wanted), Ok(nodes)) = (wanted, client.nodes().await) else { return failure };
     let all = nodes.iter().flat_map(|node| &node.features);
     let versions: BTreeSet<&str> =
         all.filter_map(|feature| feature.as_str().strip_prefix("python").filter(|it| it.starts_with('3'))).collect();
-    let fits = |version: &&str| (0..100).any(|patch| wanted.fit(&format!("{version}.{patch}")));
-    if versions.iter().any(fits) {
+    // The head's message lists every minor version that fits.
+    let names_python = ["python-install", "python-none"].iter().any(|name| failure.summary().contains(name));
+    // 60 is the highest patch version that the job's constraint considers.
+    let fits = |version: &&str| (0..=60).any(|patch| wanted.fit(&format!("{version}.{patch}")));
+    if !names_python || versions.iter().any(fits) {
         return failure;
     }
     let versions =
         if versions.is_empty() { "no Python".to_owned() } else { versions.into_iter().collect::<Vec<_>>().join(", ") };
-    failure.hint(format!(
-        "the project requires Python {wanted} (requires-python, .python-version); the nodes have {versions}; \
-         to let uv install other versions on a node, set install_python = true in its agent.toml"
+    Failure::new(format!(
+        "no node can ever run this job: the project requires Python {wanted}, and the nodes have {versions}"
     ))
+    .hint("the requirement comes from `requires-python` or .python-version")
+    .hint("to let uv install other versions on a node, set install_python = true in its agent.toml")
+    .exiting(failure.exit)
 }
 
 pub(crate) fn project_work(snapshot: Digest, entrypoint: &str, args: &[String]) -> hostler_model::Work {

@@ -45,9 +45,13 @@ fn sleeper(cluster: &Cluster, seconds: &str) -> String {
 #[test]
 fn as_many_nodes_start_as_the_queue_needs_and_all_stop_again() {
     let cluster = asleep(3);
-    let jobs = [sleeper(&cluster, "2"), sleeper(&cluster, "2")];
-    let why = cluster.ok(&["why", &jobs[0]]);
-    assert!(why.contains("waking n1") && why.contains("so far"), "{why}");
+    let first = sleeper(&cluster, "2");
+    // At once, because a virtual node starts within a second.
+    wait_until("the reason for the wait", 30, || {
+        let why = cluster.ok(&["why", &first]);
+        (why.contains("waking n1") && why.contains("so far")).then_some(())
+    });
+    let jobs = [first, sleeper(&cluster, "2")];
     for job in &jobs {
         assert_eq!(cluster.ok(&["wait", job]), "");
         assert_eq!(cluster.ok(&["logs", job]), "done");
@@ -117,12 +121,14 @@ fn manual_power_off_is_refused_while_a_task_runs() {
     let cluster = asleep(2);
     let on = cluster.json(&["node", "power", "n1", "on"]);
     assert!(["up", "idle"].contains(&on["power"].as_str().expect("a word")), "{on}");
-    let job = cluster.ok(&["run", "--detach", "-c", "1", "-m", "16M", "--", "sleep", "3"]);
+    let script = "while [ ! -e release ]; do sleep 0.05; done";
+    let job = cluster.ok(&["run", "--detach", "-c", "1", "-m", "16M", "--", "sh", "-c", script]);
     cluster.wait_for_state(&job, "running");
     for force in [&["node", "power", "n1", "off"][..], &["node", "power", "n1", "off", "--force"]] {
         let refusal = cluster.fails(force);
         assert!(refusal.contains("has 1 task"), "{refusal}");
     }
+    cluster.write("release", "");
     cluster.ok(&["wait", &job]);
     let began = Instant::now();
     assert_eq!(cluster.json(&["node", "power", "n1", "off"])["power"], "off");

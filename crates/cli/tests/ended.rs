@@ -36,7 +36,7 @@ fn ended_jobs_give_the_same_answers_after_a_restart() {
     assert_eq!(cluster.json(&["jobs", "--all"]), before);
     assert_eq!(Vec::from([&project, &good, &bad, &array].map(|id| cluster.json(&["job", id]))), shown);
     assert_eq!(cluster.ok(&["logs", &good]), "well done");
-    assert!(cluster.ok(&["why", &good]).contains("has ended as completed"));
+    assert!(cluster.ok(&["why", &good]).contains("has completed"));
     cluster.ok(&["wait", &good]);
     cluster.ok(&["fetch", &project, "--to", "out"]);
     assert_eq!(fs::read_to_string(cluster.path(&format!("out/{project}/result.txt"))).expect("home"), "content\n");

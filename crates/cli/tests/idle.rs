@@ -79,10 +79,11 @@ fn idle_daemons_rarely_wake_up() {
     };
     wait_until("the daemons to be idle", 60, || spent_in(quiet).iter().all(|spent| spent.wakes < 8).then_some(()));
 
-    let span = Duration::from_secs(12);
+    // A whole minute, since each agent reports its figures once a minute.
+    let span = Duration::from_secs(60);
     for spent in spent_in(span) {
-        // In that time, an agent sends three messages and the head receives four. Each message wakes a few threads.
-        assert!(spent.wakes < 120, "{spent:?} in {span:?}");
+        // In that time, an agent sends 15 messages and the head receives 20. Each message wakes a few threads.
+        assert!(spent.wakes < 600, "{spent:?} in {span:?}");
         assert!(spent.cpu < span / 500, "{spent:?} in {span:?}");
     }
 }

@@ -14,9 +14,9 @@ const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
 /// Final states of a job.
 const ENDED: [&str; 6] = ["completed", "failed", "timeout", "out_of_memory", "cancelled", "node_fail"];
 
-/// The job: checks its input, works for `hold` seconds and writes a large file. Each completed attempt is logged on
-/// its host.
-const WORK: &str = "set -e\nsha256sum noise > noise.sum\nsleep $(cat hold)\nhead -c 8000000 /dev/urandom > out\n\
+/// The job: checks its input, runs the shell command in `hold` and writes a large file. Each completed attempt is
+/// logged on its host.
+const WORK: &str = "set -e\nsha256sum noise > noise.sum\n. ./hold\nhead -c 8000000 /dev/urandom > out\n\
                     sha256sum out > out.sum\necho $HOSTLER_JOB_ID.$HOSTLER_ATTEMPT >> /home/op/ran\n";
 
 /// A head and its nodes, each on its own host.
@@ -86,8 +86,8 @@ impl Machines {
         wait_until(&format!("node {name} {state}"), seconds, is_so);
     }
 
-    /// Submits two jobs per node; one of them may be requeued. They have 24 MB of random data, so that staging takes
-    /// a while.
+    /// Submits two jobs per node, which run the shell command `hold`; one of them may be requeued. They have 24 MB of
+    /// random data, so that staging takes a while.
     fn submit_for_all(&self, hold: &str) -> Vec<Work> {
         self.head.write("/home/op/p/main.sh", WORK);
         self.head.write("/home/op/p/hold", hold);
@@ -105,6 +105,24 @@ impl Machines {
             Work { id: self.ok(&submit), may_run_again }
         };
         (0..2 * self.nodes.len()).map(one).collect()
+    }
+
+    /// The states of all jobs. One question for all, so that no short phase is missed.
+    fn all_seen(&self) -> Vec<Seen> {
+        let seen = |job: &Value| Seen {
+            id: job["id"].to_string(),
+            state: job["state"].as_str().expect("a job has a state").to_owned(),
+            node: job["nodes"][0].as_str().map(ToOwned::to_owned),
+            attempt: job["attempt"].as_u64().unwrap_or_default(),
+        };
+        self.json(&["jobs", "--all"])["jobs"].as_array().expect("a list").iter().map(seen).collect()
+    }
+
+    /// Waits until all jobs of [`gated`] run at the same time, and lets them go on.
+    fn open_gate(&self, work: &[Work], gate: &str) {
+        let all_run = || work.iter().all(|work| self.seen(work).state == "running").then_some(());
+        wait_until("all jobs run", 60, all_run);
+        self.nodes.iter().for_each(|node| node.write(&format!("/home/op/{gate}"), ""));
     }
 
     fn seen(&self, work: &Work) -> Seen {
@@ -179,6 +197,11 @@ struct Work {
     may_run_again: bool,
 }
 
+/// A shell command that waits for the file `gate` on its host, and then for some seconds.
+fn gated(gate: &str, seconds: u32) -> String {
+    format!("until [ -e /home/op/{gate} ]; do sleep 0.1; done; sleep {seconds}")
+}
+
 fn is_long() -> bool {
     std::env::var_os("HOSTLER_LONG").is_some()
 }
@@ -192,7 +215,7 @@ fn five_machines_work_with_the_documented_commands() {
     assert_eq!(names, ["n1", "n2", "n3", "n4"]);
 
     // Files are staged to nodes without a shared disk, and results are fetched.
-    let work = machines.submit_for_all("0");
+    let work = machines.submit_for_all("true");
     machines.all_end_well(&work, false);
     for node in &machines.nodes {
         assert!(!node.read("/home/op/ran").is_empty(), "{} had work", node.name());
@@ -248,12 +271,12 @@ impl Cut<'_> {
 fn cut_in_every_phase(seconds: u64) {
     let machines = Machines::new(4);
     machines.nodes.iter().for_each(|node| node.slow(48));
-    let work = machines.submit_for_all("5");
+    let work = machines.submit_for_all("sleep 5");
     let phases = ["starting", "running", "completing"];
     let cut = |(host, phase)| Cut { host, phase, began: None, is_over: false };
     let mut cuts: Vec<Cut<'_>> = machines.nodes.iter().zip(phases).map(cut).collect();
     wait_until("every link was cut and healed", seconds + 60, || {
-        let seen: Vec<Seen> = work.iter().map(|work| machines.seen(work)).collect();
+        let seen = machines.all_seen();
         cuts.iter_mut().for_each(|cut| cut.look(&seen, Duration::from_secs(seconds)));
         cuts.iter().all(|cut| cut.is_over).then_some(())
     });
@@ -273,8 +296,8 @@ fn jobs_end_correctly_after_long_link_cuts_in_every_phase() {
 #[test]
 fn jobs_survive_an_isolated_head_frozen_nodes_and_packet_loss() {
     let machines = Machines::new(4);
-    let work = machines.submit_for_all("12");
-    wait_until("all jobs run", 60, || work.iter().all(|work| machines.seen(work).state == "running").then_some(()));
+    let work = machines.submit_for_all(&gated("first", 12));
+    machines.open_gate(&work, "first");
     let [stands_still, is_lossy, is_unplugged, ..] = &machines.nodes[..] else { panic!("there are four") };
     stands_still.freeze();
     is_lossy.lossy(90);
@@ -287,8 +310,8 @@ fn jobs_survive_an_isolated_head_frozen_nodes_and_packet_loss() {
     is_unplugged.plug();
     machines.all_end_well(&work, false);
 
-    let work = machines.submit_for_all("6");
-    wait_until("all jobs run", 60, || work.iter().all(|work| machines.seen(work).state == "running").then_some(()));
+    let work = machines.submit_for_all(&gated("second", 6));
+    machines.open_gate(&work, "second");
     machines.head.cut();
     for node in &machines.nodes {
         machines.wait_for_node(node.name(), "down", 15);

@@ -36,12 +36,12 @@ fn dependent_array_is_cancelled_and_each_task_has_the_reason() {
     let job = cluster.json(&["job", &array]);
     assert_eq!((&job["tasks"]["cancelled"], &job["tasks"]["failed"]), (&8.into(), &0.into()));
     let shown = job["tasks_shown"].as_array().expect("a list");
-    let reason = format!("job {first} is failed, so afterok:{first} can never be satisfied");
+    let reason = format!("job {first} has ended (failed), so afterok:{first} can never be satisfied");
     let messages: Vec<&str> = shown.iter().filter_map(|task| task["message"].as_str()).collect();
     assert_eq!(messages, [reason.as_str(); 8]);
     assert!(line(&cluster, &array).ends_with("8 cancelled"), "{}", line(&cluster, &array));
     let why = cluster.ok(&["why", &format!("{array}_5")]);
-    assert!(why.contains("it has ended as cancelled") && why.contains(&reason), "{why}");
+    assert!(why.contains("it was cancelled") && why.contains(&reason), "{why}");
 
     // A task that a user has cancelled ends without a reason about its dependency.
     let waits = run_detached(&cluster, &["--hold", "--", "false"]);
@@ -71,7 +71,7 @@ fn array_task_can_be_named_like_a_job() {
     assert_eq!(json["tasks_shown"].as_array().map(Vec::len), Some(1));
     assert_eq!(json["tasks_shown"][0]["exit_code"], 7);
     let why = cluster.ok(&["why", &task(0)]);
-    assert!(why.contains(&format!("Task {id}_0 does not wait: it has ended as completed.")), "{why}");
+    assert!(why.contains(&format!("Task {id}_0 does not wait: it has completed.")), "{why}");
     let refused = cluster.fails(&["job", &task(9)]);
     assert!(refused.contains(&format!("job {id} has no task 9")), "{refused}");
 
@@ -152,7 +152,7 @@ fn job_on_a_silent_node_shows_duration_consequence_and_advice() {
     assert!(!lost.contains("never ran"), "{lost}");
     assert!(lost.contains("ran on node n1, and its output there is lost"), "{lost}");
     let why = cluster.ok(&["why", &id]);
-    assert!(why.contains("it has ended as node_fail: node n1 was silent for too long"), "{why}");
+    assert!(why.contains("it was lost with its node: node n1 was silent for too long"), "{why}");
 
     // A job that was cancelled before its start never ran.
     let never = run_detached(&cluster, &["--hold", "--", "true"]);

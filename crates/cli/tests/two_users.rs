@@ -1,11 +1,13 @@
 //! Two users on one node cannot reach each other's jobs. Needs root, and accounts that every Debian has.
 
 use std::fs::{self, Permissions};
+use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::PathBuf;
+use std::process::Stdio;
 
-use hostler_testkit::{SharedCluster, wait_until};
+use hostler_testkit::{Outcome, SharedCluster, hide_people_for_this_thread, wait_until};
 
 const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
 
@@ -50,6 +52,8 @@ fn job_runs_as_its_user() {
 
 #[test]
 fn jobs_of_root_and_of_unknown_users_are_refused() {
+    // The uid below must have no account.
+    hide_people_for_this_thread();
     let cluster = SharedCluster::up(HOSTLER, &[]);
     let refused = cluster.run("root", &["run", "-m", "32M", "--", "true"]);
     assert_ne!(refused.code, 0);
@@ -325,4 +329,35 @@ fn cluster_without_root_reports_its_limitations() {
     assert!(users.starts_with(&format!("jobs run as {ADA}")), "{users}");
     assert_eq!(own(&["run", "-m", "32M", "--", "id", "-un"]).0.trim(), ADA);
     own(&["down", "--cancel"]);
+}
+
+#[test]
+fn operator_watches_a_terminal_and_only_its_user_types() {
+    let cluster = SharedCluster::up(HOSTLER, &[]);
+    cluster.ok("root", &["configure", "user", "add", BOB, "--role", "operator"]);
+    let script = "while read line; do echo got $line; done";
+    let job = cluster.ok(ADA, &["run", "--detach", "--pty", "-c", "1", "-m", "32M", "--", "sh", "-c", script]);
+    wait_until("the job to run", 60, || (cluster.job(&job)["state"] == "running").then_some(()));
+    let attached = |user: &str, keys: &[u8]| {
+        let mut command = cluster.command(user, &["attach", &job]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the program starts");
+        let mut stdin = child.stdin.take().expect("piped");
+        stdin.write_all(keys).expect("the program reads");
+        (child, stdin)
+    };
+    // Ctrl-A d detaches, after the keys before it.
+    let (child, _stdin) = attached(BOB, b"theirs\n\x01d");
+    let watched = Outcome::of(&child.wait_with_output().expect("the program ends"));
+    assert!(watched.code == 0 && watched.stderr.contains("note: you can only watch"), "{watched:?}");
+    let (mut child, mut stdin) = attached(ADA, b"mine\n");
+    let mut seen = String::new();
+    let mut screen = BufReader::new(child.stdout.take().expect("piped"));
+    while !seen.contains("got mine") {
+        assert_ne!(screen.read_line(&mut seen).expect("text"), 0, "{seen}");
+    }
+    assert!(!seen.contains("theirs"), "{seen}");
+    stdin.write_all(b"\x01d").expect("the program reads");
+    assert!(child.wait().expect("the program ends").success());
+    cluster.ok(ADA, &["cancel", &job]);
 }

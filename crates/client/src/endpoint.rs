@@ -87,7 +87,8 @@ impl Endpoint {
     }
 
     /// The value of the authorization header, if there is a token.
-    pub(crate) fn authorization(&self) -> Option<HeaderValue> {
+    #[must_use]
+    pub fn authorization(&self) -> Option<HeaderValue> {
         match self {
             Self::Unix(_) | Self::Tls { .. } | Self::Remote { token: None, .. } => None,
             Self::Remote { token: Some(Token(token)), .. } => {

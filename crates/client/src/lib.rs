@@ -35,6 +35,6 @@ pub use error::{ClientError, ConnectFailure, HEAD_AWAY, LocalError};
 pub use events::Events;
 pub use logs::{Follow, LogEvent, OutputPart, OutputStream};
 pub use retry_limits::{Outage, RetryLimits};
-pub use routes::{JobFilter, LiveJobs};
+pub use routes::{JobFilter, LiveJobs, RecordFilter};
 pub use terminal::{Terminal, TerminalMessage};
 pub use uplink::Uplink;

@@ -2,7 +2,9 @@
 
 use hostler_model::{Quota, Role, UserName, WallTime};
 use hostler_proto::api::Invitation;
-use hostler_proto::users::{AddUser, AuditPage, BlockUser, ChangeKeys, GroupView, ImportUsers, SetRole, UserView};
+use hostler_proto::users::{
+    AddUser, AuditPage, BlockUser, ChangeKeys, GroupView, ImportUsers, LoginLink, SetRole, UserView,
+};
 
 use crate::client::Call;
 use crate::{Client, ClientError};
@@ -57,6 +59,11 @@ impl Client {
 
     pub async fn invite_user(&self, name: &UserName) -> Result<Invitation, ClientError> {
         self.call(Call::post(format!("/users/{name}/invite"))).await
+    }
+
+    /// Creates a link that signs this user in to the dashboard in a browser.
+    pub async fn login_link(&self) -> Result<LoginLink, ClientError> {
+        self.call(Call::post("/login/link").once()).await
     }
 
     /// Groups with a quota.

@@ -3,15 +3,21 @@
 use std::time::Duration;
 
 use bytes::Bytes;
-use hostler_model::{Digest, JobId, JobState, NodeName, PartitionName, TaskId};
-use hostler_proto::api::{
-    DigestList, DrainRequest, Fetched, Info, Invitation, Invite, JobAction, JobDetail, JobPage, JobSummary,
-    JoinRequest, Joined, NodeDetail, NodeView, RenewRequest, ResultPage, SubmitRequest, Submitted, Why,
+use hostler_model::{
+    DestinationName, Digest, JobId, JobState, NodeName, PartitionName, SignalNumber, SignalTarget, TaskId, WallTime,
 };
+use hostler_proto::api::{
+    DigestList, DrainRequest, Fetched, Info, Invitation, Invite, JobAction, JobDetail, JobOrder, JobPage, JobRecord,
+    JobSummary, JoinRequest, Joined, NodeDetail, NodeView, RecordPage, RenewRequest, ResultPage, Signalled,
+    SubmitRequest, Submitted, Why,
+};
+use hostler_proto::notify::{Notifications, TestMessage};
 use hostler_proto::partitions::{NewPartition, PartitionChange, PartitionView, TraitsChange};
 use hostler_proto::peers::{LOAD_PATH, LoadTable, Peers};
 use hostler_proto::power::{EnergyView, PowerRequest};
 use hostler_proto::settings::{NewValue, SettingView};
+use hostler_proto::usage::{UsageReport, UsageView};
+use hostler_proto::users::Me;
 use serde_json::json;
 
 use crate::client::Call;
@@ -19,6 +25,9 @@ use crate::{Client, ClientError};
 
 /// Timeout of a shutdown, which may include the grace time of running jobs.
 const SHUTDOWN_TIME: Duration = Duration::from_secs(120);
+
+/// Timeout of a test message.
+const NOTIFICATION_TIME: Duration = Duration::from_secs(120);
 
 /// What to do at a shutdown with jobs that have not ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -49,8 +58,10 @@ pub struct JobFilter {
     pub user: Option<String>,
     /// Maximum number of jobs; `None` means the head's default.
     pub limit: Option<u32>,
-    /// Only jobs older than this job. For the next page, pass `next` of the previous page.
+    /// Only jobs that follow this job in the order. For the next page, pass `next` of the previous page.
     pub before: Option<JobId>,
+    /// Order of the jobs. An order other than newest first requires states of jobs that have not ended.
+    pub order: JobOrder,
     /// Whether to include the commands of the jobs.
     pub commands: bool,
 }
@@ -66,8 +77,39 @@ impl JobFilter {
         parts.extend(self.user.as_ref().map(|user| format!("user={}", escape(user))));
         parts.extend(self.limit.map(|limit| format!("limit={limit}")));
         parts.extend(self.before.map(|before| format!("before={before}")));
+        parts.extend((self.order != JobOrder::Newest).then(|| format!("order={}", self.order.as_str())));
         parts.extend(self.commands.then(|| "commands=true".to_owned()));
         if parts.is_empty() { String::new() } else { format!("?{}", parts.join("&")) }
+    }
+}
+
+/// Filter and page of a list of records.
+#[derive(Debug, Clone, Default)]
+pub struct RecordFilter {
+    /// Only these jobs; empty means all. Unknown ones are left out.
+    pub jobs: Vec<JobId>,
+    /// States; empty means all.
+    pub states: Vec<JobState>,
+    /// User; `None` means all.
+    pub user: Option<String>,
+    /// Only jobs that ended at this time or later.
+    pub ended_since: Option<WallTime>,
+    /// Whether to leave out tasks that have ended.
+    pub live: bool,
+}
+
+impl RecordFilter {
+    /// Returns the query string, with a leading `?`.
+    fn query(&self, before: Option<&str>) -> String {
+        let states: Vec<&str> = self.states.iter().map(|state| state.as_str()).collect();
+        let jobs: Vec<String> = self.jobs.iter().map(ToString::to_string).collect();
+        let mut parts = vec![format!("live={}", self.live)];
+        parts.extend((!jobs.is_empty()).then(|| format!("jobs={}", jobs.join(","))));
+        parts.extend((!states.is_empty()).then(|| format!("state={}", states.join(","))));
+        parts.extend(self.user.as_ref().map(|user| format!("user={}", escape(user))));
+        parts.extend(self.ended_since.map(|since| format!("ended_since={}", since.0)));
+        parts.extend(before.map(|before| format!("before={before}")));
+        format!("?{}", parts.join("&"))
     }
 }
 
@@ -88,6 +130,11 @@ fn escape(text: &str) -> String {
 impl Client {
     pub async fn info(&self) -> Result<Info, ClientError> {
         self.call(Call::get("/info")).await
+    }
+
+    /// Who this client is to the head, and with which role.
+    pub async fn me(&self) -> Result<Me, ClientError> {
+        self.call(Call::get("/me")).await
     }
 
     /// Stops the head and the agents of an embedded cluster. Not retried once the request may have arrived.
@@ -221,6 +268,31 @@ impl Client {
         self.call(call).await
     }
 
+    /// Destinations of notifications, and messages that could not be delivered.
+    pub async fn notifications(&self) -> Result<Notifications, ClientError> {
+        self.call(Call::get("/notifications")).await
+    }
+
+    /// Sends a test message and waits until the receiver has it.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] with code `not_delivered` if the receiver did not accept the message.
+    pub async fn test_notification(&self, to: &DestinationName, address: Option<&str>) -> Result<(), ClientError> {
+        let test = TestMessage { to: to.clone(), address: address.map(str::to_owned) };
+        let call = Call::post("/notifications/test").json(&test).waiting(NOTIFICATION_TIME).once();
+        self.call_bytes(call).await.map(drop)
+    }
+
+    /// Delivers the messages again that could not be delivered.
+    pub async fn retry_notifications(&self) -> Result<(), ClientError> {
+        self.call_bytes(Call::post("/notifications/retry")).await.map(drop)
+    }
+
+    /// Deletes the messages that could not be delivered.
+    pub async fn clear_notifications(&self) -> Result<(), ClientError> {
+        self.call_bytes(Call::post("/notifications/clear")).await.map(drop)
+    }
+
     /// Submits a job and returns once the job is on the head's disk. Idempotent: the same key gives the same job.
     ///
     /// # Errors
@@ -233,6 +305,29 @@ impl Client {
     /// A page of jobs, newest first.
     pub async fn jobs(&self, filter: &JobFilter) -> Result<JobPage, ClientError> {
         self.call(Call::get(format!("/jobs{}", filter.query()))).await
+    }
+
+    /// All matching jobs with their tasks.
+    pub async fn records(&self, filter: &RecordFilter) -> Result<Vec<JobRecord>, ClientError> {
+        const JOBS_AT_ONCE: usize = 500;
+        let parts: Vec<RecordFilter> = match filter.jobs.chunks(JOBS_AT_ONCE) {
+            chunks if chunks.len() < 2 => vec![filter.clone()],
+            chunks => chunks.map(|jobs| RecordFilter { jobs: jobs.to_vec(), ..filter.clone() }).collect(),
+        };
+        let mut all = Vec::new();
+        for part in parts {
+            let mut before: Option<String> = None;
+            loop {
+                let path = format!("/records{}", part.query(before.as_deref()));
+                let page: RecordPage = self.call(Call::get(path)).await?;
+                all.extend(page.records);
+                before = page.next;
+                if before.is_none() {
+                    break;
+                }
+            }
+        }
+        Ok(all)
     }
 
     /// A job with its live tasks and up to `tasks` ended ones.
@@ -260,6 +355,12 @@ impl Client {
         self.call(Call::get(path).waiting(wait)).await
     }
 
+    /// Like [`Self::job_when_ended`], but also returns once a task runs.
+    pub async fn job_when_running(&self, job: JobId, wait: Duration) -> Result<JobDetail, ClientError> {
+        let path = format!("/jobs/{job}?tasks=1&running=true&wait_ms={}", wait.as_millis());
+        self.call(Call::get(path).waiting(wait)).await
+    }
+
     pub async fn why(&self, job: JobId) -> Result<Why, ClientError> {
         self.call(Call::get(format!("/jobs/{job}/why"))).await
     }
@@ -278,6 +379,22 @@ impl Client {
         let query = index.map(|index| format!("?index={index}")).unwrap_or_default();
         let call = Call::post(format!("/jobs/{job}/{}{query}", action.as_str()));
         self.call(if action == JobAction::Requeue { call.once() } else { call }).await
+    }
+
+    /// Sends a signal to running processes of a job or of one of its tasks.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] with code `not_running` if nothing runs; else see [`ClientError`].
+    pub async fn signal(
+        &self,
+        job: JobId,
+        index: Option<u32>,
+        signal: SignalNumber,
+        to: SignalTarget,
+    ) -> Result<Signalled, ClientError> {
+        let index = index.map(|index| format!("&index={index}")).unwrap_or_default();
+        let path = format!("/jobs/{job}/signal?signal={}&to={}{index}", signal.get(), to.as_str());
+        self.call(Call::post(path).once()).await
     }
 
     /// Results on the head: of `jobs`, or of all the user's jobs if `jobs` is empty. With `unfetched`, only results
@@ -355,6 +472,21 @@ impl Client {
         self.call(Call::get(format!("/agent/peers{query}"))).await
     }
 
+    /// For agents: reports what the node and its runs used.
+    pub async fn report_usage(&self, report: &UsageReport) -> Result<(), ClientError> {
+        self.call_bytes(Call::post("/agent/samples").json(report).once()).await.map(drop)
+    }
+
+    /// What a node used over time. `query` is empty or begins with `?`.
+    pub async fn node_usage(&self, node: &NodeName, query: &str) -> Result<UsageView, ClientError> {
+        self.call(Call::get(format!("/nodes/{node}/usage{query}"))).await
+    }
+
+    /// What a task used over time. `query` is empty or begins with `?`.
+    pub async fn task_usage(&self, task: TaskId, query: &str) -> Result<UsageView, ClientError> {
+        self.call(Call::get(format!("/jobs/{}/tasks/{}/usage{query}", task.job, task.index))).await
+    }
+
     /// Returns the loads of all nodes, as an agent knows them. Only agents answer this request, on their sockets.
     ///
     /// # Errors
@@ -376,8 +508,10 @@ mod tests {
             user: Some("a&b ü".to_owned()),
             limit: Some(10),
             before: Some(JobId(7)),
+            order: JobOrder::Name,
             commands: true,
         };
-        assert_eq!(filter.query(), "?state=pending,out_of_memory&user=a%26b%20%C3%BC&limit=10&before=7&commands=true");
+        let query = "?state=pending,out_of_memory&user=a%26b%20%C3%BC&limit=10&before=7&order=name&commands=true";
+        assert_eq!(filter.query(), query);
     }
 }

@@ -33,12 +33,17 @@ pub struct Uplink {
 }
 
 impl Client {
-    /// Opens the stream that the head requested. Needs a tokio runtime. Not retried.
+    /// Opens the stream that the head requested: `offset` is that of its first byte in the output, and `size` the size
+    /// of the output. Needs a tokio runtime. Not retried.
     #[must_use]
-    pub fn send_stream(&self, stream: &str) -> Uplink {
+    pub fn send_stream(&self, stream: &str, offset: u64, size: u64) -> Uplink {
         let (pieces, receiver) = mpsc::channel(PIECES_IN_FLIGHT);
         let endpoint = self.endpoint().clone();
-        let answer = tokio::spawn(put(endpoint.clone(), format!("/agent/streams/{stream}"), receiver));
+        let answer = tokio::spawn(put(
+            endpoint.clone(),
+            format!("/agent/streams/{stream}?offset={offset}&size={size}"),
+            receiver,
+        ));
         Uplink { pieces, answer, endpoint }
     }
 }

@@ -26,7 +26,7 @@ fn restarted(found: Found) -> (State, Vec<Effect>, RunStatus) {
 }
 
 fn exit(why: Why) -> Exit {
-    Exit { why, message: Some("a message".into()), usage: Usage::default() }
+    Exit { why, message: Some("a message".into()), usage: Usage::default(), steps: Vec::new() }
 }
 
 fn end(state: JobState, exit_code: i32) -> RunEnd {
@@ -43,6 +43,16 @@ fn launch_of_this_boot_starts_and_one_of_an_earlier_boot_is_lost() {
     let RunStatus::Ended(end) = status else { panic!("the run is over: {status:?}") };
     assert_eq!(end.fate, Fate::Lost);
     assert!(end.message.expect("users read why").contains("restarted"));
+}
+
+#[test]
+fn run_with_its_files_reports_that_it_prepares_the_environment() {
+    let (mut state, _, _) = restarted(Found::Launch { is_of_this_boot: true });
+    update(&mut state, Event::Staged { run: run() });
+    assert_eq!(state.reports()[0].status, RunStatus::Staged);
+    update(&mut state, Event::Started { run: run() });
+    update(&mut state, Event::Staged { run: run() });
+    assert_eq!(state.reports()[0].status, RunStatus::Running, "a late event changes nothing");
 }
 
 #[test]

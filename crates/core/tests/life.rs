@@ -55,7 +55,8 @@ impl Head {
                     self.launched.extend(launch.runs.iter().map(|placement| placement.run));
                 }
                 Effect::Notify(Notice::Node { name, state }) => self.notices.push((name, state)),
-                Effect::Send { .. } | Effect::Power { .. } | Effect::Notify(_) => {}
+                Effect::Send { .. } | Effect::Power { .. } | Effect::Notify(_) | Effect::Count(_) | Effect::Deliver => {
+                }
             }
         }
         self.ended.extend(changes.records.iter().filter_map(|record| match record {
@@ -113,7 +114,7 @@ impl Head {
     fn submit(&mut self, requeue: bool) -> JobId {
         self.jobs += 1;
         let key = SubmissionKey(self.jobs);
-        let request = Request::new(1, 4 << 20);
+        let request = Request::new(1, 8 << 20);
         let spec = JobSpec { requeue, ..JobSpec::new("test", Work::command(["true"], "/"), request) };
         let caller = Caller { user: "ada".into(), uid: None, operator: false };
         let command =
@@ -163,7 +164,13 @@ fn n1() -> NodeName {
 
 fn ended() -> RunStatus {
     let ending = Ending { state: JobState::Completed, exit_code: Some(0) };
-    RunStatus::Ended(RunEnd { fate: Fate::Ended(ending), message: None, result: None, usage: Usage::default() })
+    RunStatus::Ended(RunEnd {
+        fate: Fate::Ended(ending),
+        message: None,
+        result: None,
+        usage: Usage::default(),
+        steps: Vec::new(),
+    })
 }
 
 fn unwelcome(result: Result<(), Refusal>) -> KeyRefusal {
@@ -308,7 +315,8 @@ fn removed_node_loses_keys_connection_and_runs() {
         | Record::JobEnded(_)
         | Record::JobReopened(_)
         | Record::Environment { .. }
-        | Record::Forgotten(_) => None,
+        | Record::Forgotten(_)
+        | Record::Message { .. } => None,
     });
     assert_eq!(row.as_deref(), Some("node n1 was removed by root"));
     assert_eq!(head.notices.last(), Some(&(n1(), NodeState::Removed)));

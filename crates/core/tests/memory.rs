@@ -107,7 +107,7 @@ fn waiting_job_takes_less_than_a_kibibyte_and_an_ended_one_nothing() {
         ("long arguments", command(&["./simulate", &"x".repeat(10_000)])),
         ("many arguments", command(&[&many[..]; 200])),
         ("empty arguments", command(&[empty; 1_000])),
-        ("dependencies", JobSpec { after: vec!["1".parse().expect("a dependency"); 1_000], ..command(&["x"]) }),
+        ("dependencies", JobSpec { after: vec!["1".parse().expect("a dependency"); 1_000].into(), ..command(&["x"]) }),
         ("an array", JobSpec { array: Some("0-20000:2".parse().expect("an array")), ..command(&["x"]) }),
         (
             "a constraint",

@@ -259,7 +259,7 @@ fn blocked_user_is_refused_and_waiting_jobs_start_after_the_unblock() {
     assert_eq!(reason, "ada is blocked on this cluster: ask at the desk");
     let refused = head.submit("ada", 1, 1, 1).expect_err("blocked");
     assert_eq!((refused.code(), refused.to_string().as_str()), ("blocked", reason.as_str()));
-    let token = UsersCommand::IssueToken { token: hostler_model::Digest([1; 32]), user: name("ben") };
+    let token = UsersCommand::IssueToken { token: hostler_model::Digest([1; 32]), user: name("ben"), until: None };
     head.add("ben", &[]);
     head.block("ben", "x");
     assert_eq!(head.command(&Command::Users(token)).expect_err("blocked").code(), "blocked");

@@ -31,7 +31,9 @@ impl Head {
         }
         self.said.extend(changes.effects.into_iter().filter_map(|effect| match effect {
             Effect::Send { connection, message } => Some((connection, message)),
-            Effect::Close { .. } | Effect::Power { .. } | Effect::Notify(_) => None,
+            Effect::Close { .. } | Effect::Power { .. } | Effect::Notify(_) | Effect::Count(_) | Effect::Deliver => {
+                None
+            }
         }));
     }
 
@@ -198,7 +200,8 @@ fn keys_are_added_and_removed_regardless_of_comments() {
 #[test]
 fn token_ends_by_expiry_removal_or_revocation() {
     let mut head = Head::default();
-    let issue = |token: u8, user: &str| UsersCommand::IssueToken { token: digest(token), user: name(user) };
+    let issue =
+        |token: u8, user: &str| UsersCommand::IssueToken { token: digest(token), user: name(user), until: None };
     assert_eq!(head.command(issue(1, "ada")), Err(UsersRefusal::NoSuchUser(name("ada"))));
     head.command(UsersCommand::Add(new("ada", None))).expect("accepted");
     head.command(UsersCommand::Add(new("ben", None))).expect("accepted");
@@ -222,12 +225,32 @@ fn token_ends_by_expiry_removal_or_revocation() {
 }
 
 #[test]
+fn token_from_a_link_does_not_outlive_the_token_that_made_the_link() {
+    let mut head = Head::default();
+    head.command(UsersCommand::Add(new("ada", None))).expect("accepted");
+    let issue = |token: u8, until: u64| UsersCommand::IssueToken {
+        token: digest(token),
+        user: name("ada"),
+        until: Some(Timestamp(until)),
+    };
+    head.command(issue(1, head.at + 1_000)).expect("the user exists");
+    head.command(issue(2, head.at + 2 * TOKEN_TTL_MS)).expect("the user exists");
+    head.at += 999;
+    assert_eq!(head.stands_for(1), Some("ada"));
+    head.at += 1;
+    assert_eq!([head.stands_for(1), head.stands_for(2)], [None, Some("ada")]);
+    head.at += TOKEN_TTL_MS;
+    assert_eq!(head.stands_for(2), None);
+}
+
+#[test]
 fn tokens_per_user_are_limited() {
     let mut head = Head::default();
     head.command(UsersCommand::Add(new("ada", None))).expect("accepted");
     for token in 0..100 {
         head.at += 1;
-        head.command(UsersCommand::IssueToken { token: digest(token), user: name("ada") }).expect("accepted");
+        head.command(UsersCommand::IssueToken { token: digest(token), user: name("ada"), until: None })
+            .expect("accepted");
     }
     let good = (0..100).filter(|&token| head.stands_for(token).is_some()).count();
     assert_eq!(good, 64);

@@ -9,7 +9,7 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use hostler_gossip::{
-    Calls, Gossip, Incarnation, Key, Keyring, Load, Member, MemberId, Members, Needs, Policy, Settings, choose, explain,
+    Calls, Gossip, Incarnation, Key, Load, Member, MemberId, Members, Needs, Policy, Settings, choose, explain,
 };
 use hostler_model::Timestamp;
 
@@ -49,8 +49,7 @@ fn table(size: u32) -> (Gossip, f64) {
         features: BTreeSet::new(),
     };
     let begun = |id: u32, members: Members| {
-        let keys = Keyring { sign: Key::new(&[7; 32]), also: None };
-        let mut node = Gossip::new(MemberId(id), Incarnation(1), keys, Settings::default(), NOW);
+        let mut node = Gossip::new(MemberId(id), Incarnation(1), Key::new(&[7; 32]), Settings::default(), NOW);
         node.set_members(members.into(), NOW);
         let load = Load::idle(64, 256 << 10, ([10, 0, 0, 1], 7707).into());
         node.publish(Load { runnable: id % 80, ..load });

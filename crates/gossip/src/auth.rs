@@ -25,38 +25,24 @@ impl Key {
         hasher.update(untagged);
         hasher.finalize()
     }
-}
 
-impl fmt::Debug for Key {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Key")
-    }
-}
-
-/// The keys that a node uses now. To change the key of a running cluster, set the new key on all nodes as `also`, then
-/// as `sign` with the old key as `also`, and finally alone.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Keyring {
-    /// The key that tags outgoing datagrams. Incoming datagrams with this key are accepted too.
-    pub sign: Key,
-    /// A second key that is accepted on incoming datagrams.
-    pub also: Option<Key>,
-}
-
-impl Keyring {
     /// Appends the tag to a datagram.
     pub(crate) fn seal(&self, receiver: MemberId, datagram: &mut Vec<u8>) {
-        let tag = self.sign.tag(receiver, datagram);
+        let tag = self.tag(receiver, datagram);
         datagram.extend_from_slice(tag.as_bytes());
     }
 
     /// Returns the datagram without its tag; `None` if the tag is invalid.
     pub(crate) fn open<'a>(&self, receiver: MemberId, datagram: &'a [u8]) -> Option<&'a [u8]> {
         let (untagged, tag) = datagram.split_last_chunk::<TAG_BYTES>()?;
-        let tag = blake3::Hash::from_bytes(*tag);
-        let mut keys = std::iter::once(&self.sign).chain(&self.also);
         // blake3 compares hashes in constant time.
-        keys.any(|key| key.tag(receiver, untagged) == tag).then_some(untagged)
+        (self.tag(receiver, untagged) == blake3::Hash::from_bytes(*tag)).then_some(untagged)
+    }
+}
+
+impl fmt::Debug for Key {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Key")
     }
 }
 
@@ -105,49 +91,36 @@ mod tests {
 
     const ME: MemberId = MemberId(3);
 
-    fn keyring(sign: u8, also: Option<u8>) -> Keyring {
-        Keyring { sign: Key::new(&[sign; 32]), also: also.map(|secret| Key::new(&[secret; 32])) }
+    fn key(secret: u8) -> Key {
+        Key::new(&[secret; 32])
     }
 
-    fn sealed(sign: u8) -> Vec<u8> {
+    fn sealed(secret: u8) -> Vec<u8> {
         let mut datagram = b"news".to_vec();
-        keyring(sign, None).seal(ME, &mut datagram);
+        key(secret).seal(ME, &mut datagram);
         datagram
     }
 
     #[test]
     fn only_datagrams_for_the_receiver_with_a_valid_key_are_opened() {
-        let keys = keyring(1, None);
+        let key = key(1);
         let whole = sealed(1);
-        assert_eq!(keys.open(ME, &whole), Some(&b"news"[..]));
-        assert_eq!(keys.open(MemberId(4), &whole), None, "a datagram for another node is refused");
-        assert_eq!(keys.open(ME, &sealed(2)), None, "a datagram with another key is refused");
+        assert_eq!(key.open(ME, &whole), Some(&b"news"[..]));
+        assert_eq!(key.open(MemberId(4), &whole), None, "a datagram for another node is refused");
+        assert_eq!(key.open(ME, &sealed(2)), None, "a datagram with another key is refused");
         for cut in 0..whole.len() {
-            assert_eq!(keys.open(ME, &whole[..cut]), None, "{cut} bytes");
+            assert_eq!(key.open(ME, &whole[..cut]), None, "{cut} bytes");
         }
         for at in 0..whole.len() {
             let mut damaged = whole.clone();
             damaged[at] ^= 1;
-            assert_eq!(keys.open(ME, &damaged), None, "damaged at {at}");
+            assert_eq!(key.open(ME, &damaged), None, "damaged at {at}");
         }
-    }
-
-    #[test]
-    fn key_change_loses_no_datagrams() {
-        let steps = [keyring(1, None), keyring(1, Some(2)), keyring(2, Some(1)), keyring(2, None)];
-        for pair in steps.windows(2) {
-            for (sender, receiver) in [(&pair[0], &pair[1]), (&pair[1], &pair[0])] {
-                let mut datagram = b"news".to_vec();
-                sender.seal(ME, &mut datagram);
-                assert!(receiver.open(ME, &datagram).is_some());
-            }
-        }
-        assert_eq!(steps[3].open(ME, &sealed(1)), None, "the old key is no longer accepted");
     }
 
     #[test]
     fn debug_output_hides_keys() {
-        assert_eq!(format!("{:?}", keyring(1, Some(2))), "Keyring { sign: Key, also: Some(Key) }");
+        assert_eq!(format!("{:?}", key(1)), "Key");
     }
 
     #[test]

@@ -265,19 +265,3 @@ impl fmt::Display for Unfit {
         }
     }
 }
-
-impl fmt::Display for Explanation {
-    /// Writes one line per node, the best first.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for Candidate { name, score, in_flight, load, is_local, .. } in &self.candidates {
-            let Score { sharing, fullness, pressure, memory, total } = score;
-            let (busy, weight) = (load.busy() as f64 / 100.0, f64::from(load.load_weight) / 100.0);
-            let available = hostler_model::format_bytes(u64::from(load.available_memory_mib()) << 20);
-            let here = if *is_local { ", local" } else { "" };
-            write!(f, "{name}: {total} = ({sharing} for CPUs + {fullness} for fullness + {pressure} for pressure")?;
-            write!(f, " + {memory} for memory) × {weight}; {busy} of {} CPUs busy", load.cpus)?;
-            writeln!(f, ", {in_flight} commands in flight, {available} of memory available{here}")?;
-        }
-        self.unfit.iter().try_for_each(|(name, why)| writeln!(f, "{name}: not suitable, {why}"))
-    }
-}

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use hostler_model::Timestamp;
 
 use crate::wire::{Header, Item, Packer, Standing, items};
-use crate::{Gossip, Incarnation, Key, Keyring, Load, Member, MemberId, Members, Settings, Version};
+use crate::{Gossip, Incarnation, Key, Load, Member, MemberId, Members, Settings, Version};
 
 const NOW: Timestamp = Timestamp(1_000_000);
 
@@ -30,7 +30,7 @@ pub fn datagram(bytes: &[u8]) -> usize {
     assert!(node.receive(peer, bytes, NOW).is_empty());
     let mut whole = Header { sender: MemberId(1), incarnation: Incarnation(1), counter: 1 }.write();
     whole.extend_from_slice(bytes);
-    keys().seal(MemberId(0), &mut whole);
+    key().seal(MemberId(0), &mut whole);
     let answers = node.receive(peer, &whole, NOW);
     assert!(answers.iter().map(|answer| answer.bytes.len() + 48).sum::<usize>() <= (32 << 10) / 5);
     node.round(NOW, 1);
@@ -63,14 +63,14 @@ fn pack(items: &[Item<'_>]) -> Vec<u8> {
 }
 
 fn node(id: u32) -> Gossip {
-    let mut node = Gossip::new(MemberId(id), Incarnation(1), keys(), Settings::default(), NOW);
+    let mut node = Gossip::new(MemberId(id), Incarnation(1), key(), Settings::default(), NOW);
     node.set_members(Arc::new(members()), NOW);
     node.publish(Load::idle(8, 16 << 10, ([10, 0, 0, 1], 7707).into()));
     node
 }
 
-fn keys() -> Keyring {
-    Keyring { sign: Key::new(&[1; 32]), also: None }
+fn key() -> Key {
+    Key::new(&[1; 32])
 }
 
 fn members() -> Members {

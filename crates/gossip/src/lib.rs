@@ -5,7 +5,7 @@
 //! Gossip          one node's protocol state: rounds, incoming and outgoing datagrams    node.rs, round.rs, receive.rs
 //! Pace            update intervals for a cluster of this size                           settings.rs
 //! Members         the nodes that take part, as the head defines them                    member.rs
-//! Keyring         authentication of datagrams                                           auth.rs
+//! Key             authentication of datagrams                                           auth.rs
 //! choose, explain which node a command should run on, and why                           choose.rs, policy.rs
 //! Calls           commands in flight that loads do not include yet                      calls.rs
 //! ```
@@ -22,7 +22,7 @@
 //! - A timer for [`Gossip::next_round`] on a thread that runs even when all CPUs are busy. Delays are tolerated; see [`Settings`].
 //! - An [`Incarnation`] that is one greater than at the previous start, written to disk before the first round and whenever
 //!   [`Gossip::incarnation`] has grown. If the disk loses it, peers report it.
-//! - Members and keys, which the head sends over its authenticated connection. They are stored on disk, so gossip works without the
+//! - Members and the key, which the head sends over its authenticated connection. They are stored on disk, so gossip works without the
 //!   head. A member number that is reassigned to another node comes with another name.
 //! - Measurements for [`Gossip::publish`], about once per second.
 //! - 64 random bits for each round and choice.
@@ -53,7 +53,7 @@ mod table;
 mod version;
 mod wire;
 
-pub use auth::{Key, Keyring};
+pub use auth::Key;
 pub use calls::{Calls, Ticket};
 pub use choose::{Candidate, Explanation, Needs, Score, Unfit, choose, explain};
 pub use costs::{Costs, Estimate};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use hostler_model::Timestamp;
 
-use crate::auth::Keyring;
+use crate::auth::Key;
 use crate::awake::Awake;
 use crate::budget::Budget;
 use crate::table::{Entry, Presence, Published, Table};
@@ -21,7 +21,7 @@ use crate::{Counters, Incarnation, Load, Member, MemberId, Members, Pace, Settin
 #[derive(Debug)]
 pub struct Gossip {
     pub(crate) me: MemberId,
-    pub(crate) keys: Keyring,
+    pub(crate) key: Key,
     pub(crate) settings: Settings,
     pub(crate) pace: Pace,
     pub(crate) table: Table,
@@ -94,12 +94,12 @@ impl Gossip {
     /// Creates a node that knows no other nodes yet. `incarnation` must be greater than at any earlier start, as far as
     /// the node's disk shows.
     #[must_use]
-    pub fn new(me: MemberId, incarnation: Incarnation, keys: Keyring, settings: Settings, now: Timestamp) -> Self {
+    pub fn new(me: MemberId, incarnation: Incarnation, key: Key, settings: Settings, now: Timestamp) -> Self {
         let settings = settings.within_bounds();
         let budget_bytes = settings.budget_bytes as usize;
         Self {
             me,
-            keys,
+            key,
             settings,
             pace: Pace::of(&settings, 0),
             table: Table::new(Arc::default(), now),
@@ -136,11 +136,6 @@ impl Gossip {
     #[must_use]
     pub const fn me(&self) -> MemberId {
         self.me
-    }
-
-    /// Sets the keys; see [`Keyring`].
-    pub fn set_keys(&mut self, keys: Keyring) {
-        self.keys = keys;
     }
 
     /// Sets the node's load, which a later round sends. Before the first call the node only listens and forwards.
@@ -246,7 +241,7 @@ impl Gossip {
             Header { sender: self.me, incarnation: self.own.version.incarnation, counter: self.own.counter + 1 };
         let mut bytes = header.write();
         bytes.extend_from_slice(body);
-        self.keys.seal(id, &mut bytes);
+        self.key.seal(id, &mut bytes);
         let cost = bytes.len() + PACKET_OVERHEAD;
         if self.budget.take(cost, now) {
             self.own.counter += 1;

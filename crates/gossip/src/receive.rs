@@ -62,7 +62,7 @@ impl Gossip {
         if (from.ip().to_canonical(), from.port()) != (expected.ip().to_canonical(), expected.port()) {
             return Err(Refusal::WrongAddress);
         }
-        let untagged = self.keys.open(self.me, datagram).ok_or(Refusal::WrongTag)?;
+        let untagged = self.key.open(self.me, datagram).ok_or(Refusal::WrongTag)?;
         let (header, body) = Header::read(untagged)?;
         for item in items(body) {
             if let Item::Load { load, .. } = item? {

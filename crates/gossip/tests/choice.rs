@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use hostler_gossip::{
-    Calls, Candidate, Incarnation, Load, Member, MemberId, Needs, Node, Policy, Presence, Pressure, Unfit, Version,
-    choose, explain,
+    Calls, Candidate, Incarnation, Load, Member, MemberId, Needs, Node, Policy, Presence, Pressure, Score, Unfit,
+    Version, choose, explain,
 };
 use hostler_model::Timestamp;
 use proptest::prelude::*;
@@ -216,16 +216,17 @@ fn callers_with_the_same_knowledge_choose_different_nodes() {
 }
 
 #[test]
-fn explanation_is_displayed() {
+fn explanation_has_the_parts_of_scores_and_the_reasons_of_unfit_nodes() {
     let mut scene = Scene::new(2).change(0, |load| (load.runnable, load.load_weight) = (11, 150));
     scene.local = Some(0);
     scene.presence[1] = Presence::Silent;
-    let text = explain(scene.nodes(), &Needs::default(), &Policy::default(), &Calls::default(), NOW, 1).to_string();
-    assert_eq!(
-        text,
-        "n0: 2625 = (1500 for CPUs + 250 for fullness + 0 for pressure + 0 for memory) × 1.5; 11 of 8 CPUs busy, \
-         0 commands in flight, 16G of memory available, local\nn1: not suitable, the node has been silent for 12s\n"
-    );
+    let explanation = explain(scene.nodes(), &Needs::default(), &Policy::default(), &Calls::default(), NOW, 1);
+    let [candidate] = &explanation.candidates[..] else { panic!("{explanation:?}") };
+    assert_eq!((candidate.name.as_str(), candidate.is_local, candidate.in_flight), ("n0", true, 0));
+    assert_eq!(candidate.score, Score { sharing: 1500, fullness: 250, pressure: 0, memory: 0, total: 2625 });
+    let [(name, why)] = &explanation.unfit[..] else { panic!("{explanation:?}") };
+    assert_eq!((name.as_str(), why), ("n1", &Unfit::Silent(12_000)));
+    assert_eq!(why.to_string(), "the node has been silent for 12s");
 }
 
 proptest! {

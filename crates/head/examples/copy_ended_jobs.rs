@@ -40,6 +40,15 @@ fn main() -> anyhow::Result<()> {
                 state: copy.state(),
                 ended: copy.ended.unwrap_or_default(),
                 snapshot: None,
+                used: hostler_proto::accounting::EndedUse {
+                    name: format!("{}-{}", copy.spec.name, number % 40),
+                    partition: copy.spec.partition.clone(),
+                    // Spread over a month.
+                    ended_at: hostler_model::WallTime(
+                        copy.ended_at.unwrap_or_default().0 - i64::try_from(number % 2_592_000)? * 1_000,
+                    ),
+                    sums: copy.used.as_deref().copied().unwrap_or_default().sums,
+                },
                 results: KeptResults { any: true, unfetched: true, fetched: false },
                 keeps_environment: false,
                 bytes: hostler_proto::encode(&copy).into(),

@@ -22,14 +22,14 @@ use tokio::time::{Instant, sleep};
 use crate::client_limits::{ClientLimits, Held, Party};
 
 /// Maximum time for which a client may read nothing while data waits for the client.
-const READ_TIMEOUT: Duration = Duration::from_secs(60);
+const READ_TIMEOUT: Duration = Duration::from_secs(25);
 
-/// Interval between checks whether a client still reads.
-const LOOK: Duration = Duration::from_secs(10);
+/// Interval between checks whether a client still reads. A client that reads nothing is disconnected within 30 seconds.
+const LOOK: Duration = Duration::from_secs(5);
 
-/// Maximum size of a piece of a body. Each piece sent counts as progress, so a client that reads half a kilobyte per
-/// second stays connected.
-const PIECE_BYTES: usize = 32 << 10;
+/// Maximum size of a piece of a body. Each piece sent counts as progress, so a client that reads 700 bytes per second
+/// stays connected.
+const PIECE_BYTES: usize = 16 << 10;
 
 /// Slots that an unfinished request occupies: one of its user and, if a node relayed the request, one of the node.
 pub(crate) type Pending = (UsagePermit<String>, Option<UsagePermit<NodeName>>);

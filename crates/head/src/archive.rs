@@ -5,7 +5,7 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hostler_core::head::{EndedJobs, Job, PendingMoves, SubmissionKey, read_ended_job};
-use hostler_model::{JobId, JobState, Timestamp};
+use hostler_model::{JobId, JobState, NodeName, PartitionName, Timestamp, WallTime, Work};
 use hostler_proto::DecodeError;
 use hostler_store::{JobFilter, Reader, StoreError};
 
@@ -15,6 +15,9 @@ pub(crate) const LONGEST_PAGE_BYTES: usize = 4 << 20;
 
 /// Ended jobs per read. A single job may have a megabyte of arguments.
 pub(crate) const READ_AT_ONCE: usize = 32;
+
+/// Maximum number of ended jobs that a request examines, if the store cannot select the wanted ones.
+const MAX_EXAMINED: usize = 4_096;
 
 /// Finds ended jobs.
 pub(crate) struct Archive {
@@ -88,54 +91,140 @@ pub(crate) struct Wanted {
     pub(crate) user: Option<String>,
     /// Jobs in these states only; in all states when empty.
     pub(crate) states: Vec<JobState>,
+    /// Jobs of this partition only.
+    pub(crate) partition: Option<PartitionName>,
+    /// Jobs with a task on this node only.
+    pub(crate) node: Option<NodeName>,
+    /// Jobs that contain this text only.
+    pub(crate) text: Option<Text>,
+    /// Jobs that ended at this time or later only.
+    pub(crate) ended_since: Option<WallTime>,
+}
+
+/// A text to search for in jobs.
+#[derive(Clone)]
+pub(crate) struct Text {
+    /// The text in lower case.
+    lower: String,
+    /// Whether the text may be part of an id.
+    is_number: bool,
+    /// Whether the caller may see the command line of a job.
+    may_see: Arc<dyn Fn(&Job) -> bool + Send + Sync>,
+}
+
+impl std::fmt::Debug for Text {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Text").field("lower", &self.lower).finish_non_exhaustive()
+    }
+}
+
+impl Text {
+    pub(crate) fn new(text: &str, may_see: impl Fn(&Job) -> bool + Send + Sync + 'static) -> Self {
+        let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
+        Self { lower: text.to_lowercase(), is_number, may_see: Arc::new(may_see) }
+    }
+
+    fn is_in(&self, job: &Job) -> bool {
+        if contains(&job.spec.name, &self.lower) || (self.is_number && job.id.to_string().contains(&self.lower)) {
+            return true;
+        }
+        let is_in_command = match &job.spec.work {
+            Work::Project { entrypoint, args, .. } => {
+                std::iter::once(entrypoint).chain(args).any(|word| contains(word, &self.lower))
+            }
+            Work::Command { argv, .. } => argv.iter().any(|word| contains(word, &self.lower)),
+        };
+        is_in_command && (self.may_see)(job)
+    }
+}
+
+/// Whether the text contains a text in lower case. Compares ASCII without a copy, since a search may examine a hundred
+/// thousand jobs.
+fn contains(text: &str, lower: &str) -> bool {
+    if !text.is_ascii() {
+        return text.to_lowercase().contains(lower);
+    }
+    let (text, lower) = (text.as_bytes(), lower.as_bytes());
+    let Some(first) = lower.first() else { return true };
+    let starts = text.iter().enumerate().filter(|(_, byte)| byte.to_ascii_lowercase() == *first);
+    starts
+        .into_iter()
+        .any(|(at, _)| text.get(at..at + lower.len()).is_some_and(|part| part.eq_ignore_ascii_case(lower)))
 }
 
 pub(crate) struct Page {
     pub(crate) jobs: Vec<Arc<Job>>,
     /// Number of all matching jobs.
     pub(crate) total: u64,
-    /// Whether the page is shorter than its limit because its jobs are large. There may be more jobs.
-    pub(crate) is_truncated: bool,
+    /// The last job that was examined, if the page is shorter than its limit although there may be more jobs: because
+    /// its jobs are large, or because few of the examined jobs match.
+    pub(crate) examined_to: Option<JobId>,
 }
 
 impl Wanted {
     pub(crate) fn wants(&self, job: &Job) -> bool {
         self.user.as_ref().is_none_or(|user| *user == job.user)
             && (self.states.is_empty() || self.states.contains(&job.state()))
+            && self.partition.as_ref().is_none_or(|partition| job.spec.partition.as_ref() == Some(partition))
+            && self.ended_since.is_none_or(|since| job.ended_at.is_some_and(|at| at >= since))
+            && self
+                .node
+                .as_ref()
+                .is_none_or(|node| job.active.values().any(|active| active.nodes().any(|it| it == node)))
+            && self.text.as_ref().is_none_or(|text| text.is_in(job))
+    }
+
+    /// Whether the store can select and count the jobs, because it knows their users and states.
+    pub(crate) fn is_indexed(&self) -> bool {
+        self.partition.is_none() && self.node.is_none() && self.text.is_none() && self.ended_since.is_none()
     }
 
     /// Whether ended jobs may match.
     pub(crate) fn wants_ended(&self) -> bool {
-        self.states.is_empty() || self.states.iter().any(|state| state.is_ended())
+        self.node.is_none() && (self.states.is_empty() || self.states.iter().any(|state| state.is_ended()))
     }
 }
 
 /// Reads a page of ended jobs from the store in small batches.
 pub(crate) fn read_ended(
     history: &Reader,
+    wanted: &Wanted,
     filter: &JobFilter,
     mut before: Option<JobId>,
     limit: usize,
 ) -> Result<Page, ArchiveError> {
-    let mut page = Page { jobs: Vec::new(), total: 0, is_truncated: false };
-    let mut bytes = 0;
+    let mut page = Page { jobs: Vec::new(), total: 0, examined_to: None };
+    let (mut bytes, mut examined, is_indexed) = (0, 0, wanted.is_indexed());
     loop {
-        let some = READ_AT_ONCE.min(limit - page.jobs.len());
+        let some = if is_indexed { READ_AT_ONCE.min(limit - page.jobs.len()) } else { READ_AT_ONCE };
         let ended = history.ended_jobs(filter, before, some)?;
-        if page.jobs.is_empty() {
+        if is_indexed && examined == 0 {
             page.total = ended.total;
         }
-        for job in &ended.jobs {
-            page.jobs.push(read(job)?);
-            bytes += job.len();
+        for stored in &ended.jobs {
+            let job = read(stored)?;
+            before = Some(job.id);
+            examined += 1;
+            if !is_indexed && !wanted.wants(&job) {
+                continue;
+            }
+            page.jobs.push(job);
+            page.total += u64::from(!is_indexed);
+            if page.jobs.len() == limit {
+                return Ok(page);
+            }
+            bytes += stored.len();
             if bytes > LONGEST_PAGE_BYTES {
-                page.is_truncated = true;
+                page.examined_to = before;
                 return Ok(page);
             }
         }
-        if ended.jobs.len() < some || page.jobs.len() == limit {
+        if ended.jobs.len() < some {
             return Ok(page);
         }
-        before = page.jobs.last().map(|job| job.id);
+        if !is_indexed && examined >= MAX_EXAMINED {
+            page.examined_to = before;
+            return Ok(page);
+        }
     }
 }

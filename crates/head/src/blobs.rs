@@ -337,12 +337,33 @@ impl Library {
     /// Returns a message for users if the disk is too full for uploads and submissions.
     pub(crate) fn too_full(&self) -> Option<String> {
         // A disk that does not report its usage will report an error on a write.
-        let stat = statvfs(&self.directory).ok()?;
-        let free = stat.blocks_available() * stat.fragment_size();
-        let reserve = RESERVE_BYTES.min(stat.blocks() * stat.fragment_size() / RESERVE_PART);
+        let (free, size) = self.disk()?;
+        let reserve = RESERVE_BYTES.min(size / RESERVE_PART);
         (free < reserve).then(|| {
             format!(
                 "the head's disk is nearly full: {} free in {}; new uploads and submissions need {}",
+                format_bytes(free),
+                self.directory.display(),
+                format_bytes(reserve)
+            )
+        })
+    }
+
+    /// Free space and size of the disk, in bytes.
+    pub(crate) fn disk(&self) -> Option<(u64, u64)> {
+        let stat = statvfs(&self.directory).ok()?;
+        let unit = stat.fragment_size();
+        Some((stat.blocks_available() * unit, stat.blocks() * unit))
+    }
+
+    /// Returns a message for operators if the disk will soon be too full for uploads and submissions.
+    pub(crate) fn nearly_full(&self) -> Option<String> {
+        let stat = statvfs(&self.directory).ok()?;
+        let free = stat.blocks_available() * stat.fragment_size();
+        let reserve = RESERVE_BYTES.min(stat.blocks() * stat.fragment_size() / RESERVE_PART);
+        (free / 2 < reserve).then(|| {
+            format!(
+                "{} free in {}; below {}, the head refuses uploads and submissions",
                 format_bytes(free),
                 self.directory.display(),
                 format_bytes(reserve)
@@ -436,18 +457,22 @@ fn not_among(result: &AnyManifest, inline: &[(Digest, Vec<u8>)]) -> Vec<Digest> 
     digests.into_iter().collect()
 }
 
-/// Streams the bytes of `content` from offset `from`. `read` loads each chunk.
+/// Streams the bytes of `content` from offset `from`, at most `limit` bytes. `read` loads each chunk.
 pub(crate) fn read_content<F: Future<Output = io::Result<Bytes>>, R: Fn(Digest) -> F>(
     content: &Content,
     from: u64,
+    limit: Option<u64>,
     read: R,
 ) -> impl Stream<Item = io::Result<Bytes>> + use<F, R> {
     let (chunks, skip) = chunks_from(content, from);
-    stream::try_unfold((read, chunks.into_iter(), skip), |(read, mut chunks, skip)| async move {
-        let Some(chunk) = chunks.next() else { return Ok(None) };
+    let left = limit.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX));
+    stream::try_unfold((read, chunks.into_iter(), skip, left), |(read, mut chunks, skip, left)| async move {
+        let Some(chunk) = chunks.next().filter(|_| left > 0) else { return Ok(None) };
         let bytes = read(chunk.digest).await?;
-        let rest = bytes.slice(skip.min(bytes.len())..);
-        Ok(Some((rest, (read, chunks, 0))))
+        let skip = skip.min(bytes.len());
+        let rest = bytes.slice(skip..skip + left.min(bytes.len() - skip));
+        let left = left - rest.len();
+        Ok(Some((rest, (read, chunks, 0, left))))
     })
 }
 
@@ -554,7 +579,7 @@ mod tests {
         for from in 0..12 {
             let read = async |digest| library.get(&digest).map_err(io::Error::other);
             let pieces: Vec<Bytes> =
-                read_content(&content(&parts), from, read).try_collect().await.expect("all chunks exist");
+                read_content(&content(&parts), from, None, read).try_collect().await.expect("all chunks exist");
             assert_eq!(pieces.concat(), &b"abcdefgh"[usize::try_from(from).expect("small").min(8)..], "from {from}");
         }
     }

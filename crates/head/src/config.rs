@@ -21,6 +21,23 @@ pub struct Config {
     pub embedded: bool,
     /// Configuration file of the nodes that can be switched on and off; it may be missing.
     pub power: PathBuf,
+    /// Configuration file of notifications; it may be missing.
+    pub notify: PathBuf,
+    /// Configuration file of the sign-in with OpenID Connect; it may be missing.
+    pub openid: PathBuf,
     /// Limit for the size of all results, in bytes; half of the disk when absent.
     pub results_cap_bytes: Option<u64>,
+    /// How browsers reach the dashboard.
+    pub site: SiteConfig,
+}
+
+/// How browsers reach the dashboard of a site.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SiteConfig {
+    /// Files with a certificate chain and its key, for browsers that connect to the head's port.
+    pub certificate: Option<(PathBuf, PathBuf)>,
+    /// Listen address for plain HTTP, a loopback address.
+    pub http: Option<SocketAddr>,
+    /// Origin of the dashboard in browsers, such as `https://cluster.example.org`.
+    pub origin: Option<String>,
 }

@@ -24,9 +24,10 @@ use hostler_proto::link::HeadMessage;
 use hostler_proto::stored::Batch;
 use hostler_store::{Reader, Writer};
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, broadcast, mpsc, oneshot};
+use tokio::sync::{Notify, broadcast, mpsc, oneshot, watch};
 
 use crate::archive::{Archive, ArchiveError};
+use crate::metrics::Metrics;
 use crate::power::order::Order;
 
 /// Maximum number of commands that wait for the loop. If the queue is full, callers wait for under a second, because
@@ -55,12 +56,17 @@ struct Shared {
     archive: Archive,
     agents: Mutex<HashMap<ConnectionId, mpsc::UnboundedSender<Outgoing>>>,
     notices: broadcast::Sender<Notice>,
+    /// Marked as changed after each command that may change the rights of callers.
+    rights: watch::Sender<()>,
+    metrics: Metrics,
     /// Requests to power controllers.
     power: mpsc::UnboundedSender<Order>,
     /// What is durable. Lock order: this lock first, then the lock of [`Archive::moves`].
     durability: Mutex<Durability>,
     /// Notifies the loop that a batch was not stored.
     failure: Notify,
+    /// Notifies the task that delivers messages that the outbox has new ones.
+    new_messages: Arc<Notify>,
     clock: Clock,
 }
 
@@ -154,9 +160,12 @@ impl Engine {
             archive: Archive::new(history),
             agents: Mutex::default(),
             notices: broadcast::channel(NOTICES_LEN).0,
+            rights: watch::Sender::new(()),
+            metrics: Metrics::new(),
             power,
             durability: Mutex::default(),
             failure: Notify::new(),
+            new_messages: Arc::default(),
         });
         let engine = Self { inputs, shared: Arc::clone(&shared) };
         let rounds = Rounds::new(first_sequence, next_sequence);
@@ -222,6 +231,36 @@ impl Engine {
         self.shared.notices.subscribe()
     }
 
+    /// Subscribes to possible changes of callers' rights from now on.
+    pub(crate) fn changes_of_rights(&self) -> watch::Receiver<()> {
+        self.shared.rights.subscribe()
+    }
+
+    /// Converts a time on the cluster's clock to an instant.
+    pub(crate) fn instant(&self, at: Timestamp) -> Option<Instant> {
+        self.shared.clock.instant(at)
+    }
+
+    /// What the head counts for `/metrics`.
+    pub(crate) fn metrics(&self) -> &Metrics {
+        &self.shared.metrics
+    }
+
+    /// The number of connected agents.
+    pub(crate) fn links(&self) -> usize {
+        self.shared.agents().len()
+    }
+
+    /// The number of clients that watch for changes.
+    pub(crate) fn watchers(&self) -> usize {
+        self.shared.notices.receiver_count()
+    }
+
+    /// Is notified when the outbox has new messages.
+    pub(crate) fn new_messages(&self) -> Arc<Notify> {
+        Arc::clone(&self.shared.new_messages)
+    }
+
     /// Registers the sender task of an agent's connection.
     pub(crate) fn register(&self, connection: ConnectionId) -> mpsc::UnboundedReceiver<Outgoing> {
         #[expect(
@@ -230,6 +269,7 @@ impl Engine {
         )]
         let (sender, receiver) = mpsc::unbounded_channel();
         self.shared.agents().insert(connection, sender);
+        self.shared.metrics.agent_connected();
         receiver
     }
 
@@ -312,13 +352,21 @@ impl Shared {
                     // When the head stops, the receiver no longer exists. The next head sends the order again.
                     let _ = self.power.send(Order { node, verb, ask });
                 }
+                Effect::Deliver => self.new_messages.notify_one(),
                 Effect::Notify(notice) => {
                     // There may be no watcher.
                     let _ = self.notices.send(notice);
                 }
+                Effect::Count(count) => self.metrics.count_tasks(&count),
             }
         }
     }
+}
+
+/// Whether a command may change who somebody is, or what somebody may do.
+fn may_change_rights(command: &Command) -> bool {
+    use Command::{ForgetNode, Join, RemoveNode, Renew, Set, Users};
+    matches!(command, Users(_) | Set { .. } | RemoveNode { .. } | ForgetNode { .. } | Join { .. } | Renew { .. })
 }
 
 /// The state of the loop's thread.
@@ -384,7 +432,7 @@ impl Loop {
     /// The time of the next deadline.
     fn wake_at(&self) -> Option<Instant> {
         let recovers_at = self.shared.durability().recovers_at();
-        let at = recovers_at.or_else(|| self.rounds.wake_at(&self.shared.state()))?;
+        let at = recovers_at.or_else(|| self.rounds.wake_at(&self.shared.state(), self.shared.clock.now()))?;
         self.shared.clock.instant(at)
     }
 
@@ -403,8 +451,12 @@ impl Loop {
             }
         };
         let moves = self.shared.archive.moves_lock();
+        let may_change_rights = may_change_rights(&input.command);
         if let Some(refusal) = self.rounds.take(&mut self.shared.state_mut(), moves, &ended, input, now) {
             tracing::debug!(%refusal, "ignored");
+        }
+        if may_change_rights {
+            self.shared.rights.send_replace(());
         }
     }
 
@@ -431,10 +483,21 @@ impl Loop {
     /// durable.
     fn finish(&mut self) {
         let now = self.shared.clock.now();
-        self.rounds.follow_up(&mut self.shared.state_mut(), self.shared.archive.moves_lock(), now);
+        let began = Instant::now();
+        let schedules = {
+            let mut state = self.shared.state_mut();
+            let schedules = state.needs_pass();
+            self.rounds.follow_up(&mut state, self.shared.archive.moves_lock(), now);
+            schedules
+        };
+        if schedules {
+            self.shared.metrics.scheduled(began.elapsed());
+        }
         let Some(Commit { batch, after }) = self.rounds.finish() else { return };
         let shared = Arc::clone(&self.shared);
+        let began = Instant::now();
         self.writer.commit(batch, move |stored| {
+            shared.metrics.committed(began.elapsed());
             if let Err(error) = &stored {
                 tracing::error!(%error, "cannot store events; loading the last stored state");
             }
@@ -489,13 +552,13 @@ impl Loop {
         match self.reload() {
             Ok((state, next_sequence)) => {
                 tracing::info!("the store works again");
-                self.rounds.restart(next_sequence);
                 {
                     let mut shared = self.shared.state_mut();
-                    *shared = state;
+                    self.rounds.restart(&mut shared, state, next_sequence);
                     self.shared.archive.moves().clear();
                 }
                 self.shared.durability().recovered();
+                self.shared.rights.send_replace(());
                 true
             }
             Err(error) => {

@@ -1,4 +1,5 @@
-//! Environments of jobs. The store keeps each distinct environment once, and the head adds it to a job's launch.
+//! Environments of jobs: the variables and the script, which the store keeps outside of the head's memory. The store
+//! keeps each distinct environment once, and the head adds it to a job's launch.
 //!
 //! Most jobs start soon after their submission, and consecutive jobs mostly share an environment. A cache of the latest
 //! environments therefore saves most reads from disk.
@@ -7,15 +8,40 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use hostler_model::{Digest, Environment};
+use hostler_model::{Digest, Environment, JobSpec};
 use hostler_proto::DecodeError;
 use hostler_proto::link::Launch;
 use hostler_store::{Reader, StoreError};
+use serde::{Deserialize, Serialize};
 
 use crate::blobs::name_of;
 
 /// Limit for the size of the cache. The latest environment stays even when it is larger.
 const CACHE_BYTES: usize = 1 << 20;
+
+/// What the store keeps of a job's specification.
+#[derive(Default, PartialEq, Serialize, Deserialize)]
+struct Kept {
+    #[serde(default, skip_serializing_if = "Environment::is_empty")]
+    variables: Environment,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    script: Option<String>,
+}
+
+impl Kept {
+    /// Takes the variables and the script out of a specification. The specification keeps an empty script if it had one.
+    fn take_from(spec: &mut JobSpec) -> Self {
+        let variables = std::mem::take(&mut spec.environment);
+        Self { variables, script: spec.work.script_mut().map(std::mem::take) }
+    }
+
+    fn put_into(self, spec: &mut JobSpec) {
+        spec.environment = self.variables;
+        if let (Some(empty), Some(script)) = (spec.work.script_mut(), self.script) {
+            *empty = script;
+        }
+    }
+}
 
 /// Environments of jobs that run or wait.
 pub(crate) struct Environments {
@@ -40,12 +66,14 @@ impl Environments {
         Self { history, cached: Mutex::default() }
     }
 
-    /// Encodes an environment for the store and returns it with its digest. `None` for an empty environment.
-    pub(crate) fn pack(&self, environment: &Environment) -> Option<(Digest, Bytes)> {
-        if environment.is_empty() {
+    /// Moves variables and script of a specification into a form for the store. Returns the form with its digest; `None`
+    /// if the specification has neither.
+    pub(crate) fn pack(&self, spec: &mut JobSpec) -> Option<(Digest, Bytes)> {
+        let kept = Kept::take_from(spec);
+        if kept == Kept::default() {
             return None;
         }
-        let bytes = Bytes::from(hostler_proto::encode(environment));
+        let bytes = Bytes::from(hostler_proto::encode(&kept));
         let digest = name_of(&bytes);
         Some((digest, self.put_in_cache(digest, bytes)))
     }
@@ -71,6 +99,18 @@ impl Environments {
         unpack(digest, &self.put_in_cache(digest, bytes), launch)
     }
 
+    /// Puts variables and script back into a specification.
+    ///
+    /// # Errors
+    /// The environment is missing or damaged, or the store cannot be read.
+    pub(crate) async fn restore(&self, digest: Digest, spec: &mut JobSpec) -> Result<(), EnvironmentError> {
+        let history = self.history.clone();
+        let read = tokio::task::spawn_blocking(move || history.environment(&digest)).await;
+        let bytes = read.map_err(|_| EnvironmentError::Missing(digest))??.ok_or(EnvironmentError::Missing(digest))?;
+        decode(digest, &bytes)?.put_into(spec);
+        Ok(())
+    }
+
     fn put_in_cache(&self, digest: Digest, bytes: Bytes) -> Bytes {
         let mut cached = self.cached();
         if let Some(at) = cached.iter().position(|(other, _)| *other == digest) {
@@ -92,10 +132,13 @@ impl Environments {
 }
 
 fn unpack(digest: Digest, bytes: &[u8], launch: &mut Launch) -> Result<(), EnvironmentError> {
-    let environment = hostler_proto::decode(bytes).map_err(|error| EnvironmentError::Damaged(digest, error))?;
-    Arc::make_mut(&mut launch.job.spec).environment = environment;
+    decode(digest, bytes)?.put_into(Arc::make_mut(&mut launch.job.spec));
     launch.environment = None;
     Ok(())
+}
+
+fn decode(digest: Digest, bytes: &[u8]) -> Result<Kept, EnvironmentError> {
+    hostler_proto::decode(bytes).map_err(|error| EnvironmentError::Damaged(digest, error))
 }
 
 #[cfg(test)]
@@ -106,8 +149,16 @@ mod tests {
 
     use super::*;
 
+    fn spec() -> JobSpec {
+        JobSpec::new("test", Work::command(["true"], "/"), Request::new(1, 1))
+    }
+
+    fn with(value: &str) -> JobSpec {
+        JobSpec { environment: environment(value), ..spec() }
+    }
+
     fn launch(environment: Option<Digest>) -> Launch {
-        let spec = Arc::new(JobSpec::new("test", Work::command(["true"], "/"), Request::new(1, 1)));
+        let spec = Arc::new(spec());
         let job =
             JobLaunch { id: JobId(1), user: "ada".to_owned(), uid: None, spec, array_len: 1, output_cap_bytes: None };
         Launch { job, runs: Vec::new(), environment }
@@ -121,15 +172,15 @@ mod tests {
     fn cached_environment_needs_no_disk_and_evicted_one_is_read_from_the_store() {
         let mut store = MemoryStore::new();
         let environments = Environments::new(store.reader());
-        let (digest, bytes) = environments.pack(&environment("first")).expect("the environment is not empty");
-        assert_eq!(environments.pack(&Environment::new()), None);
+        let (digest, bytes) = environments.pack(&mut with("first")).expect("the environment is not empty");
+        assert_eq!(environments.pack(&mut spec()), None);
         let mut at_once = launch(Some(digest));
         assert!(environments.fill_at_once(&mut at_once).expect("the environment is valid"));
         assert_eq!((&at_once.job.spec.environment, at_once.environment), (&environment("first"), None));
 
         // Enough environments to evict the first one.
         for number in 0..20 {
-            environments.pack(&environment(&format!("{number}{}", "x".repeat(100_000))));
+            environments.pack(&mut with(&format!("{number}{}", "x".repeat(100_000))));
         }
         let mut later = launch(Some(digest));
         assert!(!environments.fill_at_once(&mut later).expect("no error without a cached environment"));

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use hostler_core::head::{ConnectionId, Job, Refusal};
 use hostler_model::JobId;
 use hostler_proto::join::Address;
-use hostler_store::Reader;
+use hostler_store::{Reader, Writer};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -19,9 +19,15 @@ use crate::config::Config;
 use crate::engine::Engine;
 use crate::environments::Environments;
 use crate::login::Logins;
+use crate::metrics;
+use crate::notify::Notifier;
+use crate::openid::OpenId;
 use crate::power::Switches;
+use crate::site::Site;
 use crate::streams::Streams;
 use crate::trust::{Trust, hostname};
+use crate::usage::UsageHistory;
+use crate::usage::live::LiveUsage;
 
 /// A running head. Request handlers get it as shared state.
 pub(crate) struct Head {
@@ -33,16 +39,26 @@ pub(crate) struct Head {
     pub(crate) history: Reader,
     pub(crate) library: Arc<Library>,
     pub(crate) trust: Trust,
+    /// Lets a program read the metrics.
+    pub(crate) metrics_token: metrics::Token,
+    pub(crate) site: Site,
     /// Limits on the connections, requests and memory of each client.
     pub(crate) client_limits: ClientLimits,
     pub(crate) logins: Logins,
+    /// Sign-in with OpenID Connect.
+    pub(crate) openid: OpenId,
     /// Held while users are added, so that no two users get the same uid.
     pub(crate) admitting: tokio::sync::Mutex<()>,
     /// Controllers of the nodes that the head switches on and off.
     pub(crate) switches: Arc<Switches>,
+    pub(crate) notifier: Notifier,
     pub(crate) audit: Audit,
     /// Readers that wait for an agent's stream.
     pub(crate) streams: Streams,
+    /// Figures over time of nodes and tasks.
+    pub(crate) usage: UsageHistory,
+    /// Nodes and runs that somebody watches.
+    pub(crate) live_usage: LiveUsage,
     /// The address on which the head listens for agents.
     pub(crate) bound: SocketAddr,
     /// Cancelled when the head stops. Every waiting task must then end.
@@ -60,27 +76,38 @@ impl Head {
     pub(crate) fn new(
         config: Config,
         engine: Engine,
-        history: Reader,
         library: Arc<Library>,
-        trust: Trust,
+        (trust, site, metrics_token): (Trust, Site, metrics::Token),
         audit: Audit,
+        (usage, writer): (UsageHistory, Writer),
         bound: SocketAddr,
     ) -> Self {
         let usual_results_cap_bytes = library.room().cap_bytes();
+        let history = engine.archive().history().clone();
         let switches = Arc::new(Switches::new(engine.clone(), config.power.clone()));
+        let cluster_id = trust.fingerprint().to_string().chars().take(12).collect();
+        let cluster = hostname().unwrap_or_else(|| "cluster".to_owned());
+        let notifier = Notifier::new(config.notify.clone(), history.clone(), writer, cluster_id, cluster);
+        let openid = OpenId::new(config.openid.clone());
         Self {
             switches,
+            notifier,
             config,
             engine,
             environments: Environments::new(history.clone()),
             history,
             library,
             trust,
+            metrics_token,
+            site,
             client_limits: ClientLimits::default(),
             logins: Logins::default(),
+            openid,
             admitting: tokio::sync::Mutex::default(),
             audit,
             streams: Streams::default(),
+            usage,
+            live_usage: LiveUsage::default(),
             bound,
             stop: CancellationToken::new(),
             tasks: TaskTracker::new(),
@@ -98,7 +125,7 @@ impl Head {
         Ok(self.engine.job(id).await?.ok_or(Refusal::NoSuchJob(id))?)
     }
 
-    /// A new connection id for an agent.
+    /// The id of a connection that the head accepts now.
     pub(crate) fn connection(&self) -> ConnectionId {
         ConnectionId(self.next_connection.fetch_add(1, Ordering::Relaxed))
     }

@@ -16,7 +16,7 @@ pub(crate) enum Identity {
 }
 
 /// A user, and how the user was identified.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Person {
     pub(crate) name: String,
     /// The uid from a kernel, or the uid that the cluster knows for the name.
@@ -35,6 +35,8 @@ pub(crate) enum Origin {
     Node { node: NodeName, uid: u32 },
     /// By a token with this hash.
     Token(Digest),
+    /// Not at all: an unidentified caller who may look at what is public.
+    Public,
 }
 
 /// Why a caller is not a known user or agent.
@@ -63,12 +65,22 @@ impl Origin {
     pub(crate) fn node(&self) -> Option<&NodeName> {
         match self {
             Self::Node { node, .. } => Some(node),
-            Self::Socket { .. } | Self::Token(_) => None,
+            Self::Socket { .. } | Self::Token(_) | Self::Public => None,
         }
     }
 }
 
 impl Person {
+    /// An unidentified caller who may look at what is public. No user has this name and uid.
+    pub(crate) fn public() -> Self {
+        Self { name: String::new(), uid: u32::MAX, role: Role::User, origin: Origin::Public }
+    }
+
+    /// Whether the caller is a known user.
+    pub(crate) fn is_identified(&self) -> bool {
+        self.origin != Origin::Public
+    }
+
     /// The caller for the core.
     pub(crate) fn caller(&self) -> Caller {
         Caller { user: self.name.clone(), uid: Some(self.uid), operator: self.role >= Role::Operator }

@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use hostler_core::head::{EndedJobs, Job, SubmissionKey};
 use hostler_model::JobId;
+use hostler_proto::api::JobOrder;
 use hostler_store::{JobFilter, StoreError};
 
 use crate::archive::{ArchiveError, Page, READ_AT_ONCE, Wanted, read_ended};
 use crate::engine::Engine;
+use crate::sorted_jobs::sorted;
 
 /// Retries of a list query, if an ended job was restarted during the query.
 const TRIES: usize = 5;
@@ -59,7 +61,7 @@ impl Engine {
     /// The newest matching jobs with ids below `before`, at most `limit`. The page ends early when its ended jobs
     /// exceed [`LONGEST_PAGE_BYTES`].
     pub(crate) async fn jobs(&self, wanted: Wanted, before: Option<JobId>, limit: usize) -> Result<Page, ArchiveError> {
-        let is_all = wanted.states.is_empty() && wanted.user.is_none();
+        let is_all = wanted.states.is_empty() && wanted.user.is_none() && wanted.is_indexed();
         let has_begun = |job: &Job| before.is_none_or(|before| job.id < before);
         let mut left = TRIES;
         loop {
@@ -69,36 +71,63 @@ impl Engine {
                 let state = self.state();
                 let moves = self.archive().moves();
                 let moving: Vec<&Arc<Job>> = moves.jobs().filter(|job| wanted.wants(job)).collect();
-                let live = || state.jobs().rev().filter(|job| wanted.wants(job));
+                let mut page: Vec<Arc<Job>> = Vec::new();
+                let mut total = 0;
                 // Without a filter the total is known without counting.
-                let total = if is_all { state.job_count() as u64 } else { live().count() as u64 };
-                let live = live().filter(|job| has_begun(job)).take(limit);
-                let moved = moving.iter().rev().filter(|job| has_begun(job)).take(limit).copied();
-                let page: Vec<Arc<Job>> = live.chain(moved).cloned().collect();
+                for job in state.jobs().rev().filter(|job| is_all || wanted.wants(job)) {
+                    if is_all && page.len() == limit {
+                        break;
+                    }
+                    total += 1;
+                    if page.len() < limit && has_begun(job) {
+                        page.push(Arc::clone(job));
+                    }
+                }
+                let total = if is_all { state.job_count() as u64 } else { total };
+                page.extend(moving.iter().rev().filter(|job| has_begun(job)).take(limit).map(|job| Arc::clone(job)));
                 (page, total + moving.len() as u64, moves.ids().collect())
             };
-            let mut is_truncated = false;
+            let mut examined_to = None;
             if wanted.wants_ended() {
                 let filter = JobFilter { user: wanted.user.clone(), states: wanted.states.clone(), except };
-                let history = self.archive().history().clone();
-                let read_page = move || read_ended(&history, &filter, before, limit);
+                let (history, wanted) = (self.archive().history().clone(), wanted.clone());
+                let read_page = move || read_ended(&history, &wanted, &filter, before, limit);
                 let ended = tokio::task::spawn_blocking(read_page).await??;
-                if let Some(last) = ended.jobs.last().filter(|_| ended.is_truncated) {
+                if let Some(last) = ended.examined_to {
                     // Ended jobs that were cut off come before older live jobs.
-                    page.retain(|job| job.id > last.id);
+                    page.retain(|job| job.id > last);
                 }
                 // A job in both was reopened, so the version in the state counts.
                 total += ended.total;
-                is_truncated = ended.is_truncated;
+                examined_to = ended.examined_to;
                 page.extend(ended.jobs);
             }
             if self.archive().moves().reopened() == reopened || left == 0 {
                 page.sort_unstable_by_key(|job| std::cmp::Reverse(job.id));
                 page.dedup_by_key(|job| job.id);
                 page.truncate(limit);
-                return Ok(Page { jobs: page, total, is_truncated });
+                return Ok(Page { jobs: page, total, examined_to });
             }
         }
+    }
+
+    /// The matching jobs that have not ended, in this order: those that follow the job `after`, at most `limit`. `None` if the head no
+    /// longer knows `after`.
+    pub(crate) async fn live_jobs(
+        &self,
+        wanted: &Wanted,
+        order: JobOrder,
+        after: Option<JobId>,
+        limit: usize,
+    ) -> Result<Option<Page>, ArchiveError> {
+        let after = match after {
+            Some(id) => match self.job(id).await? {
+                Some(job) => Some(job),
+                None => return Ok(None),
+            },
+            None => None,
+        };
+        Ok(Some(sorted(&self.state(), wanted, order, after.as_deref(), limit)))
     }
 
     /// Ids of the user's jobs with a kept result, in order: about `limit` ids after `after`. If there may be more, also

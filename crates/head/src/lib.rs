@@ -12,8 +12,13 @@
 //!   requests.
 //! - [`client_limits`] limits the connections, requests and memory of each client. [`answers`] holds that memory until the
 //!   response is sent.
-//! - [`login`] checks logins from machines outside the cluster.
+//! - [`login`] checks logins from machines outside the cluster. [`site`] and [`dashboard`] serve browsers, and [`openid`]
+//!   signs their users in with a provider of OpenID Connect.
 //! - [`link`] carries messages to and from an agent. [`streams`] connects readers of a job's output with its agent.
+//! - [`metrics`] serves `/metrics`.
+//! - [`usage`] keeps figures over time, and shares live measurements among all who watch.
+//! - [`notify`] delivers messages to users and operators. [`outgoing`] sends requests to other servers, and
+//!   [`private_file`] reads configuration files with secrets.
 //! - [`blobs`] stores captured folders and results.
 //!
 //! This crate makes no scheduling decisions (they are in the core), does not poll (readers wait for notices), and does
@@ -26,6 +31,7 @@ mod audit;
 mod blobs;
 mod client_limits;
 mod config;
+mod dashboard;
 mod engine;
 mod environments;
 #[cfg(feature = "fuzzing")]
@@ -34,19 +40,28 @@ mod head;
 mod identity;
 mod invitations;
 mod job_reads;
+mod lease;
 mod link;
 mod listen;
 mod login;
+mod metrics;
 mod names;
+mod notify;
 mod openapi;
+mod openid;
+mod outgoing;
 mod power;
+mod private_file;
 mod reserve;
 mod rights;
+mod site;
+mod sorted_jobs;
 mod start;
 mod streams;
 mod trust;
+mod usage;
 mod views;
 pub use api::openapi;
-pub use config::Config;
+pub use config::{Config, SiteConfig};
 pub use reserve::release_if_full;
 pub use start::{prepare, run};

@@ -39,8 +39,7 @@ const FRAME_LEN: usize = 1024;
 const MAX_REASON_BYTES: usize = 123;
 
 /// Serves one agent until the link ends.
-pub(crate) async fn serve(head: Arc<Head>, bearer: Bearer, socket: WebSocket) {
-    let connection = head.connection();
+pub(crate) async fn serve(head: Arc<Head>, bearer: Bearer, connection: ConnectionId, socket: WebSocket) {
     let Bearer { node, key } = bearer;
     let outcome = Link { head: &head, node: &node, key, connection }.serve(socket).await;
     head.engine.unregister(connection);

@@ -1,8 +1,10 @@
 //! The head's listeners, and identification of peers.
 //!
 //! The Unix socket serves users of this machine; the kernel reports their uid. The TCP port serves agents, which show a
-//! certificate of the cluster. Clients without a certificate may join, log in, or show a login token. Both listeners
-//! use the same HTTP service. It finds the [`Peer`] of a request in the request's extensions.
+//! certificate of the cluster. Clients without a certificate may join, log in, or show a login token. Browsers reach the
+//! dashboard on the same port under the names of the site's certificate, or through a reverse proxy on a port of the
+//! loopback address. All listeners use the same HTTP service. It finds the [`Peer`] and the [`ListenerKind`] of a request
+//! in the request's extensions.
 //!
 //! Any program may connect to the port. A client that speaks plain HTTP gets a short answer. Handshakes and request
 //! heads must finish within ten seconds. The number of unidentified clients is limited. When the limit is reached, a new
@@ -11,7 +13,7 @@
 use std::convert::Infallible;
 use std::fs::{self, Permissions};
 use std::io::{self, ErrorKind};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
@@ -21,6 +23,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use axum::Router;
 use hostler_core::admission::{self, UsagePermit};
+use hostler_core::head::ConnectionId;
 use hostler_model::NodeName;
 use hostler_proto::api::ErrorBody;
 use hyper::Request;
@@ -32,14 +35,15 @@ use hyper_util::service::TowerToHyperService;
 use nix::unistd::{Uid, User, geteuid};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use tokio::sync::oneshot;
+use tokio::sync::{Semaphore, oneshot};
 use tokio::time::timeout;
-use tokio_rustls::TlsAcceptor;
+use tokio_rustls::LazyConfigAcceptor;
 
 use crate::answers::Unsent;
 use crate::client_limits::UserPermit;
 use crate::head::Head;
 use crate::names::random_name;
+use crate::site::ListenerKind;
 use crate::trust::{Bearer, bearer_of};
 
 /// Timeout of a TLS handshake, and of reading the HTTP header of each request.
@@ -62,6 +66,9 @@ const STREAMS: u32 = 64;
 
 /// Interval of keep-alive pings on a quiet HTTP/2 connection.
 const PING: Duration = Duration::from_secs(20);
+
+/// Maximum number of connections on the plain HTTP port. A reverse proxy keeps fewer; further ones wait.
+const HTTP_CONNECTIONS: usize = 512;
 
 /// Pause after a failed `accept`, to avoid a busy loop.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
@@ -86,6 +93,8 @@ pub(crate) enum Peer {
 #[derive(Clone)]
 pub(crate) struct Visitor {
     pub(crate) from: SocketAddr,
+    /// The connection's id, in the order in which the head accepted connections.
+    pub(crate) connection: ConnectionId,
     /// The slot that the connection uses.
     place: Arc<Mutex<Slot>>,
 }
@@ -98,11 +107,14 @@ enum Slot {
     User { _share: UserPermit },
     /// A connection slot from one node's share.
     Node { _share: UsagePermit<NodeName> },
+    /// A connection of a reverse proxy, which carries requests of many users.
+    Proxy,
 }
 
 impl Visitor {
-    fn stranger(from: SocketAddr, place: admission::Slot<oneshot::Sender<()>>) -> Self {
-        Self { from, place: Arc::new(Mutex::new(Slot::Stranger { _place: place })) }
+    /// The same connection, with the client's address as a reverse proxy reports it.
+    pub(crate) fn on_behalf_of(&self, client: IpAddr) -> Self {
+        Self { from: SocketAddr::new(client, 0), ..self.clone() }
     }
 
     /// Identifies a stranger as this user. Returns `false` if the user has the maximum number of connections.
@@ -124,10 +136,11 @@ impl Visitor {
     }
 }
 
-/// The Unix socket and the TCP port.
+/// The Unix socket, the TCP port, and the port for plain HTTP.
 pub(crate) struct Listeners {
     socket: UnixListener,
     port: TcpListener,
+    http: Option<TcpListener>,
 }
 
 impl Listeners {
@@ -139,12 +152,22 @@ impl Listeners {
         socket: &Path,
         listen: SocketAddr,
         usual_port: Option<u16>,
+        http: Option<SocketAddr>,
         embedded: bool,
     ) -> anyhow::Result<Self> {
         let port = bind_port(listen, usual_port).await.with_context(|| format!("cannot listen on {listen}"))?;
         // The owner alone uses an embedded cluster. A shared head accepts all users, and the kernel identifies them.
         let mode = if embedded { 0o600 } else { 0o666 };
-        Ok(Self { socket: bind_socket(socket, mode).await?, port })
+        let http = match http {
+            Some(at) => Some(TcpListener::bind(at).await.with_context(|| format!("cannot listen on {at}"))?),
+            None => None,
+        };
+        Ok(Self { socket: bind_socket(socket, mode).await?, port, http })
+    }
+
+    /// The address of the port for plain HTTP.
+    pub(crate) fn http_address(&self) -> io::Result<Option<SocketAddr>> {
+        self.http.as_ref().map(TcpListener::local_addr).transpose()
     }
 
     /// The address of the TCP port.
@@ -156,6 +179,9 @@ impl Listeners {
     pub(crate) fn serve(self, head: &Arc<Head>, routes: &Router) {
         head.tasks.spawn(serve_socket(self.socket, Arc::clone(head), routes.clone()));
         head.tasks.spawn(serve_port(self.port, Arc::clone(head), routes.clone()));
+        if let (Some(http), Some(kind)) = (self.http, head.site.http_listener_kind()) {
+            head.tasks.spawn(serve_http(http, kind, Arc::clone(head), routes.clone()));
+        }
     }
 }
 
@@ -237,7 +263,7 @@ async fn serve_local(head: &Arc<Head>, routes: &Router, mut stream: UnixStream) 
         return Ok(());
     }
     let peer = local_peer(uid).await?;
-    serve_connection(head, routes, stream, (peer, None), Http::One).await;
+    serve_connection(head, routes, stream, (peer, None, ListenerKind::Socket), Http::One).await;
     drop(share);
     Ok(())
 }
@@ -259,7 +285,6 @@ async fn local_peer(uid: u32) -> io::Result<Peer> {
 }
 
 async fn serve_port(listener: TcpListener, head: Arc<Head>, routes: Router) {
-    let acceptor = TlsAcceptor::from(head.trust.server());
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -267,9 +292,10 @@ async fn serve_port(listener: TcpListener, head: Arc<Head>, routes: Router) {
         };
         match accepted {
             Ok((stream, from)) => {
-                let (head, routes, acceptor) = (Arc::clone(&head), routes.clone(), acceptor.clone());
+                let origin = (from, head.connection());
+                let (head, routes) = (Arc::clone(&head), routes.clone());
                 head.clone().tasks.spawn(async move {
-                    if let Err(error) = serve_stranger(&head, &routes, &acceptor, stream, from).await {
+                    if let Err(error) = serve_stranger(&head, &routes, stream, origin).await {
                         tracing::debug!(%from, "connection refused: {error:#}");
                     }
                 });
@@ -279,8 +305,35 @@ async fn serve_port(listener: TcpListener, head: Arc<Head>, routes: Router) {
     }
 }
 
-async fn pause_after(door: &str, error: &io::Error) {
-    tracing::warn!(door, %error, "cannot accept a connection");
+/// Serves browsers over plain HTTP, usually through a reverse proxy.
+async fn serve_http(listener: TcpListener, kind: ListenerKind, head: Arc<Head>, routes: Router) {
+    let places = Arc::new(Semaphore::new(HTTP_CONNECTIONS));
+    loop {
+        let place = Arc::clone(&places).acquire_owned().await.expect("never closed");
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = head.stop.cancelled() => return,
+        };
+        match accepted {
+            Ok((stream, from)) => {
+                let place_of_all = Arc::new(Mutex::new(Slot::Proxy));
+                let visitor = Visitor { from, connection: head.connection(), place: place_of_all };
+                let (head, routes, kind) = (Arc::clone(&head), routes.clone(), kind.clone());
+                head.clone().tasks.spawn(async move {
+                    // Small responses must not wait for acknowledgements.
+                    let _ = stream.set_nodelay(true);
+                    let who = (Peer::Unknown, Some(visitor), kind);
+                    serve_connection(&head, &routes, stream, who, Http::One).await;
+                    drop(place);
+                });
+            }
+            Err(error) => pause_after("http", &error).await,
+        }
+    }
+}
+
+async fn pause_after(listener: &str, error: &io::Error) {
+    tracing::warn!(listener, %error, "cannot accept a connection");
     tokio::time::sleep(ACCEPT_PAUSE).await;
 }
 
@@ -288,9 +341,8 @@ async fn pause_after(door: &str, error: &io::Error) {
 async fn serve_stranger(
     head: &Arc<Head>,
     routes: &Router,
-    acceptor: &TlsAcceptor,
     stream: TcpStream,
-    from: SocketAddr,
+    (from, connection): (SocketAddr, ConnectionId),
 ) -> anyhow::Result<()> {
     let (waiting, must_go) = head.client_limits.begin(from.ip());
     // Small responses must not wait for acknowledgements.
@@ -301,14 +353,19 @@ async fn serve_stranger(
             bail!("the client closed the connection without sending data");
         }
         match first[0] {
-            TLS_HANDSHAKE => Ok(acceptor.accept(stream).await?),
+            TLS_HANDSHAKE => {
+                let handshake = LazyConfigAcceptor::new(rustls::server::Acceptor::default(), stream).await?;
+                let of_site = head.site.at(handshake.client_hello().server_name());
+                let (config, kind) = of_site.unwrap_or_else(|| (head.trust.server(), ListenerKind::Cluster));
+                Ok((handshake.into_stream(config).await?, kind))
+            }
             first => {
                 reject_plain_http(stream, first).await;
                 bail!("the client speaks {}, not TLS", guess(first))
             }
         }
     };
-    let stream = tokio::select! {
+    let (stream, kind) = tokio::select! {
         outcome = timeout(HANDSHAKE_TIMEOUT, handshake) => outcome.context("no TLS handshake in time")??,
         _ = must_go => bail!("evicted before the TLS handshake: too many newer connections"),
         () = head.stop.cancelled() => return Ok(()),
@@ -320,9 +377,10 @@ async fn serve_stranger(
         None => {
             let (place, must_go) = head.client_limits.stay(from.ip());
             drop(waiting);
-            let visitor = Visitor::stranger(from, place);
+            let place = Arc::new(Mutex::new(Slot::Stranger { _place: place }));
+            let visitor = Visitor { from, connection, place };
             let mut service =
-                pin!(serve_connection(head, routes, stream, (Peer::Unknown, Some(visitor.clone())), http));
+                pin!(serve_connection(head, routes, stream, (Peer::Unknown, Some(visitor.clone()), kind), http));
             let why = tokio::select! {
                 () = service.as_mut() => return Ok(()),
                 () = tokio::time::sleep(STRANGER_TIME) => "no certificate or token within the time limit",
@@ -340,8 +398,8 @@ async fn serve_stranger(
             drop(waiting);
             let share = head.client_limits.nodes.take(bearer.node.clone());
             let share = share.with_context(|| format!("node {} has too many connections", bearer.node))?;
-            let visitor = Visitor { from, place: Arc::new(Mutex::new(Slot::Node { _share: share })) };
-            serve_connection(head, routes, stream, (Peer::Node(bearer), Some(visitor)), http).await;
+            let visitor = Visitor { from, connection, place: Arc::new(Mutex::new(Slot::Node { _share: share })) };
+            serve_connection(head, routes, stream, (Peer::Node(bearer), Some(visitor), kind), http).await;
         }
     }
     Ok(())
@@ -394,7 +452,7 @@ async fn serve_connection<S>(
     head: &Arc<Head>,
     routes: &Router,
     stream: S,
-    (peer, visitor): (Peer, Option<Visitor>),
+    (peer, visitor, kind): (Peer, Option<Visitor>, ListenerKind),
     http: Http,
 ) where
     S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
@@ -405,6 +463,7 @@ async fn serve_connection<S>(
     let watch = Arc::clone(&unsent);
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(peer.clone());
+        request.extensions_mut().insert(kind.clone());
         if let Some(visitor) = &visitor {
             request.extensions_mut().insert(visitor.clone());
         }

@@ -16,7 +16,7 @@ use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use hostler_model::{Digest, UserName};
+use hostler_model::{Digest, Timestamp, UserName};
 use hostler_proto::users::LOGIN_NAMESPACE;
 use ring::signature::{RSA_PKCS1_2048_8192_SHA256, RSA_PKCS1_2048_8192_SHA512, RsaPublicKeyComponents};
 use ssh_key::public::KeyData;
@@ -30,6 +30,9 @@ const CHALLENGE_TTL: Duration = Duration::from_secs(60);
 const MAX_CHALLENGES: usize = 10_000;
 
 const CODE_TTL: Duration = Duration::from_secs(24 * 3600);
+
+/// Validity of a link to the dashboard.
+pub(crate) const LINK_TTL: Duration = Duration::from_secs(60);
 
 /// Maximum number of open login codes. At the maximum, a new code replaces the oldest.
 const MAX_CODES: usize = 10_000;
@@ -56,6 +59,14 @@ pub(crate) struct Logins {
 struct Code {
     user: UserName,
     made: Instant,
+    life: Duration,
+    until: Option<Timestamp>,
+}
+
+impl Code {
+    fn is_valid(&self) -> bool {
+        self.made.elapsed() < self.life
+    }
 }
 
 struct Failures {
@@ -70,8 +81,10 @@ pub(crate) enum LoginError {
     /// The message does not reveal whether the user or the key is unknown.
     #[error("the signature does not match any key that the cluster knows for this user")]
     BadKey,
-    #[error("this login code is unknown, was used already or is older than a day")]
+    #[error("this login code is unknown, was used already or has expired")]
     BadCode,
+    #[error("openid.toml names a user whom the cluster does not have")]
+    NoSuchUser,
     #[error("too many failed logins from this address; wait {0} seconds")]
     TooMany(u64),
 }
@@ -105,25 +118,35 @@ impl Logins {
 
     /// Creates a login code for `user` and returns its secret.
     pub(crate) fn invite(&self, user: UserName) -> String {
+        self.add(user, CODE_TTL, None)
+    }
+
+    /// Creates a code for a link to the dashboard and returns its secret. The session that it opens ends at `until` at
+    /// the latest.
+    pub(crate) fn link(&self, user: UserName, until: Option<Timestamp>) -> String {
+        self.add(user, LINK_TTL, until)
+    }
+
+    fn add(&self, user: UserName, life: Duration, until: Option<Timestamp>) -> String {
         let mut codes = lock(&self.codes);
-        codes.retain(|_, code| code.made.elapsed() < CODE_TTL);
+        codes.retain(|_, code| code.is_valid());
         if codes.len() >= MAX_CODES
             && let Some(oldest) = codes.iter().min_by_key(|(_, code)| code.made).map(|(key, _)| *key)
         {
             codes.remove(&oldest);
         }
         let secret = secret();
-        codes.insert(name_of(secret.as_bytes()), Code { user, made: Instant::now() });
+        codes.insert(name_of(secret.as_bytes()), Code { user, made: Instant::now(), life, until });
         secret
     }
 
-    /// Uses up a login code and returns its user.
+    /// Uses up a login code. Returns its user, and when the session must end at the latest.
     ///
     /// # Errors
     /// The code is unknown, used or expired.
-    pub(crate) fn redeem(&self, secret: &str) -> Result<UserName, LoginError> {
+    pub(crate) fn redeem(&self, secret: &str) -> Result<(UserName, Option<Timestamp>), LoginError> {
         let code = lock(&self.codes).remove(&name_of(secret.as_bytes()));
-        code.filter(|code| code.made.elapsed() < CODE_TTL).map(|code| code.user).ok_or(LoginError::BadCode)
+        code.filter(Code::is_valid).map(|code| (code.user, code.until)).ok_or(LoginError::BadCode)
     }
 
     /// Checks that this address may try to log in.
@@ -325,7 +348,7 @@ mod tests {
         let ada: UserName = "ada".parse().expect("a valid name");
         let code = logins.invite(ada.clone());
         assert_eq!(logins.redeem("guess"), Err(LoginError::BadCode));
-        assert_eq!([logins.redeem(&code), logins.redeem(&code)], [Ok(ada.clone()), Err(LoginError::BadCode)]);
+        assert_eq!([logins.redeem(&code), logins.redeem(&code)], [Ok((ada.clone(), None)), Err(LoginError::BadCode)]);
 
         let (nonce, code) = (logins.challenge(), logins.invite(ada));
         let ago = |time| Instant::now().checked_sub(time).expect("enough uptime");

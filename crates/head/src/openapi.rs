@@ -8,6 +8,7 @@ use axum::body::Body;
 use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::{DefaultBodyLimit, State};
 use axum::handler::Handler;
+use axum::http::HeaderMap;
 use axum::response::{NoContent, Response, Sse};
 use axum::routing::{MethodRouter, delete, get, post, put};
 use axum::{Extension, Router};
@@ -18,7 +19,7 @@ use utoipa::ToSchema;
 
 use crate::api::error::ApiError;
 use crate::api::extract::{Json, Path, Query};
-use crate::api::reply::{Binary, JsonText, List, OrNull};
+use crate::api::reply::{Binary, EventStream, JsonText, List, OrNull};
 use crate::api::who::{Agent, Anyone, Certified, User};
 use crate::audit::About;
 use crate::head::Head;
@@ -97,6 +98,7 @@ described!(A, B);
 described!(A, B, C);
 described!(A, B, C, D);
 described!(A, B, C, D, E);
+described!(A, B, C, D, E, G);
 
 macro_rules! method {
     ($name:ident) => {
@@ -183,6 +185,7 @@ impl Input for Person {}
 impl Input for Agent {}
 impl Input for Certified {}
 impl Input for Anyone {}
+impl Input for HeaderMap {}
 impl Input for State<Arc<Head>> {}
 impl<T> Input for Extension<T> {}
 impl<T> Input for Option<Extension<T>> {}
@@ -328,6 +331,13 @@ impl<T: ToSchema> Output for OrNull<T> {
     }
 }
 
+impl<T: ToSchema> Output for EventStream<T> {
+    fn describe(draft: &mut Draft) {
+        let schema = draft.reference::<T>();
+        draft.answers("text/event-stream", &schema);
+    }
+}
+
 impl<S> Output for Sse<S> {
     fn describe(draft: &mut Draft) {
         let schema = draft.reference::<Notice>();
@@ -394,6 +404,7 @@ impl Operation {
             in_path.map(|(name, schema)| json!({ "name": name, "in": "path", "required": true, "schema": schema }));
         let parameters: Vec<Value> = in_path.chain(self.draft.parameters.iter().cloned()).collect();
         let who = match self.who {
+            Who::Viewers => "For users. If the setting `dashboard-public` is on, for anyone.",
             Who::Users => "For users.",
             Who::Owners => "For users, for their own objects; for operators, for all objects.",
             Who::Operators => "For operators and admins.",
@@ -511,7 +522,7 @@ mod tests {
         let schemas = &document["components"]["schemas"];
         assert_eq!(schemas["JobId"]["minimum"], 1);
         assert_eq!(schemas["JobId"]["maximum"], u64::MAX);
-        assert_eq!(schemas["PartialRequest"]["properties"]["memory_bytes"]["minimum"], 4_194_304);
+        assert_eq!(schemas["PartialRequest"]["properties"]["memory_bytes"]["minimum"], 8_388_608);
         let submitted = &document["paths"]["/jobs"]["post"]["responses"]["200"]["links"];
         assert_eq!(submitted["get_jobs_id_why"]["parameters"]["id"], "$response.body#/id");
     }

@@ -4,6 +4,7 @@
 //! | value | accepted callers |
 //! | --- | --- |
 //! | anyone | all, also without identification: to join, to log in, to read the description |
+//! | viewers | users; if the setting `dashboard-public` is on, also unidentified callers |
 //! | users | identified users: by the kernel of the head's machine or of a node, or by a token |
 //! | owners | users, for their own objects; operators for all objects (for personal data of users: admins) |
 //! | operators | operators and admins |
@@ -22,6 +23,8 @@ use hostler_model::Role;
 pub(crate) enum Who {
     /// All, also unidentified callers.
     Anyone,
+    /// All identified users, and unidentified callers if the setting `dashboard-public` is on.
+    Viewers,
     /// All identified users.
     Users,
     /// Identified users, for their own objects.
@@ -37,7 +40,7 @@ impl Who {
     /// The lowest role that may call the operation; `None` when users may not call it.
     pub(crate) const fn least_role(self) -> Option<Role> {
         match self {
-            Self::Anyone | Self::Users | Self::Owners | Self::UsersAndAgents => Some(Role::User),
+            Self::Anyone | Self::Viewers | Self::Users | Self::Owners | Self::UsersAndAgents => Some(Role::User),
             Self::Operators => Some(Role::Operator),
             Self::Admins => Some(Role::Admin),
             Self::Agents => None,
@@ -79,7 +82,7 @@ impl Rights {
 pub(crate) fn is_audited(method: &str, path: &str) -> bool {
     const NOT: [&str; 3] = ["/blobs", "/snapshots", "/agent/"];
     method != "get"
-        && path != "/login/challenge"
+        && !matches!(path, "/login/challenge" | "/login/openid/begin")
         && (path == "/agent/join" || !NOT.iter().any(|it| path.starts_with(it)))
 }
 
@@ -100,7 +103,23 @@ mod tests {
         // A new operation for anyone must be added here on purpose.
         let open = OPERATIONS.iter().filter(|operation| operation.who == Who::Anyone);
         let open: Vec<&str> = open.map(|operation| operation.path).collect();
-        assert_eq!(open, ["/openapi.json", "/login/challenge", "/login/key", "/login/code", "/agent/join"]);
+        // So must one for viewers, which must neither change anything nor show what a job does.
+        let public = OPERATIONS.iter().filter(|operation| operation.who == Who::Viewers);
+        let public: Vec<_> = public.map(|operation| (operation.method, operation.path)).collect();
+        let paths = ["/info", "/me", "/nodes", "/energy", "/partitions", "/jobs"];
+        assert_eq!(public, paths.map(|path| ("get", path)));
+        assert_eq!(
+            open,
+            [
+                "/openapi.json",
+                "/login/challenge",
+                "/login/key",
+                "/login/code",
+                "/login/openid/begin",
+                "/login/openid",
+                "/agent/join"
+            ]
+        );
         for (method, path) in [
             ("post", "/shutdown"),
             ("post", "/users"),

@@ -28,12 +28,17 @@ use crate::api;
 use crate::audit::Audit;
 use crate::blobs::Library;
 use crate::config::Config;
+use crate::dashboard;
 use crate::engine::{Engine, first_batch};
 use crate::head::Head;
 use crate::listen::Listeners;
+use crate::metrics;
+use crate::notify;
 use crate::power;
 use crate::reserve;
+use crate::site::Site;
 use crate::trust::{Trust, replace_file};
+use crate::usage::UsageHistory;
 
 /// Size above which an allocation gets a separate memory mapping, which returns to the system when it is freed.
 const LARGE_BYTES: i32 = 256 << 10;
@@ -137,19 +142,25 @@ async fn start(config: Config) -> anyhow::Result<Arc<Head>> {
     let cap_bytes = config.results_cap_bytes;
     let library = Library::open(&config.directory.join("chunks"), history.clone(), writer.clone(), cap_bytes)?;
     let trust = Trust::open(&trust_directory(&config.directory), config.listen, &config.advertise)?;
+    let metrics_token = metrics::Token::obtain(&config.directory)?;
     let audit = Audit::open(config.directory.join("audit.log")).context("cannot write the audit log")?;
     let usual_port = usual_port(&config.directory);
-    let listeners = Listeners::open(&config.socket, config.listen, usual_port, config.embedded).await?;
+    let listeners =
+        Listeners::open(&config.socket, config.listen, usual_port, config.site.http, config.embedded).await?;
     let bound = listeners.address()?;
+    let site = Site::open(&config.site, bound.port(), listeners.http_address()?)?;
     if usual_port != Some(bound.port()) {
         replace_file(&port_file(&config.directory), bound.port().to_string().as_bytes(), 0o600)?;
     }
-    let (engine, orders) = Engine::start(state, (log_begins, sequence + 1), writer, history.clone());
-    let head = Arc::new(Head::new(config, engine, history, Arc::new(library), trust, audit, bound));
+    let (engine, orders) = Engine::start(state, (log_begins, sequence + 1), writer.clone(), history);
+    let usage = UsageHistory::open(&config.directory.join("series.db"), engine.clone())?;
+    let trust = (trust, site, metrics_token);
+    let head = Arc::new(Head::new(config, engine, Arc::new(library), trust, audit, (usage, writer), bound));
     head.apply_results_cap();
-    listeners.serve(&head, &api::routes(&head));
+    listeners.serve(&head, &dashboard::routes(api::routes(&head), &head));
     tokio::spawn(collect(Arc::clone(&head)));
     tokio::spawn(power::keep::keep(Arc::clone(&head), orders));
+    tokio::spawn(notify::keep(Arc::clone(&head)));
     tokio::spawn(power::keep::measure(Arc::clone(&head)));
     announce(&head)?;
     reserve::hold(&head.config.directory);

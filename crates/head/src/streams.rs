@@ -91,9 +91,20 @@ impl<T> Drop for Place<T> {
     }
 }
 
+/// Which part of an output a response contains.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Extent {
+    /// Offset of the first byte.
+    pub(crate) offset: u64,
+    /// Size of the whole output when it was read.
+    pub(crate) size: u64,
+}
+
 /// The body of an agent's request, read by another task.
 pub(crate) struct Upload {
     body: BodyDataStream,
+    /// Which part of the output the body is.
+    pub(crate) extent: Extent,
     /// Sent when the body was read completely; dropped if the reader disconnects before that.
     complete: Option<oneshot::Sender<()>>,
     stop: Pin<Box<WaitForCancellationFutureOwned>>,
@@ -101,10 +112,10 @@ pub(crate) struct Upload {
 
 impl Upload {
     /// Wraps a body, which fails when the head stops. The returned receiver reports whether the whole body was read.
-    pub(crate) fn new(body: Body, stop: &CancellationToken) -> (Self, oneshot::Receiver<()>) {
+    pub(crate) fn new(body: Body, extent: Extent, stop: &CancellationToken) -> (Self, oneshot::Receiver<()>) {
         let (complete, outcome) = oneshot::channel();
         let stop = Box::pin(stop.clone().cancelled_owned());
-        (Self { body: body.into_data_stream(), complete: Some(complete), stop }, outcome)
+        (Self { body: body.into_data_stream(), extent, complete: Some(complete), stop }, outcome)
     }
 }
 

@@ -3,6 +3,7 @@
 mod nodes;
 mod partitions;
 mod silence;
+mod suggestion;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,17 +11,20 @@ use std::time::Duration;
 
 use hostler_core::head::{Active, Job, Node, Now, Part, Phase, State, explain};
 use hostler_model::{
-    Advisory, Attempt, Dependency, Ending, GpuId, JobId, JobState, NodeName, NodeState, Reason, Shortfall, Timestamp,
-    WallTime, Work, format_bytes, format_duration,
+    Advisory, ArraySpec, Attempt, Dependency, Ending, GpuId, JobId, JobState, NodeName, NodeState, Reason, Request,
+    Shortfall, Timestamp, WallTime, Work, format_bytes, format_duration,
 };
-use hostler_proto::api::{JobDetail, JobSummary, LimitView, PartView, TaskCounts, TaskView, Why};
-use hostler_proto::link::RunEnd;
+use hostler_proto::api::{
+    JobDetail, JobRecord, JobSummary, LimitView, PartView, Stages, StepHostView, TaskCounts, TaskView, Why,
+};
+use hostler_proto::link::{RunEnd, StepEndpoint};
 use hostler_proto::power::JobEnergy;
 use hostler_proto::record::{EndedPart, EndedTask};
 
-pub(crate) use nodes::{energy, node, node_detail};
+pub(crate) use nodes::{energy, holders, node, node_detail};
 pub(crate) use partitions::partition;
 use silence::NAMED;
+pub(crate) use suggestion::suggestion;
 
 /// Replaces a message that only the job's user and operators may read.
 const HIDDEN_MESSAGE: &str = "only the job's user and operators can see the reason";
@@ -37,7 +41,7 @@ pub(crate) enum Viewer {
 
 /// Creates the view of a job as an entry of a list. `row` is the history of its only task, if the job has ended and is
 /// not an array.
-pub(crate) fn summary(state: &State, job: &Job, row: Option<&EndedTask>, now: Timestamp) -> JobSummary {
+pub(crate) fn summary(state: &State, job: &Job, row: Option<&EndedTask>, viewer: Viewer, now: Now) -> JobSummary {
     let (completed, not_completed) = job.ended_counts();
     let cancelled = job.cancelled_count();
     let mut nodes: Vec<NodeName> = job.active.values().flat_map(Active::nodes).cloned().collect();
@@ -51,7 +55,9 @@ pub(crate) fn summary(state: &State, job: &Job, row: Option<&EndedTask>, now: Ti
         user: job.user.clone(),
         state: job.state(),
         reason: explain(state, job).map(|reason| reason.to_string()),
-        node_problem: silence::brief(state, job, now),
+        expected_start_at: state.expected_start(job.id).map(|at| wall_time(at, now)),
+        message: row.and_then(|row| row.message.clone()).filter(|_| viewer == Viewer::Owner),
+        node_problem: silence::brief(state, job, now.at),
         attempt: row.map_or_else(|| job.attempt(), |row| row.attempt),
         nodes,
         exit_code: job.exit_code(),
@@ -62,7 +68,9 @@ pub(crate) fn summary(state: &State, job: &Job, row: Option<&EndedTask>, now: Ti
         memory_bytes: job.spec.request.memory_bytes,
         gpus: job.spec.request.gpus,
         counted: job.spec.request.counted.clone(),
+        time_limit_ms: job.spec.time_limit_ms,
         array: job.spec.array.clone(),
+        labels: job.spec.labels.as_deref().cloned().unwrap_or_default(),
         tasks: TaskCounts {
             total: job.len(),
             pending: job.pending.len(),
@@ -99,17 +107,91 @@ pub(crate) enum Shown {
 }
 
 /// Creates the view of one job with its tasks.
-pub(crate) fn detail(
-    state: &State,
-    job: &Job,
-    viewer: Viewer,
-    shown: Shown,
-    history: &History,
-    now: Timestamp,
-) -> JobDetail {
+pub(crate) fn detail(state: &State, job: &Job, viewer: Viewer, shown: Shown, history: &History, now: Now) -> JobDetail {
     let is_owner = viewer == Viewer::Owner;
-    let History { ended, rows, why_cancelled, next } = history;
+    let History { rows, next, .. } = history;
     let only_row = if job.spec.array.is_none() { rows.values().next() } else { None };
+    let tasks_shown = tasks(job, is_owner, shown, history);
+    JobDetail {
+        summary: summary(state, job, only_row.filter(|_| job.is_ended()), viewer, now),
+        priority: job.spec.priority,
+        requeue: job.spec.requeue,
+        constraint: job.spec.constraint.clone(),
+        after: job.spec.after.to_vec(),
+        notify: if is_owner { job.spec.notify.to_vec() } else { Vec::new() },
+        command: if is_owner { command_line(&job.spec.work) } else { String::new() },
+        snapshot: match &job.spec.work {
+            Work::Project { snapshot, .. } if is_owner => Some(*snapshot),
+            Work::Project { .. } | Work::Command { .. } => None,
+        },
+        directory: match &job.spec.work {
+            Work::Command { directory, .. } if is_owner => Some(directory.to_string()),
+            Work::Project { .. } | Work::Command { .. } => None,
+        },
+        tasks_per_node: job.spec.tasks_per_node,
+        allocation: job.spec.holder.is_some(),
+        step_hosts: if is_owner { step_hosts(state, job) } else { Vec::new() },
+        terminal: job.spec.pty.is_some(),
+        script: matches!(job.spec.work, Work::Command { script: Some(_), .. }),
+        files: job.spec.files.as_deref().filter(|_| is_owner).cloned(),
+        limits: limits(state, job, rows.values()),
+        energy: state.energy_of(job, now.at).map(JobEnergy::from),
+        unfetched: unfetched(job),
+        tasks_shown,
+        tasks_next: *next,
+    }
+}
+
+/// Creates the record of a job with its tasks.
+pub(crate) fn record(state: &State, job: &Job, viewer: Viewer, history: &History, now: Now) -> JobRecord {
+    let is_owner = viewer == Viewer::Owner;
+    let array = job.spec.array.clone();
+    let waiting = array.as_ref().filter(|_| !job.pending.is_empty());
+    let Request { cpus, memory_bytes, gpus, counted } = job.spec.request.clone();
+    let (directory, script) = match &job.spec.work {
+        Work::Command { directory, script, .. } => (Some(directory.to_string()), script.is_some()),
+        Work::Project { .. } => (None, false),
+    };
+    JobRecord {
+        id: job.id,
+        name: job.spec.name.to_string(),
+        user: job.user.clone(),
+        state: job.state(),
+        reason: explain(state, job),
+        expected_start_at: state.expected_start(job.id).map(|at| wall_time(at, now)),
+        partition: job.spec.partition.clone(),
+        nodes: job.spec.nodes,
+        tasks_per_node: job.spec.tasks_per_node,
+        cpus,
+        memory_bytes,
+        gpus,
+        counted,
+        time_limit_ms: job.spec.time_limit_ms,
+        attempt: job.attempt(),
+        waiting: waiting.map(|array| ArraySpec { indices: job.pending.clone(), limit: array.limit }),
+        array,
+        labels: job.spec.labels.as_deref().cloned().unwrap_or_default(),
+        priority: job.spec.priority,
+        requeue: job.spec.requeue,
+        constraint: job.spec.constraint.clone(),
+        after: job.spec.after.to_vec(),
+        begin_at: job.spec.begin.as_deref().copied(),
+        command: is_owner.then(|| command_line(&job.spec.work)),
+        directory: directory.filter(|_| is_owner),
+        files: job.spec.files.as_deref().filter(|_| is_owner).cloned(),
+        allocation: job.spec.holder.is_some(),
+        script,
+        submitted_at: job.submitted_at,
+        started_at: job.started_at,
+        ended_at: job.ended_at,
+        tasks: tasks(job, is_owner, Shown::All, history),
+        tasks_next: history.next,
+    }
+}
+
+/// The tasks of a job that a view shows, by index.
+fn tasks(job: &Job, is_owner: bool, shown: Shown, history: &History) -> Vec<TaskView> {
+    let History { ended, rows, why_cancelled, .. } = history;
     let is_shown = |active: &&Active| match shown {
         Shown::All => true,
         Shown::Ended => false,
@@ -125,9 +207,11 @@ pub(crate) fn detail(
         message: None,
         started_at: active.started_at,
         ended_at: None,
+        stages: active.stages,
         result: None,
         fetched: false,
         usage: None,
+        steps: Vec::new(),
         parts: live_parts(active, is_owner),
     });
     let over = ended.iter().map(|&(index, ending)| {
@@ -144,23 +228,21 @@ pub(crate) fn detail(
     };
     let mut tasks_shown: Vec<TaskView> = live.chain(over).chain(waits).collect();
     tasks_shown.sort_by_key(|task| task.index);
-    JobDetail {
-        summary: summary(state, job, only_row.filter(|_| job.is_ended()), now),
-        priority: job.spec.priority,
-        requeue: job.spec.requeue,
-        constraint: job.spec.constraint.clone(),
-        after: job.spec.after.clone(),
-        command: if is_owner { command_line(&job.spec.work) } else { String::new() },
-        snapshot: match &job.spec.work {
-            Work::Project { snapshot, .. } if is_owner => Some(*snapshot),
-            Work::Project { .. } | Work::Command { .. } => None,
-        },
-        limits: limits(state, job, rows.values()),
-        energy: state.energy_of(job, now).map(JobEnergy::from),
-        unfetched: unfetched(job),
-        tasks_shown,
-        tasks_next: *next,
+    tasks_shown
+}
+
+/// Where the nodes of a running allocation without a program accept steps.
+fn step_hosts(state: &State, job: &Job) -> Vec<StepHostView> {
+    let Some(active) = job.active.values().next() else { return Vec::new() };
+    if job.spec.holder.is_none() || active.phase() != Phase::Running {
+        return Vec::new();
     }
+    let view = |part: &Part| {
+        let StepEndpoint { port, certificate } = part.endpoint?;
+        let address = state.node(&part.node).and_then(|node| node.facts.address);
+        Some(StepHostView { node: part.node.clone(), address, port, certificate })
+    };
+    active.parts.iter().map(view).collect::<Option<_>>().unwrap_or_default()
 }
 
 fn pending_task(job: &Job, index: u32) -> TaskView {
@@ -174,9 +256,11 @@ fn pending_task(job: &Job, index: u32) -> TaskView {
         message: None,
         started_at: None,
         ended_at: None,
+        stages: Stages::default(),
         result: None,
         fetched: false,
         usage: None,
+        steps: Vec::new(),
         parts: Vec::new(),
     }
 }
@@ -192,9 +276,11 @@ fn ended_task(job: &Job, index: u32, ending: Ending, row: Option<&EndedTask>, is
         message: row.and_then(|row| row.message.as_deref()).map(|message| message_for(message, is_owner)),
         started_at: row.and_then(|row| row.started_at),
         ended_at: row.map(|row| row.ended_at).or(job.ended_at),
+        stages: row.map(|row| row.stages).unwrap_or_default(),
         result: row.and_then(|row| row.result).filter(|_| is_owner && job.results.contains(index)),
         fetched: job.fetched.contains(index),
         usage: row.filter(|row| row.attempt > Attempt(0)).map(|row| row.usage),
+        steps: row.filter(|_| is_owner).map(|row| row.steps.clone()).unwrap_or_default(),
         parts: row.into_iter().flat_map(|row| &row.parts).map(|part| ended_part(part, ending, is_owner)).collect(),
     }
 }
@@ -249,7 +335,7 @@ fn ended_part(part: &EndedPart, of_task: Ending, is_owner: bool) -> PartView {
 
 const fn state_in(phase: Phase) -> JobState {
     match phase {
-        Phase::Placed | Phase::Accepted | Phase::Ready => JobState::Starting,
+        Phase::Placed | Phase::Accepted | Phase::Staged | Phase::Ready => JobState::Starting,
         Phase::Running => JobState::Running,
         Phase::Completing => JobState::Completing,
     }
@@ -380,11 +466,21 @@ pub(crate) fn why_task(state: &State, job: &Job, index: u32, message: Option<&st
     Why { id: job.id, state: stands, reason: None, lines, expected_start_at: None }
 }
 
-/// Describes the end of a job or task as the rest of a sentence, e.g. `has ended as failed`.
+/// Describes the end of a job or task as the rest of a sentence, e.g. `has failed`.
 fn has_ended(state: JobState, message: Option<&str>) -> String {
+    let ended = match state {
+        JobState::Completed => "has completed".to_owned(),
+        JobState::Failed => "has failed".to_owned(),
+        JobState::Cancelled => "was cancelled".to_owned(),
+        JobState::Preempted => "was preempted".to_owned(),
+        JobState::Timeout => "has reached its time limit".to_owned(),
+        JobState::OutOfMemory => "has used more memory than its limit".to_owned(),
+        JobState::NodeFail => "was lost with its node".to_owned(),
+        JobState::Pending | JobState::Starting | JobState::Running | JobState::Completing => format!("is {state}"),
+    };
     match message {
-        Some(message) => format!("has ended as {state}: {message}"),
-        None => format!("has ended as {state}"),
+        Some(message) => format!("{ended}: {message}"),
+        None => ended,
     }
 }
 
@@ -415,6 +511,9 @@ fn more_lines(state: &State, job: &Job, reason: &Reason, now: Now) -> Vec<String
     match reason {
         Reason::Held => vec![format!("`hostler release {id}` releases the job.")],
         Reason::Dependency { .. } => job.unmet.iter().map(|dependency| dependency_line(state, dependency)).collect(),
+        Reason::BeginTime { at } => {
+            vec![format!("It may start in {}.", format_duration(Duration::from_millis(at.ms_since(now.wall))))]
+        }
         Reason::ArrayLimit { .. } => vec![format!("{} tasks of the job are placed now.", job.active.len())],
         Reason::Resources { closest } | Reason::TooFewNodes { closest, .. } => {
             let each = if job.spec.nodes > 1 { format!("{} nodes, on each ", job.spec.nodes) } else { String::new() };
@@ -540,7 +639,7 @@ mod tests {
     #[test]
     fn command_lines_are_quoted_for_a_shell() {
         let argv = ["echo", "two words", "", "it's", "a=b,c"].map(str::to_owned).to_vec();
-        let work = Work::Command { argv, directory: "/".into() };
+        let work = Work::command(argv, "/");
         assert_eq!(command_line(&work), r"echo 'two words' '' 'it'\''s' a=b,c");
     }
 

@@ -84,13 +84,13 @@ impl fmt::Display for Attempt {
 }
 
 /// How many times a head has started on its store. A placement contains the epoch of the head that decided it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(transparent)]
 pub struct Epoch(pub u64);
 
 /// The id of a run: one attempt of a task, which an agent executes and reports. A message with another attempt or epoch
 /// is stale.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 pub struct RunId {
     /// The task that runs.
     pub task: TaskId,

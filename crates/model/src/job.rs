@@ -5,18 +5,19 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{MapAccess, Visitor};
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa::openapi::{ArrayBuilder, ObjectBuilder, Schema, Type};
 
-use crate::text::text_schema;
-use crate::{ArraySpec, Constraint, Counted, Digest, JobId, ParseError, PartitionName, format_bytes};
+use crate::object::object_only;
+use crate::{
+    ArraySpec, Constraint, Counted, Dependency, Digest, Files, Labels, LimitSignal, ParseError, PartitionName,
+    Subscription, WallTime, format_bytes, labels_schema,
+};
 
 /// The smallest memory request, in bytes. With less memory, the shepherd does not fit into the job's memory group under
 /// cgroup v1, and the job's exit status would be lost.
-pub const LEAST_MEMORY_BYTES: u64 = 4 << 20;
+pub const LEAST_MEMORY_BYTES: u64 = 8 << 20;
 
 /// Environment variables: values by name.
 pub type Environment = BTreeMap<String, String>;
@@ -46,6 +47,11 @@ pub struct JobSpec<Count = u32, Amounts = Request> {
     /// nodes.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub first_node: bool,
+    /// Makes the job an allocation without a program: the job holds its resources for a client, which starts steps on
+    /// the nodes. Requires `first_node`. `argv` is then the command that the client runs on its own machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<AllocationHolder>)]
+    pub holder: Option<Box<AllocationHolder>>,
     /// Whether each line of output begins with the rank of its process.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub label: bool,
@@ -63,9 +69,16 @@ pub struct JobSpec<Count = u32, Amounts = Request> {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub array: Option<ArraySpec>,
     /// Conditions on other jobs that must hold before the job starts.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schema(max_items = 1000)]
-    pub after: Vec<Dependency>,
+    #[serde(default, skip_serializing_if = "is_empty")]
+    #[schema(value_type = Vec<Dependency>, max_items = 1000)]
+    pub after: Box<[Dependency]>,
+    /// Whether the job waits until all earlier jobs with its name and its user have ended. The head adds them to `after`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub singleton: bool,
+    /// The earliest time at which the job starts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<WallTime>)]
+    pub begin: Option<Box<WallTime>>,
     /// The job's priority. Jobs with a higher priority start first; jobs of equal priority start in the order of
     /// submission.
     #[serde(default)]
@@ -83,12 +96,27 @@ pub struct JobSpec<Count = u32, Amounts = Request> {
     /// The size of the job's terminal; the job has no terminal when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pty: Option<WindowSize>,
+    /// A signal before the time limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<LimitSignal>)]
+    pub limit_signal: Option<Box<LimitSignal>>,
     /// Time between TERM and KILL when the job is ended, in milliseconds. When absent: the head's setting `grace`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub grace_ms: Option<u64>,
+    pub grace_ms: Option<u32>,
     /// The file mode creation mask of the job; the agent's mask when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub umask: Option<u32>,
+    /// Files on the job's nodes, instead of kept output.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub files: Option<Box<Files>>,
+    /// Notifications about the job's events.
+    #[serde(default, skip_serializing_if = "is_empty")]
+    #[schema(value_type = Vec<Subscription>, max_items = 8)]
+    pub notify: Box<[Subscription]>,
+    /// Labels: values by name, which Hostler only stores and shows. In a box, because few jobs have them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(schema_with = labels_schema, required = false)]
+    pub labels: Option<Box<Labels>>,
 }
 
 impl JobSpec {
@@ -103,19 +131,26 @@ impl JobSpec {
             nodes: 1,
             tasks_per_node: 1,
             first_node: false,
+            holder: None,
             label: false,
             partition: None,
             constraint: None,
             time_limit_ms: None,
             array: None,
-            after: Vec::new(),
+            after: Box::default(),
+            singleton: false,
+            begin: None,
             priority: 0,
             hold: false,
             requeue: false,
             environment: Environment::new(),
             pty: None,
+            limit_signal: None,
             grace_ms: None,
             umask: None,
+            files: None,
+            notify: Box::default(),
+            labels: None,
         }
     }
 
@@ -123,6 +158,11 @@ impl JobSpec {
     #[must_use]
     pub fn world_size(&self) -> u64 {
         u64::from(self.nodes) * u64::from(self.tasks_per_node)
+    }
+
+    /// Iterates over the labels, by name.
+    pub fn labels(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.labels.iter().flat_map(|labels| labels.iter()).map(|(name, value)| (name.as_str(), value.as_str()))
     }
 
     /// Makes an equal name and directory share memory with those of `other`.
@@ -138,6 +178,17 @@ impl JobSpec {
     }
 }
 
+/// The client that holds an allocation without a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct AllocationHolder {
+    /// The fingerprint of the client's certificate, which the nodes trust. The private key never leaves the client.
+    pub certificate: Digest,
+    /// Whether the allocation stays when the client's connection breaks. Otherwise it ends soon after.
+    #[serde(default)]
+    pub stays: bool,
+}
+
 /// A job as a user submits it. The head fills absent values with the operators' defaults, or with Hostler's own.
 pub type Submission = JobSpec<Option<u32>, PartialRequest>;
 
@@ -151,7 +202,7 @@ pub struct PartialRequest {
     pub cpus: Option<u32>,
     /// Memory in bytes, per task and node; `default-memory`, or 512 MiB, if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(minimum = 4_194_304)]
+    #[schema(minimum = 8_388_608)]
     pub memory_bytes: Option<u64>,
     /// GPUs per task and node.
     #[serde(default, skip_serializing_if = "is_none")]
@@ -170,32 +221,7 @@ impl PartialRequest {
     }
 }
 
-impl Serialize for PartialRequest {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        Self::serialize(self, serializer)
-    }
-}
-
-/// Deserializes objects only. The derived implementation would also accept an array of values, even an empty one.
-impl<'de> Deserialize<'de> for PartialRequest {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Fields;
-
-        impl<'de> Visitor<'de> for Fields {
-            type Value = PartialRequest;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<PartialRequest, A::Error> {
-                PartialRequest::deserialize(MapAccessDeserializer::new(map))
-            }
-        }
-
-        deserializer.deserialize_map(Fields)
-    }
-}
+object_only!(PartialRequest);
 
 impl<Count, Amounts> JobSpec<Count, Amounts> {
     /// Creates a copy with other resources and other numbers of nodes and processes.
@@ -208,19 +234,26 @@ impl<Count, Amounts> JobSpec<Count, Amounts> {
             nodes,
             tasks_per_node,
             first_node: self.first_node,
+            holder: self.holder,
             label: self.label,
             partition: self.partition,
             constraint: self.constraint,
             time_limit_ms: self.time_limit_ms,
             array: self.array,
             after: self.after,
+            singleton: self.singleton,
+            begin: self.begin,
             priority: self.priority,
             hold: self.hold,
             requeue: self.requeue,
             environment: self.environment,
             pty: self.pty,
+            limit_signal: self.limit_signal,
             grace_ms: self.grace_ms,
             umask: self.umask,
+            files: self.files,
+            notify: self.notify,
+            labels: self.labels,
         }
     }
 }
@@ -234,6 +267,10 @@ impl From<JobSpec> for Submission {
         let time_limit_ms = spec.time_limit_ms.or(Some(0));
         Self { time_limit_ms, ..spec.resized(request, nodes, tasks_per_node) }
     }
+}
+
+const fn is_empty<T>(list: &[T]) -> bool {
+    list.is_empty()
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes fields by reference")]
@@ -265,11 +302,19 @@ pub enum Work {
         /// The working directory, an absolute path.
         #[schema(value_type = String, pattern = "^/")]
         directory: Arc<str>,
+        /// A script whose content runs in place of the program. The first line names the interpreter after `#!`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        #[schema(max_length = 524_288, pattern = r"^#![ \t]*/(\r*[^\x00\r\n]|\n)*\r*$")]
+        script: Option<String>,
     },
 }
 
+/// The largest script, in bytes.
+pub const MAX_SCRIPT_BYTES: usize = 512 << 10;
+
 /// Returns the JSON schema of a command line: a list of words, the first of which is not empty.
-fn argv_schema() -> Schema {
+#[must_use]
+pub fn argv_schema() -> Schema {
     let word = || ObjectBuilder::new().schema_type(Type::String);
     let program = Schema::from(word().min_length(Some(1)));
     ArrayBuilder::new().items(word()).prefix_items([program]).min_items(Some(1)).into()
@@ -278,7 +323,16 @@ fn argv_schema() -> Schema {
 impl Work {
     /// Creates the work of running a program with arguments in `directory`.
     pub fn command(argv: impl IntoIterator<Item = impl Into<String>>, directory: impl Into<Arc<str>>) -> Self {
-        Self::Command { argv: argv.into_iter().map(Into::into).collect(), directory: directory.into() }
+        let argv = argv.into_iter().map(Into::into).collect();
+        Self::Command { argv, directory: directory.into(), script: None }
+    }
+
+    /// Returns the script of a command that runs one.
+    pub const fn script_mut(&mut self) -> Option<&mut String> {
+        match self {
+            Self::Command { script, .. } => script.as_mut(),
+            Self::Project { .. } => None,
+        }
     }
 }
 
@@ -289,7 +343,7 @@ pub struct Request {
     #[schema(minimum = 1)]
     pub cpus: u32,
     /// Memory in bytes.
-    #[schema(minimum = 4_194_304)]
+    #[schema(minimum = 8_388_608)]
     pub memory_bytes: u64,
     /// The number of GPUs.
     #[serde(default, skip_serializing_if = "is_none")]
@@ -389,116 +443,6 @@ pub struct WindowSize {
     pub rows: u16,
     /// Width in characters.
     pub columns: u16,
-}
-
-/// A condition on another job that must hold before a job starts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct Dependency {
-    /// What must have happened to the other job.
-    pub condition: Condition,
-    /// The id of the other job.
-    pub job: JobId,
-}
-
-/// What must have happened to another job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Condition {
-    /// The other job has started (every task, for an array) or was cancelled.
-    After,
-    /// The other job has ended in any state.
-    AfterAny,
-    /// The other job has completed: every task with exit code 0.
-    AfterOk,
-    /// The other job has ended, but not completed.
-    AfterNotOk,
-}
-
-impl Condition {
-    /// Returns the condition as a word on the command line.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::After => "after",
-            Self::AfterAny => "afterany",
-            Self::AfterOk => "afterok",
-            Self::AfterNotOk => "afternotok",
-        }
-    }
-}
-
-impl Dependency {
-    /// Parses a list such as `afterok:3:4,after:5`. A job id without a condition means `afterok`.
-    ///
-    /// # Errors
-    /// When a part of the list is not a dependency.
-    pub fn parse_list(text: &str) -> Result<Vec<Self>, ParseError> {
-        let error = || ParseError::new(text, "a dependency such as afterok:12, afterany:12:13 or 12");
-        let mut all = Vec::new();
-        for part in text.split(',').map(str::trim) {
-            let mut words = part.split(':');
-            let first = words.next().unwrap_or_default();
-            let condition = match first {
-                "after" => Condition::After,
-                "afterany" => Condition::AfterAny,
-                "afterok" => Condition::AfterOk,
-                "afternotok" => Condition::AfterNotOk,
-                _ => {
-                    all.push(Self { condition: Condition::AfterOk, job: first.parse().map_err(|_| error())? });
-                    if words.next().is_some() {
-                        return Err(error());
-                    }
-                    continue;
-                }
-            };
-            let before = all.len();
-            for job in words {
-                all.push(Self { condition, job: job.parse().map_err(|_| error())? });
-            }
-            if all.len() == before {
-                return Err(error());
-            }
-        }
-        Ok(all)
-    }
-}
-
-impl fmt::Display for Dependency {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}", self.condition.as_str(), self.job)
-    }
-}
-
-impl FromStr for Dependency {
-    type Err = ParseError;
-
-    fn from_str(text: &str) -> Result<Self, ParseError> {
-        match Self::parse_list(text)?.as_slice() {
-            [one] => Ok(*one),
-            _ => Err(ParseError::new(text, "one dependency such as afterok:12")),
-        }
-    }
-}
-
-text_schema!(
-    Dependency,
-    "dependency",
-    "^((after|afterany|afterok|afternotok):)?[1-9][0-9]{0,18}$",
-    "Another job, and what must have happened to it, such as `afterok:12`. A job id alone means `afterok`."
-);
-
-impl TryFrom<String> for Dependency {
-    type Error = ParseError;
-
-    fn try_from(text: String) -> Result<Self, ParseError> {
-        text.parse()
-    }
-}
-
-impl From<Dependency> for String {
-    fn from(dependency: Dependency) -> Self {
-        dependency.to_string()
-    }
 }
 
 /// The state of a job. An array is running while any task runs; once all tasks have ended, it has the most severe ending.
@@ -630,16 +574,5 @@ mod tests {
         let counted = "camera,license=2".parse().expect("counts");
         let all = Request { gpus: 1, counted, ..Request::new(4, 1 << 30) };
         assert_eq!(all.to_string(), "4 CPUs, 1 GPU, 1G of memory, camera=1 and license=2");
-    }
-
-    #[test]
-    fn dependencies_parse_from_the_command_line_form() {
-        let list = Dependency::parse_list("afterok:3:4,after:5").expect("valid");
-        let written: Vec<String> = list.iter().map(ToString::to_string).collect();
-        assert_eq!(written, ["afterok:3", "afterok:4", "after:5"]);
-        assert_eq!(Dependency::parse_list("12").expect("valid")[0].to_string(), "afterok:12");
-        for text in ["", "afterok", "afterok:", "after:x", "12:13", "afterok:1,"] {
-            assert!(Dependency::parse_list(text).is_err(), "{text}");
-        }
     }
 }

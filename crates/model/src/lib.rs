@@ -9,43 +9,56 @@ mod array;
 mod constraint;
 mod counted;
 mod cpus;
+mod dependency;
 mod digest;
+mod files;
 mod gpu;
 mod hardware;
 mod ids;
 mod job;
+mod labels;
 mod node;
+mod notify;
+mod object;
 mod partition;
 mod power;
 mod python;
 mod reason;
 mod resources;
+mod signal;
 mod text;
 mod time;
 mod topology;
 mod units;
+mod usage;
 mod users;
 
 pub use array::{ArraySpec, IndexSet};
 pub use constraint::{Constraint, Feature};
 pub use counted::{Counted, CountedError};
 pub use cpus::CpuSet;
+pub use dependency::{Condition, Dependency};
 pub use digest::Digest;
+pub use files::{Files, OpenMode, PathFacts};
 pub use gpu::{Gpu, GpuId, Vendor};
 pub use hardware::Hardware;
 pub use ids::{Attempt, BootId, Epoch, JobId, NodeName, RunId, TaskId};
 pub use job::{
-    Condition, Dependency, Ending, Environment, JobSpec, JobState, LEAST_MEMORY_BYTES, PartialRequest, Request,
-    Submission, TaskState, WindowSize, Work,
+    AllocationHolder, Ending, Environment, JobSpec, JobState, LEAST_MEMORY_BYTES, MAX_SCRIPT_BYTES, PartialRequest,
+    Request, Submission, TaskState, WindowSize, Work, argv_schema,
 };
+pub use labels::{Labels, MAX_LABELS, is_label_name, labels_problem, labels_schema};
 pub use node::{Advisory, NodeFacts, NodeState};
+pub use notify::{DestinationName, JobOccasion, Subscription};
 pub use partition::{NodePatterns, PartitionName, PartitionState};
 pub use power::{Energy, Gauge, Hours, PowerPlan, PowerPolicy, PowerState, PowerTraits, PowerVerb, Supply, Watts};
 pub use python::{PYTHON_INSTALL, PythonVersions};
 pub use reason::{Reason, Shortfall, WakingNode};
 pub use resources::Resources;
+pub use signal::{LimitSignal, SignalNumber, SignalTarget};
 pub use text::{ParseError, escaped, escaped_lines};
 pub use time::{Timestamp, WallTime};
 pub use topology::{CoreKind, Cpu, Topology};
 pub use units::{format_bytes, format_duration, parse_bytes, parse_duration};
+pub use usage::{Bucket, Figures, Metric, Unit};
 pub use users::{Quota, QuotaKind, Role, UserName};

@@ -6,7 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::{BootId, Digest, Feature, Hardware, Resources};
+use crate::{BootId, Digest, Feature, Hardware, ParseError, Resources};
 
 /// The facts that an agent reports about its node in the hello. The head stores the facts unchanged in its log and
 /// state.
@@ -90,6 +90,10 @@ pub enum NodeState {
 }
 
 impl NodeState {
+    /// All states that a node in a list can have.
+    pub const ALL: [Self; 8] =
+        [Self::Up, Self::Suspect, Self::Down, Self::Off, Self::Waking, Self::Stopping, Self::Draining, Self::Drained];
+
     /// Returns the state as a word in output and JSON.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -104,5 +108,14 @@ impl NodeState {
             Self::Drained => "drained",
             Self::Removed => "removed",
         }
+    }
+}
+
+impl std::str::FromStr for NodeState {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let found = Self::ALL.into_iter().find(|state| state.as_str() == text);
+        found.ok_or_else(|| ParseError::new(text, "a node state such as up, down or drained"))
     }
 }

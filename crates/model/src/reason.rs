@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::{Constraint, JobId, NodeName, PartitionName, QuotaKind, Request, format_duration};
+use crate::{Constraint, JobId, NodeName, PartitionName, QuotaKind, Request, WallTime, format_duration};
 
 /// Why a job is pending. Every pending job has a reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -18,6 +18,11 @@ pub enum Reason {
     Dependency {
         /// The jobs that this job waits for.
         jobs: Vec<JobId>,
+    },
+    /// The time at which the job may start has not come.
+    BeginTime {
+        /// That time.
+        at: WallTime,
     },
     /// As many tasks of the job's array run as its `%limit` allows.
     ArrayLimit {
@@ -164,6 +169,7 @@ impl fmt::Display for Reason {
                 constraint.iter().try_for_each(|constraint| write!(f, " that has {constraint}"))?;
                 f.write_str(if *for_root { " runs jobs of root" } else { " is in the cluster" })
             }
+            Self::BeginTime { .. } => f.write_str("its begin time has not come"),
             Self::ArrayLimit { limit } => write!(f, "the array runs at most {limit} tasks at once"),
             Self::Resources { closest } => match closest.first() {
                 Some(nearest) => write!(f, "no node has enough free now; closest is {nearest}"),

@@ -26,7 +26,16 @@ impl Timestamp {
     }
 }
 
-/// A time on the head's wall clock, in milliseconds since the Unix epoch. Only for display, since the clock may jump.
+/// A time on the head's wall clock, in milliseconds since the Unix epoch. Only for display and for the begin times of
+/// jobs, since the clock may jump.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(transparent)]
 pub struct WallTime(pub i64);
+
+impl WallTime {
+    /// Returns the milliseconds from `earlier` to this time, zero when `earlier` is later.
+    #[must_use]
+    pub fn ms_since(self, earlier: Self) -> u64 {
+        u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0)
+    }
+}

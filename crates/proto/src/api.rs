@@ -3,19 +3,24 @@
 //! Times are milliseconds since the Unix epoch and sizes are bytes; field names say so. Clients ignore unknown fields.
 //! Errors are sent as [`ErrorBody`] with a suitable HTTP status.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use hostler_model::{
-    Advisory, ArraySpec, Attempt, Constraint, Counted, Dependency, Digest, Feature, GpuId, JobId, JobSpec, JobState,
-    NodeName, NodeState, PartitionName, Reason, Request, Submission, TaskId, Vendor, WallTime,
+    ArraySpec, Attempt, Constraint, Counted, Dependency, Digest, Files, GpuId, JobId, JobSpec, JobState, Labels,
+    NodeName, NodeState, PartitionName, Reason, Request, Submission, Subscription, WallTime,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 pub use crate::blobs::{BlobRequest, DigestList};
-use crate::link::Usage;
-use crate::power::{JobEnergy, PowerView};
+pub use crate::jobs::{DuplicateRequest, JobOrder, Signalled};
+use crate::link::{StepRecord, Usage};
+pub use crate::nodes::{CertificateView, DrainView, GpuView, NodeDetail, NodeRunView, NodeView};
+use crate::power::JobEnergy;
+pub use crate::records::{JobRecord, RecordPage};
 pub use crate::results::{Fetched, ResultPage, ResultView};
+pub use crate::stages::{Stage, Stages, Step, timeline};
 
 /// Base path of the API.
 pub const BASE: &str = "/api/v1";
@@ -25,6 +30,9 @@ pub const API_VERSION: u32 = 1;
 
 /// Header in which a client sends the [`API_VERSION`] that it was built with.
 pub const VERSION_HEADER: &str = "hostler-api";
+
+/// Header of the answer to a request for a terminal, if the caller can only watch: the head drops the caller's input.
+pub const WATCHING_HEADER: &str = "hostler-watching";
 
 /// Request body of `POST /jobs`: submits a job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -210,141 +218,6 @@ pub struct Amount {
     pub free: u64,
 }
 
-/// One node, in `GET /nodes`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct NodeView {
-    /// Name of the node.
-    pub name: NodeName,
-    /// Whether the node can get tasks.
-    pub state: NodeState,
-    /// Power state: a [`hostler_model::PowerState`] if the head can switch the node on and off. Otherwise `on`, or
-    /// `unknown` while the agent is not connected.
-    pub power: String,
-    /// CPUs of the node that jobs may use.
-    pub cpus: u32,
-    /// CPUs that no job holds.
-    pub cpus_free: u32,
-    /// Memory of the node that jobs may use, in bytes.
-    pub memory_bytes: u64,
-    /// Memory that no job holds, in bytes.
-    pub memory_free_bytes: u64,
-    /// Number of GPUs that jobs may use.
-    #[serde(default)]
-    pub gpus: u32,
-    /// GPUs that no job holds.
-    #[serde(default)]
-    pub gpus_free: u32,
-    /// Counted resources of the node.
-    #[serde(default)]
-    pub counted: Counted,
-    /// Counted resources that no job holds.
-    #[serde(default)]
-    pub counted_free: Counted,
-    /// Number of tasks that hold resources on the node.
-    pub tasks: u32,
-    /// Process id of the agent; 0 before its first connection.
-    pub agent_pid: u32,
-    /// Release of the agent.
-    pub version: String,
-    /// Limits that the node's kernel does not enforce, and why.
-    #[serde(default)]
-    pub advisory: Advisory,
-    /// Who drained the node and why; absent unless the node is drained.
-    #[serde(default)]
-    pub reason: Option<String>,
-    /// Partitions that contain the node.
-    #[serde(default)]
-    pub partitions: Vec<PartitionName>,
-    /// Features that the agent reports or operators have set.
-    #[serde(default)]
-    pub features: BTreeSet<Feature>,
-    /// Weight of the node. Jobs use nodes with a lower weight first.
-    #[serde(default)]
-    pub weight: u32,
-}
-
-/// Answer of `GET /nodes/{name}`: details of one node.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct NodeDetail {
-    /// The same fields as in the list of nodes.
-    #[serde(flatten)]
-    pub node: NodeView,
-    /// The drain, if the node is draining or drained.
-    pub drain: Option<DrainView>,
-    /// Time since the agent's last message, in milliseconds; 0 while the agent is connected.
-    pub silent_ms: u64,
-    /// Ids of the CPUs that jobs may use, as the node numbers them, e.g. `0-3,8`.
-    pub cpu_ids: String,
-    /// The GPUs that jobs may use.
-    #[serde(default)]
-    pub gpu_list: Vec<GpuView>,
-    /// Tasks that hold resources on the node.
-    pub runs: Vec<NodeRunView>,
-    /// Certificate of the node. Absent if the node joined with an older release and has not connected since.
-    pub certificate: Option<CertificateView>,
-    /// Power state; absent unless the head can switch the node on and off.
-    #[serde(default)]
-    pub power_detail: Option<PowerView>,
-}
-
-/// A drain, in [`NodeDetail`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct DrainView {
-    /// User who drained the node.
-    pub by: String,
-    /// Reason that the user gave.
-    pub reason: Option<String>,
-    /// Time of the drain, in milliseconds since the Unix epoch.
-    pub at: WallTime,
-}
-
-/// A task on a node, in [`NodeDetail`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct NodeRunView {
-    /// Job id.
-    pub job: JobId,
-    /// Index of the task; 0 if the job is not an array.
-    pub index: u32,
-    /// Ids of the task's CPUs, as the node numbers them.
-    pub cpu_ids: String,
-    /// Memory of the task, in bytes.
-    pub memory_bytes: u64,
-    /// GPUs of the task.
-    #[serde(default)]
-    pub gpu_ids: Vec<GpuId>,
-    /// Amounts of counted resources that the task holds.
-    #[serde(default)]
-    pub counted: Counted,
-}
-
-/// A GPU of a node, in [`NodeDetail`].
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct GpuView {
-    /// Stable id of the GPU, which allocations use.
-    pub id: GpuId,
-    /// `nvidia`, `amd` or `intel`; absent if unknown.
-    pub vendor: Option<Vendor>,
-    /// Model name.
-    pub name: String,
-    /// Memory of the GPU itself in bytes, if known.
-    pub memory_bytes: Option<u64>,
-    /// NUMA node of the GPU, if known.
-    pub numa: Option<u32>,
-    /// Task that holds the GPU; absent while it is free.
-    pub held_by: Option<TaskId>,
-}
-
-/// A node's certificate, in [`NodeDetail`]. Times are on the cluster's clock, which stops while no head runs.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct CertificateView {
-    /// Time since the certificate was issued, in milliseconds.
-    pub age_ms: u64,
-    /// Total validity, in milliseconds.
-    pub life_ms: u64,
-    /// Whether a newer certificate was issued but is not in use yet.
-    pub is_being_renewed: bool,
-}
-
 /// Request body of `POST /nodes/invite`: creates a join code.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct Invite {
@@ -372,11 +245,13 @@ pub struct DrainRequest {
 /// A page of jobs, in the answer of `GET /jobs`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct JobPage {
-    /// Jobs, newest first.
+    /// Jobs, in the requested order.
     pub jobs: Vec<JobSummary>,
-    /// Total number of matching jobs.
+    /// Total number of matching jobs. With a filter other than `state` and `user`, a lower bound: the head examines only
+    /// a limited number of ended jobs per request.
     pub total: u64,
-    /// Value of the query parameter `before` for the next page; absent on the last page.
+    /// Value of the query parameter `before` for the next page; absent on the last page. With such a filter, a page may
+    /// have no jobs although more follow.
     pub next: Option<JobId>,
 }
 
@@ -393,6 +268,13 @@ pub struct JobSummary {
     pub state: JobState,
     /// Why the job waits, as a sentence.
     pub reason: Option<String>,
+    /// Latest time at which the job should start, based on the time limits of running jobs. Absent if unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expected_start_at: Option<WallTime>,
+    /// Details of the job's end, such as why it could not start. Only the job's user and operators see it, and only for
+    /// jobs that are not arrays.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
     /// A sentence about a silent node of the job: which node is silent, since when, and what happens next. Absent if
     /// all nodes of the job respond.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -422,8 +304,14 @@ pub struct JobSummary {
     /// Counted resources that each task uses on each of its nodes.
     #[serde(default)]
     pub counted: Counted,
+    /// Time limit of each task in milliseconds; absent without a limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_limit_ms: Option<u64>,
     /// The array, as submitted; absent if the job is not an array.
     pub array: Option<ArraySpec>,
+    /// Labels of the job.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: Labels,
     /// Number of tasks in each state.
     pub tasks: TaskCounts,
     /// Time of submission.
@@ -480,10 +368,35 @@ pub struct JobDetail {
     pub constraint: Option<Constraint>,
     /// Jobs that this job waits or waited for.
     pub after: Vec<Dependency>,
+    /// Notifications about the job's events; empty unless the job's user or an operator makes the request.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notify: Vec<Subscription>,
     /// Command line of the job; empty unless the job's user or an operator makes the request.
     pub command: String,
     /// Hash of the captured folder.
     pub snapshot: Option<Digest>,
+    /// Working directory of a command; absent for a captured folder. Only the job's user and operators see it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub directory: Option<String>,
+    /// Number of processes of each task on each of its nodes.
+    #[serde(default = "one")]
+    pub tasks_per_node: u32,
+    /// Whether the job is an allocation without a program.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub allocation: bool,
+    /// Where the nodes of an allocation without a program accept steps, by rank; empty until they do. Only the job's user
+    /// and operators see them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub step_hosts: Vec<StepHostView>,
+    /// Whether the job's tasks have a terminal to attach to.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub terminal: bool,
+    /// Whether the command is a script that was given by its content.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub script: bool,
+    /// Files on the job's nodes, instead of kept output. Only the job's user and operators see them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub files: Option<Files>,
     /// The job's limits, and whether the kernel enforces each.
     pub limits: Vec<LimitView>,
     /// Energy that the job used on its nodes, including requeued runs. Absent if none of the nodes has an energy meter.
@@ -497,6 +410,21 @@ pub struct JobDetail {
     /// Value of the query parameter `from` for the next ended tasks; absent if there are no more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tasks_next: Option<u32>,
+}
+
+/// Where a node accepts steps of a job, in [`JobDetail`].
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct StepHostView {
+    /// Name of the node.
+    pub node: NodeName,
+    /// Address of the node; absent if unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub address: Option<IpAddr>,
+    /// Port at this address.
+    pub port: u16,
+    /// Fingerprint of the node's certificate for this job.
+    pub certificate: Digest,
 }
 
 /// A limit on a job, in [`JobDetail`].
@@ -534,12 +462,18 @@ pub struct TaskView {
     pub started_at: Option<WallTime>,
     /// Time at which the task ended.
     pub ended_at: Option<WallTime>,
+    /// When the last attempt reached each stage.
+    #[serde(default)]
+    pub stages: Stages,
     /// Hash of the result manifest.
     pub result: Option<Digest>,
     /// Whether the result was fetched.
     pub fetched: bool,
     /// Resource usage of the task on all of its nodes.
     pub usage: Option<Usage>,
+    /// The steps of the last attempt, after its end.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<StepRecord>,
     /// Parts of a task on several nodes, by rank; empty for a task on one node.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<PartView>,

@@ -1,33 +1,46 @@
 //! Types that are sent between processes or stored, and their encoding.
 //!
 //! - [`api`]: REST + JSON between clients and the head.
+//! - [`browser`]: which requests of browsers the dashboard accepts.
 //! - [`join`]: join codes for new nodes, and login codes for users.
 //! - [`link`]: messages between an agent and its head, in batches over one WebSocket.
 //! - [`manifest`]: captured folders and results.
+//! - [`openid`]: REST + JSON of the sign-in with OpenID Connect.
 //! - [`partitions`]: partitions, and the settings that operators make for nodes.
 //! - [`peers`]: the list of gossiping nodes, and the load table that an agent shows.
 //! - [`power`]: power states and energy, as the API shows them.
 //! - [`record`]: the stored record of an ended task.
 //! - [`settings`]: settings of the head, as the API shows them.
 //! - [`stored`]: what the head's store takes and returns.
+//! - [`usage`]: figures over time, from agents and for users.
 //! - [`users`]: REST + JSON about users, logins and the audit log.
 //!
 //! Wire types only encode and decode. Fields are added but never changed: see `docs/internals/compatibility.md`.
 
 #![warn(missing_docs)]
 
+pub mod accounting;
 pub mod api;
 mod blobs;
+pub mod browser;
+pub mod files;
+pub mod jobs;
 pub mod join;
 pub mod link;
 pub mod manifest;
+mod nodes;
+pub mod notify;
+pub mod openid;
 pub mod partitions;
 pub mod peers;
 pub mod power;
 pub mod record;
+mod records;
 mod results;
 pub mod settings;
+pub mod stages;
 pub mod stored;
+pub mod usage;
 pub mod users;
 
 /// Encodes `value` as MessagePack with field names, so that an older reader skips unknown fields.

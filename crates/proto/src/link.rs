@@ -11,12 +11,15 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use hostler_model::{Digest, Ending, Epoch, JobId, JobSpec, JobState, NodeFacts, NodeName, Resources, RunId, UserName};
+use hostler_model::{
+    Digest, Ending, Epoch, JobId, JobSpec, JobState, NodeFacts, NodeName, Resources, RunId, SignalNumber, SignalTarget,
+    UserName, WallTime,
+};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 /// Link protocol versions that this build supports.
-pub const PROTOCOL: std::ops::RangeInclusive<u16> = 2..=2;
+pub const PROTOCOL: std::ops::RangeInclusive<u16> = 4..=4;
 
 /// Maximum size of a frame in bytes. Senders split batches to stay below it.
 pub const MAX_FRAME_BYTES: usize = 4 << 20;
@@ -130,7 +133,7 @@ pub enum HeadMessage {
         port: u16,
         /// Ports and certificates for steps, one per node by rank; empty if the run accepts no steps.
         #[serde(default)]
-        doors: Vec<StepEndpoint>,
+        endpoints: Vec<StepEndpoint>,
     },
     /// End a run: send TERM to its processes, then KILL. The agent reports the end of the run as usual.
     End {
@@ -140,6 +143,15 @@ pub enum HeadMessage {
         cause: EndCause,
         /// Time between TERM and KILL, in milliseconds.
         grace_ms: u64,
+    },
+    /// Send a signal to processes of a run, if it has a process. It is not repeated if the connection breaks.
+    Signal {
+        /// Id of the run.
+        run: RunId,
+        /// The signal.
+        signal: SignalNumber,
+        /// Which processes get it.
+        to: SignalTarget,
     },
     /// Kill the run's remaining processes and remove its data: the head has stored the end of the run, or does not know
     /// the run.
@@ -155,6 +167,15 @@ pub enum HeadMessage {
     },
     /// Open a connection and send the output of a run.
     Stream(StreamRequest),
+    /// Open a connection and send what is measured every second, of a run or of the node. The agent opens the connection
+    /// as for [`HeadMessage::Stream`], and sends each measurement as a line of JSON.
+    Watch {
+        /// Id of the reader at the head that waits for this stream.
+        stream: String,
+        /// Id of the run; absent for the node.
+        #[serde(default)]
+        run: Option<RunId>,
+    },
     /// The accounts that the machine should have, sent after the hello and after every change. An agent that is
     /// configured to create accounts creates the missing ones. No agent removes accounts.
     Accounts {
@@ -316,14 +337,16 @@ pub struct RunReport {
 pub enum RunStatus {
     /// The launch is stored on the node's disk. The agent prepares the folder and the environment.
     Accepted,
-    /// Folder and environment are prepared, and the run waits for [`HeadMessage::Begin`]. Only for runs on several
-    /// nodes.
+    /// The node has the files of the run's captured folder. The agent prepares the environment.
+    Staged,
+    /// Folder and environment are prepared. A run on several nodes waits for [`HeadMessage::Begin`]. For runs on one
+    /// node, sent only by allocations without a program, which do not wait.
     Ready {
         /// A port that is free on the node.
         port: u16,
         /// Port and certificate for steps of this run; absent if the node accepts no steps.
         #[serde(default)]
-        door: Option<StepEndpoint>,
+        endpoint: Option<StepEndpoint>,
     },
     /// The process runs.
     Running,
@@ -344,13 +367,46 @@ pub struct RunEnd {
     pub result: Option<RunResult>,
     /// Resource usage of the run.
     pub usage: Usage,
+    /// The steps of the run, in the order of their ends; at most [`MAX_STEP_RECORDS`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<StepRecord>,
+}
+
+/// The largest number of steps that a node reports about a run.
+pub const MAX_STEP_RECORDS: usize = 1_000;
+
+/// A step of a job: what `hostler step` or `srun` started on its nodes. The job's own programs write it, so only the job's user
+/// may rely on it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct StepRecord {
+    /// Number of the step within the job.
+    pub step: u32,
+    /// Name of the step's program.
+    pub name: String,
+    /// The nodes of the step.
+    pub nodes: Vec<NodeName>,
+    /// Number of the step's processes.
+    pub tasks: u32,
+    /// CPUs that the step held on all nodes; zero if it overlapped with other steps.
+    pub cpus: u32,
+    /// Time of the start.
+    pub started_at: WallTime,
+    /// Time of the end.
+    pub ended_at: WallTime,
+    /// The largest exit code of the step's processes; absent if its caller was lost.
+    pub exit_code: Option<i32>,
+    /// CPU time of the processes, in milliseconds.
+    pub cpu_ms: u64,
+    /// Peak memory of the largest process, in bytes.
+    #[serde(default)]
+    pub peak_memory_bytes: Option<u64>,
 }
 
 impl RunEnd {
     /// Creates an end without a result and without resource usage.
     #[must_use]
     pub fn without_result(fate: Fate, message: Option<String>) -> Self {
-        Self { fate, message, result: None, usage: Usage::default() }
+        Self { fate, message, result: None, usage: Usage::default(), steps: Vec::new() }
     }
 
     /// Returns whether the run completed: exit code 0 and a complete result.
@@ -378,7 +434,7 @@ impl RunEnd {
     #[must_use]
     pub fn without_content(&self) -> Self {
         let result = self.manifest().map(|manifest| RunResult { manifest, inline: Vec::new() });
-        Self { fate: self.fate, message: self.message.clone(), result, usage: self.usage }
+        Self { fate: self.fate, message: self.message.clone(), result, usage: self.usage, steps: self.steps.clone() }
     }
 }
 
@@ -492,6 +548,12 @@ pub enum StreamKind {
         from: u64,
         /// Whether to continue until the run ends; otherwise the stream stops at the current end.
         follow: bool,
+        /// Start this many bytes before the current end instead of at `from`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        tail: Option<u64>,
+        /// Maximum number of bytes to send.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        limit: Option<u64>,
     },
     /// Input and output of the job's terminal, over a WebSocket.
     Terminal {

@@ -51,6 +51,17 @@ pub struct PowerView {
     pub off_ms: u64,
 }
 
+/// A change of a node's power state, in [`NodeDetail`](crate::api::NodeDetail).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct PowerChange {
+    /// New power state.
+    pub state: PowerState,
+    /// Time of the change, in milliseconds since the Unix epoch.
+    pub at: WallTime,
+    /// Why the state changed, as a sentence fragment for people.
+    pub why: String,
+}
+
 /// Answer of `GET /energy`: power and energy of the nodes that the head can switch on and off, and their totals.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct EnergyView {

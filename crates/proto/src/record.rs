@@ -3,7 +3,8 @@
 use hostler_model::{Attempt, Digest, Ending, JobId, NodeName, TaskId, WallTime};
 use serde::{Deserialize, Serialize};
 
-use crate::link::{RunEnd, Usage};
+use crate::link::{RunEnd, StepRecord, Usage};
+use crate::stages::Stages;
 
 /// The record of an ended task. Each task leaves one record; requeued attempts leave none.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,10 +25,16 @@ pub struct EndedTask {
     pub started_at: Option<WallTime>,
     /// Time at which the task ended.
     pub ended_at: WallTime,
+    /// When the last attempt reached each stage.
+    #[serde(default)]
+    pub stages: Stages,
     /// Hash of the complete, verified result.
     pub result: Option<Digest>,
     /// Resource usage of the task on all of its nodes.
     pub usage: Usage,
+    /// The steps of the last attempt.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub steps: Vec<StepRecord>,
     /// Parts of a task on several nodes, by rank. `result` is the result of the first node.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<EndedPart>,

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use hostler_model::{Digest, JobId, JobState, TaskId, Timestamp};
 
+use crate::accounting::EndedUse;
 use crate::record::EndedTask;
 
 /// Changes that are stored together or not at all.
@@ -45,6 +46,10 @@ pub enum Change {
     PutBlob(Digest, Bytes),
     /// Deletes a blob.
     DropBlob(Digest),
+    /// Stores a message in the outbox, or replaces it.
+    PutMessage(StoredMessage),
+    /// Deletes a message from the outbox, because it was delivered or dropped.
+    DropMessage(MessageKey),
 }
 
 impl Batch {
@@ -82,7 +87,9 @@ impl Change {
         let payload = match self {
             Self::Ended(task) => task.message.as_ref().map_or(0, String::len),
             Self::PutBlob(_, bytes) | Self::Environment { bytes, .. } => bytes.len(),
-            Self::JobEnded(job) => job.bytes.len() + job.user.len(),
+            Self::JobEnded(job) => job.bytes.len() + job.user.len() + job.used.name.len(),
+            Self::PutMessage(message) => message.bytes.len() + message.key.part.len(),
+            Self::DropMessage(key) => key.part.len(),
             Self::Reopened(_) | Self::JobReopened(_) | Self::Forgotten(_) | Self::DropBlob(_) => 0,
         };
         size_of::<Self>() + payload
@@ -104,11 +111,31 @@ pub struct EndedJob {
     pub ended: Timestamp,
     /// The hash of the captured folder, if the job has one.
     pub snapshot: Option<Digest>,
+    /// What the store adds up, and lists jobs by.
+    pub used: EndedUse,
     /// Which of the job's results are stored.
     pub results: KeptResults,
     /// Whether the job's environment variables are stored, so that the job can be requeued.
     pub keeps_environment: bool,
     /// The complete job, as encoded by the caller.
+    pub bytes: Bytes,
+}
+
+/// The key of a message in the outbox.
+#[derive(Debug, Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct MessageKey {
+    /// The message's number. Numbers increase and are never used again.
+    pub number: u64,
+    /// Empty, or the destination of this copy of a message that goes to several destinations.
+    pub part: String,
+}
+
+/// A message in the outbox.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredMessage {
+    /// The message's key.
+    pub key: MessageKey,
+    /// The message, as encoded by the caller.
     pub bytes: Bytes,
 }
 

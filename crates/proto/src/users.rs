@@ -18,6 +18,21 @@ const MAX_NONCE_LEN: usize = 256;
 /// connections with a node's certificate.
 pub const RELAY_HEADER: &str = "hostler-relayed-user";
 
+/// Answer of `GET /me`: who the caller is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Me {
+    /// Name of the caller. A caller whom a node identifies only partly is `NAME@NODE`.
+    pub user: String,
+    /// Uid of the caller.
+    pub uid: u32,
+    /// Role of the caller on this way of access.
+    pub role: Role,
+    /// Whether the caller is a user. False for a caller without credentials, who may look at what is public: `user` is
+    /// empty then.
+    #[serde(default = "yes")]
+    pub identified: bool,
+}
+
 /// A user of the cluster, in the answer of `GET /users`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct UserView {
@@ -180,6 +195,22 @@ pub struct KeyLogin {
 pub struct CodeLogin {
     /// One-time secret of a login code.
     pub secret: String,
+}
+
+/// The answer to `POST /login/link`: a link that signs the caller in to the dashboard.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct LoginLink {
+    /// Address for a browser, with a one-time secret.
+    pub url: String,
+    /// Time until the link expires, in milliseconds.
+    pub ends_in_ms: u64,
+}
+
+/// Formats the link without its secret.
+impl fmt::Debug for LoginLink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("LoginLink").finish_non_exhaustive()
+    }
 }
 
 /// The answer to a successful login.

@@ -245,7 +245,7 @@ fn window() -> Option<WindowSize> {
 }
 
 /// Borrows a standard stream.
-fn standard(number: RawFd) -> BorrowedFd<'static> {
+pub(crate) fn standard(number: RawFd) -> BorrowedFd<'static> {
     // SAFETY: this process never closes its standard streams. If one was closed before the start, each use returns an
     // error.
     unsafe { BorrowedFd::borrow_raw(number) }
@@ -332,7 +332,7 @@ impl Input {
 }
 
 /// Reads the next piece of standard input; `None` at the end of the input, or after the end of the command.
-fn read_piece(ended: &AtomicBool) -> Option<Vec<u8>> {
+pub(crate) fn read_piece(ended: &AtomicBool) -> Option<Vec<u8>> {
     let mut piece = vec![0; PIECE_BYTES];
     loop {
         let mut wait = [PollFd::new(standard(0), PollFlags::POLLIN)];
@@ -362,7 +362,7 @@ fn read_piece(ended: &AtomicBool) -> Option<Vec<u8>> {
 }
 
 /// Returns whether a stream is at its end: no data is left and nobody can write more.
-fn is_at_end(stream: BorrowedFd<'_>) -> bool {
+pub(crate) fn is_at_end(stream: BorrowedFd<'_>) -> bool {
     let mut look = [PollFd::new(stream, PollFlags::POLLIN)];
     poll(&mut look, PollTimeout::ZERO).is_ok() && look[0].revents() == Some(PollFlags::POLLHUP)
 }

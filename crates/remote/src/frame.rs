@@ -30,7 +30,7 @@ const MESSAGE_BYTES: usize = 4 << 20;
 const HEADER_BYTES: usize = 11;
 
 /// Version of the protocol. Both ends of a connection must use the same version.
-pub const PROTOCOL: u8 = 2;
+pub const PROTOCOL: u8 = 3;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Frame {
@@ -293,7 +293,7 @@ mod tests {
             explain: false,
         };
         let report = Report { code: 143, signal: Some(15), ..Report::default() };
-        let step = StepStart { command: command.clone(), below_job: Some(b"here".to_vec().into()) };
+        let step = StepStart::new(command.clone(), Some(b"here".to_vec().into()), &[("A".into(), "1".into())]);
         let replies = [
             Reply::RunHere(Box::new(placed)),
             Reply::Explained(Box::default()),
@@ -304,6 +304,7 @@ mod tests {
         let events = [
             Event::ProveDirectory(".hostler-here-a1".into()),
             Event::Proof(Proof::None),
+            Event::RemoveProof,
             Event::DescribeTree,
             Event::Tree(Box::new(TreeSpec::new("/src".into(), Digest([7; 32]), None))),
             Event::ResetTree,

@@ -45,7 +45,7 @@ pub fn frames(mut bytes: &[u8]) -> usize {
 pub fn valid_frames() -> Vec<Vec<u8>> {
     let argv = ["gcc", "-c", "x.c"].map(OsString::from);
     let mut command = Command::new(&argv, [("PATH".into(), "/usr/bin".into())], "/src".into());
-    let step = StepStart { command: command.clone(), below_job: Some(b"build".to_vec().into()) };
+    let step = StepStart::new(command.clone(), Some(b"build".to_vec().into()), &[("RANK".into(), "1".into())]);
     command.directory_id = Some(DirectoryId { boot: "b".into(), device: 1, inode: 2 });
     command.proof = Proof::File(format!("{}1", Proof::FILE_PREFIX));
     command.tree = Some(TreeSpec::new("/src".into(), Digest([7; 32]), None));
@@ -63,7 +63,13 @@ pub fn valid_frames() -> Vec<Vec<u8>> {
     let start = Start { command, caller, written: ["/src/x.h".into()].into_iter().collect() };
     let refusal = Refusal { kind: RefusalKind::Unproven, code: 126, message: "no".into(), hints: vec!["do".into()] };
     let placed = Destination { node: node(), how: None, cost: None, tried: Vec::new(), advisory: Vec::new() };
-    let opens = [Open::Exec(Box::new(ask)), Open::Start(Box::new(start)), Open::Step(Box::new(step))];
+    let opens = [
+        Open::Exec(Box::new(ask)),
+        Open::Start(Box::new(start)),
+        Open::Step(Box::new(step)),
+        Open::Hold,
+        Open::Claim(Box::default()),
+    ];
     let replies = [
         Reply::RunHere(Box::new(placed)),
         Reply::Explained(Box::default()),
@@ -74,6 +80,7 @@ pub fn valid_frames() -> Vec<Vec<u8>> {
     let events = [
         Event::ProveDirectory("name".into()),
         Event::Proof(Proof::Seen { inode: 3, changed_ns: -1 }),
+        Event::RemoveProof,
         Event::DescribeTree,
         Event::Tree(Box::new(TreeSpec::new("/src".into(), Digest([7; 32]), None))),
         Event::ResetTree,
@@ -81,6 +88,7 @@ pub fn valid_frames() -> Vec<Vec<u8>> {
         Event::Resize(WindowSize { rows: 24, columns: 80 }),
         Event::Cancel,
         Event::Stopped(20),
+        Event::Release(1),
     ];
     let mut all = vec![
         Frame::Data(Stream::STDIN, b"input".to_vec()),

@@ -51,7 +51,7 @@ pub use hostler_model::WindowSize;
 pub use keep_alive::keep_alive;
 pub use message::{
     Caller, Choice, Command, Cost, Counts, Destination, DirectoryId, Event, ExecRequest, FailedAttempt, Limit,
-    NodeScore, Open, Proof, Refusal, RefusalKind, Reply, Report, Start, Started, StepStart,
+    NodeScore, Open, Proof, Refusal, RefusalKind, Reply, Report, Start, Started, StepClaim, StepOutcome, StepStart,
 };
 pub use paths::{MOST_PATHS, Paths};
 pub use streams::{Became, Input, Streams, Wanted, carry, carry_home};

@@ -23,6 +23,12 @@ pub enum Open {
     Start(Box<Start>),
     /// Program of a job to the step host of another node of the job: start this command.
     Step(Box<StepStart>),
+    /// Holder of an allocation without a program to the step host of the first node: the allocation lasts as long as
+    /// this channel.
+    Hold,
+    /// Caller of a step to the step host of the first node: the step begins when these CPUs are free, and holds them as
+    /// long as this channel.
+    Claim(Box<StepClaim>),
 }
 
 /// Message that answers the request that opened the channel. Every variant except `Started` ends the channel.
@@ -47,6 +53,9 @@ pub enum Event {
     ProveDirectory(String),
     /// Caller to its agent: the answer to `ProveDirectory`.
     Proof(Proof),
+    /// Node to the caller: it has verified the proof file, but cannot remove it. It starts the command when the caller
+    /// has removed the file.
+    RemoveProof,
     /// Agent to its caller: describe the tree to be copied; the command runs on another node.
     DescribeTree,
     /// Caller to its agent: the answer to `DescribeTree`.
@@ -62,6 +71,10 @@ pub enum Event {
     Cancel,
     /// To the caller: this signal has stopped the command.
     Stopped(i32),
+    /// Holder of an allocation to the step host: end the allocation with this exit code.
+    Release(i32),
+    /// Caller of a step to the step host of the first node: the step has ended in this way.
+    Finish(StepOutcome),
 }
 
 impl Open {
@@ -70,7 +83,8 @@ impl Open {
         match self {
             Self::Exec(request) => request.command.is_sound(),
             Self::Start(start) => start.command.is_sound(),
-            Self::Step(start) => start.command.is_sound() && !start.below_job.iter().any(|path| path.contains(&0)),
+            Self::Step(start) => start.is_sound(),
+            Self::Hold | Self::Claim(_) => true,
         }
     }
 }
@@ -120,6 +134,67 @@ pub struct StepStart {
     /// outside the job's directory.
     #[serde(default)]
     pub below_job: Option<ByteBuf>,
+    /// Variables of this process, such as its rank. They replace the command's variables and those of the node.
+    #[serde(default)]
+    variables: Vec<(ByteBuf, ByteBuf)>,
+}
+
+impl StepStart {
+    /// Creates a request.
+    #[must_use]
+    pub fn new(command: Command, below_job: Option<ByteBuf>, variables: &[(OsString, OsString)]) -> Self {
+        let bytes = |text: &OsString| ByteBuf::from(text.as_bytes());
+        let variables = variables.iter().map(|(name, value)| (bytes(name), bytes(value))).collect();
+        Self { command, below_job, variables }
+    }
+
+    /// Returns the variables of this process.
+    #[must_use]
+    pub fn variables(&self) -> Vec<(OsString, OsString)> {
+        self.variables.iter().map(|(name, value)| (text(name), text(value))).collect()
+    }
+
+    /// Returns whether the operating system can accept the request.
+    fn is_sound(&self) -> bool {
+        self.command.is_sound()
+            && !self.below_job.iter().any(|path| path.contains(&0))
+            && self.variables.iter().all(|(name, value)| is_variable(name) && !value.contains(&0))
+    }
+}
+
+/// How a step ended.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StepOutcome {
+    /// The largest exit code of its processes.
+    pub exit_code: i32,
+    /// CPU time of its processes, in milliseconds.
+    #[serde(default)]
+    pub cpu_ms: u64,
+    /// Peak memory of the largest process, in bytes.
+    #[serde(default)]
+    pub peak_memory_bytes: Option<u64>,
+}
+
+/// What a step needs of its job, and what its record says.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StepClaim {
+    /// Name of the step's program.
+    #[serde(default)]
+    pub name: String,
+    /// The nodes of the step.
+    #[serde(default)]
+    pub nodes: Vec<NodeName>,
+    /// Number of processes.
+    #[serde(default)]
+    pub tasks: u32,
+    /// CPUs on each node of the job, by rank. Nodes after the last one are not needed.
+    #[serde(default)]
+    pub cpus: Vec<u32>,
+}
+
+/// Returns whether the operating system can accept this name of a variable.
+fn is_variable(name: &ByteBuf) -> bool {
+    !name.is_empty() && !name.contains(&b'=') && !name.contains(&0)
 }
 
 /// A user, as reported by the kernel of the caller's machine.
@@ -304,6 +379,9 @@ pub struct Started {
     /// Limits that the kernel does not enforce, with the reasons.
     #[serde(default)]
     pub advisory: Vec<String>,
+    /// The number of the step within its job, if the request was a claim.
+    #[serde(default)]
+    pub step: Option<u32>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use hostler_remote::step::{Allocation, Place, Step, StepError, host, launch};
+use hostler_remote::step::{Allocation, Control, HostEnd, Place, Step, StepError, host, launch};
 use hostler_remote::{Credentials, Stream};
 use tokio::sync::broadcast;
 
@@ -17,7 +17,7 @@ struct Run {
     /// The first node's view of the run.
     first: Allocation,
     /// A test sends signals here.
-    signals: broadcast::Sender<i32>,
+    signals: broadcast::Sender<Control>,
     directory: tempfile::TempDir,
 }
 
@@ -76,11 +76,12 @@ fn allocations(directory: &Path) -> [Allocation; 2] {
     credentials.map(|credentials| {
         rank += 1;
         Allocation {
-            rank: rank - 1,
+            rank: Some(rank - 1),
             directory: directory.to_owned(),
             temporary: None,
             nodes: nodes.clone(),
             credentials,
+            holder: None,
         }
     })
 }
@@ -141,7 +142,7 @@ async fn signals_reach_a_step_that_reads_no_input() {
     let argv = ["sh", "-c", &script];
     let (outcome, ()) = tokio::join!(run.step(&argv), async {
         run.file("up").await;
-        run.signals.send(nix_signal("USR1")).expect("a receiver exists");
+        run.signals.send(Control::Signal(nix_signal("USR1"))).expect("a receiver exists");
     });
     assert_eq!((outcome.0.expect("the step ran"), &*outcome.1.stdout), (3, "caught\n"));
 }
@@ -243,7 +244,7 @@ fn host_of_the_first_node_ends_with_its_program() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let [first, _] = allocations(directory.path());
     let argv = ["sh", "-c", "exit 9"].map(OsString::from);
-    assert_eq!(host(&first, Some(&argv)).expect("the host starts"), 9);
+    assert_eq!(host(&first, Some(&argv)).expect("the host starts"), HostEnd::Code(9));
     let missing = ["/no/such/program".into()];
     assert!(
         host(&first, Some(&missing)).expect_err("the program does not exist").to_string().contains("/no/such/program")

@@ -11,13 +11,13 @@ use nix::errno::Errno;
 use nix::sys::socket::{AddressFamily, MsgFlags, SockFlag, SockType, UnixAddr, connect, socket};
 
 use crate::journal::JournalContent;
-use crate::launch::{Launch, WindowSize};
+use crate::launch::{Launch, RunSignal, WindowSize};
 use crate::process::ProcessId;
 use crate::record::{Cause, ExitRecord, RunningRecord, StatusReport};
 use crate::sys;
 use crate::wire::{
     EncodeError, Event, Started, Terminate, WireError, attach_frame, launch_frame, resize_frame, signal_frame,
-    status_frame, take_frame, terminal_input_frame, terminate_frame,
+    signal_run_frame, status_frame, take_frame, terminal_input_frame, terminate_frame,
 };
 
 /// Timeout for answers. A shepherd never blocks, so an answer takes much less time.
@@ -106,6 +106,14 @@ impl Shepherd {
     /// If the shepherd has ended.
     pub fn signal(&self, signal: i32) -> Result<(), ControlError> {
         Ok(self.link.send(&signal_frame(signal))?)
+    }
+
+    /// Sends a signal to processes of the run. Does not wait. Has no effect after the main process has ended.
+    ///
+    /// # Errors
+    /// If the shepherd has ended.
+    pub fn signal_run(&self, signal: RunSignal) -> Result<(), ControlError> {
+        Ok(self.link.send(&signal_run_frame(signal))?)
     }
 
     /// Queries the status of the run. Events that arrive before the answer are kept for [`Shepherd::next_event`].

@@ -124,7 +124,11 @@ impl Keeper {
                         }
                         // These requests refer to the run that has just ended. The client would mistake an answer for
                         // the answer to the next launch.
-                        Request::Terminate(_) | Request::Signal(_) | Request::Resize(_) | Request::Input(_) => {}
+                        Request::Terminate(_)
+                        | Request::Signal(_)
+                        | Request::SignalRun(_)
+                        | Request::Resize(_)
+                        | Request::Input(_) => {}
                     }
                 }
             }
@@ -261,6 +265,7 @@ impl Keeper {
             env: &view.env,
             cwd: view.cwd,
             stdio,
+            files: &options.files,
             terminal: is_on_terminal,
             umask: options.umask,
             limits: call.map_or(&[], |call| &call.limits),
@@ -406,6 +411,7 @@ impl Keeper {
                     connection.send(&wire::refused_frame(&reason));
                 }
             }
+            (Request::SignalRun(signal), _) => run.signal_members(signal),
             (Request::Terminate(terminate), _) => run.terminate(terminate, self.leaf.as_ref()),
             (Request::Launch(_), _) => connection.send(&wire::refused_frame("another run is in progress")),
         }

@@ -47,12 +47,19 @@ pub struct Options {
     pub has_journal: bool,
     /// Time limit from the start of the program. The clock stops while the machine is suspended. `None`: no limit.
     pub time_limit: Option<Duration>,
+    /// A signal before the time limit, and the time between both.
+    pub limit_signal: Option<(RunSignal, Duration)>,
+    /// Whether the program is a step host: its children in other process groups are steps, and the one in its own group is
+    /// the program of the job.
+    pub has_steps: bool,
     /// Time between TERM and KILL when a limit ends the run. Default: 10 s.
     pub grace: Duration,
     /// Run on a terminal of this size, to which clients can attach.
     pub terminal: Option<WindowSize>,
     /// Write standard error into the `stdout` file too, interleaved.
     pub merge_output: bool,
+    /// Files that the program's streams are redirected to.
+    pub files: Files,
     /// Disk usage limit for each output: only the first bytes up to this limit are kept. Once per second, the shepherd
     /// punches a hole for the rest; the file length stays correct. If the file system does not support holes, the run
     /// is ended.
@@ -86,9 +93,12 @@ impl Default for Options {
             identity: String::new(),
             has_journal: false,
             time_limit: None,
+            limit_signal: None,
+            has_steps: false,
             grace: Duration::from_secs(10),
             terminal: None,
             merge_output: false,
+            files: Files::default(),
             output_limit_bytes: None,
             umask: 0o022,
             credentials: None,
@@ -102,6 +112,20 @@ impl Default for Options {
             call: None,
         }
     }
+}
+
+/// Files for the streams of a program without a terminal, opened as the run's user. Relative paths start in
+/// [`Launch::cwd`]. A stream without a file is as for other runs.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Files {
+    pub stdin: Option<String>,
+    /// Created with missing parent directories, as is `stderr`.
+    pub stdout: Option<String>,
+    /// Shares the open file with `stdout` if the paths are equal.
+    pub stderr: Option<String>,
+    /// Whether existing content stays.
+    pub append: bool,
 }
 
 /// Options of a remote command (call). The call's streams are descriptors sent with the launch. A call ends when its
@@ -130,6 +154,26 @@ pub struct ResourceLimit {
     pub soft: u64,
     /// Hard limit; `u64::MAX` for unlimited.
     pub hard: u64,
+}
+
+/// A signal for processes of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunSignal {
+    pub signal: i32,
+    pub to: Members,
+}
+
+/// Which processes of a run get a signal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Members {
+    /// The job's program.
+    Program,
+    /// The job's program and its descendants in the same process group.
+    Group,
+    /// The process groups of the steps.
+    Steps,
+    /// The group and the steps.
+    All,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -11,7 +11,8 @@
 use std::fs;
 use std::os::fd::{AsFd, BorrowedFd};
 
-use crate::process;
+use crate::launch::{Members, RunSignal};
+use crate::process::{self, Stat};
 use crate::sys;
 
 /// Lists the live descendants of the calling process.
@@ -30,6 +31,37 @@ pub(crate) fn signal(signals: &[libc::c_int]) {
             let _ = sys::pidfd_signal(pidfd, signal);
         }
     });
+}
+
+/// Sends a signal to members of a run whose main process is `main`: the job's program, or a step host if `has_steps`.
+pub(crate) fn signal_some(main: u32, has_steps: bool, signal: RunSignal) {
+    let Some(host) = process::stat(main) else { return };
+    // The host itself gets nothing: it runs the steps.
+    let is_program = |pid: u32, stat: Stat| match has_steps {
+        true => stat.parent == main && stat.group == host.group,
+        false => pid == main,
+    };
+    let is_wanted = |pid: u32, stat: Stat| {
+        let is_step = has_steps && stat.group != host.group && is_below_step(pid, main, host.group);
+        let is_in_group = stat.group == host.group && !(has_steps && pid == main);
+        match signal.to {
+            Members::Program => is_program(pid, stat),
+            Members::Group => is_in_group,
+            Members::Steps => is_step,
+            Members::All => is_in_group || is_step,
+        }
+    };
+    walk(std::process::id(), &|| true, &mut |pid, pidfd| {
+        if process::stat(pid).is_some_and(|stat| is_wanted(pid, stat)) {
+            let _ = sys::pidfd_signal(pidfd, signal.signal);
+        }
+    });
+}
+
+/// Whether a process is in the process group of a step: a group whose leader the step host started.
+fn is_below_step(pid: u32, host: u32, host_group: u32) -> bool {
+    let Some(group) = process::stat(pid).map(|stat| stat.group) else { return false };
+    process::stat(group).is_some_and(|leader| leader.parent == host && leader.group != host_group)
 }
 
 /// Visits the descendants of `parent`. Visits children before their parents, so that all ancestors of a visited process

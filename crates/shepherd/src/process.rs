@@ -34,6 +34,7 @@ impl ProcessId {
 pub(crate) struct Stat {
     pub(crate) state: u8,
     pub(crate) parent: u32,
+    pub(crate) group: u32,
     pub(crate) start_time: u64,
 }
 
@@ -55,8 +56,9 @@ fn parse_stat(text: &[u8]) -> Option<Stat> {
     let mut fields = std::str::from_utf8(rest).ok()?.split_ascii_whitespace();
     let state = *fields.next()?.as_bytes().first()?;
     let parent = fields.next()?.parse().ok()?;
-    let start_time = fields.nth(17)?.parse().ok()?;
-    Some(Stat { state, parent, start_time })
+    let group = fields.next()?.parse().ok()?;
+    let start_time = fields.nth(16)?.parse().ok()?;
+    Some(Stat { state, parent, group, start_time })
 }
 
 /// The kernel's boot id, or an empty string if `/proc` does not provide it.
@@ -71,7 +73,7 @@ mod tests {
     #[test]
     fn stat_parses_command_names_with_parentheses() {
         let line = b"42 (a) R 1 (b)) S 7 42 42 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 123456 0 0\n";
-        assert_eq!(parse_stat(line), Some(Stat { state: b'S', parent: 7, start_time: 123_456 }));
+        assert_eq!(parse_stat(line), Some(Stat { state: b'S', parent: 7, group: 42, start_time: 123_456 }));
         assert_eq!(parse_stat(b"42 (truncated) S 7"), None);
         assert_eq!(parse_stat(b""), None);
     }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use nix::fcntl::{FallocateFlags, fallocate};
 
 use crate::cgroup::Leaf;
-use crate::launch::Options;
+use crate::launch::{Options, RunSignal};
 use crate::members;
 use crate::record::{Cause, Containment, ExitRecord, Io, IoSource, Limits, Moment, Phase, Status, StatusReport};
 use crate::sys::{self, Reaped, Usage};
@@ -185,6 +185,13 @@ impl Run {
             .map_err(|error| format!("cannot send signal {signal}: {}", sys::explain(&error)))
     }
 
+    /// Sends a signal to processes of the run.
+    pub(crate) fn signal_members(&self, signal: RunSignal) {
+        if let Some(main) = self.child {
+            members::signal_some(main, self.options.has_steps, signal);
+        }
+    }
+
     /// The signal that has stopped the main process since this function was last used; `None` if it was not stopped.
     pub(crate) fn take_stop(&self) -> Option<i32> {
         sys::take_stop(self.child?)
@@ -277,7 +284,7 @@ impl Run {
         let next = match self.ladder {
             EndingStep::Term { until } => Some(until),
             EndingStep::Kill { until, again } => Some(until.min(again)),
-            EndingStep::NotEnding => self.time_limit_end(),
+            EndingStep::NotEnding => self.limit_signal_at().or_else(|| self.time_limit_end()),
             EndingStep::GivenUp => return None,
         };
         [next, self.next_output_check].into_iter().flatten().min()
@@ -287,9 +294,21 @@ impl Run {
         self.options.time_limit.and_then(|limit| self.started_at.checked_add(limit))
     }
 
+    /// When the signal before the time limit is due; `None` if there is none, or it was sent.
+    fn limit_signal_at(&self) -> Option<Instant> {
+        let (_, before) = self.options.limit_signal?;
+        // A signal that is due before the start is due at the start.
+        Some(self.time_limit_end()?.checked_sub(before).unwrap_or(self.started_at).max(self.started_at))
+    }
+
     fn enforce_limits(&mut self, now: Instant, leaf: Option<&Leaf>) {
         if self.ladder != EndingStep::NotEnding {
             return;
+        }
+        if self.limit_signal_at().is_some_and(|at| now >= at)
+            && let Some((signal, _)) = self.options.limit_signal.take()
+        {
+            self.signal_members(signal);
         }
         let grace = self.options.grace;
         if self.time_limit_end().is_some_and(|end| now >= end) {

@@ -53,7 +53,7 @@ pub fn run(argv: &[OsString]) -> io::Result<i32> {
     }
     let awaited = block_signals()?;
     match start(program, arguments) {
-        Ok(group) => Seated { group, awaited }.look_after(),
+        Ok(group) => ForegroundCommand { group, awaited }.supervise(),
         Err(error) => {
             let message = format!("cannot execute `{}`: {}\n", program.display(), sys::explain(&error));
             // Standard error is the only place to report the error.
@@ -98,7 +98,7 @@ fn start(program: &OsStr, arguments: &[OsString]) -> io::Result<u32> {
 }
 
 /// The running command, which leads its process group.
-struct Seated {
+struct ForegroundCommand {
     group: u32,
     awaited: SigSet,
 }
@@ -110,8 +110,8 @@ enum News {
     Stopped,
 }
 
-impl Seated {
-    fn look_after(&self) -> io::Result<i32> {
+impl ForegroundCommand {
+    fn supervise(&self) -> io::Result<i32> {
         loop {
             match self.awaited.wait() {
                 Ok(Signal::SIGCHLD) => {}

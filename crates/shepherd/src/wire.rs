@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::launch::{Launch, Options, WindowSize};
+use crate::launch::{Launch, Options, RunSignal, WindowSize};
 use crate::record::{Cause, ExitRecord, StatusReport};
 
 /// Maximum frame size. The kernel refuses arguments and environment above 6 MiB anyway.
@@ -34,6 +34,7 @@ const ATTACH: u8 = 5;
 const RESIZE: u8 = 6;
 const INPUT: u8 = 7;
 const SIGNAL: u8 = 8;
+const SIGNAL_RUN: u8 = 9;
 const STARTED: u8 = 64;
 const FINISHED: u8 = 65;
 const REPORT: u8 = 66;
@@ -79,6 +80,8 @@ pub(crate) enum Request {
     Input(Vec<u8>),
     /// Send this signal to the process group of a call's main process. Answered only if refused, by [`Event::Refused`].
     Signal(i32),
+    /// Send this signal to processes of a run. Not answered.
+    SignalRun(RunSignal),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -137,6 +140,10 @@ pub(crate) fn attach_frame(size: WindowSize) -> Vec<u8> {
 
 pub(crate) fn signal_frame(signal: i32) -> Vec<u8> {
     frame(SIGNAL, &[&json(&signal)])
+}
+
+pub(crate) fn signal_run_frame(signal: RunSignal) -> Vec<u8> {
+    frame(SIGNAL_RUN, &[&json(&signal)])
 }
 
 pub(crate) fn started_frame(started: &Started) -> Vec<u8> {
@@ -214,6 +221,7 @@ impl Request {
             RESIZE => Request::Resize(serde_json::from_slice(&body)?),
             INPUT => Request::Input(body),
             SIGNAL => Request::Signal(serde_json::from_slice(&body)?),
+            SIGNAL_RUN => Request::SignalRun(serde_json::from_slice(&body)?),
             other => return Err(WireError::UnknownKind(other)),
         })
     }

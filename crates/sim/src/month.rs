@@ -201,7 +201,7 @@ impl<'t> World<'t> {
         }
         while self.now_ms < least_ms || self.starts_ms.contains(&None) || self.state.jobs().next().is_some() {
             let happens = self.queue.keys().next().map(|(at, _)| *at);
-            let due = self.state.next_deadline().map(|at| at.0.max(self.now_ms));
+            let due = self.state.next_deadline(self.now()).map(|at| at.0.max(self.now_ms));
             match (happens, due) {
                 (Some(at), due) if due.is_none_or(|due| at <= due) => {
                     let (_, happening) = self.queue.pop_first().expect("the queue is not empty");
@@ -223,7 +223,7 @@ impl<'t> World<'t> {
             ScheduledEvent::Says(machine, message) => self.say(machine, message),
             ScheduledEvent::Ends { on, run } => {
                 let fate = Fate::Ended(Ending { state: JobState::Completed, exit_code: Some(0) });
-                let end = RunEnd { fate, message: None, result: None, usage: Usage::default() };
+                let end = RunEnd { fate, message: None, result: None, usage: Usage::default(), steps: Vec::new() };
                 self.say(on, AgentMessage::Report(RunReport { run, status: RunStatus::Ended(end) }));
             }
             ScheduledEvent::Answers { node, ask, supply } => {
@@ -245,7 +245,7 @@ impl<'t> World<'t> {
         let job = self.jobs[number];
         let nodes = job.request.cpus.div_ceil(self.kind.cpus);
         let cpus = job.request.cpus.div_ceil(nodes);
-        let mut spec = JobSpec::new("job", Work::command(["true"], "/"), Request::new(cpus, 4 << 20));
+        let mut spec = JobSpec::new("job", Work::command(["true"], "/"), Request::new(cpus, 8 << 20));
         spec.nodes = nodes;
         // As in a replay: the requested time, or else the run time.
         spec.time_limit_ms = Some(job.limit_secs.unwrap_or(job.run_secs).max(1) * SECOND);
@@ -323,7 +323,7 @@ impl<'t> World<'t> {
             match effect {
                 Effect::Send { connection, message } => self.hear(connection, message),
                 Effect::Power { node, verb, ask } => self.switch(node, verb, ask),
-                Effect::Close { .. } | Effect::Notify(_) => {}
+                Effect::Close { .. } | Effect::Notify(_) | Effect::Count(_) | Effect::Deliver => {}
             }
         }
     }
@@ -335,7 +335,7 @@ impl<'t> World<'t> {
             HeadMessage::Launch(launch) => {
                 for placement in launch.runs {
                     match placement.gang {
-                        Some(_) => self.reports(at, placement.run, RunStatus::Ready { port: 1, door: None }),
+                        Some(_) => self.reports(at, placement.run, RunStatus::Ready { port: 1, endpoint: None }),
                         None => self.start(at, placement.run),
                     }
                 }

@@ -85,8 +85,10 @@ fn batch(sequence: u64) -> Batch {
         node: "node-1".parse().ok(),
         started_at: Some(WallTime(1_790_000_000_000)),
         ended_at: WallTime(1_790_000_000_900),
+        stages: hostler_proto::stages::Stages::default(),
         result: None,
         usage: Usage { wall_ms: 900, user_ms: 800, system_ms: 20, max_rss_bytes: 1 << 26, ..Usage::default() },
+        steps: Vec::new(),
         parts: Vec::new(),
     };
     Batch { first_sequence: sequence, events: vec![vec![7; 200]], changes: vec![Change::Ended(ended)] }

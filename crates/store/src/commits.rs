@@ -218,8 +218,11 @@ impl<S: Store> Committer<S> {
     }
 }
 
-/// Whether the batch must keep its place among the other batches. Batches that contain only blobs need not.
+/// Whether the batch must keep its place among the other batches. Batches that contain only blobs or only the outcome
+/// of deliveries need not.
 fn is_sequenced(batch: &Batch) -> bool {
-    let only_blobs = batch.changes.iter().all(|change| matches!(change, Change::PutBlob(..) | Change::DropBlob(_)));
-    !batch.events.is_empty() || !only_blobs
+    let is_free = |change: &Change| {
+        matches!(change, Change::PutBlob(..) | Change::DropBlob(_) | Change::PutMessage(_) | Change::DropMessage(_))
+    };
+    !batch.events.is_empty() || !batch.changes.iter().all(is_free)
 }

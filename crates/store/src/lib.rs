@@ -11,22 +11,27 @@
 //!   commit), because a transaction costs one fsync for one batch or for two hundred.
 //! - [`Reader`] answers queries about history and blobs, from any thread, concurrently with the writer.
 //!
+//! [`series`] keeps figures over time, in a database of its own that may be lost.
+//!
 //! All calls block. An asynchronous caller passes callbacks to the writer and reads on threads that may block. The
 //! crate does not interpret events, decide what to keep, or compress data. Large chunks are files, not blobs.
 
+mod accounting;
 mod commits;
 mod ended;
 mod error;
 mod memory;
 mod reader;
+pub mod series;
 mod sqlite;
 mod store;
 mod writer;
 
+pub use accounting::{GroupedSums, History, HistoryFilter, Sums, SumsFilter, day_of};
 pub use commits::{Committer, Queue, Request, Work};
 pub use ended::{EndedPage, JobFilter};
 pub use error::StoreError;
-pub use hostler_proto::stored::{Batch, Change, EndedJob, KeptResults, Loaded, Snapshot};
+pub use hostler_proto::stored::{Batch, Change, EndedJob, KeptResults, Loaded, MessageKey, Snapshot, StoredMessage};
 pub use memory::{Fault, MemoryStore};
 pub use reader::{Reader, Records};
 pub use sqlite::{OpenOptions, SqliteStore};

@@ -6,11 +6,16 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use hostler_model::{Digest, JobId, TaskId, Timestamp};
+use hostler_model::{Digest, JobId, TaskId, Timestamp, WallTime};
+use hostler_proto::accounting::GroupBy;
 use hostler_proto::record::{EndedTask, TaskResult};
 
+use crate::accounting::{Collector, MOST_NAMES};
 use crate::store::Tail;
-use crate::{Batch, Change, EndedJob, EndedPage, JobFilter, Loaded, Reader, Records, Snapshot, Store, StoreError};
+use crate::{
+    Batch, Change, EndedJob, EndedPage, GroupedSums, History, HistoryFilter, JobFilter, Loaded, MessageKey, Reader,
+    Records, Snapshot, Store, StoreError, StoredMessage, Sums, SumsFilter, day_of,
+};
 
 /// A store in memory, which ends with the process.
 ///
@@ -42,6 +47,9 @@ struct Disk {
     transactions: u64,
 }
 
+/// A day, user, partition and job name.
+type SumsPlace = (i64, String, String, String);
+
 /// All committed data. Rows are shared, so a copy costs only its index.
 #[derive(Debug, Clone, Default)]
 struct Contents {
@@ -50,9 +58,12 @@ struct Contents {
     events: Vec<Arc<[u8]>>,
     ended: BTreeMap<TaskId, Arc<EndedTask>>,
     jobs: BTreeMap<JobId, EndedJob>,
+    /// Sums by day, user, partition and name.
+    sums: BTreeMap<SumsPlace, Sums>,
     environments: BTreeMap<Digest, Bytes>,
     environment_of: BTreeMap<JobId, Digest>,
     blobs: BTreeMap<Digest, Bytes>,
+    outbox: BTreeMap<MessageKey, Bytes>,
 }
 
 impl MemoryStore {
@@ -236,9 +247,12 @@ impl Contents {
                 if !job.keeps_environment {
                     self.drop_environment(job.id);
                 }
+                self.uncount(job.id);
+                self.count(job);
                 self.jobs.insert(job.id, job.clone());
             }
             Change::JobReopened(id) => {
+                self.uncount(*id);
                 self.jobs.remove(id);
             }
             Change::Environment { job, digest, bytes } => {
@@ -256,6 +270,42 @@ impl Contents {
             Change::DropBlob(digest) => {
                 self.blobs.remove(digest);
             }
+            Change::PutMessage(message) => {
+                self.outbox.insert(message.key.clone(), message.bytes.clone());
+            }
+            Change::DropMessage(key) => {
+                self.outbox.remove(key);
+            }
+        }
+    }
+
+    /// Adds an ended job to the sums of its day.
+    fn count(&mut self, job: &EndedJob) {
+        let place = self.place(job);
+        let sums = self.sums.entry(place).or_default();
+        *sums = sums.plus(Sums::of(job.state, &job.used));
+    }
+
+    /// Subtracts a stored job from the sums of its day.
+    fn uncount(&mut self, id: JobId) {
+        let Some(job) = self.jobs.get(&id) else { return };
+        let place = self.place(job);
+        let gone = Sums::of(job.state, &job.used);
+        if let Some(sums) = self.sums.get_mut(&place) {
+            *sums = sums.minus(gone);
+        }
+    }
+
+    fn place(&self, job: &EndedJob) -> SumsPlace {
+        let day = day_of(job.used.ended_at);
+        let partition = job.used.partition.as_ref().map_or_else(String::new, ToString::to_string);
+        let place = (day, job.user.clone(), partition, job.used.name.clone());
+        let of_user = self.sums.keys().filter(|(other, user, ..)| *other == day && *user == job.user);
+        let names: BTreeSet<&str> = of_user.map(|(.., name)| name.as_str()).collect();
+        if self.sums.contains_key(&place) || names.len() < MOST_NAMES {
+            place
+        } else {
+            (place.0, place.1, place.2, String::new())
         }
     }
 
@@ -306,6 +356,52 @@ impl Records for MemoryStore {
         let all = || disk.contents.jobs.values().filter(is_wanted);
         let page = all().rev().filter(|job| before.is_none_or(|before| job.id < before)).take(limit);
         Ok(EndedPage { jobs: page.map(|job| job.bytes.clone()).collect(), total: all().count() as u64 })
+    }
+
+    fn sums(&self, wanted: &SumsFilter) -> Result<GroupedSums, StoreError> {
+        let disk = self.disk();
+        let mut groups: BTreeMap<String, Sums> = BTreeMap::new();
+        let mut total = Sums::default();
+        for ((day, user, partition, name), sums) in &disk.contents.sums {
+            if !wanted.days.contains(day) || wanted.user.as_ref().is_some_and(|wanted| wanted != user) {
+                continue;
+            }
+            total = total.plus(*sums);
+            let key = match wanted.by {
+                GroupBy::User => user.clone(),
+                GroupBy::Partition => partition.clone(),
+                GroupBy::Name => name.clone(),
+                GroupBy::Day => day.to_string(),
+            };
+            let group = groups.entry(key).or_default();
+            *group = group.plus(*sums);
+        }
+        let mut groups: Vec<(String, Sums)> = groups.into_iter().filter(|(_, sums)| sums.jobs() > 0).collect();
+        match wanted.by {
+            GroupBy::Day => groups.sort_by_key(|(day, _)| day.parse::<i64>().ok()),
+            _ => groups.sort_by_key(|(_, sums)| std::cmp::Reverse(sums.consumed.cpu_held_ms)),
+        }
+        groups.truncate(wanted.limit);
+        Ok(GroupedSums { groups, total })
+    }
+
+    fn history(&self, wanted: &HistoryFilter) -> Result<History, StoreError> {
+        let disk = self.disk();
+        let mut jobs: Vec<(WallTime, &EndedJob)> =
+            disk.contents.jobs.values().map(|job| (job.used.ended_at, job)).collect();
+        jobs.sort_by_key(|(at, job)| std::cmp::Reverse((*at, job.id)));
+        let mut collector = Collector::default();
+        for (at, job) in jobs {
+            let is_in_time = at >= wanted.from && (at, job.id) < wanted.before;
+            if !is_in_time || wanted.user.as_ref().is_some_and(|user| *user != job.user) {
+                continue;
+            }
+            let bytes = || Ok::<_, StoreError>(job.bytes.clone());
+            if !collector.add(wanted, (at, job.id), (&job.used.name, job.state), bytes)? {
+                return Ok(collector.page);
+            }
+        }
+        Ok(collector.at_end())
     }
 
     fn jobs_with_results(
@@ -360,6 +456,13 @@ impl Records for MemoryStore {
         let disk = self.disk();
         let start = after.map_or(Unbounded, Excluded);
         Ok(disk.contents.blobs.range((start, Unbounded)).take(limit).map(|(digest, _)| *digest).collect())
+    }
+
+    fn messages_after(&self, after: &MessageKey, limit: usize) -> Result<Vec<StoredMessage>, StoreError> {
+        use std::ops::Bound::{Excluded, Unbounded};
+        let disk = self.disk();
+        let stored = |(key, bytes): (&MessageKey, &Bytes)| StoredMessage { key: key.clone(), bytes: bytes.clone() };
+        Ok(disk.contents.outbox.range((Excluded(after), Unbounded)).take(limit).map(stored).collect())
     }
 
     fn free_bytes(&self) -> Result<u64, StoreError> {

@@ -7,7 +7,9 @@ use bytes::Bytes;
 use hostler_model::{Digest, JobId, TaskId, Timestamp};
 use hostler_proto::record::{EndedTask, TaskResult};
 
-use crate::{EndedPage, JobFilter, StoreError};
+use crate::{
+    EndedPage, GroupedSums, History, HistoryFilter, JobFilter, MessageKey, StoreError, StoredMessage, SumsFilter,
+};
 
 /// A shared view of the committed data. Clones are cheap and refer to the same store.
 ///
@@ -37,6 +39,12 @@ pub trait Records: Send + Sync {
 
     /// The newest selected jobs before `before`, at most `limit`, and the total number of selected jobs.
     fn ended_jobs(&self, wanted: &JobFilter, before: Option<JobId>, limit: usize) -> Result<EndedPage, StoreError>;
+
+    /// Sums over ended jobs, also over forgotten ones.
+    fn sums(&self, wanted: &SumsFilter) -> Result<GroupedSums, StoreError>;
+
+    /// Ended jobs by the time of their end, the latest first.
+    fn history(&self, wanted: &HistoryFilter) -> Result<History, StoreError>;
 
     /// Ended jobs with a stored result, by id after `after`, at most `limit`. With `unfetched`, only jobs with a
     /// result that has not reached a client; with `user`, only that user's jobs.
@@ -68,6 +76,9 @@ pub trait Records: Send + Sync {
 
     /// Digests of stored blobs after `after`, in order, at most `limit`. The garbage collection uses this query.
     fn blobs_after(&self, after: Option<Digest>, limit: usize) -> Result<Vec<Digest>, StoreError>;
+
+    /// Messages in the outbox with keys after `after`, in order, at most `limit`.
+    fn messages_after(&self, after: &MessageKey, limit: usize) -> Result<Vec<StoredMessage>, StoreError>;
 
     /// Free space of the store's file system, in bytes. A head stops accepting jobs before the disk is full.
     fn free_bytes(&self) -> Result<u64, StoreError>;

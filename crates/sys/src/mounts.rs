@@ -9,7 +9,8 @@ use nix::sched::{CloneFlags, unshare};
 /// Moves this thread to a new mount namespace. Mounts that are added outside later appear in the namespace too. Mounts
 /// added in the namespace do not appear outside, and disappear with the last process in the namespace. Needs root.
 ///
-/// # Errors When the kernel refuses. The error names the failed step.
+/// # Errors
+/// When the kernel refuses. The error names the failed step.
 pub fn unshare_mounts() -> io::Result<()> {
     unshare(CloneFlags::CLONE_NEWNS).map_err(|error| failed("cannot create a mount namespace", error))?;
     change_propagation(Path::new("/"), MsFlags::MS_REC | MsFlags::MS_SLAVE)

@@ -5,11 +5,14 @@
 //! - [`SharedCluster`]: a cluster with several users.
 //! - [`Network`]: hosts with links that can be cut and power that can fail.
 //! - [`Slurm`]: a Slurm cluster that lends nodes.
+//! - [`SlurmNames`]: a cluster with commands that have the names of Slurm's.
 //! - [`SmallDisk`]: a small file system that can be filled.
 //! - [`wait_until`]: waits for conditions.
+//! - [`hide_people_for_this_thread`]: system accounts only.
 //!
 //! The crate does not depend on Hostler's internals: tests use the command line, like users.
 
+mod accounts;
 mod cluster;
 mod disk;
 mod emulators;
@@ -19,8 +22,10 @@ mod program;
 mod real;
 mod shared;
 mod slurm;
+mod slurm_names;
 mod wait;
 
+pub use accounts::{hide_people_for_this_thread, system_accounts};
 pub use cluster::{Cluster, Outcome, Size};
 pub use disk::{SmallDisk, fill_disk, mount_for_this_thread};
 pub use emulators::{ipmi_sim, sushy_emulator};
@@ -30,4 +35,5 @@ pub use program::{Running, free_port, program};
 pub use real::{RealCluster, end};
 pub use shared::{SharedCluster, invite};
 pub use slurm::Slurm;
+pub use slurm_names::SlurmNames;
 pub use wait::wait_until;

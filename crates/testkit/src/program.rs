@@ -1,12 +1,16 @@
 //! Runs other programs in tests.
 
 use std::fs::File;
-use std::net::TcpListener;
+use std::os::fd::AsRawFd;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 
 use nix::sys::signal::{Signal, killpg};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, SockaddrIn, bind, socket};
 use nix::unistd::Pid;
 
 /// A process started by a test, with its descendants.
@@ -46,11 +50,37 @@ pub fn program(name: &str, how_to_get_it: &str) -> PathBuf {
     found.unwrap_or_else(|| panic!("`{name}` is missing: {how_to_get_it}, as .ci/run does"))
 }
 
-/// Returns a free TCP port. The UDP port of the same number may be in use.
+/// Ports that tests may reserve. They are below the range from which Linux chooses ports itself.
+const PORTS: std::ops::Range<u16> = 20_000..30_000;
+
+/// Reserves a free port, for TCP and UDP, until this process ends. Neither another test nor the kernel gives it to
+/// another program, so a daemon can listen there later, and again after a restart.
 ///
 /// # Panics
 /// If no port is free.
 #[must_use]
 pub fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr()).expect("a port is free").port()
+    static RESERVED: Mutex<Vec<UnixListener>> = Mutex::new(Vec::new());
+    let count = PORTS.end - PORTS.start;
+    // Tests that start one after the other look in different places.
+    let first = (u64::from(std::process::id()) * 37 % u64::from(count)) as u16;
+    let mut ports = (0..count).map(|number| PORTS.start + (first + number) % count);
+    let reserve = |port: u16| {
+        // The kernel removes an abstract socket with the process.
+        let name = SocketAddr::from_abstract_name(format!("hostler-test-port-{port}")).expect("a short name");
+        let reservation = UnixListener::bind_addr(&name).ok()?;
+        is_free(port).then_some((port, reservation))
+    };
+    let (port, reservation) = ports.find_map(reserve).expect("a port is free");
+    RESERVED.lock().unwrap_or_else(PoisonError::into_inner).push(reservation);
+    port
+}
+
+/// Whether no socket uses the port, not even one of a connection that has just been closed.
+fn is_free(port: u16) -> bool {
+    let any = SockaddrIn::new(0, 0, 0, 0, port);
+    [SockType::Stream, SockType::Datagram].into_iter().all(|kind| {
+        let socket = socket(AddressFamily::Inet, kind, SockFlag::SOCK_CLOEXEC, None);
+        socket.is_ok_and(|socket| bind(socket.as_raw_fd(), &any).is_ok())
+    })
 }

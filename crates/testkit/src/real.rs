@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
-use crate::{Cluster, Outcome, wait_until};
+use crate::{Cluster, Outcome, free_port, wait_until};
 
 /// A head and its nodes, set up by the documented commands, each in its own directory below one home. Dropping it ends
 /// all its processes.
@@ -27,7 +27,9 @@ impl RealCluster {
         let home = Cluster::none(executable);
         let address = format!("unix:{}", home.path("head/head.sock").display());
         let real = Self { head: RefCell::default(), home, address };
-        let said = real.home.run(&["head", "init", "--directory", &real.path("head"), "--listen", "127.0.0.1:0"]);
+        // Nodes must find the head at the same port after a restart.
+        let listen = format!("127.0.0.1:{}", free_port());
+        let said = real.home.run(&["head", "init", "--directory", &real.path("head"), "--listen", &listen]);
         assert_eq!(said.code, 0, "{said:?}");
         assert!(
             said.stdout.is_empty() && said.stderr.contains("next: start the head with `hostler head run"),

@@ -114,7 +114,7 @@ impl Head {
         for job in self.state.jobs() {
             let _ = explain(&self.state, job);
         }
-        let _ = (self.state.next_deadline(), self.state.capacity(), self.state.live_counts());
+        let _ = (self.state.next_deadline(self.now), self.state.capacity(), self.state.live_counts());
     }
 
     fn step(&mut self, step: u8, script: &mut Script<'_>) {
@@ -215,11 +215,11 @@ impl Head {
             spec.array = Some(ArraySpec { indices: (0..u32::from(what / 16)).collect(), limit: Some(2) });
         }
         if what % 8 == 1 {
-            spec.after = vec![format!("afternotok:{}", size % 8).parse().expect("a dependency")];
+            spec.after = [format!("afternotok:{}", size % 8).parse().expect("a dependency")].into();
         }
         if what % 8 == 2 {
             spec.time_limit_ms = Some(if size > 200 { u64::MAX } else { u64::from(size) * 100 });
-            spec.grace_ms = Some(u64::from(more) << (size % 60));
+            spec.grace_ms = Some(u32::from(more) << (size % 25));
         }
         let key = SubmissionKey(u128::from(script.byte()));
         let spec = Arc::new(spec);
@@ -253,7 +253,7 @@ fn status(script: &mut Script<'_>) -> RunStatus {
     let what = script.byte();
     match what % 8 {
         0 => RunStatus::Accepted,
-        1 => RunStatus::Ready { port: u16::from(what), door: None },
+        1 => RunStatus::Ready { port: u16::from(what), endpoint: None },
         2 => RunStatus::Running,
         3 => RunStatus::Completing,
         _ => {
@@ -282,7 +282,7 @@ fn status(script: &mut Script<'_>) -> RunStatus {
                 max_rss_bytes: u64::MAX,
                 ..Usage::default()
             };
-            RunStatus::Ended(RunEnd { fate, message: None, result, usage })
+            RunStatus::Ended(RunEnd { fate, message: None, result, usage, steps: Vec::new() })
         }
     }
 }

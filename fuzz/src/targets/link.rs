@@ -82,12 +82,13 @@ fn seeds() -> Vec<Vec<u8>> {
     let stream = |what| HeadMessage::Stream(StreamRequest { stream: "x".into(), run, what });
     let to_agent = vec![
         HeadMessage::Launch(launch),
-        HeadMessage::Begin { run, port: 5, doors: Vec::new() },
+        HeadMessage::Begin { run, port: 5, endpoints: Vec::new() },
         HeadMessage::End { run, cause: EndCause::Cancelled, grace_ms: 10 },
         HeadMessage::Forget { run },
         HeadMessage::Resend { run },
-        stream(StreamKind::Output { output: Output::Stdout, from: 1, follow: true }),
+        stream(StreamKind::Output { output: Output::Stdout, from: 1, follow: true, tail: Some(3), limit: None }),
         stream(StreamKind::Terminal { rows: 2, columns: 3 }),
+        HeadMessage::Watch { stream: "x".into(), run: None },
         HeadMessage::Shutdown,
     ];
     let to_head = vec![AgentMessage::Heartbeat, AgentMessage::Report(RunReport { run, status: values::ended() })];

@@ -135,7 +135,10 @@ fn import(users: &[AddUser]) {
     }
     for user in users {
         let token = Digest([user.uid.unwrap_or_default() as u8; 32]);
-        carry_out(&mut state, &Command::Users(UsersCommand::IssueToken { token, user: user.name.clone() }));
+        carry_out(
+            &mut state,
+            &Command::Users(UsersCommand::IssueToken { token, user: user.name.clone(), until: None }),
+        );
         carry_out(&mut state, &Command::Users(UsersCommand::Remove(user.name.clone())));
     }
     let stored = hostler_proto::encode(&state);
@@ -153,7 +156,7 @@ fn settings(text: &str) {
         }
         carry_out(&mut state, &Command::Set { by: "ada".into(), setting, value: Some(value.into()) });
     }
-    let _ = state.next_deadline();
+    let _ = state.next_deadline(Now { at: Timestamp(1), wall: WallTime(1_000_000) });
 }
 
 fn carry_out(state: &mut State, command: &Command) {

@@ -20,7 +20,7 @@ pub(crate) fn spec() -> JobSpec {
     let work = Work::Project { snapshot: Digest([7; 32]), entrypoint: "main.py".into(), args: vec!["--fast".into()] };
     let mut spec = JobSpec::new("train", work, Request::new(1, 1 << 30));
     spec.array = "0-9:2%3".parse::<ArraySpec>().ok();
-    spec.after = vec!["afterok:1".parse().expect("a dependency")];
+    spec.after = ["afterok:1".parse().expect("a dependency")].into();
     spec.environment.insert("SEED".into(), "1".into());
     spec.pty = Some(WindowSize { rows: 24, columns: 80 });
     spec.time_limit_ms = Some(60_000);
@@ -57,7 +57,7 @@ pub(crate) fn hello() -> AgentHello {
     };
     let runs = [
         RunStatus::Accepted,
-        RunStatus::Ready { port: 9, door: None },
+        RunStatus::Ready { port: 9, endpoint: None },
         RunStatus::Running,
         RunStatus::Completing,
         ended(),
@@ -80,6 +80,7 @@ pub(crate) fn ended() -> RunStatus {
             inline: vec![serde_bytes::ByteBuf::from(manifest_bytes), serde_bytes::ByteBuf::from(chunk)],
         }),
         usage: Usage { wall_ms: 5, ..Usage::default() },
+        steps: Vec::new(),
     })
 }
 

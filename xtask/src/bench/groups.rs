@@ -1,6 +1,7 @@
 //! Benchmark groups. Each group is one question; its rows answer the question for the floor, the peers and Hostler.
 
 mod build;
+mod dashboard;
 mod dead_node;
 mod ended;
 mod enforcement;
@@ -48,6 +49,11 @@ pub(super) const GROUPS: &[Group] = &[
     Group { name: "neighbours", about: "a job next to misbehaving jobs", measure: neighbours::measure },
     Group { name: "dead-node", about: "detection of an unresponsive node", measure: dead_node::measure },
     Group { name: "swarm", about: "1,000 idle agents", measure: swarm::measure },
+    Group {
+        name: "dashboard",
+        about: "the dashboard with 1,000 nodes, 100,000 waiting jobs and 200 open browsers",
+        measure: dashboard::measure,
+    },
     Group { name: "pending", about: "memory and queries with many jobs waiting", measure: pending::measure },
     Group {
         name: "ended",

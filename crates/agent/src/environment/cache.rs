@@ -169,7 +169,7 @@ impl Cache {
                 continue;
             }
             if !told {
-                log(b"hostler: waiting for another job to build this environment\n");
+                log(b"hostler: waiting until another task has built this environment\n");
                 told = true;
             }
             thread::sleep(POLL_INTERVAL);

@@ -2,7 +2,8 @@
 //!
 //! The first source with requirements is used:
 //!
-//! 1. inline metadata of the entry point (`# /// script`, PEP 723), which apply to this script only;
+//! 1. inline metadata of the entry point (`# /// script`, PEP 723), which apply to this script only, and which are used
+//!    even if they require nothing;
 //! 2. `uv.lock` with its `pyproject.toml`, the most exact source;
 //! 3. `requirements.txt`, with every file it includes; written for deployment, so it precedes
 //! 4. `[project] dependencies` of `pyproject.toml`, the loose requirements of a package.
@@ -165,8 +166,8 @@ fn requires_python(file: &str, table: &toml::Table) -> Result<Option<PythonVersi
 fn packages(project_dir: &Path, entrypoint: &str) -> Result<Option<Requirements>, EnvError> {
     let root = project_dir.canonicalize().context("open", project_dir)?;
     let project = Project { root };
-    if let Some(found) = script(&project, entrypoint)? {
-        return Ok(Some(found));
+    if let Some(table) = script_metadata(&project, entrypoint)? {
+        return script(&project, entrypoint, &table);
     }
     let pyproject = project
         .read_optional("pyproject.toml", PROJECT_BYTES)?
@@ -231,8 +232,7 @@ fn read(path: &Path, shown: &str, most: u64, bound: Bound) -> Result<String, Env
     String::from_utf8(bytes).map_err(|_| problem(shown, "is not UTF-8 text"))
 }
 
-fn script(project: &Project, entrypoint: &str) -> Result<Option<Requirements>, EnvError> {
-    let Some(table) = script_metadata(project, entrypoint)? else { return Ok(None) };
+fn script(project: &Project, entrypoint: &str, table: &toml::Table) -> Result<Option<Requirements>, EnvError> {
     let mut reader = RequirementsReader::new(project);
     for dependency in string_list(entrypoint, "dependencies", table.get("dependencies"))? {
         reader.line(&dependency, entrypoint, &project.root, false)?;

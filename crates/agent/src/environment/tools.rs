@@ -139,7 +139,8 @@ impl ToolBox {
 
     /// The tools selected by `settings`. Starts processes only for programs without a cached answer.
     ///
-    /// # Errors If the node has no interpreter with a `wanted` version, and uv is missing or may not install such an
+    /// # Errors
+    /// If the node has no interpreter with a `wanted` version, and uv is missing or may not install such an
     /// interpreter.
     pub(super) fn find(
         &self,

@@ -14,7 +14,7 @@ use tokio::sync::Mutex;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
-use crate::gossip::{CallDoor, Gossiping};
+use crate::gossip::{CallEndpoint, Gossiping};
 use crate::mutex::lock;
 
 /// Timeout for connecting to another node.
@@ -26,7 +26,7 @@ pub(super) struct Connections(StdMutex<HashMap<NodeName, Arc<Mutex<Option<Known>
 
 /// A connection and its address.
 struct Known {
-    door: CallDoor,
+    endpoint: CallEndpoint,
     connection: Connection,
 }
 
@@ -50,11 +50,12 @@ impl Connections {
         node: &NodeName,
     ) -> Result<Channel, OpenError> {
         let unreachable = |why: &str| OpenError::Unreachable(why.to_owned());
-        let door = gossiping.door(node).ok_or_else(|| unreachable("it does not say where it takes calls"))?;
+        let endpoint =
+            gossiping.call_endpoint(node).ok_or_else(|| unreachable("it does not accept remote commands"))?;
         let place = Arc::clone(lock(&self.0).entry(node.clone()).or_default());
         let mut known = place.lock().await;
         if let Some(Known { connection, .. }) =
-            known.as_ref().filter(|known| known.door == door && !known.connection.is_closed())
+            known.as_ref().filter(|known| known.endpoint == endpoint && !known.connection.is_closed())
             && connection.is_alive(CONNECT_TIMEOUT).await
         {
             return connection
@@ -62,31 +63,35 @@ impl Connections {
                 .ok_or_else(|| unreachable("it already runs the maximum number of commands from this node"));
         }
         *known = None;
-        let address = door.address;
-        let connection = timeout(CONNECT_TIMEOUT, dial(credentials, door)).await;
+        let address = endpoint.address;
+        let connection = timeout(CONNECT_TIMEOUT, dial(credentials, endpoint)).await;
         let connection = connection.map_err(|_| unreachable(&format!("it does not answer at {address}")))?;
         let connection =
             connection.map_err(|error| unreachable(&format!("it cannot be reached at {address}: {error}")))?;
-        let not_yet =
-            || OpenError::NotYet(format!("it does not let this node in at {address}, as it does not know it yet"));
+        let not_yet = || {
+            OpenError::NotYet(format!(
+                "it did not accept the connection at {address}; it may not have received this node's certificate from \
+                 the head yet"
+            ))
+        };
         if !connection.responds(CONNECT_TIMEOUT).await {
             return Err(not_yet());
         }
         let channel = connection.open().ok_or_else(not_yet)?;
-        *known = Some(Known { door, connection });
+        *known = Some(Known { endpoint, connection });
         Ok(channel)
     }
 }
 
-async fn dial(credentials: &Credentials, door: CallDoor) -> std::io::Result<Connection> {
-    let stream = TcpStream::connect(door.address).await?;
+async fn dial(credentials: &Credentials, endpoint: CallEndpoint) -> std::io::Result<Connection> {
+    let stream = TcpStream::connect(endpoint.address).await?;
     keep_alive(&stream);
-    let config = credentials.to_launch(door.key)?;
+    let config = credentials.to_launch(endpoint.key)?;
     let stream = TlsConnector::from(config).connect(server_name(), stream).await.map_err(explain_tls)?;
     let (connection, _calls, run) = multiplex(stream, Some(Heartbeat::NODE));
     tokio::spawn(async move {
         if let Err(error) = run.await {
-            tracing::debug!(address = %door.address, %error, "a connection for remote commands broke");
+            tracing::debug!(address = %endpoint.address, %error, "a connection for remote commands broke");
         }
     });
     Ok(connection)

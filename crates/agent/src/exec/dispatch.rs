@@ -420,10 +420,17 @@ fn how(candidate: &Candidate) -> NodeScore {
 /// Returns a refusal that explains for each node why it is unsuitable.
 fn no_suitable_node(exec: &Exec, needs: &Needs) -> Refusal {
     let choice = explain(exec, needs);
-    let mut refusal = unsuitable(125, "no node can run this command");
     let is_wanted = |node: &NodeName| needs.only.is_empty() || needs.only.contains(node);
-    let unfit = choice.unfit.into_iter().filter(|(node, _)| is_wanted(node));
-    refusal.hints = unfit.take(8).map(|(node, why)| format!("{node}: {why}")).collect();
+    let unfit: Vec<_> = choice.unfit.into_iter().filter(|(node, _)| is_wanted(node)).collect();
+    let lacks_features = Unfit::Features.to_string();
+    let message = match &needs.constraint {
+        Some(constraint) if !unfit.is_empty() && unfit.iter().all(|(_, why)| *why == lacks_features) => {
+            format!("no node can run this command: no node has {constraint}")
+        }
+        _ => "no node can run this command".to_owned(),
+    };
+    let mut refusal = unsuitable(125, message);
+    refusal.hints = unfit.into_iter().take(8).map(|(node, why)| format!("{node}: {why}")).collect();
     let known: Vec<_> = exec.node.gossiping.iter().flat_map(|gossiping| gossiping.names()).collect();
     for name in needs.only.iter().filter(|name| !known.contains(name)) {
         refusal.hints.push(format!("{name}: no node of that name gossips with this node"));

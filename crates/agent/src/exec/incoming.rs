@@ -41,13 +41,13 @@ pub(super) async fn serve(exec: &Arc<Exec>, listener: Option<StdListener>) {
     let Some(listener) = listener else { return };
     let listener = match TcpListener::from_std(listener) {
         Ok(listener) => listener,
-        Err(error) => return tracing::error!(%error, "this node accepts no remote commands"),
+        Err(error) => return tracing::error!(%error, "cannot accept remote commands from other nodes"),
     };
     if let (Some(gossiping), Ok(address)) = (&exec.node.gossiping, listener.local_addr()) {
-        tracing::info!(%address, "other nodes may bring commands");
+        tracing::info!(%address, "accepting remote commands from other nodes");
         gossiping.takes_commands_at(address.port());
     }
-    let at_the_door = ConnectionSlots::new(MAX_HANDSHAKES);
+    let handshakes = ConnectionSlots::new(MAX_HANDSHAKES);
     let nodes = UsageLimits::of(MAX_PER_NODE);
     // Networks from which nodes have connected. Their connections are closed last.
     let known: Arc<Mutex<BTreeSet<Network>>> = Arc::default();
@@ -57,12 +57,15 @@ pub(super) async fn serve(exec: &Arc<Exec>, listener: Option<StdListener>) {
                 // A peer without a certificate only occupies a place for a while.
                 let network = Network::from(from.ip());
                 let (channel, must_go) = oneshot::channel::<()>();
-                let place = at_the_door.enter(network, lock(&known).contains(&network), channel);
+                let place = handshakes.enter(network, lock(&known).contains(&network), channel);
                 let (exec, nodes, known) = (Arc::clone(exec), Arc::clone(&nodes), Arc::clone(&known));
                 tokio::spawn(async move {
                     let admitted = tokio::select! {
                         admitted = timeout(HANDSHAKE_BOUND, admit(&exec, stream)) => admitted,
-                        _ = must_go => return tracing::debug!(%from, "somebody made room for another"),
+                        _ = must_go => return tracing::debug!(
+                            %from,
+                            "closed a connection during its TLS handshake: too many newer connections"
+                        ),
                     };
                     if matches!(admitted, Ok(Ok(_))) {
                         remember(&known, network);
@@ -71,15 +74,20 @@ pub(super) async fn serve(exec: &Arc<Exec>, listener: Option<StdListener>) {
                     match admitted {
                         Ok(Ok((stream, key, node))) => match nodes.take(node.clone()) {
                             Some(_share) => attend(&exec, stream, key, &node).await,
-                            None => tracing::warn!(%node, "it has too many connections for calls; closing this one"),
+                            None => tracing::warn!(
+                                %node,
+                                "closed a connection from this node: it has the maximum number of connections already"
+                            ),
                         },
-                        Ok(Err(error)) => tracing::debug!(%from, %error, "somebody was not let in"),
-                        Err(_) => tracing::debug!(%from, "somebody took too long to say who they are"),
+                        Ok(Err(error)) => {
+                            tracing::debug!(%from, %error, "rejected a connection: the TLS handshake failed");
+                        }
+                        Err(_) => tracing::debug!(%from, "closed a connection: the TLS handshake timed out"),
                     }
                 });
             }
             Err(error) => {
-                tracing::warn!(%error, "cannot accept a connection for calls");
+                tracing::warn!(%error, "cannot accept a connection from another node");
                 sleep(ACCEPT_PAUSE).await;
             }
         }
@@ -127,7 +135,7 @@ async fn attend(exec: &Arc<Exec>, stream: Admitted, key: Digest, node: &NodeName
     };
     tokio::select! {
         outcome = run => if let Err(error) = outcome {
-            tracing::debug!(%node, %error, "a connection for calls broke");
+            tracing::debug!(%node, %error, "a connection for remote commands broke");
         },
         () = answer => {}
         () = wait_until_unlisted(exec, key) => tracing::info!(%node, "the head has removed this node; ending its remote commands"),

@@ -43,8 +43,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Listens at `path`, if given.
 pub(super) async fn serve(exec: &Arc<Exec>, path: Option<PathBuf>) {
     let Some(path) = path else { return };
-    let door = match LocalSocket::open(path.clone(), geteuid().is_root()).await {
-        Ok(door) => door,
+    let socket = match LocalSocket::open(path.clone(), geteuid().is_root()).await {
+        Ok(socket) => socket,
         Err(error) => {
             return tracing::warn!(socket = %path.display(), %error, "cannot open the socket for remote commands of local users");
         }
@@ -54,7 +54,7 @@ pub(super) async fn serve(exec: &Arc<Exec>, path: Option<PathBuf>) {
     let turned_away = (Arc::new(Semaphore::new(MAX_REFUSALS)), UsageLimits::of(MAX_REFUSALS_PER_USER));
     loop {
         let place = Arc::clone(&places).acquire_owned().await.expect("the semaphore is never closed");
-        match door.accept().await {
+        match socket.accept().await {
             Ok(stream) => {
                 let Ok(peer) = Peer::of(&stream) else { continue };
                 let place = shares.take(peer.uid()).map(|share| (share, place));

@@ -33,21 +33,21 @@ pub(crate) use self::shared::Own;
 use crate::handle::Handle;
 use crate::node::Node;
 
-/// Starts to serve remote commands: of local users at a socket next to `door`, and of other nodes if this node
-/// gossips.
+/// Starts to serve remote commands: of local users at a socket next to the agent's `socket`, and of other nodes if this
+/// node gossips.
 ///
 /// # Errors
 /// Fails when the system refuses a thread or a port.
-pub(crate) fn start(node: Arc<Node>, engine: Handle, own: Own, door: Option<&Path>) -> io::Result<()> {
+pub(crate) fn start(node: Arc<Node>, engine: Handle, own: Own, socket: Option<&Path>) -> io::Result<()> {
     let listener = node.gossiping.as_ref().and_then(|gossiping| gossiping.address()).map(listen).transpose()?;
-    let door: Option<PathBuf> = door.map(hostler_remote::socket_beside);
+    let socket: Option<PathBuf> = socket.map(hostler_remote::socket_beside);
     let exec = Arc::new(Exec::new(node, engine, own));
     let serve = move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         match runtime {
             Ok(runtime) => runtime.block_on(async {
                 local::take_up(&exec);
-                tokio::join!(listener::serve(&exec, door), incoming::serve(&exec, listener), listen_to_disks(&exec));
+                tokio::join!(listener::serve(&exec, socket), incoming::serve(&exec, listener), listen_to_disks(&exec));
             }),
             Err(error) => tracing::error!(%error, "cannot serve remote commands"),
         }

@@ -246,7 +246,7 @@ fn orders(exec: &Exec, command: &Command, account: Option<&Account>) -> Launch {
     let mut argv = command.argv();
     if command.terminal.is_some() {
         // A session leader is needed for the terminal.
-        argv.splice(0..0, [node.program.clone().into(), "seat".into(), "--".into()]);
+        argv.splice(0..0, [node.program.clone().into(), "session-leader".into(), "--".into()]);
     }
     Launch { directory: PathBuf::new(), argv, env, cwd: command.directory(), options }
 }

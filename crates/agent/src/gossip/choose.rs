@@ -11,7 +11,7 @@ use crate::random::random_bits;
 
 /// Address and key of a node for remote commands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct CallDoor {
+pub(crate) struct CallEndpoint {
     pub(crate) address: SocketAddr,
     pub(crate) key: Digest,
 }
@@ -44,13 +44,13 @@ impl Gossiping {
     }
 
     /// Address and key of a node for remote commands; `None` if the node is unknown or accepts no remote commands.
-    pub(crate) fn door(&self, node: &NodeName) -> Option<CallDoor> {
+    pub(crate) fn call_endpoint(&self, node: &NodeName) -> Option<CallEndpoint> {
         let now = self.now();
         let part = lock(&self.part);
         let Part { gossip, peers, .. } = part.as_ref()?;
         let peer = peers.iter().find(|peer| peer.name == *node)?;
         let port = gossip.get(MemberId(peer.id), now)?.load?.commands.port();
-        (port > 0).then_some(CallDoor { address: SocketAddr::new(peer.address.ip(), port), key: peer.call_key? })
+        (port > 0).then_some(CallEndpoint { address: SocketAddr::new(peer.address.ip(), port), key: peer.call_key? })
     }
 
     /// Keys and names of the nodes whose remote commands this node accepts.

@@ -33,7 +33,7 @@ pub(crate) struct Measure {
 
 /// CPU time in clock ticks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Ticks {
+pub(crate) struct Ticks {
     cpus: u32,
     busy: u64,
     all: u64,
@@ -74,7 +74,7 @@ impl Measure {
 }
 
 /// Number of busy CPUs between two measurements, in hundredths; `None` if no time has passed.
-fn busy_between(before: Ticks, now: Ticks) -> Option<u32> {
+pub(crate) fn busy_between(before: Ticks, now: Ticks) -> Option<u32> {
     let (busy, all) = (now.busy.saturating_sub(before.busy), now.all.saturating_sub(before.all));
     let share = (busy.min(all) * 100 * u64::from(now.cpus)).checked_div(all)?;
     u32::try_from(share).ok()
@@ -93,7 +93,7 @@ fn on_own_cpus(all: u32, cpus: u32, busy: Option<u32>, elsewhere: Option<u32>) -
 }
 
 /// Sum of CPU time of the selected CPUs, from `/proc/stat`.
-fn ticks(stat: &str, counts: impl Fn(u32) -> bool) -> Ticks {
+pub(crate) fn ticks(stat: &str, counts: impl Fn(u32) -> bool) -> Ticks {
     let mut sum = Ticks::default();
     for line in stat.lines() {
         let Some((id, rest)) = line.strip_prefix("cpu").and_then(|line| line.split_once(' ')) else { continue };

@@ -19,17 +19,17 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use hostler_gossip::{
-    Calls, Datagram, Gossip, Incarnation, Key, Keyring, Load, Member, MemberId, Members, Node, Policy, Settings,
+    Calls, Datagram, Gossip, Incarnation, Key, Load, Member, MemberId, Members, Node, Policy, Settings,
 };
 use hostler_model::{CpuSet, Digest, NodeName, Request, Timestamp};
 use hostler_proto::peers::{GossipPeer, LoadTable, NodeLoad, Peers};
 use tokio::sync::Notify;
 
 pub(crate) use self::away::Away;
-pub(crate) use self::choose::CallDoor;
+pub(crate) use self::choose::CallEndpoint;
 use self::disk::Disk;
 pub use self::machines::{Machine, Machines, Weight, Weights};
-pub(crate) use self::measure::Measure;
+pub(crate) use self::measure::{Measure, Ticks, busy_between, ticks};
 pub use self::ports::StatusPorts;
 pub(crate) use self::ports::{Ports, Question, Source};
 use self::views::view;
@@ -204,7 +204,6 @@ impl Gossiping {
             );
             return;
         };
-        let keys = Keyring { sign: Key::new(&secret), also: None };
         let members = Arc::new(Members::new(peers.peers.iter().map(member)));
         let me = members.named(&self.name).map(|member| member.id);
         let now = self.now();
@@ -223,7 +222,7 @@ impl Gossiping {
             // A new secret starts a new state: messages under the old secret have no effect.
             None => match self.disk.begin_life(&secret) {
                 Ok(life) => Part {
-                    gossip: Gossip::new(me, life, keys, Settings::default(), now),
+                    gossip: Gossip::new(me, life, Key::new(&secret), Settings::default(), now),
                     peers: Arc::clone(&all),
                     secret,
                     life,

@@ -137,7 +137,7 @@ impl Cmrun {
             return Err(Failure::usage(format!("cmrun has no flag `{flag}`"))
                 .hint("flags come before the command; `cmrun --help` lists them"));
         }
-        let work = Work::Command { argv: argv(&self.command), directory: own_directory()?.into() };
+        let work = Work::command(argv(&self.command), own_directory()?);
         let spec = JobSpec {
             environment: own_environment(&PassedOn::chosen(&[])?),
             umask: Some(own_umask()),

@@ -1,7 +1,7 @@
-//! `cancel`, `hold`, `release` and `requeue`: act on jobs and array tasks.
+//! `cancel`, `hold`, `release`, `requeue` and `signal`: act on jobs and array tasks.
 
 use clap::Args;
-use hostler_model::JobState;
+use hostler_model::{JobState, SignalNumber, SignalTarget};
 use hostler_proto::api::{JobAction, JobSummary};
 
 use super::target::Target;
@@ -40,6 +40,25 @@ pub(crate) struct Requeue {
     targets: Targets,
 }
 
+/// Send a signal to processes of a running job
+///
+/// The job's program gets the signal, but not the processes that it started. A node that the head cannot reach at this moment
+/// gets none.
+#[derive(Debug, Args)]
+pub(crate) struct Signal {
+    /// Id of a job, e.g. 12, or of an array task, e.g. 12_3
+    #[arg(value_name = "ID")]
+    target: Target,
+
+    /// Name or number of the signal, e.g. USR1
+    #[arg(value_name = "SIGNAL")]
+    signal: SignalNumber,
+
+    /// Who gets the signal: program, group (the program and the processes that it started), steps, or all
+    #[arg(long, value_name = "TO", default_value = "program")]
+    to: SignalTarget,
+}
+
 #[derive(Debug, Args)]
 struct Targets {
     /// Ids of jobs, e.g. 12, or of array tasks, e.g. 12_3
@@ -68,6 +87,22 @@ impl Release {
 impl Requeue {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         act(context, &self.targets, JobAction::Requeue)
+    }
+}
+
+impl Signal {
+    pub(crate) fn run(self, context: &Context) -> Outcome {
+        let Self { target, signal, to } = self;
+        let client = context.client()?;
+        let sent = block_on(async { Ok(client.signal(target.job, target.index, signal, to).await?) })?;
+        context.output.say(&format!("{signal} is sent to job {target}"));
+        if sent.unreachable > 0 {
+            context.output.say(&format!("{} nodes of the job are not connected and get no signal", sent.unreachable));
+        }
+        if context.output.is_json() {
+            context.output.json(&sent);
+        }
+        Ok(if sent.nodes == 0 { exit::FAILED } else { exit::OK })
     }
 }
 

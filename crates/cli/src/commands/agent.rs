@@ -74,7 +74,9 @@ struct AgentJoin {
 /// `load_weight` and `memory_weight` act like the options of the same names. `features` and the table `resources` act
 /// like --feature and --resource. `remote_commands = false` acts like --no-remote-commands. The keys `table` and `best`
 /// of the table `status` act like --table-port and --best-port. The table `dsh` sets how remote commands choose a node.
-/// `install_python = true` lets uv install Python versions that projects require.
+/// `install_python = true` lets uv install Python versions that projects require. `metrics` is an address at which the
+/// agent serves its metrics to Prometheus, e.g. "127.0.0.1:9101"; an address that is not private also needs
+/// `metrics_public = true`.
 #[derive(Debug, Default, Args)]
 pub(crate) struct AgentRun {
     /// Directory for jobs, environments and chunks
@@ -358,6 +360,7 @@ impl AgentRun {
             calls: !self.no_remote_commands && caps.remote_commands.unwrap_or(true),
             weights,
             status,
+            metrics: caps.metrics,
             policy: caps.policy,
             machines: None,
             directory: places.directory,

@@ -24,18 +24,20 @@ pub(crate) struct Completions {
 
 impl Completions {
     pub(crate) fn run(self, context: &Context) -> Outcome {
-        let tool = TOOLS.iter().find(|tool| tool.name == self.tool).ok_or_else(|| {
-            let names: Vec<&str> = TOOLS.iter().map(|tool| tool.name).collect();
-            Failure::usage(format!("unknown tool {}", self.tool)).hint(format!("tools: {}", names.join(", ")))
+        let tool = TOOLS.iter().find(|tool| tool.name == self.tool);
+        let script = tool.and_then(|tool| script(self.shell, tool)).ok_or_else(|| {
+            let known = TOOLS.iter().filter(|tool| tool.definition.is_some());
+            let names: Vec<&str> = known.map(|tool| tool.name).collect();
+            Failure::usage(format!("no completions for {}", self.tool)).hint(format!("tools: {}", names.join(", ")))
         })?;
-        context.output.data(&String::from_utf8_lossy(&script(self.shell, tool)));
+        context.output.data(&String::from_utf8_lossy(&script));
         Ok(exit::OK)
     }
 }
 
-/// The completion script of `tool` for `shell`.
-pub(crate) fn script(shell: Shell, tool: &Tool) -> Vec<u8> {
+/// The completion script of `tool` for `shell`; `None` for Slurm's commands.
+pub(crate) fn script(shell: Shell, tool: &Tool) -> Option<Vec<u8>> {
     let mut script = Vec::new();
-    clap_complete::generate(shell, &mut (tool.definition)(), tool.name, &mut script);
-    script
+    clap_complete::generate(shell, &mut (tool.definition?)(), tool.name, &mut script);
+    Some(script)
 }

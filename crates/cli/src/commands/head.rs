@@ -17,7 +17,7 @@ use crate::context::Context;
 use crate::daemons::ignore_umask_of_root;
 use crate::daemons::log::log_to_stderr;
 use crate::daemons::places::HeadPlaces;
-use crate::daemons::settings::{DEFAULT_LISTEN, HeadSettings};
+use crate::daemons::settings::{DEFAULT_LISTEN, HeadSettings, SiteOrigin};
 use crate::exit;
 use crate::failure::{During, Failure, Outcome};
 use crate::flags::Memory;
@@ -91,6 +91,28 @@ struct HeadRun {
     /// Above this size, the head deletes results that were downloaded. The setting results-cap overrides this option.
     #[arg(long, value_name = "SIZE")]
     results_cap: Option<Memory>,
+
+    /// File with a certificate for browsers, in PEM form, with its chain
+    ///
+    /// The head serves the dashboard with this certificate on its port, under the certificate's names. Nodes and
+    /// `hostler login` still use the cluster's own certificate. The head loads the files again when they change.
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+
+    /// File with the private key of --tls-cert, in PEM form
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+
+    /// Loopback address for plain HTTP, e.g. 127.0.0.1:8080, for a reverse proxy
+    #[arg(long, value_name = "ADDRESS:PORT")]
+    http: Option<SocketAddr>,
+
+    /// Address of the dashboard in browsers, e.g. https://cluster.example.org
+    ///
+    /// Needed behind a reverse proxy, and if the port in browsers differs from the head's. The proxy must pass on the
+    /// header Host, and add the client's address to X-Forwarded-For.
+    #[arg(long, value_name = "URL")]
+    site: Option<SiteOrigin>,
 
     /// Run as the head of an embedded cluster; `hostler up` sets this option
     #[arg(long)]
@@ -210,9 +232,35 @@ impl HeadRun {
             certificate_life_ms: u64::try_from(life.as_millis()).unwrap_or(u64::MAX),
             embedded: self.embedded,
             power: places.settings.with_file_name("power.toml"),
+            site: site(
+                self.tls_cert.or(file.tls_cert).zip(self.tls_key.or(file.tls_key)),
+                self.http.or(file.http),
+                self.site.or(file.site),
+            )?,
+            notify: places.settings.with_file_name("notify.toml"),
+            openid: places.settings.with_file_name("openid.toml"),
             results_cap_bytes: self.results_cap.or(file.results_cap).map(|size| size.0),
         })
     }
+}
+
+/// How browsers reach the dashboard. Certificate and key are paths relative to the working directory.
+fn site(
+    certificate: Option<(PathBuf, PathBuf)>,
+    http: Option<SocketAddr>,
+    origin: Option<SiteOrigin>,
+) -> Result<hostler_head::SiteConfig, Failure> {
+    if let Some(http) = http.filter(|http| !http.ip().is_loopback()) {
+        return Err(Failure::usage(format!(
+            "--http {http} is not a loopback address, and plain HTTP is readable in the network"
+        ))
+        .hint("use 127.0.0.1 with a reverse proxy in front, or serve TLS with --tls-cert and --tls-key"));
+    }
+    if origin.is_some() && certificate.is_none() && http.is_none() {
+        return Err(Failure::usage("--site is the address of a dashboard, but the head serves none to browsers")
+            .hint("add --tls-cert and --tls-key, or --http behind a reverse proxy"));
+    }
+    Ok(hostler_head::SiteConfig { certificate, http, origin: origin.map(|origin| origin.0) })
 }
 
 /// Creates the parent directories of `directory`, readable by all users. Directories with secrets set a stricter mode.

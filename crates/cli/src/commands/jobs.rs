@@ -3,7 +3,7 @@
 use clap::Args;
 use hostler_client::{Client, ClientError, JobFilter};
 use hostler_model::JobState;
-use hostler_proto::api::{JobPage, JobSummary};
+use hostler_proto::api::{JobOrder, JobPage, JobSummary};
 
 use crate::context::{Context, block_on};
 use crate::exit;
@@ -24,6 +24,10 @@ pub(crate) struct Jobs {
     /// List only jobs of this user
     #[arg(short, long, value_name = "NAME")]
     user: Option<String>,
+
+    /// Sort by newest, oldest, priority (the order in which jobs start), name, user or size (largest first)
+    #[arg(long, value_name = "ORDER", default_value = "newest")]
+    sort: JobOrder,
 
     /// List at most N jobs
     #[arg(short = 'n', long, value_name = "N", default_value_t = 1000)]
@@ -57,7 +61,7 @@ impl Jobs {
             (true, true) => Vec::new(),
             (false, true) => JobState::ALL.into_iter().filter(|state| !state.is_ended()).collect(),
         };
-        JobFilter { states, user: self.user.clone(), limit: None, before: None, commands: false }
+        JobFilter { states, user: self.user.clone(), order: self.sort, ..JobFilter::default() }
     }
 }
 

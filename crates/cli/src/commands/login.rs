@@ -135,7 +135,11 @@ async fn attempt(
     let login = KeyLogin { user: user.to_owned(), nonce, signature };
     match client.login_by_key(&login).await {
         Ok(logged_in) => Ok(Ok(logged_in)),
-        Err(error @ ClientError::Refused { .. }) if error.code() == Some("bad_key") => Ok(Err(error.into())),
+        Err(error @ ClientError::Refused { .. }) if error.code() == Some("bad_key") => {
+            let failure = Failure::new(format!("cannot log in as {user}")).because(&error).exiting(exit::REFUSED);
+            let failure = failure.hint("if your name in the cluster is another one, give it with `--user NAME`");
+            Ok(Err(error.hints().into_iter().fold(failure, Failure::hint)))
+        }
         Err(error) => Err(error.into()),
     }
 }

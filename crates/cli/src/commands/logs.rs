@@ -5,7 +5,7 @@ use std::ops::Range;
 use clap::Args;
 use futures_util::future::try_join_all;
 use hostler_client::{Client, Follow, LogEvent};
-use hostler_model::{JobId, TaskId};
+use hostler_model::{JobId, JobState, TaskId};
 use hostler_proto::link::Output;
 use serde_json::json;
 
@@ -57,6 +57,11 @@ impl Logs {
             }
             if context.output.is_json() {
                 return self.as_json(context, &client, &sources).await;
+            }
+            let job = client.job(self.target.job, 0).await?.summary;
+            if job.state == JobState::Pending {
+                let why = job.reason.map(|reason| format!(": {reason}")).unwrap_or_default();
+                context.output.say(&format!("note: job {} has no output yet, because it waits{why}", job.id));
             }
             let is_one = sources.len() == 1;
             for source in sources {

@@ -2,9 +2,11 @@
 
 pub(crate) mod act;
 pub(crate) mod agent;
+pub(crate) mod alloc;
 pub(crate) mod attach;
 pub(crate) mod completions;
 pub(crate) mod configure;
+pub(crate) mod dashboard;
 pub(crate) mod demo;
 pub(crate) mod discover;
 pub(crate) mod down;
@@ -29,6 +31,7 @@ pub(crate) mod sim;
 pub(crate) mod step;
 pub(crate) mod submit;
 pub(crate) mod target;
+pub(crate) mod top;
 pub(crate) mod up;
 pub(crate) mod virtual_node;
 pub(crate) mod wait;

@@ -168,8 +168,7 @@ impl Switch<'_> {
             if asked.elapsed() > Duration::from_secs(1)
                 && let Some(fault) = &power.fault
             {
-                return Err(Failure::new(format!("the power state of {} is unknown", self.name))
-                    .because(&std::io::Error::other(fault.clone())));
+                return Err(Failure::new(fault.clone()));
             }
             if asked.elapsed() > ANSWER {
                 return Err(Failure::new(format!("the controller of {} does not answer", self.name))

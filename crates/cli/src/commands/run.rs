@@ -1,12 +1,15 @@
 //! `hostler run`: runs a command as a job and shows its output.
 
-use std::io::{self, IsTerminal};
+use std::fs::File;
+use std::io::{self, IsTerminal, Read};
 use std::path::Path;
 use std::time::Duration;
 
 use clap::Args;
 use hostler_client::Client;
-use hostler_model::{ArraySpec, Environment, JobId, JobState, Submission, TaskId, Work};
+use hostler_model::{
+    ArraySpec, Environment, Files, JobId, JobState, MAX_SCRIPT_BYTES, OpenMode, Submission, TaskId, Work,
+};
 use hostler_proto::api::{JobAction, JobDetail};
 use hostler_proto::link::Output;
 use hostler_remote::step::{Allocation, TEMPORARY, VARIABLE, launcher_variables};
@@ -80,6 +83,33 @@ pub(crate) struct Run {
     #[arg(long, value_name = "NAMES")]
     env_only: Vec<VariableNames>,
 
+    /// COMMAND is a script on this machine, or `-` for standard input: run its present content
+    ///
+    /// The job keeps a copy of the script, so the file may change or disappear, and need not exist on the nodes.
+    #[arg(long)]
+    script: bool,
+
+    /// File on the node to read standard input from [default: /dev/null]
+    ///
+    /// Paths of the files may contain %j (job id), %a (array index), %N (node), %n (number of the node), %x (name of
+    /// the job), %u (user) or %r (number of restarts). %4j fills up with zeros; %% is a percent sign.
+    #[arg(long, value_name = "FILE", conflicts_with = "pty")]
+    stdin: Option<String>,
+
+    /// File on the node for standard output and standard error, e.g. log/%j.txt
+    ///
+    /// The job creates missing directories. `hostler logs` does not show output that goes to files.
+    #[arg(long, value_name = "FILE", conflicts_with = "pty")]
+    stdout: Option<String>,
+
+    /// File on the node for standard error [default: the file of --stdout]
+    #[arg(long, value_name = "FILE", conflicts_with = "pty")]
+    stderr: Option<String>,
+
+    /// Append to the files of --stdout and --stderr instead of replacing their content
+    #[arg(long)]
+    append: bool,
+
     /// Command and arguments
     #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
     pub(crate) command: Vec<String>,
@@ -99,12 +129,13 @@ impl Run {
     }
 
     fn spec(&self) -> Result<Submission, Failure> {
-        if let Some(flag) = self.command.first().filter(|word| word.starts_with('-')) {
+        if let Some(flag) = self.command.first().filter(|word| word.starts_with('-') && *word != "-") {
             return Err(Failure::usage(format!("`hostler run` has no flag `{flag}`"))
                 .hint("flags come before the command; `hostler run --help` lists them"));
         }
         let program = self.command[0].rsplit('/').next().unwrap_or_default();
-        let work = Work::Command { argv: self.command.clone(), directory: own_directory()?.into() };
+        let script = self.script.then(|| read_script(&self.command[0])).transpose()?;
+        let work = Work::Command { argv: self.command.clone(), directory: own_directory()?.into(), script };
         let mut environment = own_environment(&PassedOn::chosen(&self.env_only)?);
         if self.flags.first_node {
             // The job gets a directory for temporary files on each node instead of the caller's.
@@ -112,10 +143,38 @@ impl Run {
         }
         let mut spec = self.flags.spec(work, program, environment)?;
         spec.umask = Some(own_umask());
+        spec.files = self.files().map(Box::new);
         // The cluster's settings may set the number of processes, so the head decides whether labels contain ranks.
         spec.label = self.label;
         Ok(spec)
     }
+}
+
+impl Run {
+    fn files(&self) -> Option<Files> {
+        let Self { stdin, stdout, stderr, append, .. } = self;
+        let has_files = stdin.is_some() || stdout.is_some() || stderr.is_some();
+        has_files.then(|| Files {
+            stdin: stdin.clone(),
+            stdout: stdout.clone(),
+            stderr: stderr.clone(),
+            open_mode: append.then_some(OpenMode::Append),
+        })
+    }
+}
+
+/// Reads a script, from standard input if its path is `-`.
+fn read_script(path: &str) -> Result<String, Failure> {
+    let mut bytes = Vec::new();
+    // One byte more than allowed, so that the head refuses a script that is too long.
+    let limit = MAX_SCRIPT_BYTES as u64 + 1;
+    let read = match path {
+        "-" => io::stdin().lock().take(limit).read_to_end(&mut bytes),
+        path => File::open(path).and_then(|file| file.take(limit).read_to_end(&mut bytes)),
+    };
+    let name = if path == "-" { "from standard input" } else { path };
+    read.during(|| format!("cannot read the script {name}"))?;
+    String::from_utf8(bytes).map_err(|_| Failure::usage(format!("the script {name} is not UTF-8 text")))
 }
 
 /// A job whose end the caller waits for.
@@ -252,6 +311,14 @@ fn explain(context: &Context, job: &JobDetail) {
         None if by_itself => {}
         None => context.output.say(&format!("job {} {}", summary.id, views::ending(summary))),
     }
+    if message.is_some_and(is_about_missing_directory) {
+        context.output.say("hint: the node does not have this directory; `hostler submit` sends a folder to the node");
+    }
+}
+
+/// Whether a node's message says that the node has no such directory.
+fn is_about_missing_directory(message: &str) -> bool {
+    message.contains("cannot enter directory") && message.contains("No such file or directory")
 }
 
 /// The exit code of `run`; for an array, the exit code of the worst task.

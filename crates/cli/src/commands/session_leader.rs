@@ -1,4 +1,4 @@
-//! `hostler session_leader`, for agents: leads the terminal session of a remote command on this node.
+//! `hostler session-leader`, for agents: leads the terminal session of a remote command on this node.
 
 use std::ffi::OsString;
 
@@ -11,13 +11,13 @@ use crate::failure::{During, Outcome};
 /// Run a command in the foreground of this terminal, with job control
 #[derive(Debug, Args)]
 #[command(hide = true)]
-pub(crate) struct Seat {
+pub(crate) struct SessionLeader {
     /// Program and arguments
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
     argv: Vec<OsString>,
 }
 
-impl Seat {
+impl SessionLeader {
     pub(crate) fn run(self) -> Outcome {
         let code = session_leader::run(&self.argv).during(|| format!("cannot run {}", self.argv[0].display()))?;
         Ok(u8::try_from(code).unwrap_or(exit::FAILED))

@@ -1,51 +1,68 @@
 //! `hostler step`, for programs of a job and for `mpirun`; and `hostler steps`, for agents.
 
 use std::ffi::{OsStr, OsString};
+use std::io;
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::{Duration, Instant};
 
 use clap::Args;
-use hostler_remote::Stream;
-use hostler_remote::step::{Allocation, RemoteShell, Step as Wanted, StepError, VARIABLE, host, launch};
-use tokio::signal::unix::{SignalKind, signal};
+use hostler_remote::step::{
+    Allocation, Control, HostEnd, Process, RemoteShell, Step as Wanted, StepError, Surroundings, host, launch, layout,
+};
+use hostler_remote::{Report, StepClaim, Stream};
+use nix::libc;
 use tokio::sync::broadcast;
 
 use crate::args::conclude;
 use crate::context::Context;
 use crate::exit;
 use crate::failure::{During, Failure, Outcome};
-use crate::output::labelled::Labelled;
+use crate::output::labelled::Lines;
 use crate::output::{Format, Output};
+use crate::steps::{self, Face, Plan, Task, Then, allocation, failure, finish, rank_of};
 
-/// Signals that are passed on to a step.
-const PASSED_ON: [fn() -> SignalKind; 6] = [
-    SignalKind::interrupt,
-    SignalKind::terminate,
-    SignalKind::hangup,
-    SignalKind::quit,
-    SignalKind::user_defined1,
-    SignalKind::user_defined2,
-];
+/// A second Ctrl-C within this time ends a step with several tasks.
+const TWICE: Duration = Duration::from_secs(1);
 
-/// Run a command on another node of the current job
+/// Run a command on other nodes of the current job
 ///
-/// For programs in jobs started with --first-node. The command runs in the current directory, with the current
-/// environment, as the job's user and within the job's limits. `hostler step` passes on standard input, output and
-/// signals. When `hostler step` ends, the command is ended.
+/// For programs in jobs started with --first-node, and for commands of `hostler alloc`. The command runs in the current
+/// directory, with the current environment, as the job's user and within the job's limits. `hostler step` passes on
+/// standard input, output and signals. When `hostler step` ends, the command is ended.
 ///
-/// Exit codes: the exit code of the command; 125 if the node is unreachable; 126 or 127 if the node cannot execute the
-/// command.
+/// With --tasks or --nodes, several processes run the command. Each has its rank in RANK, LOCAL_RANK and WORLD_SIZE.
+/// Ctrl-C then shows which tasks run, and a second one within a second ends them.
+///
+/// Exit codes: the exit code of the command, or the largest one of several; 125 if a node is unreachable; 126 or 127 if
+/// the node cannot execute the command.
 #[derive(Debug, Args)]
 #[command(
-    override_usage = "hostler step [OPTIONS] <NODE> <COMMAND>...\n       hostler step [OPTIONS] --all <COMMAND>..."
+    override_usage = "hostler step [OPTIONS] <NODE> <COMMAND>...\n       hostler step [OPTIONS] --all <COMMAND>...\n       hostler step [OPTIONS] --tasks <N> <COMMAND>..."
 )]
 pub(crate) struct Step {
     /// Run on all nodes of the job at once, including this one
     ///
     /// Each line of output starts with the node's name. If commands fail, the exit code is that of the failed node
     /// with the lowest rank.
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["tasks", "nodes"])]
     all: bool,
+
+    /// Run this many processes, divided evenly among the nodes [default: one per node]
+    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    tasks: Option<u32>,
+
+    /// Use this many nodes of the job [default: as many as --tasks needs, at most all]
+    #[arg(short = 'N', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    nodes: Option<u32>,
+
+    /// Label each line of output with the rank of the process
+    #[arg(short = 'l', long)]
+    label: bool,
+
+    /// End all processes when one fails
+    #[arg(long)]
+    kill_on_failure: bool,
 
     /// Run the command without standard input
     #[arg(long)]
@@ -60,7 +77,12 @@ impl Step {
     pub(crate) fn run(mut self, context: &Context) -> Outcome {
         let allocation = allocation()?;
         if self.all {
-            return on_all(&context.output, &allocation, self.words);
+            let one_each = vec![1; allocation.nodes.len()];
+            return on_several(&context.output, &allocation, &one_each, &self);
+        }
+        if self.tasks.is_some() || self.nodes.is_some() {
+            let counts = self.counts(&allocation)?;
+            return on_several(&context.output, &allocation, &counts, &self);
         }
         let node = self.words.remove(0);
         let rank = rank_of(&allocation, &node.to_string_lossy())?;
@@ -69,6 +91,21 @@ impl Step {
                 .hint(format!("write the command after the node: hostler step {} hostname", node.display())));
         }
         on_one(&context.output, &allocation, rank, &Wanted { argv: self.words, has_input: !self.no_input })
+    }
+
+    /// The number of tasks on each node.
+    fn counts(&self, allocation: &Allocation) -> Result<Vec<u32>, Failure> {
+        let all = u32::try_from(allocation.nodes.len()).unwrap_or(u32::MAX);
+        let nodes = self.nodes.unwrap_or_else(|| self.tasks.unwrap_or(all).min(all));
+        if nodes > all {
+            return Err(Failure::usage(format!("--nodes {nodes}: the job has {all}"))
+                .hint(format!("the nodes of the job are {}", allocation.names())));
+        }
+        let tasks = self.tasks.unwrap_or(nodes);
+        if tasks < nodes {
+            return Err(Failure::usage(format!("{tasks} tasks cannot run on {nodes} nodes; each node needs one")));
+        }
+        Ok(layout(tasks, nodes))
     }
 }
 
@@ -87,53 +124,15 @@ pub(crate) fn remote_shell(arguments: &[OsString]) -> ExitCode {
     conclude(&context, run())
 }
 
-/// The allocation of the job that contains this process.
-fn allocation() -> Result<Allocation, Failure> {
-    let path = std::env::var_os(VARIABLE).ok_or_else(|| {
-        Failure::new(format!("not inside a job started with --first-node: {VARIABLE} is not set"))
-            .hint("`hostler run --first-node -N 4 SCRIPT` starts SCRIPT on the first of four nodes; call this from SCRIPT")
-            .exiting(exit::RUN_FAILED)
-    })?;
-    let path = Path::new(&path);
-    Allocation::read(path)
-        .during(|| format!("cannot read {}, which lists the nodes of this job", path.display()))
-        .map_err(|failure| failure.exiting(exit::RUN_FAILED))
-}
-
-fn rank_of(allocation: &Allocation, node: &str) -> Result<u32, Failure> {
-    allocation.rank_of(node).ok_or_else(|| {
-        Failure::usage(format!("{node} is not a node of this job"))
-            .hint(format!("the nodes of the job are {}; ranks start at 0", allocation.names()))
-    })
-}
-
-/// Runs a future on a new runtime. Does not wait for a pending read of standard input.
-fn finish<T>(future: impl Future<Output = T>) -> Result<T, Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.during(|| "cannot start a runtime".to_owned())?;
-    let value = runtime.block_on(future);
-    runtime.shutdown_background();
-    Ok(value)
-}
-
-/// Starts to receive the signals of this process, and sends their numbers to all subscribers.
-fn signals() -> Result<broadcast::Sender<i32>, Failure> {
-    let (sender, _) = broadcast::channel(16);
-    for kind in PASSED_ON {
-        let mut stream = signal(kind()).during(|| "cannot handle signals".to_owned())?;
-        let sender = sender.clone();
-        tokio::spawn(async move {
-            while stream.recv().await.is_some() {
-                let _ = sender.send(kind().as_raw_value());
-            }
-        });
-    }
-    Ok(sender)
-}
-
 fn on_one(output: &Output, allocation: &Allocation, rank: u32, wanted: &Wanted) -> Outcome {
     finish(async {
-        let signals = signals()?;
+        let mut signals = steps::signals()?;
+        let (controls, control) = broadcast::channel(16);
+        tokio::spawn(async move {
+            while let Some(number) = signals.recv().await {
+                let _ = controls.send(Control::Signal(number));
+            }
+        });
         let write = |stream, bytes: &[u8]| {
             match stream {
                 Stream::STDOUT => output.job_stdout(bytes),
@@ -141,63 +140,154 @@ fn on_one(output: &Output, allocation: &Allocation, rank: u32, wanted: &Wanted) 
             }
             Ok(())
         };
-        launch(allocation, rank, wanted, signals.subscribe(), write).await.map_err(|error| failure(&error))
+        launch(allocation, rank, wanted, control, write).await.map_err(|error| failure(&error))
     })?
 }
 
-fn on_all(output: &Output, allocation: &Allocation, argv: Vec<OsString>) -> Outcome {
-    let wanted = Wanted { argv, has_input: false };
+/// Runs a step with this many tasks on each node.
+fn on_several(output: &Output, allocation: &Allocation, counts: &[u32], step: &Step) -> Outcome {
+    let directory = std::env::current_dir().during(|| "the current directory is gone".to_owned())?;
+    let surroundings = Surroundings::new(allocation, std::env::vars_os(), directory);
+    let world_size = counts.iter().map(|count| u64::from(*count)).sum();
+    let mut tasks = Vec::new();
+    for (node, count) in (0..).zip(counts) {
+        for local in 0..*count {
+            let rank = tasks.len() as u64;
+            let variables = if step.all { Vec::new() } else { hostler_agent::rank_variables(rank, local, world_size) };
+            let variables = variables.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
+            let process = Process { argv: step.words.clone(), variables, terminal: None };
+            tasks.push(Task { node, process, has_input: !step.all && !step.no_input });
+        }
+    }
+    let width = tasks.len().saturating_sub(1).to_string().len();
+    let label = |rank: usize| match (step.all, step.label) {
+        (true, _) => format!("{}: ", allocation.nodes[rank].name),
+        (false, true) => format!("{rank:width$}: "),
+        (false, false) => String::new(),
+    };
+    let lines = |_| (0..tasks.len()).map(|rank| Lines::new(label(rank))).collect();
+    let mut face = Screen {
+        output,
+        is_labelled: step.all || step.label,
+        lines: [(); 2].map(lines),
+        kills: step.kill_on_failure,
+        passes_on: step.all,
+        interrupted: None,
+    };
+    let claim = StepClaim {
+        name: Path::new(&step.words[0]).file_name().unwrap_or(&step.words[0]).to_string_lossy().into_owned(),
+        nodes: allocation
+            .nodes
+            .iter()
+            .zip(counts)
+            .filter(|(_, count)| **count > 0)
+            .map(|(it, _)| it.name.clone())
+            .collect(),
+        tasks: u32::try_from(tasks.len()).unwrap_or(u32::MAX),
+        // Steps of this command may overlap.
+        cpus: Vec::new(),
+    };
+    let plan = Plan { surroundings: &surroundings, tasks, wait: None };
     let ends = finish(async {
-        let signals = signals()?;
-        let all = (0..).zip(&allocation.nodes).map(|(rank, place)| {
-            let label = place.name.as_str();
-            let mut stdout = Labelled::new(label, |lines: &[u8]| output.job_stdout(lines));
-            let mut stderr = Labelled::new(label, |lines: &[u8]| output.job_stderr(lines));
-            let (wanted, signals) = (&wanted, signals.subscribe());
-            async move {
-                let write = |stream, bytes: &[u8]| {
-                    match stream {
-                        Stream::STDOUT => stdout.add(bytes),
-                        _ => stderr.add(bytes),
-                    }
-                    Ok(())
-                };
-                launch(allocation, rank, wanted, signals, write).await.map_err(|error| failure(&error))
-            }
-        });
-        Ok::<_, Failure>(futures_util::future::join_all(all).await)
+        let signals = steps::signals()?;
+        // The first node keeps the records of the steps.
+        let links = steps::connect(allocation, plan.tasks.iter().map(|task| task.node).chain([0])).await;
+        let links = links.map_err(|error| failure(&error))?;
+        let claimed = links[&0].claim(claim).await.map_err(|error| failure(&error))?;
+        let ends = steps::run(&plan, &links, &mut face, signals).await;
+        claimed.finish(steps::outcome(&ends)).await;
+        Ok::<_, Failure>(ends)
     })??;
-    summarize(output, allocation, &ends)
+    summarize(output, allocation, &plan.tasks, &ends, step.all)
 }
 
-/// Prints which nodes failed. Returns the exit code of the failed node with the lowest rank.
-fn summarize(output: &Output, allocation: &Allocation, ends: &[Outcome]) -> Outcome {
-    let mut first = exit::OK;
-    for (place, end) in allocation.nodes.iter().zip(ends) {
+/// Shows a step on this process's outputs.
+struct Screen<'a> {
+    output: &'a Output,
+    is_labelled: bool,
+    /// Incomplete lines of standard output and standard error, by rank.
+    lines: [Vec<Lines>; 2],
+    kills: bool,
+    /// Whether the first Ctrl-C goes to the tasks.
+    passes_on: bool,
+    interrupted: Option<Instant>,
+}
+
+impl Face for Screen<'_> {
+    fn output(&mut self, rank: usize, stream: Stream, bytes: &[u8]) -> io::Result<()> {
+        let index = usize::from(stream == Stream::STDERR);
+        if self.is_labelled {
+            let lines = self.lines[index][rank].add(bytes);
+            self.write(index, &lines);
+        } else {
+            self.write(index, bytes);
+        }
+        Ok(())
+    }
+
+    fn ended(&mut self, rank: usize, end: &Result<Report, StepError>) -> Then {
+        for index in 0..2 {
+            let rest = self.lines[index][rank].finish();
+            self.write(index, &rest);
+        }
+        let has_failed = end.as_ref().map_or(true, |report| report.code != 0);
+        if has_failed && self.kills { Then::End } else { Then::GoOn }
+    }
+
+    fn signalled(&mut self, number: i32, running: &[usize]) -> Then {
+        if number != libc::SIGINT || self.passes_on {
+            return Then::Signal(number);
+        }
+        if self.interrupted.replace(Instant::now()).is_some_and(|last| last.elapsed() < TWICE) {
+            return Then::End;
+        }
+        let ranks: Vec<String> = running.iter().map(ToString::to_string).collect();
+        self.output
+            .say(&format!("running: tasks {}; press Ctrl-C again within a second to end them", ranks.join(", ")));
+        Then::GoOn
+    }
+}
+
+impl Screen<'_> {
+    fn write(&self, index: usize, bytes: &[u8]) {
+        match index {
+            0 => self.output.job_stdout(bytes),
+            _ => self.output.job_stderr(bytes),
+        }
+    }
+}
+
+/// Prints which tasks failed. Returns the largest exit code; with `first`, that of the failed task with the lowest rank.
+fn summarize(
+    output: &Output,
+    allocation: &Allocation,
+    tasks: &[Task],
+    ends: &[Result<Report, StepError>],
+    first: bool,
+) -> Outcome {
+    let mut worst = exit::OK;
+    for (rank, (task, end)) in tasks.iter().zip(ends).enumerate() {
+        let node = &allocation.nodes[task.node as usize].name;
+        let who = if first { format!("node {node}") } else { format!("task {rank} on node {node}") };
         let code = match end {
-            Ok(exit::OK) => continue,
-            Ok(code) => {
-                output.say(&format!("node {}: exit code {code}", place.name));
-                *code
+            Ok(report) if report.code == 0 => continue,
+            Ok(report) => {
+                output.say(&format!("{who}: exit code {}", report.code));
+                u8::try_from(report.code).unwrap_or(u8::MAX)
             }
-            Err(failure) => {
-                output.fail(failure);
+            Err(error) => {
+                let failure = failure(error);
+                output.fail(&failure);
                 failure.exit
             }
         };
-        first = if first == exit::OK { code } else { first };
+        worst = match (first, worst) {
+            (true, exit::OK) => code,
+            (true, worst) => worst,
+            (false, worst) => worst.max(code),
+        };
     }
-    Ok(first)
-}
-
-fn failure(error: &StepError) -> Failure {
-    let code = if let StepError::Refused { code, .. } = error { *code } else { exit::RUN_FAILED };
-    let failure = Failure::new(error.to_string()).because(error).exiting(code);
-    match error {
-        StepError::Unreachable { .. } => failure
-            .hint("check that the port is open between the nodes; `hostler job` shows whether the job's task there still runs"),
-        _ => failure,
-    }
+    Ok(worst)
 }
 
 /// Accept the steps of a job on this node
@@ -217,7 +307,12 @@ impl Steps {
             Some([name, ..]) => format!("cannot start {}", Path::new(OsStr::new(name)).display()),
             _ => "cannot accept the steps of this job".to_owned(),
         };
-        let code = host(&allocation, program).during(what)?;
-        Ok(u8::try_from(code).unwrap_or(exit::FAILED))
+        match host(&allocation, program).during(what)? {
+            HostEnd::Code(code) => Ok(u8::try_from(code).unwrap_or(exit::FAILED)),
+            HostEnd::Abandoned => Err(Failure::new(format!(
+                "the client that held this allocation was gone for {} s, so the allocation has ended",
+                HostEnd::HOLDER_BOUND.as_secs()
+            ))),
+        }
     }
 }

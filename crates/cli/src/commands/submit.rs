@@ -8,7 +8,8 @@ use serde_json::json;
 
 use super::fetch::fetch_jobs;
 use super::logs::follow_job;
-use super::wait::{exit_code, wait_for};
+use super::target::Target;
+use super::wait::{exit_code, for_desktop, wait_for};
 use crate::context::{Context, block_on};
 use crate::exit;
 use crate::failure::Outcome;
@@ -54,6 +55,10 @@ pub(crate) struct Submit {
     #[arg(long, help_heading = "Afterwards")]
     fetch: bool,
 
+    /// Ring the bell of the terminal and show a desktop notification at the end; implies --wait
+    #[arg(long, help_heading = "Afterwards")]
+    bell: bool,
+
     /// Directory for the downloaded results; implies --fetch
     #[arg(long, value_name = "DIR", help_heading = "Afterwards")]
     to: Option<PathBuf>,
@@ -63,7 +68,8 @@ impl Submit {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         let fetches = self.fetch || self.follow || self.to.is_some();
         let destination = fetches.then(|| destination(self.to.as_deref(), false)).transpose()?;
-        let client = if fetches || self.wait { context.watching_client()? } else { context.client()? };
+        let waits = fetches || self.wait || self.bell;
+        let client = if waits { context.watching_client()? } else { context.client()? };
         submission::check_project(&self.project, &self.entrypoint)?;
         // Capturing a large folder takes long, so first check that the head is reachable.
         block_on(async { Ok(client.info().await?) })?;
@@ -76,7 +82,6 @@ impl Submit {
                 Ok(submitted) => submitted.id,
                 Err(failure) => return Err(submission::explain_python(&client, python, failure).await),
             };
-            let waits = fetches || self.wait;
             if !(waits && context.output.is_json()) {
                 announce(context, id);
             }
@@ -87,6 +92,9 @@ impl Submit {
                 return Ok(exit::OK);
             }
             let ended = wait_for(context, &client, &[id]).await?;
+            if self.bell {
+                context.output.ring(&for_desktop(&[Target { job: id, index: None }], &ended));
+            }
             if context.output.is_json() {
                 context.output.json(&ended[0]);
             }

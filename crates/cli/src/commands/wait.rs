@@ -31,6 +31,10 @@ pub(crate) struct Wait {
     #[arg(long)]
     fetch: bool,
 
+    /// Ring the bell of the terminal and show a desktop notification at the end
+    #[arg(long)]
+    bell: bool,
+
     /// Directory for the downloaded results; implies --fetch
     #[arg(long, value_name = "DIR")]
     to: Option<PathBuf>,
@@ -43,6 +47,9 @@ impl Wait {
         let client = context.watching_client()?;
         block_on(async {
             let summaries = wait_for_targets(context, &client, &self.targets).await?;
+            if self.bell {
+                context.output.ring(&for_desktop(&self.targets, &summaries));
+            }
             if context.output.is_json() {
                 let list = self.targets.iter().zip(&summaries);
                 let list: Vec<_> = list.map(|(target, summary)| Ended { index: target.index, summary }).collect();
@@ -56,6 +63,17 @@ impl Wait {
                 None => Ok(code),
             }
         })
+    }
+}
+
+/// Formats how jobs ended, in one line.
+pub(crate) fn for_desktop(targets: &[Target], summaries: &[JobSummary]) -> String {
+    match (targets, summaries) {
+        ([target], [job]) => format!("job {target} ({}) {}", job.name, views::ending(job)),
+        _ => {
+            let completed = summaries.iter().filter(|job| job.state == JobState::Completed).count();
+            format!("{} jobs have ended, {completed} completed", summaries.len())
+        }
     }
 }
 

@@ -13,7 +13,18 @@ use crate::flags::{GpuCap, Memory, TimeLimit};
 use crate::toml_file::Settings;
 
 /// All keys of `head.toml`.
-const HEAD_KEYS: &[&str] = &["directory", "socket", "listen", "advertise", "results_cap", "certificate_life"];
+const HEAD_KEYS: &[&str] = &[
+    "directory",
+    "socket",
+    "listen",
+    "advertise",
+    "results_cap",
+    "certificate_life",
+    "tls_cert",
+    "tls_key",
+    "http",
+    "site",
+];
 
 /// All keys of `agent.toml`.
 const AGENT_KEYS: &[&str] = &[
@@ -34,6 +45,8 @@ const AGENT_KEYS: &[&str] = &[
     "memory_weight",
     "status",
     "dsh",
+    "metrics",
+    "metrics_public",
 ];
 
 /// All keys of the table `status`.
@@ -51,6 +64,28 @@ pub(crate) struct HeadSettings {
     pub(crate) advertise: Vec<Address>,
     pub(crate) results_cap: Option<Memory>,
     pub(crate) certificate_life: Option<TimeLimit>,
+    pub(crate) tls_cert: Option<PathBuf>,
+    pub(crate) tls_key: Option<PathBuf>,
+    pub(crate) http: Option<SocketAddr>,
+    pub(crate) site: Option<SiteOrigin>,
+}
+
+/// The origin of the dashboard in browsers, such as `https://cluster.example.org`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SiteOrigin(pub(crate) String);
+
+impl FromStr for SiteOrigin {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let error = || ParseError::new(text, "an address without a path, such as https://cluster.example.org");
+        let authority = text.strip_prefix("https://").ok_or_else(error)?.trim_end_matches('/').to_ascii_lowercase();
+        let Address { host, port } = authority.parse().map_err(|_| error())?;
+        // Browsers leave out the usual port.
+        let port = port.filter(|port| *port != 443).map(|port| format!(":{port}")).unwrap_or_default();
+        let host = if host.contains(':') { format!("[{host}]") } else { host };
+        Ok(Self(format!("https://{host}{port}")))
+    }
 }
 
 /// The content of `agent.toml`: limits and descriptions of the node.
@@ -72,6 +107,8 @@ pub(crate) struct AgentSettings {
     /// Relative speed and memory of the node.
     pub(crate) weights: Weights,
     pub(crate) status: StatusPorts,
+    /// Address of the port for metrics, if any.
+    pub(crate) metrics: Option<SocketAddr>,
     /// How nodes are compared when this node sends a command.
     pub(crate) policy: Policy,
     /// Whether the machine may be switched off without checking whether other users need it.
@@ -141,6 +178,10 @@ impl HeadSettings {
             advertise: file.list("advertise", "[\"head.example:7760\"]")?,
             results_cap: file.parsed("results_cap", "\"200G\"")?,
             certificate_life: file.parsed("certificate_life", "\"365d\"")?,
+            tls_cert: absolute_path(file, "tls_cert", "\"/etc/hostler/site.pem\"")?,
+            tls_key: absolute_path(file, "tls_key", "\"/etc/hostler/site.key\"")?,
+            http: file.parsed("http", "\"127.0.0.1:8080\"")?,
+            site: file.parsed("site", "\"https://cluster.example.org\"")?,
         })
     }
 
@@ -176,6 +217,17 @@ impl HeadSettings {
              \n\
              # Validity of a node's certificate. Nodes renew it after two thirds of this time. Time during which the head is down\n\
              # does not count.\n\
+             {}\n\
+             \n\
+             # Certificate and key for browsers, as PEM files, for the dashboard on the head's port. Nodes still use the\n\
+             # cluster's own certificate. The head loads the files again when they change.\n\
+             {}\n\
+             {}\n\
+             \n\
+             # Loopback address for the dashboard over plain HTTP, for a reverse proxy.\n\
+             {}\n\
+             \n\
+             # Address of the dashboard in browsers. Needed behind a reverse proxy.\n\
              {}\n",
             line("listen", self.listen.map(|listen| quoted(listen.to_string())), &format!("\"{DEFAULT_LISTEN}\"")),
             line("advertise", advertise, "[\"head.example\", \"192.0.2.1:7760\"]"),
@@ -183,6 +235,10 @@ impl HeadSettings {
             line("socket", path(&self.socket), "\"/run/hostler/head.sock\""),
             line("results_cap", None, "\"200G\""),
             line("certificate_life", None, "\"365d\""),
+            line("tls_cert", None, "\"/etc/hostler/site.pem\""),
+            line("tls_key", None, "\"/etc/hostler/site.key\""),
+            line("http", None, "\"127.0.0.1:8080\""),
+            line("site", None, "\"https://cluster.example.org\""),
         )
     }
 }
@@ -217,6 +273,7 @@ impl AgentSettings {
                 memory: weight(file, "memory_weight", "0.5")?,
             },
             status: status(file)?,
+            metrics: metrics(file)?,
             shared_machine: is_set("shared_machine")?,
             root_jobs: is_set("root_jobs")?,
             install_python: is_set("install_python")?,
@@ -241,6 +298,29 @@ fn status(file: &Settings) -> Result<StatusPorts, Failure> {
     let table = file.table("status", STATUS_KEYS, "{ table = \"127.0.0.1:8181\", best = \"127.0.0.1:8282\" }")?;
     let port = |key: &str, example: &str| Ok::<_, Failure>(table.text_or_integer(key, example)?.map(|PortAt(at)| at));
     Ok(StatusPorts { table: port("table", "\"127.0.0.1:8181\"")?, best: port("best", "\"127.0.0.1:8282\"")? })
+}
+
+/// Reads the address of the port for metrics. Anyone who can connect may read the metrics, so an address that the whole
+/// Internet may reach needs a second setting.
+fn metrics(file: &Settings) -> Result<Option<SocketAddr>, Failure> {
+    const EXAMPLE: &str = "\"127.0.0.1:9101\"";
+    let address = file.text_or_integer("metrics", EXAMPLE)?.map(|PortAt(at)| at);
+    let may_be_public = file.truth("metrics_public", "true")?.unwrap_or(false);
+    match address {
+        Some(at) if !may_be_public && !is_private(at.ip()) => Err(Failure::usage(format!(
+            "`metrics` is {at}, which may be reachable from other networks, and anyone who can connect may read the metrics"
+        ))
+        .hint(format!("choose a private address, e.g. metrics = {EXAMPLE}, or add a line metrics_public = true"))),
+        address => Ok(address),
+    }
+}
+
+/// Whether only this machine or its local network can reach an address.
+fn is_private(ip: IpAddr) -> bool {
+    match ip.to_canonical() {
+        IpAddr::V4(ip) => ip.is_loopback() || ip.is_private() || ip.is_link_local(),
+        IpAddr::V6(ip) => ip.is_loopback() || ip.is_unique_local() || ip.is_unicast_link_local(),
+    }
 }
 
 fn file_hint(path: &Path) -> String {
@@ -336,6 +416,18 @@ mod tests {
         );
         assert!(wrong("load_weight = 0").contains("not a weight from 0.01 to 100"));
         assert!(wrong("memory_weight = \"2\"").contains("a string, not a number"));
+        for public in ["0.0.0.0:9101", "[::]:9101", "203.0.113.7:9101", "[::ffff:203.0.113.7]:9101", "[2001:db8::1]:1"]
+        {
+            assert!(wrong(&format!("metrics = \"{public}\"")).contains("metrics_public = true"), "{public}");
+            let text = format!("metrics = \"{public}\"\nmetrics_public = true");
+            assert_eq!(agent(&text).expect("a right value").metrics, public.parse().ok());
+        }
+        for private in ["127.0.0.1:9101", "[::1]:9101", "10.1.2.3:9101", "192.168.0.1:1", "[fd00::1]:1"] {
+            let text = format!("metrics = \"{private}\"");
+            assert_eq!(agent(&text).expect(private).metrics, private.parse().ok());
+        }
+        assert_eq!(agent("metrics = 9101").expect("a port").metrics, Some(PortAt::loopback(9101).0));
+        assert!(wrong("metrics = \"everywhere\"").contains("a port such as 8181"));
         assert!(wrong("status = 8181").contains("is a integer, not a table"));
         assert!(wrong("[status]\nbets = 1").contains("did you mean `best`?"));
         assert!(wrong("[status]\nbest = \"everywhere\"").contains("a port such as 8181"));

@@ -8,6 +8,7 @@ pub(crate) mod labelled;
 pub(crate) mod load_views;
 pub(crate) mod machine;
 pub(crate) mod node_views;
+pub(crate) mod notifications;
 pub(crate) mod partitions;
 pub(crate) mod people;
 mod progress;
@@ -17,6 +18,7 @@ pub(crate) mod text;
 pub(crate) mod views;
 
 use std::io::{self, IsTerminal, Write};
+use std::process::Stdio;
 
 use hostler_model::{WindowSize, escaped_lines};
 use serde::Serialize;
@@ -93,6 +95,22 @@ impl Output {
     pub(crate) fn aside(&self, text: &str) {
         if self.is_watched() {
             self.say(text);
+        }
+    }
+
+    /// Rings the bell of the terminal, and shows a text on the desktop: through the terminal if it can (OSC 9), and
+    /// through `notify-send` where it exists. Does nothing if stderr is not a terminal.
+    pub(crate) fn ring(&self, text: &str) {
+        if !io::stderr().is_terminal() {
+            return;
+        }
+        let text = hostler_model::escaped(text);
+        to_stderr(format!("\x07\x1b]9;{text}\x1b\\").as_bytes());
+        if ["DISPLAY", "WAYLAND_DISPLAY"].iter().any(|name| std::env::var_os(name).is_some()) {
+            // Not every desktop has the program.
+            let mut command = std::process::Command::new("notify-send");
+            let command = command.args(["--app-name=hostler", "--", "Hostler", &text]);
+            let _ = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         }
     }
 

@@ -269,6 +269,10 @@ mod tests {
             partitions: Vec::new(),
             features: ["x86_64".parse().expect("a feature")].into(),
             weight: 0,
+            since: None,
+            why: None,
+            holders: None,
+            measured: None,
         };
         let expected = "\
 NAME  STATE  POWER  CPUS  FREE  MEMORY  FREE  TASKS   PID  VERSION

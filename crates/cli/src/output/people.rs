@@ -1,6 +1,6 @@
 //! Text views of users, groups and the audit log.
 
-use hostler_model::{Quota, format_bytes};
+use hostler_model::{Quota, QuotaKind};
 use hostler_proto::users::{AuditEntry, BlockView, GroupView, UserView};
 
 use super::table::{Align, Table, one_line};
@@ -63,10 +63,10 @@ fn groups_of(user: &UserView) -> String {
 /// A quota, e.g. `at most 4 CPUs, 100 tasks waiting`.
 pub(crate) fn quota(quota: &Quota) -> String {
     let parts = [
-        quota.cpus.map(|cpus| format!("{cpus} CPUs")),
-        quota.memory_bytes.map(|bytes| format!("{} of memory", format_bytes(bytes))),
-        quota.jobs.map(|jobs| format!("{jobs} tasks running")),
-        quota.queued.map(|queued| format!("{queued} tasks waiting")),
+        quota.cpus.map(|cpus| QuotaKind::Cpus.amount(cpus)),
+        quota.memory_bytes.map(|bytes| QuotaKind::Memory.amount(bytes)),
+        quota.jobs.map(|jobs| format!("{} running", QuotaKind::Jobs.amount(jobs))),
+        quota.queued.map(|queued| format!("{} waiting", QuotaKind::Jobs.amount(queued))),
     ];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
     if parts.is_empty() { "no limits".to_owned() } else { format!("at most {}", parts.join(", ")) }
@@ -126,6 +126,8 @@ mod tests {
         assert_eq!(quota(&Quota::default()), "no limits");
         let some = Quota { cpus: Some(4), queued: Some(100), ..Quota::default() };
         assert_eq!(quota(&some), "at most 4 CPUs, 100 tasks waiting");
+        let one = Quota { cpus: Some(1), memory_bytes: Some(1 << 30), jobs: Some(1), ..Quota::default() };
+        assert_eq!(quota(&one), "at most 1 CPU, 1G of memory, 1 task running");
     }
 
     #[test]

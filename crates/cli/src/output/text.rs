@@ -24,15 +24,23 @@ impl Moment {
     }
 
     /// Date and time of day.
-    pub(super) fn date(&self, at: WallTime) -> String {
+    pub(crate) fn date(&self, at: WallTime) -> String {
         match jiff::Timestamp::from_millisecond(at.0) {
             Ok(at) => at.to_zoned(self.zone.clone()).strftime("%Y-%m-%d %H:%M:%S").to_string(),
             Err(_) => "unknown".to_owned(),
         }
     }
 
+    /// Time of day with the time zone.
+    pub(crate) fn clock(&self, at: WallTime) -> String {
+        match jiff::Timestamp::from_millisecond(at.0) {
+            Ok(at) => at.to_zoned(self.zone.clone()).strftime("%H:%M:%S %Z").to_string(),
+            Err(_) => "unknown".to_owned(),
+        }
+    }
+
     /// The time from `start` to `end`, or to now.
-    pub(super) fn span(&self, start: WallTime, end: Option<WallTime>) -> String {
+    pub(crate) fn span(&self, start: WallTime, end: Option<WallTime>) -> String {
         format_duration(span(start, end.unwrap_or(self.now)))
     }
 }

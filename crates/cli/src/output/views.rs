@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 use std::time::Duration;
 
 use hostler_model::{Attempt, JobState, NodeName, TaskId, format_bytes, format_duration};
-use hostler_proto::api::{Info, JobDetail, JobSummary, LimitView, PartView, TaskCounts, TaskView, Why};
-use hostler_proto::link::Usage;
+use hostler_proto::api::{Info, JobDetail, JobSummary, LimitView, PartView, TaskCounts, TaskView, Why, timeline};
+use hostler_proto::link::{StepRecord, Usage};
 
 use super::table::{Align, Table};
 use super::text::{Lines, Moment, counted, held_gpus, job_energy, span};
@@ -63,7 +63,10 @@ fn outcome(job: &JobSummary) -> String {
     let code = job.exit_code.filter(|code| *code != 0).map(|code| format!("exit code {code}"));
     let of_array = job.array.as_ref().and_then(|_| ended_tasks(&job.tasks));
     let why = job.node_problem.clone().or_else(|| job.reason.clone());
-    let parts: Vec<String> = of_array.into_iter().chain(why.or(code.filter(|_| job.array.is_none()))).collect();
+    // Why it did not start, was lost or was cancelled. Logs follow in more lines.
+    let message = job.message.as_deref().and_then(|message| message.lines().next()).map(str::to_owned);
+    let parts: Vec<String> =
+        of_array.into_iter().chain(why.or(code.filter(|_| job.array.is_none())).or(message)).collect();
     parts.join("; ")
 }
 
@@ -79,7 +82,7 @@ fn nodes(nodes: &[NodeName]) -> String {
     match nodes {
         [] => "-".to_owned(),
         [one] => one.to_string(),
-        [first, rest @ ..] => format!("{first}+{}", rest.len()),
+        [first, rest @ ..] => format!("{first} and {} more", rest.len()),
     }
 }
 
@@ -139,6 +142,11 @@ fn described(id: &str, job: &JobDetail, moment: &Moment, width: Option<usize>) -
     lines.add_some("node", summary.node_problem.as_ref());
     let command = if job.command.is_empty() { "(visible only to its user and operators)" } else { &job.command };
     lines.add("command", command);
+    if let Some(files) = &job.files {
+        lines.add_some("stdin", files.stdin.as_ref());
+        lines.add_some("stdout", files.stdout.as_ref());
+        lines.add_some("stderr", files.stderr.as_ref());
+    }
     lines.add_some("array", summary.array.as_ref().map(|array| format!("{array}  ({})", counts(summary))));
     let each = match summary.node_count {
         1 => String::new(),
@@ -153,6 +161,10 @@ fn described(id: &str, job: &JobDetail, moment: &Moment, width: Option<usize>) -
     lines.add_some("after", (!after.is_empty()).then(|| after.join(", ")));
     lines.add_some("priority", (job.priority != 0).then(|| job.priority.to_string()));
     lines.add_some("requeue", job.requeue.then_some("if its node is lost"));
+    let notify: Vec<String> = job.notify.iter().map(ToString::to_string).collect();
+    lines.add_some("notify", (!notify.is_empty()).then(|| notify.join(" ")));
+    let tags: Vec<String> = summary.labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    lines.add_some("tags", (!tags.is_empty()).then(|| tags.join(", ")));
     lines.add("submitted", moment.date(summary.submitted_at));
     lines.add_some("started", summary.started_at.map(|at| moment.date(at)));
     let ended = summary.ended_at.map(|at| match summary.started_at {
@@ -164,6 +176,7 @@ fn described(id: &str, job: &JobDetail, moment: &Moment, width: Option<usize>) -
         && let [task] = job.tasks_shown.as_slice()
     {
         lines.add_some("gpus", held_gpus(&task.gpu_ids));
+        lines.add("stages", stages(summary, task, moment));
         lines.add_some("used", task.usage.as_ref().map(usage));
         lines.add_some("message", task.message.as_ref());
     }
@@ -171,7 +184,7 @@ fn described(id: &str, job: &JobDetail, moment: &Moment, width: Option<usize>) -
     for part in job.tasks_shown.iter().filter(|_| summary.array.is_none()).flat_map(|task| &task.parts) {
         lines.add_some("gpus", held_gpus(&part.gpu_ids).map(|ids| format!("{}: {ids}", part.node)));
     }
-    lines.add_some("results", unfetched(id, job));
+    lines.add_some("results", results(id, job));
     let mut text = lines.text;
     if summary.array.is_some() && !job.tasks_shown.is_empty() {
         text.push('\n');
@@ -186,7 +199,50 @@ fn described(id: &str, job: &JobDetail, moment: &Moment, width: Option<usize>) -
         text.push('\n');
         text.push_str(&node_parts(parts, width));
     }
+    if let [TaskView { steps, .. }] = job.tasks_shown.as_slice()
+        && !steps.is_empty()
+    {
+        text.push('\n');
+        text.push_str(&step_table(steps, moment, width));
+    }
     text
+}
+
+/// A table of a task's steps: one row per step.
+fn step_table(steps: &[StepRecord], moment: &Moment, width: Option<usize>) -> String {
+    let mut table = Table::new(&[
+        ("STEP", Align::Right),
+        ("PROGRAM", Align::Left),
+        ("PROCESSES", Align::Right),
+        ("NODES", Align::Left),
+        ("EXIT", Align::Right),
+        ("TIME", Align::Right),
+        ("MEMORY", Align::Right),
+    ]);
+    let mut steps: Vec<&StepRecord> = steps.iter().collect();
+    steps.sort_by_key(|step| step.step);
+    for step in steps {
+        let nodes: Vec<&str> = step.nodes.iter().map(NodeName::as_str).collect();
+        table.row([
+            step.step.to_string(),
+            step.name.clone(),
+            step.tasks.to_string(),
+            nodes.join(","),
+            step.exit_code.map_or_else(|| "-".to_owned(), |code| code.to_string()),
+            moment.span(step.started_at, Some(step.ended_at)),
+            step.peak_memory_bytes.map_or_else(|| "-".to_owned(), format_bytes),
+        ]);
+    }
+    table.render(width)
+}
+
+/// How long each stage of the last attempt took, e.g. `queued 3.0s, environment 2m10s so far`.
+fn stages(summary: &JobSummary, task: &TaskView, moment: &Moment) -> String {
+    let steps = timeline(summary.submitted_at, task).into_iter().map(|(stage, from, to)| {
+        let so_far = if to.is_none() { " so far" } else { "" };
+        format!("{} {}{so_far}", stage.as_str(), moment.span(from, to))
+    });
+    steps.collect::<Vec<_>>().join(", ")
 }
 
 /// The number of shown tasks of an array, with the commands that show more; `None` if all are shown.
@@ -290,7 +346,7 @@ fn limit(limit: &LimitView) -> String {
     }
 }
 
-fn usage(usage: &Usage) -> String {
+pub(crate) fn usage(usage: &Usage) -> String {
     let time = |ms| format_duration(Duration::from_millis(ms));
     let mut text = format!(
         "CPU time {} user, {} system; at most {} of memory in one process",
@@ -308,9 +364,13 @@ fn usage(usage: &Usage) -> String {
     text
 }
 
-fn unfetched(id: &str, job: &JobDetail) -> Option<String> {
+/// Whether the results were fetched; `None` if there are none, or if tasks without a result may still add some.
+fn results(id: &str, job: &JobDetail) -> Option<String> {
     match (job.unfetched, &job.summary.array) {
-        (0, _) => None,
+        (0, _) => {
+            let has_results = job.tasks_shown.iter().any(|task| task.result.is_some());
+            (has_results && job.summary.state.is_ended()).then(|| "fetched".to_owned())
+        }
         (_, None) => Some(format!("not fetched yet: hostler fetch {id}")),
         (count, Some(_)) => Some(format!("not fetched yet for {count} tasks: hostler fetch {id}")),
     }

@@ -201,8 +201,17 @@ impl Room {
     pub(crate) fn press(&self, machine: &str, on: bool) {
         self.timeline
             .tell(format!("somebody presses the button of {machine}: it is to be {}", if on { "on" } else { "off" }));
-        self.machines[machine].was_pressed.store(!on, Ordering::Relaxed);
+        let was_pressed = &self.machines[machine].was_pressed;
+        was_pressed.store(!on, Ordering::Relaxed);
         self.bmcs.press(machine, on);
+        // An order of the head that was still to be executed can undo it at once; then press again.
+        self.wait("the machine to follow its button", 60, || {
+            let follows = !was_pressed.load(Ordering::Relaxed);
+            if !follows {
+                self.bmcs.press(machine, on);
+            }
+            follows
+        });
     }
 
     /// Sets whether a machine's agent fails to start.

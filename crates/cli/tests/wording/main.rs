@@ -9,7 +9,7 @@ mod transcript;
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
 
-use hostler_testkit::{Cluster, RealCluster, end};
+use hostler_testkit::{Cluster, RealCluster, end, hide_people_for_this_thread};
 
 use transcript::Transcript;
 
@@ -208,6 +208,8 @@ fn administration(cluster: &Cluster) {
 
 #[test]
 fn commands_of_real_machines_print_golden_text() {
+    // The user and the uid below must belong to nobody on this machine.
+    hide_people_for_this_thread();
     let real = RealCluster::start(HOSTLER);
     let mut text = Transcript::of(&real.home);
     let head = ["--head", &real.address];

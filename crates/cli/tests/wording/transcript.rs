@@ -18,6 +18,9 @@ const REDACTED: &[(&str, &str)] = &[
     (r", \d+ under way", ", [COUNT] under way"),
     (r"(?m)(\[SCORE\] +)\d+$", "$1[COUNT]"),
     (r"CPU time .*", "CPU time [USAGE]"),
+    // A stage of a few milliseconds may be missing.
+    (r"(?m)^(stages +queued [^,\n]+), .*", "$1, [STAGES]"),
+    (r#""stages":\{[^}]*\}"#, r#""stages":{[STAGES]}"#),
     (r#""usage":\{.*\}\]"#, r#""usage":[USAGE]}]"#),
     (r"the largest node, n\d", "the largest node, [NODE]"),
     (r"features +\S*python\S*", "features [FEATURES]"),

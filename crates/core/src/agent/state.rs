@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use hostler_model::{JobSpec, RunId};
+use hostler_model::{JobSpec, RunId, SignalNumber, SignalTarget};
 use hostler_proto::link::{
     Account, AgentMessage, EndCause, HeadMessage, JobLaunch, Placement, RunEnd, RunReport, RunResult, RunStatus,
-    StepEndpoint, StreamRequest, Usage,
+    StepEndpoint, StepRecord, StreamRequest, Usage,
 };
 use serde::{Deserialize, Serialize};
 
@@ -61,14 +61,16 @@ impl RunLaunch {
 /// The progress of a run on this node.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Stage {
-    /// The run's folder and environment are being prepared.
+    /// The files of the run's captured folder are being fetched.
     Staging,
+    /// The files are on this node; the environment is being prepared.
+    Building,
     /// The run is prepared and waits until the run's other nodes are prepared too.
     Ready {
         /// A port that was free on this node when the run was prepared.
         port: u16,
         /// Port and certificate for steps that other nodes start here; `None` if the node accepts no steps.
-        door: Option<StepEndpoint>,
+        endpoint: Option<StepEndpoint>,
     },
     /// The run's shepherd has started the process.
     Running,
@@ -89,6 +91,8 @@ pub struct Exit {
     pub message: Option<String>,
     /// CPU time, memory and disk transfers of the process.
     pub usage: Usage,
+    /// The steps of the run.
+    pub steps: Vec<StepRecord>,
 }
 
 /// Why a run's process ended.
@@ -140,6 +144,11 @@ pub enum Event {
         /// What else the run's directory contains.
         found: Found,
     },
+    /// The files of a run's captured folder are on this node.
+    Staged {
+        /// The run that needs only its environment.
+        run: RunId,
+    },
     /// A run on several nodes is prepared and waits until the other nodes are prepared too.
     Ready {
         /// The prepared run.
@@ -147,7 +156,7 @@ pub enum Event {
         /// A port that is free on this node.
         port: u16,
         /// Port and certificate for steps that other nodes start here; `None` if the node accepts no steps.
-        door: Option<StepEndpoint>,
+        endpoint: Option<StepEndpoint>,
     },
     /// The run is prepared and its shepherd has started the process.
     Started {
@@ -194,7 +203,7 @@ pub enum Effect {
         /// A port that is free on the run's first node.
         port: u16,
         /// Ports and certificates for steps, by rank of the node; empty if the nodes accept no steps.
-        doors: Vec<StepEndpoint>,
+        endpoints: Vec<StepEndpoint>,
     },
     /// Stop the preparation, or send TERM and later KILL to the processes; the answer is `Exited`.
     End {
@@ -202,6 +211,15 @@ pub enum Effect {
         run: RunId,
         /// Time between TERM and KILL, in milliseconds.
         grace_ms: u64,
+    },
+    /// Send a signal to processes of a run, if it has any.
+    Signal {
+        /// The run.
+        run: RunId,
+        /// The signal.
+        signal: SignalNumber,
+        /// Which processes get it.
+        to: SignalTarget,
     },
     /// Collect and upload the results; answer with `Collected`.
     Collect {
@@ -225,6 +243,13 @@ pub enum Effect {
     Send(AgentMessage),
     /// Open a connection to the head and send a run's output over it.
     Stream(StreamRequest),
+    /// Send what is measured every second to the head.
+    Watch {
+        /// Id of the reader at the head.
+        stream: String,
+        /// The run to measure; `None` for the node.
+        run: Option<RunId>,
+    },
     /// Create and update accounts on the machine, if the agent is allowed to, and block accounts.
     Accounts {
         /// Accounts that must exist on the machine.
@@ -284,7 +309,8 @@ impl Stage {
     pub(super) fn status(&self) -> RunStatus {
         match self {
             Self::Staging => RunStatus::Accepted,
-            Self::Ready { port, door } => RunStatus::Ready { port: *port, door: *door },
+            Self::Building => RunStatus::Staged,
+            Self::Ready { port, endpoint } => RunStatus::Ready { port: *port, endpoint: *endpoint },
             Self::Running => RunStatus::Running,
             Self::Collecting(_) | Self::Recollecting(_) => RunStatus::Completing,
             Self::Over(end) => RunStatus::Ended(end.clone()),

@@ -17,7 +17,8 @@ pub fn update(state: &mut State, event: Event) -> Vec<Effect> {
         Event::Disconnected => state.connected = false,
         Event::Received(message) => receive(state, message, &mut effects),
         Event::Recovered { launch, found } => recover(state, launch, found, &mut effects),
-        Event::Ready { run, port, door } => advance(state, run, Stage::Ready { port, door }, &mut effects),
+        Event::Staged { run } => staged(state, run, &mut effects),
+        Event::Ready { run, port, endpoint } => advance(state, run, Stage::Ready { port, endpoint }, &mut effects),
         Event::Started { run } => advance(state, run, Stage::Running, &mut effects),
         Event::Exited { run, exit } => exited(state, run, exit, &mut effects),
         Event::CannotPowerOff => state.is_leaving = false,
@@ -29,7 +30,7 @@ pub fn update(state: &mut State, event: Event) -> Vec<Effect> {
 fn receive(state: &mut State, message: HeadMessage, effects: &mut Vec<Effect>) {
     match message {
         HeadMessage::Launch(launch) => accept(state, launch, effects),
-        HeadMessage::Begin { run, port, doors } => begin(state, run, port, doors, effects),
+        HeadMessage::Begin { run, port, endpoints } => begin(state, run, port, endpoints, effects),
         HeadMessage::End { run, cause, grace_ms } => end(state, run, cause, grace_ms, effects),
         HeadMessage::Forget { run } => forget(state, run, effects),
         HeadMessage::Resend { run } => {
@@ -40,7 +41,9 @@ fn receive(state: &mut State, message: HeadMessage, effects: &mut Vec<Effect>) {
                 effects.push(Effect::Collect { launch: Arc::clone(&held.launch) });
             }
         }
+        HeadMessage::Signal { run, signal, to } => effects.push(Effect::Signal { run, signal, to }),
         HeadMessage::Stream(request) => effects.push(Effect::Stream(request)),
+        HeadMessage::Watch { stream, run } => effects.push(Effect::Watch { stream, run }),
         HeadMessage::Accounts { accounts, blocked, guarded } => {
             effects.push(Effect::Accounts { accounts, blocked, guarded });
         }
@@ -86,9 +89,9 @@ fn accept(state: &mut State, launch: Launch, effects: &mut Vec<Effect>) {
 }
 
 /// Starts a run after all of its nodes are ready. Idempotent: the shell acts only on the first `Begin`.
-fn begin(state: &State, run: RunId, port: u16, doors: Vec<StepEndpoint>, effects: &mut Vec<Effect>) {
+fn begin(state: &State, run: RunId, port: u16, endpoints: Vec<StepEndpoint>, effects: &mut Vec<Effect>) {
     if let Some(Run { stage: Stage::Ready { .. }, ending: None, forgotten: false, .. }) = state.runs.get(&run) {
-        effects.push(Effect::Begin { run, port, doors });
+        effects.push(Effect::Begin { run, port, endpoints });
     }
 }
 
@@ -97,7 +100,9 @@ fn end(state: &mut State, run: RunId, cause: EndCause, grace_ms: u64, effects: &
     // The last cause counts: users may change their minds.
     held.ending = Some(cause);
     match held.stage {
-        Stage::Staging | Stage::Ready { .. } | Stage::Running => effects.push(Effect::End { run, grace_ms }),
+        Stage::Staging | Stage::Building | Stage::Ready { .. } | Stage::Running => {
+            effects.push(Effect::End { run, grace_ms });
+        }
         Stage::Collecting(_) | Stage::Recollecting(_) | Stage::Over(_) => {}
     }
 }
@@ -107,7 +112,9 @@ fn forget(state: &mut State, run: RunId, effects: &mut Vec<Effect>) {
     let Some(held) = state.runs.get_mut(&run) else { return };
     held.forgotten = true;
     match held.stage {
-        Stage::Staging | Stage::Ready { .. } | Stage::Running => effects.push(Effect::End { run, grace_ms: 0 }),
+        Stage::Staging | Stage::Building | Stage::Ready { .. } | Stage::Running => {
+            effects.push(Effect::End { run, grace_ms: 0 });
+        }
         // The run is removed when its collection ends.
         Stage::Collecting(_) | Stage::Recollecting(_) => {}
         Stage::Over(_) => remove(state, run, effects),
@@ -116,7 +123,8 @@ fn forget(state: &mut State, run: RunId, effects: &mut Vec<Effect>) {
 
 fn recover(state: &mut State, launch: Arc<RunLaunch>, found: Found, effects: &mut Vec<Effect>) {
     let run = launch.run();
-    let lost = |message, usage| Stage::Over(RunEnd { fate: Fate::Lost, message, result: None, usage });
+    let lost =
+        |message, usage| Stage::Over(RunEnd { fate: Fate::Lost, message, result: None, usage, steps: Vec::new() });
     let stage = match found {
         Found::Launch { is_of_this_boot: true } => {
             effects.push(Effect::Start(Arc::clone(&launch)));
@@ -138,9 +146,15 @@ fn recover(state: &mut State, launch: Arc<RunLaunch>, found: Found, effects: &mu
     state.runs.insert(run, Run { launch, stage, ending: None, forgotten: false });
 }
 
+fn staged(state: &mut State, run: RunId, effects: &mut Vec<Effect>) {
+    if state.runs.get(&run).is_some_and(|held| held.stage == Stage::Staging) {
+        advance(state, run, Stage::Building, effects);
+    }
+}
+
 fn advance(state: &mut State, run: RunId, stage: Stage, effects: &mut Vec<Effect>) {
     let Some(held) = state.runs.get_mut(&run) else { return };
-    if matches!(held.stage, Stage::Staging | Stage::Ready { .. }) {
+    if matches!(held.stage, Stage::Staging | Stage::Building | Stage::Ready { .. }) {
         held.stage = stage;
         report(state, run, effects);
     }
@@ -148,7 +162,7 @@ fn advance(state: &mut State, run: RunId, stage: Stage, effects: &mut Vec<Effect
 
 fn exited(state: &mut State, run: RunId, exit: Exit, effects: &mut Vec<Effect>) {
     let Some(held) = state.runs.get_mut(&run) else { return };
-    if !matches!(held.stage, Stage::Staging | Stage::Ready { .. } | Stage::Running) {
+    if !matches!(held.stage, Stage::Staging | Stage::Building | Stage::Ready { .. } | Stage::Running) {
         return;
     }
     if held.forgotten {
@@ -191,9 +205,9 @@ fn collected(
         Stage::Recollecting(end) => {
             let fate = if is_whole || !end.is_completed() { end.fate } else { fate(Why::NotStarted, held.ending) };
             let message = join(end.message, problems);
-            finish(state, run, RunEnd { fate, message, result, usage: end.usage }, true, effects);
+            finish(state, run, RunEnd { fate, message, result, usage: end.usage, steps: end.steps }, true, effects);
         }
-        Stage::Staging | Stage::Ready { .. } | Stage::Running | Stage::Over(_) => {}
+        Stage::Staging | Stage::Building | Stage::Ready { .. } | Stage::Running | Stage::Over(_) => {}
     }
 }
 
@@ -212,7 +226,8 @@ fn over(
 ) {
     let held = state.runs.get(&run).expect("the caller checked that the run exists");
     let message = join(exit.message.clone(), problems);
-    let end = RunEnd { fate: fate(exit.why, held.ending), message, result, usage: exit.usage };
+    let end =
+        RunEnd { fate: fate(exit.why, held.ending), message, result, usage: exit.usage, steps: exit.steps.clone() };
     // A restarted agent derives the end from the exit record. These runs may have none, e.g. when the build of an environment
     // reached a limit.
     let stores = matches!(exit.why, Why::NotStarted | Why::Lost | Why::TimeLimit(_) | Why::OutOfMemory(_));

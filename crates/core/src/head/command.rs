@@ -6,6 +6,7 @@ use std::sync::Arc;
 use hostler_model::{Digest, IndexSet, JobId, JobSpec, NodeName, PartitionName, Reason, RunId, Timestamp};
 use hostler_proto::api::JobAction;
 use hostler_proto::link::{AgentHello, AgentMessage};
+use hostler_proto::notify::Alert;
 use hostler_sched::NeverFits;
 
 use super::ids::{ConnectionId, SubmissionKey};
@@ -106,6 +107,13 @@ pub enum Command {
         job: JobId,
         /// The tasks whose results are dropped. Unfetched results stay.
         indices: IndexSet,
+    },
+    /// The shell has noticed that an alert begins, or is over.
+    Alert {
+        /// The alert.
+        alert: Alert,
+        /// The details, for people; `None` when the alert is over.
+        text: Option<String>,
     },
     /// An operator forgets a node; the head lists the node again when its agent connects.
     ForgetNode {
@@ -262,9 +270,9 @@ pub enum Refusal {
     /// The job's specification is invalid.
     #[error("{0}")]
     BadSpec(String),
-    /// The job requests a terminal for more than one process.
-    #[error("a job of several processes cannot have a terminal; request one process, or no terminal")]
-    TerminalForSeveral,
+    /// Parts of the job's specification are each valid, but contradict each other.
+    #[error("{0}")]
+    Contradiction(&'static str),
     /// The setting's new value is invalid, or conflicts with another setting.
     #[error("{0}")]
     BadSetting(String),
@@ -324,8 +332,8 @@ pub enum Refusal {
     /// A command about accounts is refused.
     #[error(transparent)]
     Users(#[from] UsersRefusal),
-    /// The message came from a connection that a newer connection of the same node has replaced.
-    #[error("the connection of this message was replaced by a newer connection of the same node")]
+    /// The message came from a connection that is older than the newest one of the same node.
+    #[error("this connection was replaced by a newer connection of the same node")]
     Stale,
 }
 
@@ -344,7 +352,7 @@ impl Refusal {
             Self::NoSuchDependency(_) => "no_such_dependency",
             Self::NotYours { .. } => "not_yours",
             Self::WrongState { .. } => "wrong_state",
-            Self::BadSpec(_) | Self::TerminalForSeveral => "bad_spec",
+            Self::BadSpec(_) | Self::Contradiction(_) => "bad_spec",
             Self::BadSetting(_) => "bad_setting",
             Self::NoSuchPartition { .. } => "no_such_partition",
             Self::PartitionExists(_) => "partition_exists",

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use hostler_model::{
-    Digest, Epoch, Gauge, IndexSet, JobId, JobSpec, JobState, LEAST_MEMORY_BYTES, NodeName, RunId, Timestamp, Work,
-    format_bytes,
+    Condition, Dependency, Digest, Epoch, Gauge, IndexSet, JobId, JobSpec, JobState, LEAST_MEMORY_BYTES, NodeName,
+    RunId, Timestamp, Work, format_bytes, labels_problem,
 };
 use hostler_proto::api::JobAction;
 use hostler_proto::link::{AgentHello, AgentMessage, Fate, RunEnd, RunReport, RunStatus};
@@ -20,6 +20,7 @@ use super::job::{Job, Phase};
 use super::limits::{MAX_DEPENDENCIES, MAX_REASON_CHARACTERS, is_reason};
 use super::members::{decide_join, decide_key, decide_renewal};
 use super::node::{Node, Silence};
+use super::notifications::{MAX_SUBSCRIPTIONS, decide_alert, reports_down};
 use super::partition::Owner;
 use super::partitions::{self, decide_partitions, no_nodes};
 use super::power::{decide_drew, decide_power, decide_resting};
@@ -42,6 +43,7 @@ const MAX_TASKS_PER_NODE: u32 = 4096;
 pub fn decide(state: &State, command: &Command, ended: &Ended, now: Now) -> Result<Vec<Event>, Refusal> {
     match command {
         Command::Submit { caller, key, spec, environment, snapshot_is_complete } => {
+            check_spec(spec)?;
             if state.job_of_key(*key).or(ended.of_key()).is_some() {
                 return Ok(Vec::new());
             }
@@ -68,6 +70,7 @@ pub fn decide(state: &State, command: &Command, ended: &Ended, now: Now) -> Resu
             Ok(decide_partitions(state, command)?.into_iter().map(Event::Partitions).collect())
         }
         Command::Power(command) => Ok(decide_power(state, command)?.into_iter().map(Event::Power).collect()),
+        Command::Alert { alert, text } => Ok(decide_alert(state, *alert, text.as_deref())),
         Command::ForgetNode { node } => decide_forget_node(state, node),
         Command::Set { by, setting, value } => decide_setting(state, by, *setting, value.as_deref()),
         Command::DrainNode { node, by, reason } => decide_drain(state, node, by, reason.as_deref()),
@@ -77,6 +80,10 @@ pub fn decide(state: &State, command: &Command, ended: &Ended, now: Now) -> Resu
         Command::Renew { node, with, key, life_ms } => Ok(decide_renewal(state, node, *with, *key, *life_ms, now)?),
         Command::Hello { connection, key, hello, complete } => {
             let mut events = decide_key(state, &hello.node, *key, now)?;
+            // A late hello describes an agent, or a boot, that a newer connection has replaced.
+            if state.node(&hello.node).is_some_and(|node| node.newest_connection > Some(*connection)) {
+                return Err(Refusal::Stale);
+            }
             events.extend(decide_hello(state, *connection, hello, complete));
             Ok(events)
         }
@@ -138,7 +145,6 @@ fn decide_submit(
     snapshot_is_complete: bool,
 ) -> Result<Vec<Event>, Refusal> {
     state.users.check_not_blocked(&caller.user, caller.uid)?;
-    check_spec(spec)?;
     for dependency in &spec.after {
         if dependency.job.0 >= state.next_job().0 || dependency.job.0 == 0 {
             return Err(Refusal::NoSuchDependency(dependency.job));
@@ -172,8 +178,22 @@ fn decide_submit(
         return Err(Refusal::SnapshotMissing);
     }
     let (user, uid) = (caller.user.clone(), caller.uid);
-    let (job, spec) = (state.next_job(), Arc::clone(spec));
+    let (job, spec) = (state.next_job(), after_namesakes(state, &user, spec));
     Ok(vec![Event::Submitted { job, key, user, uid, spec, environment, after }])
+}
+
+/// Makes a singleton wait for the earlier jobs of its name and user. Older ones than the last thousand need not be named: the
+/// singletons among them wait for each other.
+fn after_namesakes(state: &State, user: &str, spec: &Arc<JobSpec>) -> Arc<JobSpec> {
+    if !spec.singleton {
+        return Arc::clone(spec);
+    }
+    let is_named = |job: JobId| spec.after.iter().any(|dependency| dependency.job == job);
+    let namesakes = state.jobs().rev().filter(|job| job.user == user && job.spec.name == spec.name && !job.is_ended());
+    let more = namesakes.filter(|job| !is_named(job.id)).take(MAX_DEPENDENCIES - spec.after.len());
+    let more = more.map(|job| Dependency { condition: Condition::AfterAny, job: job.id });
+    let after = spec.after.iter().copied().chain(more).collect();
+    Arc::new(JobSpec { after, ..JobSpec::clone(spec) })
 }
 
 /// Checks the specification, regardless of the nodes: returns an error if it is invalid.
@@ -189,7 +209,9 @@ fn check_spec(spec: &JobSpec) -> Result<(), Refusal> {
         return bad("a job has at most 4096 processes on a node");
     }
     if spec.pty.is_some() && spec.world_size() > 1 {
-        return Err(Refusal::TerminalForSeveral);
+        return Err(Refusal::Contradiction(
+            "a job of several processes cannot have a terminal; request one process, or no terminal",
+        ));
     }
     if spec.request.memory_bytes < LEAST_MEMORY_BYTES {
         let (asked, least) = (format_bytes(spec.request.memory_bytes), format_bytes(LEAST_MEMORY_BYTES));
@@ -203,6 +225,26 @@ fn check_spec(spec: &JobSpec) -> Result<(), Refusal> {
     }
     if spec.array.as_ref().is_some_and(|array| array.indices.is_empty() || array.indices.len() > MAX_ARRAY_LEN) {
         return bad("an array must have between one and a million tasks");
+    }
+    if spec.notify.len() > MAX_SUBSCRIPTIONS {
+        return Err(Refusal::BadSpec(format!("a job has at most {MAX_SUBSCRIPTIONS} notifications")));
+    }
+    if let Some(problem) = spec.files.as_ref().and_then(|files| files.problem()) {
+        return bad(problem);
+    }
+    if let Some(problem) = spec.labels.as_deref().and_then(labels_problem) {
+        return Err(Refusal::BadSpec(problem));
+    }
+    if spec.holder.is_some() {
+        let is_plain = spec.first_node && spec.array.is_none() && spec.pty.is_none() && spec.files.is_none();
+        if !is_plain || !matches!(spec.work, Work::Command { script: None, .. }) {
+            return Err(Refusal::Contradiction(
+                "an allocation without a program is a command with `first_node`, without an array, a terminal, a script and files",
+            ));
+        }
+    }
+    if spec.files.is_some() && spec.pty.is_some() {
+        return Err(Refusal::Contradiction("a job in a terminal reads and writes no files"));
     }
     if spec.after.len() > MAX_DEPENDENCIES {
         let many = spec.after.len();
@@ -333,6 +375,9 @@ fn decide_hello(state: &State, connection: ConnectionId, hello: &AgentHello, com
     let mut events = Vec::new();
     let holds: Vec<RunId> = hello.runs.iter().map(|report| report.run).collect();
     let known = state.node(&hello.node);
+    if known.is_some_and(|node| node.is_reported_down) {
+        events.push(Event::NodeReported { node: hello.node.clone(), is_down: false });
+    }
     if known.is_none_or(|node| node.facts != hello.facts || node.given_up) {
         events.push(Event::NodeSeen { node: hello.node.clone(), facts: hello.facts.clone() });
     }
@@ -393,10 +438,11 @@ fn decide_report(state: &State, node: &Node, report: &RunReport, result_is_compl
     let if_further = |phase: Phase, event| if phase > part.phase { vec![event] } else { Vec::new() };
     match &report.status {
         RunStatus::Accepted => if_further(Phase::Accepted, Event::Accepted { run, rank }),
-        RunStatus::Ready { port, door } => {
+        RunStatus::Staged => if_further(Phase::Staged, Event::Staged { run, rank }),
+        RunStatus::Ready { port, endpoint } => {
             // A repeated report means that the answer was lost. A changed port means that the agent was restarted.
             let is_news = active.has_begun() || part.port != Some(*port);
-            if is_news { vec![Event::Ready { run, rank, port: *port, door: *door }] } else { Vec::new() }
+            if is_news { vec![Event::Ready { run, rank, port: *port, endpoint: *endpoint }] } else { Vec::new() }
         }
         RunStatus::Running => if_further(Phase::Running, Event::Running { run, rank }),
         RunStatus::Completing => if_further(Phase::Completing, Event::Completing { run, rank }),
@@ -411,8 +457,12 @@ fn decide_report(state: &State, node: &Node, report: &RunReport, result_is_compl
 }
 
 fn decide_tick(state: &State, now: Now) -> Vec<Event> {
-    let mut events: Vec<Event> = state.overdue_nodes(now.at).flat_map(|node| decide_silence(state, node)).collect();
+    let mut events: Vec<Event> =
+        state.overdue_nodes(now.at).flat_map(|node| decide_silence(state, node, now)).collect();
     events.extend(state.peers.are_due(now.at).then_some(Event::PeersTold));
+    let begins = state.begins.iter().take_while(|(at, _)| *at <= now.wall);
+    events.extend(begins.map(|(_, job)| Event::BeginTimeCame { job: *job }));
+    events.extend(state.long_waits(now.at).into_iter().map(|job| Event::WaitedLong { job }));
     events
 }
 
@@ -425,7 +475,7 @@ fn decide_forget(state: &State, ended: &[(JobId, Timestamp)], now: Now) -> Vec<E
 
 /// Returns the events for a node that has passed its next silence limit: it becomes suspect, goes down, or loses its
 /// runs.
-fn decide_silence(state: &State, node: &Node) -> Vec<Event> {
+fn decide_silence(state: &State, node: &Node, now: Now) -> Vec<Event> {
     let name = node.name.clone();
     match node.silence {
         Silence::Short => vec![Event::Silent { node: name }],
@@ -438,8 +488,9 @@ fn decide_silence(state: &State, node: &Node) -> Vec<Event> {
             let again = parts.filter(may_run_again);
             let again: Vec<Event> =
                 again.map(|(run, rank)| gone(state, run, rank, format!("node {name} is down"))).collect();
-            std::iter::once(Event::Down { node: name }).chain(again).collect()
+            let report = reports_down(state, node).then(|| Event::NodeReported { node: name.clone(), is_down: true });
+            std::iter::once(Event::Down { node: name }).chain(report).chain(again).collect()
         }
-        Silence::Down => vec![Event::NodeGivenUp { node: name }],
+        Silence::Down => vec![Event::NodeGivenUp { node: name, silent_since: now.wall_at(node.last_heard) }],
     }
 }

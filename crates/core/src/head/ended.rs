@@ -136,12 +136,16 @@ impl PendingMoves {
         match record {
             Record::JobReopened(_) => self.reopened += 1,
             Record::Forgotten(_) => self.forgotten += 1,
-            Record::Ended(_) | Record::Reopened(_) | Record::JobEnded(_) | Record::Environment { .. } => {}
+            Record::Ended(_)
+            | Record::Reopened(_)
+            | Record::JobEnded(_)
+            | Record::Environment { .. }
+            | Record::Message { .. } => {}
         }
         let (id, job) = match record {
             Record::JobEnded(job) => (job.id, Some(Arc::clone(job))),
             Record::JobReopened(id) | Record::Forgotten(id) => (*id, None),
-            Record::Ended(_) | Record::Reopened(_) | Record::Environment { .. } => return,
+            Record::Ended(_) | Record::Reopened(_) | Record::Environment { .. } | Record::Message { .. } => return,
         };
         if let Some(job) = &job {
             self.keys.insert(job.key, id);

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 
 use hostler_model::{
-    Digest, Epoch, IndexSet, JobId, JobSpec, JobState, NodeFacts, NodeName, PowerVerb, Resources, RunId, TaskId,
+    Digest, Epoch, IndexSet, JobId, JobSpec, JobState, NodeFacts, NodeName, PartitionName, PowerVerb, Resources, RunId,
+    TaskId, WallTime,
 };
 use hostler_proto::api::Notice;
 use hostler_proto::link::{HeadMessage, RunEnd, StepEndpoint};
+use hostler_proto::notify::{Alert, Message};
 use hostler_proto::record::EndedTask;
 use serde::{Deserialize, Serialize};
 
@@ -100,6 +102,14 @@ pub enum Event {
         #[serde(default)]
         rank: u32,
     },
+    /// The node has the files of the run's captured folder and prepares the environment.
+    Staged {
+        /// The run that needs only its environment.
+        run: RunId,
+        /// The rank of the node.
+        #[serde(default)]
+        rank: u32,
+    },
     /// The node has prepared its part of the run and waits for the other nodes.
     Ready {
         /// The prepared run.
@@ -111,7 +121,7 @@ pub enum Event {
         port: u16,
         /// Port and certificate for steps that other nodes start there; `None` if the node accepts no steps.
         #[serde(default)]
-        door: Option<StepEndpoint>,
+        endpoint: Option<StepEndpoint>,
     },
     /// The run's process has started on the node.
     Running {
@@ -150,6 +160,37 @@ pub enum Event {
     NodeGivenUp {
         /// The node's name.
         node: NodeName,
+        /// When the node's last message arrived, on the wall clock.
+        silent_since: WallTime,
+    },
+    /// A node is down that the head did not switch off, or such a node is back. Operators are notified.
+    NodeReported {
+        /// The node's name.
+        node: NodeName,
+        /// Whether the node is down.
+        is_down: bool,
+    },
+    /// The time has come at which a job may start.
+    BeginTimeCame {
+        /// The job.
+        job: JobId,
+    },
+    /// A job has waited for the time of a subscription.
+    WaitedLong {
+        /// The job that waits.
+        job: JobId,
+    },
+    /// Something began that operators must know.
+    AlertRaised {
+        /// The alert.
+        alert: Alert,
+        /// The details, for people.
+        text: String,
+    },
+    /// An alert is over.
+    AlertEnded {
+        /// The alert.
+        alert: Alert,
     },
     /// An operator forgot a node without runs.
     NodeForgotten {
@@ -298,12 +339,18 @@ impl Event {
             | Self::Requeued { .. }
             | Self::Placed { .. }
             | Self::Accepted { .. }
+            | Self::Staged { .. }
             | Self::Ready { .. }
             | Self::Running { .. }
             | Self::Completing { .. }
             | Self::Ended { .. }
             | Self::NodeSeen { .. }
             | Self::NodeGivenUp { .. }
+            | Self::NodeReported { .. }
+            | Self::BeginTimeCame { .. }
+            | Self::WaitedLong { .. }
+            | Self::AlertRaised { .. }
+            | Self::AlertEnded { .. }
             | Self::NodeForgotten { .. }
             | Self::NodeDrained { .. }
             | Self::NodeResumed { .. }
@@ -370,6 +417,41 @@ pub enum Effect {
     },
     /// Notify clients that watch the cluster.
     Notify(Notice),
+    /// Count what happened to tasks, for the head's metrics.
+    Count(TaskCount),
+    /// Deliver the new messages in the outbox.
+    Deliver,
+}
+
+/// What happened to tasks of one job, for the head's metrics. Counted once the events are durable.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TaskCount {
+    /// The partition of the job, if any.
+    pub partition: Option<PartitionName>,
+    /// What happened.
+    pub what: TaskChange,
+}
+
+/// A kind of [`TaskCount`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum TaskChange {
+    /// Tasks were submitted.
+    Submitted {
+        /// The number of tasks.
+        tasks: u64,
+    },
+    /// The first attempt of a task was placed.
+    Placed {
+        /// The time since the submission, in milliseconds on the wall clock.
+        waited_ms: u64,
+    },
+    /// Tasks ended.
+    Ended {
+        /// The final state of the tasks.
+        state: JobState,
+        /// The number of tasks.
+        tasks: u64,
+    },
 }
 
 /// A change to the store's tables of ended tasks and jobs, in the same transaction as the events.
@@ -392,4 +474,11 @@ pub enum Record {
     },
     /// A job was forgotten: delete all stored data of the job.
     Forgotten(JobId),
+    /// Users or operators must be notified: add the message to the outbox.
+    Message {
+        /// The message's number, which identifies it.
+        number: u64,
+        /// The message.
+        message: Box<Message>,
+    },
 }

@@ -22,6 +22,9 @@ pub fn explain(state: &State, job: &Job) -> Option<Reason> {
     if !job.unmet.is_empty() {
         return Some(Reason::Dependency { jobs: job.unmet.iter().map(|dependency| dependency.job).collect() });
     }
+    if let Some(at) = job.begins_at() {
+        return Some(Reason::BeginTime { at });
+    }
     if job.startable() == 0 {
         let limit = job.spec.array.as_ref().and_then(|array| array.limit).unwrap_or_default();
         return Some(Reason::ArrayLimit { limit });

@@ -19,3 +19,12 @@ pub struct Now {
     /// The head's wall clock, for display.
     pub wall: WallTime,
 }
+
+impl Now {
+    /// Converts a time of the cluster's clock to the wall clock. Correct only for times at which this head ran.
+    #[must_use]
+    pub fn wall_at(self, at: Timestamp) -> WallTime {
+        let ms = |ms: u64| i64::try_from(ms).unwrap_or(i64::MAX);
+        WallTime(self.wall.0.saturating_add(ms(at.ms_since(self.at))).saturating_sub(ms(self.at.ms_since(at))))
+    }
+}

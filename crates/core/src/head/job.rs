@@ -7,10 +7,21 @@ use hostler_model::{
     Attempt, Dependency, Digest, Ending, Energy, IndexSet, JobId, JobSpec, JobState, NodeName, Resources, RunId,
     TaskId, Timestamp, WallTime,
 };
-use hostler_proto::link::{EndCause, RunEnd, StepEndpoint};
+use hostler_proto::accounting::{Consumption, JobUse};
+use hostler_proto::link::{EndCause, RunEnd, StepEndpoint, Usage};
+use hostler_proto::stages::Stages;
 use serde::{Deserialize, Serialize};
 
-use super::ids::SubmissionKey;
+use super::ids::{Now, SubmissionKey};
+
+/// How long a job may wait before its owner is told, on the cluster's clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WaitLimit {
+    /// When the job was submitted.
+    pub submitted: Timestamp,
+    /// When the owner is told.
+    pub until: Timestamp,
+}
 
 /// A job. Each of its tasks is in exactly one of `pending`, `active` and `endings`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,6 +36,9 @@ pub struct Job {
     pub spec: Arc<JobSpec>,
     /// When the job was submitted.
     pub submitted_at: WallTime,
+    /// When a subscription next wants to know that the job still waits. In a box, because few jobs have it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait: Option<Box<WaitLimit>>,
     /// When the job's first task started. After a requeue of the whole job: when the first task of the last attempt
     /// started.
     pub started_at: Option<WallTime>,
@@ -35,7 +49,7 @@ pub struct Job {
     /// Whether the job is on hold.
     pub held: bool,
     /// Dependencies that are not satisfied yet.
-    pub unmet: Vec<Dependency>,
+    pub unmet: Box<[Dependency]>,
     /// Indices of tasks that wait.
     pub pending: IndexSet,
     /// Tasks that are placed on nodes, by index.
@@ -44,6 +58,9 @@ pub struct Job {
     pub endings: BTreeMap<Ending, IndexSet>,
     /// The last attempt of tasks that were placed and then requeued.
     pub attempts: BTreeMap<u32, Attempt>,
+    /// Whether the job's begin time has not come.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub too_early: bool,
     /// Tasks whose results are on the head.
     pub results: IndexSet,
     /// Tasks whose results a client has fetched.
@@ -55,6 +72,10 @@ pub struct Job {
     /// `None` if none of the nodes has a power meter.
     #[serde(default)]
     pub energy: Option<Energy>,
+    /// What the job has held and used, including requeued attempts. Counts only parts that have ended; `None` until the
+    /// first part has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub used: Option<Box<JobUse>>,
     /// The digest of the job's environment variables, which the store keeps. Jobs in older logs keep the variables in
     /// `spec`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -75,6 +96,8 @@ pub struct Active {
     pub since: Timestamp,
     /// When the run's processes had started on every node.
     pub started_at: Option<WallTime>,
+    /// When the run reached each stage on every node.
+    pub stages: Stages,
     /// Why the head asked the agents to end the run; `None` if it did not ask.
     pub ending: Option<EndCause>,
     /// The rank of the first part that ended without completing. The ending of this part becomes the task's ending.
@@ -91,12 +114,13 @@ pub struct Part {
     pub resources: Resources,
     /// How far the part has progressed.
     pub phase: Phase,
-    /// A port that was free on the node, for communication between the processes; set when a run on several nodes is ready.
+    /// A port that was free on the node, for communication between the processes; set when a run on several nodes, or of
+    /// an allocation without a program, is ready.
     #[serde(default)]
     pub port: Option<u16>,
     /// Port and certificate for steps from the other nodes; set with the port, `None` if the node accepts no steps.
     #[serde(default)]
-    pub door: Option<StepEndpoint>,
+    pub endpoint: Option<StepEndpoint>,
     /// The reading of the node's energy meter at the placement, if the node has a meter.
     #[serde(default)]
     pub metered: Option<Energy>,
@@ -112,6 +136,8 @@ pub enum Phase {
     Placed,
     /// The agent has stored the launch.
     Accepted,
+    /// The node has the files of the captured folder and prepares the environment.
+    Staged,
     /// The node has prepared the part, which waits for the other nodes.
     Ready,
     /// The part's process runs.
@@ -163,6 +189,22 @@ impl Active {
 }
 
 impl Part {
+    /// Returns what the part has held for `held_ms` milliseconds and used.
+    pub(super) fn consumption(&self, held_ms: u64, usage: &Usage) -> JobUse {
+        let times = |count: u64| count.saturating_mul(held_ms);
+        let mib_ms = |bytes: u64| times(bytes.div_ceil(1 << 20));
+        let peak_memory_bytes = usage.memory_peak_bytes.unwrap_or(usage.max_rss_bytes);
+        let sums = Consumption {
+            cpu_held_ms: times(self.resources.cpus.len().into()),
+            cpu_used_ms: usage.user_ms.saturating_add(usage.system_ms),
+            gpu_held_ms: times(self.resources.gpus.len() as u64),
+            memory_held_mib_ms: mib_ms(self.resources.memory_bytes),
+            memory_used_mib_ms: mib_ms(peak_memory_bytes),
+            energy_uj: 0,
+        };
+        JobUse { sums, peak_memory_bytes }
+    }
+
     /// Returns the part's phase; `Completing` once it has ended.
     #[must_use]
     pub fn phase(&self) -> Phase {
@@ -180,25 +222,42 @@ impl Job {
         }
     }
 
+    /// The begin time that the job waits for.
+    pub(super) fn begins_at(&self) -> Option<WallTime> {
+        self.spec.begin.as_deref().copied().filter(|_| self.too_early)
+    }
+
+    /// When a subscription next wants to know that the job still waits.
+    pub(super) fn wait_limit(&self) -> Option<Timestamp> {
+        self.wait.as_ref().map(|wait| wait.until)
+    }
+
     /// Creates a newly submitted job of this user and uid.
     pub(super) fn new(
         id: JobId,
         key: SubmissionKey,
         (user, uid): (&str, Option<u32>),
         spec: &Arc<JobSpec>,
-        submitted_at: WallTime,
+        now: Now,
     ) -> Self {
         let mut job = Self {
             id,
             key,
             user: user.to_owned(),
             spec: Arc::clone(spec),
-            submitted_at,
+            submitted_at: now.wall,
+            wait: spec
+                .notify
+                .iter()
+                .filter_map(|it| it.wait_ms)
+                .min()
+                .map(|ms| Box::new(WaitLimit { submitted: now.at, until: now.at.plus_ms(ms) })),
             started_at: None,
             ended_at: None,
             ended: None,
             held: spec.hold,
             unmet: spec.after.clone(),
+            too_early: spec.begin.as_ref().is_some_and(|begin| **begin > now.wall),
             pending: IndexSet::default(),
             active: BTreeMap::new(),
             endings: BTreeMap::new(),
@@ -207,6 +266,7 @@ impl Job {
             fetched: IndexSet::default(),
             uid,
             energy: None,
+            used: None,
             environment: None,
             lost_environment: false,
         };
@@ -246,10 +306,10 @@ impl Job {
         self.pending.is_empty() && self.active.is_empty()
     }
 
-    /// Returns how many tasks may start now, considering holds, dependencies and the array's limit, but not resources.
+    /// Returns how many tasks may start now, considering holds, dependencies, the begin time and the array's limit, but not resources.
     #[must_use]
     pub fn startable(&self) -> u64 {
-        if self.held || !self.unmet.is_empty() {
+        if self.held || !self.unmet.is_empty() || self.too_early {
             return 0;
         }
         match self.spec.array.as_ref().and_then(|array| array.limit) {

@@ -6,7 +6,7 @@ use hostler_model::{NodeFacts, NodeName, NodeState, Request, Resources, RunId, T
 use hostler_sched::NodeIx;
 use serde::{Deserialize, Serialize};
 
-use super::ids::ConnectionId;
+use super::ids::{ConnectionId, Now};
 use super::settings::Settings;
 
 /// A node as the head knows it. The inventory is durable; the connection is not, and ends with the head's process.
@@ -25,9 +25,18 @@ pub struct Node {
     pub drain: Option<Drain>,
     /// Whether the head has given up the node's runs, and the node has been silent since.
     pub given_up: bool,
+    /// When the last message of a given-up node arrived, on the wall clock.
+    #[serde(default)]
+    pub silent_since: Option<WallTime>,
+    /// Whether operators know that the node is down.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_reported_down: bool,
     /// The connection of the node's agent; `None` while it is not connected.
     #[serde(skip)]
     pub link: Option<Link>,
+    /// The newest connection on which the node's agent has said hello to this head process.
+    #[serde(skip)]
+    pub(super) newest_connection: Option<ConnectionId>,
     /// The silence limits that the node has passed.
     #[serde(skip)]
     pub silence: Silence,
@@ -68,6 +77,8 @@ pub struct Link {
     pub pid: u32,
     /// The agent's release.
     pub version: String,
+    /// When the agent connected.
+    pub since: WallTime,
 }
 
 impl Node {
@@ -80,7 +91,10 @@ impl Node {
             runs: BTreeMap::new(),
             drain: None,
             given_up: false,
+            silent_since: None,
+            is_reported_down: false,
             link: None,
+            newest_connection: None,
             silence: Silence::Short,
             last_heard: now,
         }
@@ -98,6 +112,19 @@ impl Node {
                 Some(_) => NodeState::Draining,
             },
             (None, false, Silence::Short) | (_, false, Silence::Suspect) => NodeState::Suspect,
+        }
+    }
+
+    /// Returns since when the node is in its [state](Self::state), if that is known.
+    #[must_use]
+    pub fn since(&self, now: Now) -> Option<WallTime> {
+        match (self.state(), &self.link, &self.drain) {
+            (NodeState::Up, Some(link), _) => Some(link.since),
+            (NodeState::Draining | NodeState::Drained, _, Some(drain)) => Some(drain.at),
+            (NodeState::Suspect | NodeState::Down, ..) => {
+                Some(self.silent_since.unwrap_or_else(|| now.wall_at(self.last_heard)))
+            }
+            _ => None,
         }
     }
 

@@ -115,8 +115,11 @@ impl<R> Rounds<R> {
         }
     }
 
-    /// Continues with a state that was loaded again, and whose log ends before `next_sequence`.
-    pub fn restart(&mut self, next_sequence: u64) {
+    /// Replaces the state with one that was loaded again, and whose log ends before `next_sequence`. The daemon must have
+    /// closed all connections.
+    pub fn restart(&mut self, state: &mut State, loaded: State, next_sequence: u64) {
+        let before = std::mem::replace(state, loaded);
+        state.keep_newest_connections(&before);
         self.next_sequence = next_sequence;
         self.snapshot_sequence = self.snapshot_sequence.min(next_sequence);
         self.first_ended = Some(Timestamp(0));
@@ -247,8 +250,8 @@ impl<R> Rounds<R> {
 
     /// Returns the time of the next deadline, of the state or of a job's retention.
     #[must_use]
-    pub fn wake_at(&self, state: &State) -> Option<Timestamp> {
-        state.next_deadline().into_iter().chain(self.forget_at(state)).min()
+    pub fn wake_at(&self, state: &State, now: Now) -> Option<Timestamp> {
+        state.next_deadline(now).into_iter().chain(self.forget_at(state)).min()
     }
 
     /// Returns whether the log is so long that a snapshot should replace it.

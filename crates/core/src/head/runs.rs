@@ -7,13 +7,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use hostler_model::{Ending, Energy, JobId, JobState, NodeName, NodeState, RunId, Timestamp, WallTime};
+use hostler_model::{Ending, Energy, JobId, JobOccasion, JobState, NodeName, NodeState, RunId, Timestamp, WallTime};
 use hostler_proto::link::{
     EndCause, Fate, Gang, HeadMessage, JobLaunch, Launch, Peer, Placement, RunEnd, StepEndpoint, Usage,
 };
 use hostler_proto::record::{EndedPart, EndedTask};
+use hostler_proto::stages::Stages;
 
-use super::event::{Record, Start};
+use super::event::{Record, Start, TaskChange};
 use super::ids::ConnectionId;
 use super::job::{Active, Job, Part, Phase};
 use super::state::State;
@@ -31,7 +32,7 @@ impl Step<'_> {
                 resources: start.resources.clone(),
                 phase: Phase::Placed,
                 port: None,
-                door: None,
+                endpoint: None,
                 metered: self.state.power.reading(&start.node, self.now.at),
                 over: None,
             };
@@ -40,9 +41,14 @@ impl Step<'_> {
                 parts: parts.iter().map(part).collect(),
                 since: self.now.at,
                 started_at: None,
+                stages: Stages { placed_at: Some(self.now.wall), ..Stages::default() },
                 ending: None,
                 broken_by: None,
             };
+            if run.attempt.0 == 1 {
+                let waited_ms = self.now.wall.0.saturating_sub(self.job(id).submitted_at.0);
+                self.count(id, TaskChange::Placed { waited_ms: u64::try_from(waited_ms).unwrap_or(0) });
+            }
             self.state.change_job(id, |job| {
                 assert!(job.pending.remove(run.task.index), "only a pending task is placed");
                 job.attempts.remove(&run.task.index);
@@ -107,28 +113,36 @@ impl Step<'_> {
             if begins_to_run {
                 active.since = now.at;
                 active.started_at = Some(now.wall);
-                job.started_at = job.started_at.or(Some(now.wall));
+            }
+            if active.phase() >= phase {
+                match phase {
+                    Phase::Staged => active.stages.staged_at = Some(now.wall),
+                    Phase::Completing => active.stages.exited_at = Some(now.wall),
+                    Phase::Placed | Phase::Accepted | Phase::Ready | Phase::Running => {}
+                }
             }
             begins_to_run
         });
         if begins_to_run {
+            self.note_start(id, Some(now.wall));
             self.settle_dependents(id);
         }
         self.notify(id);
     }
 
     /// Marks a part as ready. When all parts are ready, starts the processes of all parts.
-    pub(super) fn get_ready(&mut self, run: RunId, rank: u32, port: u16, door: Option<StepEndpoint>) {
+    pub(super) fn get_ready(&mut self, run: RunId, rank: u32, port: u16, endpoint: Option<StepEndpoint>) {
         self.state.unconfirmed.remove(&(run, rank));
         let (had_begun, has_begun) = self.state.change_job(run.task.job, |job| {
             let active = job.active.get_mut(&run.task.index).expect("the run is the current run of its task");
             let had_begun = active.has_begun();
+            let is_alone = active.parts.len() == 1;
             let part = part_of(active, rank);
             part.phase = part.phase.max(Phase::Ready);
-            // Once other nodes know the port it stays, even if the agent restarts.
-            if !had_begun {
+            // Once other nodes know the port it stays, even if the agent restarts. A single node has no others.
+            if !had_begun || is_alone {
                 part.port = Some(port);
-                part.door = door;
+                part.endpoint = endpoint;
             }
             (had_begun, active.has_begun())
         });
@@ -146,14 +160,15 @@ impl Step<'_> {
         let (Some(part), Some(first)) = (active.part(rank), active.part(0)) else { return };
         let port = first.port.unwrap_or_default();
         // All or none, because ranks index the list.
-        let doors: Option<Vec<StepEndpoint>> = active.parts.iter().map(|part| part.door).collect();
+        let endpoints: Option<Vec<StepEndpoint>> = active.parts.iter().map(|part| part.endpoint).collect();
         if let Some(connection) = connection_of(self.state, part) {
-            self.send(connection, HeadMessage::Begin { run, port, doors: doors.unwrap_or_default() });
+            self.send(connection, HeadMessage::Begin { run, port, endpoints: endpoints.unwrap_or_default() });
         }
     }
 
     pub(super) fn end_part(&mut self, run: RunId, rank: u32, over: RunEnd) {
         self.state.unconfirmed.remove(&(run, rank));
+        let now = self.now;
         let energy = self.state.active(run).and_then(|active| self.state.energy(active.part(rank)?, self.now.at));
         let (node, breaks, is_last) = self.state.change_job(run.task.job, |job| {
             let active = job.active.get_mut(&run.task.index).expect("the run is the current run of its task");
@@ -162,7 +177,12 @@ impl Step<'_> {
             if breaks {
                 active.broken_by = Some(rank);
             }
+            let held_ms = now.at.ms_since(active.since);
             let part = part_of(active, rank);
+            let used = part.consumption(held_ms, &over.usage);
+            let before = job.used.get_or_insert_default();
+            before.sums = before.sums.plus(used.sums);
+            before.peak_memory_bytes = before.peak_memory_bytes.max(used.peak_memory_bytes);
             part.over = Some(Box::new(over));
             (part.node.clone(), breaks, active.parts.iter().all(|part| part.over.is_some()))
         });
@@ -203,7 +223,11 @@ impl Step<'_> {
         let ran = ending.exit_code.is_some();
         let started_at =
             active.started_at.or(ran.then(|| WallTime(now.wall.0 - i64::try_from(usage.wall_ms).unwrap_or(0))));
+        // Likewise for the end of its process.
+        let ran_until = |at: WallTime| WallTime((at.0 + i64::try_from(usage.wall_ms).unwrap_or(0)).min(now.wall.0));
+        let exited_at = active.stages.exited_at.or_else(|| started_at.filter(|_| ran).map(ran_until));
         let has_result = ended_part_ends(active).any(|over| over.result.is_some());
+        self.count(run.task.job, TaskChange::Ended { state: ending.state, tasks: 1 });
         self.changes.records.push(Record::Ended(Box::new(EndedTask {
             job: run.task.job,
             index: run.task.index,
@@ -213,8 +237,10 @@ impl Step<'_> {
             node: Some(active.parts[0].node.clone()),
             started_at,
             ended_at: now.wall,
+            stages: Stages { exited_at, ..active.stages },
             result: ended_part_ends(active).next().and_then(RunEnd::manifest),
             usage,
+            steps: ended_part_ends(active).next().map(|end| end.steps.clone()).unwrap_or_default(),
             parts: if active.parts.len() > 1 { ended_parts(active) } else { Vec::new() },
         })));
         self.state.change_job(run.task.job, |job| {
@@ -225,8 +251,17 @@ impl Step<'_> {
             if has_result {
                 job.results.insert(run.task.index);
             }
-            job.started_at = job.started_at.or(started_at);
         });
+        self.note_start(run.task.job, started_at);
+    }
+
+    /// Sets the time of a job's first start.
+    fn note_start(&mut self, id: JobId, started_at: Option<WallTime>) {
+        if self.job(id).started_at.is_none() && started_at.is_some() {
+            self.state.change_job(id, |job| job.started_at = started_at);
+            self.state.set_wait_limit(id, None);
+            self.tell_owner(id, JobOccasion::Start);
+        }
     }
 
     /// Frees the resources of a run on a node and lets its agent remove the run.
@@ -255,7 +290,7 @@ impl Step<'_> {
         let Some(active) = self.state.active(run) else { return };
         let (Some(cause), Some(part)) = (cause(self.state, active), active.part(rank)) else { return };
         if let Some(connection) = connection_of(self.state, part) {
-            let grace_ms = self.job(run.task.job).spec.grace_ms.unwrap_or(self.state.settings.grace_ms);
+            let grace_ms = self.job(run.task.job).spec.grace_ms.map_or(self.state.settings.grace_ms, u64::from);
             self.send(connection, HeadMessage::End { run, cause, grace_ms });
         }
     }

@@ -24,10 +24,13 @@ pub fn schedule(state: &mut State, now: Now) -> Option<Event> {
     let mut starts = Vec::new();
     for start in &plan.starts {
         let job = &state.jobs_by_id(start.job);
+        // Ranks follow the names, n2 before n10, as people expect.
+        let mut nodes: Vec<&Node> = start.nodes.iter().map(|ix| &state.nodes[&state.names[ix]]).collect();
+        nodes.sort_by_key(|node| (node.name.as_str().len(), &node.name));
         for _ in 0..start.count {
             let index = assignment.next_index(job);
             let run = RunId { task: job.task(index), attempt: job.next_attempt(index), epoch: state.epoch };
-            for node in start.nodes.iter().map(|ix| &state.nodes[&state.names[ix]]) {
+            for node in &nodes {
                 let resources = assignment.take(node, &job.spec.request);
                 starts.push(Start { run, node: node.name.clone(), resources });
             }
@@ -90,7 +93,7 @@ pub(super) fn running(state: &State) -> Vec<Running> {
 /// Returns the longest time that a task can take, in milliseconds: its time limit plus the grace period. `None` without
 /// a limit.
 fn longest_ms(state: &State, job: &Job) -> Option<u64> {
-    let grace_ms = job.spec.grace_ms.unwrap_or(state.settings.grace_ms);
+    let grace_ms = job.spec.grace_ms.map_or(state.settings.grace_ms, u64::from);
     job.spec.time_limit_ms.map(|limit| limit.saturating_add(grace_ms))
 }
 

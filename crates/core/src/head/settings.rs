@@ -52,6 +52,8 @@ pub struct Settings {
     /// Whether operators, admins and the account that runs the head keep their identity when they connect through a node or run
     /// commands on another node. Off by default: the head trusts a node about its users, so root of any node could become an admin.
     pub roles_through_nodes: bool,
+    /// Whether callers that the head cannot identify may see the overview, the nodes and the queue.
+    pub dashboard_public: bool,
     /// How many jobs of one user may wait; an array counts once. Bounds the head's memory. Operators have no limit.
     pub waiting_jobs: u32,
     /// How many bytes of the head's memory the waiting jobs of one user may take. Operators have no limit.
@@ -90,6 +92,7 @@ impl Default for Settings {
             results_cap_bytes: None,
             output_cap_bytes: None,
             roles_through_nodes: false,
+            dashboard_public: false,
             waiting_jobs: 100_000,
             waiting_bytes: 64 << 20,
             // Backfill that never delays the first waiting job.
@@ -121,6 +124,8 @@ pub enum Setting {
     OutputCap,
     /// The setting `roles-through-nodes`: [`Settings::roles_through_nodes`].
     RolesThroughNodes,
+    /// The setting `dashboard-public`: [`Settings::dashboard_public`].
+    DashboardPublic,
     /// The setting `waiting-jobs`: [`Settings::waiting_jobs`].
     WaitingJobs,
     /// The setting `waiting-bytes`: [`Settings::waiting_bytes`].
@@ -183,7 +188,7 @@ pub struct SetBy {
 
 impl Setting {
     /// Every setting, in display order.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Heartbeat,
         Self::SuspectAfter,
         Self::DownAfter,
@@ -193,6 +198,7 @@ impl Setting {
         Self::ResultsCap,
         Self::OutputCap,
         Self::RolesThroughNodes,
+        Self::DashboardPublic,
         Self::WaitingJobs,
         Self::WaitingBytes,
         Self::Policy,
@@ -216,6 +222,7 @@ impl Setting {
             Self::ResultsCap => "results-cap",
             Self::OutputCap => "output-cap",
             Self::RolesThroughNodes => "roles-through-nodes",
+            Self::DashboardPublic => "dashboard-public",
             Self::WaitingJobs => "waiting-jobs",
             Self::WaitingBytes => "waiting-bytes",
             Self::Policy => "policy",
@@ -244,6 +251,9 @@ impl Setting {
             Self::RolesThroughNodes => {
                 "whether operators, admins and the head's own account keep their rights through nodes; only admins change this"
             }
+            Self::DashboardPublic => {
+                "whether the overview, the nodes and the queue need no sign-in; only admins change this"
+            }
             Self::WaitingJobs => {
                 "how many jobs of one user may wait; an array counts once, and operators have no limit"
             }
@@ -269,7 +279,7 @@ impl Setting {
             Self::Grace => Kind::Time(0, HOUR),
             Self::Retention => Kind::Time(MINUTE, 3650 * DAY),
             Self::ResultsCap | Self::OutputCap | Self::WaitingBytes => Kind::Size(1 << 20),
-            Self::RolesThroughNodes => Kind::Switch,
+            Self::RolesThroughNodes | Self::DashboardPublic => Kind::Switch,
             Self::WaitingJobs => Kind::Count(100_000_000),
             Self::Policy => Kind::Policy,
             Self::DefaultNodes => Kind::Count(10_000),
@@ -410,6 +420,7 @@ impl Settings {
             Setting::ResultsCap => self.results_cap_bytes.map(Bytes),
             Setting::OutputCap => self.output_cap_bytes.map(Bytes),
             Setting::RolesThroughNodes => Some(SettingValue::Switch(self.roles_through_nodes)),
+            Setting::DashboardPublic => Some(SettingValue::Switch(self.dashboard_public)),
             Setting::WaitingJobs => Some(Count(self.waiting_jobs)),
             Setting::WaitingBytes => Some(Bytes(self.waiting_bytes)),
             Setting::Policy => Some(SettingValue::Policy(self.policy)),
@@ -455,6 +466,7 @@ impl Settings {
             Setting::ResultsCap => Slot::MayBeWide(&mut self.results_cap_bytes),
             Setting::OutputCap => Slot::MayBeWide(&mut self.output_cap_bytes),
             Setting::RolesThroughNodes => Slot::Switch(&mut self.roles_through_nodes),
+            Setting::DashboardPublic => Slot::Switch(&mut self.dashboard_public),
             Setting::WaitingJobs => Slot::Count(&mut self.waiting_jobs),
             Setting::WaitingBytes => Slot::Wide(&mut self.waiting_bytes),
             Setting::Policy => Slot::Policy(&mut self.policy),

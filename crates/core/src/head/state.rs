@@ -8,11 +8,12 @@ use hostler_model::{
 };
 use hostler_proto::api::{Capacity, LiveCounts, NodeCounts};
 use hostler_proto::link::RunEnd;
+use hostler_proto::notify::Alert;
 use hostler_sched::{NodeIx, Pool, Reservation};
 use serde::{Deserialize, Serialize};
 
-use super::ids::{ConnectionId, SubmissionKey};
-use super::job::{Active, Job, Part, Phase};
+use super::ids::{ConnectionId, Now, SubmissionKey};
+use super::job::{Active, Job, Part, Phase, WaitLimit};
 use super::member::Member;
 use super::node::Node;
 use super::partition::{Partition, Partitions};
@@ -41,6 +42,12 @@ pub struct State {
     /// gossip key, since the removed machine knows the old one.
     #[serde(default)]
     pub expelled: u64,
+    /// The number of the last message in the outbox; zero before the first.
+    #[serde(default)]
+    pub(super) messages: u64,
+    /// Alerts that operators know of and that are not over.
+    #[serde(default)]
+    pub(super) alerts: BTreeSet<Alert>,
     /// The number of the last submitted job; zero before the first.
     last_job: u64,
     /// Jobs that have not ended.
@@ -75,9 +82,10 @@ pub struct State {
     /// The specifications of the most recent jobs, the latest first.
     #[serde(skip)]
     specs: VecDeque<Arc<JobSpec>>,
-    /// The number of waiting tasks, in the queue or not.
+    /// The number of waiting tasks of each partition, in the queue or not. Partitions without waiting tasks may be
+    /// absent.
     #[serde(skip)]
-    pending: u64,
+    pending: BTreeMap<Option<PartitionName>, u64>,
     #[serde(skip)]
     waiting: Waiting,
     #[serde(skip)]
@@ -100,6 +108,12 @@ pub struct State {
     /// Whether something has changed since the last scheduling pass that may let a task start.
     #[serde(skip)]
     pub(super) needs_pass: bool,
+    /// Jobs by the time at which their owners want to know that they still wait.
+    #[serde(skip)]
+    pub(super) wait_limits: BTreeSet<(Timestamp, JobId)>,
+    /// Jobs that wait for their begin time, by this time.
+    #[serde(skip)]
+    pub(super) begins: BTreeSet<(WallTime, JobId)>,
     /// The timer for notifying gossiping nodes.
     #[serde(skip)]
     pub(super) peers: Peers,
@@ -116,8 +130,10 @@ impl State {
             self.share_spec(id);
             let job = Arc::clone(&self.jobs[&id]);
             self.keys.insert(job.key, id);
-            self.pending += job.pending.len();
+            self.count_pending(&job.spec, 0, job.pending.len());
             self.waiting.add(&job);
+            self.wait_limits.extend(job.wait_limit().map(|at| (at, id)));
+            self.begins.extend(job.begins_at().map(|at| (at, id)));
             for dependency in &job.unmet {
                 self.dependents.entry(dependency.job).or_default().insert(id);
             }
@@ -183,6 +199,14 @@ impl State {
         value
     }
 
+    /// Takes over each node's newest connection from the state before a reload. A hello of an older connection may still
+    /// arrive, because a closed link first passes on its hello.
+    pub(super) fn keep_newest_connections(&mut self, before: &Self) {
+        for (name, node) in &mut self.nodes {
+            node.newest_connection = before.nodes.get(name).and_then(|before| before.newest_connection);
+        }
+    }
+
     /// Changes a setting and recomputes the silence limits. Requests a scheduling pass.
     pub(super) fn change_settings(&mut self, setting: Setting, value: Option<SettingValue>) {
         self.settings = self.settings.with(setting, value);
@@ -194,9 +218,32 @@ impl State {
     /// Returns when the passage of time next requires a [`super::Command::Tick`]. The retention of ended jobs is
     /// [separate](Self::kept_until).
     #[must_use]
-    pub fn next_deadline(&self) -> Option<Timestamp> {
+    pub fn next_deadline(&self, now: Now) -> Option<Timestamp> {
         let silence = self.silences.first().map(|(at, _)| at.plus_ms(1));
-        silence.into_iter().chain(self.peers.due()).chain(self.power.due()).min()
+        let wait = self.wait_limits.first().map(|(at, _)| *at);
+        let begin = self.begins.first().map(|(at, _)| now.at.plus_ms(at.ms_since(now.wall)));
+        silence.into_iter().chain(self.peers.due()).chain(self.power.due()).chain(wait).chain(begin).min()
+    }
+
+    /// Lets a job start from now on. The job must exist.
+    pub(super) fn begin(&mut self, id: JobId) {
+        let begun = self.change_job(id, |job| {
+            let at = job.begins_at();
+            job.too_early = false;
+            at
+        });
+        begun.map(|at| self.begins.remove(&(at, id)));
+    }
+
+    /// Sets when the owner of a job next wants to know that the job still waits. The job must exist.
+    pub(super) fn set_wait_limit(&mut self, id: JobId, limit: Option<Timestamp>) {
+        let before = self.change_job(id, |job| {
+            let before = job.wait_limit();
+            job.wait = job.wait.take().zip(limit).map(|(wait, until)| Box::new(WaitLimit { until, ..*wait }));
+            before
+        });
+        before.map(|at| self.wait_limits.remove(&(at, id)));
+        self.wait_limits.extend(limit.map(|at| (at, id)));
     }
 
     /// Returns nodes that have passed their next silence limit.
@@ -225,6 +272,12 @@ impl State {
     #[must_use]
     pub fn job_count(&self) -> usize {
         self.jobs.len()
+    }
+
+    /// Returns the priority of a job's partition; zero for a job without a partition.
+    #[must_use]
+    pub fn partition_priority(&self, job: &Job) -> i32 {
+        self.partitions.tier(job.spec.partition.as_ref())
     }
 
     /// Startable jobs in queue order.
@@ -334,6 +387,15 @@ impl State {
         }
     }
 
+    /// Returns since when a node is in its [state](Self::node_state), if that is known.
+    #[must_use]
+    pub fn node_since(&self, node: &Node, now: Now) -> Option<WallTime> {
+        match (self.node_state(node), self.power.node(&node.name)) {
+            (NodeState::Off | NodeState::Waking | NodeState::Stopping, Some(power)) => Some(power.since_wall),
+            _ => node.since(now),
+        }
+    }
+
     /// Returns the number of nodes in each state.
     #[must_use]
     pub fn node_counts(&self) -> NodeCounts {
@@ -356,18 +418,33 @@ impl State {
     /// Returns the number of live tasks in each stage.
     #[must_use]
     pub fn live_counts(&self) -> LiveCounts {
-        let mut counts = LiveCounts { pending: self.pending, ..LiveCounts::default() };
+        self.live_counts_by_partition().into_values().fold(LiveCounts::default(), |sum, counts| LiveCounts {
+            pending: sum.pending + counts.pending,
+            starting: sum.starting + counts.starting,
+            running: sum.running + counts.running,
+            completing: sum.completing + counts.completing,
+        })
+    }
+
+    /// Returns the number of live tasks of each partition in each stage. The cost does not depend on waiting jobs.
+    #[must_use]
+    pub fn live_counts_by_partition(&self) -> BTreeMap<Option<&PartitionName>, LiveCounts> {
+        let pending = self.pending.iter();
+        let mut all: BTreeMap<_, _> = pending
+            .map(|(partition, &pending)| (partition.as_ref(), LiveCounts { pending, ..LiveCounts::default() }))
+            .collect();
         // A task on several nodes appears once per node but counts once.
         let is_first =
             |active: &Active, node: &Node| active.first_live_part().is_some_and(|part| part.node == node.name);
-        for (_, active, _) in self.placed().filter(|(_, active, node)| is_first(active, node)) {
+        for (job, active, _) in self.placed().filter(|(_, active, node)| is_first(active, node)) {
+            let counts = all.entry(job.spec.partition.as_ref()).or_default();
             match active.phase() {
-                Phase::Placed | Phase::Accepted | Phase::Ready => counts.starting += 1,
+                Phase::Placed | Phase::Accepted | Phase::Staged | Phase::Ready => counts.starting += 1,
                 Phase::Running => counts.running += 1,
                 Phase::Completing => counts.completing += 1,
             }
         }
-        counts
+        all
     }
 
     /// Returns the total resources of the nodes that are up. Totals saturate, because agents may report any number.
@@ -394,7 +471,9 @@ impl State {
             self.dependents.entry(dependency.job).or_default().insert(job.id);
         }
         let id = job.id;
-        self.pending += job.pending.len();
+        self.count_pending(&job.spec, 0, job.pending.len());
+        self.wait_limits.extend(job.wait_limit().map(|at| (at, id)));
+        self.begins.extend(job.begins_at().map(|at| (at, id)));
         self.waiting.add(&job);
         self.jobs.insert(id, job);
         self.share_spec(id);
@@ -421,7 +500,9 @@ impl State {
     pub(super) fn remove_job(&mut self, id: JobId) -> Option<Arc<Job>> {
         let job = self.jobs.remove(&id)?;
         self.keys.remove(&job.key);
-        self.pending -= job.pending.len();
+        self.count_pending(&job.spec, job.pending.len(), 0);
+        job.wait_limit().map(|at| self.wait_limits.remove(&(at, id)));
+        job.begins_at().map(|at| self.begins.remove(&(at, id)));
         if !job.pending.is_empty() {
             self.waiting.remove(&job);
         }
@@ -432,7 +513,7 @@ impl State {
 
     /// Sets the unmet dependencies of a job, which must be a subset of the current dependencies. The job must exist.
     pub(super) fn set_unmet(&mut self, id: JobId, unmet: Vec<Dependency>) {
-        let settled = self.change_job(id, |job| std::mem::replace(&mut job.unmet, unmet));
+        let settled = self.change_job(id, |job| std::mem::replace(&mut job.unmet, unmet.into()));
         for on in settled.into_iter().map(|dependency| dependency.job) {
             // A job may depend on another in two ways, of which only one is settled.
             if self.jobs[&id].unmet.iter().all(|open| open.job != on) {
@@ -455,14 +536,28 @@ impl State {
         let job = self.jobs.get_mut(&id).expect("the event was decided for a job that exists");
         let waited = job.pending.len();
         let value = change(Arc::make_mut(job));
-        self.pending = self.pending - waited + job.pending.len();
         match (waited > 0, job.pending.is_empty()) {
             (true, true) => self.waiting.remove(job),
             (false, false) => self.waiting.add(job),
             (true, false) | (false, true) => {}
         }
+        let waits = job.pending.len();
+        if waits != waited {
+            let spec = Arc::clone(&job.spec);
+            self.count_pending(&spec, waited, waits);
+        }
         self.index(id);
         value
+    }
+
+    /// Updates the number of waiting tasks of a job's partition.
+    fn count_pending(&mut self, spec: &JobSpec, before: u64, after: u64) {
+        // A lookup avoids copying the partition's name.
+        let count = match self.pending.get_mut(&spec.partition) {
+            Some(count) => count,
+            None => self.pending.entry(spec.partition.clone()).or_default(),
+        };
+        *count = *count + after - before;
     }
 
     /// Updates the queue and the counts of waiting tasks for a job.

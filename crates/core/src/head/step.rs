@@ -6,7 +6,7 @@ use hostler_model::{JobId, NodeName};
 use hostler_proto::api::Notice;
 use hostler_proto::link::HeadMessage;
 
-use super::event::{Changes, Effect};
+use super::event::{Changes, Effect, TaskChange, TaskCount};
 use super::ids::{ConnectionId, Now};
 use super::job::Job;
 use super::state::State;
@@ -32,6 +32,12 @@ impl Step<'_> {
     pub(super) fn notify(&mut self, id: JobId) {
         let state = self.job(id).state();
         self.changes.effects.push(Effect::Notify(Notice::Job { id, state }));
+    }
+
+    /// Counts what happened to tasks of a job.
+    pub(super) fn count(&mut self, id: JobId, what: TaskChange) {
+        let partition = self.job(id).spec.partition.clone();
+        self.changes.effects.push(Effect::Count(TaskCount { partition, what }));
     }
 
     pub(super) fn notify_node(&mut self, name: &NodeName) {

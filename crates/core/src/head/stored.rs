@@ -6,7 +6,8 @@ use std::sync::Arc;
 use bytes::Bytes;
 use hostler_model::{Digest, Work};
 use hostler_proto::DecodeError;
-use hostler_proto::stored::{Batch, Change, EndedJob, KeptResults, Loaded};
+use hostler_proto::accounting::{Consumption, EndedUse};
+use hostler_proto::stored::{Batch, Change, EndedJob, KeptResults, Loaded, MessageKey, StoredMessage};
 
 use super::event::{Changes, Event, Record, Stamped};
 use super::ids::Now;
@@ -92,6 +93,10 @@ pub(super) fn batch(
             Change::Environment { job, digest, bytes }
         }
         Record::Forgotten(job) => Change::Forgotten(job),
+        Record::Message { number, message } => {
+            let key = MessageKey { number, part: String::new() };
+            Change::PutMessage(StoredMessage { key, bytes: hostler_proto::encode(&*message).into() })
+        }
     });
     Batch { first_sequence, events, changes: blobs.chain(records).collect() }
 }
@@ -107,6 +112,15 @@ fn as_stored(job: &Job) -> EndedJob {
         snapshot: match &job.spec.work {
             Work::Project { snapshot, .. } => Some(*snapshot),
             Work::Command { .. } => None,
+        },
+        used: EndedUse {
+            name: job.spec.name.to_string(),
+            partition: job.spec.partition.clone(),
+            ended_at: job.ended_at.unwrap_or_default(),
+            sums: Consumption {
+                energy_uj: job.energy.unwrap_or_default().drawn_uj,
+                ..job.used.as_deref().copied().unwrap_or_default().sums
+            },
         },
         results: KeptResults {
             any: !job.results.is_empty(),

@@ -3,11 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use hostler_model::{Condition, Dependency, Ending, IndexSet, JobId, JobState, NodeName, RunId, Timestamp};
+use hostler_model::{
+    Condition, Dependency, Ending, IndexSet, JobId, JobOccasion, JobState, NodeName, RunId, Timestamp, WallTime,
+};
 use hostler_proto::link::{EndCause, Fate, HeadMessage, RunEnd, Usage};
 use hostler_proto::record::EndedTask;
+use hostler_proto::stages::Stages;
 
-use super::event::{Changes, Effect, Event, Record, Stamped};
+use super::event::{Changes, Effect, Event, Record, Stamped, TaskChange};
 use super::ids::ConnectionId;
 use super::job::{Job, Phase};
 use super::member::Key;
@@ -34,7 +37,7 @@ pub fn update(state: &mut State, stamped: &Stamped, changes: &mut Changes) {
             step.start_epoch(*epoch);
         }
         Event::Submitted { job, key, user, uid, spec, environment, after } => {
-            let new = Job { environment: *environment, ..Job::new(*job, *key, (user, *uid), spec, now.wall) };
+            let new = Job { environment: *environment, ..Job::new(*job, *key, (user, *uid), spec, now) };
             step.submit(new, after);
         }
         Event::Cancelled { job, index } => step.cancel(*job, *index),
@@ -49,7 +52,8 @@ pub fn update(state: &mut State, stamped: &Stamped, changes: &mut Changes) {
         }
         Event::Placed { starts } => step.place(starts),
         Event::Accepted { run, rank } => step.advance(*run, *rank, Phase::Accepted),
-        Event::Ready { run, rank, port, door } => step.get_ready(*run, *rank, *port, *door),
+        Event::Staged { run, rank } => step.advance(*run, *rank, Phase::Staged),
+        Event::Ready { run, rank, port, endpoint } => step.get_ready(*run, *rank, *port, *endpoint),
         Event::Running { run, rank } => step.advance(*run, *rank, Phase::Running),
         Event::Completing { run, rank } => step.advance(*run, *rank, Phase::Completing),
         Event::Ended { run, rank, end } => step.end_part(*run, *rank, end.clone()),
@@ -57,11 +61,16 @@ pub fn update(state: &mut State, stamped: &Stamped, changes: &mut Changes) {
             step.state.peers.seen(step.state.nodes.get(node), facts, now.at);
             step.see_node(node, |node| {
                 node.facts.clone_from(facts);
-                node.given_up = false;
+                (node.given_up, node.silent_since) = (false, None);
             });
         }
         Event::PeersTold => notify_peers(step.state, step.changes),
-        Event::NodeGivenUp { node } => step.give_up_node(node),
+        Event::NodeGivenUp { node, silent_since } => step.give_up_node(node, *silent_since),
+        Event::NodeReported { node, is_down } => step.report_node(node, *is_down),
+        Event::BeginTimeCame { job } => step.state.begin(*job),
+        Event::WaitedLong { job } => step.report_long_wait(*job),
+        Event::AlertRaised { alert, text } => step.change_alert(*alert, Some(text)),
+        Event::AlertEnded { alert } => step.change_alert(*alert, None),
         Event::NodeForgotten { node } => step.state.remove_node(node, now.at),
         Event::NodeDrained { node, by, reason } => {
             step.set_drain(node, Some(Drain { by: by.clone(), reason: reason.clone(), at: now.wall }));
@@ -91,7 +100,11 @@ pub fn update(state: &mut State, stamped: &Stamped, changes: &mut Changes) {
         Event::Partitions(event) => update_partitions(step.state, event, now.at),
         Event::Power(event) => update_power(&mut step, event),
         Event::Connected { node, connection, pid, version, holds } => {
-            step.connect(node, Link { connection: *connection, pid: *pid, version: version.clone() }, holds);
+            step.connect(
+                node,
+                Link { connection: *connection, pid: *pid, version: version.clone(), since: now.wall },
+                holds,
+            );
         }
         Event::Disconnected { connection } => step.disconnect(*connection),
         Event::Heard { connection } => step.hear(*connection),
@@ -111,6 +124,7 @@ impl Step<'_> {
         for name in &names {
             self.state.change_node(name, |node| {
                 node.link = None;
+                node.newest_connection = None;
                 node.silence = Silence::Short;
                 node.last_heard = self.now.at;
             });
@@ -123,7 +137,9 @@ impl Step<'_> {
         if let Some(digest) = job.environment {
             self.changes.records.push(Record::Environment { job: id, digest });
         }
+        let tasks = job.pending.len();
         self.state.insert_job(job);
+        self.count(id, TaskChange::Submitted { tasks });
         self.settle_dependencies(id, ended);
         self.notify(id);
     }
@@ -135,7 +151,9 @@ impl Step<'_> {
         let mut job = Arc::clone(job);
         // Dependencies that ended meanwhile were settled, or the job was cancelled and the user wants to run it regardless.
         if job.unmet.iter().any(|dependency| self.state.job(dependency.job).is_none()) {
-            Arc::make_mut(&mut job).unmet.retain(|dependency| self.state.job(dependency.job).is_some());
+            let unmet =
+                job.unmet.iter().filter(|dependency| self.state.job(dependency.job).is_some()).copied().collect();
+            Arc::make_mut(&mut job).unmet = unmet;
         }
         self.moved.push(job.id);
         self.state.add_to_state(job);
@@ -174,6 +192,7 @@ impl Step<'_> {
         if gone.is_empty() {
             return;
         }
+        self.count(id, TaskChange::Ended { state: ending.state, tasks: gone.len() });
         // Write a row only if it adds information: a cancelled array of a million tasks must not write a million rows. The message in
         // the first row applies to all tasks without a row, so a task that was cancelled alone needs its own row.
         if let Some(first) = gone.first().filter(|_| message.is_some() || index.is_some() && job.spec.array.is_some()) {
@@ -186,8 +205,10 @@ impl Step<'_> {
                 node: None,
                 started_at: None,
                 ended_at: self.now.wall,
+                stages: Stages::default(),
                 result: None,
                 usage: Usage::default(),
+                steps: Vec::new(),
                 parts: Vec::new(),
             })));
         }
@@ -265,6 +286,7 @@ impl Step<'_> {
         let before = self.state.change_node(name, |node| {
             node.silence = Silence::Short;
             node.last_heard = now.at;
+            node.newest_connection = Some(connection);
             node.link.replace(link)
         });
         if let Some(before) = before {
@@ -333,8 +355,11 @@ impl Step<'_> {
         self.notify_node(name);
     }
 
-    fn give_up_node(&mut self, name: &NodeName) {
-        self.state.change_node(name, |node| node.given_up = true);
+    fn give_up_node(&mut self, name: &NodeName, silent_since: WallTime) {
+        self.state.change_node(name, |node| {
+            node.given_up = true;
+            node.silent_since = Some(silent_since);
+        });
         self.state.sync_pool(name);
         self.lose_runs(name, &format!("node {name} was silent for too long"));
         self.notify_node(name);
@@ -392,6 +417,8 @@ impl Step<'_> {
                 job.ended_at = Some(now.wall);
                 job.ended = Some(now.at);
             });
+            self.state.set_wait_limit(id, None);
+            self.tell_owner(id, JobOccasion::End);
             self.moved.push(id);
         }
         self.settle_dependents(id);
@@ -424,7 +451,7 @@ impl Step<'_> {
         if let Some(dependency) = broken {
             let state = self.state.job(dependency.job).map(|job| job.state()).or_else(|| how_ended(dependency.job));
             let state = state.map_or("gone", JobState::as_str);
-            let message = format!("job {} is {state}, so {dependency} can never be satisfied", dependency.job);
+            let message = format!("job {} has ended ({state}), so {dependency} can never be satisfied", dependency.job);
             self.cancel_pending(id, None, Some(&message));
             self.job_changed(id);
         }

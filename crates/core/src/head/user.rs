@@ -142,6 +142,8 @@ pub enum UsersCommand {
         token: Digest,
         /// The token's user.
         user: UserName,
+        /// When the token must end at the latest.
+        until: Option<Timestamp>,
     },
     /// Revoke a token.
     RevokeToken(Digest),

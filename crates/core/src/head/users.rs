@@ -82,9 +82,10 @@ pub(super) fn decide_users(users: &Users, command: &UsersCommand, now: Now) -> R
         UsersCommand::SetGroupQuota(group, quota) => {
             Ok(vec![UsersEvent::GroupQuota { group: group.clone(), quota: *quota }])
         }
-        UsersCommand::IssueToken { token, user } => users.user(user).and_then(|user| {
+        UsersCommand::IssueToken { token, user, until } => users.user(user).and_then(|user| {
             users.check_not_blocked(user.name.as_str(), Some(user.uid))?;
             let ends = now.at.plus_ms(TOKEN_TTL_MS);
+            let ends = until.map_or(ends, |until| until.min(ends));
             Ok(vec![UsersEvent::TokenIssued { token: *token, user: user.name.clone(), ends }])
         }),
         UsersCommand::RevokeToken(token) if users.tokens.contains_key(token) => {

@@ -65,11 +65,11 @@ impl Waiting {
 /// a job.
 #[must_use]
 pub fn memory_of(spec: &JobSpec) -> u64 {
-    let JobSpec { name, work, request, partition, constraint, array, after, environment, .. } = spec;
+    let JobSpec { name, work, request, partition, constraint, array, after, environment, files, .. } = spec;
     let words = |words: &[String]| words.iter().map(|word| STRING + word.len()).sum::<usize>();
     let work = match work {
         Work::Project { snapshot: _, entrypoint, args } => STRING + entrypoint.len() + words(args),
-        Work::Command { argv, directory } => words(argv) + STRING + directory.len(),
+        Work::Command { argv, directory, script: _ } => words(argv) + STRING + directory.len(),
     };
     let counted: usize = request.counted.iter().map(|(name, _)| 2 * STRING + name.len()).sum();
     let partition = partition.as_ref().map_or(0, |partition| STRING + partition.as_str().len());
@@ -79,6 +79,8 @@ pub fn memory_of(spec: &JobSpec) -> u64 {
     // Each dependency is in the specification, the list of unmet dependencies, and the index of dependents.
     let after = after.len() * (2 * size_of::<Dependency>() + 2 * size_of::<JobId>());
     let environment: usize = environment.iter().map(|(name, value)| 2 * STRING + name.len() + value.len()).sum();
-    let all = STRING + name.len() + work + counted + partition + constraint + array + after;
+    let files = files.as_ref().map_or(0, |files| files.paths().map(|path| STRING + path.len()).sum());
+    let labels: usize = spec.labels().map(|(name, value)| 2 * STRING + name.len() + value.len()).sum();
+    let all = STRING + name.len() + work + counted + partition + constraint + array + after + files + labels;
     u64::try_from(all + environment).unwrap_or(u64::MAX)
 }

@@ -90,9 +90,14 @@ impl EncodedSize for AgentMessage {
                 RunStatus::Ended(end) => {
                     let inline: usize =
                         end.result.iter().flat_map(|result| &result.inline).map(|blob| blob.len()).sum();
-                    FIXED + inline + end.message.as_ref().map_or(0, String::len)
+                    let steps: usize = end.steps.iter().map(|step| 512 + step.name.len() + 64 * step.nodes.len()).sum();
+                    FIXED + inline + steps + end.message.as_ref().map_or(0, String::len)
                 }
-                RunStatus::Accepted | RunStatus::Ready { .. } | RunStatus::Running | RunStatus::Completing => FIXED,
+                RunStatus::Accepted
+                | RunStatus::Staged
+                | RunStatus::Ready { .. }
+                | RunStatus::Running
+                | RunStatus::Completing => FIXED,
             },
             Self::Heartbeat | Self::Drawing { .. } => FIXED,
             Self::Resting { busy, .. } => FIXED + busy.as_ref().map_or(0, String::len),
@@ -111,10 +116,12 @@ impl EncodedSize for HeadMessage {
                 FIXED + 64 * (accounts.len() + blocked.len()) + 5 * guarded.len()
             }
             Self::End { .. }
+            | Self::Signal { .. }
             | Self::Begin { .. }
             | Self::Forget { .. }
             | Self::Resend { .. }
             | Self::Stream(_)
+            | Self::Watch { .. }
             | Self::PeersChanged
             | Self::Rest { .. }
             | Self::Rise

@@ -226,7 +226,7 @@ mod tests {
     #[test]
     fn link_needs_overlapping_versions_and_matching_node_name() {
         let node: NodeName = "a".parse().expect("a valid name");
-        assert_eq!(agree(&hello("a", 1, 7), &node), Ok(2));
+        assert_eq!(agree(&hello("a", 1, 7), &node), Ok(*PROTOCOL.end()));
         let newer = agree(&hello("a", 5, 7), &node).expect_err("no overlap");
         assert!(newer.contains("5 to 7") && newer.contains("upgrade the head"), "{newer}");
         let older = agree(&hello("a", 0, 0), &node).expect_err("no overlap");

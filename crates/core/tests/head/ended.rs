@@ -27,7 +27,7 @@ fn end(head: &mut Head, job: JobId, code: i32) {
 }
 
 fn after(text: &str) -> JobSpec {
-    JobSpec { after: Dependency::parse_list(text).expect("valid"), ..spec() }
+    JobSpec { after: Dependency::parse_list(text).expect("valid").into(), ..spec() }
 }
 
 #[test]

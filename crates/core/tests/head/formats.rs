@@ -1,9 +1,11 @@
 //! Stored and sent formats: this build must read the bytes of earlier builds with the same meaning.
 //!
-//! Each line of a file in `tests/formats` is a kind and its bytes in hexadecimal. Lines never change. The last file
-//! contains the bytes that this build writes. When a type gets another optional field, the test prints the content of
-//! a new file: append it to [`FILES`]. A change that cannot read old bytes needs a new version of the store or of the
-//! link.
+//! Each line of a file in `tests/formats` is a kind and its bytes in hexadecimal. The last file contains the bytes that
+//! this build writes. When a type gets another optional field, the test prints the content of a new file: append it to
+//! [`FILES`]. A change that cannot read old bytes needs a new version of the store or of the link.
+//!
+//! Files that a release contains never change. Until the first release, files may be changed and replaced; see
+//! `docs/internals/compatibility.md`.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -16,12 +18,13 @@ use hostler_core::head::{
 use hostler_core::link::Outbox;
 use hostler_model::{
     BootId, CoreKind, Counted, Cpu, CpuSet, Digest, Ending, Epoch, Gpu, GpuId, Hardware, IndexSet, JobId, JobSpec,
-    JobState, NodeFacts, PowerPlan, Quota, Request, Resources, Role, Topology, Vendor, WindowSize, Work,
+    JobState, NodeFacts, PowerPlan, Quota, Request, Resources, Role, SignalNumber, SignalTarget, Topology, Vendor,
+    WallTime, WindowSize, Work,
 };
 use hostler_proto::api::JobAction;
 use hostler_proto::link::{
     Account, AgentHello, AgentMessage, EndCause, Fate, Frame, HeadHello, HeadMessage, IoSource, IoUsage, Output,
-    RunEnd, RunReport, RunResult, RunStatus, StepEndpoint, StreamKind, StreamRequest, Usage,
+    RunEnd, RunReport, RunResult, RunStatus, StepEndpoint, StepRecord, StreamKind, StreamRequest, Usage,
 };
 use hostler_proto::partitions::PartitionChange;
 use hostler_proto::{decode, encode};
@@ -30,7 +33,11 @@ use serde::de::DeserializeOwned;
 use crate::harness::{Head, name, spec, user};
 
 /// The files, oldest first.
-const FILES: [(&str, &str); 1] = [("store6-link2.txt", include_str!("../formats/store6-link2.txt"))];
+const FILES: [(&str, &str); 2] = [
+    ("store8-link4.txt", include_str!("../formats/store8-link4.txt")),
+    // Runs have steps and get signals.
+    ("store8-link4-steps.txt", include_str!("../formats/store8-link4-steps.txt")),
+];
 
 /// The lines that this build writes: kinds and bytes.
 type Lines = Vec<(&'static str, Vec<u8>)>;
@@ -94,7 +101,8 @@ fn written() -> Lines {
     let run = state.jobs().find_map(|job| job.active.values().next()).expect("a job runs").run;
     let statuses = [
         RunStatus::Accepted,
-        RunStatus::Ready { port: 7, door: Some(door()) },
+        RunStatus::Staged,
+        RunStatus::Ready { port: 7, endpoint: Some(endpoint()) },
         RunStatus::Running,
         RunStatus::Completing,
         RunStatus::Ended(end()),
@@ -104,7 +112,7 @@ fn written() -> Lines {
     lines.push(("agent-hello", encode(&AgentHello { version: "test".to_owned(), ..hello })));
     lines.push(("head-hello", encode(&HeadHello::Refused { message: "no".to_owned() })));
     let welcome = HeadHello::Welcome {
-        protocol: 2,
+        protocol: 4,
         epoch: Epoch(3),
         version: "test".to_owned(),
         heartbeat_ms: 4_000,
@@ -121,13 +129,15 @@ fn written() -> Lines {
     let stream = |what| HeadMessage::Stream(StreamRequest { stream: "s".to_owned(), run, what });
     let mut from_head = sent;
     from_head.extend([
-        HeadMessage::Begin { run, port: 8, doors: vec![door()] },
+        HeadMessage::Begin { run, port: 8, endpoints: vec![endpoint()] },
         HeadMessage::End { run, cause: EndCause::Requeued, grace_ms: 10 },
         HeadMessage::Forget { run },
         HeadMessage::Resend { run },
-        stream(StreamKind::Output { output: Output::Stdout, from: 3, follow: true }),
+        stream(StreamKind::Output { output: Output::Stdout, from: 3, follow: true, tail: Some(5), limit: Some(7) }),
         stream(StreamKind::Terminal { rows: 24, columns: 80 }),
         HeadMessage::Accounts { accounts: vec![account.clone()], blocked: vec![account], guarded: vec![1] },
+        HeadMessage::Watch { stream: "s".to_owned(), run: Some(run) },
+        HeadMessage::Signal { run, signal: SignalNumber::try_from(10).expect("a signal"), to: SignalTarget::Steps },
         HeadMessage::PeersChanged,
         HeadMessage::Rest { ask: 2 },
         HeadMessage::Rise,
@@ -153,7 +163,7 @@ fn story() -> (Vec<Stamped>, State, Arc<Job>, Vec<HeadMessage>) {
     let ada_name = ada.name.clone();
     command(&mut head, Command::Users(UsersCommand::Add(ada)));
     command(&mut head, Command::Users(UsersCommand::SetQuota(ada_name.clone(), Quota::default())));
-    let token = UsersCommand::IssueToken { token: Digest([6; 32]), user: ada_name };
+    let token = UsersCommand::IssueToken { token: Digest([6; 32]), user: ada_name, until: None };
     command(&mut head, Command::Users(token));
     command(
         &mut head,
@@ -206,7 +216,8 @@ fn story() -> (Vec<Stamped>, State, Arc<Job>, Vec<HeadMessage>) {
     let run = head.run_of(first);
     let node = head.job(first).active.values().next().expect("the job is placed").parts[0].node.clone();
     let connection = if node == name("n1") { 1 } else { 2 };
-    for status in [RunStatus::Accepted, RunStatus::Running, RunStatus::Completing, RunStatus::Ended(end())] {
+    let stages = [RunStatus::Accepted, RunStatus::Staged, RunStatus::Running, RunStatus::Completing];
+    for status in stages.into_iter().chain([RunStatus::Ended(end())]) {
         head.report(connection, run, status).expect("the run is on this node");
     }
     let caller = Caller { operator: true, ..user("ada") };
@@ -217,7 +228,7 @@ fn story() -> (Vec<Stamped>, State, Arc<Job>, Vec<HeadMessage>) {
     let run = head.run_of(gang);
     for connection in [1, 2] {
         head.report(connection, run, RunStatus::Accepted).expect("the run is on this node");
-        head.report(connection, run, RunStatus::Ready { port: 7, door: Some(door()) })
+        head.report(connection, run, RunStatus::Ready { port: 7, endpoint: Some(endpoint()) })
             .expect("the run is on this node");
     }
     head.report(2, run, RunStatus::Ended(end())).expect("the run is on this node");
@@ -250,8 +261,11 @@ fn everything() -> JobSpec {
         priority: 5,
         requeue: true,
         pty: Some(WindowSize { rows: 24, columns: 80 }),
+        limit_signal: Some(Box::new("USR1@1m:steps".parse().expect("a signal"))),
+        singleton: true,
         grace_ms: Some(9),
         umask: Some(0o22),
+        notify: ["mail:ada@example.org=start,end,failure,wait:1h".parse().expect("a subscription")].into(),
         ..JobSpec::new("train", work, Request { gpus: 1, counted, ..Request::new(1, 1 << 30) })
     }
 }
@@ -284,7 +298,7 @@ fn facts() -> NodeFacts {
     }
 }
 
-fn door() -> StepEndpoint {
+fn endpoint() -> StepEndpoint {
     StepEndpoint { port: 70, certificate: Digest([4; 32]) }
 }
 
@@ -299,6 +313,18 @@ fn end() -> RunEnd {
             io: Some(IoUsage { read_bytes: 3, write_bytes: 4, source: IoSource::Cgroup }),
             ..Usage::default()
         },
+        steps: vec![StepRecord {
+            step: 1,
+            name: "step".to_owned(),
+            nodes: vec![name("n1")],
+            tasks: 2,
+            cpus: 3,
+            started_at: WallTime(4),
+            ended_at: WallTime(5),
+            exit_code: Some(6),
+            cpu_ms: 7,
+            peak_memory_bytes: Some(8),
+        }],
     }
 }
 

@@ -38,7 +38,7 @@ fn running() -> (Head, JobId, RunId) {
 }
 
 fn ready(n: u64) -> RunStatus {
-    RunStatus::Ready { port: 1000 + n as u16, door: None }
+    RunStatus::Ready { port: 1000 + n as u16, endpoint: None }
 }
 
 #[test]
@@ -64,14 +64,14 @@ fn all_nodes_start_when_the_last_is_ready() {
     assert_eq!(head.sent(), [], "the second node is not ready");
     assert_eq!(head.state_of(job), JobState::Starting);
     head.report(2, run, ready(2)).expect("accepted");
-    let begin = HeadMessage::Begin { run, port: 1001, doors: Vec::new() };
+    let begin = HeadMessage::Begin { run, port: 1001, endpoints: Vec::new() };
     assert_eq!(head.sent_to(), [(1, begin.clone()), (2, begin.clone()), (3, begin.clone())]);
     for connection in [3, 1] {
         head.report(connection, run, RunStatus::Running).expect("accepted");
         assert_eq!(head.state_of(job), JobState::Starting, "not all nodes run the task");
     }
     // The second node's agent was restarted and missed the first `Begin`.
-    head.report(2, run, RunStatus::Ready { port: 7, door: None }).expect("accepted");
+    head.report(2, run, RunStatus::Ready { port: 7, endpoint: None }).expect("accepted");
     assert_eq!(head.sent_to(), [(2, begin)], "the other nodes already know the first port");
     head.report(2, run, RunStatus::Running).expect("accepted");
     assert_eq!(head.state_of(job), JobState::Running);
@@ -211,12 +211,12 @@ fn nodes_that_accept_steps_learn_each_others_addresses() {
     let job = head.submit(JobSpec { first_node: true, ..on_nodes(2) }).expect("accepted");
     let run = head.run_of(job);
     head.sent();
-    let door = |n: u8| StepEndpoint { port: 2000 + u16::from(n), certificate: Digest([n; 32]) };
+    let endpoint = |n: u8| StepEndpoint { port: 2000 + u16::from(n), certificate: Digest([n; 32]) };
     for n in [2, 1] {
         let port = 1000 + u16::from(n);
-        head.report(n.into(), run, RunStatus::Ready { port, door: Some(door(n)) }).expect("accepted");
+        head.report(n.into(), run, RunStatus::Ready { port, endpoint: Some(endpoint(n)) }).expect("accepted");
     }
-    let begin = HeadMessage::Begin { run, port: 1001, doors: vec![door(1), door(2)] };
+    let begin = HeadMessage::Begin { run, port: 1001, endpoints: vec![endpoint(1), endpoint(2)] };
     assert_eq!(head.sent_to(), [(1, begin.clone()), (2, begin)]);
 }
 

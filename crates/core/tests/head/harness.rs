@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use hostler_core::head::{
     Caller, Changes, Command, Commit, ConnectionId, Durability, Effect, Ended, EndedJobs, Event, Input, Job,
-    KEY_LIFE_MS, NotDone, Now, PendingMoves, Refusal, Rounds, Stamped, State, SubmissionKey, begin_epoch,
-    read_ended_job, update,
+    KEY_LIFE_MS, NotDone, Now, PendingMoves, Refusal, Rounds, Stamped, State, SubmissionKey, TaskCount, begin_epoch,
+    epoch_starts, read_ended_job, update,
 };
 use hostler_model::{
     Advisory, CpuSet, Digest, Ending, Hardware, JobId, JobSpec, JobState, NodeFacts, NodeName, NodeState, PowerVerb,
@@ -28,6 +28,8 @@ pub(crate) struct Head {
     sent: Vec<(ConnectionId, HeadMessage)>,
     /// Requests to power controllers, with their numbers.
     pub(crate) orders: Vec<(NodeName, PowerVerb, u64)>,
+    /// What the head counted for its metrics.
+    pub(crate) counts: Vec<TaskCount>,
     /// Stored changes other than events.
     pub(crate) changes: Vec<Change>,
     /// Ended jobs, as in the store.
@@ -50,6 +52,7 @@ impl Head {
             log: Vec::new(),
             sent: Vec::new(),
             orders: Vec::new(),
+            counts: Vec::new(),
             changes: Vec::new(),
             stored: Stored::default(),
             keys: 0,
@@ -96,7 +99,8 @@ impl Head {
             match effect {
                 Effect::Send { connection, message } => self.sent.push((connection, message)),
                 Effect::Power { node, verb, ask } => self.orders.push((node, verb, ask)),
-                Effect::Close { .. } | Effect::Notify(_) => {}
+                Effect::Close { .. } | Effect::Notify(_) | Effect::Deliver => {}
+                Effect::Count(count) => self.counts.push(count),
             }
         }
         match delivery.replies.into_iter().next() {
@@ -120,15 +124,20 @@ impl Head {
         let until = self.now.at.plus_ms(ms);
         while let Some(deadline) = self.deadline().filter(|deadline| *deadline <= until) {
             assert!(self.now.at <= deadline, "no deadline is in the past");
-            self.now.at = deadline;
+            self.advance_to(deadline);
             self.look();
         }
-        self.now.at = until;
+        self.advance_to(until);
+    }
+
+    /// Advances both clocks.
+    fn advance_to(&mut self, at: Timestamp) {
+        self.now = Now { at, wall: self.now.wall_at(at) };
     }
 
     /// The next deadline of the loop.
     pub(crate) fn deadline(&self) -> Option<Timestamp> {
-        self.rounds.wake_at(&self.state)
+        self.rounds.wake_at(&self.state, self.now)
     }
 
     /// Advances time while the head is suspended.
@@ -205,6 +214,14 @@ impl Head {
         self.command(&command).expect("a hello is never refused");
     }
 
+    /// Sends the hello of a known node's agent without runs.
+    pub(crate) fn late_hello(&mut self, node: &str, connection: u64, boot: &str) -> Result<(), Refusal> {
+        let facts = NodeFacts::new(boot, Resources::new(CpuSet::first(2), 4 << 30));
+        let hello = Box::new(AgentHello::new(name(node), 1, facts, Vec::new()));
+        let connection = ConnectionId(connection);
+        self.command(&Command::Hello { connection, key: Digest([1; 32]), hello, complete: BTreeSet::new() })
+    }
+
     pub(crate) fn report(&mut self, connection: u64, run: RunId, status: RunStatus) -> Result<(), Refusal> {
         self.command(&Command::Message {
             connection: ConnectionId(connection),
@@ -242,6 +259,20 @@ impl Head {
 
     /// Kills the head and restarts it on its log.
     pub(crate) fn restart(&mut self) {
+        self.state = self.load();
+        self.rounds = Rounds::new(1, 1);
+        self.finish().expect("no command waits for a reply");
+    }
+
+    /// Loads the state again in a head that continues, as after a failed write.
+    pub(crate) fn reload(&mut self) {
+        let loaded = self.load();
+        self.rounds.restart(&mut self.state, loaded, 1);
+        self.finish().expect("no command waits for a reply");
+    }
+
+    /// Begins an epoch on the state from the log.
+    fn load(&mut self) -> State {
         let mut state = State::default();
         for stamped in &self.log {
             update(&mut state, stamped, &mut Changes::default());
@@ -252,11 +283,11 @@ impl Head {
             "replaying the log gives the same state"
         );
         let bytes = hostler_proto::encode(&state);
-        self.state = hostler_proto::decode::<State>(&bytes).expect("a snapshot can be read").restored();
-        let epoch = self.state.next_epoch();
-        self.apply(Event::EpochStarted { epoch, owner: None });
-        self.rounds.restart(1);
-        self.finish().expect("no command waits for a reply");
+        let mut state = hostler_proto::decode::<State>(&bytes).expect("a snapshot can be read").restored();
+        let first = epoch_starts(&state, self.now, None);
+        let batch = begin_epoch(&mut state, 1, &first);
+        self.keep(batch);
+        state
     }
 }
 
@@ -310,9 +341,9 @@ pub(crate) fn spec() -> JobSpec {
 pub(crate) fn ended(code: i32) -> RunStatus {
     let state = if code == 0 { JobState::Completed } else { JobState::Failed };
     let fate = Fate::Ended(Ending { state, exit_code: Some(code) });
-    RunStatus::Ended(RunEnd { fate, message: None, result: None, usage: Usage::default() })
+    RunStatus::Ended(RunEnd { fate, message: None, result: None, usage: Usage::default(), steps: Vec::new() })
 }
 
 pub(crate) fn fate(fate: Fate) -> RunStatus {
-    RunStatus::Ended(RunEnd { fate, message: None, result: None, usage: Usage::default() })
+    RunStatus::Ended(RunEnd { fate, message: None, result: None, usage: Usage::default(), steps: Vec::new() })
 }

@@ -1,11 +1,13 @@
 //! Scripted tests of the head's state machine: commands in, messages and records out.
 
 mod counted;
+mod counts;
 mod ended;
 mod formats;
 mod gangs;
 mod gpus;
 mod harness;
+mod notifications;
 mod partitions;
 mod peers;
 mod power;
@@ -24,6 +26,7 @@ use hostler_model::{
 };
 use hostler_proto::api::JobAction;
 use hostler_proto::link::{AgentMessage, EndCause, Fate, HeadMessage, RunEnd, RunReport, RunResult, RunStatus, Usage};
+use hostler_proto::stages::Stages;
 use hostler_proto::stored::Change;
 
 #[test]
@@ -73,6 +76,7 @@ fn job_passes_through_its_states() {
     assert!(matches!(head.sent().as_slice(), [HeadMessage::Launch(launch)] if launch.runs[0].run == run));
     for (status, state) in [
         (RunStatus::Accepted, JobState::Starting),
+        (RunStatus::Staged, JobState::Starting),
         (RunStatus::Running, JobState::Running),
         (ended(0), JobState::Completed),
     ] {
@@ -86,16 +90,44 @@ fn job_passes_through_its_states() {
 }
 
 #[test]
+fn ended_task_records_when_it_reached_each_stage() {
+    let mut head = Head::new();
+    head.hello("n1", 1, "boot", vec![]);
+    let stages_of = |head: &Head| match head.changes.as_slice() {
+        [.., Change::Ended(task), Change::JobEnded(_)] => (task.stages, task.started_at),
+        other => panic!("the job has ended: {other:?}"),
+    };
+    let at = |ms: i64| Some(WallTime(1_000_000 + ms));
+    let job = head.submit(spec()).expect("accepted");
+    let run = head.run_of(job);
+    for status in [RunStatus::Accepted, RunStatus::Staged, RunStatus::Running, RunStatus::Completing, ended(0)] {
+        head.now.wall.0 += 1_000;
+        head.report(1, run, status).expect("accepted");
+    }
+    let stages = Stages { placed_at: at(0), staged_at: at(2_000), exited_at: at(4_000) };
+    assert_eq!(stages_of(&head), (stages, at(3_000)));
+
+    // A short run reports only its end, with the time that it ran.
+    let short = head.submit(spec()).expect("accepted");
+    head.now.wall.0 += 1_000;
+    let RunStatus::Ended(end) = ended(0) else { unreachable!("`ended` returns another status") };
+    let end = RunEnd { usage: Usage { wall_ms: 10, ..Usage::default() }, ..end };
+    head.report(1, head.run_of(short), RunStatus::Ended(end)).expect("accepted");
+    let stages = Stages { placed_at: at(5_000), staged_at: None, exited_at: at(6_000) };
+    assert_eq!(stages_of(&head), (stages, at(5_990)));
+}
+
+#[test]
 fn retried_submission_is_the_same_job_and_impossible_jobs_are_refused() {
     let mut head = Head::new();
     head.hello("n1", 1, "boot", vec![]);
     let first = head.submit(spec()).expect("accepted");
     head.keys -= 1;
     assert_eq!(head.submit(spec()), Ok(first));
-    let huge = JobSpec { request: Request::new(3, 4 << 20), ..spec() };
+    let huge = JobSpec { request: Request::new(3, 8 << 20), ..spec() };
     let refusal = head.submit(huge).expect_err("the node has two CPUs");
     assert!(refusal.to_string().contains("3 CPUs"), "{refusal}");
-    let ghost = JobSpec { after: Dependency::parse_list("afterok:99").expect("valid"), ..spec() };
+    let ghost = JobSpec { after: Dependency::parse_list("afterok:99").expect("valid").into(), ..spec() };
     assert_eq!(head.submit(ghost), Err(Refusal::NoSuchDependency(JobId(99))));
 }
 
@@ -158,6 +190,43 @@ fn restarted_head_and_agents_agree_after_the_hello() {
 }
 
 #[test]
+fn late_hello_of_an_older_connection_is_refused() {
+    // Found by simulation: a stalled head took the hello of a new boot first, and then that of the boot before.
+    let mut head = Head::new();
+    head.hello("n1", 2, "second", vec![]);
+    let job = head.submit(spec()).expect("accepted");
+    let run = head.run_of(job);
+    for is_linked in [true, false] {
+        if !is_linked {
+            head.command(&Command::ConnectionEnded { connection: ConnectionId(2) }).expect("accepted");
+        }
+        assert_eq!(head.late_hello("n1", 1, "first"), Err(Refusal::Stale));
+        assert_eq!(head.run_of(job), run, "the run continues");
+    }
+    head.hello("n1", 3, "second", vec![RunReport { run, status: RunStatus::Running }]);
+    head.report(3, run, ended(0)).expect("the newest connection counts");
+    assert_eq!(head.state_of(job), JobState::Completed);
+    head.restart();
+    head.hello("n1", 1, "second", vec![]);
+}
+
+#[test]
+fn late_hello_of_an_older_connection_is_refused_after_a_reload() {
+    // A link closes only after the answer to its hello. So a hello can wait for a slow disk while the state is loaded again.
+    let mut head = Head::new();
+    head.hello("n1", 2, "second", vec![]);
+    let job = head.submit(JobSpec { requeue: true, ..spec() }).expect("accepted");
+    let run = head.run_of(job);
+    head.report(2, run, RunStatus::Running).expect("accepted");
+    head.reload();
+    assert_eq!(head.late_hello("n1", 1, "first"), Err(Refusal::Stale));
+    assert_eq!(head.run_of(job), run, "the run continues");
+    head.hello("n1", 3, "second", vec![RunReport { run, status: RunStatus::Running }]);
+    head.report(3, run, ended(0)).expect("the newest connection counts");
+    assert_eq!(head.state_of(job), JobState::Completed);
+}
+
+#[test]
 fn runs_missing_after_a_reboot_are_lost_or_requeued() {
     let mut head = Head::new();
     head.hello("n1", 1, "boot", vec![]);
@@ -191,7 +260,7 @@ fn silent_node_gets_no_work_and_its_runs_are_given_up() {
     assert_eq!(head.state_of(job), JobState::Running, "a run that cannot run again gets more time");
     head.pass_ms(51_000);
     assert_eq!(head.state_of(job), JobState::NodeFail);
-    assert_eq!(head.state.next_deadline(), None, "no deadline but the job's retention is left");
+    assert_eq!(head.state.next_deadline(head.now), None, "no deadline but the job's retention is left");
     let retention_is_over = head.job(job).ended.map(|at| at.plus_ms(head.state.settings.retention_ms + 1));
     assert!(head.deadline().is_some() && head.deadline() <= retention_is_over);
     // The node was only suspended: it must end the run that was given up.
@@ -325,13 +394,13 @@ fn only_a_disconnected_node_without_runs_is_forgotten() {
 #[test]
 fn no_deadline_while_nothing_can_become_due() {
     let mut head = Head::new();
-    assert_eq!(head.state.next_deadline(), None);
+    assert_eq!(head.state.next_deadline(head.now), None);
     head.hello("n1", 1, "boot", vec![]);
     head.pass_ms(61_000);
     assert_eq!(head.node_state("n1"), NodeState::Down);
-    assert_eq!(head.state.next_deadline(), None, "a down node has no further deadline");
+    assert_eq!(head.state.next_deadline(head.now), None, "a down node has no further deadline");
     head.restart();
-    assert_eq!(head.state.next_deadline(), None);
+    assert_eq!(head.state.next_deadline(head.now), None);
 }
 
 #[test]
@@ -342,7 +411,7 @@ fn result_counts_only_when_complete() {
     let run = head.run_of(job);
     let result = Some(RunResult { manifest: Digest([7; 32]), inline: vec![] });
     let fate = Fate::Ended(Ending { state: JobState::Completed, exit_code: Some(0) });
-    let status = RunStatus::Ended(RunEnd { fate, message: None, result, usage: Usage::default() });
+    let status = RunStatus::Ended(RunEnd { fate, message: None, result, usage: Usage::default(), steps: Vec::new() });
     let message = AgentMessage::Report(RunReport { run, status });
     let mut command = Command::Message { connection: ConnectionId(1), message, result_is_complete: false };
     head.command(&command).expect("accepted");
@@ -382,7 +451,7 @@ fn dependencies_are_satisfied_or_broken() {
     let mut head = Head::new();
     head.hello("n1", 1, "boot", vec![]);
     let first = head.submit(spec()).expect("accepted");
-    let after = |text: &str| JobSpec { after: Dependency::parse_list(text).expect("valid"), ..spec() };
+    let after = |text: &str| JobSpec { after: Dependency::parse_list(text).expect("valid").into(), ..spec() };
     let ok = head.submit(after(&format!("afterok:{first}"))).expect("accepted");
     let not_ok = head.submit(after(&format!("afternotok:{first}"))).expect("accepted");
     let chained = head.submit(after(&format!("afterok:{ok}"))).expect("accepted");
@@ -434,7 +503,7 @@ fn job_may_have_two_dependencies_on_one_job() {
     let mut head = Head::new();
     head.hello("n1", 1, "boot", vec![]);
     let first = head.submit(spec()).expect("accepted");
-    let after = Dependency::parse_list(&format!("after:{first},afterany:{first}")).expect("valid");
+    let after = Dependency::parse_list(&format!("after:{first},afterany:{first}")).expect("valid").into();
     let second = head.submit(JobSpec { after, ..spec() }).expect("accepted");
     let run = head.run_of(first);
     head.report(1, run, RunStatus::Running).expect("accepted");
@@ -449,7 +518,7 @@ fn forgotten_job_has_no_dependencies_left() {
     head.hello("n1", 1, "boot", vec![]);
     let fails = head.submit(spec()).expect("accepted");
     let held = head.submit(JobSpec { hold: true, ..spec() }).expect("accepted");
-    let after = Dependency::parse_list(&format!("afterok:{fails}:{held}")).expect("valid");
+    let after = Dependency::parse_list(&format!("afterok:{fails}:{held}")).expect("valid").into();
     let broken = head.submit(JobSpec { after, ..spec() }).expect("accepted");
     let run = head.run_of(fails);
     head.report(1, run, ended(1)).expect("accepted");
@@ -555,5 +624,27 @@ fn job_with_too_little_memory_is_refused_with_the_least_that_works() {
     let mut head = Head::new();
     let tiny = JobSpec { request: Request::new(1, 1 << 20), ..spec() };
     let refusal = head.submit(tiny).expect_err("1M is below the minimum").to_string();
-    assert!(refusal.contains("at least 4M") && refusal.contains("asks for 1M"), "{refusal}");
+    assert!(refusal.contains("at least 8M") && refusal.contains("asks for 1M"), "{refusal}");
+}
+
+#[test]
+fn begin_times_are_of_the_wall_clock() {
+    let mut head = Head::new();
+    let mut begin = |ms: i64| {
+        let begin = Some(Box::new(WallTime(head.now.wall.0 + ms)));
+        head.submit(JobSpec { begin, ..spec() }).expect("accepted")
+    };
+    let (past, later) = (begin(-1), begin(60_000));
+    let is_early = |head: &Head, job| matches!(explain(&head.state, head.job(job)), Some(Reason::BeginTime { .. }));
+    head.pass_ms(50_000);
+    assert_eq!((is_early(&head, past), is_early(&head, later)), (false, true));
+    head.restart();
+    // An administrator sets the clock back by half a minute.
+    head.now.wall.0 -= 30_000;
+    head.pass_ms(39_999);
+    assert!(is_early(&head, later));
+    head.pass_ms(1);
+    assert!(!is_early(&head, later));
+    head.hello("n1", 1, "boot", vec![]);
+    head.run_of(later);
 }

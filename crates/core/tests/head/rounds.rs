@@ -130,9 +130,8 @@ fn reloaded_state_continues_at_the_end_of_the_log() {
     let lost = script.submit(2, 2).expect("a submission makes a batch");
     script.stored(lost, Err("the disk is full".to_owned()));
     script.durability.begin_recovery(Timestamp(0));
-    script.state = fresh_state();
+    script.rounds.restart(&mut script.state, fresh_state(), 2);
     script.moves = Mutex::default();
-    script.rounds.restart(2);
     script.durability.recovered();
     let again = script.submit(2, 3).expect("a submission makes a batch");
     assert_eq!(again.batch.first_sequence, 2);

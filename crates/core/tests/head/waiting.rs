@@ -55,12 +55,31 @@ fn waiting_jobs_of_one_user_are_bounded_in_bytes_and_operators_are_exempt() {
 }
 
 #[test]
+fn singleton_waits_for_earlier_jobs_of_its_name_and_user() {
+    let mut head = Head::new();
+    let singleton = |name: &str| JobSpec { name: name.into(), singleton: true, ..spec() };
+    let first = head.submit(held(singleton("a"))).expect("accepted");
+    let second = head.submit(singleton("a")).expect("accepted");
+    let third = head.submit(singleton("a")).expect("accepted");
+    let other = head.submit(singleton("b")).expect("accepted");
+    let waits_for = |head: &Head, job: JobId| -> Vec<String> {
+        head.state.job(job).expect("the job waits").unmet.iter().map(ToString::to_string).collect()
+    };
+    assert_eq!(waits_for(&head, second), [format!("afterany:{first}")]);
+    assert_eq!(waits_for(&head, third), [format!("afterany:{second}"), format!("afterany:{first}")]);
+    assert!(waits_for(&head, other).is_empty(), "jobs of other names do not count");
+    head.act(first, JobAction::Cancel).expect("accepted");
+    assert!(waits_for(&head, second).is_empty());
+    assert_eq!(waits_for(&head, third), [format!("afterany:{second}")]);
+}
+
+#[test]
 fn job_with_more_than_a_thousand_dependencies_is_refused() {
     let mut head = Head::new();
     let first = head.submit(held(spec())).expect("accepted");
     let after = |many: usize| {
         let dependency: Dependency = format!("afterok:{first}").parse().expect("a dependency");
-        JobSpec { after: vec![dependency; many], ..spec() }
+        JobSpec { after: vec![dependency; many].into(), ..spec() }
     };
     head.submit(after(1_000)).expect("the most dependencies allowed");
     let refusal = head.submit(after(1_001)).expect_err("too many");
@@ -76,7 +95,7 @@ fn memory_estimate_counts_every_part_of_variable_length() {
         JobSpec { name: "x".repeat(255).into(), ..spec() },
         JobSpec { work: Work::command(["true"], "/".repeat(1 << 10)), ..spec() },
         JobSpec { array: Some("0-999:2".parse().expect("an array")), ..spec() },
-        JobSpec { after: vec!["1".parse().expect("a dependency"); 100], ..spec() },
+        JobSpec { after: vec!["1".parse().expect("a dependency"); 100].into(), ..spec() },
         JobSpec { constraint: Some("a|b|c|d|e|f|g|h".parse().expect("a constraint")), ..spec() },
         JobSpec { partition: Some("a-long-name-of-a-partition".parse().expect("a name")), ..spec() },
     ];

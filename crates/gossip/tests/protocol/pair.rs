@@ -4,9 +4,7 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use hostler_gossip::{
-    Datagram, Gossip, Incarnation, Key, Keyring, Load, Member, MemberId, Members, Node, Presence, Settings,
-};
+use hostler_gossip::{Datagram, Gossip, Incarnation, Key, Load, Member, MemberId, Members, Node, Presence, Settings};
 use hostler_model::Timestamp;
 
 /// Nodes 0, 1, 2 … of a cluster, all members of it.
@@ -58,11 +56,11 @@ impl Nodes {
 }
 
 pub(crate) fn started(id: u32, incarnation: u64, now: Timestamp) -> Gossip {
-    Gossip::new(MemberId(id), Incarnation(incarnation), keys(7), Settings::default(), now)
+    Gossip::new(MemberId(id), Incarnation(incarnation), key(7), Settings::default(), now)
 }
 
-pub(crate) fn keys(secret: u8) -> Keyring {
-    Keyring { sign: Key::new(&[secret; 32]), also: None }
+pub(crate) fn key(secret: u8) -> Key {
+    Key::new(&[secret; 32])
 }
 
 pub(crate) fn members(ids: impl IntoIterator<Item = u32>) -> Arc<Members> {

@@ -6,9 +6,7 @@ use std::collections::{BTreeSet, BinaryHeap, VecDeque};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
-use hostler_gossip::{
-    Counters, Gossip, Incarnation, Key, Keyring, Load, Member, MemberId, Members, Node, Presence, Settings,
-};
+use hostler_gossip::{Counters, Gossip, Incarnation, Key, Load, Member, MemberId, Members, Node, Presence, Settings};
 use hostler_model::Timestamp;
 
 /// The network and its nodes. Times are milliseconds since the start of the simulation.
@@ -99,8 +97,7 @@ impl World {
         host.disk = host.disk.next();
         host.starts += 1;
         let now = host.clock_at(begin);
-        let keys = Keyring { sign: Key::new(&[7; 32]), also: None };
-        let mut gossip = Gossip::new(MemberId(node as u32), host.disk, keys, self.settings, now);
+        let mut gossip = Gossip::new(MemberId(node as u32), host.disk, Key::new(&[7; 32]), self.settings, now);
         gossip.set_members(Arc::clone(&self.members), now);
         host.gossip = Some(gossip);
         let start = host.starts;

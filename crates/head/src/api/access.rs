@@ -10,14 +10,15 @@
 //! - An agent on its own behalf is identified by its certificate.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::header::{ALLOW, AUTHORIZATION};
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::{Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use hostler_core::head::{Refusal, State as Cluster, Users, UsersRefusal};
-use hostler_model::{NodeName, Role};
+use hostler_model::{NodeName, Role, Timestamp};
 use hostler_proto::api::BASE;
 use hostler_proto::users::{AuditEntry, RELAY_HEADER};
 
@@ -26,8 +27,10 @@ use crate::answers::{Answer, Pending};
 use crate::audit::About;
 use crate::blobs::name_of;
 use crate::client_limits::Party;
+use crate::engine::Engine;
 use crate::head::Head;
 use crate::identity::{Identity, Origin, Person, Unidentified};
+use crate::lease::{Credentials, Lease};
 use crate::listen::{Peer, Visitor};
 use crate::rights::{Rights, Who, is_audited};
 
@@ -58,31 +61,69 @@ pub(crate) async fn check(
         return ([(ALLOW, rights.methods_of(&path))], wrong_method().await).into_response();
     };
     let visitor = request.extensions().get::<Visitor>().cloned();
-    let identity = identify(&head, request.extensions().get::<Peer>(), request.headers());
+    let lease = Lease::begin(&head.engine, Credentials::of(&request), rule == Who::Viewers);
+    let identity = lease.identity().clone();
     let party = Party::from(&identity);
     let share = match share_of(&head, &identity, visitor.as_ref()) {
         Ok(share) => share,
         Err(refusal) => return refusal.into_response(),
     };
     let action = format!("{} {}", request.method(), truncated_path(&request));
+    let began = Instant::now();
     let answer = Answer::new(party.clone(), share);
     request.extensions_mut().insert(identity.clone());
     request.extensions_mut().insert(Arc::clone(&answer));
+    request.extensions_mut().insert(lease.clone());
     let mut response = match allow(rule, &identity, &head) {
         Ok(()) if has_large_body(&request) && !STREAMED.contains(&path.as_str()) => {
             let _turn = head.client_limits.bodies.take(&party, 1).await;
             next.run(request).await
         }
+        // A request that waits must not outlive the rights of its caller. A change is always carried out completely.
+        Ok(()) if *request.method() == Method::GET => tokio::select! {
+            biased;
+            response = next.run(request) => response,
+            now = lease.clone().ended() => {
+                let refusal = allow(rule, &now, &head).err().unwrap_or_else(rights_changed);
+                refusal.into_response()
+            }
+        },
         Ok(()) => next.run(request).await,
         Err(refusal) => refusal.into_response(),
     };
+    head.engine.metrics().answered(&method, &path, response.status().as_u16(), began.elapsed());
     let refused = matches!(response.status(), StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED);
     if refused || (response.status().is_success() && is_audited(&method, &path)) {
         head.audit.write(entry(&head, &identity, visitor.as_ref(), action, &response), refused).await;
     }
     // The request's resources are held until the response is sent.
     response.extensions_mut().insert(answer);
-    response
+    lease.bind(response)
+}
+
+/// Name under which requests with the metrics token count. No user has this name.
+const SCRAPER: &str = ".metrics";
+
+/// Checks that a caller may read the metrics: a user, or a program with the metrics token. The request's resources are
+/// held until the returned value is dropped.
+pub(crate) fn check_scraper(head: &Head, request: &Request) -> Result<Arc<Answer>, ApiError> {
+    let shown = request.headers().get(AUTHORIZATION).map_or(&[][..], |shown| shown.as_bytes());
+    let identity = match head.metrics_token.shown_in(shown) {
+        Some(token) => {
+            let (name, origin) = (SCRAPER.to_owned(), Origin::Token(token));
+            Identity::User(Person { name, uid: u32::MAX, role: Role::User, origin })
+        }
+        None => identify(&head.engine, &Credentials::of(request)),
+    };
+    let share = share_of(head, &identity, request.extensions().get::<Visitor>())?;
+    allow(Who::Users, &identity, head)?;
+    Ok(Answer::new(Party::from(&identity), share))
+}
+
+/// The error for a request that waited while an admin changed the caller's role.
+fn rights_changed() -> ApiError {
+    ApiError::new(StatusCode::FORBIDDEN, "rights_changed", "your rights changed while the request waited")
+        .hint("send the request again")
 }
 
 pub(crate) async fn wrong_method() -> ApiError {
@@ -98,7 +139,8 @@ fn share_of(head: &Head, identity: &Identity, visitor: Option<&Visitor>) -> Resu
         ApiError::new(StatusCode::TOO_MANY_REQUESTS, code, message)
             .hint("stop some commands that wait for jobs or follow output, and try again")
     };
-    if visitor.is_some_and(|visitor| !visitor.welcome(head, &person.name)) {
+    // A caller that stays unidentified keeps the place of a stranger.
+    if person.is_identified() && visitor.is_some_and(|visitor| !visitor.welcome(head, &person.name)) {
         return Err(too_many("too_many_connections", "connections to the head", head.client_limits.users.most()));
     }
     if person.role >= Role::Operator {
@@ -133,33 +175,34 @@ fn truncated_path(request: &Request) -> String {
 }
 
 /// Identifies the caller of a request.
-fn identify(head: &Head, peer: Option<&Peer>, headers: &HeaderMap) -> Identity {
-    match peer {
+pub(crate) fn identify(engine: &Engine, shown: &Credentials) -> Identity {
+    match &shown.peer {
         Some(Peer::Local { uid, user }) => {
             let owns_head = *uid == 0 || *uid == nix::unistd::geteuid().as_raw();
             let origin = Origin::Socket { uid: *uid };
             if owns_head {
                 return Identity::User(Person { name: user.clone(), uid: *uid, role: Role::Admin, origin });
             }
-            let state = head.engine.state();
+            let state = engine.state();
             check_not_blocked(&state.users, by_kernel(&state.users, *uid, user, origin))
         }
-        Some(Peer::Node(bearer)) => match headers.get(RELAY_HEADER) {
+        Some(Peer::Node(bearer)) => match &shown.relayed_user {
             // Handlers check later whether the certificate is still valid.
             None => Identity::Agent(bearer.clone()),
-            Some(said) => match head.engine.state().check_key(&bearer.node, bearer.key, head.engine.now().at) {
-                Ok(()) => {
-                    let state = head.engine.state();
-                    check_not_blocked(&state.users, relayed(&state, &bearer.node, said.as_bytes()))
+            Some(said) => {
+                let state = engine.state();
+                match state.check_key(&bearer.node, bearer.key, engine.now().at) {
+                    Ok(()) => check_not_blocked(&state.users, relayed(&state, &bearer.node, said.as_bytes())),
+                    Err(why) => Identity::Unidentified(Unidentified::BadNode(why)),
                 }
-                Err(why) => Identity::Unidentified(Unidentified::BadNode(why)),
-            },
+            }
         },
-        Some(Peer::Unknown) | None => match headers.get(AUTHORIZATION) {
+        Some(Peer::Unknown) | None => match &shown.authorization {
             None => Identity::Unidentified(Unidentified::Stranger),
             Some(shown) => {
-                let identity = by_token(head, shown.as_bytes());
-                check_not_blocked(&head.engine.state().users, identity)
+                let now = engine.now().at;
+                let state = engine.state();
+                check_not_blocked(&state.users, by_token(&state.users, shown.as_bytes(), now))
             }
         },
     }
@@ -228,17 +271,15 @@ pub(crate) fn relayed_identity(state: &Cluster, node: &NodeName, said: &[u8]) ->
 }
 
 /// Identifies the user of a token.
-fn by_token(head: &Head, shown: &[u8]) -> Identity {
+fn by_token(users: &Users, shown: &[u8], now: Timestamp) -> Identity {
     let Some(token) = shown.strip_prefix(b"Bearer ") else { return Identity::Unidentified(Unidentified::BadToken) };
     let token = name_of(token);
-    let now = head.engine.now().at;
-    let state = head.engine.state();
-    match state.users.by_token(&token, now) {
+    match users.by_token(&token, now) {
         Some((user, _)) => {
             let (name, origin) = (user.name.to_string(), Origin::Token(token));
             Identity::User(Person { name, uid: user.uid, role: user.role, origin })
         }
-        None if state.users.has_ended(&token, now) => Identity::Unidentified(Unidentified::ExpiredToken),
+        None if users.has_ended(&token, now) => Identity::Unidentified(Unidentified::ExpiredToken),
         None => Identity::Unidentified(Unidentified::BadToken),
     }
 }
@@ -289,7 +330,7 @@ pub(super) fn role_too_low(least: Role, person: &Person) -> ApiError {
                 "users on a node (here {node}) have no higher role than user, because root on the node can act as any user"
             ))
             .hint("run the command on the head's own machine, or log in with `hostler login`"),
-        Origin::Socket { .. } | Origin::Token(_) => {
+        Origin::Socket { .. } | Origin::Token(_) | Origin::Public => {
             error.hint("root and the user that runs the head are admins; `hostler configure user role` makes other users admins")
         }
     }
@@ -348,6 +389,7 @@ fn entry(
                 Origin::Socket { uid } => (user, "socket", Some(*uid), None),
                 Origin::Node { node, uid } => (user, "node", Some(*uid), Some(node.clone())),
                 Origin::Token(_) => (user, "token", None, None),
+                Origin::Public => (None, "stranger", None, None),
             }
         }
         Identity::Agent(bearer) => (None, "node", None, Some(bearer.node.clone())),

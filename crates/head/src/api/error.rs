@@ -118,7 +118,7 @@ impl From<Refusal> for ApiError {
             Refusal::NotForRoot | Refusal::NotForRootOfNode | Refusal::NotThroughNodes(_) => StatusCode::FORBIDDEN,
             Refusal::NameTaken(_) => StatusCode::CONFLICT,
             Refusal::NeverFits(_) | Refusal::NoSuchDependency(_) | Refusal::BadSetting(_) => StatusCode::CONFLICT,
-            Refusal::NoNodes(_) | Refusal::BadPartition(_) | Refusal::TerminalForSeveral => StatusCode::CONFLICT,
+            Refusal::NoNodes(_) | Refusal::BadPartition(_) | Refusal::Contradiction(_) => StatusCode::CONFLICT,
         };
         let hint = match &refusal {
             Refusal::NoPower(_) => Some("add the node's controller to power.toml; the guide on power has examples".to_owned()),
@@ -143,7 +143,7 @@ impl From<Refusal> for ApiError {
                 Some(format!("`hostler configure partition set {name}` changes the existing partition"))
             }
             Refusal::PartitionRefuses { partition, .. } => Some(format!(
-                "`hostler configure partition show {partition}` shows its limits; select another with `-p`, or set a time limit with `-t`"
+                "`hostler configure partition show {partition}` shows its users and limits; `-p` selects another partition, `-t` sets a time limit"
             )),
             Refusal::PartitionInUse { partition, .. } => Some(format!(
                 "`hostler configure partition set {partition} --state closed` lets waiting jobs start and accepts no new jobs"
@@ -184,7 +184,7 @@ impl From<Refusal> for ApiError {
             Refusal::Users(UsersRefusal::UnknownUid(name)) => Some(format!(
                 "`id -u {name}` on a node shows the uid; pass it to `hostler configure user block {name} --uid N`"
             )),
-            Refusal::NotForRootOfNode | Refusal::BadPartition(_) | Refusal::TerminalForSeveral => None,
+            Refusal::NotForRootOfNode | Refusal::BadPartition(_) | Refusal::Contradiction(_) => None,
             Refusal::Users(_) | Refusal::BadSpec(_) | Refusal::KeyRefusal(_) | Refusal::Stale => None,
         };
         let error = Self::new(status, refusal.code(), refusal.to_string());

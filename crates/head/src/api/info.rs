@@ -15,6 +15,8 @@ use crate::trust::hostname;
 pub(crate) async fn info(_: User, State(head): State<Arc<Head>>) -> Json<Info> {
     let machine = Some(machine().await.clone());
     let refusing = head.refusing();
+    let warnings: Vec<String> =
+        [head.library.room().warning(), head.notifier.warning(), head.openid.warning()].into_iter().flatten().collect();
     let state = head.engine.state();
     Json(Info {
         head: HeadInfo {
@@ -29,7 +31,7 @@ pub(crate) async fn info(_: User, State(head): State<Arc<Head>>) -> Json<Info> {
             refusing,
             results_bytes: head.library.room().kept_bytes(),
             results_cap_bytes: head.library.room().cap_bytes(),
-            warning: head.library.room().warning(),
+            warning: (!warnings.is_empty()).then(|| warnings.join("; ")),
             machine,
         },
         nodes: state.node_counts(),

@@ -6,10 +6,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::extract::State;
+use axum::http::StatusCode;
 use axum::{Extension, Json};
-use hostler_core::head::{Command, Job, Refusal, SubmissionKey};
-use hostler_model::{Attempt, Ending, IndexSet, JobId, JobState, TaskId, Work};
-use hostler_proto::api::{JobAction, JobDetail, JobPage, JobSummary, Notice, SubmitRequest, Submitted, Why};
+use hostler_core::head::{Command, Job, Phase, Refusal, SubmissionKey};
+use hostler_model::{
+    Attempt, Ending, IndexSet, JobId, JobState, MAX_SCRIPT_BYTES, NodeName, PartitionName, TaskId, WallTime, Work,
+    format_bytes,
+};
+use hostler_proto::api::{
+    DuplicateRequest, JobAction, JobDetail, JobOrder, JobPage, JobSummary, Notice, SubmitRequest, Submitted, Why,
+};
 use hostler_proto::record::EndedTask;
 use serde::Deserialize;
 use tokio::sync::broadcast::Receiver;
@@ -20,9 +26,10 @@ use utoipa::openapi::{ObjectBuilder, Schema, Type};
 
 use super::error::ApiError;
 use super::extract::{Json as Body, Path, Query, list as parse_list};
+use super::results::readable;
 use super::who::User;
 use crate::answers::Answer;
-use crate::archive::{LONGEST_PAGE_BYTES, Page, Wanted};
+use crate::archive::{LONGEST_PAGE_BYTES, Page, Text, Wanted};
 use crate::audit::About;
 use crate::blobs::{LibraryError, name_of};
 use crate::head::Head;
@@ -55,6 +62,9 @@ const MAX_REASON_ROWS: usize = 100;
 /// Maximum wait for the end of a job in one request. The client then repeats the request.
 const LONGEST_WAIT: Duration = Duration::from_secs(300);
 
+/// Maximum length of a search text, in characters.
+const MAX_TEXT_LEN: usize = 200;
+
 /// Maximum length of a submission key, in characters.
 const MAX_KEY_LEN: usize = 256;
 
@@ -76,19 +86,103 @@ pub(crate) async fn submit(
     {
         return Err(refusal);
     }
+    if is_new && let Err(why) = head.notifier.admit(&spec.notify) {
+        return Err(ApiError::new(StatusCode::CONFLICT, "bad_notification", why)
+            .hint("`hostler configure notify list` shows the destinations"));
+    }
     let mut spec = head.engine.state().complete(spec);
     let snapshot_is_complete = match &spec.work {
         Work::Project { snapshot, .. } if is_new => is_complete(&head, *snapshot).await?,
         Work::Project { .. } | Work::Command { .. } => true,
     };
     shrink(&mut spec.work);
-    let packed = head.environments.pack(&std::mem::take(&mut spec.environment));
+    if let Some(script) = spec.work.script_mut() {
+        check_script(script).map_err(ApiError::bad_request)?;
+    }
+    let packed = head.environments.pack(&mut spec);
     let environment = packed.as_ref().map(|(digest, _)| *digest);
     let command = Command::Submit { caller: user.0, key, spec: Arc::new(spec), environment, snapshot_is_complete };
     let done = head.engine.submit(command, packed).await?;
     let (id, duplicate) =
         done.submitted.ok_or_else(|| ApiError::internal("the engine returned no job id for a submission"))?;
     Ok((Extension(About(format!("job {id}"))), Json(Submitted { id, duplicate })))
+}
+
+/// `POST /jobs/{id}/duplicate`.
+pub(crate) async fn duplicate(
+    user: User,
+    State(head): State<Arc<Head>>,
+    Path(id): Path<JobId>,
+    Body(change): Body<DuplicateRequest>,
+) -> Result<(Extension<About>, Json<Submitted>), ApiError> {
+    let job = readable(&head, &user, id).await?;
+    if job.lost_environment && !change.without_environment {
+        return Err(ApiError::new(
+            StatusCode::CONFLICT,
+            "no_environment",
+            format!("job {id} has completed, so the head has deleted its environment variables"),
+        )
+        .hint("submit the job again with `hostler run`, or set `without_environment` to do without the variables"));
+    }
+    let mut spec = hostler_model::JobSpec::clone(&job.spec);
+    if let Some(digest) = job.environment {
+        head.environments.restore(digest, &mut spec).await.map_err(ApiError::internal)?;
+    }
+    let key = change.key.clone();
+    changed(&mut spec, change)?;
+    submit(user, State(head), Body(SubmitRequest::new(key, spec))).await
+}
+
+/// Applies the changes of a [`DuplicateRequest`].
+fn changed(spec: &mut hostler_model::JobSpec, change: DuplicateRequest) -> Result<(), ApiError> {
+    let DuplicateRequest { name, argv, cpus, memory_bytes, gpus, time_limit_ms, partition, priority, .. } = change;
+    spec.after = Box::default();
+    spec.singleton = false;
+    spec.hold = false;
+    if let Some(name) = name {
+        spec.name = name.into();
+    }
+    if let Some(argv) = argv {
+        if argv.is_empty() {
+            return Err(ApiError::bad_request("the command line is empty"));
+        }
+        match &mut spec.work {
+            Work::Command { argv: words, .. } => *words = argv,
+            Work::Project { entrypoint, args, .. } => {
+                let mut words = argv.into_iter();
+                *entrypoint = words.next().expect("the command line is not empty");
+                *args = words.collect();
+            }
+        }
+    }
+    spec.request.cpus = cpus.unwrap_or(spec.request.cpus);
+    spec.request.memory_bytes = memory_bytes.unwrap_or(spec.request.memory_bytes);
+    spec.request.gpus = gpus.unwrap_or(spec.request.gpus);
+    spec.time_limit_ms = time_limit_ms.or(spec.time_limit_ms).filter(|ms| *ms > 0);
+    spec.partition = partition.or(spec.partition.take());
+    spec.priority = priority.unwrap_or(spec.priority);
+    Ok(())
+}
+
+/// Checks that a node can run the script. The error is a message for the user.
+fn check_script(script: &str) -> Result<(), String> {
+    if script.len() > MAX_SCRIPT_BYTES {
+        return Err(format!(
+            "a script has at most {}; this one has {}",
+            format_bytes(MAX_SCRIPT_BYTES as u64),
+            format_bytes(script.len() as u64)
+        ));
+    }
+    if script.contains('\0') {
+        return Err("the script contains a NUL byte".to_owned());
+    }
+    if script.contains("\r\n") {
+        return Err("the script has DOS line ends; `dos2unix` converts them".to_owned());
+    }
+    if !script.strip_prefix("#!").is_some_and(|rest| rest.trim_start_matches([' ', '\t']).starts_with('/')) {
+        return Err("the script must begin with #! and the path of an interpreter, such as #!/bin/sh".to_owned());
+    }
+    Ok(())
 }
 
 /// Frees unused capacity of the argument list. With a hundred thousand waiting jobs, this saves megabytes.
@@ -128,14 +222,26 @@ pub(crate) struct Filter {
     user: Option<String>,
     /// Maximum number of jobs: 100 if absent, at most 1000. A page has fewer jobs if command lines are long.
     limit: Option<u32>,
-    /// The value of `next` on the previous page.
+    /// The value of `next` on the previous page, in the same order.
     before: Option<JobId>,
+    /// Order of the jobs; newest first if absent. Any other order requires `state`, without states of ended jobs.
+    order: Option<JobOrder>,
+    /// Only jobs of this partition.
+    partition: Option<PartitionName>,
+    /// Only jobs with a task on this node now. Ended jobs never match.
+    node: Option<NodeName>,
+    /// Only jobs whose name or id contains this text, or whose command line does if the caller may see it. Upper and
+    /// lower case are the same.
+    #[schema(max_length = 200)]
+    text: Option<String>,
+    /// Only jobs that ended at this time or later, in milliseconds since the Unix epoch.
+    ended_since: Option<WallTime>,
     /// Include the command line of each job.
     #[serde(default)]
     commands: bool,
 }
 
-fn states_schema() -> Schema {
+pub(super) fn states_schema() -> Schema {
     let states = JobState::ALL.map(JobState::as_str).join("|");
     let pattern = format!("^({states})(,({states}))*$");
     ObjectBuilder::new()
@@ -145,7 +251,7 @@ fn states_schema() -> Schema {
         .into()
 }
 
-/// `GET /jobs`, newest first.
+/// `GET /jobs`.
 pub(crate) async fn list(
     user: User,
     Extension(answer): Extension<Arc<Answer>>,
@@ -154,10 +260,27 @@ pub(crate) async fn list(
 ) -> Result<Json<JobPage>, ApiError> {
     let states: Vec<JobState> = parse_list(filter.state.as_deref())?;
     let limit = filter.limit.map_or(PAGE, |limit| limit as usize).clamp(1, LONGEST_PAGE);
-    let wanted = Wanted { user: filter.user, states };
+    if filter.text.as_ref().is_some_and(|text| text.chars().count() > MAX_TEXT_LEN) {
+        return Err(ApiError::bad_request(format!("a search text has at most {MAX_TEXT_LEN} characters")));
+    }
+    let viewer = user.clone();
+    let wanted = Wanted {
+        user: filter.user,
+        states,
+        partition: filter.partition,
+        node: filter.node,
+        text: filter
+            .text
+            .filter(|text| !text.is_empty())
+            .map(|text| Text::new(&text, move |job| viewer.sees(job) == Viewer::Owner)),
+        ended_since: filter.ended_since,
+    };
     answer.reserve(&head.client_limits, 2 * LONGEST_PAGE_BYTES + limit * IN_LIST_BYTES).await;
-    let Page { jobs: mut page, total, is_truncated } = head.engine.jobs(wanted, filter.before, limit + 1).await?;
-    let mut is_last = !is_truncated && page.len() <= limit;
+    let Page { jobs: mut page, total, examined_to } = match filter.order.unwrap_or_default() {
+        JobOrder::Newest => head.engine.jobs(wanted, filter.before, limit + 1).await?,
+        order => sorted_page(&head, &wanted, order, filter.before, limit + 1).await?,
+    };
+    let mut next = if page.len() > limit { page.get(limit - 1).map(|job| job.id) } else { examined_to };
     page.truncate(limit);
     let rows = rows_of_single(&head, &page).await?;
     let mut jobs: Vec<JobSummary> = Vec::with_capacity(page.len());
@@ -166,22 +289,42 @@ pub(crate) async fn list(
         let state = head.engine.state();
         for job in some {
             if commands_bytes > LONGEST_PAGE_BYTES {
-                is_last = false;
+                next = jobs.last().map(|job| job.id);
                 break 'page;
             }
             let is_shown = filter.commands && user.sees(job) == Viewer::Owner;
             let command = is_shown.then(|| views::command_line(&job.spec.work));
             commands_bytes += command.as_ref().map_or(0, String::len);
-            let summary = views::summary(&state, job, rows.get(&job.id), head.engine.now().at);
+            let summary = views::summary(&state, job, rows.get(&job.id), user.sees(job), head.engine.now());
             jobs.push(JobSummary { command, ..summary });
         }
     }
-    let next = jobs.last().map(|job| job.id).filter(|_| !is_last);
     Ok(Json(JobPage { jobs, total, next }))
 }
 
+/// Returns a page of jobs that have not ended.
+async fn sorted_page(
+    head: &Head,
+    wanted: &Wanted,
+    order: JobOrder,
+    before: Option<JobId>,
+    limit: usize,
+) -> Result<Page, ApiError> {
+    if wanted.wants_ended() {
+        let order = order.as_str();
+        return Err(ApiError::bad_request(format!("jobs that have ended cannot be listed in the order `{order}`"))
+            .hint("select only states of jobs that have not ended, such as pending,running"));
+    }
+    let page = head.engine.live_jobs(wanted, order, before, limit).await?;
+    page.ok_or_else(|| {
+        let id = before.map(|id| id.to_string()).unwrap_or_default();
+        let why = format!("the list cannot continue after job {id}, which no longer exists");
+        ApiError::new(StatusCode::NOT_FOUND, "no_such_job", why).hint("start again with the first page")
+    })
+}
+
 /// Reads the history rows of all jobs that have ended and are not arrays. Such a row lists the nodes of the job.
-async fn rows_of_single(head: &Head, jobs: &[Arc<Job>]) -> Result<BTreeMap<JobId, EndedTask>, ApiError> {
+pub(super) async fn rows_of_single(head: &Head, jobs: &[Arc<Job>]) -> Result<BTreeMap<JobId, EndedTask>, ApiError> {
     let single: Vec<JobId> =
         jobs.iter().filter(|job| job.spec.array.is_none() && job.is_ended()).map(|job| job.id).collect();
     if single.is_empty() {
@@ -205,13 +348,19 @@ pub(crate) struct Show {
     tasks: Option<u32>,
     /// Of the ended tasks, show only those with this index or a higher one.
     from: Option<u32>,
+    /// Show only ended tasks in these states, separated by commas.
+    #[schema(schema_with = states_schema)]
+    state: Option<String>,
     /// Index of a task of an array; all tasks if absent.
     index: Option<u32>,
     /// Wait for the end of the job, or of the task with `index`, but at most this long.
     wait_ms: Option<u64>,
+    /// With `wait_ms`: also stop waiting when the job, or the task with `index`, runs.
+    #[serde(default)]
+    running: bool,
 }
 
-/// `GET /jobs/{id}`. With `wait_ms`, the response waits for the end of the job, or of the requested task.
+/// `GET /jobs/{id}`. With `wait_ms`, the response waits for the end or the start of the job, or of the requested task.
 pub(crate) async fn show(
     user: User,
     Extension(answer): Extension<Arc<Answer>>,
@@ -220,10 +369,12 @@ pub(crate) async fn show(
     Query(query): Query<Show>,
 ) -> Result<Json<JobDetail>, ApiError> {
     let limit = query.tasks.map_or(TASKS, |tasks| tasks as usize).min(MOST_TASKS);
+    let states: Vec<JobState> = parse_list(query.state.as_deref())?;
     let (shown, range) = match (query.index, query.from) {
         (Some(index), _) => (Shown::Only(index), index..=index),
         (None, Some(from)) => (Shown::Ended, from..=u32::MAX),
-        (None, None) => (Shown::All, 0..=u32::MAX),
+        (None, None) if states.is_empty() => (Shown::All, 0..=u32::MAX),
+        (None, None) => (Shown::Ended, 0..=u32::MAX),
     };
     if let Some(index) = query.index {
         check_task(&head, id, index).await?;
@@ -231,14 +382,18 @@ pub(crate) async fn show(
     if let Some(wait_ms) = query.wait_ms {
         let wait = Duration::from_millis(wait_ms).min(LONGEST_WAIT);
         let is_over = |job: &Job| query.index.map_or(job.is_ended(), |index| job.ending_of(index).is_some());
-        until(&head, id, Instant::now() + wait, |job| job.is_none_or(is_over)).await;
+        let runs = |job: &Job| {
+            let mut tasks = job.active.values().filter(|task| query.index.is_none_or(|it| task.run.task.index == it));
+            query.running && tasks.any(|task| task.phase() >= Phase::Running)
+        };
+        until(&head, id, Instant::now() + wait, |job| job.is_none_or(|job| is_over(job) || runs(job))).await;
     }
     let live = head.engine.state().job(id).map_or(0, |job| job.active.len());
     answer.reserve(&head.client_limits, DETAIL_BYTES + (live + limit) * TASK_BYTES).await;
     // Use the job from the time of the history read, so that the response for an ended job contains its tasks.
-    let (job, history) = settled_history(&head, id, range, limit).await?;
+    let (job, history) = settled_history(&head, id, range, &states, limit).await?;
     let state = head.engine.state();
-    Ok(Json(views::detail(&state, &job, user.sees(&job), shown, &history, head.engine.now().at)))
+    Ok(Json(views::detail(&state, &job, user.sees(&job), shown, &history, head.engine.now())))
 }
 
 /// Returns an error if the job has no task with this index.
@@ -248,19 +403,20 @@ async fn check_task(head: &Head, id: JobId, index: u32) -> Result<(), ApiError> 
 }
 
 /// Returns a job and its history. Waits for the disk if the history lacks tasks that have ended according to the job.
-async fn settled_history(
+pub(super) async fn settled_history(
     head: &Head,
     id: JobId,
     range: RangeInclusive<u32>,
+    states: &[JobState],
     limit: usize,
 ) -> Result<(Arc<Job>, History), ApiError> {
-    let (job, history) = history_of(head, id, range.clone(), limit).await?;
+    let (job, history) = history_of(head, id, range.clone(), states, limit).await?;
     if !is_history_behind(&job, &history) {
         return Ok((job, history));
     }
     // The state changes before the disk, and history rows become visible only after the fsync.
     head.engine.settled().await?;
-    history_of(head, id, range, limit).await
+    history_of(head, id, range, states, limit).await
 }
 
 /// Returns whether the history lacks the current row of a task that has an exit code or a result.
@@ -271,12 +427,14 @@ fn is_history_behind(job: &Job, history: &History) -> bool {
     })
 }
 
-/// Reads those ended tasks of a job that have an index in `range`, at most `limit` tasks. The only task of a job
+/// Reads those ended tasks of a job that have an index in `range` and one of these states, or any if there are none; at
+/// most `limit` tasks. The only task of a job
 /// without an array is always included, because the summary needs it.
 async fn history_of(
     head: &Head,
     id: JobId,
     range: RangeInclusive<u32>,
+    states: &[JobState],
     limit: usize,
 ) -> Result<(Arc<Job>, History), ApiError> {
     let job = head.job(id).await?;
@@ -287,6 +445,7 @@ async fn history_of(
     let mut ended: Vec<(u32, Ending)> = job
         .endings
         .iter()
+        .filter(|(ending, _)| job.spec.array.is_none() || states.is_empty() || states.contains(&ending.state))
         .flat_map(|(ending, indices)| first(indices).into_iter().map(|index| (index, *ending)))
         .collect();
     ended.sort_unstable_by_key(|(index, _)| *index);
@@ -294,9 +453,20 @@ async fn history_of(
     ended.truncate(limit);
     let Some(&(last, _)) = ended.last() else { return Ok((job, History { next, ..History::default() })) };
     let first_cancelled = first_cancelled_by_dependency(&job);
+    // Between selected tasks there may be any number of others.
+    let wanted = (!states.is_empty()).then(|| ended.iter().map(|(index, _)| *index).collect::<Vec<_>>());
     let history = head.history.clone();
     let read = move || -> Result<_, hostler_store::StoreError> {
-        let rows = history.ended_of(id, *range.start()..=last, limit)?;
+        let rows = match wanted {
+            None => history.ended_of(id, *range.start()..=last, limit)?,
+            Some(indices) => {
+                let mut rows = Vec::new();
+                for index in indices {
+                    rows.extend(history.ended_one(TaskId { job: id, index })?);
+                }
+                rows
+            }
+        };
         // The reason is usually in the first row. Rows before it belong to tasks that users cancelled individually.
         let cancelled = match first_cancelled {
             Some(first) => history.ended_of(id, first..=u32::MAX, MAX_REASON_ROWS)?,
@@ -360,7 +530,7 @@ pub(crate) async fn why(
     // Without an index, the explanation covers all tasks of an array, and the message of one task may not apply to all
     // of them.
     let range = index.map_or(0..=0, |index| index..=index);
-    let (job, history) = settled_history(&head, id, range, 1).await?;
+    let (job, history) = settled_history(&head, id, range, &[], 1).await?;
     let now = head.engine.now();
     let state = head.engine.state();
     let is_one = index.is_some() || job.spec.array.is_none();
@@ -428,8 +598,8 @@ async fn act(
     action: JobAction,
 ) -> Result<Json<JobSummary>, ApiError> {
     tracing::info!(%job, ?index, action = action.as_str(), user = user.0.user, "job action");
-    head.engine.command(Command::Act { caller: user.0, job, index, action }).await?;
+    head.engine.command(Command::Act { caller: user.0.clone(), job, index, action }).await?;
     let job = head.job(job).await?;
     let state = head.engine.state();
-    Ok(Json(views::summary(&state, &job, None, head.engine.now().at)))
+    Ok(Json(views::summary(&state, &job, None, user.sees(&job), head.engine.now())))
 }

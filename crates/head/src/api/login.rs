@@ -8,8 +8,8 @@ use axum::http::StatusCode;
 use axum::response::NoContent;
 use axum::{Extension, Json};
 use hostler_core::head::{Command, Refusal, TOKEN_TTL_MS, UsersCommand, UsersRefusal};
-use hostler_model::UserName;
-use hostler_proto::users::{Challenge, CodeLogin, KeyLogin, LoggedIn, login_text};
+use hostler_model::{Timestamp, UserName};
+use hostler_proto::users::{Challenge, CodeLogin, KeyLogin, LoggedIn, LoginLink, login_text};
 
 use super::error::ApiError;
 use super::extract::Json as Body;
@@ -19,7 +19,7 @@ use crate::engine::EngineError;
 use crate::head::Head;
 use crate::identity::{Origin, Person};
 use crate::listen::Visitor;
-use crate::login::{LoginError, check_signature, secret};
+use crate::login::{LINK_TTL, LoginError, check_signature, secret};
 
 /// `POST /login/challenge`.
 pub(crate) async fn challenge(
@@ -49,7 +49,7 @@ pub(crate) async fn by_key(
         return Err(refusal(error));
     }
     let user = user.parse().map_err(|_| refusal(LoginError::BadKey))?;
-    issue(&head, user, "a key", LoginError::BadKey).await
+    issue(&head, user, None, "a key", LoginError::BadKey).await
 }
 
 /// `POST /login/code`.
@@ -61,12 +61,37 @@ pub(crate) async fn by_code(
     let from = address(visitor.as_ref());
     head.logins.may_try(from).map_err(refusal)?;
     match head.logins.redeem(&secret) {
-        Ok(user) => issue(&head, user, "a code", LoginError::BadCode).await,
+        Ok((user, until)) => issue(&head, user, until, "a code", LoginError::BadCode).await,
         Err(error) => {
             head.logins.failed(from);
             Err(refusal(error))
         }
     }
+}
+
+/// `POST /login/link`.
+pub(crate) async fn link(person: Person, State(head): State<Arc<Head>>) -> Result<Json<LoginLink>, ApiError> {
+    let origin = site_origin(&head)?;
+    // Root on a node can act as any of its users, and a session would outlast the node's rights.
+    if let Some(node) = person.origin.node() {
+        let message = format!("users of a node (here {node}) get no links to the dashboard");
+        return Err(ApiError::new(StatusCode::CONFLICT, "not_through_nodes", message)
+            .hint("run the command on the head's machine, or log in with `hostler login`"));
+    }
+    let state = head.engine.state();
+    let Some(user) = state.users.get(&person.name) else {
+        let message = format!("{} is not a user of the cluster, so there is nobody to sign in", person.name);
+        return Err(ApiError::new(StatusCode::CONFLICT, "no_such_user", message)
+            .hint(format!("an admin can add the user: hostler configure user add {}", person.name)));
+    };
+    // A token must not extend its own life.
+    let until = match &person.origin {
+        Origin::Token(token) => state.users.by_token(token, head.engine.now().at).map(|(_, ends)| ends),
+        Origin::Socket { .. } | Origin::Node { .. } | Origin::Public => None,
+    };
+    let secret = head.logins.link(user.name.clone(), until);
+    let ends_in_ms = u64::try_from(LINK_TTL.as_millis()).unwrap_or(u64::MAX);
+    Ok(Json(LoginLink { url: format!("{origin}/sign-in?code={secret}"), ends_in_ms }))
 }
 
 /// `POST /logout`.
@@ -82,15 +107,25 @@ pub(crate) async fn logout(person: Person, State(head): State<Arc<Head>>) -> Res
     Ok(NoContent)
 }
 
+/// The address of the dashboard for browsers.
+pub(super) fn site_origin(head: &Head) -> Result<String, ApiError> {
+    head.site.origin().ok_or_else(|| {
+        ApiError::new(StatusCode::CONFLICT, "no_site", "the head has no address for browsers")
+            .hint("`hostler dashboard` without --link opens the dashboard on this machine")
+            .hint("an admin can give it an address: see `hostler head run --help`, options --tls-cert and --http")
+    })
+}
+
 /// Issues a token for an authenticated user. Returns the error `otherwise` if the user was removed meanwhile.
-async fn issue(
+pub(super) async fn issue(
     head: &Head,
     user: UserName,
+    until: Option<Timestamp>,
     with: &str,
     otherwise: LoginError,
 ) -> Result<(Extension<About>, Json<LoggedIn>), ApiError> {
     let token = secret();
-    let command = UsersCommand::IssueToken { token: name_of(token.as_bytes()), user: user.clone() };
+    let command = UsersCommand::IssueToken { token: name_of(token.as_bytes()), user: user.clone(), until };
     match head.engine.command(Command::Users(command)).await {
         // The user is authenticated, so the error may contain details.
         Err(EngineError::Refused(refusal @ Refusal::Users(UsersRefusal::Blocked { .. }))) => {
@@ -101,27 +136,31 @@ async fn issue(
     };
     let role = head.engine.state().users.get(user.as_str()).map_or_else(Default::default, |user| user.role);
     tracing::info!(%user, with, "logged in");
+    let now = head.engine.now().at;
+    let ends_in_ms = until.map_or(TOKEN_TTL_MS, |until| until.0.saturating_sub(now.0).min(TOKEN_TTL_MS));
     let about = About(format!("{user} logged in with {with}"));
-    Ok((Extension(about), Json(LoggedIn { user, role, token, ends_in_ms: TOKEN_TTL_MS })))
+    Ok((Extension(about), Json(LoggedIn { user, role, token, ends_in_ms })))
 }
 
 /// Returns the client's address if the client is on another machine.
-fn address(visitor: Option<&Extension<Visitor>>) -> Option<IpAddr> {
+pub(super) fn address(visitor: Option<&Extension<Visitor>>) -> Option<IpAddr> {
     visitor.map(|visitor| visitor.0.from.ip())
 }
 
-fn refusal(error: LoginError) -> ApiError {
+pub(super) fn refusal(error: LoginError) -> ApiError {
     let message = error.to_string();
     match error {
         LoginError::BadChallenge => ApiError::new(StatusCode::UNAUTHORIZED, "bad_challenge", message)
             .hint("request a new challenge with POST /login/challenge"),
         LoginError::BadKey => ApiError::new(StatusCode::UNAUTHORIZED, "bad_key", message)
-            .hint("choose the user with `--user` and the key with `--key`")
+            .hint("choose another key with `--key`")
             .hint(
                 "an admin can add a key with `hostler configure user key add`, or create a login code with `hostler configure user invite`",
             ),
         LoginError::BadCode => ApiError::new(StatusCode::UNAUTHORIZED, "bad_code", message)
             .hint("an admin can create a new code with `hostler configure user invite`"),
+        LoginError::NoSuchUser => ApiError::new(StatusCode::FORBIDDEN, "no_such_user", message)
+            .hint("an admin can add the user with `hostler configure user add`"),
         LoginError::TooMany(_) => ApiError::new(StatusCode::TOO_MANY_REQUESTS, "too_many_logins", message),
     }
 }

@@ -1,4 +1,4 @@
-//! REST and server-sent events under `/api/v1`, with one file per resource.
+//! REST and server-sent events under `/api/v1`, with one file per resource. Metrics have a path outside of it.
 //!
 //! Handlers translate between requests and the engine or the state. [`access`] identifies and authorizes callers first.
 //! Handlers receive the caller as [`who::User`], [`who::Agent`] or [`who::Anyone`].
@@ -8,18 +8,25 @@ mod blobs;
 pub(crate) mod error;
 mod events;
 pub(crate) mod extract;
+mod files;
+mod history;
 mod info;
 mod jobs;
 mod login;
 mod nodes;
+mod notifications;
+mod openid;
 mod output;
 mod partitions;
 mod peers;
+mod records;
 pub(crate) mod reply;
 mod results;
 mod settings;
 mod shutdown;
+mod signal;
 mod streams;
+mod usage;
 mod users;
 mod version;
 pub(crate) mod who;
@@ -29,6 +36,7 @@ use std::sync::{Arc, LazyLock};
 use axum::Router;
 use axum::http::StatusCode;
 use axum::middleware::{from_fn, from_fn_with_state};
+use axum::routing::get;
 use bytes::Bytes;
 use hostler_proto::api::BASE;
 use utoipa::ToSchema;
@@ -36,9 +44,10 @@ use utoipa::ToSchema;
 use self::error::ApiError;
 use self::reply::JsonText;
 use crate::head::Head;
+use crate::metrics;
 use crate::openapi::{self, Api, Operation};
 use crate::rights::Rights;
-use crate::rights::Who::{Admins, Agents, Anyone, Operators, Owners, Users, UsersAndAgents};
+use crate::rights::Who::{Admins, Agents, Anyone, Operators, Owners, Users, UsersAndAgents, Viewers};
 
 /// Maximum size of most JSON bodies: a job must fit into one frame of the agent link.
 const MAX_BODY_BYTES: usize = 1 << 20;
@@ -57,20 +66,23 @@ fn api() -> Api {
         .post("/users/import", Admins, users::import, "Adds all users or none. Replaces the uids, roles and groups of existing users, and adds keys.")
         .limit_bodies(MAX_LIST_BYTES);
     Api::new()
-        .get("/info", Users, info::info, "The cluster at a glance.")
+        .get("/info", Viewers, info::info, "The cluster at a glance.")
+        .get("/me", Viewers, users::me, "Shows who the caller is.")
         .get("/openapi.json", Anyone, document, "Returns this document.")
         .post("/shutdown", Admins, shutdown::shutdown, "Stops the head, and the agents of an embedded cluster. 409 `jobs_live` if jobs have not ended and the request neither keeps nor cancels them.")
-        .get("/nodes", Users, nodes::list, "Lists all nodes.")
+        .get("/nodes", Viewers, nodes::list, "Lists nodes by name.")
         .post("/nodes/invite", Admins, nodes::invite, "Creates a join code for one node. It is valid for one hour and one use.")
         .get("/nodes/{name}", Users, nodes::show, "Shows a node with its tasks and its certificate.")
         .post("/nodes/{name}/drain", Operators, nodes::drain, "Drains a node: its tasks finish, and no new tasks start.")
         .post("/nodes/{name}/resume", Operators, nodes::resume, "Ends the drain of a node.")
         .post("/nodes/{name}/traits", Operators, nodes::set_traits, "Changes a node's weight and the features that an operator assigned to it. Absent fields keep their values.")
         .post("/nodes/{name}/power", Operators, nodes::power, "Switches a node on or off, or queries its controller. The action is complete when the node's power state shows the result.")
-        .get("/energy", Users, nodes::energy, "Shows the energy use of the nodes that the head can switch on and off, and the energy saved by switching them off.")
+        .get("/energy", Viewers, nodes::energy, "Shows the energy use of the nodes that the head can switch on and off, and the energy saved by switching them off.")
         .post("/nodes/{name}/remove", Admins, nodes::remove, "Removes a node: revokes its certificate, closes its connection and gives up its tasks, in one step.")
         .post("/nodes/{name}/forget", Operators, nodes::forget, "Removes a node from the list until its agent connects again. 409 `node_in_use` while it is connected or has tasks.")
-        .get("/partitions", Users, partitions::list, "Lists all partitions.")
+        .get("/nodes/{name}/usage", Users, usage::of_node, "Shows what a node used over time.")
+        .get("/nodes/{name}/usage/live", Users, usage::node_live, "Streams what a node uses, measured every second, as server-sent events. The data of each event is a `Reading`.")
+        .get("/partitions", Viewers, partitions::list, "Lists all partitions.")
         .post("/partitions", Operators, partitions::add, "Adds a partition. 409 `partition_exists`, `bad_partition`.")
         .get("/partitions/{name}", Users, partitions::show, "Shows a partition. 404 `no_such_partition`.")
         .post("/partitions/{name}", Operators, partitions::change, "Changes a partition, also for waiting jobs. Absent fields keep their values.")
@@ -78,17 +90,22 @@ fn api() -> Api {
         .get("/settings", Users, settings::list, "Lists all settings with their values.")
         .put("/settings/{name}", Operators, settings::set, "Changes a setting immediately and permanently. 409 `bad_setting` if the value is invalid.")
         .delete("/settings/{name}", Operators, settings::reset, "Resets a setting to its default.")
-        .post("/jobs", Users, jobs::submit, "Submits a job. The head stores the job on disk before it answers. A retry with the same key returns the same job. 409 `snapshot_missing`, `never_fits`, 507 `disk_full`.")
-        .get("/jobs", Users, jobs::list, "Lists jobs, newest first.")
+        .post("/jobs", Users, jobs::submit, "Submits a job. The head stores the job on disk before it answers. A retry with the same key returns the same job. 409 `snapshot_missing`, `never_fits`, `bad_notification`, 507 `disk_full`.")
+        .get("/jobs", Viewers, jobs::list, "Lists jobs.")
+        .get("/records", Users, records::list, "Lists jobs with their tasks.")
         .get("/jobs/{id}", Users, jobs::show, "Shows a job with its tasks.")
         .get("/jobs/{id}/why", Users, jobs::why, "Explains why a job waits.")
         .post("/jobs/{id}/cancel", Owners, jobs::cancel, "Cancels a job.")
         .post("/jobs/{id}/hold", Owners, jobs::hold, "Holds a job: its pending tasks do not start.")
         .post("/jobs/{id}/release", Owners, jobs::release, "Releases a held job.")
         .post("/jobs/{id}/requeue", Owners, jobs::requeue, "Requeues a job: it runs again from the start.")
+        .post("/jobs/{id}/signal", Owners, signal::signal, "Sends a signal to running processes of a job. 409 `not_running`.")
+        .post("/jobs/{id}/duplicate", Owners, jobs::duplicate, "Submits a copy of a job with changed values. 409 `no_environment` if the job had environment variables and has completed.")
         .post("/jobs/{id}/fetched", Owners, results::fetched, "Confirms that the client has stored results safely.")
-        .get("/jobs/{id}/tasks/{index}/output/{output}", Owners, output::output, "Returns `stdout`, `stderr` or `setup` of a task. The header `hostler-attempt` contains the attempt that wrote the output.")
+        .get("/jobs/{id}/tasks/{index}/output/{output}", Owners, output::output, "Returns `stdout`, `stderr` or `setup` of a task. The headers contain the attempt that wrote the output (`hostler-attempt`), the offset of the first byte (`hostler-offset`) and the size of the whole output (`hostler-size`).")
         .get("/jobs/{id}/tasks/{index}/attach", Owners, output::attach, "Attaches to a task's terminal by WebSocket. Binary messages are bytes; text messages are a new size as JSON `{\"rows\":24,\"columns\":80}`.")
+        .get("/jobs/{id}/tasks/{index}/usage", Owners, usage::of_task, "Shows what the last attempt of a task used over time, on one of its nodes.")
+        .get("/jobs/{id}/tasks/{index}/usage/live", Owners, usage::task_live, "Streams what a running task uses, measured every second, as server-sent events. The data of each event is a `Reading`. 409 `not_running`.")
         .post("/users", Admins, users::add, "Adds a user. 409 `user_exists`, `uid_taken`, `bad_uid`; 422 `bad_key_line`.")
         .get("/users", Admins, users::list, "Lists all added users, and other accounts that are blocked or have a quota.")
         .get("/users/{name}", Owners, users::show, "Shows a user, to that user and to admins.")
@@ -99,13 +116,24 @@ fn api() -> Api {
         .post("/users/{name}/keys", Admins, users::change_keys, "Adds and removes SSH public keys.")
         .post("/users/{name}/quota", Admins, users::set_quota, "Sets a user's quota.")
         .post("/users/{name}/invite", Admins, users::invite, "Creates a login code for a user. It is valid for one day and one use.")
+        .get("/notifications", Users, notifications::list, "Lists the destinations of notifications, without secrets, and the messages that could not be delivered: the caller's own, or all for operators.")
+        .post("/notifications/test", Operators, notifications::test, "Sends a test message and waits for the outcome. 409 `not_delivered`.")
+        .post("/notifications/retry", Operators, notifications::retry, "Delivers the messages again that could not be delivered.")
+        .post("/notifications/clear", Operators, notifications::clear, "Deletes the messages that could not be delivered.")
         .get("/groups", Users, users::groups, "Lists the groups with a quota.")
         .post("/groups/{name}/quota", Admins, users::set_group_quota, "Sets the quota that the users of a group share.")
         .get("/audit", Admins, users::audit, "Shows the audit log.")
         .post("/login/challenge", Anyone, login::challenge, "Creates a challenge to sign for a login. It is valid once, for a minute. 429 `too_many_logins`.")
         .post("/login/key", Anyone, login::by_key, "Returns a token for a signed challenge. 401 `bad_challenge`, `bad_key`; 429 `too_many_logins`.")
         .post("/login/code", Anyone, login::by_code, "Returns a token for a login code. 401 `bad_code`, 429 `too_many_logins`.")
+        .post("/login/openid/begin", Anyone, openid::begin, "Begins a sign-in with OpenID Connect. 409 `no_openid`, `no_site`; 429 `too_many_logins`; 502 `provider_away`.")
+        .post("/login/openid", Anyone, openid::finish, "Completes a sign-in with OpenID Connect, and returns a token. 401 `sign_in_failed`, 403 `unmapped_subject`, 409 `no_openid`, `no_site`; 429 `too_many_logins`; 502 `provider_away`.")
+        .post("/login/link", Users, login::link, "Creates a link that signs the caller in to the dashboard in a browser. It is valid once, for a minute. 409 `no_site`, `no_such_user`, `not_through_nodes`.")
         .post("/logout", Users, login::logout, "Revokes the token of the request. 409 `not_logged_in`.")
+        .get("/accounting", Owners, history::sums, "Sums what the jobs used that ended in a period, by user, partition, job name or day. The sums outlive the jobs. Operators see all users.")
+        .get("/history", Owners, history::list, "Lists ended jobs with what they used, the latest end first. Operators see all users.")
+        .get("/jobs/{id}/tasks/{index}/files", Owners, files::list, "Lists the files in a task's result. 404 `no_result`, `no_such_directory`, 410 `result_dropped`.")
+        .get("/jobs/{id}/tasks/{index}/file", Owners, files::file, "Returns a file of a task's result, or a range of it. 404 `no_such_file`, 416 `bad_range`.")
         .get("/results", Owners, results::list, "Lists the results that can be fetched.")
         .get("/events", Users, events::events, "Streams changes as server-sent events. The data of each event is a `Notice`.")
         .post("/blobs", UsersAndAgents, blobs::upload, "Uploads a pack of chunks. 507 `disk_full`.")
@@ -115,6 +143,7 @@ fn api() -> Api {
         .post("/agent/renew", Agents, nodes::renew, "Issues a certificate for a new key. The previous one is valid until the new one is used. 403 `unwelcome`.")
         .get("/agent/peers", Agents, peers::peers, "Returns the nodes that gossip about their load, and their shared secret; null if the agent already has the newest version.")
         .get("/agent/link", Agents, nodes::link, "Opens the agent link, a WebSocket of MessagePack frames.")
+        .post("/agent/samples", Agents, usage::report, "Stores what a node and its runs used in the last minutes. Figures of other nodes and their runs are ignored.")
         .put("/agent/streams/{id}", Agents, streams::upload, "Uploads the output that the head requested.")
         .get("/agent/streams/{id}/terminal", Agents, streams::terminal, "Connects the terminal that the head requested, by WebSocket with the messages of `attach`.")
         .limit_bodies(MAX_BODY_BYTES)
@@ -143,7 +172,7 @@ async fn document() -> JsonText<Document> {
     JsonText::new(TEXT.clone())
 }
 
-/// The API's router.
+/// The router of the API, and of the metrics.
 pub(crate) fn routes(head: &Arc<Head>) -> Router {
     let routes = api()
         .router
@@ -151,7 +180,11 @@ pub(crate) fn routes(head: &Arc<Head>) -> Router {
         .fallback(no_such_route)
         .layer(from_fn_with_state((Arc::clone(head), Arc::new(rights())), access::check))
         .layer(from_fn(version::check));
-    Router::new().nest(BASE, routes).fallback(no_such_route).with_state(Arc::clone(head))
+    Router::new()
+        .nest(BASE, routes)
+        .route(hostler_metrics::PATH, get(metrics::show))
+        .fallback(no_such_route)
+        .with_state(Arc::clone(head))
 }
 
 /// Parses a query with every query type. Returns the number of types that accept it.
@@ -166,15 +199,23 @@ pub(crate) fn queries(text: &str) -> usize {
     reads::<jobs::Filter>(&uri)
         + reads::<jobs::Show>(&uri)
         + reads::<jobs::TaskSelector>(&uri)
+        + reads::<files::Listing>(&uri)
+        + reads::<files::Wanted>(&uri)
+        + reads::<history::Filter>(&uri)
+        + reads::<history::Period>(&uri)
+        + reads::<nodes::Filter>(&uri)
         + reads::<output::Part>(&uri)
         + reads::<output::Size>(&uri)
         + reads::<results::Filter>(&uri)
         + reads::<blobs::BlobQuery>(&uri)
         + reads::<shutdown::Shutdown>(&uri)
+        + reads::<usage::Span>(&uri)
+        + reads::<usage::Rank>(&uri)
         + reads::<users::Since>(&uri)
 }
 
-async fn no_such_route() -> ApiError {
+/// The error for a path below `/api` without an operation.
+pub(crate) async fn no_such_route() -> ApiError {
     ApiError::new(StatusCode::NOT_FOUND, "no_such_route", "no operation exists at this path")
         .hint(format!("GET {BASE}/openapi.json describes all operations"))
 }

@@ -1,5 +1,6 @@
 //! Nodes: lists, details, operations, joining, and the agent link.
 
+use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,17 +9,20 @@ use axum::extract::ws::WebSocketUpgrade;
 use axum::http::StatusCode;
 use axum::response::{NoContent, Response};
 use axum::{Extension, Json};
-use hostler_core::head::{Command, PartitionsCommand, PowerCommand, Refusal};
-use hostler_model::{NodeName, ParseError, format_duration};
+use hostler_core::head::{self as head_core, Command, Node, PartitionsCommand, PowerCommand, Refusal};
+use hostler_model::{Feature, NodeName, NodeState, ParseError, PartitionName, format_duration};
 use hostler_proto::api::{DrainRequest, Invitation, Invite, JoinRequest, Joined, NodeDetail, NodeView, RenewRequest};
 use hostler_proto::join::{Address, JoinCode};
 use hostler_proto::link::MAX_FRAME_BYTES;
 use hostler_proto::partitions::TraitsChange;
 use hostler_proto::power::{EnergyView, PowerAction, PowerRequest};
 use hostler_snapshot::chunk::digest_of;
+use serde::Deserialize;
+use utoipa::ToSchema;
+use utoipa::openapi::{ObjectBuilder, Schema, Type};
 
 use super::error::ApiError;
-use super::extract::{Json as Body, Path};
+use super::extract::{Json as Body, Path, Query, list as parse_list};
 use super::reply::List;
 use super::who::{Certified, User};
 use crate::answers::Answer;
@@ -31,19 +35,117 @@ use crate::{link, views};
 /// Delay of the response to a wrong join code.
 const WRONG_CODE_PAUSE: Duration = Duration::from_secs(1);
 
+/// Longest text to search for, in characters.
+const LONGEST_TEXT: usize = 100;
+
 /// Memory to reserve for each node of a list.
 const NODE_BYTES: usize = 2 << 10;
 
-/// `GET /nodes`.
+/// Memory to reserve for each task of a list.
+const TASK_BYTES: usize = 512;
+
+/// The query of `GET /nodes`.
+#[derive(Default, Deserialize, ToSchema)]
+pub(crate) struct Filter {
+    /// States, separated by commas; all if absent.
+    #[schema(schema_with = states_schema)]
+    state: Option<String>,
+    /// Only nodes of this partition.
+    partition: Option<PartitionName>,
+    /// Only nodes with this feature.
+    feature: Option<Feature>,
+    /// Only nodes whose name, partitions, features, drain reason, or users and names of jobs contain this text. Case
+    /// does not matter.
+    #[schema(max_length = 100)]
+    text: Option<String>,
+    /// Name of the last node of the previous page; only nodes with later names are listed.
+    after: Option<NodeName>,
+    /// Maximum number of nodes; all if absent.
+    #[schema(value_type = Option<u32>, minimum = 1)]
+    limit: Option<NonZeroU32>,
+    /// Include the tasks that hold resources on each node.
+    #[serde(default)]
+    holders: bool,
+    /// Include what agents measured last.
+    #[serde(default)]
+    measured: bool,
+}
+
+fn states_schema() -> Schema {
+    let states = NodeState::ALL.map(NodeState::as_str).join("|");
+    let pattern = format!("^({states})(,({states}))*$");
+    ObjectBuilder::new()
+        .schema_type(Type::String)
+        .pattern(Some(pattern))
+        .description(Some("States, separated by commas; all if absent."))
+        .into()
+}
+
+/// `GET /nodes`, by name.
 pub(crate) async fn list(
     _: User,
     Extension(answer): Extension<Arc<Answer>>,
     State(head): State<Arc<Head>>,
-) -> List<NodeView> {
-    let count = head.engine.state().nodes().count();
-    answer.reserve(&head.client_limits, count * NODE_BYTES).await;
-    let state = head.engine.state();
-    List(state.nodes().map(|node| views::node(&state, node)).collect())
+    Query(filter): Query<Filter>,
+) -> Result<List<NodeView>, ApiError> {
+    let wanted = Wanted::new(&filter)?;
+    let page = |state: &head_core::State, most: usize| -> Vec<NodeName> {
+        let after = |node: &&Node| filter.after.as_ref().is_none_or(|after| node.name > *after);
+        let nodes = state.nodes().filter(after).filter(|node| wanted.includes(state, node));
+        nodes.take(most).map(|node| node.name.clone()).collect()
+    };
+    let most = filter.limit.map_or(usize::MAX, |limit| limit.get() as usize);
+    let bytes = {
+        let state = head.engine.state();
+        let names = page(&state, most);
+        let runs: usize = names.iter().filter_map(|name| state.node(name)).map(|node| node.runs.len()).sum();
+        names.len() * NODE_BYTES + if filter.holders { runs * TASK_BYTES } else { 0 }
+    };
+    answer.reserve(&head.client_limits, bytes).await;
+    let (now, state) = (head.engine.now(), head.engine.state());
+    let views = page(&state, most).into_iter().filter_map(|name| {
+        let node = state.node(&name)?;
+        let holders = filter.holders.then(|| views::holders(&state, node));
+        let measured = head.usage.last_of(&name, now.wall).filter(|_| filter.measured);
+        Some(NodeView { holders, measured, ..views::node(&state, node, now) })
+    });
+    Ok(List(views.collect()))
+}
+
+/// Which nodes a list includes.
+struct Wanted<'a> {
+    states: Vec<NodeState>,
+    filter: &'a Filter,
+    /// In lower case; absent if empty.
+    text: Option<String>,
+}
+
+impl<'a> Wanted<'a> {
+    fn new(filter: &'a Filter) -> Result<Self, ApiError> {
+        let text = filter.text.as_deref().map(str::trim).filter(|text| !text.is_empty());
+        if text.is_some_and(|text| text.chars().count() > LONGEST_TEXT) {
+            return Err(ApiError::bad_request("`text` has at most 100 characters"));
+        }
+        Ok(Self { states: parse_list(filter.state.as_deref())?, filter, text: text.map(str::to_lowercase) })
+    }
+
+    fn includes(&self, state: &head_core::State, node: &Node) -> bool {
+        let Filter { partition, feature, .. } = self.filter;
+        (self.states.is_empty() || self.states.contains(&state.node_state(node)))
+            && partition.as_ref().is_none_or(|name| state.partitions_of(&node.name).any(|it| it.name == *name))
+            && feature.as_ref().is_none_or(|feature| state.features_of(node).contains(feature))
+            && self.text.as_ref().is_none_or(|text| is_found(state, node, text))
+    }
+}
+
+/// Whether a node, or a job on it, contains a text in lower case.
+fn is_found(state: &head_core::State, node: &Node, text: &str) -> bool {
+    let has = |field: &str| field.to_lowercase().contains(text);
+    has(node.name.as_str())
+        || node.drain.as_ref().is_some_and(|drain| drain.reason.as_deref().is_some_and(has))
+        || state.partitions_of(&node.name).any(|partition| has(partition.name.as_str()))
+        || state.features_of(node).iter().any(|feature| has(feature.as_str()))
+        || node.runs.keys().filter_map(|run| state.job(run.task.job)).any(|job| has(&job.user) || has(&job.spec.name))
 }
 
 /// `GET /nodes/{name}`.
@@ -54,7 +156,9 @@ pub(crate) async fn show(
 ) -> Result<Json<NodeDetail>, ApiError> {
     let (now, state) = (head.engine.now(), head.engine.state());
     let node = state.node(&name).ok_or_else(|| Refusal::NoSuchNode(name.clone()))?;
-    Ok(Json(views::node_detail(&state, node, now)))
+    let mut detail = views::node_detail(&state, node, now);
+    detail.node.measured = head.usage.last_of(&name, now.wall);
+    Ok(Json(detail))
 }
 
 /// `POST /nodes/invite`.
@@ -264,6 +368,7 @@ impl From<BadRequest> for ApiError {
 /// rejected agent gets a reason.
 pub(crate) async fn link(
     Certified(bearer): Certified,
+    Extension(Visitor { connection, .. }): Extension<Visitor>,
     State(head): State<Arc<Head>>,
     upgrade: WebSocketUpgrade,
 ) -> Response {
@@ -276,6 +381,6 @@ pub(crate) async fn link(
         .read_buffer_size(8 << 10)
         .on_upgrade(move |socket| {
             let tasks = head.tasks.clone();
-            tasks.track_future(link::serve(head, bearer, socket))
+            tasks.track_future(link::serve(head, bearer, connection, socket))
         })
 }

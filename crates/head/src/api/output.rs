@@ -9,11 +9,12 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
 use axum::http::header::CONTENT_TYPE;
-use axum::http::{HeaderName, StatusCode};
+use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use futures_util::{SinkExt, StreamExt};
 use hostler_core::head::{Job, Refusal};
 use hostler_model::{Attempt, Digest, JobId, JobState, NodeName, RunId, TaskId};
+use hostler_proto::api::WATCHING_HEADER;
 use hostler_proto::link::{HeadMessage, Output, StreamKind, StreamRequest};
 use hostler_proto::manifest::Content;
 use hostler_proto::record::EndedTask;
@@ -31,10 +32,17 @@ use super::who::User;
 use crate::answers::Answer;
 use crate::blobs::{Library, read_content};
 use crate::head::Head;
-use crate::streams::{Place, Upload};
+use crate::lease::Lease;
+use crate::streams::{Extent, Place, Upload};
 
 /// Header with the attempt that wrote the output.
 const ATTEMPT_HEADER: HeaderName = HeaderName::from_static("hostler-attempt");
+
+/// Header with the offset of the first byte of the response.
+const OFFSET_HEADER: HeaderName = HeaderName::from_static("hostler-offset");
+
+/// Header with the size of the whole output when it was read.
+const SIZE_HEADER: HeaderName = HeaderName::from_static("hostler-size");
 
 /// Timeout for an agent to open a requested stream.
 const AGENT_TIME: Duration = Duration::from_secs(10);
@@ -52,12 +60,30 @@ pub(crate) struct Part {
     /// Offset of the first byte.
     #[serde(default)]
     from: u64,
+    /// Start this many bytes before the end instead of at `from`.
+    #[schema(maximum = 262_144)]
+    tail: Option<u64>,
+    /// Maximum number of bytes; all if absent.
+    #[schema(minimum = 1, maximum = 262_144)]
+    limit: Option<u64>,
     /// Follow the output until the run ends; wait for a task that has not started.
     #[serde(default)]
     follow: bool,
     /// Rank of the node, for a task on several nodes; 0 if absent.
     #[serde(default)]
     node_rank: u32,
+}
+
+/// Maximum value of `tail` and `limit`.
+const MAX_RANGE_BYTES: u64 = 256 << 10;
+
+/// The bytes that a request wants.
+#[derive(Debug, Clone, Copy)]
+struct Range {
+    output: Output,
+    from: u64,
+    tail: Option<u64>,
+    limit: Option<u64>,
 }
 
 /// `GET /jobs/{id}/tasks/{index}/output/{output}`: bytes from offset `from` on, from the node with the given rank. With
@@ -67,8 +93,14 @@ pub(crate) async fn output(
     Extension(holds): Extension<Arc<Answer>>,
     State(head): State<Arc<Head>>,
     Path((id, index, output)): Path<(JobId, u32, Output)>,
-    Query(Part { from, follow, node_rank: rank }): Query<Part>,
+    Query(Part { from, tail, limit, follow, node_rank: rank }): Query<Part>,
 ) -> Result<Binary, ApiError> {
+    if tail.is_some_and(|tail| tail > MAX_RANGE_BYTES)
+        || limit.is_some_and(|limit| !(1..=MAX_RANGE_BYTES).contains(&limit))
+    {
+        return Err(ApiError::bad_request(format!("`tail` and `limit` are at most {MAX_RANGE_BYTES} bytes")));
+    }
+    let range = Range { output, from, tail, limit };
     let task = TaskId { job: id, index };
     loop {
         if head.stop.is_cancelled() {
@@ -79,18 +111,18 @@ pub(crate) async fn output(
                 until(&head, id, Instant::now() + FOREVER, |job| !job.is_some_and(|job| job.pending.contains(index)))
                     .await;
             }
-            Standing::Waiting(attempt) => return Ok(answer(attempt, Body::empty())),
+            Standing::Waiting(attempt) => return Ok(empty(attempt)),
             Standing::Over(attempt, Some(manifest)) => {
                 // The end of the task and its result may not be durable yet.
                 head.engine.settled().await?;
-                return from_manifest(&head, holds, attempt, manifest, (output, from)).await;
+                return from_manifest(&head, holds, attempt, manifest, range).await;
             }
-            Standing::Over(attempt, None) => return Ok(answer(attempt, Body::empty())),
-            Standing::Ended => return from_result(&head, holds, task, rank, (output, from)).await,
+            Standing::Over(attempt, None) => return Ok(empty(attempt)),
+            Standing::Ended => return from_result(&head, holds, task, rank, range).await,
             Standing::Live(live) => {
                 // If there is no body, the task has just ended or moved to another node.
-                if let Some(body) = from_node(&head, &live, output, from, follow).await? {
-                    return Ok(answer(live.run.attempt, body));
+                if let Some(upload) = from_node(&head, &live, range, follow).await? {
+                    return Ok(answer(live.run.attempt, upload.extent, Body::from_stream(upload)));
                 }
             }
         }
@@ -143,8 +175,18 @@ async fn standing(head: &Head, user: &User, task: TaskId, rank: u32) -> Result<S
     }
 }
 
-fn answer(attempt: Attempt, body: Body) -> Binary {
-    let headers = [(ATTEMPT_HEADER, attempt.to_string()), (CONTENT_TYPE, "application/octet-stream".to_owned())];
+/// The answer for a task without output.
+fn empty(attempt: Attempt) -> Binary {
+    answer(attempt, Extent::default(), Body::empty())
+}
+
+fn answer(attempt: Attempt, extent: Extent, body: Body) -> Binary {
+    let headers = [
+        (ATTEMPT_HEADER, attempt.to_string()),
+        (OFFSET_HEADER, extent.offset.to_string()),
+        (SIZE_HEADER, extent.size.to_string()),
+        (CONTENT_TYPE, "application/octet-stream".to_owned()),
+    ];
     Binary((headers, body).into_response())
 }
 
@@ -154,7 +196,7 @@ async fn from_result(
     holds: Arc<Answer>,
     task: TaskId,
     rank: u32,
-    part: (Output, u64),
+    range: Range,
 ) -> Result<Binary, ApiError> {
     let mut row = row_of(head, task).await?;
     if row.is_none() {
@@ -165,12 +207,12 @@ async fn from_result(
     let attempt = row.as_ref().map_or(Attempt(0), |row| row.attempt);
     let Some(result) = row.and_then(|row| row.results().find(|result| result.rank == rank)) else {
         // The task never ran, or its output was lost with its node.
-        return Ok(answer(attempt, Body::empty()));
+        return Ok(empty(attempt));
     };
     if !head.engine.job(task.job).await?.is_some_and(|job| job.results.contains(task.index)) {
         return Err(ApiError::dropped(task));
     }
-    from_manifest(head, holds, attempt, result.manifest, part).await
+    from_manifest(head, holds, attempt, result.manifest, range).await
 }
 
 async fn from_manifest(
@@ -178,7 +220,7 @@ async fn from_manifest(
     holds: Arc<Answer>,
     attempt: Attempt,
     manifest: Digest,
-    (output, from): (Output, u64),
+    Range { output, from, tail, limit }: Range,
 ) -> Result<Binary, ApiError> {
     let library = Arc::clone(&head.library);
     // Reading a manifest blocks a thread, and the number of such threads is limited.
@@ -190,12 +232,14 @@ async fn from_manifest(
         Output::Stderr => &result.stderr,
         Output::Setup => &result.setup,
     };
+    let offset = tail.map_or(from, |tail| content.size.saturating_sub(tail));
+    let extent = Extent { offset, size: content.size };
     let head = Arc::clone(head);
     let read = move |digest| {
         let (head, holds) = (Arc::clone(&head), Arc::clone(&holds));
         async move { Ok(read(&head, &holds, digest, Library::get).await?) }
     };
-    Ok(answer(attempt, Body::from_stream(read_content(content, from, read))))
+    Ok(answer(attempt, extent, Body::from_stream(read_content(content, offset, limit, read))))
 }
 
 async fn row_of(head: &Head, task: TaskId) -> Result<Option<EndedTask>, ApiError> {
@@ -208,18 +252,17 @@ async fn row_of(head: &Head, task: TaskId) -> Result<Option<EndedTask>, ApiError
 async fn from_node(
     head: &Head,
     live: &Live,
-    output: Output,
-    from: u64,
+    Range { output, from, tail, limit }: Range,
     follow: bool,
-) -> Result<Option<Body>, ApiError> {
+) -> Result<Option<Upload>, ApiError> {
     let mut place: Place<Upload> = head.streams.outputs.wait_for(&live.node);
-    let what = StreamKind::Output { output, from, follow };
+    let what = StreamKind::Output { output, from, follow, tail, limit };
     if !ask(head, live, &place.name, what) {
         return unreachable(head, live, follow).await;
     }
     tokio::select! {
         upload = timeout(AGENT_TIME, place.arrival()) => match upload {
-            Ok(Some(upload)) => Ok(Some(Body::from_stream(upload))),
+            Ok(Some(upload)) => Ok(Some(upload)),
             Ok(None) | Err(_) => unreachable(head, live, follow).await,
         },
         () = wait_until_gone(head, live) => Ok(None),
@@ -248,7 +291,7 @@ async fn wait_until_gone(head: &Head, live: &Live) {
 
 /// Handles an unreachable node. With `follow`, waits briefly and returns `None`, so that the caller tries again.
 /// Otherwise returns an error.
-async fn unreachable(head: &Head, live: &Live, follow: bool) -> Result<Option<Body>, ApiError> {
+async fn unreachable(head: &Head, live: &Live, follow: bool) -> Result<Option<Upload>, ApiError> {
     const PAUSE: Duration = Duration::from_millis(500);
     if follow {
         // A node that reconnects does not change the job, so the wait also ends after a pause.
@@ -282,22 +325,30 @@ const fn default_columns() -> u16 {
     80
 }
 
-/// `GET /jobs/{id}/tasks/{index}/attach`: a WebSocket with the task's terminal.
+/// `GET /jobs/{id}/tasks/{index}/attach`: a WebSocket with the task's terminal. Only the job's owner types and sets the
+/// window's size: input of an operator would run with the owner's rights. It closes when the user loses the right to
+/// attach.
 pub(crate) async fn attach(
     user: User,
+    Extension(lease): Extension<Lease>,
     State(head): State<Arc<Head>>,
     Path((id, index)): Path<(JobId, u32)>,
     Query(Size { rows, columns }): Query<Size>,
     upgrade: WebSocketUpgrade,
 ) -> Result<Response, ApiError> {
+    let types = user.0.owns(&*readable(&head, &user, id).await?);
     let live = match standing(&head, &user, TaskId { job: id, index }, 0).await? {
         Standing::Live(live) if !live.has_terminal => return Err(no_terminal(id)),
         Standing::Live(live) if live.runs => live,
-        Standing::Live(_) => return Err(not_running(id, JobState::Starting.as_str())),
+        Standing::Live(_) => {
+            return Err(not_running(id, JobState::Starting.as_str()).hint("try again when the task runs"));
+        }
         Standing::Waiting(_) => return Err(not_running(id, "waiting")),
         Standing::Over(..) | Standing::Ended => return Err(not_running(id, "over")),
     };
     let mut place = head.streams.terminals.wait_for(&live.node);
+    // A size of zero keeps the current one.
+    let (rows, columns) = if types { (rows, columns) } else { (0, 0) };
     let agent = if ask(&head, &live, &place.name, StreamKind::Terminal { rows, columns }) {
         tokio::select! {
             agent = timeout(AGENT_TIME, place.arrival()) => agent.ok().flatten(),
@@ -307,12 +358,18 @@ pub(crate) async fn attach(
         None
     };
     let agent = agent.ok_or_else(|| silent(&live.node))?;
-    Ok(upgrade.max_message_size(TERMINAL_BYTES).max_frame_size(TERMINAL_BYTES).on_upgrade(async move |client| {
+    let upgrade = upgrade.max_message_size(TERMINAL_BYTES).max_frame_size(TERMINAL_BYTES);
+    let mut response = upgrade.on_upgrade(async move |client| {
         tokio::select! {
-            () = join(client, agent) => {}
+            () = join(client, agent, types) => {}
             () = head.stop.cancelled() => {}
+            _ = lease.ended() => {}
         }
-    }))
+    });
+    if !types {
+        response.headers_mut().insert(WATCHING_HEADER, HeaderValue::from_static("true"));
+    }
+    Ok(response)
 }
 
 fn no_such_rank(job: &Job, rank: u32) -> ApiError {
@@ -335,24 +392,24 @@ fn not_running(id: JobId, standing: &str) -> ApiError {
     .hint(format!("`hostler job {id}` shows the task's state"))
 }
 
-/// Relays messages in both directions until either side closes.
-async fn join(client: WebSocket, agent: WebSocket) {
+/// Relays messages in both directions until either side closes. Drops the client's messages unless the client `types`.
+async fn join(client: WebSocket, agent: WebSocket, types: bool) {
     let (to_client, from_client) = client.split();
     let (to_agent, from_agent) = agent.split();
     tokio::select! {
-        () = pass(from_client, to_agent) => {}
-        () = pass(from_agent, to_client) => {}
+        () = pass(from_client, to_agent, types) => {}
+        () = pass(from_agent, to_client, true) => {}
     }
 }
 
 type Source = futures_util::stream::SplitStream<WebSocket>;
 type Sink = futures_util::stream::SplitSink<WebSocket, Message>;
 
-async fn pass(mut from: Source, mut to: Sink) {
+async fn pass(mut from: Source, mut to: Sink, relays: bool) {
     while let Some(Ok(message)) = from.next().await {
         match message {
             Message::Binary(_) | Message::Text(_) => {
-                if to.send(message).await.is_err() {
+                if relays && to.send(message).await.is_err() {
                     return;
                 }
             }

@@ -16,6 +16,21 @@ pub(crate) struct OrNull<T>(pub(crate) Option<T>);
 /// Binary data.
 pub(crate) struct Binary(pub(crate) Response);
 
+/// Server-sent events whose data is a `T`.
+pub(crate) struct EventStream<T>(Response, PhantomData<T>);
+
+impl<T> EventStream<T> {
+    pub(crate) fn new(response: Response) -> Self {
+        Self(response, PhantomData)
+    }
+}
+
+impl<T> IntoResponse for EventStream<T> {
+    fn into_response(self) -> Response {
+        self.0
+    }
+}
+
 /// A `T` as JSON text, prepared or streamed.
 pub(crate) struct JsonText<T>(Body, PhantomData<T>);
 

@@ -66,6 +66,9 @@ pub(crate) async fn list(
         readable(&head, &user, *id).await?;
     }
     let are_named = !named.is_empty();
+    // The rows of tasks that have just ended become visible only after the fsync. If the disk is full, earlier results can still
+    // be fetched.
+    let _ = head.engine.settled().await;
     let (jobs, next) = if are_named {
         (named, None)
     } else {

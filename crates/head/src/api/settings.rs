@@ -49,8 +49,8 @@ async fn change(
 ) -> Result<Json<SettingView>, ApiError> {
     User(person.caller()).require_operator("change settings")?;
     let setting: Setting = name.parse().map_err(|_| no_such(name))?;
-    // With this setting, root on any node can act as an admin.
-    if setting == Setting::RolesThroughNodes && person.role < Role::Admin {
+    // With the first, root on any node can act as an admin. With the second, anyone sees who runs what.
+    if matches!(setting, Setting::RolesThroughNodes | Setting::DashboardPublic) && person.role < Role::Admin {
         return Err(role_too_low(Role::Admin, person));
     }
     let by = person.name.clone();

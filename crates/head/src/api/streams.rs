@@ -7,13 +7,26 @@ use axum::extract::State;
 use axum::extract::ws::WebSocketUpgrade;
 use axum::http::StatusCode;
 use axum::response::{NoContent, Response};
+use serde::Deserialize;
+use utoipa::ToSchema;
 
 use super::error::ApiError;
-use super::extract::Path;
+use super::extract::{Path, Query};
 use super::output::TERMINAL_BYTES;
 use super::who::Agent;
 use crate::head::Head;
-use crate::streams::Upload;
+use crate::streams::{Extent, Upload};
+
+/// The query of an uploaded output.
+#[derive(Deserialize, ToSchema)]
+pub(crate) struct Start {
+    /// Offset of the first byte in the output.
+    #[serde(default)]
+    offset: u64,
+    /// Size of the whole output.
+    #[serde(default)]
+    size: u64,
+}
 
 /// `PUT /agent/streams/{id}`. The response is sent when the client that requested the output has read everything, or
 /// has disconnected.
@@ -21,9 +34,10 @@ pub(crate) async fn upload(
     Agent(node): Agent,
     State(head): State<Arc<Head>>,
     Path(id): Path<String>,
+    Query(Start { offset, size }): Query<Start>,
     body: Body,
 ) -> Result<NoContent, ApiError> {
-    let (upload, complete) = Upload::new(body, &head.stop);
+    let (upload, complete) = Upload::new(body, Extent { offset, size }, &head.stop);
     head.streams.outputs.deliver(&id, &node, upload).map_err(|_| nobody_waits())?;
     tokio::select! {
         outcome = complete => outcome.map(|()| NoContent).map_err(|_| nobody_waits()),

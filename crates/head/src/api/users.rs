@@ -14,7 +14,7 @@ use hostler_model::{Quota, Role, UserName, WallTime};
 use hostler_proto::api::Invitation;
 use hostler_proto::join::LoginCode;
 use hostler_proto::users::{
-    AddUser, AuditPage, BlockUser, BlockView, ChangeKeys, GroupView, ImportUsers, SetRole, UserView,
+    AddUser, AuditPage, BlockUser, BlockView, ChangeKeys, GroupView, ImportUsers, Me, SetRole, UserView,
 };
 use serde::Deserialize;
 use utoipa::ToSchema;
@@ -34,6 +34,12 @@ const MOST_ENTRIES: usize = 100_000;
 
 /// Lowest uid of a person. On all common distributions, lower uids are system accounts.
 const FIRST_PERSON: u32 = 1000;
+
+/// `GET /me`.
+pub(crate) async fn me(person: Person) -> Json<Me> {
+    let identified = person.is_identified();
+    Json(Me { user: person.name, uid: person.uid, role: person.role, identified })
+}
 
 /// `GET /users`.
 pub(crate) async fn list(State(head): State<Arc<Head>>) -> List<UserView> {

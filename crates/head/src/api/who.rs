@@ -14,6 +14,7 @@ use crate::identity::{Identity, Person};
 use crate::trust::Bearer;
 use crate::views::Viewer;
 
+#[derive(Clone)]
 pub(crate) struct User(pub(crate) Caller);
 
 impl User {

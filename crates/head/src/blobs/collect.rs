@@ -245,7 +245,7 @@ mod tests {
 
     fn project(snapshot: Digest) -> Command {
         let work = Work::Project { snapshot, entrypoint: "main.py".to_owned(), args: Vec::new() };
-        let spec = JobSpec::new("test", work, Request::new(1, 4 << 20));
+        let spec = JobSpec::new("test", work, Request::new(1, 8 << 20));
         let caller = Caller { user: "a".to_owned(), uid: None, operator: false };
         Command::Submit {
             caller,
@@ -376,7 +376,7 @@ mod tests {
     async fn end(engine: &Engine, run: RunId, manifest: Digest) {
         let fate = Fate::Ended(Ending { state: JobState::Completed, exit_code: Some(0) });
         let result = Some(RunResult { manifest, inline: Vec::new() });
-        let end = RunEnd { fate, message: None, result, usage: Default::default() };
+        let end = RunEnd { fate, message: None, result, usage: Default::default(), steps: Vec::new() };
         let message = AgentMessage::Report(RunReport { run, status: RunStatus::Ended(end) });
         let command = Command::Message { connection: ConnectionId(1), message, result_is_complete: true };
         engine.command(command).await.expect("on the node's connection");

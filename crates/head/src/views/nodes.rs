@@ -1,16 +1,18 @@
 //! API views of nodes, and the sentences about nodes in explanations.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use hostler_core::head::{Drain, Job, Node, Now, State};
-use hostler_model::{GpuId, NodeName, TaskId};
+use hostler_model::{GpuId, JobState, NodeName, NodeState, Resources, RunId, TaskId, format_duration};
 use hostler_proto::api::{CertificateView, DrainView, GpuView, NodeDetail, NodeRunView, NodeView};
 use hostler_proto::power::{EnergyView, PowerView};
 
 use super::silence::NAMED;
+use super::state_in;
 
 /// A node as an entry of a list.
-pub(crate) fn node(state: &State, node: &Node) -> NodeView {
+pub(crate) fn node(state: &State, node: &Node, now: Now) -> NodeView {
     let link = node.link.as_ref();
     let (total, free) = (node.total(), node.free());
     NodeView {
@@ -38,39 +40,85 @@ pub(crate) fn node(state: &State, node: &Node) -> NodeView {
         partitions: state.partitions_of(&node.name).map(|partition| partition.name.clone()).collect(),
         features: state.features_of(node),
         weight: state.partitions.traits(&node.name).map_or(0, |traits| traits.weight),
+        since: state.node_since(node, now),
+        why: why_no_work(state, node, now),
+        holders: None,
+        measured: None,
     }
+}
+
+/// The tasks that hold resources on a node, in the order of their first CPU.
+pub(crate) fn holders(state: &State, node: &Node) -> Vec<NodeRunView> {
+    let mut runs: Vec<(RunId, &Resources)> = node.runs.iter().map(|(run, held)| (*run, held)).collect();
+    runs.sort_by_key(|(run, held)| (held.cpus.iter().next(), *run));
+    let view = |(run, held): (RunId, &Resources)| {
+        let job = state.job(run.task.job);
+        let active = job.and_then(|job| job.active.get(&run.task.index)).filter(|active| active.run == run);
+        NodeRunView {
+            job: run.task.job,
+            index: run.task.index,
+            name: job.map_or_else(String::new, |job| job.spec.name.to_string()),
+            user: job.map_or_else(String::new, |job| job.user.clone()),
+            state: active.map_or(JobState::Completing, |active| state_in(active.phase())),
+            started_at: active.and_then(|active| active.started_at),
+            cpus: held.cpus.len(),
+            cpu_ids: held.cpus.to_string(),
+            memory_bytes: held.memory_bytes,
+            gpu_ids: held.gpus.iter().cloned().collect(),
+            counted: held.counted.clone(),
+        }
+    };
+    runs.into_iter().map(view).collect()
+}
+
+/// Why a node gets no work, e.g. `drained by root: new disk`; `None` while it is up.
+fn why_no_work(state: &State, node: &Node, now: Now) -> Option<String> {
+    let silent = || format!("no message for {}", format_duration(Duration::from_millis(silent_ms(node, now))));
+    match state.node_state(node) {
+        NodeState::Up => None,
+        NodeState::Draining | NodeState::Drained => node.drain.as_ref().map(drained_by),
+        NodeState::Suspect | NodeState::Down => Some(match &node.drain {
+            Some(drain) => format!("{}; {}", silent(), drained_by(drain)),
+            None => silent(),
+        }),
+        NodeState::Off | NodeState::Waking | NodeState::Stopping => {
+            state.power.node(&node.name).map(|power| power.why.clone())
+        }
+        NodeState::Removed => Some("removed".to_owned()),
+    }
+}
+
+/// Time since the last message of a silent node, on the wall clock if the head has restarted since.
+fn silent_ms(node: &Node, now: Now) -> u64 {
+    let since = node.silent_since.and_then(|since| u64::try_from(now.wall.0.saturating_sub(since.0)).ok());
+    since.unwrap_or_else(|| now.at.ms_since(node.last_heard))
 }
 
 pub(crate) fn node_detail(state: &State, node: &Node, now: Now) -> NodeDetail {
     let member = state.member(&node.name);
     NodeDetail {
-        node: self::node(state, node),
+        node: self::node(state, node, now),
         drain: node.drain.as_ref().map(|drain| DrainView {
             by: drain.by.clone(),
             reason: drain.reason.clone(),
             at: drain.at,
         }),
-        silent_ms: if node.link.is_some() { 0 } else { now.at.ms_since(node.last_heard) },
+        silent_ms: if node.link.is_some() { 0 } else { silent_ms(node, now) },
         cpu_ids: node.facts.resources.cpus.to_string(),
         gpu_list: gpus(node),
-        runs: node
-            .runs
-            .iter()
-            .map(|(run, held)| NodeRunView {
-                job: run.task.job,
-                index: run.task.index,
-                cpu_ids: held.cpus.to_string(),
-                memory_bytes: held.memory_bytes,
-                gpu_ids: held.gpus.iter().cloned().collect(),
-                counted: held.counted.clone(),
-            })
-            .collect(),
+        assigned_features: state
+            .partitions
+            .traits(&node.name)
+            .map(|traits| traits.features.clone())
+            .unwrap_or_default(),
+        runs: holders(state, node),
         certificate: member.map(|member| CertificateView {
             age_ms: now.at.ms_since(member.key.issued_at),
             life_ms: member.key.life_ms,
             is_being_renewed: member.next.is_some(),
         }),
         power_detail: power(state, &node.name, now),
+        power_history: state.power.node(&node.name).map(|power| power.history.clone()).unwrap_or_default(),
     }
 }
 

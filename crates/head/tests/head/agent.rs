@@ -127,7 +127,7 @@ impl FakeAgent {
     /// Links a node with these `runs`.
     pub(crate) async fn link(head: &TestHead, identity: &Identity, runs: Vec<RunReport>) -> Self {
         let (socket, answer) = introduce(head, identity, &identity.hello(runs)).await;
-        assert!(matches!(answer, HeadHello::Welcome { protocol: 2, .. }), "{answer:?}");
+        assert!(matches!(answer, HeadHello::Welcome { protocol: 4, .. }), "{answer:?}");
         Self {
             socket,
             outbox: Outbox::default(),
@@ -198,6 +198,7 @@ pub(crate) fn completed(run: RunId, stdout: &[u8]) -> RunStatus {
         message: None,
         result: Some(RunResult { manifest, inline }),
         usage: Usage { wall_ms: 12, ..Usage::default() },
+        steps: Vec::new(),
     })
 }
 

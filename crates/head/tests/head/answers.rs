@@ -23,8 +23,8 @@ use crate::harness::{PATIENCE, TestHead, request, soon};
 /// connections have buffers.
 const ROOM_BYTES: u64 = 192 << 20;
 
-/// Time by which the head must close a connection whose client reads nothing for a minute.
-const CLOSED_BY: Duration = Duration::from_secs(100);
+/// Time by which the head must close a connection whose client reads nothing for 30 seconds.
+const CLOSED_BY: Duration = Duration::from_secs(60);
 
 const EVE: &str = "4711:eve";
 const BOB: &str = "4712:bob";
@@ -274,8 +274,8 @@ async fn connection_of_a_client_that_never_reads_is_closed_and_an_idle_stream_is
     // The agent may read any blob.
     ask(&mut remote, None, &format!("/blobs/{blob}")).await;
     let times = tokio::join!(closed("the socket", local), closed("TLS", remote), closed_in_http2(node));
-    let minute = Duration::from_secs(55);
-    assert!([times.0, times.1, times.2].iter().all(|time| *time > minute), "closed before the timeout: {times:?}");
+    let least = Duration::from_secs(20);
+    assert!([times.0, times.1, times.2].iter().all(|time| *time > least), "closed before the timeout: {times:?}");
     // The pager's connection is closed too. The client opens another one for the rest.
     let mut seen = first.to_vec();
     while let Some(event) =

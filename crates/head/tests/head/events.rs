@@ -75,7 +75,7 @@ async fn stop_breaks_followed_output_without_a_regular_end() {
                 break request.stream;
             }
         };
-        let mut uplink = agent.client.send_stream(&stream);
+        let mut uplink = agent.client.send_stream(&stream, 0, 0);
         uplink.send(bytes::Bytes::from_static(b"first")).await.expect("a reader exists");
         uplink
     };

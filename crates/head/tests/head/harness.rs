@@ -38,12 +38,15 @@ fn head_process() {
     let config = Config {
         socket: directory.join("head.sock"),
         power: directory.join("power.toml"),
+        notify: directory.join("notify.toml"),
+        openid: directory.join("openid.toml"),
         directory,
         listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
         advertise: Vec::new(),
         certificate_life_ms: life_ms(),
         embedded: true,
         results_cap_bytes: None,
+        site: hostler_head::SiteConfig::default(),
     };
     let problem = config.directory.join(PROBLEM);
     if let Err(error) = hostler_head::run(config) {
@@ -214,7 +217,7 @@ pub(crate) async fn soon<T>(what: &str, future: impl Future<Output = T>) -> T {
 
 /// A job with one CPU.
 pub(crate) fn spec(name: &str) -> JobSpec {
-    JobSpec::new(name, Work::command(["true"], "/"), Request::new(1, 4 << 20))
+    JobSpec::new(name, Work::command(["true"], "/"), Request::new(1, 8 << 20))
 }
 
 pub(crate) fn request(key: &str) -> SubmitRequest {

@@ -140,7 +140,7 @@ async fn wrong_paths_methods_and_bodies_are_clear_errors() {
     let head = TestHead::start().await;
     let cases = [
         ("GET /api/v1/nothing", "404", "no_such_route"),
-        ("GET /elsewhere", "404", "no_such_route"),
+        ("GET /api/elsewhere", "404", "no_such_route"),
         ("DELETE /api/v1/jobs", "405", "wrong_method"),
         ("GET /api/v1/jobs/abc", "400", "bad_request"),
         ("GET /api/v1/jobs?limit=many", "400", "bad_request"),

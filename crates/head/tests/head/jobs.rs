@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use hostler_client::{Client, ClientError, JobFilter, LiveJobs};
 use hostler_model::{JobId, JobState};
-use hostler_proto::api::{JobAction, Notice, SubmitRequest};
+use hostler_proto::api::{JobAction, JobOrder, JobSummary, Notice, SubmitRequest};
 
 use crate::harness::{TestHead, request, soon, spec};
 
@@ -87,6 +87,55 @@ async fn lists_are_paged_newest_first_and_filtered() {
 }
 
 #[tokio::test]
+async fn sorted_pages_show_each_job_once_while_jobs_arrive_and_end() {
+    let head = TestHead::start().await;
+    let client = head.client();
+    let submit = async |i: u64| {
+        let mut job = spec(["b", "a", "c"][i as usize % 3]);
+        job.priority = i as i32 % 4;
+        job.request.cpus = 1 + i as u32 % 5;
+        client.submit(&SubmitRequest::new(format!("{i}"), job)).await.expect("accepted").id
+    };
+    let mut next_key = 0;
+    let live = vec![JobState::Pending];
+    for order in JobOrder::ALL {
+        let mut early = BTreeSet::new();
+        for _ in 0..25 {
+            early.insert(submit(next_key).await);
+            next_key += 1;
+        }
+        let mut filter = JobFilter { states: live.clone(), order, limit: Some(4), ..JobFilter::default() };
+        let mut seen: Vec<JobSummary> = Vec::new();
+        loop {
+            let page = client.jobs(&filter).await.expect("a response");
+            seen.extend(page.jobs);
+            submit(next_key).await;
+            next_key += 1;
+            filter.before = page.next;
+            let Some(last) = page.next else { break };
+            // The next page follows this job, although it has ended.
+            client.act(last, None, JobAction::Cancel).await.expect("the job waits");
+        }
+        let ids: Vec<JobId> = seen.iter().map(|job| job.id).collect();
+        let once: BTreeSet<JobId> = ids.iter().copied().collect();
+        assert_eq!(once.len(), ids.len(), "{order:?} shows a job twice: {ids:?}");
+        assert!(once.is_superset(&early), "{order:?} misses a job: {ids:?}");
+        let is_sorted = seen.is_sorted_by(|one, next| match order {
+            JobOrder::Newest => one.id > next.id,
+            JobOrder::Oldest => one.id < next.id,
+            JobOrder::Name => (&one.name, one.id) < (&next.name, next.id),
+            JobOrder::User => (&one.user, one.id) < (&next.user, next.id),
+            JobOrder::Size => (std::cmp::Reverse(one.cpus), one.id) < (std::cmp::Reverse(next.cpus), next.id),
+            // Each fourth job has the same priority; ids count from 1 in the order of submission.
+            JobOrder::Priority => (3 - (one.id.0 - 1) % 4, one.id) < (3 - (next.id.0 - 1) % 4, next.id),
+        });
+        assert!(is_sorted, "{order:?}: {ids:?}");
+    }
+    let all = JobFilter { order: JobOrder::Name, ..JobFilter::default() };
+    assert_eq!(code(client.jobs(&all).await), "bad_request");
+}
+
+#[tokio::test]
 async fn without_nodes_any_size_is_accepted_and_waiting_has_a_reason() {
     let head = TestHead::start().await;
     let mut large = request("large");
@@ -105,7 +154,7 @@ async fn invalid_requests_get_clear_errors() {
     bad.spec.request.cpus = Some(0);
     assert_eq!(code(client.submit(&bad).await), "bad_spec");
     let mut after_nothing = request("b");
-    after_nothing.spec.after = vec!["afterok:99".parse().expect("a dependency")];
+    after_nothing.spec.after = ["afterok:99".parse().expect("a dependency")].into();
     assert_eq!(code(client.submit(&after_nothing).await), "no_such_dependency");
     assert_eq!(code(client.submit(&request("")).await), "bad_request");
     assert_eq!(code(client.job(JobId(7), 0).await), "no_such_job");

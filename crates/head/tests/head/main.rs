@@ -15,4 +15,5 @@ mod nodes;
 mod output;
 mod settings;
 mod trust;
+mod usage;
 mod users;

@@ -50,8 +50,9 @@ async fn output_is_followed_live_and_read_from_the_result_afterwards() {
     };
     let answer = async {
         let request = next_stream(&mut agent).await;
-        assert_eq!(request.what, StreamKind::Output { output: Output::Stdout, from: 0, follow: true });
-        let mut uplink = agent.client.send_stream(&request.stream);
+        let all = StreamKind::Output { output: Output::Stdout, from: 0, follow: true, tail: None, limit: None };
+        assert_eq!(request.what, all);
+        let mut uplink = agent.client.send_stream(&request.stream, 0, 0);
         uplink.send(Bytes::from_static(b"hel")).await.expect("a reader exists");
         uplink
     };
@@ -116,7 +117,7 @@ async fn following_a_waiting_job_waits_for_its_start() {
     let mut agent = FakeAgent::start(&head, "n1").await;
     let run = agent.next_launch().await.runs[0].run;
     let request = next_stream(&mut agent).await;
-    let mut uplink = agent.client.send_stream(&request.stream);
+    let mut uplink = agent.client.send_stream(&request.stream, 0, 0);
     uplink.send(Bytes::from_static(b"x")).await.expect("a reader exists");
     let (attempt, bytes) = soon("the follower", follow).await.expect("the task does not panic");
     assert_eq!((attempt, bytes), (run.attempt, Some(Bytes::from_static(b"x"))));

@@ -57,7 +57,7 @@ async fn settings_fill_unspecified_values_of_a_submission() {
     assert_eq!(spec.time_limit_ms, Some(7_200_000));
     client.submit(&request("said")).await.expect("accepted");
     let spec = agent.next_launch().await.job.spec;
-    assert_eq!((spec.request.memory_bytes, spec.time_limit_ms), (4 << 20, None), "explicit values have precedence");
+    assert_eq!((spec.request.memory_bytes, spec.time_limit_ms), (8 << 20, None), "explicit values have precedence");
 }
 
 #[tokio::test]

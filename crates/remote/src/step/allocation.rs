@@ -10,10 +10,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::credentials::Credentials;
 
-/// The nodes of a run as seen from one node, with that node's key. Stored in a file that only the job's user can read.
+/// The nodes of a run as seen from one node, or from the client that holds the allocation; with the key of that node or
+/// client. Stored in a file that only the job's user can read.
 #[derive(Clone, Serialize, Deserialize)]
 pub struct Allocation {
-    pub rank: u32,
+    /// The rank of this node; `None` outside of the job's nodes.
+    pub rank: Option<u32>,
+    /// The job's directory, on this node.
     pub directory: PathBuf,
     /// The run's temporary directory on this node, which is the value of `TMPDIR`; `None` when the job sets its own
     /// `TMPDIR`.
@@ -23,6 +26,18 @@ pub struct Allocation {
     pub nodes: Vec<Place>,
     /// The certificate and key by which other nodes identify this node.
     pub credentials: Credentials,
+    /// The client that holds the allocation, if the job has no program.
+    #[serde(default)]
+    pub holder: Option<Holder>,
+}
+
+/// The client that holds an allocation without a program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holder {
+    /// The fingerprint of the client's certificate.
+    pub certificate: Digest,
+    /// Whether the allocation stays when the client's connection breaks.
+    pub stays: bool,
 }
 
 /// One node of a run, and the address of its step host.
@@ -57,10 +72,11 @@ impl Allocation {
 
     /// Returns the entry of this node.
     ///
-    /// # Errors Fails when no entry has the rank of this node.
+    /// # Errors
+    /// Fails when no entry has the rank of this node.
     pub fn own(&self) -> io::Result<&Place> {
-        self.nodes
-            .get(self.rank as usize)
+        self.rank
+            .and_then(|rank| self.nodes.get(rank as usize))
             .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the allocation file has no entry for this node"))
     }
 
@@ -101,11 +117,12 @@ pub(crate) mod tests {
         };
         let nodes: Vec<Place> = (1..).zip(&all).map(place).collect();
         let view = |(rank, credentials): (u32, Credentials)| Allocation {
-            rank,
+            rank: Some(rank),
             directory: "/tmp".into(),
             temporary: None,
             nodes: nodes.clone(),
             credentials,
+            holder: None,
         };
         (0..).zip(all).map(view).collect()
     }

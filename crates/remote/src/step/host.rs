@@ -1,8 +1,8 @@
 //! The step host: a process on each node of a run that starts commands for the run's other nodes.
 //!
 //! The shepherd starts it as the run's main process there, so it has the job's user, limits and cgroup. Its steps
-//! inherit them. On the first node, the host also starts the job's program and ends with it. On other nodes, it ends
-//! on SIGTERM.
+//! inherit them. On the first node, the host also starts the job's program and ends with it. If the job has no program,
+//! the host ends with the connection of the allocation's holder. On other nodes, it ends on SIGTERM.
 //!
 //! Strangers may connect. A connection without a valid certificate is closed after [`HANDSHAKE_BOUND`]. When too many
 //! connections wait for their handshake, the oldest is closed. Strangers thus cannot block peers with a certificate,
@@ -10,19 +10,20 @@
 
 use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
-use std::fs::File;
-use std::io;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{ExitStatus, Stdio};
+use std::process::ExitStatus;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use hostler_model::WallTime;
+use hostler_proto::link::StepRecord;
 use nix::fcntl::{Flock, FlockArg};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
+use tokio::process::{Child as Program, Command};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::AbortHandle;
@@ -30,18 +31,21 @@ use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
-use super::allocation::Allocation;
+use super::allocation::{Allocation, Holder};
+use super::child::{Child, exit_code};
+use super::claims::Claims;
 use super::environment::on_this_node;
+use super::{RECORDS, VARIABLE};
 use crate::{
-    Became, Channel, Frame, Input, Open, Refusal, RefusalKind, Reply, Report, StepStart, Streams, Wanted, carry,
-    keep_alive, multiplex,
+    Became, Channel, Event, Frame, Open, Refusal, RefusalKind, Reply, Started, StepClaim, StepOutcome, StepStart,
+    Streams, Wanted, carry, keep_alive, multiplex,
 };
 
 /// Timeout for the TLS handshake. The request that follows has a timeout of the same length.
 const HANDSHAKE_BOUND: Duration = Duration::from_secs(10);
 
 /// Maximum number of connections whose TLS handshake is in progress.
-const MAX_AT_THE_DOOR: usize = 64;
+const MAX_HANDSHAKES: usize = 64;
 
 /// Maximum number of concurrent steps: larger than a node's number of CPUs, but small enough for the limit of open
 /// files.
@@ -60,30 +64,53 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Capacity of the queues between a step's streams and its supervision.
 const EVENTS: usize = 16;
 
-/// Serves steps for this node's part of a run. With a `program`, returns the program's exit code when the program ends;
-/// without, returns 0 on SIGTERM.
+/// How long an allocation without a program lasts without its holder.
+const HOLDER_BOUND: Duration = Duration::from_secs(30);
+
+/// How a host ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum HostEnd {
+    /// The program ended with this exit code, the holder released the allocation, or the host was asked to end.
+    Code(i32),
+    /// The holder of the allocation was gone for [`Self::HOLDER_BOUND`].
+    Abandoned,
+}
+
+impl HostEnd {
+    /// How long an allocation lasts after the connection with its holder broke.
+    pub const HOLDER_BOUND: Duration = HOLDER_BOUND;
+}
+
+/// Serves steps for this node's part of a run. With a `program`, ends with the program; without, on SIGTERM or with the
+/// allocation's holder.
 ///
 /// # Errors
 /// Fails when the host cannot listen or cannot start the program.
-pub fn host(allocation: &Allocation, program: Option<&[OsString]>) -> io::Result<i32> {
+pub fn host(allocation: &Allocation, program: Option<&[OsString]>) -> io::Result<HostEnd> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let code = runtime.block_on(serve(allocation, program));
+    let end = runtime.block_on(serve(allocation, program));
     runtime.shutdown_background();
-    code
+    end
 }
 
-async fn serve(allocation: &Allocation, program: Option<&[OsString]>) -> io::Result<i32> {
+async fn serve(allocation: &Allocation, program: Option<&[OsString]>) -> io::Result<HostEnd> {
     let own = allocation.own()?;
-    let trusted = allocation.nodes.iter().map(|place| place.certificate).collect();
+    let holder = allocation.holder.map(|holder| holder.certificate);
+    let trusted = allocation.nodes.iter().map(|place| place.certificate).chain(holder).collect();
     let _kept = allocation.temporary.as_deref().and_then(keep);
     let listener = listen(own.address.unwrap_or(Ipv4Addr::UNSPECIFIED.into()), own.port).await?;
+    let holder = allocation.holder.filter(|_| allocation.rank == Some(0));
+    let (holding, mut held) = mpsc::channel(EVENTS);
     let host = Arc::new(Host {
         node: own.name.to_string(),
         acceptor: TlsAcceptor::from(allocation.credentials.to_accept(trusted)?),
         directory: allocation.directory.clone(),
         environment: std::env::vars_os().collect(),
-        door: Mutex::default(),
+        handshakes: Mutex::default(),
         steps: Semaphore::new(MAX_STEPS),
+        records: records_file(),
+        claims: Claims::new(allocation.nodes.len(), cpus_of_job()),
+        holding: holder.map(|_| holding),
     });
     let mut terminate = signal(SignalKind::terminate())?;
     // Catch these signals instead of ignoring them, because the program would inherit ignored signals. The program
@@ -101,8 +128,53 @@ async fn serve(allocation: &Allocation, program: Option<&[OsString]>) -> io::Res
                 // Most likely, no descriptor is free. Steps that end free some.
                 Err(_) => sleep(PAUSE).await,
             },
-            status = ended(&mut program) => return status.map(exit_code),
-            _ = terminate.recv(), if program.is_none() => return Ok(0),
+            status = ended(&mut program) => return status.map(|status| HostEnd::Code(exit_code(status))),
+            end = released(holder, &mut held), if holder.is_some() => return Ok(end),
+            _ = terminate.recv(), if program.is_none() => return Ok(HostEnd::Code(0)),
+        }
+    }
+}
+
+fn now() -> WallTime {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    WallTime(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
+}
+
+/// The file for the records of steps, beside the one that lists the nodes.
+fn records_file() -> Option<PathBuf> {
+    Some(Path::new(&std::env::var_os(VARIABLE)?).with_file_name(RECORDS))
+}
+
+/// The CPUs of the job on each node. Without the variable, as many as any step may ask for.
+fn cpus_of_job() -> u32 {
+    std::env::var("HOSTLER_CPUS").ok().and_then(|cpus| cpus.parse().ok()).unwrap_or(u32::MAX >> 4)
+}
+
+/// A change of the holder's connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Holding {
+    Began,
+    Broke,
+    Released(i32),
+}
+
+/// Waits until the holder releases the allocation or has been gone for too long.
+async fn released(holder: Option<Holder>, held: &mut mpsc::Receiver<Holding>) -> HostEnd {
+    let stays = holder.is_some_and(|holder| holder.stays);
+    let mut holders = 0_u32;
+    loop {
+        let change = match (holders, stays) {
+            (0, false) => match timeout(HOLDER_BOUND, held.recv()).await {
+                Ok(change) => change,
+                Err(_) => return HostEnd::Abandoned,
+            },
+            _ => held.recv().await,
+        };
+        match change {
+            Some(Holding::Began) => holders += 1,
+            Some(Holding::Broke) => holders = holders.saturating_sub(1),
+            Some(Holding::Released(code)) => return HostEnd::Code(code),
+            None => std::future::pending().await,
         }
     }
 }
@@ -127,13 +199,13 @@ async fn listen(address: IpAddr, port: u16) -> io::Result<TcpListener> {
     }
 }
 
-fn start_program(argv: &[OsString]) -> io::Result<Child> {
+fn start_program(argv: &[OsString]) -> io::Result<Program> {
     let cannot = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", argv[0].display()));
     Command::new(&argv[0]).args(&argv[1..]).spawn().map_err(cannot)
 }
 
 /// Waits for the program to end. Never returns without a program.
-async fn ended(program: &mut Option<Child>) -> io::Result<ExitStatus> {
+async fn ended(program: &mut Option<Program>) -> io::Result<ExitStatus> {
     match program {
         Some(child) => child.wait().await,
         None => std::future::pending().await,
@@ -148,22 +220,28 @@ struct Host {
     directory: PathBuf,
     /// Environment variables with this node's values.
     environment: Vec<(OsString, OsString)>,
-    door: Mutex<Door>,
+    handshakes: Mutex<Handshakes>,
     steps: Semaphore,
+    /// The file with the records of ended steps.
+    records: Option<PathBuf>,
+    /// What steps hold of the job; of use on the first node only.
+    claims: Claims,
+    /// Tells about the holder's connection; `None` if no client holds the allocation at this node.
+    holding: Option<mpsc::Sender<Holding>>,
 }
 
 /// Connections whose TLS handshake is in progress, oldest first.
 #[derive(Default)]
-struct Door {
+struct Handshakes {
     waiting: VecDeque<(u64, AbortHandle)>,
     count: u64,
 }
 
 impl Host {
     fn receive(self: &Arc<Self>, stream: TcpStream) {
-        let mut door = self.door();
-        let number = door.count;
-        door.count += 1;
+        let mut handshakes = self.handshakes();
+        let number = handshakes.count;
+        handshakes.count += 1;
         let host = Arc::clone(self);
         let task = tokio::spawn(async move {
             let shown = timeout(HANDSHAKE_BOUND, async {
@@ -171,22 +249,22 @@ impl Host {
                 host.acceptor.accept(stream).await
             });
             let shown = shown.await;
-            host.door().waiting.retain(|(waiting, _)| *waiting != number);
+            host.handshakes().waiting.retain(|(waiting, _)| *waiting != number);
             // A peer without a valid certificate gets the handshake's error.
             if let Ok(Ok(stream)) = shown {
                 host.serve(stream).await;
             }
         });
-        door.waiting.push_back((number, task.abort_handle()));
-        if door.waiting.len() > MAX_AT_THE_DOOR
-            && let Some((_, oldest)) = door.waiting.pop_front()
+        handshakes.waiting.push_back((number, task.abort_handle()));
+        if handshakes.waiting.len() > MAX_HANDSHAKES
+            && let Some((_, oldest)) = handshakes.waiting.pop_front()
         {
             oldest.abort();
         }
     }
 
-    fn door(&self) -> std::sync::MutexGuard<'_, Door> {
-        self.door.lock().unwrap_or_else(PoisonError::into_inner)
+    fn handshakes(&self) -> std::sync::MutexGuard<'_, Handshakes> {
+        self.handshakes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Serves the steps of one connection.
@@ -196,8 +274,11 @@ impl Host {
             while let Some(mut channel) = incoming.next().await {
                 let host = Arc::clone(self);
                 tokio::spawn(async move {
-                    if let Some(Frame::Open(Open::Step(start))) = channel.receive().await {
-                        host.step(&mut channel, &start).await;
+                    match channel.receive().await {
+                        Some(Frame::Open(Open::Step(start))) => host.step(&mut channel, &start).await,
+                        Some(Frame::Open(Open::Hold)) => host.hold(&mut channel).await,
+                        Some(Frame::Open(Open::Claim(claim))) => host.claim(&mut channel, &claim).await,
+                        _ => {}
                     }
                 });
             }
@@ -208,20 +289,87 @@ impl Host {
         }
     }
 
+    /// Keeps the allocation until the holder releases it or disconnects.
+    async fn hold(&self, channel: &mut Channel) {
+        let Some(holding) = &self.holding else {
+            let message = format!("node {} is not the first node of an allocation without a program", self.node);
+            return drop(channel.send(refusal(1, message)).await);
+        };
+        let _ = holding.send(Holding::Began).await;
+        let mut end = Holding::Broke;
+        if channel.send(Frame::Reply(Reply::Started(Box::default()))).await.is_ok()
+            && let Some(Frame::Event(Event::Release(code))) = channel.receive().await
+        {
+            end = Holding::Released(code);
+            let _ = channel.send(Frame::Reply(Reply::Ended(Box::default()))).await;
+            // The host's end closes the connection; the answer should arrive before.
+            sleep(Duration::from_millis(1)).await;
+        }
+        let _ = holding.send(end).await;
+    }
+
+    /// Gives a step its number once its CPUs are free. The step holds them until its caller disconnects.
+    async fn claim(&self, channel: &mut Channel, claim: &StepClaim) {
+        let claimed = tokio::select! {
+            claimed = self.claims.begin(&claim.cpus) => claimed,
+            _ = channel.receive() => return,
+        };
+        let (step, _held) = match claimed {
+            Ok((step, held)) => {
+                let started = Started { step: Some(step), ..Started::default() };
+                if channel.send(Frame::Reply(Reply::Started(Box::new(started)))).await.is_err() {
+                    return;
+                }
+                (step, held)
+            }
+            Err(message) => return drop(channel.send(refusal(1, message)).await),
+        };
+        let started_at = now();
+        let mut outcome = None;
+        while let Some(frame) = channel.receive().await {
+            if let Frame::Event(Event::Finish(told)) = frame {
+                outcome = Some(told);
+                break;
+            }
+        }
+        self.record(claim, step, started_at, outcome);
+        let _ = channel.send(Frame::Reply(Reply::Ended(Box::default()))).await;
+    }
+
+    /// Writes the record of an ended step. Without an outcome, its caller was lost.
+    fn record(&self, claim: &StepClaim, step: u32, started_at: WallTime, outcome: Option<StepOutcome>) {
+        let outcome = outcome.map_or((None, 0, None), |it| (Some(it.exit_code), it.cpu_ms, it.peak_memory_bytes));
+        let (exit_code, cpu_ms, peak_memory_bytes) = outcome;
+        let record = StepRecord {
+            step,
+            name: claim.name.clone(),
+            nodes: claim.nodes.clone(),
+            tasks: claim.tasks,
+            cpus: claim.cpus.iter().sum(),
+            started_at,
+            ended_at: now(),
+            exit_code,
+            cpu_ms,
+            peak_memory_bytes,
+        };
+        let Some(path) = &self.records else { return };
+        let mut line = serde_json::to_vec(&record).unwrap_or_default();
+        line.push(b'\n');
+        // The record is for people; a full disk must not end the job.
+        let file = OpenOptions::new().create(true).append(true).open(path);
+        let _ = file.and_then(|mut file| file.write_all(&line));
+    }
+
     /// Runs one step. Ends the step when its caller disconnects.
     async fn step(&self, channel: &mut Channel, start: &StepStart) {
-        let refuse = |code, message| {
-            let kind = RefusalKind::Hopeless;
-            Frame::refused(Box::new(Refusal { kind, code, message, hints: Vec::new() }))
-        };
         let Ok(_permit) = self.steps.try_acquire() else {
             let message =
                 format!("node {} already runs {MAX_STEPS} steps, the maximum; wait until some have ended", self.node);
-            return drop(channel.send(refuse(1, message)).await);
+            return drop(channel.send(refusal(1, message)).await);
         };
         let (child, streams) = match self.start(start) {
             Ok(started) => started,
-            Err((code, message)) => return drop(channel.send(refuse(code, message)).await),
+            Err((code, message)) => return drop(channel.send(refusal(code, message)).await),
         };
         if channel.send(Frame::Reply(Reply::Started(Box::default()))).await.is_err() {
             return end(child).await;
@@ -243,70 +391,44 @@ impl Host {
             return Err((1, why));
         }
         let argv = start.command.argv();
-        let has_input = start.command.has_input;
-        let mut command = Command::new(&argv[0]);
+        let mut command = std::process::Command::new(&argv[0]);
         command.args(&argv[1..]).env_clear();
-        command.envs(on_this_node(start.command.environment(), &self.environment));
-        command.env("PWD", &directory).current_dir(&directory).process_group(0);
-        command.stdin(if has_input { Stdio::piped() } else { Stdio::null() });
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        let failed = |error: io::Error| {
+        command.envs(on_this_node(start.command.environment(), &self.environment)).envs(start.variables());
+        command.env("PWD", &directory).current_dir(&directory);
+        Child::start(command, start.command.has_input, start.command.terminal).map_err(|error| {
             let code = if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 };
             (code, format!("node {} cannot start {}: {error}", self.node, argv[0].display()))
-        };
-        let mut child = command.spawn().map_err(failed)?;
-        let mut streams = || -> io::Result<Streams> {
-            let input = child.stdin.take().map(ChildStdin::into_owned_fd).transpose()?;
-            Ok(Streams {
-                input: input.map(|pipe| Input::Pipe(pipe, None)),
-                output: child.stdout.take().map(ChildStdout::into_owned_fd).transpose()?,
-                errors: child.stderr.take().map(ChildStderr::into_owned_fd).transpose()?,
-            })
-        };
-        let streams = streams().map_err(failed)?;
-        Ok((child, streams))
+        })
     }
 }
 
+fn refusal(code: u8, message: String) -> Frame {
+    Frame::refused(Box::new(Refusal { kind: RefusalKind::Hopeless, code, message, hints: Vec::new() }))
+}
+
 /// Carries out the caller's requests for a step, and reports the step's end.
-async fn supervise(mut child: Child, mut wanted: mpsc::Receiver<Wanted>, tell: mpsc::Sender<Became>) {
-    let Some(group) = child.id() else { return };
+async fn supervise(child: Child, mut wanted: mpsc::Receiver<Wanted>, tell: mpsc::Sender<Became>) {
     loop {
-        let status = tokio::select! {
-            status = child.wait() => status,
+        let report = tokio::select! {
+            report = child.wait() => report,
             want = wanted.recv() => match want {
                 Some(Wanted::Signal(number)) => {
-                    send_signal(group, number);
+                    child.signal(number);
                     continue;
                 }
                 Some(Wanted::End) | None => return end(child).await,
             },
         };
-        let Ok(status) = status else { return };
-        let report = Report { code: exit_code(status), ..Report::default() };
         return drop(tell.send(Became::Ended(Box::new(report))).await);
     }
 }
 
 /// Ends a step whose caller has disconnected.
-async fn end(mut child: Child) {
-    let Some(group) = child.id() else { return };
-    send_signal(group, nix::libc::SIGTERM);
-    send_signal(group, nix::libc::SIGCONT);
+async fn end(child: Child) {
+    child.signal(nix::libc::SIGTERM);
+    child.signal(nix::libc::SIGCONT);
     if timeout(GRACE, child.wait()).await.is_err() {
-        send_signal(group, nix::libc::SIGKILL);
-        let _ = child.wait().await;
+        child.signal(nix::libc::SIGKILL);
+        child.wait().await;
     }
-}
-
-/// Signals the step's process group. Nobody has reaped the leader yet, so the kernel cannot reuse the group's number.
-fn send_signal(group: u32, number: i32) {
-    let (Ok(group), Ok(signal)) = (i32::try_from(group), nix::sys::signal::Signal::try_from(number)) else { return };
-    // The group may have just ended; ignore the error.
-    let _ = nix::sys::signal::killpg(nix::unistd::Pid::from_raw(group), signal);
-}
-
-/// Returns the exit code that a shell would give.
-fn exit_code(status: ExitStatus) -> i32 {
-    status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1)
 }

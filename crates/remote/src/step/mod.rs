@@ -19,19 +19,39 @@
 //! back as it is written, and its exit code at the end. Signals go to its process group. The step ends when the
 //! connection to its caller closes.
 //!
-//! Deliberately absent: terminals, and resources per step. A step may use all of the job's resources on the node.
+//! **Several processes.** A step may have any number of processes on any of the nodes. One [`Link`] to each node carries
+//! those of that node, and the caller gives each its rank as variables.
+//!
+//! **Allocations without a program.** Such a job only holds its resources. The client that submitted it is the
+//! [`Holder`]: it has a key of its own, whose certificate the hosts trust, and keeps a connection with the first host.
+//! The job ends when the client says so, or some time after the connection broke.
+//!
+//! **CPUs.** A step with several processes may claim CPUs at the first node's host, which counts them and numbers the steps.
+//! It begins when no other step holds them. The kernel does not confine a step: it may use all of the job's resources on a
+//! node.
 
 mod allocation;
+mod child;
+mod claims;
 mod environment;
 mod host;
+mod input;
 mod launch;
+mod layout;
+mod link;
 mod remote_shell;
 
-pub use allocation::{Allocation, Place};
+pub use allocation::{Allocation, Holder, Place};
 pub use environment::{HOSTFILE, MACHINEFILE, REMOTE_SHELL, TEMPORARY, hostfile, launcher_variables, machinefile};
-pub use host::host;
+pub use host::{HostEnd, host};
+pub use input::{Pieces, standard_input};
 pub use launch::{Step, StepError, launch};
+pub use layout::layout;
+pub use link::{Claimed, Control, Link, Process, Progress, Surroundings};
 pub use remote_shell::RemoteShell;
+
+/// Name of the file with a JSON line for each ended step, in the directory of a run's [`Allocation`] on the first node.
+pub const RECORDS: &str = "records";
 
 /// The variable with the path of a run's [`Allocation`].
 pub const VARIABLE: &str = "HOSTLER_STEPS";

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use libc::c_int;
 
-use super::prepare::{CappedLimit, Prepared};
+use super::prepare::{CappedLimit, Prepared, StreamFile};
 use super::report::Step;
 use crate::{credentials, oom, sys};
 
@@ -41,6 +41,7 @@ fn settle(prepared: &Prepared<'_>) -> Result<(), Step> {
     end_with_parent(prepared.parent)?;
     // SAFETY: the path is NUL-terminated.
     check(unsafe { libc::chdir(program.cwd.as_ptr()) }, Step::Directory)?;
+    open_files(prepared)?;
     unblock_signals();
     Ok(())
 }
@@ -111,6 +112,29 @@ fn end_with_parent(parent: u32) -> Result<(), Step> {
         libc::getppid() as u32 == parent
     };
     if is_alive { Ok(()) } else { sys::exit(126) }
+}
+
+/// Opens the files that replace streams.
+fn open_files(prepared: &Prepared<'_>) -> Result<(), Step> {
+    for file in &prepared.files {
+        let StreamFile { step, stream, path, parents, flags } = file;
+        // SAFETY: the paths are NUL-terminated, and the other arguments are integers.
+        unsafe {
+            for parent in parents {
+                // If this fails, so does opening the file, unless the directory exists.
+                libc::mkdir(parent.as_ptr(), 0o777);
+            }
+            let opened = libc::open(path.as_ptr(), *flags, 0o666);
+            check(opened, *step)?;
+            check(libc::fcntl(opened, libc::F_SETFL, flags & libc::O_APPEND), *step)?;
+            check(libc::dup2(opened, *stream), *step)?;
+        }
+    }
+    if prepared.stderr_is_stdout {
+        // SAFETY: the system call takes plain integers.
+        check(unsafe { libc::dup2(1, 2) }, Step::Stderr)?;
+    }
+    Ok(())
 }
 
 /// Resets the signal mask. The launcher process has reset all signal dispositions.

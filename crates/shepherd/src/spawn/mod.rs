@@ -63,6 +63,15 @@ fn explain(step: Step, errno: i32, prepared: &Prepared<'_>) -> (String, i32) {
         Step::Session => format!("cannot create a session: {why}"),
         Step::Terminal => format!("cannot take the terminal: {why}"),
         Step::Output => format!("cannot redirect output: {why}"),
+        Step::Stdin | Step::Stdout | Step::Stderr => {
+            let (stream, path) = match step {
+                Step::Stdin => ("input", &program.files.stdin),
+                Step::Stdout => ("output", &program.files.stdout),
+                _ => ("error", &program.files.stderr),
+            };
+            let path = path.as_deref().unwrap_or_default();
+            format!("cannot open `{path}` for standard {stream} as user{}: {why}", named(program.credentials))
+        }
         Step::Limits => format!("cannot lower a resource limit: {why}"),
         Step::Namespace => format!("cannot enter its mount namespace: {why}"),
         Step::Credentials => format!("cannot switch to user{}: {why}", named(program.credentials)),

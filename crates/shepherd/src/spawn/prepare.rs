@@ -8,9 +8,9 @@ use std::ptr;
 
 use libc::{c_char, c_int};
 
-use super::report::Report;
+use super::report::{Report, Step};
 use crate::cgroup::Leaf;
-use crate::launch::{Credentials, ResourceLimit};
+use crate::launch::{Credentials, Files, ResourceLimit};
 use crate::sys;
 
 /// Search path for programs if the environment has no `PATH`.
@@ -23,6 +23,8 @@ pub(crate) struct Program<'a> {
     pub(crate) cwd: &'a CStr,
     /// Standard input, output and error. Descriptors 0 to 2 are allowed only in their own position.
     pub(crate) stdio: [BorrowedFd<'a>; 3],
+    /// Files that replace the streams.
+    pub(crate) files: &'a Files,
     /// Whether standard input is a terminal that should become the controlling one.
     pub(crate) terminal: bool,
     pub(crate) umask: u32,
@@ -49,6 +51,9 @@ pub(super) struct Prepared<'a> {
     pub(super) env: Vec<*const c_char>,
     pub(super) cpu_mask: Vec<u64>,
     pub(super) limits: Vec<(c_int, CappedLimit)>,
+    pub(super) files: Vec<StreamFile>,
+    /// Whether standard error is the file of standard output.
+    pub(super) stderr_is_stdout: bool,
     /// `cgroup.procs` of the leaf, opened only if the child must move itself.
     pub(super) members: Option<OwnedFd>,
 }
@@ -69,6 +74,8 @@ impl<'a> Prepared<'a> {
             env: pointers(program.env),
             cpu_mask: cpu_mask(program.cpus.unwrap_or_default()),
             limits: program.limits.iter().filter_map(lower).collect(),
+            stderr_is_stdout: program.files.stdout.is_some() && program.files.stderr == program.files.stdout,
+            files: files(program.files),
             members: None,
         }
     }
@@ -95,6 +102,41 @@ fn candidates(name: &CStr, env: &[&CStr]) -> Vec<CString> {
         CString::new([directory, b"/", name.to_bytes()].concat()).expect("the parts contain no NUL")
     };
     path.split(|&byte| byte == b':').map(join).collect()
+}
+
+/// A file for a stream of the program.
+pub(super) struct StreamFile {
+    pub(super) step: Step,
+    /// Descriptor of the stream.
+    pub(super) stream: c_int,
+    pub(super) path: CString,
+    /// Directories to create first, outermost first.
+    pub(super) parents: Vec<CString>,
+    pub(super) flags: c_int,
+}
+
+/// The files to open. A path with a NUL byte becomes an empty path, which cannot be opened.
+fn files(files: &Files) -> Vec<StreamFile> {
+    let c_string = |path: &str| CString::new(path).unwrap_or_default();
+    let keep = if files.append { 0 } else { libc::O_TRUNC };
+    // Without O_NONBLOCK, opening a FIFO would block this process and its shepherd.
+    let any = libc::O_CLOEXEC | libc::O_NOCTTY | libc::O_NONBLOCK;
+    let write = libc::O_WRONLY | libc::O_CREAT | libc::O_APPEND | keep;
+    let stderr = files.stderr.as_ref().filter(|stderr| files.stdout.as_ref() != Some(stderr));
+    [
+        (Step::Stdin, files.stdin.as_ref(), libc::O_RDONLY),
+        (Step::Stdout, files.stdout.as_ref(), write),
+        (Step::Stderr, stderr, write),
+    ]
+    .into_iter()
+    .zip(0..)
+    .filter_map(|((step, path, flags), stream)| {
+        let path = path?;
+        let ends = path.match_indices('/').map(|(end, _)| end).filter(|end| *end > 0 && stream > 0);
+        let parents = ends.map(|end| c_string(&path[..end])).collect();
+        Some(StreamFile { step, stream, path: c_string(path), parents, flags: flags | any })
+    })
+    .collect()
 }
 
 fn cpu_mask(cpus: &[u32]) -> Vec<u64> {

@@ -13,6 +13,9 @@ pub(super) enum Step {
     Session = 1,
     Terminal,
     Output,
+    Stdin,
+    Stdout,
+    Stderr,
     Limits,
     Namespace,
     Credentials,
@@ -23,8 +26,24 @@ pub(super) enum Step {
 
 impl Step {
     fn from_number(number: u32) -> Option<Step> {
-        use Step::{Credentials, Directory, Execute, Limits, Namespace, Output, Parent, Session, Terminal};
-        let steps = [Session, Terminal, Output, Limits, Namespace, Credentials, Parent, Directory, Execute];
+        use Step::{
+            Credentials, Directory, Execute, Limits, Namespace, Output, Parent, Session, Stderr, Stdin, Stdout,
+            Terminal,
+        };
+        let steps = [
+            Session,
+            Terminal,
+            Output,
+            Stdin,
+            Stdout,
+            Stderr,
+            Limits,
+            Namespace,
+            Credentials,
+            Parent,
+            Directory,
+            Execute,
+        ];
         steps.into_iter().find(|&step| step as u32 == number)
     }
 }

@@ -319,10 +319,10 @@ impl Pty {
     }
 }
 
-/// A call of a command under the seat, which this program implements.
-fn seated(text: &str) -> Launch {
+/// A call of a command under a session leader, which this program implements.
+fn under_session_leader(text: &str) -> Launch {
     let mut launch = call([std::env::current_exe().expect("known")]);
-    launch.env.push((crate::common::SEAT.into(), text.into()));
+    launch.env.push((crate::common::SESSION_LEADER.into(), text.into()));
     launch
 }
 
@@ -360,15 +360,16 @@ fn session_leader_can_be_stopped_only_by_stop() {
 }
 
 #[test]
-fn seated_command_can_stop_itself_and_be_continued() {
-    let (mut pty, mut shepherd) =
-        Pty::start(&mut seated("echo before; kill -TSTP $$; echo after; read line; echo got $line; exit 9"));
+fn command_under_a_session_leader_can_stop_itself_and_be_continued() {
+    let (mut pty, mut shepherd) = Pty::start(&mut under_session_leader(
+        "echo before; kill -TSTP $$; echo after; read line; echo got $line; exit 9",
+    ));
     pty.expect("before");
-    assert_eq!(stopped(&mut shepherd), libc::SIGSTOP, "the seat stops with its command");
+    assert_eq!(stopped(&mut shepherd), libc::SIGSTOP, "the session leader stops with its command");
     shepherd.signal(libc::SIGCONT).expect("the shepherd runs");
     pty.expect("after");
     shepherd.signal(libc::SIGTSTP).expect("the shepherd runs");
-    assert_eq!(stopped(&mut shepherd), libc::SIGSTOP, "the seat stops again");
+    assert_eq!(stopped(&mut shepherd), libc::SIGSTOP, "the session leader stops again");
     shepherd.signal(libc::SIGCONT).expect("the shepherd runs");
     // A background process could not read.
     pty.type_in("this\n");
@@ -377,14 +378,14 @@ fn seated_command_can_stop_itself_and_be_continued() {
 }
 
 #[test]
-fn ctrl_z_and_ctrl_c_act_on_a_seated_command() {
-    let (mut pty, mut shepherd) = Pty::start(&mut seated("echo ready; exec sleep 600"));
+fn ctrl_z_and_ctrl_c_act_on_a_command_under_a_session_leader() {
+    let (mut pty, mut shepherd) = Pty::start(&mut under_session_leader("echo ready; exec sleep 600"));
     pty.expect("ready");
     for _ in 0..3 {
         pty.type_in("\x1a");
         assert_eq!(stopped(&mut shepherd), libc::SIGSTOP);
         shepherd.signal(libc::SIGCONT).expect("the shepherd runs");
-        let child = shepherd.child().expect("the seat");
+        let child = shepherd.child().expect("the session leader");
         eventually("the command has the terminal", || {
             let stat = fs::read_to_string(format!("/proc/{child}/stat")).expect("alive");
             let fields: Vec<&str> = stat.rsplit_once(") ").expect("a state").1.split(' ').collect();
@@ -396,11 +397,11 @@ fn ctrl_z_and_ctrl_c_act_on_a_seated_command() {
 }
 
 #[test]
-fn seat_forwards_signals_and_ends_like_its_command() {
+fn session_leader_forwards_signals_and_ends_like_its_command() {
     let text =
         "trap 'echo hup' HUP; trap 'echo usr' USR1; trap 'echo winch' WINCH; trap 'echo term; kill -SEGV $$' TERM
         echo ready; while :; do sleep 0.02; done";
-    let (mut pty, mut shepherd) = Pty::start(&mut seated(text));
+    let (mut pty, mut shepherd) = Pty::start(&mut under_session_leader(text));
     pty.expect("ready");
     for (signal, name) in
         [(libc::SIGHUP, "hup"), (libc::SIGUSR1, "usr"), (libc::SIGWINCH, "winch"), (libc::SIGTERM, "term")]
@@ -410,13 +411,13 @@ fn seat_forwards_signals_and_ends_like_its_command() {
     }
     assert_eq!(finished(&mut shepherd).status, Status::Signaled { signal: libc::SIGSEGV, core_dumped: false });
 
-    let mut launch = seated("x");
-    launch.env.last_mut().expect("the variable was just added").0 = crate::common::SEAT_PROGRAM.into();
+    let mut launch = under_session_leader("x");
+    launch.env.last_mut().expect("the variable was just added").0 = crate::common::SESSION_LEADER_PROGRAM.into();
     let (mut pty, mut shepherd) = Pty::start(&mut launch);
     pty.expect("cannot execute `x`: No such file or directory");
     assert_eq!(finished(&mut shepherd).status, Status::Exited { code: 127 });
 
-    let mut launch = seated("true");
+    let mut launch = under_session_leader("true");
     launch.options.call.as_mut().expect("a call").terminal = false;
     let (status, _, errors) = run_call(&launch, b"");
     assert_eq!(
@@ -426,12 +427,12 @@ fn seat_forwards_signals_and_ends_like_its_command() {
 }
 
 #[test]
-fn seated_command_and_seat_end_when_the_caller_is_gone() {
+fn session_leader_and_its_command_end_when_the_caller_is_gone() {
     let dir = directory();
-    let mut launch = seated("trap '' HUP TERM; echo $$ > command; while :; do sleep 1; done");
+    let mut launch = under_session_leader("trap '' HUP TERM; echo $$ > command; while :; do sleep 1; done");
     launch.cwd = dir.path().to_owned();
     let (pty, shepherd) = Pty::start(&mut launch);
-    let pids = [shepherd.pid(), shepherd.child().expect("the seat"), pid_in(dir.path(), "command")];
+    let pids = [shepherd.pid(), shepherd.child().expect("the session leader"), pid_in(dir.path(), "command")];
     drop((pty, shepherd));
     eventually("all processes of the call end", || !pids.iter().any(|&pid| is_alive(pid)));
 }

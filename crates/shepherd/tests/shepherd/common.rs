@@ -25,9 +25,9 @@ const AGENT: &str = "HOSTLER_TEST_AGENT_DIRECTORY";
 const AGENT_SCRIPT: &str = "HOSTLER_TEST_AGENT_SCRIPT";
 const AGENT_LEAF: &str = "HOSTLER_TEST_AGENT_LEAF";
 
-/// Script or program that this process should run in the role of `hostler session_leader`.
-pub(crate) const SEAT: &str = "HOSTLER_TEST_SEAT";
-pub(crate) const SEAT_PROGRAM: &str = "HOSTLER_TEST_SEAT_PROGRAM";
+/// Script or program that this process should run in the role of `hostler session-leader`.
+pub(crate) const SESSION_LEADER: &str = "HOSTLER_TEST_SESSION_LEADER";
+pub(crate) const SESSION_LEADER_PROGRAM: &str = "HOSTLER_TEST_SESSION_LEADER_PROGRAM";
 
 static LAUNCHER: OnceLock<Launcher> = OnceLock::new();
 
@@ -39,7 +39,7 @@ static LAUNCHER: OnceLock<Launcher> = OnceLock::new();
 static START: extern "C" fn() = start;
 
 extern "C" fn start() {
-    take_a_seat();
+    act_as_session_leader();
     let launcher = Launcher::start().expect("the process has only one thread");
     if let Some(directory) = std::env::var_os(AGENT) {
         act_as_agent(&launcher, Path::new(&directory));
@@ -47,10 +47,11 @@ extern "C" fn start() {
     LAUNCHER.set(launcher).expect("the launcher is set once");
 }
 
-/// Acts like `hostler session_leader`, if requested.
-fn take_a_seat() {
+/// Acts like `hostler session-leader`, if requested.
+fn act_as_session_leader() {
     let script = |text| vec!["/bin/sh".into(), "-c".into(), text];
-    let argv = std::env::var_os(SEAT).map(script).or_else(|| std::env::var_os(SEAT_PROGRAM).map(|name| vec![name]));
+    let program = || std::env::var_os(SESSION_LEADER_PROGRAM).map(|name| vec![name]);
+    let argv = std::env::var_os(SESSION_LEADER).map(script).or_else(program);
     let Some(argv) = argv else { return };
     let code = hostler_shepherd::session_leader::run(&argv).unwrap_or_else(|error| {
         write!(std::io::stderr(), "{error}").expect("stderr is open");

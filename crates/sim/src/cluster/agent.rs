@@ -107,9 +107,15 @@ impl World {
         match step {
             AgentStep::Dial => self.dial_head(node),
             AgentStep::LinkWakes { connection } => self.link_wakes(node, connection),
+            AgentStep::FilesFetched { run } => self.agent_event(node, Event::Staged { run }),
             AgentStep::Staged { launch } => self.staged(node, &launch),
             AgentStep::NotStarted { run, why } => {
-                let exit = Exit { why: Why::NotStarted, message: Some(why.to_owned()), usage: Usage::default() };
+                let exit = Exit {
+                    why: Why::NotStarted,
+                    message: Some(why.to_owned()),
+                    usage: Usage::default(),
+                    steps: Vec::new(),
+                };
                 self.agent_event(node, Event::Exited { run, exit });
             }
             AgentStep::Launched { run } => self.launched(node, run),
@@ -160,7 +166,9 @@ impl World {
             }
             Effect::Send(message) => self.agent_says(node, message),
             Effect::Rest { ask } => self.agent_says(node, AgentMessage::Resting { ask, busy: None, is_leaving: false }),
-            Effect::Stream(_)
+            Effect::Signal { .. }
+            | Effect::Stream(_)
+            | Effect::Watch { .. }
             | Effect::Accounts { .. }
             | Effect::AskForPeers
             | Effect::Rise
@@ -181,6 +189,7 @@ impl World {
         let directory = Directory::new(&launch, machine.boot(), now_us);
         machine.directories.insert(run, directory);
         let takes = if self.rng.chance(700) { self.rng.below(2 * MS) } else { self.rng.skewed(SECOND) };
+        self.agent_later(node, takes / 2, AgentStep::FilesFetched { run });
         self.agent_later(node, takes, AgentStep::Staged { launch });
     }
 
@@ -194,7 +203,7 @@ impl World {
         if launch.placement.gang.is_some() && !control.has_begun && !self.breaks(Rule::BeginTogether) {
             self.agent(node).controls.insert(run, Control { waits: true, ..control });
             let port = self.rng.range(1_024, 65_536) as u16;
-            return self.agent_event(node, Event::Ready { run, port, door: None });
+            return self.agent_event(node, Event::Ready { run, port, endpoint: None });
         }
         if fails || !self.launch_shepherd(node, launch) {
             return self.not_started(node, run, "the node cannot start the run");
@@ -327,5 +336,5 @@ fn lost(why: &str) -> Found {
 }
 
 fn lost_exit(why: &str) -> Exit {
-    Exit { why: Why::Lost, message: Some(why.to_owned()), usage: Usage::default() }
+    Exit { why: Why::Lost, message: Some(why.to_owned()), usage: Usage::default(), steps: Vec::new() }
 }

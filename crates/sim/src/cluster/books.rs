@@ -188,13 +188,13 @@ impl Books {
             Event::Placed { starts } => {
                 starts.chunk_by(|one, next| one.run == next.run).for_each(|parts| self.see_placement(parts));
             }
-            Event::Accepted { run, rank } => self.see_progress(*run, *rank, |_| {}),
+            Event::Accepted { run, rank } | Event::Staged { run, rank } => self.see_progress(*run, *rank, |_| {}),
             Event::Ready { run, rank, .. } => self.see_progress(*run, *rank, |part| part.is_ready = true),
             Event::Running { run, rank } | Event::Completing { run, rank } => {
                 self.see_progress(*run, *rank, |part| part.has_run = true);
             }
             Event::Ended { run, rank, end } => self.see_end(*run, *rank, end.fate, records),
-            Event::NodeGivenUp { node } => self.see_node_given_up(node, records),
+            Event::NodeGivenUp { node, .. } => self.see_node_given_up(node, records),
             Event::Forgotten { jobs } => jobs.iter().for_each(|job| self.see_forgotten(*job, stamped.now.at)),
             Event::NodeForgotten { node } => {
                 self.note_resumed(node);
@@ -218,7 +218,12 @@ impl Books {
             | Event::SettingChanged { .. }
             | Event::NodeJoined { .. }
             | Event::KeyRenewed { .. }
-            | Event::KeyUsed { .. } => {}
+            | Event::KeyUsed { .. }
+            | Event::NodeReported { .. }
+            | Event::BeginTimeCame { .. }
+            | Event::WaitedLong { .. }
+            | Event::AlertRaised { .. }
+            | Event::AlertEnded { .. } => {}
             Event::Connected { .. }
             | Event::Disconnected { .. }
             | Event::Heard { .. }
@@ -586,7 +591,7 @@ impl Books {
                 let lives = self.account(*job).tasks.values().any(|task| task.at == Standing::Waiting);
                 self.expect(lives, || format!("job {job} is reopened, but none of its tasks waits"));
             }
-            Record::Environment { .. } | Record::Forgotten(_) => {}
+            Record::Environment { .. } | Record::Forgotten(_) | Record::Message { .. } => {}
         }
     }
 

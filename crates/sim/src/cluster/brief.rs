@@ -41,8 +41,10 @@ pub(super) fn brief(event: &Event) -> String {
             format!("run {run} is over on its node of rank {rank}: {}{result}", how(end.fate))
         }
         Event::NodeSeen { node, facts } => format!("{node} is seen: {}", facts.boot.0),
-        Event::NodeGivenUp { node } => format!("{node} is given up with all its runs"),
+        Event::NodeGivenUp { node, .. } => format!("{node} is given up with all its runs"),
         Event::NodeForgotten { node } => format!("{node} is taken off the list of nodes"),
+        Event::NodeReported { node, is_down: true } => format!("operators learn that {node} is down"),
+        Event::NodeReported { node, is_down: false } => format!("operators learn that {node} is back"),
         Event::NodeDrained { node, .. } => format!("{node} is drained"),
         Event::NodeResumed { node } => format!("{node} is resumed"),
         Event::NodeRemoved { node, .. } => format!("{node} is removed"),
@@ -104,6 +106,7 @@ pub(super) fn brief_order(message: &HeadMessage) -> String {
         HeadMessage::Begin { run, .. } => format!("begin {run}"),
         HeadMessage::End { run, cause, .. } => format!("end {run} ({cause:?})"),
         HeadMessage::Forget { run } => format!("forget {run}"),
+        HeadMessage::Signal { run, signal, .. } => format!("send {signal} to {run}"),
         HeadMessage::Resend { run } => format!("report {run} again"),
         other => format!("{other:?}"),
     }
@@ -117,6 +120,7 @@ pub(super) fn brief_report(message: &AgentMessage) -> Option<String> {
             let run = report.run;
             match &report.status {
                 RunStatus::Accepted => format!("{run} has arrived"),
+                RunStatus::Staged => format!("{run} has its files"),
                 RunStatus::Ready { .. } => format!("{run} is ready"),
                 RunStatus::Running => format!("{run} runs"),
                 RunStatus::Completing => format!("{run} has ended; results are collected"),

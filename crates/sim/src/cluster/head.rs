@@ -200,16 +200,17 @@ impl World {
         for effect in effects {
             match effect {
                 Effect::Send { connection, message } => {
-                    if let Some(line) = self.process().lines.get_mut(&connection) {
+                    let line = self.process().lines.get_mut(&connection);
+                    if let Some(line) = line.filter(|line| line.ends.is_none()) {
                         line.outgoing.push(message);
                     }
                 }
                 Effect::Close { connection, .. } => {
                     self.flush_link(connection);
-                    self.close_link(connection, "the head closed the link");
+                    self.end_link(connection, "the head closed the link");
                 }
                 Effect::Power { node, verb, ask } => self.controller_receives(&node, verb, ask),
-                Effect::Notify(_) => {}
+                Effect::Notify(_) | Effect::Count(_) | Effect::Deliver => {}
             }
         }
         let links: Vec<ConnectionId> = self.process().lines.keys().copied().collect();

@@ -14,7 +14,7 @@ use super::rules::Rule;
 use super::world::World;
 use super::world::head::{HeadLine, HeadStep, Input, ReplyTo};
 use super::world::network::{End, Numbers, Packet};
-use super::world::time::MS;
+use super::world::time::{MS, SECOND};
 
 impl World {
     /// Handles a packet from an agent.
@@ -39,11 +39,12 @@ impl World {
     }
 
     fn accept_link(&mut self, network: u64, mut hello: AgentHello) {
-        let delay = self.rng.below(2 * MS);
+        // The daemon checks the results in a hello before the loop gets the hello, and the disk may be slow.
+        let is_slow = !self.is_calm && self.rng.chance(30);
+        let delay = self.rng.below(if is_slow { 5 * SECOND } else { 2 * MS });
         hello.runs.iter_mut().for_each(|report| self.replace_reported_run(report));
         let Some(process) = self.head.process.as_mut() else { return };
-        process.connections += 1;
-        let connection = ConnectionId(process.connections);
+        let connection = self.network.connections[&network].accepted;
         let node = hello.node.clone();
         let introduction = Some((node.clone(), hello.runs.iter().map(|report| report.run).collect()));
         let link = HeadLink::new(connection, &node, key_of(&node), hello).expect("both ends are of this build");
@@ -56,6 +57,7 @@ impl World {
             frames: VecDeque::new(),
             numbers: Numbers::default(),
             is_checking: false,
+            ends: None,
         };
         process.lines.insert(connection, line);
         self.head_later(delay, HeadStep::Work { connection });
@@ -142,13 +144,17 @@ impl World {
         let network = line.network;
         match answer {
             Ok(_) => {
+                let ends = line.ends;
                 if let Some((node, holds)) = line.introduction.take() {
                     self.books.see_hello(&node, &holds);
                 }
                 let welcome = line.link.welcome(&process.state, now.at);
                 self.transmit(network, End::Agent, Packet::Answer(welcome));
                 self.flush_link(connection);
-                self.work_link(connection);
+                match ends {
+                    Some(why) => self.close_link(connection, why),
+                    None => self.work_link(connection),
+                }
             }
             Err(why) => {
                 if let NotDone::Refused(refusal) = why {
@@ -180,6 +186,14 @@ impl World {
         }
     }
 
+    /// Ends a link. As in the daemon, a link whose hello is unanswered first passes the hello on and waits for the answer.
+    pub(super) fn end_link(&mut self, connection: ConnectionId, why: &'static str) {
+        match self.line_of(connection) {
+            Some(line) if line.introduction.is_some() => line.ends = Some(why),
+            _ => self.close_link(connection, why),
+        }
+    }
+
     /// Ends a link; the loop learns of it after all earlier messages of the link.
     pub(super) fn close_link(&mut self, connection: ConnectionId, why: &str) {
         let process = self.head.process.as_mut().expect("the head closes the link");
@@ -194,7 +208,7 @@ impl World {
         let Some(process) = self.head.process.as_ref() else { return };
         let found = process.lines.iter().find(|(_, line)| line.network == network).map(|(connection, _)| *connection);
         if let Some(connection) = found {
-            self.close_link(connection, "the connection is broken");
+            self.end_link(connection, "the connection is broken");
         }
     }
 }

@@ -26,7 +26,7 @@ impl World {
     pub(super) fn wake_at(&self) -> Option<u64> {
         let process = self.head.process.as_ref()?;
         let recovers_at = process.durability.recovers_at();
-        let at = recovers_at.or_else(|| process.rounds.wake_at(&process.state))?;
+        let at = recovers_at.or_else(|| process.rounds.wake_at(&process.state, self.head_now()))?;
         Some(process.started_us + at.ms_since(process.origin).saturating_mul(MS))
     }
 

@@ -107,7 +107,7 @@ impl World {
         let process = self.process();
         process.is_reloading = true;
         let links: Vec<ConnectionId> = process.lines.keys().copied().collect();
-        links.into_iter().for_each(|connection| self.close_link(connection, "the state is thrown away"));
+        links.into_iter().for_each(|connection| self.end_link(connection, "the state is thrown away"));
         self.order(Request::Reload(()));
     }
 
@@ -127,8 +127,7 @@ impl World {
     pub(super) fn recovered(&mut self, (state, next_sequence): (State, u64), outcome: Result<(), String>) {
         if outcome.is_ok() {
             let process = self.process();
-            process.rounds.restart(next_sequence);
-            process.state = state;
+            process.rounds.restart(&mut process.state, state, next_sequence);
             process.moves.lock().expect("no thread panics while it holds the lock").clear();
         }
         self.end_reload(outcome);

@@ -4,6 +4,8 @@
 //! loses a packet breaks eventually; this takes up to a few seconds, and one of the two ends may notice the gap
 //! earlier.
 
+use hostler_core::head::ConnectionId;
+
 use super::world::network::{Connection, End, Packet};
 use super::world::time::{MS, SECOND};
 use super::world::{ScheduledEvent, World};
@@ -19,10 +21,14 @@ impl World {
         if !self.is_reachable(node) {
             return None;
         }
+        let process = self.process();
+        process.connections += 1;
+        let accepted = ConnectionId(process.connections);
         self.network.dialled += 1;
         let connection = Connection {
             node,
             head_life: self.head.lives,
+            accepted,
             head_is_open: true,
             agent_is_open: true,
             is_severed: false,

@@ -98,7 +98,7 @@ impl World {
         self.nodes[node].shepherds.insert(run, shepherd);
         self.node_later(node, lasts, NodeStep::ProcessEnds { boot, run, plan: 0 });
         if let Some(limit_ms) = launch.spec().time_limit_ms {
-            let grace_ms = launch.spec().grace_ms.unwrap_or(10_000);
+            let grace_ms = launch.spec().grace_ms.unwrap_or(10_000).into();
             self.node_later(node, limit_ms * MS, NodeStep::TimeLimit { boot, run, grace_ms });
         }
     }
@@ -133,7 +133,7 @@ impl World {
         }
         let shepherd = machine.shepherds.remove(&run).expect("the shepherd was found above");
         let usage = Usage { wall_ms: (now_us - shepherd.started_us) / MS, ..Usage::default() };
-        let exit = Exit { why: shepherd.exit, message: None, usage };
+        let exit = Exit { why: shepherd.exit, message: None, usage, steps: Vec::new() };
         if !dies && let Some(directory) = machine.directories.get_mut(&run) {
             directory.exit = Some(exit);
         }

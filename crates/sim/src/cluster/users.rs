@@ -99,11 +99,11 @@ impl World {
             first_node: nodes == 2,
             time_limit_ms: self.rng.chance(400).then(|| self.rng.range(100, 6_000)),
             array,
-            after: self.make_dependencies(),
+            after: self.make_dependencies().into(),
             priority: self.rng.below(3) as i32,
             hold: self.rng.chance(80),
             requeue: self.rng.chance(400),
-            grace_ms: self.rng.chance(300).then(|| self.rng.below(2_000)),
+            grace_ms: self.rng.chance(300).then(|| self.rng.below(2_000) as u32),
             ..JobSpec::new("simulated", Work::command(["work"], "/"), request)
         }
     }

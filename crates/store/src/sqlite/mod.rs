@@ -12,6 +12,7 @@
 //! its free pages are reused. Do not open a live store for writing with another tool: older SQLite releases lose data
 //! in WAL mode.
 
+mod accounting;
 mod filesystem;
 mod lock;
 mod open;

@@ -10,10 +10,14 @@ use hostler_model::{Digest, JobId, TaskId, Timestamp};
 use hostler_proto::record::{EndedTask, TaskResult};
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Params, Row, Transaction, params};
 
+use super::accounting;
 use super::filesystem;
 use super::reserve::Reserve;
 use super::rows::{SqlError, digest, ended, select_ended, unsigned};
-use crate::{EndedPage, JobFilter, Records, StoreError};
+use crate::{
+    EndedPage, GroupedSums, History, HistoryFilter, JobFilter, MessageKey, Records, StoreError, StoredMessage,
+    SumsFilter,
+};
 
 /// Only a backup tool can hold a lock; a commit fails if it takes longer than this.
 pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(10);
@@ -167,6 +171,14 @@ impl Records for Arc<Pool> {
         })
     }
 
+    fn sums(&self, wanted: &SumsFilter) -> Result<GroupedSums, StoreError> {
+        self.query(|transaction| accounting::sums(transaction, wanted))
+    }
+
+    fn history(&self, wanted: &HistoryFilter) -> Result<History, StoreError> {
+        self.query(|transaction| accounting::history(transaction, wanted))
+    }
+
     fn jobs_with_results(
         &self,
         user: Option<&str>,
@@ -243,6 +255,17 @@ impl Records for Arc<Pool> {
         let limit = i64::try_from(limit).unwrap_or(i64::MAX);
         self.query(|transaction| {
             collect(transaction, SQL, params![after, limit], |row| digest(&row.get::<_, Vec<u8>>(0)?))
+        })
+    }
+
+    fn messages_after(&self, after: &MessageKey, limit: usize) -> Result<Vec<StoredMessage>, StoreError> {
+        const SQL: &str = "SELECT number, part, bytes FROM outbox WHERE (number, part) > (?1, ?2)
+            ORDER BY number, part LIMIT ?3";
+        self.query(|transaction| {
+            collect(transaction, SQL, params![after.number.cast_signed(), after.part, as_limit(limit)], |row| {
+                let key = MessageKey { number: unsigned(row, 0)?, part: row.get(1)? };
+                Ok(StoredMessage { key, bytes: bytes(row, 2)? })
+            })
         })
     }
 

@@ -8,8 +8,10 @@ use std::sync::Arc;
 
 use hostler_model::{Attempt, Digest, Ending, JobId, NodeName, TaskState, WallTime};
 use hostler_proto::record::EndedTask;
+use hostler_proto::stages::Stages;
 use rusqlite::{CachedStatement, Connection, ErrorCode, OptionalExtension, Row, params};
 
+use super::accounting;
 use super::filesystem::free_bytes;
 use crate::{EndedJob, StoreError};
 
@@ -65,15 +67,16 @@ pub(super) fn checksum(sequence: u64, bytes: &[u8]) -> i64 {
 }
 
 pub(super) const INSERT_ENDED: &str = "INSERT OR REPLACE INTO ended_tasks
-    (job, idx, attempt, state, exit_code, message, node, started_at, ended_at, result, parts, usage)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)";
+    (job, idx, attempt, state, exit_code, message, node, started_at, ended_at, result, parts, usage,
+    placed_at, staged_at, exited_at, steps)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)";
 
 /// The columns that [`ended`] reads, in order.
 macro_rules! select_ended {
     ($rest:literal) => {
         concat!(
             "SELECT job, idx, attempt, state, exit_code, message, node, started_at, ended_at, result, ",
-            "parts, usage FROM ended_tasks ",
+            "parts, usage, placed_at, staged_at, exited_at, steps FROM ended_tasks ",
             $rest
         )
     };
@@ -96,6 +99,10 @@ pub(super) fn insert_ended(connection: &Connection, task: &EndedTask) -> rusqlit
         task.result.as_ref().map(|digest| digest.0.as_slice()),
         (!task.parts.is_empty()).then(|| hostler_proto::encode(&task.parts)),
         hostler_proto::encode(&task.usage),
+        task.stages.placed_at.map(|time| time.0),
+        task.stages.staged_at.map(|time| time.0),
+        task.stages.exited_at.map(|time| time.0),
+        (!task.steps.is_empty()).then(|| hostler_proto::encode(&task.steps)),
     ])?;
     Ok(())
 }
@@ -113,8 +120,11 @@ pub(super) fn ended(row: &Row<'_>) -> Result<EndedTask, SqlError> {
     let result = result.map(|bytes| digest(&bytes)).transpose()?;
     let parts: Option<Vec<u8>> = row.get(10)?;
     let parts = parts.map(|bytes| hostler_proto::decode(&bytes)).transpose();
+    let steps: Option<Vec<u8>> = row.get(15)?;
+    let steps = steps.map(|bytes| hostler_proto::decode(&bytes)).transpose();
     let usage: Vec<u8> = row.get(11)?;
     let usage = hostler_proto::decode(&usage);
+    let time = |column| row.get::<_, Option<i64>>(column).map(|time| time.map(WallTime));
     Ok(EndedTask {
         job,
         index,
@@ -122,10 +132,12 @@ pub(super) fn ended(row: &Row<'_>) -> Result<EndedTask, SqlError> {
         ending: Ending { state, exit_code: row.get(4)? },
         message: row.get(5)?,
         node,
-        started_at: row.get::<_, Option<i64>>(7)?.map(WallTime),
+        started_at: time(7)?,
         ended_at: WallTime(row.get(8)?),
+        stages: Stages { placed_at: time(12)?, staged_at: time(13)?, exited_at: time(14)? },
         result,
         usage: usage.map_err(|error| damaged(format!("{error}")))?,
+        steps: steps.map_err(|error| damaged(format!("{error}")))?.unwrap_or_default(),
         parts: parts.map_err(|error| damaged(format!("{error}")))?.unwrap_or_default(),
     })
 }
@@ -133,9 +145,13 @@ pub(super) fn ended(row: &Row<'_>) -> Result<EndedTask, SqlError> {
 /// Stores an ended job, replaces an older row of it, and updates the counts.
 pub(super) fn insert_job(connection: &Connection, job: &EndedJob) -> rusqlite::Result<()> {
     const SQL: &str = "INSERT OR REPLACE INTO ended_jobs
-        (id, key, user, state, ended, snapshot, results, unfetched, fetched, bytes)
-        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10)";
+        (id, key, user, state, ended, snapshot, results, unfetched, fetched, bytes, ended_at, partition, name,
+        cpu_held_ms, cpu_used_ms, gpu_held_ms, memory_held_mib_ms, memory_used_mib_ms, energy_uj)
+        VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19)";
     uncount_job(connection, job.id)?;
+    accounting::uncount(connection, job.id)?;
+    accounting::count(connection, job)?;
+    let (ended_at, partition, name, used) = accounting::columns(job);
     connection.prepare_cached(SQL)?.execute(params![
         job.id.0.cast_signed(),
         job.key.to_be_bytes().as_slice(),
@@ -147,6 +163,15 @@ pub(super) fn insert_job(connection: &Connection, job: &EndedJob) -> rusqlite::R
         job.results.unfetched,
         job.results.fetched,
         job.bytes.as_ref(),
+        ended_at,
+        partition,
+        name,
+        used[0],
+        used[1],
+        used[2],
+        used[3],
+        used[4],
+        used[5],
     ])?;
     let sql = "INSERT INTO ended_counts VALUES (?1, ?2, 1) ON CONFLICT DO UPDATE SET jobs = jobs + 1";
     connection.prepare_cached(sql)?.execute(params![job.user, job.state.as_str()])?;
@@ -156,7 +181,13 @@ pub(super) fn insert_job(connection: &Connection, job: &EndedJob) -> rusqlite::R
     Ok(())
 }
 
-/// Removes an ended job, if it is stored.
+/// Removes an ended job that was requeued, also from the sums, if it is stored.
+pub(super) fn reopen_job(connection: &Connection, id: JobId) -> rusqlite::Result<()> {
+    accounting::uncount(connection, id)?;
+    remove_job(connection, id)
+}
+
+/// Removes an ended job, if it is stored. The sums keep it.
 pub(super) fn remove_job(connection: &Connection, id: JobId) -> rusqlite::Result<()> {
     uncount_job(connection, id)?;
     connection.prepare_cached("DELETE FROM ended_jobs WHERE id = ?1")?.execute([id.0.cast_signed()])?;

@@ -11,7 +11,7 @@ use super::rows::SqlError;
 use crate::StoreError;
 
 /// Version of `schema.sql` and of the bytes that the head stores in it.
-const VERSION: u32 = 6;
+const VERSION: u32 = 8;
 
 /// Identifies the file as a store, for the program `file` and for [`check`]: the letters `Hstl`.
 const APPLICATION_ID: i32 = 0x4873_746C;
@@ -95,7 +95,7 @@ mod tests {
 
         connection.pragma_update(None, "user_version", VERSION - 1).expect("the version can be set");
         let error = check(&connection, Path::new("test")).expect_err("the version is older").to_string();
-        assert!(error.contains("version 5") && error.contains("start the older release again"), "{error}");
+        assert!(error.contains("version 7") && error.contains("start the older release again"), "{error}");
 
         let other = Connection::open_in_memory().expect("memory is available");
         other.execute_batch("CREATE TABLE theirs (x)").expect("the table can be created");

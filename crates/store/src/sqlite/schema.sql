@@ -29,6 +29,10 @@ CREATE TABLE IF NOT EXISTS ended_tasks (
     result        BLOB,                 -- 32 bytes: the hash of the result's manifest
     parts         BLOB,                 -- for a task on several nodes: its parts, MessagePack
     usage         BLOB    NOT NULL,     -- what it used, MessagePack
+    placed_at     INTEGER,              -- when its last attempt reached each stage
+    staged_at     INTEGER,
+    exited_at     INTEGER,
+    steps         BLOB,                 -- the steps of its last attempt, MessagePack
     PRIMARY KEY (job, idx)
 ) STRICT, WITHOUT ROWID;
 
@@ -49,6 +53,15 @@ CREATE TABLE IF NOT EXISTS ended_jobs (
     results   INTEGER NOT NULL,         -- whether some result is kept
     unfetched INTEGER NOT NULL,         -- whether some kept result has not reached a client
     fetched   INTEGER NOT NULL,         -- whether some kept result has
+    ended_at  INTEGER NOT NULL,         -- milliseconds since the Unix epoch
+    partition TEXT    NOT NULL,         -- empty if it had none
+    name      TEXT    NOT NULL,
+    cpu_held_ms        INTEGER NOT NULL, -- what it held and used, as in `accounting_days`
+    cpu_used_ms        INTEGER NOT NULL,
+    gpu_held_ms        INTEGER NOT NULL,
+    memory_held_mib_ms INTEGER NOT NULL,
+    memory_used_mib_ms INTEGER NOT NULL,
+    energy_uj          INTEGER NOT NULL,
     bytes     BLOB    NOT NULL
 ) STRICT;
 CREATE INDEX IF NOT EXISTS ended_jobs_key ON ended_jobs (key);
@@ -58,6 +71,32 @@ CREATE INDEX IF NOT EXISTS ended_jobs_user ON ended_jobs (user, id, state);
 CREATE INDEX IF NOT EXISTS ended_jobs_unfetched ON ended_jobs (user, id) WHERE unfetched;
 CREATE INDEX IF NOT EXISTS ended_jobs_fetched ON ended_jobs (ended, id) WHERE fetched;
 CREATE INDEX IF NOT EXISTS ended_jobs_snapshot ON ended_jobs (snapshot) WHERE snapshot IS NOT NULL;
+
+CREATE INDEX IF NOT EXISTS ended_jobs_at ON ended_jobs (ended_at, id, state, name);
+CREATE INDEX IF NOT EXISTS ended_jobs_user_at ON ended_jobs (user, ended_at, id, state, name);
+
+-- Sums over the jobs that ended on a day, which stay when the jobs are forgotten. Some hundred names of each user and day
+-- have rows; the other jobs count under an empty name.
+CREATE TABLE IF NOT EXISTS accounting_days (
+    day       INTEGER NOT NULL,         -- days since 1970-01-01 UTC
+    user      TEXT    NOT NULL,
+    partition TEXT    NOT NULL,         -- empty for jobs that had none
+    name      TEXT    NOT NULL,
+    completed          INTEGER NOT NULL DEFAULT 0, -- numbers of jobs by their ending
+    failed             INTEGER NOT NULL DEFAULT 0,
+    cancelled          INTEGER NOT NULL DEFAULT 0,
+    timeout            INTEGER NOT NULL DEFAULT 0,
+    out_of_memory      INTEGER NOT NULL DEFAULT 0,
+    node_fail          INTEGER NOT NULL DEFAULT 0,
+    preempted          INTEGER NOT NULL DEFAULT 0,
+    cpu_held_ms        INTEGER NOT NULL DEFAULT 0, -- held CPUs times the time
+    cpu_used_ms        INTEGER NOT NULL DEFAULT 0, -- CPU time of processes
+    gpu_held_ms        INTEGER NOT NULL DEFAULT 0, -- held GPUs times the time
+    memory_held_mib_ms INTEGER NOT NULL DEFAULT 0, -- held memory times the time
+    memory_used_mib_ms INTEGER NOT NULL DEFAULT 0, -- peak memory times the time
+    energy_uj          INTEGER NOT NULL DEFAULT 0, -- share in the energy of the nodes
+    PRIMARY KEY (day, user, partition, name)
+) STRICT, WITHOUT ROWID;
 
 -- How many of them there are: to count a million rows takes too long.
 CREATE TABLE IF NOT EXISTS ended_counts (
@@ -77,3 +116,11 @@ CREATE TABLE IF NOT EXISTS job_environments (
     digest BLOB NOT NULL
 ) STRICT;
 CREATE INDEX IF NOT EXISTS job_environments_digest ON job_environments (digest);
+
+-- Notifications until they are delivered: bytes that only the head understands.
+CREATE TABLE IF NOT EXISTS outbox (
+    number INTEGER NOT NULL,
+    part   TEXT    NOT NULL,            -- empty, or the destination of this copy
+    bytes  BLOB    NOT NULL,
+    PRIMARY KEY (number, part)
+) STRICT, WITHOUT ROWID;

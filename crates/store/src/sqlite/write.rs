@@ -7,10 +7,11 @@ use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, 
 use super::lock::Lock;
 use super::read::Pool;
 use super::rows::{
-    SqlError, checksum, drop_environment, insert_ended, insert_environment, insert_job, remove_job, unsigned,
+    SqlError, checksum, drop_environment, insert_ended, insert_environment, insert_job, remove_job, reopen_job,
+    unsigned,
 };
 use crate::store::Tail;
-use crate::{Batch, Change, Loaded, Reader, Snapshot, Store, StoreError};
+use crate::{Batch, Change, Loaded, Reader, Snapshot, Store, StoreError, StoredMessage};
 
 /// The number of log pages, 8 MiB, at which a checkpoint is due. Only pages that are not in the database yet count. The
 /// limit keeps the log short for a restarted head, and thousands of commits share the cost of a checkpoint.
@@ -220,7 +221,7 @@ fn apply(transaction: &Transaction<'_>, change: &Change) -> rusqlite::Result<()>
             .prepare_cached("DELETE FROM ended_tasks WHERE job = ?1 AND idx = ?2")?
             .execute(params![task.job.0.cast_signed(), task.index])?,
         Change::JobEnded(job) => return insert_job(transaction, job),
-        Change::JobReopened(id) => return remove_job(transaction, *id),
+        Change::JobReopened(id) => return reopen_job(transaction, *id),
         Change::Environment { job, digest, bytes } => return insert_environment(transaction, *job, digest, bytes),
         Change::Forgotten(job) => {
             remove_job(transaction, *job)?;
@@ -233,6 +234,12 @@ fn apply(transaction: &Transaction<'_>, change: &Change) -> rusqlite::Result<()>
         Change::DropBlob(digest) => {
             transaction.prepare_cached("DELETE FROM blobs WHERE digest = ?1")?.execute([digest.0.as_slice()])?
         }
+        Change::PutMessage(StoredMessage { key, bytes }) => transaction
+            .prepare_cached("INSERT OR REPLACE INTO outbox (number, part, bytes) VALUES (?1, ?2, ?3)")?
+            .execute(params![key.number.cast_signed(), key.part, bytes.as_ref()])?,
+        Change::DropMessage(key) => transaction
+            .prepare_cached("DELETE FROM outbox WHERE number = ?1 AND part = ?2")?
+            .execute(params![key.number.cast_signed(), key.part])?,
     };
     Ok(())
 }

@@ -3,8 +3,9 @@
 
 use bytes::Bytes;
 use hostler_model::{Attempt, Digest, Ending, JobId, TaskId, TaskState, WallTime};
-use hostler_proto::link::{Fate, IoSource, IoUsage, RunEnd, RunResult, Usage};
+use hostler_proto::link::{Fate, IoSource, IoUsage, RunEnd, RunResult, StepRecord, Usage};
 use hostler_proto::record::{EndedPart, EndedTask};
+use hostler_proto::stages::Stages;
 use hostler_store::{Batch, Change};
 
 /// A task's row with every field set, different for each task.
@@ -18,6 +19,7 @@ pub(crate) fn ended(job: u64, index: u32) -> EndedTask {
         node: Some("node-1".parse().expect("a name")),
         started_at: Some(WallTime(-5)),
         ended_at: WallTime(1_790_000_000_000),
+        stages: Stages { placed_at: Some(WallTime(-9)), staged_at: None, exited_at: Some(WallTime(7)) },
         result: Some(digest_of(&[job, u64::from(index)])),
         usage: Usage {
             wall_ms: 12,
@@ -27,6 +29,18 @@ pub(crate) fn ended(job: u64, index: u32) -> EndedTask {
             memory_peak_bytes: Some(1 << 41),
             io: Some(IoUsage { read_bytes: 7, write_bytes: u64::MAX, source: IoSource::Cgroup }),
         },
+        steps: vec![StepRecord {
+            step: 3,
+            name: "step".to_owned(),
+            nodes: vec!["node-1".parse().expect("a name")],
+            tasks: 2,
+            cpus: 4,
+            started_at: WallTime(-5),
+            ended_at: WallTime(6),
+            exit_code: Some(9),
+            cpu_ms: 70,
+            peak_memory_bytes: Some(1 << 20),
+        }],
         parts: Vec::new(),
     }
 }
@@ -52,6 +66,7 @@ pub(crate) fn ended_bare(job: u64, index: u32) -> EndedTask {
         message: None,
         node: None,
         started_at: None,
+        stages: Stages::default(),
         result: None,
         usage: Usage::default(),
         ..ended(job, index)

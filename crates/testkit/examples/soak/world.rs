@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 
 use hostler_sys::{bind, unshare_mounts};
-use hostler_testkit::{Outcome, SmallDisk, free_port, invite, kill, wait_until};
+use hostler_testkit::{Outcome, SmallDisk, free_port, invite, kill, system_accounts, wait_until};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -222,8 +222,7 @@ pub(crate) fn name_of(user: u32) -> String {
 
 /// Adds the users to the accounts visible to this process and its children, and creates their homes.
 fn make_accounts(home: &Path) {
-    let mut passwd = fs::read_to_string("/etc/passwd").expect("the file exists");
-    let mut group = fs::read_to_string("/etc/group").expect("the file exists");
+    let [mut passwd, mut group] = ["passwd", "group"].map(system_accounts);
     fs::create_dir(home.join("root")).expect("the directory is new");
     fs::create_dir(home.join("home")).expect("the directory is new");
     fs::set_permissions(home.join("home"), Permissions::from_mode(0o711)).expect("just created");

@@ -176,6 +176,7 @@ fn answers(messages: Vec<HeadMessage>) -> Vec<AgentMessage> {
         message: None,
         result: None,
         usage: Usage::default(),
+        steps: Vec::new(),
     };
     let report = |run| AgentMessage::Report(RunReport { run, status: RunStatus::Ended(end.clone()) });
     launches.flatten().map(|placement| report(placement.run)).collect()

@@ -1,5 +1,6 @@
 //! Runs a thousand simulated agents in one process, connected to a real head over the real protocol. Measures the
-//! time to join, the head's cost while the agents are idle, and recovery after the head is killed.
+//! time to join, the head's cost while the agents are idle, and recovery after the head is killed; or, with the name
+//! `dashboard`, the cost of the dashboard.
 //!
 //! `cargo xtask swarm` builds and runs it. The head and the agents share this machine, so CPU-bound times are upper
 //! bounds.
@@ -8,6 +9,7 @@
 
 mod agent;
 mod head;
+mod pages;
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -31,14 +33,28 @@ const POLL_INTERVAL: Duration = Duration::from_millis(200);
 const DEADLINE: Duration = Duration::from_secs(120);
 
 fn main() -> anyhow::Result<()> {
-    let mut arguments = std::env::args_os().skip(1);
-    let executable: PathBuf = arguments.next().context("usage: swarm EXECUTABLE [AGENTS] [RUNS]")?.into();
+    let mut arguments = std::env::args_os().skip(1).peekable();
+    let is_dashboard = arguments.next_if(|first| first == "dashboard").is_some();
+    let executable: PathBuf = arguments
+        .next()
+        .context(
+            "usage: swarm EXECUTABLE [AGENTS] [RUNS], or swarm dashboard EXECUTABLE [AGENTS] [WAITING] [BROWSERS]",
+        )?
+        .into();
     let mut number = |default: usize| -> anyhow::Result<usize> {
         let Some(text) = arguments.next() else { return Ok(default) };
         text.to_str().and_then(|text| text.parse().ok()).context("not a number")
     };
-    let (agents, runs) = (number(1_000)?, number(3)?);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    if is_dashboard {
+        let (agents, waiting, browsers) = (number(1_000)?, number(100_000)?, number(200)?);
+        return runtime.block_on(async {
+            let head = Head::start(&executable).await?;
+            let _swarm = join(&head, agents).await?;
+            pages::measure(&head, waiting, browsers).await
+        });
+    }
+    let (agents, runs) = (number(1_000)?, number(3)?);
     for run in 1..=runs {
         println!("run {run} of {runs}, {agents} agents");
         runtime.block_on(measure(&executable, agents))?;
@@ -49,32 +65,9 @@ fn main() -> anyhow::Result<()> {
 /// Measures one run with its own head.
 async fn measure(executable: &std::path::Path, agents: usize) -> anyhow::Result<()> {
     let mut head = Head::start(executable).await?;
-    let client = Client::new(Endpoint::Unix(head.socket()));
     let bare = head.memory_kib()?;
-
-    let begun = Instant::now();
-    let mut codes = Vec::new();
-    for number in 0..agents {
-        let node: NodeName = format!("n{number}").parse()?;
-        let code = client.invite(&node).await?.code.parse()?;
-        codes.push((node, code));
-    }
-    println!("  invited in {:.2} s", begun.elapsed().as_secs_f64());
-
-    let counts = Arc::new(Counts::default());
-    let begun = Instant::now();
-    let mut swarm = tokio::task::JoinSet::new();
-    for (node, code) in codes {
-        swarm.spawn(agent::live(node, code, Arc::clone(&counts)));
-    }
-    wait_for_all(&client, &mut swarm, agents).await?;
-    println!(
-        "  joined, linked and up in {:.2} s; at most {} handshakes at once, {} attempts refused; the head used {:.2} s of CPU",
-        begun.elapsed().as_secs_f64(),
-        counts.most_at_once.swap(0, Ordering::Relaxed),
-        counts.failures.swap(0, Ordering::Relaxed),
-        head.cpu_seconds()?,
-    );
+    let Swarm { mut tasks, counts } = join(&head, agents).await?;
+    let client = Client::new(Endpoint::Unix(head.socket()));
 
     let cpu = head.cpu_seconds()?;
     watch(&client, agents).await?;
@@ -95,7 +88,7 @@ async fn measure(executable: &std::path::Path, agents: usize) -> anyhow::Result<
     let begun = Instant::now();
     head.run().await?;
     println!("  head killed; ready again after {:.2} s", begun.elapsed().as_secs_f64());
-    wait_for_all(&client, &mut swarm, agents).await?;
+    wait_for_all(&client, &mut tasks, agents).await?;
     println!(
         "  all agents connected {:.2} s after the restart; at most {} handshakes at once, {} attempts failed",
         begun.elapsed().as_secs_f64(),
@@ -104,6 +97,41 @@ async fn measure(executable: &std::path::Path, agents: usize) -> anyhow::Result<
     );
     ensure!(counts.linked.load(Ordering::Relaxed) == agents, "some agents have two links or none");
     Ok(())
+}
+
+/// Agents that have joined a head. Dropping them disconnects them.
+struct Swarm {
+    tasks: tokio::task::JoinSet<anyhow::Result<()>>,
+    counts: Arc<Counts>,
+}
+
+/// Joins agents to a head.
+async fn join(head: &Head, agents: usize) -> anyhow::Result<Swarm> {
+    let client = Client::new(Endpoint::Unix(head.socket()));
+    let begun = Instant::now();
+    let mut codes = Vec::new();
+    for number in 0..agents {
+        let node: NodeName = format!("n{number}").parse()?;
+        let code = client.invite(&node).await?.code.parse()?;
+        codes.push((node, code));
+    }
+    println!("  invited in {:.2} s", begun.elapsed().as_secs_f64());
+
+    let counts = Arc::new(Counts::default());
+    let begun = Instant::now();
+    let mut tasks = tokio::task::JoinSet::new();
+    for (node, code) in codes {
+        tasks.spawn(agent::live(node, code, Arc::clone(&counts)));
+    }
+    wait_for_all(&client, &mut tasks, agents).await?;
+    println!(
+        "  joined, linked and up in {:.2} s; at most {} handshakes at once, {} attempts refused; the head used {:.2} s of CPU",
+        begun.elapsed().as_secs_f64(),
+        counts.most_at_once.swap(0, Ordering::Relaxed),
+        counts.failures.swap(0, Ordering::Relaxed),
+        head.cpu_seconds()?,
+    );
+    Ok(Swarm { tasks, counts })
 }
 
 /// Waits until every agent's node is up. Fails if a restarted head gives up a node meanwhile.

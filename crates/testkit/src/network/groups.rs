@@ -19,7 +19,12 @@ impl Groups {
         static COUNT: AtomicUsize = AtomicUsize::new(0);
         let name = format!("{PREFIX}{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let groups = own_groups().into_iter().map(|own| own.join(&name));
-        Self(groups.filter(|group| fs::create_dir(group).is_ok() && inherit(group).is_ok()).collect())
+        let make = |group: &PathBuf| {
+            // A killed test with the same pid may have left it.
+            remove(group);
+            fs::create_dir(group).is_ok() && inherit(group).is_ok()
+        };
+        Self(groups.filter(make).collect())
     }
 
     /// Shell commands with which a process enters all groups.

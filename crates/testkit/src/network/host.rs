@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use super::groups::Groups;
 use super::process::{in_network_of, start, succeed};
+use crate::accounts::remove_people;
 use crate::cluster::end_of_log;
 use crate::{Outcome, is_alive, kill, wait_until};
 
@@ -238,7 +239,9 @@ impl Host {
         let log = File::options().append(true).create(true).open(path).expect("a log can be written");
         let mut command = self.command(arguments);
         let entry = command.stdout(Stdio::null()).stderr(log).spawn().expect("nsenter can be started");
-        let pid = wait_until("a daemon to start on the host", 30, || child_of(entry.id()));
+        // If the daemon has ended already, its pid is unknown, and the entry's stands for it.
+        let ended = || (!is_alive(entry.id())).then_some(entry.id());
+        let pid = wait_until("a daemon to start on the host", 30, || child_of(entry.id()).or_else(ended));
         Daemon { entry, pid }
     }
 
@@ -342,6 +345,7 @@ fn lay_out(plan: &Plan) {
     }
     fs::create_dir(plan.root.join("home/op")).expect("directories can be created");
     succeed(Command::new("cp").args(["--archive", "/etc/.", &format!("{root}/etc")]));
+    remove_people(&plan.root.join("etc"));
     // A mount follows symbolic links, so the mount point must be a regular file.
     let _ = fs::remove_file(plan.root.join("etc/hosts"));
     File::create(plan.root.join("etc/hosts")).expect("the file is writable");

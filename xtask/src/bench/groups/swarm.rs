@@ -11,7 +11,7 @@ const AGENTS: usize = 1_000;
 pub(super) fn measure(bench: &Bench) -> Result<Vec<Row>> {
     let Some(program) = bench.hostler.as_deref() else { return Ok(Vec::new()) };
     let agents = bench.scaled(AGENTS);
-    let said = swarm::watch(program, agents)?;
+    let said = swarm::watch(&[program.as_os_str(), agents.to_string().as_ref(), "1".as_ref()])?;
     let idle =
         idle(&said).with_context(|| format!("the output of the swarm contains no figures of its head: {said}"))?;
     let thousands = agents as f64 / AGENTS as f64;

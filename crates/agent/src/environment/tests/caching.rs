@@ -86,7 +86,8 @@ fn concurrent_jobs_build_once() {
     });
     assert_eq!(results.iter().filter(|(built, _)| *built).count(), 1);
     assert_eq!(place.uv_installs(), 1);
-    let waited = results.iter().filter(|(_, log)| log.contains("waiting for another job to build this environment"));
+    let waited =
+        results.iter().filter(|(_, log)| log.contains("waiting until another task has built this environment"));
     assert!(waited.count() > 0, "the log of a waiting job shows the wait");
 }
 

@@ -27,6 +27,8 @@ fn most_exact_source_of_requirements_wins() {
     assert_eq!(kind(&[pyproject, requirements]), Some(Kind::RequirementsTxt));
     assert_eq!(kind(&[pyproject, requirements, lock]), Some(Kind::UvLock));
     assert_eq!(kind(&[pyproject, requirements, lock, script]), Some(Kind::Script));
+    let needs_nothing = ("main.py", "# /// script\n# dependencies = []\n# ///\n");
+    assert_eq!(kind(&[pyproject, requirements, lock, needs_nothing]), None, "a script that requires no packages");
 }
 
 #[test]

@@ -101,7 +101,8 @@ impl Mirrors {
 
     /// Receives the parts of the caller's tree that this node lacks, and prepares the tree for one command.
     ///
-    /// # Errors Fails when this node cannot prepare the tree. The error is the refusal to send to the caller.
+    /// # Errors
+    /// Fails when this node cannot prepare the tree. The error is the refusal to send to the caller.
     pub(super) async fn prepare(
         &self,
         channel: &mut Channel,

@@ -1,7 +1,8 @@
-//! `hostler configure`, also called `cmconfigure`: users, quotas, partitions, settings and the audit log of a running
-//! cluster.
+//! `hostler configure`, also called `cmconfigure`: users, quotas, partitions, settings, notifications and the audit log of a
+//! running cluster.
 
 mod audit;
+mod notify;
 mod partition;
 mod quota;
 mod roster;
@@ -32,6 +33,7 @@ enum ConfigureCommand {
     Node(Node),
     Partition(partition::Partition),
     Setting(setting::Setting),
+    Notify(notify::Notify),
 }
 
 impl Configure {
@@ -43,6 +45,7 @@ impl Configure {
             ConfigureCommand::Node(node) => node.run(context),
             ConfigureCommand::Partition(partition) => partition.run(context),
             ConfigureCommand::Setting(setting) => setting.run(context),
+            ConfigureCommand::Notify(notify) => notify.run(context),
         }
     }
 }

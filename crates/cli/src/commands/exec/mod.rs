@@ -227,7 +227,15 @@ impl Exec {
 
 /// The names of all nodes that the command may run on.
 fn all_nodes(ask: ExecRequest) -> Result<Vec<NodeName>, Failure> {
-    let mut names: Vec<_> = call::choice(ask)?.candidates.into_iter().map(|how| how.node).collect();
+    let constraint = ask.constraint.clone();
+    let choice = call::choice(ask)?;
+    let mut names: Vec<_> = choice.candidates.iter().map(|how| how.node.clone()).collect();
+    if let (true, Some(constraint)) = (names.is_empty(), constraint) {
+        let failure =
+            Failure::new(format!("no node that has {constraint} can run this command")).exiting(exit::RUN_FAILED);
+        let reasons = choice.unfit.iter().take(8).map(|(node, why)| format!("{node}: {why}"));
+        return Err(reasons.fold(failure, Failure::hint));
+    }
     names.sort();
     Ok(names)
 }

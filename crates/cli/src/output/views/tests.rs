@@ -1,7 +1,7 @@
 //! Tests of the exact text of views.
 
-use hostler_model::{Counted, JobId, WallTime};
-use hostler_proto::api::{Amount, Capacity, HeadInfo, LiveCounts, NodeCounts};
+use hostler_model::{Counted, JobId, Labels, WallTime};
+use hostler_proto::api::{Amount, Capacity, HeadInfo, LiveCounts, NodeCounts, Stages};
 use hostler_proto::link::{IoSource, IoUsage};
 use hostler_proto::power::JobEnergy;
 use jiff::tz::TimeZone;
@@ -28,13 +28,17 @@ fn plain(id: u64) -> JobSummary {
         nodes: vec![name("n1")],
         exit_code: None,
         command: None,
+        expected_start_at: None,
+        message: None,
         partition: None,
         node_count: 1,
         cpus: 2,
         memory_bytes: 600 << 20,
         gpus: 0,
         counted: Counted::NONE,
+        time_limit_ms: None,
         array: None,
+        labels: Labels::new(),
         tasks: TaskCounts { total: 1, live: 1, ..TaskCounts::default() },
         submitted_at: WallTime(1_800_000_000_000),
         started_at: Some(WallTime(1_800_000_001_000)),
@@ -64,6 +68,7 @@ fn waiting(id: u64) -> JobSummary {
 
 fn detail(summary: JobSummary, tasks_shown: Vec<TaskView>) -> JobDetail {
     JobDetail {
+        notify: Vec::new(),
         summary,
         priority: 0,
         requeue: false,
@@ -71,6 +76,12 @@ fn detail(summary: JobSummary, tasks_shown: Vec<TaskView>) -> JobDetail {
         after: Vec::new(),
         command: "main.py --epochs 3".to_owned(),
         snapshot: None,
+        directory: None,
+        tasks_per_node: 1,
+        allocation: false,
+        step_hosts: Vec::new(),
+        script: false,
+        files: None,
         limits: vec![
             LimitView { name: "cpus".to_owned(), value: 2, enforcement: "enforced".to_owned(), why: None },
             LimitView {
@@ -81,6 +92,7 @@ fn detail(summary: JobSummary, tasks_shown: Vec<TaskView>) -> JobDetail {
             },
         ],
         energy: Some(JobEnergy { joules: 9_000, measured_joules: 0 }),
+        terminal: false,
         unfetched: 1,
         tasks_shown,
         tasks_next: None,
@@ -98,6 +110,11 @@ fn ended_task() -> TaskView {
         message: Some("exit code 1".to_owned()),
         started_at: Some(WallTime(1_800_000_001_000)),
         ended_at: Some(WallTime(1_800_000_031_000)),
+        stages: Stages {
+            placed_at: Some(WallTime(1_800_000_000_000)),
+            staged_at: Some(WallTime(1_800_000_000_400)),
+            exited_at: Some(WallTime(1_800_000_031_000)),
+        },
         result: None,
         fetched: false,
         usage: Some(Usage {
@@ -108,6 +125,7 @@ fn ended_task() -> TaskView {
             memory_peak_bytes: Some(110 << 20),
             io: Some(IoUsage { read_bytes: 3 << 20, write_bytes: 7 << 10, source: IoSource::Cgroup }),
         }),
+        steps: Vec::new(),
         parts: Vec::new(),
     }
 }
@@ -115,9 +133,9 @@ fn ended_task() -> TaskView {
 #[test]
 fn jobs_are_shown_in_a_table() {
     let expected = "\
-ID  NAME   USER  STATE        CPUS  MEMORY   TIME  NODE  REASON
- 9  train  ada   pending         2    600M      -  -     waits for job 7
- 8  sweep  ada   running 3/8     2    600M  1m39s  n1+2  1 failed, 2 completed
+ID  NAME   USER  STATE        CPUS  MEMORY   TIME  NODE           REASON
+ 9  train  ada   pending         2    600M      -  -              waits for job 7
+ 8  sweep  ada   running 3/8     2    600M  1m39s  n1 and 2 more  1 failed, 2 completed
  7  train  ada   running         2    600M  1m39s  n1
 ";
     assert_eq!(jobs(&[waiting(9), array(8), plain(7)], &moment(), None), expected);
@@ -173,6 +191,7 @@ limits     cpus 2 (enforced); memory 600M (advisory: no cgroup)
 submitted  2027-01-15 08:00:00
 started    2027-01-15 08:00:01
 ended      2027-01-15 08:00:31, after 30s
+stages     queued 0s, staging 400ms, environment 600ms, running 30s, collecting 0s
 used       CPU time 28s user, 90ms system; at most 100M of memory in one process, 110M in total with cached files; \
 3M read from disk, 7K written
 message    exit code 1
@@ -180,6 +199,18 @@ energy     2.5 Wh, estimated
 results    not fetched yet: hostler fetch 7
 ";
     assert_eq!(job(&detail(summary, vec![ended_task()]), &moment(), None), expected);
+}
+
+#[test]
+fn ended_job_says_that_its_results_were_fetched() {
+    let text = |state| {
+        let result = Some("0".repeat(64).parse().expect("a digest"));
+        let task = TaskView { result, fetched: true, ..ended_task() };
+        let summary = JobSummary { state, ..plain(7) };
+        job(&JobDetail { unfetched: 0, ..detail(summary, vec![task]) }, &moment(), None)
+    };
+    assert!(text(JobState::Failed).ends_with("results    fetched\n"));
+    assert!(!text(JobState::Running).contains("results"));
 }
 
 #[test]

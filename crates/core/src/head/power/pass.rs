@@ -2,11 +2,12 @@
 
 use hostler_model::{Gauge, NodeName, NodeState, PowerVerb, Timestamp};
 use hostler_proto::link::HeadMessage;
+use hostler_proto::power::PowerChange;
 
 use super::energy::Load;
 use super::machine::{View, entered, some};
 use super::rest;
-use super::state::{Power, PowerCommand, PowerEvent, Stage};
+use super::state::{MOST_CHANGES, Power, PowerCommand, PowerEvent, Stage};
 use super::wake;
 use crate::head::command::Refusal;
 use crate::head::event::{Effect, Event};
@@ -260,6 +261,10 @@ impl Step<'_> {
             }
             (power.stage, power.since, power.since_wall) = (stage, now.at, now.wall);
             power.why = why.to_owned();
+            power.history.push(PowerChange { state: stage.state(), at: now.wall, why: why.to_owned() });
+            if power.history.len() > MOST_CHANGES {
+                power.history.remove(0);
+            }
             power.live.told = 0;
             power.live.is_forced = false;
             power.live.fault = None;

@@ -6,6 +6,7 @@ use hostler_model::{
     BootId, Energy, Epoch, Gauge, NodeName, PowerPlan, PowerPolicy, PowerState, PowerTraits, PowerVerb, Supply,
     Timestamp, WallTime,
 };
+use hostler_proto::power::PowerChange;
 use serde::{Deserialize, Serialize};
 
 use super::energy::Meter;
@@ -39,6 +40,9 @@ pub struct Power {
     pub since_wall: WallTime,
     /// The reason for the stage, for people.
     pub why: String,
+    /// The latest stages, oldest first: at most [`MOST_CHANGES`].
+    #[serde(default)]
+    pub history: Vec<PowerChange>,
     /// The boot that was told to shut down. The head asks its agent before the node works again.
     pub(super) boot_before: Option<BootId>,
     /// Set if the node was told to shut down and has not been up since. Such an order may still take effect before this time.
@@ -65,6 +69,9 @@ pub struct Power {
     #[serde(skip)]
     pub(super) live: Live,
 }
+
+/// How many changes of its power state the head keeps for each node.
+pub(super) const MOST_CHANGES: usize = 32;
 
 /// A node's stage of power management.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -253,12 +260,23 @@ impl PowerEvent {
 }
 
 impl Power {
+    /// Returns whether the head has switched the node off, is doing so, or is switching it on.
+    #[must_use]
+    pub const fn is_away_by_order(&self) -> bool {
+        match self.stage {
+            Stage::Waking | Stage::Asking | Stage::Stopping => true,
+            Stage::Off => self.settles_at.is_some(),
+            Stage::Unknown | Stage::Up | Stage::Failed => false,
+        }
+    }
+
     pub(super) fn new(now: Timestamp, wall: WallTime) -> Self {
         Self {
             stage: Stage::Unknown,
             since: now,
             since_wall: wall,
             why: "nothing is known of it yet".to_owned(),
+            history: Vec::new(),
             boot_before: None,
             settles_at: None,
             up_since: None,
@@ -277,13 +295,8 @@ impl Power {
     #[must_use]
     pub const fn state(&self) -> PowerState {
         match self.stage {
-            Stage::Unknown => PowerState::Unknown,
-            Stage::Off => PowerState::Off,
-            Stage::Waking => PowerState::Waking,
             Stage::Up if self.live.idle_since.is_some() => PowerState::Idle,
-            Stage::Up => PowerState::Up,
-            Stage::Asking | Stage::Stopping => PowerState::Stopping,
-            Stage::Failed => PowerState::Failed,
+            stage => stage.state(),
         }
     }
 
@@ -322,6 +335,20 @@ impl Power {
     #[must_use]
     pub const fn usual_boot_ms(&self, traits: &PowerTraits) -> u64 {
         if self.boots.count > 0 { self.boots.usual_ms } else { traits.boot_ms }
+    }
+}
+
+impl Stage {
+    /// Returns the state shown to people, without the distinction between idle and busy nodes.
+    pub(super) const fn state(self) -> PowerState {
+        match self {
+            Self::Unknown => PowerState::Unknown,
+            Self::Off => PowerState::Off,
+            Self::Waking => PowerState::Waking,
+            Self::Up => PowerState::Up,
+            Self::Asking | Self::Stopping => PowerState::Stopping,
+            Self::Failed => PowerState::Failed,
+        }
     }
 }
 

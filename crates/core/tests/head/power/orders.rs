@@ -50,6 +50,19 @@ fn node_that_is_switched_off_on_purpose_is_off_and_not_down() {
 }
 
 #[test]
+fn operators_are_notified_of_nodes_that_go_down_without_an_order() {
+    let mut head = three_nodes_off();
+    let of_r1 = |head: &Head| head.for_operators().into_iter().filter(|it| format!("{it:?}").contains("r1")).count();
+    assert_eq!(of_r1(&head), 1, "the node went off by itself");
+    head.hello("r1", 11, "second", vec![]);
+    assert_eq!(of_r1(&head), 2, "the node is back");
+    order_shutdown(&mut head, "r1", 11, "second");
+    head.disconnect(11);
+    head.pass(10 * MINUTE, &[]);
+    assert_eq!((head.stage("r1"), of_r1(&head)), (Stage::Off, 2), "a planned power-off is silent");
+}
+
+#[test]
 fn refused_order_does_not_void_the_accepted_order_of_an_earlier_head() {
     let mut head = three_nodes_off();
     order_shutdown(&mut head, "r1", 11, "second");

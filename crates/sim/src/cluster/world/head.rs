@@ -139,4 +139,6 @@ pub(crate) struct HeadLine {
     pub(crate) numbers: Numbers,
     /// The link waits for a check of the disk.
     pub(crate) is_checking: bool,
+    /// Why the link ends once its hello is answered.
+    pub(crate) ends: Option<&'static str>,
 }

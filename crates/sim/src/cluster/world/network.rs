@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use hostler_core::head::ConnectionId;
 use hostler_proto::link::{AgentHello, AgentMessage, Frame, HeadHello, HeadMessage};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -37,6 +38,8 @@ pub(crate) struct Network {
 pub(crate) struct Connection {
     pub(crate) node: usize,
     pub(crate) head_life: u64,
+    /// The head's id of the connection. As in the daemon, the head accepts a connection before the agent sends the hello.
+    pub(crate) accepted: ConnectionId,
     pub(crate) head_is_open: bool,
     pub(crate) agent_is_open: bool,
     pub(crate) is_severed: bool,

@@ -116,6 +116,7 @@ pub(crate) struct Control {
 pub(crate) enum AgentStep {
     Dial,
     LinkWakes { connection: u64 },
+    FilesFetched { run: RunId },
     Staged { launch: Arc<RunLaunch> },
     NotStarted { run: RunId, why: &'static str },
     Launched { run: RunId },

@@ -1,12 +1,19 @@
 //! One test suite for all backends, which must all give the same guarantees.
 
+mod accounting;
+#[path = "../common/mod.rs"]
 mod common;
 
 use std::path::{Path, PathBuf};
 
+use accounting::{
+    history_is_listed_by_the_time_of_the_end, names_beyond_the_limit_share_their_sums,
+    sums_follow_jobs_that_end_run_again_and_are_forgotten,
+};
 use bytes::Bytes;
 use common::{changes, digest_of, ended, ended_bare, ended_on_two_nodes, event, events, put, task};
 use hostler_model::{Digest, JobId, JobState, TaskId, Timestamp};
+use hostler_proto::accounting::EndedUse;
 use hostler_proto::record::TaskResult;
 use hostler_store::{
     Batch, Change, EndedJob, JobFilter, KeptResults, Loaded, MemoryStore, Reader, Snapshot, SqliteStore, Store,
@@ -75,6 +82,9 @@ suite!(
     jobs_are_found_by_the_state_of_their_results,
     jobs_that_ended_first_and_their_folders_are_listed,
     equal_environments_are_stored_once_while_a_job_needs_them,
+    sums_follow_jobs_that_end_run_again_and_are_forgotten,
+    names_beyond_the_limit_share_their_sums,
+    history_is_listed_by_the_time_of_the_end,
 );
 
 /// A job that ended at this time of the cluster's clock.
@@ -86,6 +96,7 @@ fn job(id: u64, user: &str, state: JobState, ended: u64) -> EndedJob {
         state,
         ended: Timestamp(ended),
         snapshot: None,
+        used: EndedUse::default(),
         results: KeptResults::default(),
         keeps_environment: false,
         bytes: Bytes::from(format!("job {id}")),

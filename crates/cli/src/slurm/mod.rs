@@ -1,0 +1,183 @@
+//! Commands with the names of Slurm, one file each. They parse what Slurm's commands parse and print what those print, and
+//! reach the head through its public API only. The texts are in the crate `slurm`.
+
+mod allocating;
+mod clock;
+mod job_json;
+mod json;
+mod machines;
+pub(crate) mod others;
+mod refused;
+mod request;
+mod rows;
+pub(crate) mod sacct;
+pub(crate) mod sacctmgr;
+pub(crate) mod salloc;
+pub(crate) mod sbatch;
+pub(crate) mod scancel;
+pub(crate) mod scontrol;
+pub(crate) mod sinfo;
+pub(crate) mod squeue;
+pub(crate) mod srun;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use hostler_client::ClientError;
+use hostler_slurm::getopt::{Mistake, Opt, Order, Parsed, Takes};
+
+use crate::context::Context;
+use crate::output::{Format, Output};
+
+pub(crate) use refused::Refused;
+
+/// What `--version` prints. Clients choose their options by it.
+const VERSION: &str = "slurm 24.05.8";
+
+/// The name of the cluster in variables and options.
+const CLUSTER: &str = "hostler";
+
+/// Why a command ends early: lines for stderr, and an exit code.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    lines: Vec<Line>,
+    code: u8,
+}
+
+#[derive(Debug)]
+enum Line {
+    /// Printed after the command's name.
+    Named(String),
+    Plain(String),
+}
+
+/// The exit code of a command.
+pub(crate) type Outcome = Result<u8, Ended>;
+
+impl Ended {
+    /// An error with exit code 1.
+    pub(crate) fn error(text: impl std::fmt::Display) -> Self {
+        Self { lines: vec![Line::Named(format!("error: {text}"))], code: 1 }
+    }
+
+    /// An error that leaves the command nothing to do, with exit code 1.
+    pub(crate) fn fatal(text: impl std::fmt::Display) -> Self {
+        Self { lines: vec![Line::Named(format!("fatal: {text}"))], code: 1 }
+    }
+
+    /// An error whose text does not begin with the command's name.
+    pub(crate) fn plain(text: impl Into<String>) -> Self {
+        Self { lines: vec![Line::Plain(text.into())], code: 1 }
+    }
+
+    /// Adds a line.
+    pub(crate) fn and(mut self, line: impl Into<String>) -> Self {
+        self.lines.push(Line::Named(line.into()));
+        self
+    }
+
+    /// Replaces a text in all lines.
+    pub(crate) fn instead(self, text: &str, by: &str) -> Self {
+        let replace = |line| match line {
+            Line::Named(line) => Line::Named(line.replace(text, by)),
+            Line::Plain(line) => Line::Plain(line.replace(text, by)),
+        };
+        Self { lines: self.lines.into_iter().map(replace).collect(), code: self.code }
+    }
+
+    /// The texts of the lines.
+    #[cfg(test)]
+    pub(crate) fn texts(&self) -> impl Iterator<Item = &str> {
+        self.lines.iter().map(|(Line::Named(text) | Line::Plain(text))| text.as_str())
+    }
+}
+
+impl From<crate::failure::Failure> for Ended {
+    fn from(failure: crate::failure::Failure) -> Self {
+        Self::error(failure.summary())
+    }
+}
+
+/// Runs a command: `args` begins with the name by which it was called.
+pub(crate) fn main(name: &str, args: Vec<OsString>, command: fn(&Context, Vec<OsString>) -> Outcome) -> ExitCode {
+    let context = Context { output: Output::new(Format::Text), head: std::env::var("HOSTLER_HEAD").ok() };
+    match command(&context, args) {
+        Ok(code) => code.into(),
+        Err(Ended { lines, code }) => {
+            for line in lines {
+                match line {
+                    Line::Named(text) => tell(&context, name, &[text]),
+                    Line::Plain(text) => context.output.job_stderr(format!("{text}\n").as_bytes()),
+                }
+            }
+            code.into()
+        }
+    }
+}
+
+/// Prints lines on stderr, each after the command's name.
+pub(crate) fn tell(context: &Context, name: &str, lines: &[String]) {
+    let text: String = lines.iter().map(|line| format!("{name}: {line}\n")).collect();
+    context.output.job_stderr(text.as_bytes());
+}
+
+/// Prints a text, and returns the exit code of success.
+pub(crate) fn print(context: &Context, text: &str) -> u8 {
+    context.output.job_stdout(text.as_bytes());
+    0
+}
+
+/// An option of a command.
+pub(crate) const fn opt<Key>(key: Key, long: &'static str, short: u8, takes: Takes) -> Opt<Key> {
+    Opt { key, long, short: if short == 0 { None } else { Some(short) }, takes }
+}
+
+/// Parses the command line of a command whose options may follow operands.
+pub(crate) fn parse<Key: Copy + PartialEq>(
+    name: &str,
+    options: &[Opt<Key>],
+    args: Vec<OsString>,
+) -> Result<Parsed<Key>, Ended> {
+    hostler_slurm::getopt::parse(options, Order::Permute, args.into_iter().skip(1)).map_err(|it| mistaken(name, &it))
+}
+
+/// The error for a mistake in a command line, as `getopt_long` and the command print it.
+pub(crate) fn mistaken(name: &str, mistake: &Mistake) -> Ended {
+    let hint = format!("Try \"{name} --help\" for more information");
+    Ended { lines: vec![Line::Named(mistake.to_string()), Line::Plain(hint)], code: 1 }
+}
+
+/// The error of a command such as `squeue` that could not read from the head. `what` is Slurm's name for the failed call, such
+/// as `slurm_load_jobs`.
+pub(crate) fn unreadable(what: &str, error: ClientError) -> Ended {
+    let refused = Refused::from(error);
+    let ended = Ended::plain(format!("{what} error: {}", refused.text));
+    // Without an answer the text says everything.
+    if refused.code.is_none() { ended } else { refused.lines().fold(ended, Ended::and) }
+}
+
+/// Refuses a list of clusters with another one than this.
+pub(crate) fn check_clusters(list: &str) -> Result<(), Ended> {
+    let is_known = |name: &&str| [CLUSTER, "all", "linux"].contains(name);
+    match list.split(',').map(str::trim).find(|name| !name.is_empty() && !is_known(name)) {
+        Some(name) => Err(Ended::error(format!("No cluster '{name}' known by database."))
+            .and(format!("hint: the name of this cluster is {CLUSTER}"))),
+        None => Ok(()),
+    }
+}
+
+/// The value of an option as text.
+pub(crate) fn text(value: Option<&OsString>) -> String {
+    value.map(|value| value.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+/// The name of the user who calls a command.
+pub(crate) fn own_name() -> Result<String, Ended> {
+    let user = nix::unistd::User::from_uid(nix::unistd::Uid::effective()).ok().flatten();
+    user.map(|user| user.name).ok_or_else(|| Ended::error("The name of the current user is unknown"))
+}
+
+/// The items of a list with commas.
+pub(crate) fn items(list: &str) -> Vec<String> {
+    list.split(',').map(str::trim).filter(|item| !item.is_empty()).map(str::to_owned).collect()
+}

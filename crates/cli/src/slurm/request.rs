@@ -1,0 +1,491 @@
+//! From options of Slurm's commands to a submission.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use hostler_model::{
+    ArraySpec, Condition, Constraint, Counted, Dependency, Environment, Feature, Files, JobId, Labels, LimitSignal,
+    OpenMode, PartialRequest, PartitionName, SignalTarget, Submission, WallTime, Work,
+};
+use hostler_proto::api::NodeView;
+use hostler_slurm::hostlist;
+use hostler_slurm::ids::split_raw_id;
+use hostler_slurm::job_options::{JobOptions, Layout};
+use hostler_slurm::time::Limit;
+use jiff::civil::DateTime;
+use jiff::{Span, ToSpan, Zoned};
+
+use super::machines::ALL_NODES;
+use super::{CLUSTER, Ended};
+use crate::commands::run::{own_environment, own_umask};
+use crate::passed_on::PassedOn;
+
+/// The largest name of a job, in characters.
+const MAX_NAME_CHARACTERS: usize = 255;
+
+/// Variables of the caller that a job gets even if it gets no others.
+const OF_THE_USER: [&str; 5] = ["HOME", "USER", "LOGNAME", "SHELL", "LANG"];
+
+/// `PATH` of a job that does not get the caller's.
+const USUAL_PATH: &str = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin";
+
+/// Returns the submission that the options describe. `directory`: where the command was called. `commands`: the directory
+/// of Slurm's commands, which the job must find.
+///
+/// # Errors
+/// If a value is not valid, or means something that this cluster cannot do.
+pub(crate) fn submission(
+    options: &JobOptions,
+    work: Work,
+    default_name: &str,
+    directory: &str,
+    commands: Option<&Path>,
+) -> Result<Submission, Ended> {
+    let layout = options.layout();
+    let failed = |text: &str| Ended::error(format!("Batch job submission failed: {text}"));
+    let array = options.array.as_deref().map(str::parse::<ArraySpec>).transpose();
+    let array = array.map_err(|_| failed("Invalid job array specification"))?;
+    let partition =
+        options.partition.as_deref().filter(|list| !list.is_empty()).map(first_partition).map(str::parse).transpose();
+    let partition = partition.map_err(|_| failed("Invalid partition name specified"))?;
+    let nodes = layout.nodes.unwrap_or(1).max(listed_nodes(options)?);
+    let mut spec = Submission {
+        name: name(options.job_name.as_deref().unwrap_or(default_name)).into(),
+        work,
+        request: request(options, &layout, nodes)?,
+        nodes: Some(nodes),
+        tasks_per_node: Some(layout.tasks_per_node),
+        first_node: true,
+        holder: None,
+        label: false,
+        partition,
+        constraint: constraint(options)?,
+        time_limit_ms: options.time.map(|limit| match limit {
+            Limit::Unlimited => 0,
+            Limit::Seconds(seconds) => seconds.saturating_mul(1000),
+        }),
+        array,
+        after: dependencies(options.dependency.as_deref())?.into(),
+        singleton: is_singleton(options.dependency.as_deref()),
+        begin: options.begin.as_deref().map(|text| begin(text).map(Box::new)).transpose()?,
+        priority: options.priority.unwrap_or(0).saturating_sub(options.nice),
+        hold: options.hold,
+        requeue: options.requeue.unwrap_or(true),
+        environment: environment(options, directory, commands)?,
+        pty: None,
+        limit_signal: options.signal.as_deref().map(|text| limit_signal(text).map(Box::new)).transpose()?,
+        grace_ms: None,
+        umask: Some(own_umask()),
+        files: None,
+        notify: Box::default(),
+        labels: Some(Box::new(labels(options))),
+    };
+    spec.environment.extend(described(options, &spec, &layout, directory));
+    Ok(spec)
+}
+
+/// Makes a submission with another number of nodes, for options that leave the number open.
+pub(crate) fn spread(options: &JobOptions, spec: &Submission, nodes: u32) -> Result<Submission, Ended> {
+    let layout = options.layout();
+    let each = layout.ntasks.div_ceil(nodes).max(1);
+    let request = request(options, &Layout { tasks_per_node: each, ..layout }, nodes)?;
+    Ok(Submission { request, nodes: Some(nodes), tasks_per_node: Some(each), ..spec.clone() })
+}
+
+/// Returns the smallest number of nodes on which the tasks fit at all; `None` if they fit on no number.
+pub(crate) fn nodes_for(options: &JobOptions, all: &[NodeView]) -> Option<u32> {
+    let layout = options.layout();
+    let count = u32::try_from(all.len()).unwrap_or(u32::MAX).min(layout.ntasks);
+    (2..=count).find(|nodes| {
+        let cpus = u64::from(layout.ntasks.div_ceil(*nodes)) * u64::from(layout.cpus_per_task);
+        all.iter().filter(|node| u64::from(node.cpus) >= cpus).count() >= *nodes as usize
+    })
+}
+
+/// Whether a job needs all CPUs or all memory of its nodes.
+pub(crate) fn needs_whole_nodes(options: &JobOptions) -> bool {
+    options.exclusive || options.mem_mib == Some(0)
+}
+
+/// Makes a submission that asks for all CPUs or all memory of its nodes, on nodes that have that much. Returns the submission
+/// unchanged if no nodes suit it, so that the head says why.
+pub(crate) fn whole_nodes(options: &JobOptions, spec: Submission, all: &[NodeView]) -> Submission {
+    let needed = spec.request.cpus.unwrap_or(1);
+    let is_allowed = |node: &&NodeView| {
+        let has = |feature: &Feature| feature.as_str() == node.name.as_str() || node.features.contains(feature);
+        let is_in = |partition: &PartitionName| {
+            node.partitions.contains(partition) || (node.partitions.is_empty() && partition.as_str() == ALL_NODES)
+        };
+        spec.partition.as_ref().is_none_or(is_in)
+            && spec.constraint.as_ref().is_none_or(|constraint| constraint.holds(has))
+            && node.cpus >= needed
+    };
+    let mut of_size: BTreeMap<u32, Vec<&NodeView>> = BTreeMap::new();
+    for node in all.iter().filter(is_allowed) {
+        of_size.entry(node.cpus).or_default().push(node);
+    }
+    let count = spec.nodes.unwrap_or(1) as usize;
+    let idle = |nodes: &[&NodeView]| nodes.iter().filter(|node| node.cpus_free == node.cpus).count();
+    // Nodes that are idle now come first, then small ones.
+    let suits = of_size.iter().filter(|(_, nodes)| nodes.len() >= count);
+    let Some((cpus, nodes)) = suits.min_by_key(|(cpus, nodes)| (idle(nodes) < count, **cpus)) else { return spec };
+    let mut spec = spec;
+    if options.exclusive {
+        spec.request.cpus = Some(*cpus);
+    }
+    if spec.request.memory_bytes.is_none() {
+        spec.request.memory_bytes = nodes.iter().map(|node| node.memory_bytes).min();
+    }
+    if of_size.len() > 1 {
+        let names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
+        let mut parts = vec![format!("({})", names.join("|"))];
+        parts.extend(spec.constraint.as_ref().map(|constraint| format!("({constraint})")));
+        spec.constraint = parts.join("&").parse().ok().or(spec.constraint);
+    }
+    spec
+}
+
+/// The files of a batch job.
+pub(crate) fn files(options: &JobOptions) -> Files {
+    let usual = if options.array.is_some() { "slurm-%A_%a.out" } else { "slurm-%j.out" };
+    Files {
+        stdin: options.input.clone(),
+        stdout: Some(options.output.clone().unwrap_or_else(|| usual.to_owned())),
+        stderr: options.error.clone(),
+        open_mode: options.append.map(|append| if append { OpenMode::Append } else { OpenMode::Truncate }),
+    }
+}
+
+fn request(options: &JobOptions, layout: &Layout, nodes: u32) -> Result<PartialRequest, Ended> {
+    let cpus = layout.tasks_per_node.saturating_mul(layout.cpus_per_task).max(options.min_cpus.unwrap_or(0));
+    let gpus = match (options.gpus_per_node, options.gpus_per_task, options.gpus) {
+        (Some(each), ..) => each,
+        (None, Some(each), _) => each.saturating_mul(layout.tasks_per_node),
+        (None, None, all) => all.unwrap_or(0).div_ceil(nodes.max(1)),
+    };
+    let mebibytes = match (options.mem_mib, options.mem_per_cpu_mib, options.mem_per_gpu_mib) {
+        // All memory of a node: `whole_nodes` fills it in, because it depends on the nodes.
+        (Some(0), ..) => None,
+        (Some(each), ..) => Some(each),
+        (None, Some(each), _) => Some(each.saturating_mul(cpus.into())),
+        (None, None, Some(each)) => Some(each.saturating_mul(gpus.into())),
+        (None, None, None) => None,
+    };
+    let mut counted = Counted::NONE;
+    for (name, amount) in &options.gres {
+        let bad = |_| Ended::error("Batch job submission failed: Invalid generic resource (gres) specification");
+        counted.insert(name, *amount).map_err(bad)?;
+    }
+    // The smallest sizes of Slurm are below what a process needs.
+    let memory_bytes =
+        mebibytes.map(|mebibytes| mebibytes.saturating_mul(1 << 20).max(hostler_model::LEAST_MEMORY_BYTES));
+    Ok(PartialRequest { cpus: Some(cpus), memory_bytes, gpus, counted })
+}
+
+/// Parses a signal before the time limit: `USR1`, `B:TERM@120`. Without `B:`, the steps get it, and the script does not.
+fn limit_signal(text: &str) -> Result<LimitSignal, Ended> {
+    let bad = || Ended::error(format!("Invalid --signal specification: {text}"));
+    let (flags, rest) = text.split_once(':').map_or(("", text), |(flags, rest)| (flags, rest));
+    if !flags.chars().all(|flag| matches!(flag.to_ascii_uppercase(), 'B' | 'R')) {
+        return Err(bad());
+    }
+    let (signal, seconds) = rest.split_once('@').unwrap_or((rest, "60"));
+    let seconds: u64 = seconds.parse().ok().filter(|seconds| *seconds <= 65_535).ok_or_else(bad)?;
+    let to = if flags.to_ascii_uppercase().contains('B') { SignalTarget::Program } else { SignalTarget::Steps };
+    Ok(LimitSignal { signal: signal.parse().map_err(|_| bad())?, before_ms: seconds * 1000, to })
+}
+
+/// A name that the head accepts.
+fn name(text: &str) -> String {
+    let clean: String = text.chars().filter(|c| !c.is_control()).take(MAX_NAME_CHARACTERS).collect();
+    if clean.is_empty() { "no-name".to_owned() } else { clean }
+}
+
+/// The first of several partitions: the scheduler does not choose among partitions.
+fn first_partition(list: &str) -> &str {
+    list.split(',').next().unwrap_or(list)
+}
+
+fn expanded(list: Option<&String>) -> Result<Vec<String>, Ended> {
+    let Some(list) = list else { return Ok(Vec::new()) };
+    hostlist::expand(list).map_err(|_| Ended::error("Batch job submission failed: Invalid node name specified"))
+}
+
+/// The number of different nodes that the options list. The job gets all of them.
+fn listed_nodes(options: &JobOptions) -> Result<u32, Ended> {
+    let names: BTreeSet<String> = expanded(options.nodelist.as_ref())?.into_iter().collect();
+    Ok(u32::try_from(names.len()).unwrap_or(u32::MAX))
+}
+
+/// Features, required nodes and excluded nodes as one constraint.
+fn constraint(options: &JobOptions) -> Result<Option<Constraint>, Ended> {
+    let mut parts: Vec<String> = Vec::new();
+    if let Some(features) = &options.constraint {
+        parts.push(format!("({})", features.replace(',', "&")));
+    }
+    let required = expanded(options.nodelist.as_ref())?;
+    if !required.is_empty() {
+        parts.push(format!("({})", required.join("|")));
+    }
+    parts.extend(expanded(options.exclude.as_ref())?.iter().map(|node| format!("!{node}")));
+    if parts.is_empty() {
+        return Ok(None);
+    }
+    let bad = |_| Ended::error("Batch job submission failed: Invalid feature specification");
+    parts.join("&").parse().map(Some).map_err(bad)
+}
+
+/// The dependency on all earlier jobs of the same name and user.
+const SINGLETON: &str = "singleton";
+
+fn is_singleton(list: Option<&str>) -> bool {
+    list.is_some_and(|list| list.split(',').any(|part| part == SINGLETON))
+}
+
+/// Parses dependencies such as `afterok:12:13,afterany:14`.
+fn dependencies(text: Option<&str>) -> Result<Vec<Dependency>, Ended> {
+    let problem = || Ended::error("Batch job submission failed: Job dependency problem");
+    let mut all = Vec::new();
+    for part in text.into_iter().flat_map(|text| text.split(',')).filter(|part| !part.is_empty() && *part != SINGLETON)
+    {
+        let mut words = part.split(':').peekable();
+        let first = words.peek().copied().unwrap_or_default();
+        let condition = if first.starts_with(|c: char| c.is_ascii_digit()) {
+            // The old form, without a condition.
+            Condition::AfterAny
+        } else {
+            let condition = match first {
+                "after" => Condition::After,
+                "afterany" => Condition::AfterAny,
+                "afterok" => Condition::AfterOk,
+                "afternotok" => Condition::AfterNotOk,
+                other => {
+                    return Err(problem().and(format!(
+                        "hint: `{other}` is not supported; the conditions are after, afterany, afterok, afternotok and singleton"
+                    )));
+                }
+            };
+            words.next();
+            condition
+        };
+        let before = all.len();
+        for word in words {
+            let raw: u64 = word.parse().map_err(|_| problem())?;
+            let (job, _) = split_raw_id(raw);
+            all.push(Dependency { condition, job: JobId(job) });
+        }
+        if all.len() == before {
+            return Err(problem());
+        }
+    }
+    Ok(all)
+}
+
+/// Parses the earliest time of a start: `now+1hour`, `16:00`, `tomorrow`, `2030-01-20T12:34`.
+fn begin(text: &str) -> Result<WallTime, Ended> {
+    let now = Zoned::now();
+    let at = begin_at(text, &now).ok_or_else(|| Ended::error(format!("Invalid time specification (pos=0): {text}")))?;
+    Ok(WallTime(at.timestamp().as_millisecond()))
+}
+
+fn begin_at(text: &str, now: &Zoned) -> Option<Zoned> {
+    let start = |at: &Zoned| at.start_of_day().ok();
+    let clock = |hour: i8| {
+        let today = now.with().hour(hour).minute(0).second(0).subsec_nanosecond(0).build().ok()?;
+        if today > *now { Some(today) } else { today.checked_add(1.day()).ok() }
+    };
+    if let Some(later) = text.strip_prefix("now") {
+        let Some(later) = later.strip_prefix('+') else { return later.is_empty().then(|| now.clone()) };
+        let digits = later.bytes().take_while(u8::is_ascii_digit).count();
+        let amount: i64 = later[..digits].parse().ok()?;
+        let span: Span = match &later[digits..] {
+            "" | "s" | "second" | "seconds" => amount.seconds(),
+            "m" | "minute" | "minutes" => amount.minutes(),
+            "h" | "hour" | "hours" => amount.hours(),
+            "d" | "day" | "days" => amount.days(),
+            "w" | "week" | "weeks" => amount.weeks(),
+            _ => return None,
+        };
+        return now.checked_add(span).ok();
+    }
+    match text {
+        "today" => return Some(now.clone()),
+        "tomorrow" => return start(&now.checked_add(1.day()).ok()?),
+        "midnight" => return start(&now.checked_add(1.day()).ok()?),
+        "noon" => return clock(12),
+        "teatime" => return clock(16),
+        _ => {}
+    }
+    if let Ok(date) = text.parse::<DateTime>() {
+        return date.to_zoned(now.time_zone().clone()).ok();
+    }
+    let today = now.with().time(text.parse().ok()?).build().ok()?;
+    if today > *now { Some(today) } else { today.checked_add(1.day()).ok() }
+}
+
+/// The variables that `--export` lets pass.
+fn environment(options: &JobOptions, directory: &str, commands: Option<&Path>) -> Result<Environment, Ended> {
+    let export = options.export.as_deref().unwrap_or("ALL");
+    let items = export_items(export);
+    let is_all = items.iter().any(|item| item == "ALL");
+    let mut all = if is_all { own_environment(&PassedOn::All) } else { Environment::new() };
+    if !is_all {
+        all.insert("PATH".to_owned(), USUAL_PATH.to_owned());
+        for name in OF_THE_USER {
+            all.extend(std::env::var(name).ok().map(|value| (name.to_owned(), value)));
+        }
+    }
+    for item in items.iter().filter(|item| !["ALL", "NONE", "NIL"].contains(&item.as_str())) {
+        match item.split_once('=') {
+            Some(("", _)) => return Err(Ended::error(format!("Invalid --export specification: {item}"))),
+            Some((name, value)) => drop(all.insert(name.to_owned(), value.to_owned())),
+            None => all.extend(std::env::var(item).ok().map(|value| (item.clone(), value))),
+        }
+    }
+    if let Some(commands) = commands.and_then(Path::to_str) {
+        let path = all.entry("PATH".to_owned()).or_insert_with(|| USUAL_PATH.to_owned());
+        if !path.split(':').any(|known| known == commands) {
+            *path = format!("{commands}:{path}");
+        }
+    }
+    all.insert("PWD".to_owned(), directory.to_owned());
+    Ok(all)
+}
+
+/// Splits the value of `--export` at commas outside of quotes, and removes the quotes.
+pub(crate) fn export_items(text: &str) -> Vec<String> {
+    let (mut items, mut item, mut quote) = (Vec::new(), String::new(), None);
+    for c in text.chars() {
+        match (c, quote) {
+            (c, Some(open)) if c == open => quote = None,
+            ('\'' | '"', None) => quote = Some(c),
+            (',', None) => items.push(std::mem::take(&mut item)),
+            (c, _) => item.push(c),
+        }
+    }
+    items.push(item);
+    items.retain(|item| !item.is_empty());
+    items
+}
+
+/// Variables with Slurm's names whose values do not depend on the nodes.
+fn described(options: &JobOptions, spec: &Submission, layout: &Layout, directory: &str) -> Environment {
+    let mut all = Environment::new();
+    let mut add = |name: &str, value: String| drop(all.insert(format!("SLURM_{name}"), value));
+    add("SUBMIT_DIR", directory.to_owned());
+    add("SUBMIT_HOST", host());
+    add("CLUSTER_NAME", CLUSTER.to_owned());
+    add("JOB_NAME", spec.name.to_string());
+    add("JOB_ACCOUNT", options.account.clone().unwrap_or_else(|| "default".to_owned()));
+    add("JOB_QOS", options.qos.clone().unwrap_or_else(|| "normal".to_owned()));
+    let uid = nix::unistd::Uid::effective();
+    add("JOB_UID", uid.to_string());
+    if let Ok(Some(user)) = nix::unistd::User::from_uid(uid) {
+        add("JOB_USER", user.name);
+    }
+    if options.ntasks.is_some() || options.ntasks_per_node.is_some() {
+        add("NTASKS", layout.ntasks.to_string());
+        add("NPROCS", layout.ntasks.to_string());
+    }
+    if let Some(each) = options.ntasks_per_node {
+        add("NTASKS_PER_NODE", each.to_string());
+    }
+    if let Some(cpus) = options.cpus_per_task {
+        add("CPUS_PER_TASK", cpus.to_string());
+    }
+    if let Some(each) = options.mem_per_cpu_mib {
+        add("MEM_PER_CPU", each.to_string());
+    }
+    if let Some(array) = &spec.array {
+        let (first, last) = (array.indices.first().unwrap_or(0), array.indices.last().unwrap_or(0));
+        let step = array.indices.iter().nth(1).map_or(1, |second| second - first);
+        add("ARRAY_TASK_MIN", first.to_string());
+        add("ARRAY_TASK_MAX", last.to_string());
+        add("ARRAY_TASK_COUNT", array.indices.len().to_string());
+        add("ARRAY_TASK_STEP", step.to_string());
+    }
+    all
+}
+
+/// What the options say that only Slurm's commands show.
+fn labels(options: &JobOptions) -> Labels {
+    let clean = |value: &str| -> String { value.chars().filter(|c| !c.is_control()).take(1024).collect() };
+    let number = |value: Option<u32>| value.map(|value| value.to_string());
+    let all = [
+        ("account", options.account.clone()),
+        ("qos", options.qos.clone()),
+        ("comment", options.comment.clone()),
+        ("wckey", options.wckey.clone()),
+        ("reservation", options.reservation.clone()),
+        ("licenses", options.licenses.clone()),
+        ("slurm.submit_host", Some(host())),
+        ("slurm.ntasks", Some(options.layout().ntasks.to_string())),
+        ("slurm.cpus_per_task", number(options.cpus_per_task)),
+        ("slurm.ntasks_per_node", number(options.ntasks_per_node)),
+        ("slurm.mem_per_cpu", options.mem_per_cpu_mib.map(|each| each.to_string())),
+        ("slurm.features", options.constraint.clone()),
+        ("slurm.nodelist", options.nodelist.clone()),
+        ("slurm.exclude", options.exclude.clone()),
+        ("slurm.nice", (options.nice != 0).then(|| options.nice.to_string())),
+    ];
+    all.into_iter().filter_map(|(name, value)| Some((name.to_owned(), clean(&value?)))).collect()
+}
+
+/// The name of this machine, without its domain.
+pub(crate) fn host() -> String {
+    let name = nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned();
+    name.split('.').next().unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exported_items_are_split_outside_of_quotes() {
+        assert_eq!(export_items("ALL,A=1,B='x, y',C=\"z\""), ["ALL", "A=1", "B=x, y", "C=z"]);
+        assert_eq!(export_items(""), [""; 0]);
+    }
+
+    #[test]
+    fn signals_before_the_limit_have_slurms_forms() {
+        let parse = |text: &str| limit_signal(text).ok().map(|it| (it.signal.get(), it.before_ms, it.to.as_str()));
+        assert_eq!(parse("USR2@90"), Some((12, 90_000, "steps")));
+        assert_eq!(parse("B:10"), Some((10, 60_000, "program")));
+        assert_eq!(parse("R:SIGTERM@5"), Some((15, 5000, "steps")));
+        ["", "@5", "X:USR1", "USR1@x", "USR1@70000"].iter().for_each(|text| assert_eq!(parse(text), None, "{text}"));
+    }
+
+    #[test]
+    fn dependencies_have_slurms_forms() {
+        let text = |list: &str| {
+            let all = dependencies(Some(list)).map_err(|ended| ended.texts().collect::<Vec<_>>().join(" "))?;
+            Ok::<_, String>(all.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "))
+        };
+        assert_eq!(text("afterok:1:2,afterany:3").as_deref(), Ok("afterok:1 afterok:2 afterany:3"));
+        assert_eq!(text("afterok:1,2").as_deref(), Ok("afterok:1 afterany:2"));
+        assert_eq!(text("7").as_deref(), Ok("afterany:7"));
+        for list in ["afterok", "afterok:", "afterok:x", "soon:1"] {
+            assert!(text(list).expect_err(list).contains("Job dependency problem"), "{list}");
+        }
+    }
+
+    #[test]
+    fn begin_times_have_slurms_forms() {
+        let now: Zoned = "2026-11-24T17:30:00+01:00[Europe/Berlin]".parse().expect("a time");
+        let shown = |text: &str| begin_at(text, &now).map(|at| at.strftime("%Y-%m-%d %H:%M:%S").to_string());
+        for (text, at) in [
+            ("now", "2026-11-24 17:30:00"),
+            ("now+1hour", "2026-11-24 18:30:00"),
+            ("now+90", "2026-11-24 17:31:30"),
+            ("18:00", "2026-11-24 18:00:00"),
+            ("16:00", "2026-11-25 16:00:00"),
+            ("tomorrow", "2026-11-25 00:00:00"),
+            ("noon", "2026-11-25 12:00:00"),
+            ("2026-12-24T18:00", "2026-12-24 18:00:00"),
+        ] {
+            assert_eq!(shown(text).as_deref(), Some(at), "{text}");
+        }
+        ["", "soon", "now+", "now+1year", "25:00"].iter().for_each(|text| assert_eq!(shown(text), None, "{text}"));
+    }
+}

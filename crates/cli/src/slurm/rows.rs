@@ -1,0 +1,301 @@
+//! Jobs as Slurm's commands list them: one row for each task that runs or has ended, and one for those that wait.
+
+mod asked;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use hostler_model::{JobState, PathFacts, Reason, WallTime};
+use hostler_proto::api::{JobRecord, TaskView};
+use hostler_slurm::hostlist::compress;
+use hostler_slurm::ids::raw_id;
+use hostler_slurm::state::State;
+
+/// Account and QOS of a job that names none.
+pub(crate) const ACCOUNT: &str = "default";
+pub(crate) const QOS: &str = "normal";
+
+/// A job, or some of its tasks.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Row<'a> {
+    pub(crate) job: &'a JobRecord,
+    which: Which,
+    /// The task that runs or has ended.
+    pub(crate) task: Option<&'a TaskView>,
+}
+
+/// Which tasks of its job a row stands for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Which {
+    /// The only one of a job without an array.
+    Only,
+    /// One of an array.
+    One(u32),
+    /// Those of an array that wait.
+    Waiting,
+}
+
+/// The rows of a job. With `split`, each task of an array that waits has a row of its own.
+pub(crate) fn rows(job: &JobRecord, split: bool) -> Vec<Row<'_>> {
+    let mut rows = Vec::new();
+    if job.array.is_none() {
+        return vec![Row { job, which: Which::Only, task: job.tasks.first() }];
+    }
+    match &job.waiting {
+        Some(waiting) if split || waiting.indices.len() == 1 => {
+            rows.extend(waiting.indices.iter().map(|index| Row { job, which: Which::One(index), task: None }));
+        }
+        Some(_) => rows.push(Row { job, which: Which::Waiting, task: None }),
+        None => {}
+    }
+    rows.extend(job.tasks.iter().map(|task| Row { job, which: Which::One(task.index), task: Some(task) }));
+    rows
+}
+
+impl<'a> Row<'a> {
+    /// The id: `12`, `12_3`, `12_[4-9%2]`.
+    pub(crate) fn id(&self) -> String {
+        let id = self.job.id;
+        match self.which {
+            Which::Only => id.to_string(),
+            Which::One(index) => format!("{id}_{index}"),
+            Which::Waiting => format!("{id}_[{}]", self.waiting()),
+        }
+    }
+
+    /// The number that no other task has. The waiting tasks of an array share the number of the job.
+    pub(crate) fn raw_id(&self) -> u64 {
+        let last = self.job.array.as_ref().and_then(|array| array.indices.last());
+        match (self.which, last) {
+            (Which::One(index), Some(last)) => raw_id(self.job.id.0, index, last),
+            _ => self.job.id.0,
+        }
+    }
+
+    /// The index, or the indices that wait; `None` without an array.
+    pub(crate) fn array_task(&self) -> Option<String> {
+        match self.which {
+            Which::Only => None,
+            Which::One(index) => Some(index.to_string()),
+            Which::Waiting => Some(self.waiting()),
+        }
+    }
+
+    /// The index of the only task that the row stands for.
+    pub(crate) fn index(&self) -> Option<u32> {
+        match self.which {
+            Which::Only => Some(0),
+            Which::One(index) => Some(index),
+            Which::Waiting => None,
+        }
+    }
+
+    /// Whether the row stands for a task with this index, maybe besides others.
+    pub(crate) fn has_index(&self, index: u32) -> bool {
+        match self.which {
+            Which::Only => false,
+            Which::One(own) => own == index,
+            Which::Waiting => self.job.waiting.as_ref().is_some_and(|waiting| waiting.indices.contains(index)),
+        }
+    }
+
+    fn waiting(&self) -> String {
+        self.job.waiting.as_ref().map(ToString::to_string).unwrap_or_default()
+    }
+
+    pub(crate) fn state(&self) -> State {
+        match self
+            .task
+            .map_or(if self.which == Which::Only { self.job.state } else { JobState::Pending }, |task| task.state)
+        {
+            JobState::Pending => State::Pending,
+            JobState::Starting | JobState::Running => State::Running,
+            JobState::Completing => State::Completing,
+            JobState::Completed => State::Completed,
+            JobState::Failed => State::Failed,
+            JobState::Cancelled => State::Cancelled,
+            JobState::Timeout => State::Timeout,
+            JobState::OutOfMemory => State::OutOfMemory,
+            JobState::NodeFail => State::NodeFail,
+            JobState::Preempted => State::Preempted,
+        }
+    }
+
+    /// Why the row's tasks wait or failed; `None` in Slurm's words if there is nothing to say.
+    pub(crate) fn reason(&self) -> &'static str {
+        match self.state() {
+            State::Pending => self.job.reason.as_ref().map_or("None", reason),
+            State::Failed => "NonZeroExitCode",
+            State::Timeout => "TimeLimit",
+            State::NodeFail => "NodeDown",
+            State::OutOfMemory => "OutOfMemory",
+            _ => "None",
+        }
+    }
+
+    /// The names of the nodes, in order of rank.
+    pub(crate) fn nodes(&self) -> Vec<&'a str> {
+        let Some(task) = self.task else { return Vec::new() };
+        if task.parts.is_empty() {
+            return task.node.iter().map(hostler_model::NodeName::as_str).collect();
+        }
+        task.parts.iter().map(|part| part.node.as_str()).collect()
+    }
+
+    /// The nodes as a host list; empty before the start.
+    pub(crate) fn node_list(&self) -> String {
+        compress(&self.nodes())
+    }
+
+    pub(crate) fn cpus(&self) -> u64 {
+        u64::from(self.job.cpus) * u64::from(self.job.nodes)
+    }
+
+    /// Time of the start; of a job that was cancelled before, the time of its end. A task that its nodes prepare has
+    /// started, too.
+    pub(crate) fn started_at(&self) -> Option<WallTime> {
+        let of_task = self.task.and_then(|task| task.started_at);
+        let placed = || self.task.filter(|task| !task.state.is_ended()).and_then(|task| task.stages.placed_at);
+        of_task.or_else(|| self.ended_at()).or_else(placed)
+    }
+
+    /// The time from which nothing but resources kept the row's tasks from starting; `None` while something else does.
+    pub(crate) fn eligible_at(&self) -> Option<WallTime> {
+        let waits = matches!(self.job.reason, Some(Reason::Held | Reason::Dependency { .. }));
+        if waits && self.state() == State::Pending {
+            return None;
+        }
+        Some(self.job.begin_at.map_or(self.job.submitted_at, |begin| begin.max(self.job.submitted_at)))
+    }
+
+    /// Time of the end; `None` if the row's tasks have not ended.
+    pub(crate) fn ended_at(&self) -> Option<WallTime> {
+        if !self.state().is_ended() {
+            return None;
+        }
+        self.task.and_then(|task| task.ended_at).or(self.job.ended_at)
+    }
+
+    /// Seconds from the start to the end, or to now.
+    pub(crate) fn elapsed(&self, now: WallTime) -> u64 {
+        let Some(started) = self.started_at() else { return 0 };
+        let until = self.ended_at().unwrap_or(now);
+        u64::try_from(until.0.saturating_sub(started.0)).unwrap_or(0) / 1000
+    }
+
+    /// The time limit in seconds.
+    pub(crate) fn limit(&self) -> Option<u64> {
+        self.job.time_limit_ms.map(|limit| limit.div_ceil(1000))
+    }
+
+    /// Exit code and signal.
+    pub(crate) fn exit(&self) -> (i32, i32) {
+        // A limit or a cancellation is the reason, whatever the program made of the signal.
+        match (self.state(), self.task.and_then(|task| task.exit_code)) {
+            (State::Failed, Some(code)) if code > 128 => (0, code - 128),
+            (State::Failed, Some(code)) => (code, 0),
+            (State::Failed, None) | (State::NodeFail, _) => (1, 0),
+            (State::OutOfMemory, _) => (0, 125),
+            _ => (0, 0),
+        }
+    }
+
+    pub(crate) fn restarts(&self) -> u32 {
+        self.task.map_or(self.job.attempt, |task| task.attempt).0.saturating_sub(u32::from(self.task.is_some()))
+    }
+
+    pub(crate) fn label(&self, name: &str) -> Option<&'a str> {
+        self.job.labels.get(name).map(String::as_str)
+    }
+
+    pub(crate) fn account(&self) -> &'a str {
+        self.label("account").unwrap_or(ACCOUNT)
+    }
+
+    pub(crate) fn qos(&self) -> &'a str {
+        self.label("qos").unwrap_or(QOS)
+    }
+
+    pub(crate) fn partition(&self) -> &'a str {
+        self.job.partition.as_ref().map_or(super::machines::ALL_NODES, hostler_model::PartitionName::as_str)
+    }
+
+    /// Absolute paths of standard input, output and error.
+    pub(crate) fn files(&self) -> [String; 3] {
+        let Some(files) = &self.job.files else { return [const { String::new() }; 3] };
+        let input = files.stdin.clone().unwrap_or_else(|| "/dev/null".to_owned());
+        let output = files.stdout.clone().unwrap_or_else(|| "/dev/null".to_owned());
+        let error = files.stderr.clone().unwrap_or_else(|| output.clone());
+        [input, output, error].map(|path| self.absolute(&path))
+    }
+
+    fn absolute(&self, path: &str) -> String {
+        let nodes = self.nodes();
+        let facts = PathFacts {
+            job: self.job.id,
+            number: self.raw_id(),
+            index: self.index().unwrap_or_default(),
+            name: &self.job.name,
+            user: &self.job.user,
+            node: nodes.first().copied().unwrap_or_default(),
+            node_rank: 0,
+            rank: 0,
+            step: None,
+            restarts: self.restarts(),
+        };
+        let directory = Path::new(self.job.directory.as_deref().unwrap_or("/"));
+        // Before the start, the index of an array's task is not known.
+        let path = if self.which == Which::Waiting { path.to_owned() } else { facts.expand(path) };
+        directory.join(path).to_string_lossy().into_owned()
+    }
+}
+
+/// Slurm's word for the reason why a job waits.
+const fn reason(reason: &Reason) -> &'static str {
+    match reason {
+        Reason::Held => "JobHeldUser",
+        Reason::Dependency { .. } => "Dependency",
+        Reason::BeginTime { .. } => "BeginTime",
+        Reason::ArrayLimit { .. } => "JobArrayTaskLimit",
+        Reason::Quota { .. } => "AssocMaxJobsLimit",
+        Reason::Blocked { .. } => "AccountNotAllowed",
+        Reason::PartitionPaused { .. } => "PartitionDown",
+        Reason::PartitionGone { .. } => "PartitionConfig",
+        Reason::NoNodes { .. } => "BadConstraints",
+        Reason::Priority { .. } | Reason::Reservation { .. } => "Priority",
+        Reason::NodesDown { .. } | Reason::NodesDrained { .. } => "ReqNodeNotAvail",
+        // Nodes that are switched on for a job are resources that are not there yet.
+        Reason::Resources { .. } | Reason::TooFewNodes { .. } | Reason::Waking { .. } | Reason::NodesAsleep { .. } => {
+            "Resources"
+        }
+        Reason::Scheduling => "None",
+    }
+}
+
+/// Ids of users and groups, each looked up once.
+#[derive(Debug, Default)]
+pub(crate) struct Accounts(BTreeMap<String, Option<nix::unistd::User>>);
+
+impl Accounts {
+    fn user(&mut self, name: &str) -> Option<&nix::unistd::User> {
+        let find = || nix::unistd::User::from_name(name).ok().flatten();
+        self.0.entry(name.to_owned()).or_insert_with(find).as_ref()
+    }
+
+    /// The user's id on this machine; `nobody`'s if there is none.
+    pub(crate) fn uid(&mut self, name: &str) -> u32 {
+        self.user(name).map_or(65_534, |user| user.uid.as_raw())
+    }
+
+    /// The id of the user's group on this machine.
+    pub(crate) fn gid(&mut self, name: &str) -> u32 {
+        self.user(name).map_or(65_534, |user| user.gid.as_raw())
+    }
+
+    /// The name of the user's group.
+    pub(crate) fn group(&mut self, name: &str) -> String {
+        let gid = self.gid(name);
+        let group = nix::unistd::Group::from_gid(nix::unistd::Gid::from_raw(gid)).ok().flatten();
+        group.map_or_else(|| gid.to_string(), |group| group.name)
+    }
+}

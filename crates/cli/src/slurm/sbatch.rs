@@ -1,0 +1,255 @@
+//! `sbatch`: submits a script as a job.
+
+use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use hostler_client::Client;
+use hostler_model::{JobId, JobState, MAX_SCRIPT_BYTES, Submission, Work};
+use hostler_proto::api::{SubmitRequest, Submitted};
+use hostler_slurm::getopt::{Opt, Order, parse};
+use hostler_slurm::job_options::{BadValue, JOB_OPTIONS, JobOptions, Key, SBATCH_OPTIONS, SBATCH_VARIABLES};
+use hostler_slurm::script;
+
+use super::machines::ALL_NODES;
+use super::request::{self, files, nodes_for, spread};
+use super::{CLUSTER, Ended, Outcome, Refused, VERSION, check_clusters, mistaken, print};
+use crate::commands::run::own_directory;
+use crate::context::{Context, block_on};
+use crate::submission::new_key;
+
+pub(crate) const NAME: &str = "sbatch";
+
+/// How long one request for a job's end waits.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+
+const USAGE: &str = "Usage: sbatch [OPTIONS(0)...] [ : [OPTIONS(N)...]] script(0) [args(0)...]\n\
+    \n\
+    Submits a script as a job. The options are those of Slurm's sbatch; `hostler run --script` submits a script with\n\
+    Hostler's own options.\n";
+
+/// What `sbatch` does besides describing a job.
+#[derive(Debug, Default)]
+struct Own {
+    parsable: bool,
+    test_only: bool,
+    wait: bool,
+}
+
+/// The script of a job, with the name to show for it.
+struct Script {
+    content: Vec<u8>,
+    /// Path as the job's first argument.
+    path: String,
+    /// Name of the job, unless an option gives one.
+    name: String,
+}
+
+pub(crate) fn run(context: &Context, args: Vec<OsString>) -> Outcome {
+    let all: Vec<Opt<Key>> = JOB_OPTIONS.iter().chain(SBATCH_OPTIONS).copied().collect();
+    let commands = own_commands(args.first());
+    let given = parse(&all, Order::StopAtOperand, args.into_iter().skip(1)).map_err(|it| mistaken(NAME, &it))?;
+    for (key, _) in &given.options {
+        match key {
+            Key::Own("help" | "usage") => return Ok(print(context, USAGE)),
+            Key::Own("version") => return Ok(print(context, &format!("{VERSION}\n"))),
+            _ => {}
+        }
+    }
+    let wrap = given.options.iter().rev().find(|(key, _)| *key == Key::Own("wrap"));
+    let wrap = wrap.and_then(|(_, value)| value.as_ref()).map(|value| value.to_string_lossy().into_owned());
+    let mut operands = given.operands.into_iter();
+    let script = read_script(wrap.as_deref(), operands.next())?;
+    let text = check(&script.content)?;
+
+    // Later options replace earlier ones: of the script, of the environment, of the command line.
+    let mut options = JobOptions::default();
+    let mut own = Own::default();
+    for words in script::directives(&text).map_err(Ended::error)? {
+        let words = words.into_iter().map(OsString::from);
+        let parsed = parse(&all, Order::StopAtOperand, words).map_err(|it| mistaken(NAME, &it))?;
+        if let Some(word) = parsed.operands.first() {
+            return Err(Ended::error(format!("Invalid directive found in batch script: {}", word.display())));
+        }
+        apply(&mut options, &mut own, &parsed.options)?;
+    }
+    apply(&mut options, &mut own, &variables())?;
+    apply(&mut options, &mut own, &given.options)?;
+    options.clusters.as_deref().map_or(Ok(()), check_clusters)?;
+
+    let directory = own_directory().map_err(|failure| Ended::error(failure.summary()))?;
+    let job_directory = match &options.chdir {
+        Some(path) => Path::new(&directory).join(path).to_string_lossy().into_owned(),
+        None => directory.clone(),
+    };
+    let mut argv = vec![script.path];
+    for word in operands {
+        argv.push(word.into_string().map_err(|_| Ended::error("An argument of the script is not UTF-8 text"))?);
+    }
+    let work = Work::Command { argv, directory: job_directory.into(), script: Some(text) };
+    let mut spec = request::submission(&options, work, &script.name, &directory, commands.as_deref())?;
+    spec.files = Some(Box::new(files(&options)));
+    submit(context, &options, &own, &spec)
+}
+
+/// Submits the job, prints its id, and waits for its end if asked to.
+fn submit(context: &Context, options: &JobOptions, own: &Own, spec: &Submission) -> Outcome {
+    if own.test_only {
+        return Err(Ended::error("--test-only is not supported")
+            .and("hint: submit the job with --hold; `hostler why` then says when it would start"));
+    }
+    let client = context.watching_client().map_err(|failure| Ended::error(failure.summary()))?;
+    let ends = async {
+        let submitted = place(&client, options, spec).await;
+        let id = match submitted {
+            Ok(submitted) => submitted.id,
+            Err(refused) => return Ok(Err(refused)),
+        };
+        announce(context, options, own, id);
+        let code = if own.wait { wait(&client, id).await? } else { 0 };
+        Ok(Ok(code))
+    };
+    let ended = block_on(ends).map_err(|failure| Ended::error(failure.summary()))?;
+    ended.map_err(|refused: Refused| {
+        let ended = Ended::error(format!("Batch job submission failed: {}", refused.text));
+        refused.lines().fold(ended, Ended::and)
+    })
+}
+
+/// Submits the job, on more nodes if the options leave their number open and one is too small.
+pub(super) async fn place(client: &Client, options: &JobOptions, spec: &Submission) -> Result<Submitted, Refused> {
+    let whole = request::needs_whole_nodes(options);
+    let spec = if whole { &request::whole_nodes(options, spec.clone(), &client.nodes().await?) } else { spec };
+    let request = SubmitRequest { key: new_key(), spec: spec.clone() };
+    let refused = match client.submit(&request).await {
+        Ok(submitted) => return Ok(submitted),
+        Err(error) => Refused::from(error),
+    };
+    let is_all = spec.partition.as_ref().is_some_and(|partition| partition.as_str() == ALL_NODES);
+    if refused.code.as_deref() == Some("no_such_partition") && is_all {
+        // The name under which clusters without partitions show their nodes.
+        let spec = Submission { partition: None, ..spec.clone() };
+        return Ok(client.submit(&SubmitRequest { key: new_key(), spec }).await?);
+    }
+    if refused.code.as_deref() != Some("never_fits") {
+        return Err(refused);
+    }
+    let nodes = client.nodes().await?;
+    if let Some(list) = &options.nodelist {
+        let names = hostler_slurm::hostlist::expand(list).unwrap_or_default();
+        if names.iter().any(|name| nodes.iter().all(|node| node.name.as_str() != name)) {
+            return Err(Refused { text: "Invalid node name specified", ..refused });
+        }
+    }
+    let wider = nodes_for(options, &nodes).filter(|_| options.layout().nodes.is_none());
+    match wider.and_then(|nodes| spread(options, spec, nodes).ok()) {
+        Some(spec) => Ok(client.submit(&SubmitRequest { key: new_key(), spec }).await?),
+        None => Err(refused),
+    }
+}
+
+fn announce(context: &Context, options: &JobOptions, own: &Own, id: JobId) {
+    let cluster = options.clusters.is_some();
+    let text = match (own.parsable, cluster) {
+        (true, false) => format!("{id}\n"),
+        (true, true) => format!("{id};{CLUSTER}\n"),
+        (false, _) if options.quiet => return,
+        (false, false) => format!("Submitted batch job {id}\n"),
+        (false, true) => format!("Submitted batch job {id} on cluster {CLUSTER}\n"),
+    };
+    context.output.job_stdout(text.as_bytes());
+}
+
+/// Waits for the end of the job and returns its largest exit code; 1 for a signal, a limit or a cancellation.
+async fn wait(client: &Client, id: JobId) -> Result<u8, crate::failure::Failure> {
+    loop {
+        let job = client.job_when_ended(id, 1, REQUEST_TIMEOUT).await?;
+        if job.summary.state.is_ended() {
+            return Ok(match (job.summary.state, job.summary.exit_code) {
+                (JobState::Completed, _) => 0,
+                (JobState::Failed, Some(code @ 1..=127)) => u8::try_from(code).unwrap_or(1),
+                _ => 1,
+            });
+        }
+    }
+}
+
+/// Reads the script: of `--wrap`, of a file, or from standard input.
+fn read_script(wrap: Option<&str>, operand: Option<OsString>) -> Result<Script, Ended> {
+    if let Some(command) = wrap {
+        if operand.is_some() {
+            return Err(Ended::error("Script arguments not permitted with --wrap option"));
+        }
+        let content = format!("#!/bin/sh\n# This script was created by sbatch --wrap.\n\n{command}\n");
+        return Ok(Script { content: content.into_bytes(), path: "wrap".to_owned(), name: "wrap".to_owned() });
+    }
+    let mut content = Vec::new();
+    let limit = MAX_SCRIPT_BYTES as u64 + 1;
+    let Some(operand) = operand else {
+        let read = io::stdin().lock().take(limit).read_to_end(&mut content);
+        read.map_err(|error| Ended::error(format!("Unable to read the script from standard input: {error}")))?;
+        return Ok(Script { content, path: "sbatch".to_owned(), name: "sbatch".to_owned() });
+    };
+    let path = find(&operand);
+    let cannot = |error: io::Error| Ended::error(format!("Unable to open file {}: {error}", operand.display()));
+    File::open(&path).and_then(|file| file.take(limit).read_to_end(&mut content)).map_err(cannot)?;
+    let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
+    let path = std::path::absolute(&path).unwrap_or(path).to_string_lossy().into_owned();
+    Ok(Script { content, path, name })
+}
+
+/// Finds a script in the current directory, or else on `PATH`.
+fn find(operand: &OsStr) -> PathBuf {
+    let here = PathBuf::from(operand);
+    if here.components().count() > 1 || here.exists() {
+        return here;
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).map(|directory| directory.join(operand)).find(|path| path.is_file()).unwrap_or(here)
+}
+
+/// Checks that a text is a script that the head accepts.
+fn check(content: &[u8]) -> Result<String, Ended> {
+    script::check(content).map_err(|wrong| {
+        let mut lines = wrong.lines().iter();
+        let first = Ended::error(lines.next().copied().unwrap_or_default());
+        lines.fold(first, |ended, line| ended.and(format!("error: {line}")))
+    })?;
+    if content.len() > MAX_SCRIPT_BYTES {
+        return Err(Ended::error(
+            "Batch job submission failed: Pathname of a file, directory or other parameter too long",
+        )
+        .and(format!("hint: a script has at most {} KiB", MAX_SCRIPT_BYTES >> 10)));
+    }
+    String::from_utf8(content.to_vec()).map_err(|_| Ended::error("The batch script is not UTF-8 text"))
+}
+
+fn apply(options: &mut JobOptions, own: &mut Own, all: &[(Key, Option<OsString>)]) -> Result<(), Ended> {
+    for (key, value) in all {
+        match key {
+            Key::Own("parsable") => own.parsable = true,
+            Key::Own("test-only") => own.test_only = true,
+            Key::Own("wait") => own.wait = true,
+            key => options.apply(*key, value.as_ref()).map_err(|BadValue(text)| Ended::error(text))?,
+        }
+    }
+    Ok(())
+}
+
+/// The options that variables of the environment give.
+fn variables() -> Vec<(Key, Option<OsString>)> {
+    let value = |name: &str| std::env::var_os(format!("SBATCH_{name}"));
+    SBATCH_VARIABLES.iter().filter_map(|(name, key)| Some((*key, Some(value(name)?)))).collect()
+}
+
+/// The directory in which the shell found this command.
+pub(super) fn own_commands(called: Option<&OsString>) -> Option<PathBuf> {
+    let called = Path::new(called?);
+    if called.components().count() > 1 {
+        return std::path::absolute(called.parent()?).ok();
+    }
+    let path = std::env::var_os("PATH")?;
+    std::env::split_paths(&path).find(|directory| directory.join(called).is_file())
+}

@@ -1,0 +1,286 @@
+//! `scancel`: cancels jobs.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+
+use hostler_client::{Client, ClientError, JobFilter};
+use hostler_model::{IndexSet, JobId, JobState, SignalNumber, SignalTarget};
+use hostler_proto::api::{JobAction, JobSummary};
+use hostler_slurm::getopt::{Opt, Takes};
+use hostler_slurm::ids::split_raw_id;
+
+use super::{Ended, Outcome, Refused, VERSION, check_clusters, opt, own_name, parse, print, tell};
+use crate::context::{Context, block_on};
+
+pub(crate) const NAME: &str = "scancel";
+
+const USAGE: &str = "Usage: scancel [OPTIONS] [job_id[_array_id]...]\n";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Key {
+    Account,
+    Batch,
+    Clusters,
+    Full,
+    Help,
+    Interactive,
+    JobName,
+    Me,
+    Nothing(&'static str),
+    Partition,
+    Qos,
+    Quiet,
+    Signal,
+    State,
+    User,
+    Verbose,
+    Version,
+}
+
+const OPTIONS: &[Opt<Key>] = &[
+    opt(Key::Account, "account", b'A', Takes::Value),
+    opt(Key::Batch, "batch", b'b', Takes::Nothing),
+    opt(Key::Clusters, "clusters", b'M', Takes::Value),
+    opt(Key::Nothing("ctld"), "ctld", b'c', Takes::Nothing),
+    opt(Key::Full, "full", b'f', Takes::Nothing),
+    opt(Key::Help, "help", 0, Takes::Nothing),
+    opt(Key::Nothing("hurry"), "hurry", b'H', Takes::Nothing),
+    opt(Key::Interactive, "interactive", b'i', Takes::Nothing),
+    opt(Key::JobName, "jobname", 0, Takes::Value),
+    opt(Key::Me, "me", 0, Takes::Nothing),
+    opt(Key::JobName, "name", b'n', Takes::Value),
+    opt(Key::Partition, "partition", b'p', Takes::Value),
+    opt(Key::Qos, "qos", b'q', Takes::Value),
+    opt(Key::Quiet, "quiet", b'Q', Takes::Nothing),
+    opt(Key::Nothing("sibling"), "sibling", 0, Takes::Value),
+    opt(Key::Signal, "signal", b's', Takes::Value),
+    opt(Key::State, "state", b't', Takes::Value),
+    opt(Key::Help, "usage", 0, Takes::Nothing),
+    opt(Key::User, "user", b'u', Takes::Value),
+    opt(Key::Verbose, "verbose", b'v', Takes::Nothing),
+    opt(Key::Version, "version", b'V', Takes::Nothing),
+];
+
+/// Which of the named jobs to cancel.
+#[derive(Debug, Default)]
+struct Filter {
+    account: Option<String>,
+    name: Option<String>,
+    partition: Option<String>,
+    qos: Option<String>,
+    user: Option<String>,
+    state: Option<JobState>,
+}
+
+impl Filter {
+    fn is_empty(&self) -> bool {
+        let Self { account, name, partition, qos, user, state } = self;
+        [account, name, partition, qos, user].into_iter().all(Option::is_none) && state.is_none()
+    }
+
+    fn takes(&self, job: &JobSummary) -> bool {
+        let is = |wanted: &Option<String>, value: Option<&str>| {
+            wanted.as_deref().is_none_or(|wanted| wanted.split(',').any(|one| Some(one) == value))
+        };
+        is(&self.account, job.labels.get("account").map(String::as_str))
+            && is(&self.qos, job.labels.get("qos").map(String::as_str))
+            && is(&self.name, Some(&job.name))
+            && is(&self.user, Some(&job.user))
+            && is(&self.partition, job.partition.as_ref().map(hostler_model::PartitionName::as_str))
+            && self.state.is_none_or(|state| job.state == state)
+    }
+}
+
+/// A job, or tasks of an array, by the number that the user gave.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Named {
+    text: String,
+    job: JobId,
+    tasks: Option<IndexSet>,
+}
+
+pub(crate) fn run(context: &Context, args: Vec<OsString>) -> Outcome {
+    let given = parse(NAME, OPTIONS, args)?;
+    let mut filter = Filter::default();
+    let (mut verbose, mut signal, mut to) = (false, None, SignalTarget::Steps);
+    for (key, value) in &given.options {
+        let text = || value.as_ref().map(|value| value.to_string_lossy().into_owned());
+        match key {
+            Key::Help => return Ok(print(context, USAGE)),
+            Key::Version => return Ok(print(context, &format!("{VERSION}\n"))),
+            Key::Account => filter.account = text(),
+            Key::JobName => filter.name = text(),
+            Key::Me => filter.user = Some(own_name()?),
+            Key::Partition => filter.partition = text(),
+            Key::Qos => filter.qos = text(),
+            Key::State => filter.state = Some(state(&text().unwrap_or_default())?),
+            Key::User => filter.user = text(),
+            Key::Signal => signal = text(),
+            Key::Verbose => verbose = true,
+            Key::Batch => to = SignalTarget::Program,
+            Key::Full => to = SignalTarget::All,
+            Key::Clusters => check_clusters(&text().unwrap_or_default())?,
+            Key::Quiet | Key::Interactive | Key::Nothing(_) => {}
+        }
+    }
+    let signal: Option<SignalNumber> = match signal.filter(|signal| !is_kill(signal)) {
+        None => None,
+        Some(text) => Some(text.parse().map_err(|_| Ended::error(format!("Unknown job signal: {text}")))?),
+    };
+    let how = Treatment { signal, to, verbose };
+    let named = given.operands.iter().flat_map(|word| split(&word.to_string_lossy())).map(|word| parse_id(&word));
+    let named = named.collect::<Result<Vec<_>, _>>()?;
+    if named.is_empty() && filter.is_empty() {
+        return Err(Ended::error("No job identification provided"));
+    }
+    let client = context.watching_client().map_err(|failure| Ended::error(failure.summary()))?;
+    let cancelled = block_on(async { Ok(cancel(context, &client, &named, &filter, how).await) });
+    cancelled.map_err(|failure| Ended::error(failure.summary()))?
+}
+
+/// What happens to the jobs.
+#[derive(Debug, Clone, Copy)]
+struct Treatment {
+    /// The signal that they get; `None` to cancel them.
+    signal: Option<SignalNumber>,
+    to: SignalTarget,
+    verbose: bool,
+}
+
+/// Cancels or signals the jobs, all that it may, and returns the exit code.
+async fn cancel(context: &Context, client: &Client, named: &[Named], filter: &Filter, how: Treatment) -> Outcome {
+    let verbose = how.verbose;
+    let refuse = |error: ClientError| Ended::error(Refused::from(error).text);
+    let chosen = if filter.is_empty() {
+        named.to_vec()
+    } else {
+        let matching = live_jobs(client, filter).await.map_err(refuse)?;
+        let all = matching.iter().map(|job| Named { text: job.id.to_string(), job: job.id, tasks: None });
+        let ids: BTreeSet<JobId> = matching.iter().map(|job| job.id).collect();
+        if named.is_empty() {
+            all.collect()
+        } else {
+            named.iter().filter(|it| ids.contains(&it.job)).cloned().collect()
+        }
+    };
+    let mut code = 0;
+    for Named { text, job, tasks } in &chosen {
+        if verbose {
+            let doing =
+                how.signal.map_or_else(|| "Terminating".to_owned(), |signal| format!("Signal {} to", signal.get()));
+            tell(context, NAME, &[format!("{doing} job {text}")]);
+        }
+        let indices: Vec<Option<u32>> = tasks.as_ref().map_or_else(|| vec![None], |set| set.iter().map(Some).collect());
+        for index in indices {
+            let done = match how.signal {
+                None => client.act(*job, index, JobAction::Cancel).await.map(drop),
+                Some(signal) => client.signal(*job, index, signal, how.to).await.map(drop),
+            };
+            let Err(error) = done else { continue };
+            let refused = Refused::from(error);
+            // A job that has ended, or that nobody knows, is no longer running, which is what the user wants.
+            let is_gone = matches!(refused.code.as_deref(), Some("no_such_job" | "no_such_task"));
+            if !is_gone || verbose {
+                tell(context, NAME, &[format!("error: Kill job error on job id {text}: {}", refused.text)]);
+            }
+            if !is_gone {
+                code = 1;
+            }
+        }
+    }
+    Ok(code)
+}
+
+/// The jobs that have not ended and that the filter takes.
+async fn live_jobs(client: &Client, filter: &Filter) -> Result<Vec<JobSummary>, ClientError> {
+    let live = [JobState::Pending, JobState::Starting, JobState::Running, JobState::Completing];
+    let user = filter.user.clone().filter(|user| !user.contains(','));
+    let mut asked = JobFilter { states: live.to_vec(), user, limit: Some(1000), ..JobFilter::default() };
+    let mut all = Vec::new();
+    loop {
+        let page = client.jobs(&asked).await?;
+        all.extend(page.jobs.into_iter().filter(|job| filter.takes(job)));
+        asked.before = page.next;
+        if page.next.is_none() {
+            return Ok(all);
+        }
+    }
+}
+
+/// Splits a list of ids at the commas outside of brackets.
+fn split(list: &str) -> Vec<String> {
+    let (mut words, mut word, mut depth) = (Vec::new(), String::new(), 0_i32);
+    for c in list.chars() {
+        match c {
+            ',' if depth == 0 => words.push(std::mem::take(&mut word)),
+            c => {
+                depth += i32::from(c == '[') - i32::from(c == ']');
+                word.push(c);
+            }
+        }
+    }
+    words.push(word);
+    words.retain(|word| !word.is_empty());
+    words
+}
+
+/// Parses `12`, `12_3`, `12_[1-3,7]`, and the numbers of array tasks.
+fn parse_id(text: &str) -> Result<Named, Ended> {
+    let bad = || Ended::error(format!("Invalid job id {text}"));
+    if text.contains('.') {
+        return Err(bad().and("hint: steps cannot be cancelled one by one; cancel the job"));
+    }
+    let (job, tasks) = text.split_once('_').map_or((text, None), |(job, tasks)| (job, Some(tasks)));
+    let raw: u64 = job.parse().map_err(|_| bad())?;
+    let (job, index) = split_raw_id(raw);
+    let tasks = match (tasks, index) {
+        (None, index) => index.map(IndexSet::one),
+        (Some("*"), None) => None,
+        (Some(tasks), None) => {
+            let list = tasks.strip_prefix('[').and_then(|list| list.strip_suffix(']')).unwrap_or(tasks);
+            let list = list.split('%').next().unwrap_or(list);
+            let array: hostler_model::ArraySpec = list.parse().map_err(|_| bad())?;
+            Some(array.indices)
+        }
+        (Some(_), Some(_)) => return Err(bad()),
+    };
+    if job == 0 {
+        return Err(bad());
+    }
+    Ok(Named { text: text.to_owned(), job: JobId(job), tasks })
+}
+
+fn state(text: &str) -> Result<JobState, Ended> {
+    match text.to_ascii_uppercase().as_str() {
+        "PENDING" | "PD" => Ok(JobState::Pending),
+        "RUNNING" | "R" => Ok(JobState::Running),
+        "COMPLETING" | "CG" => Ok(JobState::Completing),
+        "CONFIGURING" | "CF" => Ok(JobState::Starting),
+        _ => Err(Ended::error(format!("Invalid job state specified: {text}"))),
+    }
+}
+
+/// Whether a signal ends a job for sure, as cancelling does.
+fn is_kill(signal: &str) -> bool {
+    let name = signal.to_ascii_uppercase();
+    ["9", "KILL", "SIGKILL"].contains(&name.as_str())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_have_slurms_forms() {
+        let tasks = |text: &str| {
+            let Named { job, tasks, .. } = parse_id(text).expect(text);
+            (job.0, tasks.map(|set| set.iter().collect::<Vec<_>>()))
+        };
+        assert_eq!(tasks("12"), (12, None));
+        assert_eq!(tasks("12_3"), (12, Some(vec![3])));
+        assert_eq!(tasks("12_[1-3,7%2]"), (12, Some(vec![1, 2, 3, 7])));
+        assert_eq!(tasks("4000000012"), (12, Some(vec![3])));
+        assert_eq!(split("1,2_[3,4],5"), ["1", "2_[3,4]", "5"]);
+        ["", "x", "0", "12_", "12_x", "12.0"].iter().for_each(|text| assert!(parse_id(text).is_err(), "{text}"));
+    }
+}

@@ -1,0 +1,117 @@
+//! `scontrol show config`: what Slurm's configuration would say about this cluster.
+
+use hostler_proto::api::NodeCounts;
+
+use super::super::{CLUSTER, Outcome, VERSION};
+use super::Session;
+
+/// Values that are the same in every cluster, by name.
+const FIXED: &[(&str, &str)] = &[
+    ("AccountingStorageEnforce", "none"),
+    ("AccountingStorageTRES", "cpu,mem,energy,node,billing,fs/disk,vmem,pages"),
+    ("AccountingStorageType", "accounting_storage/slurmdbd"),
+    ("AuthType", "auth/munge"),
+    ("BatchStartTimeout", "10 sec"),
+    ("ClusterName", CLUSTER),
+    ("CompleteWait", "0 sec"),
+    ("DefMemPerNode", "UNLIMITED"),
+    ("EnforcePartLimits", "NO"),
+    ("Epilog", "(null)"),
+    ("FirstJobId", "1"),
+    ("GresTypes", "gpu"),
+    ("InactiveLimit", "0 sec"),
+    ("JobAcctGatherFrequency", "30"),
+    ("JobAcctGatherType", "jobacct_gather/cgroup"),
+    ("JobFileAppend", "0"),
+    ("JobRequeue", "1"),
+    ("KillOnBadExit", "0"),
+    ("KillWait", "30 sec"),
+    ("Licenses", "(null)"),
+    // The largest index of an array, plus one.
+    ("MaxArraySize", "1000001"),
+    ("MaxJobCount", "1000000"),
+    ("MaxJobId", "999999999"),
+    ("MaxMemPerNode", "UNLIMITED"),
+    ("MaxStepCount", "40000"),
+    ("MaxTasksPerNode", "512"),
+    ("MinJobAge", "300 sec"),
+    ("MpiDefault", "none"),
+    ("OverTimeLimit", "0 min"),
+    ("PreemptMode", "OFF"),
+    ("PreemptType", "preempt/none"),
+    ("PriorityType", "priority/multifactor"),
+    ("PrivateData", "none"),
+    ("ProctrackType", "proctrack/cgroup"),
+    ("Prolog", "(null)"),
+    ("PropagateResourceLimits", "ALL"),
+    ("RebootProgram", "(null)"),
+    ("ReturnToService", "2"),
+    ("SchedulerType", "sched/backfill"),
+    ("SelectType", "select/cons_tres"),
+    ("SelectTypeParameters", "CR_CORE_MEMORY"),
+    ("SlurmUser", "root(0)"),
+    ("SlurmctldTimeout", "120 sec"),
+    ("SlurmdTimeout", "300 sec"),
+    ("SwitchType", "(null)"),
+    ("TaskPlugin", "task/cgroup"),
+    ("TmpFS", "/tmp"),
+    ("TopologyPlugin", "topology/default"),
+    ("TrackWCKey", "No"),
+    ("WaitTime", "0 sec"),
+];
+
+impl Session<'_> {
+    pub(super) fn show_config(&self) -> Outcome {
+        let info = self.ask("slurm_load_ctl_conf", async |client| client.info().await)?;
+        let host = info.head.machine.as_ref().map_or_else(own_host, |machine| machine.name.clone());
+        let text = document(&host, total(&info.nodes), &info.head.directory, &self.clock.write(self.clock.now));
+        self.print(&text)
+    }
+}
+
+/// The number of nodes in all states.
+const fn total(counts: &NodeCounts) -> u32 {
+    let NodeCounts { up, suspect, down, draining, drained, off, waking, stopping } = *counts;
+    up + suspect + down + draining + drained + off + waking + stopping
+}
+
+/// The lines of the configuration, sorted by name.
+fn document(host: &str, nodes: u32, directory: &str, now: &str) -> String {
+    let mut all: Vec<(&str, String)> = FIXED.iter().map(|(name, value)| (*name, (*value).to_owned())).collect();
+    all.extend([
+        ("MaxNodeCount", nodes.to_string()),
+        ("SLURM_VERSION", VERSION.trim_start_matches("slurm ").to_owned()),
+        ("SlurmctldHost[0]", host.to_owned()),
+        ("StateSaveLocation", directory.to_owned()),
+    ]);
+    all.sort_by_key(|(name, _)| name.to_ascii_lowercase());
+    let lines: String = all.iter().map(|(name, value)| format!("{name:<23} = {value}\n")).collect();
+    format!("Configuration data as of {now}\n{lines}\nSlurmctld(primary) at {host} is UP\n")
+}
+
+/// The name of this machine, without its domain.
+pub(super) fn own_host() -> String {
+    let name = nix::unistd::gethostname().unwrap_or_default().to_string_lossy().into_owned();
+    name.split('.').next().unwrap_or_default().to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_have_slurms_form() {
+        let text = document("head", 2, "/var/lib/hostler", "2026-01-02T03:04:05");
+        assert!(text.starts_with("Configuration data as of 2026-01-02T03:04:05\nAccountingStorageEnforce = none\n"));
+        for line in [
+            "ClusterName             = hostler",
+            "MinJobAge               = 300 sec",
+            "SLURM_VERSION           = 24.05.8",
+            "SlurmctldHost[0]        = head",
+            "SelectType              = select/cons_tres",
+        ] {
+            assert!(text.lines().any(|other| other == line), "{line}\n{text}");
+        }
+        assert!(text.ends_with("\n\nSlurmctld(primary) at head is UP\n"), "{text}");
+    }
+}

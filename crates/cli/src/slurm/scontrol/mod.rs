@@ -1,0 +1,515 @@
+//! `scontrol`: shows jobs, nodes and partitions, and changes some of them.
+
+mod actions;
+mod config;
+mod hosts;
+mod record;
+mod show_job;
+mod show_node;
+mod show_partition;
+mod update;
+
+use std::ffi::OsString;
+use std::io::BufRead;
+
+use hostler_client::{Client, ClientError};
+use hostler_slurm::getopt::{Opt, Takes};
+
+use super::clock::Clock;
+use super::{Ended, Line, Outcome, Refused, VERSION, check_clusters, opt, parse, print, tell, text};
+use crate::context::{Context, block_on};
+
+pub(crate) const NAME: &str = "scontrol";
+
+const USAGE: &str = "Usage: scontrol [OPTIONS...] [COMMAND...]\n\
+    \n\
+    Without a command, scontrol reads commands from standard input. Commands:\n\
+    \x20 show ENTITY[=ID]      ENTITY: assoc_mgr, config, daemons, hostlist, hostlistsorted, hostnames, job, licenses,\n\
+    \x20                       node, partition, reservation, step or topology\n\
+    \x20 update NAME=VALUE...  change a node (NodeName=) or a partition (PartitionName=)\n\
+    \x20 create NAME=VALUE...  add a partition (PartitionName=)\n\
+    \x20 delete NAME=VALUE     remove a partition (PartitionName=)\n\
+    \x20 hold, release, requeue ID...\n\
+    \x20 ping, version, help, exit, quit\n\
+    Options:\n\
+    \x20 -o, --oneliner        print each record on one line\n\
+    \x20 -Q, --quiet           print no error messages\n\
+    \x20     --json            print records as JSON\n\
+    \x20 -V, --version         print the version\n";
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Key {
+    Clusters,
+    Details,
+    Help,
+    Json,
+    Nothing(&'static str),
+    OneLine,
+    Quiet,
+    Version,
+}
+
+const OPTIONS: &[Opt<Key>] = &[
+    opt(Key::Nothing("all"), "all", b'a', Takes::Nothing),
+    opt(Key::Clusters, "clusters", b'M', Takes::Value),
+    opt(Key::Details, "details", b'd', Takes::Nothing),
+    opt(Key::Nothing("federation"), "federation", 0, Takes::Nothing),
+    opt(Key::Nothing("future"), "future", b'F', Takes::Nothing),
+    opt(Key::Help, "help", b'h', Takes::Nothing),
+    opt(Key::Nothing("hide"), "hide", 0, Takes::Nothing),
+    opt(Key::Json, "json", 0, Takes::Attached),
+    opt(Key::Nothing("local"), "local", 0, Takes::Nothing),
+    opt(Key::OneLine, "oneliner", b'o', Takes::Nothing),
+    opt(Key::Quiet, "quiet", b'Q', Takes::Nothing),
+    opt(Key::Nothing("sibling"), "sibling", 0, Takes::Nothing),
+    opt(Key::Nothing("uid"), "uid", b'u', Takes::Value),
+    opt(Key::Help, "usage", 0, Takes::Nothing),
+    opt(Key::Nothing("verbose"), "verbose", b'v', Takes::Nothing),
+    opt(Key::Version, "version", b'V', Takes::Nothing),
+    opt(Key::Json, "yaml", 0, Takes::Attached),
+];
+
+/// A command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Verb {
+    AssumeDone,
+    Completing,
+    Create,
+    Delete,
+    Details,
+    Disabled,
+    ErrorText,
+    Exit,
+    Help,
+    Hold,
+    ListPids,
+    Notify,
+    OneLine,
+    PidInfo,
+    Ping,
+    Quiet,
+    Reboot,
+    Release,
+    Requeue,
+    RequeueHold,
+    Show,
+    Suspend,
+    Update,
+    Version,
+    WaitJob,
+    WriteScript,
+}
+
+/// Each command by its name, with the length of its shortest abbreviation. The first that suits counts.
+const VERBS: &[(Verb, &str, usize)] = &[
+    (Verb::Disabled, "abort", 5),
+    (Verb::AssumeDone, "all", 3),
+    (Verb::Reboot, "cancel_reboot", 3),
+    (Verb::AssumeDone, "cluster", 2),
+    (Verb::Completing, "completing", 3),
+    (Verb::Create, "create", 2),
+    (Verb::Delete, "delete", 3),
+    (Verb::Details, "details", 3),
+    (Verb::ErrorText, "errnumstr", 2),
+    (Verb::Exit, "exit", 2),
+    (Verb::Disabled, "fsdampeningfactor", 3),
+    (Verb::Help, "help", 2),
+    (Verb::AssumeDone, "hide", 2),
+    (Verb::Hold, "holdu", 5),
+    (Verb::Hold, "hold", 3),
+    (Verb::Hold, "uhold", 2),
+    (Verb::ListPids, "listpids", 1),
+    (Verb::Notify, "notify", 1),
+    (Verb::OneLine, "oneliner", 1),
+    (Verb::PidInfo, "pidinfo", 3),
+    (Verb::Ping, "ping", 3),
+    (Verb::Quiet, "quiet", 4),
+    (Verb::Exit, "quit", 4),
+    (Verb::Reboot, "reboot", 3),
+    (Verb::Disabled, "reconfigure", 3),
+    (Verb::Release, "release", 3),
+    (Verb::RequeueHold, "requeuehold", 10),
+    (Verb::Requeue, "requeue", 3),
+    (Verb::Suspend, "resume", 3),
+    (Verb::Disabled, "schedloglevel", 3),
+    (Verb::Disabled, "setdebugflags", 9),
+    (Verb::Disabled, "setdebug", 2),
+    (Verb::Show, "show", 3),
+    (Verb::Disabled, "shutdown", 8),
+    (Verb::Suspend, "suspend", 2),
+    (Verb::Disabled, "takeover", 8),
+    (Verb::Disabled, "token", 3),
+    (Verb::Disabled, "top", 3),
+    (Verb::Update, "update", 1),
+    (Verb::AssumeDone, "verbose", 4),
+    (Verb::Version, "version", 4),
+    (Verb::WaitJob, "wait_job", 4),
+    (Verb::WriteScript, "write", 5),
+];
+
+/// What a `show` command can show.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Entity {
+    Associations,
+    Config,
+    Daemons,
+    HostList,
+    HostListSorted,
+    HostNames,
+    Job,
+    Licenses,
+    Node,
+    Nothing,
+    Partition,
+    Reservation,
+    Slurmd,
+    Step,
+    Topology,
+}
+
+const ENTITIES: &[(Entity, &str, usize)] = &[
+    (Entity::Nothing, "aliases", 1),
+    (Entity::Associations, "assoc_mgr", 2),
+    (Entity::Associations, "associations", 2),
+    (Entity::Nothing, "bbstat", 2),
+    (Entity::Nothing, "burstbuffer", 2),
+    (Entity::Config, "config", 1),
+    (Entity::Daemons, "daemons", 1),
+    (Entity::Nothing, "dwstat", 2),
+    (Entity::Nothing, "federation", 1),
+    (Entity::HostListSorted, "hostlistsorted", 9),
+    (Entity::HostList, "hostlist", 5),
+    (Entity::HostNames, "hostnames", 5),
+    (Entity::Job, "jobs", 1),
+    (Entity::Job, "jobid", 4),
+    (Entity::Licenses, "licenses", 2),
+    (Entity::Node, "nodes", 1),
+    (Entity::Partition, "partitions", 1),
+    (Entity::Reservation, "reservations", 1),
+    (Entity::Slurmd, "slurmd", 2),
+    (Entity::Step, "steps", 1),
+    (Entity::Topology, "topology", 1),
+];
+
+/// Finds what a word abbreviates, in upper or lower case.
+fn find<T: Copy>(all: &[(T, &str, usize)], word: &str) -> Option<T> {
+    let word = word.to_ascii_lowercase();
+    let suits = |(_, name, least): &&(T, &str, usize)| word.len() >= *least && name.starts_with(&word);
+    all.iter().find(suits).map(|(found, ..)| *found)
+}
+
+/// The state of one run of `scontrol`.
+struct Session<'a> {
+    context: &'a Context,
+    details: bool,
+    one_line: bool,
+    quiet: bool,
+    json: bool,
+    clock: Clock,
+}
+
+pub(crate) fn run(context: &Context, args: Vec<OsString>) -> Outcome {
+    let given = parse(NAME, OPTIONS, args)?;
+    let clock = Clock::of_process();
+    let mut session = Session { context, details: false, one_line: false, quiet: false, json: false, clock };
+    for (key, value) in &given.options {
+        match key {
+            Key::Help => return Ok(print(context, USAGE)),
+            Key::Version => return Ok(print(context, &format!("{VERSION}\n"))),
+            Key::Clusters => check_clusters(&text(value.as_ref()))?,
+            Key::Details => session.details = true,
+            Key::Json => session.json = true,
+            Key::OneLine => session.one_line = true,
+            Key::Quiet => session.quiet = true,
+            Key::Nothing(_) => {}
+        }
+    }
+    let words: Vec<String> = given.operands.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    if words.is_empty() {
+        return session.read_commands();
+    }
+    session.execute(&words).or_else(|ended| if session.quiet { Ok(ended.code) } else { Err(ended) })
+}
+
+impl Session<'_> {
+    /// Reads commands from standard input until its end.
+    fn read_commands(&mut self) -> Outcome {
+        let mut code = 0;
+        let mut last: Vec<String> = Vec::new();
+        let stdin = std::io::stdin();
+        loop {
+            print(self.context, "scontrol: ");
+            let mut line = String::new();
+            // Text that is not UTF-8 ends the input.
+            if stdin.lock().read_line(&mut line).unwrap_or(0) == 0 {
+                print(self.context, "\n");
+                return Ok(code);
+            }
+            let words = split(&line);
+            let words = if words.first().is_some_and(|word| word == "!!") { last.clone() } else { words };
+            let Some(first) = words.first() else { continue };
+            if find(VERBS, first) == Some(Verb::Exit) {
+                return Ok(code);
+            }
+            last.clone_from(&words);
+            match self.execute(&words) {
+                Ok(0) => {}
+                Ok(failed) => code = failed,
+                Err(ended) => code = self.show(ended),
+            }
+        }
+    }
+
+    /// Prints why a command has failed, and returns its exit code.
+    fn show(&self, Ended { lines, code }: Ended) -> u8 {
+        for line in lines.into_iter().filter(|_| !self.quiet) {
+            match line {
+                Line::Named(text) => tell(self.context, NAME, &[text]),
+                Line::Plain(text) => self.complain(&text),
+            }
+        }
+        code
+    }
+
+    /// Prints a line on stderr, unless the user wants none.
+    fn complain(&self, line: &str) {
+        if !self.quiet {
+            self.context.output.job_stderr(format!("{line}\n").as_bytes());
+        }
+    }
+
+    fn print(&self, text: &str) -> Outcome {
+        Ok(print(self.context, text))
+    }
+
+    fn execute(&mut self, words: &[String]) -> Outcome {
+        let [word, rest @ ..] = words else { return Ok(0) };
+        let verb = find(VERBS, word).ok_or_else(|| Ended::plain(format!("invalid keyword: {word}")))?;
+        let too_few = || Ended::plain(format!("too few arguments for keyword:{word}"));
+        match verb {
+            Verb::Show | Verb::Requeue | Verb::RequeueHold | Verb::Hold | Verb::Release | Verb::Suspend
+                if rest.is_empty() =>
+            {
+                Err(too_few())
+            }
+            Verb::Update | Verb::Create | Verb::Delete if rest.is_empty() => {
+                Err(Ended::plain(format!("too few arguments for {word} keyword")))
+            }
+            Verb::Ping | Verb::Completing if !rest.is_empty() => {
+                Err(Ended::plain(format!("too many arguments for keyword:{word}")))
+            }
+            Verb::Show => self.show_entity(rest),
+            Verb::Update => self.update(rest),
+            Verb::Create => self.create(rest),
+            Verb::Delete => self.delete(rest),
+            Verb::Hold => self.hold(rest),
+            Verb::Release => self.release(rest),
+            Verb::Requeue => self.requeue(rest),
+            // A job that is requeued may start before a second request could hold it.
+            Verb::RequeueHold => self.refuse(rest, "a requeued job starts at once and cannot be held"),
+            Verb::Suspend => {
+                self.refuse(rest, "jobs cannot be suspended; `scontrol hold` keeps waiting jobs from starting")
+            }
+            Verb::Ping => self.ping(),
+            Verb::Version => self.print(&format!("{VERSION}\n")),
+            Verb::Help => self.print(USAGE),
+            Verb::WriteScript => self.write_script(rest),
+            other => self.rest(other, word, rest),
+        }
+    }
+
+    /// Commands that do little here.
+    fn rest(&mut self, verb: Verb, word: &str, rest: &[String]) -> Outcome {
+        match verb {
+            Verb::Details => self.details = true,
+            Verb::OneLine => self.one_line = true,
+            Verb::Quiet => self.quiet = true,
+            Verb::ListPids => {
+                print(self.context, "PID      JOBID    STEPID   LOCALID GLOBALID\n");
+                return Err(Ended::plain(match rest.first() {
+                    Some(job) => format!("JobId={job} does not exist on node (null)."),
+                    None => "No job steps exist on this node.".to_owned(),
+                }));
+            }
+            Verb::PidInfo => return Err(Ended::plain("Failed to locate job for requested pid")),
+            Verb::ErrorText => return self.error_text(rest),
+            Verb::Notify | Verb::WaitJob | Verb::Disabled | Verb::Reboot => {
+                return Err(Ended::plain(format!("scontrol_{word} error: {DISABLED}")));
+            }
+            _ => {}
+        }
+        Ok(0)
+    }
+
+    /// Prints the text for the number of an error.
+    fn error_text(&self, rest: &[String]) -> Outcome {
+        let [number] = rest else {
+            return Err(Ended::plain("one arguments required for keyword:errnumstr"));
+        };
+        let not_numeric = || Ended::plain("numeric arguments required for keyword:errnumstr");
+        let text = match number.parse::<u32>().map_err(|_| not_numeric())? {
+            0 => "No error",
+            2000 => "Invalid partition name specified",
+            2002 => "Access/permission denied",
+            2009 => "Job is pending execution",
+            2017 => "Invalid job id specified",
+            2021 => "Job/step already completing or completed",
+            _ => "Unknown error",
+        };
+        self.print(&format!("{text}\n"))
+    }
+
+    fn show_entity(&mut self, rest: &[String]) -> Outcome {
+        let (word, id) = match rest {
+            [word] => word.split_once('=').map_or((word.as_str(), None), |(word, id)| (word, Some(id))),
+            [word, id] => (word.as_str(), Some(id.as_str())),
+            _ => return Err(Ended::plain("too many arguments for keyword:show")),
+        };
+        let id = id.filter(|id| !id.is_empty());
+        let unknown = || Ended::plain(format!("invalid entity:{word} for keyword:show "));
+        match find(ENTITIES, word).ok_or_else(unknown)? {
+            Entity::Job => self.show_jobs(id),
+            Entity::Step => self.show_steps(id),
+            Entity::Node => self.show_nodes(id),
+            Entity::Partition => self.show_partitions(id),
+            Entity::Config => self.show_config(),
+            Entity::HostNames => self.show_host_names(id),
+            Entity::HostList => self.show_host_list(id, false),
+            Entity::HostListSorted => self.show_host_list(id, true),
+            Entity::Daemons => self.print("slurmctld slurmd\n"),
+            Entity::Licenses => self.print("No licenses configured in Slurm.\n"),
+            Entity::Reservation => match id {
+                None => self.print("No reservations in the system\n"),
+                Some(name) => self.not_found(&format!("Reservation {name} not found")),
+            },
+            Entity::Topology => {
+                self.complain(&format!("{NAME}: error: No topology information available"));
+                Ok(0)
+            }
+            Entity::Slurmd => Err(Ended::plain("slurm_load_slurmd_status: Connection refused")),
+            Entity::Associations => self.print(NO_ASSOCIATIONS),
+            Entity::Nothing => Ok(0),
+        }
+    }
+
+    /// Says on standard output, as Slurm does, that an entity does not exist.
+    fn not_found(&self, text: &str) -> Outcome {
+        if !self.quiet {
+            print(self.context, &format!("{text}\n"));
+        }
+        Ok(1)
+    }
+
+    /// Calls the head. `what` is what the error message calls it.
+    fn ask<T>(&self, what: &str, call: impl AsyncFnOnce(&Client) -> Result<T, ClientError>) -> Result<T, Ended> {
+        let client = self.context.client()?;
+        block_on(async { Ok(call(&client).await) })?.map_err(|error| super::unreadable(what, error))
+    }
+
+    fn ping(&self) -> Outcome {
+        let client = self.context.quiet_client()?;
+        let info = block_on(async { Ok(client.info().await) })?;
+        let (host, state) = match &info {
+            Ok(info) => (info.head.machine.as_ref().map(|machine| machine.name.clone()), "UP"),
+            Err(_) => (None, "DOWN"),
+        };
+        let host = host.unwrap_or_else(config::own_host);
+        print(self.context, &format!("Slurmctld(primary) at {host} is {state}\n"));
+        Ok(u8::from(info.is_err()))
+    }
+}
+
+/// Slurm's text for what it could do and this cluster cannot.
+const DISABLED: &str = "Requested operation is presently disabled";
+
+const NO_ASSOCIATIONS: &str = "Current Association Manager state\n\
+    \n\
+    No users currently cached in Slurm.\n\
+    \n\
+    \n\
+    No associations currently cached in Slurm.\n\
+    \n\
+    \n\
+    No QOS currently cached in Slurm.\n\
+    \n";
+
+/// The error for a refusal of the head, after its own words.
+fn refused(what: &str, text: &str, refused: &Refused) -> Ended {
+    refused.lines().fold(Ended::plain(format!("{what}: {text}")), Ended::and)
+}
+
+/// Splits a line at blanks outside of quotes, and removes the quotes.
+fn split(line: &str) -> Vec<String> {
+    let (mut words, mut word, mut quote) = (Vec::new(), None::<String>, None);
+    for c in line.chars() {
+        match (c, quote) {
+            (c, Some(open)) if c == open => quote = None,
+            ('\'' | '"', None) => {
+                quote = Some(c);
+                word.get_or_insert_default();
+            }
+            (c, None) if c.is_whitespace() => words.extend(word.take()),
+            (c, _) => word.get_or_insert_default().push(c),
+        }
+    }
+    words.extend(word);
+    words
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_abbreviated_as_in_slurm() {
+        for (word, verb) in [
+            ("show", Some(Verb::Show)),
+            ("SHO", Some(Verb::Show)),
+            ("sh", None),
+            ("u", Some(Verb::Update)),
+            ("rel", Some(Verb::Release)),
+            ("requ", Some(Verb::Requeue)),
+            ("requeueh", None),
+            ("requeuehold", Some(Verb::RequeueHold)),
+            ("re", None),
+            ("ho", None),
+            ("hol", Some(Verb::Hold)),
+            ("sus", Some(Verb::Suspend)),
+            ("pi", None),
+            ("ver", None),
+            ("e", None),
+            ("bogus", None),
+        ] {
+            assert_eq!(find(VERBS, word), verb, "{word}");
+        }
+        for (word, entity) in [
+            ("part", Some(Entity::Partition)),
+            ("partition", Some(Entity::Partition)),
+            ("n", Some(Entity::Node)),
+            ("j", Some(Entity::Job)),
+            ("jobi", Some(Entity::Job)),
+            ("jobid", Some(Entity::Job)),
+            ("hostn", Some(Entity::HostNames)),
+            ("hostname", Some(Entity::HostNames)),
+            ("host", None),
+            ("hostl", Some(Entity::HostList)),
+            ("hostlistsorted", Some(Entity::HostListSorted)),
+            ("res", Some(Entity::Reservation)),
+            ("lice", Some(Entity::Licenses)),
+            ("l", None),
+            ("con", Some(Entity::Config)),
+            ("s", Some(Entity::Step)),
+        ] {
+            assert_eq!(find(ENTITIES, word), entity, "{word}");
+        }
+    }
+
+    #[test]
+    fn lines_are_split_into_words() {
+        assert_eq!(
+            split("  update nodename=n1 reason=\"bad disk\" '' \n"),
+            ["update", "nodename=n1", "reason=bad disk", ""]
+        );
+        assert_eq!(split(" \n"), [""; 0]);
+    }
+}

@@ -1,0 +1,129 @@
+//! `squeue`: lists jobs.
+
+mod columns;
+mod filter;
+mod format;
+pub(super) mod ids;
+mod options;
+mod settings;
+mod sort;
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use hostler_client::Client;
+use hostler_proto::api::JobRecord;
+use hostler_slurm::size::Conversion;
+
+use super::clock::Clock;
+use super::rows::Accounts;
+use super::{CLUSTER, Ended, Outcome, VERSION, job_json, print, tell, unreadable};
+use crate::context::{Context, block_on};
+
+use columns::Printer;
+use format::Format;
+pub(super) use settings::fatal;
+use settings::{Request, Settings};
+use sort::Order;
+
+pub(crate) const NAME: &str = "squeue";
+
+/// What the command could not do, in its errors.
+const LOAD: &str = "slurm_load_jobs";
+
+/// A table to print.
+struct Table {
+    format: Format,
+    order: Order,
+    settings: Box<Settings>,
+}
+
+pub(crate) fn run(context: &Context, args: Vec<OsString>) -> Outcome {
+    let mut warn = |line: String| tell(context, NAME, &[line]);
+    let settings = match settings::parse(args, |name| std::env::var(name).ok(), &mut warn)? {
+        Request::Help(text) => return Ok(print(context, text)),
+        Request::Version => return Ok(print(context, &format!("{VERSION}\n"))),
+        Request::List(settings) => settings,
+    };
+    let format = match (&settings.short_format, &settings.long_format) {
+        (_, Some(list)) => Format::long(list, settings.lists_steps),
+        (short, None) => Format::short(short.as_deref().unwrap_or(settings::USUAL), settings.lists_steps),
+    };
+    let kind = if settings.lists_steps { "job step" } else { "job" };
+    for name in &format.unknown {
+        tell(context, NAME, &[format!("error: Invalid {kind} format specification: {name}")]);
+    }
+    let order =
+        Order::parse(&settings.sort).map_err(|letter| Ended::error(format!("Invalid sort specification: {letter}")))?;
+    let client = context.client().map_err(|failure| Ended::error(failure.summary()))?;
+    let mut table = Table { format, order, settings };
+    block_on(async { Ok(list(context, &client, &mut table).await) }).map_err(Ended::from)?
+}
+
+/// Prints the table once, or again and again if the user wants that.
+async fn list(context: &Context, client: &Client, table: &mut Table) -> Outcome {
+    if let Some(nodes) = &table.settings.filter.nodes {
+        let known = client.nodes().await.map_err(|error| unreadable("slurm_load_node", error))?;
+        if let Some(name) = nodes.iter().find(|name| known.iter().all(|node| node.name.as_str() != name.as_str())) {
+            return Err(Ended::error(format!("Invalid node name {name}")));
+        }
+    }
+    loop {
+        let clock = Clock::of_process();
+        let records = if table.settings.lists_steps {
+            Vec::new()
+        } else {
+            let fetched = table.settings.filter.fetch(client, clock.now).await;
+            fetched.map_err(|error| unreadable(LOAD, error))?
+        };
+        check_known(&table.settings, &records)?;
+        let text = if table.settings.is_json { json(table, &records, clock) } else { text(table, &records, clock) };
+        print(context, &text);
+        match table.settings.iterate_seconds {
+            Some(seconds) => tokio::time::sleep(Duration::from_secs(seconds)).await,
+            None => return Ok(0),
+        }
+    }
+}
+
+/// Refuses the id of a job that is not known, if it is the only one. Several may be unknown, as in Slurm.
+fn check_known(settings: &Settings, records: &[JobRecord]) -> Result<(), Ended> {
+    match settings.filter.named.as_deref() {
+        Some([_]) if records.is_empty() && !settings.lists_steps => {
+            Err(Ended::plain(format!("{LOAD} error: Invalid job id specified")))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn text(table: &Table, records: &[JobRecord], clock: Clock) -> String {
+    let Table { format, order, settings } = table;
+    let mut rows = settings.filter.rows(records, clock.now);
+    let mut printer = Printer { clock, accounts: Accounts::default(), conversion: settings.conversion };
+    order.sort(&mut rows, printer.clock.now, &mut printer.accounts);
+    let mut out = String::with_capacity(80 * (rows.len() + 2));
+    if settings.has_header {
+        if settings.has_date {
+            out.push_str(&printer.clock.date_line());
+            out.push('\n');
+        }
+        if settings.names_cluster {
+            out.push_str(&format!("CLUSTER: {CLUSTER}\n"));
+        }
+        format.write_header(&mut out);
+    }
+    for row in &rows {
+        format.write_row(&mut printer, row, &mut out);
+    }
+    if settings.iterate_seconds.is_some() {
+        out.push('\n');
+    }
+    out
+}
+
+fn json(table: &Table, records: &[JobRecord], clock: Clock) -> String {
+    let mut rows = table.settings.filter.rows(records, clock.now);
+    let mut printer = Printer { clock, accounts: Accounts::default(), conversion: Conversion::Exact };
+    table.order.sort(&mut rows, printer.clock.now, &mut printer.accounts);
+    job_json::document(&rows, &mut printer.accounts)
+}

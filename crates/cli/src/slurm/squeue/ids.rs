@@ -1,0 +1,90 @@
+//! Lists of job ids, as `squeue` and `sacct` take them: `12`, `12_3`, `12_[1-3]`, the numbers of array tasks, and steps.
+
+use hostler_model::{ArraySpec, IndexSet, JobId};
+use hostler_proto::api::JobRecord;
+use hostler_slurm::ids::split_raw_id;
+
+use super::super::rows::{Row, rows};
+
+/// A job, or tasks of an array, that the user names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::slurm) struct Named {
+    pub(in crate::slurm) job: JobId,
+    /// Indices of the tasks; `None` stands for the whole job.
+    pub(in crate::slurm) tasks: Option<IndexSet>,
+    /// The step, such as `batch` or `0`.
+    pub(in crate::slurm) step: Option<String>,
+}
+
+/// Parses a list of ids.
+///
+/// # Errors
+/// Returns the first word that is no id.
+pub(in crate::slurm) fn parse_list(list: &str) -> Result<Vec<Named>, String> {
+    split(list).into_iter().map(|word| parse(word).ok_or_else(|| word.to_owned())).collect()
+}
+
+/// Splits a list at the commas outside of brackets.
+fn split(list: &str) -> Vec<&str> {
+    let mut depth = 0_i32;
+    let words = list.split(|c| {
+        depth += i32::from(c == '[') - i32::from(c == ']');
+        c == ',' && depth == 0
+    });
+    words.map(str::trim).filter(|word| !word.is_empty()).collect()
+}
+
+fn parse(word: &str) -> Option<Named> {
+    let (id, step) = word.split_once('.').map_or((word, None), |(id, step)| (id, Some(step.to_owned())));
+    // The part of a heterogeneous job; this cluster's jobs have only one.
+    let id = id.strip_suffix("+0").unwrap_or(id);
+    let (job, tasks) = id.split_once('_').map_or((id, None), |(job, tasks)| (job, Some(tasks)));
+    let raw: u64 = job.parse().ok().filter(|raw| *raw > 0)?;
+    let (job, index) = split_raw_id(raw);
+    let tasks = match (tasks, index) {
+        (None, index) => index.map(IndexSet::one),
+        (Some("*"), _) => None,
+        (Some(tasks), _) => Some(parse_tasks(tasks)?),
+    };
+    Some(Named { job: JobId(job), tasks, step })
+}
+
+fn parse_tasks(text: &str) -> Option<IndexSet> {
+    let inner = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')).unwrap_or(text);
+    inner.parse::<ArraySpec>().ok().map(|array| array.indices)
+}
+
+/// The rows of a job that a list of ids names; all rows if the list is absent. With `split`, each task of an array that
+/// waits has a row of its own, as it has if the list names it.
+pub(in crate::slurm) fn named_rows<'a>(job: &'a JobRecord, named: Option<&[Named]>, split: bool) -> Vec<Row<'a>> {
+    let Some(named) = named else { return rows(job, split) };
+    let of_job = || named.iter().filter(|it| it.job == job.id);
+    if of_job().any(|it| it.tasks.is_none()) {
+        return rows(job, split);
+    }
+    let is_named = |index| of_job().any(|it| it.tasks.as_ref().is_some_and(|tasks| tasks.contains(index)));
+    rows(job, true).into_iter().filter(|row| row.index().is_some_and(is_named)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_have_slurms_forms() {
+        let all = |list: &str| -> Vec<_> {
+            let named = parse_list(list).expect(list).into_iter();
+            named.map(|it| (it.job.0, it.tasks.map(|tasks| tasks.iter().collect::<Vec<_>>()), it.step)).collect()
+        };
+        assert_eq!(all("12,13_4"), [(12, None, None), (13, Some(vec![4]), None)]);
+        assert_eq!(all("12_[1-3,7%2],5"), [(12, Some(vec![1, 2, 3, 7]), None), (5, None, None)]);
+        assert_eq!(
+            all("12.batch,12_3.0"),
+            [(12, None, Some("batch".to_owned())), (12, Some(vec![3]), Some("0".to_owned()))]
+        );
+        assert_eq!(all("4000000012, 12+0,"), [(12, Some(vec![3]), None), (12, None, None)]);
+        for (list, bad) in [("abc", "abc"), ("1,0", "0"), ("1_x,2", "1_x"), ("-1", "-1"), ("12_", "12_")] {
+            assert_eq!(parse_list(list), Err(bad.to_owned()));
+        }
+    }
+}

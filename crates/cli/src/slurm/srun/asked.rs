@@ -1,0 +1,242 @@
+//! What a command line of `srun` and its environment ask for.
+
+use std::ffi::{OsStr, OsString};
+use std::fs;
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use hostler_slurm::job_options::{JOB_OPTIONS, JobOptions, Key, SRUN_JOB_VARIABLES, SRUN_OPTIONS, SRUN_VARIABLES};
+use hostler_slurm::multi_prog;
+use hostler_slurm::step_variables::Dealing;
+
+use super::super::allocating::{apply, parse};
+use super::super::request::export_items;
+use super::{Ended, NAME, USAGE, VERSION};
+
+/// A step, as asked for.
+#[derive(Debug, Default)]
+pub(super) struct Asked {
+    pub(super) options: JobOptions,
+    pub(super) program: Program,
+    /// The number of the job in which the step runs; `None` to make one.
+    pub(super) job: Option<u64>,
+    /// A text to print instead of running a step.
+    pub(super) says: Option<String>,
+    pub(super) dealing: Option<Dealing>,
+    /// Tasks run on the listed nodes in the order of the list, one for each name.
+    pub(super) arbitrary: bool,
+    pub(super) immediate: bool,
+    pub(super) kill_on_bad_exit: bool,
+    pub(super) label: bool,
+    multi_prog: bool,
+    /// Whether the step takes no CPUs of its own.
+    pub(super) overlap: bool,
+    pub(super) overcommit: bool,
+    pub(super) pty: bool,
+    pub(super) quit_on_interrupt: bool,
+    /// Number of the first node that may be used.
+    pub(super) relative: u32,
+    /// Ends the step this long after its first task.
+    pub(super) wait: Option<Duration>,
+}
+
+/// What the tasks run.
+#[derive(Debug)]
+pub(super) enum Program {
+    Same(Vec<OsString>),
+    /// A file of `--multi-prog`.
+    Different(OsString),
+}
+
+impl Default for Program {
+    fn default() -> Self {
+        Self::Same(Vec::new())
+    }
+}
+
+/// Which tasks read standard input.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Input {
+    All,
+    One(usize),
+    None,
+}
+
+impl Asked {
+    pub(super) fn parse(args: Vec<OsString>) -> Result<Self, Ended> {
+        // Options of one command replace shared ones with the same letter.
+        let all: Vec<_> = SRUN_OPTIONS.iter().chain(JOB_OPTIONS).copied().collect();
+        let given = parse(NAME, &all, args)?;
+        let mut asked = Self::default();
+        let is_job_id = |key: &Key| *key == Key::Own("jobid");
+        let named = given.options.iter().rev().find(|(key, _)| is_job_id(key)).and_then(|(_, value)| value.clone());
+        let of_environment = || std::env::var_os("SLURM_JOB_ID").or_else(|| std::env::var_os("SLURM_JOBID"));
+        if let Some(id) = named.or_else(of_environment).filter(|id| !id.is_empty()) {
+            let number = id.to_str().and_then(|id| id.parse().ok());
+            asked.job = Some(number.ok_or_else(|| Ended::error(format!("Invalid job id: {}", id.display())))?);
+        }
+        for (key, value) in variables(asked.job.is_some()) {
+            asked.apply(key, Some(&value), true)?;
+        }
+        for (key, value) in &given.options {
+            asked.apply(*key, value.as_ref(), false)?;
+        }
+        if asked.says.is_some() {
+            return Ok(asked);
+        }
+        if given.operands.is_empty() {
+            return Err(Ended::fatal("No command given to execute."));
+        }
+        if given.operands.iter().any(|word| word == ":") {
+            return Err(
+                Ended::error("Heterogeneous jobs are not supported").and("hint: start one srun for each component")
+            );
+        }
+        asked.program = if asked.multi_prog {
+            Program::Different(given.operands[0].clone())
+        } else {
+            Program::Same(given.operands)
+        };
+        Ok(asked)
+    }
+
+    /// Applies an option; one of the environment, whose flags have values, if `is_variable`.
+    fn apply(&mut self, key: Key, value: Option<&OsString>, is_variable: bool) -> Result<(), Ended> {
+        let text = || value.map(|value| value.to_string_lossy().into_owned()).unwrap_or_default();
+        let is_on = || !is_variable || !["0", "no", "NO", "false"].contains(&text().as_str());
+        let number = |option: &str| {
+            text()
+                .parse::<u32>()
+                .map_err(|_| Ended::error(format!("Invalid numeric value \"{}\" for --{option}.", text())))
+        };
+        match key {
+            Key::Own("help" | "usage") => self.says = Some(USAGE.to_owned()),
+            Key::Own("version") => self.says = Some(format!("{VERSION}\n")),
+            Key::Own("mpi") => self.check_mpi(&text())?,
+            Key::Own("immediate") => self.immediate = true,
+            Key::Own("kill-on-bad-exit") => self.kill_on_bad_exit = text() != "0",
+            Key::Own("label") => self.label = is_on(),
+            Key::Own("multi-prog") => self.multi_prog = true,
+            Key::Own("overlap" | "external-launcher") => self.overlap = self.overlap || is_on(),
+            Key::Own("pty") => self.pty = true,
+            Key::Own("quit-on-interrupt") => self.quit_on_interrupt = true,
+            Key::Own("relative") => self.relative = number("relative")?,
+            Key::Own("wait") => {
+                self.wait = Some(number("wait")?).filter(|wait| *wait > 0).map(|wait| Duration::from_secs(wait.into()));
+            }
+            Key::Own("het-group") => {
+                return Err(Ended::error("Heterogeneous jobs are not supported"));
+            }
+            Key::Own("test-only") => {
+                return Err(Ended::error("--test-only is not supported").and("hint: `sinfo` shows what is free"));
+            }
+            Key::Own("no-allocate") => {
+                return Err(Ended::error("Slurm job operation not permitted without an allocation"));
+            }
+            Key::Accepted("overcommit") => self.overcommit = true,
+            Key::Accepted("distribution") => {
+                let text = text().to_ascii_lowercase();
+                self.arbitrary = text.starts_with("arbitrary");
+                self.dealing = text.starts_with("cyclic").then_some(Dealing::Cyclic);
+            }
+            key => apply(&mut self.options, key, value)?,
+        }
+        Ok(())
+    }
+
+    fn check_mpi(&mut self, kind: &str) -> Result<(), Ended> {
+        match kind {
+            "list" => self.says = Some("MPI plugin types are...\n\tnone\n".to_owned()),
+            "none" | "" => {}
+            other => {
+                return Err(Ended::error(format!("invalid MPI type '{other}', --mpi=list for acceptable types"))
+                    .and("hint: `mpirun` starts the processes of an MPI program in a job"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Name of the step: the one that was given, or the program's.
+    pub(super) fn name(&self) -> String {
+        let program = match &self.program {
+            Program::Same(argv) => argv.first(),
+            Program::Different(path) => Some(path),
+        };
+        let program = program.map(|word| std::path::Path::new(word).file_name().unwrap_or(word).to_string_lossy());
+        self.options.job_name.clone().unwrap_or_else(|| program.unwrap_or_default().into_owned())
+    }
+
+    /// The command line of each task.
+    pub(super) fn programs(&self, tasks: usize) -> Result<Vec<Vec<OsString>>, Ended> {
+        let path = match &self.program {
+            Program::Same(argv) => return Ok(vec![argv.clone(); tasks]),
+            Program::Different(path) => path,
+        };
+        let text = fs::read_to_string(path)
+            .map_err(|error| Ended::error(format!("Unable to open file {}: {error}", path.display())))?;
+        let all = multi_prog::commands(&text, tasks)
+            .map_err(|why| Ended::error(format!("Configuration file {} invalid: {why}", path.display())))?;
+        Ok(all.into_iter().map(|words| words.into_iter().map(OsString::from).collect()).collect())
+    }
+
+    /// Which tasks read standard input. If a file is the input, opens it as standard input.
+    pub(super) fn input(&self) -> Result<Input, Ended> {
+        match self.options.input.as_deref() {
+            None | Some("all") => Ok(Input::All),
+            Some("none") => Ok(Input::None),
+            Some(text) => {
+                if let Ok(task) = text.parse() {
+                    return Ok(Input::One(task));
+                }
+                let open = |path: &str| {
+                    let file = fs::File::open(path)?;
+                    nix::unistd::dup2_stdin(file.as_fd()).map_err(std::io::Error::from)
+                };
+                open(text).map_err(|error| Ended::error(format!("Could not open stdin file {text}: {error}")))?;
+                Ok(Input::All)
+            }
+        }
+    }
+
+    /// The variables of this process that the tasks get.
+    pub(super) fn environment(&self) -> Result<Vec<(OsString, OsString)>, Ended> {
+        let own = || std::env::vars_os();
+        let Some(export) = &self.options.export else { return Ok(own().collect()) };
+        let items = export_items(export);
+        let is = |word: &str| items.iter().any(|item| item == word);
+        let is_kept = |name: &OsStr| {
+            let name = name.to_string_lossy();
+            is("ALL") || ["HOSTLER_", "SLURM_"].iter().any(|start| name.starts_with(start)) || is(&name)
+                // Without these, hardly any program runs.
+                || ["PATH", "HOME", "USER", "LOGNAME", "SHELL"].contains(&&*name)
+        };
+        let mut all: Vec<(OsString, OsString)> = own().filter(|(name, _)| is_kept(name)).collect();
+        for item in &items {
+            if let Some((name, value)) = item.split_once('=') {
+                if name.is_empty() {
+                    return Err(Ended::error(format!("Invalid --export specification: {item}")));
+                }
+                all.retain(|(known, _)| known != name);
+                all.push((name.into(), value.into()));
+            }
+        }
+        Ok(all)
+    }
+}
+
+/// The options that variables of the environment give.
+fn variables(is_inside: bool) -> Vec<(Key, OsString)> {
+    let mut all: Vec<(Key, OsString)> = Vec::new();
+    for (name, key) in SRUN_VARIABLES {
+        // The name of the job is not the one of a step.
+        if !(is_inside && *key == Key::JobName) {
+            all.extend(std::env::var_os(name).map(|value| (*key, value)));
+        }
+    }
+    let of_job: &[(&str, Key)] =
+        if is_inside { &[("NTASKS", Key::Ntasks), ("NNODES", Key::Nodes)] } else { SRUN_JOB_VARIABLES };
+    for (name, key) in of_job {
+        all.extend(std::env::var_os(format!("SLURM_{name}")).map(|value| (*key, value)));
+    }
+    all
+}

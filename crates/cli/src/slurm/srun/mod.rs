@@ -1,0 +1,212 @@
+//! `srun`: runs a step in a job, or a job that consists of a step.
+
+mod asked;
+mod screen;
+mod shape;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use hostler_client::Client;
+use hostler_model::{Environment, JobId};
+use hostler_remote::StepClaim;
+use hostler_remote::step::{Allocation, Process, StepError, Surroundings};
+use hostler_slurm::ids::split_raw_id;
+use hostler_slurm::step_variables::StepFacts;
+use tokio::sync::mpsc::Receiver;
+
+use self::asked::{Asked, Input, Program};
+use self::screen::{Screen, summarize};
+use self::shape::{Shape, shape};
+use super::allocating::{Speech, Wanted, describe, hold, variables};
+use super::{Ended, Outcome, VERSION, print, tell};
+use crate::context::{Context, block_on};
+use crate::steps::{self, Links, Plan, Task};
+
+pub(crate) const NAME: &str = "srun";
+
+const SPEECH: Speech = Speech { name: NAME, failed: "Unable to allocate resources", is_chatty: false };
+
+const USAGE: &str = "Usage: srun [OPTIONS(0)... [executable(0) [args(0)...]]] [ : [OPTIONS(N)...]] executable(N) [args(N)...]\n\
+    \n\
+    Runs a step in the current job, or a job that consists of one step. The options are those of Slurm's srun; `hostler\n\
+    step` and `hostler run` have Hostler's own options.\n";
+
+/// A job that takes steps from this process.
+struct Job {
+    /// Id of the job, a number of its own for each task of an array.
+    raw_id: u64,
+    allocation: Allocation,
+    /// CPUs on each node.
+    cpus: u32,
+    /// Variables of the tasks besides those of this process.
+    variables: Environment,
+}
+
+pub(crate) fn run(context: &Context, args: Vec<OsString>) -> Outcome {
+    let called = args.first().cloned();
+    let asked = Asked::parse(args)?;
+    if let Some(text) = &asked.says {
+        return Ok(print(context, text));
+    }
+    let outcome = async {
+        Ok(match asked.job {
+            Some(job) => inside(context, &asked, job).await,
+            None => outside(context, &asked, called.as_ref()).await,
+        })
+    };
+    block_on(outcome)?
+}
+
+/// Runs a step of the job with this number.
+async fn inside(context: &Context, asked: &Asked, raw_id: u64) -> Outcome {
+    let (job, _) = split_raw_id(raw_id);
+    let allocation = steps::allocation_of(JobId(job)).map_err(|failure| {
+        let ended = Ended::error(format!("Unable to confirm allocation for job {raw_id}: {}", failure.summary()));
+        ended.and(format!("Check SLURM_JOB_ID environment variable. Expired or invalid job {raw_id}"))
+    })?;
+    let cpus = ["HOSTLER_CPUS", "SLURM_CPUS_ON_NODE"].iter().find_map(|name| std::env::var(name).ok()?.parse().ok());
+    let job = Job { raw_id, allocation, cpus: cpus.unwrap_or(u32::MAX), variables: Environment::new() };
+    let signals = signals(asked)?;
+    step(context, asked, &job, signals).await
+}
+
+/// Runs a job that consists of a step.
+async fn outside(context: &Context, asked: &Asked, called: Option<&OsString>) -> Outcome {
+    let Program::Same(argv) = &asked.program else {
+        return Err(
+            Ended::error("--multi-prog needs a job").and("hint: call srun from `salloc` or from a batch script")
+        );
+    };
+    let name = std::path::Path::new(&argv[0]).file_name().unwrap_or(&argv[0]).to_string_lossy().into_owned();
+    let options = asked.options.clone();
+    let spec = describe(&options, SPEECH, argv, &name, called)?;
+    let wanted = Wanted { options, spec, immediate: asked.immediate, stays: false };
+    let client = context.watching_client()?;
+    let mut signals = signals(asked)?;
+    let mut held = match hold(context, &client, &wanted, SPEECH, &mut signals).await? {
+        Ok(held) => held,
+        Err(code) => return Ok(code),
+    };
+    let variables = variables(&mut held, &wanted.spec)?;
+    let job = Job {
+        raw_id: held.job.summary.id.0,
+        allocation: held.allocation.clone(),
+        cpus: held.job.summary.cpus,
+        variables,
+    };
+    let outcome = step(context, asked, &job, signals).await;
+    let code = *outcome.as_ref().unwrap_or(&1);
+    release(&client, held, code).await?;
+    outcome
+}
+
+async fn release(client: &Client, held: steps::holding::Held, code: u8) -> Result<(), Ended> {
+    Ok(held.release(client, code).await?)
+}
+
+fn signals(asked: &Asked) -> Result<Receiver<i32>, Ended> {
+    Ok(if asked.pty { steps::with_window_changes()? } else { steps::signals()? })
+}
+
+/// Runs the step, and returns its exit code.
+async fn step(context: &Context, asked: &Asked, job: &Job, signals: Receiver<i32>) -> Outcome {
+    let names: Vec<String> = job.allocation.nodes.iter().map(|place| place.name.to_string()).collect();
+    let shape = shape(asked, &names, job.cpus)?;
+    let programs = asked.programs(shape.places.len())?;
+    let input = asked.input()?;
+    let failed = |error: StepError| Ended::error(steps::failure(&error).summary());
+    // The first node numbers the steps.
+    let used = shape.nodes.iter().map(|node| u32::try_from(*node).unwrap_or_default());
+    let links = steps::connect(&job.allocation, used.chain([0])).await.map_err(failed)?;
+    let claimed = claim(context, asked, job, &shape, &links).await?;
+    let nodes: Vec<String> = shape.nodes.iter().map(|node| names[*node].clone()).collect();
+    let facts = StepFacts {
+        raw_id: job.raw_id,
+        step: claimed.step,
+        job_nodes: &names,
+        nodes: &nodes,
+        places: &shape.places,
+        cpus_per_task: asked.options.cpus_per_task,
+        ntasks_per_node: asked.options.ntasks_per_node,
+        launcher: &super::request::host(),
+    };
+    let terminal =
+        asked.pty.then(|| crate::output::window_size().unwrap_or(hostler_model::WindowSize { rows: 24, columns: 80 }));
+    let mut tasks = Vec::new();
+    for (rank, argv) in programs.into_iter().enumerate() {
+        let all = job
+            .variables
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.clone()))
+            .filter(|(name, _)| !name.starts_with("HOSTLER_"));
+        let all = all.chain(facts.shared()).chain(facts.of_task(rank));
+        let variables = all.map(|(name, value)| (name.into(), value.into())).collect();
+        // Only the first task has the terminal; the others would fight over its keys.
+        let terminal = terminal.filter(|_| rank == 0);
+        let has_input = match input {
+            Input::All => !asked.pty || rank == 0,
+            Input::One(task) => task == rank,
+            Input::None => false,
+        };
+        let node = u32::try_from(shape.nodes[shape.places[rank]]).unwrap_or_default();
+        tasks.push(Task { node, process: Process { argv, variables, terminal }, has_input });
+    }
+    let surroundings = Surroundings::new(&job.allocation, asked.environment()?, directory(asked)?);
+    let mut screen = Screen::new(context, asked, &facts, &nodes)?;
+    let plan = Plan { surroundings: &surroundings, tasks, wait: asked.wait };
+    let raw = screen.begin_terminal()?;
+    let ends = steps::run(&plan, &links, &mut screen, signals).await;
+    drop(raw);
+    screen.finish();
+    let places: Vec<&str> = shape.places.iter().map(|place| nodes[*place].as_str()).collect();
+    claimed.finish(steps::outcome(&ends)).await;
+    Ok(summarize(context, &places, &ends))
+}
+
+/// Waits until the CPUs of the step are free.
+async fn claim(
+    context: &Context,
+    asked: &Asked,
+    job: &Job,
+    shape: &Shape,
+    links: &Links,
+) -> Result<hostler_remote::step::Claimed, Ended> {
+    let mut cpus = vec![0; job.allocation.nodes.len()];
+    if !asked.overlap {
+        for place in &shape.places {
+            cpus[shape.nodes[*place]] += shape.cpus_per_task;
+        }
+    }
+    let names = shape.nodes.iter().map(|node| job.allocation.nodes[*node].name.clone()).collect();
+    let tasks = u32::try_from(shape.places.len()).unwrap_or(u32::MAX);
+    let claim = links[&0].claim(StepClaim { name: asked.name(), nodes: names, tasks, cpus });
+    tokio::pin!(claim);
+    let soon = std::time::Duration::from_secs(1);
+    let claimed = match tokio::time::timeout(soon, &mut claim).await {
+        Ok(claimed) => claimed,
+        Err(_) => {
+            let text =
+                format!("Job {} step creation temporarily disabled, retrying (Requested nodes are busy)", job.raw_id);
+            tell(context, NAME, &[text]);
+            let claimed = claim.await;
+            if let Ok(claimed) = &claimed {
+                tell(context, NAME, &[format!("Step created for StepId={}.{}", job.raw_id, claimed.step)]);
+            }
+            claimed
+        }
+    };
+    claimed.map_err(|error| match error {
+        StepError::Refused { .. } => {
+            let text = "More processors requested than permitted";
+            Ended::error(format!("Unable to create step for job {}: {text}", job.raw_id))
+        }
+        error => Ended::error(steps::failure(&error).summary()),
+    })
+}
+
+/// The directory of the tasks.
+fn directory(asked: &Asked) -> Result<PathBuf, Ended> {
+    let own = std::env::current_dir().map_err(|error| Ended::error(format!("getcwd failed: {error}")))?;
+    Ok(asked.options.chdir.as_ref().map_or(own.clone(), |path| own.join(path)))
+}

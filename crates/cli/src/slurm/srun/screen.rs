@@ -1,0 +1,284 @@
+//! What users see of a step: its outputs, its signals, and how its tasks ended.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fs::{File, OpenOptions};
+use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use hostler_model::{JobId, PathFacts};
+use hostler_remote::step::StepError;
+use hostler_remote::{Report, Stream};
+use hostler_slurm::ids::split_raw_id;
+use hostler_slurm::step_variables::StepFacts;
+use hostler_sys::RawTerminal;
+use nix::libc;
+use nix::sys::signal::Signal;
+
+use super::super::{Ended, own_name, tell};
+use super::NAME;
+use super::asked::Asked;
+use crate::context::Context;
+use crate::output::labelled::Lines;
+use crate::output::window_size;
+use crate::steps::{Face, Then, failure};
+
+/// A second Ctrl-C within this time ends the step.
+const TWICE: Duration = Duration::from_secs(1);
+
+/// Where an output of a task goes.
+#[derive(Clone)]
+enum Sink {
+    /// The same output of this process.
+    Own,
+    Nowhere,
+    File(Rc<RefCell<File>>),
+}
+
+/// The view of a step.
+pub(super) struct Screen<'a> {
+    context: &'a Context,
+    /// Id of the step, for messages.
+    step: String,
+    is_labelled: bool,
+    /// Incomplete lines of standard output and standard error, by rank.
+    lines: [Vec<Lines>; 2],
+    sinks: [Vec<Sink>; 2],
+    kills: bool,
+    quits: bool,
+    has_terminal: bool,
+    interrupted: Option<Instant>,
+}
+
+impl<'a> Screen<'a> {
+    pub(super) fn new(
+        context: &'a Context,
+        asked: &Asked,
+        facts: &StepFacts<'_>,
+        nodes: &[String],
+    ) -> Result<Self, Ended> {
+        let tasks = facts.places.len();
+        let width = tasks.saturating_sub(1).to_string().len();
+        let label = |rank: usize| if asked.label { format!("{rank:>width$}: ") } else { String::new() };
+        let lines = |_| (0..tasks).map(|rank| Lines::new(label(rank))).collect();
+        Ok(Self {
+            context,
+            step: format!("StepId={}.{}", facts.raw_id, facts.step),
+            is_labelled: asked.label,
+            lines: [(); 2].map(lines),
+            sinks: sinks(asked, facts, nodes)?,
+            kills: asked.kill_on_bad_exit,
+            quits: asked.quit_on_interrupt,
+            has_terminal: asked.pty,
+            interrupted: None,
+        })
+    }
+
+    /// Gives the keys of this process's terminal to the step's terminal, until the result is dropped.
+    pub(super) fn begin_terminal(&self) -> Result<Option<RawTerminal>, Ended> {
+        let begin =
+            || RawTerminal::begin().map_err(|error| Ended::error(format!("cannot control the terminal: {error}")));
+        (self.has_terminal && io::stdin().is_terminal()).then(begin).transpose()
+    }
+
+    /// Writes the incomplete last lines.
+    pub(super) fn finish(&mut self) {
+        for rank in 0..self.lines[0].len() {
+            self.flush(rank);
+        }
+    }
+
+    fn flush(&mut self, rank: usize) {
+        for index in 0..2 {
+            let rest = self.lines[index][rank].finish();
+            // The task has ended; there is nobody to tell.
+            let _ = self.write(index, rank, &rest);
+        }
+    }
+
+    fn write(&self, index: usize, rank: usize, bytes: &[u8]) -> io::Result<()> {
+        match &self.sinks[index][rank] {
+            _ if bytes.is_empty() => {}
+            Sink::Own if index == 0 => self.context.output.job_stdout(bytes),
+            Sink::Own => self.context.output.job_stderr(bytes),
+            Sink::Nowhere => {}
+            Sink::File(file) => file.borrow_mut().write_all(bytes)?,
+        }
+        Ok(())
+    }
+
+    fn say(&self, text: &str) {
+        tell(self.context, NAME, &[text.to_owned()]);
+    }
+}
+
+impl Face for Screen<'_> {
+    fn output(&mut self, rank: usize, stream: Stream, bytes: &[u8]) -> io::Result<()> {
+        let index = usize::from(stream == Stream::STDERR);
+        if !self.is_labelled {
+            return self.write(index, rank, bytes);
+        }
+        let lines = self.lines[index][rank].add(bytes);
+        self.write(index, rank, &lines)
+    }
+
+    fn ended(&mut self, rank: usize, end: &Result<Report, StepError>) -> Then {
+        self.flush(rank);
+        let has_failed = end.as_ref().map_or(true, |report| report.code != 0);
+        if !has_failed || !self.kills {
+            return Then::GoOn;
+        }
+        self.say(&format!("Terminating {}", self.step));
+        Then::End
+    }
+
+    fn signalled(&mut self, number: i32, running: &[usize]) -> Then {
+        match number {
+            libc::SIGWINCH => window_size().map_or(Then::GoOn, Then::Resize),
+            libc::SIGTERM | libc::SIGQUIT => {
+                self.say("forcing job termination");
+                Then::End
+            }
+            libc::SIGINT => {
+                let is_second = self.interrupted.replace(Instant::now()).is_some_and(|last| last.elapsed() < TWICE);
+                if is_second || self.quits {
+                    self.say(&format!("sending Ctrl-C to {}", self.step));
+                    return Then::End;
+                }
+                self.say("interrupt (one more within 1 sec to abort)");
+                self.say(&format!("{} {}: running", self.step, tasks(running)));
+                Then::GoOn
+            }
+            number => Then::Signal(number),
+        }
+    }
+}
+
+/// Opens the files for the outputs of all tasks.
+fn sinks(asked: &Asked, facts: &StepFacts<'_>, nodes: &[String]) -> Result<[Vec<Sink>; 2], Ended> {
+    let mut files = BTreeMap::new();
+    let user = own_name().unwrap_or_default();
+    let (job, index) = split_raw_id(facts.raw_id);
+    let expanded = |pattern: &str, rank: usize| {
+        let place = facts.places[rank];
+        let paths = PathFacts {
+            job: JobId(job),
+            number: facts.raw_id,
+            index: index.unwrap_or_default(),
+            name: asked.options.job_name.as_deref().unwrap_or_default(),
+            user: &user,
+            node: &nodes[place],
+            node_rank: u32::try_from(place).unwrap_or_default(),
+            rank: rank as u64,
+            step: Some(facts.step),
+            restarts: 0,
+        };
+        paths.expand(pattern)
+    };
+    let mut sink = |pattern: Option<&str>, rank: usize| -> Result<Sink, Ended> {
+        match pattern {
+            None | Some("all" | "") => return Ok(Sink::Own),
+            Some("none") => return Ok(Sink::Nowhere),
+            Some(text) => {
+                if let Ok(only) = text.parse::<usize>() {
+                    return Ok(if only == rank { Sink::Own } else { Sink::Nowhere });
+                }
+            }
+        }
+        let path = PathBuf::from(expanded(pattern.unwrap_or_default(), rank));
+        if let Some(open) = files.get(&path) {
+            return Ok(Sink::File(Rc::clone(open)));
+        }
+        let append = asked.options.append == Some(true);
+        let opened = OpenOptions::new().create(true).write(true).append(append).truncate(!append).open(&path);
+        let file = opened.map_err(|error| Ended::error(format!("Unable to open {}: {error}", path.display())))?;
+        let file = Rc::new(RefCell::new(file));
+        files.insert(path, Rc::clone(&file));
+        Ok(Sink::File(file))
+    };
+    let (output, error) = (asked.options.output.as_deref(), asked.options.error.as_deref());
+    let mut all = [Vec::new(), Vec::new()];
+    for rank in 0..facts.places.len() {
+        all[0].push(sink(output, rank)?);
+        all[1].push(sink(error.or(output), rank)?);
+    }
+    Ok(all)
+}
+
+/// Prints which tasks failed, and returns the largest exit code. `places`: the node of each task.
+pub(super) fn summarize(context: &Context, places: &[&str], ends: &[Result<Report, StepError>]) -> u8 {
+    let mut worst = 0;
+    let mut groups: BTreeMap<(&str, String), Vec<usize>> = BTreeMap::new();
+    for (rank, end) in ends.iter().enumerate() {
+        let (code, text) = match end {
+            Ok(report) if report.code == 0 => continue,
+            Ok(report) => (u8::try_from(report.code).unwrap_or(u8::MAX), how(report)),
+            Err(StepError::Refused { code, message }) => {
+                // The codes of the errors for no such file and for no permission.
+                let number = match code {
+                    127 => libc::ENOENT,
+                    126 => libc::EACCES,
+                    _ => 1,
+                };
+                tell(context, "slurmstepd", &[format!("error: execve(): {message}")]);
+                (u8::try_from(number).unwrap_or(1), format!("Exited with exit code {number}"))
+            }
+            Err(error) => {
+                let failure = failure(error);
+                tell(context, NAME, &[format!("error: {}", failure.summary())]);
+                worst = worst.max(1);
+                continue;
+            }
+        };
+        worst = worst.max(code);
+        groups.entry((places[rank], text)).or_default().push(rank);
+    }
+    for ((node, text), ranks) in groups {
+        tell(context, NAME, &[format!("error: {node}: {}: {text}", tasks(&ranks))]);
+    }
+    worst
+}
+
+/// How a process failed.
+fn how(report: &Report) -> String {
+    let Some(signal) = report.signal else { return format!("Exited with exit code {}", report.code) };
+    match Signal::try_from(signal) {
+        Ok(Signal::SIGKILL) => "Killed".to_owned(),
+        Ok(Signal::SIGTERM) => "Terminated".to_owned(),
+        Ok(Signal::SIGSEGV) => "Segmentation fault".to_owned(),
+        Ok(Signal::SIGABRT) => "Aborted".to_owned(),
+        Ok(Signal::SIGINT) => "Interrupt".to_owned(),
+        Ok(Signal::SIGBUS) => "Bus error".to_owned(),
+        Ok(Signal::SIGFPE) => "Floating point exception".to_owned(),
+        Ok(Signal::SIGUSR1) => "User defined signal 1".to_owned(),
+        Ok(Signal::SIGUSR2) => "User defined signal 2".to_owned(),
+        _ => format!("Unknown signal {signal}"),
+    }
+}
+
+/// Names tasks: `task 0`, `tasks 0-2,4`.
+fn tasks(ranks: &[usize]) -> String {
+    let range = |run: &[usize]| match run {
+        [one] => one.to_string(),
+        run => format!("{}-{}", run[0], run[run.len() - 1]),
+    };
+    let list: Vec<String> = ranks.chunk_by(|a, b| a + 1 == *b).map(range).collect();
+    let word = if ranks.len() == 1 { "task" } else { "tasks" };
+    format!("{word} {}", list.join(","))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tasks_are_named_by_ranges() {
+        assert_eq!(tasks(&[0]), "task 0");
+        assert_eq!(tasks(&[0, 1, 2, 4]), "tasks 0-2,4");
+        let report = |code, signal| Report { code, signal, ..Report::default() };
+        assert_eq!(how(&report(3, None)), "Exited with exit code 3");
+        assert_eq!(how(&report(137, Some(9))), "Killed");
+    }
+}

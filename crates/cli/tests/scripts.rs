@@ -1,0 +1,109 @@
+//! Scripts given by content, and files in place of kept output.
+
+use std::fs;
+use std::io::Write;
+use std::process::Stdio;
+
+use hostler_testkit::{Cluster, Size, wait_until};
+
+const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
+
+const SMALL: Size = Size { nodes: 1, cpus: 2, memory: "1G" };
+
+#[test]
+fn scripts_run_as_they_were_at_their_submission() {
+    let cluster = Cluster::up(HOSTLER, SMALL);
+    cluster.write("job.sh", "#!/bin/sh -e\necho first $1; test -e again || exit 3\n");
+    let script = cluster.path("job.sh").to_string_lossy().into_owned();
+    let held = cluster.ok(&["run", "--detach", "--hold", "--script", "-m", "16M", "--", &script, "a word"]);
+    fs::remove_file(&script).expect("the script exists");
+    cluster.kill_9(cluster.head_pid());
+    cluster.start(SMALL);
+    cluster.ok(&["release", &held]);
+    cluster.wait_for_state(&held, "failed");
+    assert_eq!(cluster.ok(&["logs", &held]), "first a word");
+    assert!(cluster.json(&["job", &held])["command"].as_str().expect("text").ends_with("job.sh 'a word'"));
+
+    // A requeue runs the stored script again, in the same directory.
+    cluster.write("again", "");
+    cluster.ok(&["requeue", &held]);
+    cluster.wait_for_state(&held, "completed");
+
+    let mut piped = cluster.command(&["run", "--script", "-m", "16M", "-"]);
+    let mut piped = piped.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the program starts");
+    let mut stdin = piped.stdin.take().expect("a pipe");
+    stdin.write_all(b"#! /usr/bin/env python3\nprint(6 * 7)\n").expect("the program reads");
+    drop(stdin);
+    assert_eq!(piped.wait_with_output().expect("the program ends").stdout, b"42\n");
+}
+
+#[test]
+fn scripts_that_cannot_run_are_refused() {
+    let cluster = Cluster::up(HOSTLER, SMALL);
+    let long = format!("#!/bin/sh\n{}", "#".repeat(600 << 10));
+    for (content, why) in [
+        ("", "must begin with #!"),
+        ("echo no interpreter\n", "must begin with #!"),
+        ("#!sh\n", "must begin with #!"),
+        ("#!/bin/sh\r\necho DOS\r\n", "DOS line ends"),
+        ("#!/bin/sh\n\0", "NUL byte"),
+        (&long, "at most 512K"),
+    ] {
+        cluster.write("bad.sh", content);
+        let script = cluster.path("bad.sh").to_string_lossy().into_owned();
+        let refused = cluster.run(&["run", "--script", &script]);
+        assert_eq!(refused.code, 125, "{why}");
+        assert!(refused.stderr.contains(why), "{why}: {}", refused.stderr);
+    }
+    assert_eq!(cluster.json(&["jobs", "--all"])["jobs"], serde_json::json!([]));
+}
+
+#[test]
+fn files_replace_kept_output() {
+    let cluster = Cluster::up(HOSTLER, SMALL);
+    cluster.write("words", "b\na\n");
+    let read = |name: &str| fs::read_to_string(cluster.path(name)).unwrap_or_else(|error| panic!("{name}: {error}"));
+    let run =
+        |flags: &[&str], line: &str| cluster.ok(&[&["run", "-m", "16M"], flags, &["--", "sh", "-c", line]].concat());
+    assert_eq!(run(&["--stdin", "words", "--stdout", "log/%4j/%x.txt", "--name", "sorted"], "sort; echo bad >&2"), "");
+    assert_eq!(read("log/0001/sorted.txt"), "a\nb\nbad\n", "standard error goes to the same file");
+    assert_eq!(cluster.json(&["job", "1"])["files"]["stdout"], "log/%4j/%x.txt");
+
+    run(&["--stdout", "out", "--stderr", "err"], "echo 1; echo 2 >&2");
+    run(&["--stdout", "out", "--append"], "echo 3");
+    assert_eq!((read("out").as_str(), read("err").as_str()), ("1\n3\n", "2\n"));
+    run(&["--stdout", "out"], "echo 4");
+    assert_eq!(read("out"), "4\n");
+    run(&["--stdout", "/dev/null"], "echo 5");
+
+    // An array has a file for each task; a requeue appends.
+    let array =
+        cluster.ok(&["run", "--detach", "-a", "3,7", "--stdout", "%A_%a", "-m", "16M", "sh", "-c", "echo $0; exit 1"]);
+    cluster.wait_for_state(&array, "failed");
+    cluster.ok(&["requeue", &array]);
+    wait_until("both tasks to have run twice", 30, || {
+        ["3", "7"].iter().all(|index| read(&format!("{array}_{index}")) == "sh\nsh\n").then_some(())
+    });
+
+    // The job says which file cannot be opened. A FIFO without a reader blocks nothing.
+    nix::unistd::mkfifo(&cluster.path("fifo"), nix::sys::stat::Mode::S_IRWXU).expect("a FIFO can be made");
+    for (flag, path, why) in [
+        ("--stdin", "missing", "cannot open `missing` for standard input"),
+        ("--stdout", "words/x", "Not a directory"),
+        ("--stderr", "fifo", "cannot open `fifo` for standard error"),
+    ] {
+        let failed = cluster.run(&["run", "-m", "16M", flag, path, "true"]);
+        assert!(failed.code != 0 && failed.stderr.contains(why), "{flag} {path}: {}", failed.stderr);
+    }
+}
+
+#[test]
+fn job_waits_for_its_begin_time() {
+    let cluster = Cluster::up(HOSTLER, SMALL);
+    let later = cluster.ok(&["run", "--detach", "--begin", "+1h", "-m", "16M", "true"]);
+    assert!(cluster.ok(&["why", &later]).contains("its begin time has not come"));
+    assert_eq!(cluster.json(&["why", &later])["reason"]["kind"], "begin_time");
+    cluster.ok(&["run", "--begin", "+2s", "-m", "16M", "true"]);
+    assert_eq!(cluster.state(&later), "pending");
+    cluster.ok(&["cancel", &later]);
+}

@@ -1,0 +1,278 @@
+//! `sbatch` and `scancel` on a real cluster: what they print, and what their jobs find.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Write;
+use std::ops::Deref;
+use std::process::Stdio;
+
+use hostler_testkit::{Outcome, Size, SlurmNames, wait_until};
+
+const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
+
+/// A cluster with the names of Slurm's commands.
+struct Site(SlurmNames);
+
+impl Deref for Site {
+    type Target = SlurmNames;
+
+    fn deref(&self) -> &SlurmNames {
+        &self.0
+    }
+}
+
+impl Site {
+    fn up() -> Self {
+        Self(SlurmNames::up(HOSTLER, Size { nodes: 2, cpus: 2, memory: "1G" }))
+    }
+
+    fn submit(&self, arguments: &[&str]) -> String {
+        let outcome = self.run("sbatch", &[&["--parsable", "--mem=16"], arguments].concat());
+        assert_eq!((outcome.code, outcome.stderr.as_str()), (0, ""), "{arguments:?}");
+        outcome.stdout.trim().to_owned()
+    }
+
+    fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.cluster.path(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+    }
+
+    fn wait(&self, job: &str, state: &str) {
+        self.cluster.wait_for_state(job, state);
+    }
+}
+
+#[test]
+fn batch_jobs_find_what_slurm_promises() {
+    let site = Site::up();
+    site.cluster.write(
+        "job.sh",
+        "#!/bin/bash\n\
+         #SBATCH --job-name=first -o log/%x-%j.txt\n\
+         #SBATCH --mem=16 --comment=\"two words\"\n\
+         echo \"args $1\"; pwd; env | grep ^SLURM; command -v sbatch\n",
+    );
+    let outcome = site.run("sbatch", &["job.sh", "one"]);
+    assert_eq!((outcome.stdout.as_str(), outcome.stderr.as_str()), ("Submitted batch job 1\n", ""));
+    fs::remove_file(site.cluster.path("job.sh")).expect("the script is there");
+    site.wait("1", "completed");
+    let output = site.read("log/first-1.txt");
+    let lines: Vec<&str> = output.lines().collect();
+    assert_eq!((lines[0], lines[1]), ("args one", site.cluster.home().to_str().expect("text")));
+    let variables: BTreeMap<&str, &str> = lines.iter().filter_map(|line| line.split_once('=')).collect();
+    for (name, value) in [
+        ("SLURM_JOB_ID", "1"),
+        ("SLURM_JOBID", "1"),
+        ("SLURM_JOB_NAME", "first"),
+        ("SLURM_JOB_NUM_NODES", "1"),
+        ("SLURM_NODEID", "0"),
+        ("SLURM_CPUS_ON_NODE", "1"),
+        ("SLURM_TASKS_PER_NODE", "1"),
+        ("SLURM_SUBMIT_DIR", site.cluster.home().to_str().expect("text")),
+    ] {
+        assert_eq!(variables.get(name), Some(&value), "{name}");
+    }
+    for absent in ["SLURM_ARRAY_JOB_ID", "SLURM_NTASKS", "SLURM_CPUS_PER_TASK", "SLURM_RESTART_COUNT"] {
+        assert_eq!(variables.get(absent), None, "{absent}");
+    }
+    assert!(output.ends_with(&format!("{}/sbatch\n", site.links.display())), "{output}");
+    assert_eq!(site.cluster.json(&["job", "1"])["labels"]["comment"], "two words");
+
+    // Each task of an array has a number of its own, and the whole cluster's shape is known.
+    let array = site.submit(&["-N2", "-n3", "-a", "1-3%2", "--wrap", "env | grep ^SLURM"]);
+    site.wait(&array, "completed");
+    let numbers = [1, 2, 3].map(|index| {
+        let output = site.read(&format!("slurm-{array}_{index}.out"));
+        let value = |name: &str| {
+            let line = output.lines().find_map(|line| line.strip_prefix(&format!("{name}=")));
+            line.unwrap_or_else(|| panic!("{name} is not in {output}")).to_owned()
+        };
+        assert_eq!((value("SLURM_ARRAY_JOB_ID"), value("SLURM_ARRAY_TASK_ID")), (array.clone(), index.to_string()));
+        assert_eq!((value("SLURM_JOB_NODELIST").as_str(), value("SLURM_TASKS_PER_NODE").as_str()), ("n[1-2]", "2,1"));
+        assert_eq!((value("SLURM_NTASKS").as_str(), value("SLURM_ARRAY_TASK_COUNT").as_str()), ("3", "3"));
+        value("SLURM_JOB_ID")
+    });
+    assert_eq!(numbers[2], array, "the last task has the number of the array");
+    assert!(numbers[0] != numbers[1] && numbers[1] != numbers[2], "{numbers:?}");
+}
+
+#[test]
+fn options_come_from_the_script_then_the_environment_then_the_command_line() {
+    let site = Site::up();
+    site.cluster.write("job.sh", "#!/bin/sh\n#SBATCH -J script --parsable -H --mem=16 -o /dev/null\ntrue\n");
+    let name = |job: &str| site.cluster.json(&["job", job])["name"].as_str().expect("a name").to_owned();
+    let held = site.run("sbatch", &["job.sh"]);
+    assert_eq!(held.stdout, "1\n", "the script asks for a bare id");
+    assert_eq!((name("1").as_str(), site.cluster.state("1").as_str()), ("script", "pending"));
+    let mut with_variable = site.command("sbatch", &["job.sh"]);
+    let output = with_variable.env("SBATCH_JOB_NAME", "variable").output().expect("the command starts");
+    assert_eq!(Outcome::of(&output).stdout, "2\n");
+    assert_eq!(name("2"), "variable");
+    let mut both = site.command("sbatch", &["--job-n", "line", "-t1", "job.sh"]);
+    let output = both.env("SBATCH_JOB_NAME", "variable").output().expect("the command starts");
+    assert_eq!(Outcome::of(&output).stdout, "3\n");
+    assert_eq!((name("3").as_str(), &site.cluster.json(&["job", "3"])["time_limit_ms"]), ("line", &60_000.into()));
+
+    // Standard input is a script as well, and `--wait` returns the code of the job.
+    let mut piped = site.command("sbatch", &["--wait", "--mem=16", "-o", "out"]);
+    let mut piped = piped.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("the command starts");
+    let script = b"#!/bin/sh\necho from stdin; exit 3\n";
+    piped.stdin.take().expect("a pipe").write_all(script).expect("the command reads");
+    let output = piped.wait_with_output().expect("the command ends");
+    assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(3), &b"Submitted batch job 4\n"[..]));
+    assert_eq!(site.read("out"), "from stdin\n");
+
+    // `--export` decides what passes; the commands are found all the same.
+    let mut bare = site.command("sbatch", &["--export=NONE,A='x, y'", "--mem=16", "-o", "bare", "--wait", "--wrap"]);
+    let output = bare.arg("env; command -v scancel").env("SECRET", "1").output().expect("the command starts");
+    assert_eq!(output.status.code(), Some(0));
+    let text = site.read("bare");
+    assert!(text.contains("A=x, y\n") && !text.contains("SECRET") && text.contains("SLURM_JOB_ID=5"), "{text}");
+    assert!(text.ends_with("/links/scancel\n"), "{text}");
+}
+
+#[test]
+fn mistakes_have_slurms_words_and_queue_nothing() {
+    let site = Site::up();
+    site.cluster.write("plain", "echo\n");
+    site.cluster.write("empty", "");
+    site.cluster.write("blank", " \n\n");
+    site.cluster.write("dos", "#!/bin/sh\r\necho\r\n");
+    site.cluster.write("nul", b"#!/bin/sh\n\0\n");
+    site.cluster.write("operand", "#!/bin/sh\n#SBATCH -N1 stray\n");
+    site.cluster.write("large", format!("#!/bin/sh\n{}", "#".repeat(10 << 20)));
+    site.cluster.write("good", "#!/bin/sh\ntrue\n");
+    let failed = "sbatch: error: Batch job submission failed:";
+    for (arguments, text) in [
+        (vec!["plain"], "sbatch: error: This does not look like a batch script.  The first".to_owned()),
+        (vec!["empty"], "sbatch: error: Batch script is empty!".to_owned()),
+        (vec!["blank"], "sbatch: error: Batch script contains only whitespace!".to_owned()),
+        (vec!["dos"], "sbatch: error: Batch script contains DOS line breaks".to_owned()),
+        (vec!["nul"], "sbatch: error: The Slurm controller does not allow scripts that".to_owned()),
+        (vec!["operand"], "sbatch: error: Invalid directive found in batch script: stray".to_owned()),
+        (vec!["large"], format!("{failed} Pathname of a file, directory or other parameter too long")),
+        (vec!["absent"], "sbatch: error: Unable to open file absent".to_owned()),
+        (vec!["--invalid", "good"], "sbatch: unrecognized option '--invalid'\nTry \"sbatch --help\"".to_owned()),
+        (vec!["--wrap=true", "good"], "sbatch: error: Script arguments not permitted with --wrap option".to_owned()),
+        (vec!["-t", "soon", "good"], "sbatch: error: Invalid --time specification".to_owned()),
+        (vec!["-p", "nosuch", "good"], format!("{failed} Invalid partition name specified")),
+        (vec!["-a", "5-1", "good"], format!("{failed} Invalid job array specification")),
+        (vec!["-n", "400", "good"], format!("{failed} Requested node configuration is not available")),
+        (vec!["-w", "n9", "good"], format!("{failed} Invalid node name specified")),
+        (vec!["-d", "afterok:99", "good"], format!("{failed} Job dependency problem")),
+    ] {
+        let outcome = site.run("sbatch", &arguments);
+        assert_eq!((outcome.code, outcome.stdout.as_str()), (1, ""), "{arguments:?}");
+        assert!(outcome.stderr.starts_with(&text), "{arguments:?}: {}", outcome.stderr);
+    }
+    assert_eq!(site.cluster.json(&["jobs", "--all"])["jobs"], serde_json::json!([]));
+    for name in ["sbatch", "scancel"] {
+        assert_eq!(site.run(name, &["--version"]).stdout, "slurm 24.05.8\n");
+    }
+}
+
+#[test]
+fn exclusive_jobs_have_their_node_for_themselves() {
+    let site = Site::up();
+    let alone = site.submit(&[
+        "--exclusive",
+        "-w",
+        "n1",
+        "--wrap",
+        "echo $SLURM_CPUS_ON_NODE; while ! [ -e go ]; do sleep 0.05; done",
+    ]);
+    site.wait(&alone, "running");
+    let (one, other) = (site.submit(&["-w", "n1", "--wrap", "true"]), site.submit(&["--wrap", "true"]));
+    site.wait(&other, "completed");
+    assert_eq!(site.cluster.state(&one), "pending");
+    site.cluster.write("go", "");
+    site.wait(&one, "completed");
+    assert_eq!(site.read(&format!("slurm-{alone}.out")), "2\n");
+}
+
+#[test]
+fn all_memory_any_partition_and_singletons() {
+    let site = Site::up();
+    let show = "echo $SLURM_MEM_PER_NODE; while ! [ -e go ]; do sleep 0.05; done";
+    let whole = site.submit(&["--mem=0", "-p", "all", "-J", "one", "--wrap", show]);
+    site.wait(&whole, "running");
+    let next = site.submit(&["-d", "singleton", "-J", "one", "--wrap", "true"]);
+    let other = site.submit(&["-d", "singleton", "-J", "other", "--wrap", "true"]);
+    site.wait(&other, "completed");
+    assert_eq!(site.cluster.state(&next), "pending");
+    site.cluster.write("go", "");
+    site.wait(&next, "completed");
+    assert_eq!(site.read(&format!("slurm-{whole}.out")), "1024\n");
+}
+
+#[test]
+fn tasks_that_need_more_than_a_node_spread() {
+    let site = Site::up();
+    let job = site.submit(&["-n", "4", "--wrap", "echo $SLURM_JOB_NUM_NODES $SLURM_TASKS_PER_NODE"]);
+    site.wait(&job, "completed");
+    assert_eq!(site.read(&format!("slurm-{job}.out")), "2 2(x2)\n");
+}
+
+#[test]
+fn scancel_ends_what_it_names_and_nothing_else() {
+    let site = Site::up();
+    let hold = |arguments: &[&str]| site.submit(&[&["-H", "--wrap", "true"], arguments].concat());
+    let (one, array) = (hold(&["-J", "same"]), hold(&["-a", "1-9"]));
+    let (two, other) = (hold(&["-J", "same"]), hold(&["-J", "other"]));
+    let quiet = |arguments: &[&str]| {
+        let outcome = site.run("scancel", arguments);
+        assert_eq!((outcome.code, outcome.stdout.as_str(), outcome.stderr.as_str()), (0, "", ""), "{arguments:?}");
+    };
+    quiet(&[&format!("{array}_[1-3,5]"), &format!("{array}_7")]);
+    let tasks = site.cluster.json(&["job", &array])["tasks"].clone();
+    assert_eq!((&tasks["cancelled"], &tasks["pending"]), (&5.into(), &4.into()));
+    let named = site.run("scancel", &["-v", "--name", "same"]);
+    let mut lines: Vec<&str> = named.stderr.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, [format!("scancel: Terminating job {one}"), format!("scancel: Terminating job {two}")]);
+    assert_eq!(site.cluster.state(&one), "cancelled");
+    assert_eq!(site.cluster.state(&other), "pending");
+    quiet(&["999", &one]);
+    let unknown = site.run("scancel", &["-v", "999"]);
+    assert!(unknown.stderr.contains("Kill job error on job id 999: Invalid job id specified"), "{}", unknown.stderr);
+    for (arguments, text) in [(vec![], "No job identification provided"), (vec!["x1"], "Invalid job id x1")] {
+        let outcome = site.run("scancel", &arguments);
+        assert_eq!((outcome.code, outcome.stderr), (1, format!("scancel: error: {text}\n")));
+    }
+
+    let running = site.submit(&["--wrap", "sleep 600"]);
+    site.wait(&running, "running");
+    quiet(&["-t", "PENDING", &running]);
+    assert_eq!(site.cluster.state(&running), "running");
+    quiet(&["--me"]);
+    site.wait(&running, "cancelled");
+    assert_eq!(site.cluster.state(&other), "cancelled");
+}
+
+#[test]
+fn signals_reach_steps_before_the_limit_and_on_request() {
+    let site = Site::up();
+    let step = "srun bash -c 'trap \"echo step got it; exit 3\" USR2; touch ready-$SLURM_JOB_ID; while :; do sleep 0.1; done'; echo code $?";
+    let wait_for_trap = |job: &str| {
+        let ready = site.cluster.path(&format!("ready-{job}"));
+        wait_until("the trap of the job", 60, || ready.exists().then_some(()));
+    };
+    site.cluster.write("job.sh", format!("#!/bin/bash\n{step}\n"));
+    // A script without a trap would end.
+    let early = site.submit(&["-t", "10", "--signal=USR2@595", "job.sh"]);
+    site.wait(&early, "completed");
+    assert!(site.read(&format!("slurm-{early}.out")).contains("step got it\n"), "the step gets the signal");
+    assert!(site.read(&format!("slurm-{early}.out")).ends_with("code 3\n"), "the script goes on");
+
+    let asked = site.submit(&["job.sh"]);
+    wait_for_trap(&asked);
+    assert_eq!(site.run("scancel", &[&asked, "--signal", "SIGUSR2"]).code, 0);
+    site.wait(&asked, "completed");
+    assert!(site.read(&format!("slurm-{asked}.out")).ends_with("code 3\n"), "the script goes on");
+
+    let script = "trap 'echo script; exit 0' USR1; touch ready-$SLURM_JOB_ID; while :; do sleep 0.1; done";
+    let script = site.submit(&["--wrap", script]);
+    wait_for_trap(&script);
+    assert_eq!(site.run("scancel", &["-b", "-s", "USR1", &script]).code, 0);
+    site.wait(&script, "completed");
+    assert_eq!(site.read(&format!("slurm-{script}.out")), "script\n");
+}

@@ -1,0 +1,44 @@
+//! Programs that use Slurm through its commands, unmodified, on a cluster of Hostler.
+
+use std::path::Path;
+
+use hostler_testkit::{Outcome, Size, SlurmNames};
+
+const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
+
+/// The variable with the directory that contains the programs' Python packages.
+const PACKAGES: &str = "HOSTLER_SLURM_CLIENTS";
+
+/// Runs a Python program of this directory with Slurm's commands on its `PATH`.
+fn use_by(program: &str) {
+    let packages = std::env::var(PACKAGES).unwrap_or_else(|_| {
+        panic!(
+            "{PACKAGES} is not set: `pip install --target DIR submitit clusterfutures`, and set it to DIR; .ci/run does this"
+        )
+    });
+    let site = SlurmNames::up(HOSTLER, Size { nodes: 2, cpus: 2, memory: "2G" });
+    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/slurm_clients").join(program);
+    let work = site.cluster.path("work");
+    std::fs::create_dir(&work).expect("a new directory");
+    let arguments = [&script, &work].map(|path| path.to_str().expect("text"));
+    let mut command = site.command("python3", &arguments);
+    command.env("PYTHONPATH", packages).env("PYTHONDONTWRITEBYTECODE", "1").current_dir(&work);
+    let outcome = Outcome::of(&command.output().expect("Python starts"));
+    assert_eq!(
+        (outcome.code, outcome.stdout.lines().last()),
+        (0, Some("done")),
+        "{}{}",
+        outcome.stderr,
+        site.cluster.logs()
+    );
+}
+
+#[test]
+fn submitit_runs_functions_arrays_tasks_and_checkpoints() {
+    use_by("by_submitit.py");
+}
+
+#[test]
+fn clusterfutures_runs_functions() {
+    use_by("by_cfut.py");
+}

@@ -1,0 +1,262 @@
+//! `srun` and `salloc` on a real cluster.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::ops::Deref;
+use std::process::Stdio;
+use std::time::{Duration, Instant};
+
+use hostler_testkit::{Size, SlurmNames, wait_until};
+
+const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
+
+/// A cluster with the names of Slurm's commands.
+struct Site(SlurmNames);
+
+impl Deref for Site {
+    type Target = SlurmNames;
+
+    fn deref(&self) -> &SlurmNames {
+        &self.0
+    }
+}
+
+impl Site {
+    fn up() -> Self {
+        Self(SlurmNames::up(HOSTLER, Size { nodes: 2, cpus: 2, memory: "1G" }))
+    }
+
+    /// Runs a batch script, and returns its output.
+    fn batch(&self, options: &[&str], script: &str) -> String {
+        self.cluster.write("job.sh", format!("#!/bin/bash\n{script}"));
+        let outcome = self.run("sbatch", &[&["--wait", "--parsable", "--mem=64"], options, &["job.sh"]].concat());
+        let id = outcome.stdout.trim().to_owned();
+        let output = fs::read_to_string(self.cluster.path(&format!("slurm-{id}.out")));
+        output.unwrap_or_else(|error| panic!("{error}: {}{}{}", outcome.stdout, outcome.stderr, self.cluster.logs()))
+    }
+}
+
+fn sorted(text: &str) -> Vec<&str> {
+    let mut lines: Vec<&str> = text.lines().collect();
+    lines.sort_unstable();
+    lines
+}
+
+#[test]
+fn srun_without_a_job_makes_one() {
+    let site = Site::up();
+    let outcome = site.run("srun", &["--mem=64", "sh", "-c", "echo out; echo err >&2; exit 3"]);
+    assert_eq!((outcome.code, outcome.stdout.as_str()), (3, "out\n"), "{}", outcome.stderr);
+    let node = site.cluster.json(&["job", "1"])["tasks_shown"][0]["node"].as_str().expect("a node").to_owned();
+    assert_eq!(outcome.stderr, format!("err\nsrun: error: {node}: task 0: Exited with exit code 3\n"));
+    site.cluster.wait_for_state("1", "failed");
+
+    // Both nodes, with the variables of each task.
+    let show = "echo $SLURM_PROCID/$SLURM_NTASKS $SLURM_LOCALID $SLURM_NODEID $SLURMD_NODENAME $SLURM_STEP_ID $SLURM_JOB_NODELIST";
+    let outcome = site.run("srun", &["--mem=64", "-N2", "-n3", "-l", "sh", "-c", show]);
+    assert_eq!(
+        (sorted(&outcome.stdout), outcome.stderr.as_str(), outcome.code),
+        (vec!["0: 0/3 0 0 n1 0 n[1-2]", "1: 1/3 1 0 n1 0 n[1-2]", "2: 2/3 0 1 n2 0 n[1-2]"], "", 0)
+    );
+
+    // What the cluster cannot do is refused in Slurm's words.
+    let outcome = site.run("srun", &["-p", "nowhere", "true"]);
+    assert_eq!(outcome.code, 1);
+    assert!(
+        outcome.stderr.starts_with("srun: error: Unable to allocate resources: Invalid partition name specified\n"),
+        "{}",
+        outcome.stderr
+    );
+    let outcome = site.run("srun", &["--mem=64"]);
+    assert_eq!((outcome.code, outcome.stderr.as_str()), (1, "srun: fatal: No command given to execute.\n"));
+    assert_eq!(site.run("srun", &["-V"]).stdout, "slurm 24.05.8\n");
+    assert_eq!(site.run("srun", &["--mpi=list"]).code, 0);
+    let outcome = site.run("srun", &["--mem=64", "/no/such/program"]);
+    assert_eq!(outcome.code, 2, "{}", outcome.stderr);
+    assert!(outcome.stderr.contains("slurmstepd: error: execve(): "), "{}", outcome.stderr);
+}
+
+#[test]
+fn steps_of_a_script_share_its_job() {
+    let site = Site::up();
+    // The input goes to all tasks; files have patterns; a killed task is named.
+    let output = site.batch(
+        &["-N2", "-n4"],
+        "printf 'a\\nb\\n' | srun -n2 -N2 -l cat\n\
+         srun -n4 -o step-%s-%t.txt sh -c 'echo $SLURM_PROCID'\n\
+         cat step-1-*.txt\n\
+         srun -n1 -N1 sh -c 'kill -9 $$'; echo code $?\n\
+         srun --input=none -n1 -N1 cat\n\
+         env -i PATH=$PATH SLURM_JOB_ID=$SLURM_JOB_ID srun -n1 -N1 sh -c 'echo stripped $SLURM_NTASKS $SLURM_JOB_ID'\n\
+         printf '0 echo first %%t\\n1-3 echo other %%o\\n' > prog.conf; srun -n4 -l --multi-prog prog.conf\n\
+         srun -n9 true; echo code $?\n",
+    );
+    let lines = sorted(&output);
+    for line in [
+        "0: a",
+        "1: b",
+        "2",
+        "3",
+        "code 137",
+        "srun: error: n1: task 0: Killed",
+        "stripped 1 1",
+        "0: first 0",
+        "3: other 2",
+        "code 1",
+    ] {
+        assert!(lines.contains(&line), "{line} is not in\n{output}");
+    }
+    assert!(output.contains("More processors requested than permitted"), "{output}");
+
+    // The records of the steps stay with the job.
+    let listed =
+        site.run("sacct", &["-j", "1", "-P", "-n", "-o", "JobID,JobName,State,ExitCode,NTasks,NNodes,NodeList"]);
+    for line in [
+        "1.batch|batch|COMPLETED|0:0|1|1|n1",
+        "1.0|cat|COMPLETED|0:0|2|2|n[1-2]",
+        "1.1|sh|COMPLETED|0:0|4|2|n[1-2]",
+        "1.2|sh|FAILED|0:9|1|1|n1",
+    ] {
+        assert!(listed.stdout.lines().any(|it| it == line), "{line} is not in\n{}", listed.stdout);
+    }
+    let one = site.run("sacct", &["-j", "1.2", "-P", "-n", "-o", "JobID"]);
+    assert_eq!(one.stdout, "1.2\n");
+    let shown = site.cluster.ok(&["job", "1"]);
+    let step = shown.lines().find(|line| line.trim_start().starts_with("2  sh")).expect("the table of steps");
+    let words: Vec<&str> = step.split_whitespace().collect();
+    assert_eq!(words[..5], ["2", "sh", "1", "n1", "137"], "{shown}");
+}
+
+#[test]
+fn steps_wait_for_cpus_unless_they_overlap() {
+    let site = Site::up();
+    let begun = "date +%s%N";
+    let output = site.batch(
+        &["-n2"],
+        &format!(
+            "for i in 1 2 3 4; do srun --exclusive -n1 sh -c 'echo begin $({begun}); sleep 2; echo end $({begun})' & done; wait\n\
+             srun -n2 sh -c 'touch busy-$SLURM_PROCID; until [ -e release ]; do sleep 0.05; done' &\n\
+             until [ -e busy-0 ] && [ -e busy-1 ]; do sleep 0.05; done\n\
+             timeout 60 srun --overlap -n2 true; echo overlap code=$?; touch release; wait\n"
+        ),
+    );
+    let mut times: Vec<(u128, i32)> = output
+        .lines()
+        .filter_map(|line| {
+            let (what, at) = line.split_once(' ')?;
+            Some((at.parse().ok()?, if what == "begin" { 1 } else { -1 }))
+        })
+        .collect();
+    times.sort_unstable();
+    assert_eq!(times.len(), 8, "{output}");
+    let mut running = 0;
+    let most = times.iter().map(|(_, change)| {
+        running += change;
+        running
+    });
+    assert_eq!(most.max(), Some(2), "{output}");
+    assert!(output.contains("overlap code=0\n"), "the overlapping step did not wait: {output}");
+}
+
+#[test]
+fn bad_exit_ends_a_step_on_request_and_ctrl_c_reports_first() {
+    let site = Site::up();
+    let begun = Instant::now();
+    let outcome = site.run(
+        "srun",
+        &["--mem=64", "-n2", "-K", "sh", "-c", "if [ $SLURM_PROCID = 1 ]; then exit 9; fi; exec sleep 600"],
+    );
+    assert!(begun.elapsed() < Duration::from_secs(60) && outcome.code == 143, "{outcome:?}");
+    assert!(outcome.stderr.contains("srun: Terminating StepId=1.0\n"), "{}", outcome.stderr);
+
+    let log = site.cluster.path("log");
+    let mut command = site.command("srun", &["--mem=64", "sh", "-c", "touch begun; exec sleep 600"]);
+    let mut child = command.stderr(fs::File::create(&log).expect("a file")).spawn().expect("srun starts");
+    wait_until("the step runs", 30, || site.cluster.path("begun").exists().then_some(()));
+    let pid = nix::unistd::Pid::from_raw(i32::try_from(child.id()).expect("a pid"));
+    let interrupt = || nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGINT).expect("srun runs");
+    interrupt();
+    let said = |text: &str| fs::read_to_string(&log).is_ok_and(|log| log.contains(text)).then_some(());
+    wait_until("the first Ctrl-C reports", 10, || said("StepId=2.0 task 0: running"));
+    std::thread::sleep(Duration::from_millis(1100));
+    // Signals that arrive together count as one, so there may have to be more than two.
+    let ended = wait_until("the step ends", 60, || {
+        interrupt();
+        std::thread::sleep(Duration::from_millis(100));
+        child.try_wait().expect("srun is a child")
+    });
+    assert_eq!(ended.code(), Some(143));
+}
+
+#[test]
+fn salloc_holds_resources_for_a_command_and_nests() {
+    let site = Site::up();
+    let outcome = site.run(
+        "salloc",
+        &[
+            "--mem=64",
+            "-N2",
+            "sh",
+            "-c",
+            "echo $SLURM_JOB_ID $SLURM_NNODES; srun -l sh -c 'echo $SLURM_NODEID'; exit 4",
+        ],
+    );
+    assert_eq!(
+        (sorted(&outcome.stdout), outcome.code),
+        (vec!["0: 0", "1 2", "1: 1"], 4),
+        "{}{}",
+        outcome.stderr,
+        site.cluster.logs()
+    );
+    assert_eq!(outcome.stderr, "salloc: Granted job allocation 1\nsalloc: Relinquishing job allocation 1\n");
+
+    // A command of a step allocates anew, as command-line tools of a classroom do.
+    let outcome = site.run(
+        "salloc",
+        &[
+            "--mem=64",
+            "srun",
+            "--export=ALL,WORD=hi",
+            "salloc",
+            "--mem=64",
+            "srun",
+            "sh",
+            "-c",
+            "echo $WORD $SLURM_JOB_ID; exit 7",
+        ],
+    );
+    assert_eq!((outcome.stdout.as_str(), outcome.code), ("hi 3\n", 7), "{}", outcome.stderr);
+
+    // Without a shell the allocation stays, and other commands use it by its number.
+    let outcome = site.run("salloc", &["--mem=64", "--no-shell"]);
+    assert_eq!((outcome.code, outcome.stderr.as_str()), (0, "salloc: Granted job allocation 4\n"));
+    let outcome = site.run("srun", &["--jobid=4", "sh", "-c", "echo $SLURM_JOB_ID"]);
+    assert_eq!((outcome.stdout.as_str(), outcome.code), ("4\n", 0), "{}", outcome.stderr);
+    assert_eq!(site.run("scancel", &["4"]).code, 0);
+    site.cluster.wait_for_state("4", "cancelled");
+
+    // What must wait says so, and `-I` does not wait.
+    let hold = ["--mem=64", "-N2", "--exclusive", "sh", "-c", "touch held; until [ -e release ]; do sleep 0.05; done"];
+    let mut holder = site.command("srun", &hold).spawn().expect("srun starts");
+    wait_until("the holder runs", 30, || site.cluster.path("held").exists().then_some(()));
+    let outcome = site.run("salloc", &["--mem=64", "-I", "true"]);
+    assert_eq!(outcome.code, 1);
+    assert!(outcome.stderr.contains("Immediate execution impossible, insufficient resources"), "{}", outcome.stderr);
+    let mut waiting = site.command("salloc", &["--mem=64", "true"]);
+    let mut waiting = waiting.stderr(Stdio::piped()).spawn().expect("salloc starts");
+    let mut stderr = BufReader::new(waiting.stderr.take().expect("the stream is piped"));
+    let mut said = String::new();
+    while !said.contains("queued and waiting") {
+        assert_ne!(stderr.read_line(&mut said).expect("text"), 0, "{said}");
+    }
+    site.cluster.write("release", "");
+    stderr.read_to_string(&mut said).expect("text");
+    assert_eq!(
+        (waiting.wait().expect("salloc is a child").code(), said.as_str()),
+        (
+            Some(0),
+            "salloc: Pending job allocation 7\nsalloc: job 7 queued and waiting for resources\nsalloc: job 7 has been allocated resources\nsalloc: Granted job allocation 7\nsalloc: Relinquishing job allocation 7\n"
+        )
+    );
+    holder.wait().expect("srun is a child");
+}

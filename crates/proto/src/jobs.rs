@@ -1,0 +1,114 @@
+//! REST + JSON about jobs, beyond lists and details (part of [`crate::api`]).
+
+use std::str::FromStr;
+
+use hostler_model::{ParseError, PartitionName};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+use utoipa::openapi::Schema;
+use utoipa::openapi::schema::Type;
+
+/// Answer to `POST /jobs/{id}/signal`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct Signalled {
+    /// Number of nodes that the signal was sent to. A node counts once for each of the job's tasks on it.
+    pub nodes: u32,
+    /// Number of nodes that are not connected, and get no signal.
+    pub unreachable: u32,
+}
+
+/// Order of the jobs in the answer of `GET /jobs`. Jobs with equal values follow each other by id, oldest first.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum JobOrder {
+    /// Newest first.
+    #[default]
+    Newest,
+    /// Oldest first: those that have waited longest.
+    Oldest,
+    /// Highest priority first, of the partition and then of the job: the order in which waiting jobs start.
+    Priority,
+    /// By name.
+    Name,
+    /// By user.
+    User,
+    /// Largest first: by CPUs on all nodes of a task, then GPUs, then memory.
+    Size,
+}
+
+impl JobOrder {
+    /// All orders.
+    pub const ALL: [Self; 6] = [Self::Newest, Self::Oldest, Self::Priority, Self::Name, Self::User, Self::Size];
+
+    /// Name in the API and on the command line.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Newest => "newest",
+            Self::Oldest => "oldest",
+            Self::Priority => "priority",
+            Self::Name => "name",
+            Self::User => "user",
+            Self::Size => "size",
+        }
+    }
+}
+
+impl FromStr for JobOrder {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let expected = || ParseError::new(text, "newest, oldest, priority, name, user or size");
+        Self::ALL.into_iter().find(|order| order.as_str() == text).ok_or_else(expected)
+    }
+}
+
+/// Request body of `POST /jobs/{id}/duplicate`: submits a copy of a job. Absent fields keep the job's values. The copy
+/// depends on no other job.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct DuplicateRequest {
+    /// Idempotency key, created by the client: a retry with the same key returns the same job.
+    #[schema(min_length = 1, max_length = 256)]
+    pub key: String,
+    /// Name of the copy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(pattern = r"^[^\x00-\x1f\x7f-\x9f]{1,255}$")]
+    pub name: Option<String>,
+    /// Program and arguments of the copy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(schema_with = nullable_argv, required = false)]
+    pub argv: Option<Vec<String>>,
+    /// CPUs per task and node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1)]
+    pub cpus: Option<u32>,
+    /// Memory per task and node, in bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 8_388_608)]
+    pub memory_bytes: Option<u64>,
+    /// GPUs per task and node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpus: Option<u32>,
+    /// Time limit of a task, in milliseconds; zero means no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_limit_ms: Option<u64>,
+    /// Submit the copy without environment variables if the head has deleted those of the job, which it does when a job
+    /// completes.
+    #[serde(default)]
+    pub without_environment: bool,
+    /// Partition of the copy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partition: Option<PartitionName>,
+    /// Priority of the copy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<i32>,
+}
+
+fn nullable_argv() -> Schema {
+    let mut schema = hostler_model::argv_schema();
+    if let Schema::Array(argv) = &mut schema {
+        argv.schema_type = [Type::Array, Type::Null].into_iter().collect();
+    }
+    schema
+}

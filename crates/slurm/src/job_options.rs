@@ -1,0 +1,647 @@
+//! The options that describe a job, as `sbatch`, `salloc` and `srun` share them: on the command line, in a script, and in
+//! variables of the environment.
+
+use std::ffi::OsString;
+
+use crate::getopt::{Opt, Takes};
+use crate::size;
+use crate::time::{Limit, parse_limit};
+
+/// The meaning of an option.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names are those of the options")]
+pub enum Key {
+    Account,
+    Array,
+    Begin,
+    Chdir,
+    Clusters,
+    Comment,
+    Constraint,
+    CpusPerTask,
+    Dependency,
+    Error,
+    Exclude,
+    Exclusive,
+    Export,
+    Gpus,
+    GpusPerNode,
+    GpusPerTask,
+    Gres,
+    Hold,
+    Input,
+    JobName,
+    Licenses,
+    Mem,
+    MemPerCpu,
+    MemPerGpu,
+    MinCpus,
+    Nice,
+    Nodelist,
+    Nodes,
+    NoRequeue,
+    Ntasks,
+    NtasksPerNode,
+    OpenMode,
+    Output,
+    Partition,
+    Priority,
+    Qos,
+    Quiet,
+    Requeue,
+    Reservation,
+    Signal,
+    Time,
+    Verbose,
+    Wckey,
+    /// An option that is accepted and changes nothing; with its name, since names tell ambiguous prefixes apart.
+    Accepted(&'static str),
+    /// An option of one command, by its long name.
+    Own(&'static str),
+}
+
+const fn option(key: Key, long: &'static str, short: u8, takes: Takes) -> Opt<Key> {
+    Opt { key, long, short: if short == 0 { None } else { Some(short) }, takes }
+}
+
+const fn accepted(long: &'static str, short: u8, takes: Takes) -> Opt<Key> {
+    option(Key::Accepted(long), long, short, takes)
+}
+
+use Takes::{Attached, Nothing, Value};
+
+/// The options that the commands share.
+pub const JOB_OPTIONS: &[Opt<Key>] = &[
+    option(Key::Account, "account", b'A', Value),
+    option(Key::Begin, "begin", b'b', Value),
+    option(Key::Chdir, "chdir", b'D', Value),
+    option(Key::Chdir, "workdir", 0, Value),
+    option(Key::Clusters, "clusters", b'M', Value),
+    option(Key::Comment, "comment", 0, Value),
+    option(Key::Constraint, "constraint", b'C', Value),
+    option(Key::CpusPerTask, "cpus-per-task", b'c', Value),
+    option(Key::Dependency, "dependency", b'd', Value),
+    option(Key::Exclude, "exclude", b'x', Value),
+    option(Key::Exclusive, "exclusive", 0, Attached),
+    option(Key::Gpus, "gpus", b'G', Value),
+    option(Key::GpusPerNode, "gpus-per-node", 0, Value),
+    option(Key::GpusPerTask, "gpus-per-task", 0, Value),
+    option(Key::Gres, "gres", 0, Value),
+    option(Key::Hold, "hold", b'H', Nothing),
+    option(Key::JobName, "job-name", b'J', Value),
+    option(Key::Licenses, "licenses", b'L', Value),
+    option(Key::Mem, "mem", 0, Value),
+    option(Key::MemPerCpu, "mem-per-cpu", 0, Value),
+    option(Key::MemPerGpu, "mem-per-gpu", 0, Value),
+    option(Key::MinCpus, "mincpus", 0, Value),
+    option(Key::Nice, "nice", 0, Attached),
+    option(Key::Nodelist, "nodelist", b'w', Value),
+    option(Key::Nodes, "nodes", b'N', Value),
+    option(Key::Ntasks, "ntasks", b'n', Value),
+    option(Key::NtasksPerNode, "ntasks-per-node", 0, Value),
+    option(Key::NtasksPerNode, "tasks-per-node", 0, Value),
+    option(Key::Partition, "partition", b'p', Value),
+    option(Key::Priority, "priority", 0, Value),
+    option(Key::Qos, "qos", b'q', Value),
+    option(Key::Quiet, "quiet", b'Q', Nothing),
+    option(Key::Reservation, "reservation", 0, Value),
+    option(Key::Signal, "signal", 0, Value),
+    option(Key::Time, "time", b't', Value),
+    option(Key::Verbose, "verbose", b'v', Nothing),
+    option(Key::Wckey, "wckey", 0, Value),
+    accepted("acctg-freq", 0, Value),
+    accepted("bb", 0, Value),
+    accepted("bbf", 0, Value),
+    accepted("cluster-constraint", 0, Value),
+    accepted("container", 0, Value),
+    accepted("container-id", 0, Value),
+    accepted("contiguous", 0, Nothing),
+    accepted("core-spec", b'S', Value),
+    accepted("cpu-bind", 0, Value),
+    accepted("cpu-freq", 0, Value),
+    accepted("cpus-per-gpu", 0, Value),
+    accepted("deadline", 0, Value),
+    accepted("delay-boot", 0, Value),
+    accepted("distribution", b'm', Value),
+    accepted("extra", 0, Value),
+    accepted("extra-node-info", b'B', Value),
+    accepted("federation", 0, Nothing),
+    accepted("get-user-env", 0, Attached),
+    accepted("gid", 0, Value),
+    accepted("gpu-bind", 0, Value),
+    accepted("gpu-freq", 0, Value),
+    accepted("gpus-per-socket", 0, Value),
+    accepted("gres-flags", 0, Value),
+    accepted("hint", 0, Value),
+    accepted("image", 0, Value),
+    accepted("kill-on-invalid-dep", 0, Value),
+    accepted("local", 0, Nothing),
+    accepted("mail-type", 0, Value),
+    accepted("mail-user", 0, Value),
+    accepted("mcs-label", 0, Value),
+    accepted("mem-bind", 0, Value),
+    accepted("network", 0, Value),
+    accepted("no-kill", b'k', Attached),
+    accepted("ntasks-per-core", 0, Value),
+    accepted("ntasks-per-gpu", 0, Value),
+    accepted("ntasks-per-socket", 0, Value),
+    accepted("overcommit", b'O', Nothing),
+    accepted("oversubscribe", b's', Nothing),
+    accepted("power", 0, Value),
+    accepted("prefer", 0, Value),
+    accepted("profile", 0, Value),
+    accepted("reboot", 0, Nothing),
+    accepted("resv-ports", 0, Attached),
+    accepted("segment", 0, Value),
+    accepted("sockets-per-node", 0, Value),
+    accepted("spread-job", 0, Nothing),
+    accepted("stepmgr", 0, Nothing),
+    accepted("switches", 0, Value),
+    accepted("thread-spec", 0, Value),
+    accepted("threads-per-core", 0, Value),
+    accepted("time-min", 0, Value),
+    accepted("tmp", 0, Value),
+    accepted("tres-bind", 0, Value),
+    accepted("tres-per-task", 0, Value),
+    accepted("use-min-nodes", 0, Nothing),
+    accepted("volume", 0, Value),
+    accepted("wait-all-nodes", 0, Value),
+    accepted("x11", 0, Attached),
+];
+
+/// The further options of `sbatch`.
+pub const SBATCH_OPTIONS: &[Opt<Key>] = &[
+    option(Key::Array, "array", b'a', Value),
+    option(Key::Error, "error", b'e', Value),
+    option(Key::Export, "export", 0, Value),
+    option(Key::Input, "input", b'i', Value),
+    option(Key::NoRequeue, "no-requeue", 0, Nothing),
+    option(Key::OpenMode, "open-mode", 0, Value),
+    option(Key::Output, "output", b'o', Value),
+    option(Key::Requeue, "requeue", 0, Attached),
+    option(Key::Own("parsable"), "parsable", 0, Nothing),
+    option(Key::Own("test-only"), "test-only", 0, Nothing),
+    option(Key::Own("wait"), "wait", b'W', Nothing),
+    option(Key::Own("wrap"), "wrap", 0, Value),
+    option(Key::Own("help"), "help", b'h', Nothing),
+    option(Key::Own("usage"), "usage", 0, Nothing),
+    option(Key::Own("version"), "version", b'V', Nothing),
+    accepted("batch", 0, Value),
+    accepted("export-file", 0, Value),
+    accepted("ignore-pbs", 0, Nothing),
+    accepted("nodefile", b'F', Value),
+    accepted("propagate", 0, Attached),
+    accepted("uid", 0, Value),
+];
+
+/// The further options of `salloc`.
+pub const SALLOC_OPTIONS: &[Opt<Key>] = &[
+    option(Key::Own("no-shell"), "no-shell", 0, Nothing),
+    option(Key::Own("immediate"), "immediate", b'I', Attached),
+    option(Key::Own("kill-command"), "kill-command", b'K', Attached),
+    option(Key::Own("help"), "help", b'h', Nothing),
+    option(Key::Own("usage"), "usage", 0, Nothing),
+    option(Key::Own("version"), "version", b'V', Nothing),
+    accepted("bell", 0, Nothing),
+    accepted("no-bell", 0, Nothing),
+    accepted("nodefile", b'F', Value),
+    accepted("uid", 0, Value),
+];
+
+/// The further options of `srun`.
+pub const SRUN_OPTIONS: &[Opt<Key>] = &[
+    option(Key::Error, "error", b'e', Value),
+    option(Key::Export, "export", 0, Value),
+    option(Key::Input, "input", b'i', Value),
+    option(Key::OpenMode, "open-mode", 0, Value),
+    option(Key::Output, "output", b'o', Value),
+    option(Key::Own("exact"), "exact", 0, Nothing),
+    option(Key::Own("external-launcher"), "external-launcher", 0, Nothing),
+    option(Key::Own("help"), "help", b'h', Nothing),
+    option(Key::Own("het-group"), "het-group", 0, Value),
+    option(Key::Own("het-group"), "pack-group", 0, Value),
+    option(Key::Own("immediate"), "immediate", b'I', Attached),
+    option(Key::Own("jobid"), "jobid", 0, Value),
+    option(Key::Own("kill-on-bad-exit"), "kill-on-bad-exit", b'K', Attached),
+    option(Key::Own("label"), "label", b'l', Nothing),
+    option(Key::Own("mpi"), "mpi", 0, Value),
+    option(Key::Own("multi-prog"), "multi-prog", 0, Nothing),
+    option(Key::Own("no-allocate"), "no-allocate", b'Z', Nothing),
+    option(Key::Own("overlap"), "overlap", 0, Nothing),
+    option(Key::Own("pty"), "pty", 0, Attached),
+    option(Key::Own("quit-on-interrupt"), "quit-on-interrupt", 0, Nothing),
+    option(Key::Own("relative"), "relative", b'r', Value),
+    option(Key::Own("test-only"), "test-only", 0, Nothing),
+    option(Key::Own("usage"), "usage", 0, Nothing),
+    option(Key::Own("version"), "version", b'V', Nothing),
+    option(Key::Own("wait"), "wait", b'W', Value),
+    accepted("accel-bind", 0, Value),
+    accepted("bcast", 0, Attached),
+    accepted("bcast-exclude", 0, Value),
+    accepted("compress", 0, Attached),
+    accepted("debugger-test", 0, Nothing),
+    accepted("disable-status", b'X', Nothing),
+    accepted("epilog", 0, Value),
+    accepted("exclude-ports", 0, Value),
+    accepted("interactive", 0, Nothing),
+    accepted("kill-wait", 0, Value),
+    accepted("msg-timeout", 0, Value),
+    accepted("nodefile", b'F', Value),
+    accepted("preserve-env", b'E', Nothing),
+    accepted("prolog", 0, Value),
+    accepted("propagate", 0, Attached),
+    accepted("send-libs", 0, Attached),
+    accepted("slurmd-debug", 0, Value),
+    accepted("task-epilog", 0, Value),
+    accepted("task-prolog", 0, Value),
+    accepted("threads", b'T', Value),
+    accepted("tres-per-job", 0, Value),
+    accepted("unbuffered", b'u', Nothing),
+    accepted("uid", 0, Value),
+    accepted("whole", 0, Nothing),
+];
+
+/// Variables of the environment that stand for options of `salloc`, without the prefix `SALLOC_`.
+pub const SALLOC_VARIABLES: &[(&str, Key)] = &[
+    ("ACCOUNT", Key::Account),
+    ("CONSTRAINT", Key::Constraint),
+    ("EXCLUSIVE", Key::Exclusive),
+    ("GPUS", Key::Gpus),
+    ("GPUS_PER_NODE", Key::GpusPerNode),
+    ("GPUS_PER_TASK", Key::GpusPerTask),
+    ("GRES", Key::Gres),
+    ("MEM_PER_CPU", Key::MemPerCpu),
+    ("MEM_PER_GPU", Key::MemPerGpu),
+    ("MEM_PER_NODE", Key::Mem),
+    ("PARTITION", Key::Partition),
+    ("QOS", Key::Qos),
+    ("RESERVATION", Key::Reservation),
+    ("TIMELIMIT", Key::Time),
+    ("WCKEY", Key::Wckey),
+];
+
+/// Variables of the environment that stand for options of `srun`, in a job and outside of one.
+pub const SRUN_VARIABLES: &[(&str, Key)] = &[
+    ("SLURM_DISTRIBUTION", Key::Accepted("distribution")),
+    ("SLURM_EXACT", Key::Own("exact")),
+    ("SLURM_EXPORT_ENV", Key::Export),
+    ("SRUN_EXPORT_ENV", Key::Export),
+    ("SLURM_EXTERNAL_LAUNCHER", Key::Own("external-launcher")),
+    ("SLURM_JOB_NAME", Key::JobName),
+    ("SLURM_KILL_BAD_EXIT", Key::Own("kill-on-bad-exit")),
+    ("SLURM_LABELIO", Key::Own("label")),
+    ("SLURM_MPI_TYPE", Key::Own("mpi")),
+    ("SLURM_NTASKS_PER_NODE", Key::NtasksPerNode),
+    ("SLURM_OPEN_MODE", Key::OpenMode),
+    ("SLURM_OVERLAP", Key::Own("overlap")),
+    ("SLURM_STDERRMODE", Key::Error),
+    ("SRUN_ERROR", Key::Error),
+    ("SLURM_STDINMODE", Key::Input),
+    ("SRUN_INPUT", Key::Input),
+    ("SLURM_STDOUTMODE", Key::Output),
+    ("SRUN_OUTPUT", Key::Output),
+    ("SLURM_WAIT", Key::Own("wait")),
+    ("SLURM_WORKING_DIR", Key::Chdir),
+    ("SRUN_CPUS_PER_TASK", Key::CpusPerTask),
+];
+
+/// Variables of the environment that stand for options of `srun` outside of a job, without the prefix `SLURM_`.
+pub const SRUN_JOB_VARIABLES: &[(&str, Key)] = &[
+    ("ACCOUNT", Key::Account),
+    ("CONSTRAINT", Key::Constraint),
+    ("EXCLUSIVE", Key::Exclusive),
+    ("GPUS", Key::Gpus),
+    ("GPUS_PER_NODE", Key::GpusPerNode),
+    ("GPUS_PER_TASK", Key::GpusPerTask),
+    ("GRES", Key::Gres),
+    ("MEM_PER_CPU", Key::MemPerCpu),
+    ("MEM_PER_GPU", Key::MemPerGpu),
+    ("MEM_PER_NODE", Key::Mem),
+    ("NTASKS", Key::Ntasks),
+    ("NNODES", Key::Nodes),
+    ("PARTITION", Key::Partition),
+    ("QOS", Key::Qos),
+    ("RESERVATION", Key::Reservation),
+    ("TIMELIMIT", Key::Time),
+    ("WCKEY", Key::Wckey),
+];
+
+/// Variables of the environment that stand for options of `sbatch`, without the prefix `SBATCH_`. Options on the command
+/// line have precedence, those in a script do not.
+pub const SBATCH_VARIABLES: &[(&str, Key)] = &[
+    ("ACCOUNT", Key::Account),
+    ("ARRAY_INX", Key::Array),
+    ("CLUSTERS", Key::Clusters),
+    ("CONSTRAINT", Key::Constraint),
+    ("EXCLUSIVE", Key::Exclusive),
+    ("EXPORT", Key::Export),
+    ("GPUS", Key::Gpus),
+    ("GPUS_PER_NODE", Key::GpusPerNode),
+    ("GPUS_PER_TASK", Key::GpusPerTask),
+    ("GRES", Key::Gres),
+    ("JOB_NAME", Key::JobName),
+    ("MEM_PER_CPU", Key::MemPerCpu),
+    ("MEM_PER_GPU", Key::MemPerGpu),
+    ("MEM_PER_NODE", Key::Mem),
+    ("NO_REQUEUE", Key::NoRequeue),
+    ("OPEN_MODE", Key::OpenMode),
+    ("OUTPUT", Key::Output),
+    ("ERROR", Key::Error),
+    ("INPUT", Key::Input),
+    ("PARTITION", Key::Partition),
+    ("QOS", Key::Qos),
+    ("REQUEUE", Key::Requeue),
+    ("RESERVATION", Key::Reservation),
+    ("SIGNAL", Key::Signal),
+    ("TIMELIMIT", Key::Time),
+    ("WAIT", Key::Own("wait")),
+    ("WCKEY", Key::Wckey),
+];
+
+/// What the options of a job say. Absent values were not given.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[expect(missing_docs, reason = "the names are those of the options")]
+pub struct JobOptions {
+    pub account: Option<String>,
+    pub array: Option<String>,
+    pub begin: Option<String>,
+    pub chdir: Option<String>,
+    pub clusters: Option<String>,
+    pub comment: Option<String>,
+    pub constraint: Option<String>,
+    pub cpus_per_task: Option<u32>,
+    pub dependency: Option<String>,
+    pub error: Option<String>,
+    pub exclude: Option<String>,
+    pub exclusive: bool,
+    pub export: Option<String>,
+    pub gpus: Option<u32>,
+    pub gpus_per_node: Option<u32>,
+    pub gpus_per_task: Option<u32>,
+    /// Counted resources on each node, by name.
+    pub gres: Vec<(String, u64)>,
+    pub hold: bool,
+    pub input: Option<String>,
+    pub job_name: Option<String>,
+    pub licenses: Option<String>,
+    /// Memory on each node in mebibytes; zero means all memory of a node.
+    pub mem_mib: Option<u64>,
+    pub mem_per_cpu_mib: Option<u64>,
+    pub mem_per_gpu_mib: Option<u64>,
+    pub min_cpus: Option<u32>,
+    pub nice: i32,
+    pub nodelist: Option<String>,
+    /// Smallest and largest number of nodes.
+    pub nodes: Option<(u32, u32)>,
+    pub ntasks: Option<u32>,
+    pub ntasks_per_node: Option<u32>,
+    pub append: Option<bool>,
+    pub output: Option<String>,
+    pub partition: Option<String>,
+    pub priority: Option<i32>,
+    pub qos: Option<String>,
+    pub quiet: bool,
+    pub requeue: Option<bool>,
+    pub reservation: Option<String>,
+    pub signal: Option<String>,
+    pub time: Option<Limit>,
+    pub verbose: u32,
+    pub wckey: Option<String>,
+}
+
+/// A mistake in the value of an option: the text of the command's error.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BadValue(pub String);
+
+impl JobOptions {
+    /// Applies an option. Later options replace earlier ones. Ignores options that do not describe a job.
+    ///
+    /// # Errors
+    /// If the value is not valid.
+    pub fn apply(&mut self, key: Key, value: Option<&OsString>) -> Result<(), BadValue> {
+        let text = match value.map(|value| value.to_str()) {
+            Some(None) => return Err(BadValue("The value of an option is not UTF-8 text".to_owned())),
+            Some(Some(text)) => text,
+            None => "",
+        };
+        let some = || Some(text.to_owned());
+        match key {
+            Key::Account => self.account = some(),
+            Key::Array => self.array = some(),
+            Key::Begin => self.begin = some(),
+            Key::Chdir => self.chdir = some(),
+            Key::Clusters => self.clusters = some(),
+            Key::Comment => self.comment = some(),
+            Key::Constraint => self.constraint = some(),
+            Key::CpusPerTask => self.cpus_per_task = Some(count(text, "cpus-per-task")?),
+            Key::Dependency => self.dependency = some(),
+            Key::Error => self.error = some(),
+            Key::Exclude => self.exclude = some(),
+            // Other values share nodes with jobs of the same user; alone is stricter.
+            Key::Exclusive => self.exclusive = true,
+            Key::Export => self.export = some(),
+            Key::Gpus => self.gpus = Some(gpus(text, "gpus")?),
+            Key::GpusPerNode => self.gpus_per_node = Some(gpus(text, "gpus-per-node")?),
+            Key::GpusPerTask => self.gpus_per_task = Some(gpus(text, "gpus-per-task")?),
+            Key::Gres => self.set_gres(text)?,
+            Key::Hold => self.hold = true,
+            Key::Input => self.input = some(),
+            Key::JobName => self.job_name = some(),
+            Key::Licenses => self.licenses = some(),
+            Key::Mem => self.mem_mib = Some(mebibytes(text, "mem")?),
+            Key::MemPerCpu => self.mem_per_cpu_mib = Some(mebibytes(text, "mem-per-cpu")?),
+            Key::MemPerGpu => self.mem_per_gpu_mib = Some(mebibytes(text, "mem-per-gpu")?),
+            Key::MinCpus => self.min_cpus = Some(count(text, "mincpus")?),
+            Key::Nice => self.nice = if value.is_none() { 100 } else { number(text, "nice")? },
+            Key::Nodelist => self.nodelist = some(),
+            Key::Nodes => self.nodes = Some(nodes(text)?),
+            Key::NoRequeue => self.requeue = Some(false),
+            Key::Ntasks => self.ntasks = Some(count(text, "ntasks")?),
+            Key::NtasksPerNode => self.ntasks_per_node = Some(count(text, "ntasks-per-node")?),
+            Key::OpenMode => {
+                self.append = Some(match text.chars().next() {
+                    Some('a' | 'A') => true,
+                    Some('t' | 'T') => false,
+                    _ => return Err(BadValue(format!("Invalid --open-mode specification: {text}"))),
+                });
+            }
+            Key::Output => self.output = some(),
+            Key::Partition => self.partition = some(),
+            Key::Priority => self.priority = Some(number(text, "priority")?),
+            Key::Qos => self.qos = some(),
+            Key::Quiet => self.quiet = true,
+            Key::Requeue => self.requeue = Some(true),
+            Key::Reservation => self.reservation = some(),
+            Key::Signal => self.signal = some(),
+            Key::Time => {
+                let limit = parse_limit(text);
+                self.time = Some(limit.ok_or_else(|| BadValue("Invalid --time specification".to_owned()))?);
+            }
+            Key::Verbose => self.verbose += 1,
+            Key::Wckey => self.wckey = some(),
+            Key::Accepted(_) | Key::Own(_) => {}
+        }
+        Ok(())
+    }
+
+    /// Sets GPUs and counted resources from `gpu:2`, `gpu:a100:1,license:3` and the like; the name of a GPU's type is not
+    /// needed to place a job.
+    fn set_gres(&mut self, text: &str) -> Result<(), BadValue> {
+        self.gres.clear();
+        let bad = || BadValue(format!("Invalid --gres specification: {text}"));
+        for part in text.split(',').map(str::trim).filter(|part| !part.is_empty() && *part != "none") {
+            let part = part.strip_prefix("gres/").unwrap_or(part);
+            let (name, rest) = part.split_once([':', '=']).unwrap_or((part, "1"));
+            let amount = rest.rsplit([':', '=']).next().unwrap_or(rest);
+            // `gpu:a100` asks for one of that type.
+            let amount = match amount.parse::<u64>() {
+                Ok(amount) => amount,
+                Err(_) if amount.starts_with(|c: char| c.is_ascii_alphabetic()) => 1,
+                Err(_) => return Err(bad()),
+            };
+            match name {
+                "" => return Err(bad()),
+                "gpu" => self.gpus_per_node = Some(u32::try_from(amount).map_err(|_| bad())?),
+                name => self.gres.push((name.to_owned(), amount)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the number of tasks on each node, and the number of nodes if the options say it. Tasks without a number of
+    /// nodes go to as few nodes as possible.
+    #[must_use]
+    pub fn layout(&self) -> Layout {
+        let per_task = self.cpus_per_task.unwrap_or(1).max(1);
+        let ntasks = self.ntasks;
+        let nodes = match (self.nodes, ntasks, self.ntasks_per_node) {
+            (Some((least, _)), ..) => Some(least),
+            (None, Some(tasks), Some(each)) => Some(tasks.div_ceil(each.max(1)).max(1)),
+            (None, None, Some(_)) | (None, None, None) => Some(1),
+            (None, Some(1), None) => Some(1),
+            (None, Some(_), None) => None,
+        };
+        let of = nodes.unwrap_or(1);
+        let tasks_per_node = self.ntasks_per_node.unwrap_or_else(|| ntasks.unwrap_or(of).div_ceil(of)).max(1);
+        Layout { nodes, tasks_per_node, cpus_per_task: per_task, ntasks: ntasks.unwrap_or(of * tasks_per_node) }
+    }
+}
+
+/// How the tasks of a job spread over its nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Layout {
+    /// Number of nodes; `None` if the options leave it open, so that one node is best if it is large enough.
+    pub nodes: Option<u32>,
+    /// Largest number of tasks on a node, with this number of nodes or with one.
+    pub tasks_per_node: u32,
+    /// CPUs for each task.
+    pub cpus_per_task: u32,
+    /// Number of tasks on all nodes.
+    pub ntasks: u32,
+}
+
+fn number<N: std::str::FromStr>(text: &str, option: &str) -> Result<N, BadValue> {
+    text.parse().map_err(|_| BadValue(format!("Invalid numeric value \"{text}\" for --{option}.")))
+}
+
+/// A number of at least one.
+fn count(text: &str, option: &str) -> Result<u32, BadValue> {
+    number::<u32>(text, option).and_then(|count| match count {
+        0 => Err(BadValue(format!("Invalid numeric value \"{text}\" for --{option}."))),
+        count => Ok(count),
+    })
+}
+
+/// A number of GPUs, perhaps after the name of a type.
+fn gpus(text: &str, option: &str) -> Result<u32, BadValue> {
+    let last = text.rsplit([':', '=']).next().unwrap_or(text);
+    last.parse().map_err(|_| BadValue(format!("Invalid --{option} specification: {text}")))
+}
+
+fn mebibytes(text: &str, option: &str) -> Result<u64, BadValue> {
+    size::parse(text).ok_or_else(|| BadValue(format!("Invalid --{option} specification")))
+}
+
+/// A number of nodes, such as `2` or `2-4`.
+fn nodes(text: &str) -> Result<(u32, u32), BadValue> {
+    let bad = || BadValue(format!("\"{text}\" is not a valid node count"));
+    let (least, most) = text.split_once('-').unwrap_or((text, text));
+    let number = |text: &str| text.parse::<u32>().ok().filter(|count| *count > 0);
+    match (number(least), number(most)) {
+        (Some(least), Some(most)) if least <= most => Ok((least, most)),
+        _ => Err(bad()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::getopt::{Order, parse};
+
+    fn options(line: &str) -> Result<JobOptions, String> {
+        let all: Vec<_> = JOB_OPTIONS.iter().chain(SBATCH_OPTIONS).copied().collect();
+        let words = line.split_whitespace().map(OsString::from);
+        let parsed = parse(&all, Order::StopAtOperand, words).map_err(|mistake| mistake.to_string())?;
+        let mut options = JobOptions::default();
+        for (key, value) in &parsed.options {
+            options.apply(*key, value.as_ref()).map_err(|BadValue(text)| text)?;
+        }
+        Ok(options)
+    }
+
+    #[test]
+    fn names_are_unique() {
+        let all: Vec<_> = JOB_OPTIONS.iter().chain(SBATCH_OPTIONS).collect();
+        for (at, one) in all.iter().enumerate() {
+            for other in &all[at + 1..] {
+                assert_ne!(one.long, other.long);
+                assert!(one.short.is_none() || one.short != other.short, "{} and {}", one.long, other.long);
+            }
+        }
+    }
+
+    #[test]
+    fn prefixes_values_and_clusters_are_understood() {
+        let some =
+            options("-N2-4 -n8 --cpus-per-t=2 --mem 7GB -t 0:10:0 --gres=gpu:a100:2,license:3 -QvH --exclus --nice")
+                .expect("valid");
+        assert_eq!((some.nodes, some.ntasks, some.cpus_per_task), (Some((2, 4)), Some(8), Some(2)));
+        assert_eq!((some.mem_mib, some.time), (Some(7168), Some(Limit::Seconds(600))));
+        assert_eq!((some.gpus_per_node, some.gres.as_slice()), (Some(2), &[("license".to_owned(), 3)][..]));
+        assert!(some.quiet && some.hold && some.exclusive && some.verbose == 1 && some.nice == 100);
+        assert_eq!(options("--no-requeue --requeue=1").expect("valid").requeue, Some(true));
+    }
+
+    #[test]
+    fn mistakes_have_the_texts_of_slurm() {
+        for (line, text) in [
+            ("-t soon", "Invalid --time specification"),
+            ("-n x", "Invalid numeric value \"x\" for --ntasks."),
+            ("-N 3-2", "\"3-2\" is not a valid node count"),
+            ("--mem=lots", "Invalid --mem specification"),
+            ("--invalid", "unrecognized option '--invalid'"),
+            ("--open-mode=x", "Invalid --open-mode specification: x"),
+        ] {
+            assert_eq!(options(line).expect_err(line), text, "{line}");
+        }
+    }
+
+    #[test]
+    fn tasks_spread_over_nodes() {
+        let layout = |line: &str| {
+            let Layout { nodes, tasks_per_node, cpus_per_task, ntasks } = options(line).expect(line).layout();
+            (nodes, tasks_per_node, cpus_per_task, ntasks)
+        };
+        for (line, expected) in [
+            ("", (Some(1), 1, 1, 1)),
+            ("-n4", (None, 4, 1, 4)),
+            ("-N2", (Some(2), 1, 1, 2)),
+            ("-N2 -n3 -c2", (Some(2), 2, 2, 3)),
+            ("-n8 --ntasks-per-node=3", (Some(3), 3, 1, 8)),
+            ("-N2 --ntasks-per-node=4", (Some(2), 4, 1, 8)),
+            ("--ntasks-per-node=4", (Some(1), 4, 1, 4)),
+        ] {
+            assert_eq!(layout(line), expected, "{line}");
+        }
+    }
+}

@@ -1,0 +1,20 @@
+//! The language of Slurm's commands: their options, scripts, host lists, times, sizes and output formats.
+//!
+//! People and programs that use Slurm know its texts by heart: the form of a command line, of a batch script, and of each
+//! column that a command prints. The modules here parse and write these texts exactly as Slurm 24.05 does. They are pure: no
+//! module reads a file, a clock or the environment.
+
+pub mod getopt;
+pub mod hostlist;
+pub mod ids;
+pub mod job_options;
+pub mod job_variables;
+pub mod layout;
+pub mod multi_prog;
+pub mod node_state;
+pub mod script;
+pub mod size;
+pub mod state;
+pub mod step_variables;
+pub mod table;
+pub mod time;

@@ -1,0 +1,193 @@
+//! Sign-in of browsers with OpenID Connect: the way to the provider, and the way back.
+//!
+//! The browser keeps the secret of its sign-in, and the page that it wants, in a cookie of their own. That cookie is
+//! `SameSite=Lax`: browsers send it when the provider sends them back. The way to the provider is a link, because some
+//! browsers apply the policy for forms to redirects.
+
+use askama::Template;
+use axum::Extension;
+use axum::extract::{Query, State};
+use axum::http::header::{COOKIE, LOCATION, SET_COOKIE};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use form_urlencoded::byte_serialize;
+use hostler_proto::openid::{OpenIdBegun, OpenIdLogin};
+use hostler_proto::users::LoggedIn;
+use serde::Deserialize;
+
+use crate::api::{Api, Backend, Caller, Refused};
+use crate::assets::STYLE;
+use crate::guard::{Host, Way};
+use crate::page::render;
+use crate::sign_in::{self, Page, cookie_name, land, local};
+
+/// Path of the link to the provider.
+pub(crate) const BEGIN: &str = "/sign-in/openid";
+
+/// Path of the page to which the provider sends browsers back.
+pub(crate) const CALLBACK: &str = "/sign-in/openid/callback";
+
+/// Time for a sign-in, in seconds.
+const MAX_AGE_S: u64 = 600;
+
+/// Maximum length of a cookie's value. Browsers drop cookies above 4 KiB.
+const MAX_COOKIE_LEN: usize = 3_000;
+
+/// Why a sign-in failed, and what to do.
+#[derive(Template)]
+#[template(path = "sign-in-failed.html")]
+struct Failed<'a> {
+    style: &'a str,
+    message: &'a str,
+    hints: &'a [String],
+    /// Lines for a configuration file.
+    lines: Option<&'a str>,
+}
+
+/// Parameters of the link to the provider.
+#[derive(Deserialize)]
+pub(crate) struct Begin {
+    #[serde(default)]
+    next: String,
+}
+
+/// What the provider returns.
+#[derive(Deserialize)]
+pub(crate) struct Returned {
+    #[serde(default)]
+    state: String,
+    code: Option<String>,
+    error: Option<String>,
+    error_description: Option<String>,
+}
+
+/// The link that signs in with the provider, and then leads to `next`.
+pub(crate) fn link(next: &str) -> String {
+    format!("{BEGIN}?next={}", encode(next))
+}
+
+/// `GET /sign-in/openid`. Sends the browser to the provider.
+pub(crate) async fn begin(
+    State(backend): State<Backend>,
+    Extension(caller): Extension<Caller>,
+    Extension(Host(host)): Extension<Host>,
+    Query(Begin { next }): Query<Begin>,
+) -> Response {
+    if matches!(caller.way, Way::Program) {
+        return land("/");
+    }
+    let next = local(&next);
+    let api = Api::new(backend, caller.clone());
+    let OpenIdBegun { url, origin, secret } = match api.post("/login/openid/begin", &()).await {
+        Ok(begun) => begun,
+        Err(refused) => return fail(&refused),
+    };
+    // The provider sends browsers back to one address only, which must have set the cookie.
+    let is_there = origin.split_once("://").is_some_and(|(_, authority)| authority == host);
+    if !is_there {
+        return see_other(&format!("{origin}{}", link(next)));
+    }
+    let mut response = see_other(&url);
+    let value = format!("{secret}.{}", encode(next));
+    let value = if value.len() > MAX_COOKIE_LEN { secret } else { value };
+    set_cookie(&mut response, &caller, &value, MAX_AGE_S);
+    response
+}
+
+/// `GET /sign-in/openid/callback`. The provider sends the browser here.
+pub(crate) async fn callback(
+    State(backend): State<Backend>,
+    Extension(caller): Extension<Caller>,
+    headers: HeaderMap,
+    Query(Returned { state, code, error, error_description }): Query<Returned>,
+) -> Response {
+    let Some(origin) = origin(&caller) else { return land("/") };
+    let kept = cookie(&headers, &own_cookie_name(origin)).unwrap_or_default();
+    let (secret, next) = kept.split_once('.').unwrap_or((kept, ""));
+    let next = decode(next);
+    let api = Api::new(backend, caller.clone());
+    let login = OpenIdLogin { secret: secret.to_owned(), state, code, error, error_description };
+    let mut response = match api.post::<LoggedIn>("/login/openid", &login).await {
+        Ok(LoggedIn { token, ends_in_ms, .. }) => {
+            sign_in::end_previous_session(&api, &caller).await;
+            let mut response = land(&next);
+            sign_in::set_cookie(&mut response, &caller, &token, ends_in_ms / 1000);
+            response
+        }
+        Err(refused) => fail(&refused),
+    };
+    set_cookie(&mut response, &caller, "", 0);
+    response
+}
+
+fn fail(Refused { status, error }: &Refused) -> Response {
+    let (hints, lines) = match error.hints.split_last() {
+        Some((lines, hints)) if lines.contains('\n') => (hints, Some(lines.as_str())),
+        _ => (error.hints.as_slice(), None),
+    };
+    let page = Failed { style: &STYLE.path, message: &error.message, hints, lines };
+    (*status, Extension(Page), render(&page)).into_response()
+}
+
+fn see_other(place: &str) -> Response {
+    match HeaderValue::from_str(place) {
+        Ok(place) => (StatusCode::SEE_OTHER, [(LOCATION, place)], Extension(Page)).into_response(),
+        Err(_) => land("/"),
+    }
+}
+
+/// The origin whose cookies the browser uses.
+fn origin(caller: &Caller) -> Option<&str> {
+    let Way::Browser(origins) = &caller.way else { return None };
+    origins.first().map(String::as_str)
+}
+
+fn own_cookie_name(origin: &str) -> String {
+    format!("{}-openid", cookie_name(origin))
+}
+
+fn set_cookie(response: &mut Response, caller: &Caller, value: &str, seconds: u64) {
+    let Some(origin) = origin(caller) else { return };
+    let secure = if origin.starts_with("https://") { " Secure;" } else { "" };
+    let name = own_cookie_name(origin);
+    let cookie = format!("{name}={value};{secure} HttpOnly; SameSite=Lax; Path=/; Max-Age={seconds}");
+    let cookie = HeaderValue::from_str(&cookie).expect("secrets are hexadecimal digits, and the page is encoded");
+    response.headers_mut().append(SET_COOKIE, cookie);
+}
+
+fn cookie<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+    let cookies = headers.get_all(COOKIE).iter().filter_map(|cookies| cookies.to_str().ok());
+    let mut cookies = cookies.flat_map(|cookies| cookies.split(';')).filter_map(|cookie| cookie.trim().split_once('='));
+    cookies.find(|(cookie, _)| *cookie == name).map(|(_, value)| value)
+}
+
+fn encode(text: &str) -> String {
+    byte_serialize(text.as_bytes()).collect()
+}
+
+fn decode(text: &str) -> String {
+    form_urlencoded::parse(text.as_bytes()).next().map(|(text, _)| text.into_owned()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn next_page_survives_the_cookie() {
+        for next in ["/", "/jobs?state=failed&user=a%20b", "/jobs/12;x=\"1\",2", ""] {
+            let encoded = encode(next);
+            assert!(!encoded.contains([';', ',', '"', ' ', '=', '&']), "{encoded}");
+            assert_eq!(decode(&encoded), next);
+        }
+    }
+
+    #[test]
+    fn cookie_is_bound_to_one_origin() {
+        assert_eq!(own_cookie_name("https://cluster.example.org"), "__Host-hostler-openid");
+        assert_eq!(own_cookie_name("http://127.0.0.1:8080"), "hostler-8080-openid");
+        let headers = HeaderMap::from_iter([(COOKIE, HeaderValue::from_static("a=1; __Host-hostler-openid=x.%2F"))]);
+        assert_eq!(cookie(&headers, "__Host-hostler-openid"), Some("x.%2F"));
+        assert_eq!(cookie(&headers, "__Host-hostler"), None);
+    }
+}

@@ -1,0 +1,51 @@
+//! The audit log: who changed what, and which requests were refused.
+
+use askama::Template;
+use axum::response::Html;
+use hostler_proto::users::{AuditEntry, AuditPage};
+
+use crate::api::Refused;
+use crate::page::{Frame, render};
+use crate::url::Url;
+
+/// Number of the newest entries that the filter searches.
+const SEARCHED: usize = 5_000;
+
+/// Number of entries on the page.
+const SHOWN: usize = 200;
+
+#[derive(Template)]
+#[template(path = "audit.html")]
+struct Audit {
+    frame: Frame,
+    text: String,
+    entries: Vec<AuditEntry>,
+    /// Whether the page lacks entries.
+    is_cut: bool,
+}
+
+impl Audit {
+    fn who<'a>(&self, entry: &'a AuditEntry) -> &'a str {
+        entry.user.as_deref().or(entry.address.as_deref()).unwrap_or("–")
+    }
+}
+
+/// `GET /audit`, the newest entry first.
+pub(crate) async fn show(frame: Frame) -> Result<Html<String>, Refused> {
+    let text = frame.query.text("text").unwrap_or_default().to_owned();
+    let page: AuditPage = frame.api.get(&Url::of(["audit"]).with("limit", SEARCHED)).await?;
+    let wanted = text.to_lowercase();
+    let matching = page.entries.into_iter().rev().filter(|entry| contains(entry, &wanted));
+    let mut entries: Vec<AuditEntry> = matching.take(SHOWN + 1).collect();
+    let is_cut = page.cut || entries.len() > SHOWN;
+    entries.truncate(SHOWN);
+    Ok(render(&Audit { frame, text, entries, is_cut }))
+}
+
+/// Whether an entry contains a text in lower case.
+fn contains(entry: &AuditEntry, text: &str) -> bool {
+    let AuditEntry { user, node, address, action, about, error, status, .. } = entry;
+    let node = node.as_ref().map(ToString::to_string);
+    let fields = [user, &node, address, about, error].into_iter().flatten().chain([action]);
+    text.is_empty() || status.to_string() == text || fields.into_iter().any(|field| field.to_lowercase().contains(text))
+}

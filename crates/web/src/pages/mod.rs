@@ -1,0 +1,16 @@
+//! The pages, one file each.
+
+pub(crate) mod audit;
+pub(crate) mod duplicate;
+pub(crate) mod files;
+pub(crate) mod history;
+pub(crate) mod job;
+pub(crate) mod jobs;
+pub(crate) mod node;
+pub(crate) mod nodes;
+pub(crate) mod output;
+pub(crate) mod overview;
+pub(crate) mod people;
+pub(crate) mod settings;
+pub(crate) mod terminal;
+pub(crate) mod usage;

@@ -1,0 +1,122 @@
+//! States, endings and amounts as people say them.
+
+use std::time::Duration;
+
+use hostler_model::{JobState, format_bytes, format_duration};
+use hostler_proto::api::{JobSummary, TaskCounts};
+
+/// How a job ended, or what it does now, as the start of a sentence.
+pub(crate) fn state_of(job: &JobSummary) -> String {
+    if job.array.is_some() {
+        return tasks(&job.tasks);
+    }
+    match job.state {
+        JobState::Pending => "Waits".to_owned(),
+        JobState::Starting => "Starts: the node prepares the folder and the environment".to_owned(),
+        JobState::Running => "Runs".to_owned(),
+        JobState::Completing => "Has ended; the node uploads the results".to_owned(),
+        JobState::OutOfMemory => {
+            format!("Killed: it used more memory than its limit of {}", format_bytes(job.memory_bytes))
+        }
+        state => ending(state, job.exit_code),
+    }
+}
+
+/// How a task ended.
+pub(crate) fn ending(state: JobState, exit_code: Option<i32>) -> String {
+    match (state, exit_code) {
+        (JobState::Completed, _) => "Completed".to_owned(),
+        (JobState::Failed, Some(code)) if code > 128 => format!("Failed: killed by {}", signal(code - 128)),
+        (JobState::Failed, Some(code)) => format!("Failed with exit code {code}"),
+        (JobState::Failed, None) => "Failed: it did not start".to_owned(),
+        (JobState::Cancelled, _) => "Cancelled".to_owned(),
+        (JobState::Timeout, _) => "Ended: it reached its time limit".to_owned(),
+        (JobState::OutOfMemory, _) => "Killed: it used more memory than its limit".to_owned(),
+        (JobState::NodeFail, _) => "Ended: its node was lost".to_owned(),
+        (JobState::Preempted, _) => "Ended to make room for another job".to_owned(),
+        (JobState::Pending | JobState::Starting | JobState::Running | JobState::Completing, _) => {
+            format!("Is {}", state.as_str())
+        }
+    }
+}
+
+fn signal(number: i32) -> String {
+    let name = match number {
+        1 => "HUP",
+        2 => "INT",
+        3 => "QUIT",
+        4 => "ILL (illegal instruction)",
+        6 => "ABRT (the program aborted)",
+        7 => "BUS (bad memory access)",
+        8 => "FPE (arithmetic error)",
+        9 => "KILL",
+        11 => "SEGV (bad memory access)",
+        13 => "PIPE",
+        15 => "TERM",
+        _ => return format!("signal {number}"),
+    };
+    format!("signal {name}")
+}
+
+/// The tasks of an array by state, such as `3 run, 5 wait, 2 failed of 10 tasks`.
+pub(crate) fn tasks(counts: &TaskCounts) -> String {
+    let parts = [
+        (counts.live, "active"),
+        (counts.pending, "waiting"),
+        (counts.failed, "failed"),
+        (counts.cancelled, "cancelled"),
+        (counts.completed, "completed"),
+    ];
+    let parts: Vec<String> =
+        parts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect();
+    format!("{} of {} tasks", parts.join(", "), counts.total)
+}
+
+/// Whether a person should look at the job.
+pub(crate) const fn is_bad(state: JobState) -> bool {
+    matches!(state, JobState::Failed | JobState::Timeout | JobState::OutOfMemory | JobState::NodeFail)
+}
+
+/// What each task requests, such as `2 CPUs, 4G, 1 GPU`.
+pub(crate) fn request(job: &JobSummary) -> String {
+    let mut parts = vec![count(job.cpus.into(), "CPU"), format_bytes(job.memory_bytes)];
+    if job.gpus > 0 {
+        parts.push(count(job.gpus.into(), "GPU"));
+    }
+    parts.extend(job.counted.iter().map(|(name, amount)| format!("{amount} {name}")));
+    let each = parts.join(", ");
+    if job.node_count > 1 { format!("{} × {each}", count(job.node_count.into(), "node")) } else { each }
+}
+
+/// A number with its noun, such as `1 CPU` or `2 CPUs`.
+pub(crate) fn count(number: u64, noun: &str) -> String {
+    if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
+}
+
+/// A span in milliseconds, such as `5m03s`.
+pub(crate) fn span(ms: u64) -> String {
+    format_duration(Duration::from_millis(ms))
+}
+
+/// The text without what follows `most` characters.
+pub(crate) fn shortened(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn endings_are_said_in_words() {
+        assert_eq!(ending(JobState::Failed, Some(3)), "Failed with exit code 3");
+        assert_eq!(ending(JobState::Failed, Some(139)), "Failed: killed by signal SEGV (bad memory access)");
+        assert_eq!(ending(JobState::Failed, None), "Failed: it did not start");
+        let counts = TaskCounts { total: 10, pending: 5, live: 3, completed: 0, failed: 2, cancelled: 0 };
+        assert_eq!(tasks(&counts), "3 active, 5 waiting, 2 failed of 10 tasks");
+        assert_eq!(shortened("äbc", 2), "äb…");
+    }
+}
