@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
 use hostler_model::{TaskId, WindowSize};
-use hostler_proto::api::{API_VERSION, BASE, VERSION_HEADER};
+use hostler_proto::api::{API_VERSION, BASE, VERSION_HEADER, WATCHING_HEADER};
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::http::HeaderValue;
 use tokio_tungstenite::tungstenite::http::header::AUTHORIZATION;
@@ -18,6 +18,7 @@ use crate::{Client, ClientError, Endpoint, Stream};
 pub struct Terminal {
     socket: WebSocketStream<Stream>,
     endpoint: Endpoint,
+    types: bool,
 }
 
 /// A message of a terminal connection.
@@ -58,7 +59,10 @@ impl Client {
             request.headers_mut().insert(AUTHORIZATION, value);
         }
         match client_async(request, stream).await {
-            Ok((socket, _)) => Ok(Terminal { socket, endpoint }),
+            Ok((socket, response)) => {
+                let types = !response.headers().contains_key(WATCHING_HEADER);
+                Ok(Terminal { socket, endpoint, types })
+            }
             Err(WebSocketError::Http(response)) => {
                 let body = response.body().as_deref().unwrap_or_default();
                 Err(refused(&endpoint, response.status().as_u16(), body))
@@ -69,6 +73,12 @@ impl Client {
 }
 
 impl Terminal {
+    /// Whether the head passes this user's input on. Others than the job's owner only watch.
+    #[must_use]
+    pub fn types(&self) -> bool {
+        self.types
+    }
+
     /// The next message, or `None` if the other side has closed the connection. Cancel safe.
     ///
     /// # Errors

@@ -74,8 +74,11 @@ impl Terminal {
         self.master.as_fd()
     }
 
-    /// Sets the size of the terminal.
+    /// Sets the size of the terminal. A size of zero keeps the current size.
     pub(crate) fn resize(&self, size: WindowSize) {
+        if size.rows == 0 || size.columns == 0 {
+            return;
+        }
         let size = libc::winsize { ws_row: size.rows, ws_col: size.columns, ws_xpixel: 0, ws_ypixel: 0 };
         // SAFETY: the descriptor is a pty master, and the pointer refers to a local variable. A failure leaves the old size.
         unsafe { libc::ioctl(self.master.as_raw_fd(), libc::TIOCSWINSZ, &raw const size) };

@@ -23,7 +23,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Connect this terminal to a job started with --pty
 ///
-/// To detach, press Ctrl-A, then d; the job continues. To send Ctrl-A to the job, press Ctrl-A, then a.
+/// To detach, press Ctrl-A, then d; the job continues. To send Ctrl-A to the job, press Ctrl-A, then a. Operators can
+/// watch the terminals of other users' jobs; only the job's user can type.
 #[derive(Debug, Args)]
 pub(crate) struct Attach {
     /// Id of a job, e.g. 12, or of an array task, e.g. 12_3
@@ -67,6 +68,9 @@ fn size() -> WindowSize {
 
 /// Connects the two terminals until the user detaches or the job's terminal closes.
 async fn share(context: &Context, mut terminal: Terminal, target: Target) -> Result<Left, Failure> {
+    if !terminal.types() {
+        context.output.say("note: you can only watch, because this is another user's job; Ctrl-A, then d, detaches");
+    }
     let raw = io::stdin().is_terminal().then(RawTerminal::begin).transpose();
     let mut raw = raw.during(|| "cannot control the terminal".to_owned())?;
     let left = exchange(context, &mut terminal, raw.as_mut()).await;
