@@ -2,8 +2,9 @@
 //!
 //! One kernel identifies a directory by device and inode number, but these differ between machines. So a caller
 //! creates an empty file with an unpredictable name. A node that finds the file shares the directory, on any type
-//! of file system. The caller's agent then remembers the directory's identity on that node, which changes when another
-//! file system is mounted there.
+//! of file system. The node removes the file before it starts the command, so that the command does not see it. The
+//! caller's agent then remembers the directory's identity on that node, which changes when another file system is mounted
+//! there.
 
 use std::collections::HashMap;
 use std::fs;
@@ -44,16 +45,25 @@ impl Directories {
     }
 }
 
-/// Returns the identity of the command's directory on this node, looked up with the user's rights. Blocks, on network
+/// The command's directory on this node.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Found {
+    pub(super) id: DirectoryId,
+    /// Whether the directory still holds the proof file, because the user cannot remove it on this node.
+    pub(super) has_proof: bool,
+}
+
+/// Finds the command's directory on this node with the user's rights, and removes the proof file. Blocks, on network
 /// file systems possibly for minutes.
 ///
-/// # Errors Fails if the directory is missing or is not the caller's directory, or if the caller must still prove which
+/// # Errors
+/// Fails if the directory is missing or is not the caller's directory, or if the caller must still prove which
 /// directory it means.
-pub(super) fn find(command: &Command, boot: &str, node: &str, ids: Option<&Ids>) -> Result<DirectoryId, Box<Refusal>> {
+pub(super) fn find(command: &Command, boot: &str, node: &str, ids: Option<&Ids>) -> Result<Found, Box<Refusal>> {
     let path = command.directory();
     let shown = path.display();
     let found = act_as(ids, || look(&path, &command.proof));
-    let (found, is_shown) = match found.and_then(|found| found) {
+    let (found, proof) = match found.and_then(|found| found) {
         Ok(found) => found,
         Err(error) => {
             let mut refusal =
@@ -63,14 +73,15 @@ pub(super) fn find(command: &Command, boot: &str, node: &str, ids: Option<&Ids>)
         }
     };
     let here = DirectoryId::of(boot, &found);
-    let Some(there) = &command.directory_id else { return Ok(here) };
+    let has_proof = proof == ProofFile::Remains;
+    let Some(there) = &command.directory_id else { return Ok(Found { id: here, has_proof }) };
     let is_same = *there == here
         || match &command.proof {
             Proof::None => {
                 let message = format!("node {node} needs proof that {shown} is the caller's directory");
                 return Err(Box::new(Refusal { kind: RefusalKind::Unproven, ..unsuitable(126, message) }));
             }
-            Proof::File(_) => is_shown,
+            Proof::File(_) => proof != ProofFile::Missing,
             Proof::Known(known) if *known == here => true,
             Proof::Known(_) => {
                 let message = format!("another file system is now mounted at {shown} on node {node}");
@@ -79,7 +90,7 @@ pub(super) fn find(command: &Command, boot: &str, node: &str, ids: Option<&Ids>)
             seen @ Proof::Seen { .. } => there.boot != here.boot && *seen == Proof::seen(&found),
         };
     if is_same {
-        return Ok(here);
+        return Ok(Found { id: here, has_proof });
     }
     let mut refusal = unsuitable(126, format!("the directory {shown} on node {node} is not the caller's directory"));
     refusal
@@ -88,15 +99,34 @@ pub(super) fn find(command: &Command, boot: &str, node: &str, ids: Option<&Ids>)
     Err(Box::new(refusal))
 }
 
-/// Returns the directory's metadata, and whether it holds the proof file.
-fn look(path: &Path, proof: &Proof) -> std::io::Result<(fs::Metadata, bool)> {
+/// Whether the user sees the proof file in the command's directory.
+pub(super) fn has_proof(command: &Command, ids: Option<&Ids>) -> bool {
+    let Proof::File(name) = &command.proof else { return false };
+    act_as(ids, || fs::symlink_metadata(command.directory().join(name)).is_ok()).unwrap_or(false)
+}
+
+/// The state of the proof file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum ProofFile {
+    Missing,
+    Removed,
+    Remains,
+}
+
+/// Returns the directory's metadata, and removes the proof file if it is there.
+fn look(path: &Path, proof: &Proof) -> std::io::Result<(fs::Metadata, ProofFile)> {
     // The trailing dot requires permission to enter the directory.
     let found = fs::metadata(path.join("."))?;
-    let is_shown = match proof {
-        Proof::File(name) => fs::symlink_metadata(path.join(name)).is_ok_and(|file| file.is_file() && file.len() == 0),
-        _ => false,
+    let Proof::File(name) = proof else { return Ok((found, ProofFile::Missing)) };
+    let file = path.join(name);
+    let state = match fs::symlink_metadata(&file) {
+        Ok(shown) if shown.is_file() && shown.len() == 0 => match fs::remove_file(&file) {
+            Ok(()) => ProofFile::Removed,
+            Err(_) => ProofFile::Remains,
+        },
+        _ => ProofFile::Missing,
     };
-    Ok((found, is_shown))
+    Ok((found, state))
 }
 
 fn said(error: &std::io::Error) -> String {
@@ -115,7 +145,7 @@ mod tests {
         command
     }
 
-    fn kind(outcome: Result<DirectoryId, Box<Refusal>>) -> RefusalKind {
+    fn kind(outcome: Result<Found, Box<Refusal>>) -> RefusalKind {
         outcome.expect_err("the directory is refused").kind
     }
 
@@ -123,17 +153,16 @@ mod tests {
     fn directory_on_the_same_kernel_is_identified_by_its_inode() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let here = find(&command(directory.path(), None, Proof::None), "b", "n1", None)
-            .expect("a path of this node needs no proof");
-        assert_eq!(
-            find(&command(directory.path(), Some(here.clone()), Proof::None), "b", "n1", None).as_ref(),
-            Ok(&here)
-        );
+            .expect("a path of this node needs no proof")
+            .id;
+        let same = || Ok(Found { id: here.clone(), has_proof: false });
+        assert_eq!(find(&command(directory.path(), Some(here.clone()), Proof::None), "b", "n1", None), same());
         let other = DirectoryId { inode: here.inode + 1, ..here.clone() };
         let asked = |proof| find(&command(directory.path(), Some(other.clone()), proof), "b", "n1", None);
         assert_eq!(kind(asked(Proof::None)), RefusalKind::Unproven);
         assert_eq!(kind(asked(Proof::Seen { inode: here.inode, changed_ns: 0 })), RefusalKind::Unsuitable);
         assert_eq!(kind(asked(Proof::Known(other.clone()))), RefusalKind::Unproven);
-        assert_eq!(asked(Proof::Known(here.clone())), Ok(here));
+        assert_eq!(asked(Proof::Known(here.clone())), same());
     }
 
     #[test]
@@ -144,8 +173,11 @@ mod tests {
         let asked =
             || find(&command(directory.path(), Some(there.clone()), Proof::File(name.clone())), "b", "n1", None);
         assert_eq!(kind(asked()), RefusalKind::Unsuitable);
-        fs::write(directory.path().join(&name), "").expect("writable");
-        asked().expect("the proof file exists");
+        let file = directory.path().join(&name);
+        fs::write(&file, "").expect("writable");
+        assert!(!asked().expect("the proof file exists").has_proof);
+        assert!(!file.exists(), "the command would see the proof file");
+        assert_eq!(kind(asked()), RefusalKind::Unsuitable);
         let found = fs::metadata(directory.path()).expect("the directory exists");
         let seen = |changed_ns| {
             let proof = Proof::Seen { inode: found.ino(), changed_ns };

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 use hostler_model::{CpuSet, NodeName, format_bytes};
 use hostler_remote::Paths;
 use hostler_remote::{
-    Became, Caller, Channel, Command, Destination, DirectoryId, Frame, Input, Limit, Refusal, RefusalKind, Reply,
-    Report, Start, Started, Streams, Wanted, carry_home, shared_files,
+    Became, Caller, Channel, Command, Destination, Event as CallEvent, Frame, Input, Limit, Refusal, RefusalKind,
+    Reply, Report, Start, Started, Streams, Wanted, carry_home, shared_files,
 };
 use hostler_shepherd::cgroup::LeafSpec;
 use hostler_shepherd::{
@@ -22,9 +22,9 @@ use nix::fcntl::OFlag;
 use nix::pty::openpty;
 use nix::unistd::{geteuid, pipe2};
 use tokio::sync::mpsc;
-use tokio::time::timeout;
+use tokio::time::{sleep, timeout};
 
-use super::directory;
+use super::directory::{self, Found};
 use super::mirror::MirroredTree;
 use super::refusal::unsuitable;
 use super::shared::Exec;
@@ -38,6 +38,11 @@ const GRACE: Duration = Duration::from_secs(2);
 
 /// Minimum memory limit of a command in bytes, even if less memory is free.
 const LEAST_MEMORY_BYTES: u64 = 64 << 20;
+
+/// Timeout for a proof file to disappear that this node cannot remove. A network file system may cache its directory for
+/// half a minute.
+const PROOF_BOUND: Duration = Duration::from_secs(50);
+const PROOF_POLL: Duration = Duration::from_millis(20);
 
 /// Timeout for listing recent writes on a shared disk.
 const NEWS_BOUND: Duration = Duration::from_secs(2);
@@ -122,11 +127,14 @@ async fn begin(
             (Some(mirrored), None, false)
         }
         None => {
-            let (id, is_shared) = find_directory(exec, &command, account.clone(), written).await?;
-            (None, Some(id), is_shared)
+            let (found, is_shared) = find_directory(exec, &command, account.clone(), written).await?;
+            if found.has_proof {
+                proof_removed(exec, channel, &command, account.clone()).await?;
+            }
+            (None, Some(found.id), is_shared)
         }
     };
-    tracing::info!(user = %caller.name, %from, program = %command.argv()[0].display(), "a call");
+    tracing::info!(user = %caller.name, %from, program = %command.argv()[0].display(), "running a remote command");
     let own_streams = |error: io::Error| {
         Box::new(unsuitable(126, format!("node {} cannot create the command's streams: {error}", node.name)))
     };
@@ -178,7 +186,7 @@ async fn find_directory(
     command: &Command,
     account: Option<Arc<Account>>,
     written: Paths,
-) -> Result<(DirectoryId, bool), Box<Refusal>> {
+) -> Result<(Found, bool), Box<Refusal>> {
     let exec = Arc::clone(exec);
     let (command, boot, node) = (command.clone(), exec.node.facts.boot.0.clone(), exec.node.name.to_string());
     let find = move || {
@@ -196,6 +204,33 @@ async fn find_directory(
     found.unwrap_or_else(|error| {
         Err(Box::new(unsuitable(126, format!("cannot check the command's directory: {error}"))))
     })
+}
+
+/// Asks the caller to remove the proof file, and waits until the user no longer sees it on this node.
+async fn proof_removed(
+    exec: &Exec,
+    channel: &mut Channel,
+    command: &Command,
+    account: Option<Arc<Account>>,
+) -> Result<(), Box<Refusal>> {
+    let failed = |why: &str| {
+        let shown = command.directory();
+        let message = format!("node {} cannot use the directory {}: {why}", exec.node.name, shown.display());
+        Box::new(unsuitable(126, message))
+    };
+    channel.send(Frame::Event(CallEvent::RemoveProof)).await.map_err(|_| failed("the caller has disconnected"))?;
+    let until = Instant::now() + PROOF_BOUND;
+    loop {
+        let (command, account) = (command.clone(), account.clone());
+        let look = move || directory::has_proof(&command, account.as_ref().map(|account| &account.ids));
+        if !tokio::task::spawn_blocking(look).await.unwrap_or(false) {
+            return Ok(());
+        }
+        if Instant::now() >= until {
+            return Err(failed("the file that proves the directory is still there, and cannot be removed"));
+        }
+        sleep(PROOF_POLL).await;
+    }
 }
 
 /// Creates the command's streams. Returns the command's ends and the agent's ends.
@@ -337,8 +372,12 @@ async fn tend(
                 None => return None,
             },
             want = wanted.recv(), if is_wanted => match want {
-                // The command may have just ended; its report follows then.
-                Some(Wanted::Signal(signal)) => drop(shepherd.shepherd().signal(signal)),
+                // Fails only if the shepherd has ended; its end is reported then, as the command's.
+                Some(Wanted::Signal(signal)) => {
+                    if let Err(error) = shepherd.shepherd().signal(signal) {
+                        tracing::warn!(signal, %error, "a signal did not reach the command");
+                    }
+                }
                 Some(Wanted::End) => drop(shepherd.shepherd().terminate(Cause::Cancelled, GRACE)),
                 None => is_wanted = false,
             },

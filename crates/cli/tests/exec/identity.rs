@@ -36,6 +36,24 @@ fn a_command_is_its_callers(machines: &Machines) {
     assert_eq!(raised, "64");
 }
 
+#[test]
+fn remote_command_does_not_see_the_file_that_proves_its_directory() {
+    let machines = Machines::of(2);
+    let shared = machines.shared();
+    // Each directory is new to n2, so it needs a proof.
+    let listed = "for name in $(seq 40); do mkdir $name; cd $name; dsh --node n2 ls -A; ls -A; cd ..; done";
+    assert_eq!(machines.ok(0, listed), "");
+    // A node that cannot remove the file waits until the caller has.
+    machines.ok(0, "mkdir fixed");
+    let fixed = format!("{shared}/fixed");
+    machines.nodes[1].ok(&["mount", "--bind", &fixed, &fixed]);
+    machines.nodes[1].ok(&["mount", "-o", "remount,bind,ro", &fixed]);
+    assert_eq!(
+        machines.ok(0, "cd fixed; dsh --node n2 sh -c 'ls -A; touch x 2>/dev/null || echo read-only'; ls -A"),
+        "read-only"
+    );
+}
+
 fn a_command_ends_as_it_does_here(machines: &Machines) {
     let codes: Vec<_> =
         (0..=255).step_by(3).chain([1, 2, 125, 127, 128, 130, 254]).map(|code: u8| code.to_string()).collect();

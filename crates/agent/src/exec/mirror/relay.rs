@@ -1,4 +1,4 @@
-//! Relays frames about a source tree between the caller and another node's agent.
+//! Relays frames between the caller and another node's agent until the command starts.
 
 use std::time::Duration;
 
@@ -6,8 +6,8 @@ use hostler_remote::{Channel, Event, Frame, Stream};
 use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 
-/// Waits for a node's answer to a start request, and returns it. Meanwhile, relays the node's questions about the tree
-/// to the caller, and sets `has_told` at the first question. `bound` limits each wait. Returns `None` if the caller has
+/// Waits for a node's answer to a start request, and returns it. Meanwhile, relays the node's requests to the caller,
+/// and sets `has_told` at the first question about the tree. `bound` limits each wait. Returns `None` if the caller has
 /// disconnected or violates the protocol.
 pub(in crate::exec) async fn answer_of(
     channel: &mut Channel,
@@ -22,6 +22,7 @@ pub(in crate::exec) async fn answer_of(
                     *has_told = true;
                     channel.send(frame).await.ok()?;
                 }
+                Ok(Some(frame @ Frame::Event(Event::RemoveProof))) => channel.send(frame).await.ok()?,
                 answer => return Some(answer),
             },
             said = channel.receive() => match said? {

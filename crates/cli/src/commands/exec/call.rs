@@ -126,6 +126,7 @@ pub(super) fn run(context: &Context, ask: ExecRequest, report: bool, mut local_t
                 };
                 write_blocking(&mut agent, &Frame::Event(Event::Proof(proof))).map_err(|error| lost(&error))?;
             }
+            Some(Frame::Event(Event::RemoveProof)) => drop(token.take()),
             Some(Frame::Event(Event::DescribeTree)) => {
                 let local_tree = local_tree.as_mut().ok_or_else(|| lost(&ErrorKind::InvalidData.into()))?;
                 let tree = Frame::Event(Event::Tree(Box::new(local_tree.look(&command)?)));
