@@ -73,17 +73,14 @@ impl Build<'_> {
             work: attempt.join("work"),
             temporary: attempt.join("tmp"),
         };
-        for dir in [&site.work, &site.temporary] {
-            fs::create_dir_all(dir).map_err(|error| system_error(self.root, &error))?;
-        }
-        self.hand_over(attempt)?;
+        self.make_directories(attempt, &[&site.work, &site.temporary])?;
         match &self.tools.uv {
             Some(uv) => self.with_uv(uv, &site, log)?,
             None => self.with_pip(&site, log)?,
         }
-        for dir in [&site.work, &site.temporary] {
-            remove_tree(dir).context("remove", dir)?;
-        }
+        self.with_rights(|| {
+            [&site.work, &site.temporary].into_iter().try_for_each(|dir| remove_tree(dir).context("remove", dir))
+        })?;
         log(format!("hostler: environment ready after {:.1} s\n", started.elapsed().as_secs_f64()).as_bytes());
         Ok(())
     }
@@ -211,11 +208,15 @@ impl Build<'_> {
         }
     }
 
-    /// Gives the empty attempt directory to the building user. The build may write only there.
-    fn hand_over(&self, attempt: &Path) -> Result<(), EnvError> {
+    /// Creates the attempt directory with empty directories in it, and gives them to the building user. The build may
+    /// write only there.
+    fn make_directories(&self, attempt: &Path, inside: &[&Path]) -> Result<(), EnvError> {
+        for dir in [&[attempt], inside].concat() {
+            fs::create_dir(dir).map_err(|error| system_error(self.root, &error))?;
+        }
         if let Some(ids) = self.settings.builder() {
             fs::set_permissions(attempt, Permissions::from_mode(0o700)).context("close", attempt)?;
-            files::chown_tree(attempt, ids.uid, ids.gid).context("change the owner of", attempt)?;
+            files::give(attempt, inside, ids.uid, ids.gid).context("change the owner of", attempt)?;
         }
         Ok(())
     }

@@ -115,14 +115,10 @@ fn measure(path: &Path, counts: impl Fn(&fs::Metadata) -> bool) -> u64 {
     bytes
 }
 
-pub(super) fn chown_tree(path: &Path, uid: u32, gid: u32) -> io::Result<()> {
-    lchown(path, Some(uid), Some(gid))?;
-    if fs::symlink_metadata(path)?.is_dir() {
-        for entry in fs::read_dir(path)? {
-            chown_tree(&entry?.path(), uid, gid)?;
-        }
-    }
-    Ok(())
+/// Gives a directory of root, and the entries `inside` of it, to a user. The directory comes last: as soon as the user
+/// owns it, the user can replace its entries, and root must not follow them.
+pub(super) fn give(directory: &Path, inside: &[&Path], uid: u32, gid: u32) -> io::Result<()> {
+    inside.iter().chain([&directory]).try_for_each(|path| lchown(path, Some(uid), Some(gid)))
 }
 
 /// A name that no other thread, process or earlier boot uses in the same folder.

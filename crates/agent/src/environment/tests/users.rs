@@ -1,14 +1,17 @@
 //! Tests with several users of one node. They need root and the default accounts of Debian.
 
 use std::fs::{self, Permissions};
-use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::io;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown, symlink};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
 use nix::sys::stat::Mode;
 use nix::unistd::{User, mkfifo};
 
-use super::super::files::{chown_tree, copy_regular};
+use super::super::files::{copy_regular, give};
 use super::super::{Bound, EnvError, Environments, Requirements, Settings, detect};
 use super::{GIB, Place, Unconfined, import, obtain, real_uv};
 use crate::account::Account;
@@ -38,6 +41,17 @@ fn settings(use_uv: bool) -> Settings {
     settings.search_path = format!("{}:/usr/local/bin:/usr/bin:/bin", beside.display()).into();
     settings.use_uv = use_uv;
     settings
+}
+
+/// Gives everything below `path` to a user.
+fn chown_tree(path: &Path, uid: u32, gid: u32) -> io::Result<()> {
+    lchown(path, Some(uid), Some(gid))?;
+    if fs::symlink_metadata(path)?.is_dir() {
+        for entry in fs::read_dir(path)? {
+            chown_tree(&entry?.path(), uid, gid)?;
+        }
+    }
+    Ok(())
 }
 
 /// Gives the project to a user.
@@ -266,4 +280,53 @@ fn deeply_nested_includes_and_toml_are_refused() {
         .expect("the disk has space")
         .join()
         .expect("the thread does not panic");
+}
+
+/// While root gives a directory away, its new owner exchanges an entry with a link to a directory of root.
+#[test]
+fn giving_a_directory_never_follows_entries_that_its_new_owner_exchanges() {
+    let folder = tempfile::tempdir().expect("a temporary directory");
+    open_to_all(folder.path());
+    let user = account("games");
+    let (secret, evil) = (folder.path().join("secret"), folder.path().join("evil"));
+    fs::create_dir(&secret).expect("new");
+    fs::write(secret.join("key"), "secret").expect("writable");
+    let top = folder.path().join("top");
+    fs::create_dir_all(top.join("work/below")).expect("new");
+    give(&top, &[&top.join("work")], user.ids.uid, user.ids.gid).expect("needs root");
+    let owner = |path: &str| fs::symlink_metadata(folder.path().join(path)).expect("there").uid();
+    let uid = user.ids.uid;
+    assert_eq!(["top", "top/work", "top/work/below"].map(owner), [uid, uid, 0], "only the named entries");
+    hostler_snapshot::remove_tree(&top).expect("needs root");
+    for _ in 0..300 {
+        fs::create_dir(&evil).expect("new");
+        fs::set_permissions(&evil, Permissions::from_mode(0o777)).expect("the test owns it");
+        symlink(&secret, evil.join("link")).expect("new");
+        let inside = top.join("work");
+        fs::create_dir_all(&inside).expect("new");
+        let (is_over, is_ready) = (AtomicBool::new(false), AtomicBool::new(false));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                user.ids.act(|| {
+                    while !is_over.load(Ordering::Relaxed) {
+                        is_ready.store(true, Ordering::Relaxed);
+                        let exchange = RenameFlags::RENAME_EXCHANGE;
+                        let _ = renameat2(AT_FDCWD, &inside, AT_FDCWD, &evil.join("link"), exchange);
+                    }
+                })
+            });
+            while !is_ready.load(Ordering::Relaxed) {
+                std::hint::spin_loop();
+            }
+            let given = give(&top, &[&inside], user.ids.uid, user.ids.gid);
+            is_over.store(true, Ordering::Relaxed);
+            given.expect("needs root");
+        });
+        for path in [&secret, &secret.join("key")] {
+            assert_eq!(fs::symlink_metadata(path).expect("there").uid(), 0, "the user owns {}", path.display());
+        }
+        for path in [&top, &evil] {
+            hostler_snapshot::remove_tree(path).expect("needs root");
+        }
+    }
 }
