@@ -6,28 +6,33 @@
 //! therefore whole, even after a power cut. After an interruption, [`Delivery::plan`] hashes the partial files and
 //! requests only the missing chunks. It also reuses data that the destination already holds.
 //!
+//! Another user may be able to write to the destination. The partial files are therefore opened by descriptor, never
+//! through a link, and only in directories that belong to this user.
+//!
 //! A conflicting file of the user stays if it holds the same bytes; otherwise [`OnConflict`] decides. A directory is
 //! never replaced by another type, and nothing is written through a symbolic link.
 
 use std::collections::{HashMap, HashSet};
-use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::fs::{self, File};
 use std::io;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use hostler_model::Digest;
 use hostler_proto::manifest::{Chunk, Content, Entry, EntryKind, Manifest};
 use nix::errno::Errno;
-use nix::fcntl::{RenameFlags, renameat, renameat2};
-use nix::sys::stat::{Mode, UtimensatFlags, fchmod, futimens, mkdirat, utimensat};
+use nix::fcntl::{OFlag, RenameFlags, openat, renameat, renameat2};
+use nix::sys::stat::{
+    FchmodatFlags, FileStat, Mode, UtimensatFlags, fchmod, fchmodat, fstat, futimens, mkdirat, utimensat,
+};
 use nix::unistd::{UnlinkatFlags, symlinkat, syncfs, unlinkat};
 
 use crate::beneath::{Kind, Parents, Root, Stat, read_at, time_of};
 use crate::check::{ManifestError, check};
 use crate::chunk::digest_of;
 use crate::paths::{self, show};
-use crate::remove::remove_tree;
+use crate::remove::remove_tree_at;
 use crate::store::{free_bytes, is_disk_full};
 use crate::wire::{self, WireError};
 
@@ -135,7 +140,8 @@ struct Incoming {
     content: Content,
     /// The path at which the file is delivered: the file's own path, or a new path by [`OnConflict::Rename`].
     place: Vec<u8>,
-    partial: PathBuf,
+    /// Name of the partial file.
+    partial: String,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -168,7 +174,7 @@ impl Delivery {
             let destination = destination.to_owned();
             return Err(DeliveryError::Conflicts { destination, conflicts: plan.conflicts });
         }
-        let partial = Partial::open(destination, &digest_of(&hostler_proto::encode(manifest)))?;
+        let partial = Partial::open(destination, &root, &digest_of(&hostler_proto::encode(manifest)))?;
         let mut delivery = Self {
             destination: destination.to_owned(),
             root,
@@ -189,10 +195,8 @@ impl Delivery {
     /// Adds a file and looks for its chunks in the partial area and in the existing file that the new file replaces.
     fn expect(&mut self, entry: Entry, content: Content, place: Vec<u8>) -> Result<(), DeliveryError> {
         let index = self.files.len();
-        let partial = self.partial.path_for(&entry, &content);
-        // An attempt interrupted while finishing may have left a file that its owner cannot write.
-        let _ = fs::set_permissions(&partial, Permissions::from_mode(0o600));
-        let started = OpenOptions::new().read(true).write(true).open(&partial).ok();
+        let partial = Partial::name_for(&entry, &content);
+        let started = self.partial.reopen(&partial).ok();
         let replaced = self.root.open_file(&entry.path).ok();
         let holds = |file: Option<&File>, offset, chunk: &Chunk| {
             let bytes = read_at(file?, offset, chunk.len as usize).ok()?;
@@ -262,10 +266,10 @@ impl Delivery {
     }
 
     fn write(&self, place: Place, bytes: &[u8]) -> Result<(), DeliveryError> {
-        let path = &self.files[place.file].partial;
-        let file = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(path);
+        let name = &self.files[place.file].partial;
+        let file = self.partial.open_or_create(name);
         file.and_then(|file| file.write_all_at(bytes, place.offset))
-            .map_err(|source| self.failure("write", path, source))
+            .map_err(|source| self.failure("write", &self.partial.path.join(name), source))
     }
 
     /// Moves all files to their final paths and removes the partial area.
@@ -278,7 +282,8 @@ impl Delivery {
             return Err(DeliveryError::Incomplete(self.wanted.len()));
         }
         for file in &self.files {
-            self.complete(file).map_err(|source| self.failure("complete", &file.partial, source))?;
+            let path = self.partial.path.join(&file.partial);
+            self.complete(file).map_err(|source| self.failure("complete", &path, source))?;
         }
         self.sync()?;
         self.make_directories()?;
@@ -301,7 +306,7 @@ impl Delivery {
             return Err(DeliveryError::Conflicts { destination: self.destination, conflicts });
         }
         self.settle_directories()?;
-        self.partial.remove().map_err(|source| self.failure("remove", &self.partial.path, source))?;
+        self.partial.remove(&self.root).map_err(|source| self.failure("remove", &self.partial.path, source))?;
         // Sync before reporting success: the caller may then delete the results elsewhere.
         self.sync()?;
         Ok(self.delivered)
@@ -313,7 +318,7 @@ impl Delivery {
 
     /// Sets length, mode and time of a partial file. The file's bytes were checked when they were received.
     fn complete(&self, file: &Incoming) -> io::Result<()> {
-        let partial = OpenOptions::new().write(true).create(true).truncate(false).mode(0o600).open(&file.partial)?;
+        let partial = self.partial.open_or_create(&file.partial)?;
         partial.set_len(file.content.size)?;
         fchmod(&partial, Mode::from_bits_truncate(file.entry.mode & 0o777))?;
         let time = time_of(file.entry.modified_ns);
@@ -352,7 +357,7 @@ impl Delivery {
     fn put(&self, file: &Incoming) -> io::Result<()> {
         let mut parents = Parents::of(&self.root);
         let (directory, name) = (parents.directory_of(&file.place)?, paths::name(&file.place));
-        let partial = paths::name(file.partial.as_os_str().as_bytes());
+        let partial = file.partial.as_str();
         if self.on_conflict == OnConflict::Overwrite {
             return Ok(renameat(&self.partial.lock, partial, directory, name)?);
         }
@@ -504,51 +509,100 @@ fn holds(root: &Root, place: &[u8], content: &Content) -> io::Result<bool> {
 #[derive(Debug)]
 struct Partial {
     path: PathBuf,
+    /// Name of the directory in the partial area.
+    name: String,
+    /// The partial area, which other deliveries to the same destination share.
+    area: OwnedFd,
     lock: File,
+    /// Owner of files that this process creates here. Usually its user; some network disks and FAT choose another one.
+    owner: u32,
 }
 
 impl Partial {
-    fn open(destination: &Path, manifest: &Digest) -> Result<Self, DeliveryError> {
-        let path = destination.join(PARTIAL).join(manifest.to_string());
+    fn open(destination: &Path, root: &Root, manifest: &Digest) -> Result<Self, DeliveryError> {
+        let name = manifest.to_string();
+        let path = destination.join(PARTIAL).join(&name);
         let open = || {
-            make_directory(&destination.join(PARTIAL))?;
-            make_directory(&path)?;
-            File::open(&path)
+            let area = open_private(root.as_fd(), PARTIAL)?;
+            let owner = owner_of_new_files(&area)?;
+            let lock = File::from(open_private(&area, &name)?);
+            for directory in [area.as_fd(), lock.as_fd()] {
+                check_owner(&fstat(directory)?, owner)?;
+            }
+            io::Result::Ok(Self { path: path.clone(), name, area, lock, owner })
         };
-        let lock = open().map_err(|source| DeliveryError::Io { action: "create", path: path.clone(), source })?;
-        lock.try_lock().map_err(|_| DeliveryError::Busy(destination.to_owned()))?;
-        Ok(Self { path, lock })
+        let partial = open().map_err(|source| DeliveryError::Io { action: "create", path: path.clone(), source })?;
+        partial.lock.try_lock().map_err(|_| DeliveryError::Busy(destination.to_owned()))?;
+        Ok(partial)
     }
 
-    /// Returns the path of a partial file, which is the same in every attempt.
-    fn path_for(&self, entry: &Entry, content: &Content) -> PathBuf {
+    /// Returns the name of a partial file, which is the same in every attempt.
+    fn name_for(entry: &Entry, content: &Content) -> String {
         let mut key = entry.path.clone();
         key.push(0);
         content.chunks.iter().for_each(|chunk| key.extend_from_slice(&chunk.digest.0));
-        self.path.join(digest_of(&key).to_string())
+        digest_of(&key).to_string()
     }
 
-    fn remove(&self) -> io::Result<()> {
-        remove_tree(&self.path)?;
-        match fs::remove_dir(self.path.parent().expect("partial files are in the partial directory")) {
-            // Another delivery has an area there.
-            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => Ok(()),
-            removed => removed,
+    /// Opens a file of an earlier attempt.
+    fn reopen(&self, name: &str) -> io::Result<File> {
+        match self.open_file(name, OFlag::empty()) {
+            // An attempt interrupted while finishing has left a file that its owner cannot write. Root never gets here.
+            Err(error) if error.raw_os_error() == Some(libc::EACCES) => {
+                fchmodat(&self.lock, name, Mode::S_IRUSR | Mode::S_IWUSR, FchmodatFlags::NoFollowSymlink)?;
+                self.open_file(name, OFlag::empty())
+            }
+            opened => opened,
+        }
+    }
+
+    fn open_or_create(&self, name: &str) -> io::Result<File> {
+        self.open_file(name, OFlag::O_CREAT)
+    }
+
+    /// Opens a file that only this user can have made: neither a link nor another name of a file elsewhere.
+    fn open_file(&self, name: &str, flags: OFlag) -> io::Result<File> {
+        let flags = flags | OFlag::O_RDWR | OFlag::O_NOFOLLOW | OFlag::O_NONBLOCK | OFlag::O_CLOEXEC;
+        let file = File::from(openat(&self.lock, name, flags, Mode::S_IRUSR | Mode::S_IWUSR)?);
+        let stat = fstat(&file)?;
+        check_owner(&stat, self.owner)?;
+        if stat.st_mode & libc::S_IFMT == libc::S_IFREG && stat.st_nlink == 1 { Ok(file) } else { Err(foreign()) }
+    }
+
+    fn remove(&self, root: &Root) -> io::Result<()> {
+        remove_tree_at(&self.area, &self.name)?;
+        match unlinkat(root.as_fd(), PARTIAL, UnlinkatFlags::RemoveDir) {
+            // Another delivery has a directory there.
+            Err(Errno::ENOTEMPTY | Errno::EEXIST) => Ok(()),
+            removed => Ok(removed?),
         }
     }
 }
 
-/// Creates a private directory, or checks that an existing directory is private and not a link, which would redirect
-/// writes.
-fn make_directory(path: &Path) -> io::Result<()> {
-    match DirBuilder::new().mode(0o700).create(path) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            if fs::symlink_metadata(path)?.is_dir() {
-                Ok(())
-            } else {
-                Err(Errno::ENOTDIR.into())
-            }
-        }
-        made => made,
+/// Opens the directory `name` in `parent`, and creates it for this user alone if it is missing.
+fn open_private(parent: impl AsFd, name: &str) -> io::Result<OwnedFd> {
+    match mkdirat(&parent, name, Mode::S_IRWXU) {
+        Ok(()) | Err(Errno::EEXIST) => {}
+        Err(error) => return Err(error.into()),
     }
+    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    Ok(openat(&parent, name, flags, Mode::empty())?)
+}
+
+/// Creates and removes a file in `directory`; returns its owner.
+fn owner_of_new_files(directory: impl AsFd) -> io::Result<u32> {
+    let name = format!("owner-{}-{:?}", std::process::id(), std::thread::current().id());
+    let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_CLOEXEC;
+    let owner = fstat(openat(&directory, name.as_str(), flags, Mode::empty())?)?.st_uid;
+    unlinkat(&directory, name.as_str(), UnlinkatFlags::NoRemoveDir)?;
+    Ok(owner)
+}
+
+fn check_owner(stat: &FileStat, owner: u32) -> io::Result<()> {
+    if stat.st_uid == owner { Ok(()) } else { Err(foreign()) }
+}
+
+fn foreign() -> io::Error {
+    let why = "another user has put something in its place; remove it, or choose another directory";
+    io::Error::new(io::ErrorKind::PermissionDenied, why)
 }

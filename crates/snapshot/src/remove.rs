@@ -11,7 +11,7 @@ use std::path::Path;
 
 use nix::dir::{Dir, Type};
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, open, openat, renameat};
+use nix::fcntl::{AT_FDCWD, OFlag, openat, renameat};
 use nix::sys::stat::Mode;
 use nix::unistd::{UnlinkatFlags, unlinkat};
 
@@ -43,12 +43,20 @@ impl Names {
 /// # Errors
 /// The first entry that cannot be removed; other entries may remain too. A link or a file at `path` is an error.
 pub fn remove_tree(path: &Path) -> io::Result<()> {
-    remove_within(path, MOST_NAMES)
+    remove_within(AT_FDCWD, path, MOST_NAMES)
 }
 
-fn remove_within(path: &Path, most_names: u64) -> io::Result<()> {
+/// Like [`remove_tree`], for the directory `name` in `parent`.
+///
+/// # Errors
+/// As for [`remove_tree`].
+pub(crate) fn remove_tree_at(parent: impl AsFd, name: &str) -> io::Result<()> {
+    remove_within(parent, Path::new(name), MOST_NAMES)
+}
+
+fn remove_within(parent: impl AsFd, path: &Path, most_names: u64) -> io::Result<()> {
     let left = Names(Cell::new(most_names));
-    let top = match open(path, directory_flags(), Mode::empty()) {
+    let top = match openat(&parent, path, directory_flags(), Mode::empty()) {
         Ok(top) => top,
         Err(Errno::ENOENT) => return Ok(()),
         Err(error) => return Err(error.into()),
@@ -57,9 +65,9 @@ fn remove_within(path: &Path, most_names: u64) -> io::Result<()> {
     for _ in 0..ATTEMPTS {
         // Directories moved up here are removed in a later round.
         while empty(&top, &left, |name| remove_directory(&top, name, &mut moved, &left))? > 0 {}
-        match std::fs::remove_dir(path) {
-            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {}
-            removed => return removed,
+        match unlinkat(&parent, path, UnlinkatFlags::RemoveDir) {
+            Err(Errno::ENOTEMPTY | Errno::EEXIST) => {}
+            removed => return Ok(removed?),
         }
     }
     Err(being_filled())
@@ -204,7 +212,7 @@ mod tests {
     #[test]
     fn removal_gives_up_on_a_directory_that_is_refilled() {
         let folder = tempfile::tempdir().expect("a temporary directory can be made");
-        let top = open(folder.path(), directory_flags(), Mode::empty()).expect("the directory exists");
+        let top = openat(AT_FDCWD, folder.path(), directory_flags(), Mode::empty()).expect("the directory exists");
         mkdirat(&top, "0", Mode::S_IRWXU).expect("writable");
         let left = Names(Cell::new(1000));
         let mut made = 0;
@@ -225,9 +233,9 @@ mod tests {
         for number in 0..100 {
             fs::create_dir_all(doomed.join(format!("{number}/a/b"))).expect("writable");
         }
-        let error = remove_within(&doomed, 50).expect_err("the directory has more than 50 names");
+        let error = remove_within(AT_FDCWD, &doomed, 50).expect_err("the directory has more than 50 names");
         assert_eq!(error.kind(), io::ErrorKind::DirectoryNotEmpty);
-        let calls = (1..100).find(|_| remove_within(&doomed, 50).is_ok());
+        let calls = (1..100).find(|_| remove_within(AT_FDCWD, &doomed, 50).is_ok());
         assert!(calls.is_some() && !doomed.exists(), "each call removes some names");
     }
 
@@ -236,7 +244,7 @@ mod tests {
         let folder = tempfile::tempdir().expect("a temporary directory can be made");
         let doomed = folder.path().join("doomed");
         fs::create_dir(&doomed).expect("writable");
-        let mut at = open(&doomed, directory_flags(), Mode::empty()).expect("the directory exists");
+        let mut at = openat(AT_FDCWD, &doomed, directory_flags(), Mode::empty()).expect("the directory exists");
         for _ in 0..20_000 {
             mkdirat(&at, "d", Mode::S_IRWXU).expect("writable");
             at = openat(&at, "d", directory_flags(), Mode::empty()).expect("the directory exists");

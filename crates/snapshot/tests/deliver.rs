@@ -4,7 +4,7 @@ mod common;
 
 use std::collections::HashSet;
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 
 use common::{
@@ -51,6 +51,15 @@ impl Head {
                 .accept(digest, &self.store.get_wire(digest).expect("the chunk exists"))
                 .expect("the disk has space");
         }
+    }
+
+    /// Like `deliver`, but returns every error.
+    fn try_deliver(&self) -> Result<Delivered, DeliveryError> {
+        let mut delivery = self.plan(OnConflict::Refuse)?;
+        for digest in delivery.missing() {
+            delivery.accept(&digest, &self.store.get_wire(&digest).expect("the chunk exists"))?;
+        }
+        delivery.finish()
     }
 
     fn deliver(&self, on_conflict: OnConflict) -> Result<Delivered, DeliveryError> {
@@ -277,6 +286,42 @@ fn partial_directory_that_is_a_link_is_refused() {
     symlink(&outside, head.home().join(".hostler-partial")).expect("writable");
     assert!(matches!(head.plan(OnConflict::Overwrite), Err(DeliveryError::Io { .. })));
     assert!(inventory(&outside).is_empty());
+}
+
+/// Another user who may write to the destination prepares the files that an interrupted delivery of root left. Needs root.
+#[test]
+fn partial_files_of_another_user_are_never_followed() {
+    let head = Head::with(&[("model.bin", noise(1, 100))]);
+    let secret = head.dir.path().join("secret");
+    fs::write(&secret, "the owner's").expect("writable");
+    set_mode(&secret, 0o640);
+    let mut delivery = head.plan(OnConflict::Refuse).expect("the destination is empty");
+    let wanted = delivery.missing();
+    head.send(&mut delivery, &wanted);
+    drop(delivery);
+    let area = head.home().join(".hostler-partial");
+    let partial = fs::read_dir(&area).expect("there").next().expect("one").expect("readable").path();
+    let file = fs::read_dir(&partial).expect("there").next().expect("one").expect("readable").path();
+    let is_untouched = || {
+        let mode = fs::metadata(&secret).expect("there").permissions().mode() & 0o777;
+        assert_eq!((fs::read_to_string(&secret).expect("there").as_str(), mode), ("the owner's", 0o640));
+    };
+
+    // A link, or another name of the file, in a directory of this user, which was moved here.
+    for plant in [|from: &Path, to: &Path| symlink(from, to), |from: &Path, to: &Path| fs::hard_link(from, to)] {
+        fs::remove_file(&file).expect("there");
+        plant(&secret, &file).expect("new");
+        assert!(head.try_deliver().is_err());
+        is_untouched();
+    }
+    // Directories of the other user.
+    for foreign in [&partial, &area] {
+        chown(foreign, Some(65534), Some(65534)).expect("needs root");
+        let error = head.plan(OnConflict::Refuse).expect_err("the directory belongs to another user");
+        let why = std::error::Error::source(&error).expect("a cause").to_string();
+        assert!(why.contains("another user"), "{why}");
+        is_untouched();
+    }
 }
 
 fn walk_files(directory: &Path) -> Vec<Vec<u8>> {
