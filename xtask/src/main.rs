@@ -1,4 +1,5 @@
-//! Development tasks: `cargo xtask test`, `gen`, `package`, `docs`, `bench`, `sim`, `swarm`, `soak`, `fuzz`, `docker` and `vm`.
+//! Development tasks: `cargo xtask test`, `gen`, `package`, `docs`, `bench`, `flaky`, `sim`, `swarm`, `soak`, `fuzz`, `docker`
+//! and `vm`.
 //!
 //! Only tasks that need logic are here; single commands are listed in CONTRIBUTING.md. Nothing here is part of the product, and the
 //! product does not depend on it.
@@ -7,8 +8,10 @@
 
 mod bench;
 mod docs;
+mod flaky;
 mod fuzz;
 mod generate;
+mod junit;
 mod package;
 mod sim;
 mod soak;
@@ -35,6 +38,8 @@ enum Chore {
     Docs(docs::Options),
     /// Measure Hostler next to lower bounds and comparable programs
     Bench(bench::Options),
+    /// Repeat tests beside a load, and count how often each fails
+    Flaky(flaky::Options),
     /// Run simulated clusters with new seeds for hours
     Sim(sim::Options),
     /// Run a real head with a thousand simulated agents, and measure joining, idling and a restart
@@ -56,6 +61,7 @@ fn main() -> ExitCode {
         Chore::Package(options) => package::run(&options),
         Chore::Docs(options) => docs::run(&options),
         Chore::Bench(options) => bench::run(&options),
+        Chore::Flaky(options) => flaky::run(&options),
         Chore::Sim(options) => sim::run(&options),
         Chore::Swarm(options) => swarm::run(&options),
         Chore::Soak(options) => soak::run(&options),

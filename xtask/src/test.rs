@@ -1,7 +1,7 @@
 //! `cargo xtask test`: runs all checks that a change must pass, the fastest first.
 //!
 //! Continuous integration runs the same checks. A check that cannot run fails: none is skipped because a program is
-//! missing. Only `cargo nextest` is replaced by the slower `cargo test` if it is missing.
+//! missing. Only `cargo nextest` is replaced by the slower `cargo test` if it is missing; nothing is retried then.
 
 use std::path::Path;
 use std::process::Command;
@@ -12,6 +12,7 @@ use anyhow::{Context, Result, ensure};
 use clap::Args;
 
 use crate::generate;
+use crate::junit;
 use crate::workspace::{cargo, find_program, root, run as run_command, target_directory};
 
 #[derive(Debug, Args)]
@@ -23,31 +24,44 @@ pub(crate) struct Options {
 
 struct Step {
     name: &'static str,
-    check: fn() -> Result<()>,
+    /// Adds a line about each flaky test.
+    check: fn(&mut Vec<String>) -> Result<()>,
     /// Whether `--quick` includes the step.
     quick: bool,
 }
 
 const STEPS: &[Step] = &[
-    Step { name: "formatting", check: formatting, quick: true },
-    Step { name: "lints", check: lints, quick: true },
+    Step { name: "formatting", check: |_| formatting(), quick: true },
+    Step { name: "lints", check: |_| lints(), quick: true },
     Step { name: "unit tests, house rules, core and scheduler", check: quick_tests, quick: true },
-    Step { name: "fuzz targets", check: fuzz_targets, quick: false },
+    Step { name: "fuzz targets", check: |_| fuzz_targets(), quick: false },
     Step { name: "property, simulation and end-to-end tests", check: other_tests, quick: false },
-    Step { name: "examples in the documentation of the code", check: doc_tests, quick: false },
-    Step { name: "generated files", check: generated_files, quick: false },
-    Step { name: "example projects", check: example_projects, quick: false },
+    Step { name: "examples in the documentation of the code", check: |_| doc_tests(), quick: false },
+    Step { name: "generated files", check: |_| generated_files(), quick: false },
+    Step { name: "example projects", check: |_| example_projects(), quick: false },
 ];
 
-/// Runs the steps in order, up to the first failure.
+/// Runs the steps in order, up to the first failure. Lists flaky tests at the end, even after a failure.
 pub(crate) fn run(options: &Options) -> Result<()> {
+    let mut flaky = Vec::new();
+    let outcome = run_steps(options, &mut flaky);
+    if !flaky.is_empty() {
+        println!(
+            "\nThese tests passed only on retry. Each line is a fault report: find the race, in the product first."
+        );
+        flaky.iter().for_each(|line| println!("  {line}"));
+    }
+    outcome
+}
+
+fn run_steps(options: &Options, flaky: &mut Vec<String>) -> Result<()> {
     let steps: Vec<&Step> = STEPS.iter().filter(|step| step.quick || !options.quick).collect();
     let begun = Instant::now();
     let mut times = Vec::new();
     for (index, step) in steps.iter().enumerate() {
         println!("\n[{}/{}] {}", index + 1, steps.len(), step.name);
         let started = Instant::now();
-        (step.check)().with_context(|| format!("{} failed after {}", step.name, seconds(started.elapsed())))?;
+        (step.check)(flaky).with_context(|| format!("{} failed after {}", step.name, seconds(started.elapsed())))?;
         times.push((step.name, started.elapsed()));
     }
     println!();
@@ -85,9 +99,9 @@ fn fuzz_targets() -> Result<()> {
 /// and the scheduler.
 ///
 /// This builds the other tests as well, in the same run of cargo, since another selection of packages would compile dependencies again.
-fn quick_tests() -> Result<()> {
+fn quick_tests(flaky: &mut Vec<String>) -> Result<()> {
     match find_program("cargo-nextest") {
-        Some(_) => nextest(QUICK),
+        Some(_) => nextest(QUICK, flaky),
         None => {
             cargo_test(&["--workspace", "--lib", "--bins"])?;
             cargo_test(&[
@@ -105,9 +119,9 @@ fn quick_tests() -> Result<()> {
 }
 
 /// The other tests in `tests` directories. Tests with real daemons find the program in `HOSTLER_BIN`.
-fn other_tests() -> Result<()> {
+fn other_tests(flaky: &mut Vec<String>) -> Result<()> {
     match find_program("cargo-nextest") {
-        Some(_) => nextest(&format!("not ({QUICK})")),
+        Some(_) => nextest(&format!("not ({QUICK})"), flaky),
         None => {
             let quick = ["--exclude", "xtask", "--exclude", "hostler-core", "--exclude", "hostler-sched"];
             cargo_test(&[&["--workspace", "--test", "*"], &quick[..]].concat())
@@ -163,12 +177,23 @@ const QUICK: &str = "kind(lib) or kind(bin) or package(xtask) or package(hostler
 const SLOTS_PER_CPU: usize = 2;
 
 /// Runs tests with nextest, each in its own process and with a timeout.
-fn nextest(filter: &str) -> Result<()> {
+///
+/// Reads the report at once, because the next run overwrites it.
+fn nextest(filter: &str, flaky: &mut Vec<String>) -> Result<()> {
+    junit::remove_report()?;
+    let outcome = run_command(&mut nextest_command(filter)?);
+    let found = junit::flaky_tests().map(|lines| flaky.extend(lines));
+    outcome.and(found)
+}
+
+/// The command that runs the tests of `filter`.
+pub(crate) fn nextest_command(filter: &str) -> Result<Command> {
     let slots = SLOTS_PER_CPU * available_parallelism()?.get();
     let mut command = cargo();
     command.args(["nextest", "run", "--workspace", "--lib", "--bins", "--tests", "--no-tests=pass", "--test-threads"]);
     command.arg(slots.to_string()).args(["--filterset", filter]);
-    run_command(command.env("HOSTLER_BIN", target_directory()?.join("debug/hostler")))
+    command.env("HOSTLER_BIN", target_directory()?.join("debug/hostler"));
+    Ok(command)
 }
 
 /// Runs tests with cargo alone.
