@@ -116,6 +116,8 @@ pub(crate) struct JobFlags {
     pub(crate) requeue: bool,
 
     /// Priority; jobs with a higher number start first
+    ///
+    /// Operators may set any number. Users may lower it, and raise it up to the setting `user-priority`, 0 by default.
     #[arg(long, value_name = "N", default_value_t = 0, allow_negative_numbers = true)]
     pub(crate) priority: i32,
 

@@ -234,6 +234,14 @@ pub enum Refusal {
     /// The user's waiting jobs reach the limit that bounds the head's memory.
     #[error("{0}")]
     TooManyWaiting(String),
+    /// The job's priority is above the limit for users, and the caller is not an operator.
+    #[error("users may set a priority of at most {most}, and this job has the priority {priority}")]
+    PriorityTooHigh {
+        /// The job's priority.
+        priority: i32,
+        /// The highest priority that users may set.
+        most: u32,
+    },
     /// The job's project folder is not completely uploaded to the head.
     #[error("the captured folder is not on the head yet")]
     SnapshotMissing,
@@ -349,6 +357,7 @@ impl Refusal {
             Self::SnapshotMissing => "snapshot_missing",
             Self::NoSuchJob(_) => "no_such_job",
             Self::NoSuchTask { .. } => "no_such_task",
+            Self::PriorityTooHigh { .. } => "priority_too_high",
             Self::NoSuchDependency(_) => "no_such_dependency",
             Self::NotYours { .. } => "not_yours",
             Self::WrongState { .. } => "wrong_state",

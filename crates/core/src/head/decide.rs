@@ -166,6 +166,10 @@ fn decide_submit(
         Err(NeverFits::NoNodeAllowed) => return Err(Refusal::NoNodes(no_nodes(spec, false))),
         Err(too_large) => return Err(Refusal::NeverFits(Box::new(too_large))),
     }
+    let most = state.settings.user_priority;
+    if !caller.operator && i64::from(spec.priority) > i64::from(most) {
+        return Err(Refusal::PriorityTooHigh { priority: spec.priority, most });
+    }
     if !caller.operator
         && let Some(why) = refuses_more_waiting(state, &caller.user, spec)
     {

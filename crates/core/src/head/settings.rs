@@ -58,6 +58,8 @@ pub struct Settings {
     pub waiting_jobs: u32,
     /// How many bytes of the head's memory the waiting jobs of one user may take. Operators have no limit.
     pub waiting_bytes: u64,
+    /// The highest priority that users may give their jobs. Operators have no limit.
+    pub user_priority: u32,
     /// The scheduling policy: first come first served, or EASY backfill.
     pub policy: Policy,
     /// Defaults for options that a submission leaves out. `None`: Hostler's own default applies.
@@ -95,6 +97,7 @@ impl Default for Settings {
             dashboard_public: false,
             waiting_jobs: 100_000,
             waiting_bytes: 64 << 20,
+            user_priority: 0,
             // Backfill that never delays the first waiting job.
             policy: Policy::Easy,
             job: JobDefaults::default(),
@@ -130,6 +133,8 @@ pub enum Setting {
     WaitingJobs,
     /// The setting `waiting-bytes`: [`Settings::waiting_bytes`].
     WaitingBytes,
+    /// The setting `user-priority`: [`Settings::user_priority`].
+    UserPriority,
     /// The setting `policy`: [`Settings::policy`].
     Policy,
     /// The setting `default-nodes`: [`JobDefaults::nodes`].
@@ -153,8 +158,8 @@ pub enum Kind {
     TimeOrNone(u64),
     /// A size in bytes that is at least this bound.
     Size(u64),
-    /// A number from one to this bound.
-    Count(u32),
+    /// A number between these bounds.
+    Count(u32, u32),
     /// `yes` or `no`.
     Switch,
     /// The word `fcfs` or `easy`.
@@ -188,7 +193,7 @@ pub struct SetBy {
 
 impl Setting {
     /// Every setting, in display order.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::Heartbeat,
         Self::SuspectAfter,
         Self::DownAfter,
@@ -201,6 +206,7 @@ impl Setting {
         Self::DashboardPublic,
         Self::WaitingJobs,
         Self::WaitingBytes,
+        Self::UserPriority,
         Self::Policy,
         Self::DefaultNodes,
         Self::DefaultProcesses,
@@ -225,6 +231,7 @@ impl Setting {
             Self::DashboardPublic => "dashboard-public",
             Self::WaitingJobs => "waiting-jobs",
             Self::WaitingBytes => "waiting-bytes",
+            Self::UserPriority => "user-priority",
             Self::Policy => "policy",
             Self::DefaultNodes => "default-nodes",
             Self::DefaultProcesses => "default-processes",
@@ -258,6 +265,7 @@ impl Setting {
                 "how many jobs of one user may wait; an array counts once, and operators have no limit"
             }
             Self::WaitingBytes => "how much of the head's memory the waiting jobs of one user may take",
+            Self::UserPriority => "the highest priority that users may give their jobs; operators have no limit",
             Self::Policy => {
                 "fcfs keeps the queue's order; easy starts a later job early if the first waiting job starts no later"
             }
@@ -280,11 +288,12 @@ impl Setting {
             Self::Retention => Kind::Time(MINUTE, 3650 * DAY),
             Self::ResultsCap | Self::OutputCap | Self::WaitingBytes => Kind::Size(1 << 20),
             Self::RolesThroughNodes | Self::DashboardPublic => Kind::Switch,
-            Self::WaitingJobs => Kind::Count(100_000_000),
+            Self::WaitingJobs => Kind::Count(1, 100_000_000),
+            Self::UserPriority => Kind::Count(0, i32::MAX.unsigned_abs()),
             Self::Policy => Kind::Policy,
-            Self::DefaultNodes => Kind::Count(10_000),
-            Self::DefaultProcesses => Kind::Count(4_096),
-            Self::DefaultCpus => Kind::Count(65_536),
+            Self::DefaultNodes => Kind::Count(1, 10_000),
+            Self::DefaultProcesses => Kind::Count(1, 4_096),
+            Self::DefaultCpus => Kind::Count(1, 65_536),
             Self::DefaultMemory => Kind::Size(1 << 20),
             Self::DefaultTimeLimit => Kind::TimeOrNone(3650 * DAY),
         }
@@ -327,7 +336,7 @@ impl Setting {
                 SettingValue::TimeMs(u64::try_from(span.as_millis()).map_err(|_| wrong())?)
             }
             Kind::Size(_) => SettingValue::Bytes(parse_bytes(text).map_err(|_| wrong())?),
-            Kind::Count(_) => SettingValue::Count(text.parse().map_err(|_| wrong())?),
+            Kind::Count(..) => SettingValue::Count(text.parse().map_err(|_| wrong())?),
             Kind::Switch => match text {
                 "yes" => SettingValue::Switch(true),
                 "no" => SettingValue::Switch(false),
@@ -374,7 +383,7 @@ impl Kind {
             (Self::Time(least, most), SettingValue::TimeMs(ms)) => (least..=most).contains(&ms),
             (Self::TimeOrNone(most), SettingValue::TimeMs(ms)) => ms <= most,
             (Self::Size(least), SettingValue::Bytes(bytes)) => bytes >= least,
-            (Self::Count(most), SettingValue::Count(count)) => (1..=most).contains(&count),
+            (Self::Count(least, most), SettingValue::Count(count)) => (least..=most).contains(&count),
             (Self::Switch, SettingValue::Switch(_)) | (Self::Policy, SettingValue::Policy(_)) => true,
             _ => false,
         }
@@ -386,7 +395,7 @@ impl Kind {
         match self {
             Self::Time(..) | Self::TimeOrNone(_) => "time",
             Self::Size(_) => "size",
-            Self::Count(_) => "number",
+            Self::Count(..) => "number",
             Self::Switch | Self::Policy => "word",
         }
     }
@@ -398,7 +407,7 @@ impl fmt::Display for Kind {
             Self::Time(least, most) => write!(f, "a time from {} to {}", write_time(least), write_time(most)),
             Self::TimeOrNone(most) => write!(f, "a time of at most {}, or none", write_time(most)),
             Self::Size(least) => write!(f, "a size of at least {}, such as 512M", write_size(least)),
-            Self::Count(most) => write!(f, "a number from 1 to {most}"),
+            Self::Count(least, most) => write!(f, "a number from {least} to {most}"),
             Self::Switch => write!(f, "yes or no"),
             Self::Policy => write!(f, "fcfs or easy"),
         }
@@ -423,6 +432,7 @@ impl Settings {
             Setting::DashboardPublic => Some(SettingValue::Switch(self.dashboard_public)),
             Setting::WaitingJobs => Some(Count(self.waiting_jobs)),
             Setting::WaitingBytes => Some(Bytes(self.waiting_bytes)),
+            Setting::UserPriority => Some(Count(self.user_priority)),
             Setting::Policy => Some(SettingValue::Policy(self.policy)),
             Setting::DefaultNodes => self.job.nodes.map(Count),
             Setting::DefaultProcesses => self.job.tasks_per_node.map(Count),
@@ -469,6 +479,7 @@ impl Settings {
             Setting::DashboardPublic => Slot::Switch(&mut self.dashboard_public),
             Setting::WaitingJobs => Slot::Count(&mut self.waiting_jobs),
             Setting::WaitingBytes => Slot::Wide(&mut self.waiting_bytes),
+            Setting::UserPriority => Slot::Count(&mut self.user_priority),
             Setting::Policy => Slot::Policy(&mut self.policy),
             Setting::DefaultNodes => Slot::MayBeCount(&mut self.job.nodes),
             Setting::DefaultProcesses => Slot::MayBeCount(&mut self.job.tasks_per_node),
@@ -583,7 +594,7 @@ mod tests {
                 Kind::Time(..) => "61s",
                 Kind::TimeOrNone(_) => "90m",
                 Kind::Size(_) => "1536M",
-                Kind::Count(_) => "3",
+                Kind::Count(..) => "3",
                 Kind::Switch => "yes",
                 Kind::Policy => "fcfs",
             };
@@ -631,6 +642,8 @@ mod tests {
         assert!(refusal(Setting::Retention, "none").contains("retention must be a time"));
         assert!(refusal(Setting::DefaultMemory, "100").contains("a size of at least 1M"));
         assert!(refusal(Setting::DefaultNodes, "0").contains("a number from 1"));
+        assert!(refusal(Setting::UserPriority, "-1").contains("a number from 0 to 2147483647"));
+        assert!(refusal(Setting::UserPriority, "2147483648").contains("a number from 0 to 2147483647"));
         assert!(refusal(Setting::Policy, "random").contains("fcfs or easy"));
         let slower = after(&settings, Setting::LostAfter, "10m").expect("accepted");
         let slower = after(&slower, Setting::DownAfter, "2m").expect("accepted");

@@ -199,7 +199,7 @@ fn story() -> (Vec<Stamped>, State, Arc<Job>, Vec<HeadMessage>) {
 
     let submit = |head: &mut Head, spec: JobSpec| {
         head.keys += 1;
-        let (caller, key) = (Caller { uid: Some(2000), ..user("ada") }, SubmissionKey(head.keys));
+        let (caller, key) = (Caller { uid: Some(2000), operator: true, ..user("ada") }, SubmissionKey(head.keys));
         let (spec, environment) = (Arc::new(spec), Some(Digest([8; 32])));
         let submit = Command::Submit { caller, key, spec, environment, snapshot_is_complete: true };
         head.command(&submit).expect("the job is accepted");

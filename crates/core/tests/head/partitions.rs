@@ -222,6 +222,7 @@ fn partitions_are_ordered_by_priority_and_independent() {
         spec
     };
     let running = head.submit(two("batch")).expect("accepted");
+    head.state.settings.user_priority = 100;
     let batch = head.submit(JobSpec { priority: 100, ..two("batch") }).expect("accepted");
     let urgent = head.submit(two("urgent")).expect("accepted");
     let order: Vec<JobId> = head.state.queue().map(|job| job.id).collect();

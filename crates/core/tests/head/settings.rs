@@ -1,9 +1,10 @@
 //! Changes of settings at run time: checked, stored, and effective at once.
 
-use hostler_core::head::{Command, Refusal, Setting, SettingValue};
-use hostler_model::{JobState, NodeState, Request};
+use hostler_core::head::{Caller, Command, Refusal, Setting, SettingValue};
+use hostler_model::{JobSpec, JobState, NodeState, Request};
+use hostler_proto::api::JobAction;
 
-use crate::harness::{Head, ended, name, spec};
+use crate::harness::{Head, ended, name, spec, user};
 
 impl Head {
     fn set(&mut self, setting: Setting, value: &str) -> Result<(), Refusal> {
@@ -79,10 +80,10 @@ fn new_policy_applies_to_waiting_jobs() {
     let mut head = Head::new();
     head.set(Setting::Policy, "fcfs").expect("a policy");
     head.hello("n1", 1, "boot", Vec::new());
-    let one_cpu = |time| hostler_model::JobSpec { time_limit_ms: Some(time), ..spec() };
+    let one_cpu = |time| JobSpec { time_limit_ms: Some(time), ..spec() };
     let long = head.submit(one_cpu(600_000)).expect("accepted");
     let both = Request { cpus: 2, ..spec().request };
-    let first = head.submit(hostler_model::JobSpec { request: both, ..spec() }).expect("accepted");
+    let first = head.submit(JobSpec { request: both, ..spec() }).expect("accepted");
     let short = head.submit(one_cpu(1_000)).expect("accepted");
     assert_eq!(
         [long, first, short].map(|job| head.job(job).pending.len()),
@@ -95,4 +96,40 @@ fn new_policy_applies_to_waiting_jobs() {
     head.report(1, run, ended(0)).expect("accepted");
     assert_eq!(head.state_of(short), JobState::Completed);
     assert!(head.state.node(&name("n1")).is_some());
+}
+
+#[test]
+fn users_may_raise_the_priority_only_up_to_the_setting() {
+    let mut head = Head::new();
+    let with = |priority: i32| JobSpec { priority, ..spec() };
+    let operator = || Caller { operator: true, ..user("olga") };
+    for priority in [0, -5, i32::MIN] {
+        head.submit(with(priority)).expect("users may lower the priority");
+    }
+    for priority in [1, i32::MAX] {
+        let refusal = head.submit(with(priority)).expect_err("users may not raise the priority");
+        assert_eq!(refusal, Refusal::PriorityTooHigh { priority, most: 0 });
+        assert_eq!(refusal.code(), "priority_too_high");
+    }
+    for priority in [1_000, i32::MAX] {
+        head.submit_as(operator(), with(priority)).expect("operators may set any priority");
+    }
+
+    head.set(Setting::UserPriority, "5").expect("a number");
+    head.restart();
+    let raised = head.submit(with(5)).expect("the setting allows this priority");
+    let refusal = head.submit(with(6)).expect_err("the priority is above the setting");
+    assert_eq!(refusal.to_string(), "users may set a priority of at most 5, and this job has the priority 6");
+
+    // A lower limit applies to later submissions only.
+    head.reset(Setting::UserPriority).expect("accepted");
+    for action in [JobAction::Hold, JobAction::Release] {
+        head.act(raised, action).expect("the job waits");
+    }
+    assert_eq!(head.job(raised).spec.priority, 5);
+    head.submit(with(1)).expect_err("the default applies again");
+    for value in ["-1", "2147483648", "none", "high"] {
+        let refusal = head.set(Setting::UserPriority, value).expect_err(value);
+        assert_eq!(refusal.code(), "bad_setting", "{refusal}");
+    }
 }

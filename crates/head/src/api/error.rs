@@ -116,6 +116,7 @@ impl From<Refusal> for ApiError {
             }
             Refusal::OverQuota(_) | Refusal::TooManyWaiting(_) => StatusCode::FORBIDDEN,
             Refusal::NotForRoot | Refusal::NotForRootOfNode | Refusal::NotThroughNodes(_) => StatusCode::FORBIDDEN,
+            Refusal::PriorityTooHigh { .. } => StatusCode::FORBIDDEN,
             Refusal::NameTaken(_) => StatusCode::CONFLICT,
             Refusal::NeverFits(_) | Refusal::NoSuchDependency(_) | Refusal::BadSetting(_) => StatusCode::CONFLICT,
             Refusal::NoNodes(_) | Refusal::BadPartition(_) | Refusal::Contradiction(_) => StatusCode::CONFLICT,
@@ -160,6 +161,10 @@ impl From<Refusal> for ApiError {
                     .to_owned(),
             ),
             Refusal::SnapshotMissing => Some("upload the chunks, commit the snapshot, then submit again".to_owned()),
+            Refusal::PriorityTooHigh { priority, most } => Some(format!(
+                "use a priority of at most {most}, or ask an operator to raise the limit with \
+                 `hostler configure setting user-priority {priority}`"
+            )),
             Refusal::NoSuchJob(_) => Some("`hostler jobs --all` also lists jobs that have ended".to_owned()),
             Refusal::NoSuchTask { job, .. } => Some(format!("`hostler job {job}` shows the job's tasks")),
             Refusal::NoSuchDependency(_) => Some("a job can depend only on jobs that were submitted before it".to_owned()),

@@ -248,3 +248,38 @@ async fn quota_is_a_waiting_reason_and_agents_receive_accounts() {
     let body = serde_json::to_string(&large).expect("plain data");
     assert_eq!(word(ask(&node, "POST /jobs", &relayed("2000:ada"), &body).await), "over_quota");
 }
+
+#[tokio::test]
+async fn user_cannot_raise_the_priority_of_a_job_or_of_its_copy() {
+    let head = TestHead::start().await;
+    let node = Identity::join(&head, "n1").await.endpoint(&head);
+    let with = |key: &str, priority: i32| {
+        let mut wanted = request(key);
+        wanted.spec.priority = priority;
+        wanted
+    };
+    let submit = async |key: &str, priority: i32| {
+        let body = serde_json::to_string(&with(key, priority)).expect("plain data");
+        ask(&node, "POST /jobs", &relayed("2000:ada"), &body).await
+    };
+    let (status, submitted) = submit("low", -5).await;
+    assert_eq!(status, 200, "{submitted}");
+    let (status, body) = submit("high", 7).await;
+    assert_eq!(status, 403, "{body}");
+    let text = body.to_string();
+    assert!(text.contains("at most 0") && text.contains("hostler configure setting user-priority 7"), "{text}");
+
+    let line = format!("POST /jobs/{}/duplicate", submitted["id"]);
+    let copy = async |key: &str, priority: i32| {
+        let body = format!("{{\"key\":\"{key}\",\"priority\":{priority}}}");
+        ask(&node, &line, &relayed("2000:ada"), &body).await
+    };
+    assert_eq!(word(copy("high copy", 1).await), "priority_too_high");
+    assert_eq!(copy("low copy", 0).await.0, 200);
+
+    let client = head.client();
+    client.submit(&with("by an admin", 1_000)).await.expect("admins may set any priority");
+    client.change_setting("user-priority", Some("5")).await.expect("a number");
+    assert_eq!(submit("raised", 5).await.0, 200);
+    assert_eq!(word(submit("too high", 6).await), "priority_too_high");
+}

@@ -100,7 +100,8 @@ impl World {
             time_limit_ms: self.rng.chance(400).then(|| self.rng.range(100, 6_000)),
             array,
             after: self.make_dependencies().into(),
-            priority: self.rng.below(3) as i32,
+            // Users may not raise the priority.
+            priority: self.rng.below(3) as i32 - 2,
             hold: self.rng.chance(80),
             requeue: self.rng.chance(400),
             grace_ms: self.rng.chance(300).then(|| self.rng.below(2_000) as u32),
