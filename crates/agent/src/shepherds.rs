@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use hostler_model::CpuSet;
 use hostler_shepherd::cgroup::LeafSpec;
-use hostler_shepherd::{Event, Launch, Shepherd};
+use hostler_shepherd::{Event, Launch, LaunchError, Launcher, Shepherd, Starting};
 
 use crate::mutex::lock;
 use crate::readiness::Readiness;
@@ -37,6 +37,30 @@ pub(crate) struct Watched {
     has_started: bool,
 }
 
+/// Starts a new shepherd with a run, or with a call and its descriptors. Waits for the program's start without delaying
+/// other tasks of this thread: the user's file system decides how long it takes.
+///
+/// # Errors
+/// If no shepherd took the run or call. After [`LaunchError::NoAnswer`], it may have started.
+pub(crate) async fn start(
+    launcher: &Launcher,
+    orders: &Launch,
+    along: &[BorrowedFd<'_>],
+) -> Result<Watched, LaunchError> {
+    let mut starting = launcher.begin(orders, along)?;
+    let connection = Readiness::of(starting.connection().try_clone_to_owned()?)?;
+    let until = tokio::time::Instant::now() + Starting::ANSWER_BOUND;
+    loop {
+        starting = match starting.try_finish()? {
+            Ok(shepherd) => {
+                return Ok(Watched { has_started: shepherd.child().is_some(), shepherd, connection: Some(connection) });
+            }
+            Err(starting) => starting,
+        };
+        tokio::time::timeout_at(until, connection.readable()).await.map_err(|_| Starting::timed_out())?;
+    }
+}
+
 impl Watched {
     /// Registers the connection with the runtime.
     pub(crate) fn new(shepherd: Shepherd) -> Self {
@@ -54,16 +78,11 @@ impl Watched {
         self.shepherd.launch_next(orders).is_ok() && self.says_started().await
     }
 
-    /// Hands another remote command to the shepherd, optionally in a mount namespace. Returns whether the shepherd
-    /// confirmed it.
-    pub(crate) async fn take_call(
-        &mut self,
-        orders: &Launch,
-        stdio: [BorrowedFd<'_>; 3],
-        namespace: Option<BorrowedFd<'_>>,
-    ) -> bool {
+    /// Hands another remote command to the shepherd with its descriptors: the streams, and an optional mount namespace.
+    /// Returns whether the shepherd confirmed it.
+    pub(crate) async fn take_call(&mut self, orders: &Launch, along: &[BorrowedFd<'_>]) -> bool {
         while let Ok(Some(_)) = self.shepherd.try_next_event() {}
-        self.shepherd.call_next(orders, stdio, namespace).is_ok() && self.says_started().await
+        self.shepherd.call_next(orders, along).is_ok() && self.says_started().await
     }
 
     async fn says_started(&mut self) -> bool {

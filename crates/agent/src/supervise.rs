@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 
 use crate::handle::Handle;
 use crate::node::Node;
-use crate::shepherds::Watched;
+use crate::shepherds::{self, Watched};
 use crate::steps;
 use crate::usage::{RunPlace, leaf_at};
 
@@ -102,8 +102,8 @@ pub(crate) async fn launch(node: &Node, launch: &RunLaunch, orders: &mut Launch)
         orders.options.identity = node.runs.of(launch.run()).begin(launch, &node.facts.boot)?;
         orders.options.leaf = own_leaf;
     }
-    match node.launcher.launch(orders) {
-        Ok(shepherd) => Ok(RunState::Running(Watched::new(shepherd))),
+    match shepherds::start(&node.launcher, orders, &[]).await {
+        Ok(shepherd) => Ok(RunState::Running(shepherd)),
         Err(LaunchError::NoAnswer(error)) => match determine_state(node, launch).await {
             Some(state) => Ok(state),
             None => Err(error).context("no answer from its shepherd"),
@@ -206,7 +206,10 @@ async fn follow(shepherd: &mut Watched, orders: &mut mpsc::Receiver<Order>) -> O
 pub(crate) async fn determine_state(node: &Node, launch: &RunLaunch) -> Option<RunState> {
     let directory = node.runs.of(launch.run());
     loop {
-        match adopt(directory.path()) {
+        let path = directory.path().to_owned();
+        // Waits for an answer of the shepherd, which the file system of its program may delay.
+        let adopted = tokio::task::spawn_blocking(move || adopt(&path)).await;
+        match adopted.map_err(anyhow::Error::from).and_then(|adopted| Ok(adopted?)) {
             Ok(Adopted::Running(shepherd)) => return Some(RunState::Running(Watched::new(shepherd))),
             Ok(Adopted::Ended(record)) => return Some(RunState::Ended(exit_of(node, &record, launch))),
             Ok(Adopted::Lost(Lost { reason: LostReason::NeverStarted, .. })) => return None,

@@ -24,7 +24,10 @@ pub(crate) async fn join(
     rows: u16,
     columns: u16,
 ) -> anyhow::Result<()> {
-    let attachment = Attachment::open(directory.path(), WindowSize { rows, columns }).context("cannot attach")?;
+    let path = directory.path().to_owned();
+    // The shepherd answers only when its program has started, which the file system of the program may delay.
+    let open = move || Attachment::open(&path, WindowSize { rows, columns });
+    let attachment = tokio::task::spawn_blocking(open).await?.context("cannot attach")?;
     let near = attachment.into_stream();
     near.set_nonblocking(true)?;
     let (mut from_job, mut to_job) = UnixStream::from_std(near)?.into_split();

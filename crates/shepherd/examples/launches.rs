@@ -139,7 +139,7 @@ impl Kind {
                 for directory in &directories[1..] {
                     let directory = if *one_directory { &directories[0] } else { directory };
                     if *is_call {
-                        shepherd.call_next(&launch(directory, options()), [null.as_fd(); 3], None)?;
+                        shepherd.call_next(&launch(directory, options()), &[null.as_fd(); 3])?;
                     } else {
                         begin(directory, "", &())?;
                         shepherd.launch_next(&launch(directory, options()))?;

@@ -23,6 +23,9 @@ use crate::wire::{
 /// Timeout for answers. A shepherd never blocks, so an answer takes much less time.
 pub(crate) const ANSWER_BOUND: Duration = Duration::from_secs(10);
 
+/// How many bytes of memory requests that the shepherd has not read may take. The kernel's own limit is larger.
+const MAX_UNREAD_BYTES: usize = 64 << 10;
+
 /// The agent's handle on a shepherd and its run or call.
 ///
 /// The handle's descriptor ([`AsFd`]) is a pidfd, which becomes readable after the shepherd has written the exit record
@@ -105,7 +108,7 @@ impl Shepherd {
     /// # Errors
     /// If the shepherd has ended.
     pub fn signal(&self, signal: i32) -> Result<(), ControlError> {
-        Ok(self.link.send(&signal_frame(signal))?)
+        Ok(self.link.send_if_read(&signal_frame(signal))?)
     }
 
     /// Sends a signal to processes of the run. Does not wait. Has no effect after the main process has ended.
@@ -113,7 +116,7 @@ impl Shepherd {
     /// # Errors
     /// If the shepherd has ended.
     pub fn signal_run(&self, signal: RunSignal) -> Result<(), ControlError> {
-        Ok(self.link.send(&signal_run_frame(signal))?)
+        Ok(self.link.send_if_read(&signal_run_frame(signal))?)
     }
 
     /// Queries the status of the run. Events that arrive before the answer are kept for [`Shepherd::next_event`].
@@ -182,19 +185,13 @@ impl Shepherd {
         Ok(self.link.send(&launch_frame(launch)?)?)
     }
 
-    /// Sends the next call to a lingering shepherd, like [`Shepherd::launch_next`] does with a run; see
-    /// [`crate::Launcher::call`].
+    /// Sends the next call with its descriptors to a lingering shepherd, like [`Shepherd::launch_next`] does with a run;
+    /// see [`crate::Launcher::call`].
     ///
     /// # Errors
     /// If the launch is invalid or the shepherd is gone.
-    pub fn call_next(
-        &mut self,
-        launch: &Launch,
-        stdio: [BorrowedFd<'_>; 3],
-        namespace: Option<BorrowedFd<'_>>,
-    ) -> Result<(), ControlError> {
-        let along: Vec<_> = stdio.into_iter().chain(namespace).collect();
-        Ok(self.link.send_along(&launch_frame(launch)?, &along)?)
+    pub fn call_next(&mut self, launch: &Launch, along: &[BorrowedFd<'_>]) -> Result<(), ControlError> {
+        Ok(self.link.send_along(&launch_frame(launch)?, along)?)
     }
 }
 
@@ -310,6 +307,12 @@ pub(crate) struct Link {
     descriptor: Option<OwnedFd>,
 }
 
+impl AsFd for Link {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+}
+
 impl Link {
     pub(crate) fn new(stream: UnixStream) -> Link {
         Link { stream, inbox: Vec::new(), descriptor: None }
@@ -330,6 +333,16 @@ impl Link {
 
     pub(crate) fn send(&self, frame: &[u8]) -> Result<(), LinkError> {
         self.send_along(frame, &[])
+    }
+
+    /// Sends a frame unless the shepherd has stopped to read, as it does while the file system of its program hangs.
+    /// Frames that users cause at will must not fill the connection, because sending then blocks.
+    fn send_if_read(&self, frame: &[u8]) -> Result<(), LinkError> {
+        if sys::unread_bytes(self.stream.as_fd())? > MAX_UNREAD_BYTES {
+            Err(LinkError::Timeout)
+        } else {
+            self.send(frame)
+        }
     }
 
     /// Sends a frame with descriptors.

@@ -149,11 +149,11 @@ impl Keeper {
                 return None;
             }
         };
-        // Free memory for arguments and environment, and close the streams of a call, which otherwise never reach their
-        // end.
-        drop(asked);
         self.connections[by].is_caller = run.is_call();
         self.announce(by, &run);
+        // Free memory for arguments and environment, and close the streams of a call, which otherwise never reach their
+        // end. After the announcement, because closing a file waits for its file system.
+        drop(asked);
         self.watch(&mut run);
         self.finish(&mut run, journal.as_ref());
         run.options.linger.filter(|_| run.is_clean())

@@ -12,10 +12,6 @@ use crate::launch::Launch;
 use crate::wire::{EncodeError, Event, launch_frame};
 use crate::{sys, zygote};
 
-/// Timeout for a shepherd to report that it started its program. Only a hanging file system delays the report this
-/// long.
-const ANSWER_BOUND: Duration = Duration::from_secs(30);
-
 /// Starts shepherds. Can be shared between threads; launches do not wait for each other.
 #[derive(Debug)]
 pub struct Launcher {
@@ -75,7 +71,8 @@ impl Launcher {
         }
     }
 
-    /// Starts a run. Blocks for one fork and exec, usually well under a millisecond.
+    /// Starts a run, and waits until its program is executed: usually well under a millisecond, but as long as the file
+    /// system of the program takes. [`Launcher::begin`] does not wait.
     ///
     /// A program that cannot be executed is not an error here: the shepherd reports it in the exit record as
     /// [`crate::Status::StartFailed`].
@@ -83,7 +80,7 @@ impl Launcher {
     /// # Errors
     /// If no shepherd claimed the run. After [`LaunchError::NoAnswer`], the run may have started.
     pub fn launch(&self, launch: &Launch) -> Result<Shepherd, LaunchError> {
-        self.start_shepherd(launch, &[])
+        self.begin(launch, &[])?.wait()
     }
 
     /// Starts a call; [`crate::Options::call`] must be set. Its standard input, output and error are the caller's
@@ -100,10 +97,15 @@ impl Launcher {
         stdio: [BorrowedFd<'_>; 3],
         namespace: Option<BorrowedFd<'_>>,
     ) -> Result<Shepherd, LaunchError> {
-        self.start_shepherd(launch, &stdio.into_iter().chain(namespace).collect::<Vec<_>>())
+        self.begin(launch, &stdio.into_iter().chain(namespace).collect::<Vec<_>>())?.wait()
     }
 
-    fn start_shepherd(&self, launch: &Launch, along: &[BorrowedFd<'_>]) -> Result<Shepherd, LaunchError> {
+    /// Begins to start a run, or a call with its descriptors, without waiting for its program. A program or a directory
+    /// on a file system that hangs delays the answer, but not the caller.
+    ///
+    /// # Errors
+    /// If the launch is invalid or the launcher process cannot be reached; nothing was started then.
+    pub fn begin(&self, launch: &Launch, along: &[BorrowedFd<'_>]) -> Result<Starting, LaunchError> {
         let frame = launch_frame(launch)?;
         let (ours, theirs) = pair(SockType::Stream)?;
         match sys::send(self.socket.as_fd(), b"L", &[theirs.as_fd()]) {
@@ -111,15 +113,58 @@ impl Launcher {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Err(LaunchError::LauncherGone),
             Err(error) => return Err(error.into()),
         }
-        let mut link = Link::new(ours.into());
+        let link = Link::new(ours.into());
         // If the shepherd refused early or was never forked, the connection has the reason, which is better than the
         // write error.
-        let sent = link.send_along(&frame, along);
-        match link.next_event(Some(ANSWER_BOUND)) {
-            Ok(Event::Started(started)) => Shepherd::started(link, &started).map_err(LaunchError::NoAnswer),
+        let was_sent = link.send_along(&frame, along).is_ok();
+        Ok(Starting { link, was_sent })
+    }
+}
+
+/// A run or call whose shepherd has not answered yet. Dropping it ends a call; a run may start all the same.
+#[derive(Debug)]
+pub struct Starting {
+    link: Link,
+    was_sent: bool,
+}
+
+impl Starting {
+    /// Timeout for the answer. Only a file system that hangs delays it this long.
+    pub const ANSWER_BOUND: Duration = Duration::from_secs(30);
+
+    /// The descriptor of the connection, which is readable when the answer arrives.
+    pub fn connection(&self) -> BorrowedFd<'_> {
+        self.link.as_fd()
+    }
+
+    /// Returns the shepherd if it has answered, without waiting.
+    ///
+    /// # Errors
+    /// If no shepherd claimed the run or call. After [`LaunchError::NoAnswer`], it may have started.
+    pub fn try_finish(mut self) -> Result<Result<Shepherd, Starting>, LaunchError> {
+        match self.link.next_event(Some(Duration::ZERO)) {
+            Err(LinkError::Timeout) => Ok(Err(self)),
+            answer => self.finish(answer).map(Ok),
+        }
+    }
+
+    /// The error for an answer that has not come within [`Starting::ANSWER_BOUND`].
+    #[must_use]
+    pub fn timed_out() -> LaunchError {
+        LaunchError::NoAnswer(LinkError::Timeout)
+    }
+
+    fn wait(mut self) -> Result<Shepherd, LaunchError> {
+        let answer = self.link.next_event(Some(Self::ANSWER_BOUND));
+        self.finish(answer)
+    }
+
+    fn finish(self, answer: Result<Event, LinkError>) -> Result<Shepherd, LaunchError> {
+        match answer {
+            Ok(Event::Started(started)) => Shepherd::started(self.link, &started).map_err(LaunchError::NoAnswer),
             Ok(Event::Refused(reason)) => Err(LaunchError::Refused(reason)),
             Ok(_) => Err(LaunchError::NoAnswer(LinkError::Unexpected)),
-            Err(LinkError::Closed) if sent.is_err() => Err(LaunchError::LauncherGone),
+            Err(LinkError::Closed) if !self.was_sent => Err(LaunchError::LauncherGone),
             Err(error) => Err(LaunchError::NoAnswer(error)),
         }
     }

@@ -73,7 +73,7 @@ mod zygote;
 pub use adopt::{AdoptError, Adopted, Lost, LostReason, adopt};
 pub use handle::{Attachment, ControlError, LinkError, Shepherd};
 pub use launch::{CallOptions, Credentials, Files, Launch, Members, Options, ResourceLimit, RunSignal, WindowSize};
-pub use launcher::{LaunchError, Launcher, StartError};
+pub use launcher::{LaunchError, Launcher, StartError, Starting};
 pub use process::ProcessId;
 pub use record::{
     Cause, Containment, Enforcement, ExitRecord, Io, IoSource, Limits, Moment, Phase, RunningRecord, Status,

@@ -104,6 +104,14 @@ pub(crate) fn send(socket: BorrowedFd<'_>, bytes: &[u8], fds: &[BorrowedFd<'_>])
     Ok(sendmsg::<UnixAddr>(socket.as_raw_fd(), &iov, control, MsgFlags::MSG_NOSIGNAL, None)?)
 }
 
+/// Memory in bytes of sent data that the other end of a stream socket has not read.
+pub(crate) fn unread_bytes(socket: BorrowedFd<'_>) -> io::Result<usize> {
+    let mut count: libc::c_int = 0;
+    // SAFETY: the pointer refers to a local variable of the type that this request writes.
+    check(unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut count) }.into())?;
+    Ok(usize::try_from(count).unwrap_or(0))
+}
+
 /// Maximum number of descriptors per message.
 const DESCRIPTOR_ROOM: usize = 4;
 

@@ -5,7 +5,6 @@
 //! tried.
 
 use std::ffi::OsString;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,6 +17,7 @@ use hostler_remote::{
 };
 use tokio::time::sleep;
 
+use super::caller_streams::CallerStreams;
 use super::connections::OpenError;
 use super::directory::RemoteDirectory;
 use super::peer::Peer;
@@ -58,7 +58,7 @@ pub(super) struct Client {
     pub(super) caller: Caller,
     pub(super) peer: Peer,
     /// The program's standard streams, if the program has handed them over.
-    pub(super) streams: Option<[OwnedFd; 3]>,
+    pub(super) streams: Option<CallerStreams>,
 }
 
 /// Answers a user's request. If the command runs on another node, forwards its streams until its end.

@@ -16,6 +16,7 @@ use tokio::net::UnixStream;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
+use super::caller_streams::CallerStreams;
 use super::dispatch;
 use super::peer::Peer;
 use super::refusal::unsuitable;
@@ -82,6 +83,7 @@ pub(super) async fn serve(exec: &Arc<Exec>, path: Option<PathBuf>) {
 async fn attend(exec: &Arc<Exec>, stream: UnixStream, peer: Peer, is_admitted: bool) {
     let deadline = Instant::now() + ASK_BOUND;
     let Ok(Ok(streams)) = timeout_at(deadline, handed_over(&stream)).await else { return };
+    let streams = CallerStreams::new(streams, peer.uid(), &exec.closers);
     let (_own, mut channels, run) = multiplex(stream, None);
     let answer = async {
         let ask = async {
@@ -94,6 +96,12 @@ async fn attend(exec: &Arc<Exec>, stream: UnixStream, peer: Peer, is_admitted: b
                 format!("you already run {CALLS_OF_ONE} remote commands from this machine, the maximum per user");
             return drop(channel.send(Frame::refused(Box::new(unsuitable(126, message)))).await);
         }
+        if exec.closers.is_stuck(peer.uid()) {
+            let message =
+                "streams of your earlier commands cannot be closed, because their file system does not answer";
+            return drop(channel.send(Frame::refused(Box::new(unsuitable(126, message.to_owned())))).await);
+        }
+        let streams = streams.are_three().then_some(streams);
         let caller = Caller { name: exec.node.accounts.name_of(peer.uid()).await, uid: peer.uid() };
         let from = dispatch::Client { caller, peer, streams };
         dispatch::answer(exec, &mut channel, *asked, from).await;
@@ -108,7 +116,7 @@ async fn attend(exec: &Arc<Exec>, stream: UnixStream, peer: Peer, is_admitted: b
 }
 
 /// Receives the streams that a program hands over before its request, if any.
-async fn handed_over(stream: &UnixStream) -> io::Result<Option<[OwnedFd; 3]>> {
+async fn handed_over(stream: &UnixStream) -> io::Result<Vec<OwnedFd>> {
     let mut word = [0; 2];
     let (length, streams) =
         stream.async_io(Interest::READABLE, || receive(stream.as_fd(), &mut word, MsgFlags::MSG_DONTWAIT)).await?;
@@ -119,5 +127,5 @@ async fn handed_over(stream: &UnixStream) -> io::Result<Option<[OwnedFd; 3]>> {
         );
         return Err(io::ErrorKind::InvalidData.into());
     }
-    Ok(streams.try_into().ok())
+    Ok(streams)
 }

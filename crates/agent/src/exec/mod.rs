@@ -8,6 +8,7 @@
 //! All of this has a runtime thread of its own, so large streams do not delay jobs, and jobs do not delay key
 //! strokes.
 
+mod caller_streams;
 mod connections;
 mod directory;
 mod dispatch;

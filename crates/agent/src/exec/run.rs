@@ -24,13 +24,14 @@ use nix::unistd::{geteuid, pipe2};
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
+use super::caller_streams::CallerStreams;
 use super::directory::{self, Found};
 use super::mirror::MirroredTree;
 use super::refusal::unsuitable;
 use super::shared::Exec;
 use super::written::Disk;
 use crate::account::{Account, act_as};
-use crate::shepherds::{LINGER, Watched};
+use crate::shepherds::{self, LINGER, Watched};
 use crate::stage::PROCESS_LIMIT;
 
 /// Time between SIGTERM and SIGKILL for a command whose caller has disconnected.
@@ -68,7 +69,7 @@ pub(super) async fn run_own(
     exec: &Arc<Exec>,
     channel: &mut Channel,
     start: Start,
-    its: [OwnedFd; 3],
+    its: CallerStreams,
     placed: Destination,
 ) -> Result<Option<u64>, Box<Refusal>> {
     let name = exec.node.name.clone();
@@ -115,7 +116,7 @@ async fn begin(
     channel: &mut Channel,
     start: Start,
     from: &NodeName,
-    its: Option<[OwnedFd; 3]>,
+    its: Option<CallerStreams>,
 ) -> Result<Begun, Box<Refusal>> {
     let node = &exec.node;
     let Start { command, caller, written } = start;
@@ -138,16 +139,20 @@ async fn begin(
     let own_streams = |error: io::Error| {
         Box::new(unsuitable(126, format!("node {} cannot create the command's streams: {error}", node.name)))
     };
-    let (its, streams) = match its {
-        Some(its) => (its, Streams::default()),
-        None => streams_for(&command).map_err(own_streams)?,
+    let (made, streams) = match &its {
+        Some(_) => (None, Streams::default()),
+        None => streams_for(&command).map(|(made, streams)| (Some(made), streams)).map_err(own_streams)?,
+    };
+    let stdio = match (&its, &made) {
+        (Some(its), _) => its.borrowed(),
+        (None, made) => made.iter().flatten().map(AsFd::as_fd).collect(),
     };
     let owner = account.as_ref().map(|account| account.ids.uid);
     let failed = |why: String| Box::new(unsuitable(126, format!("node {} cannot start the command: {why}", node.name)));
     let namespace = mirrored.as_ref().map(MirroredTree::namespace);
     let mut orders = orders(exec, &command, account.as_deref());
-    let shepherd = launch(exec, &mut orders, &its, namespace, owner).await.map_err(failed)?;
-    drop(its);
+    let shepherd = launch(exec, &mut orders, &stdio, namespace, owner).await.map_err(failed)?;
+    drop((its, made));
     if shepherd.has_started() {
         let started = Started { directory_id, is_shared, ..Started::default() };
         return Ok(Begun { started, streams, shepherd, leaf: orders.options.leaf, account, mirrored });
@@ -310,24 +315,24 @@ pub(super) fn options(exec: &Exec, memory_bytes: Option<u64>) -> Options {
 async fn launch(
     exec: &Exec,
     orders: &mut Launch,
-    its: &[OwnedFd; 3],
+    stdio: &[BorrowedFd<'_>],
     namespace: Option<BorrowedFd<'_>>,
     owner: Option<u32>,
 ) -> Result<Watched, String> {
-    let stdio = [its[0].as_fd(), its[1].as_fd(), its[2].as_fd()];
+    let along: Vec<_> = stdio.iter().copied().chain(namespace).collect();
     if orders.options.linger.is_some()
         && let Some((mut shepherd, leaf)) = exec.idle.take(&CpuSet::default(), owner)
     {
         let own_leaf = std::mem::replace(&mut orders.options.leaf, leaf);
-        if shepherd.take_call(orders, stdio, namespace).await {
+        if shepherd.take_call(orders, &along).await {
             return Ok(shepherd);
         }
         // The shepherd had stopped waiting. Anything that it still starts ends with its connection.
         drop(shepherd);
         orders.options.leaf = own_leaf;
     }
-    let called = exec.node.launcher.call(orders, stdio, namespace);
-    called.map(Watched::new).map_err(|error| format!("{:#}", anyhow::Error::from(error)))
+    let called = shepherds::start(&exec.node.launcher, orders, &along).await;
+    called.map_err(|error| format!("{:#}", anyhow::Error::from(error)))
 }
 
 /// Returns the refusal for a program that the shepherd could not start.
@@ -407,9 +412,13 @@ fn report_of(record: &ExitRecord) -> Report {
     let mut messages = Vec::new();
     if record.oom_kill == Some(true) && record.status.exit_code() != 0 {
         let peak = record.memory_peak_bytes.map_or_else(String::new, |peak| format!(" of {}", format_bytes(peak)));
-        messages.push(format!(
-            "the command exceeded its memory limit and was killed, at a peak{peak}; request more with --memory"
-        ));
+        messages.push(if is_out_of_memory(record) {
+            format!("the command exceeded its memory limit and was killed, at a peak{peak}; request more with --memory")
+        } else {
+            format!(
+                "the memory limit was exceeded, at a peak{peak}, and a process of the command was killed; request more with --memory"
+            )
+        });
     }
     if !record.unkillable.is_empty() {
         messages.push(format!("processes {:?} of the command could not be killed", record.unkillable));

@@ -10,6 +10,7 @@ use hostler_gossip::Costs;
 use hostler_model::Digest;
 use hostler_remote::{Counts, Credentials};
 
+use super::caller_streams::Closers;
 use super::connections::Connections;
 use super::directory::Directories;
 use super::mirror::Mirrors;
@@ -28,6 +29,7 @@ pub(super) struct Exec {
     pub(super) directories: Directories,
     pub(super) written: Written,
     pub(super) mirrors: Mirrors,
+    pub(super) closers: Arc<Closers>,
     /// Average costs of commands.
     pub(super) costs: Mutex<Costs>,
     pub(super) counts: Mutex<Counts>,
@@ -49,6 +51,7 @@ impl Exec {
             directories: Directories::default(),
             written: Written::default(),
             mirrors,
+            closers: Arc::default(),
             costs: Mutex::default(),
             counts: Mutex::default(),
             began: Instant::now(),

@@ -1,6 +1,7 @@
 //! `hostler exec`, also called `dsh`: commands on other hosts. Needs root, python3, vim and rsync.
 
 mod failures;
+mod hanging;
 mod here;
 mod identity;
 mod load;

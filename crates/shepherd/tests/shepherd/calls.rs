@@ -192,7 +192,7 @@ fn lingering_shepherds_leak_no_descriptors_over_many_calls() {
         let streams: [BorrowedFd<'_>; 3] = [stdin.as_fd(), stdout.as_fd(), stdout.as_fd()];
         // A late request for the previous call must not affect this one.
         shepherd.kill(hostler_shepherd::Cause::Cancelled).expect("it lingers");
-        shepherd.call_next(&task(name), streams, None).expect("it lingers");
+        shepherd.call_next(&task(name), &streams).expect("it lingers");
         drop((stdin, stdout));
         let mut printed = String::new();
         output.read_to_string(&mut printed).expect("ends");
@@ -461,7 +461,7 @@ fn call_starts_in_the_given_namespace() {
     let stdio = [null.as_fd(), stdout.as_fd(), null.as_fd()];
     let mut shepherd = launcher().call(&launch, stdio, Some(namespace.as_fd())).expect("starts");
     finished(&mut shepherd);
-    shepherd.call_next(&launch, stdio, Some(namespace.as_fd())).expect("it lingers");
+    shepherd.call_next(&launch, &[&stdio[..], &[namespace.as_fd()]].concat()).expect("it lingers");
     while !matches!(shepherd.next_event().expect("it is there"), Event::Finished(_)) {}
     let descriptors = fs::read_dir(format!("/proc/{}/fd", shepherd.pid())).expect("it lingers").count();
     assert!(descriptors < 12, "{descriptors} descriptors are open");

@@ -1,0 +1,43 @@
+//! Remote commands with programs or streams on a file system that never answers. Needs FUSE.
+
+use std::process::{Child, Stdio};
+
+use hostler_testkit::{HangingDisk, wait_until};
+
+use crate::machines::{Machines, USER};
+
+/// Another account that every Debian has.
+const OTHER: &str = "news";
+
+#[test]
+fn hanging_program_or_stream_delays_no_other_user() {
+    let machines = Machines::of(1);
+    machines.ok(0, "mkdir disk");
+    let start = |user: &str, arguments: &[&str]| -> Child {
+        let mut command = machines.command_of(user, 0, arguments);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.spawn().expect("nsenter can be started")
+    };
+    let cases = [
+        ("lookup", "dsh --node n1 disk/program"),
+        ("open", "dsh --node n1 disk/program"),
+        ("read", "dsh --node n1 disk/program"),
+        // The agent gets this stream, and closes it after the start.
+        ("flush", "dsh --node n1 sleep 1 < disk/program"),
+    ];
+    for (request, command) in cases {
+        let at = std::path::Path::new(&machines.shared()).join("disk");
+        let disk = HangingDisk::mount(machines.nodes[0].command(&["python3"]), &at, request);
+        let stuck = start(USER, &["sh", "-c", command]);
+        // The stuck command reaches the agent before the last of these.
+        for _ in 0..10 {
+            let mut other = start(OTHER, &["dsh", "--node", "n1", "echo", "fine"]);
+            let what = format!("another user's command beside a hanging {request}");
+            wait_until(&what, 15, || other.try_wait().expect("a child"));
+            let output = other.wait_with_output().expect("it has ended");
+            assert_eq!(String::from_utf8_lossy(&output.stdout), "fine\n", "{what}: {output:?}");
+        }
+        drop(disk);
+        stuck.wait_with_output().expect("the file system is gone");
+    }
+}
