@@ -6,14 +6,16 @@
 //!
 //! Invitations are kept in memory and use the monotonic clock. A restart of the head deletes them.
 
-use crate::names::random_name;
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use hostler_core::admission::Network;
 use hostler_model::{Digest, NodeName};
 use hostler_snapshot::chunk::digest_of;
+
+use crate::names::random_name;
 
 const INVITATION_TTL: Duration = Duration::from_secs(3600);
 
@@ -34,7 +36,7 @@ const MAX_GUESSERS: usize = 10_000;
 #[derive(Default)]
 pub(crate) struct Invitations {
     by_secret: Mutex<HashMap<Digest, Invited>>,
-    guessers: Mutex<HashMap<IpAddr, Guesser>>,
+    guessers: Mutex<BTreeMap<Network, Guesser>>,
 }
 
 /// An open invitation. Its key in the map is the hash of the secret.
@@ -130,7 +132,7 @@ impl Invitations {
     /// Remaining time for which requests from this address are rejected after too many wrong codes.
     pub(crate) fn must_wait(&self, from: IpAddr) -> Option<Duration> {
         let guessers = self.guessers();
-        let guesser = guessers.get(&network_of(from)).filter(|guesser| guesser.wrong >= MAX_GUESSES)?;
+        let guesser = guessers.get(&Network::from(from)).filter(|guesser| guesser.wrong >= MAX_GUESSES)?;
         GUESS_WINDOW.checked_sub(guesser.since.elapsed())
     }
 
@@ -144,7 +146,7 @@ impl Invitations {
             return;
         }
         let fresh = || Guesser { wrong: 0, since: Instant::now() };
-        let guesser = guessers.entry(network_of(from)).or_insert_with(fresh);
+        let guesser = guessers.entry(Network::from(from)).or_insert_with(fresh);
         if guesser.since.elapsed() >= GUESS_WINDOW {
             *guesser = fresh();
         }
@@ -155,16 +157,8 @@ impl Invitations {
         self.by_secret.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn guessers(&self) -> MutexGuard<'_, HashMap<IpAddr, Guesser>> {
+    fn guessers(&self) -> MutexGuard<'_, BTreeMap<Network, Guesser>> {
         self.guessers.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// The address range that counts as one source: an IPv4 address, or an IPv6 /64 network.
-fn network_of(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V4(address) => IpAddr::V4(address),
-        IpAddr::V6(address) => IpAddr::V6((address.to_bits() >> 64 << 64).into()),
     }
 }
 

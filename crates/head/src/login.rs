@@ -11,11 +11,12 @@
 //! A failed login does not reveal whether the user exists: the signature is checked before the lookup, and all failures
 //! have the same message. An address with many failures must wait.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use hostler_core::admission::Network;
 use hostler_model::{Digest, Timestamp, UserName};
 use hostler_proto::users::LOGIN_NAMESPACE;
 use ring::signature::{RSA_PKCS1_2048_8192_SHA256, RSA_PKCS1_2048_8192_SHA512, RsaPublicKeyComponents};
@@ -28,6 +29,9 @@ use crate::names::random_name;
 const CHALLENGE_TTL: Duration = Duration::from_secs(60);
 
 const MAX_CHALLENGES: usize = 10_000;
+
+/// Maximum number of open challenges per network, so that one network cannot use up those of others.
+const MAX_CHALLENGES_PER_NETWORK: usize = 256;
 
 const CODE_TTL: Duration = Duration::from_secs(24 * 3600);
 
@@ -50,10 +54,43 @@ const MAX_KEY_LEN: usize = 8 << 10;
 /// Open challenges and codes, and recent failures.
 #[derive(Default)]
 pub(crate) struct Logins {
-    challenges: Mutex<HashMap<String, Instant>>,
+    challenges: Mutex<Challenges>,
     /// Login codes, by the hash of their secret.
     codes: Mutex<HashMap<Digest, Code>>,
-    failures: Mutex<HashMap<IpAddr, Failures>>,
+    failures: Mutex<BTreeMap<Network, Failures>>,
+}
+
+/// Open challenges. All limits drop the oldest one, since a flood of unanswered challenges must not block logins.
+#[derive(Default)]
+struct Challenges {
+    made: HashMap<String, Instant>,
+    /// The last challenges of each network, oldest first; `None` for clients without an address.
+    of: BTreeMap<Option<Network>, VecDeque<String>>,
+}
+
+impl Challenges {
+    fn add(&mut self, network: Option<Network>) -> String {
+        let Self { made, of } = self;
+        if made.len() >= MAX_CHALLENGES {
+            made.retain(|_, made| made.elapsed() < CHALLENGE_TTL);
+            of.retain(|_, nonces| nonces.iter().any(|nonce| made.contains_key(nonce)));
+        }
+        if made.len() >= MAX_CHALLENGES
+            && let Some(oldest) = made.iter().min_by_key(|(_, made)| **made).map(|(nonce, _)| nonce.clone())
+        {
+            made.remove(&oldest);
+        }
+        let own = of.entry(network).or_default();
+        if own.len() >= MAX_CHALLENGES_PER_NETWORK
+            && let Some(oldest) = own.pop_front()
+        {
+            made.remove(&oldest);
+        }
+        let nonce = secret();
+        own.push_back(nonce.clone());
+        made.insert(nonce.clone(), Instant::now());
+        nonce
+    }
 }
 
 struct Code {
@@ -90,21 +127,9 @@ pub(crate) enum LoginError {
 }
 
 impl Logins {
-    /// Creates a challenge to sign.
-    pub(crate) fn challenge(&self) -> String {
-        let mut challenges = lock(&self.challenges);
-        if challenges.len() >= MAX_CHALLENGES {
-            challenges.retain(|_, made| made.elapsed() < CHALLENGE_TTL);
-        }
-        // A flood of unanswered challenges must not block other logins.
-        if challenges.len() >= MAX_CHALLENGES
-            && let Some(oldest) = challenges.iter().min_by_key(|(_, made)| **made).map(|(nonce, _)| nonce.clone())
-        {
-            challenges.remove(&oldest);
-        }
-        let nonce = secret();
-        challenges.insert(nonce.clone(), Instant::now());
-        nonce
+    /// Creates a challenge to sign for a client at this address.
+    pub(crate) fn challenge(&self, from: Option<IpAddr>) -> String {
+        lock(&self.challenges).add(from.map(Network::from))
     }
 
     /// Uses up a challenge.
@@ -112,7 +137,7 @@ impl Logins {
     /// # Errors
     /// The challenge is unknown, used or expired.
     pub(crate) fn answer(&self, nonce: &str) -> Result<(), LoginError> {
-        let made = lock(&self.challenges).remove(nonce);
+        let made = lock(&self.challenges).made.remove(nonce);
         made.filter(|made| made.elapsed() < CHALLENGE_TTL).map(drop).ok_or(LoginError::BadChallenge)
     }
 
@@ -155,7 +180,7 @@ impl Logins {
     /// The address had too many failures recently.
     pub(crate) fn may_try(&self, from: Option<IpAddr>) -> Result<(), LoginError> {
         let failures = lock(&self.failures);
-        let Some(failed) = from.and_then(|from| failures.get(&network_of(from))) else { return Ok(()) };
+        let Some(failed) = from.and_then(|from| failures.get(&Network::from(from))) else { return Ok(()) };
         match FAILURE_WINDOW.checked_sub(failed.since.elapsed()) {
             Some(left) if failed.count >= MAX_FAILURES => Err(LoginError::TooMany(left.as_secs() + 1)),
             Some(_) | None => Ok(()),
@@ -164,7 +189,7 @@ impl Logins {
 
     /// Counts a failure of this address.
     pub(crate) fn failed(&self, from: Option<IpAddr>) {
-        let Some(from) = from.map(network_of) else { return };
+        let Some(from) = from.map(Network::from) else { return };
         let mut failures = lock(&self.failures);
         if failures.len() >= MAX_ADDRESSES {
             failures.retain(|_, failed| failed.since.elapsed() < FAILURE_WINDOW);
@@ -183,17 +208,6 @@ impl Logins {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// The address range that counts as one source: an IPv4 address, or an IPv6 /64 network.
-fn network_of(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V4(address) => address.into(),
-        IpAddr::V6(address) => {
-            let [a, b, c, d, ..] = address.segments();
-            std::net::Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0).into()
-        }
-    }
 }
 
 /// 256 random bits in hexadecimal.
@@ -296,11 +310,21 @@ mod tests {
     #[test]
     fn unanswered_challenges_do_not_block_logins() {
         let logins = Logins::default();
-        let first = logins.challenge();
-        let others: Vec<String> = (0..MAX_CHALLENGES).map(|_| logins.challenge()).collect();
-        assert_eq!(logins.answer(&first), Err(LoginError::BadChallenge), "the oldest was replaced");
+        let at = |address: String| Some(address.parse::<IpAddr>().expect("an address"));
+        let first = logins.challenge(at("192.0.2.1".into()));
+        // Many challenges of one network replace each other.
+        let host = |number: usize| at(format!("2001:db8:0:1::{:x}", number % 60_000));
+        let flood: Vec<String> = (0..2 * MAX_CHALLENGES).map(|number| logins.challenge(host(number))).collect();
+        assert_eq!(logins.answer(&flood[0]), Err(LoginError::BadChallenge));
+        assert_eq!(logins.answer(&flood[flood.len() - MAX_CHALLENGES_PER_NETWORK]), Ok(()));
+        assert_eq!(logins.answer(&first), Ok(()));
+        assert_eq!(logins.answer(&first), Err(LoginError::BadChallenge), "it was used");
+        // Those of many networks replace the oldest.
+        let oldest = logins.challenge(at("192.0.2.1".into()));
+        let many = |number: usize| at(format!("10.0.{}.{}", number / 250, number % 250));
+        let others: Vec<String> = (0..MAX_CHALLENGES).map(|number| logins.challenge(many(number))).collect();
+        assert_eq!(logins.answer(&oldest), Err(LoginError::BadChallenge));
         assert_eq!(logins.answer(&others[MAX_CHALLENGES - 1]), Ok(()));
-        assert_eq!(logins.answer(&others[0]), Ok(()));
     }
 
     #[test]
@@ -342,7 +366,7 @@ mod tests {
     #[test]
     fn challenges_and_codes_can_be_used_once_until_they_expire() {
         let logins = Logins::default();
-        let nonce = logins.challenge();
+        let nonce = logins.challenge(None);
         assert_eq!(logins.answer("guess"), Err(LoginError::BadChallenge));
         assert_eq!([logins.answer(&nonce), logins.answer(&nonce)], [Ok(()), Err(LoginError::BadChallenge)]);
         let ada: UserName = "ada".parse().expect("a valid name");
@@ -350,9 +374,9 @@ mod tests {
         assert_eq!(logins.redeem("guess"), Err(LoginError::BadCode));
         assert_eq!([logins.redeem(&code), logins.redeem(&code)], [Ok((ada.clone(), None)), Err(LoginError::BadCode)]);
 
-        let (nonce, code) = (logins.challenge(), logins.invite(ada));
+        let (nonce, code) = (logins.challenge(None), logins.invite(ada));
         let ago = |time| Instant::now().checked_sub(time).expect("enough uptime");
-        lock(&logins.challenges).values_mut().for_each(|made| *made = ago(CHALLENGE_TTL));
+        lock(&logins.challenges).made.values_mut().for_each(|made| *made = ago(CHALLENGE_TTL));
         lock(&logins.codes).values_mut().for_each(|code| code.made = ago(CODE_TTL));
         assert_eq!(logins.answer(&nonce), Err(LoginError::BadChallenge));
         assert_eq!(logins.redeem(&code), Err(LoginError::BadCode));

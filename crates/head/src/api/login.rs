@@ -26,8 +26,9 @@ pub(crate) async fn challenge(
     visitor: Option<Extension<Visitor>>,
     State(head): State<Arc<Head>>,
 ) -> Result<Json<Challenge>, ApiError> {
-    head.logins.may_try(address(visitor.as_ref())).map_err(refusal)?;
-    let nonce = head.logins.challenge();
+    let from = address(visitor.as_ref());
+    head.logins.may_try(from).map_err(refusal)?;
+    let nonce = head.logins.challenge(from);
     Ok(Json(Challenge { nonce, cluster: head.trust.fingerprint() }))
 }
 
