@@ -250,20 +250,8 @@ fn lost(node: &Node, reason: LostReason) -> Exit {
 
 /// Converts an exit record to the report for the head.
 fn exit_of(node: &Node, record: &ExitRecord, launch: &RunLaunch) -> Exit {
-    let code = record.status.exit_code();
-    let why = match &record.cause {
-        _ if record.oom_kill == Some(true) && code != 0 => Why::OutOfMemory(code),
-        None => Why::Exited(code),
-        Some(Cause::TimeLimit) => Why::TimeLimit(code),
-        // Not requested by anybody: the run failed, and the message says why.
-        Some(Cause::OutputLimit | Cause::Other(_)) => Why::Exited(if code == 0 { 1 } else { code }),
-        Some(Cause::Cancelled | Cause::Preempted | Cause::Superseded | Cause::NodeShutdown) => Why::Asked(code),
-    };
-    let mut messages = Vec::new();
-    if matches!(why, Why::OutOfMemory(_)) {
-        let limit = format_bytes(launch.placement.resources.memory_bytes);
-        messages.push(format!("the job exceeded its memory limit of {limit}; request more with --memory"));
-    }
+    let memory = memory_message(record, launch.placement.resources.memory_bytes);
+    let mut messages: Vec<String> = memory.into_iter().collect();
     if record.cause == Some(Cause::OutputLimit) {
         let cap = format_bytes(launch.job.output_cap_bytes());
         messages.push(format!(
@@ -283,7 +271,7 @@ fn exit_of(node: &Node, record: &ExitRecord, launch: &RunLaunch) -> Exit {
     }
     messages.extend(record.log_error.iter().map(|error| format!("the job's output is incomplete: {error}")));
     Exit {
-        why,
+        why: why_of(record),
         message: (!messages.is_empty()).then(|| messages.join("; ")),
         usage: Usage {
             wall_ms: millis(record.wall_time),
@@ -297,6 +285,43 @@ fn exit_of(node: &Node, record: &ExitRecord, launch: &RunLaunch) -> Exit {
     }
 }
 
+/// Determines why a run ended.
+fn why_of(record: &ExitRecord) -> Why {
+    let code = record.status.exit_code();
+    match &record.cause {
+        None if is_out_of_memory(record) => Why::OutOfMemory(code),
+        None => Why::Exited(code),
+        Some(Cause::TimeLimit) => Why::TimeLimit(code),
+        // Not requested by anybody: the run failed, and the message says why.
+        Some(Cause::OutputLimit | Cause::Other(_)) => Why::Exited(if code == 0 { 1 } else { code }),
+        Some(Cause::Cancelled | Cause::Preempted | Cause::Superseded | Cause::NodeShutdown) => Why::Asked(code),
+    }
+}
+
+/// Whether the memory limit ended the run itself: its main process was killed, or passed on the exit code of a killed
+/// process. [`ExitRecord::oom_kill`] alone does not say so: the run may have continued after the kernel killed one of
+/// its processes.
+pub(crate) fn is_out_of_memory(record: &ExitRecord) -> bool {
+    const SIGKILL: i32 = nix::libc::SIGKILL;
+    const KILLED: i32 = 128 + SIGKILL;
+    let was_killed =
+        matches!(record.status, Status::Signaled { signal: SIGKILL, .. } | Status::Exited { code: KILLED });
+    record.oom_kill == Some(true) && record.cause.is_none() && was_killed
+}
+
+/// Message about processes that the kernel killed because of the memory limit.
+fn memory_message(record: &ExitRecord, limit_bytes: u64) -> Option<String> {
+    let limit = format_bytes(limit_bytes);
+    if is_out_of_memory(record) {
+        return Some(format!("the job exceeded its memory limit of {limit}; request more with --memory"));
+    }
+    (record.oom_kill == Some(true)).then(|| {
+        format!(
+            "the memory limit of {limit} was exceeded, and a process of the job was killed; request more with --memory"
+        )
+    })
+}
+
 fn io_of(io: Io) -> IoUsage {
     let source = match io.source {
         hostler_shepherd::IoSource::Leaf => IoSource::Cgroup,
@@ -307,4 +332,77 @@ fn io_of(io: Io) -> IoUsage {
 
 fn millis(span: Duration) -> u64 {
     u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use hostler_shepherd::{Containment, Limits, Moment};
+
+    use super::*;
+
+    /// The record of a run in which the kernel killed a process because of the memory limit.
+    fn record_with_oom_kill(status: Status, cause: Option<Cause>) -> ExitRecord {
+        let moment = Moment { boottime_ns: 1, unix_ms: 2 };
+        ExitRecord {
+            identity: "7.1".to_owned(),
+            status,
+            cause,
+            started: moment,
+            ended: moment,
+            wall_time: Duration::from_secs(1),
+            user_time: Duration::ZERO,
+            system_time: Duration::ZERO,
+            max_rss_bytes: 4096,
+            stdout_bytes: 0,
+            stderr_bytes: 0,
+            oom_kill: Some(true),
+            leftovers: 0,
+            unkillable: Vec::new(),
+            containment: Containment::Descent { reason: "a test".to_owned() },
+            memory_peak_bytes: None,
+            io: None,
+            limits: Limits::default(),
+            log_error: None,
+        }
+    }
+
+    fn signaled(signal: i32) -> Status {
+        Status::Signaled { signal, core_dumped: false }
+    }
+
+    #[test]
+    fn killed_main_process_ends_the_run_as_out_of_memory() {
+        for status in [signaled(9), Status::Exited { code: 137 }] {
+            let record = record_with_oom_kill(status, None);
+            assert_eq!(why_of(&record), Why::OutOfMemory(137));
+            let message = memory_message(&record, 100 << 20);
+            assert_eq!(
+                message.as_deref(),
+                Some("the job exceeded its memory limit of 100M; request more with --memory")
+            );
+            assert_eq!(why_of(&ExitRecord { oom_kill: Some(false), ..record.clone() }), Why::Exited(137));
+            assert_eq!(why_of(&ExitRecord { oom_kill: None, ..record }), Why::Exited(137));
+        }
+    }
+
+    #[test]
+    fn killed_child_does_not_change_why_the_run_ended() {
+        let exited = |code| Status::Exited { code };
+        for (status, cause, why) in [
+            (signaled(15), Some(Cause::TimeLimit), Why::TimeLimit(143)),
+            (signaled(9), Some(Cause::TimeLimit), Why::TimeLimit(137)),
+            (signaled(15), Some(Cause::Cancelled), Why::Asked(143)),
+            (signaled(9), Some(Cause::Cancelled), Why::Asked(137)),
+            (exited(0), Some(Cause::OutputLimit), Why::Exited(1)),
+            (exited(3), None, Why::Exited(3)),
+            (exited(0), None, Why::Exited(0)),
+            (signaled(15), None, Why::Exited(143)),
+        ] {
+            let record = record_with_oom_kill(status, cause);
+            assert_eq!(why_of(&record), why, "{record:?}");
+            let message = memory_message(&record, 100 << 20).expect("a process was killed");
+            assert!(message.starts_with("the memory limit of 100M was exceeded, and a process"), "{message}");
+            assert_eq!(memory_message(&ExitRecord { oom_kill: Some(false), ..record }, 100 << 20), None);
+        }
+    }
 }

@@ -98,6 +98,20 @@ fn job_over_its_memory_limit_ends_and_other_jobs_continue() {
     cluster.wait_for_state(&id, "out_of_memory");
     let job = cluster.json(&["job", &id]).to_string();
     assert!(job.contains("the job exceeded its memory limit of 64M; request more with --memory"), "{job}");
+
+    // The job survives the kill of its child, so something else decides how it ends.
+    let survivor = format!("{hog}; exit 3");
+    let survivor = cluster.ok(&["run", "--detach", "-m", "64M", "--", "sh", "-c", &survivor]);
+    let late = format!("{hog}; exec sleep 600");
+    let late = cluster.ok(&["run", "--detach", "-m", "64M", "-t", "3s", "--", "sh", "-c", &late]);
+    cluster.wait_for_state(&survivor, "failed");
+    let job = cluster.json(&["job", &survivor]);
+    assert_eq!(job["exit_code"], 3, "{job}");
+    let remark =
+        "the memory limit of 64M was exceeded, and a process of the job was killed; request more with --memory";
+    assert!(job.to_string().contains(remark), "{job}");
+    cluster.wait_for_state(&late, "timeout");
+
     let limits = cluster.json(&["job", &neighbour])["limits"].clone();
     let holds = |name: &str| {
         limits.as_array().expect("a list").iter().any(|it| it["name"] == name && it["enforcement"] == "enforced")

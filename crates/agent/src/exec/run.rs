@@ -33,6 +33,7 @@ use super::written::Disk;
 use crate::account::{Account, act_as};
 use crate::shepherds::{self, LINGER, Watched};
 use crate::stage::PROCESS_LIMIT;
+use crate::supervise::is_out_of_memory;
 
 /// Time between SIGTERM and SIGKILL for a command whose caller has disconnected.
 const GRACE: Duration = Duration::from_secs(2);

@@ -42,7 +42,8 @@ fn job_above_its_memory_limit_is_killed_without_affecting_others() {
     launch.options.leaf = Some(leaf.clone());
     let record = run(&launch);
     assert_eq!(record.limits.memory, Some(Enforcement::Enforced));
-    assert_eq!((record.oom_kill, record.status), (Some(true), Status::Exited { code: 137 }));
+    // The kernel kills `tail`, and sometimes the shell as well, when another process asks for memory at the same time.
+    assert_eq!((record.oom_kill, record.status.exit_code()), (Some(true), 137));
     let peak = record.memory_peak_bytes.expect("the controller counts");
     assert!(peak > 24 * MEBIBYTE && peak <= 32 * MEBIBYTE, "{peak}");
     assert!(groups(&leaf).iter().all(|group| !group.exists()), "the leaf is removed");
