@@ -25,7 +25,7 @@ pub(crate) const GATEWAY_CHANGE: u8 = 2;
 /// From `run`: the command reached its time limit.
 pub(crate) const RUN_TIMEOUT: u8 = 124;
 
-/// From `run`: Hostler failed, so the command has no exit code.
+/// From `run`: Hostler failed, or the output could not be written, so the command has no exit code.
 pub(crate) const RUN_FAILED: u8 = 125;
 
 /// The exit code that a shell reports for this status.

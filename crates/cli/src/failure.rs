@@ -1,6 +1,7 @@
 //! Errors as users see them: what happened, why, and what to do.
 
 use std::fmt::Write as _;
+use std::io;
 
 use hostler_client::{ClientError, HEAD_AWAY};
 use hostler_model::ParseError;
@@ -13,6 +14,15 @@ pub(crate) struct Failure {
     causes: Vec<String>,
     hints: Vec<String>,
     pub(crate) exit: u8,
+    output: Option<OutputError>,
+}
+
+/// Why output of a job cannot be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum OutputError {
+    /// The reader has closed the pipe.
+    Closed,
+    Other,
 }
 
 /// The result of a command: its exit code, or its error.
@@ -21,7 +31,24 @@ pub(crate) type Outcome = Result<u8, Failure>;
 impl Failure {
     /// A failure with exit code 1.
     pub(crate) fn new(what: impl Into<String>) -> Self {
-        Self { what: what.into(), causes: Vec::new(), hints: Vec::new(), exit: exit::FAILED }
+        Self { what: what.into(), causes: Vec::new(), hints: Vec::new(), exit: exit::FAILED, output: None }
+    }
+
+    /// A failed write to `stream`, e.g. `standard output`.
+    pub(crate) fn output(stream: &str, error: &io::Error) -> Self {
+        let is_closed = error.kind() == io::ErrorKind::BrokenPipe;
+        let kind = if is_closed { OutputError::Closed } else { OutputError::Other };
+        Self { output: Some(kind), ..Self::new(format!("cannot write to {stream}")).because(error) }
+    }
+
+    /// Whether output could not be written.
+    pub(crate) fn is_about_output(&self) -> bool {
+        self.output.is_some()
+    }
+
+    /// Whether the reader of the output has closed the pipe. Programs then end by SIGPIPE, without a message.
+    pub(crate) fn is_closed_pipe(&self) -> bool {
+        self.output == Some(OutputError::Closed)
     }
 
     /// A mistake on the command line, exit code 2.

@@ -8,8 +8,8 @@ use std::io::{self, ErrorKind};
 use std::mem::ManuallyDrop;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, RawFd};
 use std::os::unix::net::UnixStream;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use hostler_sys::{RawTerminal, is_in_background, window_size};
@@ -44,6 +44,9 @@ const BACKGROUND: Duration = Duration::from_millis(200);
 
 /// Timeout for writing a stopped command's last output to the terminal. The terminal's output may itself be stopped.
 const STOP_FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// Exit code for a command that succeeded, but whose output could not be written.
+const OUTPUT_LOST: i32 = 125;
 
 /// Which of this program's streams the command uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -90,7 +93,7 @@ pub async fn follow_home(stream: UnixStream, shown: Shown, home: &mut dyn FnMut(
     let mut outputs = Outputs::default();
     let mut looks = interval(BACKGROUND);
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let ending = loop {
+    let mut ending = loop {
         let said = tokio::select! {
             frame = channel.receive() => match frame {
                 Some(Frame::Reply(Reply::Ended(report))) => break Ending::Ended(report),
@@ -121,19 +124,35 @@ pub async fn follow_home(stream: UnixStream, shown: Shown, home: &mut dyn FnMut(
             break Ending::Lost(error);
         }
     };
-    tokio::select! {
-        () = outputs.finish() => {}
+    let lost = tokio::select! {
+        lost = outputs.finish() => lost,
         // The remaining output may block on a slow reader; a termination signal skips it.
-        Some(()) = termination_signal(&mut signals) => {}
-    }
-    if let Ending::Ended(report) = &ending {
+        Some(()) = termination_signal(&mut signals) => None,
+    };
+    if let Ending::Ended(report) = &mut ending {
         input.rewind(report.input_bytes);
+        if let Some(error) = lost {
+            report_lost_output(report, &error);
+        }
     }
     // Restore the terminal only after all output is written: the local terminal must not process the remote terminal's
     // output a second time.
     drop(terminal);
     running.abort();
     Ok(ending)
+}
+
+/// Adds a failed write of the output to the report. A closed pipe is not an error: the command itself gets SIGPIPE at its
+/// next write, as it does here.
+fn report_lost_output(report: &mut Report, error: &io::Error) {
+    if error.kind() == ErrorKind::BrokenPipe {
+        return;
+    }
+    let lost = format!("cannot write the output of the command: {error}");
+    report.message = Some(report.message.take().map_or_else(|| lost.clone(), |message| format!("{message}; {lost}")));
+    if report.code == 0 {
+        report.code = OUTPUT_LOST;
+    }
 }
 
 /// Waits until this program receives a termination signal.
@@ -380,6 +399,8 @@ struct Outputs {
     done: Option<(mpsc::Sender<Frame>, mpsc::Receiver<Frame>)>,
     /// Number of pieces not yet written.
     unwritten: usize,
+    /// The first failed write.
+    lost: Arc<OnceLock<io::Error>>,
 }
 
 impl Outputs {
@@ -389,7 +410,8 @@ impl Outputs {
             return false;
         };
         let (say, _) = self.done.get_or_insert_with(|| mpsc::channel(4 * WINDOW));
-        let writer = self.writers[index].get_or_insert_with(|| writer(stream, index as RawFd + 1, say.clone()));
+        let writer = self.writers[index]
+            .get_or_insert_with(|| writer(stream, index as RawFd + 1, say.clone(), Arc::clone(&self.lost)));
         self.unwritten += 1;
         writer.try_send(piece).is_ok()
     }
@@ -403,23 +425,32 @@ impl Outputs {
         frame
     }
 
-    /// Waits until all received pieces are written.
-    async fn finish(self) {
+    /// Waits until all received pieces are written. Returns the first error.
+    async fn finish(self) -> Option<io::Error> {
         drop(self.writers);
-        let Some((say, mut done)) = self.done else { return };
+        let (say, mut done) = self.done?;
         drop(say);
         while done.recv().await.is_some() {}
+        // The writer threads have ended or are about to.
+        let error = self.lost.get()?;
+        Some(error.raw_os_error().map_or_else(|| io::Error::from(error.kind()), io::Error::from_raw_os_error))
     }
 }
 
 /// Starts a thread that writes a stream to a descriptor of this process.
-fn writer(stream: Stream, descriptor: RawFd, say: mpsc::Sender<Frame>) -> mpsc::Sender<Vec<u8>> {
+fn writer(
+    stream: Stream,
+    descriptor: RawFd,
+    say: mpsc::Sender<Frame>,
+    lost: Arc<OnceLock<io::Error>>,
+) -> mpsc::Sender<Vec<u8>> {
     let (pieces, mut waiting) = mpsc::channel::<Vec<u8>>(WINDOW + 1);
     std::thread::spawn(move || {
         // SAFETY: the stream stays open for as long as the process runs, and `ManuallyDrop` prevents closing it here.
         let mut output = ManuallyDrop::new(unsafe { File::from_raw_fd(descriptor) });
         while let Some(piece) = waiting.blocking_recv() {
-            if write_all(&mut output, &piece).is_err() {
+            if let Err(error) = write_all(&mut output, &piece) {
+                let _ = lost.set(error);
                 let _ = say.blocking_send(Frame::Close(stream));
                 // Discard the remaining pieces.
                 while waiting.blocking_recv().is_some() {}

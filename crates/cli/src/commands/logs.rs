@@ -3,7 +3,8 @@
 use std::ops::Range;
 
 use clap::Args;
-use futures_util::future::try_join_all;
+use futures_util::TryStreamExt;
+use futures_util::stream::FuturesUnordered;
 use hostler_client::{Client, Follow, LogEvent};
 use hostler_model::{JobId, JobState, TaskId};
 use hostler_proto::link::Output;
@@ -150,17 +151,16 @@ pub(crate) async fn print(
         }
         return Ok(());
     }
-    let copies = all
-        .map(|(rank, output)| copy(context, Follow::new(client, source.task, output).on_node(rank), output, is_mixed));
-    try_join_all(copies).await.map(drop)
+    // Any error ends all copies at once; `try_join_all` may wait for the copies before it.
+    let copies: FuturesUnordered<_> = all
+        .map(|(rank, output)| copy(context, Follow::new(client, source.task, output).on_node(rank), output, is_mixed))
+        .collect();
+    copies.try_collect().await
 }
 
 /// Copies one output of a task to this program's output until the task's output ends.
 async fn copy(context: &Context, mut follow: Follow<'_>, output: Output, by_line: bool) -> Result<(), Failure> {
-    let write = |bytes: &[u8]| match output {
-        Output::Stdout => context.output.job_stdout(bytes),
-        Output::Stderr | Output::Setup => context.output.job_stderr(bytes),
-    };
+    let write = |bytes: &[u8]| context.output.job_output(output == Output::Stdout, bytes);
     // The start of an incomplete line, held back so that output of other nodes does not split it.
     let mut line: Vec<u8> = Vec::new();
     while let Some(event) = follow.next().await? {
@@ -168,10 +168,10 @@ async fn copy(context: &Context, mut follow: Follow<'_>, output: Output, by_line
             (LogEvent::Bytes(bytes), _) if by_line => {
                 line.extend_from_slice(&bytes);
                 let whole = line.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-                write(&line[..whole]);
+                write(&line[..whole])?;
                 line.drain(..whole);
             }
-            (LogEvent::Bytes(bytes), _) => write(&bytes),
+            (LogEvent::Bytes(bytes), _) => write(&bytes)?,
             (LogEvent::Attempt(attempt), Output::Stdout) => {
                 line.clear();
                 context.output.say(&format!("note: the job was started again; output of attempt {attempt} follows"));
@@ -182,7 +182,7 @@ async fn copy(context: &Context, mut follow: Follow<'_>, output: Output, by_line
     }
     if !line.is_empty() {
         line.push(b'\n');
-        write(&line);
+        write(&line)?;
     }
     Ok(())
 }

@@ -60,7 +60,7 @@ const SLURM_CONF_VARIABLE: &str = "SLURM_CONF";
 /// other processes. With --array, `hostler logs` prints the output of the tasks; --label prints the output at the end.
 ///
 /// Exit codes: the exit code of the command; 124 if the job reached its time limit; 125 if the head refused or lost the
-/// job; 128 + N if signal N ended the command.
+/// job, or its output could not be written, which cancels the job; 128 + N if signal N ended the command.
 #[derive(Debug, Args)]
 pub(crate) struct Run {
     #[command(flatten)]
@@ -188,7 +188,8 @@ pub(crate) struct Attended<'a> {
 }
 
 impl Attended<'_> {
-    /// Submits the job, shows its output and returns its exit code. A signal cancels the job.
+    /// Submits the job, shows its output and returns its exit code. A signal cancels the job, and so does output that
+    /// cannot be written.
     pub(crate) async fn run(&self, spec: Submission) -> Outcome {
         let Self { context, client, .. } = *self;
         let has_terminal = spec.pty.is_some() && io::stdin().is_terminal() && !context.output.is_json();
@@ -203,7 +204,14 @@ impl Attended<'_> {
         }
         let mut watching = std::pin::pin!(self.watch(id));
         let signal = tokio::select! {
-            code = &mut watching => return code,
+            code = &mut watching => {
+                if code.as_ref().is_err_and(Failure::is_about_output)
+                    && let Err(error) = client.act(id, None, JobAction::Cancel).await
+                {
+                    context.output.say(&format!("cannot cancel job {id}, whose output cannot be written: {error}"));
+                }
+                return code;
+            }
             signal = interrupts.next() => signal,
         };
         context.output.say(&format!("cancelling job {id}; press Ctrl-C again to return without waiting"));
@@ -254,9 +262,9 @@ impl Attended<'_> {
             let task = TaskId { job: job.summary.id, index };
             let source = Source { task, ranks: 0..job.summary.node_count };
             let stdout = read(client, &source, Output::Stdout, false).await?;
-            context.output.job_stdout(&labelled(index, &stdout));
+            context.output.job_output(true, &labelled(index, &stdout))?;
             let stderr = read(client, &source, Output::Stderr, false).await?;
-            context.output.job_stderr(&labelled(index, &stderr));
+            context.output.job_output(false, &labelled(index, &stderr))?;
         }
         Ok(())
     }

@@ -85,6 +85,16 @@ impl Output {
         to_stderr(bytes);
     }
 
+    /// Copies a job's bytes unchanged to stdout, or to stderr.
+    ///
+    /// # Errors
+    /// If the stream is closed or full. The caller ends the work that produces the output.
+    pub(crate) fn job_output(&self, is_stdout: bool, bytes: &[u8]) -> Result<(), Failure> {
+        let written = if is_stdout { try_stdout(bytes) } else { io::stderr().lock().write_all(bytes) };
+        let stream = if is_stdout { "standard output" } else { "standard error" };
+        written.map_err(|error| Failure::output(stream, &error))
+    }
+
     pub(crate) fn say(&self, text: &str) {
         if !self.is_quiet() {
             to_stderr(format!("{}\n", escaped_lines(text)).as_bytes());
@@ -114,8 +124,11 @@ impl Output {
         }
     }
 
-    /// Prints the error of a command, even if quiet.
+    /// Prints the error of a command, even if quiet. Ends the program by SIGPIPE instead if that is the error.
     pub(crate) fn fail(&self, failure: &Failure) {
+        if failure.is_closed_pipe() {
+            end_by_sigpipe();
+        }
         to_stderr(escaped_lines(&failure.render()).as_bytes());
     }
 
@@ -140,10 +153,13 @@ pub(crate) fn window_size() -> Option<WindowSize> {
     Some(WindowSize { rows, columns })
 }
 
-fn to_stdout(bytes: &[u8]) {
+fn try_stdout(bytes: &[u8]) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
-    let result = stdout.write_all(bytes).and_then(|()| stdout.flush());
-    if let Err(error) = result {
+    stdout.write_all(bytes).and_then(|()| stdout.flush())
+}
+
+fn to_stdout(bytes: &[u8]) {
+    if let Err(error) = try_stdout(bytes) {
         exit_by_sigpipe(&error);
     }
 }
@@ -153,14 +169,18 @@ fn to_stderr(bytes: &[u8]) {
     io::stderr().lock().write_all(bytes).ok();
 }
 
-/// Ends the program by SIGPIPE if the reader of stdout has closed the pipe, like other programs. SIGPIPE is ignored
-/// before, because a broken connection to the head raises it too.
-fn exit_by_sigpipe(error: &io::Error) -> ! {
+/// Ends the program by SIGPIPE, like other programs whose reader has closed the pipe. SIGPIPE is ignored before, because
+/// a broken connection to the head raises it too.
+fn end_by_sigpipe() {
     use nix::sys::signal::{SigHandler, Signal, raise, signal};
+    // SAFETY: the default action is not a handler of this program.
+    unsafe { signal(Signal::SIGPIPE, SigHandler::SigDfl) }.ok();
+    raise(Signal::SIGPIPE).ok();
+}
+
+fn exit_by_sigpipe(error: &io::Error) -> ! {
     if error.kind() == io::ErrorKind::BrokenPipe {
-        // SAFETY: the default action is not a handler of this program.
-        unsafe { signal(Signal::SIGPIPE, SigHandler::SigDfl) }.ok();
-        raise(Signal::SIGPIPE).ok();
+        end_by_sigpipe();
     }
     to_stderr(format!("error: cannot write to standard output: {error}\n").as_bytes());
     std::process::exit(crate::exit::FAILED.into());

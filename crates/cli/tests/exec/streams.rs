@@ -32,6 +32,13 @@ fn streams_are_as_they_are_here(machines: &Machines) {
     assert_eq!(together.lines().count(), 4000);
     assert!(together == machines.ok(0, &format!("({turns}) 2>&1")), "{together}");
 
+    // Output that cannot be written is an error on another node as well.
+    let lost = machines.run(0, "dsh --node n2 echo hi >/dev/full");
+    assert_eq!(lost.code, 125, "{lost:?}");
+    assert!(lost.stderr.contains("cannot write the output of the command: No space left on device"), "{lost:?}");
+    assert_eq!(machines.run(0, "dsh --node n2 sh -c 'echo hi >&2; exit 3' 2>/dev/full").code, 3);
+    assert_eq!(machines.ok(0, "dsh --node n2 yes | head -1; echo ${PIPESTATUS[0]}"), "y\n141");
+
     // Binary data, from a file and through a pipe, and to a file opened for appending.
     let bytes = "head -c 3000000 /dev/urandom >bytes; echo begun >all; dsh --node n2 cat <bytes >>all; tail -c +7 all | cmp - bytes; \
                  cat bytes | dsh --node n2 cat | cmp - bytes; dsh --node n2 wc -c <bytes; dsh --node n2 wc -c </dev/null; \
