@@ -55,6 +55,59 @@ fn dependent_array_is_cancelled_and_each_task_has_the_reason() {
 }
 
 #[test]
+fn requeue_keeps_the_results_of_completed_tasks() {
+    let cluster = Cluster::up(HOSTLER, Size::default());
+    let script = "[ $HOSTLER_ARRAY_INDEX -ge 2 ] || { [ -e again ] && exec sleep 600; exit 1; }";
+    let id = run_detached(&cluster, &["-a", "0-4", "--", "sh", "-c", script]);
+    cluster.wait_for_state(&id, "failed");
+    cluster.write("again", "");
+    cluster.ok(&["requeue", &id]);
+    assert_eq!(cluster.json(&["job", &id])["tasks"]["completed"], 3);
+    cluster.ok(&["cancel", &id]);
+    cluster.wait_for_state(&id, "cancelled");
+    let job = cluster.json(&["job", &id]);
+    assert_eq!((&job["tasks"]["completed"], &job["tasks"]["cancelled"]), (&3.into(), &2.into()), "{job}");
+    let task = |index: usize| cluster.json(&["job", &format!("{id}_{index}")])["tasks_shown"][0].clone();
+    for index in 2..5 {
+        let task = task(index);
+        assert!(task["state"] == "completed" && task["attempt"] == 1 && task["result"].is_string(), "{task}");
+    }
+    cluster.ok(&["requeue", &format!("{id}_2")]);
+    wait_until("the named task to run again", 30, || {
+        let task = task(2);
+        (task["attempt"] == 2 && task["state"] == "completed").then_some(())
+    });
+
+    let wait = "while [ ! -e go ]; do sleep 0.05; done";
+    let held = run_detached(&cluster, &["-a", "0-1%1", "--", "sh", "-c", wait]);
+    cluster.wait_for_state(&held, "running");
+    cluster.ok(&["hold", &held]);
+    cluster.write("go", "");
+    let completed = || cluster.json(&["job", &held])["tasks"]["completed"] == 1;
+    wait_until("the first task to complete", 30, || completed().then_some(()));
+    let refused = cluster.fails(&["requeue", &held]);
+    assert!(refused.contains("a requeue keeps completed tasks"), "{refused}");
+    assert!(refused.contains(&format!("`hostler requeue --completed {held}`")), "{refused}");
+    assert!(completed());
+    cluster.ok(&["requeue", "--completed", &held]);
+    assert_eq!(cluster.json(&["job", &held])["tasks"]["pending"], 2);
+}
+
+#[test]
+fn job_that_requeues_itself_learns_that_this_succeeded() {
+    let cluster = Cluster::up(HOSTLER, Size { nodes: 1, cpus: 1, ..Size::default() });
+    // The requeue ends the job with SIGTERM, which this shell survives and its children do not inherit.
+    let script = format!(
+        "trap : TERM; [ $(cat codes | wc -l) -lt 8 ] || exit 0; {HOSTLER} requeue $HOSTLER_JOB_ID; echo $? >>codes"
+    );
+    cluster.write("codes", "");
+    let id = run_detached(&cluster, &["--", "sh", "-c", &script]);
+    cluster.wait_for_state(&id, "completed");
+    let codes = std::fs::read_to_string(cluster.path("codes")).expect("text");
+    assert_eq!(codes, "0\n".repeat(8));
+}
+
+#[test]
 fn array_task_can_be_named_like_a_job() {
     let cluster = Cluster::up(HOSTLER, Size::default());
     let script = "[ $HOSTLER_ARRAY_INDEX = 1 ] && exit 7; [ $HOSTLER_ARRAY_INDEX = 0 ]";

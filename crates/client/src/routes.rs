@@ -376,9 +376,15 @@ impl Client {
     /// Applies an action to a job or to one of its tasks. A requeue is not retried after the request may have arrived,
     /// because the job would run twice.
     pub async fn act(&self, job: JobId, index: Option<u32>, action: JobAction) -> Result<JobSummary, ClientError> {
-        let query = index.map(|index| format!("?index={index}")).unwrap_or_default();
+        let query = match (index, action) {
+            (Some(index), JobAction::RequeueAll) => format!("?index={index}&completed=true"),
+            (None, JobAction::RequeueAll) => "?completed=true".to_owned(),
+            (Some(index), _) => format!("?index={index}"),
+            (None, _) => String::new(),
+        };
         let call = Call::post(format!("/jobs/{job}/{}{query}", action.as_str()));
-        self.call(if action == JobAction::Requeue { call.once() } else { call }).await
+        let is_requeue = matches!(action, JobAction::Requeue | JobAction::RequeueAll);
+        self.call(if is_requeue { call.once() } else { call }).await
     }
 
     /// Sends a signal to running processes of a job or of one of its tasks.

@@ -141,11 +141,16 @@ async fn submission_is_retried_with_the_same_key_after_a_disconnect() {
 
 #[tokio::test]
 async fn requeue_that_may_have_arrived_is_not_retried() {
-    let head = Head::with(vec![Answer::Raw(Vec::new())]);
-    let error =
-        head.client().act(JobId(7), Some(3), JobAction::Requeue).await.expect_err("unknown whether it happened");
-    assert!(matches!(error, ClientError::Interrupted { .. }), "{error}");
-    assert!(head.request().starts_with("POST /api/v1/jobs/7/requeue?index=3 "));
+    for (index, action, query) in [
+        (Some(3), JobAction::Requeue, "?index=3"),
+        (Some(3), JobAction::RequeueAll, "?index=3&completed=true"),
+        (None, JobAction::RequeueAll, "?completed=true"),
+    ] {
+        let head = Head::with(vec![Answer::Raw(Vec::new())]);
+        let error = head.client().act(JobId(7), index, action).await.expect_err("unknown whether it happened");
+        assert!(matches!(error, ClientError::Interrupted { .. }), "{error}");
+        assert!(head.request().starts_with(&format!("POST /api/v1/jobs/7/requeue{query} ")), "{query}");
+    }
 }
 
 #[tokio::test]

@@ -524,8 +524,12 @@ pub enum JobAction {
     Hold,
     /// Let a held job start.
     Release,
-    /// Run the job again from the start. Running tasks are ended first; ended tasks run again.
+    /// Run the job again from the start: its running tasks, which are ended first, and its ended tasks. Completed tasks
+    /// keep their results and do not run again, unless the action names the task.
     Requeue,
+    /// Like `Requeue`, but completed tasks also run again, and their results are deleted. In API paths, this is
+    /// `requeue` with the query parameter `completed=true`.
+    RequeueAll,
 }
 
 impl JobAction {
@@ -536,7 +540,7 @@ impl JobAction {
             Self::Cancel => "cancel",
             Self::Hold => "hold",
             Self::Release => "release",
-            Self::Requeue => "requeue",
+            Self::Requeue | Self::RequeueAll => "requeue",
         }
     }
 }

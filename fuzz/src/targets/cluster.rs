@@ -237,6 +237,7 @@ impl Head {
             0 => JobAction::Cancel,
             1 => JobAction::Hold,
             2 => JobAction::Release,
+            _ if what >= 128 => JobAction::RequeueAll,
             _ => JobAction::Requeue,
         };
         let index = Some(u32::from(script.byte())).filter(|index| *index < 8);

@@ -1,8 +1,9 @@
 //! `cancel`, `hold`, `release`, `requeue` and `signal`: act on jobs and array tasks.
 
 use clap::Args;
-use hostler_model::{JobState, SignalNumber, SignalTarget};
+use hostler_model::{JobId, JobState, SignalNumber, SignalTarget};
 use hostler_proto::api::{JobAction, JobSummary};
+use nix::sys::signal::{SigHandler, signal};
 
 use super::target::Target;
 use crate::context::{Context, block_on};
@@ -32,12 +33,19 @@ pub(crate) struct Release {
 
 /// Queue jobs again; running jobs are stopped and start over
 ///
-/// A job that has completed cannot be requeued, because the head has deleted the job's environment variables. Submit
-/// such a job again.
+/// Of an array, this queues all tasks that run, or that failed, were cancelled, reached a limit or were lost with their
+/// node. Completed tasks keep their results. A completed task runs again if you name it, e.g. 12_3, or with --completed.
+///
+/// A job whose tasks have all completed usually cannot be requeued, because the head has deleted the job's environment
+/// variables. Submit such a job again.
 #[derive(Debug, Args)]
 pub(crate) struct Requeue {
     #[command(flatten)]
     targets: Targets,
+
+    /// Also queue completed tasks again; this deletes their results
+    #[arg(long)]
+    completed: bool,
 }
 
 /// Send a signal to processes of a running job
@@ -86,7 +94,8 @@ impl Release {
 
 impl Requeue {
     pub(crate) fn run(self, context: &Context) -> Outcome {
-        act(context, &self.targets, JobAction::Requeue)
+        let action = if self.completed { JobAction::RequeueAll } else { JobAction::Requeue };
+        act(context, &self.targets, action)
     }
 }
 
@@ -106,6 +115,15 @@ impl Signal {
     }
 }
 
+/// If this program runs inside the job, makes it ignore the SIGTERM that ends the job: a job that requeues itself must learn
+/// that this succeeded. SIGKILL still follows after the grace period.
+pub(crate) fn outlive_own_job(job: JobId) {
+    if std::env::var("HOSTLER_JOB_ID").is_ok_and(|own| own == job.to_string()) {
+        // SAFETY: this installs no handler.
+        let _ = unsafe { signal(nix::sys::signal::Signal::SIGTERM, SigHandler::SigIgn) };
+    }
+}
+
 /// Applies the action to every target, even if it fails for some. The exit code is that of the first failure.
 fn act(context: &Context, targets: &Targets, action: JobAction) -> Outcome {
     let client = context.client()?;
@@ -113,6 +131,7 @@ fn act(context: &Context, targets: &Targets, action: JobAction) -> Outcome {
         let mut summaries = Vec::new();
         let mut first_failure = None;
         for target in &targets.targets {
+            outlive_own_job(target.job);
             match client.act(target.job, target.index, action).await {
                 Ok(summary) => {
                     context.output.say(&sentence(*target, action, &summary));
@@ -146,6 +165,6 @@ fn sentence(target: Target, action: JobAction, summary: &JobSummary) -> String {
         JobAction::Cancel => format!("{what} is being cancelled"),
         JobAction::Hold => format!("{what} is held until `hostler release {target}`"),
         JobAction::Release => format!("{what} is released"),
-        JobAction::Requeue => format!("{what} is queued again"),
+        JobAction::Requeue | JobAction::RequeueAll => format!("{what} is queued again"),
     }
 }

@@ -275,6 +275,9 @@ pub enum Refusal {
         /// The reason, as the rest of a sentence.
         why: &'static str,
     },
+    /// A requeue would only affect completed tasks, and the request does not name them.
+    #[error("all ended tasks of job {0} have completed, and a requeue keeps completed tasks and their results")]
+    OnlyCompleted(JobId),
     /// The job's specification is invalid.
     #[error("{0}")]
     BadSpec(String),
@@ -354,13 +357,13 @@ impl Refusal {
             Self::NotForRoot | Self::NotForRootOfNode => "not_for_root",
             Self::NotThroughNodes(_) => "not_through_nodes",
             Self::OverQuota(_) | Self::TooManyWaiting(_) => "over_quota",
+            Self::PriorityTooHigh { .. } => "priority_too_high",
             Self::SnapshotMissing => "snapshot_missing",
             Self::NoSuchJob(_) => "no_such_job",
             Self::NoSuchTask { .. } => "no_such_task",
-            Self::PriorityTooHigh { .. } => "priority_too_high",
             Self::NoSuchDependency(_) => "no_such_dependency",
             Self::NotYours { .. } => "not_yours",
-            Self::WrongState { .. } => "wrong_state",
+            Self::WrongState { .. } | Self::OnlyCompleted(_) => "wrong_state",
             Self::BadSpec(_) | Self::Contradiction(_) => "bad_spec",
             Self::BadSetting(_) => "bad_setting",
             Self::NoSuchPartition { .. } => "no_such_partition",

@@ -292,11 +292,23 @@ fn decide_action(
         JobAction::Hold => Ok(vec![Event::Held { job: id }]),
         JobAction::Release if !job.held => wrong("is not held"),
         JobAction::Release => Ok(vec![Event::Released { job: id, ended }]),
-        JobAction::Requeue if job.active.is_empty() && job.endings.is_empty() => wrong("is waiting already"),
-        JobAction::Requeue if job.lost_environment => {
+        JobAction::Requeue | JobAction::RequeueAll if job.active.is_empty() && job.endings.is_empty() => {
+            wrong("is waiting already")
+        }
+        JobAction::Requeue | JobAction::RequeueAll if job.lost_environment => {
             wrong("has completed, and its environment variables were deleted; submit the job again")
         }
-        JobAction::Requeue => {
+        JobAction::Requeue | JobAction::RequeueAll => {
+            // A requeue deletes results, so completed tasks run again only if the user says so.
+            let keeps_completed = action == JobAction::Requeue && index.is_none();
+            let (completed, others) = job.ended_counts();
+            let tasks = match index {
+                Some(_) => 1,
+                None => job.active.len() as u64 + others + if keeps_completed { 0 } else { completed },
+            };
+            if tasks == 0 {
+                return Err(Refusal::OnlyCompleted(id));
+            }
             // Tasks that wait again count like a submission.
             if !caller.operator {
                 if job.pending.is_empty()
@@ -304,12 +316,11 @@ fn decide_action(
                 {
                     return Err(Refusal::TooManyWaiting(why));
                 }
-                let tasks = if index.is_some() { 1 } else { job.len() - job.pending.len() };
                 if let Some(why) = refuses_tasks(state, &job.user, &job.spec, tasks) {
                     return Err(Refusal::OverQuota(why));
                 }
             }
-            Ok(vec![Event::Requeued { job: id, index, ended }])
+            Ok(vec![Event::Requeued { job: id, index, keeps_completed, ended }])
         }
     }
 }

@@ -85,6 +85,9 @@ pub enum Event {
         job: JobId,
         /// The index of the requeued task; `None`: all tasks.
         index: Option<u32>,
+        /// Whether completed tasks keep their results and do not run again.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        keeps_completed: bool,
         /// The job as the store had it, if it had ended.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         ended: Option<Arc<Job>>,

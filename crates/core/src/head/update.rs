@@ -46,9 +46,9 @@ pub fn update(state: &mut State, stamped: &Stamped, changes: &mut Changes) {
             step.recall(ended.as_ref());
             step.state.change_job(*job, |job| job.held = false);
         }
-        Event::Requeued { job, index, ended } => {
+        Event::Requeued { job, index, keeps_completed, ended } => {
             step.recall(ended.as_ref());
-            step.requeue(*job, *index);
+            step.requeue(*job, *index, *keeps_completed);
         }
         Event::Placed { starts } => step.place(starts),
         Event::Accepted { run, rank } => step.advance(*run, *rank, Phase::Accepted),
@@ -240,14 +240,16 @@ impl Step<'_> {
         }
     }
 
-    /// Requeues a job or one task: ends placed tasks, and makes ended tasks wait again.
-    fn requeue(&mut self, id: JobId, index: Option<u32>) {
+    /// Requeues a job or one task: ends placed tasks, and makes ended tasks wait again. With `keeps_completed`, completed
+    /// tasks do not change.
+    fn requeue(&mut self, id: JobId, index: Option<u32>, keeps_completed: bool) {
         self.end_active(id, index, EndCause::Requeued);
         let job = Arc::clone(self.job(id));
         let again: Vec<u32> = job
             .endings
-            .values()
-            .flat_map(IndexSet::iter)
+            .iter()
+            .filter(|(ending, _)| !keeps_completed || ending.state != JobState::Completed)
+            .flat_map(|(_, indices)| indices.iter())
             .filter(|&ended| index.is_none_or(|index| ended == index))
             .collect();
         for index in again {

@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use hostler_core::head::{Command, Refusal, SubmissionKey};
-use hostler_model::{Dependency, Digest, IndexSet, JobId, JobSpec, JobState};
+use hostler_model::{Dependency, Digest, Ending, IndexSet, JobId, JobSpec, JobState};
 use hostler_proto::api::JobAction;
-use hostler_proto::link::{HeadMessage, RunEnd, RunResult, RunStatus};
+use hostler_proto::link::{Fate, HeadMessage, RunEnd, RunResult, RunStatus};
 use hostler_proto::stored::Change;
 
-use crate::harness::{Head, ended, spec, user};
+use crate::harness::{Head, ended, fate, spec, user};
 
 /// A head with a node, and a job that has ended on it with this exit code.
 fn head_with_ended_job(code: i32) -> (Head, JobId) {
@@ -85,6 +85,67 @@ fn ended_job_runs_again_when_it_is_requeued_and_ends_again() {
     end(&mut head, job, 0);
     assert_eq!(head.state_of(job), JobState::Completed);
     assert!(head.state.job(job).is_none() && head.stored.0.contains_key(&job));
+}
+
+/// An action of the job's user on one task.
+fn act_on_task(job: JobId, index: u32, action: JobAction) -> Command {
+    Command::Act { caller: user("ada"), job, index: Some(index), action }
+}
+
+#[test]
+fn requeue_keeps_completed_tasks_and_their_results() {
+    let mut head = Head::new();
+    head.hello("n1", 1, "boot", vec![]);
+    let array = JobSpec { array: Some("0-3".parse().expect("indices")), ..spec() };
+    let job = head.submit(array).expect("accepted");
+    [0, 1, 0, 1].into_iter().for_each(|code| end(&mut head, job, code));
+    assert_eq!(head.state_of(job), JobState::Failed);
+    let kept = |head: &Head| head.job(job).results.iter().collect::<Vec<u32>>();
+    let placed = |head: &Head| head.job(job).active.keys().copied().collect::<Vec<u32>>();
+    assert_eq!(kept(&head), [0, 1, 2, 3]);
+
+    // The failed tasks run again, also after a restart, and a cancel does not affect completed tasks.
+    head.act(job, JobAction::Requeue).expect("two tasks failed");
+    assert_eq!((kept(&head), placed(&head)), (vec![0, 2], vec![1, 3]));
+    let reopened = |change: &Change| matches!(change, Change::Reopened(task) if [0, 2].contains(&task.index));
+    assert!(!head.changes.iter().any(reopened), "the records of completed tasks remain");
+    head.restart();
+    head.hello("n1", 1, "boot", vec![]);
+    assert_eq!((kept(&head), placed(&head)), (vec![0, 2], vec![1, 3]));
+    head.act(job, JobAction::Cancel).expect("accepted");
+    let cancelled = Ending { state: JobState::Cancelled, exit_code: Some(143) };
+    for _ in 0..2 {
+        head.report(1, head.run_of(job), fate(Fate::Ended(cancelled))).expect("accepted");
+    }
+    assert_eq!((head.state_of(job), kept(&head)), (JobState::Cancelled, vec![0, 2]));
+    assert_eq!(head.job(job).ended_counts(), (2, 2));
+
+    // A completed task runs again if the user names it.
+    head.command(&act_on_task(job, 2, JobAction::Requeue)).expect("accepted");
+    assert_eq!((kept(&head), placed(&head)), (vec![0], vec![2]));
+    end(&mut head, job, 0);
+    head.act(job, JobAction::Requeue).expect("two tasks are cancelled");
+    assert_eq!(placed(&head), [1, 3]);
+    [0, 0].into_iter().for_each(|code| end(&mut head, job, code));
+    assert_eq!((head.state_of(job), kept(&head)), (JobState::Completed, vec![0, 1, 2, 3]));
+
+    let refused = head.act(job, JobAction::Requeue).expect_err("all tasks have completed");
+    assert_eq!((&refused, refused.code()), (&Refusal::OnlyCompleted(job), "wrong_state"));
+    assert_eq!(kept(&head), [0, 1, 2, 3]);
+    head.act(job, JobAction::RequeueAll).expect("accepted");
+    assert_eq!((kept(&head), placed(&head)), (vec![], vec![0, 1]));
+}
+
+#[test]
+fn completed_job_runs_again_only_on_request() {
+    let (mut head, job) = head_with_ended_job(0);
+    assert_eq!(head.act(job, JobAction::Requeue), Err(Refusal::OnlyCompleted(job)));
+    assert!(head.job(job).results.contains(0));
+    head.act(job, JobAction::RequeueAll).expect("accepted");
+    assert_eq!(head.run_of(job).attempt.0, 2);
+    end(&mut head, job, 0);
+    head.command(&act_on_task(job, 0, JobAction::Requeue)).expect("the task is named");
+    assert_eq!(head.run_of(job).attempt.0, 3);
 }
 
 #[test]

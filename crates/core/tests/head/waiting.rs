@@ -127,8 +127,13 @@ enum Step {
 }
 
 fn step() -> impl Strategy<Value = Step> {
-    let action =
-        prop_oneof![Just(JobAction::Cancel), Just(JobAction::Hold), Just(JobAction::Release), Just(JobAction::Requeue)];
+    let action = prop_oneof![
+        Just(JobAction::Cancel),
+        Just(JobAction::Hold),
+        Just(JobAction::Release),
+        Just(JobAction::Requeue),
+        Just(JobAction::RequeueAll)
+    ];
     prop_oneof![
         4 => (0..300_usize, 1..5_u32, any::<bool>(), any::<bool>())
             .prop_map(|(bytes, tasks, held, after)| Step::Submit(bytes, tasks, held, after)),

@@ -114,9 +114,10 @@ impl From<Refusal> for ApiError {
             Refusal::SnapshotMissing | Refusal::WrongState { .. } | Refusal::NodeInUse { .. } | Refusal::Stale => {
                 StatusCode::CONFLICT
             }
+            Refusal::OnlyCompleted(_) => StatusCode::CONFLICT,
             Refusal::OverQuota(_) | Refusal::TooManyWaiting(_) => StatusCode::FORBIDDEN,
-            Refusal::NotForRoot | Refusal::NotForRootOfNode | Refusal::NotThroughNodes(_) => StatusCode::FORBIDDEN,
             Refusal::PriorityTooHigh { .. } => StatusCode::FORBIDDEN,
+            Refusal::NotForRoot | Refusal::NotForRootOfNode | Refusal::NotThroughNodes(_) => StatusCode::FORBIDDEN,
             Refusal::NameTaken(_) => StatusCode::CONFLICT,
             Refusal::NeverFits(_) | Refusal::NoSuchDependency(_) | Refusal::BadSetting(_) => StatusCode::CONFLICT,
             Refusal::NoNodes(_) | Refusal::BadPartition(_) | Refusal::Contradiction(_) => StatusCode::CONFLICT,
@@ -160,16 +161,19 @@ impl From<Refusal> for ApiError {
                 the settings `waiting-jobs` and `waiting-bytes`"
                     .to_owned(),
             ),
-            Refusal::SnapshotMissing => Some("upload the chunks, commit the snapshot, then submit again".to_owned()),
             Refusal::PriorityTooHigh { priority, most } => Some(format!(
                 "use a priority of at most {most}, or ask an operator to raise the limit with \
                  `hostler configure setting user-priority {priority}`"
             )),
+            Refusal::SnapshotMissing => Some("upload the chunks, commit the snapshot, then submit again".to_owned()),
             Refusal::NoSuchJob(_) => Some("`hostler jobs --all` also lists jobs that have ended".to_owned()),
             Refusal::NoSuchTask { job, .. } => Some(format!("`hostler job {job}` shows the job's tasks")),
             Refusal::NoSuchDependency(_) => Some("a job can depend only on jobs that were submitted before it".to_owned()),
             Refusal::NotYours { owner, .. } => Some(format!("ask {owner}, or an operator of the cluster")),
             Refusal::WrongState { job, .. } => Some(format!("`hostler job {job}` shows the job's state")),
+            Refusal::OnlyCompleted(job) => Some(format!(
+                "`hostler requeue --completed {job}` also runs completed tasks again, and deletes their results"
+            )),
             Refusal::NoSuchNode(_) => Some("`hostler nodes` lists all nodes".to_owned()),
             Refusal::NodeInUse { .. } => {
                 Some("wait until the node's tasks have ended, or until `lost-after` has passed since the node's last message".to_owned())

@@ -550,6 +550,17 @@ pub(crate) struct TaskSelector {
     index: Option<u32>,
 }
 
+/// The query of a requeue.
+#[derive(Deserialize, ToSchema)]
+pub(crate) struct RequeueSelector {
+    /// Index of a task of an array; all tasks if absent.
+    index: Option<u32>,
+    /// Whether completed tasks also run again, and their results are deleted. A completed task that `index` names runs
+    /// again in any case.
+    #[serde(default)]
+    completed: bool,
+}
+
 /// `POST /jobs/{id}/cancel`.
 pub(crate) async fn cancel(
     user: User,
@@ -585,9 +596,10 @@ pub(crate) async fn requeue(
     user: User,
     head: State<Arc<Head>>,
     id: Path<JobId>,
-    which: Query<TaskSelector>,
+    Query(RequeueSelector { index, completed }): Query<RequeueSelector>,
 ) -> Result<Json<JobSummary>, ApiError> {
-    act(user, head, id, which, JobAction::Requeue).await
+    let action = if completed { JobAction::RequeueAll } else { JobAction::Requeue };
+    act(user, head, id, Query(TaskSelector { index }), action).await
 }
 
 async fn act(
@@ -597,7 +609,7 @@ async fn act(
     Query(TaskSelector { index }): Query<TaskSelector>,
     action: JobAction,
 ) -> Result<Json<JobSummary>, ApiError> {
-    tracing::info!(%job, ?index, action = action.as_str(), user = user.0.user, "job action");
+    tracing::info!(%job, ?index, ?action, user = user.0.user, "job action");
     head.engine.command(Command::Act { caller: user.0.clone(), job, index, action }).await?;
     let job = head.job(job).await?;
     let state = head.engine.state();

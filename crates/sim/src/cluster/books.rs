@@ -20,6 +20,7 @@ use super::quotas::Allowance;
 
 mod checks;
 pub(super) mod places;
+mod processes;
 
 use self::places::Places;
 
@@ -184,7 +185,9 @@ impl Books {
             Event::Cancelled { job, index } => self.see_cancel(*job, *index),
             Event::Held { job } => self.account(*job).is_held = true,
             Event::Released { job, .. } => self.account(*job).is_held = false,
-            Event::Requeued { job, index, .. } => self.see_requeue(*job, *index),
+            Event::Requeued { job, index, keeps_completed, .. } => {
+                self.see_requeue(*job, *index, *keeps_completed, records);
+            }
             Event::Placed { starts } => {
                 starts.chunk_by(|one, next| one.run == next.run).for_each(|parts| self.see_placement(parts));
             }
@@ -288,9 +291,20 @@ impl Books {
         }
     }
 
-    fn see_requeue(&mut self, job: JobId, index: Option<u32>) {
+    fn see_requeue(&mut self, job: JobId, index: Option<u32>, keeps_completed: bool, records: &[Record]) {
+        let is_kept = |task: &TaskAccount| {
+            keeps_completed && matches!(task.at, Standing::Ended { state: JobState::Completed, .. })
+        };
+        for record in records {
+            if let Record::Reopened(reopened) = record {
+                let is_lost = is_kept(self.task(*reopened));
+                self.expect(!is_lost, || format!("invariant I12: the result of task {reopened} is given up"));
+            }
+        }
         self.account(job).was_requeued = true;
-        for (_, task) in self.account(job).tasks.iter_mut().filter(|(at, _)| index.is_none_or(|index| index == **at)) {
+        let named = |at: &u32| index.is_none_or(|index| index == *at);
+        let tasks = self.account(job).tasks.iter_mut();
+        for (_, task) in tasks.filter(|(at, task)| named(at) && !is_kept(task)) {
             task.is_cancelled = false;
             task.is_asked_again = matches!(task.at, Standing::Placed { .. });
         }
@@ -633,62 +647,6 @@ impl Books {
         let is_acknowledged = self.acknowledged.values().any(|acknowledged| *acknowledged == job);
         let is_right = is_forgotten || !is_acknowledged;
         self.expect(is_right, || format!("invariant I1: job {job} was acknowledged, but no longer exists"));
-    }
-}
-
-/// Checks of processes.
-impl Books {
-    /// Accounts for a process that starts on a node.
-    pub(super) fn process_starts(&mut self, node: usize, run: RunId, resources: &Resources) {
-        self.expect(self.placed.contains(&run), || format!("{run} starts before its placement is durable"));
-        let is_new = !self.processes.contains_key(&(run, node));
-        self.expect(is_new, || format!("invariant I3: {run} is started a second time"));
-        self.expect(self.may_begin(run), || format!("{run} starts before all of its nodes are ready"));
-        let name = self.names[node].clone();
-        let others = self.processes.iter().filter(|((_, at), other)| *at == node && other.is_alive);
-        let overlapping: Vec<RunId> = others
-            .filter(|(_, other)| {
-                let shares_cpus = resources.cpus.iter().any(|cpu| other.resources.cpus.contains(cpu));
-                shares_cpus || !resources.gpus.is_disjoint(&other.resources.gpus)
-            })
-            .map(|((other, _), _)| *other)
-            .collect();
-        for other in overlapping {
-            let is_given_up = !self.is_placed(other, node) || !self.is_placed(run, node);
-            self.expect(is_given_up, || {
-                format!("invariant I4: {run} and {other} run on the same CPUs or GPUs of {name}")
-            });
-        }
-        let process = Process { resources: resources.clone(), is_alive: true, exit: None };
-        self.processes.insert((run, node), process);
-    }
-
-    /// Accounts for a process that ended, with or without an exit record.
-    pub(super) fn process_ends(&mut self, node: usize, run: RunId, exit: Option<Why>) {
-        let process = self.processes.get_mut(&(run, node)).expect("the process has started");
-        process.is_alive = false;
-        process.exit = exit;
-    }
-
-    fn is_placed(&self, run: RunId, node: usize) -> bool {
-        let name = &self.names[node];
-        let parts = self.parts_of(run);
-        parts.is_some_and(|parts| parts.iter().any(|part| part.node == *name && !part.is_over))
-    }
-
-    /// Whether a run may begin: all of its parts have been ready, or the head has given it up.
-    fn may_begin(&self, run: RunId) -> bool {
-        let parts = self.parts_of(run);
-        parts.is_none_or(|parts| parts.len() == 1 || parts.iter().all(|part| part.is_ready))
-    }
-
-    /// The parts of a run, if it is the current run of its task.
-    fn parts_of(&self, run: RunId) -> Option<&[PartAccount]> {
-        let task = self.jobs.get(&run.task.job)?.tasks.get(&run.task.index)?;
-        match &task.at {
-            Standing::Placed { run: present, parts, .. } if *present == run => Some(parts),
-            Standing::Placed { .. } | Standing::Waiting | Standing::Ended { .. } => None,
-        }
     }
 }
 

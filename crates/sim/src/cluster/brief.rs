@@ -18,7 +18,10 @@ pub(super) fn brief(event: &Event) -> String {
         Event::Cancelled { job, index } => format!("{} is cancelled", task(job, index)),
         Event::Held { job } => format!("job {job} is held"),
         Event::Released { job, .. } => format!("job {job} is released"),
-        Event::Requeued { job, index, .. } => format!("{} is requeued", task(job, index)),
+        Event::Requeued { job, index, keeps_completed, .. } => {
+            let kept = if *keeps_completed { ", except completed tasks" } else { "" };
+            format!("{} is requeued{kept}", task(job, index))
+        }
         Event::Placed { starts } => {
             let starts: Vec<String> = starts
                 .iter()

@@ -155,7 +155,8 @@ impl World {
             0 => act(JobAction::Cancel),
             1 => act(JobAction::Hold),
             2 => act(JobAction::Release),
-            3 | 4 => act(JobAction::Requeue),
+            3 => act(JobAction::Requeue),
+            4 => act(JobAction::RequeueAll),
             _ => Command::Fetched { caller: ada(), job, indices: IndexSet::one(0) },
         };
         self.request(command);

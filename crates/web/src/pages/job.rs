@@ -389,8 +389,12 @@ fn actions(frame: &Frame, job: &JobDetail) -> Vec<Action> {
     if summary.tasks.pending > 0 {
         all.push(if is_held { button(JobAction::Release, "Release") } else { button(JobAction::Hold, "Hold") });
     }
-    if has_ended || summary.tasks.live > 0 {
-        let question = format!("Run job {} again from the start? Running tasks are ended first.", summary.id);
+    // The head refuses to requeue a job whose tasks have all completed.
+    if has_ended && summary.state != JobState::Completed || summary.tasks.live > 0 {
+        let mut question = format!("Run job {} again from the start? Running tasks are ended first.", summary.id);
+        if summary.tasks.completed > 0 {
+            question.push_str(" Completed tasks keep their results.");
+        }
         all.push(button(JobAction::Requeue, "Requeue").field("confirmed", "yes").confirm(question));
     }
     all

@@ -215,7 +215,7 @@ pub(crate) async fn act(frame: Frame, fields: Fields) -> Result<Response, Refuse
     if jobs.len() > MAX_JOBS {
         return Err(Refused::bad_request(format!("at most {MAX_JOBS} jobs at once; use the command line for more")));
     }
-    let destroys = matches!(action, JobAction::Cancel | JobAction::Requeue);
+    let destroys = matches!(action, JobAction::Cancel | JobAction::Requeue | JobAction::RequeueAll);
     if destroys && fields.get("confirmed") != Some("yes") {
         return Ok(ask(frame, action, &jobs, &fields, back).await.into_response());
     }
@@ -253,7 +253,7 @@ const fn done(action: JobAction) -> &'static str {
         JobAction::Cancel => "cancelled",
         JobAction::Hold => "held",
         JobAction::Release => "released",
-        JobAction::Requeue => "requeued",
+        JobAction::Requeue | JobAction::RequeueAll => "requeued",
     }
 }
 
@@ -272,9 +272,12 @@ async fn ask(frame: Frame, action: JobAction, jobs: &[JobId], fields: &Fields, b
     }
     let which = words::count(jobs.len() as u64, "job");
     let (title, button) = match action {
-        JobAction::Requeue => {
-            (format!("Run {which} again from the start? Running tasks are ended first."), format!("Requeue {which}"))
-        }
+        JobAction::Requeue => (
+            format!(
+                "Run {which} again from the start? Running tasks are ended first. Completed tasks keep their results."
+            ),
+            format!("Requeue {which}"),
+        ),
         _ => (format!("Cancel {which}?"), format!("Cancel {which}")),
     };
     let repeated = fields.iter().filter(|(name, _)| !matches!(*name, "token" | "confirmed"));

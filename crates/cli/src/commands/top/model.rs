@@ -508,7 +508,8 @@ fn ask(state: &mut State, action: JobAction) {
         JobAction::Cancel => ("Cancel", "running tasks end"),
         JobAction::Hold => ("Hold", "waiting tasks do not start"),
         JobAction::Release => ("Release", "waiting tasks may start"),
-        JobAction::Requeue => ("Requeue", "it runs again from the start"),
+        JobAction::Requeue => ("Requeue", "its tasks run again from the start, except completed ones"),
+        JobAction::RequeueAll => ("Requeue", "all its tasks run again from the start"),
     };
     let what = format!("{verb} job {} of {} ({})? Then {effect}.", job.id, job.user, job.name);
     state.question = Some(Question { text: what, action: Action::Job(job.id, action) });

@@ -7,6 +7,7 @@ use hostler_slurm::ids::split_raw_id;
 
 use super::super::{Ended, Outcome, Refused, own_name};
 use super::{DISABLED, NAME, Session};
+use crate::commands::act::outlive_own_job;
 use crate::context::block_on;
 
 const INVALID: &str = "Invalid job id specified";
@@ -156,6 +157,7 @@ impl Session<'_> {
             if indices.iter().all(waits) {
                 return Err(Problem::new(PENDING));
             }
+            outlive_own_job(target.job);
             for index in indices {
                 client.act(target.job, index, JobAction::Requeue).await.map_err(|error| {
                     let refused = Refused::from(error);
