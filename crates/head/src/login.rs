@@ -63,33 +63,50 @@ pub(crate) struct Logins {
 /// Open challenges. All limits drop the oldest one, since a flood of unanswered challenges must not block logins.
 #[derive(Default)]
 struct Challenges {
-    made: HashMap<String, Instant>,
-    /// The last challenges of each network, oldest first; `None` for clients without an address.
+    made: HashMap<String, Made>,
+    /// The open challenges of each network, oldest first.
     of: BTreeMap<Option<Network>, VecDeque<String>>,
+}
+
+struct Made {
+    at: Instant,
+    /// `None` for clients without an address.
+    network: Option<Network>,
 }
 
 impl Challenges {
     fn add(&mut self, network: Option<Network>) -> String {
-        let Self { made, of } = self;
-        if made.len() >= MAX_CHALLENGES {
-            made.retain(|_, made| made.elapsed() < CHALLENGE_TTL);
-            of.retain(|_, nonces| nonces.iter().any(|nonce| made.contains_key(nonce)));
+        if self.made.len() >= MAX_CHALLENGES {
+            let expired = self.made.iter().filter(|(_, made)| made.at.elapsed() >= CHALLENGE_TTL);
+            let expired: Vec<String> = expired.map(|(nonce, _)| nonce.clone()).collect();
+            expired.iter().for_each(|nonce| drop(self.remove(nonce)));
         }
-        if made.len() >= MAX_CHALLENGES
-            && let Some(oldest) = made.iter().min_by_key(|(_, made)| **made).map(|(nonce, _)| nonce.clone())
+        if self.made.len() >= MAX_CHALLENGES
+            && let Some(oldest) = self.made.iter().min_by_key(|(_, made)| made.at).map(|(nonce, _)| nonce.clone())
         {
-            made.remove(&oldest);
+            self.remove(&oldest);
         }
-        let own = of.entry(network).or_default();
-        if own.len() >= MAX_CHALLENGES_PER_NETWORK
-            && let Some(oldest) = own.pop_front()
+        if let Some(own) = self.of.get(&network)
+            && own.len() >= MAX_CHALLENGES_PER_NETWORK
         {
-            made.remove(&oldest);
+            let oldest = own[0].clone();
+            self.remove(&oldest);
         }
         let nonce = secret();
-        own.push_back(nonce.clone());
-        made.insert(nonce.clone(), Instant::now());
+        self.of.entry(network).or_default().push_back(nonce.clone());
+        self.made.insert(nonce.clone(), Made { at: Instant::now(), network });
         nonce
+    }
+
+    fn remove(&mut self, nonce: &str) -> Option<Made> {
+        let made = self.made.remove(nonce)?;
+        if let Some(own) = self.of.get_mut(&made.network) {
+            own.retain(|other| other != nonce);
+            if own.is_empty() {
+                self.of.remove(&made.network);
+            }
+        }
+        Some(made)
     }
 }
 
@@ -137,8 +154,8 @@ impl Logins {
     /// # Errors
     /// The challenge is unknown, used or expired.
     pub(crate) fn answer(&self, nonce: &str) -> Result<(), LoginError> {
-        let made = lock(&self.challenges).made.remove(nonce);
-        made.filter(|made| made.elapsed() < CHALLENGE_TTL).map(drop).ok_or(LoginError::BadChallenge)
+        let made = lock(&self.challenges).remove(nonce);
+        made.filter(|made| made.at.elapsed() < CHALLENGE_TTL).map(drop).ok_or(LoginError::BadChallenge)
     }
 
     /// Creates a login code for `user` and returns its secret.
@@ -376,7 +393,7 @@ mod tests {
 
         let (nonce, code) = (logins.challenge(None), logins.invite(ada));
         let ago = |time| Instant::now().checked_sub(time).expect("enough uptime");
-        lock(&logins.challenges).made.values_mut().for_each(|made| *made = ago(CHALLENGE_TTL));
+        lock(&logins.challenges).made.values_mut().for_each(|made| made.at = ago(CHALLENGE_TTL));
         lock(&logins.codes).values_mut().for_each(|code| code.made = ago(CODE_TTL));
         assert_eq!(logins.answer(&nonce), Err(LoginError::BadChallenge));
         assert_eq!(logins.redeem(&code), Err(LoginError::BadCode));
