@@ -593,6 +593,8 @@ fn open_private(parent: impl AsFd, name: &str) -> io::Result<OwnedFd> {
 fn owner_of_new_files(directory: impl AsFd) -> io::Result<u32> {
     let name = format!("owner-{}-{:?}", std::process::id(), std::thread::current().id());
     let flags = OFlag::O_RDWR | OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_CLOEXEC;
+    // A process of this number that was killed may have left it.
+    let _ = unlinkat(&directory, name.as_str(), UnlinkatFlags::NoRemoveDir);
     let owner = fstat(openat(&directory, name.as_str(), flags, Mode::empty())?)?.st_uid;
     unlinkat(&directory, name.as_str(), UnlinkatFlags::NoRemoveDir)?;
     Ok(owner)
