@@ -111,7 +111,7 @@ async fn exchange(
     loop {
         tokio::select! {
             message = terminal.next() => match message? {
-                Some(TerminalMessage::Output(bytes)) => context.output.job_stdout(&bytes),
+                Some(TerminalMessage::Output(bytes)) => context.output.job_output(true, &bytes)?,
                 Some(TerminalMessage::Resize(_)) => {}
                 None => return Ok(Left::Closed),
             },

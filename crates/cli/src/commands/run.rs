@@ -197,21 +197,18 @@ impl Attended<'_> {
         let mut interrupts = Interrupts::take()?;
         let id = submit_command(client, spec).await?;
         if has_terminal && self.array.is_none() {
-            return match attach_when_running(context, client, id).await? {
-                Left::ByUser => Ok(exit::OK),
-                Left::Closed => Ok(code_of(&ended(client, id).await?)),
+            return match attach_when_running(context, client, id).await {
+                Ok(Left::ByUser) => Ok(exit::OK),
+                Ok(Left::Closed) => Ok(code_of(&ended(client, id).await?)),
+                Err(failure) => Err(self.give_up(id, failure, &mut interrupts).await),
             };
         }
         let mut watching = std::pin::pin!(self.watch(id));
         let signal = tokio::select! {
-            code = &mut watching => {
-                if code.as_ref().is_err_and(Failure::is_about_output)
-                    && let Err(error) = client.act(id, None, JobAction::Cancel).await
-                {
-                    context.output.say(&format!("cannot cancel job {id}, whose output cannot be written: {error}"));
-                }
-                return code;
-            }
+            code = &mut watching => return match code {
+                Err(failure) => Err(self.give_up(id, failure, &mut interrupts).await),
+                code => code,
+            },
             signal = interrupts.next() => signal,
         };
         context.output.say(&format!("cancelling job {id}; press Ctrl-C again to return without waiting"));
@@ -220,6 +217,22 @@ impl Attended<'_> {
             result = watching => result.map(|_| exit_code(signal)),
             signal = interrupts.next() => Ok(exit_code(signal)),
         }
+    }
+
+    /// Cancels the job if its output cannot be written. Returns `failure`.
+    async fn give_up(&self, id: JobId, failure: Failure, interrupts: &mut Interrupts) -> Failure {
+        if failure.is_about_output() {
+            tokio::select! {
+                cancelled = self.client.act(id, None, JobAction::Cancel) => {
+                    if let Err(error) = cancelled {
+                        let text = format!("cannot cancel job {id}, whose output cannot be written: {error}");
+                        self.context.output.say(&text);
+                    }
+                }
+                _ = interrupts.next() => {}
+            }
+        }
+        failure
     }
 
     /// Shows the output of the job and waits for its end.

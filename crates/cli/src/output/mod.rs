@@ -124,7 +124,8 @@ impl Output {
         }
     }
 
-    /// Prints the error of a command, even if quiet. Ends the program by SIGPIPE instead if that is the error.
+    /// Prints the error of a command, even if quiet. Ends the program by SIGPIPE instead if the
+    /// reader of the output has closed the pipe.
     pub(crate) fn fail(&self, failure: &Failure) {
         if failure.is_closed_pipe() {
             end_by_sigpipe();
