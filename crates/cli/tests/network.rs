@@ -215,7 +215,8 @@ fn five_machines_work_with_the_documented_commands() {
     assert_eq!(names, ["n1", "n2", "n3", "n4"]);
 
     // Files are staged to nodes without a shared disk, and results are fetched.
-    let work = machines.submit_for_all("true");
+    let work = machines.submit_for_all(&gated("go", 0));
+    machines.open_gate(&work, "go");
     machines.all_end_well(&work, false);
     for node in &machines.nodes {
         assert!(!node.read("/home/op/ran").is_empty(), "{} had work", node.name());

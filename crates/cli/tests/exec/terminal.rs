@@ -115,12 +115,13 @@ fn command_has_its_callers_terminal() {
     let sane = terminal.ask("dsh --node n2 stty -a");
     let words: Vec<&str> = sane.split_whitespace().collect();
     assert!(["icanon", "echo", "isig", "opost", "iexten"].iter().all(|word| words.contains(word)), "{sane}");
-    terminal.say("dsh --node n2 bash -c 'trap \"stty size\" WINCH; echo st\"\"arted; while :; do sleep 0.1; done'\n");
+    terminal.say("dsh --node n2 bash -c 'trap \"stty size\" WINCH; echo st\"\"arted; while :; do sleep 1002 & wait; done'\n");
     terminal.until("started");
     terminal.resize(41, 99);
     terminal.until("41 99");
 
-    // A key ends all processes of the command, and the shell learns the signal.
+    // A key ends all processes of the command, and the shell learns the signal. In the loop, bash waits with its builtin: it
+    // ignores an interrupt that comes just when a program in the foreground ends.
     terminal.say("\x03");
     terminal.until(PROMPT);
     assert!(terminal.ask("echo code $?").contains("code 130"));
