@@ -19,9 +19,12 @@ pub(crate) async fn recover(node: &Arc<Node>, handle: &Handle) -> anyhow::Result
     let mut controls = HashMap::new();
     let mut going_on = HashSet::new();
     let mut leaves = exec::live_leaves(node);
-    for FoundRun { launch, boot, directory } in node.runs.found()? {
+    let runs = node.runs.found()?;
+    // All at once: a shepherd that waits for a file system delays its own answer by seconds.
+    let looks = runs.iter().map(|FoundRun { launch, boot, directory }| look(node, launch, boot, directory));
+    let looks = futures_util::future::join_all(looks).await;
+    for (FoundRun { launch, directory, .. }, (found, shepherd)) in runs.into_iter().zip(looks) {
         let run = launch.run();
-        let (found, shepherd) = look(node, &launch, &boot, &directory).await;
         tracing::info!(%run, ?found, "found a run");
         handle.happened(Event::Recovered { launch: Arc::clone(&launch), found });
         if let Some(shepherd) = shepherd {
