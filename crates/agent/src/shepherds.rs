@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use hostler_model::CpuSet;
 use hostler_shepherd::cgroup::LeafSpec;
-use hostler_shepherd::{Event, Launch, LaunchError, Launcher, Shepherd, Starting};
+use hostler_shepherd::{Event, Launch, LaunchError, Launcher, LinkError, Shepherd, Starting};
 
 use crate::mutex::lock;
 use crate::readiness::Readiness;
@@ -29,6 +29,16 @@ pub(crate) struct IdleShepherds {
     waiting: Mutex<Vec<Idle>>,
 }
 
+/// Whether an idle shepherd has taken another launch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Taken {
+    Yes,
+    /// The shepherd has exited, and starts nothing.
+    No,
+    /// No answer. The program may start later.
+    Unknown,
+}
+
 /// A shepherd with a connection that is registered with the async runtime.
 pub(crate) struct Watched {
     shepherd: Shepherd,
@@ -45,10 +55,12 @@ pub(crate) struct Watched {
 pub(crate) async fn start(
     launcher: &Launcher,
     orders: &Launch,
-    along: &[BorrowedFd<'_>],
+    descriptors: &[BorrowedFd<'_>],
 ) -> Result<Watched, LaunchError> {
-    let mut starting = launcher.begin(orders, along)?;
-    let connection = Readiness::of(starting.connection().try_clone_to_owned()?)?;
+    let mut starting = launcher.begin(orders, descriptors)?;
+    let connection = starting.connection().try_clone_to_owned().and_then(Readiness::of);
+    // The run may start, although its answer cannot be awaited.
+    let connection = connection.map_err(|error| LaunchError::NoAnswer(LinkError::Io(error)))?;
     let until = tokio::time::Instant::now() + Starting::ANSWER_BOUND;
     loop {
         starting = match starting.try_finish()? {
@@ -75,23 +87,26 @@ impl Watched {
     pub(crate) async fn take(&mut self, orders: &Launch) -> bool {
         // Pending events belong to the previous run.
         while let Ok(Some(_)) = self.shepherd.try_next_event() {}
-        self.shepherd.launch_next(orders).is_ok() && self.says_started().await
+        self.shepherd.launch_next(orders).is_ok() && self.says_started().await == Taken::Yes
     }
 
     /// Hands another remote command to the shepherd with its descriptors: the streams, and an optional mount namespace.
-    /// Returns whether the shepherd confirmed it.
-    pub(crate) async fn take_call(&mut self, orders: &Launch, along: &[BorrowedFd<'_>]) -> bool {
+    pub(crate) async fn take_call(&mut self, orders: &Launch, descriptors: &[BorrowedFd<'_>]) -> Taken {
         while let Ok(Some(_)) = self.shepherd.try_next_event() {}
-        self.shepherd.call_next(orders, along).is_ok() && self.says_started().await
+        match self.shepherd.call_next(orders, descriptors) {
+            Ok(()) => self.says_started().await,
+            Err(_) => Taken::No,
+        }
     }
 
-    async fn says_started(&mut self) -> bool {
+    async fn says_started(&mut self) -> Taken {
         match tokio::time::timeout(NEXT_BOUND, self.next_event()).await {
             Ok(Some(Event::Started(started))) => {
                 self.has_started = started.child.is_some();
-                true
+                Taken::Yes
             }
-            _ => false,
+            Ok(_) => Taken::No,
+            Err(_) => Taken::Unknown,
         }
     }
 

@@ -193,7 +193,11 @@ async fn follow(shepherd: &mut Watched, orders: &mut mpsc::Receiver<Order>) -> O
             Some(order) = orders.recv() => match order {
                 // If the run has just ended, its report is on the way.
                 Order::End { grace } => drop(shepherd.shepherd().terminate(Cause::Cancelled, grace)),
-                Order::Signal(signal) => drop(shepherd.shepherd().signal_run(signal)),
+                Order::Signal(signal) => {
+                    if let Err(error) = shepherd.shepherd().signal_run(signal) {
+                        tracing::warn!(%error, "a signal did not reach a run");
+                    }
+                }
                 // The run has already begun.
                 Order::Begin { .. } => {}
             },

@@ -20,11 +20,16 @@ use crate::wire::{
     signal_run_frame, status_frame, take_frame, terminal_input_frame, terminate_frame,
 };
 
-/// Timeout for answers. A shepherd never blocks, so an answer takes much less time.
+/// Timeout for answers. A shepherd answers at once, unless it waits for the file system of its program.
 pub(crate) const ANSWER_BOUND: Duration = Duration::from_secs(10);
 
-/// How many bytes of memory requests that the shepherd has not read may take. The kernel's own limit is larger.
-const MAX_UNREAD_BYTES: usize = 64 << 10;
+/// Maximum kernel memory, in bytes, of signals that the shepherd has not read. The kernel's own limit is three times as
+/// high.
+const MAX_UNREAD_SIGNAL_BYTES: usize = 64 << 10;
+
+/// Maximum kernel memory, in bytes, of all requests that the shepherd has not read. Beyond it, many requests to end the
+/// run wait already.
+const MAX_UNREAD_BYTES: usize = 128 << 10;
 
 /// The agent's handle on a shepherd and its run or call.
 ///
@@ -86,9 +91,9 @@ impl Shepherd {
     /// after the main process has ended.
     ///
     /// # Errors
-    /// If the shepherd has ended.
+    /// If the shepherd has ended, or does not read its requests and many of them wait.
     pub fn terminate(&self, cause: Cause, grace: Duration) -> Result<(), ControlError> {
-        Ok(self.link.send(&terminate_frame(&Terminate { cause, grace }))?)
+        Ok(self.link.send_unless_unread(&terminate_frame(&Terminate { cause, grace }), MAX_UNREAD_BYTES)?)
     }
 
     /// Kills all processes of the run immediately.
@@ -106,17 +111,17 @@ impl Shepherd {
     /// nothing in a session without a terminal could continue the process.
     ///
     /// # Errors
-    /// If the shepherd has ended.
+    /// If the shepherd has ended, or does not read its requests.
     pub fn signal(&self, signal: i32) -> Result<(), ControlError> {
-        Ok(self.link.send_if_read(&signal_frame(signal))?)
+        Ok(self.link.send_unless_unread(&signal_frame(signal), MAX_UNREAD_SIGNAL_BYTES)?)
     }
 
     /// Sends a signal to processes of the run. Does not wait. Has no effect after the main process has ended.
     ///
     /// # Errors
-    /// If the shepherd has ended.
+    /// If the shepherd has ended, or does not read its requests.
     pub fn signal_run(&self, signal: RunSignal) -> Result<(), ControlError> {
-        Ok(self.link.send_if_read(&signal_run_frame(signal))?)
+        Ok(self.link.send_unless_unread(&signal_run_frame(signal), MAX_UNREAD_SIGNAL_BYTES)?)
     }
 
     /// Queries the status of the run. Events that arrive before the answer are kept for [`Shepherd::next_event`].
@@ -190,8 +195,8 @@ impl Shepherd {
     ///
     /// # Errors
     /// If the launch is invalid or the shepherd is gone.
-    pub fn call_next(&mut self, launch: &Launch, along: &[BorrowedFd<'_>]) -> Result<(), ControlError> {
-        Ok(self.link.send_along(&launch_frame(launch)?, along)?)
+    pub fn call_next(&mut self, launch: &Launch, descriptors: &[BorrowedFd<'_>]) -> Result<(), ControlError> {
+        Ok(self.link.send_along(&launch_frame(launch)?, descriptors)?)
     }
 }
 
@@ -335,14 +340,10 @@ impl Link {
         self.send_along(frame, &[])
     }
 
-    /// Sends a frame unless the shepherd has stopped to read, as it does while the file system of its program hangs.
-    /// Frames that users cause at will must not fill the connection, because sending then blocks.
-    fn send_if_read(&self, frame: &[u8]) -> Result<(), LinkError> {
-        if sys::unread_bytes(self.stream.as_fd())? > MAX_UNREAD_BYTES {
-            Err(LinkError::Timeout)
-        } else {
-            self.send(frame)
-        }
+    /// Sends a frame unless more than `limit` bytes are unread, because the shepherd waits for the file system of its
+    /// program. Frames that users cause at will must not fill the connection: sending would then block.
+    fn send_unless_unread(&self, frame: &[u8], limit: usize) -> Result<(), LinkError> {
+        if sys::unread_bytes(self.stream.as_fd())? > limit { Err(LinkError::Timeout) } else { self.send(frame) }
     }
 
     /// Sends a frame with descriptors.

@@ -105,7 +105,7 @@ impl Launcher {
     ///
     /// # Errors
     /// If the launch is invalid or the launcher process cannot be reached; nothing was started then.
-    pub fn begin(&self, launch: &Launch, along: &[BorrowedFd<'_>]) -> Result<Starting, LaunchError> {
+    pub fn begin(&self, launch: &Launch, descriptors: &[BorrowedFd<'_>]) -> Result<Starting, LaunchError> {
         let frame = launch_frame(launch)?;
         let (ours, theirs) = pair(SockType::Stream)?;
         match sys::send(self.socket.as_fd(), b"L", &[theirs.as_fd()]) {
@@ -116,7 +116,7 @@ impl Launcher {
         let link = Link::new(ours.into());
         // If the shepherd refused early or was never forked, the connection has the reason, which is better than the
         // write error.
-        let was_sent = link.send_along(&frame, along).is_ok();
+        let was_sent = link.send_along(&frame, descriptors).is_ok();
         Ok(Starting { link, was_sent })
     }
 }

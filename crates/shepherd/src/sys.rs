@@ -115,9 +115,9 @@ pub(crate) fn unread_bytes(socket: BorrowedFd<'_>) -> io::Result<usize> {
 /// Maximum number of descriptors per message.
 const DESCRIPTOR_ROOM: usize = 4;
 
-/// Receives into `buffer`, and returns the number of bytes and the descriptors. Returns no descriptors if the message
-/// had more than four of them, or if this process has too many descriptors open; the data is valid in any case. 0 bytes
-/// mean that the other end is closed.
+/// Receives into `buffer`, and returns the number of bytes and the descriptors: only the first ones if the message had
+/// more than four of them, or if this process has too many descriptors open. The data is valid in any case. 0 bytes mean
+/// that the other end is closed.
 ///
 /// # Errors
 /// On a system error, or if a non-blocking socket has no data.
@@ -136,12 +136,7 @@ pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8], flags: MsgFlags) -> io
     let flags = flags | MsgFlags::MSG_CMSG_CLOEXEC;
     // SAFETY: the header refers to local variables with matching lengths.
     let length = check(unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut header, flags.bits()) } as libc::c_long)?;
-    let mut received = take_descriptors(&header);
-    if header.msg_flags & libc::MSG_CTRUNC != 0 {
-        // Descriptors that fitted were installed anyway; this closes them.
-        received.clear();
-    }
-    Ok((length as usize, received))
+    Ok((length as usize, take_descriptors(&header)))
 }
 
 /// Length of a control message with `count` descriptors, in bytes.

@@ -1,4 +1,5 @@
-//! File operations of the environment cache: hash, copy, measure and change the owner of trees.
+//! File operations of the environment cache: hash, copy and measure trees, and give directories to
+//! users.
 
 use std::fs;
 use std::io::{self, Read};

@@ -2,24 +2,22 @@
 //!
 //! Closing a file waits for its file system, which may be a program of the caller that never answers. All remote
 //! commands share one thread, so one thread per user closes files instead. A user whose thread hangs gets no further
-//! commands with streams until the file system answers.
+//! commands until the file system answers.
 
 use std::collections::HashMap;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use nix::libc;
+use nix::fcntl::{FcntlArg, fcntl};
 
 use crate::mutex::lock;
 
-/// How many descriptors of a user may wait to be closed before further commands are refused.
-const MAX_WAITING: usize = 64;
+/// How long closing one descriptor takes before further commands of its user are refused.
+const STUCK_AFTER: Duration = Duration::from_secs(5);
 
-/// Length of a thread's queue: the maximum number of waiting descriptors, and those of all commands of one user that
-/// were accepted before.
+/// Length of a thread's queue: more than the descriptors of all admitted connections of one user.
 const QUEUE_LEN: usize = 4096;
 
 /// How long a thread waits for more descriptors.
@@ -31,18 +29,19 @@ pub(super) struct Closers(Mutex<HashMap<u32, Closer>>);
 
 struct Closer {
     queue: SyncSender<OwnedFd>,
-    waiting: Arc<AtomicUsize>,
+    /// When the thread began to close the present descriptor.
+    closing: Arc<Mutex<Option<Instant>>>,
 }
 
 impl Closers {
-    /// Whether too many descriptors of this user wait to be closed.
+    /// Whether closing a descriptor of this user takes long, because its file system does not answer.
     pub(super) fn is_stuck(&self, uid: u32) -> bool {
-        let closers = lock(&self.0);
-        closers.get(&uid).is_some_and(|closer| closer.waiting.load(Ordering::Relaxed) > MAX_WAITING)
+        let since = lock(&self.0).get(&uid).and_then(|closer| *lock(&closer.closing));
+        since.is_some_and(|since| since.elapsed() > STUCK_AFTER)
     }
 
     fn close(&self, uid: u32, descriptor: OwnedFd) {
-        if never_waits(&descriptor) {
+        if is_pipe(&descriptor) {
             return;
         }
         let mut closers = lock(&self.0);
@@ -50,7 +49,6 @@ impl Closers {
         for _ in 0..2 {
             let closer = closers.entry(uid).or_insert_with(|| Closer::start(uid));
             let Some(descriptor) = left.take() else { return };
-            closer.waiting.fetch_add(1, Ordering::Relaxed);
             match closer.queue.try_send(descriptor) {
                 Ok(()) => return,
                 // Only a stuck thread has a full queue. The descriptor stays open, rather than to delay other users.
@@ -69,33 +67,27 @@ impl Closers {
 impl Closer {
     fn start(uid: u32) -> Self {
         let (queue, descriptors) = sync_channel(QUEUE_LEN);
-        let waiting = Arc::new(AtomicUsize::new(0));
-        let counter = Arc::clone(&waiting);
-        let run = move || close_all(&descriptors, &counter);
+        let closing = Arc::default();
+        let present = Arc::clone(&closing);
+        let run = move || close_all(&descriptors, &present);
         if let Err(error) = std::thread::Builder::new().name(format!("close-{uid}")).stack_size(64 << 10).spawn(run) {
             tracing::warn!(uid, %error, "cannot start a thread that closes streams");
         }
-        Self { queue, waiting }
+        Self { queue, closing }
     }
 }
 
-fn close_all(descriptors: &Receiver<OwnedFd>, waiting: &AtomicUsize) {
+fn close_all(descriptors: &Receiver<OwnedFd>, closing: &Mutex<Option<Instant>>) {
     while let Ok(descriptor) = descriptors.recv_timeout(LINGER) {
+        *lock(closing) = Some(Instant::now());
         drop(descriptor);
-        waiting.fetch_sub(1, Ordering::Relaxed);
+        *lock(closing) = None;
     }
 }
 
-/// Whether closing the descriptor involves no file system: pipes, sockets and terminals. Asks no file system either.
-fn never_waits(descriptor: &OwnedFd) -> bool {
-    let flags = libc::AT_EMPTY_PATH | libc::AT_STATX_DONT_SYNC;
-    // SAFETY: all zeroes is a valid statx, and the call overwrites it. The path is NUL-terminated.
-    let mode = unsafe {
-        let mut found: libc::statx = std::mem::zeroed();
-        let got = libc::statx(descriptor.as_raw_fd(), c"".as_ptr(), flags, libc::STATX_TYPE, &raw mut found);
-        if got == 0 { u32::from(found.stx_mode) } else { 0 }
-    };
-    matches!(mode & libc::S_IFMT, libc::S_IFIFO | libc::S_IFSOCK | libc::S_IFCHR)
+/// Whether the descriptor is a pipe, which is closed at once. Asks no file system.
+fn is_pipe(descriptor: &OwnedFd) -> bool {
+    fcntl(descriptor, FcntlArg::F_GETPIPE_SZ).is_ok()
 }
 
 /// Descriptors that a local program has handed over. Dropping them never waits.
@@ -136,14 +128,14 @@ mod tests {
     fn files_are_closed_by_a_thread_and_pipes_at_once() {
         let closers = Arc::new(Closers::default());
         let (reader, writer) = nix::unistd::pipe().expect("a pipe");
-        assert!(never_waits(&reader) && !never_waits(&OwnedFd::from(File::open("/etc/passwd").expect("there"))));
-        let file = OwnedFd::from(tempfile::tempfile().expect("a file"));
-        drop(CallerStreams::new(vec![writer, file], 1000, &closers));
+        assert!(is_pipe(&reader) && !is_pipe(&OwnedFd::from(File::open("/etc/passwd").expect("there"))));
+        // The lock of a file ends with its last descriptor.
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let locked = file.reopen().expect("there");
+        locked.lock().expect("free");
+        drop(CallerStreams::new(vec![writer, locked.into()], 1000, &closers));
         assert_eq!(nix::unistd::read(&reader, &mut [0]), Ok(0), "the pipe has no writer");
-        let waiting = Arc::clone(&closers.0.lock().expect("not poisoned")[&1000].waiting);
-        while waiting.load(Ordering::Relaxed) > 0 {
-            std::thread::yield_now();
-        }
+        file.as_file().lock().expect("the thread closes the file");
         assert!(!closers.is_stuck(1000));
     }
 }

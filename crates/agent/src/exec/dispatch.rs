@@ -170,6 +170,10 @@ async fn run_locally(
         match run::run_own(exec, channel, start, its, placed.clone()).await {
             Ok(Some(ran_us)) => return lock(&exec.costs).ran(kind, ran_us, score),
             Ok(None) => return,
+            // It may have started, so its caller must not run it again.
+            Err(refusal) if refusal.kind == RefusalKind::Hopeless => {
+                return drop(channel.send(Frame::refused(refusal)).await);
+            }
             // The caller then reports the same error itself.
             Err(refusal) => {
                 tracing::debug!(why = %refusal.message, "cannot start the command; its caller runs it instead");

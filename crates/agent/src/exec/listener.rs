@@ -1,7 +1,7 @@
 //! Accepts commands of local users.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use hostler_core::admission::UsageLimits;
 use hostler_remote::{Caller, Frame, Open, PROTOCOL, multiplex};
 use hostler_shepherd::receive;
-use nix::sys::socket::MsgFlags;
+use nix::sys::socket::{MsgFlags, recv};
 use nix::unistd::geteuid;
 use tokio::io::Interest;
 use tokio::net::UnixStream;
@@ -82,8 +82,8 @@ pub(super) async fn serve(exec: &Arc<Exec>, path: Option<PathBuf>) {
 /// Serves one request to its end.
 async fn attend(exec: &Arc<Exec>, stream: UnixStream, peer: Peer, is_admitted: bool) {
     let deadline = Instant::now() + ASK_BOUND;
-    let Ok(Ok(streams)) = timeout_at(deadline, handed_over(&stream)).await else { return };
-    let streams = CallerStreams::new(streams, peer.uid(), &exec.closers);
+    let is_stuck = exec.closers.is_stuck(peer.uid());
+    let Ok(Ok(streams)) = timeout_at(deadline, handed_over(exec, &stream, &peer, is_stuck)).await else { return };
     let (_own, mut channels, run) = multiplex(stream, None);
     let answer = async {
         let ask = async {
@@ -96,7 +96,7 @@ async fn attend(exec: &Arc<Exec>, stream: UnixStream, peer: Peer, is_admitted: b
                 format!("you already run {CALLS_OF_ONE} remote commands from this machine, the maximum per user");
             return drop(channel.send(Frame::refused(Box::new(unsuitable(126, message)))).await);
         }
-        if exec.closers.is_stuck(peer.uid()) {
+        if is_stuck {
             let message =
                 "streams of your earlier commands cannot be closed, because their file system does not answer";
             return drop(channel.send(Frame::refused(Box::new(unsuitable(126, message.to_owned())))).await);
@@ -115,11 +115,19 @@ async fn attend(exec: &Arc<Exec>, stream: UnixStream, peer: Peer, is_admitted: b
     let _ = timeout(ASK_BOUND, run).await;
 }
 
-/// Receives the streams that a program hands over before its request, if any.
-async fn handed_over(stream: &UnixStream) -> io::Result<Vec<OwnedFd>> {
+/// Receives the streams that a program hands over before its request. Takes none of a user whose streams cannot be closed:
+/// the kernel then discards them.
+async fn handed_over(exec: &Exec, stream: &UnixStream, peer: &Peer, is_stuck: bool) -> io::Result<CallerStreams> {
     let mut word = [0; 2];
-    let (length, streams) =
-        stream.async_io(Interest::READABLE, || receive(stream.as_fd(), &mut word, MsgFlags::MSG_DONTWAIT)).await?;
+    let read = || {
+        if is_stuck {
+            return Ok((recv(stream.as_raw_fd(), &mut word, MsgFlags::MSG_DONTWAIT)?, Vec::new()));
+        }
+        receive(stream.as_fd(), &mut word, MsgFlags::MSG_DONTWAIT)
+    };
+    let (length, streams) = stream.async_io(Interest::READABLE, read).await?;
+    // From here on, no way out closes a stream on this thread.
+    let streams = CallerStreams::new(streams, peer.uid(), &exec.closers);
     if length < word.len() || word[0] != PROTOCOL {
         tracing::info!(
             version = word[0],

@@ -16,7 +16,7 @@ use hostler_remote::{
 };
 use hostler_shepherd::cgroup::LeafSpec;
 use hostler_shepherd::{
-    CallOptions, Cause, Enforcement, Event, ExitRecord, Launch, Limits, Options, ResourceLimit, Status,
+    CallOptions, Cause, Enforcement, Event, ExitRecord, Launch, LaunchError, Limits, Options, ResourceLimit, Status,
 };
 use nix::fcntl::OFlag;
 use nix::pty::openpty;
@@ -31,7 +31,7 @@ use super::refusal::unsuitable;
 use super::shared::Exec;
 use super::written::Disk;
 use crate::account::{Account, act_as};
-use crate::shepherds::{self, LINGER, Watched};
+use crate::shepherds::{self, LINGER, Taken, Watched};
 use crate::stage::PROCESS_LIMIT;
 use crate::supervise::is_out_of_memory;
 
@@ -149,10 +149,9 @@ async fn begin(
         (None, made) => made.iter().flatten().map(AsFd::as_fd).collect(),
     };
     let owner = account.as_ref().map(|account| account.ids.uid);
-    let failed = |why: String| Box::new(unsuitable(126, format!("node {} cannot start the command: {why}", node.name)));
     let namespace = mirrored.as_ref().map(MirroredTree::namespace);
     let mut orders = orders(exec, &command, account.as_deref());
-    let shepherd = launch(exec, &mut orders, &stdio, namespace, owner).await.map_err(failed)?;
+    let shepherd = launch(exec, &mut orders, &stdio, namespace, owner).await?;
     drop((its, made));
     if shepherd.has_started() {
         let started = Started { directory_id, is_shared, ..Started::default() };
@@ -319,21 +318,32 @@ async fn launch(
     stdio: &[BorrowedFd<'_>],
     namespace: Option<BorrowedFd<'_>>,
     owner: Option<u32>,
-) -> Result<Watched, String> {
-    let along: Vec<_> = stdio.iter().copied().chain(namespace).collect();
+) -> Result<Watched, Box<Refusal>> {
+    let node = &exec.node.name;
+    // No other node may run the command, because it may still start here.
+    let no_answer = || {
+        let message =
+            format!("the command may have started on node {node}: its program or a stream takes too long to open");
+        Box::new(Refusal { kind: RefusalKind::Hopeless, ..unsuitable(125, message) })
+    };
+    let descriptors: Vec<_> = stdio.iter().copied().chain(namespace).collect();
     if orders.options.linger.is_some()
         && let Some((mut shepherd, leaf)) = exec.idle.take(&CpuSet::default(), owner)
     {
         let own_leaf = std::mem::replace(&mut orders.options.leaf, leaf);
-        if shepherd.take_call(orders, &along).await {
-            return Ok(shepherd);
+        match shepherd.take_call(orders, &descriptors).await {
+            Taken::Yes => return Ok(shepherd),
+            Taken::Unknown => return Err(no_answer()),
+            Taken::No => orders.options.leaf = own_leaf,
         }
-        // The shepherd had stopped waiting. Anything that it still starts ends with its connection.
-        drop(shepherd);
-        orders.options.leaf = own_leaf;
     }
-    let called = shepherds::start(&exec.node.launcher, orders, &along).await;
-    called.map_err(|error| format!("{:#}", anyhow::Error::from(error)))
+    shepherds::start(&exec.node.launcher, orders, &descriptors).await.map_err(|error| match error {
+        LaunchError::NoAnswer(_) => no_answer(),
+        error => {
+            let why = format!("{:#}", anyhow::Error::from(error));
+            Box::new(unsuitable(126, format!("node {node} cannot start the command: {why}")))
+        }
+    })
 }
 
 /// Returns the refusal for a program that the shepherd could not start.
@@ -378,7 +388,7 @@ async fn tend(
                 None => return None,
             },
             want = wanted.recv(), if is_wanted => match want {
-                // Fails only if the shepherd has ended; its end is reported then, as the command's.
+                // Fails if the shepherd has ended, which is reported as the command's end, or reads no requests.
                 Some(Wanted::Signal(signal)) => {
                     if let Err(error) = shepherd.shepherd().signal(signal) {
                         tracing::warn!(signal, %error, "a signal did not reach the command");

@@ -9,6 +9,16 @@ use crate::machines::{Machines, USER};
 /// Another account that every Debian has.
 const OTHER: &str = "news";
 
+/// Hands descriptors over to the agent with an invalid request. Never closes its own.
+const HAND_OVER: &str = "\
+import array, os, socket, sys, time
+agent = socket.socket(socket.AF_UNIX)
+agent.connect('/run/hostler/agent.calls')
+files = [os.open('disk/program', os.O_RDONLY) for _ in range(int(sys.argv[1]))]
+agent.sendmsg([b'\\xff\\xff'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', files))])
+time.sleep(60)
+";
+
 #[test]
 fn hanging_program_or_stream_delays_no_other_user() {
     let machines = Machines::of(1);
@@ -24,11 +34,15 @@ fn hanging_program_or_stream_delays_no_other_user() {
         ("read", "dsh --node n1 disk/program"),
         // The agent gets this stream, and closes it after the start.
         ("flush", "dsh --node n1 sleep 1 < disk/program"),
+        // The same in requests that the agent rejects: of another version, and with too many descriptors.
+        ("flush", "python3 hand_over.py 3"),
+        ("flush", "python3 hand_over.py 5"),
     ];
+    machines.write("hand_over.py", HAND_OVER);
     for (request, command) in cases {
         let at = std::path::Path::new(&machines.shared()).join("disk");
         let disk = HangingDisk::mount(machines.nodes[0].command(&["python3"]), &at, request);
-        let stuck = start(USER, &["sh", "-c", command]);
+        let mut stuck = start(USER, &["sh", "-c", command]);
         // The stuck command reaches the agent before the last of these.
         for _ in 0..10 {
             let mut other = start(OTHER, &["dsh", "--node", "n1", "echo", "fine"]);
@@ -38,6 +52,7 @@ fn hanging_program_or_stream_delays_no_other_user() {
             assert_eq!(String::from_utf8_lossy(&output.stdout), "fine\n", "{what}: {output:?}");
         }
         drop(disk);
+        stuck.kill().expect("a child");
         stuck.wait_with_output().expect("the file system is gone");
     }
 }
