@@ -79,7 +79,9 @@ impl Challenges {
         if self.made.len() >= MAX_CHALLENGES {
             let expired = self.made.iter().filter(|(_, made)| made.at.elapsed() >= CHALLENGE_TTL);
             let expired: Vec<String> = expired.map(|(nonce, _)| nonce.clone()).collect();
-            expired.iter().for_each(|nonce| drop(self.remove(nonce)));
+            for nonce in &expired {
+                self.remove(nonce);
+            }
         }
         if self.made.len() >= MAX_CHALLENGES
             && let Some(oldest) = self.made.iter().min_by_key(|(_, made)| made.at).map(|(nonce, _)| nonce.clone())
