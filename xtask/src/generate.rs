@@ -52,7 +52,8 @@ pub(crate) fn run(options: &Options) -> Result<()> {
 
 /// Contents of the generated files.
 fn generated() -> Result<Files> {
-    run_command(cargo().args(["build", "--quiet", "--package", "hostler"]))?;
+    // The selection of the tests: with another one, cargo compiles dependencies again for other features.
+    run_command(cargo().args(["build", "--quiet", "--workspace", "--bins", "--tests"]))?;
     let scratch = tempfile::tempdir()?;
     write_all(&target_directory()?.join("debug/hostler"), scratch.path())?;
     for (name, least) in PACKAGED {

@@ -115,7 +115,9 @@ fn command_has_its_callers_terminal() {
     let sane = terminal.ask("dsh --node n2 stty -a");
     let words: Vec<&str> = sane.split_whitespace().collect();
     assert!(["icanon", "echo", "isig", "opost", "iexten"].iter().all(|word| words.contains(word)), "{sane}");
-    terminal.say("dsh --node n2 bash -c 'trap \"stty size\" WINCH; echo st\"\"arted; while :; do sleep 1002 & wait; done'\n");
+    terminal.say(
+        "dsh --node n2 bash -c 'trap \"stty size\" WINCH; echo st\"\"arted; while :; do sleep 1002 & wait; done'\n",
+    );
     terminal.until("started");
     terminal.resize(41, 99);
     terminal.until("41 99");
