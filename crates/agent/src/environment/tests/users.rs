@@ -292,17 +292,17 @@ fn giving_a_directory_never_follows_entries_that_its_new_owner_exchanges() {
     fs::create_dir(&secret).expect("new");
     fs::write(secret.join("key"), "secret").expect("writable");
     let top = folder.path().join("top");
-    fs::create_dir_all(top.join("work/below")).expect("new");
-    give(&top, &[&top.join("work")], user.ids.uid, user.ids.gid).expect("needs root");
+    fs::create_dir_all(top.join("entry/below")).expect("new");
+    give(&top, &[&top.join("entry")], user.ids.uid, user.ids.gid).expect("needs root");
     let owner = |path: &str| fs::symlink_metadata(folder.path().join(path)).expect("there").uid();
     let uid = user.ids.uid;
-    assert_eq!(["top", "top/work", "top/work/below"].map(owner), [uid, uid, 0], "only the named entries");
+    assert_eq!(["top", "top/entry", "top/entry/below"].map(owner), [uid, uid, 0], "only the named entries");
     hostler_snapshot::remove_tree(&top).expect("needs root");
     for _ in 0..300 {
         fs::create_dir(&evil).expect("new");
         fs::set_permissions(&evil, Permissions::from_mode(0o777)).expect("the test owns it");
         symlink(&secret, evil.join("link")).expect("new");
-        let inside = top.join("work");
+        let inside = top.join("entry");
         fs::create_dir_all(&inside).expect("new");
         let (is_over, is_ready) = (AtomicBool::new(false), AtomicBool::new(false));
         std::thread::scope(|scope| {
