@@ -83,7 +83,7 @@ impl Keyring {
             if now < refused.until {
                 let rest = refused.until - now;
                 let why = format!("{} rejected the user {} with the configured password", self.to, credentials.user);
-                return Err(Fault::refused(why).after(Some(rest)).hint(format!(
+                return Err(Fault::refused(why).after(self.next_load(rest)).hint(format!(
                     "correct {}; they are not used again for {} s, so that the controller does not lock the account",
                     self.place(),
                     rest.as_secs() + 1
@@ -101,9 +101,16 @@ impl Keyring {
     /// Records that the controller rejected the credentials. Returns the fault.
     pub(crate) fn refused(&self, credentials: &Credentials, why: &str) -> Fault {
         let pause = self.note_refusal(credentials, Instant::now());
-        Fault::refused(why)
-            .after(Some(pause))
-            .hint(format!("correct {}; a change takes effect immediately", self.place()))
+        Fault::refused(why).after(self.next_load(pause)).hint(format!("correct {}", self.place()))
+    }
+
+    /// When credentials should be loaded next during a back-off. A file is read at every attempt, so that a correction
+    /// takes effect at the next one; a command may be slow or ask a server, so that it waits for the end of the back-off.
+    fn next_load(&self, pause: Duration) -> Option<Duration> {
+        match self.source {
+            CredentialsConfig::File(_) => None,
+            CredentialsConfig::Command { .. } => Some(pause),
+        }
     }
 
     fn note_refusal(&self, credentials: &Credentials, now: Instant) -> Duration {
@@ -274,6 +281,7 @@ mod tests {
         }
         let first = keyring.load().await.expect("the command prints credentials");
         let fault = keyring.refused(&first, "it says no");
+        assert_eq!(fault.retry_after(), Some(FIRST_PAUSE), "the command does not run at every attempt");
         assert!(fault.what_to_do().is_some_and(|hint| hint.contains("`sh`")), "{fault:?}");
         assert_eq!(keyring.load().await.expect("new credentials are used immediately").password.reveal(), "2");
         assert_eq!(command("exit 3").load().await.expect_err("the command fails").kind(), FaultKind::Unprepared);
@@ -286,7 +294,11 @@ mod tests {
         let begin = Instant::now();
         keyring.note_refusal(&old, begin);
         let fault = keyring.show(old.clone(), begin + FIRST_PAUSE / 2).expect_err("too soon");
-        assert_eq!((fault.kind(), fault.retry_after()), (FaultKind::Refused, Some(FIRST_PAUSE / 2)));
+        assert_eq!(
+            (fault.kind(), fault.retry_after()),
+            (FaultKind::Refused, None),
+            "the file is read at every attempt"
+        );
         assert!(keyring.show(old.clone(), begin + FIRST_PAUSE).is_ok());
         keyring.note_refusal(&old, begin);
         assert!(keyring.show(old.clone(), begin + FIRST_PAUSE).is_err(), "twice as long the second time");
