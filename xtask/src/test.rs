@@ -172,9 +172,8 @@ fn python(directory: &Path) -> Command {
 /// The tests of [`quick_tests`], as a filter expression of nextest.
 const QUICK: &str = "kind(lib) or kind(bin) or package(xtask) or package(hostler-core) or package(hostler-sched)";
 
-/// Test slots per CPU: most end-to-end tests wait for daemons most of the time. Tests that compute take several slots;
-/// see `.config/nextest.toml`.
-const SLOTS_PER_CPU: usize = 2;
+/// Test slots per CPU. A test takes one to four, depending on how much it computes; see `.config/nextest.toml`.
+const SLOTS_PER_CPU: usize = 4;
 
 /// Runs tests with nextest, each in its own process and with a timeout.
 ///

@@ -9,14 +9,14 @@ use crate::machines::{Machines, USER};
 /// Another account that every Debian has.
 const OTHER: &str = "news";
 
-/// Hands descriptors over to the agent with an invalid request. Never closes its own.
+/// Hands descriptors over to the agent with an invalid request. Closes its own only when stdin ends.
 const HAND_OVER: &str = "\
-import array, os, socket, sys, time
+import array, os, socket, sys
 agent = socket.socket(socket.AF_UNIX)
 agent.connect('/run/hostler/agent.calls')
 files = [os.open('disk/program', os.O_RDONLY) for _ in range(int(sys.argv[1]))]
 agent.sendmsg([b'\\xff\\xff'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', files))])
-time.sleep(60)
+sys.stdin.read()
 ";
 
 #[test]
@@ -25,7 +25,7 @@ fn hanging_program_or_stream_delays_no_other_user() {
     machines.ok(0, "mkdir disk");
     let start = |user: &str, arguments: &[&str]| -> Child {
         let mut command = machines.command_of(user, 0, arguments);
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         command.spawn().expect("nsenter can be started")
     };
     let cases = [
@@ -52,6 +52,8 @@ fn hanging_program_or_stream_delays_no_other_user() {
             assert_eq!(String::from_utf8_lossy(&output.stdout), "fine\n", "{what}: {output:?}");
         }
         drop(disk);
+        // Ends the script, which outlives `nsenter`.
+        drop(stuck.stdin.take());
         stuck.kill().expect("a child");
         stuck.wait_with_output().expect("the file system is gone");
     }
