@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use hostler_core::agent::{Event, Found, RunLaunch};
 use hostler_model::{BootId, RunId};
@@ -14,28 +15,51 @@ use crate::node::Node;
 use crate::shepherds::Watched;
 use crate::supervise::{self, Control, RunState, control};
 
+/// Time to determine the states of all runs together. A run whose shepherd lives but does not answer by then continues
+/// as far as the head knows: the agent goes on without it. A little longer than a damaged journal takes.
+const STATE_BOUND: Duration = Duration::from_secs(3);
+
+/// What is known about a run that earlier agents started.
+enum Look {
+    Known(Found),
+    /// It continues under this shepherd.
+    Shepherd(Watched),
+    /// Its shepherd has not answered yet.
+    Unknown,
+}
+
 /// Recovers all runs found on the disk. Returns the controls of the runs that continue.
 pub(crate) async fn recover(node: &Arc<Node>, handle: &Handle) -> anyhow::Result<HashMap<RunId, Control>> {
     let mut controls = HashMap::new();
     let mut going_on = HashSet::new();
     let mut leaves = exec::live_leaves(node);
     let runs = node.runs.found()?;
-    // All at once: a shepherd that waits for a file system delays its own answer by seconds.
+    // All at once: a shepherd that waits for a file system, or is stopped, delays only its own answer.
     let looks = runs.iter().map(|FoundRun { launch, boot, directory }| look(node, launch, boot, directory));
     let looks = futures_util::future::join_all(looks).await;
-    for (FoundRun { launch, directory, .. }, (found, shepherd)) in runs.into_iter().zip(looks) {
+    for (FoundRun { launch, directory, .. }, look) in runs.into_iter().zip(looks) {
         let run = launch.run();
-        tracing::info!(%run, ?found, "found a run");
-        handle.happened(Event::Recovered { launch: Arc::clone(&launch), found });
-        if let Some(shepherd) = shepherd {
-            going_on.insert(run);
-            leaves.extend(leaf_of(&directory));
-            let (control, controlled) = control();
-            controls.insert(run, control);
-            // The leaf of this shepherd is unknown, so it is not kept for later runs.
-            let watch = supervise::watch(Arc::clone(node), handle.clone(), launch, shepherd, None, controlled.orders);
-            tokio::spawn(watch);
-        }
+        let shepherd = match look {
+            Look::Known(found) => {
+                tracing::info!(%run, ?found, "found a run");
+                handle.happened(Event::Recovered { launch, found });
+                continue;
+            }
+            Look::Shepherd(shepherd) => {
+                tracing::info!(%run, "found a run that continues");
+                Some(shepherd)
+            }
+            Look::Unknown => {
+                tracing::warn!(%run, "the shepherd of a run does not respond; the agent goes on without it, and retries");
+                None
+            }
+        };
+        handle.happened(Event::Recovered { launch: Arc::clone(&launch), found: Found::Shepherd });
+        going_on.insert(run);
+        leaves.extend(leaf_of(&directory));
+        let (control, controlled) = control();
+        controls.insert(run, control);
+        tokio::spawn(supervise::watch_recovered(Arc::clone(node), handle.clone(), launch, shepherd, controlled.orders));
     }
     clean_up(node, &going_on, &leaves);
     Ok(controls)
@@ -55,15 +79,16 @@ fn clean_up(node: &Node, going_on: &HashSet<RunId>, leaves: &HashSet<String>) {
     }
 }
 
-/// Determines the state of a run after a restart of the agent. Also returns the run's shepherd if the run continues.
-async fn look(node: &Node, launch: &RunLaunch, boot: &BootId, directory: &RunDirectory) -> (Found, Option<Watched>) {
+/// Determines the state of a run after a restart of the agent, for at most [`STATE_BOUND`].
+async fn look(node: &Node, launch: &RunLaunch, boot: &BootId, directory: &RunDirectory) -> Look {
     if let Some(end) = directory.end() {
-        return (Found::Over(end), None);
+        return Look::Known(Found::Over(end));
     }
-    match supervise::determine_state(node, launch).await {
-        Some(RunState::Running(shepherd)) => (Found::Shepherd, Some(shepherd)),
-        Some(RunState::Ended(exit)) => (Found::Exit(exit), None),
-        None => (Found::Launch { is_of_this_boot: *boot == node.facts.boot }, None),
+    match tokio::time::timeout(STATE_BOUND, supervise::determine_state(node, launch)).await {
+        Ok(Some(RunState::Running(shepherd))) => Look::Shepherd(shepherd),
+        Ok(Some(RunState::Ended(exit))) => Look::Known(Found::Exit(exit)),
+        Ok(None) => Look::Known(Found::Launch { is_of_this_boot: *boot == node.facts.boot }),
+        Err(_) => Look::Unknown,
     }
 }
 

@@ -154,6 +154,28 @@ pub(crate) async fn watch(
     handle.happened(Event::Exited { run: launch.run(), exit });
 }
 
+/// Watches a run that an earlier agent started. Without `shepherd`, first determines its state, however long that takes:
+/// the shepherd lives, so the run must not be given up. Orders wait meanwhile.
+pub(crate) async fn watch_recovered(
+    node: Arc<Node>,
+    handle: Handle,
+    launch: Arc<RunLaunch>,
+    shepherd: Option<Watched>,
+    orders: mpsc::Receiver<Order>,
+) {
+    let state = match shepherd {
+        Some(shepherd) => Some(RunState::Running(shepherd)),
+        None => determine_state(&node, &launch).await,
+    };
+    let exit = match state {
+        // The leaf of this shepherd is unknown, so it is not kept for later runs.
+        Some(RunState::Running(shepherd)) => return watch(node, handle, launch, shepherd, None, orders).await,
+        Some(RunState::Ended(exit)) => exit,
+        None => lost(&node, LostReason::NeverStarted),
+    };
+    handle.happened(Event::Exited { run: launch.run(), exit });
+}
+
 /// Where a run can be measured.
 fn measured_at(
     node: &Node,

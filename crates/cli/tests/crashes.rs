@@ -68,6 +68,81 @@ fn jobs_and_their_output_survive_killed_agents() {
     assert_eq!(cluster.json(&["job", &id])["attempt"], 1, "the agent adopts the running job, without a second attempt");
 }
 
+/// Fills the connection queue of a process's listening socket, as any user of the machine can.
+fn fill_connection_queue(pid: u32) {
+    use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
+    let held: Vec<String> = fs::read_dir(format!("/proc/{pid}/fd"))
+        .expect("the process runs")
+        .flatten()
+        .filter_map(|entry| Some(fs::read_link(entry.path()).ok()?.to_str()?.to_owned()))
+        .collect();
+    let table = fs::read_to_string("/proc/net/unix").expect("the kernel lists its sockets");
+    let name = table.lines().find_map(|line| {
+        let (rest, name) = line.split_once(" @")?;
+        held.contains(&format!("socket:[{}]", rest.split_whitespace().nth(6)?)).then_some(name)
+    });
+    let address = UnixAddr::new_abstract(name.expect("a shepherd listens").as_bytes()).expect("a short name");
+    // A client that has closed its end still takes a place.
+    loop {
+        let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;
+        let client = socket(AddressFamily::Unix, SockType::Stream, flags, None).expect("a descriptor is free");
+        match connect(std::os::fd::AsRawFd::as_raw_fd(&client), &address) {
+            Ok(()) => {}
+            Err(nix::errno::Errno::EAGAIN) => return,
+            Err(error) => panic!("cannot connect to the shepherd: {error}"),
+        }
+    }
+}
+
+#[test]
+fn shepherds_that_do_not_answer_delay_only_their_own_runs_when_agents_restart() {
+    let size = Size { nodes: 1, cpus: 4, ..Size::default() };
+    let cluster = Cluster::up(HOSTLER, size);
+    let begin = |name: &str| {
+        let (shepherd, go) = (cluster.path(&format!("{name}.shepherd")), cluster.path("go"));
+        let work = format!(
+            "echo $PPID > {0}.new; mv {0}.new {0}; until [ -e {1} ]; do sleep 0.05; done; echo end",
+            shepherd.display(),
+            go.display()
+        );
+        let id = cluster.ok(&["run", "--detach", "-m", "16M", "--", "sh", "-c", &work]);
+        let pid = wait_until("the job to begin", 30, || fs::read_to_string(&shepherd).ok()?.trim().parse::<u32>().ok());
+        (id, pid)
+    };
+    let (stopped, full, cancelled, other) = (begin("stopped"), begin("full"), begin("cancelled"), begin("other"));
+    for (_, pid) in [&stopped, &full, &cancelled] {
+        hostler_testkit::kill(*pid, nix::sys::signal::Signal::SIGSTOP);
+    }
+    fill_connection_queue(full.1);
+    fill_connection_queue(cancelled.1);
+    for pid in cluster.agent_pids() {
+        cluster.kill_9(pid);
+    }
+    cluster.start(size);
+
+    cluster.write("go", "");
+    cluster.ok(&["wait", &other.0]);
+    assert_eq!(cluster.ok(&["logs", &other.0]), "end");
+    assert_eq!(cluster.ok(&["run", "-m", "16M", "--", "echo", "new"]), "new");
+    for (id, _) in [&stopped, &full, &cancelled] {
+        assert_eq!(cluster.state(id), "running", "its shepherd lives");
+    }
+    cluster.ok(&["cancel", &cancelled.0]);
+
+    // Ends the shepherds' pause. Their runs go on where they were.
+    for (_, pid) in [&stopped, &full, &cancelled] {
+        hostler_testkit::kill(*pid, nix::sys::signal::Signal::SIGCONT);
+    }
+    for (id, _) in [&stopped, &full] {
+        cluster.ok(&["wait", id]);
+        assert_eq!(cluster.ok(&["logs", id]), "end");
+        assert_eq!(cluster.json(&["job", id])["attempt"], 1);
+    }
+    wait_until("the cancelled job to be over", 30, || {
+        ["cancelled", "completed"].contains(&cluster.state(&cancelled.0).as_str()).then_some(())
+    });
+}
+
 #[test]
 fn jobs_of_a_dead_node_fail_or_are_requeued_as_requested() {
     let cluster = Cluster::up(HOSTLER, Size { nodes: 1, cpus: 2, ..Size::default() });
