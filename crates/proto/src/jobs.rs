@@ -93,8 +93,8 @@ pub struct DuplicateRequest {
     /// Time limit of a task, in milliseconds; zero means no limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_limit_ms: Option<u64>,
-    /// Submit the copy without environment variables if the head has deleted those of the job, which it does when a job
-    /// completes.
+    /// Submit the copy without environment variables if the caller cannot use those of the job: the head deletes them
+    /// when a job completes, and only the job's user may use them.
     #[serde(default)]
     pub without_environment: bool,
     /// Partition of the copy.

@@ -52,9 +52,13 @@ pub fn decide(state: &State, command: &Command, ended: &Ended, now: Now) -> Resu
         }
         Command::Act { caller, job, index, action } => decide_action(state, ended, caller, *job, *index, *action),
         Command::Fetched { caller, job, indices } => {
+            let found = own_job(state, ended, caller, *job)?;
+            // The head may delete a fetched result. An operator who reads a result must not cause that.
+            if !caller.owns(found) {
+                return Ok(Vec::new());
+            }
             // A task without a result must not count as fetched when its result arrives later.
-            let there = &own_job(state, ended, caller, *job)?.results;
-            let (indices, ended) = (among(indices, there), ended.job(*job).cloned());
+            let (indices, ended) = (among(indices, &found.results), ended.job(*job).cloned());
             Ok(if indices.is_empty() { Vec::new() } else { vec![Event::Fetched { job: *job, indices, ended }] })
         }
         Command::DropResults { job, indices } => {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use hostler_core::head::{Command, Refusal, SubmissionKey};
+use hostler_core::head::{Caller, Command, Refusal, SubmissionKey};
 use hostler_model::{Dependency, Digest, Ending, IndexSet, JobId, JobSpec, JobState};
 use hostler_proto::api::JobAction;
 use hostler_proto::link::{Fate, HeadMessage, RunEnd, RunResult, RunStatus};
@@ -162,6 +162,22 @@ fn results_of_ended_jobs_are_fetched_and_dropped_in_the_store() {
     assert!(head.state.job(job).is_none());
     head.restart();
     assert_eq!(head.state.job_count(), 0);
+}
+
+#[test]
+fn result_that_only_an_operator_has_read_is_kept_for_its_user() {
+    let (mut head, job) = head_with_ended_job(0);
+    let fetch = |caller| Command::Fetched { caller, job, indices: IndexSet::one(0) };
+    let dropped = Command::DropResults { job, indices: IndexSet::one(0) };
+    for other in [user("olga"), user("ada@n1"), Caller { uid: Some(7), ..user("eve") }] {
+        head.command(&fetch(other.clone())).expect_err("not theirs");
+        head.command(&fetch(Caller { operator: true, ..other })).expect("operators may read it");
+        head.command(&dropped).expect("accepted");
+        assert!(head.stored.0[&job].results.contains(0), "its user has not fetched it");
+    }
+    head.command(&fetch(Caller { operator: true, ..user("ada") })).expect("hers");
+    head.command(&dropped).expect("accepted");
+    assert!(!head.stored.0[&job].results.contains(0));
 }
 
 #[test]

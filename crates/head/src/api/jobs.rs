@@ -117,20 +117,27 @@ pub(crate) async fn duplicate(
 ) -> Result<(Extension<About>, Json<Submitted>), ApiError> {
     let job = readable(&head, &user, id).await?;
     if job.lost_environment && !change.without_environment {
-        return Err(ApiError::new(
-            StatusCode::CONFLICT,
-            "no_environment",
-            format!("job {id} has completed, so the head has deleted its environment variables"),
-        )
-        .hint("submit the job again with `hostler run`, or set `without_environment` to do without the variables"));
+        let why = format!("job {id} has completed, so the head has deleted its environment variables");
+        return Err(no_environment(why, "submit the job again with `hostler run`"));
     }
     let mut spec = hostler_model::JobSpec::clone(&job.spec);
     if let Some(digest) = job.environment {
         head.environments.restore(digest, &mut spec).await.map_err(ApiError::internal)?;
     }
+    // An operator sees a job's command line and output, but the copy belongs to the operator and could print secrets.
+    if !user.0.owns(&job) && !std::mem::take(&mut spec.environment).is_empty() && !change.without_environment {
+        let why = format!("only {} may use the environment variables of job {id}", job.user);
+        return Err(no_environment(why, &format!("let {} submit the copy", job.user)));
+    }
     let key = change.key.clone();
     changed(&mut spec, change)?;
     submit(user, State(head), Body(SubmitRequest::new(key, spec))).await
+}
+
+/// The error for a copy that would lack the job's environment variables.
+fn no_environment(why: String, instead: &str) -> ApiError {
+    ApiError::new(StatusCode::CONFLICT, "no_environment", why)
+        .hint(format!("{instead}, or set `without_environment` to do without the variables"))
 }
 
 /// Applies the changes of a [`DuplicateRequest`].

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use hostler_client::Token;
 use hostler_client::{Client, Endpoint, RetryLimits};
-use hostler_model::{Digest, JobId, Quota, Role, TaskId, UserName};
+use hostler_model::{Digest, JobId, Quota, Role, TaskId, UserName, Work};
 use hostler_proto::api::{BlobRequest, ErrorBody, JobSummary};
 use hostler_proto::link::{Account, HeadMessage};
 use hostler_proto::users::{AddUser, CodeLogin, KeyLogin, RELAY_HEADER};
@@ -130,6 +130,39 @@ async fn privileged_account_has_no_rights_through_a_node_unless_an_admin_allows_
     assert_eq!(word(submit("0:root", "d").await), "not_for_root");
     assert_eq!(ask(&node, line, &relayed("2000:ada"), &change("no")).await.0, 200);
     assert_eq!(word(submit("2000:ada", "e").await), "not_through_nodes");
+}
+
+#[tokio::test]
+async fn copy_of_another_users_job_has_none_of_its_environment_variables() {
+    let head = TestHead::start().await;
+    let mut agent = FakeAgent::start(&head, "n1").await;
+    let node = Identity::join(&head, "n2").await.endpoint(&head);
+    let mut asked = request("a");
+    asked.spec.environment.insert("TOKEN".to_owned(), "secret".to_owned());
+    if let Work::Command { script, .. } = &mut asked.spec.work {
+        *script = Some("#!/bin/sh\n".to_owned());
+    }
+    let body = serde_json::to_string(&asked).expect("plain data");
+    let (status, submitted) = ask(&node, "POST /jobs", &relayed("1000:ada"), &body).await;
+    assert_eq!(status, 200, "{submitted}");
+    let variables = async |agent: &mut FakeAgent| {
+        let spec = agent.next_launch().await.job.spec;
+        assert!(format!("{:?}", spec.work).contains("/bin/sh"), "the copy has the script");
+        spec.environment.contains_key("TOKEN")
+    };
+    assert!(variables(&mut agent).await);
+    let line = format!("POST /jobs/{}/duplicate", submitted["id"]);
+    let own = ask(&node, &line, &relayed("1000:ada"), r#"{"key":"own"}"#).await;
+    assert_eq!(own.0, 200, "{}", own.1);
+    assert!(variables(&mut agent).await, "her own copy has them");
+    // The account that runs the head is an admin, and reads the job's output.
+    let local = Endpoint::Unix(head.socket());
+    for change in [r#"{"key":"b"}"#, r#"{"key":"c","argv":["env"]}"#, r#"{"key":"d","name":"x"}"#] {
+        assert_eq!(word(ask(&local, &line, "", change).await), "no_environment", "{change}");
+    }
+    let (status, copy) = ask(&local, &line, "", r#"{"key":"e","without_environment":true}"#).await;
+    assert_eq!(status, 200, "{copy}");
+    assert!(!variables(&mut agent).await, "an admin's copy does not");
 }
 
 async fn authority(head: &TestHead) -> Digest {
