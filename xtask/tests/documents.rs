@@ -58,6 +58,19 @@ fn tests_named_in_the_security_page_exist() {
 }
 
 #[test]
+fn security_page_lists_each_command() {
+    let read = |page: &str| fs::read_to_string(root().join("docs").join(page)).expect("the page is readable");
+    let (reference, page) = (read("reference/cli.md"), read("internals/security.md"));
+    let section = page.split("\n## ").find(|section| section.starts_with("Rights of each route and command"));
+    let listed: BTreeSet<&str> = section.expect("the page has the table").split('`').skip(1).step_by(2).collect();
+    let commands: BTreeSet<&str> = reference.lines().filter_map(|line| line.strip_prefix("## hostler ")).collect();
+    let is_group = |name: &str| commands.iter().any(|other| other.starts_with(&format!("{name} ")));
+    let single = commands.iter().filter(|name| !is_group(name) && !name.starts_with("configure node "));
+    let missing: Vec<&&str> = single.filter(|name| !listed.contains(**name)).collect();
+    assert!(missing.is_empty(), "add these commands to the table of rights in security.md: {missing:?}");
+}
+
+#[test]
 fn anchors_are_made_as_mdbook_and_code_hosts_make_them() {
     let page = "# A `code` word\n```sh\n# no heading\n```\n## What's new: 2.0\n### Twice\n### Twice\n";
     let expected = ["a-code-word", "whats-new-20", "twice", "twice-1"];

@@ -134,6 +134,35 @@ mod tests {
     }
 
     #[test]
+    fn security_page_lists_each_route_with_its_callers() {
+        let page = include_str!("../../../docs/internals/security.md");
+        let section = page.split("\n## ").find(|section| section.starts_with("Rights of each route and command"));
+        let mut listed = Vec::new();
+        for row in section.expect("the page has the table").lines().filter(|line| line.starts_with("| ")) {
+            let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+            let routes = cells[3].split('`').skip(1).step_by(2);
+            listed.extend(routes.map(|route| format!("{route}: {}", cells[2])));
+        }
+        let words = |who| match who {
+            Who::Anyone => "anyone",
+            Who::Viewers => "viewers",
+            Who::Users => "users",
+            Who::Owners => "owners",
+            Who::Operators => "operators",
+            Who::Admins => "admins",
+            Who::Agents => "agents",
+            Who::UsersAndAgents => "users and agents",
+        };
+        let mut routes: Vec<String> = OPERATIONS
+            .iter()
+            .map(|it| format!("{} {}: {}", it.method.to_ascii_uppercase(), it.path, words(it.who)))
+            .collect();
+        listed.sort();
+        routes.sort();
+        assert_eq!(listed, routes, "the table in security.md (left) and the routes (right) differ");
+    }
+
+    #[test]
     fn changes_are_audited() {
         for (method, path) in
             [("post", "/jobs"), ("post", "/jobs/{id}/cancel"), ("post", "/login/key"), ("post", "/agent/join")]
