@@ -14,7 +14,7 @@ use tokio::time::{Instant, sleep};
 
 use super::process::{ProcessId, log_tail, spawn};
 use super::record::NodeRecord;
-use super::{Machine, Places, Record, Sizes};
+use super::{Machine, Places, Record, Sizes, elastic};
 use crate::commands::discover::captured_machine;
 use crate::failure::{During, Failure};
 
@@ -29,13 +29,6 @@ const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Number of log lines to show if a process has died.
 const LOG_LINES: usize = 12;
-
-/// Boot time of a virtual node of an elastic cluster.
-const ELASTIC_BOOT: &str = "3s";
-
-/// Power settings of an elastic cluster. The times are short, so that users can watch nodes being switched on and off.
-const ELASTIC: &str = "# Written by `hostler up --elastic`. For real machines these times are minutes.\n\
-    idle = \"10s\"\nmin_up = \"10s\"\nwatch = \"500ms\"\npoll = \"5s\"\nboot_timeout = \"30s\"\nstop_timeout = \"15s\"\nretry = \"10s\"\n";
 
 /// Name of the file in the head's directory that contains the head's address.
 const HEAD_FILE: &str = "head.json";
@@ -61,7 +54,7 @@ pub(crate) async fn bring_up(
     hostler_agent::leave_cgroup();
     let mut starter = Starter::new(places)?;
     starter.choose_nodes(&sizes)?;
-    starter.choose_elasticity(is_elastic)?;
+    starter.choose_elasticity(is_elastic, &mut tell)?;
     if results_cap_bytes.is_some() {
         starter.record.results_cap_bytes = results_cap_bytes;
         starter.save()?;
@@ -179,7 +172,7 @@ impl<'a> Starter<'a> {
         }
     }
 
-    /// Keeps the recorded nodes if any node runs and the sizes match. Otherwise divides the machine again.
+    /// Keeps the recorded nodes if any node runs and the sizes match. Otherwise divides the machine again. Saves nothing.
     fn choose_nodes(&mut self, sizes: &Sizes) -> Result<(), Failure> {
         if sizes.is_empty() && self.record.is_running() {
             return Ok(());
@@ -198,7 +191,7 @@ impl<'a> Starter<'a> {
             }
             self.record.machine_from = sizes.machine_from.clone();
             self.record.sizes = sizes.clone();
-            return self.save();
+            return Ok(());
         }
         if sizes.fit(&wanted, &self.record.nodes) {
             return Ok(());
@@ -212,28 +205,21 @@ impl<'a> Starter<'a> {
     }
 
     /// Writes or removes the head's `power.toml`. A running elastic cluster stays elastic.
-    fn choose_elasticity(&mut self, is_elastic: bool) -> Result<(), Failure> {
+    fn choose_elasticity(&mut self, is_elastic: bool, tell: &mut impl FnMut(&str)) -> Result<(), Failure> {
         if self.record.is_running() && !is_elastic {
             return Ok(());
         }
-        self.record.is_elastic = is_elastic;
         let path = self.places.head().join("power.toml");
-        let written = match is_elastic {
-            true => std::fs::create_dir_all(self.places.head()).and_then(|()| std::fs::write(&path, self.power_file())),
-            false => std::fs::remove_file(&path).or_else(|error| match error.kind() {
-                std::io::ErrorKind::NotFound => Ok(()),
-                _ => Err(error),
-            }),
-        };
-        written.during(|| format!("cannot write {}", path.display()))?;
+        if is_elastic {
+            let directory = self.places.head();
+            std::fs::create_dir_all(&directory).during(|| format!("cannot create {}", directory.display()))?;
+            let nodes: Vec<&str> = self.record.nodes.iter().map(|node| node.name.as_str()).collect();
+            elastic::enable(&path, &nodes)?;
+        } else if elastic::disable(&path)? {
+            tell(&format!("note: the head switches nodes on and off as your file {} says", path.display()));
+        }
+        self.record.is_elastic = is_elastic;
         self.save()
-    }
-
-    fn power_file(&self) -> String {
-        let nodes = self.record.nodes.iter().map(|node| {
-            format!("\n[nodes.{}]\ncontroller = {{ kind = \"virtual\" }}\nboot = \"{ELASTIC_BOOT}\"\n", node.name)
-        });
-        format!("{ELASTIC}{}", nodes.collect::<String>())
     }
 
     async fn ensure_agents(&mut self, tell: &mut impl FnMut(&str)) -> Result<(), Failure> {
@@ -284,7 +270,7 @@ impl<'a> Starter<'a> {
         args.push("--shared-machine".into());
         if self.record.is_elastic {
             // Simulates the boot time of a machine.
-            args.extend(["--start-after".into(), ELASTIC_BOOT.into()]);
+            args.extend(["--start-after".into(), elastic::BOOT.into()]);
         }
         if !node.counted.is_empty() {
             args.extend(["--resource".into(), node.counted.to_string().into()]);
