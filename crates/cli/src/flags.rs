@@ -85,7 +85,8 @@ pub(crate) struct JobFlags {
 
     /// Run the job as an array with one task per index, e.g. 0-99 or 1,5,7
     ///
-    /// 1-9:2 means every second index from 1 to 9. 0-99%10 runs at most 10 tasks at the same time.
+    /// 1-9:2 means every second index from 1 to 9. 0-99%10 runs at most 10 tasks at the same time. The variable
+    /// HOSTLER_ARRAY_INDEX tells each task its index.
     #[arg(short, long, value_name = "INDICES")]
     pub(crate) array: Option<ArraySpec>,
 

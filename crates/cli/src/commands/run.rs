@@ -59,6 +59,9 @@ const SLURM_CONF_VARIABLE: &str = "SLURM_CONF";
 /// With --nodes N and --tasks-per-node M, N times M processes run the command. If a process fails, Hostler ends the
 /// other processes. With --array, `hostler logs` prints the output of the tasks; --label prints the output at the end.
 ///
+/// Variables such as HOSTLER_JOB_ID, HOSTLER_ARRAY_INDEX and HOSTLER_CPUS describe the job to the command. The page
+/// docs/reference/variables.md lists all of them.
+///
 /// Exit codes: the exit code of the command; 124 if the job reached its time limit; 125 if the head refused or lost the
 /// job, or its output could not be written, which cancels the job; 128 + N if signal N ended the command.
 #[derive(Debug, Args)]

@@ -26,6 +26,9 @@ use crate::submission;
 ///
 /// Each node builds the Python environment once, from requirements.txt, pyproject.toml or uv.lock. The results of a job
 /// are its output and the files that the job creates or changes in its folder. `hostler fetch` downloads the results.
+///
+/// Variables such as HOSTLER_JOB_ID, HOSTLER_ARRAY_INDEX and HOSTLER_CPUS describe the job to the program. The page
+/// docs/reference/variables.md lists all of them.
 #[derive(Debug, Args)]
 pub(crate) struct Submit {
     /// Project folder
