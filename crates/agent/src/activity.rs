@@ -7,7 +7,7 @@ use std::process::Stdio;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use hostler_model::CpuSet;
+use hostler_model::{CpuSet, plural};
 use tokio::process::Command;
 use tokio::time::sleep;
 
@@ -53,7 +53,7 @@ impl Activity {
     fn block_commands(&self) -> Option<String> {
         let mut now = lock(&self.0);
         if now.calls > 0 {
-            return Some(format!("the node is running {} of `hostler exec`", counted(now.calls, "command")));
+            return Some(format!("the node is running {} of `hostler exec`", plural(now.calls, "command")));
         }
         now.is_blocked = true;
         None
@@ -85,10 +85,6 @@ impl Drop for CommandGuard {
     fn drop(&mut self) {
         lock(&self.0.0).calls -= 1;
     }
-}
-
-fn counted(count: usize, what: &str) -> String {
-    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
 /// Returns a sentence about a user at a terminal, or about busy `cpus`; `None` if the machine is idle.

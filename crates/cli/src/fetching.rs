@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use hostler_client::{Client, download};
-use hostler_model::{Digest, IndexSet, JobId, JobState, TaskId, format_bytes};
+use hostler_model::{Digest, IndexSet, JobId, JobState, TaskId, format_bytes, plural};
 use hostler_proto::api::{Fetched, ResultView};
 use hostler_proto::manifest::{Content, Entry, EntryKind, Manifest, ResultManifest};
 use hostler_snapshot::{Delivered, Delivery, OnConflict, RESULTS_MARKER, mark_results, show};
@@ -195,7 +195,7 @@ fn say_what_arrived(context: &Context, arrived: &[Arrived]) {
             (None, 1) => format!("job {}", first.job),
             (None, nodes) => format!("job {} from its {nodes} nodes", first.job),
             (Some(index), 1) => format!("task {}_{index}", first.job),
-            (Some(_), _) => format!("{} tasks of job {}", tasks_in(of_one_job), first.job),
+            (Some(_), _) => format!("{} of job {}", plural(tasks_in(of_one_job), "task"), first.job),
         };
         let place = match of_one_job.len() {
             1 => first.path.clone(),
@@ -204,8 +204,7 @@ fn say_what_arrived(context: &Context, arrived: &[Arrived]) {
         };
         let amount = match files {
             0 => "all files existed already".to_owned(),
-            1 => format!("1 file, {}", format_bytes(bytes)),
-            _ => format!("{files} files, {}", format_bytes(bytes)),
+            _ => format!("{}, {}", plural(files, "file"), format_bytes(bytes)),
         };
         context.output.say(&format!("fetched {what} into {} ({amount})", place.display()));
     }

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::path::{Component, Path};
 
 use hostler_client::{Client, upload};
-use hostler_model::{Digest, JobId, ParseError, PythonVersions, Submission, format_bytes};
+use hostler_model::{Digest, JobId, ParseError, PythonVersions, Submission, format_bytes, plural};
 use hostler_proto::api::{SubmitRequest, Submitted};
 use hostler_snapshot::{Capture, CaptureOptions, LeftOut, LeftOutKind, Scan, show};
 
@@ -63,9 +63,9 @@ async fn send(context: &Context, client: &Client, capture: &Capture) -> Result<(
     let sent = upload::upload(client, capture, |so_far| progress.at(so_far.bytes, so_far.missing_bytes)).await?;
     drop(progress);
     context.output.say(&format!(
-        "uploaded {} of {} chunks ({})",
+        "uploaded {} of {} ({})",
         sent.chunks,
-        sent.total_chunks,
+        plural(sent.total_chunks, "chunk"),
         format_bytes(sent.bytes)
     ));
     Ok(())
@@ -93,12 +93,11 @@ pub(crate) fn capture(
     if let Some(seen) = &capture.seen {
         folder.remember(seen);
     }
-    let noun = if files == 1 { "file" } else { "files" };
     let read = match capture.files_read {
         read if read == files => String::new(),
         read => format!(", {} unchanged", files - read),
     };
-    context.output.say(&format!("captured {files} {noun}, {}{read}", format_bytes(bytes)));
+    context.output.say(&format!("captured {}, {}{read}", plural(files, "file"), format_bytes(bytes)));
     Ok(Captured { capture, folder })
 }
 

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use hostler_model::{CoreKind, Cpu, CpuSet, Topology};
+use hostler_model::{CoreKind, Cpu, CpuSet, Topology, plural};
 
 use crate::cgroup::Groups;
 use crate::{Note, Source, Topic};
@@ -97,9 +97,10 @@ fn within_quota(cpus: &[Cpu], allowed: CpuSet, quota_millicpus: Option<u64>, not
     let time = format!("{}.{:03}", quota / 1000, quota % 1000);
     let time = time.trim_end_matches('0').trim_end_matches('.');
     let text = format!(
-        "a control group limits the CPU time to {time} CPUs; {} of {} CPUs are offered",
+        "a control group limits the CPU time to {}; {} of {} are offered",
+        plural(time, "CPU"),
         usable.len(),
-        allowed.len()
+        plural(allowed.len(), "CPU")
     );
     notes.push(Note::new(Topic::Cpus, text));
     usable

@@ -514,7 +514,10 @@ fn more_lines(state: &State, job: &Job, reason: &Reason, now: Now) -> Vec<String
         Reason::BeginTime { at } => {
             vec![format!("It may start in {}.", format_duration(Duration::from_millis(at.ms_since(now.wall))))]
         }
-        Reason::ArrayLimit { .. } => vec![format!("{} tasks of the job are placed now.", job.active.len())],
+        Reason::ArrayLimit { .. } => match job.active.len() {
+            1 => vec!["One task of the job is placed now.".to_owned()],
+            placed => vec![format!("{placed} tasks of the job are placed now.")],
+        },
         Reason::Resources { closest } | Reason::TooFewNodes { closest, .. } => {
             let each = if job.spec.nodes > 1 { format!("{} nodes, on each ", job.spec.nodes) } else { String::new() };
             let asks = format!("A task asks for {each}{}.", job.spec.request);

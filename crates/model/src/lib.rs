@@ -56,7 +56,7 @@ pub use python::{PYTHON_INSTALL, PythonVersions};
 pub use reason::{Reason, Shortfall, WakingNode};
 pub use resources::Resources;
 pub use signal::{LimitSignal, SignalNumber, SignalTarget};
-pub use text::{ParseError, escaped, escaped_lines};
+pub use text::{ParseError, escaped, escaped_lines, plural};
 pub use time::{Timestamp, WallTime};
 pub use topology::{CoreKind, Cpu, Topology};
 pub use units::{format_bytes, format_duration, parse_bytes, parse_duration};

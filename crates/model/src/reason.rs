@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::{Constraint, JobId, NodeName, PartitionName, QuotaKind, Request, WallTime, format_duration};
+use crate::{Constraint, JobId, NodeName, PartitionName, QuotaKind, Request, WallTime, format_duration, plural};
 
 /// Why a job is pending. Every pending job has a reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -170,7 +170,7 @@ impl fmt::Display for Reason {
                 f.write_str(if *for_root { " runs jobs of root" } else { " is in the cluster" })
             }
             Self::BeginTime { .. } => f.write_str("its begin time has not come"),
-            Self::ArrayLimit { limit } => write!(f, "the array runs at most {limit} tasks at once"),
+            Self::ArrayLimit { limit } => write!(f, "the array runs at most {} at once", plural(limit, "task")),
             Self::Resources { closest } => match closest.first() {
                 Some(nearest) => write!(f, "no node has enough free now; closest is {nearest}"),
                 None => f.write_str("no node has enough free now"),

@@ -32,6 +32,18 @@ impl ParseError {
     }
 }
 
+/// Formats a number with its noun, e.g. `1 CPU`, `2 CPUs` or `3 processes`.
+#[must_use]
+pub fn plural(number: impl fmt::Display, noun: &str) -> String {
+    let number = number.to_string();
+    let ending = match noun.ends_with('s') {
+        _ if number == "1" => "",
+        true => "es",
+        false => "s",
+    };
+    format!("{number} {noun}{ending}")
+}
+
 fn shown(input: &str) -> String {
     if input.is_empty() { "that".to_owned() } else { format!("`{input}`") }
 }
@@ -107,6 +119,13 @@ pub(crate) fn write_ranges(f: &mut fmt::Formatter<'_>, ranges: impl Iterator<Ite
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn nouns_agree_with_their_number() {
+        let all = [(0, "task"), (1, "task"), (2, "task"), (1, "process"), (3, "process")].map(|(n, it)| plural(n, it));
+        assert_eq!(all, ["0 tasks", "1 task", "2 tasks", "1 process", "3 processes"]);
+        assert_eq!((plural("1", "CPU"), plural("1.5", "CPU")), ("1 CPU".to_owned(), "1.5 CPUs".to_owned()));
+    }
 
     #[test]
     fn escaping_stops_cursor_moves_forged_lines_and_reversed_text() {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::{ParseError, format_bytes};
+use crate::{ParseError, format_bytes, plural};
 
 /// The name of a user or group, which `useradd` accepts on every system. It cannot be mistaken for an option or a path.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
@@ -161,11 +161,9 @@ impl QuotaKind {
     #[must_use]
     pub fn amount(self, value: u64) -> String {
         match self {
-            Self::Cpus if value == 1 => "1 CPU".to_owned(),
-            Self::Cpus => format!("{value} CPUs"),
+            Self::Cpus => plural(value, "CPU"),
             Self::Memory => format!("{} of memory", format_bytes(value)),
-            Self::Jobs if value == 1 => "1 task".to_owned(),
-            Self::Jobs => format!("{value} tasks"),
+            Self::Jobs => plural(value, "task"),
         }
     }
 

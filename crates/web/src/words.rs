@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hostler_model::{JobState, format_bytes, format_duration};
+use hostler_model::{JobState, format_bytes, format_duration, plural};
 use hostler_proto::api::{JobSummary, TaskCounts};
 
 /// How a job ended, or what it does now, as the start of a sentence.
@@ -69,7 +69,7 @@ pub(crate) fn tasks(counts: &TaskCounts) -> String {
     ];
     let parts: Vec<String> =
         parts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect();
-    format!("{} of {} tasks", parts.join(", "), counts.total)
+    format!("{} of {}", parts.join(", "), plural(counts.total, "task"))
 }
 
 /// Whether a person should look at the job.
@@ -79,18 +79,13 @@ pub(crate) const fn is_bad(state: JobState) -> bool {
 
 /// What each task requests, such as `2 CPUs, 4G, 1 GPU`.
 pub(crate) fn request(job: &JobSummary) -> String {
-    let mut parts = vec![count(job.cpus.into(), "CPU"), format_bytes(job.memory_bytes)];
+    let mut parts = vec![plural(job.cpus, "CPU"), format_bytes(job.memory_bytes)];
     if job.gpus > 0 {
-        parts.push(count(job.gpus.into(), "GPU"));
+        parts.push(plural(job.gpus, "GPU"));
     }
     parts.extend(job.counted.iter().map(|(name, amount)| format!("{amount} {name}")));
     let each = parts.join(", ");
-    if job.node_count > 1 { format!("{} × {each}", count(job.node_count.into(), "node")) } else { each }
-}
-
-/// A number with its noun, such as `1 CPU` or `2 CPUs`.
-pub(crate) fn count(number: u64, noun: &str) -> String {
-    if number == 1 { format!("1 {noun}") } else { format!("{number} {noun}s") }
+    if job.node_count > 1 { format!("{} × {each}", plural(job.node_count, "node")) } else { each }
 }
 
 /// A span in milliseconds, such as `5m03s`.

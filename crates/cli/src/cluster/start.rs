@@ -8,7 +8,7 @@ use std::process::Child;
 use std::time::Duration;
 
 use hostler_client::{Client, ClientError, Endpoint, RetryLimits};
-use hostler_model::{NodeName, NodeState, format_bytes};
+use hostler_model::{NodeName, NodeState, format_bytes, plural};
 use hostler_proto::api::{Info, NodeView};
 use tokio::time::{Instant, sleep};
 
@@ -335,7 +335,7 @@ impl<'a> Starter<'a> {
                 return Ok(ours);
             }
             if up > told {
-                tell(&format!("{up} of {} nodes are up", self.record.nodes.len()));
+                tell(&format!("{up} of {} are up", plural(self.record.nodes.len(), "node")));
                 told = up;
             }
             self.check_children()?;
@@ -425,10 +425,7 @@ fn with_log(failure: Failure, log: &Path, from: u64) -> Failure {
 /// Formats the sizes of the nodes, e.g. `4 nodes with 1 CPU and 4.5G of memory each`.
 pub(crate) fn describe(nodes: &[NodeRecord]) -> String {
     let Some(first) = nodes.first() else { return "no nodes".to_owned() };
-    let cpus = match first.cpus.len() {
-        1 => "1 CPU".to_owned(),
-        count => format!("{count} CPUs"),
-    };
+    let cpus = plural(first.cpus.len(), "CPU");
     let memory = format_bytes(first.memory_bytes);
     match nodes.len() {
         1 => format!("1 node with {cpus} and {memory} of memory"),

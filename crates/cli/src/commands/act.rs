@@ -1,7 +1,7 @@
 //! `cancel`, `hold`, `release`, `requeue` and `signal`: act on jobs and array tasks.
 
 use clap::Args;
-use hostler_model::{JobId, JobState, SignalNumber, SignalTarget};
+use hostler_model::{JobId, JobState, SignalNumber, SignalTarget, plural};
 use hostler_proto::api::{JobAction, JobSummary};
 use nix::sys::signal::{SigHandler, signal};
 
@@ -106,7 +106,8 @@ impl Signal {
         let sent = block_on(async { Ok(client.signal(target.job, target.index, signal, to).await?) })?;
         context.output.say(&format!("{signal} is sent to job {target}"));
         if sent.unreachable > 0 {
-            context.output.say(&format!("{} nodes of the job are not connected and get no signal", sent.unreachable));
+            let nodes = plural(sent.unreachable, "node");
+            context.output.say(&format!("no signal went to {nodes} of the job that cannot be reached"));
         }
         if context.output.is_json() {
             context.output.json(&sent);

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::Instant;
 
 use clap::Args;
-use hostler_model::{PowerPolicy, Request, Watts};
+use hostler_model::{PowerPolicy, Request, Watts, plural};
 use hostler_sched::Policy;
 use hostler_sim::cluster;
 use hostler_sim::{Machines, Metrics, MonthReport, ReplayOptions, Rule, Trace, home_lab, month, replay};
@@ -211,7 +211,7 @@ impl Sim {
         let bytes = std::fs::read(path).during(|| format!("cannot read {name}"))?;
         let trace = Trace::parse(&bytes).during(|| format!("{name} is not in the Standard Workload Format"))?;
         if trace.skipped > 0 {
-            context.output.say(&format!("note: left out {} jobs of the trace that never ran", trace.skipped));
+            context.output.say(&format!("note: left out {} of the trace that never ran", plural(trace.skipped, "job")));
         }
         if self.power {
             return self.compare(&trace, context);
@@ -242,8 +242,9 @@ impl Sim {
         if let Some(job) = trace.jobs.iter().find(|job| u64::from(job.request.cpus) > most) {
             let wanted = job.request.cpus;
             return Err(Failure::usage(format!(
-                "job {} requests {wanted} CPUs, but the cluster has {most}",
-                job.number
+                "job {} requests {}, but the cluster has {most}",
+                job.number,
+                plural(wanted, "CPU")
             ))
             .hint("--nodes and --cpus set the simulated cluster"));
         }

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use hostler_model::plural;
 use hostler_remote::step::{
     Allocation, Control, HostEnd, Process, RemoteShell, Step as Wanted, StepError, Surroundings, host, launch, layout,
 };
@@ -103,7 +104,10 @@ impl Step {
         }
         let tasks = self.tasks.unwrap_or(nodes);
         if tasks < nodes {
-            return Err(Failure::usage(format!("{tasks} tasks cannot run on {nodes} nodes; each node needs one")));
+            return Err(Failure::usage(format!(
+                "{} cannot run on {nodes} nodes; each node needs one",
+                plural(tasks, "task")
+            )));
         }
         Ok(layout(tasks, nodes))
     }

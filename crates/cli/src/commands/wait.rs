@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use hostler_client::Client;
-use hostler_model::{JobId, JobState, TaskId};
+use hostler_model::{JobId, JobState, TaskId, plural};
 use hostler_proto::api::JobSummary;
 use serde::Serialize;
 
@@ -140,7 +140,8 @@ fn describe_ending(target: Target, job: &JobSummary) -> String {
     let how = views::ending(job);
     let tasks = match &job.array {
         Some(_) => {
-            format!(" ({} of {} tasks did not complete)", job.tasks.failed + job.tasks.cancelled, job.tasks.total)
+            let bad = job.tasks.failed + job.tasks.cancelled;
+            format!(" ({bad} of {} did not complete)", plural(job.tasks.total, "task"))
         }
         None => String::new(),
     };

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use hostler_model::{Attempt, JobState, NodeName, TaskId, format_bytes, format_duration};
+use hostler_model::{Attempt, JobState, NodeName, TaskId, format_bytes, format_duration, plural};
 use hostler_proto::api::{Info, JobDetail, JobSummary, LimitView, PartView, TaskCounts, TaskView, Why, timeline};
 use hostler_proto::link::{StepRecord, Usage};
 
@@ -248,7 +248,7 @@ fn stages(summary: &JobSummary, task: &TaskView, moment: &Moment) -> String {
 /// The number of shown tasks of an array, with the commands that show more; `None` if all are shown.
 fn not_shown(job: &JobDetail) -> Option<String> {
     let (id, tasks) = (job.summary.id, &job.summary.tasks);
-    let shown = format!("{} of {} tasks shown", job.tasks_shown.len(), tasks.total);
+    let shown = format!("{} of {} shown", job.tasks_shown.len(), plural(tasks.total, "task"));
     match job.tasks_next {
         Some(next) => Some(format!(
             "{shown}. `hostler job {id} --from {next}` shows the next; `hostler job {id}_{next}` shows one."
@@ -372,7 +372,7 @@ fn results(id: &str, job: &JobDetail) -> Option<String> {
             (has_results && job.summary.state.is_ended()).then(|| "fetched".to_owned())
         }
         (_, None) => Some(format!("not fetched yet: hostler fetch {id}")),
-        (count, Some(_)) => Some(format!("not fetched yet for {count} tasks: hostler fetch {id}")),
+        (count, Some(_)) => Some(format!("not fetched yet for {}: hostler fetch {id}", plural(count, "task"))),
     }
 }
 

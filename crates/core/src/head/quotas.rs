@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 
-use hostler_model::{JobSpec, Quota, QuotaKind, Reason, UserName, format_bytes};
+use hostler_model::{JobSpec, Quota, QuotaKind, Reason, UserName, format_bytes, plural};
 
 use super::job::Job;
 use super::state::State;
@@ -159,7 +159,7 @@ pub(super) fn refuses_more_waiting(state: &State, user: &str, spec: &JobSpec) ->
     let (waiting, settings) = (state.waiting_jobs_of(user), &state.settings);
     let most = settings.waiting_jobs;
     if waiting.jobs >= u64::from(most) {
-        return Some(format!("{user} may have at most {most} jobs waiting; an array counts as one"));
+        return Some(format!("{user} may have at most {} waiting; an array counts as one", plural(most, "job")));
     }
     let bytes = waiting.bytes.saturating_add(memory_of(spec));
     (bytes > settings.waiting_bytes).then(|| {
@@ -189,7 +189,7 @@ pub(super) fn refuses_tasks(state: &State, user: &str, spec: &JobSpec, tasks: u6
         let waiting: u64 = state.jobs().filter(|job| counts(&job.user)).map(|job| job.pending.len()).sum();
         if waiting + tasks > most {
             let whose = party.describe();
-            return Some(format!("{whose} may have at most {most} tasks waiting, and has {waiting} now"));
+            return Some(format!("{whose} may have at most {} waiting, and has {waiting} now", plural(most, "task")));
         }
     }
     None

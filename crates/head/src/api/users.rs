@@ -10,7 +10,7 @@ use axum::{Extension, Json};
 use hostler_core::head::{
     AutomaticUids, Block, Command, Former, NewUser, Refusal, User as Known, Users, UsersCommand, UsersRefusal,
 };
-use hostler_model::{Quota, Role, UserName, WallTime};
+use hostler_model::{Quota, Role, UserName, WallTime, plural};
 use hostler_proto::api::Invitation;
 use hostler_proto::join::LoginCode;
 use hostler_proto::users::{
@@ -98,7 +98,7 @@ pub(crate) async fn import(
     let _alone = head.admitting.lock().await;
     let all = admissible(&head, users).await?;
     carry_out(&head, UsersCommand::Import(all)).await?;
-    Ok((Extension(About(format!("{count} users"))), NoContent))
+    Ok((Extension(About(plural(count, "user"))), NoContent))
 }
 
 /// `POST /users/{name}/remove`.

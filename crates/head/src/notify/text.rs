@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use hostler_model::{JobOccasion, JobState, WallTime, escaped, format_duration};
+use hostler_model::{JobOccasion, JobState, WallTime, escaped, format_duration, plural};
 use hostler_proto::notify::{Alert, Happening, JobNews, Message, News, Recipient};
 
 /// A notification as text.
@@ -89,8 +89,7 @@ pub(super) fn line(news: &News) -> String {
     match &news.what {
         Happening::Job(job) => job_line(job, news.at),
         Happening::NodeDown { node, tasks: 0 } => format!("node {node} is down"),
-        Happening::NodeDown { node, tasks: 1 } => format!("node {node} is down; it has 1 task"),
-        Happening::NodeDown { node, tasks } => format!("node {node} is down; it has {tasks} tasks"),
+        Happening::NodeDown { node, tasks } => format!("node {node} is down; it has {}", plural(tasks, "task")),
         Happening::NodeBack { node } => format!("node {node} is back"),
         Happening::Alert { alert, text: Some(text) } => format!("{}: {}", alert_name(*alert), escaped(text)),
         Happening::Alert { alert, text: None } => format!("resolved: {}", alert_name(*alert)),

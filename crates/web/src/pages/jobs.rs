@@ -2,7 +2,7 @@
 
 use askama::Template;
 use axum::response::{Html, IntoResponse, Response};
-use hostler_model::{JobId, JobState, WallTime};
+use hostler_model::{JobId, JobState, WallTime, plural};
 use hostler_proto::api::{JobAction, JobOrder, JobPage, JobSummary};
 
 use crate::api::Refused;
@@ -270,7 +270,7 @@ async fn ask(frame: Frame, action: JobAction, jobs: &[JobId], fields: &Fields, b
             Err(refused) => format!("Job {id}: {}", refused.error.message),
         });
     }
-    let which = words::count(jobs.len() as u64, "job");
+    let which = plural(jobs.len(), "job");
     let (title, button) = match action {
         JobAction::Requeue => (
             format!(

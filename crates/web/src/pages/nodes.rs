@@ -2,7 +2,7 @@
 
 use askama::Template;
 use axum::response::{Html, IntoResponse, Response};
-use hostler_model::{NodeState, format_bytes};
+use hostler_model::{NodeState, format_bytes, plural};
 use hostler_proto::api::{Info, NodeDetail, NodeView};
 use hostler_proto::partitions::PartitionView;
 
@@ -15,7 +15,6 @@ use crate::notice::Notice;
 use crate::page::{Confirm, Frame, render};
 use crate::parts::Badge;
 use crate::url::Url;
-use crate::words;
 
 /// Number of nodes on a page.
 const PER_PAGE: usize = 100;
@@ -141,11 +140,11 @@ fn counts(info: &Info) -> String {
         .collect();
     let capacity = &info.capacity;
     let mut free = vec![
-        format!("{} of {} CPUs", capacity.cpus.free, capacity.cpus.total),
+        format!("{} of {}", capacity.cpus.free, plural(capacity.cpus.total, "CPU")),
         format!("{} of {} memory", format_bytes(capacity.memory_bytes.free), format_bytes(capacity.memory_bytes.total)),
     ];
     if capacity.gpus.total > 0 {
-        free.push(format!("{} of {} GPUs", capacity.gpus.free, capacity.gpus.total));
+        free.push(format!("{} of {}", capacity.gpus.free, plural(capacity.gpus.total, "GPU")));
     }
     format!("Nodes: {}. Free on nodes that are up: {}.", said.join(", "), free.join(", "))
 }
@@ -194,12 +193,12 @@ async fn ask(frame: Frame, names: &[&str], fields: &Fields, back: Url) -> Html<S
         items.push(match node {
             Ok(NodeDetail { node, .. }) => match node.tasks {
                 0 => format!("{name}: {}", node.state.as_str()),
-                tasks => format!("{name}: {}, {} there", node.state.as_str(), words::count(tasks.into(), "task")),
+                tasks => format!("{name}: {}, {} there", node.state.as_str(), plural(tasks, "task")),
             },
             Err(refused) => format!("{name}: {}", refused.error.message),
         });
     }
-    let which = words::count(names.len() as u64, "node");
+    let which = plural(names.len(), "node");
     let title = format!("Switch off {which}? Jobs cannot use them until they are on again.");
     let repeated = fields.iter().filter(|(name, _)| !matches!(*name, "token" | "confirmed"));
     let fields = repeated.map(|(name, value)| (name.to_owned(), value.to_owned())).collect();

@@ -4,7 +4,7 @@ use askama::Template;
 use axum::extract::Path;
 use axum::http::StatusCode;
 use axum::response::{Html, IntoResponse, Response};
-use hostler_model::{Quota, Role, UserName, format_bytes, parse_bytes};
+use hostler_model::{Quota, Role, UserName, format_bytes, parse_bytes, plural};
 use hostler_proto::api::Invitation;
 use hostler_proto::users::{AddUser, BlockUser, ChangeKeys, GroupView, SetRole, UserView};
 use serde_json::Value;
@@ -102,10 +102,10 @@ fn badge(user: &UserView) -> Option<Badge> {
 /// The limits of a quota in words.
 fn quota_words(quota: &Quota) -> String {
     let limits = [
-        quota.cpus.map(|it| format!("{it} CPUs")),
+        quota.cpus.map(|it| plural(it, "CPU")),
         quota.memory_bytes.map(|it| format!("{} memory", format_bytes(it))),
-        quota.jobs.map(|it| format!("{it} running tasks")),
-        quota.queued.map(|it| format!("{it} waiting tasks")),
+        quota.jobs.map(|it| plural(it, "running task")),
+        quota.queued.map(|it| plural(it, "waiting task")),
     ];
     let said: Vec<String> = limits.into_iter().flatten().collect();
     if said.is_empty() { "no limit".to_owned() } else { said.join(", ") }

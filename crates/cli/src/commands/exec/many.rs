@@ -3,7 +3,7 @@
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
 
-use hostler_model::NodeName;
+use hostler_model::{NodeName, plural};
 
 use crate::context::Context;
 use crate::exit;
@@ -66,6 +66,6 @@ fn summarize(output: &Output, nodes: &[NodeName], codes: &[u8]) -> u8 {
     for (node, code) in &failed {
         output.say(&format!("node {node}: exit code {code}"));
     }
-    output.say(&format!("{} of {} nodes: exit code 0", nodes.len() - failed.len(), nodes.len()));
+    output.say(&format!("{} of {}: exit code 0", nodes.len() - failed.len(), plural(nodes.len(), "node")));
     failed.first().map_or(exit::OK, |(_, code)| **code)
 }

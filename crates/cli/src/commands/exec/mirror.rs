@@ -9,7 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use hostler_model::{Digest, format_bytes, format_duration};
+use hostler_model::{Digest, format_bytes, format_duration, plural};
 use hostler_remote::mirror::{
     Described, MOST_BYTES, MOST_ENTRIES, Mark, ReceivedStats, ResultReceiver, SentStats, Supplier, Tree,
     belongs_to_machine, is_ignored, is_program, places_of_program,
@@ -135,11 +135,12 @@ impl MirrorCost {
     pub(super) fn to_text(self) -> String {
         let Self { files, asked: _, went, came, placing } = self;
         format!(
-            "tree of {files} files: sent {} in {}, received {} in {} files, stored in {}",
+            "tree of {}: sent {} in {}, received {} in {}, stored in {}",
+            plural(files, "file"),
             format_bytes(went.bytes),
             format_duration(went.took),
             format_bytes(came.bytes),
-            came.entries,
+            plural(came.entries, "file"),
             format_duration(placing),
         )
     }

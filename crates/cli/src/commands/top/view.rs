@@ -2,7 +2,7 @@
 //!
 //! All text of jobs, nodes and outputs goes through [`clean`] or [`super::tail`], so that it cannot control the terminal.
 
-use hostler_model::{JobState, NodeName, NodeState, escaped};
+use hostler_model::{JobState, NodeName, NodeState, escaped, plural};
 use hostler_proto::api::{JobDetail, Why};
 use hostler_proto::link::Output;
 use ratatui::Frame;
@@ -249,7 +249,7 @@ fn nodes(state: &mut State, moment: &Moment, palette: Palette, frame: &mut Frame
     state.page = usize::from(body.height.saturating_sub(1)).max(1);
     let shown = state.nodes.shown();
     let Sort { column, is_reversed } = state.nodes.sort;
-    let what = format!("{} of {} nodes", shown.len(), state.nodes.all.len());
+    let what = format!("{} of {}", shown.len(), plural(state.nodes.all.len(), "node"));
     let text = caption(&what, &state.nodes.filter.text, column.title(), is_reversed);
     frame.render_widget(Line::styled(text, Style::new().add_modifier(Modifier::DIM)), head);
     let columns = NodeColumn::fitting(body.width, state.nodes.all.iter().any(|node| node.gpus > 0));

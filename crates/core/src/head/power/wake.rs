@@ -61,7 +61,10 @@ fn missing_warm_nodes(state: &State, candidates: &[Candidate<'_>]) -> Vec<PowerE
             chosen.push(candidate);
         }
     }
-    let why = || format!("{} nodes stay on (keep_warm)", state.power.policy().keep_warm);
+    let why = || match state.power.policy().keep_warm {
+        1 => "one node stays on (keep_warm)".to_owned(),
+        kept => format!("{kept} nodes stay on (keep_warm)"),
+    };
     chosen.into_iter().map(|candidate| entered(candidate.name, (Stage::Waking, why()))).collect()
 }
 
