@@ -14,19 +14,20 @@ use std::time::Instant;
 
 use hostler_snapshot::remove_tree;
 
+use super::cause;
 use super::detect::{LOCK_BYTES, Line, List, PROJECT_BYTES, Plan, Requirements};
 use super::error::{BuildError, EnvError, IoContext, disk_full, free_bytes, system_error};
 use super::files;
-use super::runner::{Ended, Runner, Step, Stopped};
+use super::runner::{Ended, Runner, Step};
 use super::settings::Settings;
 use super::tools::{Interpreter, Python, Tools, Uv};
 use crate::account::act_as;
 
-/// Maximum size in bytes of the command output in an error: the cause is usually at the end of the output.
-const TAIL_BYTES: usize = 4096;
+/// Maximum size in bytes of the end of a command's output in which the cause of a failure is searched.
+const TAIL_BYTES: usize = 64 << 10;
 
 /// Maximum number of lines of the command output in an error.
-const TAIL_LINES: usize = 15;
+const TAIL_LINES: usize = 100;
 
 /// Free space in bytes below which a failed build is reported as a full disk. Any wheel's metadata needs more space.
 const FULL_BELOW_BYTES: u64 = 1 << 20;
@@ -236,9 +237,6 @@ impl Build<'_> {
         match ended {
             Ok(Ended::Exited(0)) => Ok(()),
             Ok(ended) => Err(self.verdict(name, &ended, &tail).into()),
-            Err(Stopped::TimedOut { limit_secs }) => {
-                Err(BuildError::TimedOut { limit_secs, output: tail.lines() }.into())
-            }
             Err(stopped) => Err(stopped.explain(self.root)),
         }
     }
@@ -285,14 +283,14 @@ impl Build<'_> {
     fn verdict(&self, name: &str, ended: &Ended, tail: &Tail) -> BuildError {
         let output = tail.lines();
         if let Ended::OutOfMemory { limit_bytes } = ended {
-            return BuildError::OutOfMemory { command: name.to_owned(), limit_bytes: *limit_bytes, output };
+            return BuildError::OutOfMemory { command: name.to_owned(), limit_bytes: *limit_bytes };
         }
         // Not all tools pass on the system's error: `python -m venv` hides that of ensurepip.
         let told = output.contains("No space left on device") || output.contains("os error 28");
         if told || free_bytes(self.root) < FULL_BELOW_BYTES {
             return disk_full(self.root);
         }
-        BuildError::Failed { command: name.to_owned(), status: ended.to_string(), output }
+        BuildError::Failed { command: name.to_owned(), status: ended.to_string(), cause: cause::of(&output), output }
     }
 }
 

@@ -155,6 +155,9 @@ impl Cache {
             if let Some(failure) =
                 self.last_failure(&key).filter(|failure| Some(&failure.attempt) != earlier_failure.as_ref())
             {
+                if let BuildError::Failed { output, .. } = &failure.error {
+                    log(format!("hostler: the build of the other task failed; its last output:\n{output}\n").as_bytes());
+                }
                 return Err(failure.error.into());
             }
             if let Some(exclusive) = self.lock(&key, FlockArg::LockExclusiveNonblock)? {

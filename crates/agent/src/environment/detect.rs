@@ -21,7 +21,7 @@ use std::sync::Mutex;
 
 use hostler_model::PythonVersions;
 
-use super::error::{Bound, EnvError, IoContext, one_line};
+use super::error::{Bound, EnvError, IoContext};
 use super::files;
 use crate::mutex::lock;
 
@@ -635,7 +635,11 @@ fn fingerprint_of(kind: Kind) -> blake3::Hasher {
 }
 
 fn parse_toml(file: &str, text: &str) -> Result<toml::Table, EnvError> {
-    text.parse().map_err(|error: toml::de::Error| problem(file, one_line(&error)))
+    text.parse().map_err(|error: toml::de::Error| {
+        let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+        // The error's own text has several lines.
+        problem(file, format!("line {}: {}", before.matches('\n').count() + 1, error.message().replace('\n', "; ")))
+    })
 }
 
 fn string_list(file: &str, field: &str, value: Option<&toml::Value>) -> Result<Vec<String>, EnvError> {

@@ -94,13 +94,18 @@ pub enum EnvError {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum BuildError {
     /// A command of the build failed.
-    #[error("building the environment failed: {command} {status}\n{output}")]
+    #[error(
+        "building the environment failed: {command} {status}{}{cause}",
+        if cause.is_empty() { "" } else { ": " }
+    )]
     Failed {
         /// Tool and subcommand, e.g. `uv pip install`.
         command: String,
         /// Exit status, e.g. `exited with 1`.
         status: String,
-        /// The last lines of its output.
+        /// The line of the output that states the cause.
+        cause: String,
+        /// The last lines of the output, for the setup logs of jobs that waited for the build.
         output: String,
     },
     /// The file system of the cache is full.
@@ -119,11 +124,11 @@ pub enum BuildError {
         package: String,
     },
     /// A command of the build reached the memory limit of the job.
-    #[error("building the environment exceeded the job's memory limit of {}: {command}\n{output}", format_bytes(*limit_bytes))]
-    OutOfMemory { command: String, limit_bytes: u64, output: String },
+    #[error("building the environment exceeded the job's memory limit of {}: {command}", format_bytes(*limit_bytes))]
+    OutOfMemory { command: String, limit_bytes: u64 },
     /// The build, or waiting for another job's build, exceeded the time limit of the job.
-    #[error("building the environment exceeded the job's time limit of {limit_secs} s\n{output}")]
-    TimedOut { limit_secs: u64, output: String },
+    #[error("building the environment exceeded the job's time limit of {limit_secs} s")]
+    TimedOut { limit_secs: u64 },
     /// Another system error during the build.
     #[error("building the environment failed: {0}")]
     System(String),
@@ -181,6 +186,7 @@ impl EnvError {
             Self::Build(BuildError::TimedOut { .. }) => {
                 "the time limit of the job includes building: request more with --time; a built environment is kept".into()
             }
+            Self::Build(BuildError::Failed { .. }) => "`hostler logs --setup` shows the output of the build".into(),
             Self::NotExecutable { entry } => format!("chmod +x {entry}"),
             Self::NoEntry { candidates, .. } if !candidates.is_empty() => {
                 format!("the folder contains {}", candidates.join(", "))
@@ -189,7 +195,7 @@ impl EnvError {
             | Self::Project { .. }
             | Self::TooLong { .. }
             | Self::BrokenTool { .. }
-            | Self::Build(BuildError::Failed { .. } | BuildError::System(_))
+            | Self::Build(BuildError::System(_))
             | Self::Cancelled
             | Self::RunId(_)
             | Self::NoEntry { .. }

@@ -28,6 +28,7 @@
 
 mod build;
 mod cache;
+mod cause;
 mod collect;
 mod detect;
 mod entry;

@@ -93,7 +93,7 @@ impl Stopped {
     pub(super) fn explain(self, root: &Path) -> EnvError {
         match self {
             Self::Cancelled => EnvError::Cancelled,
-            Self::TimedOut { limit_secs } => BuildError::TimedOut { limit_secs, output: String::new() }.into(),
+            Self::TimedOut { limit_secs } => BuildError::TimedOut { limit_secs }.into(),
             Self::System(error) => system_error(root, &error),
         }
     }

@@ -21,6 +21,7 @@ use std::time::{Duration, Instant};
 use hostler_model::{Feature, PYTHON_INSTALL, PythonVersions};
 use serde::{Deserialize, Serialize};
 
+use super::cause;
 use super::error::{BuildError, EnvError};
 use super::files;
 use super::runner::{Ended, Runner, Step, Stopped};
@@ -417,9 +418,9 @@ fn ask(step: Step, settings: &Settings, runner: &dyn Runner) -> Result<Result<St
     match ended {
         Ok(Ended::Exited(0)) => Ok(Ok(answer)),
         Ok(Ended::OutOfMemory { limit_bytes }) => {
-            Err(BuildError::OutOfMemory { command: "python".into(), limit_bytes, output: answer }.into())
+            Err(BuildError::OutOfMemory { command: "python".into(), limit_bytes }.into())
         }
-        Ok(ended) => Ok(Err(format!("{ended}: {}", answer.trim()))),
+        Ok(ended) => Ok(Err(format!("{ended}: {}", cause::of(&answer)))),
         Err(Stopped::System(error)) => Ok(Err(error.to_string())),
         Err(stopped) => Err(stopped.explain(Path::new("/"))),
     }

@@ -126,17 +126,34 @@ fn key_depends_on_content_interpreter_tool_and_index() {
 }
 
 #[test]
-fn failed_build_reports_the_tool_output_and_leaves_nothing() {
+fn failed_build_states_its_cause_on_one_line_and_leaves_nothing() {
     let place = Place::with(MISSING);
     for (cache, verb, words) in [
         (place.uv_cache(), "uv pip install", "no-such-package-xyz-123 was not found"),
         (place.pip_cache(), "pip install", "No matching distribution found for no-such-package-xyz-123"),
     ] {
         let error = obtain(&cache, &place.detect()).expect_err("the package does not exist");
-        let EnvError::Build(BuildError::Failed { command, output, .. }) = &error else { panic!("{error}") };
+        let EnvError::Build(BuildError::Failed { command, cause, output, .. }) = &error else { panic!("{error}") };
         assert_eq!(command, verb);
-        assert!(output.contains(words), "{output}");
+        assert!(cause.contains(words) && output.contains(words), "{cause}\n{output}");
+        let message = error.to_string();
+        assert!(message.contains(words) && !message.contains('\n') && message.len() < 500, "{message}");
+        assert!(error.hint().is_some_and(|hint| hint.contains("logs --setup")));
         assert_eq!(place.environments_on_disk(), 0);
+    }
+}
+
+#[test]
+fn failing_package_build_states_its_cause_on_one_line() {
+    let place = Place::with(&[
+        ("requirements.txt", "./mine\n"),
+        ("mine/setup.py", "import sys\nsys.stderr.write('noise\\n' * 500)\nraise ValueError('no wheel today')\n"),
+    ]);
+    for cache in [place.uv_cache(), place.pip_cache()] {
+        let (outcome, log) = obtain_logged(&cache, &place.detect());
+        let message = outcome.expect_err("the package cannot be built").to_string();
+        assert!(message.ends_with(": ValueError: no wheel today"), "{message}");
+        assert!(!message.contains('\n') && log.contains("noise"), "{message}");
     }
 }
 
