@@ -2,17 +2,19 @@
 //!
 //! A program may nest directories to any depth and put any number of names into one. So the removal does not recurse:
 //! it first moves a deep directory up. It reads names in batches, never follows links, and holds at most three
-//! descriptors open.
+//! descriptors open. It also removes directories whose owner made them read-only.
 
 use std::cell::Cell;
+use std::ffi::OsStr;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use nix::dir::{Dir, Type};
 use nix::errno::Errno;
 use nix::fcntl::{AT_FDCWD, OFlag, openat, renameat};
-use nix::sys::stat::Mode;
+use nix::sys::stat::{FchmodatFlags, Mode, fchmodat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 
 const BATCH: usize = 4096;
@@ -56,15 +58,17 @@ pub(crate) fn remove_tree_at(parent: impl AsFd, name: &str) -> io::Result<()> {
 
 fn remove_within(parent: impl AsFd, path: &Path, most_names: u64) -> io::Result<()> {
     let left = Names(Cell::new(most_names));
-    let top = match openat(&parent, path, directory_flags(), Mode::empty()) {
+    let open = || Ok(openat(&parent, path, directory_flags(), Mode::empty())?);
+    let top = match unlocking(&parent, path, open) {
         Ok(top) => top,
-        Err(Errno::ENOENT) => return Ok(()),
-        Err(error) => return Err(error.into()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
     };
     let mut moved = 0_u64;
     for _ in 0..ATTEMPTS {
         // Directories moved up here are removed in a later round.
-        while empty(&top, &left, |name| remove_directory(&top, name, &mut moved, &left))? > 0 {}
+        let mut remove_batch = || empty(&top, &left, |name| remove_directory(&top, name, &mut moved, &left));
+        while unlocking(&parent, path, &mut remove_batch)? > 0 {}
         match unlinkat(&parent, path, UnlinkatFlags::RemoveDir) {
             Err(Errno::ENOTEMPTY | Errno::EEXIST) => {}
             removed => return Ok(removed?),
@@ -82,20 +86,42 @@ fn remove_directory(top: &OwnedFd, name: &[u8], moved: &mut u64, left: &Names) -
     if remove_if_empty(top, name)? {
         return Ok(());
     }
-    let directory = match openat(top, name, directory_flags(), Mode::empty()) {
+    let path = Path::new(OsStr::from_bytes(name));
+    let open = || match openat(top, path, directory_flags(), Mode::empty()) {
         // The entry was replaced meanwhile; the next batch shows its new type.
-        Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => return Ok(()),
-        opened => opened?,
+        Err(Errno::ENOENT | Errno::ENOTDIR | Errno::ELOOP) => Ok(None),
+        opened => Ok(Some(opened?)),
     };
+    let Some(directory) = unlocking(top, path, open)? else { return Ok(()) };
     for _ in 0..ATTEMPTS {
-        empty(&directory, left, |below| {
-            if remove_if_empty(&directory, below)? { Ok(()) } else { move_up(&directory, below, top, moved) }
+        unlocking(top, path, || {
+            empty(&directory, left, |below| {
+                if remove_if_empty(&directory, below)? { Ok(()) } else { move_up(&directory, below, top, moved) }
+            })
         })?;
         if remove_if_empty(top, name)? {
             return Ok(());
         }
     }
     Err(being_filled())
+}
+
+/// Calls `work`. If permission is denied, gives the owner all permissions on the directory `path` in `parent`, and calls
+/// `work` again.
+fn unlocking<T>(parent: impl AsFd, path: &Path, mut work: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    match work() {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied && unlock(parent, path).is_ok() => work(),
+        done => done,
+    }
+}
+
+/// Gives the owner all permissions on a directory. Never follows a link at `path`.
+fn unlock(parent: impl AsFd, path: &Path) -> nix::Result<()> {
+    // A directory without permissions can be opened only as a path, and its mode be changed only through this link.
+    let flags = OFlag::O_PATH | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    let directory = openat(parent, path, flags, Mode::empty())?;
+    let link = format!("/proc/self/fd/{}", directory.as_raw_fd());
+    fchmodat(AT_FDCWD, link.as_str(), Mode::S_IRWXU, FchmodatFlags::FollowSymlink)
 }
 
 /// Removes an empty directory. Returns whether the directory no longer exists.
@@ -152,12 +178,18 @@ fn being_filled() -> io::Error {
 
 /// Moves a directory into `top` under an unused name.
 fn move_up(from: impl AsFd, name: &[u8], top: &OwnedFd, moved: &mut u64) -> io::Result<()> {
+    let mut unlocked = false;
     loop {
         *moved += 1;
         match renameat(&from, name, top, format!(".{moved}").as_str()) {
             // The name belongs to a file or to a directory that is not empty.
             Err(Errno::ENOTDIR | Errno::ENOTEMPTY | Errno::EEXIST) => {}
             Err(Errno::ENOENT) => return Ok(()),
+            // A directory can only be moved to another directory with write permission on itself.
+            Err(Errno::EACCES) if !unlocked => {
+                unlocked = true;
+                unlock(&from, Path::new(OsStr::from_bytes(name)))?;
+            }
             done => return Ok(done?),
         }
     }
@@ -166,7 +198,7 @@ fn move_up(from: impl AsFd, name: &[u8], top: &OwnedFd, moved: &mut u64) -> io::
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::os::unix::fs::symlink;
+    use std::os::unix::fs::{PermissionsExt, symlink};
 
     use nix::sys::stat::mkdirat;
 
@@ -191,6 +223,28 @@ mod tests {
         symlink(&other, &doomed).expect("writable");
         remove_tree(&doomed).expect_err("a link is not a directory");
         assert!(other.join("file").exists());
+    }
+
+    #[test]
+    fn read_only_directories_are_removed() {
+        // Root may write to read-only directories, so that this test acts as another user.
+        let remove = || {
+            if nix::unistd::geteuid().is_root() {
+                nix::unistd::setfsuid(nix::unistd::Uid::from_raw(65534));
+            }
+            let folder = tempfile::tempdir().expect("a temporary directory can be made");
+            for (number, mode) in [0o555, 0o500, 0o000, 0o755].into_iter().enumerate() {
+                let doomed = folder.path().join(number.to_string());
+                fs::create_dir_all(doomed.join("a/b/c")).expect("writable");
+                fs::write(doomed.join("a/b/c/file"), "x").expect("writable");
+                for path in ["a/b/c", "a/b", "a", ""] {
+                    fs::set_permissions(doomed.join(path), fs::Permissions::from_mode(mode)).expect("the test owns it");
+                }
+                remove_tree(&doomed).expect("the owner can change the mode");
+                assert!(!doomed.exists());
+            }
+        };
+        std::thread::spawn(remove).join().expect("all directories are removed");
     }
 
     #[test]

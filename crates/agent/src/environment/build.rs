@@ -16,7 +16,7 @@ use hostler_snapshot::remove_tree;
 
 use super::cause;
 use super::detect::{LOCK_BYTES, Line, List, PROJECT_BYTES, Plan, Requirements};
-use super::error::{BuildError, EnvError, IoContext, disk_full, free_bytes, system_error};
+use super::error::{BuildError, EnvError, IoContext, disk_full, free_bytes, one_line, system_error};
 use super::files;
 use super::runner::{Ended, Runner, Step};
 use super::settings::Settings;
@@ -79,9 +79,12 @@ impl Build<'_> {
             Some(uv) => self.with_uv(uv, &site, log)?,
             None => self.with_pip(&site, log)?,
         }
-        self.with_rights(|| {
-            [&site.work, &site.temporary].into_iter().try_for_each(|dir| remove_tree(dir).context("remove", dir))
-        })?;
+        for dir in [&site.work, &site.temporary] {
+            // Otherwise the files are removed with the environment.
+            if let Err(error) = self.with_rights(|| remove_tree(dir).context("remove", dir)) {
+                tracing::warn!(error = one_line(&error), "cannot remove the files of a build");
+            }
+        }
         log(format!("hostler: environment ready after {:.1} s\n", started.elapsed().as_secs_f64()).as_bytes());
         Ok(())
     }

@@ -158,6 +158,25 @@ fn cleanup_of_downloads_replaced_by_a_link_removes_nothing_of_others() {
 }
 
 #[test]
+fn build_that_leaves_read_only_directories_succeeds() {
+    // Each build runs `setup.py` several times.
+    let setup = "import os\nfrom setuptools import setup\nleft = f'left-{os.getpid()}'\nos.makedirs(f'{left}/below')\n\
+                 for path in f'{left}/below', left:\n    os.chmod(path, 0o555)\n\
+                 setup(name='mine', version='1', py_modules=['mine'])\n";
+    for use_uv in [true, false] {
+        let place = Place::with(&[("requirements.txt", "./mine\n"), ("mine/mine.py", ""), ("mine/setup.py", setup)]);
+        let ada = account("games");
+        hand_over(&place, &ada);
+        let requirements = detect_as(&place, &ada).expect("the project is valid").expect("it has requirements");
+        let cache = environments(&place, use_uv).of(Some(&ada)).expect("the cache opens");
+        let lease = obtain(&cache, &requirements).expect("the package can be installed");
+        assert!(import(&lease, "mine").is_some());
+        let attempt = lease.path.parent().expect("the environment is in an attempt");
+        assert!(!attempt.join("work").exists() && !attempt.join("tmp").exists(), "the files of the build are removed");
+    }
+}
+
+#[test]
 fn environments_of_removed_accounts_are_removed() {
     let place = Place::with(&[("main.py", "")]);
     let left = place.root().join("users/54321");
