@@ -1,15 +1,15 @@
 //! Submits jobs: capture the folder, submit, upload missing chunks, submit again.
 //!
 //! The first submission already names the folder by its hash. If the head has the folder, e.g. from an earlier
-//! submission, nothing is uploaded.
+//! submission, nothing is uploaded. If a file changes before it is uploaded, the folder is captured again.
 
 use std::collections::BTreeSet;
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
 
-use hostler_client::{Client, upload};
-use hostler_model::{Digest, JobId, ParseError, PythonVersions, Submission, format_bytes, plural};
+use hostler_client::{Client, ClientError, upload};
+use hostler_model::{Digest, JobId, ParseError, PythonVersions, Submission, Work, format_bytes, plural};
 use hostler_proto::api::{SubmitRequest, Submitted};
-use hostler_snapshot::{Capture, CaptureOptions, LeftOut, LeftOutKind, Scan, show};
+use hostler_snapshot::{Capture, CaptureError, CaptureOptions, LeftOut, LeftOutKind, Scan, SourceError, show};
 
 use crate::context::Context;
 use crate::failure::Failure;
@@ -28,9 +28,13 @@ pub(crate) async fn submit_command(client: &Client, spec: Submission) -> Result<
     Ok(client.submit(&SubmitRequest { key: new_key(), spec }).await?.id)
 }
 
+/// How often a folder is captured again because files changed before they were uploaded.
+const RECAPTURES: u32 = 5;
+
 /// A captured folder and its cache entry.
 pub(crate) struct Captured {
     pub(crate) capture: Capture,
+    path: PathBuf,
     folder: CaptureCache,
 }
 
@@ -38,27 +42,46 @@ pub(crate) struct Captured {
 pub(crate) async fn submit_project(
     context: &Context,
     client: &Client,
-    captured: &Captured,
-    spec: Submission,
+    mut captured: Captured,
+    mut spec: Submission,
 ) -> Result<Submitted, Failure> {
-    let request = SubmitRequest { key: new_key(), spec };
-    match client.submit(&request).await {
-        Err(error) if error.code() == Some("snapshot_missing") => {}
-        result => {
-            let submitted = result?;
-            context.output.say("nothing to upload: the head has every chunk");
-            return Ok(submitted);
+    let mut recaptures = 0;
+    loop {
+        let request = SubmitRequest { key: new_key(), spec: spec.clone() };
+        match client.submit(&request).await {
+            Err(error) if error.code() == Some("snapshot_missing") => {}
+            result => {
+                let submitted = result?;
+                context.output.say("nothing to upload: the head has every chunk");
+                return Ok(submitted);
+            }
         }
-    }
-    if let Err(failure) = send(context, client, &captured.capture).await {
+        let error = match send(context, client, &captured.capture).await {
+            Ok(()) => return Ok(client.submit(&request).await?),
+            Err(error) => error,
+        };
         // A file may differ from the cache entry; without the entry, the next capture reads every file.
         captured.folder.forget();
-        return Err(failure);
+        if !is_about_changed_file(&error) {
+            return Err(error.into());
+        } else if recaptures == RECAPTURES {
+            return Err(Failure::from(error).hint(STOP_CHANGING));
+        }
+        recaptures += 1;
+        captured = read(context, Scan::of(&captured.path), captured.path, captured.folder)?;
+        if let Work::Project { snapshot, .. } = &mut spec.work {
+            *snapshot = captured.capture.digest;
+        }
     }
-    Ok(client.submit(&request).await?)
 }
 
-async fn send(context: &Context, client: &Client, capture: &Capture) -> Result<(), Failure> {
+/// Returns whether an upload failed because a file changed after its capture.
+fn is_about_changed_file(error: &ClientError) -> bool {
+    let ClientError::Local(error) = error else { return false };
+    matches!(error.source.downcast_ref(), Some(SourceError::Changed { .. }))
+}
+
+async fn send(context: &Context, client: &Client, capture: &Capture) -> Result<(), ClientError> {
     let progress = context.output.progress("uploading", 0);
     let sent = upload::upload(client, capture, |so_far| progress.at(so_far.bytes, so_far.missing_bytes)).await?;
     drop(progress);
@@ -79,12 +102,29 @@ pub(crate) fn capture(
     folder: CaptureCache,
 ) -> Result<Captured, Failure> {
     check_project(path, entrypoint)?;
-    let scan = Scan::of(path).map_err(|error| uncapturable(&error))?;
-    if let Some(left_out) = left_out(scan.left_out()) {
+    let scan = Scan::of(path);
+    if let Some(left_out) = scan.as_ref().ok().and_then(|scan| left_out(scan.left_out())) {
         context.output.say(&left_out);
     }
-    let (files, bytes) = (scan.files(), scan.bytes());
-    let progress = context.output.progress("capturing", bytes);
+    let captured = read(context, scan, path.to_owned(), folder)?;
+    let Capture { files, files_read, bytes, .. } = captured.capture;
+    let unchanged = match files_read {
+        read if read == files => String::new(),
+        read => format!(", {} unchanged", files - read),
+    };
+    context.output.say(&format!("captured {}, {}{unchanged}", plural(files, "file"), format_bytes(bytes)));
+    Ok(captured)
+}
+
+/// Reads the files of a scanned folder.
+fn read(
+    context: &Context,
+    scan: Result<Scan, CaptureError>,
+    path: PathBuf,
+    folder: CaptureCache,
+) -> Result<Captured, Failure> {
+    let scan = scan.map_err(|error| uncapturable(&error))?;
+    let progress = context.output.progress("capturing", scan.bytes());
     let options = CaptureOptions { seen: folder.recall(), ..CaptureOptions::default() };
     let capture = scan
         .capture(&options, &|so_far| progress.at(so_far.bytes, so_far.total_bytes))
@@ -93,22 +133,19 @@ pub(crate) fn capture(
     if let Some(seen) = &capture.seen {
         folder.remember(seen);
     }
-    let read = match capture.files_read {
-        read if read == files => String::new(),
-        read => format!(", {} unchanged", files - read),
-    };
-    context.output.say(&format!("captured {}, {}{read}", plural(files, "file"), format_bytes(bytes)));
-    Ok(Captured { capture, folder })
+    Ok(Captured { capture, path, folder })
 }
 
-fn uncapturable(error: &hostler_snapshot::CaptureError) -> Failure {
+/// What to do about a file that changes all the time.
+const STOP_CHANGING: &str = "list the file in the folder's .hostlerignore if the job does not need it, or submit again \
+                             when no program writes to it";
+
+fn uncapturable(error: &CaptureError) -> Failure {
     let failure = Failure::new(error.to_string()).because(error);
     match error {
-        hostler_snapshot::CaptureError::Uncapturable(_) => failure
+        CaptureError::Uncapturable(_) => failure
             .hint("remove these files, replace links by their targets, or list them in the folder's .hostlerignore"),
-        hostler_snapshot::CaptureError::Changed { .. } => {
-            failure.hint("submit again while no program writes to the folder")
-        }
+        CaptureError::Changed { .. } => failure.hint(STOP_CHANGING),
         _ => failure,
     }
 }

@@ -120,7 +120,7 @@ impl Root {
     pub(crate) fn open_file(&self, path: &[u8]) -> io::Result<File> {
         // Without O_NONBLOCK, opening a pipe in the file's place would block until a writer appears.
         let file = File::from(self.open_beneath(path, OFlag::O_RDONLY | OFlag::O_NONBLOCK)?);
-        if Stat::of(&file)?.kind == Kind::File { Ok(file) } else { Err(io::Error::other("not a regular file")) }
+        if Stat::of(&file)?.kind == Kind::File { Ok(file) } else { Err(not_a_file()) }
     }
 
     /// Returns the metadata of `path`. Does not follow a link.
@@ -159,6 +159,16 @@ impl Root {
         }
         openat(at.as_ref().map_or(self.as_fd(), AsFd::as_fd), paths::name(path), flags, Mode::empty())
     }
+}
+
+fn not_a_file() -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")
+}
+
+/// Returns whether [`Root::open_file`] failed because no regular file has the path any more.
+pub(crate) fn is_gone(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ENOTDIR | libc::ELOOP))
+        || (error.raw_os_error().is_none() && error.kind() == io::ErrorKind::InvalidInput)
 }
 
 /// Returns the target of the link `name` in `directory`.

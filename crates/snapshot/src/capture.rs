@@ -1,25 +1,41 @@
 //! Captures a folder: from a directory to a manifest, in two steps.
 //!
 //! [`Scan::of`] looks at the folder without reading files. It reports *all* problems in one error, so the user can
-//! fix them together. [`Scan::capture`] then reads every file once. An entry that cannot be captured is an error and
+//! fix them together. [`Scan::capture`] then reads every file. An entry that cannot be captured is an error and
 //! is never skipped: a job with a missing file would fail for no visible reason.
+//!
+//! Programs may write to the folder meanwhile. A file that grows is captured up to the length that it had when it was
+//! opened. If a file is removed or renamed after the scan, the folder is scanned again.
 
+use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use hostler_model::Digest;
 use hostler_proto::manifest::{Entry, EntryKind, Manifest, VERSION};
 
 use crate::beneath::{Kind, Root};
 use crate::bounds::TooMuch;
-use crate::hashing::{HashError, OnFailure, hash_all};
+use crate::hashing::{HashError, Hashed, OnFailure, hash_all};
 use crate::ignores::LeftOut;
 use crate::seen::Seen;
 use crate::sources::{SourceError, Sources};
 use crate::walk::{Found, Problem, Rules, WalkError, Walked, walk};
 use crate::wire::MAX_BLOB_BYTES;
+
+/// How often a folder is scanned again because files were removed or renamed after the last scan.
+const RESCANS: u32 = 10;
+
+/// The pause before the folder is scanned again.
+const RESCAN_PAUSE: Duration = Duration::from_millis(10);
+
+/// The maximum size of the recently written files whose bytes a capture keeps in memory, in bytes. A program may
+/// replace these files before they are uploaded.
+const MOST_KEPT_BYTES: u64 = 32 << 20;
 
 #[derive(Debug, Clone, Default)]
 pub struct CaptureOptions {
@@ -50,8 +66,12 @@ pub struct Capture {
     pub sources: Sources,
     /// The contents of the files, for the next capture; `None` if they equal [`CaptureOptions::seen`].
     pub seen: Option<Seen>,
-    /// The number of files read.
+    /// The number of files, without directories and links.
+    pub files: u64,
+    /// The number of files that had to be read.
     pub files_read: u64,
+    /// The size of all files together, in bytes.
+    pub bytes: u64,
 }
 
 impl Capture {
@@ -76,8 +96,8 @@ pub enum CaptureError {
     /// The folder holds entries that cannot be captured. The list contains all these entries, sorted by path.
     #[error("{}", listed(.0))]
     Uncapturable(Vec<Problem>),
-    /// A file changed while it was being read.
-    #[error("changed while it was being read: {}", .path.display())]
+    /// A file changed, or was removed or renamed, each time it was read.
+    #[error("changed each time it was read: {}", .path.display())]
     Changed { path: PathBuf },
     /// A file could not be read although the scan found it readable.
     #[error("cannot read {}", .path.display())]
@@ -137,12 +157,6 @@ impl Scan {
         &self.left_out
     }
 
-    /// Returns the number of files, without directories and links.
-    #[must_use]
-    pub fn files(&self) -> u64 {
-        self.regular_files().count() as u64
-    }
-
     /// Returns the size of all files together.
     #[must_use]
     pub fn bytes(&self) -> u64 {
@@ -157,52 +171,44 @@ impl Scan {
     /// file, from several threads.
     ///
     /// # Errors
-    /// A file changes or vanishes during the capture, or cannot be read.
+    /// A file changes each time it is read, or cannot be read.
     pub fn capture(
-        self,
+        mut self,
         options: &CaptureOptions,
         progress: &(dyn Fn(Progress) + Sync),
     ) -> Result<Capture, CaptureError> {
         let now = Seen::now();
-        let is_new = |found: &&Found| options.seen.recall(&found.path, &found.stat).is_none();
-        let jobs = self.regular_files().filter(is_new).map(|found| (found.path.as_slice(), found.stat.size));
-        let jobs: Vec<_> = jobs.collect();
-        let (total_files, total_bytes) = (jobs.len() as u64, jobs.iter().map(|(_, size)| size).sum());
-        let (files, bytes) = (AtomicU64::new(0), AtomicU64::new(0));
-        let done = |size| {
-            let bytes = bytes.fetch_add(size, Ordering::Relaxed) + size;
-            let files = files.fetch_add(1, Ordering::Relaxed) + 1;
-            progress(Progress { files, total_files, bytes, total_bytes });
-        };
-        let mut hashed = hash_all(&self.root, &jobs, options.threads, OnFailure::Stop, &done);
-        // Work stops at the first failure, which need not be the first in order. Report the failure, not a file left
-        // unread.
-        for ((path, _), answer) in jobs.iter().zip(&mut hashed) {
-            if let Some(Err(error)) = answer.take_if(|answer| answer.is_err()) {
-                return Err(self.failure(path, error));
+        let mut hashed = HashMap::new();
+        let mut rescans = 0;
+        while let Some(gone) = self.hash(&options.seen, options.threads, &mut hashed, progress)? {
+            if rescans == RESCANS {
+                return Err(CaptureError::Changed { path: self.root.full(&gone) });
             }
+            rescans += 1;
+            thread::sleep(RESCAN_PAUSE);
+            self = Self::of(&self.path)?;
         }
-        drop(jobs);
         let mut seen = Seen::default();
-
         let mut sources = Sources::beneath(self.root);
-        let mut contents = hashed.into_iter().flatten().flatten();
         let mut entries = Vec::with_capacity(self.found.len());
+        let (mut files, mut files_read, mut bytes) = (0, 0, 0);
         for Found { path, mut stat, target } in self.found {
             let kind = match stat.kind {
                 Kind::File => {
-                    let content = match options.seen.recall(&path, &stat) {
-                        Some(content) => content.clone(),
-                        None => {
-                            let hashed = contents.next().expect("every file without a remembered content was hashed");
-                            // The manifest describes the file as it was read, even if its mode changed since the
-                            // scan.
-                            stat = hashed.stat;
-                            hashed.content
-                        }
+                    let content = if let Some(mut hashed) = hashed.remove(&path) {
+                        sources.add_hashed(&path, &mut hashed);
+                        files_read += 1;
+                        // The manifest describes the file as it was read, even if its mode changed since the scan.
+                        stat = hashed.stat;
+                        hashed.content
+                    } else {
+                        let content = options.seen.recall(&path, &stat).expect("every other file was hashed");
+                        sources.add_content(&path, content);
+                        content.clone()
                     };
-                    sources.add_hashed(&path, &content);
                     seen.remember(&path, &stat, &content, now);
+                    files += 1;
+                    bytes += content.size;
                     EntryKind::File(content)
                 }
                 Kind::Symlink => EntryKind::Symlink { target },
@@ -217,16 +223,44 @@ impl Scan {
         }
         let digest = sources.add_blob(encoded);
         let seen = (seen != options.seen).then_some(seen);
-        Ok(Capture { manifest, digest, sources, seen, files_read: total_files })
+        Ok(Capture { manifest, digest, sources, seen, files, files_read, bytes })
     }
 
-    fn failure(&self, path: &[u8], error: HashError) -> CaptureError {
-        let path = self.root.full(path);
-        match error {
-            HashError::Changed => CaptureError::Changed { path },
-            HashError::Read(source) if source.kind() == io::ErrorKind::NotFound => CaptureError::Changed { path },
-            HashError::Read(source) => CaptureError::Read { path, source },
+    /// Hashes the files that are neither in `seen` nor in `hashed` yet, and adds them to `hashed`. Returns the path of a
+    /// file that no longer exists, if any.
+    fn hash(
+        &self,
+        seen: &Seen,
+        threads: usize,
+        hashed: &mut HashMap<Vec<u8>, Hashed>,
+        progress: &(dyn Fn(Progress) + Sync),
+    ) -> Result<Option<Vec<u8>>, CaptureError> {
+        let is_new = |it: &&Found| !hashed.contains_key(&it.path) && seen.recall(&it.path, &it.stat).is_none();
+        let jobs: Vec<_> = self.regular_files().filter(is_new).map(|it| (it.path.as_slice(), it.stat.size)).collect();
+        let kept: u64 = hashed.values().filter_map(|it| it.kept.as_ref()).map(|bytes| bytes.len() as u64).sum();
+        let (total_files, total_bytes) = (jobs.len() as u64, jobs.iter().map(|(_, size)| size).sum());
+        let (files, bytes) = (AtomicU64::new(0), AtomicU64::new(0));
+        let done = |size| {
+            let bytes = bytes.fetch_add(size, Ordering::Relaxed) + size;
+            let files = files.fetch_add(1, Ordering::Relaxed) + 1;
+            progress(Progress { files, total_files, bytes, total_bytes });
+        };
+        let keeps = MOST_KEPT_BYTES.saturating_sub(kept);
+        let answers = hash_all(&self.root, &jobs, threads, OnFailure::Stop, keeps, &done);
+        let mut gone = None;
+        // Work stops at the first failure, which need not be the first in order.
+        for ((path, _), answer) in jobs.iter().zip(answers) {
+            match answer {
+                Some(Ok(answer)) => drop(hashed.insert(path.to_vec(), answer)),
+                Some(Err(HashError::Gone)) => gone = Some(path.to_vec()),
+                Some(Err(HashError::Changed)) => return Err(CaptureError::Changed { path: self.root.full(path) }),
+                Some(Err(HashError::Read(source))) => {
+                    return Err(CaptureError::Read { path: self.root.full(path), source });
+                }
+                None => {}
+            }
         }
+        Ok(gone)
     }
 }
 

@@ -133,48 +133,38 @@ impl Comparison<'_> {
         suspects: &[bool],
         problems: &mut Vec<Problem>,
     ) -> HashMap<&'f [u8], Option<Hashed>> {
-        let mut jobs: Vec<(&[u8], u64)> = (found.iter().zip(suspects))
+        let jobs: Vec<(&[u8], u64)> = (found.iter().zip(suspects))
             .filter(|(_, suspect)| **suspect)
             .map(|(found, _)| (found.path.as_slice(), found.stat.size))
             .collect();
         let mut hashed = HashMap::with_capacity(jobs.len());
-        // Processes that outlive the run may still write. A second attempt succeeds for files that have been closed
-        // meanwhile.
-        for last_try in [false, true] {
-            let mut again = Vec::new();
-            let answers = hash_all(&self.root, &jobs, self.options.threads, OnFailure::GoOn, &|_| ());
-            for (&(path, size), answer) in jobs.iter().zip(answers) {
-                let reason = match answer.expect("every file has a result unless the work stops") {
-                    Ok(answer) => {
-                        hashed.insert(path, Some(answer));
-                        continue;
-                    }
-                    Err(HashError::Read(error)) if error.kind() == io::ErrorKind::NotFound => continue,
-                    Err(HashError::Changed) if !last_try => {
-                        again.push((path, size));
-                        continue;
-                    }
-                    Err(HashError::Changed) => ProblemReason::Changing,
-                    Err(HashError::Read(error)) => ProblemReason::Unreadable(plain(&error)),
-                };
-                hashed.insert(path, None);
-                problems.push(Problem { path: path.to_vec(), reason });
-            }
-            jobs = again;
+        let answers = hash_all(&self.root, &jobs, self.options.threads, OnFailure::GoOn, 0, &|_| ());
+        for (&(path, _), answer) in jobs.iter().zip(answers) {
+            let reason = match answer.expect("every file has a result unless the work stops") {
+                Ok(answer) => {
+                    hashed.insert(path, Some(answer));
+                    continue;
+                }
+                Err(HashError::Gone) => continue,
+                Err(HashError::Changed) => ProblemReason::Changing,
+                Err(HashError::Read(error)) => ProblemReason::Unreadable(plain(&error)),
+            };
+            hashed.insert(path, None);
+            problems.push(Problem { path: path.to_vec(), reason });
         }
         hashed
     }
 
-    fn changed_file(&self, found: &Found, hashed: Hashed, sources: &mut Sources) -> Option<Entry> {
-        let Hashed { content, stat } = hashed;
+    fn changed_file(&self, found: &Found, mut hashed: Hashed, sources: &mut Sources) -> Option<Entry> {
         let same = self.known.get(found.path.as_slice()).is_some_and(|entry| {
-            matches!(&entry.kind, EntryKind::File(known) if *known == content) && self.has_mode(entry, &stat)
+            matches!(&entry.kind, EntryKind::File(known) if *known == hashed.content)
+                && self.has_mode(entry, &hashed.stat)
         });
         if same {
             return None;
         }
-        sources.add_hashed(&found.path, &content);
-        Some(entry(found, &stat, EntryKind::File(content)))
+        sources.add_hashed(&found.path, &mut hashed);
+        Some(entry(found, &hashed.stat, EntryKind::File(hashed.content)))
     }
 
     fn changed_link(&self, found: &Found) -> Option<Entry> {

@@ -1,31 +1,48 @@
-//! Hashes the files of a folder on several threads and detects files that change meanwhile.
+//! Hashes the files of a folder on several threads, also while programs write to them.
+//!
+//! If a file's metadata change during the first reading, the file is read a second time, up to the length that it had
+//! at the start. Two equal readings are a valid state of the file: it has only grown, or another file has replaced it.
+//! Otherwise the file is opened and read again after a short pause.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Seek};
 use std::num::NonZeroUsize;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use hostler_proto::manifest::Content;
 
-use crate::beneath::{Root, Stat};
-use crate::chunk::Chunker;
+use crate::beneath::{Root, Stat, is_gone, read_at};
+use crate::chunk::{Chunker, MIN_BYTES};
+use crate::seen::{Seen, is_settled};
+
+/// How often a file that changes is read before hashing gives up.
+const ATTEMPTS: u32 = 5;
+
+/// The pause after the first attempt; it doubles with each further attempt.
+const PAUSE: Duration = Duration::from_millis(2);
 
 /// The content of a file, and its metadata when it was read.
 #[derive(Debug)]
 pub(crate) struct Hashed {
     pub(crate) content: Content,
     pub(crate) stat: Stat,
+    /// The bytes of a small file that has just been written, and which may therefore soon change again.
+    pub(crate) kept: Option<Vec<u8>>,
 }
 
 /// The reason why a file has no hash.
 #[derive(Debug)]
 pub(crate) enum HashError {
-    /// The file changed while it was being read.
+    /// The file changed each time it was read.
     Changed,
+    /// The file no longer exists, or something else has its path.
+    Gone,
     Read(io::Error),
 }
 
-/// Whether hashing stops at the first failure.
+/// Whether hashing stops at the first failure, other than [`HashError::Gone`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum OnFailure {
     Stop,
@@ -36,27 +53,35 @@ pub(crate) enum OnFailure {
 pub(crate) type Job<'a> = (&'a [u8], u64);
 
 /// Hashes `files` and calls `done` with the size of each. Results are in the order of `files`; some are missing after a
-/// failure that stops the work.
+/// failure that stops the work. Keeps the bytes of small files in memory that were written in the last seconds, up to
+/// `keeps` bytes in total.
 pub(crate) fn hash_all(
     root: &Root,
     files: &[Job<'_>],
     threads: usize,
     on_failure: OnFailure,
+    keeps: u64,
     done: &(dyn Fn(u64) + Sync),
 ) -> Vec<Option<Result<Hashed, HashError>>> {
     if files.is_empty() {
         return Vec::new();
     }
     let order = big_files_first(files);
-    let (next, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let (next, stop, room) = (AtomicUsize::new(0), AtomicBool::new(false), AtomicU64::new(keeps));
+    let now = Seen::now();
+    let keeps = |stat: &Stat| {
+        let take = |room: u64| room.checked_sub(stat.size);
+        let is_small = stat.size <= MIN_BYTES as u64;
+        is_small && !is_settled(stat, now) && room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
+    };
     let work = || {
         let mut chunker = Chunker::new();
         let mut answers = Vec::new();
         while !stop.load(Ordering::Relaxed) {
             let Some(&index) = order.get(next.fetch_add(1, Ordering::Relaxed)) else { break };
             let (path, size) = files[index];
-            let answer = hash_file(root, path, &mut chunker);
-            if answer.is_err() && on_failure == OnFailure::Stop {
+            let answer = hash_file(root, path, size, &mut chunker, &keeps);
+            if matches!(answer, Err(HashError::Changed | HashError::Read(_))) && on_failure == OnFailure::Stop {
                 stop.store(true, Ordering::Relaxed);
             }
             answers.push((index, answer));
@@ -80,20 +105,57 @@ fn big_files_first(files: &[Job<'_>]) -> Vec<usize> {
     order
 }
 
-fn hash_file(root: &Root, path: &[u8], chunker: &mut Chunker) -> Result<Hashed, HashError> {
-    let mut hash = || {
-        let file = root.open_file(path)?;
-        let before = Stat::of(&file)?;
-        let content = chunker.content_of_file(&file, before.size)?;
-        Ok((content, before, Stat::of(&file)?))
-    };
-    match hash() {
-        Ok((content, before, after)) if before == after && content.size == before.size => {
-            Ok(Hashed { content, stat: before })
+/// Hashes a file that had `seen_bytes` bytes when the folder was walked.
+fn hash_file(
+    root: &Root,
+    path: &[u8],
+    seen_bytes: u64,
+    chunker: &mut Chunker,
+    keeps: &dyn Fn(&Stat) -> bool,
+) -> Result<Hashed, HashError> {
+    for attempt in 0..ATTEMPTS {
+        if attempt > 0 {
+            thread::sleep(PAUSE * 2_u32.pow(attempt - 1));
         }
-        Ok(_) => Err(HashError::Changed),
-        Err(error) => Err(HashError::Read(error)),
+        let hashed = root.open_file(path).and_then(|file| hash_open(&file, seen_bytes, chunker, keeps));
+        match hashed {
+            Ok(Some(hashed)) => return Ok(hashed),
+            Ok(None) => {}
+            Err(error) if is_gone(&error) => return Err(HashError::Gone),
+            Err(error) => return Err(HashError::Read(error)),
+        }
     }
+    Err(HashError::Changed)
+}
+
+/// Hashes an open file up to its present length. Returns `None` if the bytes read may not be one state of the file.
+fn hash_open(
+    mut file: &File,
+    seen_bytes: u64,
+    chunker: &mut Chunker,
+    keeps: &dyn Fn(&Stat) -> bool,
+) -> io::Result<Option<Hashed>> {
+    let stat = Stat::of(file)?;
+    let (content, kept) = if keeps(&stat) {
+        let bytes = read_at(file, 0, stat.size as usize)?;
+        (chunker.content_of(&mut bytes.as_slice())?, Some(bytes))
+    } else {
+        (chunker.content_of_file(file, stat.size)?, None)
+    };
+    let after = Stat::of(file)?;
+    let is_short = content.size < stat.size;
+    // A file that is shorter than before and grows is being rewritten.
+    let is_being_rewritten = after.size != stat.size && stat.size < seen_bytes;
+    if is_short || is_being_rewritten {
+        return Ok(None);
+    }
+    if after != stat {
+        file.rewind()?;
+        if chunker.content_of_file(file, stat.size)? != content {
+            return Ok(None);
+        }
+    }
+    Ok(Some(Hashed { content, stat, kept }))
 }
 
 /// Returns how many threads to start for `items` pieces of work, at most `asked`. If `asked` is 0, at most one per
@@ -122,4 +184,30 @@ pub(crate) fn on_threads<T: Send>(count: usize, work: impl Fn() -> T + Sync) -> 
         }
         answers
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn file_that_shrinks_at_every_reading_is_given_up() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("b");
+        std::fs::write(&path, [7; 1000]).expect("writable");
+        let root = Root::open(dir.path()).expect("readable");
+        let file = File::options().write(true).open(&path).expect("writable");
+        let readings = Cell::new(0);
+        // Called between the look at the file and its reading.
+        let shrink = |stat: &Stat| {
+            readings.set(readings.get() + 1);
+            file.set_len(stat.size - 1).expect("writable");
+            false
+        };
+        let hashed = hash_file(&root, b"b", 1000, &mut Chunker::new(), &shrink);
+        assert!(matches!(hashed, Err(HashError::Changed)), "{hashed:?}");
+        assert_eq!(readings.get(), ATTEMPTS);
+    }
 }

@@ -13,8 +13,9 @@ use std::sync::Arc;
 use hostler_model::Digest;
 use hostler_proto::manifest::{Chunk, Content, Entry, EntryKind};
 
-use crate::beneath::{Kind, Root, Stat, read_at};
+use crate::beneath::{Kind, Root, Stat, is_gone, read_at};
 use crate::chunk::{Chunker, digest_of};
+use crate::hashing::Hashed;
 use crate::{pack, wire};
 
 /// The reason why a chunk could not be read again.
@@ -67,7 +68,16 @@ impl Sources {
     }
 
     /// Adds the chunks of a hashed file beneath the root.
-    pub(crate) fn add_hashed(&mut self, path: &[u8], content: &Content) {
+    pub(crate) fn add_hashed(&mut self, path: &[u8], hashed: &mut Hashed) {
+        match hashed.kept.take() {
+            // A small file has one chunk. An empty file has none.
+            Some(bytes) if !bytes.is_empty() => drop(self.add_blob(bytes)),
+            _ => self.add_content(path, &hashed.content),
+        }
+    }
+
+    /// Adds the chunks of a file beneath the root.
+    pub(crate) fn add_content(&mut self, path: &[u8], content: &Content) {
         self.add_places(FileAt::Beneath(path.to_vec()), content);
     }
 
@@ -81,7 +91,7 @@ impl Sources {
             }
             if content.chunks.iter().any(|chunk| wanted.contains(&chunk.digest)) {
                 wanted.retain(|digest| content.chunks.iter().all(|chunk| chunk.digest != **digest));
-                self.add_hashed(&entry.path, content);
+                self.add_content(&entry.path, content);
             }
         }
     }
@@ -144,7 +154,7 @@ impl Sources {
         let file = &self.files[place.file as usize];
         let bytes = match self.read(file, place) {
             Ok(bytes) => bytes,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Err(error) if is_gone(&error) => {
                 return Err(SourceError::Changed { path: self.full_path(file) });
             }
             Err(source) => return Err(SourceError::Read { path: self.full_path(file), source }),

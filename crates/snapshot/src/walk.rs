@@ -58,7 +58,7 @@ impl fmt::Display for Problem {
                 write!(f, "{path} is a link to {}, which leads out of the folder", show(target))
             }
             ProblemReason::Unreadable(why) => write!(f, "{path} cannot be read: {why}"),
-            ProblemReason::Changing => write!(f, "{path} changed while it was being read"),
+            ProblemReason::Changing => write!(f, "{path} changed each time it was read"),
             ProblemReason::TooDeep => {
                 let (start, _) =
                     path.char_indices().nth(SHOWN_CHARS).map_or((path.as_str(), ""), |(at, _)| path.split_at(at));

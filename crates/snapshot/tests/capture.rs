@@ -3,13 +3,16 @@
 mod common;
 
 use std::fs;
+use std::io::Write;
 use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixListener;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use common::{capture, noise, paths, put, set_mode, unprivileged};
-use hostler_snapshot::{CaptureError, Scan, SourceError, mark_results};
+use hostler_proto::manifest::EntryKind;
+use hostler_snapshot::{Capture, CaptureError, CaptureOptions, Scan, SourceError, mark_results};
 
 /// Captures a folder of empty files and returns the captured paths without directories.
 fn taken(files: &[&str], rules: &[(&str, &str)]) -> Vec<String> {
@@ -61,8 +64,7 @@ fn captured_files_are_those_that_git_does_not_ignore() {
     let mut expected: Vec<&str> = listed.split_terminator('\0').collect();
     expected.sort_unstable();
     let manifest = capture(folder).manifest;
-    let is_directory =
-        |entry: &&hostler_proto::manifest::Entry| entry.kind == hostler_proto::manifest::EntryKind::Directory;
+    let is_directory = |entry: &&hostler_proto::manifest::Entry| entry.kind == EntryKind::Directory;
     let ours: Vec<&str> = (manifest.entries.iter())
         .filter(|entry| !is_directory(entry))
         .map(|entry| std::str::from_utf8(&entry.path).expect("the names are UTF-8"))
@@ -220,7 +222,7 @@ fn missing_folder_is_a_clear_error() {
 fn edit_after_the_capture_is_detected_and_not_sent() {
     let dir = tempfile::tempdir().expect("a temporary directory can be made");
     put(dir.path(), "edited", noise(1, 200_000));
-    put(dir.path(), "removed", "x");
+    put(dir.path(), "removed", noise(3, 100_000));
     let captured = capture(dir.path());
     let digests: Vec<_> = captured.sources.digests().collect();
     assert!(digests.iter().all(|digest| captured.read_chunk(digest).is_ok()));
@@ -236,32 +238,95 @@ fn edit_after_the_capture_is_detected_and_not_sent() {
     assert!(errors.iter().any(|error| error.to_string() == expected));
 }
 
-#[test]
-fn file_changed_during_the_capture_is_detected() {
-    let dir = tempfile::tempdir().expect("a temporary directory can be made");
-    put(dir.path(), "a", "first");
-    put(dir.path(), "b", "second");
-    let scan = Scan::of(dir.path()).expect("readable");
-    fs::remove_file(dir.path().join("b")).expect("the test owns it");
-    let error = scan.capture(&hostler_snapshot::CaptureOptions::default(), &|_| ()).expect_err("b was removed");
-    assert!(matches!(&error, CaptureError::Changed { path } if path.ends_with("b")), "{error}");
-
-    // A writer that never pauses: the bytes read cannot be one state of the file.
-    put(dir.path(), "b", noise(1, 32 << 20));
-    let stop = std::sync::atomic::AtomicBool::new(false);
+/// Captures `folder` while `write` runs again and again on another thread, and passes the captures to `check`.
+fn capture_while(folder: &Path, write: impl Fn(u64) + Sync, check: impl Fn(&Capture)) {
+    let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
-        scope.spawn(|| {
-            use std::io::Write;
-            while !stop.load(std::sync::atomic::Ordering::Relaxed) {
-                let mut file =
-                    fs::OpenOptions::new().append(true).open(dir.path().join("b")).expect("the test owns it");
-                file.write_all(b"more").expect("writable");
-            }
-        });
-        let answer = hostler_snapshot::capture(dir.path(), &hostler_snapshot::CaptureOptions::default(), &|_| ());
-        stop.store(true, std::sync::atomic::Ordering::Relaxed);
-        assert!(matches!(&answer, Err(CaptureError::Changed { path }) if path.ends_with("b")), "{answer:?}");
+        scope.spawn(|| (0..).take_while(|_| !stop.load(Ordering::Relaxed)).for_each(&write));
+        let answers: Vec<_> = (0..10)
+            .map(|_| {
+                let capture = hostler_snapshot::capture(folder, &CaptureOptions::default(), &|_| ());
+                capture.inspect(&check)
+            })
+            .collect();
+        stop.store(true, Ordering::Relaxed);
+        for answer in answers {
+            answer.expect("the folder can be captured while a program writes to it");
+        }
     });
+}
+
+/// Reads all bytes of the file `path` of a capture again, as an upload does.
+fn bytes_of(capture: &Capture, path: &str) -> Vec<u8> {
+    let entry = capture.manifest.entries.iter().find(|it| it.path == path.as_bytes()).expect("the file was captured");
+    let EntryKind::File(content) = &entry.kind else { panic!("{path} is not a file") };
+    let chunks = content.chunks.iter().map(|it| capture.read_chunk(&it.digest).expect("the bytes can be read again"));
+    chunks.flatten().collect()
+}
+
+#[test]
+fn growing_file_is_captured_up_to_its_length_at_the_start() {
+    let dir = tempfile::tempdir().expect("a temporary directory can be made");
+    let (big, log) = (noise(1, 1 << 20), dir.path().join("train.log"));
+    put(dir.path(), "big", &big);
+    put(dir.path(), "train.log", noise(2, 200_000));
+    let append = |path: &Path, bytes: &[u8]| {
+        let mut file = fs::OpenOptions::new().append(true).open(path).expect("the test owns it");
+        file.write_all(bytes).expect("writable");
+    };
+    let write = |_| {
+        append(&log, b"one more line\n");
+        append(&dir.path().join("big"), b"more");
+    };
+    let start = noise(2, 200_000);
+    capture_while(dir.path(), write, |capture| {
+        let log = bytes_of(capture, "train.log");
+        assert!(log.starts_with(&start) && log[start.len()..].iter().all(|byte| b"one more line\n".contains(byte)));
+        assert!(bytes_of(capture, "big").starts_with(&big));
+    });
+}
+
+#[test]
+fn replaced_rewritten_and_temporary_files_are_read_again() {
+    let dir = tempfile::tempdir().expect("a temporary directory can be made");
+    let (folder, elsewhere) = (dir.path().join("folder"), dir.path().join("elsewhere"));
+    fs::create_dir_all(&folder).expect("writable");
+    fs::create_dir_all(&elsewhere).expect("writable");
+    let state = |round: u64| vec![b'0' + (round % 10) as u8; 5000 + (round % 7) as usize];
+    put(&folder, "state.json", state(0));
+    put(&folder, "moved.json", state(0));
+    put(&folder, "rewritten", state(0));
+    // A replacement from the same folder, a replacement from another one, and a file that is written in place.
+    let write = |round| {
+        let replace = |from: &Path, to: &str| {
+            fs::write(from, state(round)).and_then(|()| fs::rename(from, folder.join(to))).expect("writable");
+        };
+        replace(&folder.join(format!(".state-{round}")), "state.json");
+        replace(&elsewhere.join("new"), "moved.json");
+        fs::write(folder.join("rewritten"), state(round)).expect("writable");
+        std::thread::sleep(Duration::from_millis(1));
+    };
+    capture_while(&folder, write, |capture| {
+        for path in ["state.json", "moved.json"] {
+            let bytes = bytes_of(capture, path);
+            assert!(bytes.len() >= 5000 && bytes.iter().all(|byte| *byte == bytes[0]), "{path} is one of the states");
+        }
+        bytes_of(capture, "rewritten");
+    });
+}
+
+#[test]
+fn file_renamed_after_the_scan_is_captured_under_its_new_name() {
+    let dir = tempfile::tempdir().expect("a temporary directory can be made");
+    for path in ["a", "b", "c/d"] {
+        put(dir.path(), path, path);
+    }
+    let scan = Scan::of(dir.path()).expect("readable");
+    fs::rename(dir.path().join("b"), dir.path().join("renamed")).expect("the test owns it");
+    fs::remove_file(dir.path().join("c/d")).expect("the test owns it");
+    let capture = scan.capture(&CaptureOptions::default(), &|_| ()).expect("the folder is scanned again");
+    assert_eq!(paths(&capture.manifest), ["a", "c", "renamed"]);
+    assert_eq!((capture.files, capture.files_read, capture.bytes), (2, 2, 2));
 }
 
 /// Sets a time old enough for the file to be remembered.
@@ -279,7 +344,7 @@ fn unchanged_files_are_not_read_again() {
         settle(file);
     }
     let again = |seen| {
-        let options = hostler_snapshot::CaptureOptions { seen, ..Default::default() };
+        let options = CaptureOptions { seen, ..Default::default() };
         hostler_snapshot::capture(dir.path(), &options, &|_| ()).expect("every entry can be captured")
     };
     // Setting the time changed the ctime, which must also be old enough.

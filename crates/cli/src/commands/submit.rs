@@ -81,7 +81,7 @@ impl Submit {
         let mut spec = self.flags.spec(work, &submission::project_name(&self.project), Environment::new())?;
         let python = submission::ask_for_python(&self.project, &self.entrypoint, &mut spec)?;
         block_on(async {
-            let id = match submission::submit_project(context, &client, &captured, spec).await {
+            let id = match submission::submit_project(context, &client, captured, spec).await {
                 Ok(submitted) => submitted.id,
                 Err(failure) => return Err(submission::explain_python(&client, python, failure).await),
             };

@@ -110,16 +110,16 @@ fn read(root: &Root, looked: &Looked, sources: &mut Sources) -> Vec<Option<(Arc<
     let files = || looked.fresh.iter().filter(|it| it.stat.kind == Kind::File);
     let jobs: Vec<_> = files().map(|it| (it.path.as_slice(), it.stat.size)).collect();
     let threads = usize::from(jobs.iter().map(|(_, size)| size).sum::<u64>() < FOR_ONE_THREAD_BYTES);
-    let mut hashed = hash_all(root, &jobs, threads, OnFailure::GoOn, &|_| ()).into_iter();
+    let mut hashed = hash_all(root, &jobs, threads, OnFailure::GoOn, 0, &|_| ()).into_iter();
     let mut describe = |it: &Fresh| {
         let (kind, stat) = match it.stat.kind {
             Kind::File => {
                 let (content, stat) =
                     match hashed.next().flatten().expect("every file has a result unless the work stops") {
-                        Ok(Hashed { content, stat }) => (content, stat),
+                        Ok(Hashed { content, stat, .. }) => (content, stat),
                         Err(HashError::Changed) => as_it_is(root, &it.path, sources).ok()?,
                         // The file has just vanished, or this user cannot read it.
-                        Err(HashError::Read(_)) => return None,
+                        Err(HashError::Gone | HashError::Read(_)) => return None,
                     };
                 (EntryKind::File(content), stat)
             }

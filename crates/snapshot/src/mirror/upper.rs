@@ -62,7 +62,7 @@ pub fn upper<'t>(
     }
     let jobs: Vec<_> = walked.found.iter().filter(|it| it.stat.kind == Kind::File).collect();
     let jobs: Vec<_> = jobs.iter().map(|it| (it.path.as_slice(), it.stat.size)).collect();
-    let mut hashed = hash_all(&root, &jobs, 0, OnFailure::GoOn, &|_| ()).into_iter();
+    let mut hashed = hash_all(&root, &jobs, 0, OnFailure::GoOn, 0, &|_| ()).into_iter();
     let mut upper = Upper { sources: Sources::beneath(Arc::clone(&root)), ..Upper::default() };
     for problem in walked.problems {
         match problem.reason {
@@ -83,7 +83,7 @@ pub fn upper<'t>(
                         Ok(hashed) => hashed,
                         Err(error) => return Err(io::Error::other(format!("{}: {error:?}", paths::show(&it.path)))),
                     };
-                upper.sources.add_hashed(&it.path, &content);
+                upper.sources.add_content(&it.path, &content);
                 EntryKind::File(content)
             }
             Kind::Symlink => EntryKind::Symlink { target: it.target.clone() },
