@@ -28,6 +28,7 @@ pub(crate) fn endpoint(named: Option<&str>) -> Result<Endpoint, Failure> {
         return located(&text);
     }
     let places = Places::from_environment()?;
+    xdg::tell();
     let sockets = [places.socket()?, places.real_socket()?, SYSTEM_SOCKET.into(), AGENT_SOCKET.into()];
     if let Some(socket) = sockets.into_iter().find(|socket| socket.exists()) {
         return Ok(Endpoint::Unix(socket));

@@ -94,6 +94,7 @@ impl Login {
     pub(crate) fn store(&self) -> Result<(), Failure> {
         let home = || Failure::new("there is no directory to store the login in").hint("set HOME or XDG_CONFIG_HOME");
         let path = path_of(&self.address).ok_or_else(home)?;
+        xdg::tell();
         let text = serde_json::to_vec_pretty(self).expect("plain data");
         write(&path, &text)?;
         if self.token.is_some() {

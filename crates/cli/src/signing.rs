@@ -47,7 +47,7 @@ pub(crate) fn usual_keys() -> Result<Vec<Key>, Failure> {
             _file: Some(file),
         });
     }
-    if let Some(home) = xdg::absolute("HOME") {
+    if let Some(home) = xdg::home() {
         let files = ["id_ed25519", "id_ecdsa", "id_rsa"].map(|name| home.join(".ssh").join(name));
         keys.extend(files.iter().filter(|path| path.is_file()).map(|path| Key::in_file(path)));
     }

@@ -3,7 +3,9 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
 use std::process::Stdio;
 
 use hostler_testkit::{Cluster, RealCluster, Size, SmallDisk, fill_disk, is_alive, wait_until};
@@ -32,6 +34,45 @@ fn folder_is_not_read_without_a_head() {
     assert!(error.contains("cannot reach the head") && !error.contains("project/socket"), "{error}");
     let error = cluster.fails(&["--head", "unix:/nowhere/head.sock", "submit", &project, "missing.py"]);
     assert!(error.contains("the entry point missing.py is not in"), "mistakes are reported first: {error}");
+}
+
+#[test]
+fn directory_of_another_user_is_not_used() {
+    let cluster = Cluster::none(HOSTLER);
+    let said = |variable: &str, path: &Path| {
+        let mut command = cluster.command(&["jobs"]);
+        let output = command.env_remove("XDG_CONFIG_HOME").env(variable, path).output().expect("starts");
+        assert_eq!(output.status.code(), Some(3), "{output:?}");
+        String::from_utf8_lossy(&output.stderr).into_owned()
+    };
+    let open = cluster.path("open");
+    fs::create_dir(&open).expect("writable");
+    fs::set_permissions(&open, fs::Permissions::from_mode(0o777)).expect("ours");
+    let file = cluster.write("file", "");
+    for (path, why) in [
+        (cluster.path("missing"), "which does not exist"),
+        (file, "which is not a directory"),
+        (open, "which other users can write to"),
+    ] {
+        let stderr = said("XDG_RUNTIME_DIR", &path);
+        let note = format!("note: XDG_RUNTIME_DIR is {}, {why}; using /tmp/hostler-", path.display());
+        assert!(stderr.starts_with(&note), "{stderr}");
+    }
+    assert!(!cluster.path("missing").exists(), "it is not created");
+    // Only root can leave files in a directory of another user.
+    if nix::unistd::geteuid().is_root() {
+        let theirs = cluster.path("theirs");
+        fs::create_dir(&theirs).expect("writable");
+        std::os::unix::fs::chown(&theirs, Some(65534), None).expect("root has permission");
+        for (variable, instead) in
+            [("XDG_RUNTIME_DIR", "/tmp/hostler-0"), ("XDG_STATE_HOME", ""), ("XDG_CONFIG_HOME", ""), ("HOME", "/")]
+        {
+            let stderr = said(variable, &theirs);
+            let note =
+                format!("note: {variable} is {}, which belongs to another user; using {instead}", theirs.display());
+            assert!(stderr.starts_with(&note), "{stderr}");
+        }
+    }
 }
 
 #[test]

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 
 use hostler_client::{Client, Endpoint};
-use hostler_testkit::{Cluster, free_port, hide_people_for_this_thread, wait_until};
+use hostler_testkit::{Cluster, create_private, free_port, hide_people_for_this_thread, wait_until};
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio_rustls::TlsAcceptor;
@@ -128,6 +128,7 @@ impl Site {
 
     /// Runs a command of a remote user, with its own home and no socket.
     fn elsewhere(&self, home: &str, arguments: &[&str]) -> Output {
+        create_private(Path::new(&self.path(&format!("{home}/run"))));
         self.cluster
             .command(arguments)
             .env("HOME", self.path(home))

@@ -1,6 +1,7 @@
 //! A private home directory, and the embedded cluster whose files are in it.
 
-use std::fs;
+use std::fs::{self, DirBuilder};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -47,6 +48,7 @@ impl Cluster {
     #[must_use]
     pub fn none(executable: &str) -> Self {
         let home = tempfile::Builder::new().prefix("hostler-test-").tempdir().expect("a temporary directory");
+        create_private(&home.path().join("run"));
         Self { home, executable: executable.into() }
     }
 
@@ -272,6 +274,14 @@ pub(crate) fn collect_logs(directory: &Path, text: &mut String) {
             text.push_str(&end_of_log(&path));
         }
     }
+}
+
+/// Creates a directory that only its owner can access, e.g. for XDG_RUNTIME_DIR, and its parents.
+///
+/// # Panics
+/// If it cannot be created.
+pub fn create_private(directory: &Path) {
+    DirBuilder::new().recursive(true).mode(0o700).create(directory).expect("a directory can be created");
 }
 
 /// The last lines of a log, with its name.

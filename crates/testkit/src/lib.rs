@@ -27,7 +27,7 @@ mod slurm_names;
 mod wait;
 
 pub use accounts::{hide_people_for_this_thread, system_accounts};
-pub use cluster::{Cluster, Outcome, Size};
+pub use cluster::{Cluster, Outcome, Size, create_private};
 pub use disk::{SmallDisk, fill_disk, mount_for_this_thread};
 pub use emulators::{ipmi_sim, sushy_emulator};
 pub use hanging_disk::HangingDisk;

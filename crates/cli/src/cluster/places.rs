@@ -10,7 +10,7 @@ use hostler_model::NodeName;
 use nix::unistd::{Uid, geteuid};
 
 use crate::failure::{During, Failure};
-use crate::xdg::absolute;
+use crate::xdg;
 
 /// Maximum length of the path of a Unix socket in bytes, without the final zero.
 const SOCKET_PATH_LIMIT: usize = 107;
@@ -27,32 +27,23 @@ pub(crate) struct Places {
 
 impl Places {
     /// The paths of this user: `$XDG_STATE_HOME/hostler` and `$XDG_RUNTIME_DIR/hostler`, or the XDG defaults. Without
-    /// a runtime directory, each state directory gets its own one in `/tmp`, because a user may have several
+    /// a usable runtime directory, each state directory gets its own one in `/tmp`, because a user may have several
     /// clusters.
     pub(crate) fn from_environment() -> Result<Self, Failure> {
-        Self::chosen(absolute("XDG_STATE_HOME"), absolute("XDG_RUNTIME_DIR"), absolute("HOME"), geteuid())
+        let user = geteuid();
+        let state = xdg::directory("XDG_STATE_HOME", ".local/state");
+        Self::chosen(state, xdg::runtime(&shared_runtime(user).to_string_lossy()), user)
     }
 
     pub(crate) fn below(directory: &Path) -> Self {
         Self { state: directory.join("state"), runtime: directory.join("run"), exposed: None }
     }
 
-    fn chosen(
-        state: Option<PathBuf>,
-        runtime: Option<PathBuf>,
-        home: Option<PathBuf>,
-        uid: Uid,
-    ) -> Result<Self, Failure> {
-        let state = match (state, home) {
-            (Some(state), _) => state,
-            (None, Some(home)) => home.join(".local/state"),
-            (None, None) => {
-                return Err(Failure::new(
-                    "there is no directory for the cluster's files: neither HOME nor XDG_STATE_HOME is set",
-                ));
-            }
-        };
-        let shared = PathBuf::from(format!("/tmp/hostler-{uid}"));
+    fn chosen(state: Option<PathBuf>, runtime: Option<PathBuf>, uid: Uid) -> Result<Self, Failure> {
+        let state = state.ok_or_else(|| {
+            Failure::new("there is no directory for the cluster's files: neither HOME nor XDG_STATE_HOME is set")
+        })?;
+        let shared = shared_runtime(uid);
         let (runtime, exposed) = match runtime.map(|runtime| runtime.join("hostler")) {
             None => (shared.join(short_name(&state)), Some(shared)),
             Some(long) if socket_in(&long).as_os_str().len() > SOCKET_PATH_LIMIT => {
@@ -125,6 +116,7 @@ impl Places {
 
     /// Creates the directories, readable only by this user.
     pub(crate) fn create(&self) -> Result<(), Failure> {
+        xdg::tell();
         for directory in [self.state.clone(), self.state.join("nodes"), self.state.join("logs")] {
             create_private(&directory)?;
         }
@@ -134,6 +126,11 @@ impl Places {
         }
         create_private(&self.runtime)
     }
+}
+
+/// Contains the runtime directories of a user who has no usable XDG_RUNTIME_DIR.
+fn shared_runtime(user: Uid) -> PathBuf {
+    format!("/tmp/hostler-{user}").into()
 }
 
 fn socket_in(runtime: &Path) -> PathBuf {
@@ -166,7 +163,7 @@ fn ensure_ours(directory: &Path) -> Result<(), Failure> {
     }
     Err(Failure::new(format!("{} is not a directory that only you can access", directory.display()))
         .because(&io::Error::other("the directory's owner or mode would allow other users to replace the head"))
-        .hint("remove the directory, or set XDG_RUNTIME_DIR to a directory of your own"))
+        .hint("remove the directory, or set XDG_RUNTIME_DIR to a private directory of your own"))
 }
 
 fn is_private(metadata: &Metadata, uid: Uid) -> bool {
@@ -180,8 +177,8 @@ mod tests {
     use super::*;
 
     fn chosen(state: Option<&str>, runtime: Option<&str>) -> Places {
-        let home = Some(PathBuf::from("/home/ada"));
-        Places::chosen(state.map(Into::into), runtime.map(Into::into), home, Uid::from_raw(7)).expect("HOME is set")
+        let state = state.unwrap_or("/home/ada/.local/state");
+        Places::chosen(Some(state.into()), runtime.map(Into::into), Uid::from_raw(7)).expect("a state directory")
     }
 
     #[test]
@@ -200,7 +197,7 @@ mod tests {
             chosen(Some("/state"), None).socket().expect("short"),
             "each state directory has its own socket"
         );
-        assert!(Places::chosen(None, None, None, Uid::from_raw(7)).is_err());
+        assert!(Places::chosen(None, None, Uid::from_raw(7)).is_err());
     }
 
     #[test]

@@ -133,7 +133,7 @@ impl<'a> Starter<'a> {
                 "that head's state is in {}; stop it with `hostler down` and the same XDG_STATE_HOME",
                 info.head.directory
             ))
-            .hint("or set XDG_RUNTIME_DIR to another directory for this cluster"))
+            .hint("or set XDG_RUNTIME_DIR to another private directory for this cluster"))
     }
 
     fn start_head(&mut self) -> Result<(), Failure> {

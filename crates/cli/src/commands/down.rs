@@ -9,6 +9,7 @@ use crate::cluster::{Lock, Places};
 use crate::context::{Context, block_on};
 use crate::exit;
 use crate::failure::Outcome;
+use crate::xdg;
 
 /// Stop the cluster on this machine; state and results stay
 ///
@@ -29,6 +30,7 @@ impl Down {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         let output = &context.output;
         let places = Places::from_environment()?;
+        xdg::tell();
         let jobs = match (self.cancel, self.keep) {
             (true, _) => LiveJobs::Cancel,
             (_, true) => LiveJobs::Keep,

@@ -138,6 +138,7 @@ impl Held {
     pub(crate) fn lay_out(&mut self) -> Result<Environment, Failure> {
         let directory = directory_of(self.job.summary.id)
             .ok_or_else(|| Failure::new("no directory for the key of the allocation: HOME is not set"))?;
+        xdg::tell();
         let during = || format!("cannot write the files of the allocation in {}", directory.display());
         self.write(&directory).during(during)?;
         let path = directory.join(ALLOCATION).to_string_lossy().into_owned();
@@ -233,6 +234,7 @@ impl Drop for Held {
 
 /// The directory for the files of an allocation that this machine holds.
 pub(super) fn directory_of(job: JobId) -> Option<PathBuf> {
-    let base = xdg::absolute("XDG_RUNTIME_DIR").or_else(|| xdg::directory("XDG_STATE_HOME", ".local/state"))?;
+    let state = xdg::directory("XDG_STATE_HOME", ".local/state");
+    let base = xdg::runtime(&state.as_deref().unwrap_or(Path::new("no directory")).to_string_lossy()).or(state)?;
     Some(base.join("hostler/allocations").join(job.to_string()))
 }

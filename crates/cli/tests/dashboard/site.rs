@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 pub(crate) use hostler_testkit::free_port;
-use hostler_testkit::{Cluster, wait_until};
+use hostler_testkit::{Cluster, create_private, wait_until};
 use serde_json::Value;
 
 use crate::HOSTLER;
@@ -151,6 +151,7 @@ fn site_certificate_agents_and_logins_share_one_port() {
     let elsewhere = |arguments: &[&str]| {
         let mut command = site.cluster.command(arguments);
         command.env("HOME", site.path("away")).env("XDG_CONFIG_HOME", site.path("away/.config"));
+        create_private(Path::new(&site.path("away/run")));
         command.env("XDG_RUNTIME_DIR", site.path("away/run"));
         let output = command.output().expect("the executable can be started");
         assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));

@@ -69,10 +69,11 @@ impl Browser {
 fn redirect_to(link: &str) -> std::io::Result<TempDir> {
     let mut builder = tempfile::Builder::new();
     builder.prefix("hostler-dashboard-").permissions(Permissions::from_mode(0o700));
-    let directory = match xdg::absolute("XDG_RUNTIME_DIR").map(|runtime| builder.tempdir_in(runtime)) {
-        Some(Ok(directory)) => directory,
-        Some(Err(_)) | None => builder.tempdir()?,
-    };
+    let directory =
+        match xdg::runtime(&std::env::temp_dir().to_string_lossy()).map(|runtime| builder.tempdir_in(runtime)) {
+            Some(Ok(directory)) => directory,
+            Some(Err(_)) | None => builder.tempdir()?,
+        };
     let page = format!(
         "<!doctype html>\n<meta charset=\"utf-8\">\n<meta name=\"referrer\" content=\"no-referrer\">\n\
          <meta http-equiv=\"refresh\" content=\"0;url={link}\">\n<title>Hostler</title>\n<p><a href=\"{link}\">Open the dashboard</a></p>\n"
