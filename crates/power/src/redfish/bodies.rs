@@ -3,21 +3,42 @@
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
+use super::lenient;
 use crate::fault::quoted;
 use crate::{Fault, Off, Supply};
 
 /// A link to another resource.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
+#[serde(from = "AnyLink")]
 pub(crate) struct Link {
-    #[serde(rename = "@odata.id")]
     pub(crate) path: String,
+}
+
+/// A link in the standard's format or as a bare path.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum AnyLink {
+    Path(String),
+    Object {
+        #[serde(rename = "@odata.id")]
+        path: Option<String>,
+    },
+}
+
+impl From<AnyLink> for Link {
+    fn from(link: AnyLink) -> Self {
+        match link {
+            AnyLink::Path(path) => Self { path },
+            AnyLink::Object { path } => Self { path: path.unwrap_or_default() },
+        }
+    }
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "PascalCase")]
 pub(crate) struct Root {
     pub(crate) systems: Option<Link>,
+    #[serde(deserialize_with = "lenient::object")]
     pub(crate) links: RootLinks,
 }
 
@@ -31,7 +52,7 @@ pub(crate) struct RootLinks {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Collection {
-    #[serde(rename = "Members")]
+    #[serde(rename = "Members", deserialize_with = "lenient::list")]
     pub(crate) members: Vec<Link>,
     #[serde(rename = "Members@odata.nextLink")]
     pub(crate) next: Option<String>,
@@ -40,17 +61,17 @@ pub(crate) struct Collection {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct System {
-    #[serde(rename = "Id")]
+    #[serde(rename = "Id", deserialize_with = "lenient::text")]
     pub(crate) id: Option<String>,
-    #[serde(rename = "Name")]
+    #[serde(rename = "Name", deserialize_with = "lenient::text")]
     pub(crate) name: Option<String>,
-    #[serde(rename = "UUID")]
+    #[serde(rename = "UUID", deserialize_with = "lenient::text")]
     pub(crate) uuid: Option<String>,
     #[serde(rename = "PowerState")]
     pub(crate) power_state: Option<String>,
-    #[serde(rename = "Actions")]
+    #[serde(rename = "Actions", deserialize_with = "lenient::object")]
     pub(crate) actions: Actions,
-    #[serde(rename = "Links")]
+    #[serde(rename = "Links", deserialize_with = "lenient::object")]
     pub(crate) links: SystemLinks,
 }
 
@@ -66,7 +87,7 @@ pub(crate) struct Actions {
 #[serde(default)]
 pub(crate) struct Reset {
     pub(crate) target: String,
-    #[serde(rename = "ResetType@Redfish.AllowableValues")]
+    #[serde(rename = "ResetType@Redfish.AllowableValues", deserialize_with = "lenient::optional_list")]
     pub(crate) allowable: Option<Vec<String>>,
     #[serde(rename = "@Redfish.ActionInfo")]
     pub(crate) info: Option<String>,
@@ -75,6 +96,7 @@ pub(crate) struct Reset {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default, rename_all = "PascalCase")]
 pub(crate) struct SystemLinks {
+    #[serde(deserialize_with = "lenient::list")]
     pub(crate) chassis: Vec<Link>,
 }
 
@@ -82,6 +104,7 @@ pub(crate) struct SystemLinks {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "PascalCase")]
 pub(crate) struct ActionInfo {
+    #[serde(deserialize_with = "lenient::list")]
     parameters: Vec<Parameter>,
 }
 
@@ -89,6 +112,7 @@ pub(crate) struct ActionInfo {
 #[serde(default, rename_all = "PascalCase")]
 struct Parameter {
     name: String,
+    #[serde(deserialize_with = "lenient::list")]
     allowable_values: Vec<String>,
 }
 
@@ -97,12 +121,14 @@ struct Parameter {
 pub(crate) struct Chassis {
     pub(crate) power: Option<Link>,
     pub(crate) environment_metrics: Option<Link>,
+    #[serde(deserialize_with = "lenient::object")]
     pub(crate) links: ChassisLinks,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "PascalCase")]
 pub(crate) struct ChassisLinks {
+    #[serde(deserialize_with = "lenient::list")]
     pub(crate) computer_systems: Vec<Link>,
 }
 
@@ -116,6 +142,7 @@ pub(crate) struct EnvironmentMetrics {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "PascalCase")]
 struct Sensor {
+    #[serde(deserialize_with = "lenient::number")]
     reading: Option<f64>,
 }
 
@@ -123,12 +150,14 @@ struct Sensor {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "PascalCase")]
 pub(crate) struct Power {
+    #[serde(deserialize_with = "lenient::list")]
     power_control: Vec<PowerControl>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "PascalCase")]
 struct PowerControl {
+    #[serde(deserialize_with = "lenient::number")]
     power_consumed_watts: Option<f64>,
 }
 
@@ -136,37 +165,25 @@ struct PowerControl {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(crate) struct Refusal {
+    #[serde(deserialize_with = "lenient::object")]
     error: RefusalBody,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct RefusalBody {
+    #[serde(deserialize_with = "lenient::text")]
     message: Option<String>,
-    #[serde(rename = "@Message.ExtendedInfo")]
-    info: OneOrMany,
-}
-
-/// A list or, from controllers that violate the standard, a single object.
-#[derive(Debug, Deserialize)]
-#[serde(untagged)]
-enum OneOrMany {
-    Many(Vec<Message>),
-    One(Message),
-}
-
-impl Default for OneOrMany {
-    fn default() -> Self {
-        Self::Many(Vec::new())
-    }
+    #[serde(rename = "@Message.ExtendedInfo", deserialize_with = "lenient::list")]
+    info: Vec<Message>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Message {
-    #[serde(rename = "Message")]
+    #[serde(rename = "Message", deserialize_with = "lenient::text")]
     message: Option<String>,
-    #[serde(rename = "MessageId", alias = "MessageID")]
+    #[serde(rename = "MessageId", alias = "MessageID", deserialize_with = "lenient::text")]
     id: Option<String>,
 }
 
@@ -175,6 +192,7 @@ struct Message {
 /// # Errors
 /// The problem, as the end of a sentence.
 pub(crate) fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, String> {
+    let body = body.strip_prefix(b"\xef\xbb\xbf").unwrap_or(body);
     serde_json::from_slice(body).map_err(|error| format!("is not valid Redfish data: {}", quoted(&error.to_string())))
 }
 
@@ -225,22 +243,15 @@ fn is_power(watts: &f64) -> bool {
 }
 
 impl Refusal {
-    fn messages(&self) -> &[Message] {
-        match &self.error.info {
-            OneOrMany::Many(messages) => messages,
-            OneOrMany::One(message) => std::slice::from_ref(message),
-        }
-    }
-
     /// The controller's message for users.
     pub(crate) fn user_message(&self) -> Option<String> {
-        let said = self.messages().iter().find_map(|message| message.message.as_deref().or(message.id.as_deref()));
+        let said = self.error.info.iter().find_map(|message| message.message.as_deref().or(message.id.as_deref()));
         said.or(self.error.message.as_deref()).map(quoted).filter(|words| !words.is_empty())
     }
 
     /// Whether one of the messages is of this kind.
     pub(crate) fn is(&self, kind: &str) -> bool {
-        self.messages().iter().any(|message| message.id.as_ref().is_some_and(|id| id.contains(kind)))
+        self.error.info.iter().any(|message| message.id.as_ref().is_some_and(|id| id.contains(kind)))
     }
 }
 
@@ -366,6 +377,40 @@ mod tests {
             read::<Refusal>(one.to_string().as_bytes()).expect("sushy's format").user_message().as_deref(),
             Some("no")
         );
+    }
+
+    #[test]
+    fn values_of_other_json_types_are_read() {
+        fn of<T: DeserializeOwned>(body: serde_json::Value) -> T {
+            read(body.to_string().as_bytes()).unwrap_or_else(|why| panic!("{body} {why}"))
+        }
+        for watts in [json!(87.5), json!("87.5"), json!(" 87.5 W"), json!("87.50 Watts")] {
+            let power = json!({ "PowerConsumedWatts": watts });
+            for list in [json!([power]), power] {
+                assert_eq!(of::<Power>(json!({ "PowerControl": list })).watts(), Some(87.5), "{list}");
+            }
+            let metrics: EnvironmentMetrics = of(json!({ "PowerWatts": { "Reading": watts } }));
+            assert_eq!(metrics.watts(), Some(87.5));
+        }
+        for watts in [json!("N/A"), json!(""), json!("nan"), json!(null), json!(true), json!([]), json!("-3")] {
+            let power = json!({ "PowerControl": [{ "PowerConsumedWatts": watts }] });
+            assert_eq!(of::<Power>(power).watts(), None, "{watts}");
+        }
+        let link = json!({ "@odata.id": "/x" });
+        for list in [json!([link]), link, json!("/x"), json!(["/x"])] {
+            assert_eq!(of::<Collection>(json!({ "Members": list })).members, [Link { path: "/x".into() }]);
+            let system: System = of(json!({ "Links": { "Chassis": list } }));
+            assert_eq!(system.links.chassis.len(), 1, "{list}");
+        }
+        let nulls: System = of(json!({ "Links": null, "Actions": null, "Id": 7, "Name": {}, "PowerState": "On" }));
+        assert!(nulls.is_called("7") && nulls.supply() == Ok(Supply::On));
+        assert_eq!(of::<Collection>(json!({ "Members": null })).members, []);
+        let reset: Reset = of(json!({ "ResetType@Redfish.AllowableValues": "On" }));
+        assert_eq!(reset.allowable, Some(vec!["On".to_owned()]));
+        let marked = b"\xef\xbb\xbf{\"PowerState\":\"Off\"}";
+        assert_eq!(read::<System>(marked).expect("a byte order mark").supply(), Ok(Supply::Off));
+        // A list with an unreadable member is not a shorter list.
+        assert!(read::<Collection>(br#"{ "Members": [{ "@odata.id": "/x" }, 7] }"#).is_err());
     }
 
     #[test]

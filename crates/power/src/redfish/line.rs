@@ -17,6 +17,7 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
 use super::Address;
+use super::encoding::{Undecodable, decode};
 use super::trust::{self, Trust};
 use crate::fault::quoted;
 use crate::{Fault, FaultKind, Fingerprint};
@@ -92,6 +93,8 @@ impl Line {
             let (parts, body) = response.into_parts();
             let body = Limited::new(body, MAX_ANSWER_BYTES).collect().await;
             let body = body.map_err(|error| (incomplete_response(address, error.as_ref()), false))?.to_bytes();
+            let body = decode(&parts.headers, body, MAX_ANSWER_BYTES);
+            let body = body.map_err(|why| (undecodable(address, &why), false))?;
             Ok(Reply { status: parts.status, headers: parts.headers, body })
         };
         let result = match tokio::time::timeout(EXCHANGE_LIMIT, exchange).await {
@@ -184,11 +187,25 @@ fn failure(address: &Address, error: &hyper::Error) -> Fault {
 /// Explains why a response could not be read completely.
 fn incomplete_response(address: &Address, error: &(dyn std::error::Error + 'static)) -> Fault {
     if error.is::<LengthLimitError>() {
-        let why = format!(
-            "the response of {address} is larger than {} KiB, too large for a controller",
-            MAX_ANSWER_BYTES >> 10
-        );
-        return Fault::confused(why).hint("check that the address belongs to a management controller");
+        return too_large(address);
     }
     Fault::confused(format!("the response of {address} is incomplete: {}", quoted(&error.to_string())))
+}
+
+fn too_large(address: &Address) -> Fault {
+    let why =
+        format!("the response of {address} is larger than {} KiB, too large for a controller", MAX_ANSWER_BYTES >> 10);
+    Fault::confused(why).hint("check that the address belongs to a management controller")
+}
+
+fn undecodable(address: &Address, why: &Undecodable) -> Fault {
+    match why {
+        Undecodable::TooLarge => too_large(address),
+        Undecodable::Damaged(why) => {
+            Fault::confused(format!("the compressed response of {address} is damaged: {}", quoted(why)))
+        }
+        Undecodable::Unknown(encoding) => {
+            Fault::confused(format!("the response of {address} has the unknown encoding \"{}\"", quoted(encoding)))
+        }
+    }
 }

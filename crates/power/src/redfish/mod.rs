@@ -5,7 +5,8 @@
 //! - `line`: one connection, and requests on it with size and time limits.
 //! - [`Service`]: a controller with its session, shared by its nodes.
 //! - [`RedfishDriver`]: one node's system on a controller.
-//! - `bodies`: the JSON types.
+//! - `encoding`: compressed responses.
+//! - `bodies`: the JSON types, `lenient`: deviations from the standard.
 //!
 //! Not supported on purpose: events, tasks (a reset that starts a task counts as accepted, and the status shows its
 //! outcome), and all other management functions.
@@ -13,6 +14,8 @@
 mod address;
 pub(crate) mod bodies;
 mod driver;
+mod encoding;
+mod lenient;
 mod line;
 mod service;
 mod trust;

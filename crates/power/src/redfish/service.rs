@@ -11,7 +11,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use http_body_util::Full;
-use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderName, HeaderValue, USER_AGENT};
+use hyper::header::{ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderName, HeaderValue, USER_AGENT};
 use hyper::{Method, Request, StatusCode, Uri};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -120,11 +120,15 @@ impl Service {
 
     pub(crate) async fn leave(&self) {
         let mut state = self.state.lock().await;
+        self.close_session(&mut state).await;
+        state.line = None;
+    }
+
+    async fn close_session(&self, state: &mut State) {
         if let Some(Session { token, path: Some(path) }) = state.session.take() {
             // An error is harmless: the session may have expired.
-            let _ = self.send(&mut state, &Method::DELETE, &path, None, Some((TOKEN, token))).await;
+            let _ = self.send(state, &Method::DELETE, &path, None, Some((TOKEN, token))).await;
         }
-        state.line = None;
     }
 
     /// Converts an error response to a fault.
@@ -145,11 +149,13 @@ impl Service {
     async fn call(self: &Arc<Self>, method: &Method, path: &str, body: Option<Bytes>) -> Result<Reply, Fault> {
         let mut state = self.state.lock().await;
         state.last_used = Some(Instant::now());
+        let is_old = state.session.is_some();
         let mut pass = self.pass(&mut state).await?;
         let mut reply = self.send(&mut state, method, path, body.clone(), Some(header(&pass)?)).await?;
-        if let (StatusCode::UNAUTHORIZED, Pass::Session(_)) = (reply.status, &pass) {
-            // The session has expired, e.g. after half an hour or a restart of the controller.
-            state.session = None;
+        if is_old && is_rejected(&reply) {
+            // The session has expired, e.g. after half an hour or a restart of the controller. If it has not, and only
+            // the permission is missing, it must not stay open.
+            self.close_session(&mut state).await;
             pass = self.pass(&mut state).await?;
             reply = self.send(&mut state, method, path, body, Some(header(&pass)?)).await?;
         }
@@ -311,6 +317,8 @@ impl Service {
             .uri(path)
             .header(HOST, self.address().authority())
             .header(ACCEPT, "application/json")
+            // iLO 5 since firmware 2.30 responds with 406 otherwise.
+            .header(ACCEPT_ENCODING, "gzip")
             .header(USER_AGENT, "hostler")
             .header(VERSION, "4.0");
         if body.is_some() {
@@ -347,6 +355,16 @@ impl Service {
     fn foreign_redirect(&self, location: &str) -> Fault {
         Fault::confused(format!("the controller at {} redirects to {}", self.address(), crate::fault::quoted(location)))
             .hint("if the new address is correct, set it as the controller's `address`; credentials are not sent to other servers")
+    }
+}
+
+/// Whether a controller rejects a session. Some send 403 instead of 401, and iLO sends 400 with a message.
+fn is_rejected(reply: &Reply) -> bool {
+    let refusal = || bodies::read::<Refusal>(&reply.body).unwrap_or_default();
+    match reply.status.as_u16() {
+        401 | 403 => true,
+        400 => ["NoValidSession", "SessionTerminated", "Unauthorized"].iter().any(|kind| refusal().is(kind)),
+        _ => false,
     }
 }
 

@@ -1,8 +1,11 @@
 //! A simulated Redfish controller with configurable faults.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::io::Write;
 use std::sync::{Arc, Mutex};
 
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::net::TcpListener;
@@ -32,6 +35,20 @@ pub(crate) enum Said {
     Last(Box<Said>),
 }
 
+/// Behaves like iLO 5 since firmware 2.30.
+fn compressed(asked: &Asked, said: Said) -> Said {
+    let Said::Json(status, headers, body) = said else { return said };
+    if !asked.headers.get("accept-encoding").is_some_and(|names| names.contains("gzip")) {
+        return Said::Json(406, vec![], json!({}));
+    }
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+    let text = if status == 204 { String::new() } else { body.to_string() };
+    let body = encoder.write_all(text.as_bytes()).and_then(|()| encoder.finish()).expect("memory");
+    let mut head = format!("HTTP/1.1 {status} x\r\ncontent-encoding: gzip\r\ncontent-length: {}\r\n", body.len());
+    headers.iter().for_each(|(name, value)| head.push_str(&format!("{name}: {value}\r\n")));
+    Said::Raw([format!("{head}\r\n").into_bytes(), body].concat())
+}
+
 /// State of the simulated machine.
 pub(crate) struct Machine {
     pub(crate) power: Value,
@@ -41,6 +58,8 @@ pub(crate) struct Machine {
     pub(crate) made: usize,
     /// Whether a reset changes the power state immediately.
     pub(crate) obeys: bool,
+    /// Whether responses are compressed, and requests must accept that.
+    pub(crate) compresses: bool,
     pub(crate) asked: Vec<Asked>,
     /// Responses that replace the normal ones for a method and path, in order.
     pub(crate) instead: BTreeMap<(&'static str, &'static str), VecDeque<Said>>,
@@ -122,7 +141,8 @@ impl Bmc {
         while let Some(asked) = read(&mut stream).await {
             let mut said = self.with(|machine| {
                 machine.asked.push(asked.clone());
-                machine.answer(&asked)
+                let said = machine.answer(&asked);
+                if machine.compresses { compressed(&asked, said) } else { said }
             });
             let mut is_last = false;
             if let Said::Last(last) = said {
@@ -179,6 +199,7 @@ impl Machine {
             sessions: Vec::new(),
             made: 0,
             obeys: true,
+            compresses: false,
             asked: Vec::new(),
             instead: BTreeMap::new(),
             extra: BTreeMap::new(),

@@ -47,6 +47,23 @@ async fn machine_is_switched_on_and_off() {
 }
 
 #[tokio::test]
+async fn controller_that_only_sends_gzip_works() {
+    let (bmc, controller, _secrets) = pair().await;
+    bmc.with(|machine| {
+        machine.compresses = true;
+        machine.extra.insert("/redfish/v1/Chassis/1", json!({ "Power": { "@odata.id": "/power" } }));
+        machine.extra.insert("/power", json!({ "PowerControl": { "PowerConsumedWatts": "87.5" } }));
+    });
+    assert_eq!(controller.act(Verb::Status).await, Ok(Answer::Confirmed(Supply::Off)));
+    assert_eq!(controller.act(Verb::On).await, Ok(Answer::Accepted));
+    assert_eq!(controller.act(Verb::Status).await, Ok(Answer::Confirmed(Supply::On)));
+    assert_eq!(controller.watts().await, Ok(Some(87.5)));
+    bmc.instead("GET", SYSTEM, Said::Json(500, vec![], json!({ "error": { "message": "out of order" } })));
+    let fault = controller.act(Verb::Status).await.expect_err("an error");
+    assert!(fault.why().contains("out of order"), "{fault}");
+}
+
+#[tokio::test]
 async fn busy_controller_is_not_used_for_the_requested_time() {
     let (bmc, controller, _secrets) = pair().await;
     controller.act(Verb::Status).await.expect("the controller works");
@@ -100,6 +117,7 @@ async fn invalid_responses_are_not_a_state() {
         Said::Raw(b"SSH-2.0-OpenSSH_9.2\r\n".to_vec()),
         Said::Raw(b"HTTP/1.1 200 x\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n".to_vec()),
         Said::Raw("[".repeat(100_000).into_bytes()),
+        Said::Raw(b"HTTP/1.1 200 x\r\ncontent-encoding: gzip\r\ncontent-length: 6\r\n\r\n\x1f\x8b\x08abc".to_vec()),
         Said::Json(200, vec![], json!([])),
         Said::Json(200, vec![], json!({ "PowerState": null })),
         Said::Json(200, vec![], json!({ "PowerState": "Perhaps" })),

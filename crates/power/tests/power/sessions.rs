@@ -81,6 +81,20 @@ async fn expired_session_is_created_again() {
 }
 
 #[tokio::test]
+async fn rejection_of_a_session_by_other_controllers_is_recognised() {
+    let ilo = json!({ "error": { "@Message.ExtendedInfo": { "MessageId": "Base.1.4.NoValidSession" } } });
+    for (status, body) in [(401, json!({})), (403, json!({})), (403, ilo.clone()), (400, ilo)] {
+        let bmc = Bmc::start().await;
+        let secrets = Secrets::new(&format!("{USER}:{PASSWORD}"));
+        let controller = controller(&site(), &config(&bmc, &secrets));
+        assert_eq!(controller.act(Verb::Status).await, Ok(OFF));
+        bmc.instead("GET", SYSTEM, Said::Json(status, vec![], body.clone()));
+        assert_eq!(controller.act(Verb::Status).await, Ok(OFF), "{status} {body}");
+        assert_eq!(bmc.asked("POST", SESSIONS).len(), 2);
+    }
+}
+
+#[tokio::test]
 async fn password_is_sent_if_no_session_is_available() {
     let limit = json!({ "error": { "@Message.ExtendedInfo": [{ "MessageId": "Base.1.8.SessionLimitExceeded" }] } });
     for instead in [None, Some(Said::Json(503, vec![], limit)), Some(Said::Json(405, vec![], json!({})))] {
@@ -148,10 +162,15 @@ async fn missing_permission_is_reported() {
     let bmc = Bmc::start().await;
     let secrets = Secrets::new(&format!("{USER}:{PASSWORD}"));
     let controller = controller(&site(), &config(&bmc, &secrets));
-    bmc.instead("GET", SYSTEM, Said::Json(403, vec![], json!({ "error": { "message": "Insufficient privilege" } })));
+    // Also with a new session.
+    for _ in 0..2 {
+        let refusal = json!({ "error": { "message": "Insufficient privilege" } });
+        bmc.instead("GET", SYSTEM, Said::Json(403, vec![], refusal));
+    }
     let fault = controller.act(Verb::On).await.expect_err("the user has no permission");
     assert_eq!(fault.kind(), FaultKind::Refused);
     assert!(fault.why().contains("Insufficient privilege") && fault.what_to_do().is_some(), "{fault:?}");
+    assert_eq!(bmc.with(|machine| machine.sessions.len()), 1, "no session stays open unused");
     assert_eq!(controller.act(Verb::On).await, Ok(Answer::Accepted));
 }
 
