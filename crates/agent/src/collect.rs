@@ -8,6 +8,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::Context;
 use hostler_core::agent::{RunLaunch, Uncollected};
@@ -34,11 +35,53 @@ const PROBLEMS_SHOWN: usize = 3;
 /// Maximum number of capture problems in the manifest.
 const PROBLEMS_KEPT: usize = 1000;
 
+/// Maximum number of attempts to collect a result whose files change between capture and upload.
+const ATTEMPTS: u32 = 5;
+
+/// Pause before a result is captured again.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Captures the result of an ended run and delivers it to the head. Processes that outlive the run may replace files
+/// before they are uploaded; the result is then captured again.
+///
+/// # Errors
+/// If files cannot be read or change at each attempt, or the head refuses the result.
+pub(crate) async fn collect(
+    launch: &Arc<RunLaunch>,
+    directory: &RunDirectory,
+    node: &Node,
+) -> Result<(RunResult, Option<String>), Uncollected> {
+    let mut attempt = 1;
+    loop {
+        let (launch, directory) = (Arc::clone(launch), directory.clone());
+        // Blocking work: a command's output can be long.
+        let captured = transfer::blocking(move || capture(&launch, &directory)).await.map_err(|error| lost(&error))?;
+        match captured.deliver(node).await {
+            Ok(delivered) => return delivered,
+            Err(error) if attempt < ATTEMPTS && is_about_changed_file(&error) => {
+                tracing::debug!(%error, "capturing a result again");
+                tokio::time::sleep(PAUSE).await;
+                attempt += 1;
+            }
+            Err(error) => return Err(lost(&error)),
+        }
+    }
+}
+
+fn lost(error: &anyhow::Error) -> Uncollected {
+    Uncollected { reason: format!("{error:#}"), rest: None }
+}
+
+/// Returns whether a file changed between capture and upload.
+fn is_about_changed_file(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| matches!(cause.downcast_ref(), Some(SourceError::Changed { .. })))
+}
+
 /// Captures the result of an ended run. Blocks.
 ///
 /// # Errors
 /// If files of the run cannot be read.
-pub(crate) fn capture(launch: &RunLaunch, directory: &RunDirectory) -> anyhow::Result<Captured> {
+fn capture(launch: &RunLaunch, directory: &RunDirectory) -> anyhow::Result<Captured> {
     let mut owner = None;
     let found = match &launch.spec().work {
         Work::Project { .. } if directory.baseline().exists() => {
@@ -54,23 +97,30 @@ pub(crate) fn capture(launch: &RunLaunch, directory: &RunDirectory) -> anyhow::R
         // A folder that was never staged, or a command: only the output is collected.
         Work::Project { .. } | Work::Command { .. } => Ok(no_changes()),
     };
-    let whole = found.and_then(|found| pack(launch, directory, found));
+    let whole = found.and_then(|found| {
+        let incomplete = incomplete(found.missed);
+        Ok((pack(launch, directory, found)?, incomplete))
+    });
     // Send the output in any case; it shows what the run did.
-    let (packed, too_much) = match whole {
-        Ok(packed) => (packed, None),
-        Err(what) => (pack(launch, directory, no_changes())?, Some(what)),
+    let (packed, incomplete) = match whole {
+        Ok(whole) => whole,
+        Err(what) => {
+            let reason = format!("the job's folder is too large: {what}; only the output was collected");
+            (pack(launch, directory, no_changes())?, Some(reason))
+        }
     };
     let Packed { sources, digest, message } = packed;
-    Ok(Captured { sources: Arc::new(sources), digest, message, too_much, owner })
+    Ok(Captured { sources: Arc::new(sources), digest, message, incomplete, owner })
+}
+
+/// Returns why a result is incomplete without the `missed` files, which differed at each reading.
+fn incomplete(missed: usize) -> Option<String> {
+    let files = if missed == 1 { "1 file is".to_owned() } else { format!("{missed} files are") };
+    (missed > 0).then(|| format!("{files} missing, because a process of the job did not stop writing"))
 }
 
 fn no_changes() -> Changes {
-    Changes {
-        tree: Manifest { version: VERSION, ..Manifest::default() },
-        removed: Vec::new(),
-        problems: Vec::new(),
-        sources: Sources::default(),
-    }
+    Changes { tree: Manifest { version: VERSION, ..Manifest::default() }, ..Changes::default() }
 }
 
 /// A result's manifest and the sources of its chunks.
@@ -82,7 +132,7 @@ struct Packed {
 
 /// Combines the files and outputs of a run into one result.
 fn pack(launch: &RunLaunch, directory: &RunDirectory, found: Changes) -> Result<Packed, TooMuch> {
-    let Changes { tree, removed, mut problems, mut sources } = found;
+    let Changes { tree, removed, mut problems, missed: _, mut sources } = found;
     let cap_bytes = launch.job.output_cap_bytes().min(MOST_BYTES);
     let mut output = |output: Output| {
         content(&mut sources, &directory.output(output), cap_bytes).unwrap_or_else(|error| {
@@ -121,32 +171,33 @@ fn pack(launch: &RunLaunch, directory: &RunDirectory, found: Changes) -> Result<
 }
 
 /// A captured result that is not on the head yet.
-pub(crate) struct Captured {
+struct Captured {
     sources: Arc<Sources>,
     digest: Digest,
     message: Option<String>,
-    /// The limit that the files exceed, if any. The result then contains only the output.
-    too_much: Option<TooMuch>,
+    /// Why the result lacks files, if it does.
+    incomplete: Option<String>,
     /// The user with whose rights the agent reads the files again; `None` for the agent's own user.
     owner: Option<Ids>,
 }
 
-/// Uploads a captured result, or returns a small result for the report to carry.
-///
-/// # Errors
-/// If the result's files have changed since the capture, or the head refuses the result.
-pub(crate) async fn deliver(captured: Captured, node: &Node) -> Result<(RunResult, Option<String>), Uncollected> {
-    let Captured { sources, digest, message, too_much, owner } = captured;
-    let inline = inline_blobs(sources, digest, owner, node).await;
-    let inline = inline.map_err(|error| Uncollected { reason: format!("{error:#}"), rest: None })?;
-    let result = RunResult { manifest: digest, inline };
-    match too_much {
-        None => Ok((result, message)),
-        Some(what) => {
-            let reason = format!("the job's folder is too large: {what}; only the output was collected");
-            let reason = message.into_iter().fold(reason, |reason, message| format!("{reason}; {message}"));
-            Err(Uncollected { reason, rest: Some(result) })
-        }
+impl Captured {
+    /// Uploads the result, or returns a small result for the report to carry. An incomplete result is delivered as
+    /// [`Uncollected`], so that the job does not complete.
+    ///
+    /// # Errors
+    /// If the result's files have changed since the capture, or the head refuses the result.
+    async fn deliver(self, node: &Node) -> anyhow::Result<Result<(RunResult, Option<String>), Uncollected>> {
+        let Self { sources, digest, message, incomplete, owner } = self;
+        let inline = inline_blobs(sources, digest, owner, node).await?;
+        let result = RunResult { manifest: digest, inline };
+        Ok(match incomplete {
+            None => Ok((result, message)),
+            Some(reason) => {
+                let reason = message.into_iter().fold(reason, |reason, message| format!("{reason}; {message}"));
+                Err(Uncollected { reason, rest: Some(result) })
+            }
+        })
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use hostler_core::agent::{Effect, Event, Exit, RunLaunch, Uncollected, Why, update};
+use hostler_core::agent::{Effect, Event, Exit, RunLaunch, Why, update};
 use hostler_model::{NodeFacts, RunId, Work};
 use hostler_power::{MacAddress, WakeUp};
 use hostler_proto::link::{AgentHello, AgentMessage, StreamKind, StreamRequest, Usage};
@@ -22,7 +22,7 @@ use crate::node::Node;
 use crate::stage::{NoEnvironment, members};
 use crate::steps::{Own, free_port};
 use crate::supervise::{Control, Controlled, Order, RunState, control};
-use crate::{collect, output, roster, stage, supervise, terminal, transfer, variables};
+use crate::{collect, output, roster, stage, supervise, terminal, variables};
 
 pub(crate) struct Engine {
     node: Arc<Node>,
@@ -164,13 +164,7 @@ impl Engine {
         let (node, handle) = (Arc::clone(&self.node), self.handle.clone());
         tokio::spawn(async move {
             let run = launch.run();
-            let directory = node.runs.of(run);
-            // Blocking work: a command's output can be long.
-            let captured = transfer::blocking(move || collect::capture(&launch, &directory)).await;
-            let result = match captured {
-                Ok(captured) => collect::deliver(captured, &node).await,
-                Err(error) => Err(Uncollected { reason: format!("{error:#}"), rest: None }),
-            };
+            let result = collect::collect(&launch, &node.runs.of(run), &node).await;
             handle.happened(Event::Collected { run, result });
         });
     }

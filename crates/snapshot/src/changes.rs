@@ -7,11 +7,16 @@
 //!
 //! One bad entry must not lose the other results: an entry that cannot be captured becomes a sentence in
 //! [`Changes::problems`]. Only exceeding the limits of [`crate::bounds`] is an error.
+//!
+//! Processes that outlive the run may still write. A file that grows is captured up to its length at the start. If a
+//! file is renamed or removed after the walk, the directory is walked again.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
 
 use hostler_proto::manifest::{Entry, EntryKind, Manifest, VERSION};
 
@@ -20,8 +25,18 @@ use crate::beneath::{Kind, Root, Stat};
 use crate::bounds::TooMuch;
 use crate::hashing::{HashError, Hashed, OnFailure, hash_all};
 use crate::paths;
+use crate::seen::{Seen, is_settled};
 use crate::sources::Sources;
 use crate::walk::{Found, Problem, ProblemReason, Rules, WalkError, Walked, plain, walk};
+
+/// How often the directory is walked again because files were removed or renamed after the last walk.
+const REWALKS: u32 = 5;
+
+/// The pause before the directory is walked again.
+const REWALK_PAUSE: Duration = Duration::from_millis(20);
+
+/// The maximum size of the recently written files whose bytes are kept in memory until the upload, in bytes.
+const MOST_KEPT_BYTES: u64 = 16 << 20;
 
 #[derive(Debug, Clone, Default)]
 pub struct ChangesOptions {
@@ -30,14 +45,16 @@ pub struct ChangesOptions {
 }
 
 /// The changes that a run made to its work directory.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Changes {
     /// Created and changed entries, with their parent directories.
     pub tree: Manifest,
     /// Paths of the laid out folder that no longer exist, sorted.
     pub removed: Vec<Vec<u8>>,
-    /// Entries that could not be captured, one sentence each.
+    /// Entries that could not be captured completely, one sentence each.
     pub problems: Vec<String>,
+    /// Number of files that are missing in `tree` because they differed each time they were read.
+    pub missed: usize,
     /// Reads the chunks of `tree`.
     pub sources: Sources,
 }
@@ -54,12 +71,11 @@ pub fn changes(
     options: &ChangesOptions,
 ) -> Result<Changes, TooMuch> {
     let known: HashMap<&[u8], &Entry> = manifest.entries.iter().map(|entry| (entry.path.as_slice(), entry)).collect();
-    let opened = Root::open(directory).map_err(WalkError::Root).and_then(|root| {
-        let walked = walk(&root, &Rules::Skip(&|path| !known.contains_key(path) && is_byproduct(path)))?;
-        Ok((Arc::new(root), walked))
-    });
-    match opened {
-        Ok((root, walked)) => Ok(Comparison { root, known, baseline, options }.run(manifest, walked)),
+    let compared = Root::open(directory)
+        .map_err(WalkError::Root)
+        .and_then(|root| Comparison { root: Arc::new(root), known, baseline, options }.run(manifest));
+    match compared {
+        Ok(changes) => Ok(changes),
         Err(WalkError::Root(error)) => Ok(unreadable_directory(&error)),
         Err(WalkError::TooMuch(what)) => Err(what),
     }
@@ -77,7 +93,7 @@ fn unreadable_directory(error: &io::Error) -> Changes {
         _ => format!("The work directory cannot be read: {}.", plain(error)),
     };
     let tree = Manifest { version: VERSION, entries: Vec::new() };
-    Changes { tree, removed: Vec::new(), problems: vec![problem], sources: Sources::default() }
+    Changes { tree, problems: vec![problem], ..Changes::default() }
 }
 
 struct Comparison<'a> {
@@ -88,19 +104,35 @@ struct Comparison<'a> {
 }
 
 impl Comparison<'_> {
-    fn run(&self, manifest: &Manifest, walked: Walked) -> Changes {
-        let Walked { found, mut problems, left_out: _ } = walked;
+    fn run(&self, manifest: &Manifest) -> Result<Changes, WalkError> {
+        let now = Seen::now();
+        let mut hashed = HashMap::new();
+        let mut rewalks = 0;
+        let Walked { found, mut problems, left_out: _ } = loop {
+            let walked = walk(&self.root, &Rules::Skip(&|path| !self.known.contains_key(path) && is_byproduct(path)))?;
+            if self.hash(&walked.found, &mut hashed) || rewalks == REWALKS {
+                break walked;
+            }
+            rewalks += 1;
+            thread::sleep(REWALK_PAUSE);
+        };
         let mut sources = Sources::beneath(Arc::clone(&self.root));
-        let suspects: Vec<bool> = found.iter().map(|it| self.must_be_hashed(it)).collect();
-        let mut hashed = self.hash(&found, &suspects, &mut problems);
-
         let mut changed: Vec<Option<Entry>> = Vec::with_capacity(found.len());
         let mut gone: HashSet<Vec<u8>> = HashSet::new();
-        for (found, suspect) in found.iter().zip(suspects) {
+        let mut missed = 0;
+        for found in &found {
             let entry = match found.stat.kind {
-                Kind::File if suspect => match hashed.remove(found.path.as_slice()) {
-                    Some(Some(hashed)) => self.changed_file(found, hashed, &mut sources),
-                    Some(None) => None,
+                Kind::File if self.must_be_hashed(found) => match hashed.remove(&found.path) {
+                    Some(Ok(hashed)) => {
+                        let entry = self.changed_file(found, hashed, &mut sources);
+                        problems.extend(entry.as_ref().and_then(|entry| self.growth(entry, &found.stat, now)));
+                        entry
+                    }
+                    Some(Err(reason)) => {
+                        missed += usize::from(reason == ProblemReason::Changing);
+                        problems.push(Problem { path: found.path.clone(), reason });
+                        None
+                    }
                     None => {
                         gone.insert(found.path.clone());
                         None
@@ -116,7 +148,7 @@ impl Comparison<'_> {
         let tree = Manifest { version: VERSION, entries: with_parents(&found, changed) };
         problems.sort_unstable();
         let problems = problems.iter().map(|problem| format!("{problem}.")).collect();
-        Changes { tree, removed, problems, sources }
+        Ok(Changes { tree, removed, problems, missed, sources })
     }
 
     /// Returns whether the file must be hashed to know if it changed.
@@ -125,34 +157,26 @@ impl Comparison<'_> {
         found.stat.kind == Kind::File && !(known_file && self.baseline.is_untouched(&found.path, &found.stat))
     }
 
-    /// Hashes the files of the list. The result of an unreadable file is `None`, and the file becomes a problem. A
-    /// vanished file has no result.
-    fn hash<'f>(
-        &self,
-        found: &'f [Found],
-        suspects: &[bool],
-        problems: &mut Vec<Problem>,
-    ) -> HashMap<&'f [u8], Option<Hashed>> {
-        let jobs: Vec<(&[u8], u64)> = (found.iter().zip(suspects))
-            .filter(|(_, suspect)| **suspect)
-            .map(|(found, _)| (found.path.as_slice(), found.stat.size))
-            .collect();
-        let mut hashed = HashMap::with_capacity(jobs.len());
-        let answers = hash_all(&self.root, &jobs, self.options.threads, OnFailure::GoOn, 0, &|_| ());
+    /// Hashes the files that may have changed and that are not in `hashed` yet, and adds them to `hashed`. Returns false
+    /// if some files no longer exist.
+    fn hash(&self, found: &[Found], hashed: &mut HashMap<Vec<u8>, Result<Hashed, ProblemReason>>) -> bool {
+        let is_new = |it: &&Found| self.must_be_hashed(it) && !hashed.contains_key(&it.path);
+        let jobs: Vec<_> = found.iter().filter(is_new).map(|it| (it.path.as_slice(), it.stat.size)).collect();
+        let answers = hash_all(&self.root, &jobs, self.options.threads, OnFailure::GoOn, MOST_KEPT_BYTES, &|_| ());
+        let mut is_complete = true;
         for (&(path, _), answer) in jobs.iter().zip(answers) {
-            let reason = match answer.expect("every file has a result unless the work stops") {
-                Ok(answer) => {
-                    hashed.insert(path, Some(answer));
+            let answer = match answer.expect("every file has a result unless the work stops") {
+                Ok(answer) => Ok(answer),
+                Err(HashError::Gone) => {
+                    is_complete = false;
                     continue;
                 }
-                Err(HashError::Gone) => continue,
-                Err(HashError::Changed) => ProblemReason::Changing,
-                Err(HashError::Read(error)) => ProblemReason::Unreadable(plain(&error)),
+                Err(HashError::Changed) => Err(ProblemReason::Changing),
+                Err(HashError::Read(error)) => Err(ProblemReason::Unreadable(plain(&error))),
             };
-            hashed.insert(path, None);
-            problems.push(Problem { path: path.to_vec(), reason });
+            hashed.insert(path.to_vec(), answer);
         }
-        hashed
+        is_complete
     }
 
     fn changed_file(&self, found: &Found, mut hashed: Hashed, sources: &mut Sources) -> Option<Entry> {
@@ -165,6 +189,18 @@ impl Comparison<'_> {
         }
         sources.add_hashed(&found.path, &mut hashed);
         Some(entry(found, &hashed.stat, EntryKind::File(hashed.content)))
+    }
+
+    /// Returns a remark if the file has grown since the walk found it, or still grows.
+    fn growth(&self, entry: &Entry, walked: &Stat, now: i64) -> Option<Problem> {
+        let EntryKind::File(content) = &entry.kind else { return None };
+        if is_settled(walked, now) && content.size == walked.size {
+            return None;
+        }
+        let is_longer = |stat: Stat| stat.inode == walked.inode && stat.size > content.size;
+        let is_growing = self.root.stat(&entry.path).is_ok_and(is_longer);
+        let reason = ProblemReason::Growing { taken_bytes: content.size };
+        is_growing.then(|| Problem { path: entry.path.clone(), reason })
     }
 
     fn changed_link(&self, found: &Found) -> Option<Entry> {

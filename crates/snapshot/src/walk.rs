@@ -10,6 +10,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::rc::Rc;
 
+use hostler_model::format_bytes;
 use nix::dir::{Dir, Type};
 use nix::fcntl::AtFlags;
 use nix::unistd::{AccessFlags, Uid, faccessat};
@@ -41,8 +42,13 @@ pub enum ProblemReason {
     },
     /// The file or directory cannot be read; with the system's error text.
     Unreadable(String),
-    /// The file changed each time it was read.
+    /// The file differed each time it was read.
     Changing,
+    /// The file was still growing, so only its beginning was captured.
+    Growing {
+        /// The length of the captured beginning, in bytes.
+        taken_bytes: u64,
+    },
     /// The directory is nested too deeply.
     TooDeep,
 }
@@ -58,6 +64,9 @@ impl fmt::Display for Problem {
                 write!(f, "{path} is a link to {}, which leads out of the folder", show(target))
             }
             ProblemReason::Unreadable(why) => write!(f, "{path} cannot be read: {why}"),
+            ProblemReason::Growing { taken_bytes } => {
+                write!(f, "{path} was still growing; its first {} were taken", format_bytes(*taken_bytes))
+            }
             ProblemReason::Changing => write!(f, "{path} changed each time it was read"),
             ProblemReason::TooDeep => {
                 let (start, _) =

@@ -5,9 +5,11 @@
 mod common;
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::io::Write;
+use std::os::unix::fs::{FileExt, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::{capture, inventory, noise, paths, put, set_mode, unprivileged, upload};
 use hostler_proto::manifest::{EntryKind, Manifest};
@@ -232,6 +234,79 @@ fn unreadable_entries_are_reported_and_not_removed() {
         ["data cannot be read: permission denied.", "secret cannot be read: permission denied."]
     );
     assert_eq!(changes.removed, Vec::<Vec<u8>>::new());
+}
+
+/// Collects the changes while `write` runs again and again on another thread.
+fn changes_while(run: &Run, write: impl Fn(u64) + Sync) -> Changes {
+    let (stop, writes) = (AtomicBool::new(false), AtomicBool::new(false));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for round in (0..).take_while(|_| !stop.load(Ordering::Relaxed)) {
+                write(round);
+                writes.store(true, Ordering::Relaxed);
+            }
+        });
+        while !writes.load(Ordering::Relaxed) {
+            std::thread::yield_now();
+        }
+        let (manifest, baseline) = (&run.manifest, &run.baseline);
+        let changes = hostler_snapshot::changes(&run.work(), manifest, baseline, &ChangesOptions::default());
+        stop.store(true, Ordering::Relaxed);
+        changes.expect("within the limits")
+    })
+}
+
+#[test]
+fn growing_results_are_taken_with_a_remark() {
+    let run = Run::of(&[("old.log", b"start\n")]);
+    let start = noise(1, 1 << 20);
+    put(&run.work(), "out/model.bin", &start);
+    put(&run.work(), "done.bin", &start);
+    let write = |_| {
+        for path in ["out/model.bin", "old.log", "out/small.log"] {
+            let options = fs::OpenOptions::new().append(true).create(true).open(run.work().join(path));
+            options.and_then(|mut it| it.write_all(b"more")).expect("the test owns it");
+        }
+    };
+    write(0);
+    let changes = changes_while(&run, write);
+    assert_eq!(paths(&changes.tree), ["done.bin", "old.log", "out", "out/model.bin", "out/small.log"]);
+    assert_eq!((changes.missed, changes.removed.len()), (0, 0));
+    assert_eq!(changes.problems.len(), 3, "{:?}", changes.problems);
+    assert!(changes.problems[1].starts_with("out/model.bin was still growing; its first 1M"), "{:?}", changes.problems);
+    let home = run.bring_home(&changes);
+    assert!(home[b"out/model.bin".as_slice()].2.starts_with(&start));
+    assert!(home[b"old.log".as_slice()].2.starts_with(b"start\nmore"));
+}
+
+#[test]
+fn results_that_are_replaced_or_renamed_meanwhile_are_taken() {
+    let run = Run::of(&FOLDER);
+    let work = run.work();
+    put(&work, "best.pt", noise(0, 200_000));
+    let write = |round: u64| {
+        let new = work.join(format!("best.{round}.tmp"));
+        fs::write(&new, noise(round % 5, 200_000)).and_then(|()| fs::rename(new, work.join("best.pt"))).expect("ours");
+        let (from, to) = (format!("step-{round}"), format!("step-{}", round + 1));
+        if round == 0 {
+            put(&work, &from, "state");
+        }
+        fs::rename(work.join(from), work.join(to)).expect("the test owns it");
+    };
+    let changes = changes_while(&run, write);
+    assert_eq!((changes.missed, changes.removed.len()), (0, 0), "{:?}", changes.problems);
+    assert!(paths(&changes.tree).contains(&"best.pt".to_owned()), "{:?}", paths(&changes.tree));
+}
+
+#[test]
+fn result_that_differs_at_every_reading_is_counted_as_missed() {
+    let run = Run::of(&FOLDER);
+    put(&run.work(), "db", noise(1, 4 << 20));
+    put(&run.work(), "result", "kept");
+    let file = fs::OpenOptions::new().write(true).open(run.work().join("db")).expect("the test owns it");
+    let changes = changes_while(&run, |round| file.write_all_at(&round.to_le_bytes(), 4096).expect("writable"));
+    assert_eq!((paths(&changes.tree), changes.missed), (vec!["result".to_owned()], 1));
+    assert_eq!(changes.problems, ["db changed each time it was read."]);
 }
 
 #[test]
