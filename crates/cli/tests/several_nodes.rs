@@ -1,9 +1,12 @@
 //! Jobs on several nodes, from the user's view.
 
 use std::fs;
+use std::io::Read;
+use std::process::Stdio;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use hostler_testkit::{Cluster, Size};
+use hostler_testkit::{Cluster, Size, wait_until};
 
 const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
 
@@ -31,6 +34,61 @@ fn processes_get_their_ranks_and_output_is_labelled() {
     }
     let alone = cluster.run(&["run", "-m", "64M", "sh", "-c", "echo ${RANK-none} $HOSTLER_NODES $HOSTLER_WORLD_SIZE"]);
     assert_eq!(alone.stdout, "none 1 1\n", "a job of one process is not distributed");
+}
+
+/// Starts a command, and creates the file `go` when its standard output contains `awaited`. Returns all output.
+fn output_after(cluster: &Cluster, arguments: &[&str], awaited: &str) -> String {
+    let mut child = cluster.command(arguments).stdout(Stdio::piped()).spawn().expect("it starts");
+    let mut stdout = child.stdout.take().expect("piped");
+    let seen = Arc::<Mutex<Vec<u8>>>::default();
+    let all = Arc::clone(&seen);
+    let reader = std::thread::spawn(move || {
+        let mut piece = [0; 4096];
+        while let Ok(count @ 1..) = stdout.read(&mut piece) {
+            all.lock().expect("the lock is not poisoned").extend(&piece[..count]);
+        }
+    });
+    let text = || String::from_utf8_lossy(&seen.lock().expect("the lock is not poisoned")).into_owned();
+    wait_until(&format!("{awaited:?}"), 30, || text().contains(awaited).then_some(()));
+    cluster.write("go", "");
+    reader.join().expect("the reader ends");
+    assert!(child.wait().expect("it ends").success(), "{}", text());
+    fs::remove_file(cluster.path("go")).expect("it was written");
+    text()
+}
+
+#[test]
+fn progress_bars_and_prompts_appear_while_the_line_is_incomplete() {
+    let cluster = four_nodes();
+    let go = cluster.path("go");
+    let wait = format!("while ! [ -e {} ]; do sleep 0.05; done", go.display());
+
+    // Only one node writes, so nothing is changed.
+    let bar = format!("[ $HOSTLER_NODE_RANK = 1 ] || exit 0; printf '\\r10%%\\r20%%'; {wait}; printf '\\r100%%'");
+    let nodes = ["run", "-N", "2", "-m", "64M", "sh", "-c", &bar];
+    assert_eq!(output_after(&cluster, &nodes, "20%"), "\r10%\r20%\r100%");
+
+    // Both nodes write. Neither continues the other's line.
+    let prompt = format!("printf \"from $HOSTLER_NODE_RANK\"; {wait}; echo; echo end");
+    let seen = output_after(&cluster, &["run", "-N", "2", "-m", "64M", "sh", "-c", &prompt], "from 1");
+    let mut lines: Vec<&str> = seen.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["end", "end", "from 0", "from 1"]);
+
+    // Each state that is shown gets a label.
+    let bar = format!("printf '\\r10%%\\r20%%'; {wait}; printf '\\r90%%\\r100%%'");
+    let labelled = ["run", "-n", "2", "-m", "64M", "--label", "sh", "-c", &bar];
+    let seen = output_after(&cluster, &labelled, "1: 20%\n");
+    let mut lines: Vec<&str> = seen.split_inclusive('\n').collect();
+    lines.sort_unstable();
+    lines.dedup();
+    assert_eq!(lines, ["0: 100%\n", "0: 20%\n", "1: 100%\n", "1: 20%\n"]);
+
+    let inner = format!("{HOSTLER} step --all sh -c \"printf '10%%\\r20%%\\r'; {wait}; echo 100%\"");
+    let step = ["run", "--first-node", "-N", "2", "-m", "64M", "sh", "-c", &inner];
+    let seen = output_after(&cluster, &step, ": 20%\n");
+    assert_eq!(seen.matches(": 100%\n").count(), 2, "{seen:?}");
+    assert!(!seen.contains('\r'), "no carriage return overwrites a label: {seen:?}");
 }
 
 #[test]

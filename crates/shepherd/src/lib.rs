@@ -42,8 +42,8 @@
 //! seconds, KILL. There is nothing to adopt; calls end with the agent. On a terminal, a [`session_leader`] leads the session. A
 //! [`cgroup::ExistingProcess`] contains a process that already exists.
 //!
-//! **Not included:** threads, an async runtime, copying of output (the job writes to its files itself), retries and
-//! scheduling decisions.
+//! **Not included:** threads, an async runtime, copying of output (the job writes to its files itself, except for
+//! labelled output of several [`ranks`], see [`merge`]), retries and scheduling decisions.
 
 mod adopt;
 pub mod cgroup;
@@ -57,6 +57,7 @@ mod keeper;
 mod launch;
 mod launcher;
 mod members;
+pub mod merge;
 mod oom;
 mod process;
 pub mod ranks;

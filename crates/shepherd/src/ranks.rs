@@ -17,13 +17,11 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 
+use crate::merge::{Labels, Merger, Source};
 use crate::sys;
 
 /// Time between the failure of one process and KILL for the other processes.
 const GRACE: Duration = Duration::from_secs(5);
-
-/// Maximum length of a labelled line in bytes. Longer lines are split, and each part gets a label.
-const LINE_BYTES: usize = 64 << 10;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Ranks {
@@ -45,7 +43,9 @@ impl Ranks {
     /// If a process cannot be started or waited for. The processes that were already started are then killed.
     pub fn run(&self) -> io::Result<i32> {
         ignore_signals()?;
-        let mut running = Running { ranks: BTreeMap::new(), failed: None, kill_at: None };
+        let labelled = || Merger::new(Labels::Numbers { width: 0 });
+        let merged = Merged { stdout: labelled(), stderr: labelled() };
+        let mut running = Running { ranks: BTreeMap::new(), merged, failed: None, kill_at: None };
         for local in 0..self.count {
             match self.start(local) {
                 Ok(rank) => {
@@ -73,9 +73,10 @@ impl Ranks {
         }
         let mut child = command.spawn()?;
         let pidfd = sys::pidfd_open(child.id())?;
-        let label = format!("{rank}: ");
-        let stdout = child.stdout.take().map(|pipe| Labelled::new(pipe.into(), &label, Output::Stdout));
-        let stderr = child.stderr.take().map(|pipe| Labelled::new(pipe.into(), &label, Output::Stderr));
+        let source = (usize::try_from(rank).unwrap_or(usize::MAX), 0);
+        let pipe = |pipe: OwnedFd, to| Pipe { pipe: pipe.into(), source, to };
+        let stdout = child.stdout.take().map(|stdout| pipe(stdout.into(), Output::Stdout));
+        let stderr = child.stderr.take().map(|stderr| pipe(stderr.into(), Output::Stderr));
         Ok(Rank { child, pidfd: Some(pidfd), outputs: stdout.into_iter().chain(stderr).collect() })
     }
 }
@@ -107,6 +108,7 @@ pub fn variables(rank: u64, local: u32, world_size: u64) -> Vec<(&'static str, S
 /// Processes that are running or have open outputs.
 struct Running {
     ranks: BTreeMap<u32, Rank>,
+    merged: Merged,
     /// Exit code of the first process that failed.
     failed: Option<i32>,
     /// Time at which the remaining processes are killed.
@@ -118,7 +120,7 @@ struct Rank {
     /// Handle of the process; `None` after its end.
     pidfd: Option<OwnedFd>,
     /// Open output pipes of the process; empty without labels.
-    outputs: Vec<Labelled>,
+    outputs: Vec<Pipe>,
 }
 
 impl Running {
@@ -130,7 +132,9 @@ impl Running {
             set.extend(rank.pidfd.iter().map(|fd| readable(fd)));
             set.extend(rank.outputs.iter().map(|output| readable(&output.pipe)));
         }
-        sys::poll(&mut set, self.kill_at.map(|at| at.saturating_duration_since(Instant::now())))?;
+        let next = self.kill_at.into_iter().chain(self.merged.due()).min();
+        sys::poll(&mut set, next.map(|at| at.saturating_duration_since(Instant::now())))?;
+        self.merged.write_due();
         if self.kill_at.is_some_and(|at| at <= Instant::now()) {
             self.kill_at = None;
             self.end(libc::SIGKILL);
@@ -151,10 +155,10 @@ impl Running {
                 rank.pidfd = None;
                 ended = Some(rank.child.wait()?);
                 // Background processes may keep the pipes open, so only the output up to now counts.
-                rank.outputs.iter_mut().for_each(Labelled::drain);
+                rank.outputs.iter_mut().for_each(|output| self.merged.drain(output));
                 rank.outputs.clear();
             }
-            rank.outputs.retain_mut(|output| output.pipe.as_raw_fd() != fd || output.pass_on());
+            rank.outputs.retain_mut(|output| output.pipe.as_raw_fd() != fd || self.merged.pass_on(output));
         }
         if let Some(code) = ended.map(exit_code).filter(|code| *code != 0)
             && self.failed.is_none()
@@ -181,75 +185,79 @@ fn exit_code(status: ExitStatus) -> i32 {
 }
 
 /// Destination of labelled lines.
-#[derive(Clone, Copy)]
+#[derive(Debug, Clone, Copy)]
 enum Output {
     Stdout,
     Stderr,
 }
 
-/// An output of a process, forwarded line by line with a label.
-struct Labelled {
+/// An output of a process, forwarded with labels.
+struct Pipe {
     pipe: std::fs::File,
-    label: String,
+    source: Source,
     to: Output,
-    /// Start of an incomplete line.
-    line: Vec<u8>,
 }
 
-impl Labelled {
-    fn new(pipe: OwnedFd, label: &str, to: Output) -> Self {
-        Self { pipe: pipe.into(), label: label.to_owned(), to, line: Vec::new() }
+/// The outputs of this process, to which the outputs of all ranks are forwarded.
+struct Merged {
+    stdout: Merger,
+    stderr: Merger,
+}
+
+impl Merged {
+    fn due(&self) -> Option<Instant> {
+        self.stdout.due().into_iter().chain(self.stderr.due()).min()
+    }
+
+    /// Writes the incomplete lines that were held back for long enough.
+    fn write_due(&mut self) {
+        let now = Instant::now();
+        write(Output::Stdout, &self.stdout.write_due(now));
+        write(Output::Stderr, &self.stderr.write_due(now));
     }
 
     /// Forwards new output; `false` at the end of the output.
-    fn pass_on(&mut self) -> bool {
+    fn pass_on(&mut self, output: &mut Pipe) -> bool {
         let mut bytes = [0; 16 << 10];
-        let count = match self.pipe.read(&mut bytes) {
+        let count = match output.pipe.read(&mut bytes) {
             Ok(count) => count,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return true,
             Err(_) => 0,
         };
-        let mut whole = Vec::new();
-        for piece in bytes[..count].split_inclusive(|byte| *byte == b'\n') {
-            self.line.extend(piece);
-            if piece.ends_with(b"\n") || self.line.len() >= LINE_BYTES {
-                self.end_line(&mut whole);
-            }
-        }
-        if count == 0 && !self.line.is_empty() {
-            self.end_line(&mut whole);
-        }
-        // Write errors cannot be reported here: the disk is full, and the run's record says so.
-        let _ = match self.to {
-            Output::Stdout => io::stdout().lock().write_all(&whole).and_then(|()| io::stdout().lock().flush()),
-            Output::Stderr => io::stderr().lock().write_all(&whole),
+        let merger = self.merger(output.to);
+        let text = match count {
+            0 => merger.finish(output.source),
+            _ => merger.add(output.source, &bytes[..count], Instant::now()),
         };
+        write(output.to, &text);
         count > 0
     }
 
-    /// Appends the finished line with its label to `whole`.
-    fn end_line(&mut self, whole: &mut Vec<u8>) {
-        whole.extend(self.label.as_bytes());
-        whole.append(&mut self.line);
-        if !whole.ends_with(b"\n") {
-            whole.push(b'\n');
-        }
-    }
-
-    /// Forwards all output that is available now.
-    fn drain(&mut self) {
-        while sys::wait_readable(self.pipe.as_fd(), Some(Duration::ZERO)).unwrap_or(false) {
-            if !self.pass_on() {
+    /// Forwards all output that is available now, and ends the output.
+    fn drain(&mut self, output: &mut Pipe) {
+        while sys::wait_readable(output.pipe.as_fd(), Some(Duration::ZERO)).unwrap_or(false) {
+            if !self.pass_on(output) {
                 return;
             }
         }
-        if !self.line.is_empty() {
-            let mut whole = Vec::new();
-            self.end_line(&mut whole);
-            let _ = match self.to {
-                Output::Stdout => io::stdout().lock().write_all(&whole),
-                Output::Stderr => io::stderr().lock().write_all(&whole),
-            };
+        let text = self.merger(output.to).finish(output.source);
+        write(output.to, &text);
+    }
+
+    fn merger(&mut self, of: Output) -> &mut Merger {
+        match of {
+            Output::Stdout => &mut self.stdout,
+            Output::Stderr => &mut self.stderr,
         }
     }
+}
+
+/// Writes labelled lines.
+fn write(to: Output, text: &[u8]) {
+    // Write errors cannot be reported here: the disk is full, and the run's record says so.
+    let _ = match to {
+        _ if text.is_empty() => Ok(()),
+        Output::Stdout => io::stdout().lock().write_all(text).and_then(|()| io::stdout().lock().flush()),
+        Output::Stderr => io::stderr().lock().write_all(text),
+    };
 }

@@ -1,6 +1,8 @@
 //! `hostler logs`: prints the output of jobs.
 
+use std::cell::RefCell;
 use std::ops::Range;
+use std::time::Instant;
 
 use clap::Args;
 use futures_util::TryStreamExt;
@@ -8,6 +10,7 @@ use futures_util::stream::FuturesUnordered;
 use hostler_client::{Client, Follow, LogEvent};
 use hostler_model::{JobId, JobState, TaskId};
 use hostler_proto::link::Output;
+use hostler_shepherd::merge::{Labels, Merger};
 use serde_json::json;
 
 use super::target::Target;
@@ -143,48 +146,105 @@ pub(crate) async fn print(
     outputs: &[Output],
     follow: bool,
 ) -> Result<(), Failure> {
-    let is_mixed = source.ranks.len() > 1;
+    let labels = (source.ranks.len() > 1).then_some(Labels::None);
+    let shown = Shown::new(context, labels);
     let all = source.ranks.flat_map(|rank| outputs.iter().map(move |output| (rank, *output)));
     if !follow {
         for (rank, output) in all {
-            copy(context, Follow::up_to_now(client, source.task, output).on_node(rank), output, is_mixed).await?;
+            let reader = Follow::up_to_now(client, source.task, output).on_node(rank);
+            shown.copy(reader, output, rank).await?;
         }
         return Ok(());
     }
     // Any error ends all copies at once; `try_join_all` may wait for the copies before it.
     let copies: FuturesUnordered<_> = all
-        .map(|(rank, output)| copy(context, Follow::new(client, source.task, output).on_node(rank), output, is_mixed))
+        .map(|(rank, output)| shown.copy(Follow::new(client, source.task, output).on_node(rank), output, rank))
         .collect();
     copies.try_collect().await
 }
 
-/// Copies one output of a task to this program's output until the task's output ends.
-async fn copy(context: &Context, mut follow: Follow<'_>, output: Output, by_line: bool) -> Result<(), Failure> {
-    let write = |bytes: &[u8]| context.output.job_output(output == Output::Stdout, bytes);
-    // The start of an incomplete line, held back so that output of other nodes does not split it.
-    let mut line: Vec<u8> = Vec::new();
-    while let Some(event) = follow.next().await? {
-        match (event, output) {
-            (LogEvent::Bytes(bytes), _) if by_line => {
-                line.extend_from_slice(&bytes);
-                let whole = line.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
-                write(&line[..whole])?;
-                line.drain(..whole);
-            }
-            (LogEvent::Bytes(bytes), _) => write(&bytes)?,
-            (LogEvent::Attempt(attempt), Output::Stdout) => {
-                line.clear();
-                context.output.say(&format!("note: the job was started again; output of attempt {attempt} follows"));
-            }
-            // The call that copies stdout prints the note about the new attempt.
-            (LogEvent::Attempt(_), Output::Stderr | Output::Setup) => line.clear(),
-        }
-    }
-    if !line.is_empty() {
-        line.push(b'\n');
-        write(&line)?;
+/// Prints one output of a task, in which each line starts with the task's index.
+pub(crate) async fn print_labelled(
+    context: &Context,
+    client: &Client,
+    source: &Source,
+    output: Output,
+) -> Result<(), Failure> {
+    let shown = Shown::new(context, Some(Labels::Numbers { width: 0 }));
+    for rank in source.ranks.clone() {
+        let reader = Follow::up_to_now(client, source.task, output).on_node(rank);
+        shown.copy(reader, output, source.task.index).await?;
     }
     Ok(())
+}
+
+/// This program's standard output and standard error, as outputs of tasks are copied to them.
+struct Shown<'a> {
+    context: &'a Context,
+    /// One merger per stream, if several outputs are merged or if lines are labelled.
+    mergers: Option<RefCell<[Merger; 2]>>,
+}
+
+impl<'a> Shown<'a> {
+    /// Copies bytes unchanged if `labels` is `None`.
+    fn new(context: &'a Context, labels: Option<Labels>) -> Self {
+        let mergers = labels.map(|labels| RefCell::new([Merger::new(labels.clone()), Merger::new(labels)]));
+        Self { context, mergers }
+    }
+
+    /// Copies one output of a task until the task's output ends. `writer` is the number in the label.
+    async fn copy(&self, mut follow: Follow<'_>, output: Output, writer: u32) -> Result<(), Failure> {
+        let stream = usize::from(output != Output::Stdout);
+        // The job's standard error and the log of the setup are two outputs on this program's standard error.
+        let source = (writer as usize, usize::from(output == Output::Setup));
+        while let Some(event) = self.next(&mut follow).await? {
+            match event {
+                LogEvent::Bytes(bytes) if self.mergers.is_none() => self.write(stream, &bytes)?,
+                LogEvent::Bytes(bytes) => {
+                    self.write_merged(stream, |merger| merger.add(source, &bytes, Instant::now()))?;
+                }
+                LogEvent::Attempt(attempt) => {
+                    self.write_merged(stream, |merger| merger.finish(source))?;
+                    // The call that copies stdout prints the note about the new attempt.
+                    if output == Output::Stdout {
+                        let text = format!("note: the job was started again; output of attempt {attempt} follows");
+                        self.context.output.say(&text);
+                    }
+                }
+            }
+        }
+        self.write_merged(stream, |merger| merger.finish(source))
+    }
+
+    /// Returns the next event. Meanwhile, writes incomplete lines that were held back for long enough.
+    async fn next(&self, follow: &mut Follow<'_>) -> Result<Option<LogEvent>, Failure> {
+        let mut next = std::pin::pin!(follow.next());
+        // Each copy waits at least for the line that it has added itself.
+        while let Some(due) = self.due() {
+            tokio::select! {
+                event = &mut next => return Ok(event?),
+                () = tokio::time::sleep_until(due.into()) => {}
+            }
+            for stream in 0..2 {
+                self.write_merged(stream, |merger| merger.write_due(Instant::now()))?;
+            }
+        }
+        Ok(next.await?)
+    }
+
+    fn due(&self) -> Option<Instant> {
+        self.mergers.as_ref().and_then(|mergers| mergers.borrow().iter().filter_map(Merger::due).min())
+    }
+
+    /// Writes what the merger of a stream returns.
+    fn write_merged(&self, stream: usize, next: impl FnOnce(&mut Merger) -> Vec<u8>) -> Result<(), Failure> {
+        let text = self.mergers.as_ref().map(|mergers| next(&mut mergers.borrow_mut()[stream]));
+        self.write(stream, &text.unwrap_or_default())
+    }
+
+    fn write(&self, stream: usize, bytes: &[u8]) -> Result<(), Failure> {
+        if bytes.is_empty() { Ok(()) } else { self.context.output.job_output(stream == 0, bytes) }
+    }
 }
 
 /// Reads one output of a task, from its last attempt. Outputs of several nodes are concatenated.

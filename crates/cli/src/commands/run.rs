@@ -17,7 +17,7 @@ use nix::sys::stat::{Mode, umask};
 use serde_json::json;
 
 use super::attach::{Left, attach_when_running};
-use super::logs::{Source, print, read};
+use super::logs::{Source, print, print_labelled, read};
 use super::submit::announce;
 use crate::context::{Context, block_on};
 use crate::exit;
@@ -277,10 +277,9 @@ impl Attended<'_> {
         for index in self.array.iter().flat_map(|array| array.indices.iter()) {
             let task = TaskId { job: job.summary.id, index };
             let source = Source { task, ranks: 0..job.summary.node_count };
-            let stdout = read(client, &source, Output::Stdout, false).await?;
-            context.output.job_output(true, &labelled(index, &stdout))?;
-            let stderr = read(client, &source, Output::Stderr, false).await?;
-            context.output.job_output(false, &labelled(index, &stderr))?;
+            for output in [Output::Stdout, Output::Stderr] {
+                print_labelled(context, client, &source, output).await?;
+            }
         }
         Ok(())
     }
@@ -299,19 +298,6 @@ impl Attended<'_> {
         context.output.json(&value);
         Ok(())
     }
-}
-
-/// Prefixes each line with the index of the task that wrote it.
-fn labelled(index: u32, bytes: &[u8]) -> Vec<u8> {
-    let mut text = Vec::with_capacity(bytes.len() + bytes.len() / 8);
-    for line in bytes.split_inclusive(|&byte| byte == b'\n') {
-        text.extend_from_slice(format!("{index}: ").as_bytes());
-        text.extend_from_slice(line);
-        if !line.ends_with(b"\n") {
-            text.push(b'\n');
-        }
-    }
-    text
 }
 
 /// Waits for the end of the job. Returns the job with its first task.
@@ -425,12 +411,6 @@ mod tests {
         }
         let help = parse("--memroy 1G true").expect_err("`--memroy` is not a flag").to_string();
         assert!(help.contains("--memory"), "{help}");
-    }
-
-    #[test]
-    fn labels_start_every_line() {
-        assert_eq!(labelled(3, b"a\nb"), b"3: a\n3: b\n");
-        assert_eq!(labelled(3, b""), b"");
     }
 
     #[test]

@@ -12,6 +12,7 @@ use hostler_remote::step::{
     Allocation, Control, HostEnd, Process, RemoteShell, Step as Wanted, StepError, Surroundings, host, launch, layout,
 };
 use hostler_remote::{Report, StepClaim, Stream};
+use hostler_shepherd::merge::{Labels, Merger};
 use nix::libc;
 use tokio::sync::broadcast;
 
@@ -19,7 +20,6 @@ use crate::args::conclude;
 use crate::context::Context;
 use crate::exit;
 use crate::failure::{During, Failure, Outcome};
-use crate::output::labelled::Lines;
 use crate::output::{Format, Output};
 use crate::steps::{self, Face, Plan, Task, Then, allocation, failure, finish, rank_of};
 
@@ -164,16 +164,14 @@ fn on_several(output: &Output, allocation: &Allocation, counts: &[u32], step: &S
         }
     }
     let width = tasks.len().saturating_sub(1).to_string().len();
-    let label = |rank: usize| match (step.all, step.label) {
-        (true, _) => format!("{}: ", allocation.nodes[rank].name),
-        (false, true) => format!("{rank:width$}: "),
-        (false, false) => String::new(),
+    let labels = match (step.all, step.label) {
+        (true, _) => Some(Labels::Names(allocation.nodes.iter().map(|node| node.name.to_string()).collect())),
+        (false, true) => Some(Labels::Numbers { width }),
+        (false, false) => None,
     };
-    let lines = |_| (0..tasks.len()).map(|rank| Lines::new(label(rank))).collect();
     let mut face = Screen {
         output,
-        is_labelled: step.all || step.label,
-        lines: [(); 2].map(lines),
+        labelled: labels.map(|labels| [Merger::new(labels.clone()), Merger::new(labels)]),
         kills: step.kill_on_failure,
         passes_on: step.all,
         interrupted: None,
@@ -208,9 +206,8 @@ fn on_several(output: &Output, allocation: &Allocation, counts: &[u32], step: &S
 /// Shows a step on this process's outputs.
 struct Screen<'a> {
     output: &'a Output,
-    is_labelled: bool,
-    /// Incomplete lines of standard output and standard error, by rank.
-    lines: [Vec<Lines>; 2],
+    /// Standard output and standard error, if their lines are labelled.
+    labelled: Option<[Merger; 2]>,
     kills: bool,
     /// Whether the first Ctrl-C goes to the tasks.
     passes_on: bool,
@@ -220,20 +217,18 @@ struct Screen<'a> {
 impl Face for Screen<'_> {
     fn output(&mut self, rank: usize, stream: Stream, bytes: &[u8]) -> io::Result<()> {
         let index = usize::from(stream == Stream::STDERR);
-        if self.is_labelled {
-            let lines = self.lines[index][rank].add(bytes);
-            self.write(index, &lines);
-        } else {
-            self.write(index, bytes);
+        match &mut self.labelled {
+            Some(labelled) => {
+                let lines = labelled[index].add((rank, 0), bytes, Instant::now());
+                self.write(index, &lines);
+            }
+            None => self.write(index, bytes),
         }
         Ok(())
     }
 
     fn ended(&mut self, rank: usize, end: &Result<Report, StepError>) -> Then {
-        for index in 0..2 {
-            let rest = self.lines[index][rank].finish();
-            self.write(index, &rest);
-        }
+        self.write_from(|merger| merger.finish((rank, 0)));
         let has_failed = end.as_ref().map_or(true, |report| report.code != 0);
         if has_failed && self.kills { Then::End } else { Then::GoOn }
     }
@@ -250,11 +245,29 @@ impl Face for Screen<'_> {
             .say(&format!("running: tasks {}; press Ctrl-C again within a second to end them", ranks.join(", ")));
         Then::GoOn
     }
+
+    fn due(&self) -> Option<Instant> {
+        self.labelled.iter().flatten().filter_map(Merger::due).min()
+    }
+
+    fn write_due(&mut self) {
+        let now = Instant::now();
+        self.write_from(|merger| merger.write_due(now));
+    }
 }
 
 impl Screen<'_> {
+    /// Writes what the mergers of both outputs return.
+    fn write_from(&mut self, next: impl Fn(&mut Merger) -> Vec<u8>) {
+        let texts: Vec<_> = self.labelled.iter_mut().flatten().map(next).collect();
+        for (index, text) in texts.iter().enumerate() {
+            self.write(index, text);
+        }
+    }
+
     fn write(&self, index: usize, bytes: &[u8]) {
         match index {
+            _ if bytes.is_empty() => {}
             0 => self.output.job_stdout(bytes),
             _ => self.output.job_stderr(bytes),
         }

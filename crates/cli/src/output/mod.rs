@@ -4,7 +4,6 @@
 //! [`Output::say`] prints messages. Output has no colours; progress bars appear only on a terminal.
 
 pub(crate) mod gateway;
-pub(crate) mod labelled;
 pub(crate) mod load_views;
 pub(crate) mod machine;
 pub(crate) mod node_views;

@@ -2,7 +2,10 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::future::poll_fn;
 use std::io;
+use std::pin::Pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use futures_util::StreamExt;
@@ -12,7 +15,7 @@ use hostler_remote::step::{Allocation, Control, Link, Process, Progress, StepErr
 use hostler_remote::{Report, Stream, WindowSize};
 use nix::libc;
 use tokio::sync::{Semaphore, broadcast, mpsc};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, Sleep, sleep_until};
 
 /// Time between SIGTERM and SIGKILL for the tasks of a step that must end.
 const KILL_WAIT: Duration = Duration::from_secs(30);
@@ -62,6 +65,10 @@ pub(crate) trait Face {
     fn ended(&mut self, rank: usize, end: &Result<Report, StepError>) -> Then;
     /// This process got a signal. `running` holds the ranks that have not ended.
     fn signalled(&mut self, number: i32, running: &[usize]) -> Then;
+    /// When [`Self::write_due`] must be called.
+    fn due(&self) -> Option<std::time::Instant>;
+    /// Writes incomplete lines that were held back for long enough.
+    fn write_due(&mut self);
 }
 
 /// The connections with nodes, by rank of the node.
@@ -100,6 +107,12 @@ pub(crate) async fn run(
     let (mut end_at, mut kill_at): (Option<Instant>, Option<Instant>) = (None, None);
     loop {
         let then = tokio::select! {
+            // Signals come first, and `due` after the tasks' output, which may change the time.
+            biased;
+            Some(number) = signals.recv() => {
+                let left: Vec<usize> = (0..ends.len()).filter(|rank| ends[*rank].is_none()).collect();
+                face.borrow_mut().signalled(number, &left)
+            }
             ended = running.next() => {
                 let Some((rank, end)) = ended else { break };
                 let then = face.borrow_mut().ended(rank, &end);
@@ -107,12 +120,12 @@ pub(crate) async fn run(
                 end_at = end_at.or_else(|| plan.wait.map(|wait| Instant::now() + wait));
                 then
             }
-            Some(number) = signals.recv() => {
-                let left: Vec<usize> = (0..ends.len()).filter(|rank| ends[*rank].is_none()).collect();
-                face.borrow_mut().signalled(number, &left)
-            }
             () = at(end_at), if kill_at.is_none() => Then::End,
             () = at(kill_at) => Then::Kill,
+            () = due(&face) => {
+                face.borrow_mut().write_due();
+                Then::GoOn
+            }
         };
         let tell = |number| drop(controls.send(Control::Signal(number)));
         match then {
@@ -140,6 +153,19 @@ pub(crate) async fn connect(allocation: &Allocation, nodes: impl IntoIterator<It
     let nodes: BTreeSet<u32> = nodes.into_iter().collect();
     let open = |node: u32| async move { Link::open(allocation, node).await.map(|link| (node, link)) };
     Ok(try_join_all(nodes.into_iter().map(open)).await?.into_iter().collect())
+}
+
+/// Waits until incomplete lines must be written. The time may change whenever a task of the step is polled.
+async fn due(face: &RefCell<&mut dyn Face>) {
+    let mut waiting: Option<(Instant, Pin<Box<Sleep>>)> = None;
+    poll_fn(|context| {
+        let Some(due) = face.borrow().due().map(Instant::from_std) else { return Poll::Pending };
+        if waiting.as_ref().is_none_or(|(at, _)| *at != due) {
+            waiting = Some((due, Box::pin(sleep_until(due))));
+        }
+        waiting.as_mut().map_or(Poll::Pending, |(_, sleep)| sleep.as_mut().poll(context))
+    })
+    .await;
 }
 
 /// Waits for a time; forever if there is none.

@@ -51,6 +51,17 @@ fn output_of_several_nodes_is_labelled() {
         assert!(outcome.code == 2 && outcome.stderr.contains("cannot be used with"), "{outcome:?}");
     }
 
+    // A progress bar appears while its line is incomplete, and does not overwrite its label.
+    machines.write("bar.sh", "printf '10%%\\r20%%\\r'; while ! [ -e go ]; do sleep 0.05; done; echo 100%");
+    let script = "dsh --nodes n2,n3 sh bar.sh | while read -r line; do echo \"$line\"; touch go; done";
+    let outcome = machines.run(0, &format!("timeout 30 sh -c '{script}'"));
+    let mut lines: Vec<&str> = outcome.stdout.lines().collect();
+    lines.sort_unstable();
+    lines.dedup();
+    let expected: &[&str] = &["n2: 100%", "n2: 20%", "n3: 100%", "n3: 20%"];
+    assert!(lines.iter().all(|line| expected.contains(line)), "{outcome:?}");
+    assert!(outcome.code == 0 && outcome.stdout.contains(": 20%\n"), "{outcome:?}");
+
     // A node that is down is left out of --all.
     machines.kill_agent(2);
     machines.wait_for(0, 2);

@@ -2,14 +2,16 @@
 
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError, SyncSender};
+use std::time::Instant;
 
 use hostler_model::{NodeName, plural};
+use hostler_shepherd::merge::{Labels, Merger, Source};
 
 use crate::context::Context;
 use crate::exit;
 use crate::failure::{During, Failure, Outcome};
 use crate::output::Output;
-use crate::output::labelled::Labelled;
 
 /// Size of a read, in bytes.
 const PIECE_BYTES: usize = 64 << 10;
@@ -21,25 +23,9 @@ pub(super) fn run(context: &Context, nodes: &[NodeName], command: impl Fn(&NodeN
             .hint("`hostler nodes --load` shows their state")
             .exiting(exit::RUN_FAILED));
     }
-    let children =
-        nodes.iter().map(|node| Ok((node, start(command(node), node)?))).collect::<Result<Vec<_>, Failure>>()?;
+    let children = nodes.iter().map(|node| start(command(node), node)).collect::<Result<Vec<_>, Failure>>()?;
     let output = &context.output;
-    let codes: Vec<u8> = std::thread::scope(|scope| {
-        let readers: Vec<_> = children
-            .into_iter()
-            .map(|(node, mut child)| {
-                let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
-                scope.spawn(move || {
-                    std::thread::scope(|scope| {
-                        scope.spawn(|| label(stderr, node, |lines| output.job_stderr(lines)));
-                        label(stdout, node, |lines| output.job_stdout(lines));
-                    });
-                    child.wait().map_or(exit::RUN_FAILED, exit::of)
-                })
-            })
-            .collect();
-        readers.into_iter().map(|reader| reader.join().unwrap_or(exit::RUN_FAILED)).collect()
-    });
+    let codes = follow(output, nodes, children);
     Ok(summarize(output, nodes, &codes))
 }
 
@@ -48,15 +34,71 @@ fn start(mut command: Command, node: &NodeName) -> Result<Child, Failure> {
     command.spawn().during(|| format!("cannot start the command for node {node}"))
 }
 
-/// Copies lines, each labelled with the node's name.
-fn label(from: Option<impl Read>, node: &NodeName, write: impl FnMut(&[u8])) {
+/// Writes the labelled outputs of all commands until they end. Returns the exit codes.
+fn follow(output: &Output, nodes: &[NodeName], children: Vec<Child>) -> Vec<u8> {
+    let labels = Labels::Names(nodes.iter().map(ToString::to_string).collect());
+    let mut mergers = [Merger::new(labels.clone()), Merger::new(labels)];
+    let write = |stream: usize, text: &[u8]| match (stream, text) {
+        (_, []) => {}
+        (0, text) => output.job_stdout(text),
+        (_, text) => output.job_stderr(text),
+    };
+    // One waiting piece for each reader, so that a slow terminal slows the commands down.
+    let (sender, pieces) = mpsc::sync_channel::<Piece>(2 * nodes.len());
+    std::thread::scope(|scope| {
+        let waits: Vec<_> = (0..)
+            .zip(children)
+            .map(|(node, mut child)| {
+                let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+                let senders = [sender.clone(), sender.clone()];
+                scope.spawn(move || {
+                    let [to_stdout, to_stderr] = senders;
+                    std::thread::scope(|scope| {
+                        scope.spawn(move || read(stderr, (node, 1), &to_stderr));
+                        read(stdout, (node, 0), &to_stdout);
+                    });
+                    child.wait().map_or(exit::RUN_FAILED, exit::of)
+                })
+            })
+            .collect();
+        drop(sender);
+        loop {
+            let due = mergers.iter().filter_map(Merger::due).min();
+            let piece = match due.map(|at| pieces.recv_timeout(at.saturating_duration_since(Instant::now()))) {
+                None => pieces.recv().map_err(|_| RecvTimeoutError::Disconnected),
+                Some(piece) => piece,
+            };
+            let now = Instant::now();
+            match piece {
+                Ok((source, bytes)) => {
+                    let (_, stream) = source;
+                    let merger = &mut mergers[stream];
+                    let text = if bytes.is_empty() { merger.finish(source) } else { merger.add(source, &bytes, now) };
+                    write(stream, &text);
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            for (stream, merger) in mergers.iter_mut().enumerate() {
+                write(stream, &merger.write_due(now));
+            }
+        }
+        waits.into_iter().map(|wait| wait.join().unwrap_or(exit::RUN_FAILED)).collect()
+    })
+}
+
+/// The position of a node and the number of its stream, and bytes of it; no bytes at the end of the stream.
+type Piece = (Source, Vec<u8>);
+
+/// Sends the bytes of one stream.
+fn read(from: Option<impl Read>, of: Source, to: &SyncSender<Piece>) {
     let Some(mut from) = from else { return };
-    let mut lines = Labelled::new(node.as_str(), write);
     let mut piece = vec![0; PIECE_BYTES];
-    while let Ok(count) = from.read(&mut piece)
-        && count > 0
-    {
-        lines.add(&piece[..count]);
+    loop {
+        let count = from.read(&mut piece).unwrap_or(0);
+        if to.send((of, piece[..count].to_vec())).is_err() || count == 0 {
+            return;
+        }
     }
 }
 

@@ -1,16 +1,15 @@
 //! What users see of a step: its outputs, its signals, and how its tasks ended.
 
-use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
-use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use hostler_model::{JobId, PathFacts};
 use hostler_remote::step::StepError;
 use hostler_remote::{Report, Stream};
+use hostler_shepherd::merge::{Labels, Merger};
 use hostler_slurm::ids::split_raw_id;
 use hostler_slurm::step_variables::StepFacts;
 use hostler_sys::RawTerminal;
@@ -21,21 +20,24 @@ use super::super::{Ended, own_name, tell};
 use super::NAME;
 use super::asked::Asked;
 use crate::context::Context;
-use crate::output::labelled::Lines;
 use crate::output::window_size;
 use crate::steps::{Face, Then, failure};
 
 /// A second Ctrl-C within this time ends the step.
 const TWICE: Duration = Duration::from_secs(1);
 
-/// Where an output of a task goes.
-#[derive(Clone)]
+/// Where outputs of tasks go.
 enum Sink {
-    /// The same output of this process.
-    Own,
-    Nowhere,
-    File(Rc<RefCell<File>>),
+    Stdout,
+    Stderr,
+    File(File),
 }
+
+/// The position of the sink of each task's standard output and standard error, by rank; `None`: the output is dropped.
+type SinkOf = [Vec<Option<usize>>; 2];
+
+/// The position of the sink for this process's standard output, and of the one for its standard error.
+const OWN: [usize; 2] = [0, 1];
 
 /// The view of a step.
 pub(super) struct Screen<'a> {
@@ -43,9 +45,8 @@ pub(super) struct Screen<'a> {
     /// Id of the step, for messages.
     step: String,
     is_labelled: bool,
-    /// Incomplete lines of standard output and standard error, by rank.
-    lines: [Vec<Lines>; 2],
-    sinks: [Vec<Sink>; 2],
+    sinks: Vec<(Sink, Merger)>,
+    sink_of: SinkOf,
     kills: bool,
     quits: bool,
     has_terminal: bool,
@@ -61,14 +62,13 @@ impl<'a> Screen<'a> {
     ) -> Result<Self, Ended> {
         let tasks = facts.places.len();
         let width = tasks.saturating_sub(1).to_string().len();
-        let label = |rank: usize| if asked.label { format!("{rank:>width$}: ") } else { String::new() };
-        let lines = |_| (0..tasks).map(|rank| Lines::new(label(rank))).collect();
+        let (sinks, sink_of) = sinks(asked, facts, nodes)?;
         Ok(Self {
             context,
             step: format!("StepId={}.{}", facts.raw_id, facts.step),
             is_labelled: asked.label,
-            lines: [(); 2].map(lines),
-            sinks: sinks(asked, facts, nodes)?,
+            sinks: sinks.into_iter().map(|sink| (sink, Merger::new(Labels::Numbers { width }))).collect(),
+            sink_of,
             kills: asked.kill_on_bad_exit,
             quits: asked.quit_on_interrupt,
             has_terminal: asked.pty,
@@ -85,26 +85,26 @@ impl<'a> Screen<'a> {
 
     /// Writes the incomplete last lines.
     pub(super) fn finish(&mut self) {
-        for rank in 0..self.lines[0].len() {
+        for rank in 0..self.sink_of[0].len() {
             self.flush(rank);
         }
     }
 
     fn flush(&mut self, rank: usize) {
         for index in 0..2 {
-            let rest = self.lines[index][rank].finish();
-            // The task has ended; there is nobody to tell.
-            let _ = self.write(index, rank, &rest);
+            let Some(sink) = self.sink_of[index][rank] else { continue };
+            let rest = self.sinks[sink].1.finish((rank, index));
+            // The task has ended, so nobody needs the error.
+            let _ = self.write(sink, &rest);
         }
     }
 
-    fn write(&self, index: usize, rank: usize, bytes: &[u8]) -> io::Result<()> {
-        match &self.sinks[index][rank] {
+    fn write(&mut self, sink: usize, bytes: &[u8]) -> io::Result<()> {
+        match &mut self.sinks[sink].0 {
             _ if bytes.is_empty() => {}
-            Sink::Own if index == 0 => self.context.output.job_stdout(bytes),
-            Sink::Own => self.context.output.job_stderr(bytes),
-            Sink::Nowhere => {}
-            Sink::File(file) => file.borrow_mut().write_all(bytes)?,
+            Sink::Stdout => self.context.output.job_stdout(bytes),
+            Sink::Stderr => self.context.output.job_stderr(bytes),
+            Sink::File(file) => file.write_all(bytes)?,
         }
         Ok(())
     }
@@ -117,11 +117,25 @@ impl<'a> Screen<'a> {
 impl Face for Screen<'_> {
     fn output(&mut self, rank: usize, stream: Stream, bytes: &[u8]) -> io::Result<()> {
         let index = usize::from(stream == Stream::STDERR);
+        let Some(sink) = self.sink_of[index][rank] else { return Ok(()) };
         if !self.is_labelled {
-            return self.write(index, rank, bytes);
+            return self.write(sink, bytes);
         }
-        let lines = self.lines[index][rank].add(bytes);
-        self.write(index, rank, &lines)
+        let lines = self.sinks[sink].1.add((rank, index), bytes, Instant::now());
+        self.write(sink, &lines)
+    }
+
+    fn due(&self) -> Option<Instant> {
+        self.sinks.iter().filter_map(|(_, merger)| merger.due()).min()
+    }
+
+    fn write_due(&mut self) {
+        let now = Instant::now();
+        for sink in 0..self.sinks.len() {
+            let lines = self.sinks[sink].1.write_due(now);
+            // The next output of the task reports the error, too.
+            let _ = self.write(sink, &lines);
+        }
     }
 
     fn ended(&mut self, rank: usize, end: &Result<Report, StepError>) -> Then {
@@ -156,8 +170,9 @@ impl Face for Screen<'_> {
     }
 }
 
-/// Opens the files for the outputs of all tasks.
-fn sinks(asked: &Asked, facts: &StepFacts<'_>, nodes: &[String]) -> Result<[Vec<Sink>; 2], Ended> {
+/// Opens the files for the outputs of all tasks. Returns all sinks, and the position of each output's sink.
+fn sinks(asked: &Asked, facts: &StepFacts<'_>, nodes: &[String]) -> Result<(Vec<Sink>, SinkOf), Ended> {
+    let mut sinks = vec![Sink::Stdout, Sink::Stderr];
     let mut files = BTreeMap::new();
     let user = own_name().unwrap_or_default();
     let (job, index) = split_raw_id(facts.raw_id);
@@ -177,34 +192,34 @@ fn sinks(asked: &Asked, facts: &StepFacts<'_>, nodes: &[String]) -> Result<[Vec<
         };
         paths.expand(pattern)
     };
-    let mut sink = |pattern: Option<&str>, rank: usize| -> Result<Sink, Ended> {
+    let mut sink = |pattern: Option<&str>, index: usize, rank: usize| -> Result<Option<usize>, Ended> {
         match pattern {
-            None | Some("all" | "") => return Ok(Sink::Own),
-            Some("none") => return Ok(Sink::Nowhere),
+            None | Some("all" | "") => return Ok(Some(OWN[index])),
+            Some("none") => return Ok(None),
             Some(text) => {
                 if let Ok(only) = text.parse::<usize>() {
-                    return Ok(if only == rank { Sink::Own } else { Sink::Nowhere });
+                    return Ok((only == rank).then_some(OWN[index]));
                 }
             }
         }
         let path = PathBuf::from(expanded(pattern.unwrap_or_default(), rank));
         if let Some(open) = files.get(&path) {
-            return Ok(Sink::File(Rc::clone(open)));
+            return Ok(Some(*open));
         }
         let append = asked.options.append == Some(true);
         let opened = OpenOptions::new().create(true).write(true).append(append).truncate(!append).open(&path);
         let file = opened.map_err(|error| Ended::error(format!("Unable to open {}: {error}", path.display())))?;
-        let file = Rc::new(RefCell::new(file));
-        files.insert(path, Rc::clone(&file));
-        Ok(Sink::File(file))
+        sinks.push(Sink::File(file));
+        files.insert(path, sinks.len() - 1);
+        Ok(Some(sinks.len() - 1))
     };
     let (output, error) = (asked.options.output.as_deref(), asked.options.error.as_deref());
     let mut all = [Vec::new(), Vec::new()];
     for rank in 0..facts.places.len() {
-        all[0].push(sink(output, rank)?);
-        all[1].push(sink(error.or(output), rank)?);
+        all[0].push(sink(output, 0, rank)?);
+        all[1].push(sink(error.or(output), 1, rank)?);
     }
-    Ok(all)
+    Ok((sinks, all))
 }
 
 /// Prints which tasks failed, and returns the largest exit code. `places`: the node of each task.
