@@ -17,6 +17,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use hostler_model::is_system_uid;
+use hostler_proto::link::SystemAccounts;
 use hostler_shepherd::Credentials;
 use nix::libc;
 use nix::unistd::{Gid, Uid, User, getegid, geteuid, getgroups};
@@ -89,6 +91,12 @@ pub(crate) enum AccountError {
          could impersonate the user; an admin can allow it: hostler configure setting roles-through-nodes yes"
     )]
     Guarded(String),
+    /// The account is a system account, and no admin has allowed it.
+    #[error(
+        "system accounts may not run jobs and commands on this cluster, and `{name}` (uid {uid}) is one; an admin can allow it: \
+         hostler configure user add {name}, or for all: hostler configure setting system-accounts yes"
+    )]
+    System { name: String, uid: u32 },
     /// The agent was not started with `--root-jobs`.
     #[error("this node does not run jobs of root; submit the job as another user, or start its agent with --root-jobs")]
     Root,
@@ -111,6 +119,8 @@ pub(crate) struct Accounts {
     blocked: Mutex<Blocked>,
     /// Uids of operators and admins, as sent by the head. Other nodes may not run commands for these accounts.
     guarded: Mutex<Vec<u32>>,
+    /// The system accounts that may run jobs and commands; `None` until the head has sent them.
+    system: Mutex<Option<SystemAccounts>>,
     /// Number of account creations that are queued or running.
     pending_creations: watch::Sender<usize>,
     /// Serializes account creation.
@@ -189,6 +199,7 @@ impl Accounts {
             creation_errors: Mutex::default(),
             blocked: Mutex::default(),
             guarded: Mutex::default(),
+            system: Mutex::default(),
             pending_creations: watch::Sender::default(),
             making: Mutex::default(),
         }
@@ -220,7 +231,8 @@ impl Accounts {
     /// cluster, if known. Waits for a missing account while accounts are being created.
     ///
     /// # Errors
-    /// If the user is blocked, has no account or another uid on this node, or is root while root jobs are off.
+    /// If the user is blocked, has no account or another uid on this node, is a system account that no admin has allowed,
+    /// or is root while root jobs are off.
     pub(crate) async fn of(&self, user: &str, uid: Option<u32>) -> Result<Option<Arc<Account>>, AccountError> {
         self.check_not_blocked(user, uid)?;
         if !self.is_root {
@@ -243,6 +255,10 @@ impl Accounts {
             // The uid may be corrected at any time.
             self.known.forget(user);
             return Err(AccountError::OtherUid { name: user.to_owned(), here, there });
+        }
+        // A job that the agent recovers may come here before the head's message. The head has checked its user.
+        if lock(&self.system).as_ref().is_some_and(|allowed| !allowed.allow(here)) {
+            return Err(AccountError::System { name: user.to_owned(), uid: here });
         }
         match (here, self.root_jobs) {
             (0, false) => Err(AccountError::Root),
@@ -280,6 +296,25 @@ impl Accounts {
     pub(crate) fn check_not_guarded(&self, user: &str, uid: u32) -> Result<(), AccountError> {
         let guarded = lock(&self.guarded);
         if guarded.contains(&uid) { Err(AccountError::Guarded(user.to_owned())) } else { Ok(()) }
+    }
+
+    /// Replaces the list of system accounts that may run jobs and commands.
+    pub(crate) fn set_system(&self, accounts: SystemAccounts) {
+        *lock(&self.system) = Some(accounts);
+    }
+
+    /// Refuses remote commands of blocked accounts, and of system accounts that the head has not allowed. The account of
+    /// the agent itself needs no permission.
+    ///
+    /// # Errors
+    /// [`AccountError::Blocked`] or [`AccountError::System`].
+    pub(crate) fn check_may_command(&self, user: &str, uid: u32) -> Result<(), AccountError> {
+        self.check_not_blocked(user, Some(uid))?;
+        let is_allowed = lock(&self.system).as_ref().map_or(!is_system_uid(uid), |allowed| allowed.allow(uid));
+        if is_allowed || geteuid().as_raw() == uid {
+            return Ok(());
+        }
+        Err(AccountError::System { name: user.to_owned(), uid })
     }
 
     async fn look_up(&self, user: &str) -> Result<Arc<Account>, AccountError> {
@@ -543,6 +578,34 @@ mod tests {
         }
         accounts.set_blocked(&[blocked("games", 5)]);
         assert!(!matches!(accounts.of("nobody", None).await, Err(AccountError::Blocked(_))));
+    }
+
+    /// Needs root.
+    #[tokio::test]
+    async fn system_accounts_are_refused_unless_the_head_allows_them() {
+        let accounts = Accounts::new(false);
+        let nobody = Account::named("nobody").expect("every system has the account").ids.uid;
+        let is_refused = |error: AccountError| matches!(error, AccountError::System { uid, .. } if uid == nobody);
+        // Before the first message of the head: no remote commands, and jobs that the head has placed earlier.
+        assert!(accounts.check_may_command("nobody", nobody).is_err_and(is_refused));
+        accounts.of("nobody", Some(nobody)).await.expect("the head has checked the job's user");
+
+        for allowed in [SystemAccounts::default(), SystemAccounts::Only(vec![1])] {
+            accounts.set_system(allowed);
+            assert!(accounts.check_may_command("nobody", nobody).is_err_and(is_refused));
+            assert!(accounts.of("nobody", Some(nobody)).await.is_err_and(is_refused));
+            // The uid of the account counts, not that of the message.
+            assert!(accounts.of("nobody", None).await.is_err_and(is_refused));
+        }
+        for allowed in [SystemAccounts::All, SystemAccounts::Only(vec![1, nobody])] {
+            accounts.set_system(allowed);
+            accounts.check_may_command("nobody", nobody).expect("allowed");
+            accounts.of("nobody", Some(nobody)).await.expect("allowed");
+        }
+        accounts.set_system(SystemAccounts::default());
+        for uid in [0, 1_000, 65_533, 65_535] {
+            accounts.check_may_command("ada", uid).expect("not a system account");
+        }
     }
 
     /// Needs root.

@@ -96,9 +96,10 @@ impl Engine {
             }
             Effect::Stream(request) => self.stream(request),
             Effect::Watch { stream, run } => self.watch(stream, run),
-            Effect::Accounts { accounts, blocked, guarded } => {
+            Effect::Accounts { accounts, blocked, guarded, system } => {
                 self.node.accounts.set_blocked(&blocked);
                 self.node.accounts.guard(guarded);
+                self.node.accounts.set_system(system);
                 // Begins now, so that a launch that follows immediately waits for the accounts.
                 let (making, how) = (self.node.accounts.begin_creation(), self.node.new_accounts);
                 tokio::task::spawn_blocking(move || making.with(|| roster::ensure(&accounts, how)));

@@ -9,14 +9,12 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use hostler_model::FIRST_PERSON_UID;
 use hostler_proto::link::Account;
 use nix::unistd::{Gid, Group, Uid, User};
 
 /// Paths of `useradd`. A search path could contain directories of other users.
 const USERADD: [&str; 2] = ["/usr/sbin/useradd", "/sbin/useradd"];
-
-/// Lowest uid of users' accounts; lower uids belong to the system.
-const FIRST_USER_UID: u32 = 1000;
 
 /// Whether and how accounts are created.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -90,7 +88,7 @@ fn standing(account: &Account, here: (Option<u32>, Option<String>, Option<String
             "{} has uid {uid} on this machine; change it to the uid in the cluster",
             account.name
         )),
-        (None, ..) if account.uid < FIRST_USER_UID => {
+        (None, ..) if account.uid < FIRST_PERSON_UID => {
             Standing::Wrong("uids below 1000 belong to the system".to_owned())
         }
         (None, Some(owner), _) => Standing::Wrong(format!("uid {} belongs to {owner} on this machine", account.uid)),

@@ -38,6 +38,8 @@ impl Machines {
         open_to_all(&bin);
         machines.ok("root", "hostler", &["shims", &bin.display().to_string(), "--relative"]);
         machines.start_head();
+        // The users of the tests are accounts that every Debian has.
+        machines.ok("root", "hostler", &["configure", "setting", "system-accounts", "yes"]);
         (1..=nodes).for_each(|number| machines.start_node(number));
         machines
     }

@@ -38,6 +38,8 @@ impl Site {
         fs::copy(HOSTLER, cluster.path("hostler")).expect("the executable can be copied");
         let mut site = Self { cluster, listen: format!("127.0.0.1:{}", free_port()), daemons: Vec::new() };
         site.start_head();
+        // The users of the tests are accounts that every Debian has.
+        site.admin(&["configure", "setting", "system-accounts", "yes"]);
         site
     }
 

@@ -11,7 +11,7 @@ use hostler_model::{
     CpuSet, Digest, JobId, JobSpec, NodeFacts, Quota, Request, Resources, Role, Timestamp, UserName, WallTime, Work,
 };
 use hostler_proto::api::JobAction;
-use hostler_proto::link::{Account, HeadMessage};
+use hostler_proto::link::{Account, HeadMessage, SystemAccounts};
 
 #[derive(Default)]
 struct Head {
@@ -261,13 +261,15 @@ fn tokens_per_user_are_limited() {
 fn agents_get_accounts_on_connect_and_on_change() {
     let mut head = Head::default();
     head.connect("n1", 1);
-    assert_eq!(head.said, [], "a cluster without users sends no accounts");
+    let told = std::mem::take(&mut head.said);
     head.command(UsersCommand::Import(vec![new("ada", Some(2000)), new("ben", Some(2001))])).expect("accepted");
     let accounts = |all: &[(&str, u32)]| HeadMessage::Accounts {
         accounts: all.iter().map(|(user, uid)| Account { name: name(user), uid: *uid }).collect(),
         blocked: Vec::new(),
         guarded: Vec::new(),
+        system: SystemAccounts::default(),
     };
+    assert_eq!(told, [(ConnectionId(1), accounts(&[]))], "the agent may know accounts of an earlier connection");
     let both = accounts(&[("ada", 2000), ("ben", 2001)]);
     assert_eq!(std::mem::take(&mut head.said), [(ConnectionId(1), both.clone())], "one message for both users");
     head.command(UsersCommand::SetQuota(name("ada"), Quota { cpus: Some(4), ..Quota::default() })).expect("accepted");
@@ -280,6 +282,7 @@ fn agents_get_accounts_on_connect_and_on_change() {
 fn agents_get_blocks_and_their_removal() {
     let mut head = Head::default();
     head.connect("n1", 1);
+    head.said.clear();
     let block = |reason: &str| UsersCommand::Block {
         name: name("eve"),
         uid: Some(1005),
@@ -294,6 +297,7 @@ fn agents_get_blocks_and_their_removal() {
         accounts: Vec::new(),
         blocked: all.iter().map(|(user, uid)| Account { name: name(user), uid: *uid }).collect(),
         guarded: Vec::new(),
+        system: SystemAccounts::default(),
     };
     assert_eq!(std::mem::take(&mut head.said), [(ConnectionId(1), blocked(&[("eve", 1005)]))]);
     head.connect("n2", 2);
@@ -329,4 +333,35 @@ fn agents_get_the_privileged_uids() {
     let epoch = head.state.next_epoch();
     head.apply(Event::EpochStarted { epoch, owner: Some(0) });
     assert_eq!(head.state.guarded_uids(), Vec::<u32>::new());
+}
+
+#[test]
+fn agents_get_the_allowed_system_accounts() {
+    let mut head = Head::default();
+    let allowed = |head: &mut Head| -> Vec<(u64, SystemAccounts)> {
+        let said = std::mem::take(&mut head.said).into_iter();
+        said.filter_map(|(connection, message)| match message {
+            HeadMessage::Accounts { system, .. } => Some((connection.0, system)),
+            _ => None,
+        })
+        .collect()
+    };
+    let only = |uids: &[u32]| SystemAccounts::Only(uids.to_vec());
+    let epoch = head.state.next_epoch();
+    head.apply(Event::EpochStarted { epoch, owner: Some(998) });
+    head.connect("n1", 1);
+    assert_eq!(allowed(&mut head), [(1, only(&[998]))], "the head's own account");
+    head.command(UsersCommand::Import(vec![new("games", Some(5)), new("ada", Some(2000))])).expect("accepted");
+    assert_eq!(allowed(&mut head), [(1, only(&[5, 998]))], "an admin has added games");
+    head.set(Setting::SystemAccounts, Some("yes"));
+    assert_eq!(allowed(&mut head), [(1, SystemAccounts::All)], "an admin has allowed all");
+    // An agent that was away for the change learns of it.
+    head.apply(Event::Disconnected { connection: ConnectionId(1) });
+    head.set(Setting::SystemAccounts, Some("no"));
+    head.command(UsersCommand::Remove(name("games"))).expect("a user");
+    head.connect("n1", 2);
+    assert_eq!(allowed(&mut head), [(2, only(&[998]))]);
+    for (uid, is_allowed) in [(0, true), (998, true), (1000, true), (5, false), (1, false), (65_534, false)] {
+        assert_eq!(head.state.system_accounts().allow(uid), is_allowed, "{uid}");
+    }
 }

@@ -61,4 +61,4 @@ pub use time::{Timestamp, WallTime};
 pub use topology::{CoreKind, Cpu, Topology};
 pub use units::{format_bytes, format_duration, parse_bytes, parse_duration};
 pub use usage::{Bucket, Figures, Metric, Unit};
-pub use users::{Quota, QuotaKind, Role, UserName};
+pub use users::{FIRST_PERSON_UID, Quota, QuotaKind, Role, UserName, is_system_uid};

@@ -9,6 +9,18 @@ use utoipa::ToSchema;
 
 use crate::{ParseError, format_bytes, plural};
 
+/// The lowest uid of a person. On all common distributions, lower uids belong to root and to system accounts.
+pub const FIRST_PERSON_UID: u32 = 1_000;
+
+/// The uid of the system account `nobody`.
+const NOBODY_UID: u32 = 65_534;
+
+/// Returns whether a uid belongs to a system account, such as `daemon` or `nobody`. Root is not a system account.
+#[must_use]
+pub const fn is_system_uid(uid: u32) -> bool {
+    (uid != 0 && uid < FIRST_PERSON_UID) || uid == NOBODY_UID
+}
+
 /// The name of a user or group, which `useradd` accepts on every system. It cannot be mistaken for an option or a path.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(try_from = "String", into = "String")]
@@ -189,6 +201,12 @@ mod tests {
         for name in ["", "-ada", "9a", "Ada", "a.b", "a b", "a/b", "ada\n", "größe", "a:b", &"a".repeat(33)] {
             assert!(name.parse::<UserName>().is_err(), "{name}");
         }
+    }
+
+    #[test]
+    fn uids_of_services_and_of_nobody_are_system_uids() {
+        assert_eq!([1, 5, 999, 65_534].map(is_system_uid), [true; 4]);
+        assert_eq!([0, 1_000, 20_000, 65_533, 65_535, u32::MAX].map(is_system_uid), [false; 6]);
     }
 
     #[test]

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use hostler_model::{
     Digest, Ending, Epoch, JobId, JobSpec, JobState, NodeFacts, NodeName, Resources, RunId, SignalNumber, SignalTarget,
-    UserName, WallTime,
+    UserName, WallTime, is_system_uid,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -188,6 +188,9 @@ pub enum HeadMessage {
         /// of other nodes in the name of these accounts.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         guarded: Vec<u32>,
+        /// The system accounts whose jobs and remote commands the agent starts.
+        #[serde(default)]
+        system: SystemAccounts,
     },
     /// The list of gossiping nodes has changed, and the agent should request it soon. Sent only to agents that gossip.
     PeersChanged,
@@ -221,6 +224,40 @@ pub struct Account {
     pub name: UserName,
     /// Uid of the user.
     pub uid: u32,
+}
+
+/// The system accounts that may run jobs and commands.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SystemAccounts {
+    /// All system accounts.
+    All,
+    /// The system accounts with these uids.
+    Only(Vec<u32>),
+}
+
+impl SystemAccounts {
+    /// Returns whether an account may run jobs and commands. Only system accounts are restricted.
+    #[must_use]
+    pub fn allow(&self, uid: u32) -> bool {
+        *self == Self::All || !is_system_uid(uid) || self.uids().contains(&uid)
+    }
+
+    /// Returns the uids of the allowed accounts; empty if all are allowed.
+    #[must_use]
+    pub fn uids(&self) -> &[u32] {
+        match self {
+            Self::All => &[],
+            Self::Only(uids) => uids,
+        }
+    }
+}
+
+/// None: no head has allowed any.
+impl Default for SystemAccounts {
+    fn default() -> Self {
+        Self::Only(Vec::new())
+    }
 }
 
 /// Runs of one job to start on one node.

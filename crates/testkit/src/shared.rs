@@ -45,6 +45,8 @@ impl SharedCluster {
         let agent_options = agent_options.iter().map(|&option| option.to_owned()).collect();
         let mut cluster = Self { home, executable: copy, agent_options, agent: None, head };
         wait_until("the head to listen", 30, || UnixStream::connect(cluster.socket()).ok());
+        // The users of the tests are accounts that every Debian has.
+        cluster.ok("root", &["configure", "setting", "system-accounts", "yes"]);
         let code = invite(&cluster.socket(), "n1");
         fs::write(cluster.path("join"), code).expect("the file is writable");
         fs::set_permissions(cluster.path("join"), Permissions::from_mode(0o600)).expect("the test owns the file");

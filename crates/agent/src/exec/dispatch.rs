@@ -64,7 +64,7 @@ pub(super) struct Client {
 /// Answers a user's request. If the command runs on another node, forwards its streams until its end.
 pub(super) async fn answer(exec: &Arc<Exec>, channel: &mut Channel, mut ask: ExecRequest, client: Client) {
     let Caller { name, uid } = &client.caller;
-    if let Err(error) = exec.node.accounts.check_not_blocked(name, Some(*uid)) {
+    if let Err(error) = exec.node.accounts.check_may_command(name, *uid) {
         let message = format!("node {} does not run the command: {error}", exec.node.name);
         let refusal = Refusal { kind: RefusalKind::Hopeless, ..unsuitable(126, message) };
         return drop(channel.send(Frame::refused(Box::new(refusal))).await);

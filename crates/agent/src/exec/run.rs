@@ -30,7 +30,7 @@ use super::mirror::MirroredTree;
 use super::refusal::unsuitable;
 use super::shared::Exec;
 use super::written::Disk;
-use crate::account::{Account, act_as};
+use crate::account::{Account, AccountError, act_as};
 use crate::shepherds::{self, LINGER, Taken, Watched};
 use crate::stage::PROCESS_LIMIT;
 use crate::supervise::is_out_of_memory;
@@ -165,8 +165,11 @@ async fn account_of(exec: &Exec, caller: &Caller, from: &NodeName) -> Result<Opt
     let node = &exec.node;
     if node.accounts.has_several_users() {
         let is_own = *from == node.name;
-        let may_come = if is_own { Ok(()) } else { node.accounts.check_not_guarded(&caller.name, caller.uid) };
-        let found = match may_come {
+        let may_come = || -> Result<(), AccountError> {
+            node.accounts.check_may_command(&caller.name, caller.uid)?;
+            if is_own { Ok(()) } else { node.accounts.check_not_guarded(&caller.name, caller.uid) }
+        };
+        let found = match may_come() {
             Ok(()) => node.accounts.of(&caller.name, Some(caller.uid)).await,
             Err(error) => Err(error),
         };

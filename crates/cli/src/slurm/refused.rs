@@ -26,6 +26,7 @@ const TEXTS: &[(&str, &str)] = &[
     ("blocked", "Invalid account or account/partition combination specified"),
     ("not_for_root", "Access/permission denied"),
     ("not_through_nodes", "Access/permission denied"),
+    ("system_account", "Access/permission denied"),
     ("priority_too_high", "Access/permission denied"),
     ("over_quota", "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"),
     ("no_such_job", "Invalid job id specified"),

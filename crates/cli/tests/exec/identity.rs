@@ -1,6 +1,6 @@
 //! A remote command has the caller's user, directory, environment and limits, and its end is passed on.
 
-use hostler_testkit::wait_until;
+use hostler_testkit::{Outcome, wait_until};
 
 use crate::machines::{Machines, USER};
 
@@ -120,4 +120,62 @@ fn privileged_account_needs_permission_for_remote_commands() {
     wait_until("the nodes to learn of the change", 30, || {
         (machines.run(0, "dsh --node n2 id -un").code == 0).then_some(())
     });
+}
+
+#[test]
+fn system_accounts_run_nothing_until_an_admin_allows_it() {
+    let machines = Machines::of(2);
+    let admin = |arguments: &[&str]| machines.head.ok(&[&["hostler", "configure"], arguments].concat());
+    // Debian has no group `nobody`.
+    let id_of = |user: &'static str| if user == "nobody" { "65534" } else { user };
+    for id in ["daemon", "nobody"].map(id_of) {
+        machines.nodes[0].ok(&["sh", "-c", &format!("mkdir /home/{id} && chown {id} /home/{id}")]);
+    }
+    let run_as = |user: &'static str, command: &str| {
+        let user = id_of(user);
+        let output = machines.command_of(user, 0, &["bash", "-c", command]).output().expect("nsenter can be started");
+        Outcome::of(&output)
+    };
+    let submit = "hostler run -c 1 -m 32M -- id -un";
+    // The testkit allows them.
+    admin(&["setting", "system-accounts", "--reset"]);
+    for user in ["daemon", "nobody", USER] {
+        for command in ["dsh --node n2 id -un", "dsh --node n1 id -un", "dsh id -un", submit] {
+            let refused = wait_until("the nodes to learn of the change", 30, || {
+                Some(run_as(user, command)).filter(|it| it.code != 0)
+            });
+            assert_eq!(refused.stdout, "", "{user}, {command}: {refused:?}");
+            for part in ["system account", "setting system-accounts yes", &format!("user add {user}")] {
+                assert!(refused.stderr.contains(part), "{user}, {command}: {refused:?}");
+            }
+        }
+    }
+
+    // Neither a user nor an operator can change the setting.
+    admin(&["user", "add", "mail", "--role", "operator"]);
+    for (user, only) in [("daemon", "only operators may"), ("mail", "only admins may")] {
+        let they = ["setpriv", "--reuid", user, "--regid", user, "--clear-groups", "env", "HOME=/", "hostler"];
+        let change = ["configure", "setting", "system-accounts", "yes"];
+        let refused = machines.head.run(&[&they[..], &change].concat());
+        assert!(refused.code != 0 && refused.stderr.contains(only), "{user}: {refused:?}");
+    }
+
+    let is_allowed = |user: &'static str, command: &str| {
+        wait_until("the nodes to learn of the change", 30, || {
+            let ran = run_as(user, command);
+            (ran.code == 0 && ran.stdout == format!("{user}\n")).then_some(())
+        });
+    };
+    // An admin can allow one account, or all.
+    admin(&["user", "add", USER]);
+    for command in ["dsh --node n2 id -un", submit] {
+        is_allowed(USER, command);
+        assert_ne!(run_as("daemon", command).code, 0, "{command}");
+    }
+    admin(&["setting", "system-accounts", "yes"]);
+    for user in ["daemon", "nobody"] {
+        for command in ["dsh --node n2 id -un", submit] {
+            is_allowed(user, command);
+        }
+    }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use hostler_model::{JobSpec, RunId, SignalNumber, SignalTarget};
 use hostler_proto::link::{
     Account, AgentMessage, EndCause, HeadMessage, JobLaunch, Placement, RunEnd, RunReport, RunResult, RunStatus,
-    StepEndpoint, StepRecord, StreamRequest, Usage,
+    StepEndpoint, StepRecord, StreamRequest, SystemAccounts, Usage,
 };
 use serde::{Deserialize, Serialize};
 
@@ -258,6 +258,8 @@ pub enum Effect {
         blocked: Vec<Account>,
         /// Uids whose remote commands this node refuses.
         guarded: Vec<u32>,
+        /// The system accounts that may run jobs and commands on this node.
+        system: SystemAccounts,
     },
     /// Ask the head for the list of gossiping nodes.
     AskForPeers,

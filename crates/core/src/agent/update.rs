@@ -44,8 +44,8 @@ fn receive(state: &mut State, message: HeadMessage, effects: &mut Vec<Effect>) {
         HeadMessage::Signal { run, signal, to } => effects.push(Effect::Signal { run, signal, to }),
         HeadMessage::Stream(request) => effects.push(Effect::Stream(request)),
         HeadMessage::Watch { stream, run } => effects.push(Effect::Watch { stream, run }),
-        HeadMessage::Accounts { accounts, blocked, guarded } => {
-            effects.push(Effect::Accounts { accounts, blocked, guarded });
+        HeadMessage::Accounts { accounts, blocked, guarded, system } => {
+            effects.push(Effect::Accounts { accounts, blocked, guarded, system });
         }
         HeadMessage::PeersChanged => effects.push(Effect::AskForPeers),
         HeadMessage::Rest { ask } => rest(state, ask, effects),

@@ -231,6 +231,14 @@ pub enum Refusal {
     /// The job exceeds a quota of its user.
     #[error("{0}")]
     OverQuota(String),
+    /// A system account, which an admin has not added as a user, submits a job.
+    #[error("system accounts may not run jobs on this cluster, and {user} (uid {uid}) is one")]
+    SystemAccount {
+        /// The account's name.
+        user: String,
+        /// The account's uid.
+        uid: u32,
+    },
     /// The user's waiting jobs reach the limit that bounds the head's memory.
     #[error("{0}")]
     TooManyWaiting(String),
@@ -355,6 +363,7 @@ impl Refusal {
         match self {
             Self::NeverFits(_) => "never_fits",
             Self::NotForRoot | Self::NotForRootOfNode => "not_for_root",
+            Self::SystemAccount { .. } => "system_account",
             Self::NotThroughNodes(_) => "not_through_nodes",
             Self::OverQuota(_) | Self::TooManyWaiting(_) => "over_quota",
             Self::PriorityTooHigh { .. } => "priority_too_high",

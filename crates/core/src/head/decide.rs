@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use hostler_model::{
     Condition, Dependency, Digest, Epoch, Gauge, IndexSet, JobId, JobSpec, JobState, LEAST_MEMORY_BYTES, NodeName,
-    RunId, Timestamp, Work, format_bytes, labels_problem,
+    RunId, Timestamp, Work, format_bytes, is_system_uid, labels_problem,
 };
 use hostler_proto::api::JobAction;
 use hostler_proto::link::{AgentHello, AgentMessage, Fate, RunEnd, RunReport, RunStatus};
@@ -149,6 +149,9 @@ fn decide_submit(
     snapshot_is_complete: bool,
 ) -> Result<Vec<Event>, Refusal> {
     state.users.check_not_blocked(&caller.user, caller.uid)?;
+    if let Some(uid) = caller.uid.filter(|uid| is_system_uid(*uid) && !state.system_accounts().allow(*uid)) {
+        return Err(Refusal::SystemAccount { user: caller.user.clone(), uid });
+    }
     for dependency in &spec.after {
         if dependency.job.0 >= state.next_job().0 || dependency.job.0 == 0 {
             return Err(Refusal::NoSuchDependency(dependency.job));

@@ -52,6 +52,8 @@ pub struct Settings {
     /// Whether operators, admins and the account that runs the head keep their identity when they connect through a node or run
     /// commands on another node. Off by default: the head trusts a node about its users, so root of any node could become an admin.
     pub roles_through_nodes: bool,
+    /// Whether all system accounts may run jobs and commands. Off by default: a service of one node must not act on other nodes.
+    pub system_accounts: bool,
     /// Whether callers that the head cannot identify may see the overview, the nodes and the queue.
     pub dashboard_public: bool,
     /// How many jobs of one user may wait; an array counts once. Bounds the head's memory. Operators have no limit.
@@ -94,6 +96,7 @@ impl Default for Settings {
             results_cap_bytes: None,
             output_cap_bytes: None,
             roles_through_nodes: false,
+            system_accounts: false,
             dashboard_public: false,
             waiting_jobs: 100_000,
             waiting_bytes: 64 << 20,
@@ -127,6 +130,8 @@ pub enum Setting {
     OutputCap,
     /// The setting `roles-through-nodes`: [`Settings::roles_through_nodes`].
     RolesThroughNodes,
+    /// The setting `system-accounts`: [`Settings::system_accounts`].
+    SystemAccounts,
     /// The setting `dashboard-public`: [`Settings::dashboard_public`].
     DashboardPublic,
     /// The setting `waiting-jobs`: [`Settings::waiting_jobs`].
@@ -193,7 +198,7 @@ pub struct SetBy {
 
 impl Setting {
     /// Every setting, in display order.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::Heartbeat,
         Self::SuspectAfter,
         Self::DownAfter,
@@ -203,6 +208,7 @@ impl Setting {
         Self::ResultsCap,
         Self::OutputCap,
         Self::RolesThroughNodes,
+        Self::SystemAccounts,
         Self::DashboardPublic,
         Self::WaitingJobs,
         Self::WaitingBytes,
@@ -228,6 +234,7 @@ impl Setting {
             Self::ResultsCap => "results-cap",
             Self::OutputCap => "output-cap",
             Self::RolesThroughNodes => "roles-through-nodes",
+            Self::SystemAccounts => "system-accounts",
             Self::DashboardPublic => "dashboard-public",
             Self::WaitingJobs => "waiting-jobs",
             Self::WaitingBytes => "waiting-bytes",
@@ -258,6 +265,9 @@ impl Setting {
             Self::RolesThroughNodes => {
                 "whether operators, admins and the head's own account keep their rights through nodes; only admins change this"
             }
+            Self::SystemAccounts => {
+                "whether all system accounts, such as daemon, may run jobs and commands; only admins change this"
+            }
             Self::DashboardPublic => {
                 "whether the overview, the nodes and the queue need no sign-in; only admins change this"
             }
@@ -287,7 +297,7 @@ impl Setting {
             Self::Grace => Kind::Time(0, HOUR),
             Self::Retention => Kind::Time(MINUTE, 3650 * DAY),
             Self::ResultsCap | Self::OutputCap | Self::WaitingBytes => Kind::Size(1 << 20),
-            Self::RolesThroughNodes | Self::DashboardPublic => Kind::Switch,
+            Self::RolesThroughNodes | Self::SystemAccounts | Self::DashboardPublic => Kind::Switch,
             Self::WaitingJobs => Kind::Count(1, 100_000_000),
             Self::UserPriority => Kind::Count(0, i32::MAX.unsigned_abs()),
             Self::Policy => Kind::Policy,
@@ -429,6 +439,7 @@ impl Settings {
             Setting::ResultsCap => self.results_cap_bytes.map(Bytes),
             Setting::OutputCap => self.output_cap_bytes.map(Bytes),
             Setting::RolesThroughNodes => Some(SettingValue::Switch(self.roles_through_nodes)),
+            Setting::SystemAccounts => Some(SettingValue::Switch(self.system_accounts)),
             Setting::DashboardPublic => Some(SettingValue::Switch(self.dashboard_public)),
             Setting::WaitingJobs => Some(Count(self.waiting_jobs)),
             Setting::WaitingBytes => Some(Bytes(self.waiting_bytes)),
@@ -476,6 +487,7 @@ impl Settings {
             Setting::ResultsCap => Slot::MayBeWide(&mut self.results_cap_bytes),
             Setting::OutputCap => Slot::MayBeWide(&mut self.output_cap_bytes),
             Setting::RolesThroughNodes => Slot::Switch(&mut self.roles_through_nodes),
+            Setting::SystemAccounts => Slot::Switch(&mut self.system_accounts),
             Setting::DashboardPublic => Slot::Switch(&mut self.dashboard_public),
             Setting::WaitingJobs => Slot::Count(&mut self.waiting_jobs),
             Setting::WaitingBytes => Slot::Wide(&mut self.waiting_bytes),
@@ -502,11 +514,9 @@ impl Settings {
     /// Checks that the silence limits increase, and that a late heartbeat fits into the first.
     fn check(&self) -> Result<(), String> {
         if self.suspect_after_ms < self.heartbeat_ms + LATENESS_MS {
+            let [suspect, more, heartbeat] = [self.suspect_after_ms, LATENESS_MS, self.heartbeat_ms].map(write_time);
             return Err(format!(
-                "suspect-after ({}) must be at least {} more than heartbeat ({}), because a heartbeat may arrive late",
-                write_time(self.suspect_after_ms),
-                write_time(LATENESS_MS),
-                write_time(self.heartbeat_ms)
+                "suspect-after ({suspect}) must be at least {more} more than heartbeat ({heartbeat}), because a heartbeat may arrive late"
             ));
         }
         let limits = [
@@ -515,14 +525,11 @@ impl Settings {
             (Setting::LostAfter, self.lost_after_ms),
         ];
         match limits.windows(2).find(|pair| pair[0].1 >= pair[1].1) {
-            None => Ok(()),
-            Some(pair) => Err(format!(
-                "{} ({}) must be less than {} ({})",
-                pair[0].0,
-                write_time(pair[0].1),
-                pair[1].0,
-                write_time(pair[1].1)
-            )),
+            Some([(one, its_ms), (next, next_ms)]) => {
+                let [its, following] = [*its_ms, *next_ms].map(write_time);
+                Err(format!("{one} ({its}) must be less than {next} ({following})"))
+            }
+            _ => Ok(()),
         }
     }
 

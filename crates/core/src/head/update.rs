@@ -299,6 +299,8 @@ impl Step<'_> {
         let theirs: BTreeSet<RunId> = holds.iter().copied().collect();
         self.state.connections.insert(connection, name.clone());
         self.state.sync_pool(name);
+        // Before the launches, because the agent checks their users.
+        send_accounts(self.state, connection, self.changes);
         for &run in theirs.difference(&mine) {
             self.send(connection, HeadMessage::Forget { run });
         }
@@ -313,7 +315,6 @@ impl Step<'_> {
         for (run, rank) in mine.into_iter().filter_map(|run| self.state.part_on(name, run)).collect::<Vec<_>>() {
             self.send_end_to(run, rank);
         }
-        send_accounts(self.state, connection, self.changes);
         self.tell_power(name);
         self.notify_node(name);
     }
@@ -396,7 +397,7 @@ impl Step<'_> {
             Some(_) => self.state.set_by.insert(setting, SetBy { user: by.to_owned(), at: self.now.wall }),
             None => self.state.set_by.remove(&setting),
         };
-        if setting == Setting::RolesThroughNodes {
+        if matches!(setting, Setting::RolesThroughNodes | Setting::SystemAccounts) {
             send_accounts_to_all(self.state, self.changes);
         }
         if self.state.settings.heartbeat_ms < heartbeat_ms {

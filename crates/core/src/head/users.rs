@@ -9,8 +9,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hostler_model::{Digest, NodeName, Role, Timestamp, UserName};
-use hostler_proto::link::HeadMessage;
+use hostler_model::{Digest, NodeName, Role, Timestamp, UserName, is_system_uid};
+use hostler_proto::link::{HeadMessage, SystemAccounts};
 
 use super::event::{Changes, Effect};
 use super::ids::{ConnectionId, Now};
@@ -48,6 +48,18 @@ impl State {
         let with_role = self.users.iter().filter(|user| user.role > Role::User).map(|user| user.uid);
         let all: BTreeSet<u32> = with_role.chain(self.owner).filter(|uid| *uid != 0).collect();
         all.into_iter().collect()
+    }
+
+    /// Returns the system accounts that may run jobs and commands: all if an admin allows it, else the account that runs
+    /// the head and those that an admin has added as users.
+    #[must_use]
+    pub fn system_accounts(&self) -> SystemAccounts {
+        if self.settings.system_accounts {
+            return SystemAccounts::All;
+        }
+        let all = self.users.iter().map(|user| user.uid).chain(self.owner);
+        let uids: BTreeSet<u32> = all.filter(|uid| is_system_uid(*uid)).collect();
+        SystemAccounts::Only(uids.into_iter().collect())
     }
 
     /// Returns whether a name belongs to an account of one node, such as `root@n1`.
@@ -273,7 +285,7 @@ pub(super) fn update_users(state: &mut State, event: &UsersEvent, now: Now, chan
 /// Sends all agents the current accounts.
 pub(super) fn send_accounts_to_all(state: &State, changes: &mut Changes) {
     for &connection in state.connections.keys() {
-        changes.effects.push(Effect::Send { connection, message: accounts_now(state) });
+        send_accounts(state, connection, changes);
     }
 }
 
@@ -296,13 +308,11 @@ fn accounts_now(state: &State) -> HeadMessage {
         accounts: users.accounts(),
         blocked: users.blocked_accounts(),
         guarded: state.guarded_uids(),
+        system: state.system_accounts(),
     }
 }
 
-/// Sends an agent the accounts that the agent's machine needs, unless there are no users, blocks or privileged
-/// accounts.
+/// Sends an agent the current accounts. The agent may have missed changes while it was disconnected.
 pub(super) fn send_accounts(state: &State, connection: ConnectionId, changes: &mut Changes) {
-    if !state.users.users.is_empty() || !state.users.blocked.is_empty() || !state.guarded_uids().is_empty() {
-        changes.effects.push(Effect::Send { connection, message: accounts_now(state) });
-    }
+    changes.effects.push(Effect::Send { connection, message: accounts_now(state) });
 }

@@ -112,8 +112,9 @@ impl EncodedSize for HeadMessage {
         match self {
             Self::Launch(launch) => hostler_proto::encode(launch).len(),
             // A name has at most 32 bytes.
-            Self::Accounts { accounts, blocked, guarded } => {
-                FIXED + 64 * (accounts.len() + blocked.len()) + 5 * guarded.len()
+            Self::Accounts { accounts, blocked, guarded, system } => {
+                let uids = guarded.len() + system.uids().len();
+                FIXED + 64 * (accounts.len() + blocked.len()) + 5 * uids
             }
             Self::End { .. }
             | Self::Signal { .. }

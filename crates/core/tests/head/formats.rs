@@ -24,7 +24,8 @@ use hostler_model::{
 use hostler_proto::api::JobAction;
 use hostler_proto::link::{
     Account, AgentHello, AgentMessage, EndCause, Fate, Frame, HeadHello, HeadMessage, IoSource, IoUsage, Output,
-    RunEnd, RunReport, RunResult, RunStatus, StepEndpoint, StepRecord, StreamKind, StreamRequest, Usage,
+    RunEnd, RunReport, RunResult, RunStatus, StepEndpoint, StepRecord, StreamKind, StreamRequest, SystemAccounts,
+    Usage,
 };
 use hostler_proto::partitions::PartitionChange;
 use hostler_proto::{decode, encode};
@@ -135,7 +136,12 @@ fn written() -> Lines {
         HeadMessage::Resend { run },
         stream(StreamKind::Output { output: Output::Stdout, from: 3, follow: true, tail: Some(5), limit: Some(7) }),
         stream(StreamKind::Terminal { rows: 24, columns: 80 }),
-        HeadMessage::Accounts { accounts: vec![account.clone()], blocked: vec![account], guarded: vec![1] },
+        HeadMessage::Accounts {
+            accounts: vec![account.clone()],
+            blocked: vec![account],
+            guarded: vec![1],
+            system: SystemAccounts::Only(vec![2]),
+        },
         HeadMessage::Watch { stream: "s".to_owned(), run: Some(run) },
         HeadMessage::Signal { run, signal: SignalNumber::try_from(10).expect("a signal"), to: SignalTarget::Steps },
         HeadMessage::PeersChanged,

@@ -97,6 +97,8 @@ impl Head {
         let delivery = self.durability.stored(after, Ok(()), &self.moves);
         for effect in delivery.effects {
             match effect {
+                // Every agent gets the accounts; `tests/users.rs` tests them.
+                Effect::Send { message: HeadMessage::Accounts { .. }, .. } => {}
                 Effect::Send { connection, message } => self.sent.push((connection, message)),
                 Effect::Power { node, verb, ask } => self.orders.push((node, verb, ask)),
                 Effect::Close { .. } | Effect::Notify(_) | Effect::Deliver => {}

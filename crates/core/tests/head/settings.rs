@@ -1,7 +1,7 @@
 //! Changes of settings at run time: checked, stored, and effective at once.
 
-use hostler_core::head::{Caller, Command, Refusal, Setting, SettingValue};
-use hostler_model::{JobSpec, JobState, NodeState, Request};
+use hostler_core::head::{Caller, Command, Event, NewUser, Refusal, Setting, SettingValue, UsersCommand};
+use hostler_model::{JobSpec, JobState, NodeState, Request, Role};
 use hostler_proto::api::JobAction;
 
 use crate::harness::{Head, ended, name, spec, user};
@@ -132,4 +132,42 @@ fn users_may_raise_the_priority_only_up_to_the_setting() {
         let refusal = head.set(Setting::UserPriority, value).expect_err(value);
         assert_eq!(refusal.code(), "bad_setting", "{refusal}");
     }
+}
+
+#[test]
+fn system_account_submits_jobs_only_if_an_admin_allows_it() {
+    let mut head = Head::new();
+    let by = |name: &str, uid: u32| Caller { uid: Some(uid), ..user(name) };
+    let system = [("daemon", 1), ("games", 5), ("munge", 999), ("nobody", 65_534)];
+    for (name, uid) in system {
+        let refusal = head.submit_as(by(name, uid), spec()).expect_err(name);
+        assert_eq!(refusal, Refusal::SystemAccount { user: name.to_owned(), uid });
+        assert_eq!(refusal.code(), "system_account");
+    }
+    for (name, uid) in [("ada", 1000), ("bob", 65_533), ("eve", 65_535)] {
+        head.submit_as(by(name, uid), spec()).expect(name);
+    }
+
+    head.set(Setting::SystemAccounts, "yes").expect("a switch");
+    head.restart();
+    for (name, uid) in system {
+        head.submit_as(by(name, uid), spec()).expect("all system accounts are allowed");
+    }
+    head.reset(Setting::SystemAccounts).expect("accepted");
+    head.submit_as(by("daemon", 1), spec()).expect_err("the default applies again");
+
+    // The account that runs the head, and accounts that an admin has added as users, need no setting.
+    let epoch = head.state.next_epoch();
+    head.apply(Event::EpochStarted { epoch, owner: Some(999) });
+    head.submit_as(by("munge", 999), spec()).expect("the head's own account");
+    let games = NewUser {
+        name: "games".parse().expect("a valid name"),
+        uid: Some(5),
+        role: Role::User,
+        groups: Default::default(),
+        keys: Vec::new(),
+    };
+    head.command(&Command::Users(UsersCommand::Add(games))).expect("accepted");
+    head.submit_as(by("games", 5), spec()).expect("an admin has added the account");
+    head.submit_as(by("daemon", 1), spec()).expect_err("no admin has added the account");
 }

@@ -116,7 +116,7 @@ impl From<Refusal> for ApiError {
             }
             Refusal::OnlyCompleted(_) => StatusCode::CONFLICT,
             Refusal::OverQuota(_) | Refusal::TooManyWaiting(_) => StatusCode::FORBIDDEN,
-            Refusal::PriorityTooHigh { .. } => StatusCode::FORBIDDEN,
+            Refusal::PriorityTooHigh { .. } | Refusal::SystemAccount { .. } => StatusCode::FORBIDDEN,
             Refusal::NotForRoot | Refusal::NotForRootOfNode | Refusal::NotThroughNodes(_) => StatusCode::FORBIDDEN,
             Refusal::NameTaken(_) => StatusCode::CONFLICT,
             Refusal::NeverFits(_) | Refusal::NoSuchDependency(_) | Refusal::BadSetting(_) => StatusCode::CONFLICT,
@@ -161,6 +161,10 @@ impl From<Refusal> for ApiError {
                 the settings `waiting-jobs` and `waiting-bytes`"
                     .to_owned(),
             ),
+            Refusal::SystemAccount { user, .. } => Some(format!(
+                "submit the job as a person; an admin can allow this account with `hostler configure user add {user}`, or all \
+                 system accounts with `hostler configure setting system-accounts yes`"
+            )),
             Refusal::PriorityTooHigh { priority, most } => Some(format!(
                 "use a priority of at most {most}, or ask an operator to raise the limit with \
                  `hostler configure setting user-priority {priority}`"

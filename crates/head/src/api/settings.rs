@@ -49,8 +49,11 @@ async fn change(
 ) -> Result<Json<SettingView>, ApiError> {
     User(person.caller()).require_operator("change settings")?;
     let setting: Setting = name.parse().map_err(|_| no_such(name))?;
-    // With the first, root on any node can act as an admin. With the second, anyone sees who runs what.
-    if matches!(setting, Setting::RolesThroughNodes | Setting::DashboardPublic) && person.role < Role::Admin {
+    // With the first, root on any node can act as an admin; with the second, services run programs on other nodes; with
+    // the third, anyone sees who runs what.
+    let is_for_admins =
+        matches!(setting, Setting::RolesThroughNodes | Setting::SystemAccounts | Setting::DashboardPublic);
+    if is_for_admins && person.role < Role::Admin {
         return Err(role_too_low(Role::Admin, person));
     }
     let by = person.name.clone();

@@ -10,7 +10,7 @@ use axum::{Extension, Json};
 use hostler_core::head::{
     AutomaticUids, Block, Command, Former, NewUser, Refusal, User as Known, Users, UsersCommand, UsersRefusal,
 };
-use hostler_model::{Quota, Role, UserName, WallTime, plural};
+use hostler_model::{FIRST_PERSON_UID, Quota, Role, UserName, WallTime, plural};
 use hostler_proto::api::Invitation;
 use hostler_proto::join::LoginCode;
 use hostler_proto::users::{
@@ -31,9 +31,6 @@ use crate::login::normal_key;
 const ENTRIES: usize = 200;
 /// Maximum number of audit log entries per response.
 const MOST_ENTRIES: usize = 100_000;
-
-/// Lowest uid of a person. On all common distributions, lower uids are system accounts.
-const FIRST_PERSON: u32 = 1000;
 
 /// `GET /me`.
 pub(crate) async fn me(person: Person) -> Json<Me> {
@@ -289,11 +286,11 @@ fn admit(user: AddUser, known: &BTreeSet<UserName>, uids: &mut AutomaticUids) ->
     let AddUser { name, uid, role, groups, keys } = user;
     let keys = usable(&name, keys)?;
     let uid = match uid {
-        Some(uid) if !(FIRST_PERSON..u32::MAX - 1).contains(&uid) => {
+        Some(uid) if !(FIRST_PERSON_UID..u32::MAX - 1).contains(&uid) => {
             return Err(ApiError::new(
                 StatusCode::UNPROCESSABLE_ENTITY,
                 "bad_uid",
-                format!("{name} cannot have uid {uid}: uids below {FIRST_PERSON} are reserved for system accounts"),
+                format!("{name} cannot have uid {uid}: uids below {FIRST_PERSON_UID} are reserved for system accounts"),
             )
             .hint("omit the uid to use the uid of the account on the head's machine, or a free uid"));
         }

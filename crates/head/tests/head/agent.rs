@@ -34,6 +34,7 @@ pub(crate) struct FakeAgent {
     outbox: Outbox,
     inbox: Inbox,
     received: std::collections::VecDeque<HeadMessage>,
+    has_accounts: bool,
     pub(crate) client: Client,
 }
 
@@ -133,18 +134,26 @@ impl FakeAgent {
             outbox: Outbox::default(),
             inbox: Inbox::default(),
             received: Default::default(),
+            has_accounts: false,
             client: Client::new(identity.endpoint(head)),
         }
     }
 
-    /// The next message of the head. `None` when the head has closed the link.
+    /// The next message of the head, after the accounts, which are the first message. `None` when the head has closed
+    /// the link.
     pub(crate) async fn next(&mut self) -> Option<HeadMessage> {
-        while self.received.is_empty() {
-            let bytes = soon("a message of the head", next_binary(&mut self.socket)).await?;
-            let frame: Frame<HeadMessage> = hostler_proto::decode(&bytes).expect("a frame");
-            self.received.extend(self.inbox.accept(frame).expect("numbered in order"));
+        loop {
+            while self.received.is_empty() {
+                let bytes = soon("a message of the head", next_binary(&mut self.socket)).await?;
+                let frame: Frame<HeadMessage> = hostler_proto::decode(&bytes).expect("a frame");
+                self.received.extend(self.inbox.accept(frame).expect("numbered in order"));
+            }
+            let message = self.received.pop_front();
+            if std::mem::replace(&mut self.has_accounts, true) {
+                return message;
+            }
+            assert!(matches!(message, Some(HeadMessage::Accounts { .. })), "{message:?}");
         }
-        self.received.pop_front()
     }
 
     /// Waits until the head closes the link. Returns the reason.

@@ -6,7 +6,7 @@ use hostler_client::Token;
 use hostler_client::{Client, Endpoint, RetryLimits};
 use hostler_model::{Digest, JobId, Quota, Role, TaskId, UserName, Work};
 use hostler_proto::api::{BlobRequest, ErrorBody, JobSummary};
-use hostler_proto::link::{Account, HeadMessage};
+use hostler_proto::link::{Account, HeadMessage, SystemAccounts};
 use hostler_proto::users::{AddUser, CodeLogin, KeyLogin, RELAY_HEADER};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -263,7 +263,9 @@ async fn quota_is_a_waiting_reason_and_agents_receive_accounts() {
     let client = head.client();
     client.add_user(&new("ada", 2000, Role::User)).await.expect("new");
     let accounts = vec![Account { name: name("ada"), uid: 2000 }];
-    assert_eq!(agent.next().await, Some(HeadMessage::Accounts { accounts, blocked: Vec::new(), guarded: Vec::new() }));
+    let system = SystemAccounts::default();
+    let message = HeadMessage::Accounts { accounts, blocked: Vec::new(), guarded: Vec::new(), system };
+    assert_eq!(agent.next().await, Some(message));
     client.set_user_quota(&name("ada"), &Quota { jobs: Some(1), ..Quota::default() }).await.expect("known");
     let node = Identity::join(&head, "n2").await.endpoint(&head);
     let mut ids = Vec::new();
@@ -315,4 +317,50 @@ async fn user_cannot_raise_the_priority_of_a_job_or_of_its_copy() {
     client.change_setting("user-priority", Some("5")).await.expect("a number");
     assert_eq!(submit("raised", 5).await.0, 200);
     assert_eq!(word(submit("too high", 6).await), "priority_too_high");
+}
+
+#[tokio::test]
+async fn only_an_admin_allows_system_accounts_to_submit_jobs() {
+    let head = TestHead::start().await;
+    let _agent = FakeAgent::start(&head, "n1").await;
+    let node = Identity::join(&head, "n2").await.endpoint(&head);
+    let client = head.client();
+    let submit = async |said: &str, key: &str| {
+        let body = serde_json::to_string(&request(key)).expect("plain data");
+        ask(&node, "POST /jobs", &relayed(said), &body).await
+    };
+    // A copy of a job is a submission as well.
+    let copy = async |said: &str, id: &Value, key: &str| {
+        ask(&node, &format!("POST /jobs/{id}/duplicate"), &relayed(said), &format!("{{\"key\":\"{key}\"}}")).await
+    };
+    for said in ["1:daemon", "5:games", "999:munge", "65534:nobody"] {
+        let (status, body) = submit(said, said).await;
+        assert_eq!(status, 403, "{said}: {body}");
+        let text = body.to_string();
+        for part in ["system_account", "configure setting system-accounts yes", "configure user add"] {
+            assert!(text.contains(part), "{said}: {text}");
+        }
+        assert_eq!(ask(&node, "GET /jobs", &relayed(said), "").await.0, 200, "{said} may look");
+    }
+    assert_eq!(submit("2000:ada", "a").await.0, 200, "the account of a person");
+
+    client.add_user(&new("olga", 2001, Role::Operator)).await.expect("new");
+    let code_text = client.invite_user(&name("olga")).await.expect("a known user").code;
+    let invited: hostler_proto::join::LoginCode = code_text.parse().expect("a login code");
+    let remote = |token| Endpoint::remote_head(&head.address().to_string(), invited.authority, token);
+    let login = CodeLogin { secret: invited.secret.clone() };
+    let token = Client::new(remote(None)).login_by_code(&login).await.expect("invited").token;
+    let olga = Client::new(remote(Some(Token(token))));
+    olga.change_setting("retention", Some("2d")).await.expect("operators change other settings");
+    assert_eq!(code(olga.change_setting("system-accounts", Some("yes")).await), "admins_only");
+    let line = "PUT /settings/system-accounts";
+    assert_eq!(word(ask(&node, line, &relayed("1:daemon"), "{\"value\":\"yes\"}").await), "operators_only");
+
+    client.change_setting("system-accounts", Some("yes")).await.expect("root is an admin");
+    let (status, submitted) = submit("1:daemon", "b").await;
+    assert_eq!(status, 200, "{submitted}");
+    assert_eq!(copy("1:daemon", &submitted["id"], "c").await.0, 200);
+    client.change_setting("system-accounts", None).await.expect("root is an admin");
+    assert_eq!(word(submit("1:daemon", "d").await), "system_account");
+    assert_eq!(word(copy("1:daemon", &submitted["id"], "e").await), "system_account");
 }

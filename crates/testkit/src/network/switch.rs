@@ -66,7 +66,8 @@ impl Network {
         host
     }
 
-    /// Adds a host named `head`, and sets up and starts a head on it as in the guide.
+    /// Adds a host named `head`, and sets up and starts a head on it as in the guide. System accounts may use the
+    /// cluster, because every Debian has some.
     ///
     /// # Panics
     /// If the head does not answer.
@@ -76,6 +77,7 @@ impl Network {
         head.ok(&["hostler", "head", "init", "--advertise", "head"]);
         let daemon = head.daemon("head", &["hostler", "head", "run"]);
         wait_until("the head to answer", 30, || (head.run(&["hostler", "info"]).code == 0).then_some(()));
+        head.ok(&["hostler", "configure", "setting", "system-accounts", "yes"]);
         (head, daemon)
     }
 
