@@ -7,7 +7,7 @@
 //! ([`Ids::act`]), and the kernel refuses what the user may not read, even through links.
 
 use std::borrow::Borrow;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::ffi::CString;
 use std::fs;
 use std::hash::Hash;
@@ -17,14 +17,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use hostler_model::is_system_uid;
-use hostler_proto::link::SystemAccounts;
 use hostler_shepherd::Credentials;
 use nix::libc;
 use nix::unistd::{Gid, Uid, User, getegid, geteuid, getgroups};
 use tokio::sync::watch;
 
 use crate::mutex::lock;
+use crate::restrictions::Restrictions;
 
 /// Time that an account lookup is cached, because it may involve a directory server.
 const LOOKUP_TTL: Duration = Duration::from_secs(30);
@@ -115,22 +114,14 @@ pub(crate) struct Accounts {
     names: LookupCache<u32, String>,
     /// Errors from creating the accounts in the head's latest complete account list, by user name.
     creation_errors: Mutex<HashMap<String, String>>,
-    /// Names and uids of accounts that an admin has blocked, from the head.
-    blocked: Mutex<Blocked>,
-    /// Uids of operators and admins, as sent by the head. Other nodes may not run commands for these accounts.
-    guarded: Mutex<Vec<u32>>,
-    /// The system accounts that may run jobs and commands; `None` until the head has sent them.
-    system: Mutex<Option<SystemAccounts>>,
+    /// Accounts that run nothing here, as sent by the head.
+    restrictions: Mutex<Restrictions>,
+    /// The file that keeps the restrictions over a restart.
+    file: Option<PathBuf>,
     /// Number of account creations that are queued or running.
     pending_creations: watch::Sender<usize>,
     /// Serializes account creation.
     making: Mutex<()>,
-}
-
-#[derive(Debug, Default)]
-struct Blocked {
-    names: HashSet<String>,
-    uids: HashSet<u32>,
 }
 
 /// Guard of a queued or running account creation.
@@ -197,12 +188,16 @@ impl Accounts {
             known: LookupCache::default(),
             names: LookupCache::default(),
             creation_errors: Mutex::default(),
-            blocked: Mutex::default(),
-            guarded: Mutex::default(),
-            system: Mutex::default(),
+            restrictions: Mutex::default(),
+            file: None,
             pending_creations: watch::Sender::default(),
             making: Mutex::default(),
         }
+    }
+
+    /// Like [`Self::new`], with the restrictions that an earlier agent kept in `file`.
+    pub(crate) fn restored(root_jobs: bool, file: PathBuf) -> Self {
+        Self { restrictions: Mutex::new(Restrictions::load(&file)), file: Some(file), ..Self::new(root_jobs) }
     }
 
     /// Why this node does not run each job as the user who submitted it; `None` if it does.
@@ -256,8 +251,7 @@ impl Accounts {
             self.known.forget(user);
             return Err(AccountError::OtherUid { name: user.to_owned(), here, there });
         }
-        // A job that the agent recovers may come here before the head's message. The head has checked its user.
-        if lock(&self.system).as_ref().is_some_and(|allowed| !allowed.allow(here)) {
+        if !lock(&self.restrictions).system.allow(here) {
             return Err(AccountError::System { name: user.to_owned(), uid: here });
         }
         match (here, self.root_jobs) {
@@ -267,11 +261,21 @@ impl Accounts {
         }
     }
 
-    /// Replaces the list of blocked accounts.
-    pub(crate) fn set_blocked(&self, accounts: &[hostler_proto::link::Account]) {
-        let names = accounts.iter().map(|account| account.name.to_string()).collect();
-        let uids = accounts.iter().map(|account| account.uid).collect();
-        *lock(&self.blocked) = Blocked { names, uids };
+    /// Replaces the restrictions, and keeps them over a restart.
+    pub(crate) fn restrict(&self, new: Restrictions) {
+        let mut restrictions = lock(&self.restrictions);
+        if *restrictions == new {
+            return;
+        }
+        *restrictions = new;
+        if let Some(file) = &self.file
+            && let Err(error) = restrictions.store(file)
+        {
+            tracing::warn!(
+                file = %file.display(), %error,
+                "cannot store which accounts are blocked; a restarted agent does not know it until the head sends it"
+            );
+        }
     }
 
     /// Refuses a blocked account, identified by name or uid.
@@ -279,14 +283,9 @@ impl Accounts {
     /// # Errors
     /// [`AccountError::Blocked`].
     pub(crate) fn check_not_blocked(&self, user: &str, uid: Option<u32>) -> Result<(), AccountError> {
-        let blocked = lock(&self.blocked);
-        let is_blocked = blocked.names.contains(user) || uid.is_some_and(|uid| blocked.uids.contains(&uid));
+        let blocked = &lock(&self.restrictions).blocked;
+        let is_blocked = blocked.iter().any(|account| account.name.as_str() == user || Some(account.uid) == uid);
         if is_blocked { Err(AccountError::Blocked(user.to_owned())) } else { Ok(()) }
-    }
-
-    /// Replaces the list of accounts for which other nodes may not act.
-    pub(crate) fn guard(&self, uids: Vec<u32>) {
-        *lock(&self.guarded) = uids;
     }
 
     /// Refuses an account for which other nodes may not act.
@@ -294,13 +293,11 @@ impl Accounts {
     /// # Errors
     /// [`AccountError::Guarded`].
     pub(crate) fn check_not_guarded(&self, user: &str, uid: u32) -> Result<(), AccountError> {
-        let guarded = lock(&self.guarded);
-        if guarded.contains(&uid) { Err(AccountError::Guarded(user.to_owned())) } else { Ok(()) }
-    }
-
-    /// Replaces the list of system accounts that may run jobs and commands.
-    pub(crate) fn set_system(&self, accounts: SystemAccounts) {
-        *lock(&self.system) = Some(accounts);
+        if lock(&self.restrictions).guarded.contains(&uid) {
+            Err(AccountError::Guarded(user.to_owned()))
+        } else {
+            Ok(())
+        }
     }
 
     /// Refuses remote commands of blocked accounts, and of system accounts that the head has not allowed. The account of
@@ -310,8 +307,7 @@ impl Accounts {
     /// [`AccountError::Blocked`] or [`AccountError::System`].
     pub(crate) fn check_may_command(&self, user: &str, uid: u32) -> Result<(), AccountError> {
         self.check_not_blocked(user, Some(uid))?;
-        let is_allowed = lock(&self.system).as_ref().map_or(!is_system_uid(uid), |allowed| allowed.allow(uid));
-        if is_allowed || geteuid().as_raw() == uid {
+        if lock(&self.restrictions).system.allow(uid) || geteuid().as_raw() == uid {
             return Ok(());
         }
         Err(AccountError::System { name: user.to_owned(), uid })
@@ -487,6 +483,8 @@ fn set_file_ids(uid: u32, gid: u32) -> io::Result<()> {
 mod tests {
     use std::os::unix::fs::PermissionsExt;
 
+    use hostler_proto::link::SystemAccounts;
+
     use super::*;
 
     #[test]
@@ -557,6 +555,7 @@ mod tests {
     #[tokio::test]
     async fn account_with_a_different_uid_is_refused() {
         let accounts = Accounts::new(false);
+        accounts.restrict(Restrictions { system: SystemAccounts::All, ..Restrictions::default() });
         let here = Account::named("nobody").expect("every system has the account").ids.uid;
         for uid in [None, Some(here)] {
             let account = accounts.of("nobody", uid).await.expect("uids match").expect("another user");
@@ -570,13 +569,14 @@ mod tests {
     async fn blocked_accounts_are_refused_until_unblocked() {
         let accounts = Accounts::new(false);
         let blocked = |name: &str, uid| hostler_proto::link::Account { name: name.parse().expect("a name"), uid };
-        accounts.set_blocked(&[blocked("nobody", 65534)]);
+        let restrict = |blocked| accounts.restrict(Restrictions { blocked: vec![blocked], ..Restrictions::default() });
+        restrict(blocked("nobody", 65534));
         // Matches by name, and by uid under another name.
         for (name, uid) in [("nobody", None), ("nobody", Some(1)), ("daemon", Some(65534))] {
             let refused = accounts.of(name, uid).await.expect_err("the account is blocked");
             assert!(matches!(refused, AccountError::Blocked(_)), "{refused}");
         }
-        accounts.set_blocked(&[blocked("games", 5)]);
+        restrict(blocked("games", 5));
         assert!(!matches!(accounts.of("nobody", None).await, Err(AccountError::Blocked(_))));
     }
 
@@ -586,26 +586,46 @@ mod tests {
         let accounts = Accounts::new(false);
         let nobody = Account::named("nobody").expect("every system has the account").ids.uid;
         let is_refused = |error: AccountError| matches!(error, AccountError::System { uid, .. } if uid == nobody);
-        // Before the first message of the head: no remote commands, and jobs that the head has placed earlier.
-        assert!(accounts.check_may_command("nobody", nobody).is_err_and(is_refused));
-        accounts.of("nobody", Some(nobody)).await.expect("the head has checked the job's user");
-
+        let allow = |system| accounts.restrict(Restrictions { system, ..Restrictions::default() });
         for allowed in [SystemAccounts::default(), SystemAccounts::Only(vec![1])] {
-            accounts.set_system(allowed);
+            allow(allowed);
             assert!(accounts.check_may_command("nobody", nobody).is_err_and(is_refused));
             assert!(accounts.of("nobody", Some(nobody)).await.is_err_and(is_refused));
             // The uid of the account counts, not that of the message.
             assert!(accounts.of("nobody", None).await.is_err_and(is_refused));
         }
         for allowed in [SystemAccounts::All, SystemAccounts::Only(vec![1, nobody])] {
-            accounts.set_system(allowed);
+            allow(allowed);
             accounts.check_may_command("nobody", nobody).expect("allowed");
             accounts.of("nobody", Some(nobody)).await.expect("allowed");
         }
-        accounts.set_system(SystemAccounts::default());
+        allow(SystemAccounts::default());
         for uid in [0, 1_000, 65_533, 65_535] {
             accounts.check_may_command("ada", uid).expect("not a system account");
         }
+    }
+
+    #[test]
+    fn restrictions_apply_after_a_restart_of_the_agent() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let file = directory.path().join("accounts.json");
+        let restarted = || Accounts::restored(false, file.clone());
+        let first = restarted();
+        first.check_not_guarded("ada", 2000).expect("the head has said nothing yet");
+        assert!(matches!(first.check_may_command("mail", 8), Err(AccountError::System { .. })));
+        let blocked = vec![hostler_proto::link::Account { name: "eve".parse().expect("a name"), uid: 3000 }];
+        first.restrict(Restrictions { blocked, guarded: vec![2000], system: SystemAccounts::Only(vec![8]) });
+
+        let second = restarted();
+        assert!(matches!(second.check_not_blocked("eve", None), Err(AccountError::Blocked(_))));
+        assert!(matches!(second.check_not_guarded("ada", 2000), Err(AccountError::Guarded(_))));
+        second.check_may_command("mail", 8).expect("allowed");
+        assert!(matches!(second.check_may_command("games", 5), Err(AccountError::System { .. })));
+        second.restrict(Restrictions::default());
+        restarted().check_not_guarded("ada", 2000).expect("no longer guarded");
+
+        fs::write(&file, "{").expect("writable");
+        assert!(matches!(restarted().check_may_command("mail", 8), Err(AccountError::System { .. })));
     }
 
     /// Needs root.

@@ -19,6 +19,7 @@ use crate::activity::power_off;
 use crate::directory::RunDirectory;
 use crate::handle::{Handle, Input, Inputs};
 use crate::node::Node;
+use crate::restrictions::Restrictions;
 use crate::stage::{NoEnvironment, members};
 use crate::steps::{Own, free_port};
 use crate::supervise::{Control, Controlled, Order, RunState, control};
@@ -97,9 +98,7 @@ impl Engine {
             Effect::Stream(request) => self.stream(request),
             Effect::Watch { stream, run } => self.watch(stream, run),
             Effect::Accounts { accounts, blocked, guarded, system } => {
-                self.node.accounts.set_blocked(&blocked);
-                self.node.accounts.guard(guarded);
-                self.node.accounts.set_system(system);
+                self.node.accounts.restrict(Restrictions { blocked, guarded, system });
                 // Begins now, so that a launch that follows immediately waits for the accounts.
                 let (making, how) = (self.node.accounts.begin_creation(), self.node.new_accounts);
                 tokio::task::spawn_blocking(move || making.with(|| roster::ensure(&accounts, how)));

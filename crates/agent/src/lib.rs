@@ -47,6 +47,7 @@ mod rapl;
 mod readiness;
 mod recover;
 mod renewal;
+mod restrictions;
 mod roster;
 mod shepherds;
 mod stage;

@@ -103,7 +103,7 @@ pub fn run(config: Config) -> anyhow::Result<()> {
 /// As for [`run`].
 pub fn run_and_say(config: Config, is_up: impl FnOnce()) -> anyhow::Result<()> {
     let launcher = Launcher::start()?;
-    let accounts = Arc::new(Accounts::new(config.root_jobs));
+    let accounts = Arc::new(Accounts::restored(config.root_jobs, config.directory.join("accounts.json")));
     if accounts.has_several_users() {
         // A stricter umask would lock users out of their own files. The agent's private files have explicit
         // permissions.

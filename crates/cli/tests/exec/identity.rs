@@ -179,3 +179,23 @@ fn system_accounts_run_nothing_until_an_admin_allows_it() {
         }
     }
 }
+
+#[test]
+fn restarted_node_refuses_the_same_accounts_while_the_head_is_away() {
+    let mut machines = Machines::of(2);
+    let command = "dsh --node n2 id -un";
+    machines.head.ok(&["hostler", "configure", "user", "add", USER, "--role", "operator"]);
+    let is_refused = |ran: &Outcome| ran.stderr.contains("other nodes may not act for such an account");
+    wait_until("the nodes to learn of the change", 30, || is_refused(&machines.run(0, command)).then_some(()));
+    machines.head_daemon.take().expect("the daemon runs").kill_9();
+    machines.kill_agent(1);
+    machines.start_agent(1, &[]);
+    // A system account that was allowed stays allowed.
+    wait_until("n2 to take commands again", 60, || {
+        let output = machines.command_of("news", 0, &["bash", "-c", command]).output().expect("nsenter can be started");
+        let ran = Outcome::of(&output);
+        (ran.code == 0 && ran.stdout == "news\n").then_some(())
+    });
+    let refused = machines.run(0, command);
+    assert!(refused.code == 126 && is_refused(&refused), "{refused:?}");
+}
