@@ -9,7 +9,9 @@ use std::path::{Component, Path, PathBuf};
 use hostler_client::{Client, ClientError, upload};
 use hostler_model::{Digest, JobId, ParseError, PythonVersions, Submission, Work, format_bytes, plural};
 use hostler_proto::api::{SubmitRequest, Submitted};
-use hostler_snapshot::{Capture, CaptureError, CaptureOptions, LeftOut, LeftOutKind, Scan, SourceError, show};
+use hostler_snapshot::{
+    Capture, CaptureError, CaptureOptions, Ignored, LargestIgnored, LeftOut, LeftOutKind, Scan, SourceError, show,
+};
 
 use crate::context::Context;
 use crate::failure::Failure;
@@ -103,8 +105,9 @@ pub(crate) fn capture(
 ) -> Result<Captured, Failure> {
     check_project(path, entrypoint)?;
     let scan = Scan::of(path);
-    if let Some(left_out) = scan.as_ref().ok().and_then(|scan| left_out(scan.left_out())) {
-        context.output.say(&left_out);
+    if let Ok(scan) = &scan {
+        let lines = left_out(scan.left_out()).into_iter().chain(ignored(scan.ignored()));
+        lines.for_each(|line| context.output.say(&line));
     }
     let captured = read(context, scan, path.to_owned(), folder)?;
     let Capture { files, files_read, bytes, .. } = captured.capture;
@@ -166,6 +169,26 @@ fn left_out(directories: &[LeftOut]) -> Option<String> {
     });
     let kinds: Vec<String> = kinds.collect();
     Some(format!("left out: {}; to include one, add a line such as !{first}/ to .hostlerignore", kinds.join(", ")))
+}
+
+/// One line about the files that the user's ignore rules exclude, if any.
+fn ignored(ignored: &Ignored) -> Option<String> {
+    let Ignored { files, bytes, largest, has_more } = ignored;
+    let LargestIgnored { path, bytes: largest_bytes, pattern } = largest.as_ref()?;
+    let (path, more) = (show(path), if *has_more { "more than " } else { "" });
+    let what = match (files, has_more) {
+        (1, false) => format!("{path} ({})", format_bytes(*bytes)),
+        _ => format!(
+            "{more}{files} files, {}; the largest is {path} ({})",
+            format_bytes(*bytes),
+            format_bytes(*largest_bytes)
+        ),
+    };
+    let how = match pattern {
+        Some(pattern) => format!("add the line {pattern} to .hostlerignore"),
+        None => "change the rule that names it".to_owned(),
+    };
+    Some(format!("left out by ignore rules: {what}; to include it, {how}"))
 }
 
 /// Checks that the folder and the entry point exist.
@@ -287,6 +310,26 @@ mod tests {
                         to include one, add a line such as !.git/ to .hostlerignore";
         assert_eq!(left_out(&all).as_deref(), Some(expected));
         assert_eq!(left_out(&[]), None);
+    }
+
+    #[test]
+    fn ignored_files_are_summed_up_in_one_line() {
+        let of = |files, bytes, pattern: Option<&str>, has_more| {
+            let pattern = pattern.map(str::to_owned);
+            let largest = LargestIgnored { path: b"data/train.bin".to_vec(), bytes: 1 << 30, pattern };
+            ignored(&Ignored { files, bytes, largest: Some(largest), has_more }).expect("files are left out")
+        };
+        assert_eq!(
+            of(3, 3 << 29, Some("!/data/"), false),
+            "left out by ignore rules: 3 files, 1.5G; the largest is data/train.bin (1G); to include it, add the \
+             line !/data/ to .hostlerignore"
+        );
+        assert_eq!(
+            of(1, 1 << 30, None, false),
+            "left out by ignore rules: data/train.bin (1G); to include it, change the rule that names it"
+        );
+        assert!(of(50_000, 2 << 30, None, true).contains("more than 50000 files, 2G"));
+        assert_eq!(ignored(&Ignored::default()), None);
     }
 
     #[test]

@@ -21,7 +21,7 @@ use hostler_proto::manifest::{Entry, EntryKind, Manifest, VERSION};
 use crate::beneath::{Kind, Root};
 use crate::bounds::TooMuch;
 use crate::hashing::{HashError, Hashed, OnFailure, hash_all};
-use crate::ignores::LeftOut;
+use crate::ignores::{Ignored, LeftOut};
 use crate::seen::Seen;
 use crate::sources::{SourceError, Sources};
 use crate::walk::{Found, Problem, Rules, WalkError, Walked, walk};
@@ -130,31 +130,39 @@ pub struct Scan {
     root: Arc<Root>,
     found: Vec<Found>,
     left_out: Vec<LeftOut>,
+    ignored: Ignored,
 }
 
 impl Scan {
     /// Scans the folder at `path`. Skips entries that `.gitignore` and `.hostlerignore` files exclude, and the
-    /// directories left out by default.
+    /// directories left out by default. Takes files that git tracks even if a `.gitignore` names them.
     ///
     /// # Errors
     /// [`CaptureError::Folder`], or [`CaptureError::Uncapturable`] with all problems.
     pub fn of(path: &Path) -> Result<Self, CaptureError> {
         let on_error = |source| CaptureError::Folder { path: path.to_owned(), source };
         let root = Arc::new(Root::open(path).map_err(on_error)?);
-        let Walked { found, problems, left_out } = walk(&root, &Rules::IgnoreFiles).map_err(|error| match error {
-            WalkError::Root(source) => on_error(source),
-            WalkError::TooMuch(what) => CaptureError::TooMuch { path: path.to_owned(), what },
-        })?;
+        let Walked { found, problems, left_out, ignored } =
+            walk(&root, &Rules::IgnoreFiles).map_err(|error| match error {
+                WalkError::Root(source) => on_error(source),
+                WalkError::TooMuch(what) => CaptureError::TooMuch { path: path.to_owned(), what },
+            })?;
         if !problems.is_empty() {
             return Err(CaptureError::Uncapturable(problems));
         }
-        Ok(Self { path: path.to_owned(), root, found, left_out })
+        Ok(Self { path: path.to_owned(), root, found, left_out, ignored })
     }
 
     /// Returns the directories left out by default, sorted by kind and path.
     #[must_use]
     pub fn left_out(&self) -> &[LeftOut] {
         &self.left_out
+    }
+
+    /// Returns what the folder's ignore files exclude.
+    #[must_use]
+    pub fn ignored(&self) -> &Ignored {
+        &self.ignored
     }
 
     /// Returns the size of all files together.

@@ -108,7 +108,7 @@ impl Comparison<'_> {
         let now = Seen::now();
         let mut hashed = HashMap::new();
         let mut rewalks = 0;
-        let Walked { found, mut problems, left_out: _ } = loop {
+        let Walked { found, mut problems, .. } = loop {
             let walked = walk(&self.root, &Rules::Skip(&|path| !self.known.contains_key(path) && is_byproduct(path)))?;
             if self.hash(&walked.found, &mut hashed) || rewalks == REWALKS {
                 break walked;

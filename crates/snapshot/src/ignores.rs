@@ -7,7 +7,7 @@
 //! capture therefore does not depend on the folder's location or on a repository. Nearer files win over farther ones,
 //! later lines over earlier ones, and a `.hostlerignore` over all `.gitignore` files. As in git, nothing below an
 //! excluded directory can be included again. Ignore files that are symbolic links are not read, and invalid patterns
-//! are skipped. Unlike in git, a tracked file that a pattern excludes is left out.
+//! are skipped. A `.gitignore` does not exclude files that git tracks; a `.hostlerignore` does.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -60,8 +60,46 @@ pub struct LeftOut {
     pub path: Vec<u8>,
 }
 
+/// What the user's ignore rules excluded. Directories that the defaults leave out anyway do not count.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Ignored {
+    /// Number of files, without directories and links.
+    pub files: u64,
+    /// The size of the files together, in bytes.
+    pub bytes: u64,
+    pub largest: Option<LargestIgnored>,
+    /// Whether there are more files than were counted.
+    pub has_more: bool,
+}
+
+/// The largest file that ignore rules excluded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LargestIgnored {
+    /// Path below the folder.
+    pub path: Vec<u8>,
+    /// Size in bytes.
+    pub bytes: u64,
+    /// The line for the folder's `.hostlerignore` that includes the file. `None` if a `.hostlerignore` excludes the
+    /// file, or if no pattern can name it.
+    pub pattern: Option<String>,
+}
+
+/// Returns the line of a `.hostlerignore` that includes the entry at `path`.
+pub(crate) fn including_pattern(path: &[u8], is_directory: bool) -> Option<String> {
+    let text = std::str::from_utf8(path).ok().filter(|text| !text.contains(['\n', '\r']))?;
+    let mut pattern = String::from("!/");
+    for letter in text.chars() {
+        if matches!(letter, '*' | '?' | '[' | ']' | '\\' | '{' | '}' | ' ') && (letter != ' ' || text.ends_with(' ')) {
+            pattern.push('\\');
+        }
+        pattern.push(letter);
+    }
+    pattern.extend(is_directory.then_some('/'));
+    Some(pattern)
+}
+
 impl LeftOutKind {
-    fn of_name(name: &[u8], is_directory: bool) -> Option<Self> {
+    pub(crate) fn of_name(name: &[u8], is_directory: bool) -> Option<Self> {
         match name {
             // `.git` is a file in worktrees and submodules.
             b".git" => Some(Self::Git),
@@ -142,15 +180,26 @@ pub(crate) enum Verdict {
     Taken,
     /// The entry is captured, even if the defaults say otherwise: a `.hostlerignore` includes it.
     Included,
-    /// The entry is excluded by a rule, or never captured.
+    /// The entry is never captured.
+    Never,
+    /// A `.hostlerignore` excludes the entry.
     Excluded,
+    /// A `.gitignore` excludes the entry, unless git tracks it.
+    Ignored,
     LeftOut(LeftOutKind),
 }
 
-/// Applies `rules` and the defaults to the entry at `path`. `name` is the path's last component.
-pub(crate) fn judge(rules: Option<&Rc<Ignores>>, path: &[u8], name: &[u8], is_directory: bool) -> Verdict {
+/// Applies `rules` and the defaults to the entry at `path`. `name` is the path's last component. `is_below_ignored` says
+/// that a `.gitignore` excludes the parent directory.
+pub(crate) fn judge(
+    rules: Option<&Rc<Ignores>>,
+    path: &[u8],
+    name: &[u8],
+    is_directory: bool,
+    is_below_ignored: bool,
+) -> Verdict {
     if NEVER.contains(&name) {
-        return Verdict::Excluded;
+        return Verdict::Never;
     }
     let levels = || rules.into_iter().flat_map(|rules| rules.levels());
     match levels().find_map(|level| level.judge(&level.hostler, path, is_directory)) {
@@ -159,8 +208,8 @@ pub(crate) fn judge(rules: Option<&Rc<Ignores>>, path: &[u8], name: &[u8], is_di
         None => {}
     }
     // A directory that the user's rules exclude is not reported.
-    if levels().find_map(|level| level.judge(&level.git, path, is_directory)) == Some(true) {
-        return Verdict::Excluded;
+    if is_below_ignored || levels().find_map(|level| level.judge(&level.git, path, is_directory)) == Some(true) {
+        return Verdict::Ignored;
     }
     LeftOutKind::of_name(name, is_directory).map_or(Verdict::Taken, Verdict::LeftOut)
 }
@@ -176,4 +225,21 @@ fn parse(rules: Option<&[u8]>) -> Gitignore {
         }
     }
     builder.build().unwrap_or_else(|_| Gitignore::empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pattern_includes_exactly_the_file_that_it_was_made_for() {
+        for path in ["data", "a/b.bin", "we ird ", "#hash", "!bang", "a*b?", "[x]", "back\\slash", "{a,b}", "ü"] {
+            let pattern = including_pattern(path.as_bytes(), false).expect("the path is text");
+            let rules = parse(Some(pattern.as_bytes()));
+            assert!(rules.matched(Path::new(path), false).is_whitelist(), "{path}: {pattern}");
+            assert!(rules.matched(Path::new("axb1"), false).is_none(), "{path}: {pattern}");
+        }
+        assert_eq!(including_pattern(b"data", true).as_deref(), Some("!/data/"));
+        assert_eq!(including_pattern(b"caf\xe9", false), None);
+    }
 }

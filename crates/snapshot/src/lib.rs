@@ -38,6 +38,7 @@ mod remove;
 mod seen;
 mod sources;
 mod store;
+mod tracked;
 mod walk;
 pub mod wire;
 
@@ -46,7 +47,7 @@ pub use bounds::TooMuch;
 pub use capture::{Capture, CaptureError, CaptureOptions, Progress, Scan, capture};
 pub use changes::{Changes, ChangesOptions, changes};
 pub use deliver::{Conflict, Delivered, Delivery, DeliveryError, OnConflict};
-pub use ignores::{LeftOut, LeftOutKind, RESULTS_MARKER, mark_results};
+pub use ignores::{Ignored, LargestIgnored, LeftOut, LeftOutKind, RESULTS_MARKER, mark_results};
 pub use layout::{LaidOut, LayoutError, LayoutOptions, lay_out};
 pub use paths::{fault, show};
 pub use remove::remove_tree;

@@ -4,7 +4,8 @@
 //! does not recurse and holds one directory open at a time. It stops as soon as it exceeds the
 //! [`bounds`](crate::bounds).
 
-use std::collections::{HashMap, HashSet};
+use std::cell::OnceCell;
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::io;
 use std::os::fd::AsFd;
@@ -17,8 +18,9 @@ use nix::unistd::{AccessFlags, Uid, faccessat};
 
 use crate::beneath::{Kind, Root, Stat, link_text};
 use crate::bounds::{MOST_DEPTH, MOST_ENTRIES, Tally, TooMuch};
-use crate::ignores::{Ignores, LeftOut, LeftOutKind, Verdict, judge};
+use crate::ignores::{Ignored, Ignores, LargestIgnored, LeftOut, LeftOutKind, Verdict, including_pattern, judge};
 use crate::paths::{self, show, stays_inside};
+use crate::tracked::tracked_though_ignored;
 
 /// An entry of a folder that cannot be captured. The text of the value is a sentence without a full stop.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -87,6 +89,8 @@ pub(crate) struct Walked {
     pub(crate) problems: Vec<Problem>,
     /// Directories left out by default, sorted by kind and path.
     pub(crate) left_out: Vec<LeftOut>,
+    /// What ignore files excluded.
+    pub(crate) ignored: Ignored,
 }
 
 /// A file, directory or link that can be captured.
@@ -125,9 +129,18 @@ pub(crate) fn walk(root: &Root, rules: &Rules<'_>) -> Result<Walked, WalkError> 
 pub(crate) fn walk_up_to(most: usize, root: &Root, rules: &Rules<'_>) -> Result<Walked, WalkError> {
     let checks_access = !Uid::effective().is_root();
     let tally = Tally::up_to(most);
-    let mut walk = Walk { root, rules, checks_access, tally, todo: Vec::new(), walked: Walked::default() };
+    let mut walk = Walk {
+        root,
+        rules,
+        checks_access,
+        tally,
+        todo: Vec::new(),
+        excluded: VecDeque::new(),
+        tracked: OnceCell::new(),
+        walked: Walked::default(),
+    };
     // The folder itself is never left out by default, because the user named it.
-    let top = Todo { path: Vec::new(), ignores: None, may_be_left_out: false };
+    let top = Todo { path: Vec::new(), ignores: None, may_be_left_out: false, is_ignored: false };
     walk.directory(&top).map_err(|stop| match stop {
         Stop::Unreadable(error) => WalkError::Root(error),
         Stop::TooMuch(what) => WalkError::TooMuch(what),
@@ -139,6 +152,7 @@ pub(crate) fn walk_up_to(most: usize, root: &Root, rules: &Rules<'_>) -> Result<
             Err(Stop::TooMuch(what)) => return Err(WalkError::TooMuch(what)),
         }
     }
+    walk.count_excluded();
     let mut walked = walk.walked;
     walked.left_out.sort_unstable();
     let left_out: HashSet<&[u8]> = walked.left_out.iter().map(|it| it.path.as_slice()).collect();
@@ -158,8 +172,23 @@ struct Walk<'a> {
     checks_access: bool,
     tally: Tally,
     todo: Vec<Todo>,
+    /// Entries that the user's rules exclude, to be counted.
+    excluded: VecDeque<Excluded>,
+    /// Files that git tracks although a `.gitignore` excludes them, and their parent directories. Git is asked when the
+    /// walk finds the first excluded entry.
+    tracked: OnceCell<HashSet<Vec<u8>>>,
     walked: Walked,
 }
+
+/// An entry that the user's rules exclude, or an entry below one.
+struct Excluded {
+    path: Vec<u8>,
+    /// The line of a `.hostlerignore` that includes it, if there is one.
+    pattern: Option<Rc<str>>,
+}
+
+/// The maximum number of excluded entries that a walk counts. They may be far more than those that it captures.
+const MOST_COUNTED: usize = 50_000;
 
 /// A directory that the walk has not read yet.
 struct Todo {
@@ -167,6 +196,8 @@ struct Todo {
     ignores: Option<Rc<Ignores>>,
     /// Whether the directory may be left out by default because of its contents.
     may_be_left_out: bool,
+    /// Whether a `.gitignore` excludes the directory, so that only tracked files in it are captured.
+    is_ignored: bool,
 }
 
 /// Why a directory was not walked completely.
@@ -221,7 +252,7 @@ impl Walk<'_> {
         };
         for (name, kind) in names {
             let path = paths::join(at, &name);
-            match self.entry(&directory, &path, &name, kind, ignores.as_ref()) {
+            match self.entry(&directory, &path, &name, kind, ignores.as_ref(), todo.is_ignored) {
                 Ok(()) => {}
                 Err(Stop::Unreadable(error)) => self.on_unreadable(path, &error)?,
                 Err(stop) => return Err(stop),
@@ -237,6 +268,7 @@ impl Walk<'_> {
         name: &[u8],
         kind: Option<Type>,
         ignores: Option<&Rc<Ignores>>,
+        is_below_ignored: bool,
     ) -> Result<(), Stop> {
         // Most file systems return the type with the name, which saves a system call for each excluded entry.
         let early = match kind {
@@ -244,13 +276,23 @@ impl Walk<'_> {
             None => Stat::at(directory, name)?.kind == Kind::Directory,
         };
         let verdict = match self.rules {
-            Rules::IgnoreFiles => judge(ignores, path, name, early),
-            Rules::Skip(skips) | Rules::SkipKeepingLinks(skips) if skips(path) => Verdict::Excluded,
+            Rules::IgnoreFiles => judge(ignores, path, name, early, is_below_ignored),
+            Rules::Skip(skips) | Rules::SkipKeepingLinks(skips) if skips(path) => Verdict::Never,
             Rules::Skip(_) | Rules::SkipKeepingLinks(_) => Verdict::Included,
         };
+        let is_tracked = verdict == Verdict::Ignored && self.is_tracked(path);
         match verdict {
             Verdict::Taken | Verdict::Included => {}
-            Verdict::Excluded => return Ok(()),
+            Verdict::Ignored if is_tracked => {}
+            Verdict::Never => return Ok(()),
+            Verdict::Excluded | Verdict::Ignored => {
+                if LeftOutKind::of_name(name, early).is_none() {
+                    let is_by_git = verdict == Verdict::Ignored;
+                    let pattern = if is_by_git { including_pattern(path, early) } else { None };
+                    self.excluded.push_back(Excluded { path: path.to_vec(), pattern: pattern.map(Rc::from) });
+                }
+                return Ok(());
+            }
             Verdict::LeftOut(kind) => {
                 self.walked.left_out.push(LeftOut { kind, path: path.to_vec() });
                 return Ok(());
@@ -266,7 +308,8 @@ impl Walk<'_> {
             Kind::Directory if depth(path) > MOST_DEPTH => Some(ProblemReason::TooDeep),
             Kind::Directory => {
                 let may_be_left_out = verdict == Verdict::Taken;
-                self.todo.push(Todo { path: path.to_vec(), ignores: ignores.cloned(), may_be_left_out });
+                let (path, ignores) = (path.to_vec(), ignores.cloned());
+                self.todo.push(Todo { path, ignores, may_be_left_out, is_ignored: is_tracked });
                 None
             }
             Kind::Symlink => {
@@ -287,6 +330,43 @@ impl Walk<'_> {
         Ok(())
     }
 
+    fn is_tracked(&self, path: &[u8]) -> bool {
+        self.tracked.get_or_init(|| tracked_though_ignored(&self.root.full(b""))).contains(path)
+    }
+
+    /// Counts the files that the user's rules exclude, those at the top first. What cannot be read does not count.
+    fn count_excluded(&mut self) {
+        let mut room = MOST_COUNTED;
+        while let Some(Excluded { path, pattern }) = self.excluded.pop_front() {
+            if room == 0 {
+                self.walked.ignored.has_more = true;
+                return;
+            }
+            room -= 1;
+            let Ok(stat) = self.root.stat(&path) else { continue };
+            match stat.kind {
+                Kind::File => self.walked.ignored.count(path, stat.size, pattern.as_deref()),
+                Kind::Directory => self.enter_excluded(&path, pattern.as_ref()),
+                _ => {}
+            }
+        }
+    }
+
+    /// Adds the entries of an excluded directory to those that are counted.
+    fn enter_excluded(&mut self, path: &[u8], pattern: Option<&Rc<str>>) {
+        let Ok(Ok(mut directory)) = self.root.open_directory(path).map(Dir::from_fd) else { return };
+        let names = directory.iter().flatten().map(|entry| entry.file_name().to_bytes().to_vec());
+        // One more than can be counted shows that there are more.
+        let names = names.take((MOST_COUNTED + 3).saturating_sub(self.excluded.len()));
+        let names: Vec<_> = names.filter(|name| !matches!(name.as_slice(), b"." | b"..")).collect();
+        if names.iter().any(|name| LeftOutKind::of_content(name).is_some()) {
+            return;
+        }
+        let names = names.into_iter().filter(|name| LeftOutKind::of_name(name, true).is_none());
+        self.excluded
+            .extend(names.map(|name| Excluded { path: paths::join(path, &name), pattern: pattern.map(Rc::clone) }));
+    }
+
     /// Checks read permission before anything is read. World-readable files need no check.
     fn check_access(&self, directory: impl AsFd, name: &[u8], stat: &Stat) -> io::Result<()> {
         if self.checks_access && stat.mode & 0o444 != 0o444 {
@@ -302,6 +382,16 @@ impl Walk<'_> {
             self.walked.problems.push(Problem { path, reason: ProblemReason::Unreadable(plain(error)) });
         }
         Ok(())
+    }
+}
+
+impl Ignored {
+    fn count(&mut self, path: Vec<u8>, bytes: u64, pattern: Option<&str>) {
+        self.files += 1;
+        self.bytes = self.bytes.saturating_add(bytes);
+        if self.largest.as_ref().is_none_or(|largest| largest.bytes < bytes) {
+            self.largest = Some(LargestIgnored { path, bytes, pattern: pattern.map(str::to_owned) });
+        }
     }
 }
 

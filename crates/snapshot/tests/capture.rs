@@ -136,6 +136,90 @@ fn hostlerignore_overrides_gitignore_but_hostler_state_is_never_captured() {
     assert_eq!(taken(&files, &rules), [".hidden", "data/x", "sub/a.csv", "x.git"]);
 }
 
+fn git(folder: &Path, arguments: &[&str]) {
+    let output = std::process::Command::new("git")
+        .args(["-c", "user.name=n", "-c", "user.email=n@example.org", "-c", "core.excludesFile=/dev/null"])
+        .args(arguments)
+        .current_dir(folder)
+        .output()
+        .expect("git is installed");
+    assert!(output.status.success(), "{output:?}");
+}
+
+#[test]
+fn files_that_git_tracks_are_captured_although_gitignore_names_them() {
+    let dir = tempfile::tempdir().expect("a temporary directory can be made");
+    let repository = dir.path();
+    let folder = repository.join("project");
+    let all = [
+        "model.bin",
+        "other.bin",
+        "data/kept/a",
+        "data/kept/b",
+        "data/x",
+        "sub/.gitignore",
+        "sub/list",
+        "own/model.bin",
+        "deep/venv/pyvenv.cfg",
+    ];
+    all.iter().for_each(|path| put(&folder, path, *path));
+    put(&folder, ".gitignore", "*.bin\n/data/\ndeep/\n");
+    put(&folder, "sub/.gitignore", "list\n");
+    put(&folder, ".hostlerignore", "/own/\n");
+    git(repository, &["init", "-q"]);
+    let tracked = ["model.bin", "data/kept/a", "sub/list", "own/model.bin", "deep/venv/pyvenv.cfg"];
+    let tracked: Vec<_> = tracked.iter().map(|path| format!("project/{path}")).collect();
+    git(
+        repository,
+        &[&["add", "-f", "project/sub/.gitignore"], &*tracked.iter().map(String::as_str).collect::<Vec<_>>()].concat(),
+    );
+    let expected = [
+        ".gitignore",
+        ".hostlerignore",
+        "data",
+        "data/kept",
+        "data/kept/a",
+        "deep",
+        "deep/venv",
+        "deep/venv/pyvenv.cfg",
+        "model.bin",
+        "sub",
+        "sub/.gitignore",
+        "sub/list",
+    ];
+    assert_eq!(paths(&capture(&folder).manifest), expected);
+    // The same folder outside a repository.
+    fs::rename(repository.join(".git"), repository.join("git")).expect("the test owns it");
+    assert_eq!(paths(&capture(&folder).manifest), [".gitignore", ".hostlerignore", "sub", "sub/.gitignore"]);
+}
+
+#[test]
+fn files_that_ignore_rules_exclude_are_counted() {
+    let dir = tempfile::tempdir().expect("a temporary directory can be made");
+    let folder = dir.path();
+    put(folder, ".gitignore", "*.log\n/data/\n__pycache__/\n.venv\n");
+    put(folder, ".hostlerignore", "notes\n");
+    for (path, length) in [("a.log", 10), ("data/x/big", 5000), ("data/y", 20), ("notes", 300), ("main.py", 9000)] {
+        put(folder, path, vec![0; length]);
+    }
+    // Defaults leave these out anyway.
+    put(folder, ".venv/pyvenv.cfg", noise(1, 70_000));
+    put(folder, "data/__pycache__/x.pyc", noise(1, 70_000));
+    symlink("big", folder.join("data/x/link")).expect("writable");
+    let scan = Scan::of(folder).expect("every entry can be captured");
+    let ignored = scan.ignored();
+    assert_eq!((ignored.files, ignored.bytes, ignored.has_more), (4, 5330, false));
+    let largest = ignored.largest.as_ref().expect("files are excluded");
+    assert_eq!((largest.path.as_slice(), largest.bytes), (b"data/x/big".as_slice(), 5000));
+    let pattern = largest.pattern.clone().expect("a pattern can name it");
+    assert_eq!(pattern, "!/data/");
+    put(folder, ".hostlerignore", format!("notes\n{pattern}\n"));
+    assert!(paths(&capture(folder).manifest).contains(&"data/x/big".to_owned()));
+    let scan = Scan::of(folder).expect("every entry can be captured");
+    let largest = scan.ignored().largest.as_ref().expect("files are excluded");
+    assert_eq!((largest.path.as_slice(), &largest.pattern), (b"notes".as_slice(), &None));
+}
+
 #[test]
 fn rules_above_the_folder_are_ignored() {
     let dir = tempfile::tempdir().expect("a temporary directory can be made");
