@@ -388,7 +388,7 @@ fn replaced_rewritten_and_temporary_files_are_read_again() {
         replace(&folder.join(format!(".state-{round}")), "state.json");
         replace(&elsewhere.join("new"), "moved.json");
         fs::write(folder.join("rewritten"), state(round)).expect("writable");
-        std::thread::sleep(Duration::from_millis(1));
+        std::thread::sleep(Duration::from_millis(3));
     };
     capture_while(&folder, write, |capture| {
         for path in ["state.json", "moved.json"] {
