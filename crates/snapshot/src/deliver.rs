@@ -16,7 +16,6 @@ use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use hostler_model::Digest;
@@ -33,6 +32,7 @@ use crate::check::{ManifestError, check};
 use crate::chunk::digest_of;
 use crate::paths::{self, show};
 use crate::remove::remove_tree_at;
+use crate::sparse::{holds_chunk, is_hole, is_zeros, write_sparse};
 use crate::store::{free_bytes, is_disk_full};
 use crate::wire::{self, WireError};
 
@@ -205,7 +205,10 @@ impl Delivery {
         let mut offset = 0;
         let mut found = Vec::new();
         for chunk in &content.chunks {
-            if holds(started.as_ref(), offset, chunk).is_none() {
+            // Completing a partial file sets its length, so that a range without data reads as zeros.
+            let has_hole = |file: &File| is_hole(file, offset, u64::from(chunk.len));
+            let is_hole = is_zeros(chunk) && started.as_ref().is_none_or(has_hole);
+            if !is_hole && holds(started.as_ref(), offset, chunk).is_none() {
                 if holds(replaced.as_ref(), offset, chunk).is_some() {
                     found.push((offset, *chunk));
                 } else {
@@ -268,7 +271,8 @@ impl Delivery {
     fn write(&self, place: Place, bytes: &[u8]) -> Result<(), DeliveryError> {
         let name = &self.files[place.file].partial;
         let file = self.partial.open_or_create(name);
-        file.and_then(|file| file.write_all_at(bytes, place.offset))
+        file.and_then(|file| write_sparse(&file, bytes, place.offset))
+            .map(drop)
             .map_err(|source| self.failure("write", &self.partial.path.join(name), source))
     }
 
@@ -497,7 +501,7 @@ fn holds(root: &Root, place: &[u8], content: &Content) -> io::Result<bool> {
     let file = root.open_file(place)?;
     let mut offset = 0;
     for chunk in &content.chunks {
-        if digest_of(&read_at(&file, offset, chunk.len as usize)?) != chunk.digest {
+        if !holds_chunk(&file, offset, chunk)? {
             return Ok(false);
         }
         offset += u64::from(chunk.len);

@@ -27,6 +27,7 @@ use crate::check::{ManifestError, check, check_but_links};
 use crate::hashing::{on_threads, threads_for};
 use crate::paths;
 use crate::remove::remove_tree;
+use crate::sparse::disk_bytes;
 use crate::store::{Buffers, ChunkStore, ContentError, StoreError, free_bytes, is_disk_full};
 
 #[derive(Debug, Clone, Default)]
@@ -71,7 +72,7 @@ pub enum LayoutError {
     #[error("no space left for {}: {needed} bytes are needed, {free} are free", .path.display())]
     DiskFull {
         path: PathBuf,
-        /// The size of all files, in bytes.
+        /// The size of all files without holes, in bytes.
         needed: u64,
         /// Free space of the file system, in bytes.
         free: u64,
@@ -155,11 +156,11 @@ fn prepare(directory: &Path) -> Result<bool, LayoutError> {
     }
 }
 
-/// Checks that the disk has space for all files. Returns their size in bytes.
+/// Checks that the disk has space for all files. Returns their size in bytes, without holes.
 fn check_room(manifest: &Manifest, chunks: &ChunkStore, directory: &Path) -> Result<u64, LayoutError> {
     let size_of = |is_counted: &dyn Fn(&Content) -> bool| {
         let counted = files(manifest).filter(|(_, content)| is_counted(content));
-        counted.fold(0, |sum: u64, (_, content)| sum.saturating_add(content.size))
+        counted.fold(0, |sum: u64, (_, content)| sum.saturating_add(disk_bytes(content)))
     };
     let bytes = size_of(&|_| true);
     let free = free_bytes(directory).map_err(|source| LayoutError::Io { path: directory.to_owned(), source })?;
@@ -175,7 +176,7 @@ struct Layout<'a> {
     chunks: &'a ChunkStore,
     root: &'a Root,
     directory: &'a Path,
-    /// The size of all files, in bytes.
+    /// The size of all files without holes, in bytes.
     bytes: u64,
     /// Whether files may share disk blocks with whole files of the store.
     shares: bool,
@@ -202,7 +203,8 @@ impl Layout<'_> {
                 .map_err(|source| LayoutError::Io { path: self.directory.to_owned(), source: source.into() })?;
         }
         baseline.settle();
-        Ok(LaidOut { baseline, files: files(self.manifest).count() as u64, bytes: self.bytes })
+        let bytes = files(self.manifest).map(|(_, content)| content.size).sum();
+        Ok(LaidOut { baseline, files: files(self.manifest).count() as u64, bytes })
     }
 
     /// Calls `make` for every entry of one kind, in order.
@@ -260,8 +262,8 @@ impl Layout<'_> {
         // Create it with its final mode, which usually saves setting it. The set-id bits come last.
         let mode = Mode::from_bits_truncate(entry.mode & 0o777);
         let file = openat(parent, paths::name(&entry.path), flags, mode);
-        let mut file = file.map(File::from).map_err(|error| failure(error.into()))?;
-        self.fill(&mut file, content, buffers).map_err(|error| match error {
+        let file = file.map(File::from).map_err(|error| failure(error.into()))?;
+        self.fill(&file, content, buffers).map_err(|error| match error {
             ContentError::Store(error) => LayoutError::Store(error),
             ContentError::WrongLength(digest) => LayoutError::WrongLength(digest),
             ContentError::Write(source) => failure(source),
@@ -269,7 +271,7 @@ impl Layout<'_> {
         self.finish(&file, entry).map_err(failure)
     }
 
-    fn fill(&self, file: &mut File, content: &Content, buffers: &mut Buffers) -> Result<(), ContentError> {
+    fn fill(&self, file: &File, content: &Content, buffers: &mut Buffers) -> Result<(), ContentError> {
         if self.shares && self.chunks.share_content(content, file, buffers)? {
             return Ok(());
         }

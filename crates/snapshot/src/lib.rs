@@ -37,6 +37,7 @@ mod paths;
 mod remove;
 mod seen;
 mod sources;
+mod sparse;
 mod store;
 mod tracked;
 mod walk;

@@ -35,6 +35,7 @@ use self::scratch::{Scratch, make_private};
 use self::whole_files::WholeFiles;
 use crate::chunk::digest_of;
 use crate::pack;
+use crate::sparse::{is_zeros, write_sparse};
 use crate::wire::{self, WireError};
 
 #[derive(Debug, thiserror::Error)]
@@ -188,22 +189,28 @@ impl ChunkStore {
         wire::content_length(&start, wire_bytes)
     }
 
-    /// Writes the bytes of `content` to `file` and checks each chunk. Does not renew the chunks: call
-    /// [`missing`](Self::missing) first.
+    /// Writes the bytes of `content` to the empty `file` and checks each chunk. Runs of zeros become holes. Does not
+    /// renew the chunks: call [`missing`](Self::missing) first.
     pub(crate) fn write_content(
         &self,
         content: &Content,
-        file: &mut impl Write,
+        file: &File,
         buffers: &mut Buffers,
     ) -> Result<(), ContentError> {
+        let (mut offset, mut has_holes) = (0, false);
         for chunk in &content.chunks {
-            let raw = self.read(&chunk.digest, buffers).map_err(ContentError::Store)?;
-            if raw.len() != chunk.len as usize {
-                return Err(ContentError::WrongLength(chunk.digest));
+            if is_zeros(chunk) {
+                has_holes = true;
+            } else {
+                let raw = self.read(&chunk.digest, buffers).map_err(ContentError::Store)?;
+                if raw.len() != chunk.len as usize {
+                    return Err(ContentError::WrongLength(chunk.digest));
+                }
+                has_holes |= write_sparse(file, raw, offset).map_err(ContentError::Write)?;
             }
-            file.write_all(raw).map_err(ContentError::Write)?;
+            offset += u64::from(chunk.len);
         }
-        Ok(())
+        if has_holes { file.set_len(offset).map_err(ContentError::Write) } else { Ok(()) }
     }
 
     /// Reads a chunk and checks it.

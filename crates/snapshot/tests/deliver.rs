@@ -8,7 +8,8 @@ use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 
 use common::{
-    capture, directory, file, inventory, link, manifest, noise, paths, put, set_mode, upload, with_small_disk,
+    capture, check_sparse_folder, directory, file, inventory, link, manifest, noise, paths, put, set_mode,
+    sparse_folder, upload, with_small_disk,
 };
 use hostler_model::Digest;
 use hostler_proto::manifest::Manifest;
@@ -346,5 +347,31 @@ fn full_disk_is_reported_and_received_chunks_are_kept() {
         let Some(DeliveryError::DiskFull { needed, .. }) = failed else { panic!("{failed:?}") };
         assert!(needed > 2 << 20);
         assert_eq!(walk_files(&head.home()).len(), 1);
+    });
+}
+
+#[test]
+fn sparse_results_are_delivered_with_their_holes() {
+    let head = Head::with(&[("log", b"text".to_vec())]);
+    sparse_folder(&head.results());
+    let captured = capture(&head.results());
+    upload(&captured, &head.store);
+    let head = Head { manifest: captured.manifest, ..head };
+    fs::create_dir(head.home()).expect("writable");
+    with_small_disk(&head.home(), 32 << 20, || {
+        // An interrupted attempt leaves a partial file that is shorter than the hole.
+        let mut delivery = head.plan(OnConflict::Refuse).expect("the destination is empty");
+        let missing = delivery.missing();
+        assert!(delivery.missing_bytes() < 16 << 20, "{} bytes", delivery.missing_bytes());
+        head.send(&mut delivery, &missing[..1]);
+        drop(delivery);
+        assert_eq!(head.deliver(OnConflict::Refuse).expect("holes fit").files, 4);
+        check_sparse_folder(&head.home());
+        assert_eq!(head.deliver(OnConflict::Refuse).expect("nothing to do").kept, 4);
+        // A changed file that has data where the result has a hole.
+        let changed = head.home().join("start");
+        fs::write(&changed, noise(5, 3 << 20)).expect("writable");
+        head.deliver(OnConflict::Overwrite).expect("holes fit");
+        check_sparse_folder(&head.home());
     });
 }

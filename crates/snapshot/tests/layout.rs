@@ -6,7 +6,10 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::Path;
 
-use common::{directory, file, inventory, link, manifest, noise, with_small_disk};
+use common::{
+    capture, check_sparse_folder, directory, file, inventory, link, manifest, noise, put, sparse_folder, upload,
+    with_small_disk,
+};
 use hostler_proto::manifest::{Chunk, Content, Entry, EntryKind, Manifest};
 use hostler_snapshot::check::{ManifestError, check};
 use hostler_snapshot::{ChunkStore, LayoutError, LayoutOptions, StoreError, lay_out};
@@ -190,4 +193,28 @@ proptest! {
             }
         }
     }
+}
+
+#[test]
+fn sparse_files_are_laid_out_with_their_holes() {
+    let dir = tempfile::tempdir().expect("a temporary directory can be made");
+    let (folder, work) = (dir.path().join("folder"), dir.path().join("disk"));
+    fs::create_dir_all(&folder).expect("writable");
+    fs::create_dir_all(&work).expect("writable");
+    sparse_folder(&folder);
+    // Zeros that were written take no space either.
+    put(&folder, "zeros", vec![0; 8 << 20]);
+    let store = ChunkStore::open(&dir.path().join("chunks")).expect("writable");
+    let captured = capture(&folder);
+    upload(&captured, &store);
+    with_small_disk(&work, 32 << 20, || {
+        let laid_out =
+            lay_out(&captured.manifest, &store, &work.join("work"), &LayoutOptions::default()).expect("holes fit");
+        assert_eq!(laid_out.bytes, captured.bytes);
+        check_sparse_folder(&work.join("work"));
+        let zeros = fs::read(work.join("work/zeros")).expect("readable");
+        assert!(zeros.len() == 8 << 20 && zeros.iter().all(|byte| *byte == 0));
+        let needed = manifest(vec![file("big", &store, &noise(3, 1 << 20))]);
+        lay_out(&needed, &store, &work.join("other"), &LayoutOptions::default()).expect("the holes left space");
+    });
 }

@@ -202,10 +202,10 @@ impl ChunkStore {
         buffers: &mut Buffers,
     ) -> Result<(File, Stat), ContentError> {
         // Without write permission: this prevents accidental changes by a job of the same user.
-        let mut file = (OpenOptions::new().read(true).write(true).create_new(true).mode(0o400))
+        let file = (OpenOptions::new().read(true).write(true).create_new(true).mode(0o400))
             .open(temporary)
             .map_err(ContentError::Write)?;
-        self.write_content(content, &mut file, buffers)?;
+        self.write_content(content, &file, buffers)?;
         self.publish(temporary, &self.whole_path_of(key), content.size).map_err(ContentError::Write)?;
         let stat = Stat::of(&file).map_err(ContentError::Write)?;
         Ok((file, stat))

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
@@ -87,6 +87,34 @@ pub fn upload(capture: &Capture, store: &ChunkStore) {
     }
     decoder.finish().expect("complete");
     store.sync().expect("the disk works");
+}
+
+/// The sparse files of [`sparse_folder`], with their lengths and where they hold a mebibyte of data.
+const SPARSE: [(&str, u64, &[u64]); 3] =
+    [("start", 4 << 30, &[0]), ("middle", 2 << 30, &[(1 << 30) + 12_345]), ("end", 3 << 30, &[(3 << 30) - (1 << 20)])];
+
+/// Writes a few long files that consist mostly of holes.
+pub fn sparse_folder(folder: &Path) {
+    for (name, length, data) in SPARSE {
+        let file = fs::File::create_new(folder.join(name)).expect("writable");
+        data.iter().for_each(|at| file.write_all_at(&noise(*at, 1 << 20), *at).expect("writable"));
+        file.set_len(length).expect("the disk supports holes");
+    }
+}
+
+/// Checks the files of [`sparse_folder`]: their data, their lengths and the space that they take.
+pub fn check_sparse_folder(folder: &Path) {
+    for (name, length, data) in SPARSE {
+        let file = fs::File::open(folder.join(name)).expect("the file exists");
+        let metadata = file.metadata().expect("the file exists");
+        assert_eq!(metadata.len(), length, "{name}");
+        assert!(metadata.blocks() * 512 <= 4 << 20, "{name} takes {} blocks of 512 bytes", metadata.blocks());
+        for at in data {
+            let mut bytes = vec![0; 1 << 20];
+            file.read_exact_at(&mut bytes, *at).expect("readable");
+            assert!(bytes == noise(*at, 1 << 20), "{name} at {at}");
+        }
+    }
 }
 
 pub fn file(path: &str, store: &ChunkStore, bytes: &[u8]) -> Entry {
