@@ -282,6 +282,27 @@ pub(crate) async fn explain_python(client: &Client, wanted: Option<PythonVersion
     .exiting(failure.exit)
 }
 
+/// Checks that a node can install what the project requires: that the files can be read, and that the captured folder
+/// contains everything that they refer to.
+pub(crate) fn check_requirements(folder: &Path, entrypoint: &str, captured: &Captured) -> Result<(), Failure> {
+    let referred = hostler_agent::environment::check(folder, entrypoint).map_err(|error| {
+        let failure = Failure::usage(error.to_string()).because(&error);
+        match error.hint() {
+            Some(hint) => failure.hint(hint),
+            None => failure,
+        }
+    })?;
+    let entries = &captured.capture.manifest.entries;
+    let is_left_out = |path: &&PathBuf| {
+        let path = path.as_os_str().as_encoded_bytes();
+        entries.binary_search_by(|entry| entry.path.as_slice().cmp(path)).is_err()
+    };
+    let Some(path) = referred.iter().find(is_left_out) else { return Ok(()) };
+    let path = path.display();
+    Err(Failure::usage(format!("the requirements of the project refer to {path}, which is left out of the folder"))
+        .hint(format!("add a line such as !/{path} to .hostlerignore")))
+}
+
 pub(crate) fn project_work(snapshot: Digest, entrypoint: &str, args: &[String]) -> hostler_model::Work {
     hostler_model::Work::Project { snapshot, entrypoint: entrypoint.to_owned(), args: args.to_vec() }
 }

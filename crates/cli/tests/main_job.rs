@@ -114,6 +114,30 @@ fn virtual_environments_and_results_are_left_out() {
 }
 
 #[test]
+fn submission_names_requirements_that_no_node_can_install() {
+    let cluster = Cluster::up(HOSTLER, Size::default());
+    cluster.write("model/main.py", "");
+    cluster.write("model/libs/my one/setup.py", "");
+    cluster.write("model/.gitignore", "/wheels/\n");
+    cluster.write("model/wheels/one-1-py3-none-any.whl", "");
+    let folder = cluster.path("model").to_string_lossy().into_owned();
+    for (requirements, problem) in [
+        ("file:./libs/absent\n", "requirements.txt: refers to ./libs/absent, which does not exist"),
+        ("-r \"more reqs.txt\"\n", "requirements.txt: refers to more reqs.txt, which does not exist"),
+        ("./libs\n", "requirements.txt: refers to ./libs, which has neither pyproject.toml nor setup.py"),
+        ("-e ../other\n", "requirements.txt: refers to ../other, which does not exist"),
+        ("wheels/one-1-py3-none-any.whl\n", "refer to wheels/one-1-py3-none-any.whl, which is left out of the folder"),
+    ] {
+        cluster.write("model/requirements.txt", requirements);
+        let refused = cluster.run(&["submit", &folder, "main.py", "-m", "64M"]);
+        assert!(refused.code != 0 && refused.stderr.contains(problem), "{requirements}: {}", refused.stderr);
+    }
+    // What pip reads is accepted; it would be installed on the node.
+    cluster.write("model/requirements.txt", "-e \"file:libs/my%20one#egg=one\"\n./libs/my one\n");
+    cluster.ok(&["submit", &folder, "main.py", "-m", "64M", "--hold"]);
+}
+
+#[test]
 fn fetch_all_downloads_each_result_once() {
     let cluster = Cluster::up(HOSTLER, Size::default());
     let folder = project(&cluster, "model");

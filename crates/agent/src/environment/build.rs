@@ -15,9 +15,10 @@ use std::time::Instant;
 use hostler_snapshot::remove_tree;
 
 use super::cause;
-use super::detect::{LOCK_BYTES, Line, List, PROJECT_BYTES, Plan, Requirements};
+use super::detect::{LOCK_BYTES, PROJECT_BYTES, Plan, Requirements};
 use super::error::{BuildError, EnvError, IoContext, disk_full, free_bytes, one_line, system_error};
 use super::files;
+use super::requirements::{Line, List};
 use super::runner::{Ended, Runner, Step};
 use super::settings::Settings;
 use super::tools::{Interpreter, Python, Tools, Uv};
@@ -200,14 +201,15 @@ impl Build<'_> {
     fn line(&self, line: &Line, work: &Path) -> Result<String, EnvError> {
         match line {
             Line::Text(text) => Ok(text.clone()),
-            Line::Local { before, path, after } => {
+            Line::Local(local) => {
+                let path = &local.path;
                 let dir = work.join(format!("local-{}", files::unique_name()));
                 // A wheel must keep its name. A folder may have any name; the project's own depends on the job.
                 let copy =
                     if path.is_file() { dir.join(path.file_name().unwrap_or_default()) } else { dir.join("source") };
                 fs::create_dir(&dir).map_err(|error| system_error(self.root, &error))?;
                 files::copy_tree(path, &copy).map_err(|error| system_error(self.root, &error))?;
-                Ok(format!("{before}{}{after}", copy.display()))
+                Ok(local.with_path(&copy))
             }
         }
     }

@@ -35,6 +35,7 @@ mod entry;
 mod error;
 mod files;
 mod key;
+mod requirements;
 mod runner;
 mod settings;
 mod tools;
@@ -42,7 +43,7 @@ mod users;
 
 pub use cache::{Cache, Lease};
 pub use collect::{Collected, EnvironmentInfo};
-pub use detect::{Kind, Requirements, detect, python_wanted};
+pub use detect::{Kind, Requirements, check, detect, python_wanted};
 pub use entry::{EntryCommand, entry_command};
 pub use error::{Bound, BuildError, EnvError};
 pub use key::Key;

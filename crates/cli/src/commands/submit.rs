@@ -79,6 +79,7 @@ impl Submit {
         let captured = submission::capture(context, &self.project, &self.entrypoint, CaptureCache::of(&self.project))?;
         let work = submission::project_work(captured.capture.digest, &self.entrypoint, &self.args);
         let mut spec = self.flags.spec(work, &submission::project_name(&self.project), Environment::new())?;
+        submission::check_requirements(&self.project, &self.entrypoint, &captured)?;
         let python = submission::ask_for_python(&self.project, &self.entrypoint, &mut spec)?;
         block_on(async {
             let id = match submission::submit_project(context, &client, captured, spec).await {

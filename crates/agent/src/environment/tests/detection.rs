@@ -85,11 +85,17 @@ fn fingerprint_covers_the_content_of_local_packages() {
         "./pkg",
         "-e ./pkg",
         "pkg @ ./pkg",
+        "file:./pkg",
+        "-e file:pkg#egg=pkg",
+        "pkg @ file:pkg",
         "pkg/",
         "--find-links ./pkg\nsix",
         "./pkg[extra] ; python_version > '3'",
     ] {
-        let with = |content: &str| fingerprint(&[("requirements.txt", line), ("pkg/code.py", content)]);
+        let with = |content: &str| {
+            let files = [("setup.py", ""), ("pkg/setup.py", ""), ("requirements.txt", line), ("pkg/code.py", content)];
+            fingerprint(&files)
+        };
         assert_eq!(with("1"), with("1"), "{line}");
         assert_ne!(with("1"), with("2"), "{line}");
     }

@@ -6,6 +6,7 @@
 mod caching;
 mod detection;
 mod entry;
+mod requirements;
 mod users;
 
 use std::fs::{self, File};
