@@ -52,8 +52,10 @@ const OUTPUT_LOST: i32 = 125;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Shown {
     pub has_input: bool,
-    /// Whether the command uses the caller's terminal.
+    /// Whether a stream of the command is on the caller's terminal.
     pub has_terminal: bool,
+    /// Whether the command gets each key of the terminal.
+    pub is_interactive: bool,
 }
 
 /// How following a command ended.
@@ -88,7 +90,7 @@ pub async fn follow_home(stream: UnixStream, shown: Shown, home: &mut dyn FnMut(
     let mut channel = own.only_channel();
     let running = tokio::spawn(run);
     let mut signals = signals()?;
-    let mut terminal = if shown.has_terminal { Some(RawTerminal::begin()?) } else { None };
+    let mut terminal = if shown.is_interactive { Some(RawTerminal::begin()?) } else { None };
     let mut input = Input::begin(shown.has_input)?;
     let mut outputs = Outputs::default();
     let mut looks = interval(BACKGROUND);
@@ -258,9 +260,9 @@ fn is_ignored(number: libc::c_int) -> bool {
     }
 }
 
-/// Returns the size of this program's terminal window.
+/// Returns the size of the terminal window that one of this program's streams is on.
 fn window() -> Option<WindowSize> {
-    window_size(standard(0)).map(|(rows, columns)| WindowSize { rows, columns })
+    (0..3).find_map(|stream| window_size(standard(stream))).map(|(rows, columns)| WindowSize { rows, columns })
 }
 
 /// Borrows a standard stream.

@@ -30,7 +30,7 @@ const MESSAGE_BYTES: usize = 4 << 20;
 const HEADER_BYTES: usize = 11;
 
 /// Version of the protocol. Both ends of a connection must use the same version.
-pub const PROTOCOL: u8 = 3;
+pub const PROTOCOL: u8 = 4;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Frame {
@@ -56,8 +56,9 @@ pub struct Stream(u16);
 
 impl Stream {
     pub const STDIN: Self = Self(0);
-    /// Standard output; for a command on a terminal, the terminal's output.
+    /// Standard output; the terminal's output, if standard output is on the terminal.
     pub const STDOUT: Self = Self(1);
+    /// Standard error; the terminal's output, if only standard error is on the terminal.
     pub const STDERR: Self = Self(2);
     /// Messages about the source tree that the command uses, in both directions.
     pub const TREE: Self = Self(u16::MAX);

@@ -222,9 +222,12 @@ pub struct Command {
     /// The caller's resource limits.
     #[serde(default)]
     pub limits: Vec<Limit>,
-    /// The size of the caller's terminal; `None` when the input or output is not a terminal.
+    /// The size of the caller's terminal; `None` when no standard stream is on it.
     #[serde(default)]
     pub terminal: Option<WindowSize>,
+    /// Which of standard input, output and error are not on the terminal.
+    #[serde(default)]
+    pub redirected: [bool; 3],
     pub has_input: bool,
     /// Whether standard error goes to the same file as standard output.
     #[serde(default)]
@@ -454,11 +457,26 @@ impl Command {
             umask: 0o022,
             limits: Vec::new(),
             terminal: None,
+            redirected: [false; 3],
             has_input: true,
             is_merged: false,
             memory_bytes: None,
             tree: None,
         }
+    }
+
+    /// Which of standard input, output and error are on the terminal.
+    #[must_use]
+    pub fn on_terminal(&self) -> [bool; 3] {
+        self.redirected.map(|is_redirected| self.terminal.is_some() && !is_redirected)
+    }
+
+    /// Whether the command controls its terminal and gets each key. Otherwise the caller's terminal sends whole lines and
+    /// signals.
+    #[must_use]
+    pub fn is_interactive(&self) -> bool {
+        let [input, output, _] = self.on_terminal();
+        input && output
     }
 
     /// Returns the program and its arguments; the first element always exists.

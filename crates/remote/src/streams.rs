@@ -37,10 +37,13 @@ const LOOK: Duration = Duration::from_millis(1);
 pub struct Streams {
     /// The standard input, if any.
     pub input: Option<Input>,
-    /// The standard output or the terminal; `None` if the command uses the caller's own.
+    /// The standard output; `None` if it is on the terminal, or if the command uses the caller's own.
     pub output: Option<OwnedFd>,
-    /// The standard error; `None` if the command writes it to the standard output.
+    /// The standard error; `None` if it is on the terminal, or if the command writes it to the standard output.
     pub errors: Option<OwnedFd>,
+    /// The other end of the command's terminal. Its output takes the place of the standard output or, if there is one, of
+    /// the standard error.
+    pub terminal: Option<OwnedFd>,
 }
 
 /// The input of a command.
@@ -168,15 +171,26 @@ impl Flows {
     fn begin(streams: Streams, say: &ChannelSender) -> io::Result<Self> {
         let output = streams.output.map(Pipe::of).transpose()?.map(Arc::new);
         let errors = streams.errors.map(Pipe::of).transpose()?.map(Arc::new);
-        let (stdin, terminal, unread) = match streams.input {
-            None => (None, None, None),
-            Some(Input::Terminal) => (output.clone(), output.clone(), None),
-            Some(Input::Pipe(ours, its)) => (Some(Arc::new(Pipe::of(ours)?)), None, its),
+        let terminal = streams.terminal.map(Pipe::of).transpose()?.map(Arc::new);
+        let is_terminal = matches!(streams.input, Some(Input::Terminal));
+        let (stdin, unread) = match streams.input {
+            None => (None, None),
+            Some(Input::Terminal) => (terminal.clone(), None),
+            Some(Input::Pipe(ours, its)) => (Some(Arc::new(Pipe::of(ours)?)), its),
         };
         let mut tasks = JoinSet::new();
+        let (output, errors) = match (output, errors, &terminal) {
+            (None, errors, Some(terminal)) => (Some(Arc::clone(terminal)), errors),
+            (output, None, Some(terminal)) => (output, Some(Arc::clone(terminal))),
+            (output, errors, Some(terminal)) => {
+                tasks.spawn(discard(Arc::clone(terminal)));
+                (output, errors)
+            }
+            (output, errors, None) => (output, errors),
+        };
         let (input, pieces) = mpsc::channel(WINDOW + 2);
         let taken = Arc::new(AtomicU64::new(0));
-        tasks.spawn(feed(pieces, stdin, terminal.is_some(), Arc::clone(&taken), say.clone()));
+        tasks.spawn(feed(pieces, stdin, is_terminal, Arc::clone(&taken), say.clone()));
         let rooms = [(); 2].map(|()| Arc::new(Semaphore::new(WINDOW)));
         let closed = [(); 2].map(|()| Arc::new(Notify::new()));
         let over = watch::Sender::new(false);
@@ -305,6 +319,14 @@ async fn pass_on(from: &Pipe, stream: Stream, say: &ChannelSender, room: &Semaph
         if *over.borrow() {
             leftover = leftover.saturating_sub(count);
         }
+    }
+}
+
+/// Reads the output of a terminal that the caller does not show: both outputs of the command are redirected.
+async fn discard(from: Arc<Pipe>) {
+    let mut buffer = vec![0; PIECE_BYTES];
+    while from.read(&mut buffer).await > 0 {
+        from.is_read.store(false, Ordering::SeqCst);
     }
 }
 

@@ -193,7 +193,7 @@ async fn relay_command(
     (score, peer): (u64, &Peer),
 ) {
     let (again, kind) = (Arc::clone(exec), kind.to_owned());
-    let is_interactive = ask.command.terminal.is_some();
+    let is_interactive = ask.command.is_interactive();
     let ended = move |ran: Duration| {
         if !is_interactive {
             lock(&again.costs).ran(&kind, micros(ran), score);
@@ -275,7 +275,7 @@ async fn elsewhere(
     let words = Started { placed: Some(placed), ..Started::default() };
     channel.send(Frame::Reply(Reply::Started(Box::new(words)))).await.map_err(|_| Failed::CallerGone)?;
     let ended = pass_on(channel, &mut there, node).await;
-    if let Some(wall_us) = ended.filter(|_| ask.command.terminal.is_none()) {
+    if let Some(wall_us) = ended.filter(|_| !ask.command.is_interactive()) {
         let mut costs = lock(&exec.costs);
         costs.ran(kind, wall_us, score);
         let overhead_us = micros(began.elapsed()).saturating_sub(wall_us);

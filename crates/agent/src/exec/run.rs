@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use hostler_model::{CpuSet, NodeName, format_bytes};
+use hostler_model::{CpuSet, NodeName, WindowSize, format_bytes};
 use hostler_remote::Paths;
 use hostler_remote::{
     Became, Caller, Channel, Command, Destination, Event as CallEvent, Frame, Input, Limit, Refusal, RefusalKind,
@@ -20,7 +20,8 @@ use hostler_shepherd::{
 };
 use nix::fcntl::OFlag;
 use nix::pty::openpty;
-use nix::unistd::{geteuid, pipe2};
+use nix::sys::termios::{LocalFlags, OutputFlags, SetArg, tcgetattr, tcsetattr};
+use nix::unistd::{Uid, fchown, geteuid, pipe2};
 use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 
@@ -137,18 +138,18 @@ async fn begin(
         }
     };
     tracing::info!(user = %caller.name, %from, program = %command.argv()[0].display(), "running a remote command");
+    let owner = account.as_ref().map(|account| account.ids.uid);
     let own_streams = |error: io::Error| {
         Box::new(unsuitable(126, format!("node {} cannot create the command's streams: {error}", node.name)))
     };
     let (made, streams) = match &its {
         Some(_) => (None, Streams::default()),
-        None => streams_for(&command).map(|(made, streams)| (Some(made), streams)).map_err(own_streams)?,
+        None => streams_for(&command, owner).map(|(made, streams)| (Some(made), streams)).map_err(own_streams)?,
     };
     let stdio = match (&its, &made) {
         (Some(its), _) => its.borrowed(),
         (None, made) => made.iter().flatten().map(AsFd::as_fd).collect(),
     };
-    let owner = account.as_ref().map(|account| account.ids.uid);
     let namespace = mirrored.as_ref().map(MirroredTree::namespace);
     let mut orders = orders(exec, &command, account.as_deref());
     let shepherd = launch(exec, &mut orders, &stdio, namespace, owner).await?;
@@ -241,30 +242,52 @@ async fn proof_removed(
     }
 }
 
-/// Creates the command's streams. Returns the command's ends and the agent's ends.
-fn streams_for(command: &Command) -> io::Result<([OwnedFd; 3], Streams)> {
-    if let Some(size) = command.terminal {
-        let size = nix::pty::Winsize { ws_row: size.rows, ws_col: size.columns, ws_xpixel: 0, ws_ypixel: 0 };
-        let pair = openpty(Some(&size), None)?;
-        let again = || pair.slave.try_clone();
-        let its = [again()?, again()?, again()?];
-        return Ok((its, Streams { input: Some(Input::Terminal), output: Some(pair.master), errors: None }));
-    }
+/// Creates the command's streams. Returns the command's ends and the agent's ends. `owner` becomes the owner of the
+/// terminal.
+fn streams_for(command: &Command, owner: Option<u32>) -> io::Result<([OwnedFd; 3], Streams)> {
+    let on_terminal = command.on_terminal();
+    let (its_terminal, terminal) = match command.terminal.map(|size| open_terminal(command, size, owner)).transpose()? {
+        Some((its_terminal, terminal)) => (Some(its_terminal), Some(terminal)),
+        None => (None, None),
+    };
+    let of_terminal = |stream: usize| match &its_terminal {
+        Some(terminal) if on_terminal[stream] => terminal.try_clone().map(Some),
+        _ => Ok(None),
+    };
     let pipe = || pipe2(OFlag::O_CLOEXEC);
-    let (its_input, input) = if command.has_input {
-        let (read, write) = pipe()?;
-        (read.try_clone()?, Some(Input::Pipe(write, Some(read))))
-    } else {
-        (std::fs::File::open("/dev/null")?.into(), None)
+    let (its_input, input) = match of_terminal(0)? {
+        Some(terminal) => (terminal, Some(Input::Terminal)),
+        None if command.has_input => {
+            let (read, write) = pipe()?;
+            (read.try_clone()?, Some(Input::Pipe(write, Some(read))))
+        }
+        None => (std::fs::File::open("/dev/null")?.into(), None),
     };
-    let (output, its_output) = pipe()?;
-    let (its_errors, errors) = if command.is_merged {
-        (its_output.try_clone()?, None)
-    } else {
-        let (read, write) = pipe()?;
-        (write, Some(read))
+    let piped = |terminal: Option<OwnedFd>| match terminal {
+        Some(terminal) => Ok((terminal, None)),
+        None => pipe().map(|(read, write)| (write, Some(read))),
     };
-    Ok(([its_input, its_output, its_errors], Streams { input, output: Some(output), errors }))
+    let (its_output, output) = piped(of_terminal(1)?)?;
+    let (its_errors, errors) =
+        if command.is_merged { (its_output.try_clone()?, None) } else { piped(of_terminal(2)?)? };
+    Ok(([its_input, its_output, its_errors], Streams { input, output, errors, terminal }))
+}
+
+/// Opens a terminal. Returns the command's end and the agent's end.
+fn open_terminal(command: &Command, size: WindowSize, owner: Option<u32>) -> io::Result<(OwnedFd, OwnedFd)> {
+    let size = nix::pty::Winsize { ws_row: size.rows, ws_col: size.columns, ws_xpixel: 0, ws_ypixel: 0 };
+    let pair = openpty(Some(&size), None)?;
+    if !command.is_interactive() {
+        // The caller's terminal is in its usual mode: it echoes the input and ends the output's lines.
+        let mut modes = tcgetattr(&pair.slave)?;
+        modes.local_flags.remove(LocalFlags::ECHO);
+        modes.output_flags.remove(OutputFlags::OPOST);
+        tcsetattr(&pair.slave, SetArg::TCSANOW, &modes)?;
+        if owner.is_some() {
+            fchown(&pair.slave, owner.map(Uid::from_raw), None)?;
+        }
+    }
+    Ok((pair.slave, pair.master))
 }
 
 /// Builds the shepherd's launch request.
@@ -274,11 +297,11 @@ fn orders(exec: &Exec, command: &Command, account: Option<&Account>) -> Launch {
     let mut options = options(exec, command.memory_bytes);
     options.umask = command.umask;
     options.credentials = account.map(Account::credentials);
-    options.linger = command.terminal.is_none().then_some(LINGER);
+    options.linger = (!command.is_interactive()).then_some(LINGER);
     options.leaf = node.leaf(&format!("call-{number}"));
     let limit = |limit: &Limit| ResourceLimit { resource: limit.resource, soft: limit.soft, hard: limit.hard };
     options.call = Some(CallOptions {
-        terminal: command.terminal.is_some(),
+        terminal: command.is_interactive(),
         limits: command.limits.iter().map(limit).collect(),
         namespace: command.tree.is_some(),
     });
@@ -287,7 +310,7 @@ fn orders(exec: &Exec, command: &Command, account: Option<&Account>) -> Launch {
     env.push(("PWD".into(), command.directory().into_os_string()));
     env.push(("HOSTLER_NODE".into(), node.name.as_str().into()));
     let mut argv = command.argv();
-    if command.terminal.is_some() {
+    if command.is_interactive() {
         // A session leader is needed for the terminal.
         argv.splice(0..0, [node.program.clone().into(), "session-leader".into(), "--".into()]);
     }

@@ -143,7 +143,7 @@ fn command_has_its_callers_terminal() {
     assert_eq!(seen.matches("a line\r\n").count(), 2, "typed, and written: {seen:?}");
     assert_eq!(terminal.modes(), before);
 
-    // If stdout is not a terminal, the command has no terminal, and its output is not changed.
+    // If stdout is not a terminal, the output is not changed.
     assert!(terminal.ask("dsh --node n2 sh -c '[ -t 1 ] || echo no terminal' | od -c").contains("l  \\n"));
     assert_eq!(terminal.modes(), before);
 
@@ -157,6 +157,53 @@ fn command_has_its_callers_terminal() {
     assert!(seen.contains("node n2"), "{seen}");
     assert_eq!(terminal.modes(), before);
     machines.wait_for_none(1, "vim -u NONE", 10);
+}
+
+#[test]
+fn each_stream_is_a_terminal_exactly_if_it_is_one_for_the_caller() {
+    let machines = Machines::of(2);
+    let mut terminal = Terminal::of(&machines, 0);
+    let before = terminal.modes();
+    machines.write("i", "input\n");
+    machines.write("streams.sh", "for stream in 0 1 2; do if [ -t $stream ]; then echo $stream >&3; fi; done 3>$1\n");
+    for (redirection, expected) in [
+        ("", "0\n1\n2\n"),
+        ("2>e", "0\n1\n"),
+        (">o", "0\n2\n"),
+        ("<i", "1\n2\n"),
+        (">o 2>e", "0\n"),
+        (">o 2>&1", "0\n"),
+        ("<i >o", "2\n"),
+        ("<i 2>e", "1\n"),
+        ("<i >o 2>e", ""),
+    ] {
+        for node in ["n1", "n2"] {
+            terminal.ask(&format!("dsh --node {node} sh streams.sh {node}.txt {redirection}"));
+            assert_eq!(machines.read(&format!("{node}.txt")), expected, "{node} {redirection}");
+            assert_eq!(terminal.modes(), before, "{node} {redirection}");
+        }
+    }
+
+    // Redirected output arrives unchanged, and only in the file. Other output is shown once.
+    for (redirection, output, errors) in
+        [("2>e >o", "out\n", "err\n"), ("2>e", "", "err\n"), (">o", "out\n", ""), (">o 2>&1", "out\nerr\n", "")]
+    {
+        machines.write("o", "");
+        machines.write("e", "");
+        let seen =
+            terminal.ask(&format!("dsh --node n2 sh -c 'printf \"o\"ut\\\\n; printf \"e\"rr\\\\n >&2' {redirection}"));
+        assert_eq!((machines.read("o").as_str(), machines.read("e").as_str()), (output, errors), "{redirection}");
+        assert_eq!(seen.contains("\nout\r\n"), redirection == "2>e", "{redirection}: {seen:?}");
+        assert_eq!(seen.contains("\nerr\r\n"), redirection == ">o", "{redirection}: {seen:?}");
+        assert!(!seen.contains("\r\r"), "{redirection}: {seen:?}");
+    }
+
+    // Typed lines are echoed once, and the end-of-file key ends the input.
+    terminal.say("dsh --node n2 sh -c 'echo st\"\"arted >&2; exec cat' >o\n");
+    terminal.until("started\r\n");
+    terminal.say("a line\n\x04");
+    let seen = terminal.until(PROMPT);
+    assert_eq!((machines.read("o").as_str(), seen.matches("a line").count()), ("a line\n", 1), "{seen:?}");
 }
 
 #[test]

@@ -32,7 +32,7 @@ impl Child {
         let began = Instant::now();
         if let Some(size) = terminal {
             let (child, master) = on_terminal(command, size)?;
-            let streams = Streams { input: Some(Input::Terminal), output: Some(master), errors: None };
+            let streams = Streams { input: Some(Input::Terminal), terminal: Some(master), ..Streams::default() };
             return Ok((Self::watch(&child, began)?, streams));
         }
         command.process_group(0);
@@ -43,6 +43,7 @@ impl Child {
             input: child.stdin.take().map(|pipe| Input::Pipe(pipe.into(), None)),
             output: child.stdout.take().map(OwnedFd::from),
             errors: child.stderr.take().map(OwnedFd::from),
+            terminal: None,
         };
         Ok((Self::watch(&child, began)?, streams))
     }

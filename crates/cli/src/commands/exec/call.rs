@@ -27,8 +27,8 @@ use crate::output;
 const RESOURCES: std::ops::Range<i32> = 0..16;
 
 /// Builds the command with its context: directory, environment, umask, limits, terminal. If `directory` is given, the
-/// command runs in the node's directory of this name.
-pub(super) fn command(argv: &[OsString], directory: Option<&Path>, has_terminal: bool) -> Result<Command, Failure> {
+/// command runs in the node's directory of this name. `on_terminal`: which standard streams are on the terminal.
+pub(super) fn command(argv: &[OsString], directory: Option<&Path>, on_terminal: [bool; 3]) -> Result<Command, Failure> {
     let here = || current_directory().during(|| "the current directory no longer exists".to_owned());
     let path = directory.map_or_else(here, |directory| {
         std::path::absolute(directory).during(|| "cannot resolve the directory".to_owned())
@@ -39,8 +39,10 @@ pub(super) fn command(argv: &[OsString], directory: Option<&Path>, has_terminal:
     }
     command.umask = umask();
     command.limits = RESOURCES.filter_map(limit).collect();
-    command.terminal = has_terminal.then(|| output::window_size().unwrap_or(WindowSize { rows: 24, columns: 80 }));
-    command.is_merged = !has_terminal && is_same_file(io::stdout().as_fd(), io::stderr().as_fd());
+    let usual_size = WindowSize { rows: 24, columns: 80 };
+    command.terminal = on_terminal.contains(&true).then(|| output::window_size().unwrap_or(usual_size));
+    command.redirected = on_terminal.map(|is_on_terminal| !is_on_terminal);
+    command.is_merged = on_terminal[1..] == [false; 2] && is_same_file(io::stdout().as_fd(), io::stderr().as_fd());
     Ok(command)
 }
 
@@ -95,7 +97,11 @@ pub(super) fn run(context: &Context, ask: ExecRequest, report: bool, mut local_t
             return exec_command::run(&ask.command, None, report.then_some(context));
         }
     };
-    let mut shown = Shown { has_input: ask.command.has_input, has_terminal: ask.command.terminal.is_some() };
+    let mut shown = Shown {
+        has_input: ask.command.has_input,
+        has_terminal: ask.command.terminal.is_some(),
+        is_interactive: ask.command.is_interactive(),
+    };
     let command = ask.command.clone();
     let asked =
         hand_over(&agent, &command).and_then(|()| write_blocking(&mut agent, &Frame::Open(Open::Exec(Box::new(ask)))));
@@ -164,13 +170,13 @@ pub(super) fn choice(mut ask: ExecRequest) -> Result<Box<Choice>, Failure> {
     }
 }
 
-/// Passes the streams of this program to the agent, for a command on this machine. A command with a terminal replaces
-/// this program instead.
+/// Passes the streams of this program to the agent, for a command on this machine. An interactive command
+/// replaces this program instead.
 pub(super) fn hand_over(agent: &UnixStream, command: &Command) -> io::Result<()> {
     let (stdin, stdout, stderr) = (io::stdin(), io::stdout(), io::stderr());
     let nothing = File::open("/dev/null")?;
     let input = if command.has_input { stdin.as_fd() } else { nothing.as_fd() };
-    handover::hand_over(agent, command.terminal.is_none().then(|| [input, stdout.as_fd(), stderr.as_fd()]))
+    handover::hand_over(agent, (!command.is_interactive()).then(|| [input, stdout.as_fd(), stderr.as_fd()]))
 }
 
 /// Connects to the agent of this machine.

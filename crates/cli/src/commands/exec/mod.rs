@@ -208,9 +208,10 @@ impl Exec {
     fn ask(&self) -> Result<ExecRequest, Failure> {
         // `--explain` runs no command, but a request needs one.
         let argv = if self.command.is_empty() { vec!["true".into()] } else { self.command.clone() };
-        let has_terminal =
-            !self.no_terminal && !self.no_input && io::stdin().is_terminal() && io::stdout().is_terminal();
-        let mut command = call::command(&argv, self.directory.as_deref(), has_terminal)?;
+        let terminals =
+            [!self.no_input && io::stdin().is_terminal(), io::stdout().is_terminal(), io::stderr().is_terminal()];
+        let on_terminal = terminals.map(|is_terminal| is_terminal && !self.no_terminal);
+        let mut command = call::command(&argv, self.directory.as_deref(), on_terminal)?;
         command.has_input = !self.no_input && !call::is_null(io::stdin().as_fd());
         command.memory_bytes = self.where_to.memory.map(|memory| memory.bytes_for("a command")).transpose()?;
         Ok(ExecRequest {
