@@ -56,6 +56,14 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 type Answer = Response<UnsyncBoxBody<Bytes, hyper::Error>>;
 
+/// Whether clients may send descriptors, such as their standard streams.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Descriptors {
+    /// The kernel refuses them, if it can.
+    Refused,
+    Taken,
+}
+
 /// The open socket. Dropping this value removes the socket file.
 pub(crate) struct LocalSocket {
     listener: UnixListener,
@@ -63,11 +71,12 @@ pub(crate) struct LocalSocket {
 }
 
 impl LocalSocket {
-    /// Opens a socket at `path`, accessible for all users of this machine or for this user only.
+    /// Opens a socket at `path`, accessible for all users of this machine or for this user only, with or without
+    /// descriptors from its clients.
     ///
     /// # Errors
     /// If another agent already uses the socket, or `path` is a file of another type.
-    pub(crate) async fn open(path: PathBuf, for_everybody: bool) -> io::Result<Self> {
+    pub(crate) async fn open(path: PathBuf, for_everybody: bool, descriptors: Descriptors) -> io::Result<Self> {
         if UnixStream::connect(&path).await.is_ok() {
             return Err(io::Error::new(ErrorKind::AddrInUse, "another agent already uses this socket"));
         }
@@ -82,6 +91,9 @@ impl LocalSocket {
         let temporary = path.with_file_name(format!(".{name}-{}", std::process::id()));
         let _ = fs::remove_file(&temporary);
         let listener = UnixListener::bind(&temporary)?;
+        if descriptors == Descriptors::Refused {
+            hostler_sys::refuse_descriptors(&listener);
+        }
         fs::set_permissions(&temporary, Permissions::from_mode(if for_everybody { 0o666 } else { 0o600 }))?;
         fs::rename(&temporary, &path)?;
         Ok(Self { listener, path })
@@ -330,7 +342,9 @@ mod tests {
     /// Opens the local socket of an agent whose head is started by [`head`].
     async fn open_socket(directory: &Path) -> PathBuf {
         let head = head(directory).await;
-        let socket = LocalSocket::open(directory.join("agent.sock"), false).await.expect("the socket opens");
+        let socket = LocalSocket::open(directory.join("agent.sock"), false, Descriptors::Refused)
+            .await
+            .expect("the socket opens");
         let path = socket.path().to_owned();
         tokio::spawn(async move { socket.serve(&head, None, None).await });
         path

@@ -29,7 +29,7 @@ use crate::gpu_use::GpuUse;
 use crate::gpus::{Gpus, MachineGpu};
 use crate::handle::Handle;
 use crate::identity::{Identity, LOCK};
-use crate::local_socket::LocalSocket;
+use crate::local_socket::{Descriptors, LocalSocket};
 use crate::metrics::port::Port;
 use crate::metrics::{Exporter, Metrics};
 use crate::node::Node;
@@ -301,7 +301,7 @@ async fn receive_users(
 ) -> Infallible {
     let Some(path) = socket else { return std::future::pending().await };
     let for_everybody = nix::unistd::geteuid().is_root();
-    match LocalSocket::open(path.clone(), for_everybody).await {
+    match LocalSocket::open(path.clone(), for_everybody, Descriptors::Refused).await {
         Ok(socket) => {
             tracing::info!(socket = %socket.path().display(), "accepting requests of local users");
             socket.serve(head, gossiping, Some(exporter)).await

@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::Stdio;
 use std::time::Duration;
 
-use hostler_testkit::{Cluster, Size, processes_with, wait_until};
+use hostler_testkit::{Cluster, Size, listening_name, processes_with, wait_until};
 
 const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
 
@@ -71,17 +71,7 @@ fn jobs_and_their_output_survive_killed_agents() {
 /// Fills the connection queue of a process's listening socket, as any user of the machine can.
 fn fill_connection_queue(pid: u32) {
     use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
-    let held: Vec<String> = fs::read_dir(format!("/proc/{pid}/fd"))
-        .expect("the process runs")
-        .flatten()
-        .filter_map(|entry| Some(fs::read_link(entry.path()).ok()?.to_str()?.to_owned()))
-        .collect();
-    let table = fs::read_to_string("/proc/net/unix").expect("the kernel lists its sockets");
-    let name = table.lines().find_map(|line| {
-        let (rest, name) = line.split_once(" @")?;
-        held.contains(&format!("socket:[{}]", rest.split_whitespace().nth(6)?)).then_some(name)
-    });
-    let address = UnixAddr::new_abstract(name.expect("a shepherd listens").as_bytes()).expect("a short name");
+    let address = UnixAddr::new_abstract(listening_name(pid).as_bytes()).expect("a short name");
     // A client that has closed its end still takes a place.
     loop {
         let flags = SockFlag::SOCK_NONBLOCK | SockFlag::SOCK_CLOEXEC;

@@ -1,9 +1,10 @@
-//! A job whose program lies on a file system that never answers disturbs no other user. Needs root and FUSE.
+//! A job whose program lies on a file system that never answers disturbs no other user, and daemons get no files that
+//! users could make them close. Needs root and FUSE.
 
 use std::fs;
 use std::process::{Command, Stdio};
 
-use hostler_testkit::{HangingDisk, SharedCluster, wait_until};
+use hostler_testkit::{HangingDisk, SharedCluster, listening_name, wait_until};
 
 const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
 
@@ -33,4 +34,41 @@ fn program_on_a_hanging_disk_delays_no_other_user() {
         drop(disk);
         assert_ne!(cluster.run(ADA, &["wait", &stuck]).code, 0, "its program cannot be read");
     }
+}
+
+/// Sends a descriptor to a socket, given by its path or its abstract name. Prints whether the kernel refuses it, and whether
+/// it can.
+const SEND_DESCRIPTOR: &str = "\
+import array, socket, sys
+to = socket.socket(socket.AF_UNIX)
+to.connect(sys.argv[1].replace('@', '\\0'))
+try:
+    to.getsockopt(socket.SOL_SOCKET, 83)
+    can = True
+except OSError:
+    can = False
+try:
+    to.sendmsg([b'x'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', [0]))])
+    refused = False
+except PermissionError:
+    refused = True
+print(refused, can)
+";
+
+#[test]
+fn head_agent_and_shepherds_get_no_descriptors_from_users() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let of_agent = directory.path().join("agent.sock").display().to_string();
+    let cluster = SharedCluster::up(HOSTLER, &["--socket", &of_agent]);
+    let of_head = cluster.path("head.sock").display().to_string();
+    let job = cluster.ok(ADA, &["run", "--detach", "-c", "1", "-m", "32M", "--", "sh", "-c", "echo $PPID; sleep 600"]);
+    let shepherd =
+        wait_until("the job's output", 30, || cluster.run(ADA, &["logs", &job]).stdout.trim().parse::<u32>().ok());
+    for socket in [of_head, of_agent, format!("@{}", listening_name(shepherd))] {
+        let sent =
+            Command::new("python3").args(["-c", SEND_DESCRIPTOR, &socket]).output().expect("Python 3 is installed");
+        let text = String::from_utf8_lossy(&sent.stdout);
+        assert!(["True True\n", "False False\n"].contains(&&*text), "{socket}: {sent:?}");
+    }
+    cluster.ok(ADA, &["cancel", &job]);
 }

@@ -212,6 +212,7 @@ async fn bind_socket(path: &Path, mode: u32) -> anyhow::Result<UnixListener> {
     }
     let temporary = temporary_name(path);
     let listener = UnixListener::bind(&temporary).with_context(what)?;
+    hostler_sys::refuse_descriptors(&listener);
     let publish = || {
         fs::set_permissions(&temporary, Permissions::from_mode(mode))?;
         fs::rename(&temporary, path)

@@ -80,6 +80,6 @@ pub use record::{
     Cause, Containment, Enforcement, ExitRecord, Io, IoSource, Limits, Moment, Phase, RunningRecord, Status,
     StatusReport,
 };
-pub use sys::{pidfd_ended, pidfd_open, receive};
+pub use sys::{pidfd_ended, pidfd_open, receive_all};
 pub use wipe::wipe;
 pub use wire::{EncodeError, Event, Started, WireError, resize_frame, terminal_input_frame};

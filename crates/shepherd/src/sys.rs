@@ -112,8 +112,11 @@ pub(crate) fn unread_bytes(socket: BorrowedFd<'_>) -> io::Result<usize> {
     Ok(usize::try_from(count).unwrap_or(0))
 }
 
-/// Maximum number of descriptors per message.
+/// Maximum number of descriptors that a shepherd or its client takes from a message.
 const DESCRIPTOR_ROOM: usize = 4;
+
+/// Maximum number of descriptors per message, in the kernel.
+const ALL_DESCRIPTORS: usize = 253;
 
 /// Receives into `buffer`, and returns the number of bytes and the descriptors: only the first ones if the message had
 /// more than four of them, or if this process has too many descriptors open. The data is valid in any case. 0 bytes mean
@@ -121,18 +124,36 @@ const DESCRIPTOR_ROOM: usize = 4;
 ///
 /// # Errors
 /// On a system error, or if a non-blocking socket has no data.
-pub fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8], flags: MsgFlags) -> io::Result<(usize, Vec<OwnedFd>)> {
-    /// Buffer for control messages, larger than a header with [`DESCRIPTOR_ROOM`] numbers.
+pub(crate) fn receive(socket: BorrowedFd<'_>, buffer: &mut [u8], flags: MsgFlags) -> io::Result<(usize, Vec<OwnedFd>)> {
+    receive_up_to(DESCRIPTOR_ROOM, socket, buffer, flags)
+}
+
+/// Receives into `buffer`, and returns the number of bytes and all descriptors of the message. Then the kernel closes
+/// none of them, which could wait for a file system, unless this process has too many descriptors open.
+///
+/// # Errors
+/// On a system error, or if a non-blocking socket has no data.
+pub fn receive_all(socket: BorrowedFd<'_>, buffer: &mut [u8], flags: MsgFlags) -> io::Result<(usize, Vec<OwnedFd>)> {
+    receive_up_to(ALL_DESCRIPTORS, socket, buffer, flags)
+}
+
+fn receive_up_to(
+    most: usize,
+    socket: BorrowedFd<'_>,
+    buffer: &mut [u8],
+    flags: MsgFlags,
+) -> io::Result<(usize, Vec<OwnedFd>)> {
+    /// Buffer for control messages, larger than a header with [`ALL_DESCRIPTORS`] numbers.
     #[repr(align(16))]
-    struct Control([u8; 64]);
-    let mut control = Control([0; 64]);
+    struct Control([u8; 1040]);
+    let mut control = Control([0; 1040]);
     let mut part = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
     // SAFETY: zeroes are a valid `msghdr`.
     let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
     header.msg_iov = &raw mut part;
     header.msg_iovlen = 1;
     header.msg_control = control.0.as_mut_ptr().cast();
-    header.msg_controllen = descriptors_length(DESCRIPTOR_ROOM) as _;
+    header.msg_controllen = descriptors_length(most) as _;
     let flags = flags | MsgFlags::MSG_CMSG_CLOEXEC;
     // SAFETY: the header refers to local variables with matching lengths.
     let length = check(unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut header, flags.bits()) } as libc::c_long)?;
@@ -171,6 +192,8 @@ pub(crate) fn listen_anywhere() -> io::Result<(UnixListener, String)> {
     let flags = SockFlag::SOCK_CLOEXEC | SockFlag::SOCK_NONBLOCK;
     let listener = socket(AddressFamily::Unix, SockType::Stream, flags, None)?;
     bind(listener.as_raw_fd(), &UnixAddr::new_unnamed())?;
+    // Any user can connect. Only the connection over which the agent started this process carries descriptors.
+    hostler_sys::refuse_descriptors(&listener);
     listen(&listener, Backlog::MAXALLOWABLE)?;
     let address = getsockname::<UnixAddr>(listener.as_raw_fd())?;
     // Names that the kernel chooses are hexadecimal digits.

@@ -1,5 +1,6 @@
 //! Operating system functions that the standard library lacks.
 
+mod descriptors;
 mod file;
 mod mounts;
 mod terminal;
@@ -7,6 +8,7 @@ mod terminal;
 use std::fs;
 use std::io;
 
+pub use descriptors::refuse_descriptors;
 pub use file::{replace_file, replace_file_unflushed};
 pub use mounts::{bind, change_propagation, mount_tmpfs, unshare_mounts};
 pub use terminal::{RawTerminal, is_in_background, window_size};

@@ -1,6 +1,8 @@
 """A FUSE file system with one program that never answers one kind of request. Ends with its standard input.
 
-usage: hanging_disk.py MOUNT_POINT lookup|open|read|flush|nothing
+usage: hanging_disk.py MOUNT_POINT lookup|open|read|flush|write|nothing
+
+With `write`, the kernel caches what is written, so that whoever closes the file waits.
 """
 
 import ctypes
@@ -9,8 +11,10 @@ import struct
 import sys
 import threading
 
-LOOKUP, GETATTR, OPEN, READ, STATFS, RELEASE, FLUSH, INIT, OPENDIR, READDIR = 1, 3, 14, 15, 17, 18, 25, 26, 27, 28
-NAMES = {"lookup": LOOKUP, "open": OPEN, "read": READ, "flush": FLUSH, "nothing": 0}
+LOOKUP, GETATTR, OPEN, READ, WRITE, STATFS, RELEASE, FLUSH = 1, 3, 14, 15, 16, 17, 18, 25
+INIT, OPENDIR, READDIR = 26, 27, 28
+WRITEBACK_CACHE = 1 << 16
+NAMES = {"lookup": LOOKUP, "open": OPEN, "read": READ, "flush": FLUSH, "write": WRITE, "nothing": 0}
 # Requests without an answer.
 FORGET, INTERRUPT, BATCH_FORGET = 2, 36, 42
 ROOT, PROGRAM = 1, 2
@@ -33,14 +37,15 @@ def end_with_input():
 
 
 def attributes(node):
-    mode, size = (0o040755, 0) if node == ROOT else (0o100755, len(CONTENT))
+    mode, size = (0o040755, 0) if node == ROOT else (0o100777, len(CONTENT))
     return struct.pack("<6Q10I", node, size, 1, 0, 0, 0, 0, 0, 0, mode, 1, 0, 0, 0, 4096, 0)
 
 
 def answer(opcode, node, body):
     """Returns the error and the data."""
     if opcode == INIT:
-        return 0, struct.pack("<4I2H2I2HI28x", 7, 31, 0, 0, 16, 12, 65536, 1, 0, 0, 0)
+        flags = WRITEBACK_CACHE if hanging == WRITE else 0
+        return 0, struct.pack("<4I2H2I2HI28x", 7, 31, 0, flags, 16, 12, 65536, 1, 0, 0, 0)
     if opcode == LOOKUP:
         found = body.split(b"\0")[0] == b"program"
         return (0, struct.pack("<4Q2I", PROGRAM, 0, 0, 0, 0, 0) + attributes(PROGRAM)) if found else (ENOENT, b"")

@@ -32,7 +32,7 @@ pub use disk::{SmallDisk, fill_disk, mount_for_this_thread};
 pub use emulators::{ipmi_sim, sushy_emulator};
 pub use hanging_disk::HangingDisk;
 pub use network::{Daemon, Host, Network};
-pub use processes::{is_alive, kill, processes_with};
+pub use processes::{is_alive, kill, listening_name, processes_with};
 pub use program::{Running, free_port, program};
 pub use real::{RealCluster, end};
 pub use shared::{SharedCluster, invite};

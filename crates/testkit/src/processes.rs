@@ -38,3 +38,22 @@ pub fn processes_with(text: &str) -> Vec<u32> {
     };
     pids.filter(|pid| *pid != std::process::id() && is_alive(*pid)).filter(holds).collect()
 }
+
+/// The abstract name of the Unix socket on which a process listens, as shepherds do.
+///
+/// # Panics
+/// If there is none.
+#[must_use]
+pub fn listening_name(pid: u32) -> String {
+    let held: Vec<String> = fs::read_dir(format!("/proc/{pid}/fd"))
+        .expect("the process runs")
+        .flatten()
+        .filter_map(|entry| Some(fs::read_link(entry.path()).ok()?.to_str()?.to_owned()))
+        .collect();
+    let table = fs::read_to_string("/proc/net/unix").expect("the kernel lists its sockets");
+    let name = table.lines().find_map(|line| {
+        let (rest, name) = line.split_once(" @")?;
+        held.contains(&format!("socket:[{}]", rest.split_whitespace().nth(6)?)).then_some(name)
+    });
+    name.expect("the process listens").to_owned()
+}

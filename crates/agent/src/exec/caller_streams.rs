@@ -1,16 +1,24 @@
-//! The standard streams that local programs hand over, and how the agent closes them.
+//! The connections of local programs, the standard streams that they hand over, and how the agent closes both.
 //!
-//! Closing a file waits for its file system, which may be a program of the caller that never answers. All remote
-//! commands share one thread, so one thread per user closes files instead. A user whose thread hangs gets no further
-//! commands until the file system answers.
+//! Closing a file waits for its file system, which may be a program of the caller that never answers. The kernel also
+//! closes files: those in unread messages of a socket that is closed, and those that the receiver of a message does not
+//! take. All remote commands share one thread, so one thread per user closes files and connections instead. A user whose
+//! thread hangs gets no further commands until the file system answers.
 
 use std::collections::HashMap;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::pin::Pin;
 use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
+use hostler_shepherd::receive_all;
 use nix::fcntl::{FcntlArg, fcntl};
+use nix::sys::socket::MsgFlags;
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use tokio::net::UnixStream;
 
 use crate::mutex::lock;
 
@@ -118,9 +126,112 @@ impl Drop for CallerStreams {
     }
 }
 
+/// The connection of a local program. Neither reading from it nor dropping it waits for a file system.
+pub(super) struct CallerSocket {
+    /// `None` only while this value is dropped.
+    stream: Option<UnixStream>,
+    uid: u32,
+    closers: Arc<Closers>,
+}
+
+impl CallerSocket {
+    pub(super) fn new(stream: UnixStream, uid: u32, closers: &Arc<Closers>) -> Self {
+        Self { stream: Some(stream), uid, closers: Arc::clone(closers) }
+    }
+
+    pub(super) fn get(&self) -> &UnixStream {
+        self.stream.as_ref().expect("the value is not dropped yet")
+    }
+
+    /// Receives bytes, and the descriptors that came with them.
+    pub(super) async fn receive(&self, buffer: &mut [u8]) -> io::Result<(usize, CallerStreams)> {
+        self.get().async_io(Interest::READABLE, || self.receive_now(buffer)).await
+    }
+
+    fn receive_now(&self, buffer: &mut [u8]) -> io::Result<(usize, CallerStreams)> {
+        let (length, descriptors) = receive_all(self.get().as_fd(), buffer, MsgFlags::MSG_DONTWAIT)?;
+        Ok((length, CallerStreams::new(descriptors, self.uid, &self.closers)))
+    }
+
+    fn stream(self: Pin<&mut Self>) -> Pin<&mut UnixStream> {
+        Pin::new(self.get_mut().stream.as_mut().expect("the value is not dropped yet"))
+    }
+}
+
+impl AsyncRead for CallerSocket {
+    /// Reads bytes. Descriptors that come with them are closed.
+    fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        loop {
+            ready!(self.get().poll_read_ready(context))?;
+            let free = buffer.initialize_unfilled();
+            match self.get().try_io(Interest::READABLE, || self.receive_now(free)) {
+                Ok((length, _)) => {
+                    buffer.advance(length);
+                    return Poll::Ready(Ok(()));
+                }
+                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
+                Err(error) => return Poll::Ready(Err(error)),
+            }
+        }
+    }
+}
+
+impl AsyncWrite for CallerSocket {
+    fn poll_write(self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        self.stream().poll_write(context, bytes)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        self.stream().poll_write_vectored(context, parts)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.get().is_write_vectored()
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.stream().poll_flush(context)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.stream().poll_shutdown(context)
+    }
+}
+
+impl Drop for CallerSocket {
+    fn drop(&mut self) {
+        if let Some(Ok(stream)) = self.stream.take().map(UnixStream::into_std) {
+            // Afterwards no message arrives. Without an unread one, closing waits for nothing.
+            let _ = stream.shutdown(std::net::Shutdown::Both);
+            if has_unread(&stream) {
+                self.closers.close(self.uid, stream.into());
+            }
+        }
+    }
+}
+
+/// Whether a socket has data that nobody has read.
+fn has_unread(socket: &impl AsFd) -> bool {
+    let mut count: nix::libc::c_int = 0;
+    // SAFETY: the pointer refers to a local variable of the type that this request writes.
+    let asked = unsafe {
+        nix::libc::ioctl(std::os::fd::AsRawFd::as_raw_fd(&socket.as_fd()), nix::libc::FIONREAD, &raw mut count)
+    };
+    asked != 0 || count != 0
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs::File;
+    use std::io::IoSlice;
+    use std::os::fd::AsRawFd;
+
+    use nix::sys::socket::{ControlMessage, sendmsg};
+    use tokio::io::AsyncReadExt;
 
     use super::*;
 
@@ -137,5 +248,34 @@ mod tests {
         assert_eq!(nix::unistd::read(&reader, &mut [0]), Ok(0), "the pipe has no writer");
         file.as_file().lock().expect("the thread closes the file");
         assert!(!closers.is_stuck(1000));
+    }
+
+    #[tokio::test]
+    async fn descriptors_that_nobody_asked_for_are_closed_by_the_thread() {
+        let closers = Arc::new(Closers::default());
+        for (what, count, is_read) in [("few", 3, true), ("many", 200, true), ("unread", 3, false)] {
+            let (ours, theirs) = UnixStream::pair().expect("a pair");
+            let file = tempfile::NamedTempFile::new().expect("a file");
+            let sent = file.reopen().expect("there");
+            sent.lock().expect("free");
+            let rights = vec![sent.as_raw_fd(); count];
+            let along = [ControlMessage::ScmRights(&rights)];
+            sendmsg::<()>(theirs.as_raw_fd(), &[IoSlice::new(b"x")], &along, MsgFlags::empty(), None).expect("sent");
+            drop(sent);
+            let mut socket = CallerSocket::new(ours, 1000, &closers);
+            if is_read {
+                assert_eq!(socket.read_u8().await.expect("sent"), b'x', "{what}");
+            }
+            assert!(file.as_file().try_lock().is_err() || is_read, "{what} is open");
+            drop(socket);
+            // The lock ends with the last descriptor.
+            file.as_file().lock().expect("the thread closes all");
+            assert!(lock(&closers.0).contains_key(&1000), "{what} were closed by the thread");
+            lock(&closers.0).clear();
+        }
+        // A connection without unread data needs no thread.
+        let (ours, _theirs) = UnixStream::pair().expect("a pair");
+        drop(CallerSocket::new(ours, 1000, &closers));
+        assert!(lock(&closers.0).is_empty());
     }
 }

@@ -1,27 +1,22 @@
 //! Accepts commands of local users.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use hostler_core::admission::UsageLimits;
 use hostler_remote::{Caller, Frame, Open, PROTOCOL, multiplex};
-use hostler_shepherd::receive;
-use nix::sys::socket::{MsgFlags, recv};
 use nix::unistd::geteuid;
-use tokio::io::Interest;
-use tokio::net::UnixStream;
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use super::caller_streams::CallerStreams;
+use super::caller_streams::{CallerSocket, CallerStreams};
 use super::dispatch;
 use super::peer::Peer;
 use super::refusal::unsuitable;
 use super::shared::Exec;
-use crate::local_socket::LocalSocket;
+use crate::local_socket::{Descriptors, LocalSocket};
 
 /// Maximum number of concurrent requests. Further requests wait.
 const CALLS: usize = 1024;
@@ -44,7 +39,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Listens at `path`, if given.
 pub(super) async fn serve(exec: &Arc<Exec>, path: Option<PathBuf>) {
     let Some(path) = path else { return };
-    let socket = match LocalSocket::open(path.clone(), geteuid().is_root()).await {
+    let socket = match LocalSocket::open(path.clone(), geteuid().is_root(), Descriptors::Taken).await {
         Ok(socket) => socket,
         Err(error) => {
             return tracing::warn!(socket = %path.display(), %error, "cannot open the socket for remote commands of local users");
@@ -57,7 +52,9 @@ pub(super) async fn serve(exec: &Arc<Exec>, path: Option<PathBuf>) {
         let place = Arc::clone(&places).acquire_owned().await.expect("the semaphore is never closed");
         match socket.accept().await {
             Ok(stream) => {
-                let Ok(peer) = Peer::of(&stream) else { continue };
+                let uid = stream.peer_cred().map_or(u32::MAX, |peer| peer.uid());
+                let stream = CallerSocket::new(stream, uid, &exec.closers);
+                let Ok(peer) = Peer::of(stream.get()) else { continue };
                 let place = shares.take(peer.uid()).map(|share| (share, place));
                 let is_admitted = place.is_some();
                 let to_be_told = || {
@@ -80,10 +77,10 @@ pub(super) async fn serve(exec: &Arc<Exec>, path: Option<PathBuf>) {
 }
 
 /// Serves one request to its end.
-async fn attend(exec: &Arc<Exec>, stream: UnixStream, peer: Peer, is_admitted: bool) {
+async fn attend(exec: &Arc<Exec>, stream: CallerSocket, peer: Peer, is_admitted: bool) {
     let deadline = Instant::now() + ASK_BOUND;
     let is_stuck = exec.closers.is_stuck(peer.uid());
-    let Ok(Ok(streams)) = timeout_at(deadline, handed_over(exec, &stream, &peer, is_stuck)).await else { return };
+    let Ok(Ok(streams)) = timeout_at(deadline, handed_over(&stream)).await else { return };
     let (_own, mut channels, run) = multiplex(stream, None);
     let answer = async {
         let ask = async {
@@ -115,19 +112,12 @@ async fn attend(exec: &Arc<Exec>, stream: UnixStream, peer: Peer, is_admitted: b
     let _ = timeout(ASK_BOUND, run).await;
 }
 
-/// Receives the streams that a program hands over before its request. Takes none of a user whose streams cannot be closed:
-/// the kernel then discards them.
-async fn handed_over(exec: &Exec, stream: &UnixStream, peer: &Peer, is_stuck: bool) -> io::Result<CallerStreams> {
+/// Receives the streams that a program hands over before its request.
+async fn handed_over(stream: &CallerSocket) -> io::Result<CallerStreams> {
     let mut word = [0; 2];
-    let read = || {
-        if is_stuck {
-            return Ok((recv(stream.as_raw_fd(), &mut word, MsgFlags::MSG_DONTWAIT)?, Vec::new()));
-        }
-        receive(stream.as_fd(), &mut word, MsgFlags::MSG_DONTWAIT)
-    };
-    let (length, streams) = stream.async_io(Interest::READABLE, read).await?;
-    // From here on, no way out closes a stream on this thread.
-    let streams = CallerStreams::new(streams, peer.uid(), &exec.closers);
+    let (length, streams) = stream.receive(&mut word).await?;
+    // Nothing else follows.
+    hostler_sys::refuse_descriptors(stream.get());
     if length < word.len() || word[0] != PROTOCOL {
         tracing::info!(
             version = word[0],

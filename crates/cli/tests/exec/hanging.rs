@@ -19,6 +19,30 @@ agent.sendmsg([b'\\xff\\xff'], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.arr
 sys.stdin.read()
 ";
 
+/// Hands over a socket that contains a file of `disk`, and cached writes to it: whoever closes the last copy of the
+/// socket waits. The arguments are the number of copies, and the message before them.
+const HAND_OVER_UNWRITTEN: &str = "\
+import array, os, socket, sys, time
+def send(to, text, files):
+    to.sendmsg([text], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', files))])
+outer, inner = socket.socketpair()
+file = os.open('disk/program', os.O_RDONLY)
+send(outer, b'x', [file])
+os.close(file)
+os.write(os.open('disk/program', os.O_WRONLY), b'y' * 4096)
+agent = socket.socket(socket.AF_UNIX)
+agent.connect('/run/hostler/agent.calls')
+before = bytes.fromhex(sys.argv[2])
+try:
+    agent.sendall(before)
+    send(agent, b'\\xff\\xff', [inner.fileno()] * int(sys.argv[1]))
+except (PermissionError, BrokenPipeError):
+    pass
+outer.close()
+inner.close()
+time.sleep(60)
+";
+
 #[test]
 fn hanging_program_or_stream_delays_no_other_user() {
     let machines = Machines::of(1);
@@ -37,7 +61,12 @@ fn hanging_program_or_stream_delays_no_other_user() {
         // The same in requests that the agent rejects: of another version, and with too many descriptors.
         ("flush", "python3 hand_over.py 3"),
         ("flush", "python3 hand_over.py 5"),
+        // The agent closes a file inside a socket: a stream, one of too many, and one after an incomplete request.
+        ("write", "python3 hand_over_unwritten.py 3 ''"),
+        ("write", "python3 hand_over_unwritten.py 200 ''"),
+        ("write", "python3 hand_over_unwritten.py 3 00"),
     ];
+    machines.write("hand_over_unwritten.py", HAND_OVER_UNWRITTEN);
     machines.write("hand_over.py", HAND_OVER);
     for (request, command) in cases {
         let at = std::path::Path::new(&machines.shared()).join("disk");
