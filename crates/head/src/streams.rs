@@ -13,14 +13,34 @@ use std::task::{Context, Poll};
 use axum::body::{Body, BodyDataStream, Bytes};
 use axum::extract::ws::WebSocket;
 use futures_util::Stream;
-use hostler_model::NodeName;
+use hostler_core::admission::UsageLimits;
+use hostler_model::{NodeName, RunId};
 use tokio::sync::oneshot;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
-#[derive(Default)]
+/// Maximum number of clients that read the output of one live run at once. Each needs a connection and a watch of the
+/// agent.
+const OUTPUT_READERS: usize = 64;
+
+/// Maximum number of clients that are attached to the terminal of one run at once. A shepherd has the same limit.
+const TERMINAL_CLIENTS: usize = 32;
+
 pub(crate) struct Streams {
     pub(crate) outputs: StreamRegistry<Upload>,
     pub(crate) terminals: StreamRegistry<WebSocket>,
+    pub(crate) output_readers: Arc<UsageLimits<RunId>>,
+    pub(crate) terminal_clients: Arc<UsageLimits<RunId>>,
+}
+
+impl Default for Streams {
+    fn default() -> Self {
+        Self {
+            outputs: StreamRegistry::default(),
+            terminals: StreamRegistry::default(),
+            output_readers: UsageLimits::of(OUTPUT_READERS),
+            terminal_clients: UsageLimits::of(TERMINAL_CLIENTS),
+        }
+    }
 }
 
 /// Matches waiting readers with arriving agents.

@@ -29,6 +29,9 @@ use crate::wire::{self, LaunchFrame, LaunchView, Request, Started};
 /// Maximum number of clients. Above the limit, a new client replaces a client that has sent nothing, or is refused.
 const CONNECTION_LIMIT: usize = 64;
 
+/// Maximum number of clients that are attached to a terminal. The other places are for agents.
+const ATTACHED_LIMIT: usize = CONNECTION_LIMIT / 2;
+
 /// Limit for incomplete frames of all clients together, in bytes: enough for a few of the largest launches.
 const HELD_LIMIT: usize = 3 * wire::FRAME_LIMIT;
 
@@ -393,6 +396,10 @@ impl Keeper {
             }
             (Request::Input(bytes), Some(terminal)) => terminal.type_in(&bytes),
             (Request::Resize(size), Some(terminal)) => terminal.resize(size),
+            (Request::Attach(_), Some(_)) if attached >= ATTACHED_LIMIT && connection.viewing.is_none() => {
+                let reason = format!("{ATTACHED_LIMIT} clients are attached to the run's terminal, the maximum");
+                connection.send(&wire::refused_frame(&reason));
+            }
             (Request::Attach(size), Some(terminal)) => {
                 connection.send(&wire::attached_frame());
                 let mut position = terminal.first_position();

@@ -12,6 +12,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use futures_util::{SinkExt, StreamExt};
+use hostler_core::admission::{UsageLimits, UsagePermit};
 use hostler_core::head::{Job, Refusal};
 use hostler_model::{Attempt, Digest, JobId, JobState, NodeName, RunId, TaskId};
 use hostler_proto::api::WATCHING_HEADER;
@@ -120,9 +121,15 @@ pub(crate) async fn output(
             Standing::Over(attempt, None) => return Ok(empty(attempt)),
             Standing::Ended => return from_result(&head, holds, task, rank, range).await,
             Standing::Live(live) => {
+                let reader = one_of(&head.streams.output_readers, &live, "read the output")?;
                 // If there is no body, the task has just ended or moved to another node.
                 if let Some(upload) = from_node(&head, &live, range, follow).await? {
-                    return Ok(answer(live.run.attempt, upload.extent, Body::from_stream(upload)));
+                    let extent = upload.extent;
+                    let body = upload.map(move |piece| {
+                        let _until_the_end = &reader;
+                        piece
+                    });
+                    return Ok(answer(live.run.attempt, extent, Body::from_stream(body)));
                 }
             }
         }
@@ -247,6 +254,15 @@ async fn row_of(head: &Head, task: TaskId) -> Result<Option<EndedTask>, ApiError
     Ok(tokio::task::spawn_blocking(move || history.ended_one(task)).await.map_err(ApiError::internal)??)
 }
 
+/// Takes the place of one more client of a run's stream. The error says what the others do.
+fn one_of(places: &Arc<UsageLimits<RunId>>, live: &Live, what: &str) -> Result<UsagePermit<RunId>, ApiError> {
+    places.take(live.run).ok_or_else(|| {
+        let message = format!("{} clients already {what} of task {}, the maximum", places.most(), live.run.task);
+        ApiError::new(StatusCode::TOO_MANY_REQUESTS, "too_many_watchers", message)
+            .hint("end some of them, or try again later")
+    })
+}
+
 /// Requests the output of a live task from its node. Returns `None` if the task is no longer on the node; the caller
 /// then checks the task's state again.
 async fn from_node(
@@ -346,6 +362,7 @@ pub(crate) async fn attach(
         Standing::Waiting(_) => return Err(not_running(id, "waiting")),
         Standing::Over(..) | Standing::Ended => return Err(not_running(id, "over")),
     };
+    let client_place = one_of(&head.streams.terminal_clients, &live, "are attached to the terminal")?;
     let mut place = head.streams.terminals.wait_for(&live.node);
     // A size of zero keeps the current one.
     let (rows, columns) = if types { (rows, columns) } else { (0, 0) };
@@ -360,6 +377,7 @@ pub(crate) async fn attach(
     let agent = agent.ok_or_else(|| silent(&live.node))?;
     let upgrade = upgrade.max_message_size(TERMINAL_BYTES).max_frame_size(TERMINAL_BYTES);
     let mut response = upgrade.on_upgrade(async move |client| {
+        let _until_the_end = client_place;
         tokio::select! {
             () = join(client, agent, types) => {}
             () = head.stop.cancelled() => {}

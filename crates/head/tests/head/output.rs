@@ -166,3 +166,46 @@ async fn terminal_works_in_both_directions() {
     job.leave().await;
     assert_eq!(soon("the end", user.next()).await.expect("ok"), None);
 }
+
+#[tokio::test]
+async fn streams_of_one_run_are_limited_and_others_are_not_affected() {
+    let head = TestHead::start().await;
+    let mut agent = FakeAgent::start(&head, "n1").await;
+    let size = WindowSize { rows: 30, columns: 100 };
+    let pty = |key: &str| {
+        let mut submission = request(key);
+        submission.spec = hostler_model::JobSpec { pty: Some(size), ..spec(key) }.into();
+        submission
+    };
+    let run = running(&head, &mut agent, &pty("crowded")).await;
+    let client = head.client();
+    // The head keeps a place for each client until the agent answers or the client leaves.
+    let mut crowd = tokio::task::JoinSet::new();
+    for _ in 0..32 {
+        let client = head.client();
+        crowd.spawn(async move { client.attach(run.task, size).await.map(drop) });
+        next_stream(&mut agent).await;
+    }
+    assert_eq!(code(client.attach(run.task, size).await), "too_many_watchers");
+    for _ in 0..64 {
+        let client = head.client();
+        crowd.spawn(async move { client.output(run.task, Output::Stdout, &OutputPart::default()).await.map(drop) });
+        next_stream(&mut agent).await;
+    }
+    let refused = client.output(run.task, Output::Stdout, &OutputPart::default()).await;
+    assert_eq!(code(refused), "too_many_watchers");
+    crowd.shutdown().await;
+    soon("a free place", async {
+        let again = async {
+            while client.attach(run.task, size).await.is_err() {
+                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+            }
+        };
+        let answer = async {
+            let stream = next_stream(&mut agent).await.stream;
+            agent.client.stream_terminal(&stream).await.map(drop)
+        };
+        tokio::join!(again, answer).1.expect("a reader waits");
+    })
+    .await;
+}

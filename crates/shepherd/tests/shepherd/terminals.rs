@@ -154,6 +154,28 @@ fn job_can_close_and_reopen_its_terminal() {
 }
 
 #[test]
+fn terminal_has_a_limited_number_of_clients_and_a_place_for_the_next_agent() {
+    let dir = directory();
+    let mut shepherd = start_run(&on_terminal(dir.path(), "echo ready; exec sleep 600"));
+    let attach = || Attachment::open(dir.path(), size(24, 80));
+    let mut crowd: Vec<Attachment> = (0..32).map(|_| attach().expect("a free place")).collect();
+    for _ in 0..3 {
+        let refused = attach().expect_err("the terminal has no free place");
+        assert!(matches!(&refused, ControlError::Refused(reason) if reason.starts_with("32 clients")), "{refused}");
+    }
+    read_until(&crowd[31], "ready");
+    let hostler_shepherd::Adopted::Running(mut next) = hostler_shepherd::adopt(dir.path()).expect("readable") else {
+        panic!("the run has ended")
+    };
+    assert_eq!(next.status().expect("the shepherd answers").attached, 32);
+    crowd.pop();
+    eventually("a place is free", || shepherd.status().expect("the shepherd runs").attached == 31);
+    read_until(&attach().expect("a free place"), "ready");
+    shepherd.kill(Cause::Cancelled).expect("the shepherd runs");
+    finish(&mut shepherd, dir.path());
+}
+
+#[test]
 fn attaching_to_a_run_without_terminal_is_refused() {
     let dir = directory();
     let mut shepherd = start_run(&script(dir.path(), "exec sleep 600"));
