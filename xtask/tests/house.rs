@@ -111,6 +111,124 @@ const TEST_TOOLS: [&str; 2] = ["client", "testkit"];
 /// Maximum length of a source file, in lines.
 const MAX_LINES: usize = 700;
 
+/// The only files of agent, shepherd and delivery that name files by path, by the reason why users cannot misuse the
+/// paths. Root follows no path that a user can change: other code acts as the user (`act_as`), or uses descriptors
+/// with `O_NOFOLLOW` or `openat2` (`snapshot/src/beneath.rs`).
+const PATHS: [(&str, &[&str]); 7] = [
+    (
+        "files of the kernel and the system, which users cannot replace",
+        &[
+            "agent/src/activity.rs",
+            "agent/src/exec/local.rs",
+            "agent/src/exec/peer.rs",
+            "agent/src/gossip/measure.rs",
+            "agent/src/gpu_use.rs",
+            "agent/src/gpus.rs",
+            "agent/src/metrics.rs",
+            "agent/src/rapl.rs",
+            "agent/src/roster.rs",
+            "agent/src/usage/machine.rs",
+            "agent/src/usage/members.rs",
+            "agent/src/usage/read.rs",
+            "shepherd/src/cgroup/base.rs",
+            "shepherd/src/cgroup/devices.rs",
+            "shepherd/src/cgroup/enclosure.rs",
+            "shepherd/src/cgroup/files.rs",
+            "shepherd/src/cgroup/leaf.rs",
+            "shepherd/src/cgroup/limits.rs",
+            "shepherd/src/cgroup/mod.rs",
+            "shepherd/src/launcher.rs",
+            "shepherd/src/members.rs",
+            "shepherd/src/oom.rs",
+            "shepherd/src/process.rs",
+            "shepherd/src/zygote.rs",
+        ],
+    ),
+    (
+        "directories of the agent: users own entries in them, but can exchange none",
+        &[
+            "agent/src/account.rs",
+            "agent/src/collect.rs",
+            "agent/src/directory.rs",
+            "agent/src/environment/cache.rs",
+            "agent/src/environment/error.rs",
+            "agent/src/environment/runner.rs",
+            "agent/src/environment/users.rs",
+            "agent/src/exec/mirror/layers.rs",
+            "agent/src/exec/mirror/mod.rs",
+            "agent/src/exec/shared.rs",
+            "agent/src/gossip/disk.rs",
+            "agent/src/identity.rs",
+            "agent/src/local_socket.rs",
+            "agent/src/output.rs",
+            "agent/src/stage.rs",
+            "agent/src/start.rs",
+            "shepherd/src/journal.rs",
+            "shepherd/src/keeper.rs",
+            "shepherd/src/wipe.rs",
+        ],
+    ),
+    (
+        "the user's rights (`act_as`), except before a directory is given away",
+        &[
+            "agent/src/environment/build.rs",
+            "agent/src/environment/collect.rs",
+            "agent/src/environment/detect.rs",
+            "agent/src/environment/entry.rs",
+            "agent/src/environment/files.rs",
+            "agent/src/environment/tools.rs",
+            "agent/src/exec/directory.rs",
+            "agent/src/exec/run.rs",
+            "agent/src/exec/written.rs",
+            "shepherd/src/spawn/child.rs",
+        ],
+    ),
+    ("a mount namespace of one command, with descriptors", &["agent/src/exec/mirror/namespace.rs"]),
+    (
+        "a name that users cannot replace in a directory that they can change: `/tmp` is sticky, and links are not followed",
+        &["agent/src/steps.rs", "agent/src/temporary.rs", "agent/src/variables.rs"],
+    ),
+    (
+        "descriptors only, or only the answer why a program did not start",
+        &["shepherd/src/ranks.rs", "shepherd/src/spawn/prepare.rs", "shepherd/src/terminal.rs"],
+    ),
+    (
+        "the operations for directories that others can change: create, read, remove and deliver without following links",
+        &["snapshot/src/beneath.rs", "snapshot/src/deliver.rs", "snapshot/src/remove.rs"],
+    ),
+];
+
+/// Calls that name a file by its path.
+const PATH_CALLS: [&str; 27] = [
+    "fs::",
+    "File::open(",
+    "File::create(",
+    "File::create_new(",
+    "File::options(",
+    "OpenOptions::new",
+    "DirBuilder::new",
+    ".exists()",
+    ".is_file()",
+    ".is_dir()",
+    ".canonicalize()",
+    ".symlink_metadata(",
+    ".read_dir(",
+    ".read_link(",
+    "UnixListener::bind(",
+    "UnixStream::connect(",
+    "statvfs(",
+    "AT_FDCWD",
+    "chown(",
+    "lchown(",
+    "chdir(",
+    "mkdir(",
+    "mkfifo(",
+    "rmdir(",
+    "unlink(",
+    "symlink(",
+    "access(",
+];
+
 #[test]
 fn pure_crates_stay_pure() {
     for name in PURE {
@@ -272,6 +390,56 @@ fn relative_links_have_a_target() {
 }
 
 #[test]
+fn only_listed_files_of_root_name_files_by_path() {
+    let is_checked = |name: &str| {
+        let is_code = name.ends_with(".rs") && !name.contains("/tests");
+        let delivers = ["deliver", "beneath", "remove"].map(|part| format!("snapshot/src/{part}.rs"));
+        is_code
+            && (name.starts_with("agent/src/") || name.starts_with("shepherd/src/") || delivers.contains(&name.into()))
+    };
+    let mut found = BTreeSet::new();
+    for path in files_of_the_project() {
+        let name = path.strip_prefix(root().join("crates")).map(|name| name.display().to_string());
+        let Some(name) = name.ok().filter(|name| is_checked(name)) else { continue };
+        let content = read_path(&path);
+        let code = content.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+        if code.lines().any(names_a_path) {
+            found.insert(name);
+        }
+    }
+    let listed: Vec<String> = PATHS.iter().flat_map(|(_, files)| files.iter().map(ToString::to_string)).collect();
+    let allowed: BTreeSet<String> = listed.iter().cloned().collect();
+    assert_eq!(listed.len(), allowed.len(), "each file has one reason");
+    let new: Vec<&String> = found.difference(&allowed).collect();
+    assert!(new.is_empty(), "act as the user or by descriptor, or add to `PATHS` with a reason: {new:?}");
+    let stale: Vec<&String> = allowed.difference(&found).collect();
+    assert!(stale.is_empty(), "these files name no files by path any more: {stale:?}");
+}
+
+#[test]
+fn calls_with_a_path_are_recognised() {
+    for line in [
+        "    let text = fs::read(&path)?;",
+        "std::fs::remove_file(path)",
+        "nix::unistd::chown(&path, None, None)",
+        "if directory.join(\"x\").exists() {",
+        "    let file = OpenOptions::new().read(true).open(path)?;",
+    ] {
+        assert!(names_a_path(line), "{line}");
+    }
+    for line in [
+        "use std::fs;",
+        "// see fs::read",
+        "fn look(found: &fs::Metadata) {",
+        "fchown(&file, Some(uid), None)?;",
+        "let file = openat2(&directory, name, how)?;",
+        "self.may_access(job)",
+    ] {
+        assert!(!names_a_path(line), "{line}");
+    }
+}
+
+#[test]
 fn licence_expressions_are_evaluated() {
     let allowed = ["MIT", "Apache-2.0", "Unicode-3.0"].map(str::to_owned);
     for fine in ["MIT", "MIT/Apache-2.0", "GPL-3.0 OR MIT", "(MIT OR Apache-2.0) AND Unicode-3.0", "Apache-2.0 / X"] {
@@ -297,6 +465,22 @@ fn only_relative_links_outside_code_count() {
     let page =
         "[a](b.md#part) ![c](d/e.png) [f](https://g) [h](#i) [j](mailto:k)\n```\n[x](no.md)\n```\n[l](<m n.md>)\n";
     assert_eq!(relative_links(page), ["b.md", "d/e.png", "m n.md"]);
+}
+
+/// Whether a line of code names a file by its path.
+fn names_a_path(line: &str) -> bool {
+    let code = line.trim_start();
+    if ["//", "use ", "pub use "].iter().any(|start| code.starts_with(start)) {
+        return false;
+    }
+    PATH_CALLS.iter().any(|call| {
+        code.match_indices(call).any(|(at, _)| {
+            let before = code[..at].chars().next_back();
+            let is_whole = call.starts_with('.') || !before.is_some_and(|c| c.is_alphanumeric() || c == '_');
+            let is_type = ["fs::Metadata", "fs::FileType"].iter().any(|name| code[at..].starts_with(name));
+            is_whole && !is_type
+        })
+    })
 }
 
 /// Whether every part of the SPDX expression offers a licence from `allowed`.
