@@ -7,6 +7,7 @@ mod args;
 mod cluster;
 mod cm;
 mod command_groups;
+mod command_words;
 mod commands;
 mod config;
 mod context;

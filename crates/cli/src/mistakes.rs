@@ -69,6 +69,9 @@ fn command_tip(word: &str) -> Option<&'static str> {
         "status" | "top" | "sinfo" => {
             "`hostler info` shows the cluster, `hostler jobs` all jobs, `hostler job ID` one job"
         }
+        "stat" | "stats" | "usage" | "history" | "sacct" | "sstat" => {
+            "`hostler job ID` shows what a job used, `hostler info` the cluster, `hostler dashboard` the history"
+        }
         "start" | "create" => {
             "`hostler up` starts a cluster on this machine, `hostler submit` and `hostler run` start a job"
         }
@@ -128,6 +131,15 @@ mod tests {
     fn said(line: &str) -> String {
         let error = Arguments::try_parse_from(line.split_whitespace()).expect_err(line);
         with_tip(without_hidden(error, &definition())).to_string()
+    }
+
+    #[test]
+    fn commands_about_usage_are_answered_with_the_right_commands() {
+        for word in ["stats", "stat", "usage", "history", "sacct"] {
+            let said = said(&format!("hostler {word}"));
+            assert!(said.contains("`hostler job ID` shows what a job used"), "{said}");
+            assert!(!said.contains("steps") && !said.contains("seat"), "{said}");
+        }
     }
 
     #[test]

@@ -208,6 +208,9 @@ pub(crate) fn check_project(path: &Path, entrypoint: &str) -> Result<(), Failure
     if entrypoint.is_empty() || leads_out {
         return Err(Failure::usage(format!("the entry point `{entrypoint}` is not in the project folder")));
     }
+    if let Some(failure) = entry_with_arguments(path, entrypoint) {
+        return Err(failure);
+    }
     let must_exist = entrypoint.contains('/') || SCRIPT_ENDINGS.iter().any(|ending| entrypoint.ends_with(ending));
     if entry.is_absolute() || !must_exist || path.join(entry).exists() {
         return Ok(());
@@ -216,6 +219,19 @@ pub(crate) fn check_project(path: &Path, entrypoint: &str) -> Result<(), Failure
     Err(match scripts_in(path).as_slice() {
         [] => failure.hint("name a file of the folder or a command"),
         scripts => failure.hint(format!("scripts in the folder: {}", scripts.join(", "))),
+    })
+}
+
+/// Refuses an entry point that contains arguments, such as `train.py --seed 3`. A file may have spaces in its name.
+fn entry_with_arguments(path: &Path, entrypoint: &str) -> Option<Failure> {
+    let (program, arguments) = entrypoint.split_once(char::is_whitespace)?;
+    let entry = Path::new(entrypoint);
+    // An absolute path names a file of the node, unless a program without the arguments exists here.
+    let is_file = path.join(entry).exists() || (entry.is_absolute() && !Path::new(program).is_file());
+    (!is_file).then(|| {
+        let folder = path.display();
+        Failure::usage(format!("the entry point `{entrypoint}` is not in {folder}"))
+            .hint(format!("write arguments after `--`: hostler submit {folder} {program} -- {}", arguments.trim()))
     })
 }
 
@@ -351,6 +367,23 @@ mod tests {
         );
         assert!(of(50_000, 2 << 30, None, true).contains("more than 50000 files, 2G"));
         assert_eq!(ignored(&Ignored::default()), None);
+    }
+
+    #[test]
+    fn entry_point_with_arguments_is_rejected() {
+        let folder = tempfile::tempdir().expect("temporary directory");
+        let path = folder.path();
+        std::fs::write(path.join("train.py"), "").expect("ours");
+        std::fs::write(path.join("my train.py"), "").expect("ours");
+        for entry in ["train.py --seed 3", "python train.py", "/bin/sh -c date", "missing.py x.py", "my  train.py"] {
+            let said = check_project(path, entry).expect_err(entry).render();
+            assert!(said.contains("is not in") && said.contains(" -- "), "{said}");
+        }
+        let said = check_project(path, "train.py --seed 3").expect_err("arguments").render();
+        assert!(said.contains("train.py -- --seed 3"), "{said}");
+        for entry in ["train.py", "my train.py", "/opt/my tools/run"] {
+            assert_eq!(check_project(path, entry), Ok(()), "{entry}");
+        }
     }
 
     #[test]

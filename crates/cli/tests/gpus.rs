@@ -165,7 +165,7 @@ fn gpu_is_never_given_to_two_jobs_despite_crashes() {
     let id = |job: &str| job.parse::<u64>().expect("a number");
     assert_eq!(holders, [id(&one), 0, id(&two), id(&two)]);
     assert_eq!(cluster.json(&["info"])["gpus"], serde_json::json!({ "total": 4, "free": 1 }));
-    assert!(cluster.ok(&["nodes"]).contains("GPUS  FREE"), "people see them too");
+    assert!(cluster.ok(&["nodes"]).contains("GPUS  GPUS FREE"), "people see them too");
 
     cluster.agent_pids().into_iter().for_each(|pid| cluster.kill_9(pid));
     cluster.kill_9(cluster.head_pid());

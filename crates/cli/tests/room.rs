@@ -35,7 +35,7 @@ fn only_fetched_results_are_deleted_above_the_limit() {
     }
 
     // Once all results are fetched, the warning disappears, and results are kept up to the limit.
-    cluster.ok(&["fetch", "--all", "--to", "out"]);
+    cluster.ok(&["fetch", "--all", "--outputs", "--to", "out"]);
     wait_until("the warning to disappear", 30, || warning().is_none().then_some(()));
     let kept = cluster.json(&["info"])["head"]["results_bytes"].as_u64().expect("measured");
     assert!((2_000_000..3 << 20).contains(&kept), "{kept}");

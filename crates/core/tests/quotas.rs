@@ -211,6 +211,7 @@ fn jobs_beyond_quota_or_queue_limit_are_refused() {
     let never = head.submit("ada", 1, 5, 1).expect_err("the task is above the quota");
     assert_eq!(never.to_string(), "the job could never run: ada may have at most 4 CPUs running");
     assert_eq!(never.code(), "over_quota");
+    assert!(matches!(never, Refusal::OverQuota { group: None, .. }), "ada's own quota");
     let first = head.submit("ada", 8, 1, 1).expect("accepted");
     let many = head.submit("ada", 3, 1, 1).expect_err("more tasks would wait than allowed");
     assert_eq!(many.to_string(), "ada may have at most 10 tasks waiting, and has 8 now");
@@ -218,7 +219,9 @@ fn jobs_beyond_quota_or_queue_limit_are_refused() {
     head.submit("ada", 3, 1, 1).expect("four of eight run");
     head.submit("ben", 1_000, 5, 1).expect("ben has no quota");
     head.users(UsersCommand::SetGroupQuota(name("lab"), Quota { queued: Some(7), ..Quota::default() }));
-    assert!(head.submit("ada", 1, 1, 1).expect_err("seven wait").to_string().starts_with("group lab"));
+    let refused = head.submit("ada", 1, 1, 1).expect_err("seven wait");
+    assert_eq!(refused.to_string(), "group lab may have at most 7 tasks waiting, and has 7 now");
+    assert!(matches!(refused, Refusal::OverQuota { group: Some(group), .. } if group == name("lab")));
     let caller = Caller { user: "ada".to_owned(), uid: None, operator: false };
     head.command(&Command::Act { caller, job: first, index: None, action: JobAction::Cancel }).expect("accepted");
     head.submit("ada", 1, 1, 1).expect("three wait");

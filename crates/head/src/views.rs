@@ -136,7 +136,7 @@ pub(crate) fn detail(state: &State, job: &Job, viewer: Viewer, shown: Shown, his
         files: job.spec.files.as_deref().filter(|_| is_owner).cloned(),
         limits: limits(state, job, rows.values()),
         energy: state.energy_of(job, now.at).map(JobEnergy::from),
-        unfetched: unfetched(job),
+        unfetched: if is_owner { unfetched(job) } else { 0 },
         tasks_shown,
         tasks_next: *next,
     }

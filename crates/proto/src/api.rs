@@ -402,7 +402,7 @@ pub struct JobDetail {
     /// Energy that the job used on its nodes, including requeued runs. Absent if none of the nodes has an energy meter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub energy: Option<JobEnergy>,
-    /// Number of tasks with results that were not fetched.
+    /// Number of tasks with results that were not fetched; 0 for users who may not fetch the results.
     pub unfetched: u64,
     /// All live tasks, and ended tasks up to the number in the query parameter `tasks`. With `from`, only ended tasks
     /// from that index on; with `index`, only that task.

@@ -21,6 +21,11 @@ pub struct ResultPage {
     pub next: Option<JobId>,
 }
 
+/// The value for heads that do not say it.
+const fn project() -> bool {
+    true
+}
+
 /// One result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ResultView {
@@ -35,6 +40,9 @@ pub struct ResultView {
     pub node_rank: Option<u32>,
     /// Final state of the task.
     pub state: JobState,
+    /// Whether the job ran a project folder. The result of any other command is its output only.
+    #[serde(default = "project")]
+    pub project: bool,
     /// Hash of the result manifest.
     pub manifest: Digest,
     /// Whether the result was fetched before.

@@ -4,6 +4,7 @@
 //! allowed. If a node does not answer a start request, the node may have started the command, so no other node is
 //! tried.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -421,6 +422,17 @@ fn how(candidate: &Candidate) -> NodeScore {
     }
 }
 
+/// Lists the nodes that the command could name.
+fn listed(nodes: &BTreeSet<&NodeName>) -> String {
+    const SHOWN: usize = 20;
+    let names: Vec<&str> = nodes.iter().take(SHOWN).map(|name| name.as_str()).collect();
+    let more = match nodes.len().saturating_sub(SHOWN) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!("known nodes: {}{more}", names.join(", "))
+}
+
 /// Returns a refusal that explains for each node why it is unsuitable.
 fn no_suitable_node(exec: &Exec, needs: &Needs) -> Refusal {
     let choice = explain(exec, needs);
@@ -436,8 +448,11 @@ fn no_suitable_node(exec: &Exec, needs: &Needs) -> Refusal {
     let mut refusal = unsuitable(125, message);
     refusal.hints = unfit.into_iter().take(8).map(|(node, why)| format!("{node}: {why}")).collect();
     let known: Vec<_> = exec.node.gossiping.iter().flat_map(|gossiping| gossiping.names()).collect();
-    for name in needs.only.iter().filter(|name| !known.contains(name)) {
-        refusal.hints.push(format!("{name}: no node of that name gossips with this node"));
+    let unknown: Vec<_> = needs.only.iter().filter(|name| !known.contains(name)).collect();
+    refusal.hints.extend(unknown.iter().map(|name| format!("{name}: this node knows no node of that name")));
+    if !unknown.is_empty() {
+        let nodes: BTreeSet<&NodeName> = known.iter().chain([&exec.node.name]).collect();
+        refusal.hints.push(listed(&nodes));
     }
     refusal
 }

@@ -9,6 +9,7 @@ use nix::libc;
 use serde_json::json;
 
 use super::run::{own_directory, own_environment, own_umask};
+use crate::command_words::check_command;
 use crate::context::{Context, block_on};
 use crate::exit;
 use crate::failure::{During, Failure, Outcome};
@@ -41,6 +42,7 @@ pub(crate) struct Alloc {
 
 impl Alloc {
     pub(crate) fn run(self, context: &Context) -> Outcome {
+        check_command(context, "alloc", &self.command)?;
         let command = if self.command.is_empty() { vec![shell()] } else { self.command.clone() };
         let program = command[0].rsplit('/').next().unwrap_or_default().to_owned();
         let work = Work::command(command.clone(), own_directory()?);

@@ -1,11 +1,12 @@
 //! `hostler fetch`: downloads results.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
 use hostler_client::Client;
-use hostler_model::{Attempt, JobId, JobState, TaskId};
+use hostler_model::{Attempt, JobId, JobState, TaskId, plural};
 use hostler_proto::api::{ResultView, TaskView};
 
 use super::target::Target;
@@ -26,8 +27,14 @@ pub(crate) struct Fetch {
     targets: Vec<Target>,
 
     /// Download all results that were not downloaded before
+    ///
+    /// Leaves out cancelled tasks, and jobs without a project folder, whose only result is their output.
     #[arg(long, conflicts_with = "targets")]
     all: bool,
+
+    /// With --all: also download the output of commands, and results of cancelled tasks
+    #[arg(long, requires = "all")]
+    outputs: bool,
 
     /// Parent directory for the results; each job or array task gets a subdirectory
     #[arg(long, value_name = "DIR", default_value = ".")]
@@ -44,7 +51,7 @@ impl Fetch {
         let client = context.client()?;
         block_on(async {
             let haul = match self.all {
-                true => fetch_all(context, &client, &destination).await?,
+                true => fetch_all(context, &client, self.outputs, &destination).await?,
                 false => fetch_targets(context, &client, &self.targets, &destination).await?,
             };
             if context.output.is_json() {
@@ -56,12 +63,38 @@ impl Fetch {
 }
 
 /// Downloads all results that were not fetched before.
-async fn fetch_all(context: &Context, client: &Client, destination: &Destination) -> Result<Downloads, Failure> {
-    let results = client.results(true, &[]).await?.results;
-    if results.is_empty() {
-        context.output.say("nothing to fetch: all results were fetched before");
+async fn fetch_all(
+    context: &Context,
+    client: &Client,
+    outputs: bool,
+    destination: &Destination,
+) -> Result<Downloads, Failure> {
+    let all = client.results(true, &[]).await?.results;
+    let (results, left_out): (Vec<_>, Vec<_>) =
+        all.into_iter().partition(|it| outputs || (it.project && it.state != JobState::Cancelled));
+    match (results.is_empty(), what_is_left_out(&left_out)) {
+        (true, None) => context.output.say("nothing to fetch: all results were fetched before"),
+        (true, Some(text)) => context.output.say(&format!("nothing to fetch; {text}")),
+        (false, Some(text)) => context.output.say(&text),
+        (false, None) => {}
     }
     fetch(context, client, &results, destination).await
+}
+
+/// A note about the results that `--all` does not download, if any.
+fn what_is_left_out(results: &[ResultView]) -> Option<String> {
+    let tasks = |cancelled: bool| {
+        let of_kind = results.iter().filter(|it| (it.state == JobState::Cancelled) == cancelled);
+        of_kind.map(|it| (it.job, it.index)).collect::<BTreeSet<_>>().len()
+    };
+    let (commands, cancelled) = (tasks(false), tasks(true));
+    let parts = [
+        (commands > 0).then(|| format!("the output of {}", plural(commands, "command"))),
+        (cancelled > 0).then(|| plural(cancelled, "cancelled task")),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    let text = || format!("left out: {}; --outputs includes them", parts.join(" and "));
+    (!parts.is_empty()).then(text)
 }
 
 /// Downloads the results of whole jobs and returns the exit code.
@@ -171,4 +204,33 @@ fn explain_missing_results(target: Target, state: JobState, task: Option<&TaskVi
 
 fn exit_code(haul: &Downloads) -> u8 {
     if haul.failures.is_empty() { exit::OK } else { exit::FAILED }
+}
+
+#[cfg(test)]
+mod tests {
+    use hostler_model::Digest;
+
+    use super::*;
+
+    #[test]
+    fn note_counts_the_tasks_that_are_left_out() {
+        let result = |job, index, state| ResultView {
+            job: JobId(job),
+            name: "try".to_owned(),
+            index,
+            node_rank: None,
+            state,
+            project: false,
+            manifest: Digest([0; 32]),
+            fetched: false,
+        };
+        assert_eq!(what_is_left_out(&[]), None);
+        let one = [result(1, None, JobState::Completed)];
+        let expected = "left out: the output of 1 command; --outputs includes them";
+        assert_eq!(what_is_left_out(&one).as_deref(), Some(expected));
+        let cancelled = |index| result(2, Some(index), JobState::Cancelled);
+        let all = [result(1, None, JobState::Failed), cancelled(0), cancelled(1), cancelled(1)];
+        let expected = "left out: the output of 1 command and 2 cancelled tasks; --outputs includes them";
+        assert_eq!(what_is_left_out(&all).as_deref(), Some(expected));
+    }
 }

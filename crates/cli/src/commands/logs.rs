@@ -17,6 +17,7 @@ use super::target::Target;
 use crate::context::{Context, block_on};
 use crate::exit;
 use crate::failure::{Failure, Outcome};
+use crate::output::sections::{Section, Sections};
 
 /// Print the output of a job or of an array task
 ///
@@ -67,13 +68,7 @@ impl Logs {
                 let why = job.reason.map(|reason| format!(": {reason}")).unwrap_or_default();
                 context.output.say(&format!("note: job {} has no output yet, because it waits{why}", job.id));
             }
-            let is_one = sources.len() == 1;
-            for source in sources {
-                if !is_one {
-                    context.output.say(&format!("==> {} <==", source.task));
-                }
-                print(context, &client, source, &self.chosen(), self.follow).await?;
-            }
+            print_all(context, &client, sources, &self.chosen(), self.follow).await?;
             Ok(exit::OK)
         })
     }
@@ -127,12 +122,22 @@ async fn sources_of(client: &Client, target: Target) -> Result<Vec<Source>, Fail
 /// Follows the tasks of a job to their end, one after another.
 pub(crate) async fn follow_job(context: &Context, client: &Client, job: JobId) -> Result<(), Failure> {
     let sources = sources_of(client, Target { job, index: None }).await?;
-    let is_one = sources.len() == 1;
+    print_all(context, client, sources, &[Output::Setup, Output::Stdout, Output::Stderr], true).await
+}
+
+/// Prints outputs of tasks, one task after another. With several tasks, each output has a heading.
+async fn print_all(
+    context: &Context,
+    client: &Client,
+    sources: Vec<Source>,
+    outputs: &[Output],
+    follow: bool,
+) -> Result<(), Failure> {
+    let sections = Sections::new(&context.output);
+    let has_headings = sources.len() > 1;
     for source in sources {
-        if !is_one {
-            context.output.say(&format!("==> {} <==", source.task));
-        }
-        print(context, client, source, &[Output::Setup, Output::Stdout, Output::Stderr], true).await?;
+        let section = sections.section(has_headings.then(|| source.task.to_string()));
+        print_in(&section, context, client, source, outputs, follow).await?;
     }
     Ok(())
 }
@@ -146,8 +151,19 @@ pub(crate) async fn print(
     outputs: &[Output],
     follow: bool,
 ) -> Result<(), Failure> {
+    print_in(&Sections::new(&context.output).section(None), context, client, source, outputs, follow).await
+}
+
+async fn print_in(
+    section: &Section<'_>,
+    context: &Context,
+    client: &Client,
+    source: Source,
+    outputs: &[Output],
+    follow: bool,
+) -> Result<(), Failure> {
     let labels = (source.ranks.len() > 1).then_some(Labels::None);
-    let shown = Shown::new(context, labels);
+    let shown = Shown::new(context, section, labels);
     let all = source.ranks.flat_map(|rank| outputs.iter().map(move |output| (rank, *output)));
     if !follow {
         for (rank, output) in all {
@@ -170,7 +186,9 @@ pub(crate) async fn print_labelled(
     source: &Source,
     output: Output,
 ) -> Result<(), Failure> {
-    let shown = Shown::new(context, Some(Labels::Numbers { width: 0 }));
+    let sections = Sections::new(&context.output);
+    let section = sections.section(None);
+    let shown = Shown::new(context, &section, Some(Labels::Numbers { width: 0 }));
     for rank in source.ranks.clone() {
         let reader = Follow::up_to_now(client, source.task, output).on_node(rank);
         shown.copy(reader, output, source.task.index).await?;
@@ -178,18 +196,22 @@ pub(crate) async fn print_labelled(
     Ok(())
 }
 
+/// The outputs under whose headings merged text appears: the setup log shares standard error.
+const STREAMS: [Output; 2] = [Output::Stdout, Output::Stderr];
+
 /// This program's standard output and standard error, as outputs of tasks are copied to them.
 struct Shown<'a> {
     context: &'a Context,
+    section: &'a Section<'a>,
     /// One merger per stream, if several outputs are merged or if lines are labelled.
     mergers: Option<RefCell<[Merger; 2]>>,
 }
 
 impl<'a> Shown<'a> {
     /// Copies bytes unchanged if `labels` is `None`.
-    fn new(context: &'a Context, labels: Option<Labels>) -> Self {
+    fn new(context: &'a Context, section: &'a Section<'a>, labels: Option<Labels>) -> Self {
         let mergers = labels.map(|labels| RefCell::new([Merger::new(labels.clone()), Merger::new(labels)]));
-        Self { context, mergers }
+        Self { context, section, mergers }
     }
 
     /// Copies one output of a task until the task's output ends. `writer` is the number in the label.
@@ -199,7 +221,7 @@ impl<'a> Shown<'a> {
         let source = (writer as usize, usize::from(output == Output::Setup));
         while let Some(event) = self.next(&mut follow).await? {
             match event {
-                LogEvent::Bytes(bytes) if self.mergers.is_none() => self.write(stream, &bytes)?,
+                LogEvent::Bytes(bytes) if self.mergers.is_none() => self.section.write(output, &bytes)?,
                 LogEvent::Bytes(bytes) => {
                     self.write_merged(stream, |merger| merger.add(source, &bytes, Instant::now()))?;
                 }
@@ -239,11 +261,7 @@ impl<'a> Shown<'a> {
     /// Writes what the merger of a stream returns.
     fn write_merged(&self, stream: usize, next: impl FnOnce(&mut Merger) -> Vec<u8>) -> Result<(), Failure> {
         let text = self.mergers.as_ref().map(|mergers| next(&mut mergers.borrow_mut()[stream]));
-        self.write(stream, &text.unwrap_or_default())
-    }
-
-    fn write(&self, stream: usize, bytes: &[u8]) -> Result<(), Failure> {
-        if bytes.is_empty() { Ok(()) } else { self.context.output.job_output(stream == 0, bytes) }
+        self.section.write(STREAMS[stream], &text.unwrap_or_default())
     }
 }
 

@@ -19,6 +19,7 @@ use serde_json::json;
 use super::attach::{Left, attach_when_running};
 use super::logs::{Source, print, print_labelled, read};
 use super::submit::announce;
+use crate::command_words::check_command;
 use crate::context::{Context, block_on};
 use crate::exit;
 use crate::failure::{During, Failure, Outcome};
@@ -120,6 +121,9 @@ pub(crate) struct Run {
 
 impl Run {
     pub(crate) fn run(self, context: &Context) -> Outcome {
+        if !self.script {
+            check_command(context, "run", &self.command)?;
+        }
         let spec = self.spec()?;
         let client = context.watching_client()?;
         if self.detach {
@@ -132,10 +136,6 @@ impl Run {
     }
 
     fn spec(&self) -> Result<Submission, Failure> {
-        if let Some(flag) = self.command.first().filter(|word| word.starts_with('-') && *word != "-") {
-            return Err(Failure::usage(format!("`hostler run` has no flag `{flag}`"))
-                .hint("flags come before the command; `hostler run --help` lists them"));
-        }
         let program = self.command[0].rsplit('/').next().unwrap_or_default();
         let script = self.script.then(|| read_script(&self.command[0])).transpose()?;
         let work = Work::Command { argv: self.command.clone(), directory: own_directory()?.into(), script };

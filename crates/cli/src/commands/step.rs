@@ -17,6 +17,7 @@ use nix::libc;
 use tokio::sync::broadcast;
 
 use crate::args::conclude;
+use crate::command_words::check_command;
 use crate::context::Context;
 use crate::exit;
 use crate::failure::{During, Failure, Outcome};
@@ -77,6 +78,7 @@ pub(crate) struct Step {
 impl Step {
     pub(crate) fn run(mut self, context: &Context) -> Outcome {
         let allocation = allocation()?;
+        check_command(context, "step", &self.words)?;
         if self.all {
             let one_each = vec![1; allocation.nodes.len()];
             return on_several(&context.output, &allocation, &one_each, &self);
@@ -86,6 +88,7 @@ impl Step {
             return on_several(&context.output, &allocation, &counts, &self);
         }
         let node = self.words.remove(0);
+        check_command(context, "step", &self.words)?;
         let rank = rank_of(&allocation, &node.to_string_lossy())?;
         if self.words.is_empty() {
             return Err(Failure::usage("no command is given")

@@ -19,9 +19,9 @@ pub(crate) fn loads(table: &LoadTable, width: Option<usize>) -> String {
         ("BUSY", Align::Right),
         ("RUNNABLE", Align::Right),
         ("CPUS", Align::Right),
-        ("FREE", Align::Right),
+        ("CPUS FREE", Align::Right),
         ("MEMORY", Align::Right),
-        ("FREE", Align::Right),
+        ("MEMORY FREE", Align::Right),
         ("PRESSURE", Align::Left),
         ("HEARD", Align::Right),
         ("WEIGHTS", Align::Left),
@@ -122,10 +122,10 @@ mod tests {
             refused: 1,
         };
         let expected = "\
-NODE  STATE    LOAD  BUSY  RUNNABLE  CPUS  FREE  MEMORY  FREE  PRESSURE     HEARD
-n1*   live     0.75  2.03         4     4     1      4G    1G  13% 0% -    0s ago
-n2    gone     0.75  2.03         4     4     1      4G    1G  13% 0% -  9.0s ago
-n3    unheard     -     -         -     -     -       -     -  -                -
+NODE  STATE    LOAD  BUSY  RUNNABLE  CPUS  CPUS FREE  MEMORY  MEMORY FREE  PRESSURE     HEARD
+n1*   live     0.75  2.03         4     4          1      4G           1G  13% 0% -    0s ago
+n2    gone     0.75  2.03         4     4          1      4G           1G  13% 0% -  9.0s ago
+n3    unheard     -     -         -     -          -       -            -  -                -
 ";
         assert_eq!(loads(&table, None), expected);
         let load = table.nodes[0].load.as_mut().expect("the node has a load");

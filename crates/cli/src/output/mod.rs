@@ -11,6 +11,7 @@ pub(crate) mod notifications;
 pub(crate) mod partitions;
 pub(crate) mod people;
 mod progress;
+pub(crate) mod sections;
 pub(crate) mod settings;
 pub(crate) mod table;
 pub(crate) mod text;

@@ -19,11 +19,11 @@ pub(crate) fn node_list(nodes: &[NodeView], width: Option<usize>) -> String {
         ("STATE", Align::Left),
         ("POWER", Align::Left),
         ("CPUS", Align::Right),
-        ("FREE", Align::Right),
+        ("CPUS FREE", Align::Right),
         ("MEMORY", Align::Right),
-        ("FREE", Align::Right),
+        ("MEMORY FREE", Align::Right),
         ("GPUS", Align::Right),
-        ("FREE", Align::Right),
+        ("GPUS FREE", Align::Right),
         ("TASKS", Align::Right),
         ("PID", Align::Right),
         ("VERSION", Align::Left),
@@ -275,8 +275,8 @@ mod tests {
             measured: None,
         };
         let expected = "\
-NAME  STATE  POWER  CPUS  FREE  MEMORY  FREE  TASKS   PID  VERSION
-n1    up     on        4     1      4G    1G      3  4711  0.1.0
+NAME  STATE  POWER  CPUS  CPUS FREE  MEMORY  MEMORY FREE  TASKS   PID  VERSION
+n1    up     on        4          1      4G           1G      3  4711  0.1.0
 ";
         assert_eq!(node_list(std::slice::from_ref(&node), None), expected);
         let other = NodeView {
@@ -286,19 +286,19 @@ n1    up     on        4     1      4G    1G      3  4711  0.1.0
             ..node.clone()
         };
         let expected = "\
-NAME  STATE  POWER  CPUS  FREE  MEMORY  FREE  TASKS   PID  VERSION  PARTITIONS  FEATURES
-n1    up     on        4     1      4G    1G      3  4711  0.1.0    -           x86_64
-n2    up     on        4     1      4G    1G      3  4711  0.1.0    gpu,all     -
+NAME  STATE  POWER  CPUS  CPUS FREE  MEMORY  MEMORY FREE  TASKS   PID  VERSION  PARTITIONS  FEATURES
+n1    up     on        4          1      4G           1G      3  4711  0.1.0    -           x86_64
+n2    up     on        4          1      4G           1G      3  4711  0.1.0    gpu,all     -
 ";
         assert_eq!(node_list(&[node.clone(), other], None), expected);
         let expected = "\
-NAME  STATE  POWER  CPUS  FREE  MEMORY  FREE  GPUS  FREE  TASKS   PID  VERSION
-n1    up     on        4     1      4G    1G     4     3      3  4711  0.1.0
+NAME  STATE  POWER  CPUS  CPUS FREE  MEMORY  MEMORY FREE  GPUS  GPUS FREE  TASKS   PID  VERSION
+n1    up     on        4          1      4G           1G     4          3      3  4711  0.1.0
 ";
         assert_eq!(node_list(&[NodeView { gpus: 4, gpus_free: 3, ..node.clone() }], None), expected);
         let expected = "\
-NAME  STATE  POWER  CPUS  FREE  MEMORY  FREE  TASKS   PID  VERSION  RESOURCES
-n1    up     on        4     1      4G    1G      3  4711  0.1.0    camera 0/1,license 8/10
+NAME  STATE  POWER  CPUS  CPUS FREE  MEMORY  MEMORY FREE  TASKS   PID  VERSION  RESOURCES
+n1    up     on        4          1      4G           1G      3  4711  0.1.0    camera 0/1,license 8/10
 ";
         let some = |text: &str| text.parse::<Counted>().expect("counts");
         let (counted, counted_free) = (some("license=10,camera"), some("license=8"));

@@ -8,7 +8,7 @@ use hostler_proto::api::{Info, JobDetail, JobSummary, LimitView, PartView, TaskC
 use hostler_proto::link::{StepRecord, Usage};
 
 use super::table::{Align, Table};
-use super::text::{Lines, Moment, counted, held_gpus, job_energy, span};
+use super::text::{Lines, Moment, counted, held_gpus, job_energy};
 
 pub(crate) fn jobs(jobs: &[JobSummary], moment: &Moment, width: Option<usize>) -> String {
     let mut table = Table::new(&[
@@ -217,7 +217,7 @@ fn step_table(steps: &[StepRecord], moment: &Moment, width: Option<usize>) -> St
         ("NODES", Align::Left),
         ("EXIT", Align::Right),
         ("TIME", Align::Right),
-        ("MEMORY", Align::Right),
+        ("PEAK MEMORY", Align::Right),
     ]);
     let mut steps: Vec<&StepRecord> = steps.iter().collect();
     steps.sort_by_key(|step| step.step);
@@ -267,7 +267,7 @@ fn node_parts(parts: &[PartView], width: Option<usize>) -> String {
         ("NODE", Align::Left),
         ("STATE", Align::Left),
         ("EXIT", Align::Right),
-        ("MEMORY", Align::Right),
+        ("PEAK MEMORY", Align::Right),
         ("MESSAGE", Align::Left),
     ]);
     for (rank, part) in parts.iter().enumerate() {
@@ -384,7 +384,7 @@ fn tasks(tasks: &[TaskView], moment: &Moment, width: Option<usize>) -> String {
         ("ATTEMPT", Align::Right),
         ("EXIT", Align::Right),
         ("TIME", Align::Right),
-        ("MEMORY", Align::Right),
+        ("PEAK MEMORY", Align::Right),
         ("MESSAGE", Align::Left),
     ]);
     let dash = || "-".to_owned();
@@ -456,9 +456,8 @@ pub(crate) fn why(why: &Why, moment: &Moment) -> String {
         writeln!(text, "job {} is {}", why.id, why.state).expect("strings can always be written to");
     }
     if let Some(at) = why.expected_start_at {
-        let from_now = format_duration(span(moment.now, at));
-        writeln!(text, "It should start by {}, {from_now} from now.", moment.date(at))
-            .expect("strings can always be written to");
+        // The last line says in how much time that is.
+        writeln!(text, "That is {} at the latest.", moment.date(at)).expect("strings can always be written to");
     }
     text
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use hostler_model::{Digest, IndexSet, JobId, JobSpec, NodeName, PartitionName, Reason, RunId, Timestamp};
+use hostler_model::{Digest, IndexSet, JobId, JobSpec, NodeName, PartitionName, Reason, RunId, Timestamp, UserName};
 use hostler_proto::api::JobAction;
 use hostler_proto::link::{AgentHello, AgentMessage};
 use hostler_proto::notify::Alert;
@@ -228,9 +228,14 @@ pub enum Refusal {
          (the head's own account, or one with a role above user)"
     )]
     NotThroughNodes(String),
-    /// The job exceeds a quota of its user.
-    #[error("{0}")]
-    OverQuota(String),
+    /// The job exceeds a quota.
+    #[error("{why}")]
+    OverQuota {
+        /// Whose quota allows how much, as a sentence.
+        why: String,
+        /// The group whose quota refuses the job; `None` if it is the user's own quota.
+        group: Option<UserName>,
+    },
     /// A system account, which an admin has not added as a user, submits a job.
     #[error("system accounts may not run jobs on this cluster, and {user} (uid {uid}) is one")]
     SystemAccount {
@@ -365,7 +370,7 @@ impl Refusal {
             Self::NotForRoot | Self::NotForRootOfNode => "not_for_root",
             Self::SystemAccount { .. } => "system_account",
             Self::NotThroughNodes(_) => "not_through_nodes",
-            Self::OverQuota(_) | Self::TooManyWaiting(_) => "over_quota",
+            Self::OverQuota { .. } | Self::TooManyWaiting(_) => "over_quota",
             Self::PriorityTooHigh { .. } => "priority_too_high",
             Self::SnapshotMissing => "snapshot_missing",
             Self::NoSuchJob(_) => "no_such_job",

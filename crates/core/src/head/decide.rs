@@ -182,8 +182,8 @@ fn decide_submit(
     {
         return Err(Refusal::TooManyWaiting(why));
     }
-    if let Some(why) = refuses_submission(state, &caller.user, spec) {
-        return Err(Refusal::OverQuota(why));
+    if let Some(refusal) = refuses_submission(state, &caller.user, spec) {
+        return Err(refusal);
     }
     if matches!(spec.work, Work::Project { .. }) && !snapshot_is_complete {
         return Err(Refusal::SnapshotMissing);
@@ -323,8 +323,8 @@ fn decide_action(
                 {
                     return Err(Refusal::TooManyWaiting(why));
                 }
-                if let Some(why) = refuses_tasks(state, &job.user, &job.spec, tasks) {
-                    return Err(Refusal::OverQuota(why));
+                if let Some(refusal) = refuses_tasks(state, &job.user, &job.spec, tasks) {
+                    return Err(refusal);
                 }
             }
             Ok(vec![Event::Requeued { job: id, index, keeps_completed, ended }])

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 
 use hostler_model::{JobSpec, Quota, QuotaKind, Reason, UserName, format_bytes, plural};
 
+use super::command::Refusal;
 use super::job::Job;
 use super::state::State;
 use super::user::Users;
@@ -30,6 +31,13 @@ impl Party<'_> {
         match self {
             Self::User(name) => name.to_string(),
             Self::Group(name) => format!("group {name}"),
+        }
+    }
+
+    fn group(&self) -> Option<&UserName> {
+        match self {
+            Self::User(_) => None,
+            Self::Group(name) => Some(name),
         }
     }
 }
@@ -171,25 +179,29 @@ pub(super) fn refuses_more_waiting(state: &State, user: &str, spec: &JobSpec) ->
     })
 }
 
-/// Returns why a submission exceeds a quota of its user or groups, as a sentence; `None` if it does not.
-pub(super) fn refuses_submission(state: &State, user: &str, spec: &JobSpec) -> Option<String> {
+/// Refuses a submission that exceeds a quota of its user or groups.
+pub(super) fn refuses_submission(state: &State, user: &str, spec: &JobSpec) -> Option<Refusal> {
     refuses_tasks(state, user, spec, spec.array.as_ref().map_or(1, |array| array.indices.len()))
 }
 
-/// Returns why `tasks` more tasks with this specification exceed a quota, as a sentence; `None` if they do not.
-pub(super) fn refuses_tasks(state: &State, user: &str, spec: &JobSpec, tasks: u64) -> Option<String> {
+/// Refuses `tasks` more tasks with this specification if they exceed a quota.
+pub(super) fn refuses_tasks(state: &State, user: &str, spec: &JobSpec, tasks: u64) -> Option<Refusal> {
     for (party, quota) in parties(&state.users, user) {
+        let refusal = |why| Some(Refusal::OverQuota { why, group: party.group().cloned() });
         let never = Used::default().room(quota, spec).into_iter().flatten().find(|room| room.tasks == 0);
         if let Some(room) = never {
             let (whose, what) = (party.describe(), room.kind.amount(room.limit));
-            return Some(format!("the job could never run: {whose} may have at most {what} running"));
+            return refusal(format!("the job could never run: {whose} may have at most {what} running"));
         }
         let Some(most) = quota.queued else { continue };
         let counts = |other: &str| parties(&state.users, other).any(|(theirs, _)| theirs == party);
         let waiting: u64 = state.jobs().filter(|job| counts(&job.user)).map(|job| job.pending.len()).sum();
         if waiting + tasks > most {
             let whose = party.describe();
-            return Some(format!("{whose} may have at most {} waiting, and has {waiting} now", plural(most, "task")));
+            return refusal(format!(
+                "{whose} may have at most {} waiting, and has {waiting} now",
+                plural(most, "task")
+            ));
         }
     }
     None

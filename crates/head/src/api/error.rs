@@ -115,7 +115,7 @@ impl From<Refusal> for ApiError {
                 StatusCode::CONFLICT
             }
             Refusal::OnlyCompleted(_) => StatusCode::CONFLICT,
-            Refusal::OverQuota(_) | Refusal::TooManyWaiting(_) => StatusCode::FORBIDDEN,
+            Refusal::OverQuota { .. } | Refusal::TooManyWaiting(_) => StatusCode::FORBIDDEN,
             Refusal::PriorityTooHigh { .. } | Refusal::SystemAccount { .. } => StatusCode::FORBIDDEN,
             Refusal::NotForRoot | Refusal::NotForRootOfNode | Refusal::NotThroughNodes(_) => StatusCode::FORBIDDEN,
             Refusal::NameTaken(_) => StatusCode::CONFLICT,
@@ -153,7 +153,11 @@ impl From<Refusal> for ApiError {
             Refusal::NoNodes(_) => {
                 Some("`hostler node show NAME` shows a node's resources and partitions".to_owned())
             }
-            Refusal::OverQuota(_) => {
+            Refusal::OverQuota { group: Some(group), .. } => Some(format!(
+                "all members of group {group} share this quota; an operator can list it with `hostler configure group \
+                 list`, and an admin can change it"
+            )),
+            Refusal::OverQuota { group: None, .. } => {
                 Some("`hostler configure user show NAME` shows your quota; an admin can change it".to_owned())
             }
             Refusal::TooManyWaiting(_) => Some(

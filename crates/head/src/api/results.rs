@@ -13,7 +13,7 @@ use axum::http::StatusCode;
 use axum::response::NoContent;
 use futures_util::{StreamExt, stream};
 use hostler_core::head::{Caller, Command, Job};
-use hostler_model::JobId;
+use hostler_model::{JobId, Work};
 use hostler_proto::api::{Fetched, ResultPage, ResultView};
 use hostler_proto::record::TaskResult;
 use serde::Deserialize;
@@ -201,6 +201,7 @@ fn view(job: &Job, TaskResult { task, rank, manifest }: TaskResult) -> Option<Re
         index: job.spec.array.is_some().then_some(task.index),
         node_rank: (job.spec.nodes > 1).then_some(rank),
         state: ending.state,
+        project: matches!(job.spec.work, Work::Project { .. }),
         manifest,
         fetched: job.fetched.contains(task.index),
     })

@@ -95,7 +95,7 @@ impl Room {
         self.is_over().then(|| {
             format!(
                 "results that were not fetched take {}, more than the limit of {}; they stay until their retention time ends: \
-                 fetch them, or raise the setting `results-cap`",
+                 fetch them with `hostler fetch --all --outputs`, or raise the setting `results-cap`",
                 format_bytes(self.kept_bytes.load(Ordering::Relaxed)),
                 format_bytes(self.cap_bytes())
             )

@@ -19,6 +19,7 @@ use hostler_remote::ExecRequest;
 use hostler_remote::step::RemoteShell;
 
 use crate::cm::Tool;
+use crate::command_words::check_command;
 use crate::context::Context;
 use crate::exit;
 use crate::failure::{Failure, Outcome};
@@ -150,6 +151,8 @@ impl Exec {
     pub(crate) fn run(mut self, context: &Context) -> Outcome {
         if self.rsh {
             self.as_remote_shell()?;
+        } else {
+            check_command(context, "exec", &self.command)?;
         }
         if self.command.is_empty() && !self.explain {
             return Err(Failure::usage("no command is given").hint("e.g. hostler exec gcc -c x.c"));

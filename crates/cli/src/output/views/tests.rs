@@ -218,8 +218,8 @@ fn array_shows_a_table_of_tasks() {
     let text = job(&detail(array(8), vec![ended_task()]), &moment(), None);
     assert!(text.contains("array      0-7  (8 tasks: 2 waiting, 3 live, 2 completed, 1 failed)\n"), "{text}");
     let table = "\
-TASK  STATE   NODE  ATTEMPT  EXIT  TIME  MEMORY  MESSAGE
-   0  failed  n1          2     1   30s    100M  exit code 1
+TASK  STATE   NODE  ATTEMPT  EXIT  TIME  PEAK MEMORY  MESSAGE
+   0  failed  n1          2     1   30s         100M  exit code 1
 ";
     assert!(text.ends_with(&format!("{table}\n1 of 8 tasks shown; 2 are waiting.\n")), "{text}");
 }
@@ -267,14 +267,18 @@ results    3G of at most 40G
 }
 
 #[test]
-fn why_shows_the_expected_start() {
+fn why_shows_the_expected_start_once() {
     let answer = Why {
         id: JobId(9),
         state: JobState::Pending,
         reason: None,
-        lines: vec!["one job is ahead in the queue".to_owned()],
+        lines: vec![
+            "Job 9 waits: one job is ahead in the queue.".to_owned(),
+            "It should start within 1m00s.".to_owned(),
+        ],
         expected_start_at: Some(WallTime(1_800_000_160_000)),
     };
-    let expected = "one job is ahead in the queue\nIt should start by 2027-01-15 08:02:40, 1m00s from now.\n";
+    let expected = "Job 9 waits: one job is ahead in the queue.\nIt should start within 1m00s.\n\
+                    That is 2027-01-15 08:02:40 at the latest.\n";
     assert_eq!(why(&answer, &moment()), expected);
 }

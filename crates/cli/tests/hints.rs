@@ -1,0 +1,86 @@
+//! What commands answer to frequent mistakes, and what they leave out.
+
+use hostler_testkit::{Cluster, Outcome, Size, wait_until};
+
+const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
+
+const SMALL: Size = Size { nodes: 2, cpus: 2, memory: "1G" };
+
+fn said(outcome: &Outcome, part: &str) {
+    assert!(outcome.stderr.contains(part), "{part}: {}", outcome.stderr);
+}
+
+#[test]
+fn mistaken_commands_are_explained() {
+    let cluster = Cluster::up(HOSTLER, SMALL);
+    // An option that does not exist is not taken as the command.
+    for command in
+        [&["exec", "--time", "5", "true"][..], &["exec", "-x", "true"], &["exec", "--all", "--tim=5", "true"]]
+    {
+        let outcome = cluster.run(command);
+        assert_eq!(outcome.code, 2, "{}", outcome.stderr);
+        said(&outcome, "has no option `-");
+        said(&outcome, "hint: options come before the command");
+    }
+    // A line for a shell is no program.
+    for line in ["echo $HOME", "ls -l", "true; date"] {
+        let outcome = cluster.run(&["run", "-m", "16M", "--", line]);
+        assert_eq!(outcome.code, 127, "{}", outcome.stderr);
+        said(&outcome, &format!("for a shell command, write sh -c '{line}'"));
+    }
+    said(&cluster.run(&["exec", "--node", "n1", "echo $HOME"]), "write sh -c 'echo $HOME'");
+    // Arguments do not belong to the entry point.
+    cluster.write("p/train.py", "print(1)\n");
+    let project = cluster.path("p").to_string_lossy().into_owned();
+    for entry in ["train.py --seed 3", "python3 train.py", "/bin/sh -c date"] {
+        let outcome = cluster.run(&["submit", &project, entry]);
+        assert_eq!(outcome.code, 2, "{}", outcome.stderr);
+        said(&outcome, "write arguments after `--`");
+    }
+    // An unknown node is answered with the known ones.
+    let unknown = || Some(cluster.run(&["exec", "--node", "n9", "true"])).filter(|it| it.stderr.contains("n1, n2"));
+    said(&wait_until("the node learns the names of the others", 30, unknown), "this node knows no node of that name");
+}
+
+#[test]
+fn output_of_an_array_is_labelled_where_it_is_written() {
+    let cluster = Cluster::up(HOSTLER, SMALL);
+    let script =
+        "case $HOSTLER_ARRAY_INDEX in 0) printf no-line-end;; 1) ;; 2) echo out; echo err >&2;; 3) echo last;; esac";
+    let id = cluster.ok(&["run", "--detach", "-a", "0-3", "-m", "16M", "--", "sh", "-c", script]);
+    cluster.ok(&["wait", &id]);
+    for follow in [&[][..], &["--follow"]] {
+        let outcome = cluster.run(&[&["logs", &id], follow].concat());
+        let expected = format!("==> {id}_0 <==\nno-line-end\n==> {id}_2 <==\nout\n==> {id}_3 <==\nlast\n");
+        assert_eq!(outcome.stdout, expected, "a task without output has no heading");
+        assert_eq!(outcome.stderr, format!("==> {id}_2 stderr <==\nerr\n"));
+    }
+    assert_eq!(cluster.run(&["logs", &format!("{id}_0")]).stdout, "no-line-end", "one task has no heading");
+}
+
+#[test]
+fn fetch_all_leaves_out_commands_and_cancelled_tasks() {
+    let cluster = Cluster::up(HOSTLER, SMALL);
+    cluster.write("p/main.sh", "echo data > result.txt\ntest ! -e wait || sleep 600\n");
+    let project = cluster.path("p").to_string_lossy().into_owned();
+    let good = cluster.ok(&["submit", &project, "main.sh", "-m", "16M"]);
+    cluster.ok(&["wait", &good]);
+    cluster.write("p/wait", "");
+    let cancelled = cluster.ok(&["submit", &project, "main.sh", "-m", "16M"]);
+    cluster.wait_for_state(&cancelled, "running");
+    cluster.ok(&["cancel", &cancelled]);
+    cluster.wait_for_state(&cancelled, "cancelled");
+    let command = cluster.ok(&["run", "--detach", "-m", "16M", "--", "echo", "hello"]);
+    cluster.ok(&["wait", &command]);
+
+    let arrived = |name: &str, id: &str| cluster.path(&format!("{name}/{id}")).exists();
+    let outcome = cluster.run(&["fetch", "--all", "--to", "some"]);
+    assert_eq!(outcome.code, 0, "{}", outcome.stderr);
+    said(&outcome, "left out: the output of 1 command and 1 cancelled task; --outputs includes them");
+    assert_eq!([&good, &cancelled, &command].map(|id| arrived("some", id)), [true, false, false]);
+    said(&cluster.run(&["fetch", "--all", "--to", "some"]), "nothing to fetch; left out: ");
+    cluster.ok(&["fetch", &command, "--to", "one"]);
+    assert!(arrived("one", &command), "a job that is named is fetched");
+    cluster.ok(&["fetch", "--all", "--outputs", "--to", "rest"]);
+    assert_eq!([&good, &cancelled, &command].map(|id| arrived("rest", id)), [false, true, false]);
+}
