@@ -65,3 +65,38 @@ fn ended_jobs_give_the_same_answers_after_a_restart() {
     assert!(cluster.path(&format!("all/{array}_7")).exists());
     assert_eq!(cluster.json(&["job", &array])["unfetched"], 0);
 }
+
+#[test]
+fn requeue_offers_and_revives_the_jobs_that_depend_on_it() {
+    let cluster = Cluster::up(HOSTLER, Size::default());
+    let run = |after: &[&str], script: &str| {
+        let options = [&["run", "--detach", "-m", "16M"], after, &["--", "sh", "-c", script]].concat();
+        cluster.ok(&options)
+    };
+    let parent = run(&[], "until test -e go; do sleep 0.05; done; test -e mended");
+    let child = run(&["--after", &format!("afterok:{parent}")], "test -e mended");
+    let grandchild = run(&["--after", &format!("afterok:{child}")], "true");
+    let unwanted = run(&["--hold", "--after", &format!("afterok:{parent}")], "true");
+    cluster.ok(&["cancel", &unwanted]);
+    cluster.write("go", "");
+    cluster.wait_for_state(&grandchild, "cancelled");
+
+    let again = cluster.run(&["requeue", &parent]);
+    assert_eq!(again.code, 0, "{}", again.stderr);
+    let note =
+        format!("stay cancelled: {child}, {grandchild}; `hostler requeue --dependents {parent}` queues them too");
+    assert!(again.stderr.contains(&note), "{}", again.stderr);
+    cluster.wait_for_state(&parent, "failed");
+    assert_eq!(cluster.state(&child), "cancelled");
+
+    cluster.write("mended", "");
+    let all = cluster.run(&["requeue", &parent, "--dependents"]);
+    assert_eq!(all.code, 0, "{}", all.stderr);
+    for id in [&parent, &child, &grandchild] {
+        assert!(all.stderr.contains(&format!("job {id} is queued again")), "{}", all.stderr);
+        cluster.wait_for_state(id, "completed");
+    }
+    let started = |id: &str| cluster.json(&["job", id])["started_at"].as_i64().expect("the job ran");
+    assert!(started(&parent) <= started(&child) && started(&child) <= started(&grandchild), "they wait for each other");
+    assert_eq!(cluster.state(&unwanted), "cancelled", "the user cancelled this job");
+}

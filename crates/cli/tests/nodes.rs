@@ -24,6 +24,7 @@ fn nodes_of_an_earlier_larger_cluster_are_not_listed() {
     }
     assert_eq!(names(&cluster), ["n1", "n2", "n3"]);
     cluster.ok(&["down"]);
+    assert!(!cluster.path("run/hostler").exists(), "`down` removes the directory for sockets");
     cluster.start(Size { nodes: 1, cpus: 1, ..Size::default() });
     assert_eq!(names(&cluster), ["n1"]);
     assert!(cluster.fails(&["run", "-c", "2", "--", "true"]).contains("1 CPU"), "nodes that are gone accept no jobs");

@@ -54,6 +54,14 @@ impl Places {
         Ok(Self { state: state.join("hostler"), runtime, exposed })
     }
 
+    /// Removes the directory for sockets, and its parent in `/tmp`, unless something is in them.
+    pub(crate) fn remove_empty(&self) {
+        for directory in [Some(&self.runtime), self.exposed.as_ref()].into_iter().flatten() {
+            // Another cluster of this user may use the parent.
+            drop(std::fs::remove_dir(directory));
+        }
+    }
+
     /// The socket of the head.
     ///
     /// # Errors
@@ -205,6 +213,26 @@ mod tests {
         let long = |end: &str| chosen(None, Some(&format!("/run/{}{end}", "x".repeat(100)))).socket().expect("short");
         assert!(long("a").starts_with("/tmp/hostler-7/") && long("a") != long("b"));
         assert!(long("a").as_os_str().len() <= SOCKET_PATH_LIMIT);
+    }
+
+    #[test]
+    fn only_empty_directories_for_sockets_are_removed() {
+        let directory = tempfile::tempdir().expect("temporary directory");
+        let exposed = directory.path().join("hostler-7");
+        let clusters = ["a", "b"].map(|name| Places {
+            state: directory.path().join(name).join("state"),
+            runtime: exposed.join(name),
+            exposed: Some(exposed.clone()),
+        });
+        clusters.iter().for_each(|places| places.create().expect("made just now"));
+        let held = clusters[0].runtime.join("real.sock");
+        std::fs::write(&held, "").expect("ours");
+        clusters.iter().for_each(Places::remove_empty);
+        assert!(held.exists() && !clusters[1].runtime.exists(), "only the other cluster's directory was empty");
+        std::fs::remove_file(&held).expect("ours");
+        clusters[0].remove_empty();
+        assert!(!exposed.exists(), "the last cluster removes the parent");
+        clusters[0].create().expect("the next `hostler up` creates the directories again");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 use hostler_client::{Client, ClientError, Endpoint, LiveJobs, RetryLimits};
 use hostler_model::NodeName;
 use hostler_proto::api::LiveCounts;
+use hostler_remote::socket_beside;
 use nix::sys::signal::Signal;
 
 use super::process::ProcessId;
@@ -46,6 +47,14 @@ pub(crate) async fn take_down(places: &Places, jobs: LiveJobs) -> Result<Stopped
         // On a full disk the record stays unchanged. That is safe: processes that have ended are recognised.
         record.save(&places.record()).ok();
     }
+    // Agents that were killed leave their sockets.
+    for node in &record.nodes {
+        let socket = places.node_socket(&node.name);
+        for stale in [socket_beside(&socket), socket] {
+            drop(std::fs::remove_file(stale));
+        }
+    }
+    places.remove_empty();
     Ok(Stopped { processes: alive.len(), head_was_dead })
 }
 

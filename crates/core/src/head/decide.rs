@@ -28,6 +28,7 @@ use super::quotas::{refuses_more_waiting, refuses_submission, refuses_tasks};
 use super::schedule::asked;
 use super::settings::Setting;
 use super::state::State;
+use super::update::{Standing, standing};
 use super::users::decide_users;
 
 /// The largest number of tasks in an array.
@@ -327,7 +328,11 @@ fn decide_action(
                     return Err(refusal);
                 }
             }
-            Ok(vec![Event::Requeued { job: id, index, keeps_completed, ended }])
+            let is_open =
+                |it: &&Dependency| state.job(it.job).is_some_and(|on| standing(it, Some(on), None) == Standing::Open);
+            let waits_for =
+                if job.is_ended() { job.spec.after.iter().filter(is_open).copied().collect() } else { vec![] };
+            Ok(vec![Event::Requeued { job: id, index, keeps_completed, waits_for, ended }])
         }
     }
 }

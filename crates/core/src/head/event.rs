@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use hostler_model::{
-    Digest, Epoch, IndexSet, JobId, JobSpec, JobState, NodeFacts, NodeName, PartitionName, PowerVerb, Resources, RunId,
-    TaskId, WallTime,
+    Dependency, Digest, Epoch, IndexSet, JobId, JobSpec, JobState, NodeFacts, NodeName, PartitionName, PowerVerb,
+    Resources, RunId, TaskId, WallTime,
 };
 use hostler_proto::api::Notice;
 use hostler_proto::link::{HeadMessage, RunEnd, StepEndpoint};
@@ -88,6 +88,9 @@ pub enum Event {
         /// Whether completed tasks keep their results and do not run again.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         keeps_completed: bool,
+        /// Dependencies on jobs that have not ended, if the job had ended itself: the job waits for them again.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        waits_for: Vec<Dependency>,
         /// The job as the store had it, if it had ended.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         ended: Option<Arc<Job>>,

@@ -522,6 +522,17 @@ impl State {
         }
     }
 
+    /// Makes an ended job wait for these dependencies again.
+    pub(super) fn wait_for(&mut self, id: JobId, dependencies: &[Dependency]) {
+        for dependency in dependencies {
+            self.dependents.entry(dependency.job).or_default().insert(id);
+        }
+        self.change_job(id, |job| {
+            let known = job.unmet.iter().filter(|known| !dependencies.contains(known));
+            job.unmet = known.chain(dependencies).copied().collect();
+        });
+    }
+
     fn depends_no_more(&mut self, id: JobId, on: JobId) {
         if let Some(dependents) = self.dependents.get_mut(&on) {
             dependents.remove(&id);

@@ -46,8 +46,11 @@ pub fn update(state: &mut State, stamped: &Stamped, changes: &mut Changes) {
             step.recall(ended.as_ref());
             step.state.change_job(*job, |job| job.held = false);
         }
-        Event::Requeued { job, index, keeps_completed, ended } => {
+        Event::Requeued { job, index, keeps_completed, waits_for, ended } => {
             step.recall(ended.as_ref());
+            if !waits_for.is_empty() {
+                step.state.wait_for(*job, waits_for);
+            }
             step.requeue(*job, *index, *keeps_completed);
         }
         Event::Placed { starts } => step.place(starts),
@@ -461,7 +464,8 @@ impl Step<'_> {
     }
 }
 
-enum Standing {
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Standing {
     Satisfied,
     Open,
     Never,
@@ -469,7 +473,7 @@ enum Standing {
 
 /// Checks a dependency against the job that it names, or against that job's final state. The final state is unknown for
 /// a job that was forgotten.
-fn standing(dependency: &Dependency, on: Option<&Arc<Job>>, ended: Option<JobState>) -> Standing {
+pub(super) fn standing(dependency: &Dependency, on: Option<&Arc<Job>>, ended: Option<JobState>) -> Standing {
     let Some(job) = on else {
         let is_met = match dependency.condition {
             Condition::After | Condition::AfterAny => true,

@@ -209,6 +209,33 @@ fn requeued_job_ignores_dependencies_that_ended_while_it_was_cancelled() {
 }
 
 #[test]
+fn requeued_dependents_wait_for_a_parent_that_was_requeued() {
+    let mut head = Head::new();
+    head.hello("n1", 1, "boot", vec![]);
+    let first = head.submit(spec()).expect("accepted");
+    let second = head.submit(after(&format!("afterok:{first}"))).expect("accepted");
+    let third = head.submit(after(&format!("afterok:{second}"))).expect("accepted");
+    end(&mut head, first, 1);
+    assert_eq!([second, third].map(|job| head.state_of(job)), [JobState::Cancelled; 2]);
+    for job in [first, second, third] {
+        head.act(job, JobAction::Requeue).expect("accepted");
+    }
+    let states = [first, second, third].map(|job| head.state_of(job));
+    assert_eq!(states, [JobState::Starting, JobState::Pending, JobState::Pending]);
+    head.restart();
+    head.hello("n1", 1, "boot", vec![]);
+    for (job, next) in [(first, second), (second, third)] {
+        assert_eq!(head.state_of(next), JobState::Pending);
+        end(&mut head, job, 0);
+    }
+    assert_eq!(head.state_of(third), JobState::Starting);
+    // A second failure cancels the dependent again.
+    let fourth = head.submit(after(&format!("afterok:{third}"))).expect("accepted");
+    end(&mut head, third, 1);
+    assert_eq!(head.state_of(fourth), JobState::Cancelled);
+}
+
+#[test]
 fn environment_is_deleted_only_when_its_job_completes() {
     let environment = Some(Digest([3; 32]));
     for (code, is_kept) in [(1, true), (0, false)] {
