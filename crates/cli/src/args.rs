@@ -9,7 +9,7 @@ use crate::command_groups::grouped;
 use crate::commands::*;
 use crate::context::Context;
 use crate::failure::Outcome;
-use crate::mistakes::{with_tip, without_hidden};
+use crate::mistakes::{not_text, with_tip, without_hidden};
 use crate::output::{Format, Output};
 
 /// Run jobs on a cluster of Linux machines
@@ -151,8 +151,16 @@ impl Arguments {
 
 /// Parses `args`, runs the command and prints its error, if any.
 pub(crate) fn main(args: Vec<OsString>) -> ExitCode {
-    let Arguments { common, command } =
-        Arguments::of(args).unwrap_or_else(|error| with_tip(without_hidden(error, &definition())).exit());
+    let Arguments { common, command } = match Arguments::of(args.clone()) {
+        Ok(arguments) => arguments,
+        Err(error) => match not_text(&error, &args) {
+            Some(failure) => {
+                Output::new(Format::Text).fail(&failure);
+                return failure.exit.into();
+            }
+            None => with_tip(without_hidden(error, &definition())).exit(),
+        },
+    };
     let context = common.context();
     let outcome = command.run(&context);
     conclude(&context, outcome)

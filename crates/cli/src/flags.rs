@@ -1,5 +1,6 @@
 //! The flags that `submit` and `run` share.
 
+use std::env::VarError;
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -362,8 +363,12 @@ fn variable(text: &str) -> Result<(String, String), Failure> {
     let (name, value) = match text.split_once('=') {
         Some((name, value)) => (name, value.to_owned()),
         None => {
-            let value = std::env::var(text).map_err(|_| {
-                Failure::usage(format!("--env {text}: this variable is not set"))
+            let value = std::env::var(text).map_err(|error| {
+                let why = match error {
+                    VarError::NotPresent => "this variable is not set",
+                    VarError::NotUnicode(_) => "the value of this variable is not UTF-8 text",
+                };
+                Failure::usage(format!("--env {text}: {why}"))
                     .hint(format!("give the variable a value: --env {text}=VALUE"))
             })?;
             (text, value)

@@ -1,8 +1,22 @@
 //! Improves errors of clap: adds tips for command names of other tools and for missing arguments, and removes the names
 //! of hidden commands.
 
+use std::ffi::OsString;
+
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, Error};
+
+use crate::failure::Failure;
+
+/// The error of a command line with an argument that is not UTF-8 text, although the command needs text.
+pub(crate) fn not_text(error: &Error, args: &[OsString]) -> Option<Failure> {
+    let argument = args.iter().find(|argument| argument.to_str().is_none())?;
+    (error.kind() == ErrorKind::InvalidUtf8).then(|| {
+        Failure::usage(format!("the argument {argument:?} is not UTF-8 text"))
+            .hint("if it is the name of a file, rename the file, or name its folder instead")
+            .hint("`hostler exec` passes on any bytes to a command")
+    })
+}
 
 /// Adds a tip to the error if one is known.
 pub(crate) fn with_tip(mut error: Error) -> Error {
@@ -158,6 +172,27 @@ mod tests {
         }
         let without = said("hostler stats");
         assert!(!without.contains("tip:") && !without.contains("\n\n\n"), "{without}");
+    }
+
+    #[test]
+    fn argument_that_is_not_text_is_named() {
+        let raw = |bytes: &[u8]| -> OsString { std::os::unix::ffi::OsStringExt::from_vec(bytes.to_vec()) };
+        for (before, argument, expected) in [
+            (&["run", "--", "ls"][..], &b"caf\xe9.txt"[..], r"caf\xE9.txt"),
+            (&["run", "--name"], b"\xff", r"\xFF"),
+            (&["submit", ".", "main.py", "--"], b"--in=\xc3", r"--in=\xC3"),
+            (&["jobs", "--name"], b"a\nb\x80", r"a\nb\x80"),
+        ] {
+            let words = ["hostler"].iter().chain(before).map(OsString::from).chain([raw(argument)]);
+            let words: Vec<OsString> = words.collect();
+            let error = Arguments::try_parse_from(&words).expect_err("not text");
+            let failure = not_text(&error, &words).expect(expected);
+            assert_eq!(failure.summary(), format!("the argument \"{expected}\" is not UTF-8 text"));
+            assert!(failure.render().contains("hostler exec"), "{}", failure.render());
+        }
+        let words = ["hostler", "frobnicate"].map(OsString::from);
+        let other = Arguments::try_parse_from(&words).expect_err("no such command");
+        assert_eq!(not_text(&other, &words), None);
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! Each failure gives a clear error or state and does not affect anything else.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
@@ -72,6 +74,19 @@ fn directory_of_another_user_is_not_used() {
                 format!("note: {variable} is {}, which belongs to another user; using {instead}", theirs.display());
             assert!(stderr.starts_with(&note), "{stderr}");
         }
+    }
+}
+
+#[test]
+fn directory_whose_name_is_not_text_is_reported() {
+    let cluster = Cluster::none(HOSTLER);
+    let directory = cluster.home().join(OsStr::from_bytes(b"caf\xe9"));
+    fs::create_dir(&directory).expect("writable");
+    for command in ["run", "alloc"] {
+        let output = cluster.command(&[command, "--", "true"]).current_dir(&directory).output().expect("starts");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(125), "{command}: {stderr}");
+        assert!(stderr.contains(r"caf\xE9") && stderr.contains("is not UTF-8 text"), "{command}: {stderr}");
     }
 }
 

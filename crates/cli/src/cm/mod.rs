@@ -18,6 +18,8 @@ use crate::commands::act::Cancel;
 use crate::commands::configure::Configure;
 use crate::context::Context;
 use crate::failure::Outcome;
+use crate::mistakes::not_text;
+use crate::output::{Format, Output};
 
 /// A client tool. The fields of the implementing type are the tool's flags, and the type's doc comment is the help
 /// text.
@@ -45,7 +47,14 @@ impl Tool for Configure {
 
 /// Parses `args`, runs the tool and prints its error, if any.
 pub(crate) fn main<T: Tool>(args: Vec<OsString>) -> ExitCode {
-    let matches = definition::<T>().get_matches_from(args);
+    let matches = definition::<T>().try_get_matches_from(&args);
+    let matches = matches.unwrap_or_else(|error| match not_text(&error, &args) {
+        Some(failure) => {
+            Output::new(Format::Text).fail(&failure);
+            std::process::exit(failure.exit.into());
+        }
+        None => error.exit(),
+    });
     let parsed = T::from_arg_matches(&matches).and_then(|tool| Ok((tool, Common::from_arg_matches(&matches)?)));
     let (tool, common) = parsed.unwrap_or_else(|error| error.exit());
     let context = common.context();

@@ -8,7 +8,7 @@ use hostler_model::{JobSpec, ParseError, PartialRequest, Request, Submission, Wo
 use hostler_proto::settings::SettingSource;
 
 use super::Tool;
-use crate::commands::run::{Attended, own_directory, own_environment, own_umask};
+use crate::commands::run::{Attended, own_directory, own_environment, own_umask, undeliverable};
 use crate::commands::submit::announce;
 use crate::context::{Context, block_on};
 use crate::exit;
@@ -105,6 +105,9 @@ impl Tool for Cmrun {
 
     fn run(self, context: &Context) -> Outcome {
         let mut spec = self.spec()?;
+        if let Some(note) = undeliverable(std::env::vars_os(), &PassedOn::chosen(&[])?, &spec.environment) {
+            context.output.say(&note);
+        }
         if !self.wait {
             let client = context.client()?;
             let id = block_on(async {

@@ -1,5 +1,6 @@
 //! `hostler run`: runs a command as a job and shows its output.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, IsTerminal, Read};
 use std::path::Path;
@@ -125,6 +126,9 @@ impl Run {
             check_command(context, "run", &self.command)?;
         }
         let spec = self.spec()?;
+        if let Some(note) = undeliverable(std::env::vars_os(), &PassedOn::chosen(&self.env_only)?, &spec.environment) {
+            context.output.say(&note);
+        }
         let client = context.watching_client()?;
         if self.detach {
             announce(context, block_on(submit_command(&client, spec))?);
@@ -346,11 +350,37 @@ fn code_of(job: &JobDetail) -> u8 {
 pub(crate) fn own_directory() -> Result<String, Failure> {
     let directory = std::env::current_dir().during(|| "the current directory is gone".to_owned())?;
     directory.into_os_string().into_string().map_err(|path| {
-        Failure::new(format!("the current directory {} has a name that is not UTF-8", path.to_string_lossy()))
+        Failure::new(format!("the path of the current directory, {path:?}, is not UTF-8 text"))
+            .hint("rename the directory; `hostler exec` works in any directory")
+            .exiting(exit::RUN_FAILED)
     })
 }
 
-/// Returns the caller's environment variables that the job gets. Leaves out variables that are not UTF-8.
+/// A message about the caller's variables that should be passed on but are not in `environment`, because a job can only
+/// have variables that are UTF-8 text.
+pub(crate) fn undeliverable(
+    own: impl Iterator<Item = (OsString, OsString)>,
+    passed_on: &PassedOn,
+    environment: &Environment,
+) -> Option<String> {
+    let is_text = |(name, value): &(OsString, OsString)| name.to_str().is_some() && value.to_str().is_some();
+    let names: Vec<String> = own
+        .filter(|variable| !is_text(variable))
+        .filter(|(name, _)| name.to_str().is_none_or(|name| passed_on.takes(name) && !environment.contains_key(name)))
+        .filter(|(name, _)| !EXCLUDED_VARIABLES.iter().any(|excluded| name == excluded))
+        .map(|(name, _)| format!("{name:?}").trim_matches('"').to_owned())
+        .collect();
+    let what = match names.len() {
+        0 => return None,
+        1 => "variable",
+        _ => "variables",
+    };
+    let list = names.join(", ");
+    Some(format!("note: the job does not get the {what} {list}: not UTF-8 text; `hostler exec` passes on any bytes"))
+}
+
+/// Returns the caller's environment variables that the job gets. Leaves out variables that are not UTF-8, which
+/// [`undeliverable`] lists.
 pub(crate) fn own_environment(passed_on: &PassedOn) -> Environment {
     // If the caller is in a job with steps, `mpirun` in the new job must not use the nodes of the caller's job.
     let of_the_job = allocation_variables();
@@ -411,6 +441,26 @@ mod tests {
         }
         let help = parse("--memroy 1G true").expect_err("`--memroy` is not a flag").to_string();
         assert!(help.contains("--memory"), "{help}");
+    }
+
+    #[test]
+    fn variables_that_are_not_text_are_named() {
+        let raw = |bytes: &[u8]| std::os::unix::ffi::OsStringExt::from_vec(bytes.to_vec());
+        let own = || {
+            [("TEXT", b"caf\xc3\xa9".to_vec()), ("LATIN", b"caf\xe9".to_vec()), ("OLDPWD", b"/caf\xe9".to_vec())]
+                .into_iter()
+                .map(|(name, value)| (OsString::from(name), raw(&value)))
+        };
+        let none = Environment::new();
+        let note = undeliverable(own(), &PassedOn::All, &none).expect("LATIN is not text");
+        assert!(note.contains("does not get the variable LATIN:"), "{note}");
+        let two = own().chain([(raw(b"N\xe9"), OsString::from("x"))]);
+        let note = undeliverable(two, &PassedOn::All, &none).expect("two are not text");
+        assert!(note.contains(r"does not get the variables LATIN, N\xE9:"), "{note}");
+        let replaced = Environment::from([("LATIN".to_owned(), "cafe".to_owned())]);
+        assert_eq!(undeliverable(own(), &PassedOn::All, &replaced), None, "--env LATIN=cafe");
+        let only = PassedOn::Only(vec!["TEXT".parse().expect("a name")]);
+        assert_eq!(undeliverable(own(), &only, &none), None, "--env-only TEXT");
     }
 
     #[test]

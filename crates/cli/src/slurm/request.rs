@@ -323,11 +323,16 @@ fn begin_at(text: &str, now: &Zoned) -> Option<Zoned> {
     if today > *now { Some(today) } else { today.checked_add(1.day()).ok() }
 }
 
+/// Whether the job gets all of the caller's variables.
+pub(super) fn exports_all(options: &JobOptions) -> bool {
+    options.export.as_deref().is_none_or(|export| export_items(export).iter().any(|item| item == "ALL"))
+}
+
 /// The variables that `--export` lets pass.
 fn environment(options: &JobOptions, directory: &str, commands: Option<&Path>) -> Result<Environment, Ended> {
     let export = options.export.as_deref().unwrap_or("ALL");
     let items = export_items(export);
-    let is_all = items.iter().any(|item| item == "ALL");
+    let is_all = exports_all(options);
     let mut all = if is_all { own_environment(&PassedOn::All) } else { Environment::new() };
     if !is_all {
         all.insert("PATH".to_owned(), USUAL_PATH.to_owned());

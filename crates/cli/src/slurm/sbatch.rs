@@ -15,9 +15,10 @@ use hostler_slurm::script;
 
 use super::machines::ALL_NODES;
 use super::request::{self, files, nodes_for, spread};
-use super::{CLUSTER, Ended, Outcome, Refused, VERSION, check_clusters, mistaken, print};
-use crate::commands::run::own_directory;
+use super::{CLUSTER, Ended, Outcome, Refused, VERSION, check_clusters, mistaken, print, tell};
+use crate::commands::run::{own_directory, undeliverable};
 use crate::context::{Context, block_on};
+use crate::passed_on::PassedOn;
 use crate::submission::new_key;
 
 pub(crate) const NAME: &str = "sbatch";
@@ -91,6 +92,10 @@ pub(crate) fn run(context: &Context, args: Vec<OsString>) -> Outcome {
     let work = Work::Command { argv, directory: job_directory.into(), script: Some(text) };
     let mut spec = request::submission(&options, work, &script.name, &directory, commands.as_deref())?;
     spec.files = Some(Box::new(files(&options)));
+    let note = undeliverable(std::env::vars_os(), &PassedOn::All, &spec.environment);
+    if let Some(note) = note.filter(|_| request::exports_all(&options)) {
+        tell(context, NAME, &[note]);
+    }
     submit(context, &options, &own, &spec)
 }
 
