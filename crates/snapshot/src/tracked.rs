@@ -43,7 +43,9 @@ fn ask_git(folder: &Path) -> Option<Vec<u8>> {
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::null());
-    REDIRECTIONS.iter().for_each(|name| drop(git.env_remove(name)));
+    for name in REDIRECTIONS {
+        git.env_remove(name);
+    }
     let mut child = git.spawn().ok()?;
     let output = child.stdout.take()?;
     // One answer.
