@@ -14,7 +14,7 @@ use std::time::Duration;
 use hostler_proto::manifest::Content;
 
 use crate::beneath::{Root, Stat, is_gone, read_at};
-use crate::chunk::{Chunker, MIN_BYTES};
+use crate::chunk::{Chunker, MAX_BYTES};
 use crate::seen::{Seen, is_settled};
 
 /// How often a file that changes is read before hashing gives up.
@@ -71,7 +71,7 @@ pub(crate) fn hash_all(
     let now = Seen::now();
     let keeps = |stat: &Stat| {
         let take = |room: u64| room.checked_sub(stat.size);
-        let is_small = stat.size <= MIN_BYTES as u64;
+        let is_small = stat.size <= MAX_BYTES as u64;
         is_small && !is_settled(stat, now) && room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
     };
     let work = || {

@@ -69,10 +69,12 @@ impl Sources {
 
     /// Adds the chunks of a hashed file beneath the root.
     pub(crate) fn add_hashed(&mut self, path: &[u8], hashed: &mut Hashed) {
-        match hashed.kept.take() {
-            // A small file has one chunk. An empty file has none.
-            Some(bytes) if !bytes.is_empty() => drop(self.add_blob(bytes)),
-            _ => self.add_content(path, &hashed.content),
+        let Some(bytes) = hashed.kept.take() else { return self.add_content(path, &hashed.content) };
+        let mut rest = bytes.as_slice();
+        for chunk in &hashed.content.chunks {
+            let (start, end) = rest.split_at(chunk.len as usize);
+            self.blobs.insert(chunk.digest, start.to_vec());
+            rest = end;
         }
     }
 

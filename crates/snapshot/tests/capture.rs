@@ -305,13 +305,13 @@ fn missing_folder_is_a_clear_error() {
 #[test]
 fn edit_after_the_capture_is_detected_and_not_sent() {
     let dir = tempfile::tempdir().expect("a temporary directory can be made");
-    put(dir.path(), "edited", noise(1, 200_000));
-    put(dir.path(), "removed", noise(3, 100_000));
+    put(dir.path(), "edited", noise(1, 1_200_000));
+    put(dir.path(), "removed", noise(3, 1_200_000));
     let captured = capture(dir.path());
     let digests: Vec<_> = captured.sources.digests().collect();
     assert!(digests.iter().all(|digest| captured.read_chunk(digest).is_ok()));
 
-    put(dir.path(), "edited", noise(2, 200_000));
+    put(dir.path(), "edited", noise(2, 1_200_000));
     fs::remove_file(dir.path().join("removed")).expect("the test owns it");
     let errors: Vec<_> = digests.iter().filter_map(|digest| captured.read_chunk(digest).err()).collect();
     // The manifest itself is in memory; all other chunks have changed.
@@ -376,7 +376,7 @@ fn replaced_rewritten_and_temporary_files_are_read_again() {
     let (folder, elsewhere) = (dir.path().join("folder"), dir.path().join("elsewhere"));
     fs::create_dir_all(&folder).expect("writable");
     fs::create_dir_all(&elsewhere).expect("writable");
-    let state = |round: u64| vec![b'0' + (round % 10) as u8; 5000 + (round % 7) as usize];
+    let state = |round: u64| vec![b'0' + (round % 10) as u8; 100_000 + (round % 7) as usize];
     put(&folder, "state.json", state(0));
     put(&folder, "moved.json", state(0));
     put(&folder, "rewritten", state(0));
@@ -393,7 +393,10 @@ fn replaced_rewritten_and_temporary_files_are_read_again() {
     capture_while(&folder, write, |capture| {
         for path in ["state.json", "moved.json"] {
             let bytes = bytes_of(capture, path);
-            assert!(bytes.len() >= 5000 && bytes.iter().all(|byte| *byte == bytes[0]), "{path} is one of the states");
+            assert!(
+                bytes.len() >= 100_000 && bytes.iter().all(|byte| *byte == bytes[0]),
+                "{path} is one of the states"
+            );
         }
         bytes_of(capture, "rewritten");
     });
