@@ -14,7 +14,7 @@ use hostler_client::{Client, download};
 use hostler_model::{Digest, IndexSet, JobId, JobState, TaskId, format_bytes, plural};
 use hostler_proto::api::{Fetched, ResultView};
 use hostler_proto::manifest::{Content, Entry, EntryKind, Manifest, ResultManifest};
-use hostler_snapshot::{Delivered, Delivery, OnConflict, RESULTS_MARKER, mark_results, show};
+use hostler_snapshot::{Delivered, Delivery, OnConflict, Property, RESULTS_MARKER, mark_results, show};
 use serde::Serialize;
 
 use crate::context::Context;
@@ -112,7 +112,12 @@ async fn fetch_batch(
     let mut arrived = Vec::new();
     for ((result, path), delivery) in planned.into_iter().zip(deliveries) {
         match delivery.finish() {
-            Ok(delivered) => arrived.push(arrival(result, path, &delivered)),
+            Ok(delivered) => {
+                if let Some(missing) = not_held(&delivered.not_held) {
+                    context.output.say(&format!("note: the disk of {} cannot hold {missing}", path.display()));
+                }
+                arrived.push(arrival(result, path, &delivered));
+            }
             Err(error) => haul.fail(result, &error),
         }
     }
@@ -156,6 +161,26 @@ fn arrival(result: &ResultView, path: PathBuf, delivered: &Delivered) -> Arrived
         bytes: delivered.bytes,
         kept: delivered.kept,
     }
+}
+
+/// Lists what a disk cannot hold, by property and with an example each.
+fn not_held(all: &[(Property, Vec<u8>)]) -> Option<String> {
+    let kinds = all.chunk_by(|a, b| a.0 == b.0).map(|of_one_kind| {
+        let (property, first) = &of_one_kind[0];
+        let noun = match property {
+            Property::Mode => "mode",
+            Property::Time => "modification time",
+            Property::Link => "link",
+        };
+        match (property, of_one_kind.len()) {
+            (Property::Link, 1) => format!("the link {}", show(first)),
+            (Property::Link, count) => format!("{count} links, e.g. {}", show(first)),
+            (_, 1) => format!("the {noun} of {}", show(first)),
+            (_, count) => format!("the {noun}s of {count} entries, e.g. {}", show(first)),
+        }
+    });
+    let kinds: Vec<String> = kinds.collect();
+    (!kinds.is_empty()).then(|| kinds.join("; "))
 }
 
 fn undeliverable(result: &ResultView, error: &hostler_snapshot::DeliveryError) -> Failure {
@@ -332,6 +357,16 @@ mod tests {
     fn each_job_and_array_task_has_a_directory() {
         assert_eq!(directory_name(JobId(12), None), "12");
         assert_eq!(directory_name(JobId(12), Some(0)), "12_0");
+    }
+
+    #[test]
+    fn properties_that_a_disk_cannot_hold_are_listed_in_one_line() {
+        let of = |property, path: &str| (property, path.as_bytes().to_vec());
+        let all =
+            [of(Property::Mode, "a"), of(Property::Mode, "run.sh"), of(Property::Time, "a"), of(Property::Link, "l")];
+        let expected = "the modes of 2 entries, e.g. a; the modification time of a; the link l";
+        assert_eq!(not_held(&all).as_deref(), Some(expected));
+        assert_eq!(not_held(&[]), None);
     }
 
     #[test]

@@ -9,6 +9,9 @@
 //! Another user may be able to write to the destination. The partial files are therefore opened by descriptor, never
 //! through a link, and only in directories that belong to this user.
 //!
+//! Some disks, such as FAT, cannot hold modes, times or links. The files are delivered without them, and
+//! [`Delivered::not_held`] lists what is missing.
+//!
 //! A conflicting file of the user stays if it holds the same bytes; otherwise [`OnConflict`] decides. A directory is
 //! never replaced by another type, and nothing is written through a symbolic link.
 
@@ -104,6 +107,15 @@ fn listed(conflicts: &[Conflict]) -> String {
     conflicts.iter().map(|conflict| format!("\n  {}", show(&conflict.path))).collect()
 }
 
+/// A property of an entry that a disk may be unable to hold.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Property {
+    Mode,
+    Time,
+    /// A symbolic link, which then does not exist.
+    Link,
+}
+
 /// The result of a finished delivery.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Delivered {
@@ -115,6 +127,8 @@ pub struct Delivered {
     pub kept: u64,
     /// Files and links delivered under another name: original and new path.
     pub renamed: Vec<(Vec<u8>, Vec<u8>)>,
+    /// What the disk cannot hold: property and path, sorted.
+    pub not_held: Vec<(Property, Vec<u8>)>,
 }
 
 /// A delivery in progress: a plan, and the partial files that it fills.
@@ -285,31 +299,41 @@ impl Delivery {
         if !self.wanted.is_empty() {
             return Err(DeliveryError::Incomplete(self.wanted.len()));
         }
+        let mut not_held = Vec::new();
         for file in &self.files {
             let path = self.partial.path.join(&file.partial);
-            self.complete(file).map_err(|source| self.failure("complete", &path, source))?;
+            self.complete(file, &mut not_held).map_err(|source| self.failure("complete", &path, source))?;
         }
         self.sync()?;
         self.make_directories()?;
         let mut conflicts = Vec::new();
+        let mut failed = None;
         for file in std::mem::take(&mut self.files) {
             match self.put(&file) {
                 Ok(()) => {
                     self.delivered.files += 1;
                     self.delivered.bytes += file.content.size;
                 }
-                Err(error) => self.set_aside(&mut conflicts, file.place, error)?,
+                // A disk may refuse a single name; the other files are delivered in any case.
+                Err(error) => failed = failed.or(self.set_aside(&mut conflicts, file.place, error).err()),
             }
         }
         for (entry, place) in std::mem::take(&mut self.links) {
-            if let Err(error) = self.link(&entry, &place) {
-                self.set_aside(&mut conflicts, place, error)?;
+            match self.link(&entry, &place) {
+                Err(error) if is_beyond_disk(&error) => not_held.push((Property::Link, place)),
+                Err(error) => failed = failed.or(self.set_aside(&mut conflicts, place, error).err()),
+                Ok(()) => {}
             }
         }
         if !conflicts.is_empty() {
             return Err(DeliveryError::Conflicts { destination: self.destination, conflicts });
         }
-        self.settle_directories()?;
+        if let Some(failed) = failed {
+            return Err(failed);
+        }
+        self.settle_directories(&mut not_held)?;
+        not_held.sort_unstable();
+        self.delivered.not_held = not_held;
         self.partial.remove(&self.root).map_err(|source| self.failure("remove", &self.partial.path, source))?;
         // Sync before reporting success: the caller may then delete the results elsewhere.
         self.sync()?;
@@ -321,12 +345,10 @@ impl Delivery {
     }
 
     /// Sets length, mode and time of a partial file. The file's bytes were checked when they were received.
-    fn complete(&self, file: &Incoming) -> io::Result<()> {
+    fn complete(&self, file: &Incoming, not_held: &mut Vec<(Property, Vec<u8>)>) -> io::Result<()> {
         let partial = self.partial.open_or_create(&file.partial)?;
         partial.set_len(file.content.size)?;
-        fchmod(&partial, Mode::from_bits_truncate(file.entry.mode & 0o777))?;
-        let time = time_of(file.entry.modified_ns);
-        Ok(futimens(&partial, &time, &time)?)
+        set_properties(&partial, &file.entry, &file.place, not_held)
     }
 
     fn make_directories(&self) -> Result<(), DeliveryError> {
@@ -345,15 +367,11 @@ impl Delivery {
     }
 
     /// Sets modes and times of the created directories, deepest first, because adding files changed the times.
-    fn settle_directories(&self) -> Result<(), DeliveryError> {
+    fn settle_directories(&self, not_held: &mut Vec<(Property, Vec<u8>)>) -> Result<(), DeliveryError> {
         for (entry, _) in self.directories.iter().rev().filter(|(_, exists)| !exists) {
-            let settle = || {
-                let directory = self.root.open_directory(&entry.path)?;
-                fchmod(&directory, Mode::from_bits_truncate(entry.mode & 0o777))?;
-                let time = time_of(entry.modified_ns);
-                io::Result::Ok(futimens(&directory, &time, &time)?)
-            };
-            settle().map_err(|source| self.failure("finish", &self.root.full(&entry.path), source))?;
+            let directory = self.root.open_directory(&entry.path);
+            let settled = directory.and_then(|it| set_properties(&it, entry, &entry.path, not_held));
+            settled.map_err(|source| self.failure("finish", &self.root.full(&entry.path), source))?;
         }
         Ok(())
     }
@@ -384,7 +402,11 @@ impl Delivery {
         }
         symlinkat(target.as_slice(), directory, name)?;
         let time = time_of(entry.modified_ns);
-        Ok(utimensat(directory, name, &time, &time, UtimensatFlags::NoFollowSymlink)?)
+        match utimensat(directory, name, &time, &time, UtimensatFlags::NoFollowSymlink).map_err(io::Error::from) {
+            // Nobody misses the time of a link.
+            Err(error) if is_beyond_disk(&error) => Ok(()),
+            done => done,
+        }
     }
 
     /// Adds a failure that is caused by a conflict to `conflicts`. Returns any other failure, which ends the delivery.
@@ -405,6 +427,30 @@ impl Delivery {
         }
         DeliveryError::Io { action, path: path.to_owned(), source }
     }
+}
+
+/// Sets mode and time of an open file or directory. Adds what the disk cannot hold to `not_held`, under the path `place`.
+fn set_properties(
+    file: &impl AsFd,
+    entry: &Entry,
+    place: &[u8],
+    not_held: &mut Vec<(Property, Vec<u8>)>,
+) -> io::Result<()> {
+    let time = time_of(entry.modified_ns);
+    let mode = fchmod(file, Mode::from_bits_truncate(entry.mode & 0o777));
+    for (property, done) in [(Property::Mode, mode), (Property::Time, futimens(file, &time, &time))] {
+        match done.map_err(io::Error::from) {
+            Err(error) if is_beyond_disk(&error) => not_held.push((property, place.to_vec())),
+            done => done?,
+        }
+    }
+    Ok(())
+}
+
+/// Returns whether a call on a file of this process failed because the file system lacks the feature. FAT answers
+/// `EPERM`, network disks one of the others.
+fn is_beyond_disk(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EPERM | libc::EOPNOTSUPP | libc::ENOSYS))
 }
 
 /// A manifest compared with the destination.

@@ -47,7 +47,7 @@ pub use baseline::Baseline;
 pub use bounds::TooMuch;
 pub use capture::{Capture, CaptureError, CaptureOptions, Progress, Scan, capture};
 pub use changes::{Changes, ChangesOptions, changes};
-pub use deliver::{Conflict, Delivered, Delivery, DeliveryError, OnConflict};
+pub use deliver::{Conflict, Delivered, Delivery, DeliveryError, OnConflict, Property};
 pub use ignores::{Ignored, LargestIgnored, LeftOut, LeftOutKind, RESULTS_MARKER, mark_results};
 pub use layout::{LaidOut, LayoutError, LayoutOptions, lay_out};
 pub use paths::{fault, show};

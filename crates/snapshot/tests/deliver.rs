@@ -8,12 +8,12 @@ use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 
 use common::{
-    capture, check_sparse_folder, directory, file, inventory, link, manifest, noise, paths, put, set_mode,
+    capture, check_sparse_folder, directory, file, inventory, link, manifest, noise, paths, put, refusing, set_mode,
     sparse_folder, upload, with_small_disk,
 };
 use hostler_model::Digest;
 use hostler_proto::manifest::Manifest;
-use hostler_snapshot::{ChunkStore, Conflict, Delivered, Delivery, DeliveryError, OnConflict};
+use hostler_snapshot::{ChunkStore, Conflict, Delivered, Delivery, DeliveryError, OnConflict, Property};
 
 /// A head with results, and a destination.
 struct Head {
@@ -374,4 +374,34 @@ fn sparse_results_are_delivered_with_their_holes() {
         head.deliver(OnConflict::Overwrite).expect("holes fit");
         check_sparse_folder(&head.home());
     });
+}
+
+#[test]
+fn disk_without_modes_times_or_links_gets_the_files() {
+    let head = Head::with(&[("a/run.sh", b"#!/bin/sh".to_vec()), ("log", b"text".to_vec())]);
+    set_mode(&head.results().join("a/run.sh"), 0o755);
+    symlink("log", head.results().join("latest")).expect("writable");
+    let captured = capture(&head.results());
+    let head = Head { manifest: captured.manifest, ..head };
+    let names = |delivered: &Delivered, property| -> Vec<String> {
+        let of_one_kind = delivered.not_held.iter().filter(|it| it.0 == property);
+        of_one_kind.map(|(_, path)| String::from_utf8_lossy(path).into_owned()).collect()
+    };
+    // FAT answers EPERM, network disks EOPNOTSUPP.
+    for errno in [libc::EPERM, libc::EOPNOTSUPP] {
+        let calls = [libc::SYS_fchmod, libc::SYS_symlinkat, libc::SYS_utimensat];
+        let delivered = refusing(&calls, errno, || head.deliver(OnConflict::Overwrite)).expect("the files fit");
+        assert_eq!(fs::read(head.home().join("a/run.sh")).expect("delivered"), b"#!/bin/sh");
+        assert_eq!(fs::read(head.home().join("log")).expect("delivered"), b"text");
+        assert_eq!(names(&delivered, Property::Mode), ["a", "a/run.sh", "log"]);
+        assert_eq!(names(&delivered, Property::Time), ["a", "a/run.sh", "log"]);
+        assert_eq!(names(&delivered, Property::Link), ["latest"]);
+        assert!(!head.home().join(".hostler-partial").exists());
+        // A second attempt has only the links left to do.
+        let again = refusing(&calls, errno, || head.deliver(OnConflict::Refuse)).expect("the files are there");
+        assert_eq!((again.files, again.kept, names(&again, Property::Link)), (0, 2, vec!["latest".to_owned()]));
+        fs::remove_file(head.home().join("a/run.sh")).expect("the test owns it");
+        fs::remove_dir(head.home().join("a")).expect("the test owns it");
+        fs::remove_file(head.home().join("log")).expect("the test owns it");
+    }
 }

@@ -191,6 +191,28 @@ fn with_mounts<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     })
 }
 
+/// Runs `work` on a thread whose system calls `refused` fail with `errno`, as on a disk that lacks a feature.
+pub fn refusing<T: Send>(refused: &[libc::c_long], errno: i32, work: impl FnOnce() -> T + Send) -> T {
+    let step = |code: u32, k: u32, jt, jf| libc::sock_filter { code: code as u16, jt, jf, k };
+    // Load the number of the system call, compare it with each refused one, and allow all others.
+    let mut program = vec![step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0)];
+    for number in refused {
+        program.push(step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, *number as u32, 0, 1));
+        program.push(step(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ERRNO | errno as u32, 0, 0));
+    }
+    program.push(step(libc::BPF_RET | libc::BPF_K, libc::SECCOMP_RET_ALLOW, 0, 0));
+    in_thread(move || {
+        let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
+        // SAFETY: the calls change only this thread, which ends with the test; the kernel copies the program.
+        let done = unsafe {
+            libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0
+                && libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter) == 0
+        };
+        assert!(done, "the kernel has no seccomp filters");
+        work()
+    })
+}
+
 fn in_thread<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     thread::scope(|scope| scope.spawn(work).join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
 }
