@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Context;
 use hostler_core::agent::{Event, Exit, RunLaunch, Why};
 use hostler_model::format_bytes;
-use hostler_proto::link::{IoSource, IoUsage, StepEndpoint, Usage};
+use hostler_proto::link::{IoSource, IoUsage, StepEndpoint, StepRecord, Usage};
 use hostler_shepherd::cgroup::LeafSpec;
 use hostler_shepherd::journal::JournalContent;
 use hostler_shepherd::{
@@ -136,7 +136,7 @@ pub(crate) async fn watch(
             {
                 node.idle.put(shepherd, leaf, launch.placement.resources.cpus.clone(), owner);
             }
-            break exit_of(&node, &record, &launch);
+            break exit_of(&node, &record, &launch).await;
         }
         // The connection closed without a report: check the disk and the kernel.
         match determine_state(&node, &launch).await {
@@ -237,7 +237,7 @@ pub(crate) async fn determine_state(node: &Node, launch: &RunLaunch) -> Option<R
         let adopted = tokio::task::spawn_blocking(move || adopt(&path)).await;
         match adopted.map_err(anyhow::Error::from).and_then(|adopted| Ok(adopted?)) {
             Ok(Adopted::Running(shepherd)) => return Some(RunState::Running(Watched::new(shepherd))),
-            Ok(Adopted::Ended(record)) => return Some(RunState::Ended(exit_of(node, &record, launch))),
+            Ok(Adopted::Ended(record)) => return Some(RunState::Ended(exit_of(node, &record, launch).await)),
             Ok(Adopted::Lost(Lost { reason: LostReason::NeverStarted, .. })) => return None,
             Ok(Adopted::Lost(found)) => {
                 end_leaf(node, found.record.as_ref());
@@ -275,7 +275,7 @@ fn lost(node: &Node, reason: LostReason) -> Exit {
 }
 
 /// Converts an exit record to the report for the head.
-fn exit_of(node: &Node, record: &ExitRecord, launch: &RunLaunch) -> Exit {
+async fn exit_of(node: &Node, record: &ExitRecord, launch: &RunLaunch) -> Exit {
     let memory = memory_message(record, launch.placement.resources.memory_bytes);
     let mut messages: Vec<String> = memory.into_iter().collect();
     if record.cause == Some(Cause::OutputLimit) {
@@ -307,8 +307,17 @@ fn exit_of(node: &Node, record: &ExitRecord, launch: &RunLaunch) -> Exit {
             memory_peak_bytes: record.memory_peak_bytes,
             io: record.io.map(io_of),
         },
-        steps: if launch.spec().first_node { steps::records(&node.runs.of(launch.run())) } else { Vec::new() },
+        steps: steps_of(node, launch).await,
     }
+}
+
+/// The run's steps. Their file is in a directory of the user, who can mount a file system there that never answers.
+async fn steps_of(node: &Node, launch: &RunLaunch) -> Vec<StepRecord> {
+    if !launch.spec().first_node {
+        return Vec::new();
+    }
+    let directory = node.runs.of(launch.run());
+    tokio::task::spawn_blocking(move || steps::records(&directory)).await.unwrap_or_default()
 }
 
 /// Determines why a run ended.

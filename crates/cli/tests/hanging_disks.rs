@@ -12,6 +12,16 @@ const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
 const ADA: &str = "games";
 const BOB: &str = "news";
 
+fn assert_another_user_is_served(cluster: &SharedCluster, beside: &str) {
+    let mut other = cluster.command(BOB, &["run", "-c", "1", "-m", "32M", "--", "echo", "fine"]);
+    let mut other = other.stdout(Stdio::piped()).spawn().expect("the program starts");
+    wait_until(&format!("another user's job beside {beside}"), 15, || other.try_wait().expect("a child"));
+    let output = other.wait_with_output().expect("it has ended");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "fine\n", "{output:?}");
+    let nodes: serde_json::Value = serde_json::from_str(&cluster.ok("root", &["nodes", "--json"])).expect("valid JSON");
+    assert_eq!(nodes[0]["state"], "up", "{nodes}");
+}
+
 #[test]
 fn program_on_a_hanging_disk_delays_no_other_user() {
     let cluster = SharedCluster::up(HOSTLER, &[]);
@@ -21,19 +31,26 @@ fn program_on_a_hanging_disk_delays_no_other_user() {
         let disk = HangingDisk::mount(Command::new("python3"), &at, request);
         let stuck = cluster.ok(ADA, &["run", "--detach", "-c", "1", "-m", "32M", "--", &disk.program()]);
         wait_until("the job to be placed", 30, || (cluster.job(&stuck)["state"] == "starting").then_some(()));
-        let mut other = cluster.command(BOB, &["run", "-c", "1", "-m", "32M", "--", "echo", "fine"]);
-        let mut other = other.stdout(Stdio::piped()).spawn().expect("the program starts");
-        wait_until(&format!("another user's job beside a hanging {request}"), 15, || {
-            other.try_wait().expect("a child")
-        });
-        let output = other.wait_with_output().expect("it has ended");
-        assert_eq!(String::from_utf8_lossy(&output.stdout), "fine\n", "{output:?}");
-        let nodes: serde_json::Value =
-            serde_json::from_str(&cluster.ok("root", &["nodes", "--json"])).expect("valid JSON");
-        assert_eq!(nodes[0]["state"], "up", "{nodes}");
+        assert_another_user_is_served(&cluster, &format!("a hanging {request}"));
         drop(disk);
         assert_ne!(cluster.run(ADA, &["wait", &stuck]).code, 0, "its program cannot be read");
     }
+}
+
+#[test]
+fn hanging_disk_over_the_records_of_steps_delays_no_other_user() {
+    let cluster = SharedCluster::up(HOSTLER, &[]);
+    let run = ["run", "--detach", "--first-node", "-c", "1", "-m", "32M", "--", "sleep", "600"];
+    let job = cluster.ok(ADA, &run);
+    wait_until("the job to run", 30, || (cluster.job(&job)["state"] == "running").then_some(()));
+    let runs = fs::read_dir(cluster.path("agent/runs")).expect("the agent's directory");
+    let steps = runs.flatten().map(|run| run.path().join("steps")).find(|steps| steps.is_dir());
+    // The directory belongs to the user, who can mount a file system there.
+    let disk = HangingDisk::mount(Command::new("python3"), &steps.expect("the job launches steps"), "lookup");
+    cluster.ok(ADA, &["cancel", &job]);
+    assert_another_user_is_served(&cluster, "the end of a job whose records hang");
+    drop(disk);
+    wait_until("the job's end", 30, || (cluster.job(&job)["state"] == "cancelled").then_some(()));
 }
 
 /// Sends a descriptor to a socket, given by its path or its abstract name. Prints whether the kernel refuses it, and whether
