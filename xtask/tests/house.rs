@@ -188,10 +188,7 @@ const PATHS: [(&str, &[&str]); 7] = [
         "a name that users cannot replace in a directory that they can change: `/tmp` is sticky, and links are not followed",
         &["agent/src/steps.rs", "agent/src/temporary.rs", "agent/src/variables.rs"],
     ),
-    (
-        "descriptors only, or only the answer why a program did not start",
-        &["shepherd/src/ranks.rs", "shepherd/src/spawn/prepare.rs", "shepherd/src/terminal.rs"],
-    ),
+    ("descriptors only", &["shepherd/src/ranks.rs", "shepherd/src/terminal.rs"]),
     (
         "the operations for directories that others can change: create, read, remove and deliver without following links",
         &["snapshot/src/beneath.rs", "snapshot/src/deliver.rs", "snapshot/src/remove.rs"],

@@ -16,7 +16,7 @@ use crate::{credentials, oom, sys};
 /// Executes the program, or reports the failed step and exits.
 pub(super) fn become_program(prepared: &mut Prepared<'_>) -> ! {
     let (step, errno) = match settle(prepared) {
-        Ok(()) => (Step::Execute, execute(prepared)),
+        Ok(()) => execute(prepared),
         Err(step) => (step, errno()),
     };
     prepared.report.fail(step, errno);
@@ -147,25 +147,28 @@ fn unblock_signals() {
     }
 }
 
-/// Tries the candidates like `execvpe`. Returns the most informative errno.
-fn execute(prepared: &mut Prepared<'_>) -> i32 {
-    let mut result = libc::ENOENT;
+/// Tries the candidates like `execvpe`. Returns the failed step and the most informative errno.
+fn execute(prepared: &mut Prepared<'_>) -> (Step, i32) {
+    let (mut step, mut result) = (Step::Execute, libc::ENOENT);
     for candidate in &prepared.candidates {
         // SAFETY: the arrays are null-terminated, and the prepared data keeps their strings alive.
         unsafe { libc::execve(candidate.as_ptr(), prepared.argv.as_ptr(), prepared.env.as_ptr()) };
         match errno() {
+            // Asked here, with the user's rights: the user may replace the path at any time.
+            // SAFETY: the path is NUL-terminated.
+            libc::ENOENT if unsafe { libc::access(candidate.as_ptr(), libc::F_OK) } == 0 => step = Step::Interpreter,
             libc::ENOENT | libc::ENOTDIR => {}
             libc::EACCES => result = libc::EACCES,
             libc::ENOEXEC => {
                 prepared.shell_argv[1] = candidate.as_ptr();
                 // SAFETY: see above.
                 unsafe { libc::execve(c"/bin/sh".as_ptr(), prepared.shell_argv.as_ptr(), prepared.env.as_ptr()) };
-                return libc::ENOEXEC;
+                return (Step::Execute, libc::ENOEXEC);
             }
-            other => return other,
+            other => return (Step::Execute, other),
         }
     }
-    result
+    if result == libc::ENOENT { (step, result) } else { (Step::Execute, result) }
 }
 
 fn check(returned: c_int, step: Step) -> Result<(), Step> {

@@ -80,12 +80,14 @@ fn explain(step: Step, errno: i32, prepared: &Prepared<'_>) -> (String, i32) {
             format!("cannot enter directory `{cwd}` as user{}: {why}", named(program.credentials))
         }
         Step::Directory => format!("cannot enter directory `{cwd}`: {why}"),
-        Step::Execute if errno == libc::ENOENT && prepared.is_there() => {
-            format!("cannot execute `{name}`: its interpreter is missing")
-        }
+        Step::Interpreter => format!("cannot execute `{name}`: its interpreter is missing"),
         Step::Execute => format!("cannot execute `{name}`: {why}"),
     };
-    let code = if step == Step::Execute && matches!(errno, libc::ENOENT | libc::ENOTDIR) { 127 } else { 126 };
+    let code = if matches!(step, Step::Execute | Step::Interpreter) && matches!(errno, libc::ENOENT | libc::ENOTDIR) {
+        127
+    } else {
+        126
+    };
     (message, code)
 }
 

@@ -1,9 +1,7 @@
 //! The program to start, and the data that is prepared for the child.
 
-use std::ffi::{CStr, CString, OsStr};
+use std::ffi::{CStr, CString};
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 use std::ptr;
 
 use libc::{c_char, c_int};
@@ -78,13 +76,6 @@ impl<'a> Prepared<'a> {
             files: files(program.files),
             members: None,
         }
-    }
-
-    /// Whether any candidate is a file, although executing it failed with "no such file".
-    pub(super) fn is_there(&self) -> bool {
-        let path = |text: &CStr| Path::new(OsStr::from_bytes(text.to_bytes())).to_owned();
-        let cwd = path(self.program.cwd);
-        self.candidates.iter().any(|candidate| cwd.join(path(candidate)).is_file())
     }
 }
 

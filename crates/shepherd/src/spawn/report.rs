@@ -22,13 +22,15 @@ pub(super) enum Step {
     Parent,
     Directory,
     Execute,
+    /// The program exists, but not its interpreter.
+    Interpreter,
 }
 
 impl Step {
     fn from_number(number: u32) -> Option<Step> {
         use Step::{
-            Credentials, Directory, Execute, Limits, Namespace, Output, Parent, Session, Stderr, Stdin, Stdout,
-            Terminal,
+            Credentials, Directory, Execute, Interpreter, Limits, Namespace, Output, Parent, Session, Stderr, Stdin,
+            Stdout, Terminal,
         };
         let steps = [
             Session,
@@ -43,6 +45,7 @@ impl Step {
             Parent,
             Directory,
             Execute,
+            Interpreter,
         ];
         steps.into_iter().find(|&step| step as u32 == number)
     }

@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -443,6 +444,8 @@ fn namespace() -> OwnedFd {
         hostler_sys::unshare_mounts().expect("root may");
         hostler_sys::mount_tmpfs("own", std::path::Path::new("/mnt"), "size=1m").expect("root may");
         fs::write("/mnt/only-there", "seen\n").expect("writable");
+        fs::write("/mnt/orphan", "#!/no/such/interpreter\n").expect("writable");
+        fs::set_permissions("/mnt/orphan", fs::Permissions::from_mode(0o755)).expect("just made");
         File::open("/proc/thread-self/ns/mnt").expect("a thread can open its own namespace").into()
     };
     thread::spawn(make).join().expect("the thread does not panic")
@@ -474,6 +477,25 @@ fn call_starts_in_the_given_namespace() {
     let LaunchError::Refused(reason) = refused else { panic!("{refused:?}") };
     assert_eq!(reason, "a call with a namespace needs four descriptors, but got 3");
     drop_and_end(shepherd);
+}
+
+#[test]
+fn failed_start_is_explained_by_the_files_that_the_program_would_see() {
+    let namespace = namespace();
+    for (program, reason) in [
+        ("./orphan", "its interpreter is missing"),
+        ("/mnt/orphan", "its interpreter is missing"),
+        ("./nothing", "No such file or directory"),
+        ("nothing", "No such file or directory"),
+    ] {
+        let mut launch = call([program]);
+        launch.cwd = "/mnt".into();
+        launch.options.call = Some(CallOptions { namespace: true, ..CallOptions::default() });
+        let null = null();
+        let mut shepherd = launcher().call(&launch, stdio_of(&null), Some(namespace.as_fd())).expect("claimed");
+        let message = format!("cannot execute `{program}`: {reason}");
+        assert_eq!(finished(&mut shepherd).status, Status::StartFailed { message, code: 127 });
+    }
 }
 
 fn stdio_of(null: &OwnedFd) -> [BorrowedFd<'_>; 3] {
