@@ -83,3 +83,26 @@ fn nodes_may_have_more_cpus_than_the_machine() {
     let beyond: usize = cluster.ok(&["logs", &format!("{id}_{}", there_are + 1)]).trim().parse().expect("a number");
     assert!((1..=there_are).contains(&beyond), "the task runs on existing CPUs");
 }
+
+#[test]
+fn nodes_with_the_same_cpus_say_so_in_up_nodes_and_job() {
+    let note = "share CPUs with other nodes of their machine";
+    let cpus = std::thread::available_parallelism().expect("the number of CPUs is known").get();
+    let cluster = Cluster::none(HOSTLER);
+    // By default, no CPU belongs to two nodes.
+    let up = cluster.run(&["up", "--memory", "256M"]);
+    assert!(up.code == 0 && !up.stderr.contains(note), "{}", up.stderr);
+    assert_eq!(names(&cluster).len(), cpus.min(4));
+    assert!(!cluster.run(&["nodes"]).stderr.contains(note));
+    cluster.ok(&["down"]);
+
+    let up = cluster.run(&["up", "--nodes", "2", "--cpus", &cpus.to_string(), "--memory", "256M"]);
+    assert!(up.code == 0 && up.stderr.contains(note), "{}", up.stderr);
+    assert!(cluster.run(&["nodes"]).stderr.contains(note));
+    assert!(cluster.ok(&["node", "show", "n1"]).contains("; other nodes of the machine use them too)"));
+    assert_eq!(cluster.ok(&["run", "-m", "16M", "--", "echo", "done"]), "done");
+    let job = cluster.ok(&["job", "1"]);
+    let limits = job.lines().find(|line| line.starts_with("limits")).expect("the job has limits");
+    let is_shared = limits.contains("cpus 1 (enforced; other nodes of this machine use the same CPUs)");
+    assert!(is_shared || limits.contains("cpus 1 (advisory"), "{limits}");
+}

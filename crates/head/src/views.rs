@@ -373,10 +373,11 @@ fn limits<'a>(state: &State, job: &Job, rows: impl Iterator<Item = &'a EndedTask
         }
     };
     let request = &job.spec.request;
-    let mut limits = vec![
-        limit("cpus", u64::from(request.cpus), &|advisory| advisory.cpus.as_ref()),
-        limit("memory", request.memory_bytes, &|advisory| advisory.memory.as_ref()),
-    ];
+    let mut cpus = limit("cpus", u64::from(request.cpus), &|advisory| advisory.cpus.as_ref());
+    if cpus.enforcement == "enforced" && nodes.iter().any(|node| nodes::shares_cpus(state, node)) {
+        cpus.why = Some("other nodes of this machine use the same CPUs".to_owned());
+    }
+    let mut limits = vec![cpus, limit("memory", request.memory_bytes, &|advisory| advisory.memory.as_ref())];
     // On nodes with GPUs, a job without requested GPUs must not use any.
     if request.gpus > 0 || nodes.iter().any(|node| !node.facts.resources.gpus.is_empty()) {
         limits.push(limit("gpus", u64::from(request.gpus), &|advisory| advisory.gpus.as_ref()));

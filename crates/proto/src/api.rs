@@ -436,7 +436,7 @@ pub struct LimitView {
     pub value: u64,
     /// `enforced` or `advisory`; `unknown` for a job that was never placed on a node.
     pub enforcement: String,
-    /// Why the limit is advisory; absent for other limits.
+    /// Why the limit is advisory. For enforced CPUs: who else uses them. Absent otherwise.
     pub why: Option<String>,
 }
 

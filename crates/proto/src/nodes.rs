@@ -50,6 +50,9 @@ pub struct NodeView {
     /// Limits that the node's kernel does not enforce, and why.
     #[serde(default)]
     pub advisory: Advisory,
+    /// Whether another node of the same machine offers some of the same CPUs.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub shares_cpus: bool,
     /// Who drained the node and why; absent unless the node is drained.
     #[serde(default)]
     pub reason: Option<String>,

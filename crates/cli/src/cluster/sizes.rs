@@ -11,7 +11,7 @@ use super::record::{NodeRecord, Sizes};
 use crate::failure::{During, Failure};
 use crate::flags::GpuCap;
 
-/// Default number of nodes; enough to show that jobs are spread.
+/// Default number of nodes if the machine has as many CPUs; enough to show that jobs are spread.
 const DEFAULT_NODES: u32 = 4;
 
 /// Memory per node is a multiple of this, to get round numbers.
@@ -107,8 +107,8 @@ impl Sizes {
 
     /// Divides the machine: CPU ids in turn, memory in equal parts, each GPU to one node.
     pub(crate) fn deal(&self, machine: &Machine) -> Vec<NodeRecord> {
-        let nodes = self.nodes.unwrap_or(DEFAULT_NODES).max(1);
         let available = machine.cpus.len() as u32;
+        let nodes = self.nodes.unwrap_or(DEFAULT_NODES.min(available)).max(1);
         let cpus = self.cpus.unwrap_or(available / nodes).max(1);
         let share = machine.memory_bytes / u64::from(nodes);
         let memory_bytes = self.memory_bytes.unwrap_or_else(|| (share / MEMORY_STEP * MEMORY_STEP).max(MEMORY_STEP));
@@ -153,14 +153,19 @@ mod tests {
     }
 
     #[test]
-    fn four_nodes_share_the_machine_by_default() {
+    fn default_nodes_have_cpus_of_their_own() {
         let eight = dealt(&Sizes::default(), &[0, 1, 2, 3, 4, 5, 6, 7], 8 << 30);
         assert_eq!(
             eight,
             [row("n1", "0-1", 2048), row("n2", "2-3", 2048), row("n3", "4-5", 2048), row("n4", "6-7", 2048)]
         );
         let two = dealt(&Sizes::default(), &[4, 6], 800 << 20);
-        assert_eq!(two, [row("n1", "4", 192), row("n2", "6", 192), row("n3", "4", 192), row("n4", "6", 192)]);
+        assert_eq!(two, [row("n1", "4", 384), row("n2", "6", 384)]);
+        assert_eq!(dealt(&Sizes::default(), &[7], 800 << 20), [row("n1", "7", 768)]);
+        let three = dealt(&Sizes::default(), &[0, 1, 2], 768 << 20);
+        assert_eq!(three, [row("n1", "0", 256), row("n2", "1", 256), row("n3", "2", 256)]);
+        let shared = dealt(&Sizes { nodes: Some(3), ..Sizes::default() }, &[4, 6], 768 << 20);
+        assert_eq!(shared, [row("n1", "4", 256), row("n2", "6", 256), row("n3", "4", 256)]);
     }
 
     #[test]

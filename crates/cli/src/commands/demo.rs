@@ -45,7 +45,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Run a guided demonstration in a temporary cluster
 ///
-/// The command starts a private cluster with four virtual nodes, trains eight models that recognise handwritten digits,
+/// The command starts a private cluster with up to four virtual nodes, trains eight models that recognise handwritten digits,
 /// downloads metrics and plots, and stops the cluster. The results are kept. The first run needs a network connection
 /// to install scikit-learn.
 #[derive(Debug, Args)]

@@ -30,6 +30,9 @@ impl Nodes {
             nodes.iter().for_each(|node| output.data(node.name.as_str()));
         } else {
             output.data(&node_views::node_list(&nodes, output::width()));
+            if let Some(note) = node_views::shared_cpus(&nodes) {
+                output.say(&format!("note: {note}"));
+            }
             for node in &nodes {
                 if let Some(reason) = &node.reason {
                     output.say(&format!("{} is {}", node.name, table::one_line(reason)));

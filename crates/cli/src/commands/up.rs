@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use hostler_model::{Advisory, Counted};
+use hostler_model::{Advisory, Counted, plural};
 use hostler_proto::api::NodeView;
 use serde_json::json;
 
@@ -23,7 +23,7 @@ use crate::output::{self, node_views};
 /// down` stops the cluster.
 #[derive(Debug, Args)]
 pub(crate) struct Up {
-    /// Number of nodes [default: 4]
+    /// Number of nodes [default: 4, at most one per CPU]
     ///
     /// Without options for nodes, CPUs, memory, GPUs and resources, the cluster gets the sizes of its previous start.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
@@ -104,12 +104,9 @@ impl Up {
             });
             output.data(&node_views::node_list(&started.nodes, output::width()));
         }
-        let available = Machine::detect()?.cpus.len() as u32;
-        if let Some(cpus) = self.cpus.filter(|cpus| *cpus > available) {
-            output.say(&format!(
-                "note: each node has {cpus} CPUs, but this machine has {available}; nodes share them, and tasks are not \
-                 bound to CPUs of their own"
-            ));
+        let available = plural(Machine::detect()?.cpus.len(), "CPU");
+        if let Some(note) = node_views::shared_cpus(&started.nodes) {
+            output.say(&format!("note: this machine has {available}; {note}"));
         }
         if self.elastic {
             output.say("nodes are switched off after 10 seconds without a task, and on again when a job needs them");

@@ -57,6 +57,19 @@ pub(crate) fn node_list(nodes: &[NodeView], width: Option<usize>) -> String {
     table.render(width)
 }
 
+/// A note about nodes of one machine that use the same CPUs, if there are any.
+pub(crate) fn shared_cpus(nodes: &[NodeView]) -> Option<String> {
+    let shared: Vec<&str> = nodes.iter().filter(|node| node.shares_cpus).map(|node| node.name.as_str()).collect();
+    let which = match shared.len() {
+        0 => return None,
+        all if all == nodes.len() => "nodes".to_owned(),
+        _ => words(&shared),
+    };
+    Some(format!(
+        "{which} share CPUs with other nodes of their machine, so jobs on different nodes may slow each other down"
+    ))
+}
+
 /// The resources of a node in a table, e.g. `camera 1/1,license 8/10`, or `-`.
 fn counted_cell(node: &NodeView) -> String {
     let of = |(name, count)| format!("{name} {}/{count}", node.counted_free.count(name));
@@ -72,7 +85,8 @@ pub(crate) fn node(detail: &NodeDetail, moment: &Moment) -> String {
         let reason = drain.reason.as_ref().map_or_else(String::new, |reason| format!(": {reason}"));
         lines.add("drained", format!("by {} at {}{reason}", drain.by, moment.date(drain.at)));
     }
-    lines.add("cpus", format!("{} of {} free ({})", node.cpus_free, node.cpus, detail.cpu_ids));
+    let shared = if node.shares_cpus { "; other nodes of the machine use them too" } else { "" };
+    lines.add("cpus", format!("{} of {} free ({}{shared})", node.cpus_free, node.cpus, detail.cpu_ids));
     let (free, all) = (format_bytes(node.memory_free_bytes), format_bytes(node.memory_bytes));
     lines.add("memory", format!("{free} of {all} free"));
     lines.add_some("gpus", (node.gpus > 0).then(|| format!("{} of {} free", node.gpus_free, node.gpus)));
@@ -248,6 +262,25 @@ mod tests {
     use super::*;
 
     #[test]
+    fn nodes_that_share_cpus_are_named() {
+        let node = |name: &str, shares_cpus| {
+            let view = serde_json::json!({
+                "name": name, "state": "up", "power": "on", "cpus": 1, "cpus_free": 1, "memory_bytes": 1,
+                "memory_free_bytes": 1, "tasks": 0, "agent_pid": 1, "version": "0.1.0", "shares_cpus": shares_cpus,
+            });
+            serde_json::from_value::<NodeView>(view).expect("an older head sends less")
+        };
+        let said = |shared: &[bool]| {
+            let names = ["n1", "n2", "n3"].into_iter().zip(shared);
+            shared_cpus(&names.map(|(name, shares)| node(name, *shares)).collect::<Vec<_>>())
+        };
+        let starts = |shared: &[bool], with: &str| said(shared).expect("a note").starts_with(with);
+        assert_eq!((said(&[]), said(&[false, false])), (None, None));
+        assert!(starts(&[true, false, true], "n1,n3 share CPUs with"));
+        assert!(starts(&[true, true], "nodes share CPUs with"));
+    }
+
+    #[test]
     fn optional_columns_appear_if_a_node_needs_them() {
         let node = NodeView {
             name: "n1".parse().expect("a name"),
@@ -266,6 +299,7 @@ mod tests {
             agent_pid: 4711,
             version: "0.1.0".to_owned(),
             advisory: Advisory::default(),
+            shares_cpus: false,
             partitions: Vec::new(),
             features: ["x86_64".parse().expect("a feature")].into(),
             weight: 0,

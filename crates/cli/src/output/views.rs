@@ -342,6 +342,7 @@ fn limit(limit: &LimitView) -> String {
     match limit.enforcement.as_str() {
         // No node has the job yet, so enforcement is unknown.
         "unknown" => format!("{} {value}", limit.name),
+        "enforced" => format!("{} {value} (enforced{})", limit.name, why.replacen(": ", "; ", 1)),
         enforcement => format!("{} {value} ({enforcement}{why})", limit.name),
     }
 }

@@ -356,6 +356,7 @@ pub(crate) mod tests {
             agent_pid: 1,
             version: "1".to_owned(),
             advisory: hostler_model::Advisory::default(),
+            shares_cpus: false,
             reason: None,
             partitions: Vec::new(),
             features: ["x86_64".parse().expect("a feature")].into(),

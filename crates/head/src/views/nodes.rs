@@ -37,6 +37,7 @@ pub(crate) fn node(state: &State, node: &Node, now: Now) -> NodeView {
         version: link.map_or_else(String::new, |link| link.version.clone()),
         reason: node.drain.as_ref().map(drained_by),
         advisory: node.facts.advisory.clone(),
+        shares_cpus: shares_cpus(state, node),
         partitions: state.partitions_of(&node.name).map(|partition| partition.name.clone()).collect(),
         features: state.features_of(node),
         weight: state.partitions.traits(&node.name).map_or(0, |traits| traits.weight),
@@ -92,6 +93,17 @@ fn why_no_work(state: &State, node: &Node, now: Now) -> Option<String> {
 fn silent_ms(node: &Node, now: Now) -> u64 {
     let since = node.silent_since.and_then(|since| u64::try_from(now.wall.0.saturating_sub(since.0)).ok());
     since.unwrap_or_else(|| now.at.ms_since(node.last_heard))
+}
+
+/// Whether another node of the same machine offers some of the same CPUs, as virtual nodes and containers may.
+pub(crate) fn shares_cpus(state: &State, node: &Node) -> bool {
+    let facts = &node.facts;
+    let offers_the_same = |other: &Node| {
+        other.name != node.name
+            && other.facts.boot == facts.boot
+            && !other.facts.resources.cpus.intersection(&facts.resources.cpus).is_empty()
+    };
+    !facts.boot.0.is_empty() && state.nodes().any(offers_the_same)
 }
 
 pub(crate) fn node_detail(state: &State, node: &Node, now: Now) -> NodeDetail {

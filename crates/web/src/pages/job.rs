@@ -308,10 +308,11 @@ fn used(frame: &Frame, job: &JobDetail, usage: Option<&Usage>) -> Vec<Used> {
         };
         let bar =
             share.map(|(used, total)| Bar::new(format!("{label}: share of the limit that was used"), used, total));
-        let note = (limit.enforcement == "advisory").then(|| match &limit.why {
-            Some(why) => format!("not enforced: {why}"),
-            None => "not enforced".to_owned(),
-        });
+        let note = match (limit.enforcement == "advisory", &limit.why) {
+            (true, Some(why)) => Some(format!("not enforced: {why}")),
+            (true, None) => Some("not enforced".to_owned()),
+            (false, why) => why.clone(),
+        };
         Used { name: label, asked, used, bar, note }
     };
     job.limits.iter().map(row).collect()

@@ -113,6 +113,7 @@ fn node(name: &str, state: NodeState, cpus_free: u32) -> NodeView {
         agent_pid: 7,
         version: "0.1.0".to_owned(),
         advisory: Default::default(),
+        shares_cpus: false,
         reason: None,
         partitions: Vec::new(),
         features: Default::default(),
