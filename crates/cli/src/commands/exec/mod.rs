@@ -30,7 +30,8 @@ use crate::flags::Memory;
 /// The best node is the node with the lowest score, which depends on the node's load and memory. The agent of this
 /// machine chooses the node without asking the head. The command runs in the current directory. That directory must be
 /// on a disk that the nodes share; otherwise, --mirror copies the source tree. The command keeps the current
-/// environment, umask, resource limits, standard streams, terminal and signals.
+/// environment, umask, resource limits, standard streams, terminal and signals. It gets the node's CPUs and memory that
+/// no job holds. If jobs hold all CPUs of the node, the command and the jobs share these CPUs.
 ///
 /// Exit codes: the exit code of the command; 125 if the command could not run or its exit status is unknown; 126 or 127
 /// if the node cannot execute the command.
