@@ -73,10 +73,16 @@ impl fmt::Display for Feature {
 /// A condition on the features of nodes, such as `ssd&!old` or `(intel|amd)&rack-2`. A job may use only nodes that
 /// satisfy it.
 ///
-/// `&` binds more tightly than `|`, and a comma means `&`. A node's name is also one of its features.
+/// `&` binds more tightly than `|`, and a comma means `&`. A node's name is also one of its features. The pattern shows
+/// one level of parentheses; the head also accepts deeper levels and spaces between the parts.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(try_from = "String", into = "String")]
-#[schema(value_type = String, format = "node-constraint", max_length = 1000)]
+#[schema(
+    value_type = String,
+    format = "node-constraint",
+    max_length = 1000,
+    pattern = "^!?([A-Za-z0-9][A-Za-z0-9._:+-]{0,62}|\\(!?[A-Za-z0-9][A-Za-z0-9._:+-]{0,62}([&|,]!?[A-Za-z0-9][A-Za-z0-9._:+-]{0,62})*\\))([&|,]!?([A-Za-z0-9][A-Za-z0-9._:+-]{0,62}|\\(!?[A-Za-z0-9][A-Za-z0-9._:+-]{0,62}([&|,]!?[A-Za-z0-9][A-Za-z0-9._:+-]{0,62})*\\)))*$"
+)]
 pub struct Constraint(Term);
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -112,7 +112,12 @@ pub struct AddUser {
 
 /// An SSH public key, as a line of an `authorized_keys` file: ed25519, ecdsa with nistp256, or rsa of at least 2048 bits.
 #[derive(ToSchema)]
-#[schema(value_type = String, format = "ssh-public-key")]
+#[schema(
+    value_type = String,
+    format = "ssh-public-key",
+    pattern = "^(ssh-ed25519|ecdsa-sha2-nistp256|ssh-rsa) +AAAA[A-Za-z0-9+/]+={0,2}( .*)?$",
+    examples("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f ada@laptop")
+)]
 #[expect(dead_code, reason = "the type only provides the schema")]
 struct PublicKey(String);
 

@@ -10,6 +10,8 @@ use axum::http::request::Parts;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{DeserializeOwned, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
+use serde_json::Value;
+use serde_json::value::RawValue;
 use tokio::time::timeout;
 
 use super::error::ApiError;
@@ -24,13 +26,38 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
-        match timeout(BODY_TIME, axum::Json::<Fields<T>>::from_request(request, state)).await {
-            Ok(body) => Ok(Self(body?.0.0)),
+        match timeout(BODY_TIME, axum::Json::<Box<RawValue>>::from_request(request, state)).await {
+            Ok(body) => parsed(body?.0.get()).map(Self),
             Err(_) => {
                 let message = format!("the request's body was incomplete after {} seconds", BODY_TIME.as_secs());
                 Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, "stalled", message))
             }
         }
+    }
+}
+
+/// Parses a JSON object. For JSON, `3.0` is an integer; for the parser of the types, it is not.
+fn parsed<T: DeserializeOwned>(text: &str) -> Result<T, ApiError> {
+    axum::Json::<Fields<T>>::from_bytes(text.as_bytes()).map(|body| body.0.0).or_else(|rejection| {
+        let mut value: Value = serde_json::from_str(text).unwrap_or_default();
+        integers_in(&mut value);
+        serde_json::from_value::<Fields<T>>(value).map(|fields| fields.0).map_err(|_| rejection.into())
+    })
+}
+
+/// Replaces numbers such as `3.0` and `1e3` by integers.
+fn integers_in(value: &mut Value) {
+    match value {
+        Value::Number(number) => {
+            let float = number.as_f64().filter(|float| number.is_f64() && float.fract() == 0.0);
+            let integer = float.and_then(|float| format!("{float:.0}").parse::<i64>().ok());
+            if let Some(integer) = integer {
+                *value = integer.into();
+            }
+        }
+        Value::Array(values) => values.iter_mut().for_each(integers_in),
+        Value::Object(fields) => fields.values_mut().for_each(integers_in),
+        Value::Null | Value::Bool(_) | Value::String(_) => {}
     }
 }
 
@@ -87,4 +114,38 @@ pub(crate) fn list<T: std::str::FromStr<Err = hostler_model::ParseError>>(
     parts
         .map(|part| part.parse().map_err(|error: hostler_model::ParseError| ApiError::bad_request(error.to_string())))
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, PartialEq, Deserialize)]
+    struct Numbers {
+        one: u32,
+        many: Vec<i64>,
+        half: Option<f64>,
+    }
+
+    #[test]
+    fn numbers_without_fraction_are_integers() {
+        for (text, one, many) in [
+            (r#"{"one": 2037.0, "many": []}"#, 2037, vec![]),
+            (r#"{"one": 1e3, "many": [-1.0, 2, 3.00]}"#, 1000, vec![-1, 2, 3]),
+            (r#"{"one": 5, "many": [9007199254740993]}"#, 5, vec![9_007_199_254_740_993]),
+        ] {
+            assert_eq!(parsed::<Numbers>(text).expect(text), Numbers { one, many, half: None });
+        }
+        let half = parsed::<Numbers>(r#"{"one": 1.0, "many": [], "half": 0.5}"#).expect("a fraction is allowed here");
+        assert_eq!(half, Numbers { one: 1, many: vec![], half: Some(0.5) });
+        for text in [
+            r#"{"one": 1.5, "many": []}"#,
+            r#"{"one": -1.0, "many": []}"#,
+            r#"{"one": 1e30, "many": []}"#,
+            r#"{"one": "1", "many": []}"#,
+            r#"[1.0, []]"#,
+        ] {
+            assert!(parsed::<Numbers>(text).is_err(), "{text}");
+        }
+    }
 }

@@ -19,19 +19,3 @@ schemathesis.openapi.format("address", st.sampled_from(["head.example:7760", "19
 
 # A pack without chunks.
 schemathesis.openapi.media_type("application/octet-stream", st.just(b""))
-
-
-@schemathesis.hook
-def map_body(ctx, body):
-    """Writes integers without a fraction: JSON Schema accepts 4.0 as an integer, the API does not."""
-    return whole(body)
-
-
-def whole(value):
-    if isinstance(value, float) and value.is_integer() and abs(value) < 2**53:
-        return int(value)
-    if isinstance(value, list):
-        return [whole(item) for item in value]
-    if isinstance(value, dict):
-        return {name: whole(item) for name, item in value.items()}
-    return value
