@@ -56,7 +56,8 @@ impl Places {
 
     /// Removes the directory for sockets, and its parent in `/tmp`, unless something is in them.
     pub(crate) fn remove_empty(&self) {
-        for directory in [Some(&self.runtime), self.exposed.as_ref()].into_iter().flatten() {
+        let allocations = self.runtime.join("allocations");
+        for directory in [Some(&allocations), Some(&self.runtime), self.exposed.as_ref()].into_iter().flatten() {
             // Another cluster of this user may use the parent.
             drop(std::fs::remove_dir(directory));
         }
@@ -230,6 +231,7 @@ mod tests {
         clusters.iter().for_each(Places::remove_empty);
         assert!(held.exists() && !clusters[1].runtime.exists(), "only the other cluster's directory was empty");
         std::fs::remove_file(&held).expect("ours");
+        std::fs::create_dir(clusters[0].runtime.join("allocations")).expect("ours");
         clusters[0].remove_empty();
         assert!(!exposed.exists(), "the last cluster removes the parent");
         clusters[0].create().expect("the next `hostler up` creates the directories again");
