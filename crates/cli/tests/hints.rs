@@ -39,7 +39,7 @@ fn mistaken_commands_are_explained() {
     }
     // An unknown node is answered with the known ones.
     let unknown = || Some(cluster.run(&["exec", "--node", "n9", "true"])).filter(|it| it.stderr.contains("n1, n2"));
-    said(&wait_until("the node learns the names of the others", 30, unknown), "this node knows no node of that name");
+    said(&wait_until("the node learns the names of the others", 30, unknown), "no node of that name is known here");
 }
 
 #[test]

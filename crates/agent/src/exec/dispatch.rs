@@ -449,7 +449,7 @@ fn no_suitable_node(exec: &Exec, needs: &Needs) -> Refusal {
     refusal.hints = unfit.into_iter().take(8).map(|(node, why)| format!("{node}: {why}")).collect();
     let known: Vec<_> = exec.node.gossiping.iter().flat_map(|gossiping| gossiping.names()).collect();
     let unknown: Vec<_> = needs.only.iter().filter(|name| !known.contains(name)).collect();
-    refusal.hints.extend(unknown.iter().map(|name| format!("{name}: this node knows no node of that name")));
+    refusal.hints.extend(unknown.iter().map(|name| format!("{name}: no node of that name is known here")));
     if !unknown.is_empty() {
         let nodes: BTreeSet<&NodeName> = known.iter().chain([&exec.node.name]).collect();
         refusal.hints.push(listed(&nodes));
