@@ -61,7 +61,7 @@ fn ended_jobs_give_the_same_answers_after_a_restart() {
     assert_eq!((&attempt["attempt"], &attempt["state"]), (&2.into(), &"completed".into()), "{attempt}");
     assert_eq!(cluster.ok(&["logs", &bad]), "try of the caller");
     assert!(cluster.fails(&["requeue", &bad]).contains("submit the job again"));
-    cluster.ok(&["fetch", "--all", "--to", "all"]);
+    cluster.ok(&["fetch", "--all", "--outputs", "--to", "all"]);
     assert!(cluster.path(&format!("all/{array}_7")).exists());
     assert_eq!(cluster.json(&["job", &array])["unfetched"], 0);
 }
