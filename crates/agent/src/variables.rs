@@ -58,6 +58,8 @@ pub(crate) fn environment(
     for name in ["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"] {
         all.entry(name.into()).or_insert_with(|| threads.to_string());
     }
+    // Output goes to files, where Python would hold it back until the program ends.
+    all.entry("PYTHONUNBUFFERED".into()).or_insert_with(|| "1".to_owned());
     if is_slurm_job(spec) {
         all.extend(of_slurm(launch, node).into_iter().map(|(name, value)| (name.to_owned(), value)));
     }

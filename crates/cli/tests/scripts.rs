@@ -1,7 +1,7 @@
 //! Scripts given by content, and files in place of kept output.
 
 use std::fs;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;
 
 use hostler_testkit::{Cluster, Size, wait_until};
@@ -35,6 +35,35 @@ fn scripts_run_as_they_were_at_their_submission() {
     stdin.write_all(b"#! /usr/bin/env python3\nprint(6 * 7)\n").expect("the program reads");
     drop(stdin);
     assert_eq!(piped.wait_with_output().expect("the program ends").stdout, b"42\n");
+}
+
+#[test]
+fn python_output_appears_at_once_unless_the_user_set_the_variable() {
+    let cluster = Cluster::up(HOSTLER, SMALL);
+    let shown = "echo \"<${PYTHONUNBUFFERED-unset}>\"";
+    cluster.write("project/main.sh", format!("{shown}\n"));
+    for (value, expected) in [(None, "<1>\n"), (Some(""), "<>\n"), (Some("x"), "<x>\n")] {
+        let set = value.map(|value| format!("PYTHONUNBUFFERED={value}"));
+        let env: Vec<&str> = set.iter().flat_map(|set| ["--env", set.as_str()]).collect();
+        let run = |head: &[&str], rest: &[&str]| cluster.run(&[head, &env[..], rest].concat());
+        let outcome = run(&["run", "-m", "16M"], &["sh", "-c", shown]);
+        assert_eq!(outcome.stdout, expected, "a command: {outcome:?}");
+        let outcome = run(&["submit", "project", "main.sh", "-m", "16M", "--follow"], &[]);
+        assert!(outcome.stdout.contains(expected), "a project: {outcome:?}");
+        cluster.write("job.sh", format!("#!/bin/sh\n{shown}\n"));
+        let outcome = run(&["run", "-m", "16M", "--script"], &["job.sh"]);
+        assert_eq!(outcome.stdout, expected, "a script: {outcome:?}");
+    }
+
+    let mut buffered = cluster.command(&["run", "-m", "64M", "python3", "-c"]);
+    buffered.arg("import os, time\nprint('begun')\nwhile not os.path.exists('go'): time.sleep(0.05)");
+    let mut child = buffered.stdout(Stdio::piped()).spawn().expect("the program starts");
+    let mut line = String::new();
+    let stdout = child.stdout.as_mut().expect("piped");
+    BufReader::new(stdout).read_line(&mut line).expect("text");
+    assert_eq!(line, "begun\n");
+    cluster.write("go", "");
+    assert!(child.wait().expect("it ends").success());
 }
 
 #[test]

@@ -20,8 +20,8 @@ pub struct EntryCommand {
 /// Builds the command that starts `entrypoint` of the project in `project_dir` with `args`, in the environment of
 /// `lease`, if any. `search_path` is the job's `PATH` without an environment.
 ///
-/// Python runs a `.py` or `.pyz` file, or a folder with a `__main__.py`, with unbuffered output. Executable files are
-/// started by their absolute path. For a `.sh` file that is not executable, the shell is the one in its first line, or
+/// Python runs a `.py` or `.pyz` file, or a folder with a `__main__.py`. Executable files are started by their absolute
+/// path. For a `.sh` file that is not executable, the shell is the one in its first line, or
 /// else bash or sh. A plain name that is not in the folder is a command, looked up in the environment and then in
 /// `search_path`.
 pub fn entry_command(
@@ -34,7 +34,7 @@ pub fn entry_command(
     let path = job_path(lease, search_path)?;
     let mut argv = program(project_dir, entrypoint, lease, OsStr::new(&path))?;
     argv.extend(args.iter().cloned());
-    let mut env = vec![("PYTHONUNBUFFERED".to_owned(), "1".to_owned()), ("PATH".to_owned(), path)];
+    let mut env = vec![("PATH".to_owned(), path)];
     if let Some(lease) = lease {
         env.push(("VIRTUAL_ENV".to_owned(), text(&lease.path)?));
     }
