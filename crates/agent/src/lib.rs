@@ -42,6 +42,7 @@ mod mutex;
 mod node;
 mod nvidia_smi;
 mod output;
+mod program_directory;
 mod random;
 mod rapl;
 mod readiness;

@@ -16,6 +16,7 @@ use crate::environment::Environments;
 use crate::gossip::Gossiping;
 use crate::gpus::Gpus;
 use crate::metrics::Metrics;
+use crate::program_directory::ProgramDirectory;
 use crate::roster::NewAccounts;
 use crate::shepherds::IdleShepherds;
 use crate::usage::UsageMeter;
@@ -30,6 +31,8 @@ pub(crate) struct Node {
     pub(crate) launcher: Launcher,
     /// Path of this executable, which starts the processes of multi-process runs.
     pub(crate) program: String,
+    /// Directory of this executable, if jobs may have it on their `PATH`.
+    pub(crate) program_directory: Option<ProgramDirectory>,
     /// The cgroup tree for jobs, or the reason why there is none.
     pub(crate) cgroups: Result<cgroup::Tree, String>,
     /// Prefix of this agent's cgroup leaf names, unique on this machine.

@@ -141,7 +141,8 @@ impl Preparation {
     /// Environment variables, except those of a Python environment.
     fn variables(&self) -> Environment {
         let Self { node, launch, account, .. } = self;
-        variables::environment(launch, &node.name, !node.has_whole_machine, account.as_deref())
+        let directory = node.program_directory.as_ref();
+        variables::environment(launch, &node.name, !node.has_whole_machine, account.as_deref(), directory)
     }
 
     /// Orders for a command in a directory of this node, with the submitter's environment.

@@ -33,6 +33,7 @@ use crate::local_socket::{Descriptors, LocalSocket};
 use crate::metrics::port::Port;
 use crate::metrics::{Exporter, Metrics};
 use crate::node::Node;
+use crate::program_directory::ProgramDirectory;
 use crate::roster::NewAccounts;
 use crate::{exec, link, recover, renewal, usage};
 
@@ -190,6 +191,7 @@ async fn serve(
     let setup = Setup { weights: config.weights, policy: config.policy, machines: config.machines };
     let gossiping = gossip(&name, &resources, setup, &config.gossip, &directory);
     let own = exec::Own::obtain(&directory).context("cannot create the node's key for remote commands")?;
+    let program = program()?;
     let node = Arc::new(Node {
         head: Client::new(identity.endpoint()?),
         metrics: Metrics::new(name.as_str()),
@@ -204,7 +206,8 @@ async fn serve(
         },
         gpus,
         launcher,
-        program: program()?,
+        program_directory: program_directory(&program),
+        program,
         cgroups,
         leaf_prefix: leaf_prefix(&directory)?,
         chunks: ChunkStore::open(&directory.join("chunks"))?.sharing_files(),
@@ -370,6 +373,21 @@ fn leaf_prefix(directory: &Path) -> anyhow::Result<String> {
     hasher.update(&metadata.dev().to_le_bytes()).update(&metadata.ino().to_le_bytes());
     let hash = hasher.update(path.as_os_str().as_encoded_bytes()).finalize().to_hex();
     Ok(format!("{}-", &hash[..16]))
+}
+
+/// The directory of this executable, unless other users can change it.
+fn program_directory(program: &str) -> Option<ProgramDirectory> {
+    let found = ProgramDirectory::of(Path::new(program));
+    match &found {
+        Some(directory) if directory.is_for_all => {}
+        Some(ProgramDirectory { path, .. }) => {
+            tracing::info!(%path, "jobs of other users do not find `hostler` on their PATH: its directory is private");
+        }
+        None => {
+            tracing::warn!(%program, "jobs do not find `hostler` on their PATH: other users can change its directory")
+        }
+    }
+    found
 }
 
 /// Path of this executable. Read at startup, because an update may replace the file while the agent runs.

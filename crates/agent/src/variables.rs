@@ -13,6 +13,7 @@ use hostler_slurm::ids::raw_id;
 use hostler_slurm::job_variables::{JobFacts, job_variables};
 
 use crate::account::Account;
+use crate::program_directory::ProgramDirectory;
 
 /// Variables that the agent passes to projects, and to commands without an environment, if they run as the agent's own
 /// user.
@@ -34,12 +35,14 @@ const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/s
 /// override all others. Only jobs of Slurm's commands have variables with Slurm's names: MPI libraries that find some of them
 /// expect a complete Slurm allocation.
 ///
-/// `is_shared`: other nodes run on the same machine.
+/// `is_shared`: other nodes run on the same machine. `program_directory` becomes the last directory of `PATH`, so that
+/// jobs find `hostler`.
 pub(crate) fn environment(
     launch: &RunLaunch,
     node: &NodeName,
     is_shared: bool,
     account: Option<&Account>,
+    program_directory: Option<&ProgramDirectory>,
 ) -> Environment {
     let spec = launch.spec();
     let mut all = Environment::new();
@@ -51,6 +54,10 @@ pub(crate) fn environment(
     match account {
         Some(account) => log_in(account, &mut all),
         None => drop(all.entry("PATH".into()).or_insert_with(|| DEFAULT_PATH.into())),
+    }
+    let directory = program_directory.filter(|directory| directory.is_for_all || account.is_none());
+    if let (Some(directory), Some(path)) = (directory, all.get_mut("PATH")) {
+        *path = directory.appended_to(path);
     }
     all.extend(identity(launch, node).into_iter().map(|(name, value)| (name.to_owned(), value)));
     // Without a limit, numeric libraries start a thread for every CPU of the machine.

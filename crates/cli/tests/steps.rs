@@ -1,5 +1,6 @@
 //! Steps with several processes, and allocations that a command on the user's machine holds.
 
+use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
@@ -61,6 +62,30 @@ fn three_processes_run_on_two_nodes() {
     let outcome = in_a_job(&cluster, "$step -N 3 true");
     assert_ne!(outcome.code, 0);
     assert!(outcome.stderr.contains("--nodes 3: the job has 2"), "{}", outcome.stderr);
+}
+
+#[test]
+fn jobs_find_hostler_last_on_their_path() {
+    let cluster = two_nodes();
+    let script = "hostler step --all sh -c 'command -v hostler; echo ${PATH##*:}'";
+    cluster.write("project/main.sh", script);
+    let directory = Path::new(HOSTLER).parent().expect("a directory").to_string_lossy().into_owned();
+    let expected: Vec<String> =
+        [HOSTLER, &directory].into_iter().flat_map(|line| [line.to_owned(), line.to_owned()]).collect();
+    let flags = ["--first-node", "-N", "2", "-m", "64M"];
+    for arguments in [
+        [&["run"], &flags[..], &["sh", "-c", script]].concat(),
+        [&["submit", "project", "main.sh", "--follow"], &flags[..]].concat(),
+    ] {
+        let mut command = cluster.command(&arguments);
+        let outcome = Outcome::of(&command.env("PATH", "/usr/bin:/bin").output().expect("the program starts"));
+        let mut found: Vec<&str> =
+            outcome.stdout.lines().filter_map(|line| line.split_once(": ")).map(|it| it.1).collect();
+        found.sort_unstable();
+        let mut expected: Vec<&str> = expected.iter().map(String::as_str).collect();
+        expected.sort_unstable();
+        assert_eq!(found, expected, "{outcome:?}");
+    }
 }
 
 #[test]
