@@ -185,7 +185,10 @@ impl Preparation {
         let search_path = OsString::from(variables["PATH"].clone());
         let lease = match act_as(self.ids(), || detect(&work, &project.entrypoint))?? {
             None => None,
-            Some(requirements) => self.environment(&requirements, &search_path, began, cancel)?,
+            Some(requirements) => {
+                let requirements = requirements.with_variables(&self.launch.spec().environment);
+                self.environment(&requirements, &search_path, began, cancel)?
+            }
         };
         if cancel.load(Ordering::Relaxed) {
             bail!("the job was ended before its start");

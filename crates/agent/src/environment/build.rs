@@ -33,8 +33,8 @@ const TAIL_LINES: usize = 100;
 /// Free space in bytes below which a failed build is reported as a full disk. Any wheel's metadata needs more space.
 const FULL_BELOW_BYTES: u64 = 1 << 20;
 
-/// Variables of the agent that would mislead a build.
-const MISLEADING: [&str; 12] = [
+/// Variables of the agent or the job that would mislead a build.
+const MISLEADING: [&str; 13] = [
     "PYTHONPATH",
     "PYTHONHOME",
     "PYTHONSTARTUP",
@@ -47,6 +47,8 @@ const MISLEADING: [&str; 12] = [
     "PIP_REQUIRE_VIRTUALENV",
     "UV_SYSTEM_PYTHON",
     "UV_PYTHON",
+    // Links into the downloads break when these are removed.
+    "UV_LINK_MODE",
 ];
 
 pub(super) struct Build<'a> {
@@ -102,6 +104,9 @@ impl Build<'_> {
                 install.env("UV_PROJECT_ENVIRONMENT", &site.venv);
             }
             Plan::List(list) => {
+                if let Some(whole_tree) = list.settings {
+                    self.with_rights(|| self.copy_project(whole_tree, &site.work))?;
+                }
                 install.args(["pip", "install", "--python"]).args([site.interpreter()]);
                 self.with_rights(|| self.write_list(list, &site.work, &mut install))?;
             }
@@ -192,8 +197,10 @@ impl Build<'_> {
                 text.push_str(&self.line(line, work)?);
                 text.push('\n');
             }
-            fs::write(work.join(name), text).map_err(|error| system_error(self.root, &error))?;
-            install.args([option, name]);
+            // The working directory may contain a copy of the project with files of these names.
+            let file = work.with_file_name("tmp").join(name);
+            fs::write(&file, text).map_err(|error| system_error(self.root, &error))?;
+            install.args([option.into(), file.into_os_string()]);
         }
         Ok(())
     }
@@ -262,8 +269,8 @@ impl Build<'_> {
         }
     }
 
-    /// Adds the variables of a build to `command`: those of the agent and the settings that do not mislead a build, and
-    /// the paths of the cache's directories. Variables that `command` already has take precedence.
+    /// Adds the variables of a build to `command`: those of the agent, the settings and the job that do not mislead a
+    /// build, and the paths of the cache's directories. Variables that `command` already has take precedence.
     fn surroundings(&self, command: Step, site: &Site) -> Step {
         let settings = self.settings;
         let own = [
@@ -277,8 +284,9 @@ impl Build<'_> {
             ("UV_NO_PROGRESS", "1".into()),
             ("PYTHONUNBUFFERED", "1".into()),
         ];
+        let of_job = self.requirements.variables().iter().map(|(name, value)| (name.into(), value.into()));
         let mut env: BTreeMap<OsString, OsString> =
-            settings.environment().filter(|(name, _)| !is_withheld(name)).collect();
+            settings.environment().chain(of_job).filter(|(name, _)| !is_withheld(name)).collect();
         env.extend(settings.identity().chain(own).map(|(name, value)| (name.into(), value)));
         env.extend(command.env);
         let credentials = settings.run_as.as_ref().map(|user| user.credentials());
@@ -300,7 +308,7 @@ impl Build<'_> {
 }
 
 /// Whether to hide a variable from builds, which can run arbitrary code.
-fn is_withheld(name: &OsStr) -> bool {
+pub(super) fn is_withheld(name: &OsStr) -> bool {
     MISLEADING.iter().any(|misleading| name == *misleading) || name.as_encoded_bytes().starts_with(b"HOSTLER_")
 }
 

@@ -13,16 +13,18 @@
 //! next job with the same content has another folder.
 
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use hostler_model::PythonVersions;
+use hostler_model::{Environment, PythonVersions};
 
 use super::error::{Bound, EnvError, IoContext};
 use super::files;
 use super::requirements::{Line, List, RequirementsReader};
+use super::settings::{is_of_access, is_of_builds};
 use crate::mutex::lock;
 
 /// Size limit for `pyproject.toml`, for a version file, and for a script up to the end of its metadata, in bytes.
@@ -53,11 +55,41 @@ pub struct Requirements {
     plan: Plan,
     fingerprint: blake3::Hash,
     python: Option<PythonVersions>,
+    /// Variables that the requirements name as `${NAME}`.
+    pub(super) named: BTreeSet<String>,
+    /// Variables of the job for its build.
+    variables: Environment,
 }
 
 impl Requirements {
     pub(super) fn new(kind: Kind, project: &Project, plan: Plan, fingerprint: &blake3::Hasher) -> Self {
-        Self { kind, project_dir: project.root.clone(), plan, fingerprint: fingerprint.finalize(), python: None }
+        Self {
+            kind,
+            project_dir: project.root.clone(),
+            plan,
+            fingerprint: fingerprint.finalize(),
+            python: None,
+            named: BTreeSet::new(),
+            variables: Environment::new(),
+        }
+    }
+
+    /// Adds the variables of a job that a build needs: those that configure it, and those that requirements name.
+    #[must_use]
+    pub fn with_variables(mut self, of_job: &Environment) -> Self {
+        let counts = |name: &str| is_of_builds(name) || is_of_access(name) || self.names_variable(name);
+        let kept = of_job.iter().filter(|(name, _)| counts(name));
+        self.variables = kept.map(|(name, value)| (name.clone(), value.clone())).collect();
+        self
+    }
+
+    pub(super) fn variables(&self) -> &Environment {
+        &self.variables
+    }
+
+    /// Whether the requirements name this variable as `${NAME}`.
+    pub(super) fn names_variable(&self, name: &str) -> bool {
+        self.named.contains(name)
     }
 
     /// Accepted Python versions; `None` for all.
@@ -159,7 +191,7 @@ fn packages(project: &Project, entrypoint: &str) -> Result<Option<Requirements>,
         let mut reader = RequirementsReader::new(project);
         reader.read_file(&path, "requirements.txt", false)?;
         if let Some(found) = reader.finish(Kind::RequirementsTxt)? {
-            return Ok(Some(found));
+            return with_settings(project, pyproject.as_ref(), found).map(Some);
         }
     }
     pyproject.map_or(Ok(None), |table| pyproject_dependencies(project, &table))
@@ -267,6 +299,41 @@ fn read(path: &Path, shown: &str, most: u64, bound: Bound) -> Result<String, Env
     String::from_utf8(read_bytes(path, shown, most, bound)?).map_err(|_| problem(shown, "is not UTF-8 text"))
 }
 
+/// Adds uv's settings of the project, such as package indexes, to a requirements file.
+fn with_settings(
+    project: &Project,
+    pyproject: Option<&toml::Table>,
+    mut found: Requirements,
+) -> Result<Requirements, EnvError> {
+    const WITH_PATHS: [&str; 5] = ["find-links", "index", "index-url", "extra-index-url", "default-index"];
+    let file = uv_toml(project)?;
+    let table = pyproject.and_then(uv_settings).and_then(toml::Value::as_table);
+    let Plan::List(list) = &mut found.plan else { return Ok(found) };
+    if file.is_empty() && table.is_none() {
+        return Ok(found);
+    }
+    let whole_tree = [Some(&file), table]
+        .into_iter()
+        .flatten()
+        .any(|settings| WITH_PATHS.iter().filter_map(|key| settings.get(*key)).any(has_local_path));
+    list.settings = Some(whole_tree);
+    let mut hasher = blake3::Hasher::new();
+    hash_field(&mut hasher, found.fingerprint.as_bytes());
+    hash_field(&mut hasher, table.map(toml::Table::to_string).unwrap_or_default().as_bytes());
+    hash_field(&mut hasher, file.to_string().as_bytes());
+    if whole_tree {
+        project.hash_path(&mut hasher, &project.root)?;
+    }
+    found.fingerprint = hasher.finalize();
+    Ok(found)
+}
+
+/// The content of `uv.toml`; empty if there is none.
+fn uv_toml(project: &Project) -> Result<toml::Table, EnvError> {
+    let text = project.read_optional("uv.toml", PROJECT_BYTES)?;
+    text.map_or_else(|| Ok(toml::Table::new()), |text| parse_toml("uv.toml", &text))
+}
+
 fn script(project: &Project, entrypoint: &str, table: &toml::Table) -> Result<Option<Requirements>, EnvError> {
     let mut reader = RequirementsReader::new(project);
     for dependency in string_list(entrypoint, "dependencies", table.get("dependencies"))? {
@@ -337,6 +404,7 @@ fn uv_lock(project: &Project, pyproject: &toml::Table, path: &Path) -> Result<Re
         names_local_paths(pyproject) || lock_has_local_sources(&locked)
     };
     hash_field(&mut hasher, dependency_part(pyproject).as_bytes());
+    hash_field(&mut hasher, uv_toml(project)?.to_string().as_bytes());
     if whole_tree {
         project.hash_path(&mut hasher, &project.root)?;
     }
@@ -375,6 +443,7 @@ fn pyproject_dependencies(project: &Project, pyproject: &toml::Table) -> Result<
     let mut hasher = fingerprint_of(Kind::Pyproject);
     hash_field(&mut hasher, found.fingerprint.as_bytes());
     hash_field(&mut hasher, dependency_part(pyproject).as_bytes());
+    hash_field(&mut hasher, uv_toml(project)?.to_string().as_bytes());
     if whole_tree {
         project.hash_path(&mut hasher, &project.root)?;
     }
@@ -401,19 +470,18 @@ fn uv_settings(pyproject: &toml::Table) -> Option<&toml::Value> {
 
 /// Whether uv's settings refer to other files of the folder: path and workspace sources, local wheel folders.
 fn names_local_paths(pyproject: &toml::Table) -> bool {
-    fn local(value: &toml::Value) -> bool {
-        match value {
-            toml::Value::String(text) => text.starts_with("./") || text.starts_with("../"),
-            toml::Value::Array(values) => values.iter().any(local),
-            toml::Value::Table(table) => {
-                table.iter().any(|(key, value)| key == "path" || key == "workspace" || local(value))
-            }
-            toml::Value::Integer(_) | toml::Value::Float(_) | toml::Value::Boolean(_) | toml::Value::Datetime(_) => {
-                false
-            }
+    uv_settings(pyproject).is_some_and(has_local_path)
+}
+
+fn has_local_path(value: &toml::Value) -> bool {
+    match value {
+        toml::Value::String(text) => text.starts_with("./") || text.starts_with("../"),
+        toml::Value::Array(values) => values.iter().any(has_local_path),
+        toml::Value::Table(table) => {
+            table.iter().any(|(key, value)| key == "path" || key == "workspace" || has_local_path(value))
         }
+        toml::Value::Integer(_) | toml::Value::Float(_) | toml::Value::Boolean(_) | toml::Value::Datetime(_) => false,
     }
-    uv_settings(pyproject).is_some_and(local)
 }
 
 pub(super) fn hash_field(hasher: &mut blake3::Hasher, field: &[u8]) {

@@ -186,6 +186,14 @@ impl EnvError {
             Self::Build(BuildError::TimedOut { .. }) => {
                 "the time limit of the job includes building: request more with --time; a built environment is kept".into()
             }
+            Self::Build(BuildError::Failed { output, .. }) if output.contains("--index-strategy") => {
+                "uv takes a package from the first index that has it; to consider all indexes as pip does, submit with \
+                 --env UV_INDEX_STRATEGY=unsafe-best-match, or set index-strategy in [tool.uv] or uv.toml".into()
+            }
+            Self::Build(BuildError::Failed { cause, .. }) if cause.contains("unable to detect version") => {
+                "the version comes from git: include its history with a line !.git/ in .hostlerignore, or submit with \
+                 --env SETUPTOOLS_SCM_PRETEND_VERSION=1.0".into()
+            }
             Self::Build(BuildError::Failed { .. }) => "`hostler logs --setup` shows the output of the build".into(),
             Self::NotExecutable { entry } => format!("chmod +x {entry}"),
             Self::NoEntry { candidates, .. } if !candidates.is_empty() => {

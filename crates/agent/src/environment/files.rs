@@ -8,10 +8,8 @@ use std::path::{Path, PathBuf};
 
 use nix::libc;
 
-/// Folders that no build needs: version control, caches and local environments.
-const IGNORED: [&str; 5] = [".git", ".hg", ".venv", "__pycache__", ".mypy_cache"];
-
-/// Hashes names, executable bits and contents of everything below `path` (a file or a folder).
+/// Hashes names, executable bits and contents of everything below `path` (a file or a folder). The rules of the capture
+/// alone decide what a project contains, so that a user can include `.git` for a version from it.
 pub(super) fn hash_tree(path: &Path, hasher: &mut blake3::Hasher) -> io::Result<()> {
     for (name, entry) in tree(path)? {
         let metadata = fs::symlink_metadata(&entry)?;
@@ -142,9 +140,7 @@ fn tree(root: &Path) -> io::Result<Vec<(PathBuf, PathBuf)>> {
         if metadata.is_dir() {
             for entry in fs::read_dir(&path)? {
                 let entry = entry?;
-                if !IGNORED.iter().any(|ignored| entry.file_name() == *ignored) {
-                    pending.push((name.join(entry.file_name()), entry.path()));
-                }
+                pending.push((name.join(entry.file_name()), entry.path()));
             }
         }
         found.push((name, path));

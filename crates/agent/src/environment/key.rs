@@ -1,11 +1,14 @@
 //! Environment keys: a hash of everything that determines an environment's content.
 
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fmt;
 use std::path::Path;
 
+use super::build::is_withheld;
 use super::detect::Requirements;
 use super::files::read_regular;
-use super::settings::Settings;
+use super::settings::{Settings, is_of_builds};
 use super::tools::Tools;
 use crate::account::act_as;
 
@@ -41,7 +44,7 @@ impl fmt::Debug for Key {
 /// Derives the key from requirements, tools and settings.
 pub(super) fn derive(requirements: &Requirements, tools: &Tools, settings: &Settings) -> Key {
     // Change this context string whenever the same inputs are built differently.
-    let mut hasher = blake3::Hasher::new_derive_key("hostler python environment, layout 1");
+    let mut hasher = blake3::Hasher::new_derive_key("hostler python environment, layout 2");
     let mut field = |name: &str, value: &[u8]| {
         hasher.update(name.as_bytes());
         hasher.update(&(value.len() as u64).to_le_bytes());
@@ -50,7 +53,7 @@ pub(super) fn derive(requirements: &Requirements, tools: &Tools, settings: &Sett
     field("requirements", requirements.fingerprint().as_bytes());
     field("python", tools.python.identity().as_bytes());
     field("tool", tools.uv.as_ref().map_or("pip", |uv| uv.version.as_str()).as_bytes());
-    for (name, value) in build_variables(settings) {
+    for (name, value) in build_variables(requirements, settings) {
         field("variable", name.as_bytes());
         field("value", value.as_bytes());
     }
@@ -60,19 +63,21 @@ pub(super) fn derive(requirements: &Requirements, tools: &Tools, settings: &Sett
     Key(hasher.finalize().to_hex()[..32].to_owned())
 }
 
-/// All variables that configure pip or uv, sorted. A missing variable could select a wrong environment; an unnecessary
-/// variable only costs a build. Variables that only set paths of the tools are excluded.
-fn build_variables(settings: &Settings) -> Vec<(String, String)> {
+/// All variables of the node and the job that can change what a build installs, and those that requirements name as
+/// `${NAME}`. A missing variable could select a wrong environment; an unnecessary variable only costs a build. Variables
+/// that only set paths of the tools are excluded.
+fn build_variables(requirements: &Requirements, settings: &Settings) -> BTreeMap<String, String> {
     const IRRELEVANT: [&str; 6] =
         ["UV_CACHE_DIR", "PIP_CACHE_DIR", "UV_PROJECT_ENVIRONMENT", "UV_PYTHON", "PIP_DISABLE_PIP_VERSION_CHECK", "UV"];
-    let mut variables: Vec<(String, String)> = settings
+    let of_node = settings
         .environment()
-        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.to_string_lossy().into_owned())))
-        .filter(|(name, _)| name.starts_with("PIP_") || name.starts_with("UV_"))
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.to_string_lossy().into_owned())));
+    let of_job = requirements.variables().iter().map(|(name, value)| (name.clone(), value.clone()));
+    of_node
+        .chain(of_job)
+        .filter(|(name, _)| (is_of_builds(name) || requirements.names_variable(name)) && !is_withheld(OsStr::new(name)))
         .filter(|(name, _)| !IRRELEVANT.contains(&name.as_str()))
-        .collect();
-    variables.sort();
-    variables
+        .collect()
 }
 
 /// Maximum size of an index configuration file, in bytes.

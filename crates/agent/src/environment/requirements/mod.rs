@@ -7,7 +7,7 @@
 mod options;
 mod text;
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -35,6 +35,8 @@ const ARCHIVES: [&str; 12] =
 pub(super) struct List {
     pub(super) requirements: Vec<Line>,
     pub(super) constraints: Vec<Line>,
+    /// Whether uv's settings of the project apply; `Some(true)` if they refer to other files of the folder.
+    pub(super) settings: Option<bool>,
 }
 
 #[derive(Clone, Debug)]
@@ -68,6 +70,8 @@ pub(super) struct RequirementsReader<'a> {
     project: &'a Project,
     list: List,
     hasher: blake3::Hasher,
+    /// Variables that lines name as `${NAME}`.
+    named: BTreeSet<String>,
     /// Files that were already read, each with whether it was read as constraints. They are not read again, so cycles
     /// end.
     seen: HashSet<(PathBuf, bool)>,
@@ -90,7 +94,7 @@ struct Source<'a> {
 impl<'a> RequirementsReader<'a> {
     pub(super) fn new(project: &'a Project) -> Self {
         let (list, hasher, seen) = (List::default(), blake3::Hasher::new(), HashSet::new());
-        Self { project, list, hasher, seen, depth: 0, bytes: 0, lines: 0 }
+        Self { project, list, hasher, named: BTreeSet::new(), seen, depth: 0, bytes: 0, lines: 0 }
     }
 
     /// Returns the collected requirements; `None` if there are only constraints, or no lines at all.
@@ -106,7 +110,9 @@ impl<'a> RequirementsReader<'a> {
                 self.hash_line(&mut hasher, line)?;
             }
         }
-        Ok(Some(Requirements::new(kind, self.project, Plan::List(self.list), &hasher)))
+        let mut found = Requirements::new(kind, self.project, Plan::List(self.list), &hasher);
+        found.named = self.named;
+        Ok(Some(found))
     }
 
     pub(super) fn read_file(&mut self, path: &Path, shown: &str, constraint: bool) -> Result<(), EnvError> {
@@ -347,15 +353,10 @@ impl<'a> RequirementsReader<'a> {
         Ok(Line::Local(Local { before: before.to_owned(), path, after: after.to_owned() }))
     }
 
-    /// Adds environment variables to the fingerprint, because pip replaces `${NAME}` with their values.
+    /// Notes environment variables, because pip replaces `${NAME}` with their values.
     fn note_variables(&mut self, line: &str) {
-        for part in line.split("${").skip(1) {
-            if let Some((name, _)) = part.split_once('}') {
-                let value = std::env::var_os(name).unwrap_or_default();
-                hash_field(&mut self.hasher, name.as_bytes());
-                hash_field(&mut self.hasher, value.as_encoded_bytes());
-            }
-        }
+        let names = line.split("${").skip(1).filter_map(|part| part.split_once('}'));
+        self.named.extend(names.map(|(name, _)| name.to_owned()));
     }
 
     /// Adds size and time of a file outside the project (e.g. a wheel on a shared disk), which may be replaced in

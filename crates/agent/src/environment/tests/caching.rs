@@ -126,6 +126,58 @@ fn key_depends_on_content_interpreter_tool_and_index() {
 }
 
 #[test]
+fn build_variables_and_settings_of_a_job_change_the_key() {
+    let place = Place::with(&[("requirements.txt", "--extra-index-url https://${TOKEN}@example.org/simple\nsix\n")]);
+    let cache = place.uv_cache();
+    let key = |variables: &[(&str, &str)]| {
+        let variables = variables.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        cache.key(&place.detect().with_variables(&variables), &Unconfined::default()).expect("the tools work")
+    };
+    let base = key(&[]);
+    for name in
+        ["UV_INDEX_STRATEGY", "PIP_NO_BINARY", "SETUPTOOLS_SCM_PRETEND_VERSION", "CMAKE_ARGS", "CFLAGS", "TOKEN"]
+    {
+        assert_ne!(key(&[(name, "one")]), base, "{name}");
+        assert_ne!(key(&[(name, "one")]), key(&[(name, "two")]), "{name}");
+    }
+    for name in ["SEED", "https_proxy", "PYTHONPATH", "UV_CACHE_DIR", "PIP_TARGET", "HOSTLER_ARRAY_INDEX"] {
+        assert_eq!(key(&[(name, "one")]), base, "{name}");
+    }
+    place.write(&[("pyproject.toml", "[tool.uv]\nindex-strategy = 'unsafe-best-match'\n")]);
+    let configured = key(&[]);
+    assert_ne!(configured, base);
+    place.write(&[("uv.toml", "index-strategy = 'first-index'\n")]);
+    assert!(key(&[]) != configured && key(&[]) != base);
+}
+
+#[test]
+fn package_with_a_version_from_git_is_installed() {
+    let package = "[project]\nname = 'mine'\ndynamic = ['version']\n[tool.setuptools]\npy-modules = ['mine']\n[tool.setuptools_scm]\n\
+                   [build-system]\nrequires = ['setuptools', 'setuptools-scm']\nbuild-backend = 'setuptools.build_meta'\n";
+    let place = Place::with(&[("requirements.txt", "-e .\n"), ("pyproject.toml", package), ("mine.py", "")]);
+    let version = |lease: &super::super::Lease| {
+        let code = "import importlib.metadata as it; print(it.version('mine'))";
+        let output = Command::new(&lease.python).args(["-c", code]).output().expect("the interpreter starts");
+        String::from_utf8_lossy(&output.stdout).trim().to_owned()
+    };
+    for cache in [place.uv_cache(), place.pip_cache()] {
+        let error = obtain(&cache, &place.detect()).expect_err("there is no version");
+        let hint = error.hint().expect("the error has a hint");
+        assert!(hint.contains("!.git/") && hint.contains("SETUPTOOLS_SCM_PRETEND_VERSION"), "{error}: {hint}");
+        let variables = [("SETUPTOOLS_SCM_PRETEND_VERSION".to_owned(), "1.5".to_owned())].into();
+        let lease = obtain(&cache, &place.detect().with_variables(&variables)).expect("the version is given");
+        assert_eq!(version(&lease), "1.5");
+    }
+    let git = "git init -q . && git add -A && git -c user.name=a -c user.email=a@b commit -qm x && git tag v2.5";
+    let made = Command::new("sh").args(["-c", git]).current_dir(place.project()).status().expect("sh starts");
+    assert!(made.success(), "this test needs git");
+    for cache in [place.uv_cache(), place.pip_cache()] {
+        let lease = obtain(&cache, &place.detect()).expect("the version comes from git");
+        assert_eq!(version(&lease), "2.5");
+    }
+}
+
+#[test]
 fn failed_build_states_its_cause_on_one_line_and_leaves_nothing() {
     let place = Place::with(MISSING);
     for (cache, verb, words) in [
