@@ -15,7 +15,7 @@ use std::time::Instant;
 use hostler_snapshot::remove_tree;
 
 use super::cause;
-use super::detect::{LOCK_BYTES, PROJECT_BYTES, Plan, Requirements};
+use super::detect::{LOCK_BYTES, OwnPackage, PROJECT_BYTES, Plan, Requirements};
 use super::error::{BuildError, EnvError, IoContext, disk_full, free_bytes, one_line, system_error};
 use super::files;
 use super::requirements::{Line, List};
@@ -32,6 +32,12 @@ const TAIL_LINES: usize = 100;
 
 /// Free space in bytes below which a failed build is reported as a full disk. Any wheel's metadata needs more space.
 const FULL_BELOW_BYTES: u64 = 1 << 20;
+
+/// Maximum size in bytes of a file that the editable installation of a project needs. Larger files are data.
+const SOURCE_BYTES: u64 = LOCK_BYTES;
+
+/// Variable with the job's folder, for an editable installation of the project.
+pub(super) const PROJECT_VARIABLE: &str = "HOSTLER_PROJECT";
 
 /// Variables of the agent or the job that would mislead a build.
 const MISLEADING: [&str; 13] = [
@@ -97,22 +103,32 @@ impl Build<'_> {
         let plan = self.requirements.plan();
         let mut install = Step::new(&uv.program, [""; 0]);
         match plan {
-            Plan::Lock { whole_tree } => {
-                self.with_rights(|| self.copy_project(*whole_tree, &site.work))?;
-                install.args(["sync", "--frozen", "--no-install-project", "--no-editable"]);
+            Plan::Lock { whole_tree, own } => {
+                self.with_rights(|| self.copy_project(*whole_tree, *own, &site.work))?;
+                install.args(["sync", "--frozen"]);
+                install.args(match own {
+                    OwnPackage::None => &["--no-install-project", "--no-editable"][..],
+                    OwnPackage::Linked => &[],
+                    OwnPackage::Copied => &["--no-editable"],
+                });
                 self.choose_python(&mut install, site);
                 install.env("UV_PROJECT_ENVIRONMENT", &site.venv);
             }
             Plan::List(list) => {
                 if let Some(whole_tree) = list.settings {
-                    self.with_rights(|| self.copy_project(whole_tree, &site.work))?;
+                    self.with_rights(|| self.copy_project(whole_tree, OwnPackage::None, &site.work))?;
                 }
                 install.args(["pip", "install", "--python"]).args([site.interpreter()]);
                 self.with_rights(|| self.write_list(list, &site.work, &mut install))?;
             }
-            Plan::Pyproject { whole_tree, .. } => {
-                self.with_rights(|| self.copy_project(*whole_tree, &site.work))?;
-                install.args(["pip", "install", "--python"]).args([site.interpreter()]).args(["-r", "pyproject.toml"]);
+            Plan::Pyproject { whole_tree, own, .. } => {
+                self.with_rights(|| self.copy_project(*whole_tree, *own, &site.work))?;
+                install.args(["pip", "install", "--python"]).args([site.interpreter()]);
+                install.args(match own {
+                    OwnPackage::None => &["-r", "pyproject.toml"][..],
+                    OwnPackage::Linked => &["-e", "."],
+                    OwnPackage::Copied => &["."],
+                });
             }
         }
         if !matches!(plan, Plan::Lock { .. }) {
@@ -125,7 +141,8 @@ impl Build<'_> {
             return Ok(());
         }
         let name = if matches!(plan, Plan::Lock { .. }) { "uv sync" } else { "uv pip install" };
-        self.step(name, install, site, log)
+        self.step(name, install, site, log)?;
+        self.link_own_package(site)
     }
 
     fn with_pip(&self, site: &Site, log: &mut dyn FnMut(&[u8])) -> Result<(), EnvError> {
@@ -137,14 +154,34 @@ impl Build<'_> {
         self.announce(log);
         let mut install =
             Step::new(site.interpreter(), ["-m", "pip", "install", "--disable-pip-version-check", "--no-input"]);
-        self.with_rights(|| self.write_list(list, &site.work, &mut install))?;
+        match self.requirements.plan() {
+            Plan::Pyproject { whole_tree, own: own @ (OwnPackage::Linked | OwnPackage::Copied), .. } => {
+                self.with_rights(|| self.copy_project(*whole_tree, *own, &site.work))?;
+                install.args(if *own == OwnPackage::Linked { &["-e", "."][..] } else { &["."] });
+            }
+            _ => self.with_rights(|| self.write_list(list, &site.work, &mut install))?,
+        }
         let mut venv = Step::new(&python.executable, ["-m", "venv"]);
         venv.args([&site.venv]);
         self.step("python -m venv", venv, site, log)?;
-        if list.requirements.is_empty() {
+        if matches!(self.requirements.plan(), Plan::List(list) if list.requirements.is_empty()) {
             return Ok(());
         }
-        self.step("pip install", install, site, log)
+        self.step("pip install", install, site, log)?;
+        self.link_own_package(site)
+    }
+
+    /// Makes an editable installation of the project find the source in the folder of the job that uses it.
+    ///
+    /// The backend has written the path of the copy that was built. Jobs with other folders share the environment, so the
+    /// path is replaced by the value of a variable of the job.
+    fn link_own_package(&self, site: &Site) -> Result<(), EnvError> {
+        let (Plan::Pyproject { own, .. } | Plan::Lock { own, .. }) = self.requirements.plan() else { return Ok(()) };
+        if *own != OwnPackage::Linked {
+            return Ok(());
+        }
+        let failed = |error: io::Error| system_error(self.root, &error);
+        self.with_rights(|| link_modules(&site.venv, &site.work).map_err(failed))
     }
 
     /// Tells uv which Python to use. A Python that uv installs becomes part of the environment and is removed with it.
@@ -165,12 +202,13 @@ impl Build<'_> {
         log(format!("hostler: building the environment with {}\n", self.tool()).as_bytes());
     }
 
-    /// Copies the files that uv reads, or the whole project with `whole_tree`.
-    fn copy_project(&self, whole_tree: bool, work: &Path) -> Result<(), EnvError> {
+    /// Copies the files that uv reads, or the whole project with `whole_tree`, or what an editable installation needs.
+    fn copy_project(&self, whole_tree: bool, own: OwnPackage, work: &Path) -> Result<(), EnvError> {
         let from = self.requirements.project_dir();
         let failed = |error: io::Error| system_error(self.root, &error);
-        if whole_tree {
-            return files::copy_tree(from, work).map_err(failed);
+        if whole_tree || own == OwnPackage::Linked {
+            let most_bytes = if whole_tree { u64::MAX } else { SOURCE_BYTES };
+            return files::copy_tree(from, work, most_bytes).map_err(failed);
         }
         for (name, most) in [("pyproject.toml", PROJECT_BYTES), ("uv.lock", LOCK_BYTES), ("uv.toml", PROJECT_BYTES)] {
             match files::copy_regular(&from.join(name), &work.join(name), most) {
@@ -215,7 +253,7 @@ impl Build<'_> {
                 let copy =
                     if path.is_file() { dir.join(path.file_name().unwrap_or_default()) } else { dir.join("source") };
                 fs::create_dir(&dir).map_err(|error| system_error(self.root, &error))?;
-                files::copy_tree(path, &copy).map_err(|error| system_error(self.root, &error))?;
+                files::copy_tree(path, &copy, u64::MAX).map_err(|error| system_error(self.root, &error))?;
                 Ok(local.with_path(&copy))
             }
         }
@@ -307,6 +345,45 @@ impl Build<'_> {
     }
 }
 
+/// Replaces the path `copy` in the files with which an editable installation extends the module path. Links between the
+/// installation and the downloads are not followed: each changed file is a new one.
+fn link_modules(venv: &Path, copy: &Path) -> io::Result<()> {
+    let copy = copy.to_string_lossy();
+    let libraries = fs::read_dir(venv.join("lib"))?.flatten().map(|entry| entry.path().join("site-packages"));
+    for directory in libraries.filter(|directory| directory.is_dir()) {
+        for entry in fs::read_dir(directory)? {
+            let path = entry?.path();
+            let kind = path.extension().and_then(OsStr::to_str).unwrap_or_default();
+            if !["pth", "py"].contains(&kind) {
+                continue;
+            }
+            let Ok(bytes) = files::read_regular(&path, SOURCE_BYTES) else { continue };
+            let Some(text) = String::from_utf8(bytes).ok().filter(|text| text.contains(&*copy)) else { continue };
+            let linked = if kind == "pth" { linked_paths(&text, &copy) } else { linked_module(&text, &copy) };
+            let new = path.with_extension("new");
+            fs::write(&new, linked)?;
+            fs::rename(&new, &path)?;
+        }
+    }
+    Ok(())
+}
+
+/// A `.pth` file whose lines below `copy` lead to the job's folder.
+fn linked_paths(text: &str, copy: &str) -> String {
+    let line = |line: &str| match line.trim().strip_prefix(copy) {
+        Some(below) => format!(
+            "import os, sys; '{PROJECT_VARIABLE}' in os.environ and sys.path.append(os.environ['{PROJECT_VARIABLE}'] + {below:?})\n"
+        ),
+        None => format!("{line}\n"),
+    };
+    text.lines().map(line).collect()
+}
+
+/// A module of an editable installation, with string literals below `copy` replaced by expressions.
+fn linked_module(text: &str, copy: &str) -> String {
+    text.replace(&format!("'{copy}"), &format!("__import__('os').environ.get('{PROJECT_VARIABLE}', '/') + '"))
+}
+
 /// Whether to hide a variable from builds, which can run arbitrary code.
 pub(super) fn is_withheld(name: &OsStr) -> bool {
     MISLEADING.iter().any(|misleading| name == *misleading) || name.as_encoded_bytes().starts_with(b"HOSTLER_")
@@ -345,5 +422,22 @@ impl Tail {
         let text = String::from_utf8_lossy(&self.0);
         let lines: Vec<&str> = text.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect();
         lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{linked_module, linked_paths};
+
+    #[test]
+    fn editable_installations_lead_to_the_folder_of_the_job() {
+        let linked = linked_paths("import other\n/cache/work/src\n/elsewhere\n", "/cache/work");
+        let expected = "import other\nimport os, sys; 'HOSTLER_PROJECT' in os.environ and \
+                        sys.path.append(os.environ['HOSTLER_PROJECT'] + \"/src\")\n/elsewhere\n";
+        assert_eq!(linked, expected);
+        let finder = "MAPPING: dict[str, str] = {'mypkg': '/cache/work/mypkg'}\n";
+        let expected =
+            "MAPPING: dict[str, str] = {'mypkg': __import__('os').environ.get('HOSTLER_PROJECT', '/') + '/mypkg'}\n";
+        assert_eq!(linked_module(finder, "/cache/work"), expected);
     }
 }

@@ -121,9 +121,21 @@ pub(super) enum Plan {
     /// Lines of a requirements file.
     List(List),
     /// `pyproject.toml`, which uv reads itself, and its dependencies as lines for pip.
-    Pyproject { list: List, whole_tree: bool },
+    Pyproject { list: List, whole_tree: bool, own: OwnPackage },
     /// `uv.lock` and `pyproject.toml`. `whole_tree` means that they refer to other files of the folder.
-    Lock { whole_tree: bool },
+    Lock { whole_tree: bool, own: OwnPackage },
+}
+
+/// How the project itself is installed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum OwnPackage {
+    /// Not at all: the project is no package.
+    None,
+    /// Editable: the environment has its metadata and scripts, and each job imports its own copy of the source. The source
+    /// is not part of the fingerprint.
+    Linked,
+    /// As a copy, because the build may compile or compute something. The whole folder is part of the fingerprint.
+    Copied,
 }
 
 /// Reads the requirements of the project in `project_dir`; `Ok(None)` if it has none.
@@ -403,15 +415,18 @@ fn uv_lock(project: &Project, pyproject: &toml::Table, path: &Path) -> Result<Re
         hash_field(&mut hasher, locked.to_string().as_bytes());
         names_local_paths(pyproject) || lock_has_local_sources(&locked)
     };
+    let own = own_package(project, pyproject, whole_tree)?;
+    let whole_tree = whole_tree || own == OwnPackage::Copied;
+    hash_own_package(project, &mut hasher, pyproject, own)?;
     hash_field(&mut hasher, dependency_part(pyproject).as_bytes());
     hash_field(&mut hasher, uv_toml(project)?.to_string().as_bytes());
     if whole_tree {
         project.hash_path(&mut hasher, &project.root)?;
     }
-    Ok(Requirements::new(Kind::UvLock, project, Plan::Lock { whole_tree }, &hasher))
+    Ok(Requirements::new(Kind::UvLock, project, Plan::Lock { whole_tree, own }, &hasher))
 }
 
-/// Whether a lock file refers to local files. The project itself does not count, because it is not installed.
+/// Whether a lock file refers to local files. The project itself does not count.
 fn lock_has_local_sources(lock: &toml::Table) -> bool {
     let packages = lock.get("package").and_then(toml::Value::as_array);
     packages.into_iter().flatten().filter_map(|package| package.get("source")?.as_table()).any(|source| {
@@ -426,7 +441,8 @@ fn lock_has_local_sources(lock: &toml::Table) -> bool {
 fn pyproject_dependencies(project: &Project, pyproject: &toml::Table) -> Result<Option<Requirements>, EnvError> {
     const FILE: &str = "pyproject.toml";
     let Some(section) = pyproject.get("project").and_then(toml::Value::as_table) else { return Ok(None) };
-    if string_list(FILE, "dynamic", section.get("dynamic"))?.iter().any(|field| field == "dependencies") {
+    let is_computed = string_list(FILE, "dynamic", section.get("dynamic"))?.iter().any(|field| field == "dependencies");
+    if is_computed && own_package(project, pyproject, false)? == OwnPackage::None {
         return Err(problem(
             FILE,
             "computes its dependencies (dynamic): list them in requirements.txt, or lock them with `uv lock`",
@@ -436,20 +452,79 @@ fn pyproject_dependencies(project: &Project, pyproject: &toml::Table) -> Result<
     for dependency in string_list(FILE, "project.dependencies", section.get("dependencies"))? {
         reader.dependency(&dependency, FILE)?;
     }
-    let Some(mut found) = reader.finish(Kind::Pyproject)? else { return Ok(None) };
+    let found = reader.finish(Kind::Pyproject)?;
+    if found.is_none() && own_package(project, pyproject, false)? == OwnPackage::None {
+        return Ok(None);
+    }
+    let nothing = || Requirements::new(Kind::Pyproject, project, Plan::List(List::default()), &blake3::Hasher::new());
+    let mut found = found.unwrap_or_else(nothing);
     let Plan::List(list) = found.plan else { unreachable!("a requirements reader produces a list plan") };
     let has_local = list.requirements.iter().any(|line| matches!(line, Line::Local(_)));
     let whole_tree = has_local || names_local_paths(pyproject);
+    let own = own_package(project, pyproject, whole_tree)?;
+    let whole_tree = whole_tree || own == OwnPackage::Copied;
     let mut hasher = fingerprint_of(Kind::Pyproject);
     hash_field(&mut hasher, found.fingerprint.as_bytes());
     hash_field(&mut hasher, dependency_part(pyproject).as_bytes());
     hash_field(&mut hasher, uv_toml(project)?.to_string().as_bytes());
+    hash_own_package(project, &mut hasher, pyproject, own)?;
     if whole_tree {
         project.hash_path(&mut hasher, &project.root)?;
     }
     found.fingerprint = hasher.finalize();
-    found.plan = Plan::Pyproject { list, whole_tree };
+    found.plan = Plan::Pyproject { list, whole_tree, own };
     Ok(Some(found))
+}
+
+/// How to install the project itself. As in uv, a project with a build system is a package, unless `tool.uv.package`
+/// says something else.
+fn own_package(project: &Project, pyproject: &toml::Table, whole_tree: bool) -> Result<OwnPackage, EnvError> {
+    let setting = uv_settings(pyproject).and_then(|uv| uv.get("package")?.as_bool());
+    let is_package = setting.unwrap_or_else(|| pyproject.contains_key("build-system"));
+    Ok(if !is_package || !pyproject.contains_key("project") {
+        OwnPackage::None
+    } else if whole_tree || !is_pure(project, pyproject)? {
+        OwnPackage::Copied
+    } else {
+        OwnPackage::Linked
+    })
+}
+
+/// Whether the build of a package only finds its modules: a backend of pure Python, and nothing that the backend computes
+/// or runs.
+fn is_pure(project: &Project, pyproject: &toml::Table) -> Result<bool, EnvError> {
+    const BACKENDS: [&str; 5] =
+        ["uv_build", "hatchling.build", "flit_core.buildapi", "poetry.core.masonry.api", "setuptools.build_meta"];
+    const REQUIRED: [&str; 6] = ["uv-build", "hatchling", "flit-core", "poetry-core", "setuptools", "wheel"];
+    let at = |path: &[&str]| path[1..].iter().try_fold(pyproject.get(path[0])?, |value, key| value.get(*key));
+    let backend = at(&["build-system", "build-backend"]).and_then(toml::Value::as_str);
+    let requires = string_list("pyproject.toml", "build-system.requires", at(&["build-system", "requires"]))?;
+    let is_usual = |requirement: &String| {
+        let end = requirement.find(|it: char| !it.is_ascii_alphanumeric() && !"-_.".contains(it));
+        REQUIRED.contains(&&*requirement[..end.unwrap_or(requirement.len())].to_ascii_lowercase().replace('_', "-"))
+    };
+    let computes = at(&["project", "dynamic"]).and_then(toml::Value::as_array).is_some_and(|fields| !fields.is_empty())
+        || at(&["tool", "setuptools", "ext-modules"]).is_some()
+        || at(&["tool", "poetry", "build"]).is_some()
+        || at(&["tool", "hatch", "build"]).is_some_and(|build| build.to_string().contains("hooks"))
+        || ["setup.py", "hatch_build.py"].iter().any(|name| project.root.join(name).exists());
+    Ok(BACKENDS.contains(&backend.unwrap_or("setuptools.build_meta")) && requires.iter().all(is_usual) && !computes)
+}
+
+/// Adds what the editable installation of the project depends on.
+fn hash_own_package(
+    project: &Project,
+    hasher: &mut blake3::Hasher,
+    pyproject: &toml::Table,
+    own: OwnPackage,
+) -> Result<(), EnvError> {
+    hash_field(hasher, format!("{own:?}").as_bytes());
+    if own == OwnPackage::Linked {
+        hash_field(hasher, pyproject.to_string().as_bytes());
+        let setup = project.read_optional("setup.cfg", PROJECT_BYTES)?;
+        hash_field(hasher, setup.unwrap_or_default().as_bytes());
+    }
+    Ok(())
 }
 
 /// The parts of `pyproject.toml` that determine what is installed; other changes cause no new build.

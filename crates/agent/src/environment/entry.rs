@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
+use super::build::PROJECT_VARIABLE;
 use super::cache::Lease;
 use super::error::{EnvError, IoContext};
 use super::files;
@@ -37,6 +38,7 @@ pub fn entry_command(
     let mut env = vec![("PATH".to_owned(), path)];
     if let Some(lease) = lease {
         env.push(("VIRTUAL_ENV".to_owned(), text(&lease.path)?));
+        env.push((PROJECT_VARIABLE.to_owned(), text(project_dir)?));
     }
     Ok(EntryCommand { argv, env })
 }
@@ -44,6 +46,12 @@ pub fn entry_command(
 fn program(dir: &Path, entry: &str, lease: Option<&Lease>, path: &OsStr) -> Result<Vec<String>, EnvError> {
     let file = dir.join(entry);
     let allowed = !entry.is_empty() && (stays_inside(entry) || Path::new(entry).is_absolute());
+    // A package's script often has the name of the package's folder.
+    let script =
+        lease.map(|lease| lease.bin_dir.join(entry)).filter(|script| !entry.contains('/') && is_executable(script));
+    if let Some(script) = script.filter(|_| !entry.is_empty() && file.is_dir()) {
+        return Ok(vec![text(&script)?]);
+    }
     if allowed && is_python(&file) {
         return Ok(vec![python(lease, path)?, not_an_option(entry)]);
     }

@@ -11,7 +11,7 @@ use nix::libc;
 /// Hashes names, executable bits and contents of everything below `path` (a file or a folder). The rules of the capture
 /// alone decide what a project contains, so that a user can include `.git` for a version from it.
 pub(super) fn hash_tree(path: &Path, hasher: &mut blake3::Hasher) -> io::Result<()> {
-    for (name, entry) in tree(path)? {
+    for (name, entry) in tree(path, u64::MAX)? {
         let metadata = fs::symlink_metadata(&entry)?;
         hasher.update(name.as_os_str().as_encoded_bytes());
         hasher.update(&[0]);
@@ -67,9 +67,9 @@ fn open_regular(path: &Path) -> io::Result<fs::File> {
     if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("not a regular file")) }
 }
 
-/// Copies everything below `from` (a file or a folder) to `to`, which must not exist. Keeps links.
-pub(super) fn copy_tree(from: &Path, to: &Path) -> io::Result<()> {
-    for (name, entry) in tree(from)? {
+/// Copies everything below `from` (a file or a folder) to `to`, without files larger than `most_bytes`. Keeps links.
+pub(super) fn copy_tree(from: &Path, to: &Path, most_bytes: u64) -> io::Result<()> {
+    for (name, entry) in tree(from, most_bytes)? {
         let target = if name.as_os_str().is_empty() { to.to_owned() } else { to.join(&name) };
         let metadata = fs::symlink_metadata(&entry)?;
         if metadata.is_dir() {
@@ -129,13 +129,16 @@ pub(super) fn unique_name() -> String {
     format!("{nanos:x}-{:x}-{:x}", std::process::id(), COUNTER.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Everything below `root` with its relative path, parents first, sorted by name.
-fn tree(root: &Path) -> io::Result<Vec<(PathBuf, PathBuf)>> {
+/// Everything below `root` with its relative path, parents first, sorted by name. Skips larger files.
+fn tree(root: &Path, most_file_bytes: u64) -> io::Result<Vec<(PathBuf, PathBuf)>> {
     let mut found = Vec::new();
     let mut bytes = 0_u64;
     let mut pending = vec![(PathBuf::new(), root.to_owned())];
     while let Some((name, path)) = pending.pop() {
         let metadata = fs::symlink_metadata(&path)?;
+        if metadata.is_file() && metadata.len() > most_file_bytes {
+            continue;
+        }
         bytes = bytes.saturating_add(if metadata.is_file() { metadata.len() } else { 0 });
         if metadata.is_dir() {
             for entry in fs::read_dir(&path)? {

@@ -23,8 +23,10 @@
 //!
 //! On a node with several users, each user has a separate cache, see [`Environments`].
 //!
-//! Not supported: conda, Poetry and Pipenv files, installation of the project itself (a job runs in its folder), and
-//! cache directories on network file systems (their locks are unreliable).
+//! A project that is a package is installed too: a package of pure Python as editable, so that each job imports the source
+//! in its own folder, and others as copies.
+//!
+//! Not supported: conda, Poetry and Pipenv files, and cache directories on network file systems (their locks are unreliable).
 
 mod build;
 mod cache;

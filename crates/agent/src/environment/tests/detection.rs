@@ -130,3 +130,38 @@ fn fingerprint_covers_only_dependencies_of_pyproject() {
     let error = detect(&broken.project(), "main.py").expect_err("not TOML");
     assert!(error.to_string().starts_with("pyproject.toml: "), "{error}");
 }
+
+#[test]
+fn source_of_a_package_is_part_of_the_fingerprint_only_if_it_is_installed_as_a_copy() {
+    let with = |text: &str, code: &str| {
+        let project = format!("[project]\nname = 'p'\nversion = '1'\n{text}");
+        let place = Place::with(&[("pyproject.toml", &project), ("src/p/__init__.py", code)]);
+        let found = detect(&place.project(), "main.py").expect("a sound project");
+        found.map(|found| found.fingerprint().to_hex().to_string())
+    };
+    let build = |requires: &str, backend: &str| {
+        format!("[build-system]\nrequires = [{requires}]\nbuild-backend = '{backend}'\n")
+    };
+    for text in [
+        build("'uv_build>=0.9,<1'", "uv_build"),
+        build("'hatchling'", "hatchling.build"),
+        build("'setuptools>=61', 'wheel'", "setuptools.build_meta"),
+        "[tool.uv]\npackage = true\n".to_owned(),
+    ] {
+        assert!(with(&text, "1").is_some(), "{text}");
+        assert_eq!(with(&text, "1"), with(&text, "2"), "{text}");
+        assert_ne!(with(&text, "1"), with(&format!("{text}[tool.other]\nx = 1\n"), "1"), "{text}");
+    }
+    for text in [
+        build("'maturin'", "maturin"),
+        build("'setuptools', 'Cython'", "setuptools.build_meta"),
+        build("'hatchling'", "hatchling.build") + "[tool.hatch.build.hooks.custom]\n",
+        build("'setuptools'", "setuptools.build_meta") + "[tool.uv.sources]\nq = { path = 'q' }\n",
+        "dynamic = ['description']\n".to_owned() + &build("'flit_core'", "flit_core.buildapi"),
+    ] {
+        assert_eq!(with(&text, "1"), with(&text, "1"), "{text}");
+        assert_ne!(with(&text, "1"), with(&text, "2"), "{text}");
+    }
+    let opted_out = build("'uv_build'", "uv_build") + "[tool.uv]\npackage = false\n";
+    assert_eq!((with("", ""), with(&opted_out, "")), (None, None));
+}

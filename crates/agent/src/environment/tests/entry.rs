@@ -61,6 +61,40 @@ fn invalid_entry_points_are_refused_with_a_hint() {
 }
 
 #[test]
+fn projects_that_are_packages_are_installed_and_each_job_imports_its_own_source() {
+    let build = |requires: &str, backend: &str| {
+        format!(
+            "[project]\nname = 'mypkg'\nversion = '1'\ndependencies = ['six']\n[project.scripts]\nmypkg = 'mypkg:main'\n\
+             [build-system]\nrequires = ['{requires}']\nbuild-backend = '{backend}'\n"
+        )
+    };
+    let main = "import mypkg\nmypkg.main()\n";
+    for (folder, requires, backend) in [
+        ("src/mypkg", "uv_build", "uv_build"),
+        ("src/mypkg", "hatchling", "hatchling.build"),
+        ("src/mypkg", "setuptools", "setuptools.build_meta"),
+        ("mypkg", "setuptools", "setuptools.build_meta"),
+    ] {
+        let module = format!("{folder}/__init__.py");
+        let source = |word: &str| format!("import six\ndef main(): print('{word}')\n");
+        let place = Place::with(&[("jobs/main.py", main), ("pyproject.toml", &build(requires, backend))]);
+        for cache in [place.uv_cache(), place.pip_cache()] {
+            place.write(&[(&module, &source("first"))]);
+            let lease = obtain(&cache, &place.detect()).expect("the project can be installed");
+            let run = |entry: &str| {
+                let command =
+                    entry_command(&place.project(), entry, &[], Some(&lease), OsStr::new(SYSTEM)).expect(entry);
+                output(&place, &command)
+            };
+            assert_eq!((run("jobs/main.py"), run("mypkg")), ("first".into(), "first".into()), "{folder} {backend}");
+            place.write(&[(&module, &source("second"))]);
+            assert!(!obtain(&cache, &place.detect()).expect("the environment is ready").built, "{folder} {backend}");
+            assert_eq!((run("jobs/main.py"), run("mypkg")), ("second".into(), "second".into()), "{folder} {backend}");
+        }
+    }
+}
+
+#[test]
 fn environment_programs_precede_the_search_path() {
     let place = Place::with(&[
         ("requirements.txt", "six"),
