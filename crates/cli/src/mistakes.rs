@@ -181,7 +181,7 @@ mod tests {
             (&["run", "--", "ls"][..], &b"caf\xe9.txt"[..], r"caf\xE9.txt"),
             (&["run", "--name"], b"\xff", r"\xFF"),
             (&["submit", ".", "main.py", "--"], b"--in=\xc3", r"--in=\xC3"),
-            (&["jobs", "--name"], b"a\nb\x80", r"a\nb\x80"),
+            (&["run", "--stdin"], b"a\nb\x80", r"a\nb\x80"),
         ] {
             let words = ["hostler"].iter().chain(before).map(OsString::from).chain([raw(argument)]);
             let words: Vec<OsString> = words.collect();
