@@ -18,6 +18,9 @@ use serde::{Deserialize, Serialize};
 use crate::failure::Failure;
 use crate::output;
 
+/// Maximum length of a job's name.
+pub(crate) const MAX_NAME_CHARACTERS: usize = 255;
+
 /// Resources, dependencies and other properties of a job.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Job")]
@@ -306,7 +309,7 @@ impl JobFlags {
         }
         let memory_bytes = self.memory.map(|memory| memory.bytes_for("a job")).transpose()?;
         Ok(Submission {
-            name: self.name.as_deref().unwrap_or(default_name).into(),
+            name: self.name.clone().unwrap_or_else(|| derived_name(default_name)).into(),
             work,
             request: PartialRequest {
                 // A number of processes implies one CPU for each.
@@ -340,6 +343,15 @@ impl JobFlags {
             labels: labels(&self.tag)?.map(Box::new),
         })
     }
+}
+
+/// A job's name from the name of a folder or a program, by the rules of the head: 1 to 255 characters, and no control
+/// characters. Leading dashes go too, because `hostler jobs --name` would take them for a flag.
+pub(crate) fn derived_name(from: &str) -> String {
+    let is_bad = |c: char| c.is_control() || c == char::REPLACEMENT_CHARACTER;
+    let clean = from.replace(is_bad, "_");
+    let clean: String = clean.trim().trim_start_matches('-').chars().take(MAX_NAME_CHARACTERS).collect();
+    if clean.is_empty() { "job".to_owned() } else { clean }
 }
 
 /// Parses the values of all `--tag` flags.
@@ -432,6 +444,35 @@ mod tests {
     fn spec(line: &str) -> Submission {
         let work = Work::command(["true"], "/");
         parse(line).expect(line).spec(work, "true", Environment::new()).expect(line)
+    }
+
+    #[test]
+    fn derived_names_follow_the_rules_for_names() {
+        let not_text: std::ffi::OsString = std::os::unix::ffi::OsStringExt::from_vec(b"caf\xe9".to_vec());
+        for (from, expected) in [
+            ("train", "train"),
+            ("my project", "my project"),
+            ("Größe 大", "Größe 大"),
+            ("a\tb", "a_b"),
+            ("a\nb\r", "a_b_"),
+            ("\u{1b}[31mred", "_[31mred"),
+            ("\u{85}", "_"),
+            (&not_text.to_string_lossy(), "caf_"),
+            ("-rf", "rf"),
+            ("--", "job"),
+            ("", "job"),
+            (" ", "job"),
+        ] {
+            assert_eq!(derived_name(from), expected, "{from:?}");
+        }
+        assert_eq!(derived_name(&"é".repeat(300)), "é".repeat(255));
+        let flags = parse("").expect("no flags");
+        let work = Work::command(vec!["true".to_owned()], "/".to_owned());
+        let spec = flags.spec(work.clone(), "a\tb", Environment::new()).expect("a job");
+        assert_eq!(&*spec.name, "a_b");
+        // The head refuses a name that the user gave and that breaks the rules.
+        let flags = JobFlags { name: Some("a\tb".to_owned()), ..flags };
+        assert_eq!(&*flags.spec(work, "x", Environment::new()).expect("a job").name, "a\tb");
     }
 
     #[test]

@@ -13,14 +13,12 @@ use crate::commands::submit::announce;
 use crate::context::{Context, block_on};
 use crate::exit;
 use crate::failure::{Failure, Outcome};
+use crate::flags::derived_name;
 use crate::passed_on::PassedOn;
 use crate::submission::submit_command;
 
 /// Default memory per node, in bytes.
 const DEFAULT_MEMORY_BYTES: u64 = 100 << 20;
-
-/// Maximum length of a job's name, in bytes.
-const MAX_NAME_BYTES: usize = 255;
 
 /// Characters with a meaning in a shell, apart from white space.
 const SHELL_CHARACTERS: &str = "|&;<>()$`\\\"'*?[]#~=%{}!";
@@ -156,11 +154,7 @@ impl Cmrun {
         }
         let first = self.command[0].split_whitespace().next();
         let first = first.ok_or_else(|| Failure::usage("the command is empty").hint("e.g. cmrun hostname"))?;
-        let mut end = first.len().min(MAX_NAME_BYTES);
-        while !first.is_char_boundary(end) {
-            end -= 1;
-        }
-        Ok(first[..end].replace(char::is_control, "_"))
+        Ok(derived_name(first))
     }
 }
 
@@ -260,7 +254,6 @@ mod tests {
             let failure = parse(line).expect("clap accepts the command").spec().expect_err("nonsense");
             assert_eq!(failure.exit, exit::USAGE, "{line:?}");
         }
-        let long = "ü".repeat(200);
-        assert_eq!(spec(&[&long]).name.len(), 254, "characters are not split");
+        assert_eq!(*spec(&[&"ü".repeat(300)]).name, *"ü".repeat(255), "a job's name has at most 255 characters");
     }
 }

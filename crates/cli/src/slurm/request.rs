@@ -18,10 +18,8 @@ use jiff::{Span, ToSpan, Zoned};
 use super::machines::ALL_NODES;
 use super::{CLUSTER, Ended};
 use crate::commands::run::{own_environment, own_umask};
+use crate::flags::MAX_NAME_CHARACTERS;
 use crate::passed_on::PassedOn;
-
-/// The largest name of a job, in characters.
-const MAX_NAME_CHARACTERS: usize = 255;
 
 /// Variables of the caller that a job gets even if it gets no others.
 const OF_THE_USER: [&str; 5] = ["HOME", "USER", "LOGNAME", "SHELL", "LANG"];
