@@ -96,9 +96,9 @@ pub(crate) struct JobFlags {
 
     /// Start only after other jobs, e.g. 12 or afterany:12:13
     ///
-    /// Write a condition and a colon before the job ids. Conditions: `after` (the jobs have started), `afterok` (the
-    /// jobs have completed), `afternotok` (the jobs have ended without completing), `afterany` (the jobs have ended).
-    /// Job ids without a condition mean `afterok`.
+    /// Write a condition and a colon before the job ids. Conditions: `after` (the jobs have started, or ended before
+    /// they could), `afterok` (the jobs have completed), `afternotok` (the jobs have ended without completing),
+    /// `afterany` (the jobs have ended). Job ids without a condition mean `afterok`.
     #[arg(short = 'd', long, value_name = "JOBS")]
     pub(crate) after: Vec<Dependencies>,
 

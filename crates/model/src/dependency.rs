@@ -21,8 +21,7 @@ pub struct Dependency {
 /// What must have happened to another job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Condition {
-    /// The other job has started. An array has started when every task has started or was cancelled, and not all were
-    /// cancelled.
+    /// The other job has started (every task, for an array) or was cancelled.
     After,
     /// The other job has ended in any state.
     AfterAny,

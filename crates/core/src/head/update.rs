@@ -489,8 +489,6 @@ pub(super) fn standing(dependency: &Dependency, on: Option<&Arc<Job>>, ended: Op
         (true, false) => Standing::Never,
     };
     match dependency.condition {
-        // The job was cancelled, or failed, before its program ran.
-        Condition::After if ended && job.started_at.is_none() => Standing::Never,
         Condition::After => {
             let started = job.pending.is_empty() && job.active.values().all(|active| active.phase() >= Phase::Running);
             if started { Standing::Satisfied } else { Standing::Open }

@@ -467,37 +467,6 @@ fn dependencies_are_satisfied_or_broken() {
 }
 
 #[test]
-fn job_that_ended_before_its_start_does_not_count_as_started() {
-    let mut head = Head::new();
-    head.hello("n1", 1, "boot", vec![]);
-    let after =
-        |job| JobSpec { after: Dependency::parse_list(&format!("after:{job}")).expect("valid").into(), ..spec() };
-    let held = head.submit(JobSpec { hold: true, ..spec() }).expect("accepted");
-    let waits = head.submit(after(held)).expect("accepted");
-    head.act(held, JobAction::Cancel).expect("accepted");
-    assert_eq!(head.state_of(waits), JobState::Cancelled, "the other job was cancelled before its start");
-
-    // A program that ran, however briefly, has started.
-    let brief = head.submit(spec()).expect("accepted");
-    let waits = head.submit(after(brief)).expect("accepted");
-    let run = head.run_of(brief);
-    head.report(1, run, ended(3)).expect("accepted");
-    assert_eq!(head.state_of(waits), JobState::Starting);
-    let run = head.run_of(waits);
-    head.report(1, run, ended(0)).expect("accepted");
-
-    // So has an array of which some tasks ran.
-    let array = head.submit(JobSpec { array: Some("0-9%1".parse().expect("valid")), ..spec() }).expect("accepted");
-    let waits = head.submit(after(array)).expect("accepted");
-    let run = head.run_of(array);
-    head.report(1, run, RunStatus::Running).expect("accepted");
-    assert_eq!(head.state_of(waits), JobState::Pending);
-    head.act(array, JobAction::Cancel).expect("accepted");
-    head.report(1, run, ended(0)).expect("accepted");
-    assert_eq!(head.state_of(waits), JobState::Starting);
-}
-
-#[test]
 fn arrays_stay_within_their_limit_and_in_one_record() {
     let mut head = Head::new();
     head.hello("n1", 1, "boot", vec![]);
