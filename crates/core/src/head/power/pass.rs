@@ -62,6 +62,12 @@ pub(in crate::head) fn decide_power(state: &State, command: &PowerCommand) -> Re
     match command {
         PowerCommand::Plan(plan) if state.power.plan == **plan => Ok(Vec::new()),
         PowerCommand::Plan(plan) => Ok(vec![PowerEvent::Planned(plan.clone())]),
+        // Orders of operators. A node that has never joined is refused before its power controller gets a request.
+        PowerCommand::On { node, .. } | PowerCommand::Off { node, .. } | PowerCommand::Look { node }
+            if state.node(node).is_none() =>
+        {
+            Err(Refusal::NoSuchNode(node.clone()))
+        }
         PowerCommand::On { node, by } => decide_on(state, node, by),
         PowerCommand::Off { node, by, force } => decide_off(state, node, by, *force),
         PowerCommand::Look { node } => {
