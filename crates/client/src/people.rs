@@ -7,6 +7,7 @@ use hostler_proto::users::{
 };
 
 use crate::client::Call;
+use crate::routes::escape;
 use crate::{Client, ClientError};
 
 /// Administration of users. All methods fail with a [`ClientError`].
@@ -17,7 +18,7 @@ impl Client {
     }
 
     pub async fn user(&self, name: &UserName) -> Result<UserView, ClientError> {
-        self.call(Call::get(format!("/users/{name}"))).await
+        self.call(Call::get(format!("/users/{}", escape(name.as_str())))).await
     }
 
     /// Adds a user. Not retried after the request may have arrived, because the user would already exist.
@@ -32,33 +33,33 @@ impl Client {
 
     /// Removes a user. Not retried after the request may have arrived.
     pub async fn remove_user(&self, name: &UserName) -> Result<(), ClientError> {
-        self.call_bytes(Call::post(format!("/users/{name}/remove")).once()).await.map(drop)
+        self.call_bytes(Call::post(format!("/users/{}/remove", escape(name.as_str()))).once()).await.map(drop)
     }
 
     /// Denies an account access to the cluster.
     pub async fn block_user(&self, name: &UserName, block: &BlockUser) -> Result<UserView, ClientError> {
-        self.call(Call::post(format!("/users/{name}/block")).json(block)).await
+        self.call(Call::post(format!("/users/{}/block", escape(name.as_str()))).json(block)).await
     }
 
     /// Unblocks an account. Not retried after the request may have arrived.
     pub async fn unblock_user(&self, name: &UserName) -> Result<(), ClientError> {
-        self.call_bytes(Call::post(format!("/users/{name}/unblock")).once()).await.map(drop)
+        self.call_bytes(Call::post(format!("/users/{}/unblock", escape(name.as_str()))).once()).await.map(drop)
     }
 
     pub async fn set_role(&self, name: &UserName, role: Role) -> Result<UserView, ClientError> {
-        self.call(Call::post(format!("/users/{name}/role")).json(&SetRole { role })).await
+        self.call(Call::post(format!("/users/{}/role", escape(name.as_str()))).json(&SetRole { role })).await
     }
 
     pub async fn change_keys(&self, name: &UserName, change: &ChangeKeys) -> Result<UserView, ClientError> {
-        self.call(Call::post(format!("/users/{name}/keys")).json(change).once()).await
+        self.call(Call::post(format!("/users/{}/keys", escape(name.as_str()))).json(change).once()).await
     }
 
     pub async fn set_user_quota(&self, name: &UserName, quota: &Quota) -> Result<UserView, ClientError> {
-        self.call(Call::post(format!("/users/{name}/quota")).json(quota)).await
+        self.call(Call::post(format!("/users/{}/quota", escape(name.as_str()))).json(quota)).await
     }
 
     pub async fn invite_user(&self, name: &UserName) -> Result<Invitation, ClientError> {
-        self.call(Call::post(format!("/users/{name}/invite"))).await
+        self.call(Call::post(format!("/users/{}/invite", escape(name.as_str())))).await
     }
 
     /// Creates a link that signs this user in to the dashboard in a browser.
@@ -73,7 +74,7 @@ impl Client {
 
     /// Sets the quota that the users of a group share.
     pub async fn set_group_quota(&self, group: &UserName, quota: &Quota) -> Result<(), ClientError> {
-        self.call_bytes(Call::post(format!("/groups/{group}/quota")).json(quota)).await.map(drop)
+        self.call_bytes(Call::post(format!("/groups/{}/quota", escape(group.as_str()))).json(quota)).await.map(drop)
     }
 
     /// The newest entries of the audit log, at most `limit`, not older than `since`.

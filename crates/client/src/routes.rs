@@ -114,7 +114,7 @@ impl RecordFilter {
 }
 
 /// Percent-encodes all bytes except letters, digits and `-_.~`.
-fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for byte in text.bytes() {
         match byte {

@@ -1,7 +1,7 @@
 //! The identity of a caller, and how it was established.
 
 use hostler_core::head::{Caller, KeyRefusal, UsersRefusal};
-use hostler_model::{Digest, NodeName, Role, UserName};
+use hostler_model::{Digest, NodeName, ParseError, Role, UserName};
 
 use crate::trust::Bearer;
 
@@ -56,6 +56,10 @@ pub(crate) enum Unidentified {
     Blocked { uid: u32, refusal: UsersRefusal },
     /// The relay header of a node is malformed.
     BadRelay,
+    /// The name of the caller's account cannot be the name of a user.
+    UnusableName(ParseError),
+    /// The name of the caller's account is the name of a user who comes through a node, such as `ada@n1`.
+    NameOfNode(String),
     /// The certificate of the relaying node is no longer valid.
     BadNode(KeyRefusal),
 }

@@ -21,11 +21,20 @@ pub const fn is_system_uid(uid: u32) -> bool {
     (uid != 0 && uid < FIRST_PERSON_UID) || uid == NOBODY_UID
 }
 
-/// The name of a user or group, which `useradd` accepts on every system. It cannot be mistaken for an option or a path.
+/// The name of a user or group, as account databases have them, e.g. `ada`, `carla.diaz`, `LAB\bob` or `ada@lab.example`.
+/// It cannot be mistaken for an option, a path, a list or a uid.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(try_from = "String", into = "String")]
-#[schema(value_type = String, pattern = "^[a-z_][a-z0-9_-]{0,31}$")]
+#[schema(
+    value_type = String,
+    min_length = 1,
+    max_length = 255,
+    pattern = r"^([0-9]+[^0-9 \u0000-\u001f\u007f-\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufffd:/,]|[^0-9 .\-\u0000-\u001f\u007f-\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufffd:/,])([^\u0000-\u001f\u007f-\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufffd:/,]*[^ \u0000-\u001f\u007f-\u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufffd:/,])?$"
+)]
 pub struct UserName(Arc<str>);
+
+/// Maximum length of a name.
+const MAX_NAME_CHARACTERS: usize = 255;
 
 impl UserName {
     /// Returns the name as text.
@@ -39,13 +48,25 @@ impl FromStr for UserName {
     type Err = ParseError;
 
     fn from_str(text: &str) -> Result<Self, ParseError> {
-        let valid = (1..=32).contains(&text.len())
-            && text.starts_with(|c: char| c.is_ascii_lowercase() || c == '_')
-            && text.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || "-_".contains(c));
+        // Digits alone could be a uid. Readers replace bytes that are not text, so such names would become one.
+        let forbidden = |c: char| {
+            c.is_control() || (c.is_whitespace() && c != ' ') || ":/,".contains(c) || c == char::REPLACEMENT_CHARACTER
+        };
+        let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+        let valid = (1..=MAX_NAME_CHARACTERS).contains(&text.chars().count())
+            && digits < text.len()
+            && !text[digits..].starts_with(' ')
+            && !text.starts_with(['-', '.'])
+            && !text.ends_with(' ')
+            && !text.contains(forbidden);
         if valid {
             Ok(Self(text.into()))
         } else {
-            Err(ParseError::new(text, "a name of up to 32 lower-case letters, digits, `-` and `_`, a letter first"))
+            Err(ParseError::new(
+                text,
+                "a user name: up to 255 characters, no control characters, `:`, `/` and `,`, no space at the ends, no `-` or \
+                 `.` first, not only digits",
+            ))
         }
     }
 }
@@ -194,11 +215,51 @@ mod tests {
     use super::*;
 
     #[test]
-    fn user_names_are_those_that_useradd_accepts() {
-        for name in ["ada", "_ada", "a-b_c9", "x", &"a".repeat(32)] {
+    fn user_names_are_those_of_account_databases() {
+        let long = "a".repeat(255);
+        for name in [
+            "ada",
+            "_ada",
+            "a-b_c9",
+            "x",
+            "carla.diaz",
+            r"LAB\bob",
+            "ada@lab.example",
+            "dora@n1",
+            "Ada",
+            "größe",
+            "9a",
+            "1-a",
+            "svc$",
+            r"LAB\jane doe",
+            "a+b",
+            "a%20b",
+            "a?b#c",
+            &long,
+        ] {
             assert_eq!(name.parse::<UserName>().expect(name).as_str(), name);
         }
-        for name in ["", "-ada", "9a", "Ada", "a.b", "a b", "a/b", "ada\n", "größe", "a:b", &"a".repeat(33)] {
+        for name in [
+            "",
+            "-ada",
+            ".",
+            "..",
+            ".ada",
+            "a/b",
+            "a:b",
+            "a,b",
+            "ada\n",
+            "a\tb",
+            "a\u{85}",
+            "a\u{a0}b",
+            "1000",
+            "1 a",
+            " a",
+            "a ",
+            " ",
+            "caf\u{fffd}",
+            &"a".repeat(256),
+        ] {
             assert!(name.parse::<UserName>().is_err(), "{name}");
         }
     }

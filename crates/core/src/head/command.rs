@@ -48,7 +48,12 @@ impl Caller {
     pub fn refused(&self, job: &Job) -> Refusal {
         let owner = match job.uid {
             Some(uid) if job.user == self.user => format!("{}, whose uid is {uid}", job.user),
-            _ if self.user.strip_prefix(&job.user).is_some_and(|rest| rest.starts_with('@')) => {
+            _ if self
+                .user
+                .strip_prefix(&job.user)
+                .and_then(|rest| rest.strip_prefix('@'))
+                .is_some_and(is_node_name) =>
+            {
                 format!(
                     "{} (requests through this node come from {}; `hostler login` gives you the identity {0})",
                     job.user, self.user
@@ -58,6 +63,11 @@ impl Caller {
         };
         Refusal::NotYours { job: job.id, owner }
     }
+}
+
+/// Whether a text may be the name of a node.
+fn is_node_name(text: &str) -> bool {
+    text.parse::<NodeName>().is_ok()
 }
 
 /// A command that the head decides: a user's request, or an agent's message.

@@ -63,7 +63,8 @@ impl State {
     }
 
     /// Returns whether a name belongs to an account of one node, such as `root@n1`.
-    pub(super) fn is_name_through_node(&self, user: &str) -> bool {
+    #[must_use]
+    pub fn is_name_through_node(&self, user: &str) -> bool {
         let node = user.rsplit_once('@').and_then(|(_, node)| node.parse::<NodeName>().ok());
         node.is_some_and(|node| self.member(&node).is_some() || self.node(&node).is_some())
     }

@@ -18,7 +18,7 @@ use axum::http::{Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use hostler_core::head::{Refusal, State as Cluster, Users, UsersRefusal};
-use hostler_model::{NodeName, Role, Timestamp};
+use hostler_model::{NodeName, Role, Timestamp, UserName};
 use hostler_proto::api::BASE;
 use hostler_proto::users::{AuditEntry, RELAY_HEADER};
 
@@ -33,9 +33,6 @@ use crate::identity::{Identity, Origin, Person, Unidentified};
 use crate::lease::{Credentials, Lease};
 use crate::listen::{Peer, Visitor};
 use crate::rights::{Rights, Who, is_audited};
-
-/// Maximum length of a user name that a node reports.
-const MAX_NAME_LEN: usize = 64;
 
 /// Operations whose body is streamed and may have any size. They do not count towards a client's concurrent requests
 /// with a large body, because uploads have limits of their own.
@@ -184,7 +181,10 @@ pub(crate) fn identify(engine: &Engine, shown: &Credentials) -> Identity {
                 return Identity::User(Person { name: user.clone(), uid: *uid, role: Role::Admin, origin });
             }
             let state = engine.state();
-            check_not_blocked(&state.users, by_kernel(&state.users, *uid, user, origin))
+            match check_name(&state, *uid, user) {
+                Ok(()) => check_not_blocked(&state.users, by_kernel(&state.users, *uid, user, origin)),
+                Err(why) => Identity::Unidentified(why),
+            }
         }
         Some(Peer::Node(bearer)) => match &shown.relayed_user {
             // Handlers check later whether the certificate is still valid.
@@ -217,6 +217,18 @@ fn check_not_blocked(users: &Users, identity: Identity) -> Identity {
     }
 }
 
+/// Rejects names of accounts that could be mistaken for another user. An account without a name is called by its uid.
+fn check_name(state: &Cluster, uid: u32, name: &str) -> Result<(), Unidentified> {
+    if name == uid.to_string() {
+        return Ok(());
+    }
+    name.parse::<UserName>().map_err(Unidentified::UnusableName)?;
+    match state.is_name_through_node(name) {
+        true => Err(Unidentified::NameOfNode(name.to_owned())),
+        false => Ok(()),
+    }
+}
+
 /// Identifies a user by the uid and name that a kernel reported. Both must match the cluster's record, because on
 /// another machine either may belong to a different person.
 fn by_kernel(users: &Users, uid: u32, name: &str, origin: Origin) -> Identity {
@@ -240,9 +252,7 @@ fn by_kernel(users: &Users, uid: u32, name: &str, origin: Origin) -> Identity {
 fn relayed(state: &Cluster, node: &NodeName, said: &[u8]) -> Identity {
     let parts = || -> Option<(u32, &str)> {
         let (uid, name) = std::str::from_utf8(said).ok()?.split_once(':')?;
-        let is_name =
-            !name.is_empty() && name.len() <= MAX_NAME_LEN && !name.contains(|c: char| c.is_control() || c == '@');
-        is_name.then_some((uid.parse().ok()?, name))
+        Some((uid.parse().ok()?, name))
     };
     let Some((uid, name)) = parts() else { return Identity::Unidentified(Unidentified::BadRelay) };
     let origin = Origin::Node { node: node.clone(), uid };
@@ -250,6 +260,12 @@ fn relayed(state: &Cluster, node: &NodeName, said: &[u8]) -> Identity {
         |name: &str, origin| Identity::User(Person { name: format!("{name}@{node}"), uid, role: Role::User, origin });
     if uid == 0 || name == "root" {
         return of_node("root", origin);
+    }
+    if let Err(why) = check_name(state, uid, name) {
+        return Identity::Unidentified(why);
+    }
+    if name.rsplit_once('@').is_some_and(|(_, of)| of == node.as_str()) {
+        return Identity::Unidentified(Unidentified::NameOfNode(name.to_owned()));
     }
     let identity = by_kernel(&state.users, uid, name, origin.clone());
     match &identity {
@@ -369,8 +385,22 @@ fn unknown(nobody: &Unidentified, head: &Head) -> ApiError {
         .hint("if not, change one of the two uids; `hostler configure user list` shows the uids of all users"),
         Unidentified::Blocked { refusal, .. } => Refusal::from(refusal.clone()).into(),
         Unidentified::BadRelay => ApiError::bad_request(format!("the header {RELAY_HEADER} is malformed")),
+        Unidentified::UnusableName(why) => ApiError::bad_request(why.to_string())
+            .hint("rename the account on that machine, or log in with `hostler login` as another user of the cluster"),
+        Unidentified::NameOfNode(name) => name_of_node(name),
         Unidentified::BadNode(why) => Refusal::from(why.clone()).into(),
     }
+}
+
+/// The error for an account that has the same name as a user who comes through a node.
+pub(super) fn name_of_node(name: &str) -> ApiError {
+    let (user, node) = name.rsplit_once('@').unwrap_or((name, ""));
+    ApiError::new(
+        StatusCode::CONFLICT,
+        "name_of_node",
+        format!("the name {name} already stands for the user {user} of node {node}, so no other account may have it"),
+    )
+    .hint("rename the account or the node")
 }
 
 /// The audit entry of a request.

@@ -19,6 +19,7 @@ use hostler_proto::users::{
 use serde::Deserialize;
 use utoipa::ToSchema;
 
+use super::access::name_of_node;
 use super::error::ApiError;
 use super::extract::{Json as Body, Path, Query};
 use super::reply::List;
@@ -273,6 +274,9 @@ fn view(users: &Users, user: &Known) -> UserView {
 async fn admissible(head: &Head, users: Vec<AddUser>) -> Result<Vec<NewUser>, ApiError> {
     let (mut uids, known) = {
         let state = head.engine.state();
+        if let Some(user) = users.iter().find(|user| state.is_name_through_node(user.name.as_str())) {
+            return Err(name_of_node(user.name.as_str()));
+        }
         let known: BTreeSet<UserName> = state.users.iter().map(|user| user.name.clone()).collect();
         (state.users.automatic_uids(), known)
     };

@@ -80,7 +80,7 @@ async fn node_relays_its_users_without_their_privileges() {
     // An agent may not use its own operations in a user's name, and vice versa.
     assert_eq!(word(ask(&node, "PUT /agent/streams/x", &relayed("2000:ada"), "").await), "agents_only");
     assert_eq!(word(ask(&node, "GET /jobs", "", "").await), "users_only");
-    for damaged in ["ada", "x:ada", "1:", "-1:ada", "1:a@b", "1:\u{85}"] {
+    for damaged in ["ada", "x:ada", "1:", "-1:ada", "1:a,b", "1:2", "1:\u{85}"] {
         assert_eq!(word(ask(&node, "GET /jobs", &relayed(damaged), "").await), "bad_request", "{damaged}");
     }
     // From other clients, the header is ignored.
@@ -88,6 +88,41 @@ async fn node_relays_its_users_without_their_privileges() {
     assert_eq!(ask(&local, "GET /users", &relayed("1000:eve"), "").await.0, 200, "the kernel identifies the user");
     let stranger = Endpoint::remote_head(&head.address().to_string(), authority(&head).await, None);
     assert_eq!(word(ask(&stranger, "GET /jobs", &relayed("0:root"), "").await), "unknown_caller");
+}
+
+#[tokio::test]
+async fn names_of_all_account_databases_work_and_no_two_users_become_one() {
+    let head = TestHead::start().await;
+    let _agent = FakeAgent::start(&head, "n1").await;
+    let node = Identity::join(&head, "n2").await.endpoint(&head);
+    let client = head.client();
+    let names = ["carla.diaz", r"LAB\bob", "ada@lab.example", "Größe", r"LAB\jane doe", "50%"];
+    for (user, uid) in names.into_iter().zip(3000..) {
+        // As `hostler configure user` does.
+        client.add_user(&new(user, uid, Role::User)).await.expect(user);
+        client.set_role(&name(user), Role::User).await.expect(user);
+        client.set_user_quota(&name(user), &Default::default()).await.expect(user);
+        let body = serde_json::to_string(&request(user)).expect("plain data");
+        let (status, submitted) = ask(&node, "POST /jobs", &relayed(&format!("{uid}:{user}")), &body).await;
+        assert_eq!(status, 200, "{user}: {submitted}");
+        let id = JobId(submitted["id"].as_u64().expect("an id"));
+        assert_eq!(client.job(id, 0).await.expect("the job exists").summary.user, user);
+        client.block_user(&name(user), &Default::default()).await.expect(user);
+        assert_eq!(word(ask(&node, "GET /jobs", &relayed(&format!("{uid}:{user}")), "").await), "blocked", "{user}");
+        client.unblock_user(&name(user)).await.expect(user);
+    }
+    // These names stand for users of the nodes.
+    for user in ["dora@n1", "root@n2", "ada@lab.example@n2"] {
+        assert_eq!(
+            word(ask(&node, "GET /jobs", &relayed(&format!("4000:{user}")), "").await),
+            "name_of_node",
+            "{user}"
+        );
+        assert!(client.add_user(&new(user, 4000, Role::User)).await.is_err(), "{user}");
+    }
+    // An account without a name is called by its uid; no other account may have that name.
+    assert_eq!(ask(&node, "GET /jobs", &relayed("4001:4001"), "").await.0, 200);
+    assert_eq!(word(ask(&node, "GET /jobs", &relayed("4002:4001"), "").await), "bad_request");
 }
 
 #[tokio::test]

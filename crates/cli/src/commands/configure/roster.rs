@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn mistakes_are_reported_with_line_numbers() {
-        let text = "name,uid\nAda,2000\n\n# b\nben,12\r\ncy,,boss\r\ndan,,,-x\ned,,,,,\nflo\nflo\n,5\n ,,\ndan2,\"\nx";
+        let text = "name,uid\n.ada,2000\n\n# b\nben,12\r\ncy,,boss\r\ndan,,,-x\ned,,,,,\nflo\nflo\n,5\n ,,\ndan2,\"\nx";
         let problems = read(text).expect_err("an invalid roster");
         let lines: Vec<&str> = problems.iter().map(|problem| problem.split(':').next().expect("a line")).collect();
         assert_eq!(lines, ["line 2", "line 5", "line 6", "line 7", "line 8", "line 10", "line 11", "line 13"]);

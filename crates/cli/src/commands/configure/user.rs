@@ -63,7 +63,7 @@ enum UserCommand {
 
 #[derive(Debug, Args)]
 struct Add {
-    /// Name of the user: up to 32 lower-case letters, digits, `-` and `_`
+    /// Name of the user's account, e.g. ada, carla.diaz, LAB\bob or ada@lab.example
     name: UserName,
 
     /// Uid of the user on all machines
