@@ -384,7 +384,7 @@ fn program_directory(program: &str) -> Option<ProgramDirectory> {
             tracing::info!(%path, "jobs of other users do not find `hostler` on their PATH: its directory is private");
         }
         None => {
-            tracing::warn!(%program, "jobs do not find `hostler` on their PATH: other users can change its directory")
+            tracing::warn!(%program, "jobs do not find `hostler` on their PATH: other users can change its directory");
         }
     }
     found

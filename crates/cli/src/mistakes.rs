@@ -170,7 +170,7 @@ mod tests {
             assert!(!suggested.contains(&format!("'{name}'")), "{suggested}");
             assert!(!listed.contains(&format!(" {name},")), "{name}: {listed}");
         }
-        let without = said("hostler stats");
+        let without = said("hostler sesion-leader");
         assert!(!without.contains("tip:") && !without.contains("\n\n\n"), "{without}");
     }
 

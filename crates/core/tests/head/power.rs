@@ -512,23 +512,6 @@ fn switching_off_a_node_with_a_task_is_refused() {
 }
 
 #[test]
-fn orders_for_a_node_that_has_never_joined_reach_no_controller() {
-    let mut head = three_nodes_off();
-    head.plan(plan(&[("r1", 1), ("r2", 1), ("r3", 1), ("r9", 1)]));
-    head.orders.clear();
-    let by = || "root".to_owned();
-    for order in [
-        PowerCommand::On { node: name("r9"), by: by() },
-        PowerCommand::Off { node: name("r9"), by: by(), force: false },
-        PowerCommand::Off { node: name("r9"), by: by(), force: true },
-        PowerCommand::Look { node: name("r9") },
-    ] {
-        assert!(matches!(head.power(order), Err(Refusal::NoSuchNode(_))));
-    }
-    assert_eq!(head.pending_orders(), []);
-}
-
-#[test]
 fn energy_is_estimated_from_the_figures_of_the_plan() {
     let mut head = three_nodes_off();
     let meter = |head: &Head| head.state.power.node(&name("r2")).expect("the plan lists the node").meter;

@@ -36,6 +36,9 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
     }
 }
 
+/// Every integer up to 2^53 is exact as a float.
+const LARGEST_EXACT: f64 = 9_007_199_254_740_992.0;
+
 /// Parses a JSON object. For JSON, `3.0` is an integer; for the parser of the types, it is not.
 fn parsed<T: DeserializeOwned>(text: &str) -> Result<T, ApiError> {
     axum::Json::<Fields<T>>::from_bytes(text.as_bytes()).map(|body| body.0.0).or_else(|rejection| {
@@ -45,14 +48,13 @@ fn parsed<T: DeserializeOwned>(text: &str) -> Result<T, ApiError> {
     })
 }
 
-/// Replaces numbers such as `3.0` and `1e3` by integers.
+/// Replaces numbers such as `3.0` and `1e3` by integers. Larger floats may have lost digits.
 fn integers_in(value: &mut Value) {
     match value {
         Value::Number(number) => {
-            let float = number.as_f64().filter(|float| number.is_f64() && float.fract() == 0.0);
-            let integer = float.and_then(|float| format!("{float:.0}").parse::<i64>().ok());
-            if let Some(integer) = integer {
-                *value = integer.into();
+            let is_integer = |float: &f64| number.is_f64() && float.fract() == 0.0 && float.abs() <= LARGEST_EXACT;
+            if let Some(float) = number.as_f64().filter(is_integer) {
+                *value = (float as i64).into();
             }
         }
         Value::Array(values) => values.iter_mut().for_each(integers_in),
@@ -142,6 +144,8 @@ mod tests {
             r#"{"one": 1.5, "many": []}"#,
             r#"{"one": -1.0, "many": []}"#,
             r#"{"one": 1e30, "many": []}"#,
+            r#"{"one": 1, "many": [-9223372036854775809]}"#,
+            r#"{"one": 1, "many": [9223372036854775808]}"#,
             r#"{"one": "1", "many": []}"#,
             r#"[1.0, []]"#,
         ] {

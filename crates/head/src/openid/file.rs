@@ -147,7 +147,7 @@ mod tests {
             (LEAST.replace("\"hostler\"", "\"\""), "client_id"),
             (format!("{LEAST}client_secret = hidden"), "line 3"),
             (format!("{LEAST}secret = \"hidden\""), "secret"),
-            (format!("{LEAST}[users.\"https://login.example.org\"]\nx = \"no name\""), "line 4"),
+            (format!("{LEAST}[users.\"https://login.example.org\"]\nx = \"no:name\""), "line 4"),
             (format!("{LEAST}[users.\"https://login.example.org\"]\n\"\" = \"ada\""), "not a subject"),
         ] {
             let why = OpenIdFile::parse(&text).err().expect(&text);

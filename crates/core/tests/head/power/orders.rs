@@ -1,4 +1,4 @@
-//! Orders to switch a machine off that may still take effect: until then the node gets no work.
+//! Orders to controllers: those that may still take effect, during which the node gets no work, and refused ones.
 
 use super::*;
 
@@ -219,4 +219,21 @@ fn node_that_does_not_shut_down_gets_work_again() {
     assert!(head.why("r1").contains("still on"), "{}", head.why("r1"));
     let job = head.submit(spec()).expect("accepted");
     assert_eq!(head.state_of(job), JobState::Starting);
+}
+
+#[test]
+fn orders_for_a_node_that_has_never_joined_reach_no_controller() {
+    let mut head = three_nodes_off();
+    head.plan(plan(&[("r1", 1), ("r2", 1), ("r3", 1), ("r9", 1)]));
+    head.orders.clear();
+    let by = || "root".to_owned();
+    for order in [
+        PowerCommand::On { node: name("r9"), by: by() },
+        PowerCommand::Off { node: name("r9"), by: by(), force: false },
+        PowerCommand::Off { node: name("r9"), by: by(), force: true },
+        PowerCommand::Look { node: name("r9") },
+    ] {
+        assert!(matches!(head.power(order), Err(Refusal::NoSuchNode(_))));
+    }
+    assert_eq!(head.pending_orders(), []);
 }
