@@ -3,7 +3,7 @@
 //! Continuous integration runs the same checks. A check that cannot run fails: none is skipped because a program is
 //! missing. Only `cargo nextest` is replaced by the slower `cargo test` if it is missing; nothing is retried then.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
@@ -38,6 +38,7 @@ const STEPS: &[Step] = &[
     Step { name: "property, simulation and end-to-end tests", check: other_tests, quick: false },
     Step { name: "examples in the documentation of the code", check: |_| doc_tests(), quick: false },
     Step { name: "generated files", check: |_| generated_files(), quick: false },
+    Step { name: "Python package", check: |_| python_package(), quick: false },
     Step { name: "example projects", check: |_| example_projects(), quick: false },
 ];
 
@@ -137,6 +138,31 @@ fn generated_files() -> Result<()> {
     generate::run(&generate::Options { check: true })
 }
 
+/// The variable with the virtual environment that contains the tools for the Python package.
+const PYTHON_TOOLS: &str = "HOSTLER_PYTHON_TOOLS";
+
+/// Checks the Python package: formatting, lints, types, and tests with a cluster of their own.
+fn python_package() -> Result<()> {
+    let tools = std::env::var_os(PYTHON_TOOLS).map(PathBuf::from).with_context(|| {
+        format!(
+            "{PYTHON_TOOLS} is not set: `python3 -m venv DIR`, `DIR/bin/pip install cloudpickle pytest mypy ruff`, and \
+             set it to DIR; .ci/run does this"
+        )
+    })?;
+    let target = target_directory()?;
+    let run = |program: &str, arguments: &[&str]| {
+        let mut command = Command::new(tools.join("bin").join(program));
+        command.args(arguments).current_dir(root().join("python")).env("PYTHONDONTWRITEBYTECODE", "1");
+        run_command(command.env("HOSTLER_BIN", target.join("debug/hostler")))
+    };
+    // The example is outside of the directory, and would have the default settings.
+    let files = ["--no-cache", "--config", "pyproject.toml", ".", "../examples/functions"];
+    run("ruff", &[&["format", "--check"], &files[..]].concat())?;
+    run("ruff", &[&["check"], &files[..]].concat())?;
+    run("mypy", &["--cache-dir", "/dev/null"])?;
+    run("pytest", &["--quiet", "-p", "no:cacheprovider"])
+}
+
 /// Compiles the examples, and runs the one that needs no environment. End-to-end tests run the others.
 fn example_projects() -> Result<()> {
     let examples = root().join("examples");
@@ -150,7 +176,7 @@ fn example_projects() -> Result<()> {
 }
 
 /// The directories below `examples` with a `main.py`.
-fn projects(examples: &Path) -> Result<Vec<std::path::PathBuf>> {
+fn projects(examples: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir(examples).with_context(|| format!("cannot list {}", examples.display()))? {
         let directory = entry?.path();

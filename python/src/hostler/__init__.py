@@ -1,0 +1,49 @@
+"""Run Python functions and project folders on a Hostler cluster.
+
+The package is thin: the executable ``hostler``, which the wheel contains, finds the cluster, takes snapshots of
+folders, and downloads results.
+"""
+
+from hostler._version import __version__
+from hostler.client import Client, Node
+from hostler.errors import (
+    ExecutableError,
+    HostlerError,
+    JobFailedError,
+    MismatchError,
+    PicklingError,
+    RefusedError,
+    RemoteError,
+    RemoteTraceback,
+    UnreachableError,
+    UsageError,
+)
+from hostler.executor import Executor, RemoteFunction, remote
+from hostler.job import Job, Status, Task
+from hostler.mapping import Results, map
+from hostler.options import Options
+
+__all__ = [
+    "Client",
+    "ExecutableError",
+    "Executor",
+    "HostlerError",
+    "Job",
+    "JobFailedError",
+    "MismatchError",
+    "Node",
+    "Options",
+    "PicklingError",
+    "RefusedError",
+    "RemoteError",
+    "RemoteFunction",
+    "RemoteTraceback",
+    "Results",
+    "Status",
+    "Task",
+    "UnreachableError",
+    "UsageError",
+    "__version__",
+    "map",
+    "remote",
+]

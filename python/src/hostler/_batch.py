@@ -1,0 +1,256 @@
+"""One array job that calls a function with many inputs, and the results as they arrive."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hostler import _executable, _project, _worker
+from hostler.client import Client
+from hostler.errors import HostlerError, JobFailedError, RemoteError, RemoteTraceback, UnreachableError
+from hostler.job import ENDED, Job
+from hostler.options import Options, arguments
+
+# Without a chunksize, inputs are divided over this many array tasks for each that can run at the same time. More would
+# balance better, but each starts a Python.
+_TASKS_PER_SLOT = 4
+
+# The head is asked for tasks that have ended after these times, in seconds. The time grows while nothing happens.
+_SHORTEST_PAUSE = 0.02
+_LONGEST_PAUSE = 1.0
+
+# Results to download with one command.
+_FETCHED_AT_ONCE = 200
+
+# How much of its stderr the error of a task shows.
+_TAIL_CHARACTERS = 2000
+
+_ENDINGS = {
+    "cancelled": "was cancelled",
+    "timeout": "reached its time limit",
+    "out_of_memory": "ran out of memory",
+    "node_fail": "was lost with its node",
+}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How the function runs; see `hostler.map`."""
+
+    client: Client
+    environment: _project.Environment
+    trusted: bool
+    chunksize: int | None
+    max_workers: int | None
+    options: Options
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of one input."""
+
+    index: int
+    value: Any = None
+    error: BaseException | None = None
+
+
+class Batch:
+    """An array job that calls a function, and that is cancelled when this process ends.
+
+    Parameters
+    ----------
+    function
+        The pickled function of one argument.
+    inputs
+        The pickled arguments, at least one.
+    name
+        Name of the job, unless the options have one.
+    settings
+        How the function runs.
+
+    Attributes
+    ----------
+    job : Job
+    """
+
+    def __init__(self, function: bytes, inputs: Sequence[bytes], name: str, settings: Settings) -> None:
+        client = settings.client
+        cluster = client.info()
+        environment = settings.environment
+        if environment is None:
+            # The nodes of `hostler up` are on the caller's machine.
+            environment = "own" if cluster["head"]["embedded"] else "build"
+        slots = max(1, cluster["cpus"]["total"] // (settings.options.get("cpus") or 1))
+        self._client = client
+        self._trusted = settings.trusted
+        self._count = len(inputs)
+        self._chunksize = settings.chunksize or -(-self._count // (_TASKS_PER_SLOT * slots))
+        tasks = -(-self._count // self._chunksize)
+        limit = f"%{settings.max_workers}" if settings.max_workers else ""
+        self._directory = Path(tempfile.mkdtemp(prefix="hostler-map-"))
+        try:
+            folder = self._directory / "folder"
+            folder.mkdir()
+            worker = _worker.Settings(
+                python=list(sys.version_info[:3]), chunksize=self._chunksize, trusted=settings.trusted
+            )
+            _project.write(folder, function, inputs, worker)
+            entry = _project.write_environment(folder, environment)
+            options = Options(name=re.sub(r"[^\w.-]", "", name) or "map")
+            options.update(settings.options)
+            flags = [*arguments(options), f"--array=0-{tasks - 1}{limit}"]
+            self._attached = _executable.AttachedJob([*flags, str(folder), *entry], client.head, str(self._directory))
+        except BaseException:
+            shutil.rmtree(self._directory, ignore_errors=True)
+            raise
+        # The head has it now.
+        shutil.rmtree(folder, ignore_errors=True)
+        self.job = Job(client, int(self._attached.id))
+
+    def outcomes(self, on_start: Callable[[int], None] = lambda index: None) -> Iterator[Outcome]:
+        """Yield what became of each input, in the order in which the tasks end.
+
+        Parameters
+        ----------
+        on_start
+            Called with each input whose task has started.
+        """
+        started: set[int] = set()
+        ended: set[int] = set()
+        pause = _SHORTEST_PAUSE
+        is_over = False
+        while not is_over:
+            details = self._poll()
+            is_over = details["state"] in ENDED
+            tasks = details["tasks_shown"]
+            for task in tasks:
+                if task["state"] != "pending" and task["index"] not in started:
+                    started.add(task["index"])
+                    for index in self._inputs(task["index"]):
+                        on_start(index)
+            new = [task for task in tasks if task["state"] in ENDED and task["index"] not in ended]
+            for at in range(0, len(new), _FETCHED_AT_ONCE):
+                yield from self._collect(new[at : at + _FETCHED_AT_ONCE])
+            ended.update(task["index"] for task in new)
+            if not new and not is_over:
+                time.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
+            else:
+                pause = _SHORTEST_PAUSE
+        self._attached.finish()
+
+    def cancel(self) -> None:
+        """Cancel the tasks that have not ended, and clean up."""
+        self._attached.cancel()
+
+    def cancel_inputs(self, indices: Sequence[int]) -> None:
+        """Cancel the tasks of these inputs."""
+        if indices:
+            tasks = sorted({index // self._chunksize for index in indices})
+            self._client._ask("cancel", *(f"{self.job.id}_{task}" for task in tasks))
+
+    def _poll(self) -> dict[str, Any]:
+        """Ask for the state of all tasks. Waits while the head is unreachable, since the tasks continue."""
+        is_away = False
+        while True:
+            try:
+                details: dict[str, Any] = self._client._ask("job", str(self.job.id), f"--tasks={self._count}")
+                return details
+            except UnreachableError as error:
+                if not is_away:
+                    print(f"hostler: {error.message}; the map waits", file=sys.stderr)
+                is_away = True
+                time.sleep(_LONGEST_PAUSE)
+
+    def _inputs(self, task: int) -> range:
+        return range(task * self._chunksize, min((task + 1) * self._chunksize, self._count))
+
+    def _collect(self, tasks: list[dict[str, Any]]) -> Iterator[Outcome]:
+        """Download the results of tasks, and yield what became of their inputs."""
+        names = [f"{self.job.id}_{task['index']}" for task in tasks if task["result"]]
+        arrived = self._client._ask("fetch", *names, f"--to={self._directory}") if names else []
+        places = {result["index"]: Path(result["path"]) for result in arrived}
+        for task in tasks:
+            place = places.get(task["index"])
+            missing = set(self._inputs(task["index"]))
+            for outcome in self._read(place / _worker.RESULTS) if place else ():
+                # A node cannot claim results of other tasks.
+                if outcome.index in missing:
+                    missing.discard(outcome.index)
+                    yield outcome
+            for index in sorted(missing):
+                yield Outcome(index, error=self._lost(index, task, place))
+            if place:
+                shutil.rmtree(place, ignore_errors=True)
+
+    def _read(self, file: Path) -> Iterator[Outcome]:
+        """Read the complete records of a task; a task that was killed may have written a part of another one."""
+        if not _is_own_file(file):
+            return
+        with open(file, "rb") as records:
+            while (line := records.readline()).endswith(b"\n"):
+                try:
+                    header: _worker.Header = json.loads(line)
+                    content = records.read(header["bytes"])
+                    if len(content) < header["bytes"]:
+                        return
+                    outcome = self._outcome(header, content)
+                except (ValueError, TypeError, KeyError):
+                    # The job wrote something else into this file.
+                    return
+                yield outcome
+
+    def _outcome(self, header: _worker.Header, content: bytes) -> Outcome:
+        index = header["input"]
+        if header["kind"] == "error":
+            return Outcome(index, error=_recreated(header, content if self._trusted else b""))
+        try:
+            return Outcome(index, value=_worker.load(content, self._trusted))
+        except Exception as error:
+            failed = RemoteError(f"the result of input {index} cannot be read here: {error}", "remote")
+            failed.__cause__ = error
+            return Outcome(index, error=failed)
+
+    def _lost(self, index: int, task: dict[str, Any], place: Path | None) -> HostlerError:
+        """Return the error for an input without a result."""
+        name = f"{self.job.id}_{task['index']}"
+        how = _ENDINGS.get(task["state"], f"ended with exit code {task['exit_code']}")
+        node = f" on {task['node']}" if task["node"] else ""
+        message = f": {task['message']}" if task["message"] else ""
+        log = place / "stderr.log" if place else None
+        tail = log.read_text(errors="replace")[-_TAIL_CHARACTERS:].strip() if log and _is_own_file(log) else ""
+        tail = f"\nend of its stderr:\n{tail}" if tail else ""
+        return JobFailedError(
+            f"input {index} has no result: task {name} {how}{node}{message}{tail}",
+            "job_failed",
+            (f"`hostler job {name}` and `hostler logs {name}` show more",),
+        )
+
+
+def _is_own_file(file: Path) -> bool:
+    """Whether this is a file of the result, and no link to a file of this machine."""
+    return file.is_file() and not file.is_symlink()
+
+
+def _recreated(header: _worker.Header, content: bytes) -> BaseException:
+    """Return the exception of a task, with its traceback as the cause."""
+    error: BaseException | None = None
+    if content:
+        try:
+            found = _worker.load(content, True)
+            error = found if isinstance(found, BaseException) else None
+        except Exception:
+            # Its class may exist only on the node.
+            pass
+    if error is None:
+        error = RemoteError(header["error"], "remote")
+    error.__cause__ = RemoteTraceback(header["traceback"])
+    return error

@@ -1,0 +1,244 @@
+"""The executable ``hostler``: finds it, runs it, and turns its errors into exceptions.
+
+All requests go through the executable. It finds the cluster, sends the login token, verifies the certificate of a
+remote head, and retries. Requests to the head's Unix socket would be a few milliseconds faster, but remote heads would
+still need the executable: Python's ``ssl`` module cannot verify a certificate by the fingerprint of its authority.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import weakref
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from hostler._version import __version__
+from hostler.errors import (
+    ExecutableError,
+    HostlerError,
+    MismatchError,
+    RefusedError,
+    UnreachableError,
+    UsageError,
+)
+
+# The exit codes of docs/reference/exit-codes.md.
+_KINDS: dict[int, tuple[type[HostlerError], str]] = {
+    2: (UsageError, "usage"),
+    3: (UnreachableError, "unreachable"),
+    4: (RefusedError, "refused"),
+    5: (MismatchError, "mismatch"),
+}
+
+
+def find() -> str:
+    """Return the path of the executable.
+
+    The wheel's own executable comes first, then ``HOSTLER_BIN``, then ``PATH``.
+
+    Raises
+    ------
+    ExecutableError
+        If there is none.
+    MismatchError
+        If it has another version than this package.
+    """
+    named = os.environ.get("HOSTLER_BIN")
+    for candidate in [*_beside_the_package(), named, shutil.which("hostler")]:
+        if candidate and os.access(candidate, os.X_OK) and os.path.isfile(candidate):
+            _check_version(candidate)
+            return candidate
+    raise ExecutableError(
+        f"{named} in HOSTLER_BIN is not an executable file" if named else "the executable `hostler` was not found",
+        "executable",
+        ("install the package again with pip, or set HOSTLER_BIN to the path of the executable",),
+    )
+
+
+def _beside_the_package() -> list[str]:
+    """Return where pip installs the executable, also with ``--target`` or ``--user``."""
+    package = Path(__file__).resolve().parent
+    directories = [package.parent / "bin"]
+    if str(package).startswith((sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))):
+        directories.append(Path(sysconfig.get_path("scripts")))
+    user = sysconfig.get_path("purelib", "posix_user")
+    if str(package).startswith(user):
+        directories.append(Path(sysconfig.get_path("scripts", "posix_user")))
+    return [str(directory / "hostler") for directory in directories]
+
+
+@functools.cache
+def _check_version(executable: str) -> None:
+    try:
+        answer = subprocess.run([executable, "--version"], capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    except OSError as error:
+        raise ExecutableError(f"cannot run {executable}: {error}", "executable") from error
+    version = answer.stdout.removeprefix("hostler").strip()
+    if version != __version__:
+        raise MismatchError(
+            f"the executable {executable} has version {version or 'unknown'}, this package has version {__version__}",
+            "mismatch",
+            ("install the same version of both",),
+        )
+
+
+def ask(
+    arguments: Sequence[str],
+    head: str | None,
+    *,
+    accepted: Collection[int] = (0,),
+    timeout: float | None = None,
+) -> Any:
+    """Run a command with ``--json`` and return its answer.
+
+    Parameters
+    ----------
+    arguments
+        The command and its arguments.
+    head
+        Address of the head; None lets the executable choose.
+    accepted
+        Exit codes that are no error if the command prints an answer.
+    timeout
+        In seconds.
+
+    Raises
+    ------
+    HostlerError
+        If the command fails.
+    TimeoutError
+        If the command takes longer than `timeout`.
+    """
+    command = [find(), "--json", *arguments]
+    try:
+        # In a session of its own: Ctrl-C interrupts Python, which then ends the command.
+        done = subprocess.run(
+            command,
+            env=environment(head),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            start_new_session=True,
+            timeout=timeout,
+        )
+    except subprocess.TimeoutExpired:
+        raise TimeoutError(f"`hostler {arguments[0]}` took longer than {timeout:g} s") from None
+    if done.returncode not in accepted or not done.stdout.strip():
+        raise failure(done.returncode, done.stderr.decode(errors="replace"))
+    return json.loads(done.stdout)
+
+
+def environment(head: str | None) -> dict[str, str]:
+    """Return the variables for a command that uses this head."""
+    return {**os.environ, "HOSTLER_HEAD": head} if head else dict(os.environ)
+
+
+def failure(exit_code: int, stderr: str) -> HostlerError:
+    """Return the exception for a failed command, from its exit code and what it printed."""
+    lines = stderr.splitlines()
+    start = next((number for number, line in enumerate(lines) if line.startswith("error: ")), None)
+    if start is None:
+        text = "\n".join(lines[-5:]) or "no message"
+        return HostlerError(f"`hostler` ended with exit code {exit_code}: {text}")
+    message = [lines[start].removeprefix("error: ")]
+    hints = []
+    for line in lines[start + 1 :]:
+        if line.startswith("hint: "):
+            hints.append(line.removeprefix("hint: "))
+        elif line.startswith("  because: "):
+            message.append(line.strip().removeprefix("because: "))
+        elif line and not line.startswith(("Usage: ", "For more information")):
+            message.append(line.strip())
+    kind, code = _KINDS.get(exit_code, (HostlerError, "failed"))
+    return kind(": ".join(message), code, tuple(hints))
+
+
+# Submits a job, prints its id, and cancels the job when standard input ends without a line: then the process that
+# started this one has closed the pipe or died, also by SIGKILL. While the head is unreachable (3), it tries again.
+_ATTACHED = """
+directory=$1; shift
+trap 'rm -rf "$directory"' EXIT
+trap '' PIPE
+id=$("$0" --quiet submit "$@") || exit
+echo "$id"
+exec >/dev/null
+read -r ended && exit
+while "$0" --quiet cancel "$id" 2>/dev/null; [ $? -eq 3 ]; do sleep 5; done
+"""
+
+_CANCEL_SECONDS = 10.0
+
+
+class AttachedJob:
+    """A job that is cancelled when this process ends, however it ends.
+
+    Parameters
+    ----------
+    arguments
+        The arguments of ``hostler submit``.
+    head
+        Address of the head; None lets the executable choose.
+    directory
+        Directory to delete at the end.
+
+    Attributes
+    ----------
+    id : str
+        Id of the job.
+
+    Raises
+    ------
+    HostlerError
+        If the submission fails.
+    """
+
+    def __init__(self, arguments: Sequence[str], head: str | None, directory: str) -> None:
+        with tempfile.TemporaryFile() as stderr:
+            guard = subprocess.Popen(
+                ["sh", "-c", _ATTACHED, find(), directory, *arguments],
+                env=environment(head),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                start_new_session=True,
+            )
+            assert guard.stdin is not None
+            assert guard.stdout is not None
+            self._close = weakref.finalize(self, _release, guard, guard.stdin)
+            with guard.stdout as stdout:
+                self.id = stdout.readline().decode().strip()
+            if not self.id:
+                self._close()
+                stderr.seek(0)
+                raise failure(guard.returncode, stderr.read().decode(errors="replace"))
+        self._stdin = guard.stdin
+
+    def finish(self) -> None:
+        """Clean up after a job that has ended."""
+        if self._close.alive:
+            # The shell may have been killed.
+            with contextlib.suppress(OSError):
+                self._stdin.write(b"ended\n")
+                self._stdin.flush()
+        self._close()
+
+    def cancel(self) -> None:
+        """Cancel the job if it has not ended, and clean up."""
+        self._close()
+
+
+def _release(guard: subprocess.Popen[bytes], stdin: IO[bytes]) -> None:
+    with contextlib.suppress(OSError):
+        stdin.close()
+    try:
+        guard.wait(_CANCEL_SECONDS)
+    except subprocess.TimeoutExpired:
+        print(f"hostler: the head is unreachable; process {guard.pid} cancels the job later", file=sys.stderr)

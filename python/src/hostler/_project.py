@@ -1,0 +1,175 @@
+"""The project folder of a map: function, inputs, modules that are not installed, and the Python environment.
+
+The executable captures the folder; nothing here hashes or packs. All of the folder's files are in `hostler._worker`.
+"""
+
+from __future__ import annotations
+
+import array
+import importlib.metadata
+import json
+import os
+import shutil
+import site
+import sys
+import sysconfig
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import cloudpickle
+
+import hostler
+from hostler import _worker
+from hostler.errors import PicklingError, UsageError
+
+#: ``"own"``: the caller's interpreter; ``"build"``: an environment with the caller's packages, or with these packages.
+Environment = str | Sequence[str] | None
+
+_MAIN = """import sys
+
+sys.path.insert(0, "modules")
+
+from hostler._worker import main
+
+main()
+"""
+
+# Larger packages are data, which belongs into a project folder or on a shared disk.
+_MODULE_BYTES = 64 << 20
+
+
+def dumps(what: str, value: object) -> bytes:
+    """Pickle a value that the user passed.
+
+    Raises
+    ------
+    PicklingError
+        If the value cannot be pickled.
+    """
+    try:
+        return bytes(cloudpickle.dumps(value))
+    except Exception as error:
+        name = getattr(value, "__qualname__", None) or f"a {type(value).__qualname__}"
+        raise PicklingError(
+            f"{what} cannot be pickled: {name}: {error}",
+            "pickling",
+            ("open files, locks, generators and connections inside the function, not outside",),
+        ) from error
+
+
+def write(folder: Path, function: bytes, inputs: Iterable[bytes], settings: _worker.Settings) -> int:
+    """Write function and inputs, and everything that they import. Return the number of inputs."""
+    offsets = array.array("Q", [0])
+    with open(folder / _worker.INPUTS, "wb") as file:
+        for work in inputs:
+            offsets.append(offsets[-1] + file.write(work))
+    (folder / _worker.OFFSETS).write_bytes(offsets.tobytes())
+    (folder / _worker.FUNCTION).write_bytes(function)
+    (folder / _worker.SETTINGS).write_text(json.dumps(settings), encoding="utf-8")
+    (folder / "main.py").write_text(_MAIN, encoding="utf-8")
+    _ship_modules(folder / "modules")
+    return len(offsets) - 1
+
+
+def write_environment(folder: Path, environment: Environment) -> list[str]:
+    """Write the files that describe the Python environment. Return the entry point and its arguments.
+
+    Raises
+    ------
+    UsageError
+        If there is no such environment.
+    """
+    if environment == "own":
+        return [sys.executable, "--", "main.py"]
+    if isinstance(environment, str) and environment != "build":
+        raise UsageError(
+            f"there is no environment `{environment}`",
+            "usage",
+            ('choose "own", "build" or a list of requirements, e.g. ["numpy==2.1.0"]',),
+        )
+    requirements = installed() if isinstance(environment, str) else list(environment or [])
+    (folder / ".python-version").write_text(python_version() + "\n", encoding="utf-8")
+    if requirements:
+        (folder / "requirements.txt").write_text("\n".join(requirements) + "\n", encoding="utf-8")
+    return ["main.py"]
+
+
+def python_version() -> str:
+    """Return the minor version of this Python, e.g. ``3.12``. Pickled functions need the same one."""
+    return f"{sys.version_info.major}.{sys.version_info.minor}"
+
+
+def installed() -> list[str]:
+    """Return the installed distributions as requirements, as ``pip freeze`` does.
+
+    Editable ones are left out: their modules travel as files. So are `hostler` and `cloudpickle`.
+    """
+    found: dict[str, str] = {}
+    for distribution in importlib.metadata.distributions():
+        name = (distribution.metadata["Name"] or "").lower().replace("_", "-")
+        if not name or name in ("hostler", "cloudpickle", "pip"):
+            continue
+        origin: dict[str, Any] = json.loads(distribution.read_text("direct_url.json") or "{}")
+        if origin.get("dir_info", {}).get("editable"):
+            continue
+        vcs = origin.get("vcs_info")
+        source = f" @ {vcs['vcs']}+{origin['url']}@{vcs['commit_id']}" if vcs else f"=={distribution.version}"
+        # The first one on the path is the one that is imported.
+        found.setdefault(name, name + source)
+    return sorted(found.values())
+
+
+def _ship_modules(target: Path) -> None:
+    """Copy the imported modules that are not installed, and what the worker itself needs."""
+    target.mkdir()
+    places = _installed_places()
+    for name, module in sorted(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if name == "__main__" or "." in name or not isinstance(module, ModuleType):
+            continue
+        if module in (hostler, cloudpickle):
+            shutil.copytree(Path(str(file)).parent, target / name, ignore=shutil.ignore_patterns("__pycache__"))
+        elif file and os.path.isfile(file) and not os.path.realpath(file).startswith(places):
+            _copy_module(name, module, target)
+        elif file is None and hasattr(module, "__path__"):
+            _copy_namespace(name, target, places)
+
+
+def _copy_module(name: str, module: ModuleType, target: Path) -> None:
+    file = Path(str(module.__file__))
+    if not hasattr(module, "__path__"):
+        # A module loaded from a file with another name is found by its own name; an extension keeps its suffixes.
+        suffix = ".py" if file.suffix == ".py" else file.name.removeprefix(file.name.split(".")[0])
+        shutil.copyfile(file, target / f"{name}{suffix}")
+        return
+    size = sum(entry.stat().st_size for entry in file.parent.rglob("*") if entry.is_file())
+    if size > _MODULE_BYTES:
+        raise UsageError(
+            f"the package {name} in {file.parent} has {size >> 20} MiB, and is not installed",
+            "usage",
+            (f"install it, or move its data elsewhere: at most {_MODULE_BYTES >> 20} MiB are sent with a function",),
+        )
+    # Files such as .gitignore would leave out parts of the package.
+    shutil.copytree(file.parent, target / name, ignore=shutil.ignore_patterns("__pycache__", ".*"))
+
+
+def _copy_namespace(name: str, target: Path, places: tuple[str, ...]) -> None:
+    """Copy the imported modules of a namespace package, whose directory may contain anything."""
+    for full_name, module in sorted(sys.modules.items()):
+        file = getattr(module, "__file__", None)
+        if not full_name.startswith(f"{name}.") or not file or os.path.realpath(file).startswith(places):
+            continue
+        relative = Path(*full_name.split("."))
+        copy = target / relative / "__init__.py" if hasattr(module, "__path__") else target / f"{relative}.py"
+        if Path(file).suffix == ".py":
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, copy)
+
+
+def _installed_places() -> tuple[str, ...]:
+    """Return the directories of the standard library and of installed packages."""
+    places = [sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib", "purelib", "platlib")]
+    places += [*site.getsitepackages(), site.getusersitepackages()]
+    return tuple(os.path.realpath(place) + os.sep for place in places)

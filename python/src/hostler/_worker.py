@@ -1,0 +1,122 @@
+"""What runs on a node: calls a function with the inputs of one array task, and records what it returns.
+
+A record is a line of JSON, followed by as many bytes as the line says: the pickled or JSON result, or the pickled
+exception. Each record is written at once, so that the results of a task that is killed are not lost.
+"""
+
+from __future__ import annotations
+
+import array
+import functools
+import json
+import os
+import pickle
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, Any, TypedDict
+
+import cloudpickle
+
+#: Files of the project folder; see `hostler._project`.
+SETTINGS = "settings.json"
+FUNCTION = "function.pickle"
+INPUTS = "inputs.pickle"
+OFFSETS = "inputs.offsets"
+RESULTS = "results"
+
+
+class Settings(TypedDict):
+    """How a task runs."""
+
+    #: Version of the caller's Python.
+    python: list[int]
+    #: Inputs per array task.
+    chunksize: int
+    #: Whether results are pickled; otherwise they are JSON.
+    trusted: bool
+
+
+class Header(TypedDict):
+    """The line before a result."""
+
+    #: Index of the input among all inputs.
+    input: int
+    #: ``value``, or ``error`` for an exception.
+    kind: str
+    #: Number of bytes that follow. An exception that cannot be pickled has none.
+    bytes: int
+    #: Class and text of an exception, and its traceback.
+    error: str
+    traceback: str
+
+
+def main() -> None:
+    """Run the array task that the environment names."""
+    settings: Settings = json.loads(Path(SETTINGS).read_text(encoding="utf-8"))
+    wanted, own = tuple(settings["python"]), tuple(sys.version_info[:3])
+    if own[:2] != wanted[:2]:
+        sys.exit(f"this node runs Python {_dotted(own)}, but the function was pickled with {_dotted(wanted)}")
+    if own != wanted:
+        print(f"hostler: warning: Python {_dotted(own)} instead of {_dotted(wanted)}", file=sys.stderr)
+    task = int(os.environ["HOSTLER_ARRAY_INDEX"])
+    with open(RESULTS, "wb") as records:
+        for index, work in _inputs(task * settings["chunksize"], settings["chunksize"]):
+            _record(records, index, work, settings["trusted"])
+
+
+def load(content: bytes, trusted: bool) -> Any:
+    """Return a result of a task."""
+    return pickle.loads(content) if trusted else json.loads(content)
+
+
+@functools.cache
+def _function() -> Callable[[Any], Any]:
+    function: Callable[[Any], Any] = pickle.loads(Path(FUNCTION).read_bytes())
+    return function
+
+
+def _inputs(first: int, count: int) -> Iterator[tuple[int, bytes]]:
+    offsets = array.array("Q", Path(OFFSETS).read_bytes())
+    with open(INPUTS, "rb") as file:
+        for index in range(first, min(first + count, len(offsets) - 1)):
+            file.seek(offsets[index])
+            yield index, file.read(offsets[index + 1] - offsets[index])
+
+
+def _record(records: IO[bytes], index: int, work: bytes, trusted: bool) -> None:
+    header = Header(input=index, kind="value", bytes=0, error="", traceback="")
+    try:
+        content = _packed(_function()(pickle.loads(work)), trusted)
+    # As in concurrent.futures, also SystemExit and KeyboardInterrupt belong to the caller.
+    except BaseException as error:
+        header["kind"] = "error"
+        header["error"] = f"{type(error).__module__}.{type(error).__qualname__}: {error}".removeprefix("builtins.")
+        header["traceback"] = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+        content = _packed_error(error) if trusted else b""
+    header["bytes"] = len(content)
+    records.write(json.dumps(header).encode() + b"\n" + content)
+    records.flush()
+
+
+def _packed(value: object, trusted: bool) -> bytes:
+    try:
+        return bytes(cloudpickle.dumps(value)) if trusted else json.dumps(value).encode()
+    except Exception as error:
+        form = "pickled" if trusted else "written as JSON"
+        raise pickle.PicklingError(f"the result, a {type(value).__qualname__}, cannot be {form}: {error}") from error
+
+
+def _packed_error(error: BaseException) -> bytes:
+    """Pickle an exception if it survives that, which classes with other constructors do not."""
+    try:
+        content: bytes = cloudpickle.dumps(error)
+        pickle.loads(content)
+    except BaseException:
+        return b""
+    return content
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    return ".".join(str(number) for number in version)

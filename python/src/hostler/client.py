@@ -1,0 +1,149 @@
+"""A client of one cluster."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from hostler import _executable
+from hostler.job import Job
+from hostler.options import Options, arguments
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+@dataclass(frozen=True)
+class Node:
+    """A node of the cluster.
+
+    Attributes
+    ----------
+    name : str
+    state : str
+        ``up``, ``suspect``, ``down``, ``draining``, ``drained``, ``off``, ``waking`` or ``stopping``.
+    cpus, cpus_free : int
+    memory, memory_free : int
+        In bytes.
+    gpus, gpus_free : int
+    features : tuple of str
+        E.g. ``python3.12`` for each Python that the node has.
+    details : dict
+        The whole answer of the head, as ``hostler nodes --json`` prints it.
+    """
+
+    name: str
+    state: str
+    cpus: int
+    cpus_free: int
+    memory: int
+    memory_free: int
+    gpus: int
+    gpus_free: int
+    features: tuple[str, ...]
+    details: dict[str, Any] = field(repr=False, hash=False)
+
+
+@dataclass(frozen=True)
+class Client:
+    """A client of one cluster. It holds no connection, so it may be copied, pickled and shared between threads.
+
+    Parameters
+    ----------
+    head
+        Address of the head: ``unix:/path/to/head.sock``, or ``HOST:PORT`` after ``hostler login``. By default the
+        cluster that the command line uses: ``HOSTLER_HEAD``, ``config.toml``, this user's cluster from ``hostler up``,
+        a head or a node on this machine, the last login.
+    """
+
+    head: str | None = None
+
+    def submit(
+        self,
+        folder: str | os.PathLike[str],
+        entry: str,
+        *args: str,
+        array: int | str | Iterable[int] | None = None,
+        nodes: int | None = None,
+        tasks_per_node: int | None = None,
+        **options: Unpack[Options],
+    ) -> Job:
+        """Submit a project folder as a job.
+
+        The executable takes a snapshot of the folder before this method returns, so later edits do not matter.
+
+        Parameters
+        ----------
+        folder
+            Project folder.
+        entry
+            Program to run: a ``.py`` file or an executable in the folder, or a command.
+        *args
+            Arguments of the program.
+        array
+            One task for each index: a number of tasks, indices, or a text such as ``"0-99%10"``.
+        nodes
+            Number of nodes.
+        tasks_per_node
+            Processes per node.
+        **options
+            See `hostler.options.Options`: ``cpus``, ``memory``, ``gpus``, ``time``, ``after`` and others.
+
+        Raises
+        ------
+        UsageError
+            If the folder or the entry point does not exist, or an option is invalid.
+        RefusedError
+            If the head refuses the job, e.g. because no node can ever run it.
+        UnreachableError
+            If no cluster is running.
+        """
+        flags = arguments(options)
+        flags += [f"--array={_array(array)}"] if array is not None else []
+        flags += [f"--nodes={nodes}"] if nodes is not None else []
+        flags += [f"--tasks-per-node={tasks_per_node}"] if tasks_per_node is not None else []
+        answer = self._ask("submit", *flags, os.path.abspath(folder), entry, "--", *args)
+        return Job(self, answer["id"])
+
+    def job(self, id: int) -> Job:
+        """Return the job with this id, without asking whether it exists."""
+        return Job(self, id)
+
+    def jobs(self, *, ended: bool = False) -> list[Job]:
+        """Return jobs, newest first; with `ended`, also those that have ended. At most a thousand."""
+        answer = self._ask("jobs", *(["--all"] if ended else []))
+        return [Job(self, job["id"]) for job in answer["jobs"]]
+
+    def nodes(self) -> list[Node]:
+        """Return the nodes, by name."""
+        return [
+            Node(
+                name=node["name"],
+                state=node["state"],
+                cpus=node["cpus"],
+                cpus_free=node["cpus_free"],
+                memory=node["memory_bytes"],
+                memory_free=node["memory_free_bytes"],
+                gpus=node["gpus"],
+                gpus_free=node["gpus_free"],
+                features=tuple(node["features"]),
+                details=node,
+            )
+            for node in self._ask("nodes")
+        ]
+
+    def info(self) -> dict[str, Any]:
+        """Return a summary of the cluster, as ``hostler info --json`` prints it."""
+        answer: dict[str, Any] = self._ask("info")
+        return answer
+
+    def _ask(self, *arguments: str, accepted: Collection[int] = (0,), timeout: float | None = None) -> Any:
+        return _executable.ask(arguments, self.head, accepted=accepted, timeout=timeout)
+
+
+def _array(array: int | str | Iterable[int]) -> str:
+    if isinstance(array, str):
+        return array
+    return f"0-{array - 1}" if isinstance(array, int) else ",".join(str(index) for index in array)

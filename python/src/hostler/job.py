@@ -1,0 +1,285 @@
+"""Jobs and array tasks."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from hostler import _executable
+from hostler.errors import JobFailedError, UsageError
+
+if TYPE_CHECKING:
+    from hostler.client import Client
+
+#: States that do not change any more.
+ENDED = frozenset({"completed", "failed", "cancelled", "timeout", "out_of_memory", "node_fail", "preempted"})
+
+Output = Literal["stdout", "stderr", "setup"]
+
+
+@dataclass(frozen=True)
+class Status:
+    """What the head knows about a job or an array task at one moment.
+
+    Attributes
+    ----------
+    state : str
+        ``pending``, ``starting``, ``running``, ``completing``, or how it ended: ``completed``, ``failed``,
+        ``cancelled``, ``timeout``, ``out_of_memory``, ``node_fail`` or ``preempted``.
+    reason : str or None
+        Why it waits.
+    exit_code : int or None
+        Exit code of the program. For an array, that of a task that failed.
+    nodes : tuple of str
+        Nodes on which it runs, or ran last.
+    message : str or None
+        Why it failed, if the program did not say so itself.
+    submitted_at, started_at, ended_at : datetime or None
+        In UTC.
+    tasks : dict
+        Number of array tasks by progress: ``total``, ``pending``, ``live``, ``completed``, ``failed``, ``cancelled``.
+    details : dict
+        The whole answer of the head, as ``hostler job --json`` prints it.
+    """
+
+    state: str
+    reason: str | None
+    exit_code: int | None
+    nodes: tuple[str, ...]
+    message: str | None
+    submitted_at: datetime | None
+    started_at: datetime | None
+    ended_at: datetime | None
+    tasks: dict[str, int]
+    details: dict[str, Any] = field(repr=False)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the state is final, unless somebody requeues the job."""
+        return self.state in ENDED
+
+    @property
+    def completed(self) -> bool:
+        """Whether the program ended successfully and the head has its results."""
+        return self.state == "completed"
+
+
+class _Work:
+    """What jobs and array tasks have in common."""
+
+    def __init__(self, client: Client, name: str) -> None:
+        self._client = client
+        self._name = name
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._name})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Work) and (self._name, self._client) == (other._name, other._client)
+
+    def __hash__(self) -> int:
+        return hash(self._name)
+
+    def status(self) -> Status:
+        """Return the present state."""
+        return _status(self._client._ask("job", self._name))
+
+    def wait(self, timeout: float | None = None) -> Status:
+        """Wait for the end, however it ends.
+
+        Parameters
+        ----------
+        timeout
+            In seconds; None waits without a limit.
+
+        Raises
+        ------
+        TimeoutError
+            If it has not ended in time. It continues.
+        """
+        # Exit code 1 means that the job did not complete.
+        self._client._ask("wait", self._name, accepted=(0, 1), timeout=timeout)
+        return self.status()
+
+    def why(self) -> str:
+        """Explain why it waits, and estimate when it starts."""
+        return "\n".join(self._client._ask("why", self._name)["lines"])
+
+    def logs(self, output: Output = "stdout") -> str:
+        """Return what was written so far. For an array, the output of all tasks, in the order of their indices.
+
+        Parameters
+        ----------
+        output
+            ``stdout``, ``stderr``, or ``setup`` for the log of the Python environment.
+        """
+        parts = self._client._ask("logs", f"--{_checked(output)}", self._name)
+        return "".join(part[output] for part in parts)
+
+    def stream(self, output: Output = "stdout") -> Iterator[str]:
+        """Yield the lines of an output as they appear, until the end.
+
+        For an array, the tasks follow one after another.
+        """
+        command = [_executable.find(), "--quiet", "logs", "--follow", f"--{_checked(output)}", self._name]
+        with subprocess.Popen(
+            command,
+            env=_executable.environment(self._client.head),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT if output != "stdout" else subprocess.DEVNULL,
+            start_new_session=True,
+        ) as process:
+            try:
+                assert process.stdout
+                for line in process.stdout:
+                    yield line.decode(errors="replace").removesuffix("\n")
+            finally:
+                process.kill()
+
+    def fetch(self, to: str | os.PathLike[str] = ".", *, overwrite: bool = False) -> list[Path]:
+        """Download the results that exist: the files that the program created or changed, and its output.
+
+        Parameters
+        ----------
+        to
+            Parent directory; each job, array task and further node gets a subdirectory.
+        overwrite
+            Replace files that differ from the results.
+
+        Returns
+        -------
+        list of Path
+            One directory for each job, array task and further node.
+        """
+        flags = ["--overwrite"] if overwrite else []
+        arrived = self._client._ask("fetch", self._name, f"--to={os.fspath(to)}", *flags)
+        return [Path(result["path"]) for result in arrived]
+
+    def result(self, to: str | os.PathLike[str] = ".") -> Path:
+        """Wait for the end, download the results, and return their directory.
+
+        Raises
+        ------
+        JobFailedError
+            If it did not complete. `fetch` downloads what it wrote nevertheless.
+        UsageError
+            If there are several directories: for an array, use `tasks`; for several nodes, use `fetch`.
+        """
+        self._check_single()
+        status = self.wait()
+        if not status.completed:
+            raise self._failed(status)
+        return self.fetch(to)[0]
+
+    def cancel(self) -> None:
+        """Cancel it. Results written so far can still be fetched. Does nothing if it has ended."""
+        self._client._ask("cancel", self._name)
+
+    def requeue(self) -> None:
+        """Queue it again. Tasks of an array that have completed keep their results."""
+        self._client._ask("requeue", self._name)
+
+    def _check_single(self) -> None:
+        pass
+
+    def _failed(self, status: Status) -> JobFailedError:
+        how = f"exit code {status.exit_code}" if status.state == "failed" and status.exit_code else status.state
+        message = f"{self!r} did not complete: {status.message or how}"
+        return JobFailedError(message, "job_failed", (f"`hostler logs {self._name}` shows its output",))
+
+
+class Task(_Work):
+    """One task of an array job.
+
+    Attributes
+    ----------
+    job : Job
+    index : int
+    """
+
+    def __init__(self, job: Job, index: int) -> None:
+        super().__init__(job._client, f"{job.id}_{index}")
+        self.job = job
+        self.index = index
+
+
+class Job(_Work):
+    """A submitted job.
+
+    Attributes
+    ----------
+    id : int
+    """
+
+    def __init__(self, client: Client, id: int) -> None:
+        super().__init__(client, str(id))
+        self.id = id
+
+    def tasks(self) -> list[Task]:
+        """Return the tasks of an array job."""
+        array = self.status().details.get("array")
+        return [Task(self, index) for index in _indices(array)] if array else []
+
+    def task(self, index: int) -> Task:
+        """Return the task with this index."""
+        return Task(self, index)
+
+    def _check_single(self) -> None:
+        details = self.status().details
+        if details.get("array"):
+            raise UsageError(
+                f"job {self.id} is an array, with one result for each task",
+                "usage",
+                ("use `[task.result() for task in job.tasks()]`, or `job.wait()` and `job.fetch()`",),
+            )
+        if details["node_count"] > 1:
+            raise UsageError(
+                f"job {self.id} has one result for each of its nodes", "usage", ("use `job.wait()` and `job.fetch()`",)
+            )
+
+
+def _checked(output: str) -> str:
+    if output not in ("stdout", "stderr", "setup"):
+        raise UsageError(f"there is no output `{output}`", "usage", ("choose stdout, stderr or setup",))
+    return output
+
+
+def _status(details: dict[str, Any]) -> Status:
+    """Return the status of a job, or of the one task that is shown."""
+    shown = details.get("tasks_shown", [])
+    only = shown[0] if len(shown) == 1 else {}
+    # For a task of an array, the head describes the job and shows that task alone.
+    view = {**details, **only} if details.get("array") and only else details
+    node = only.get("node")
+    return Status(
+        state=view["state"],
+        reason=details.get("reason") if view["state"] == "pending" else None,
+        exit_code=view["exit_code"],
+        nodes=tuple(details["nodes"]) or ((node,) if node else ()),
+        message=only.get("message"),
+        submitted_at=_time(details["submitted_at"]),
+        started_at=_time(view["started_at"]),
+        ended_at=_time(view["ended_at"]),
+        tasks=details["tasks"],
+        details=details,
+    )
+
+
+def _time(milliseconds: int | None) -> datetime | None:
+    return None if milliseconds is None else datetime.fromtimestamp(milliseconds / 1000, timezone.utc)
+
+
+def _indices(text: str) -> list[int]:
+    """Return the indices of an array such as ``0-9:3,12%4``."""
+    found: list[int] = []
+    for part in text.split("%")[0].split(","):
+        span, _, step = part.partition(":")
+        first, _, last = span.partition("-")
+        found += range(int(first), int(last or first) + 1, int(step or 1))
+    return found

@@ -1,0 +1,165 @@
+"""Call a function with many inputs, on many nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+
+from hostler import _project
+from hostler._batch import Batch, Outcome, Settings
+from hostler.client import Client
+from hostler.errors import UsageError
+from hostler.job import Job
+from hostler.options import Options
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+R = TypeVar("R")
+
+Errors = Literal["raise", "return"]
+
+
+def map(
+    function: Callable[..., R],
+    /,
+    *iterables: Iterable[Any],
+    ordered: bool = True,
+    errors: Errors = "raise",
+    chunksize: int | None = None,
+    max_workers: int | None = None,
+    environment: _project.Environment = None,
+    trusted: bool = True,
+    client: Client | None = None,
+    **options: Unpack[Options],
+) -> Results[R]:
+    """Call a function with each input, as one array job, and return an iterator over the results.
+
+    The job is submitted before this function returns. It is cancelled when the iterator is closed, when an exception
+    ends it, and when this process ends, even by SIGKILL.
+
+    Parameters
+    ----------
+    function
+        The function. It may be a lambda, a closure, or defined in a script or a notebook. Imported modules that are
+        not installed are sent with it.
+    *iterables
+        The inputs, as with the built-in `map`. They are read to their end at once.
+    ordered
+        Return results in the order of the inputs; otherwise in the order in which they arrive.
+    errors
+        ``"raise"`` raises the first exception and cancels the rest. ``"return"`` returns exceptions in place of
+        results.
+    chunksize
+        Inputs per array task. By default, the inputs are divided over at most four tasks for each one that the
+        cluster's CPUs can run at the same time.
+    max_workers
+        Array tasks that run at the same time, at most.
+    environment
+        The Python environment on the nodes. ``"own"``: this interpreter, which must exist at the same path.
+        ``"build"``: each node builds an environment with the same minor version and the packages installed here. A
+        list of requirements: the same with these packages. By default ``"own"`` on a cluster from ``hostler up``,
+        otherwise ``"build"``.
+    trusted
+        Whether results are unpickled here, which lets the nodes of the job run code here. If False, results are JSON.
+    client
+        The cluster; by default that of the command line.
+    **options
+        Resources of each array task: ``cpus``, ``memory``, ``gpus``, ``time`` and others of
+        `hostler.options.Options`.
+
+    Returns
+    -------
+    Results
+        An iterator, and a context manager that cancels what has not ended.
+
+    Raises
+    ------
+    PicklingError
+        If the function or an input cannot be pickled.
+    HostlerError
+        If the job cannot be submitted; see `Client.submit`.
+
+    Examples
+    --------
+    >>> list(hostler.map(lambda x: x * x, range(4), cpus=1))
+    [0, 1, 4, 9]
+    """
+    if errors not in ("raise", "return"):
+        raise UsageError(f'errors is "{errors}"', "usage", ('choose "raise" or "return"',))
+    if not iterables:
+        raise UsageError("map needs at least one iterable", "usage")
+    if (chunksize is not None and chunksize < 1) or (max_workers is not None and max_workers < 1):
+        raise UsageError("chunksize and max_workers must be at least 1", "usage")
+    settings = Settings(client or Client(), environment, trusted, chunksize, max_workers, options)
+    call = _project.dumps("the function", _Starred(function))
+    inputs = [_project.dumps(f"input {index}", values) for index, values in enumerate(zip(*iterables, strict=False))]
+    name = getattr(function, "__name__", "map")
+    return Results(Batch(call, inputs, name, settings) if inputs else None, ordered, errors)
+
+
+class _Starred:
+    """Calls a function with the items of a tuple."""
+
+    def __init__(self, function: Callable[..., object]) -> None:
+        self.function = function
+
+    def __call__(self, values: tuple[Any, ...]) -> object:
+        return self.function(*values)
+
+
+class Results(Iterator[R], Generic[R]):
+    """The results of `map`: an iterator, and a context manager that cancels what has not ended.
+
+    Attributes
+    ----------
+    job : Job or None
+        The array job; None if there were no inputs.
+    """
+
+    def __init__(self, batch: Batch | None, ordered: bool, errors: Errors) -> None:
+        self._batch = batch
+        self._values = self._iterate(batch, ordered, errors) if batch else iter(())
+        self.job: Job | None = batch.job if batch else None
+
+    def __next__(self) -> R:
+        return next(self._values)
+
+    def __enter__(self) -> Results[R]:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.cancel()
+
+    def cancel(self) -> None:
+        """Cancel the tasks that have not ended. Does nothing if all have ended."""
+        if self._batch:
+            self._batch.cancel()
+
+    @staticmethod
+    def _iterate(batch: Batch, ordered: bool, errors: Errors) -> Iterator[R]:
+        try:
+            outcomes = batch.outcomes()
+            for outcome in _in_order(outcomes) if ordered else outcomes:
+                if outcome.error is None:
+                    yield outcome.value
+                elif errors == "raise":
+                    raise outcome.error
+                else:
+                    # The caller asked for exceptions among the results.
+                    yield outcome.error  # type: ignore[misc]
+        finally:
+            batch.cancel()
+
+
+def _in_order(outcomes: Iterator[Outcome]) -> Iterator[Outcome]:
+    early: dict[int, Outcome] = {}
+    following = 0
+    for outcome in outcomes:
+        early[outcome.index] = outcome
+        while following in early:
+            yield early.pop(following)
+            following += 1

@@ -1,0 +1,99 @@
+"""Options of a submission, and how they are passed to the executable."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from typing import TYPE_CHECKING, TypedDict, cast
+
+from hostler.errors import UsageError
+
+if TYPE_CHECKING:
+    from hostler.job import Job
+
+
+class Options(TypedDict, total=False):
+    """What a job asks for. Options that are absent or None have the cluster's defaults."""
+
+    #: CPUs per node.
+    cpus: int | None
+    #: Memory per node: bytes, or a text such as ``"2G"``.
+    memory: int | str | None
+    #: GPUs per node.
+    gpus: int | None
+    #: Counted resources per node, e.g. ``{"license": 2}``.
+    resources: Mapping[str, int] | None
+    #: Time limit: seconds, a timedelta, or a text such as ``"1h30m"``.
+    time: float | timedelta | str | None
+    #: Partition whose nodes may run the job.
+    partition: str | None
+    #: Required features of nodes, e.g. ``"ssd&!old"``.
+    constraint: str | None
+    #: Start only after these jobs have completed. A text such as ``"afterany:12"`` names another condition.
+    after: Job | Iterable[Job] | str | None
+    #: Name of the job.
+    name: str | None
+    #: Environment variables of the job.
+    env: Mapping[str, str] | None
+    #: Jobs with a higher number start first.
+    priority: int | None
+    #: Run the job again from the start if its node is lost.
+    requeue: bool
+    #: Keep the job waiting until ``hostler release``.
+    hold: bool
+    #: Labels of the job.
+    tags: Mapping[str, str] | None
+
+
+# Each option's flag, and whether the value is repeated as NAME=VALUE.
+_FLAGS = {
+    "cpus": "--cpus",
+    "memory": "--memory",
+    "gpus": "--gpus",
+    "time": "--time",
+    "partition": "--partition",
+    "constraint": "--constraint",
+    "after": "--after",
+    "name": "--name",
+    "priority": "--priority",
+}
+_PAIRS = {"resources": "--resource", "env": "--env", "tags": "--tag"}
+_SWITCHES = {"requeue": "--requeue", "hold": "--hold"}
+
+
+def arguments(options: Mapping[str, object]) -> list[str]:
+    """Return the options as arguments of ``hostler submit``.
+
+    Raises
+    ------
+    UsageError
+        If an option does not exist.
+    """
+    found: list[str] = []
+    for name, value in options.items():
+        if name not in {**_FLAGS, **_PAIRS, **_SWITCHES}:
+            known = ", ".join([*_FLAGS, *_PAIRS, *_SWITCHES])
+            raise UsageError(f"unknown option `{name}`", "usage", (f"known options: {known}",))
+        if value is None or value is False:
+            continue
+        if name in _SWITCHES:
+            found.append(_SWITCHES[name])
+        elif isinstance(value, Mapping):
+            found += [f"{_PAIRS[name]}={key}={text}" for key, text in value.items()]
+        else:
+            found.append(f"{_FLAGS[name]}={_text(name, value)}")
+    return found
+
+
+def _text(name: str, value: object) -> str:
+    if isinstance(value, str):
+        return value
+    if name == "time" and isinstance(value, timedelta):
+        value = value.total_seconds()
+    if name == "time" and isinstance(value, (int, float)):
+        return f"{math.ceil(value)}s"
+    if name == "after":
+        jobs: Iterable[Job] = value if isinstance(value, Iterable) else [cast("Job", value)]
+        return "afterok:" + ":".join(str(job.id) for job in jobs)
+    return str(value)

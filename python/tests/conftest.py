@@ -1,0 +1,65 @@
+"""A cluster of two nodes in a temporary home, for all tests."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import hostler
+from hostler import _executable
+
+
+@pytest.fixture(scope="session", autouse=True)
+def home() -> Iterator[Path]:
+    """Set the variables of a new home for this process."""
+    # A short path: sockets lie below it.
+    home = Path(tempfile.mkdtemp(prefix="hostler-py-"))
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("XDG_STATE_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR", "HOSTLER_HEAD"):
+            patch.delenv(name, raising=False)
+        patch.setenv("HOME", str(home))
+        patch.setenv("XDG_RUNTIME_DIR", str(home))
+        # For scripts of tests.
+        patch.setenv("PYTHONPATH", str(Path(hostler.__file__).parents[1]))
+        patch.setenv("PIP_DISABLE_PIP_VERSION_CHECK", "1")
+        yield home
+    shutil.rmtree(home, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def client(home: Path) -> Iterator[hostler.Client]:
+    """Start a cluster, and stop it at the end."""
+    executable = _executable.find()
+    # Jobs inherit the variables of the agents, and must work without the caller's.
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    # Nodes must have this Python, even if it is not the machine's default.
+    variables["PATH"] = f"{sys.base_prefix}/bin:{variables['PATH']}"
+    start = [executable, "up", "--nodes=2", "--cpus=4", "--memory=2G"]
+    subprocess.run(start, check=True, stdout=subprocess.DEVNULL, env=variables)
+    try:
+        yield hostler.Client()
+    finally:
+        subprocess.run([executable, "down", "--cancel"], check=True)
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """Return a folder with a program that writes a file, prints, and fails if its argument says so."""
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "main.py").write_text(
+        "import os, sys\n"
+        "print('task', os.environ.get('HOSTLER_ARRAY_INDEX'), os.environ.get('COLOUR'), flush=True)\n"
+        "print('warning', file=sys.stderr)\n"
+        "open('result.txt', 'w').write('done')\n"
+        "sys.exit(int(sys.argv[1]) if sys.argv[1:] else 0)\n"
+    )
+    (folder / "slow.py").write_text("import time\nprint('begun', flush=True)\ntime.sleep(600)\n")
+    return folder

@@ -1,0 +1,124 @@
+"""`Client`, `Job` and `Task` on a real cluster."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from pathlib import Path
+
+import pytest
+
+import hostler
+from hostler.options import arguments
+
+
+def test_job_is_submitted_followed_and_fetched(client: hostler.Client, project: Path, tmp_path: Path) -> None:
+    job = client.submit(project, "main.py", cpus=1, memory=100 << 20, time=60, name="demo", env={"COLOUR": "red"})
+    assert list(job.stream()) == ["task None red"]
+    path = job.result(tmp_path)
+    assert (path / "result.txt").read_text() == "done"
+    status = job.status()
+    assert (status.state, status.exit_code, status.ended) == ("completed", 0, True)
+    assert status.submitted_at is not None
+    assert status.ended_at is not None
+    assert status.submitted_at < status.ended_at
+    assert job.logs("stderr") == "warning\n"
+    assert "completed" in job.why()
+    assert job in client.jobs(ended=True)
+    assert job not in client.jobs()
+
+
+def test_failed_array_task_raises_and_the_others_have_results(
+    client: hostler.Client, project: Path, tmp_path: Path
+) -> None:
+    job = client.submit(project, "main.py", "3", array=[0, 2], memory="100M")
+    assert job.wait(30).tasks["failed"] == 2
+    first, second = job.tasks()
+    assert (first.index, second.index) == (0, 2)
+    with pytest.raises(hostler.JobFailedError, match="did not complete: exit code 3"):
+        second.result(tmp_path)
+    assert second.logs() == "task 2 None\n"
+    assert [path.name for path in job.fetch(tmp_path)] == [f"{job.id}_0", f"{job.id}_2"]
+    with pytest.raises(hostler.UsageError, match="is an array"):
+        job.result()
+
+
+def test_job_after_another_waits_and_is_cancelled(client: hostler.Client, project: Path) -> None:
+    slow = client.submit(project, "slow.py", memory="100M")
+    later = client.submit(project, "main.py", memory="100M", after=slow)
+    assert later.status().state == "pending"
+    assert later.status().reason is not None
+    assert str(slow.id) in later.why()
+    with pytest.raises(TimeoutError):
+        slow.wait(0.2)
+    assert next(slow.stream()) == "begun"
+    slow.cancel()
+    assert slow.wait(20).state == "cancelled"
+    assert later.wait(20).state == "cancelled"
+    slow.requeue()
+    assert not slow.status().ended
+    slow.cancel()
+
+
+def test_nodes_and_summary_are_listed(client: hostler.Client) -> None:
+    nodes = client.nodes()
+    assert [(node.name, node.state, node.cpus, node.memory) for node in nodes] == [
+        ("n1", "up", 4, 2 << 30),
+        ("n2", "up", 4, 2 << 30),
+    ]
+    assert client.info()["head"]["version"] == hostler.__version__
+
+
+def test_head_refuses_with_message_and_hint(client: hostler.Client, project: Path) -> None:
+    with pytest.raises(hostler.RefusedError) as raised:
+        client.submit(project, "main.py", cpus=99)
+    assert raised.value.code == "refused"
+    assert "the job asks for 99 CPUs" in raised.value.message
+    assert "hostler nodes" in raised.value.hints[0]
+    copy = pickle.loads(pickle.dumps(raised.value))
+    assert (copy.message, copy.hints) == (raised.value.message, raised.value.hints)
+    with pytest.raises(hostler.RefusedError, match="there is no job 9999"):
+        client.job(9999).status()
+
+
+def test_mistakes_are_usage_errors(client: hostler.Client, project: Path) -> None:
+    with pytest.raises(hostler.UsageError, match=r"nothing\.py"):
+        client.submit(project, "nothing.py")
+    with pytest.raises(hostler.UsageError, match="cannot read the project folder"):
+        client.submit(project / "nowhere", "main.py")
+    with pytest.raises(hostler.UsageError, match="memory"):
+        client.submit(project, "main.py", memory=5)
+    with pytest.raises(hostler.UsageError, match="unknown option `cpu`"):
+        client.submit(project, "main.py", cpu=5)  # type: ignore[call-arg]
+    with pytest.raises(hostler.UsageError, match="there is no output"):
+        client.job(1).logs("out")  # type: ignore[arg-type]
+
+
+def test_cluster_that_is_down_is_reported() -> None:
+    with pytest.raises(hostler.UnreachableError, match="cannot reach the head") as raised:
+        hostler.Client("unix:/nowhere/head.sock").nodes()
+    assert any("hostler up" in hint for hint in raised.value.hints)
+    with pytest.raises(hostler.UnreachableError):
+        hostler.map(len, ["a"], client=hostler.Client("unix:/nowhere/head.sock"))
+
+
+def test_missing_or_other_executable_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setenv("HOSTLER_BIN", str(tmp_path / "hostler"))
+    with pytest.raises(hostler.ExecutableError, match="HOSTLER_BIN is not an executable file"):
+        hostler.Client().nodes()
+    monkeypatch.delenv("HOSTLER_BIN")
+    with pytest.raises(hostler.ExecutableError, match="was not found"):
+        hostler.Client().nodes()
+    (tmp_path / "hostler").write_text("#!/bin/sh\necho hostler 9.9.9\n")
+    os.chmod(tmp_path / "hostler", 0o755)
+    with pytest.raises(hostler.MismatchError, match=r"has version 9\.9\.9, this package has version"):
+        hostler.Client().nodes()
+
+
+def test_options_become_arguments() -> None:
+    given = arguments({"cpus": 2, "gpus": None, "time": 1.5, "requeue": True, "hold": False, "tags": {"a": "b"}})
+    assert given == ["--cpus=2", "--time=2s", "--requeue", "--tag=a=b"]
+    jobs = [hostler.Job(hostler.Client(), number) for number in (3, 4)]
+    assert arguments({"after": jobs}) == ["--after=afterok:3:4"]
+    assert arguments({"after": "afterany:3"}) == ["--after=afterany:3"]

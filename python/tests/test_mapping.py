@@ -1,0 +1,229 @@
+"""`hostler.map` on a real cluster."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import hostler
+
+SMALL = hostler.Options(cpus=1, memory="100M")
+
+
+class Peculiar(Exception):
+    """Cannot be unpickled: its constructor has other arguments than its base."""
+
+    def __init__(self, first: int, second: int) -> None:
+        super().__init__(f"{first} and {second}")
+
+
+def fail_for_three(number: int) -> int:
+    if number == 3:
+        raise ValueError("three is not allowed")
+    return number * 10
+
+
+def until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def test_thousand_results_come_in_the_order_of_the_inputs(client: hostler.Client) -> None:
+    factor = 3
+    results = hostler.map(lambda x, y: factor * x + y, range(1000), range(1000), client=client, chunksize=125, **SMALL)
+    assert list(results) == [4 * x for x in range(1000)]
+
+
+def test_results_come_as_they_are_ready_if_unordered(client: hostler.Client) -> None:
+    def wait(seconds: float) -> float:
+        time.sleep(seconds)
+        return seconds
+
+    with hostler.map(wait, [60, 0.01], ordered=False, client=client, **SMALL) as results:
+        assert next(results) == 0.01
+        job = results.job
+    assert job is not None
+    assert job.wait(20).state == "cancelled", "leaving the block cancels the rest"
+
+
+def test_map_of_nothing_returns_at_once() -> None:
+    results = hostler.map(len, [], client=hostler.Client("unix:/nowhere"))
+    assert (list(results), results.job) == ([], None)
+
+
+def test_exception_is_raised_with_its_traceback_from_the_node(client: hostler.Client) -> None:
+    results = hostler.map(fail_for_three, range(6), client=client, **SMALL)
+    assert [next(results) for _ in range(3)] == [0, 10, 20]
+    with pytest.raises(ValueError, match="three is not allowed") as raised:
+        next(results)
+    assert isinstance(raised.value.__cause__, hostler.RemoteTraceback)
+    assert "in fail_for_three" in str(raised.value.__cause__)
+    assert next(results, None) is None
+
+
+def test_exceptions_are_returned_among_the_results(client: hostler.Client) -> None:
+    def fail(kind: int) -> int:
+        if kind == 1:
+            raise Peculiar(1, 2)
+        if kind == 2:
+            sys.exit(4)
+        return kind
+
+    found = list(hostler.map(fail, range(4), errors="return", client=client, chunksize=2, **SMALL))
+    assert [found[0], found[3]] == [0, 3]
+    assert isinstance(found[1], hostler.RemoteError)
+    assert "Peculiar: 1 and 2" in found[1].message
+    assert isinstance(found[2], SystemExit)
+
+
+def test_killed_task_names_its_input_and_keeps_the_results_of_others(client: hostler.Client) -> None:
+    def die(number: int) -> int:
+        if number == 1:
+            print("last words", file=sys.stderr, flush=True)
+            os.kill(os.getpid(), signal.SIGKILL)
+        return number
+
+    found = list(hostler.map(die, range(4), errors="return", client=client, chunksize=3, **SMALL))
+    assert [found[0], found[3]] == [0, 3]
+    for index in (1, 2):
+        error = found[index]
+        assert isinstance(error, hostler.JobFailedError)
+        assert f"input {index} has no result: task" in error.message
+        assert "exit code 137 on n" in error.message
+        assert "last words" in error.message
+
+
+def test_what_cannot_be_pickled_is_a_clear_error(client: hostler.Client) -> None:
+    lock = threading.Lock()
+
+    def use_lock(_: int) -> bool:
+        return lock.locked()
+
+    def numbers() -> Iterator[int]:
+        yield 1
+
+    with pytest.raises(hostler.PicklingError, match=r"the function cannot be pickled: .*lock"):
+        hostler.map(use_lock, [1], client=client)
+    with pytest.raises(hostler.PicklingError, match=r"input 1 cannot be pickled: .*lock"):
+        hostler.map(print, [1, lock], client=client)
+    with pytest.raises(hostler.PicklingError, match="generator"):
+        hostler.map(print, [numbers()], client=client)
+    found = list(
+        hostler.map(lambda make: make(), [threading.Lock, numbers, int], errors="return", client=client, **SMALL)
+    )
+    assert [type(error) for error in found] == [pickle.PicklingError, pickle.PicklingError, int]
+    assert "the result, a generator, cannot be pickled" in str(found[1])
+
+
+def test_untrusted_results_are_json_and_never_unpickled(client: hostler.Client, tmp_path: Path) -> None:
+    class Hostile:
+        def __reduce__(self) -> tuple[object, ...]:
+            return os.mkdir, (str(tmp_path / "hacked"),)
+
+    def answer(kind: int) -> object:
+        if kind == 1:
+            return Hostile()
+        if kind == 2:
+            raise ValueError("refused")
+        if kind >= 3:
+            # What a hostile node might send: an exception to unpickle, in the name of this and of another input.
+            content = pickle.dumps(Hostile())
+            for index in (kind, 0):
+                header = {"input": index, "kind": "error", "bytes": len(content), "error": "E", "traceback": "T"}
+                with open("results", "ab") as records:
+                    records.write(json.dumps(header).encode() + b"\n" + content)
+            os._exit(0)
+        return {"score": [1, 2.5, None]}
+
+    found = list(hostler.map(answer, range(4), errors="return", trusted=False, client=client, **SMALL))
+    assert found[0] == {"score": [1, 2.5, None]}
+    assert [type(error) for error in found[1:]] == [hostler.RemoteError] * 3
+    assert "cannot be written as JSON" in str(found[1])
+    assert "ValueError: refused" in str(found[2])
+    assert not (tmp_path / "hacked").exists()
+
+
+def test_modules_beside_the_script_and_classes_of_the_script_work(client: hostler.Client, tmp_path: Path) -> None:
+    (tmp_path / "helper.py").write_text("FACTOR = 7\ndef scale(x):\n    return FACTOR * x\n")
+    package = tmp_path / "tools"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "late.py").write_text("def shift(x):\n    return x + 1\n")
+    (package / ".gitignore").write_text("*.py\n")
+    (tmp_path / "space").mkdir()
+    (tmp_path / "space" / "part.py").write_text("ANSWER = 42\n")
+    (tmp_path / "odd-name.py").write_text("def twice(x):\n    return 2 * x\n")
+    (tmp_path / "script.py").write_text(
+        "import importlib.util, sys\n"
+        "import hostler, helper, tools, space.part\n"
+        "spec = importlib.util.spec_from_file_location('odd', 'odd-name.py')\n"
+        "odd = importlib.util.module_from_spec(spec)\n"
+        "sys.modules['odd'] = odd\n"
+        "spec.loader.exec_module(odd)\n"
+        "class Point:\n"
+        "    def __init__(self, x):\n"
+        "        self.x = x\n"
+        "def work(x):\n"
+        "    from tools.late import shift\n"
+        "    from space.part import ANSWER\n"
+        "    return Point(shift(helper.scale(odd.twice(x))) + ANSWER)\n"
+        "results = list(hostler.map(work, [1, 2], memory='100M'))\n"
+        "assert all(isinstance(point, Point) for point in results)\n"
+        "print([point.x for point in results])\n"
+    )
+    done = subprocess.run([sys.executable, "script.py"], cwd=tmp_path, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("[57, 71]\n", "")
+
+
+def test_environment_with_the_same_python_is_built_without_the_callers_packages(client: hostler.Client) -> None:
+    def look(_: int) -> tuple[bool, str]:
+        import importlib.util
+        import platform
+
+        return importlib.util.find_spec("pytest") is None, platform.python_version_tuple()[1]
+
+    # By value: this test module imports pytest.
+    look.__module__ = "__main__"
+    assert list(hostler.map(look, [0], environment=[], client=client, **SMALL)) == [(True, str(sys.version_info.minor))]
+
+
+def test_python_version_that_no_node_has_is_refused(client: hostler.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hostler._project.python_version", lambda: "3.29")
+    with pytest.raises(hostler.RefusedError, match=r"requires Python .*3\.29"):
+        hostler.map(len, ["a"], environment=[], client=client, **SMALL)
+
+
+def test_client_killed_in_the_middle_leaves_nothing_running(client: hostler.Client, tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(
+        "import time, hostler\n"
+        "results = hostler.map(lambda x: time.sleep(600), range(2), memory='100M', name='endless')\n"
+        "print(results.job.id, flush=True)\n"
+        "next(results)\n"
+    )
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    for number in (signal.SIGKILL, signal.SIGINT):
+        with subprocess.Popen(
+            [sys.executable, "script.py"],
+            cwd=tmp_path,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=environment,
+        ) as process:
+            assert process.stdout
+            job = client.job(int(process.stdout.readline()))
+            until(lambda job=job: job.status().state == "running")  # type: ignore[misc]
+            process.send_signal(number)
+        assert job.wait(20).state == "cancelled"
+    until(lambda: not list(tmp_path.glob("hostler-map-*")))
