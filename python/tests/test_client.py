@@ -23,6 +23,7 @@ def test_job_is_submitted_followed_and_fetched(client: hostler.Client, project: 
     assert status.ended_at is not None
     assert status.submitted_at < status.ended_at
     assert job.logs("stderr") == "warning\n"
+    assert list(job.stream("stderr")) == ["warning"]
     assert "completed" in job.why()
     assert job in client.jobs(ended=True)
     assert job not in client.jobs()
@@ -77,8 +78,13 @@ def test_head_refuses_with_message_and_hint(client: hostler.Client, project: Pat
     assert "hostler nodes" in raised.value.hints[0]
     copy = pickle.loads(pickle.dumps(raised.value))
     assert (copy.message, copy.hints) == (raised.value.message, raised.value.hints)
+    nothing = client.job(9999)
     with pytest.raises(hostler.RefusedError, match="there is no job 9999"):
-        client.job(9999).status()
+        nothing.status()
+    with pytest.raises(hostler.RefusedError, match="there is no job 9999"):
+        list(nothing.stream())
+    with pytest.raises(hostler.RefusedError, match="there is no job 9999"):
+        list(nothing.stream("stderr"))
 
 
 def test_mistakes_are_usage_errors(client: hostler.Client, project: Path) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import hostler
+from hostler import _executable
 
 SMALL = hostler.Options(cpus=1, memory="100M")
 
@@ -103,6 +104,22 @@ def test_killed_task_names_its_input_and_keeps_the_results_of_others(client: hos
         assert f"input {index} has no result: task" in error.message
         assert "exit code 137 on n" in error.message
         assert "last words" in error.message
+
+
+def test_map_continues_after_a_crash_of_the_head(client: hostler.Client, tmp_path: Path) -> None:
+    def wait_for_file(number: int) -> int:
+        while number == 1 and not (tmp_path / "end").exists():
+            time.sleep(0.01)
+        return number
+
+    results = hostler.map(wait_for_file, range(2), client=client, **SMALL)
+    assert next(results) == 0
+    os.kill(client.info()["head"]["pid"], signal.SIGKILL)
+    starting = threading.Timer(0.5, subprocess.run, [[_executable.find(), "up"]], {"check": True})
+    starting.start()
+    (tmp_path / "end").touch()
+    assert list(results) == [1]
+    starting.join()
 
 
 def test_what_cannot_be_pickled_is_a_clear_error(client: hostler.Client) -> None:

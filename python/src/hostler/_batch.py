@@ -128,7 +128,7 @@ class Batch:
         pause = _SHORTEST_PAUSE
         is_over = False
         while not is_over:
-            details = self._poll()
+            details = self._ask("job", str(self.job.id), f"--tasks={self._count}")
             is_over = details["state"] in ENDED
             tasks = details["tasks_shown"]
             for task in tasks:
@@ -157,13 +157,12 @@ class Batch:
             tasks = sorted({index // self._chunksize for index in indices})
             self._client._ask("cancel", *(f"{self.job.id}_{task}" for task in tasks))
 
-    def _poll(self) -> dict[str, Any]:
-        """Ask for the state of all tasks. Waits while the head is unreachable, since the tasks continue."""
+    def _ask(self, *arguments: str) -> Any:
+        """Run a command. Waits while the head is unreachable, since the tasks continue."""
         is_away = False
         while True:
             try:
-                details: dict[str, Any] = self._client._ask("job", str(self.job.id), f"--tasks={self._count}")
-                return details
+                return self._client._ask(*arguments)
             except UnreachableError as error:
                 if not is_away:
                     print(f"hostler: {error.message}; the map waits", file=sys.stderr)
@@ -176,7 +175,7 @@ class Batch:
     def _collect(self, tasks: list[dict[str, Any]]) -> Iterator[Outcome]:
         """Download the results of tasks, and yield what became of their inputs."""
         names = [f"{self.job.id}_{task['index']}" for task in tasks if task["result"]]
-        arrived = self._client._ask("fetch", *names, f"--to={self._directory}") if names else []
+        arrived = self._ask("fetch", *names, f"--to={self._directory}") if names else []
         places = {result["index"]: Path(result["path"]) for result in arrived}
         for task in tasks:
             place = places.get(task["index"])

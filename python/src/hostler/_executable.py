@@ -17,9 +17,10 @@ import sys
 import sysconfig
 import tempfile
 import weakref
-from collections.abc import Collection, Sequence
+from collections import deque
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 from hostler._version import __version__
 from hostler.errors import (
@@ -136,6 +137,47 @@ def ask(
     return json.loads(done.stdout)
 
 
+def lines(arguments: Sequence[str], head: str | None, *, to_stderr: bool) -> Iterator[str]:
+    """Run a command and yield the lines that it prints, as they appear.
+
+    Parameters
+    ----------
+    arguments
+        The command and its arguments.
+    head
+        Address of the head; None lets the executable choose.
+    to_stderr
+        Whether the command prints the lines to its standard error.
+
+    Raises
+    ------
+    HostlerError
+        If the command fails.
+    """
+    with (
+        tempfile.TemporaryFile() as rest,
+        subprocess.Popen(
+            [find(), "--quiet", *arguments],
+            env=environment(head),
+            stdin=subprocess.DEVNULL,
+            stdout=rest if to_stderr else subprocess.PIPE,
+            stderr=subprocess.PIPE if to_stderr else rest,
+            start_new_session=True,
+        ) as process,
+    ):
+        tail: deque[str] = deque(maxlen=20)
+        try:
+            for line in cast("IO[bytes]", process.stderr if to_stderr else process.stdout):
+                tail.append(line.decode(errors="replace").removesuffix("\n"))
+                yield tail[-1]
+            exit_code = process.wait()
+        finally:
+            process.kill()
+        if exit_code != 0:
+            rest.seek(0)
+            raise failure(exit_code, "\n".join(tail) if to_stderr else rest.read().decode(errors="replace"))
+
+
 def environment(head: str | None) -> dict[str, str]:
     """Return the variables for a command that uses this head."""
     return {**os.environ, "HOSTLER_HEAD": head} if head else dict(os.environ)
@@ -210,16 +252,14 @@ class AttachedJob:
                 stderr=stderr,
                 start_new_session=True,
             )
-            assert guard.stdin is not None
-            assert guard.stdout is not None
-            self._close = weakref.finalize(self, _release, guard, guard.stdin)
-            with guard.stdout as stdout:
+            self._stdin = cast("IO[bytes]", guard.stdin)
+            self._close = weakref.finalize(self, _release, guard, self._stdin)
+            with cast("IO[bytes]", guard.stdout) as stdout:
                 self.id = stdout.readline().decode().strip()
             if not self.id:
                 self._close()
                 stderr.seek(0)
                 raise failure(guard.returncode, stderr.read().decode(errors="replace"))
-        self._stdin = guard.stdin
 
     def finish(self) -> None:
         """Clean up after a job that has ended."""

@@ -131,7 +131,7 @@ def _ship_modules(target: Path) -> None:
             continue
         if module in (hostler, cloudpickle):
             shutil.copytree(Path(str(file)).parent, target / name, ignore=shutil.ignore_patterns("__pycache__"))
-        elif file and os.path.isfile(file) and not os.path.realpath(file).startswith(places):
+        elif file and os.path.isfile(file) and not _is_below(file, places):
             _copy_module(name, module, target)
         elif file is None and hasattr(module, "__path__"):
             _copy_namespace(name, target, places)
@@ -159,7 +159,7 @@ def _copy_namespace(name: str, target: Path, places: tuple[str, ...]) -> None:
     """Copy the imported modules of a namespace package, whose directory may contain anything."""
     for full_name, module in sorted(sys.modules.items()):
         file = getattr(module, "__file__", None)
-        if not full_name.startswith(f"{name}.") or not file or os.path.realpath(file).startswith(places):
+        if not full_name.startswith(f"{name}.") or not file or _is_below(file, places):
             continue
         relative = Path(*full_name.split("."))
         copy = target / relative / "__init__.py" if hasattr(module, "__path__") else target / f"{relative}.py"
@@ -172,4 +172,9 @@ def _installed_places() -> tuple[str, ...]:
     """Return the directories of the standard library and of installed packages."""
     places = [sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib", "purelib", "platlib")]
     places += [*site.getsitepackages(), site.getusersitepackages()]
-    return tuple(os.path.realpath(place) + os.sep for place in places)
+    return tuple({path + os.sep for place in places for path in (os.path.abspath(place), os.path.realpath(place))})
+
+
+def _is_below(file: str, places: tuple[str, ...]) -> bool:
+    # Installed files may be links to elsewhere, and their directories as well.
+    return os.path.abspath(file).startswith(places) or os.path.realpath(file).startswith(places)

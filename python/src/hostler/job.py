@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -126,21 +125,11 @@ class _Work:
 
         For an array, the tasks follow one after another.
         """
-        command = [_executable.find(), "--quiet", "logs", "--follow", f"--{_checked(output)}", self._name]
-        with subprocess.Popen(
-            command,
-            env=_executable.environment(self._client.head),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT if output != "stdout" else subprocess.DEVNULL,
-            start_new_session=True,
-        ) as process:
-            try:
-                assert process.stdout
-                for line in process.stdout:
-                    yield line.decode(errors="replace").removesuffix("\n")
-            finally:
-                process.kill()
+        # Raises an exception if there is no such job. Otherwise its text would be among the lines of stderr.
+        self.status()
+        yield from _executable.lines(
+            ["logs", "--follow", f"--{_checked(output)}", self._name], self._client.head, to_stderr=output != "stdout"
+        )
 
     def fetch(self, to: str | os.PathLike[str] = ".", *, overwrite: bool = False) -> list[Path]:
         """Download the results that exist: the files that the program created or changed, and its output.
