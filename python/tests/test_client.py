@@ -109,6 +109,8 @@ def test_cluster_that_is_down_is_reported() -> None:
 
 
 def test_missing_or_other_executable_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The tests may run with an installed package.
+    monkeypatch.setattr("hostler._executable._beside_the_package", list)
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setenv("HOSTLER_BIN", str(tmp_path / "hostler"))
     with pytest.raises(hostler.ExecutableError, match="HOSTLER_BIN is not an executable file"):

@@ -104,7 +104,7 @@ class Batch:
             )
             _project.write(folder, function, inputs, worker)
             entry = _project.write_environment(folder, environment)
-            options = Options(name=re.sub(r"[^\w.-]", "", name) or "map")
+            options = Options(name=re.sub(r"[^A-Za-z0-9_.-]", "", name) or "map")
             options.update(settings.options)
             flags = [*arguments(options), f"--array=0-{tasks - 1}{limit}"]
             self._attached = _executable.AttachedJob([*flags, str(folder), *entry], client.head, str(self._directory))
@@ -185,6 +185,8 @@ class Batch:
                 if outcome.index in missing:
                     missing.discard(outcome.index)
                     yield outcome
+                # Results must not stay in memory until the next one arrives.
+                del outcome
             for index in sorted(missing):
                 yield Outcome(index, error=self._lost(index, task, place))
             if place:
@@ -206,6 +208,7 @@ class Batch:
                     # The job wrote something else into this file.
                     return
                 yield outcome
+                del outcome
 
     def _outcome(self, header: _worker.Header, content: bytes) -> Outcome:
         index = header["input"]
@@ -221,7 +224,8 @@ class Batch:
     def _lost(self, index: int, task: dict[str, Any], place: Path | None) -> HostlerError:
         """Return the error for an input without a result."""
         name = f"{self.job.id}_{task['index']}"
-        how = _ENDINGS.get(task["state"], f"ended with exit code {task['exit_code']}")
+        code = task["exit_code"]
+        how = _ENDINGS.get(task["state"], "could not start" if code is None else f"ended with exit code {code}")
         node = f" on {task['node']}" if task["node"] else ""
         message = f": {task['message']}" if task["message"] else ""
         log = place / "stderr.log" if place else None

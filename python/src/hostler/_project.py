@@ -126,20 +126,21 @@ def _ship_modules(target: Path) -> None:
     target.mkdir()
     places = _installed_places()
     for name, module in sorted(sys.modules.items()):
-        file = getattr(module, "__file__", None)
         if name == "__main__" or "." in name or not isinstance(module, ModuleType):
             continue
+        # Not getattr: some modules import others when they are asked for an attribute that they lack.
+        file = vars(module).get("__file__")
         if module in (hostler, cloudpickle):
             shutil.copytree(Path(str(file)).parent, target / name, ignore=shutil.ignore_patterns("__pycache__"))
         elif file and os.path.isfile(file) and not _is_below(file, places):
             _copy_module(name, module, target)
-        elif file is None and hasattr(module, "__path__"):
+        elif file is None and "__path__" in vars(module):
             _copy_namespace(name, target, places)
 
 
 def _copy_module(name: str, module: ModuleType, target: Path) -> None:
     file = Path(str(module.__file__))
-    if not hasattr(module, "__path__"):
+    if "__path__" not in vars(module):
         # A module loaded from a file with another name is found by its own name; an extension keeps its suffixes.
         suffix = ".py" if file.suffix == ".py" else file.name.removeprefix(file.name.split(".")[0])
         shutil.copyfile(file, target / f"{name}{suffix}")

@@ -57,7 +57,7 @@ class Executor(concurrent.futures.Executor):
         **options: Unpack[Options],
     ) -> None:
         if max_workers is not None and max_workers < 1:
-            raise ValueError("max_workers must be at least 1")
+            raise ValueError("max_workers must be greater than 0")
         self._settings = Settings(client or Client(), environment, trusted, 1, max_workers, options)
         self._lock = threading.Lock()
         self._is_shut_down = False
@@ -127,33 +127,31 @@ class Executor(concurrent.futures.Executor):
                 calls, self._waiting = self._waiting, []
                 self._is_collecting = False
             calls = [call for call in calls if not call.future.cancelled()]
-            if calls:
-                self._follow(calls)
+            work = [call.work for call in calls]
+            futures = dict(enumerate(call.future for call in calls))
+            del calls
+            if futures:
+                self._follow(work, futures)
         finally:
             with self._lock:
                 self._threads.discard(threading.current_thread())
 
-    def _follow(self, calls: list[_Call]) -> None:
+    def _follow(self, work: list[bytes], futures: dict[int, _Future[Any]]) -> None:
+        """Run pickled calls as one job. Removes futures that have ended, so that their results can be freed."""
         try:
-            function = _project.dumps("the function", _call)
-            batch = Batch(function, [call.work for call in calls], "executor", self._settings)
-        except BaseException as error:
-            for call in calls:
-                call.future.settle(error=error)
-            return
-        # Settled futures are dropped, so that their results do not stay in memory.
-        futures = dict(enumerate(call.future for call in calls))
-        del calls
-        try:
-            for index, future in futures.items():
-                future.cancel_with(functools.partial(batch.cancel_inputs, [index]))
-            for outcome in batch.outcomes(lambda index: futures[index].start()):
-                futures.pop(outcome.index).settle(outcome.value, outcome.error)
+            batch = Batch(_project.dumps("the function", _call), work, "executor", self._settings)
+            work.clear()
+            try:
+                for index in futures:
+                    futures[index].cancel_with(functools.partial(batch.cancel_inputs, [index]))
+                for outcome in batch.outcomes(lambda index: futures[index].start()):
+                    futures.pop(outcome.index).settle(outcome.value, outcome.error)
+                    del outcome
+            finally:
+                batch.cancel()
         except BaseException as error:
             for future in futures.values():
                 future.settle(error=error)
-        finally:
-            batch.cancel()
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,54 @@
+"""What is sent with a function, without a cluster."""
+
+from __future__ import annotations
+
+import json
+import sys
+import types
+from pathlib import Path
+
+import pytest
+
+import hostler
+from hostler import _project
+from hostler.job import _indices
+
+
+def install(directory: Path, name: str, origin: dict[str, object] | None) -> None:
+    info = directory / f"{name}-1.2.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.2\n")
+    if origin:
+        (info / "direct_url.json").write_text(json.dumps(origin))
+
+
+def test_installed_packages_become_requirements(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    install(tmp_path, "Plain_Package", None)
+    install(tmp_path, "from-git", {"url": "https://example.org/a", "vcs_info": {"vcs": "git", "commit_id": "abc"}})
+    install(tmp_path, "from-file", {"url": "file:///a.whl", "archive_info": {}})
+    install(tmp_path, "editable", {"url": "file:///a", "dir_info": {"editable": True}})
+    install(tmp_path, "hostler", None)
+    monkeypatch.setattr("sys.path", [str(tmp_path)])
+    assert _project.installed() == [
+        "from-file==1.2",
+        "from-git @ git+https://example.org/a@abc",
+        "plain-package==1.2",
+    ]
+
+
+def test_large_package_that_is_not_installed_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package = tmp_path / "large"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    with open(package / "data", "wb") as file:
+        file.truncate(65 << 20)
+    module = types.ModuleType("large")
+    module.__file__, module.__path__ = str(package / "__init__.py"), [str(package)]
+    monkeypatch.setitem(sys.modules, "large", module)
+    with pytest.raises(hostler.UsageError, match=r"the package large in .* has 65 MiB, and is not installed"):
+        _project._ship_modules(tmp_path / "modules")
+
+
+def test_indices_of_an_array_are_listed() -> None:
+    assert _indices("0-3") == [0, 1, 2, 3]
+    assert _indices("1,5,7-11:2%4") == [1, 5, 7, 9, 11]
