@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
 import sys
 import types
@@ -28,7 +29,8 @@ def test_installed_packages_become_requirements(tmp_path: Path, monkeypatch: pyt
     install(tmp_path, "from-file", {"url": "file:///a.whl", "archive_info": {}})
     install(tmp_path, "editable", {"url": "file:///a", "dir_info": {"editable": True}})
     install(tmp_path, "hostler", None)
-    monkeypatch.setattr("sys.path", [str(tmp_path)])
+    found = list(importlib.metadata.distributions(path=[str(tmp_path)]))
+    monkeypatch.setattr("importlib.metadata.distributions", lambda: found)
     assert _project.installed() == [
         "from-file==1.2",
         "from-git @ git+https://example.org/a@abc",

@@ -150,17 +150,17 @@ fn python_package() -> Result<()> {
         )
     })?;
     let target = target_directory()?;
-    let run = |program: &str, arguments: &[&str]| {
+    let run_tool = |program: &str, arguments: &[&str]| {
         let mut command = Command::new(tools.join("bin").join(program));
         command.args(arguments).current_dir(root().join("python")).env("PYTHONDONTWRITEBYTECODE", "1");
         run_command(command.env("HOSTLER_BIN", target.join("debug/hostler")))
     };
     // The example is outside of the directory, and would have the default settings.
     let files = ["--no-cache", "--config", "pyproject.toml", ".", "../examples/functions"];
-    run("ruff", &[&["format", "--check"], &files[..]].concat())?;
-    run("ruff", &[&["check"], &files[..]].concat())?;
-    run("mypy", &["--cache-dir", "/dev/null"])?;
-    run("pytest", &["--quiet", "-p", "no:cacheprovider"])
+    run_tool("ruff", &[&["format", "--check"], &files[..]].concat())?;
+    run_tool("ruff", &[&["check"], &files[..]].concat())?;
+    run_tool("mypy", &["--cache-dir", "/dev/null"])?;
+    run_tool("pytest", &["--quiet", "-p", "no:cacheprovider"])
 }
 
 /// Compiles the examples, and runs the one that needs no environment. End-to-end tests run the others.

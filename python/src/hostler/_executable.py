@@ -67,14 +67,12 @@ def find() -> str:
 
 def _beside_the_package() -> list[str]:
     """Return where pip installs the executable, also with ``--target`` or ``--user``."""
-    package = Path(__file__).resolve().parent
-    directories = [package.parent / "bin"]
-    if str(package).startswith((sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))):
-        directories.append(Path(sysconfig.get_path("scripts")))
-    user = sysconfig.get_path("purelib", "posix_user")
-    if str(package).startswith(user):
-        directories.append(Path(sysconfig.get_path("scripts", "posix_user")))
-    return [str(directory / "hostler") for directory in directories]
+    packages = os.path.realpath(Path(__file__).parents[1])
+    found = [os.path.join(packages, "bin")]
+    for scheme in (sysconfig.get_default_scheme(), "posix_user"):
+        if packages in [os.path.realpath(sysconfig.get_path(kind, scheme)) for kind in ("purelib", "platlib")]:
+            found.append(sysconfig.get_path("scripts", scheme))
+    return [os.path.join(directory, "hostler") for directory in found]
 
 
 @functools.cache
