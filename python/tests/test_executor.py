@@ -67,8 +67,8 @@ def test_waiting_call_can_be_cancelled_and_a_running_one_cannot(client: hostler.
 
 
 def test_shutdown_cancels_calls_and_refuses_new_ones(client: hostler.Client) -> None:
-    executor = hostler.Executor(client=client, memory="100M")
-    futures = [executor.submit(time.sleep, 600) for _ in range(3)]
+    executor = hostler.Executor(client=client, memory="100M", hold=True)
+    futures = [executor.submit(os.getpid) for _ in range(3)]
     executor.shutdown(cancel_futures=True)
     assert all(future.cancelled() for future in futures)
     with pytest.raises(RuntimeError, match="after shutdown"):
