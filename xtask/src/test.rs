@@ -38,7 +38,7 @@ const STEPS: &[Step] = &[
     Step { name: "property, simulation and end-to-end tests", check: other_tests, quick: false },
     Step { name: "examples in the documentation of the code", check: |_| doc_tests(), quick: false },
     Step { name: "generated files", check: |_| generated_files(), quick: false },
-    Step { name: "Python package", check: |_| python_package(), quick: false },
+    Step { name: "Python package", check: python_package, quick: false },
     Step { name: "example projects", check: |_| example_projects(), quick: false },
 ];
 
@@ -141,8 +141,9 @@ fn generated_files() -> Result<()> {
 /// The variable with the virtual environment that contains the tools for the Python package.
 const PYTHON_TOOLS: &str = "HOSTLER_PYTHON_TOOLS";
 
-/// Checks the Python package: formatting, lints, types, and tests with a cluster of their own.
-fn python_package() -> Result<()> {
+/// Checks the Python package: formatting, lints, types, and tests with a cluster of their own. Failed tests are repeated
+/// once.
+fn python_package(flaky: &mut Vec<String>) -> Result<()> {
     let tools = std::env::var_os(PYTHON_TOOLS).map(PathBuf::from).with_context(|| {
         format!(
             "{PYTHON_TOOLS} is not set: `python3 -m venv DIR`, `DIR/bin/pip install cloudpickle pytest mypy ruff`, and \
@@ -160,7 +161,14 @@ fn python_package() -> Result<()> {
     run_tool("ruff", &[&["format", "--check"], &files[..]].concat())?;
     run_tool("ruff", &[&["check"], &files[..]].concat())?;
     run_tool("mypy", &["--cache-dir", "/dev/null"])?;
-    run_tool("pytest", &["--quiet", "-p", "no:cacheprovider"])
+    // pytest keeps there which tests failed.
+    let cache = format!("cache_dir={}", target.join("pytest").display());
+    let pytest = ["--quiet", "--override-ini", &cache];
+    run_tool("pytest", &pytest).or_else(|_| {
+        run_tool("pytest", &[&pytest[..], &["--last-failed"]].concat())?;
+        flaky.push("tests of the Python package; the output of the first run is above".to_owned());
+        Ok(())
+    })
 }
 
 /// Compiles the examples, and runs the one that needs no environment. End-to-end tests run the others.
