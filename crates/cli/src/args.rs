@@ -150,6 +150,7 @@ impl Arguments {
 }
 
 /// Parses `args`, runs the command and prints its error, if any.
+#[expect(clippy::needless_pass_by_value, reason = "all tools have this signature")]
 pub(crate) fn main(args: Vec<OsString>) -> ExitCode {
     let Arguments { common, command } = match Arguments::of(args.clone()) {
         Ok(arguments) => arguments,

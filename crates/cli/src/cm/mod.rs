@@ -46,6 +46,7 @@ impl Tool for Configure {
 }
 
 /// Parses `args`, runs the tool and prints its error, if any.
+#[expect(clippy::needless_pass_by_value, reason = "all tools have this signature")]
 pub(crate) fn main<T: Tool>(args: Vec<OsString>) -> ExitCode {
     let matches = definition::<T>().try_get_matches_from(&args);
     let matches = matches.unwrap_or_else(|error| match not_text(&error, &args) {

@@ -381,31 +381,31 @@ mod tests {
 
     #[test]
     fn values_of_other_json_types_are_read() {
-        fn of<T: DeserializeOwned>(body: serde_json::Value) -> T {
+        fn of<T: DeserializeOwned>(body: &serde_json::Value) -> T {
             read(body.to_string().as_bytes()).unwrap_or_else(|why| panic!("{body} {why}"))
         }
         for watts in [json!(87.5), json!("87.5"), json!(" 87.5 W"), json!("87.50 Watts")] {
             let power = json!({ "PowerConsumedWatts": watts });
             for list in [json!([power]), power] {
-                assert_eq!(of::<Power>(json!({ "PowerControl": list })).watts(), Some(87.5), "{list}");
+                assert_eq!(of::<Power>(&json!({ "PowerControl": list })).watts(), Some(87.5), "{list}");
             }
-            let metrics: EnvironmentMetrics = of(json!({ "PowerWatts": { "Reading": watts } }));
+            let metrics: EnvironmentMetrics = of(&json!({ "PowerWatts": { "Reading": watts } }));
             assert_eq!(metrics.watts(), Some(87.5));
         }
         for watts in [json!("N/A"), json!(""), json!("nan"), json!(null), json!(true), json!([]), json!("-3")] {
             let power = json!({ "PowerControl": [{ "PowerConsumedWatts": watts }] });
-            assert_eq!(of::<Power>(power).watts(), None, "{watts}");
+            assert_eq!(of::<Power>(&power).watts(), None, "{watts}");
         }
         let link = json!({ "@odata.id": "/x" });
         for list in [json!([link]), link, json!("/x"), json!(["/x"])] {
-            assert_eq!(of::<Collection>(json!({ "Members": list })).members, [Link { path: "/x".into() }]);
-            let system: System = of(json!({ "Links": { "Chassis": list } }));
+            assert_eq!(of::<Collection>(&json!({ "Members": list })).members, [Link { path: "/x".into() }]);
+            let system: System = of(&json!({ "Links": { "Chassis": list } }));
             assert_eq!(system.links.chassis.len(), 1, "{list}");
         }
-        let nulls: System = of(json!({ "Links": null, "Actions": null, "Id": 7, "Name": {}, "PowerState": "On" }));
+        let nulls: System = of(&json!({ "Links": null, "Actions": null, "Id": 7, "Name": {}, "PowerState": "On" }));
         assert!(nulls.is_called("7") && nulls.supply() == Ok(Supply::On));
-        assert_eq!(of::<Collection>(json!({ "Members": null })).members, []);
-        let reset: Reset = of(json!({ "ResetType@Redfish.AllowableValues": "On" }));
+        assert_eq!(of::<Collection>(&json!({ "Members": null })).members, []);
+        let reset: Reset = of(&json!({ "ResetType@Redfish.AllowableValues": "On" }));
         assert_eq!(reset.allowable, Some(vec!["On".to_owned()]));
         let marked = b"\xef\xbb\xbf{\"PowerState\":\"Off\"}";
         assert_eq!(read::<System>(marked).expect("a byte order mark").supply(), Ok(Supply::Off));
