@@ -2,14 +2,21 @@
 //!
 //! Git itself is asked, because its index has several formats and extensions. Without git, outside a repository, or in
 //! a repository of another user, no file counts as tracked.
+//!
+//! The folder may come from a stranger, so git must not run the programs that the repository's configuration names.
 
 use std::collections::HashSet;
 use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::mpsc::sync_channel;
 use std::thread;
 use std::time::Duration;
+use std::{env, fs};
+
+use nix::unistd::Uid;
 
 use crate::paths;
 
@@ -19,8 +26,11 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// The maximum size of git's answer, in bytes.
 const MOST_BYTES: u64 = 64 << 20;
 
-/// Variables that direct git to another repository, e.g. in a hook.
-const REDIRECTIONS: [&str; 4] = ["GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX"];
+/// Settings and variables that keep git from running programs of the repository: the file system monitor (an empty
+/// value turns it off in all versions of git), hooks, and the transport to a remote that has missing objects.
+const SETTINGS: [&str; 5] = ["--no-pager", "-c", "core.fsmonitor=", "-c", "core.hooksPath=/dev/null"];
+const VARIABLES: [(&str, &str); 3] =
+    [("GIT_NO_LAZY_FETCH", "1"), ("GIT_ALLOW_PROTOCOL", ""), ("GIT_OPTIONAL_LOCKS", "0")];
 
 /// Returns the paths below `folder` of files that git tracks although ignore rules name them, and of the directories
 /// that contain these files.
@@ -36,16 +46,23 @@ pub(crate) fn tracked_though_ignored(folder: &Path) -> HashSet<Vec<u8>> {
 }
 
 fn ask_git(folder: &Path) -> Option<Vec<u8>> {
+    // Git makes the same check, but older versions do not.
+    if fs::metadata(folder).ok()?.uid() != Uid::effective().as_raw() {
+        return None;
+    }
     let mut git = Command::new("git");
-    // The setting `core.fsmonitor` can name a program to start.
-    git.args(["-c", "core.fsmonitor=false", "ls-files", "-z", "--cached", "--ignored", "--exclude-standard"])
+    git.args(SETTINGS)
+        .args(["ls-files", "-z", "--cached", "--ignored", "--exclude-standard"])
         .current_dir(folder)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::null());
-    for name in REDIRECTIONS {
+    // Some variables direct git to another repository, e.g. in a hook.
+    for (name, _) in env::vars_os().filter(|(name, _)| name.as_bytes().starts_with(b"GIT_")) {
         git.env_remove(name);
     }
+    // As root, git trusts the repositories of the user that this variable names.
+    git.env_remove("SUDO_UID").envs(VARIABLES);
     let mut child = git.spawn().ok()?;
     let output = child.stdout.take()?;
     // One answer.

@@ -4,7 +4,7 @@ mod common;
 
 use std::fs;
 use std::io::Write;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{chown, symlink};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -191,6 +191,84 @@ fn files_that_git_tracks_are_captured_although_gitignore_names_them() {
     // The same folder outside a repository.
     fs::rename(repository.join(".git"), repository.join("git")).expect("the test owns it");
     assert_eq!(paths(&capture(&folder).manifest), [".gitignore", ".hostlerignore", "sub", "sub/.gitignore"]);
+}
+
+#[test]
+fn programs_that_a_repository_names_are_not_run() {
+    let dir = tempfile::tempdir().expect("a temporary directory can be made");
+    let (folder, ran) = (dir.path().join("folder"), dir.path().join("ran"));
+    put(&folder, ".gitignore", "*.bin\n");
+    put(&folder, "sub/.gitignore", "!*.bin\n");
+    ["a.bin", "sub/b.bin"].iter().for_each(|path| put(&folder, path, *path));
+    git(&folder, &["init", "-q"]);
+    git(&folder, &["add", "-f", "."]);
+    // To read this file of the index, git needs an object that only the remote has.
+    git(&folder, &["update-index", "--skip-worktree", "sub/.gitignore"]);
+    fs::remove_file(folder.join("sub/.gitignore")).expect("the test owns it");
+    let object = blob_of(&folder, ":sub/.gitignore");
+    fs::remove_file(folder.join(".git/objects").join(&object[..2]).join(&object[2..])).expect("the test owns it");
+    put(&folder, ".git/hooks/post-index-change", format!("#!/bin/sh\ntouch {}\n", ran.display()));
+    set_mode(&folder.join(".git/hooks/post-index-change"), 0o755);
+    let program = format!("touch {};", ran.display());
+    let ext = format!("ext::touch {}", ran.display());
+    let local = folder.to_str().expect("the path is text");
+    for (name, value, url) in [
+        ("core.sshCommand", program.as_str(), "ssh://localhost/x"),
+        ("protocol.ext.allow", "always", ext.as_str()),
+        ("remote.origin.uploadpack", program.as_str(), local),
+        ("core.fsmonitor", program.as_str(), "/nonexistent"),
+        ("alias.ls-files", &format!("!{program}"), "/nonexistent"),
+        ("pager.ls-files", program.as_str(), "/nonexistent"),
+    ] {
+        fs::write(folder.join(".git/config"), "").expect("writable");
+        for (name, value) in [
+            ("core.repositoryFormatVersion", "1"),
+            ("extensions.partialClone", "origin"),
+            ("remote.origin.promisor", "true"),
+            ("remote.origin.url", url),
+            (name, value),
+        ] {
+            git(&folder, &["config", name, value]);
+        }
+        assert!(paths(&capture(&folder).manifest).contains(&"a.bin".to_owned()), "git was not asked: {name}");
+        assert!(!ran.exists(), "{name}");
+    }
+}
+
+fn blob_of(folder: &Path, name: &str) -> String {
+    let output = std::process::Command::new("git").args(["rev-parse", name]).current_dir(folder).output();
+    String::from_utf8(output.expect("git is installed").stdout).expect("a digest").trim().to_owned()
+}
+
+#[test]
+fn root_does_not_ask_git_in_a_repository_of_the_user_of_sudo() {
+    const NAME: &str = "root_does_not_ask_git_in_a_repository_of_the_user_of_sudo";
+    const USER: u32 = 65534;
+    if std::env::var("SUDO_UID").ok() != Some(USER.to_string()) {
+        let this = std::env::current_exe().expect("the test is a program");
+        let mut again = std::process::Command::new(this);
+        let output = again.args(["--exact", NAME]).env("SUDO_UID", USER.to_string()).output().expect("it starts");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a temporary directory can be made");
+    let repository = dir.path();
+    for path in [".gitignore", "project/.gitignore"] {
+        put(repository, path, "*.bin\n");
+    }
+    ["a.bin", "project/a.bin"].iter().for_each(|path| put(repository, path, *path));
+    git(repository, &["init", "-q"]);
+    git(repository, &["add", "-f", "."]);
+    let tracks = |folder: &Path| paths(&capture(folder).manifest).contains(&"a.bin".to_owned());
+    let give = |path: &Path, user| chown(path, Some(user), Some(user)).expect("needs root");
+    assert!(tracks(repository) && tracks(&repository.join("project")));
+    // The user's repository, also around a directory of root.
+    [repository.to_owned(), repository.join(".git")].iter().for_each(|path| give(path, USER));
+    assert!(!tracks(repository) && !tracks(&repository.join("project")));
+    // The user's directory in a repository of root.
+    [repository.to_owned(), repository.join(".git")].iter().for_each(|path| give(path, 0));
+    give(&repository.join("project"), USER);
+    assert!(tracks(repository) && !tracks(&repository.join("project")));
 }
 
 #[test]
