@@ -100,3 +100,30 @@ fn requeue_offers_and_revives_the_jobs_that_depend_on_it() {
     assert!(started(&parent) <= started(&child) && started(&child) <= started(&grandchild), "they wait for each other");
     assert_eq!(cluster.state(&unwanted), "cancelled", "the user cancelled this job");
 }
+
+#[test]
+fn requeue_of_dependents_leaves_out_jobs_whose_other_dependencies_failed() {
+    let cluster = Cluster::up(HOSTLER, Size::default());
+    let run = |after: &[&str], script: &str| {
+        let options = [&["run", "--detach", "-m", "16M"], after, &["--", "sh", "-c", script]].concat();
+        cluster.ok(&options)
+    };
+    let parent = run(&["--hold"], "test -e mended");
+    let other = run(&["--hold"], "false");
+    let child = run(&["--after", &format!("afterok:{parent}:{other}")], "true");
+    let sibling = run(&["--after", &format!("afterok:{parent}")], "true");
+    cluster.ok(&["release", &parent, &other]);
+    for id in [&parent, &other] {
+        cluster.wait_for_state(id, "failed");
+    }
+    for id in [&child, &sibling] {
+        cluster.wait_for_state(id, "cancelled");
+    }
+    cluster.write("mended", "");
+    let again = cluster.run(&["requeue", "--dependents", &parent, "999"]);
+    assert_ne!(again.code, 0, "{}", again.stderr);
+    let stays = format!("job {child} stays cancelled: afterok:{other} can never be satisfied");
+    assert!(again.stderr.contains(&stays), "{}", again.stderr);
+    cluster.wait_for_state(&sibling, "completed");
+    assert_eq!(cluster.state(&child), "cancelled");
+}

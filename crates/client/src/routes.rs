@@ -376,14 +376,15 @@ impl Client {
     /// Applies an action to a job or to one of its tasks. A requeue is not retried after the request may have arrived,
     /// because the job would run twice.
     pub async fn act(&self, job: JobId, index: Option<u32>, action: JobAction) -> Result<JobSummary, ClientError> {
-        let query = match (index, action) {
-            (Some(index), JobAction::RequeueAll) => format!("?index={index}&completed=true"),
-            (None, JobAction::RequeueAll) => "?completed=true".to_owned(),
-            (Some(index), _) => format!("?index={index}"),
-            (None, _) => String::new(),
+        let how = match action {
+            JobAction::RequeueAll => Some("completed=true".to_owned()),
+            JobAction::RequeueDependent => Some("dependent=true".to_owned()),
+            JobAction::Cancel | JobAction::Hold | JobAction::Release | JobAction::Requeue => None,
         };
+        let fields: Vec<String> = index.map(|index| format!("index={index}")).into_iter().chain(how).collect();
+        let query = if fields.is_empty() { String::new() } else { format!("?{}", fields.join("&")) };
         let call = Call::post(format!("/jobs/{job}/{}{query}", action.as_str()));
-        let is_requeue = matches!(action, JobAction::Requeue | JobAction::RequeueAll);
+        let is_requeue = matches!(action, JobAction::Requeue | JobAction::RequeueAll | JobAction::RequeueDependent);
         self.call(if is_requeue { call.once() } else { call }).await
     }
 

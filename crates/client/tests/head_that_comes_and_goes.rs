@@ -145,6 +145,8 @@ async fn requeue_that_may_have_arrived_is_not_retried() {
         (Some(3), JobAction::Requeue, "?index=3"),
         (Some(3), JobAction::RequeueAll, "?index=3&completed=true"),
         (None, JobAction::RequeueAll, "?completed=true"),
+        (None, JobAction::RequeueDependent, "?dependent=true"),
+        (None, JobAction::Requeue, ""),
     ] {
         let head = Head::with(vec![Answer::Raw(Vec::new())]);
         let error = head.client().act(JobId(7), index, action).await.expect_err("unknown whether it happened");

@@ -530,6 +530,9 @@ pub enum JobAction {
     /// Like `Requeue`, but completed tasks also run again, and their results are deleted. In API paths, this is
     /// `requeue` with the query parameter `completed=true`.
     RequeueAll,
+    /// Queue a job again that was cancelled because of its dependencies. Refused if one of them can never be satisfied. In
+    /// API paths, this is `requeue` with the query parameter `dependent=true`.
+    RequeueDependent,
 }
 
 impl JobAction {
@@ -540,7 +543,7 @@ impl JobAction {
             Self::Cancel => "cancel",
             Self::Hold => "hold",
             Self::Release => "release",
-            Self::Requeue | Self::RequeueAll => "requeue",
+            Self::Requeue | Self::RequeueAll | Self::RequeueDependent => "requeue",
         }
     }
 }

@@ -1,6 +1,7 @@
 //! `cancel`, `hold`, `release`, `requeue` and `signal`: act on jobs and array tasks.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use clap::Args;
 use hostler_client::{Client, RecordFilter};
@@ -106,46 +107,84 @@ impl Requeue {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         let action = if self.completed { JobAction::RequeueAll } else { JobAction::Requeue };
         let targets = &self.targets.targets;
-        let is_needed = self.dependents || !(context.output.is_json() || context.output.is_quiet());
-        let dependents = match is_needed {
-            true => block_on(cancelled_dependents(&context.client()?, targets))?,
-            false => Vec::new(),
-        };
-        let code = act(context, &self.targets, action)?;
+        let (accepted, outcome) = act_on_each(context, &self.targets, action)?;
         if self.dependents {
-            return requeue_dependents(context, &dependents).map(|()| code);
+            let code = requeue_dependents(context, targets, &accepted)?;
+            return outcome.map(|first| if first == exit::OK { code } else { first });
         }
-        if !dependents.is_empty() {
-            let listed = |ids: &mut dyn Iterator<Item = String>, between: &str| ids.collect::<Vec<_>>().join(between);
-            let jobs = listed(&mut dependents.iter().map(ToString::to_string), ", ");
-            let parents = listed(&mut targets.iter().map(ToString::to_string), " ");
-            context.output.say(&format!(
-                "note: dependent jobs stay cancelled: {jobs}; `hostler requeue --dependents {parents}` queues them too"
-            ));
+        if !(accepted.is_empty() || context.output.is_json() || context.output.is_quiet()) {
+            note_dependents(context, targets, &accepted);
         }
-        Ok(code)
+        outcome
     }
 }
 
-/// Queues cancelled dependents again, after the jobs that they depend on.
-fn requeue_dependents(context: &Context, dependents: &[JobId]) -> Result<(), Failure> {
+/// Names the jobs that stay cancelled. The requeue has succeeded, so this neither fails nor takes long.
+fn note_dependents(context: &Context, targets: &[Target], accepted: &BTreeSet<JobId>) {
+    // The end of this job may interrupt its own requests.
+    if targets.iter().any(|target| is_own_job(target.job)) {
+        return;
+    }
+    let Ok(client) = context.client() else { return };
+    let looked_up =
+        block_on(async { Ok(within(NOTE_PATIENCE, cancelled_dependents(&client, targets, accepted)).await) });
+    let Ok(Some(dependents)) = looked_up else { return };
+    if dependents.is_empty() {
+        return;
+    }
+    let listed = |ids: &mut dyn Iterator<Item = String>, between: &str| ids.collect::<Vec<_>>().join(between);
+    let jobs = listed(&mut dependents.iter().map(ToString::to_string), ", ");
+    let parents = listed(&mut targets.iter().map(ToString::to_string), " ");
+    context.output.say(&format!(
+        "note: dependent jobs stay cancelled: {jobs}; `hostler requeue --dependents {parents}` queues them too"
+    ));
+}
+
+/// The result of a look-up, if it succeeds within this time.
+async fn within<T>(patience: Duration, look_up: impl Future<Output = Result<T, Failure>>) -> Option<T> {
+    tokio::time::timeout(patience, look_up).await.ok()?.ok()
+}
+
+/// Longest time that a look-up for a note may take.
+const NOTE_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Queues cancelled dependents again, after the jobs that they depend on. Goes on if the head refuses one; the exit code is
+/// that of the first failure.
+fn requeue_dependents(context: &Context, targets: &[Target], accepted: &BTreeSet<JobId>) -> Outcome {
     let client = context.client()?;
     block_on(async {
-        for &id in dependents {
-            let summary = client.act(id, None, JobAction::Requeue).await?;
-            context.output.say(&sentence(Target { job: id, index: None }, JobAction::Requeue, &summary));
+        let mut code = exit::OK;
+        for id in cancelled_dependents(&client, targets, accepted).await? {
+            match client.act(id, None, JobAction::RequeueDependent).await {
+                Ok(summary) => {
+                    let target = Target { job: id, index: None };
+                    context.output.say(&sentence(target, JobAction::RequeueDependent, &summary));
+                }
+                Err(error) => {
+                    let failure = Failure::from(error);
+                    context.output.fail(&failure);
+                    code = if code == exit::OK { failure.exit } else { code };
+                }
+            }
         }
-        Ok(())
+        Ok(code)
     })
 }
 
-/// The jobs that were cancelled because `targets` did not end as required, directly or through others, in the order of
-/// their submission.
-async fn cancelled_dependents(client: &Client, targets: &[Target]) -> Result<Vec<JobId>, Failure> {
+/// The jobs that were cancelled because targets did not end as required, directly or through others, in the order of their
+/// submission. Counts only targets whose requeue was accepted, and targets that wait or run already.
+async fn cancelled_dependents(
+    client: &Client,
+    targets: &[Target],
+    accepted: &BTreeSet<JobId>,
+) -> Result<Vec<JobId>, Failure> {
     let (mut parents, mut since) = (BTreeSet::new(), None);
     for target in targets {
         // The requeue itself reports an unknown job.
         let Ok(job) = client.job(target.job, 0).await else { continue };
+        if job.summary.state.is_ended() && !accepted.contains(&target.job) {
+            continue;
+        }
         parents.insert(target.job);
         let submitted_at = job.summary.submitted_at;
         since = Some(since.map_or(submitted_at, |since: WallTime| since.min(submitted_at)));
@@ -201,16 +240,27 @@ impl Signal {
 /// If this program runs inside the job, makes it ignore the SIGTERM that ends the job: a job that requeues itself must learn
 /// that this succeeded. SIGKILL still follows after the grace period.
 pub(crate) fn outlive_own_job(job: JobId) {
-    if std::env::var("HOSTLER_JOB_ID").is_ok_and(|own| own == job.to_string()) {
+    if is_own_job(job) {
         // SAFETY: this installs no handler.
         let _ = unsafe { signal(nix::sys::signal::Signal::SIGTERM, SigHandler::SigIgn) };
     }
 }
 
-/// Applies the action to every target, even if it fails for some. The exit code is that of the first failure.
+/// Whether this program runs inside the job.
+fn is_own_job(job: JobId) -> bool {
+    std::env::var("HOSTLER_JOB_ID").is_ok_and(|own| own == job.to_string())
+}
+
 fn act(context: &Context, targets: &Targets, action: JobAction) -> Outcome {
+    act_on_each(context, targets, action)?.1
+}
+
+/// Applies the action to every target, even if it fails for some. Returns the jobs for which it was accepted, and the
+/// outcome with the exit code of the first failure.
+fn act_on_each(context: &Context, targets: &Targets, action: JobAction) -> Result<(BTreeSet<JobId>, Outcome), Failure> {
     let client = context.client()?;
     block_on(async {
+        let mut accepted = BTreeSet::new();
         let mut summaries = Vec::new();
         let mut first_failure = None;
         for target in &targets.targets {
@@ -218,11 +268,14 @@ fn act(context: &Context, targets: &Targets, action: JobAction) -> Outcome {
             match client.act(target.job, target.index, action).await {
                 Ok(summary) => {
                     context.output.say(&sentence(*target, action, &summary));
+                    accepted.insert(target.job);
                     summaries.push(summary);
                 }
-                Err(error) if first_failure.is_none() && targets.targets.len() == 1 => return Err(error.into()),
+                Err(error) if first_failure.is_none() && targets.targets.len() == 1 => {
+                    return Ok((accepted, Err(error.into())));
+                }
                 Err(error) => {
-                    let failure = crate::failure::Failure::from(error);
+                    let failure = Failure::from(error);
                     context.output.fail(&failure);
                     first_failure.get_or_insert(failure.exit);
                 }
@@ -231,7 +284,7 @@ fn act(context: &Context, targets: &Targets, action: JobAction) -> Outcome {
         if context.output.is_json() {
             context.output.json(&summaries);
         }
-        Ok(first_failure.unwrap_or(exit::OK))
+        Ok((accepted, Ok(first_failure.unwrap_or(exit::OK))))
     })
 }
 
@@ -248,7 +301,7 @@ fn sentence(target: Target, action: JobAction, summary: &JobSummary) -> String {
         JobAction::Cancel => format!("{what} is being cancelled"),
         JobAction::Hold => format!("{what} is held until `hostler release {target}`"),
         JobAction::Release => format!("{what} is released"),
-        JobAction::Requeue | JobAction::RequeueAll => format!("{what} is queued again"),
+        JobAction::Requeue | JobAction::RequeueAll | JobAction::RequeueDependent => format!("{what} is queued again"),
     }
 }
 
@@ -257,6 +310,13 @@ mod tests {
     use hostler_model::Dependency;
 
     use super::*;
+
+    #[tokio::test]
+    async fn look_up_for_a_note_neither_fails_nor_takes_long() {
+        assert_eq!(within(NOTE_PATIENCE, async { Ok(7) }).await, Some(7));
+        assert_eq!(within(NOTE_PATIENCE, async { Err::<u64, _>(Failure::new("the head is away")) }).await, None);
+        assert_eq!(within(Duration::ZERO, std::future::pending::<Result<u64, Failure>>()).await, None);
+    }
 
     fn record(id: u64, after: &str) -> JobRecord {
         let value = serde_json::json!({

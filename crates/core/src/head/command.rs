@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use hostler_model::{Digest, IndexSet, JobId, JobSpec, NodeName, PartitionName, Reason, RunId, Timestamp, UserName};
+use hostler_model::{
+    Dependency, Digest, IndexSet, JobId, JobSpec, NodeName, PartitionName, Reason, RunId, Timestamp, UserName,
+};
 use hostler_proto::api::JobAction;
 use hostler_proto::link::{AgentHello, AgentMessage};
 use hostler_proto::notify::Alert;
@@ -301,6 +303,14 @@ pub enum Refusal {
     /// A requeue would only affect completed tasks, and the request does not name them.
     #[error("all ended tasks of job {0} have completed, and a requeue keeps completed tasks and their results")]
     OnlyCompleted(JobId),
+    /// A dependent job cannot be queued again, because another job did not end as required.
+    #[error("job {job} stays cancelled: {dependency} can never be satisfied")]
+    NeverStarts {
+        /// The dependent job.
+        job: JobId,
+        /// The dependency that can never be satisfied.
+        dependency: Dependency,
+    },
     /// The job's specification is invalid.
     #[error("{0}")]
     BadSpec(String),
@@ -387,7 +397,7 @@ impl Refusal {
             Self::NoSuchTask { .. } => "no_such_task",
             Self::NoSuchDependency(_) => "no_such_dependency",
             Self::NotYours { .. } => "not_yours",
-            Self::WrongState { .. } | Self::OnlyCompleted(_) => "wrong_state",
+            Self::WrongState { .. } | Self::OnlyCompleted(_) | Self::NeverStarts { .. } => "wrong_state",
             Self::BadSpec(_) | Self::Contradiction(_) => "bad_spec",
             Self::BadSetting(_) => "bad_setting",
             Self::NoSuchPartition { .. } => "no_such_partition",

@@ -284,7 +284,8 @@ fn decide_action(
     action: JobAction,
 ) -> Result<Vec<Event>, Refusal> {
     let job = own_job(state, ended, caller, id)?;
-    let ended = ended.job(id).cloned();
+    let stands = |it: &Dependency| standing(it, state.job(it.job), ended.job(it.job).map(|on| on.state()));
+    let recalled = ended.job(id).cloned();
     if let Some(index) = index
         && !job.indices().contains(index)
     {
@@ -299,16 +300,24 @@ fn decide_action(
         JobAction::Hold if job.held => Ok(Vec::new()),
         JobAction::Hold => Ok(vec![Event::Held { job: id }]),
         JobAction::Release if !job.held => wrong("is not held"),
-        JobAction::Release => Ok(vec![Event::Released { job: id, ended }]),
-        JobAction::Requeue | JobAction::RequeueAll if job.active.is_empty() && job.endings.is_empty() => {
+        JobAction::Release => Ok(vec![Event::Released { job: id, ended: recalled }]),
+        JobAction::RequeueDependent if job.state() != JobState::Cancelled => wrong("is not cancelled"),
+        JobAction::Requeue | JobAction::RequeueAll | JobAction::RequeueDependent
+            if job.active.is_empty() && job.endings.is_empty() =>
+        {
             wrong("is waiting already")
         }
-        JobAction::Requeue | JobAction::RequeueAll if job.lost_environment => {
+        JobAction::Requeue | JobAction::RequeueAll | JobAction::RequeueDependent if job.lost_environment => {
             wrong("has completed, and its environment variables were deleted; submit the job again")
         }
-        JobAction::Requeue | JobAction::RequeueAll => {
+        JobAction::Requeue | JobAction::RequeueAll | JobAction::RequeueDependent => {
+            if action == JobAction::RequeueDependent
+                && let Some(dependency) = job.spec.after.iter().find(|it| stands(it) == Standing::Never)
+            {
+                return Err(Refusal::NeverStarts { job: id, dependency: *dependency });
+            }
             // A requeue deletes results, so completed tasks run again only if the user says so.
-            let keeps_completed = action == JobAction::Requeue && index.is_none();
+            let keeps_completed = action != JobAction::RequeueAll && index.is_none();
             let (completed, others) = job.ended_counts();
             let tasks = match index {
                 Some(_) => 1,
@@ -328,11 +337,10 @@ fn decide_action(
                     return Err(refusal);
                 }
             }
-            let is_open =
-                |it: &&Dependency| state.job(it.job).is_some_and(|on| standing(it, Some(on), None) == Standing::Open);
+            let is_open = |it: &&Dependency| stands(it) == Standing::Open;
             let waits_for =
                 if job.is_ended() { job.spec.after.iter().filter(is_open).copied().collect() } else { vec![] };
-            Ok(vec![Event::Requeued { job: id, index, keeps_completed, waits_for, ended }])
+            Ok(vec![Event::Requeued { job: id, index, keeps_completed, waits_for, ended: recalled }])
         }
     }
 }

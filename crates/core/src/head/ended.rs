@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use hostler_model::{JobId, JobState, Timestamp};
+use hostler_proto::api::JobAction;
 
 use super::command::Command;
 use super::event::Record;
@@ -71,6 +72,14 @@ impl Ended {
                 if ended.of_key.is_none() {
                     // A submission with more dependencies is refused anyway.
                     for dependency in spec.after.iter().take(MAX_DEPENDENCIES) {
+                        ended.add(state, moves, store, dependency.job)?;
+                    }
+                }
+            }
+            Command::Act { job, action: JobAction::RequeueDependent, .. } => {
+                ended.add(state, moves, store, *job)?;
+                if let Some(dependent) = ended.job(*job).cloned() {
+                    for dependency in &*dependent.spec.after {
                         ended.add(state, moves, store, dependency.job)?;
                     }
                 }

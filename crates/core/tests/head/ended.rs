@@ -236,6 +236,51 @@ fn requeued_dependents_wait_for_a_parent_that_was_requeued() {
 }
 
 #[test]
+fn dependents_stay_cancelled_while_a_dependency_can_never_be_satisfied() {
+    let mut head = Head::new();
+    head.hello("n1", 1, "boot", vec![]);
+    let [first, other, good] = [0; 3].map(|_| head.submit(spec()).expect("accepted"));
+    let broken = |condition: &str, on: JobId| Dependency::parse_list(&format!("{condition}:{on}")).expect("valid")[0];
+    let submit = |head: &mut Head, text: String| head.submit(after(&text)).expect("accepted");
+    let of_first = submit(&mut head, format!("afterok:{first}"));
+    let of_both = submit(&mut head, format!("afterok:{first}:{other}"));
+    let of_fourth = submit(&mut head, format!("afterok:{of_both}"));
+    let if_failed = submit(&mut head, format!("afterok:{first},afternotok:{good}"));
+    let met = submit(&mut head, format!("afterok:{first}:{good},afternotok:{other}"));
+    for (job, code) in [(first, 1), (other, 1), (good, 0)] {
+        end(&mut head, job, code);
+    }
+    let dependents = [of_first, of_both, of_fourth, if_failed, met];
+    assert_eq!(dependents.map(|job| head.state_of(job)), [JobState::Cancelled; 5]);
+    let refused = |head: &mut Head, job: JobId, condition: &str, on: JobId| {
+        let never = Refusal::NeverStarts { job, dependency: broken(condition, on) };
+        assert_eq!(head.act(job, JobAction::RequeueDependent), Err(never));
+        assert_eq!(head.state_of(job), JobState::Cancelled);
+    };
+    // The first job was not requeued, or has failed again.
+    refused(&mut head, of_first, "afterok", first);
+    head.act(first, JobAction::Requeue).expect("accepted");
+    end(&mut head, first, 1);
+    refused(&mut head, of_first, "afterok", first);
+    // Another job of the dependencies has ended otherwise.
+    head.act(first, JobAction::Requeue).expect("accepted");
+    refused(&mut head, of_both, "afterok", other);
+    refused(&mut head, of_fourth, "afterok", of_both);
+    refused(&mut head, if_failed, "afternotok", good);
+    for job in [of_first, met] {
+        head.act(job, JobAction::RequeueDependent).expect("accepted");
+        assert_eq!(head.state_of(job), JobState::Pending);
+        let again = head.act(job, JobAction::RequeueDependent);
+        assert!(matches!(again, Err(Refusal::WrongState { .. })), "{again:?}");
+    }
+    end(&mut head, first, 0);
+    assert_eq!([of_first, met].map(|job| head.state_of(job)), [JobState::Starting; 2]);
+    // A user can still run a dependent job regardless.
+    head.act(of_both, JobAction::Requeue).expect("accepted");
+    assert_ne!(head.state_of(of_both), JobState::Cancelled);
+}
+
+#[test]
 fn environment_is_deleted_only_when_its_job_completes() {
     let environment = Some(Digest([3; 32]));
     for (code, is_kept) in [(1, true), (0, false)] {

@@ -114,7 +114,7 @@ impl From<Refusal> for ApiError {
             Refusal::SnapshotMissing | Refusal::WrongState { .. } | Refusal::NodeInUse { .. } | Refusal::Stale => {
                 StatusCode::CONFLICT
             }
-            Refusal::OnlyCompleted(_) => StatusCode::CONFLICT,
+            Refusal::OnlyCompleted(_) | Refusal::NeverStarts { .. } => StatusCode::CONFLICT,
             Refusal::OverQuota { .. } | Refusal::TooManyWaiting(_) => StatusCode::FORBIDDEN,
             Refusal::PriorityTooHigh { .. } | Refusal::SystemAccount { .. } => StatusCode::FORBIDDEN,
             Refusal::NotForRoot | Refusal::NotForRootOfNode | Refusal::NotThroughNodes(_) => StatusCode::FORBIDDEN,
@@ -179,6 +179,9 @@ impl From<Refusal> for ApiError {
             Refusal::NoSuchDependency(_) => Some("a job can depend only on jobs that were submitted before it".to_owned()),
             Refusal::NotYours { owner, .. } => Some(format!("ask {owner}, or an operator of the cluster")),
             Refusal::WrongState { job, .. } => Some(format!("`hostler job {job}` shows the job's state")),
+            Refusal::NeverStarts { dependency, .. } => {
+                Some(format!("`hostler job {}` shows how that job ended", dependency.job))
+            }
             Refusal::OnlyCompleted(job) => Some(format!(
                 "`hostler requeue --completed {job}` also runs completed tasks again, and deletes their results"
             )),

@@ -566,6 +566,9 @@ pub(crate) struct RequeueSelector {
     /// again in any case.
     #[serde(default)]
     completed: bool,
+    /// Whether the job is queued only if each of its dependencies is satisfied or may still be. It must be cancelled.
+    #[serde(default)]
+    dependent: bool,
 }
 
 /// `POST /jobs/{id}/cancel`.
@@ -603,9 +606,13 @@ pub(crate) async fn requeue(
     user: User,
     head: State<Arc<Head>>,
     id: Path<JobId>,
-    Query(RequeueSelector { index, completed }): Query<RequeueSelector>,
+    Query(RequeueSelector { index, completed, dependent }): Query<RequeueSelector>,
 ) -> Result<Json<JobSummary>, ApiError> {
-    let action = if completed { JobAction::RequeueAll } else { JobAction::Requeue };
+    let action = match (dependent, completed) {
+        (true, _) => JobAction::RequeueDependent,
+        (false, true) => JobAction::RequeueAll,
+        (false, false) => JobAction::Requeue,
+    };
     act(user, head, id, Query(TaskSelector { index }), action).await
 }
 

@@ -215,7 +215,7 @@ pub(crate) async fn act(frame: Frame, fields: Fields) -> Result<Response, Refuse
     if jobs.len() > MAX_JOBS {
         return Err(Refused::bad_request(format!("at most {MAX_JOBS} jobs at once; use the command line for more")));
     }
-    let destroys = matches!(action, JobAction::Cancel | JobAction::Requeue | JobAction::RequeueAll);
+    let destroys = !matches!(action, JobAction::Hold | JobAction::Release);
     if destroys && fields.get("confirmed") != Some("yes") {
         return Ok(ask(frame, action, &jobs, &fields, back).await.into_response());
     }
@@ -253,7 +253,7 @@ const fn done(action: JobAction) -> &'static str {
         JobAction::Cancel => "cancelled",
         JobAction::Hold => "held",
         JobAction::Release => "released",
-        JobAction::Requeue | JobAction::RequeueAll => "requeued",
+        JobAction::Requeue | JobAction::RequeueAll | JobAction::RequeueDependent => "requeued",
     }
 }
 

@@ -510,6 +510,7 @@ fn ask(state: &mut State, action: JobAction) {
         JobAction::Release => ("Release", "waiting tasks may start"),
         JobAction::Requeue => ("Requeue", "its tasks run again from the start, except completed ones"),
         JobAction::RequeueAll => ("Requeue", "all its tasks run again from the start"),
+        JobAction::RequeueDependent => ("Requeue", "it waits for its dependencies again"),
     };
     let what = format!("{verb} job {} of {} ({})? Then {effect}.", job.id, job.user, job.name);
     state.question = Some(Question { text: what, action: Action::Job(job.id, action) });
