@@ -111,10 +111,9 @@ impl EncodedSize for HeadMessage {
         const FIXED: usize = 256;
         match self {
             Self::Launch(launch) => hostler_proto::encode(launch).len(),
-            // A name has at most 32 bytes.
             Self::Accounts { accounts, blocked, guarded, system } => {
-                let uids = guarded.len() + system.uids().len();
-                FIXED + 64 * (accounts.len() + blocked.len()) + 5 * uids
+                let names: usize = accounts.iter().chain(blocked).map(|account| account.name.as_str().len() + 32).sum();
+                FIXED + names + 5 * (guarded.len() + system.uids().len())
             }
             Self::End { .. }
             | Self::Signal { .. }
@@ -136,6 +135,7 @@ impl EncodedSize for HeadMessage {
 #[cfg(test)]
 mod tests {
     use hostler_model::{Attempt, Epoch, JobId, RunId, TaskId};
+    use hostler_proto::link::{Account, SystemAccounts};
 
     use super::*;
 
@@ -147,6 +147,20 @@ mod tests {
         assert_eq!(inbox.accept(frames[0].clone()), Ok(vec![]));
         assert_eq!(inbox.accept(frames[1].clone()), Ok(vec![2]));
         assert_eq!(inbox.accept(frames[3].clone()), Err(Gap { expected: 3, found: 4 }));
+    }
+
+    #[test]
+    fn estimate_covers_account_lists_with_names_of_any_length() {
+        for name in ["a".to_owned(), "a".repeat(33), "a".repeat(255)] {
+            let account = |uid| Account { name: name.parse().expect("a name"), uid };
+            let list = |count: u32| (0..count).map(|n| account(u32::MAX - n)).collect::<Vec<_>>();
+            for (accounts, blocked) in [(list(1000), vec![]), (vec![], list(1000)), (list(500), list(500))] {
+                let guarded = vec![u32::MAX; 1000];
+                let message =
+                    HeadMessage::Accounts { accounts, blocked, system: SystemAccounts::Only(guarded.clone()), guarded };
+                assert!(hostler_proto::encode(&message).len() <= message.encoded_size(), "{} characters", name.len());
+            }
+        }
     }
 
     #[test]
