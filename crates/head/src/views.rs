@@ -21,7 +21,7 @@ use hostler_proto::link::{RunEnd, StepEndpoint};
 use hostler_proto::power::JobEnergy;
 use hostler_proto::record::{EndedPart, EndedTask};
 
-pub(crate) use nodes::{energy, holders, node, node_detail};
+pub(crate) use nodes::{SharedCpus, energy, holders, node, node_detail};
 pub(crate) use partitions::partition;
 use silence::NAMED;
 pub(crate) use suggestion::suggestion;
@@ -374,7 +374,11 @@ fn limits<'a>(state: &State, job: &Job, rows: impl Iterator<Item = &'a EndedTask
     };
     let request = &job.spec.request;
     let mut cpus = limit("cpus", u64::from(request.cpus), &|advisory| advisory.cpus.as_ref());
-    if cpus.enforcement == "enforced" && nodes.iter().any(|node| nodes::shares_cpus(state, node)) {
+    let share_cpus = || {
+        let shared = SharedCpus::of(state.nodes());
+        nodes.iter().any(|node| shared.include_some_of(node))
+    };
+    if cpus.enforcement == "enforced" && share_cpus() {
         cpus.why = Some("other nodes of this machine use the same CPUs".to_owned());
     }
     let mut limits = vec![cpus, limit("memory", request.memory_bytes, &|advisory| advisory.memory.as_ref())];

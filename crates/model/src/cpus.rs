@@ -99,6 +99,12 @@ impl CpuSet {
         Self { words }
     }
 
+    /// Returns whether any id is in both sets.
+    #[must_use]
+    pub fn intersects(&self, other: &Self) -> bool {
+        self.words.iter().zip(&other.words).any(|(mine, theirs)| mine & theirs != 0)
+    }
+
     /// Returns whether every id of `other` is in this set.
     #[must_use]
     pub fn is_superset(&self, other: &Self) -> bool {
@@ -206,6 +212,8 @@ mod tests {
         assert_eq!(free.lowest(31), None);
         assert_eq!(free.intersection(&CpuSet::first(103)).to_string(), "100-102");
         assert_eq!(free.intersection(&taken), CpuSet::default());
+        assert!(free.intersects(&CpuSet::first(101)) && free.intersects(&all));
+        assert!(!free.intersects(&taken) && !free.intersects(&CpuSet::default()));
         free.add_all(&taken);
         assert_eq!(free, all);
         free.remove_all(&all);

@@ -103,11 +103,12 @@ pub(crate) async fn list(
     };
     answer.reserve(&head.client_limits, bytes).await;
     let (now, state) = (head.engine.now(), head.engine.state());
+    let shared = views::SharedCpus::of(state.nodes());
     let views = page(&state, most).into_iter().filter_map(|name| {
         let node = state.node(&name)?;
         let holders = filter.holders.then(|| views::holders(&state, node));
         let measured = head.usage.last_of(&name, now.wall).filter(|_| filter.measured);
-        Some(NodeView { holders, measured, ..views::node(&state, node, now) })
+        Some(NodeView { holders, measured, ..views::node(&state, node, &shared, now) })
     });
     Ok(List(views.collect()))
 }

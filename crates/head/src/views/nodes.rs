@@ -1,10 +1,10 @@
 //! API views of nodes, and the sentences about nodes in explanations.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use hostler_core::head::{Drain, Job, Node, Now, State};
-use hostler_model::{GpuId, JobState, NodeName, NodeState, Resources, RunId, TaskId, format_duration};
+use hostler_model::{BootId, CpuSet, GpuId, JobState, NodeName, NodeState, Resources, RunId, TaskId, format_duration};
 use hostler_proto::api::{CertificateView, DrainView, GpuView, NodeDetail, NodeRunView, NodeView};
 use hostler_proto::power::{EnergyView, PowerView};
 
@@ -12,7 +12,7 @@ use super::silence::NAMED;
 use super::state_in;
 
 /// A node as an entry of a list.
-pub(crate) fn node(state: &State, node: &Node, now: Now) -> NodeView {
+pub(crate) fn node(state: &State, node: &Node, shared: &SharedCpus<'_>, now: Now) -> NodeView {
     let link = node.link.as_ref();
     let (total, free) = (node.total(), node.free());
     NodeView {
@@ -37,7 +37,7 @@ pub(crate) fn node(state: &State, node: &Node, now: Now) -> NodeView {
         version: link.map_or_else(String::new, |link| link.version.clone()),
         reason: node.drain.as_ref().map(drained_by),
         advisory: node.facts.advisory.clone(),
-        shares_cpus: shares_cpus(state, node),
+        shares_cpus: shared.include_some_of(node),
         partitions: state.partitions_of(&node.name).map(|partition| partition.name.clone()).collect(),
         features: state.features_of(node),
         weight: state.partitions.traits(&node.name).map_or(0, |traits| traits.weight),
@@ -95,21 +95,42 @@ fn silent_ms(node: &Node, now: Now) -> u64 {
     since.unwrap_or_else(|| now.at.ms_since(node.last_heard))
 }
 
-/// Whether another node of the same machine offers some of the same CPUs, as virtual nodes and containers may.
-pub(crate) fn shares_cpus(state: &State, node: &Node) -> bool {
-    let facts = &node.facts;
-    let offers_the_same = |other: &Node| {
-        other.name != node.name
-            && other.facts.boot == facts.boot
-            && !other.facts.resources.cpus.intersection(&facts.resources.cpus).is_empty()
-    };
-    !facts.boot.0.is_empty() && state.nodes().any(offers_the_same)
+/// The CPUs that several nodes of one machine offer, as virtual nodes and containers may. One pass over all nodes answers
+/// for each of them.
+pub(crate) struct SharedCpus<'a>(HashMap<&'a BootId, Offers>);
+
+/// The CPUs that nodes of one machine offer.
+#[derive(Default)]
+struct Offers {
+    any: CpuSet,
+    several: CpuSet,
+}
+
+impl<'a> SharedCpus<'a> {
+    pub(crate) fn of(nodes: impl IntoIterator<Item = &'a Node>) -> Self {
+        let mut machines: HashMap<&BootId, Offers> = HashMap::new();
+        for node in nodes.into_iter().filter(|node| !node.facts.boot.0.is_empty()) {
+            let cpus = &node.facts.resources.cpus;
+            let offers = machines.entry(&node.facts.boot).or_default();
+            if offers.any.intersects(cpus) {
+                offers.several.add_all(&offers.any.intersection(cpus));
+            }
+            offers.any.add_all(cpus);
+        }
+        Self(machines)
+    }
+
+    /// Whether another node of the same machine offers some of the node's CPUs.
+    pub(crate) fn include_some_of(&self, node: &Node) -> bool {
+        let offers = self.0.get(&node.facts.boot);
+        offers.is_some_and(|offers| offers.several.intersects(&node.facts.resources.cpus))
+    }
 }
 
 pub(crate) fn node_detail(state: &State, node: &Node, now: Now) -> NodeDetail {
     let member = state.member(&node.name);
     NodeDetail {
-        node: self::node(state, node, now),
+        node: self::node(state, node, &SharedCpus::of(state.nodes()), now),
         drain: node.drain.as_ref().map(|drain| DrainView {
             by: drain.by.clone(),
             reason: drain.reason.clone(),
@@ -227,4 +248,36 @@ pub(super) fn drained_lines(state: &State, job: &Job) -> Vec<String> {
     let could_run = |node: &&Node| node.total().covers(request);
     let may_run = |node: &&Node| state.may_use(job, node) && could_run(node);
     state.nodes().filter(may_run).filter_map(drained_line).take(NAMED).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use hostler_core::head::{Changes, Event, Stamped, update};
+    use hostler_model::NodeFacts;
+
+    use super::*;
+
+    #[test]
+    fn nodes_share_cpus_only_with_nodes_of_the_same_machine() {
+        let mut state = State::default();
+        let offers = [
+            ("a1", "a", "0-1"),
+            ("a2", "a", "1-2"),
+            ("a3", "a", "3"),
+            ("b1", "b", "0-3"),
+            ("c1", "c", "0-69"),
+            ("c2", "c", "69"),
+            ("c3", "c", "69-70"),
+            ("d1", "", "0"),
+            ("d2", "", "0"),
+        ];
+        for (node, boot, cpus) in offers {
+            let facts = NodeFacts::new(boot, Resources::new(cpus.parse().expect("CPUs"), 1 << 30));
+            let event = Event::NodeSeen { node: node.parse().expect("a name"), facts };
+            update(&mut state, &Stamped { now: Now::default(), event }, &mut Changes::default());
+        }
+        let shared = SharedCpus::of(state.nodes());
+        let found = state.nodes().filter(|node| shared.include_some_of(node)).map(|node| node.name.as_str());
+        assert_eq!(found.collect::<Vec<_>>(), ["a1", "a2", "c1", "c2", "c3"]);
+    }
 }
