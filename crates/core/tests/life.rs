@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use hostler_core::head::{
-    Caller, Changes, Command, ConnectionId, Effect, Ended, Event, Job, KEY_LIFE_MS, KeyRefusal, Now, Record, Refusal,
-    Stamped, State, SubmissionKey, decide, explain, schedule, update,
+    Caller, Changes, Command, ConnectionId, Effect, Ended, Event, Job, KEY_LIFE_MS, KeyRefusal, NewUser, Now, Record,
+    Refusal, Stamped, State, SubmissionKey, UsersCommand, decide, explain, schedule, update,
 };
 use hostler_model::{
-    CpuSet, Digest, Ending, JobId, JobSpec, JobState, NodeFacts, NodeName, NodeState, Request, Resources, RunId,
-    Timestamp, WallTime, Work,
+    CpuSet, Digest, Ending, JobId, JobSpec, JobState, NodeFacts, NodeName, NodeState, Request, Resources, Role, RunId,
+    Timestamp, UserName, WallTime, Work,
 };
 use hostler_proto::api::Notice;
 use hostler_proto::link::{AgentHello, AgentMessage, Fate, HeadMessage, RunEnd, RunReport, RunStatus, Usage};
@@ -193,6 +193,33 @@ fn only_members_may_connect() {
     head.restart();
     assert_eq!(unwelcome(head.hello(SECOND, 2)), KeyRefusal::Replaced(n1()));
     head.hello(FIRST, 2).expect("a member after a restart");
+}
+
+#[test]
+fn node_whose_name_would_take_over_a_user_is_refused() {
+    for (user, is_refused) in [
+        ("ada@n1", true),
+        ("ada@lab@n1", true),
+        ("n1", false),
+        ("ada@n10", false),
+        ("ada@lab.example", false),
+        ("n1@lab.example", false),
+    ] {
+        for may_replace in [false, true] {
+            let mut head = Head::new();
+            let name: UserName = user.parse().expect("a name");
+            let ada = NewUser {
+                name: name.clone(),
+                uid: Some(1000),
+                role: Role::User,
+                groups: BTreeSet::new(),
+                keys: Vec::new(),
+            };
+            head.command(&Command::Users(UsersCommand::Add(ada))).expect("accepted");
+            let refusal = Refusal::NameOfUser { node: n1(), user: name };
+            assert_eq!(head.join(FIRST, may_replace), if is_refused { Err(refusal) } else { Ok(()) }, "{user}");
+        }
+    }
 }
 
 #[test]

@@ -370,6 +370,14 @@ pub enum Refusal {
     /// A node with this name exists, and the invitation is not for this name.
     #[error("there is a node {0} already")]
     NameTaken(NodeName),
+    /// The head would take a user for an account of the new node, and refuse the user.
+    #[error("a node cannot have the name {node}: user {user} would count as an account of that node")]
+    NameOfUser {
+        /// The name of the new node.
+        node: NodeName,
+        /// The user whose name ends in `@` and the name of the node.
+        user: UserName,
+    },
     /// The agent's key is expired, revoked or unknown.
     #[error(transparent)]
     KeyRefusal(#[from] KeyRefusal),
@@ -409,7 +417,7 @@ impl Refusal {
             Self::NoSuchNode(_) => "no_such_node",
             Self::NoPower(_) => "no_power",
             Self::NodeInUse { .. } => "node_in_use",
-            Self::NameTaken(_) => "name_taken",
+            Self::NameTaken(_) | Self::NameOfUser { .. } => "name_taken",
             Self::KeyRefusal(_) => "unwelcome",
             Self::Users(refusal) => refusal.code(),
             Self::Stale => "stale",

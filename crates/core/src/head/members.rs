@@ -84,6 +84,11 @@ pub(super) fn decide_join(
         Some(member) if member.key.key == key => return Ok(Vec::new()),
         Some(_) if !may_replace => return Err(Refusal::NameTaken(node.clone())),
         None if !may_replace && state.node(node).is_some() => return Err(Refusal::NameTaken(node.clone())),
+        None if state.node(node).is_none() => {
+            if let Some(user) = state.user_named_after(node) {
+                return Err(Refusal::NameOfUser { node: node.clone(), user: user.clone() });
+            }
+        }
         Some(_) | None => {}
     }
     Ok(vec![Event::NodeJoined { node: node.clone(), key, life_ms }])

@@ -65,9 +65,18 @@ impl State {
     /// Returns whether a name belongs to an account of one node, such as `root@n1`.
     #[must_use]
     pub fn is_name_through_node(&self, user: &str) -> bool {
-        let node = user.rsplit_once('@').and_then(|(_, node)| node.parse::<NodeName>().ok());
-        node.is_some_and(|node| self.member(&node).is_some() || self.node(&node).is_some())
+        node_in_name(user).is_some_and(|node| self.member(&node).is_some() || self.node(&node).is_some())
     }
+
+    /// Returns a user whose name would belong to an account of this node if the node joined.
+    pub(super) fn user_named_after(&self, node: &NodeName) -> Option<&UserName> {
+        self.users.iter().map(|user| &user.name).find(|name| node_in_name(name.as_str()).as_ref() == Some(node))
+    }
+}
+
+/// The name after the last `@` of a user's name, if it is valid as the name of a node.
+fn node_in_name(user: &str) -> Option<NodeName> {
+    user.rsplit_once('@').and_then(|(_, node)| node.parse().ok())
 }
 
 /// Returns the events that follow from `command`.

@@ -118,7 +118,7 @@ impl From<Refusal> for ApiError {
             Refusal::OverQuota { .. } | Refusal::TooManyWaiting(_) => StatusCode::FORBIDDEN,
             Refusal::PriorityTooHigh { .. } | Refusal::SystemAccount { .. } => StatusCode::FORBIDDEN,
             Refusal::NotForRoot | Refusal::NotForRootOfNode | Refusal::NotThroughNodes(_) => StatusCode::FORBIDDEN,
-            Refusal::NameTaken(_) => StatusCode::CONFLICT,
+            Refusal::NameTaken(_) | Refusal::NameOfUser { .. } => StatusCode::CONFLICT,
             Refusal::NeverFits(_) | Refusal::NoSuchDependency(_) | Refusal::BadSetting(_) => StatusCode::CONFLICT,
             Refusal::NoNodes(_) | Refusal::BadPartition(_) | Refusal::Contradiction(_) => StatusCode::CONFLICT,
         };
@@ -191,6 +191,9 @@ impl From<Refusal> for ApiError {
             }
             Refusal::BadSetting(_) => {
                 Some("`hostler configure setting` lists the settings and their allowed values; `--reset` restores a default".to_owned())
+            }
+            Refusal::NameOfUser { .. } => {
+                Some("choose another name with `--name`, and create a join code for it with `hostler node invite`".to_owned())
             }
             Refusal::NameTaken(node) => Some(format!(
                 "choose another name with `--name`; to replace the node, create a join code with `hostler node invite {node}`"
