@@ -105,6 +105,13 @@ impl Sizes {
             && (self.counted.is_empty() || running.iter().all(|node| node.counted == self.counted))
     }
 
+    /// Sizes for a start without options: as many nodes as before, even if the default is another number now. The nodes may
+    /// still have jobs.
+    pub(crate) fn as_before(&self, recorded: &[NodeRecord]) -> Self {
+        let before = u32::try_from(recorded.len()).ok().filter(|count| *count > 0);
+        Self { nodes: self.nodes.or(before), ..self.clone() }
+    }
+
     /// Divides the machine: CPU ids in turn, memory in equal parts, each GPU to one node.
     pub(crate) fn deal(&self, machine: &Machine) -> Vec<NodeRecord> {
         let available = machine.cpus.len() as u32;
@@ -174,6 +181,20 @@ mod tests {
         assert_eq!(dealt(&sizes, &[0, 1, 2, 3], 1 << 20), [row("n1", "0-2", 1024), row("n2", "0-1,3", 1024)]);
         let large = Sizes { nodes: Some(1), cpus: Some(5), ..Sizes::default() };
         assert_eq!(dealt(&large, &[0, 2], 1 << 20), [row("n1", "0,2-5", 64)]);
+    }
+
+    #[test]
+    fn start_without_options_keeps_the_number_of_nodes() {
+        let machine = |cpus| Machine { cpus: (0..cpus).collect(), memory_bytes: 8 << 30, gpus: Vec::new() };
+        let count = |sizes: &Sizes, cpus| sizes.deal(&machine(cpus)).len();
+        let default = Sizes::default();
+        for (before, now) in [(8, 2), (2, 8), (4, 1)] {
+            let recorded = default.deal(&machine(before));
+            assert_eq!(count(&default.as_before(&recorded), now), recorded.len(), "{before} CPUs, then {now}");
+        }
+        let three = Sizes { nodes: Some(3), ..Sizes::default() };
+        assert_eq!(count(&three.as_before(&default.deal(&machine(8))), 8), 3);
+        assert_eq!(count(&default.as_before(&[]), 2), 2, "the first start");
     }
 
     #[test]

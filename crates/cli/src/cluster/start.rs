@@ -177,12 +177,15 @@ impl<'a> Starter<'a> {
         if sizes.is_empty() && self.record.is_running() {
             return Ok(());
         }
-        let sizes = if sizes.is_empty() { &self.record.sizes.clone() } else { sizes };
+        let is_repeated = sizes.is_empty();
+        let sizes = if is_repeated { &self.record.sizes.clone() } else { sizes };
         let found = match &sizes.machine_from {
             Some(file) => captured_machine(file)?,
             None => hostler_discovery::machine(),
         };
-        let wanted = sizes.deal(&Machine::detect()?.with_gpus(found, sizes.gpus.as_ref()));
+        let machine = Machine::detect()?.with_gpus(found, sizes.gpus.as_ref());
+        let wanted =
+            if is_repeated { sizes.as_before(&self.record.nodes).deal(&machine) } else { sizes.deal(&machine) };
         if !self.record.is_running() {
             // After a crash, keep default values such as the share of the free memory.
             let is_as_before = self.record.has_died() && *sizes == self.record.sizes;
