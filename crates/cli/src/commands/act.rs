@@ -44,7 +44,7 @@ pub(crate) struct Release {
 /// variables. Submit such a job again.
 ///
 /// Jobs that were cancelled because they depend on this job stay cancelled. With --dependents, they are queued again and
-/// wait for this job.
+/// wait for this job, unless another of their dependencies can never be satisfied.
 #[derive(Debug, Args)]
 pub(crate) struct Requeue {
     #[command(flatten)]
