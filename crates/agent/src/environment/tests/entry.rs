@@ -69,6 +69,7 @@ fn projects_that_are_packages_are_installed_and_each_job_imports_its_own_source(
         )
     };
     let main = "import mypkg\nmypkg.main()\n";
+    // setuptools takes a folder `scripts` for no package. It refuses a flat layout with two packages.
     for (folder, requires, backend) in [
         ("src/mypkg", "uv_build", "uv_build"),
         ("src/mypkg", "hatchling", "hatchling.build"),
@@ -77,7 +78,7 @@ fn projects_that_are_packages_are_installed_and_each_job_imports_its_own_source(
     ] {
         let module = format!("{folder}/__init__.py");
         let source = |word: &str| format!("import six\ndef main(): print('{word}')\n");
-        let place = Place::with(&[("jobs/main.py", main), ("pyproject.toml", &build(requires, backend))]);
+        let place = Place::with(&[("scripts/main.py", main), ("pyproject.toml", &build(requires, backend))]);
         for cache in [place.uv_cache(), place.pip_cache()] {
             place.write(&[(&module, &source("first"))]);
             let lease = obtain(&cache, &place.detect()).expect("the project can be installed");
@@ -86,10 +87,14 @@ fn projects_that_are_packages_are_installed_and_each_job_imports_its_own_source(
                     entry_command(&place.project(), entry, &[], Some(&lease), OsStr::new(SYSTEM)).expect(entry);
                 output(&place, &command)
             };
-            assert_eq!((run("jobs/main.py"), run("mypkg")), ("first".into(), "first".into()), "{folder} {backend}");
+            assert_eq!((run("scripts/main.py"), run("mypkg")), ("first".into(), "first".into()), "{folder} {backend}");
             place.write(&[(&module, &source("second"))]);
             assert!(!obtain(&cache, &place.detect()).expect("the environment is ready").built, "{folder} {backend}");
-            assert_eq!((run("jobs/main.py"), run("mypkg")), ("second".into(), "second".into()), "{folder} {backend}");
+            assert_eq!(
+                (run("scripts/main.py"), run("mypkg")),
+                ("second".into(), "second".into()),
+                "{folder} {backend}"
+            );
         }
     }
 }
