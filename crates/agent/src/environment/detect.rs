@@ -33,6 +33,9 @@ pub(super) const PROJECT_BYTES: u64 = 4 << 20;
 /// Size limit for a `uv.lock`, in bytes.
 pub(super) const LOCK_BYTES: u64 = 16 << 20;
 
+/// The build backend of setuptools, which is also the default.
+const SETUPTOOLS: &str = "setuptools.build_meta";
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Inline metadata of the entry point.
@@ -132,7 +135,7 @@ pub(super) enum OwnPackage {
     /// Not at all: the project is no package.
     None,
     /// Editable: the environment has its metadata and scripts, and each job imports its own copy of the source. The source
-    /// is not part of the fingerprint.
+    /// is not part of the fingerprint. With setuptools, the names of the top-level modules are.
     Linked,
     /// As a copy, because the build may compile or compute something. The whole folder is part of the fingerprint.
     Copied,
@@ -494,10 +497,10 @@ fn own_package(project: &Project, pyproject: &toml::Table, whole_tree: bool) -> 
 /// or runs.
 fn is_pure(project: &Project, pyproject: &toml::Table) -> Result<bool, EnvError> {
     const BACKENDS: [&str; 5] =
-        ["uv_build", "hatchling.build", "flit_core.buildapi", "poetry.core.masonry.api", "setuptools.build_meta"];
+        ["uv_build", "hatchling.build", "flit_core.buildapi", "poetry.core.masonry.api", SETUPTOOLS];
     const REQUIRED: [&str; 6] = ["uv-build", "hatchling", "flit-core", "poetry-core", "setuptools", "wheel"];
-    let at = |path: &[&str]| path[1..].iter().try_fold(pyproject.get(path[0])?, |value, key| value.get(*key));
-    let backend = at(&["build-system", "build-backend"]).and_then(toml::Value::as_str);
+    let at = |path: &[&str]| value_at(pyproject, path);
+    let backend = build_backend(pyproject);
     let requires = string_list("pyproject.toml", "build-system.requires", at(&["build-system", "requires"]))?;
     let is_usual = |requirement: &String| {
         let end = requirement.find(|it: char| !it.is_ascii_alphanumeric() && !"-_.".contains(it));
@@ -508,7 +511,42 @@ fn is_pure(project: &Project, pyproject: &toml::Table) -> Result<bool, EnvError>
         || at(&["tool", "poetry", "build"]).is_some()
         || at(&["tool", "hatch", "build"]).is_some_and(|build| build.to_string().contains("hooks"))
         || ["setup.py", "hatch_build.py"].iter().any(|name| project.root.join(name).exists());
-    Ok(BACKENDS.contains(&backend.unwrap_or("setuptools.build_meta")) && requires.iter().all(is_usual) && !computes)
+    Ok(BACKENDS.contains(&backend) && requires.iter().all(is_usual) && !computes)
+}
+
+fn value_at<'a>(table: &'a toml::Table, path: &[&str]) -> Option<&'a toml::Value> {
+    path[1..].iter().try_fold(table.get(path[0])?, |value, key| value.get(*key))
+}
+
+fn build_backend(pyproject: &toml::Table) -> &str {
+    value_at(pyproject, &["build-system", "build-backend"]).and_then(toml::Value::as_str).unwrap_or(SETUPTOOLS)
+}
+
+/// Names of the modules and packages that are not inside of others, sorted.
+fn top_level_modules(project: &Project, pyproject: &toml::Table) -> Result<BTreeSet<String>, EnvError> {
+    let configured = value_at(pyproject, &["tool", "setuptools", "packages", "find", "where"]);
+    let configured = configured.and_then(toml::Value::as_array).into_iter().flatten().filter_map(toml::Value::as_str);
+    let directories: BTreeSet<PathBuf> = ["", "src"]
+        .into_iter()
+        .chain(configured)
+        .filter_map(|name| project.root.join(name).canonicalize().ok())
+        .filter(|directory| directory.starts_with(&project.root) && directory.is_dir())
+        .collect();
+    let mut names = BTreeSet::new();
+    for directory in directories {
+        for entry in fs::read_dir(&directory).context("read", &directory)? {
+            let path = entry.context("read", &directory)?.path();
+            let name = path.strip_prefix(&project.root).unwrap_or(&path).to_string_lossy();
+            let is_directory = path.is_dir();
+            let stem =
+                if is_directory { path.file_name() } else { path.file_stem() }.unwrap_or_default().to_string_lossy();
+            let is_importable = stem.chars().all(|it| it.is_alphanumeric() || it == '_') && !stem.starts_with("__");
+            if is_importable && (is_directory || path.extension().is_some_and(|extension| extension == "py")) {
+                names.insert(name.into_owned());
+            }
+        }
+    }
+    Ok(names)
 }
 
 /// Adds what the editable installation of the project depends on.
@@ -523,6 +561,12 @@ fn hash_own_package(
         hash_field(hasher, pyproject.to_string().as_bytes());
         let setup = project.read_optional("setup.cfg", PROJECT_BYTES)?;
         hash_field(hasher, setup.unwrap_or_default().as_bytes());
+        if build_backend(pyproject) == SETUPTOOLS {
+            // Without `src`, its editable installation finds only the modules that existed when it was built.
+            for name in top_level_modules(project, pyproject)? {
+                hash_field(hasher, name.as_bytes());
+            }
+        }
     }
     Ok(())
 }

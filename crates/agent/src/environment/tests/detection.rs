@@ -165,3 +165,25 @@ fn source_of_a_package_is_part_of_the_fingerprint_only_if_it_is_installed_as_a_c
     let opted_out = build("'uv_build'", "uv_build") + "[tool.uv]\npackage = false\n";
     assert_eq!((with("", ""), with(&opted_out, "")), (None, None));
 }
+
+#[test]
+fn names_of_top_level_modules_are_part_of_the_fingerprint_with_setuptools() {
+    let with = |backend: &str, file: &str| {
+        let project = format!(
+            "[project]\nname = 'p'\nversion = '1'\n[build-system]\nrequires = []\nbuild-backend = '{backend}'\n\
+             [tool.setuptools.packages.find]\nwhere = ['.', 'lib/python']\n"
+        );
+        let folder = "lib/python/q/__init__.py";
+        fingerprint(&[("pyproject.toml", &project), ("p/__init__.py", ""), (folder, ""), ("src/a", ""), (file, "")])
+    };
+    let same = "p/__init__.py";
+    for new in ["extra.py", "extra/__init__.py", "extra/data.csv", "src/extra/__init__.py", "lib/python/extra.py"] {
+        assert_ne!(with("setuptools.build_meta", new), with("setuptools.build_meta", same), "{new}");
+        assert_eq!(with("hatchling.build", new), with("hatchling.build", same), "{new}");
+    }
+    for new in
+        ["data.csv", "p/extra.py", "lib/python/q/extra/a.py", ".cache/a.py", "__pycache__/a.pyc", "p.egg-info/PKG-INFO"]
+    {
+        assert_eq!(with("setuptools.build_meta", new), with("setuptools.build_meta", same), "{new}");
+    }
+}

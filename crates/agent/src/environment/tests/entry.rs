@@ -100,6 +100,24 @@ fn projects_that_are_packages_are_installed_and_each_job_imports_its_own_source(
 }
 
 #[test]
+fn job_imports_a_package_that_is_newer_than_the_environment() {
+    let project = "[project]\nname = 'mypkg'\nversion = '1'\n[tool.setuptools.packages.find]\n\
+                   [build-system]\nrequires = ['setuptools']\nbuild-backend = 'setuptools.build_meta'\n";
+    let files =
+        [("pyproject.toml", project), ("mypkg/__init__.py", ""), ("scripts/main.py", "import mypkg; print('one')")];
+    let place = Place::with(&files);
+    let cache = place.uv_cache();
+    let run = || {
+        let lease = obtain(&cache, &place.detect()).expect("the project can be installed");
+        let command = entry_command(&place.project(), "scripts/main.py", &[], Some(&lease), OsStr::new(SYSTEM));
+        output(&place, &command.expect("the entry point exists"))
+    };
+    assert_eq!(run(), "one");
+    place.write(&[("newer/__init__.py", ""), ("scripts/main.py", "import newer; print('two')")]);
+    assert_eq!(run(), "two");
+}
+
+#[test]
 fn environment_programs_precede_the_search_path() {
     let place = Place::with(&[
         ("requirements.txt", "six"),
