@@ -23,8 +23,8 @@ pub struct EntryCommand {
 ///
 /// Python runs a `.py` or `.pyz` file, or a folder with a `__main__.py`. Executable files are started by their absolute
 /// path. For a `.sh` file that is not executable, the shell is the one in its first line, or
-/// else bash or sh. A plain name that is not in the folder is a command, looked up in the environment and then in
-/// `search_path`.
+/// else bash or sh. A plain name that is none of these in the folder is a command, looked up in the environment and then
+/// in `search_path`.
 pub fn entry_command(
     project_dir: &Path,
     entrypoint: &str,
@@ -46,18 +46,13 @@ pub fn entry_command(
 fn program(dir: &Path, entry: &str, lease: Option<&Lease>, path: &OsStr) -> Result<Vec<String>, EnvError> {
     let file = dir.join(entry);
     let allowed = !entry.is_empty() && (stays_inside(entry) || Path::new(entry).is_absolute());
-    // A package's script often has the name of the package's folder.
-    let script =
-        lease.map(|lease| lease.bin_dir.join(entry)).filter(|script| !entry.contains('/') && is_executable(script));
-    if let Some(script) = script.filter(|_| !entry.is_empty() && file.is_dir()) {
-        return Ok(vec![text(&script)?]);
-    }
     if allowed && is_python(&file) {
         return Ok(vec![python(lease, path)?, not_an_option(entry)]);
     }
     if allowed && file.is_file() {
         return file_program(&file, entry, path);
     }
+    // A package's folder without `__main__.py` often has the name of the package's script.
     if !entry.contains('/')
         && let Some(command) = which(entry, path)
     {

@@ -118,7 +118,7 @@ fn job_imports_a_package_that_is_newer_than_the_environment() {
 }
 
 #[test]
-fn environment_programs_precede_the_search_path() {
+fn programs_of_the_project_precede_those_of_the_environment_and_these_the_search_path() {
     let place = Place::with(&[
         ("requirements.txt", "six"),
         ("main.py", "import os, six, sys; print(sys.prefix == os.environ['VIRTUAL_ENV'])"),
@@ -131,6 +131,17 @@ fn environment_programs_precede_the_search_path() {
         output(&place, &command)
     };
     assert_eq!(run("main.py"), "True");
+    place.write(&[("folder/data", "")]);
+    for (entry, file, source) in [
+        ("folder", "folder/__main__.py", "print('project')"),
+        ("tool.py", "tool.py", "print('project')"),
+        ("tool.sh", "tool.sh", "echo project"),
+    ] {
+        write_program(&lease.bin_dir.join(entry), "#!/bin/sh\necho environment\n");
+        assert_eq!(run(entry), "environment", "the project has no program {entry}");
+        place.write(&[(file, source)]);
+        assert_eq!(run(entry), "project", "{file}");
+    }
     assert_eq!(run("which.sh"), lease.python.display().to_string());
     let python = entry_command(&place.project(), "python", &[], Some(&lease), OsStr::new(""))
         .expect("the environment contains the command");
