@@ -140,7 +140,7 @@ fn build_variables_and_settings_of_a_job_change_the_key() {
         assert_ne!(key(&[(name, "one")]), base, "{name}");
         assert_ne!(key(&[(name, "one")]), key(&[(name, "two")]), "{name}");
     }
-    for name in ["SEED", "https_proxy", "PYTHONPATH", "UV_CACHE_DIR", "PIP_TARGET", "HOSTLER_ARRAY_INDEX"] {
+    for name in ["SEED", "https_proxy", "PYTHONPATH", "UV_CACHE_DIR", "HOSTLER_ARRAY_INDEX"].iter().chain(&MOVING) {
         assert_eq!(key(&[(name, "one")]), base, "{name}");
     }
     place.write(&[("pyproject.toml", "[tool.uv]\nindex-strategy = 'unsafe-best-match'\n")]);
@@ -148,6 +148,43 @@ fn build_variables_and_settings_of_a_job_change_the_key() {
     assert_ne!(configured, base);
     place.write(&[("uv.toml", "index-strategy = 'first-index'\n")]);
     assert!(key(&[]) != configured && key(&[]) != base);
+}
+
+/// Variables that change where or whether something is installed.
+const MOVING: [&str; 15] = [
+    "PIP_PYTHON",
+    "PIP_TARGET",
+    "PIP_target",
+    "PIP_PREFIX",
+    "PIP_ROOT",
+    "PIP_SRC",
+    "PIP_DRY_RUN",
+    "UV_PROJECT",
+    "UV_WORKING_DIR",
+    "UV_WORKING_DIRECTORY",
+    "UV_PYTHON",
+    "UV_PYTHON_INSTALL_DIR",
+    "UV_MANAGED_PYTHON",
+    "UV_NO_MANAGED_PYTHON",
+    "UV_NO_EDITABLE",
+];
+
+#[test]
+fn variables_of_a_job_do_not_move_the_installation() {
+    let place = Place::with(&[("pyproject.toml", "[project]\nname = 'p'\nversion = '1'\ndependencies = ['six']\n")]);
+    let elsewhere = place.path("elsewhere");
+    let caches = [place.uv_cache(), place.pip_cache()];
+    for name in MOVING {
+        let is_switch = ["PIP_DRY_RUN", "UV_MANAGED_PYTHON", "UV_NO_MANAGED_PYTHON", "UV_NO_EDITABLE"].contains(&name);
+        let value = if is_switch { "1".to_owned() } else { elsewhere.display().to_string() };
+        let requirements = place.detect().with_variables(&[(name.to_owned(), value)].into());
+        for cache in &caches {
+            let lease = obtain(cache, &requirements).unwrap_or_else(|error| panic!("{name}: {error}"));
+            let module = import(&lease, "six").unwrap_or_else(|| panic!("{name}: six is not installed"));
+            assert!(module.starts_with(&lease.path.display().to_string()), "{name}: {module}");
+        }
+    }
+    assert!(!elsewhere.exists());
 }
 
 #[test]
