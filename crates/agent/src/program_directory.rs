@@ -1,10 +1,13 @@
 //! The directory of this program, which jobs have on their `PATH`, so that they find `hostler`.
 
+use std::ffi::OsStr;
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use nix::unistd::geteuid;
+
+use crate::environment::first_on_path;
 
 /// Permission to enter a directory, for all users.
 const ALL_MAY_ENTER: u32 = 0o001;
@@ -51,10 +54,15 @@ impl ProgramDirectory {
     }
 }
 
+/// Whether jobs with this `PATH` find `hostler` without an addition.
+pub(crate) fn is_found_on(path: &OsStr) -> bool {
+    first_on_path(&["hostler"], path).is_some()
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;
-    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::fs::{PermissionsExt, symlink};
 
     use super::*;
 
@@ -63,6 +71,26 @@ mod tests {
         let directory = ProgramDirectory { path: "/opt/hostler".into(), is_for_all: true };
         assert_eq!(directory.appended_to("/usr/bin:/bin"), "/usr/bin:/bin:/opt/hostler");
         assert_eq!(directory.appended_to("/opt/hostler:/bin"), "/opt/hostler:/bin");
+    }
+
+    #[test]
+    fn program_is_found_in_its_directory_and_through_a_link() {
+        let top = tempfile::tempdir().expect("a temporary directory can be made");
+        let directory = |name: &str| {
+            let path = top.path().join(name);
+            fs::create_dir(&path).expect("the directory is new");
+            path
+        };
+        let [bin, links, empty] = ["bin", "links", "empty"].map(directory);
+        let program = bin.join("hostler");
+        fs::write(&program, "").expect("the directory is ours");
+        symlink(&program, links.join("hostler")).expect("the directory is ours");
+        let is_found =
+            |path: &[&Path]| is_found_on(&std::env::join_paths(path).expect("the directories have no colons"));
+        assert!(!is_found(&[&empty, &bin]), "the file is not executable");
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).expect("the file is ours");
+        assert!(is_found(&[&empty, &bin]) && is_found(&[&links]) && is_found(&[&bin.join("")]));
+        assert!(!is_found(&[&empty, top.path()]));
     }
 
     #[test]

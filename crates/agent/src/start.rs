@@ -33,8 +33,9 @@ use crate::local_socket::{Descriptors, LocalSocket};
 use crate::metrics::port::Port;
 use crate::metrics::{Exporter, Metrics};
 use crate::node::Node;
-use crate::program_directory::ProgramDirectory;
+use crate::program_directory::{ProgramDirectory, is_found_on};
 use crate::roster::NewAccounts;
+use crate::variables::default_path;
 use crate::{exec, link, recover, renewal, usage};
 
 #[derive(Debug, Clone)]
@@ -383,6 +384,7 @@ fn program_directory(program: &str) -> Option<ProgramDirectory> {
         Some(ProgramDirectory { path, .. }) => {
             tracing::info!(%path, "jobs of other users do not find `hostler` on their PATH: its directory is private");
         }
+        None if is_found_on(&default_path()) => {}
         None => {
             tracing::warn!(%program, "jobs do not find `hostler` on their PATH: other users can change its directory");
         }

@@ -11,6 +11,7 @@ use hostler_proto::link::{Gang, Peer};
 use hostler_shepherd::ranks;
 use hostler_slurm::ids::raw_id;
 use hostler_slurm::job_variables::{JobFacts, job_variables};
+use nix::unistd::geteuid;
 
 use crate::account::Account;
 use crate::program_directory::ProgramDirectory;
@@ -27,6 +28,12 @@ const LOGIN_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
 /// `PATH` if the agent has none.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// `PATH` of jobs that set none. An agent of root runs its jobs as their users.
+pub(crate) fn default_path() -> OsString {
+    let of_agent = || std::env::var_os("PATH").unwrap_or_else(|| DEFAULT_PATH.into());
+    if geteuid().is_root() { LOGIN_PATH.into() } else { of_agent() }
+}
 
 /// The environment of a run, without the additions of a Python environment.
 ///
