@@ -42,8 +42,6 @@ pub(crate) enum Viewer {
 /// Creates the view of a job as an entry of a list. `row` is the history of its only task, if the job has ended and is
 /// not an array.
 pub(crate) fn summary(state: &State, job: &Job, row: Option<&EndedTask>, viewer: Viewer, now: Now) -> JobSummary {
-    let (completed, not_completed) = job.ended_counts();
-    let cancelled = job.cancelled_count();
     let mut nodes: Vec<NodeName> = job.active.values().flat_map(Active::nodes).cloned().collect();
     nodes.extend(row.and_then(|row| row.node.clone()));
     nodes.extend(row.into_iter().flat_map(|row| &row.parts).map(|part| part.node.clone()));
@@ -71,14 +69,7 @@ pub(crate) fn summary(state: &State, job: &Job, row: Option<&EndedTask>, viewer:
         time_limit_ms: job.spec.time_limit_ms,
         array: job.spec.array.clone(),
         labels: job.spec.labels.as_deref().cloned().unwrap_or_default(),
-        tasks: TaskCounts {
-            total: job.len(),
-            pending: job.pending.len(),
-            live: job.active.len() as u64,
-            completed,
-            failed: not_completed - cancelled,
-            cancelled,
-        },
+        tasks: TaskCounts::new(job.tasks_by_state()),
         submitted_at: job.submitted_at,
         started_at: job.started_at,
         ended_at: job.ended_at,
@@ -199,7 +190,7 @@ fn tasks(job: &Job, is_owner: bool, shown: Shown, history: &History) -> Vec<Task
     };
     let live = job.active.values().filter(is_shown).map(|active| TaskView {
         index: active.run.task.index,
-        state: state_in(active.phase()),
+        state: active.phase().state(),
         attempt: active.run.attempt,
         node: active.nodes().next().cloned(),
         gpu_ids: if let [part] = active.parts.as_slice() { gpu_ids(part) } else { Vec::new() },
@@ -302,7 +293,7 @@ fn live_parts(active: &Active, is_owner: bool) -> Vec<PartView> {
         PartView {
             node: part.node.clone(),
             state: match over {
-                None => state_in(part.phase),
+                None => part.phase.state(),
                 Some(_) => ending.map_or(JobState::NodeFail, |ending| ending.state),
             },
             gpu_ids: if over.is_none() { gpu_ids(part) } else { Vec::new() },
@@ -330,14 +321,6 @@ fn ended_part(part: &EndedPart, of_task: Ending, is_owner: bool) -> PartView {
         message: part.end.message.as_deref().map(|message| message_for(message, is_owner)),
         result: part.end.manifest().filter(|_| is_owner),
         usage: Some(part.end.usage),
-    }
-}
-
-const fn state_in(phase: Phase) -> JobState {
-    match phase {
-        Phase::Placed | Phase::Accepted | Phase::Staged | Phase::Ready => JobState::Starting,
-        Phase::Running => JobState::Running,
-        Phase::Completing => JobState::Completing,
     }
 }
 
@@ -458,7 +441,7 @@ pub(crate) fn why_task(state: &State, job: &Job, index: u32, message: Option<&st
             let nodes: Vec<&str> = active.nodes().map(NodeName::as_str).collect();
             // Treats the task as a separate job, so that silent nodes of other tasks are ignored.
             let alone = Job { active: [(index, active.clone())].into(), ..job.clone() };
-            let stands = state_in(active.phase());
+            let stands = active.phase().state();
             let is = if silence::concerns(state, &alone) { "was last known to be" } else { "is" };
             let line = format!("{is} {stands} on {}", and_more(&nodes, nodes.len()));
             (stands, std::iter::once(line).chain(silence::lines(state, &alone, now)).collect::<Vec<_>>())

@@ -21,6 +21,7 @@ use crate::power::JobEnergy;
 pub use crate::records::{JobRecord, RecordPage};
 pub use crate::results::{Fetched, ResultPage, ResultView};
 pub use crate::stages::{Stage, Stages, Step, timeline};
+pub use crate::task_counts::TaskCounts;
 
 /// Base path of the API.
 pub const BASE: &str = "/api/v1";
@@ -333,24 +334,6 @@ impl JobSummary {
 
 const fn one() -> u32 {
     1
-}
-
-/// Number of a job's tasks in each state.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct TaskCounts {
-    /// Number of all tasks.
-    pub total: u64,
-    /// Tasks that wait.
-    pub pending: u64,
-    /// Tasks that are placed, run or upload results.
-    pub live: u64,
-    /// Tasks that ended with exit code 0.
-    pub completed: u64,
-    /// Ended tasks that neither completed nor were cancelled.
-    pub failed: u64,
-    /// Tasks that a user cancelled, before or after their start.
-    #[serde(default)]
-    pub cancelled: u64,
 }
 
 /// Answer of `GET /jobs/{id}`: details of one job.

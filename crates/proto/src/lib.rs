@@ -40,6 +40,7 @@ mod results;
 pub mod settings;
 pub mod stages;
 pub mod stored;
+mod task_counts;
 pub mod usage;
 pub mod users;
 

@@ -58,18 +58,12 @@ fn signal(number: i32) -> String {
     format!("signal {name}")
 }
 
-/// The tasks of an array by state, such as `3 run, 5 wait, 2 failed of 10 tasks`.
+/// The tasks of an array by state, such as `3 running, 5 pending, 2 failed of 10 tasks`.
 pub(crate) fn tasks(counts: &TaskCounts) -> String {
-    let parts = [
-        (counts.live, "active"),
-        (counts.pending, "waiting"),
-        (counts.failed, "failed"),
-        (counts.cancelled, "cancelled"),
-        (counts.completed, "completed"),
-    ];
-    let parts: Vec<String> =
-        parts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect();
-    format!("{} of {}", parts.join(", "), plural(counts.total, "task"))
+    let ended = JobState::ALL.into_iter().filter(|state| state.is_ended() && *state != JobState::Completed);
+    let live = [JobState::Starting, JobState::Running, JobState::Completing, JobState::Pending];
+    let states = live.into_iter().chain(ended).chain([JobState::Completed]);
+    format!("{} of {}", counts.in_words(states), plural(counts.total, "task"))
 }
 
 /// Whether a person should look at the job.
@@ -110,8 +104,9 @@ mod tests {
         assert_eq!(ending(JobState::Failed, Some(3)), "Failed with exit code 3");
         assert_eq!(ending(JobState::Failed, Some(139)), "Failed: killed by signal SEGV (bad memory access)");
         assert_eq!(ending(JobState::Failed, None), "Failed: it did not start");
-        let counts = TaskCounts { total: 10, pending: 5, live: 3, completed: 0, failed: 2, cancelled: 0 };
-        assert_eq!(tasks(&counts), "3 active, 5 waiting, 2 failed of 10 tasks");
+        let states =
+            [(JobState::Pending, 5), (JobState::Running, 3), (JobState::Failed, 1), (JobState::OutOfMemory, 1)];
+        assert_eq!(tasks(&TaskCounts::new(states)), "3 running, 5 pending, 1 failed, 1 out_of_memory of 10 tasks");
         assert_eq!(shortened("äbc", 2), "äb…");
     }
 }

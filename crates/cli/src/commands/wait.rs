@@ -140,7 +140,7 @@ fn describe_ending(target: Target, job: &JobSummary) -> String {
     let how = views::ending(job);
     let tasks = match &job.array {
         Some(_) => {
-            let bad = job.tasks.failed + job.tasks.cancelled;
+            let bad = job.tasks.not_completed();
             format!(" ({bad} of {} did not complete)", plural(job.tasks.total, "task"))
         }
         None => String::new(),

@@ -52,7 +52,7 @@ fn state(job: &JobSummary) -> String {
     let tasks = &job.tasks;
     match &job.array {
         Some(_) if !job.state.is_ended() => {
-            format!("{} {}/{}", job.state, tasks.completed + tasks.failed + tasks.cancelled, tasks.total)
+            format!("{} {}/{}", job.state, tasks.ended(), tasks.total)
         }
         Some(_) | None => job.state.to_string(),
     }
@@ -72,10 +72,8 @@ fn outcome(job: &JobSummary) -> String {
 
 /// The number of tasks of an array by result; `None` if all ended tasks have completed.
 fn ended_tasks(tasks: &TaskCounts) -> Option<String> {
-    let not_completed = [(tasks.failed, "failed"), (tasks.cancelled, "cancelled")];
-    let all = not_completed.into_iter().chain([(tasks.completed, "completed")]);
-    let parts: Vec<String> = all.filter(|part| part.0 > 0).map(|(count, word)| format!("{count} {word}")).collect();
-    (tasks.failed + tasks.cancelled > 0).then(|| parts.join(", "))
+    let not_completed = JobState::ALL.into_iter().filter(|state| state.is_ended() && *state != JobState::Completed);
+    (tasks.not_completed() > 0).then(|| tasks.in_words(not_completed.chain([JobState::Completed])))
 }
 
 fn nodes(nodes: &[NodeName]) -> String {
@@ -319,17 +317,7 @@ pub(crate) fn ending(job: &JobSummary) -> String {
 }
 
 fn counts(job: &JobSummary) -> String {
-    let tasks = &job.tasks;
-    let parts = [
-        (tasks.pending, "waiting"),
-        (tasks.live, "live"),
-        (tasks.completed, "completed"),
-        (tasks.failed, "failed"),
-        (tasks.cancelled, "cancelled"),
-    ];
-    let parts: Vec<String> =
-        parts.iter().filter(|part| part.0 > 0).map(|(count, word)| format!("{count} {word}")).collect();
-    format!("{} {}: {}", tasks.total, if tasks.total == 1 { "task" } else { "tasks" }, parts.join(", "))
+    format!("{}: {}", plural(job.tasks.total, "task"), job.tasks.in_words(JobState::ALL))
 }
 
 fn limit(limit: &LimitView) -> String {

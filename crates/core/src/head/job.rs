@@ -146,6 +146,18 @@ pub enum Phase {
     Completing,
 }
 
+impl Phase {
+    /// Returns the state of a task in this phase.
+    #[must_use]
+    pub const fn state(self) -> JobState {
+        match self {
+            Self::Placed | Self::Accepted | Self::Staged | Self::Ready => JobState::Starting,
+            Self::Running => JobState::Running,
+            Self::Completing => JobState::Completing,
+        }
+    }
+}
+
 impl Active {
     /// Returns the phase of the run's slowest part. A part that has ended counts as completing.
     #[must_use]
@@ -388,11 +400,11 @@ impl Job {
         (count(true), count(false))
     }
 
-    /// Returns how many tasks were cancelled.
-    #[must_use]
-    pub fn cancelled_count(&self) -> u64 {
-        let cancelled = self.endings.iter().filter(|(ending, _)| ending.state == JobState::Cancelled);
-        cancelled.map(|(_, indices)| indices.len()).sum()
+    /// Returns the number of tasks by state. A state may occur several times or with no tasks.
+    pub fn tasks_by_state(&self) -> impl Iterator<Item = (JobState, u64)> {
+        let live = self.active.values().map(|active| (active.phase().state(), 1));
+        let ended = self.endings.iter().map(|(ending, indices)| (ending.state, indices.len()));
+        std::iter::once((JobState::Pending, self.pending.len())).chain(live).chain(ended)
     }
 
     /// Returns the tasks with a fetched result that is still on the head. To free disk space, the head drops fetched

@@ -9,7 +9,6 @@ use hostler_proto::api::{CertificateView, DrainView, GpuView, NodeDetail, NodeRu
 use hostler_proto::power::{EnergyView, PowerView};
 
 use super::silence::NAMED;
-use super::state_in;
 
 /// A node as an entry of a list.
 pub(crate) fn node(state: &State, node: &Node, shared: &SharedCpus<'_>, now: Now) -> NodeView {
@@ -60,7 +59,7 @@ pub(crate) fn holders(state: &State, node: &Node) -> Vec<NodeRunView> {
             index: run.task.index,
             name: job.map_or_else(String::new, |job| job.spec.name.to_string()),
             user: job.map_or_else(String::new, |job| job.user.clone()),
-            state: active.map_or(JobState::Completing, |active| state_in(active.phase())),
+            state: active.map_or(JobState::Completing, |active| active.phase().state()),
             started_at: active.and_then(|active| active.started_at),
             cpus: held.cpus.len(),
             cpu_ids: held.cpus.to_string(),

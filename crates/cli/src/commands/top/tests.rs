@@ -49,7 +49,7 @@ fn job(id: u64, name: &str, state: JobState) -> JobSummary {
         time_limit_ms: None,
         array: None,
         labels: Labels::new(),
-        tasks: TaskCounts { total: 1, ..TaskCounts::default() },
+        tasks: TaskCounts::new([(state, 1)]),
         submitted_at: WallTime(NOW.0 - 90 * MINUTE),
         started_at: None,
         ended_at: None,
@@ -73,7 +73,7 @@ fn jobs() -> Vec<JobSummary> {
         },
         JobSummary {
             array: Some("0-9".parse().expect("an array")),
-            tasks: TaskCounts { total: 10, pending: 7, live: 1, completed: 2, ..TaskCounts::default() },
+            tasks: TaskCounts::new([(JobState::Pending, 7), (JobState::Running, 1), (JobState::Completed, 2)]),
             started_at: ago(3),
             nodes: node("n2"),
             user: "bob".to_owned(),

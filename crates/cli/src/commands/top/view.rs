@@ -353,17 +353,7 @@ fn facts_of(detail: &JobDetail, why: &Why, moment: &Moment, palette: Palette) ->
         add("starts", format!("at {} at the latest", clean(&moment.date(at))));
     }
     if job.array.is_some() {
-        let tasks = &job.tasks;
-        let counts = [
-            (tasks.pending, "waiting"),
-            (tasks.live, "running"),
-            (tasks.completed, "completed"),
-            (tasks.failed, "failed"),
-            (tasks.cancelled, "cancelled"),
-        ];
-        let parts: Vec<String> =
-            counts.iter().filter(|(count, _)| *count > 0).map(|(count, what)| format!("{count} {what}")).collect();
-        add("tasks", format!("{} of {}", parts.join(", "), tasks.total));
+        add("tasks", format!("{} of {}", job.tasks.in_words(JobState::ALL), job.tasks.total));
     }
     let nodes: Vec<&str> = job.nodes.iter().map(NodeName::as_str).collect();
     let partition = job.partition.as_ref().map_or_else(String::new, |partition| format!(", partition {partition}"));

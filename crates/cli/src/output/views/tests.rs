@@ -39,7 +39,7 @@ fn plain(id: u64) -> JobSummary {
         time_limit_ms: None,
         array: None,
         labels: Labels::new(),
-        tasks: TaskCounts { total: 1, live: 1, ..TaskCounts::default() },
+        tasks: TaskCounts::new([(JobState::Running, 1)]),
         submitted_at: WallTime(1_800_000_000_000),
         started_at: Some(WallTime(1_800_000_001_000)),
         ended_at: None,
@@ -51,7 +51,12 @@ fn array(id: u64) -> JobSummary {
         name: "sweep".to_owned(),
         nodes: vec![name("n1"), name("n2"), name("n3")],
         array: Some("0-7".parse().expect("valid")),
-        tasks: TaskCounts { total: 8, pending: 2, live: 3, completed: 2, failed: 1, cancelled: 0 },
+        tasks: TaskCounts::new([
+            (JobState::Pending, 2),
+            (JobState::Running, 3),
+            (JobState::Completed, 2),
+            (JobState::Failed, 1),
+        ]),
         ..plain(id)
     }
 }
@@ -142,18 +147,27 @@ ID  NAME   USER  STATE        CPUS  MEMORY   TIME  NODE           REASON
 }
 
 #[test]
-fn ended_array_counts_tasks_by_result() {
-    let ended = |state, completed, failed, cancelled| {
-        let tasks =
-            TaskCounts { total: completed + failed + cancelled, completed, failed, cancelled, ..TaskCounts::default() };
-        let job = JobSummary { state, tasks, exit_code: Some(3), ..array(8) };
-        (super::state(&job), outcome(&job))
+fn array_names_each_state_of_its_tasks() {
+    use JobState::{
+        Cancelled, Completed, Completing, Failed, NodeFail, OutOfMemory, Pending, Preempted, Running, Starting, Timeout,
     };
-    let pair = |state: &str, outcome: &str| (state.to_owned(), outcome.to_owned());
-    assert_eq!(ended(JobState::Failed, 429, 71, 0), pair("failed", "71 failed, 429 completed"));
-    assert_eq!(ended(JobState::Cancelled, 0, 0, 8), pair("cancelled", "8 cancelled"));
-    assert_eq!(ended(JobState::Failed, 1, 2, 3), pair("failed", "2 failed, 3 cancelled, 1 completed"));
-    assert_eq!(ended(JobState::Completed, 8, 0, 0), pair("completed", ""));
+    let shown = |state, tasks: &[(JobState, u64)]| {
+        let job = JobSummary { state, tasks: TaskCounts::new(tasks.iter().copied()), exit_code: Some(3), ..array(8) };
+        (super::state(&job), outcome(&job), counts(&job))
+    };
+    let said = |state: &str, outcome: &str, counts: &str| (state.to_owned(), outcome.to_owned(), counts.to_owned());
+    assert_eq!(
+        shown(Failed, &[(Completed, 429), (Failed, 71)]),
+        said("failed", "71 failed, 429 completed", "500 tasks: 429 completed, 71 failed")
+    );
+    assert_eq!(shown(Cancelled, &[(Cancelled, 8)]), said("cancelled", "8 cancelled", "8 tasks: 8 cancelled"));
+    assert_eq!(shown(Completed, &[(Completed, 8)]), said("completed", "", "8 tasks: 8 completed"));
+    let mixed = "1 failed, 3 cancelled, 1 timeout, 1 out_of_memory, 2 node_fail, 1 preempted";
+    let all = [(Failed, 1), (OutOfMemory, 1), (Timeout, 1), (Cancelled, 3), (NodeFail, 2), (Preempted, 1)];
+    assert_eq!(shown(NodeFail, &all), said("node_fail", mixed, &format!("9 tasks: {mixed}")));
+    let live = [(Starting, 2), (Running, 1), (Completing, 1), (Pending, 4), (OutOfMemory, 1)];
+    let live_counts = "9 tasks: 4 pending, 2 starting, 1 running, 1 completing, 1 out_of_memory";
+    assert_eq!(shown(Running, &live), said("running 1/9", "1 out_of_memory", live_counts));
 }
 
 #[test]
@@ -216,7 +230,7 @@ fn ended_job_says_that_its_results_were_fetched() {
 #[test]
 fn array_shows_a_table_of_tasks() {
     let text = job(&detail(array(8), vec![ended_task()]), &moment(), None);
-    assert!(text.contains("array      0-7  (8 tasks: 2 waiting, 3 live, 2 completed, 1 failed)\n"), "{text}");
+    assert!(text.contains("array      0-7  (8 tasks: 2 pending, 3 running, 2 completed, 1 failed)\n"), "{text}");
     let table = "\
 TASK  STATE   NODE  ATTEMPT  EXIT  TIME  PEAK MEMORY  MESSAGE
    0  failed  n1          2     1   30s         100M  exit code 1
