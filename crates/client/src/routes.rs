@@ -54,6 +54,8 @@ impl LiveJobs {
 pub struct JobFilter {
     /// States; empty means all.
     pub states: Vec<JobState>,
+    /// Whether to include arrays with a task in one of these states, whatever the state of the job is.
+    pub any_task: bool,
     /// User; `None` means all.
     pub user: Option<String>,
     /// Maximum number of jobs; `None` means the head's default.
@@ -74,6 +76,7 @@ impl JobFilter {
         if !states.is_empty() {
             parts.push(format!("state={}", states.join(",")));
         }
+        parts.extend(self.any_task.then(|| "any_task=true".to_owned()));
         parts.extend(self.user.as_ref().map(|user| format!("user={}", escape(user))));
         parts.extend(self.limit.map(|limit| format!("limit={limit}")));
         parts.extend(self.before.map(|before| format!("before={before}")));
@@ -512,13 +515,15 @@ mod tests {
         assert_eq!(JobFilter::default().query(), "");
         let filter = JobFilter {
             states: vec![JobState::Pending, JobState::OutOfMemory],
+            any_task: true,
             user: Some("a&b ü".to_owned()),
             limit: Some(10),
             before: Some(JobId(7)),
             order: JobOrder::Name,
             commands: true,
         };
-        let query = "?state=pending,out_of_memory&user=a%26b%20%C3%BC&limit=10&before=7&order=name&commands=true";
+        let query =
+            "?state=pending,out_of_memory&any_task=true&user=a%26b%20%C3%BC&limit=10&before=7&order=name&commands=true";
         assert_eq!(filter.query(), query);
     }
 }

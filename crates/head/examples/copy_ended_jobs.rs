@@ -38,6 +38,7 @@ fn main() -> anyhow::Result<()> {
                 key,
                 user: copy.user.clone(),
                 state: copy.state(),
+                other_states: std::collections::BTreeSet::new(),
                 ended: copy.ended.unwrap_or_default(),
                 snapshot: None,
                 used: hostler_proto::accounting::EndedUse {

@@ -91,6 +91,8 @@ pub(crate) struct Wanted {
     pub(crate) user: Option<String>,
     /// Jobs in these states only; in all states when empty.
     pub(crate) states: Vec<JobState>,
+    /// With `states`: also jobs with a task in one of these states.
+    pub(crate) any_task: bool,
     /// Jobs of this partition only.
     pub(crate) partition: Option<PartitionName>,
     /// Jobs with a task on this node only.
@@ -164,7 +166,9 @@ pub(crate) struct Page {
 impl Wanted {
     pub(crate) fn wants(&self, job: &Job) -> bool {
         self.user.as_ref().is_none_or(|user| *user == job.user)
-            && (self.states.is_empty() || self.states.contains(&job.state()))
+            && (self.states.is_empty()
+                || self.states.contains(&job.state())
+                || self.any_task && job.has_task_in(&self.states))
             && self.partition.as_ref().is_none_or(|partition| job.spec.partition.as_ref() == Some(partition))
             && self.ended_since.is_none_or(|since| job.ended_at.is_some_and(|at| at >= since))
             && self

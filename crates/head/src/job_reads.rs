@@ -89,7 +89,8 @@ impl Engine {
             };
             let mut examined_to = None;
             if wanted.wants_ended() {
-                let filter = JobFilter { user: wanted.user.clone(), states: wanted.states.clone(), except };
+                let (user, states) = (wanted.user.clone(), wanted.states.clone());
+                let filter = JobFilter { user, states, any_task: wanted.any_task, except };
                 let (history, wanted) = (self.archive().history().clone(), wanted.clone());
                 let read_page = move || read_ended(&history, &wanted, &filter, before, limit);
                 let ended = tokio::task::spawn_blocking(read_page).await??;

@@ -1,5 +1,7 @@
 //! Data that the head's store takes and returns: batches of events and changes, ended jobs, and the log.
 
+use std::collections::BTreeSet;
+
 use bytes::Bytes;
 use hostler_model::{Digest, JobId, JobState, TaskId, Timestamp};
 
@@ -107,6 +109,8 @@ pub struct EndedJob {
     pub user: String,
     /// The final state.
     pub state: JobState,
+    /// The final states of an array's tasks that differ from the job's state.
+    pub other_states: BTreeSet<JobState>,
     /// When the job ended, on the cluster's clock.
     pub ended: Timestamp,
     /// The hash of the captured folder, if the job has one.

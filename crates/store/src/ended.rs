@@ -10,6 +10,8 @@ pub struct JobFilter {
     pub user: Option<String>,
     /// The final states; any state if empty.
     pub states: Vec<JobState>,
+    /// Whether to also select jobs of which a task has such a final state.
+    pub any_task: bool,
     /// Jobs to leave out, even if the store has them.
     pub except: Vec<JobId>,
 }
@@ -24,7 +26,7 @@ pub struct EndedPage {
 }
 
 impl JobFilter {
-    /// Whether the filter selects a job of this user with this final state.
+    /// Whether the filter selects a job of this user with this final state, apart from the states of its tasks.
     pub(crate) fn wants(&self, user: &str, state: JobState) -> bool {
         self.user.as_deref().is_none_or(|wanted| wanted == user)
             && (self.states.is_empty() || self.states.contains(&state))

@@ -352,7 +352,11 @@ impl Records for MemoryStore {
 
     fn ended_jobs(&self, wanted: &JobFilter, before: Option<JobId>, limit: usize) -> Result<EndedPage, StoreError> {
         let disk = self.disk();
-        let is_wanted = |job: &&EndedJob| wanted.wants(&job.user, job.state) && !wanted.except.contains(&job.id);
+        let is_wanted = |job: &&EndedJob| {
+            let mut other_states = job.other_states.iter().filter(|_| wanted.any_task);
+            (wanted.wants(&job.user, job.state) || other_states.any(|state| wanted.wants(&job.user, *state)))
+                && !wanted.except.contains(&job.id)
+        };
         let all = || disk.contents.jobs.values().filter(is_wanted);
         let page = all().rev().filter(|job| before.is_none_or(|before| job.id < before)).take(limit);
         Ok(EndedPage { jobs: page.map(|job| job.bytes.clone()).collect(), total: all().count() as u64 })

@@ -17,7 +17,7 @@ pub(crate) struct Jobs {
     #[arg(short, long)]
     all: bool,
 
-    /// List only jobs in these states, e.g. running,failed
+    /// List only jobs with a task in one of these states, e.g. running,failed
     #[arg(short, long, value_name = "STATES", value_delimiter = ',')]
     state: Vec<JobState>,
 
@@ -61,7 +61,8 @@ impl Jobs {
             (true, true) => Vec::new(),
             (false, true) => JobState::ALL.into_iter().filter(|state| !state.is_ended()).collect(),
         };
-        JobFilter { states, user: self.user.clone(), order: self.sort, ..JobFilter::default() }
+        let any_task = !self.state.is_empty();
+        JobFilter { states, any_task, user: self.user.clone(), order: self.sort, ..JobFilter::default() }
     }
 }
 

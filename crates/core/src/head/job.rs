@@ -417,6 +417,12 @@ impl Job {
         });
         both
     }
+    /// Returns whether any task is in one of these states.
+    #[must_use]
+    pub fn has_task_in(&self, states: &[JobState]) -> bool {
+        self.tasks_by_state().any(|(state, tasks)| tasks > 0 && states.contains(&state))
+    }
+
 
     /// Returns the id of the task with this index.
     #[must_use]

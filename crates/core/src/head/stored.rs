@@ -108,6 +108,7 @@ fn as_stored(job: &Job) -> EndedJob {
         key: job.key.0,
         user: job.user.clone(),
         state: job.state(),
+        other_states: job.endings.keys().map(|ending| ending.state).filter(|state| *state != job.state()).collect(),
         ended: job.ended.unwrap_or_default(),
         snapshot: match &job.spec.work {
             Work::Project { snapshot, .. } => Some(*snapshot),

@@ -225,6 +225,9 @@ pub(crate) struct Filter {
     /// States, separated by commas; all if absent.
     #[schema(schema_with = states_schema)]
     state: Option<String>,
+    /// With `state`: also include arrays with a task in one of these states, whatever the state of the job is.
+    #[serde(default)]
+    any_task: bool,
     /// Only jobs of this user; all if absent.
     user: Option<String>,
     /// Maximum number of jobs: 100 if absent, at most 1000. A page has fewer jobs if command lines are long.
@@ -274,6 +277,7 @@ pub(crate) async fn list(
     let wanted = Wanted {
         user: filter.user,
         states,
+        any_task: filter.any_task,
         partition: filter.partition,
         node: filter.node,
         text: filter

@@ -14,6 +14,7 @@ mod jobs;
 mod nodes;
 mod output;
 mod settings;
+mod states;
 mod trust;
 mod usage;
 mod users;

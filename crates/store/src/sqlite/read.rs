@@ -298,6 +298,34 @@ fn count(transaction: &Transaction<'_>, wanted: &JobFilter) -> Result<u64, SqlEr
         let is_counted = |(user, state): (String, String)| state.parse().is_ok_and(|state| wanted.wants(&user, state));
         total = total.saturating_sub(u64::from(kept.into_iter().any(is_counted)));
     }
+    Ok(total + count_by_tasks(transaction, wanted)?)
+}
+
+/// The number of jobs that are selected only because of the states of their tasks.
+fn count_by_tasks(transaction: &Transaction<'_>, wanted: &JobFilter) -> Result<u64, SqlError> {
+    if !wanted.any_task || wanted.states.is_empty() {
+        return Ok(0);
+    }
+    // The names of states are constants without special characters.
+    let states: Vec<String> = wanted.states.iter().map(|state| format!("'{state}'")).collect();
+    let states = states.join(", ");
+    let selected = format!(
+        "SELECT count(DISTINCT id) FROM ended_task_states AS task JOIN ended_jobs AS job USING (id)
+         WHERE task.state IN ({states}) AND job.state NOT IN ({states}) AND (?1 IS NULL OR job.user = ?1)"
+    );
+    let count = |sql: &str, id: Option<i64>| -> Result<u64, SqlError> {
+        let read = |row: &Row<'_>| Ok(unsigned(row, 0)?);
+        let counted = match id {
+            None => collect(transaction, sql, params![wanted.user], read)?,
+            Some(id) => collect(transaction, sql, params![wanted.user, id], read)?,
+        };
+        Ok(counted.into_iter().sum())
+    };
+    let mut total = count(&selected, None)?;
+    let of_job = format!("{selected} AND id = ?2");
+    for id in &wanted.except {
+        total = total.saturating_sub(count(&of_job, Some(id.0.cast_signed()))?);
+    }
     Ok(total)
 }
 
@@ -334,6 +362,13 @@ fn page(
             states.map(of_state).collect::<Result<Vec<_>, _>>()?.concat()
         }
     };
+    if wanted.any_task {
+        let sql = "SELECT id, bytes FROM ended_task_states AS task JOIN ended_jobs AS job USING (id)
+            WHERE task.state = ?1 AND id < ?2 AND (?3 IS NULL OR job.user = ?3) ORDER BY id DESC LIMIT ?4";
+        for state in &wanted.states {
+            found.extend(collect(transaction, sql, params![state.as_str(), before, wanted.user, limit_with], read)?);
+        }
+    }
     found.sort_unstable_by_key(|(id, _)| std::cmp::Reverse(*id));
     found.dedup_by_key(|(id, _)| *id);
     found.retain(|(id, _)| !wanted.except.contains(id));

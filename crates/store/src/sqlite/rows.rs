@@ -175,6 +175,10 @@ pub(super) fn insert_job(connection: &Connection, job: &EndedJob) -> rusqlite::R
     ])?;
     let sql = "INSERT INTO ended_counts VALUES (?1, ?2, 1) ON CONFLICT DO UPDATE SET jobs = jobs + 1";
     connection.prepare_cached(sql)?.execute(params![job.user, job.state.as_str()])?;
+    for state in &job.other_states {
+        let sql = "INSERT INTO ended_task_states VALUES (?1, ?2)";
+        connection.prepare_cached(sql)?.execute(params![job.id.0.cast_signed(), state.as_str()])?;
+    }
     if !job.keeps_environment {
         drop_environment(connection, job.id)?;
     }
@@ -194,7 +198,7 @@ pub(super) fn remove_job(connection: &Connection, id: JobId) -> rusqlite::Result
     Ok(())
 }
 
-/// Subtracts a stored job from the counts.
+/// Subtracts a stored job from the counts, and removes the states of its tasks.
 fn uncount_job(connection: &Connection, id: JobId) -> rusqlite::Result<()> {
     let sql = "SELECT user, state FROM ended_jobs WHERE id = ?1";
     let kept: Option<(String, String)> = connection
@@ -205,6 +209,7 @@ fn uncount_job(connection: &Connection, id: JobId) -> rusqlite::Result<()> {
         let sql = "UPDATE ended_counts SET jobs = jobs - 1 WHERE user = ?1 AND state = ?2";
         connection.prepare_cached(sql)?.execute(params![user, state])?;
     }
+    connection.prepare_cached("DELETE FROM ended_task_states WHERE id = ?1")?.execute([id.0.cast_signed()])?;
     Ok(())
 }
 

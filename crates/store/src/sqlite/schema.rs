@@ -29,11 +29,11 @@ pub(super) fn check(connection: &Connection, path: &Path) -> Result<(), StoreErr
     found(connection, path).map(drop)
 }
 
-/// Creates the schema in an empty database.
+/// Creates the schema in an empty database. Adds missing tables to a store of an earlier build.
 pub(super) fn prepare(connection: &mut Connection, path: &Path) -> Result<(), StoreError> {
     let failed = |error| SqlError::Sqlite(error).at("prepare the schema of", path);
     match found(connection, path)? {
-        Found::Store => Ok(()),
+        Found::Store => connection.execute_batch(include_str!("schema.sql")).map_err(failed),
         Found::Empty => create(connection).map_err(failed),
     }
 }

@@ -72,6 +72,14 @@ CREATE INDEX IF NOT EXISTS ended_jobs_unfetched ON ended_jobs (user, id) WHERE u
 CREATE INDEX IF NOT EXISTS ended_jobs_fetched ON ended_jobs (ended, id) WHERE fetched;
 CREATE INDEX IF NOT EXISTS ended_jobs_snapshot ON ended_jobs (snapshot) WHERE snapshot IS NOT NULL;
 
+-- The final states of an ended array's tasks that differ from the state of the job.
+CREATE TABLE IF NOT EXISTS ended_task_states (
+    id    INTEGER NOT NULL,
+    state TEXT    NOT NULL,
+    PRIMARY KEY (id, state)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX IF NOT EXISTS ended_task_states_state ON ended_task_states (state, id);
+
 CREATE INDEX IF NOT EXISTS ended_jobs_at ON ended_jobs (ended_at, id, state, name);
 CREATE INDEX IF NOT EXISTS ended_jobs_user_at ON ended_jobs (user, ended_at, id, state, name);
 

@@ -4,6 +4,7 @@ mod accounting;
 #[path = "../common/mod.rs"]
 mod common;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use accounting::{
@@ -79,6 +80,7 @@ suite!(
     blobs_are_stored_listed_and_deleted,
     ended_jobs_are_found_by_id_and_key_and_replaced,
     ended_jobs_are_listed_newest_first_in_pages_with_their_total,
+    arrays_are_found_by_the_states_of_their_tasks,
     jobs_are_found_by_the_state_of_their_results,
     jobs_that_ended_first_and_their_folders_are_listed,
     equal_environments_are_stored_once_while_a_job_needs_them,
@@ -87,6 +89,45 @@ suite!(
     history_is_listed_by_the_time_of_the_end,
 );
 
+fn arrays_are_found_by_the_states_of_their_tasks(backend: &impl Backend) {
+    use JobState::{Cancelled, Completed, Failed, OutOfMemory, Timeout};
+    let mut store = backend.open();
+    let array = |id: u64, user: &str, state, others: &[JobState]| EndedJob {
+        other_states: others.iter().copied().collect(),
+        ..job(id, user, state, id)
+    };
+    let all = [
+        array(1, "ada", OutOfMemory, &[Failed, Completed]),
+        array(2, "bob", Timeout, &[Failed, Cancelled]),
+        job(3, "ada", Failed, 3),
+        job(4, "bob", Completed, 4),
+        array(5, "ada", Failed, &[Completed]),
+    ];
+    store.commit(&changes(all.map(Change::JobEnded))).expect("jobs");
+    let reader = store.reader();
+    let list = |user: Option<&str>, states: &[JobState], any_task, except: &[u64], before: Option<u64>| {
+        let except = except.iter().map(|id| JobId(*id)).collect();
+        let wanted = JobFilter { user: user.map(str::to_owned), states: states.to_vec(), any_task, except };
+        let page = reader.ended_jobs(&wanted, before.map(JobId), 3).expect("the store can be read");
+        (ids(&page.jobs), page.total)
+    };
+    assert_eq!(list(None, &[Failed], false, &[], None), (vec![5, 3], 2), "only the states of the jobs");
+    assert_eq!(list(None, &[Failed], true, &[], None), (vec![5, 3, 2], 4));
+    assert_eq!(list(None, &[Failed], true, &[], Some(2)), (vec![1], 4));
+    assert_eq!(list(None, &[Failed], true, &[2, 3], None), (vec![5, 1], 2));
+    assert_eq!(list(Some("bob"), &[Failed], true, &[], None), (vec![2], 1));
+    assert_eq!(list(None, &[Failed, Cancelled, Timeout], true, &[], None), (vec![5, 3, 2], 4), "each job counts once");
+    assert_eq!(list(None, &[Completed], true, &[], None), (vec![5, 4, 1], 3));
+    assert_eq!(list(None, &[], true, &[], None), (vec![5, 4, 3], 5));
+
+    // After a requeue, job 1 ends with other states.
+    store.commit(&changes([Change::JobReopened(JobId(1)), Change::Forgotten(JobId(2))])).expect("changes");
+    store.commit(&changes([Change::JobEnded(array(1, "ada", Timeout, &[Completed]))])).expect("a job");
+    assert_eq!(list(None, &[Failed], true, &[], None), (vec![5, 3], 2));
+    assert_eq!(list(None, &[Cancelled], true, &[], None), (vec![], 0));
+    assert_eq!(list(None, &[Timeout], true, &[], None), (vec![1], 1));
+}
+
 /// A job that ended at this time of the cluster's clock.
 fn job(id: u64, user: &str, state: JobState, ended: u64) -> EndedJob {
     EndedJob {
@@ -94,6 +135,7 @@ fn job(id: u64, user: &str, state: JobState, ended: u64) -> EndedJob {
         key: u128::from(id) << 70 | 7,
         user: user.to_owned(),
         state,
+        other_states: BTreeSet::new(),
         ended: Timestamp(ended),
         snapshot: None,
         used: EndedUse::default(),
@@ -157,7 +199,7 @@ fn ended_jobs_are_listed_newest_first_in_pages_with_their_total(backend: &impl B
     let reader = store.reader();
     let list = |user: Option<&str>, states: &[JobState], except: &[u64], before: Option<u64>| {
         let except = except.iter().map(|id| JobId(*id)).collect();
-        let wanted = JobFilter { user: user.map(str::to_owned), states: states.to_vec(), except };
+        let wanted = JobFilter { user: user.map(str::to_owned), states: states.to_vec(), any_task: false, except };
         let page = reader.ended_jobs(&wanted, before.map(JobId), 4).expect("the store can be read");
         (ids(&page.jobs), page.total)
     };

@@ -31,6 +31,9 @@ const STATES: [(&str, &str, &str); 8] = [
     ("all", "All", ""),
 ];
 
+/// States of [`STATES`] that select jobs by their own state. The others also select arrays with a task in such a state.
+const WHOLE_JOBS: [&str; 3] = ["live", "ended", "all"];
+
 /// States of [`STATES`] in which no job has ended. Only such lists can be sorted.
 const SORTED: [&str; 3] = ["live", "pending", "running"];
 
@@ -115,6 +118,9 @@ pub(crate) async fn show(frame: Frame) -> Result<Html<String>, Refused> {
         if !value.is_empty() {
             request = request.with(name, value);
         }
+    }
+    if !WHOLE_JOBS.contains(&state) {
+        request = request.with("any_task", true);
     }
     if let Some(before) = before {
         request = request.with("before", before);

@@ -222,7 +222,7 @@ impl State {
             ..JobFilter::default()
         };
         if !filter.states.is_empty() {
-            return vec![of(filter.states.clone(), LIVE_JOBS)];
+            return vec![JobFilter { any_task: true, ..of(filter.states.clone(), LIVE_JOBS) }];
         }
         let (ended, live): (Vec<_>, Vec<_>) = JobState::ALL.into_iter().partition(|state| state.is_ended());
         let mut all = vec![of(live, LIVE_JOBS)];
