@@ -39,7 +39,7 @@ fn dependent_array_is_cancelled_and_each_task_has_the_reason() {
     let reason = format!("job {first} has ended (failed), so afterok:{first} can never be satisfied");
     let messages: Vec<&str> = shown.iter().filter_map(|task| task["message"].as_str()).collect();
     assert_eq!(messages, [reason.as_str(); 8]);
-    assert!(line(&cluster, &array).ends_with("8 cancelled"), "{}", line(&cluster, &array));
+    assert!(line(&cluster, &array).ends_with(&format!("8 cancelled; task 0: {reason}")), "{}", line(&cluster, &array));
     let why = cluster.ok(&["why", &format!("{array}_5")]);
     assert!(why.contains("it was cancelled") && why.contains(&reason), "{why}");
 

@@ -2,6 +2,7 @@
 
 mod nodes;
 mod partitions;
+mod progress;
 mod silence;
 mod suggestion;
 
@@ -39,9 +40,9 @@ pub(crate) enum Viewer {
     Other,
 }
 
-/// Creates the view of a job as an entry of a list. `row` is the history of its only task, if the job has ended and is
-/// not an array.
-pub(crate) fn summary(state: &State, job: &Job, row: Option<&EndedTask>, viewer: Viewer, now: Now) -> JobSummary {
+/// Creates the view of a job as an entry of a list. `telling` is the history of [`Job::telling_task`].
+pub(crate) fn summary(state: &State, job: &Job, telling: Option<&EndedTask>, viewer: Viewer, now: Now) -> JobSummary {
+    let row = telling.filter(|_| job.spec.array.is_none() && job.is_ended());
     let mut nodes: Vec<NodeName> = job.active.values().flat_map(Active::nodes).cloned().collect();
     nodes.extend(row.and_then(|row| row.node.clone()));
     nodes.extend(row.into_iter().flat_map(|row| &row.parts).map(|part| part.node.clone()));
@@ -54,7 +55,7 @@ pub(crate) fn summary(state: &State, job: &Job, row: Option<&EndedTask>, viewer:
         state: job.state(),
         reason: explain(state, job).map(|reason| reason.to_string()),
         expected_start_at: state.expected_start(job.id).map(|at| wall_time(at, now)),
-        message: row.and_then(|row| row.message.clone()).filter(|_| viewer == Viewer::Owner),
+        message: message(state, job, telling, viewer),
         node_problem: silence::brief(state, job, now.at),
         attempt: row.map_or_else(|| job.attempt(), |row| row.attempt),
         nodes,
@@ -74,6 +75,22 @@ pub(crate) fn summary(state: &State, job: &Job, row: Option<&EndedTask>, viewer:
         started_at: job.started_at,
         ended_at: job.ended_at,
     }
+}
+
+/// What happens to a job before its program runs, and why it or a task of it ended as it did.
+fn message(state: &State, job: &Job, telling: Option<&EndedTask>, viewer: Viewer) -> Option<String> {
+    // The row of a task that has just ended again may still be that of its previous attempt.
+    let telling = telling.filter(|row| job.ending_of(row.index) == Some(row.ending));
+    let of_end = telling.and_then(|row| {
+        let message = row.message.as_deref()?;
+        match (viewer, row.ending.exit_code) {
+            (Viewer::Other, Some(_)) => None,
+            _ if job.spec.array.is_none() => Some(message_for(message, viewer == Viewer::Owner)),
+            _ => Some(format!("task {}: {}", row.index, message_for(message, viewer == Viewer::Owner))),
+        }
+    });
+    let parts: Vec<String> = progress::of_job(state, job).into_iter().chain(of_end).collect();
+    (!parts.is_empty()).then(|| parts.join("; "))
 }
 
 /// Data from the history about a job.
@@ -101,10 +118,10 @@ pub(crate) enum Shown {
 pub(crate) fn detail(state: &State, job: &Job, viewer: Viewer, shown: Shown, history: &History, now: Now) -> JobDetail {
     let is_owner = viewer == Viewer::Owner;
     let History { rows, next, .. } = history;
-    let only_row = if job.spec.array.is_none() { rows.values().next() } else { None };
-    let tasks_shown = tasks(job, is_owner, shown, history);
+    let telling = job.telling_task().and_then(|index| rows.get(&index));
+    let tasks_shown = tasks(state, job, is_owner, shown, history);
     JobDetail {
-        summary: summary(state, job, only_row.filter(|_| job.is_ended()), viewer, now),
+        summary: summary(state, job, telling, viewer, now),
         priority: job.spec.priority,
         requeue: job.spec.requeue,
         constraint: job.spec.constraint.clone(),
@@ -175,13 +192,13 @@ pub(crate) fn record(state: &State, job: &Job, viewer: Viewer, history: &History
         submitted_at: job.submitted_at,
         started_at: job.started_at,
         ended_at: job.ended_at,
-        tasks: tasks(job, is_owner, Shown::All, history),
+        tasks: tasks(state, job, is_owner, Shown::All, history),
         tasks_next: history.next,
     }
 }
 
 /// The tasks of a job that a view shows, by index.
-fn tasks(job: &Job, is_owner: bool, shown: Shown, history: &History) -> Vec<TaskView> {
+fn tasks(state: &State, job: &Job, is_owner: bool, shown: Shown, history: &History) -> Vec<TaskView> {
     let History { ended, rows, why_cancelled, .. } = history;
     let is_shown = |active: &&Active| match shown {
         Shown::All => true,
@@ -195,7 +212,7 @@ fn tasks(job: &Job, is_owner: bool, shown: Shown, history: &History) -> Vec<Task
         node: active.nodes().next().cloned(),
         gpu_ids: if let [part] = active.parts.as_slice() { gpu_ids(part) } else { Vec::new() },
         exit_code: None,
-        message: None,
+        message: progress::of_task(state, job, active),
         started_at: active.started_at,
         ended_at: None,
         stages: active.stages,
@@ -408,6 +425,7 @@ pub(crate) fn why(state: &State, job: &Job, message: Option<&str>, now: Now) -> 
     let mut lines = vec![first_line(state, job, reason.as_ref(), message)];
     lines.extend(silence::lines(state, job, now));
     if let Some(reason) = &reason {
+        lines.extend(progress::of_job(state, job).map(|does| format!("The job is {}: {does}.", job.state())));
         lines.extend(more_lines(state, job, reason, now));
     }
     if let Some(at) = expected {
@@ -443,10 +461,11 @@ pub(crate) fn why_task(state: &State, job: &Job, index: u32, message: Option<&st
             let alone = Job { active: [(index, active.clone())].into(), ..job.clone() };
             let stands = active.phase().state();
             let is = if silence::concerns(state, &alone) { "was last known to be" } else { "is" };
-            let line = format!("{is} {stands} on {}", and_more(&nodes, nodes.len()));
+            let does = progress::of_task(state, job, active).map(|does| format!(": {does}")).unwrap_or_default();
+            let line = format!("{is} {stands} on {}{does}", and_more(&nodes, nodes.len()));
             (stands, std::iter::once(line).chain(silence::lines(state, &alone, now)).collect::<Vec<_>>())
         }
-        (None, Some(ending)) => (ending.state, vec![has_ended(ending.state, message)]),
+        (None, Some(ending)) => (ending.state, vec![has_ended(ending, message)]),
         (None, None) => (job.state(), vec![format!("is {}", job.state())]),
     };
     let mut lines = rest;
@@ -454,11 +473,14 @@ pub(crate) fn why_task(state: &State, job: &Job, index: u32, message: Option<&st
     Why { id: job.id, state: stands, reason: None, lines, expected_start_at: None }
 }
 
-/// Describes the end of a job or task as the rest of a sentence, e.g. `has failed`.
-fn has_ended(state: JobState, message: Option<&str>) -> String {
+/// Describes the end of a job or task as the rest of a sentence, e.g. `has failed with exit code 1`.
+fn has_ended(Ending { state, exit_code }: Ending, message: Option<&str>) -> String {
     let ended = match state {
         JobState::Completed => "has completed".to_owned(),
-        JobState::Failed => "has failed".to_owned(),
+        JobState::Failed => match exit_code {
+            Some(code) => format!("has failed with exit code {code}"),
+            None => "has failed".to_owned(),
+        },
         JobState::Cancelled => "was cancelled".to_owned(),
         JobState::Preempted => "was preempted".to_owned(),
         JobState::Timeout => "has reached its time limit".to_owned(),
@@ -481,15 +503,24 @@ fn first_line(state: &State, job: &Job, reason: Option<&Reason>, message: Option
         (_, pending) => format!("{pending} tasks of job {id} wait"),
     };
     let is = if silence::concerns(state, job) { "was last known to be" } else { "is" };
+    let does = progress::of_job(state, job).map(|does| format!(": {does}")).unwrap_or_default();
     match (reason, job.state()) {
         (Some(reason), _) => format!("{waiting}: {reason}."),
         (None, state @ (JobState::Running | JobState::Starting | JobState::Completing)) => {
             let mut nodes: Vec<&str> = job.active.values().flat_map(Active::nodes).map(NodeName::as_str).collect();
             nodes.sort_unstable();
             nodes.dedup();
-            format!("Job {id} does not wait: it {is} {state} on {}.", and_more(&nodes, nodes.len()))
+            format!("Job {id} does not wait: it {is} {state} on {}{does}.", and_more(&nodes, nodes.len()))
         }
-        (None, state) => format!("Job {id} does not wait: it {}.", has_ended(state, message)),
+        (None, state) if job.spec.array.is_some() => {
+            let counts = TaskCounts::new(job.tasks_by_state()).in_words(JobState::ALL);
+            let message = message.map_or_else(|| counts.clone(), |message| format!("{counts}; {message}"));
+            format!("Job {id} does not wait: it {}.", has_ended(Ending { state, exit_code: None }, Some(&message)))
+        }
+        (None, state) => {
+            let ending = Ending { state, exit_code: job.exit_code() };
+            format!("Job {id} does not wait: it {}.", has_ended(ending, message))
+        }
     }
 }
 
@@ -514,8 +545,10 @@ fn more_lines(state: &State, job: &Job, reason: &Reason, now: Now) -> Vec<String
         }
         Reason::Priority { ahead } => {
             let is_before = |other: &&Arc<Job>| other.spec.partition == job.spec.partition;
-            let first: Vec<String> = state.queue().filter(is_before).take(NAMED).map(|job| job_name(job)).collect();
-            vec![format!("First in the queue: {}.", and_more(&first, usize::try_from(*ahead).unwrap_or(usize::MAX)))]
+            let ahead = usize::try_from(*ahead).unwrap_or(usize::MAX);
+            let first = state.queue().filter(is_before).take(NAMED.min(ahead));
+            let first: Vec<String> = first.map(|job| job_name(job)).collect();
+            vec![format!("First in the queue: {}.", and_more(&first, ahead))]
         }
         Reason::Reservation { job: first } => {
             let until = state.expected_start(*first).map(|at| {

@@ -272,8 +272,8 @@ pub struct JobSummary {
     /// Latest time at which the job should start, based on the time limits of running jobs. Absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected_start_at: Option<WallTime>,
-    /// Details of the job's end, such as why it could not start. Only the job's user and operators see it, and only for
-    /// jobs that are not arrays.
+    /// What the nodes do before the program runs and after it has ended, or why the job ended as it did. For an array: of
+    /// one task, which the text names. Only the job's user and operators see details of an end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
     /// A sentence about a silent node of the job: which node is silent, since when, and what happens next. Absent if
@@ -439,7 +439,8 @@ pub struct TaskView {
     pub gpu_ids: Vec<GpuId>,
     /// Exit code of the task as a shell reports it.
     pub exit_code: Option<i32>,
-    /// Details for people, such as why the task could not start.
+    /// Details for people: what the nodes do before the program runs and after it has ended, or why the task could not
+    /// start.
     pub message: Option<String>,
     /// Time at which the process started.
     pub started_at: Option<WallTime>,

@@ -12,9 +12,9 @@ pub(crate) fn state_of(job: &JobSummary) -> String {
     }
     match job.state {
         JobState::Pending => "Waits".to_owned(),
-        JobState::Starting => "Starts: the node prepares the folder and the environment".to_owned(),
+        JobState::Starting => "Starts".to_owned(),
         JobState::Running => "Runs".to_owned(),
-        JobState::Completing => "Has ended; the node uploads the results".to_owned(),
+        JobState::Completing => "Has ended".to_owned(),
         JobState::OutOfMemory => {
             format!("Killed: it used more memory than its limit of {}", format_bytes(job.memory_bytes))
         }

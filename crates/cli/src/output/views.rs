@@ -58,16 +58,59 @@ fn state(job: &JobSummary) -> String {
     }
 }
 
-/// Why a job waits, what is wrong with one of its nodes, or how the job ended; empty if the job completed.
-fn outcome(job: &JobSummary) -> String {
-    let code = job.exit_code.filter(|code| *code != 0).map(|code| format!("exit code {code}"));
+/// Why a job waits, what is wrong with one of its nodes, what its nodes do while it starts, or how it ended; empty while
+/// the job runs and after it has completed.
+pub(crate) fn outcome(job: &JobSummary) -> String {
     let of_array = job.array.as_ref().and_then(|_| ended_tasks(&job.tasks));
-    let why = job.node_problem.clone().or_else(|| job.reason.clone());
-    // Why it did not start, was lost or was cancelled. Logs follow in more lines.
+    // Logs follow in more lines.
     let message = job.message.as_deref().and_then(|message| message.lines().next()).map(str::to_owned);
-    let parts: Vec<String> =
-        of_array.into_iter().chain(why.or(code.filter(|_| job.array.is_none())).or(message)).collect();
-    parts.join("; ")
+    let parts = if job.state.is_ended() {
+        let is_single = job.array.is_none();
+        let code = job.exit_code.filter(|code| is_single && *code != 0 && job.state == JobState::Failed);
+        let usual = || why_ended(job).filter(|_| is_single && code.is_none());
+        [of_array, code.map(|code| format!("exit code {code}")), message.or_else(usual)]
+    } else {
+        [of_array, message, job.node_problem.clone().or_else(|| waits(job))]
+    };
+    parts.into_iter().flatten().collect::<Vec<_>>().join("; ")
+}
+
+/// Why a job waits. For an array of which other tasks are placed, also how many tasks wait.
+fn waits(job: &JobSummary) -> Option<String> {
+    let reason = job.reason.as_ref()?;
+    Some(match job.state {
+        JobState::Pending => reason.clone(),
+        _ => format!("{} pending: {reason}", job.tasks.pending),
+    })
+}
+
+/// Why a job ended as it did, for ends about which the node reports no details. `None` for exit codes.
+fn why_ended(job: &JobSummary) -> Option<String> {
+    let why = match (job.state, job.exit_code) {
+        (JobState::Timeout, _) => match job.time_limit_ms {
+            Some(limit) => {
+                return Some(format!("reached its time limit of {}", format_duration(Duration::from_millis(limit))));
+            }
+            None => "reached its time limit",
+        },
+        (JobState::OutOfMemory, _) => "exceeded its memory limit",
+        (JobState::Cancelled, _) if job.started_at.is_some() => "a user cancelled it while it ran",
+        (JobState::Cancelled, _) => "a user cancelled it before it ran",
+        (JobState::NodeFail, _) => "its node was lost",
+        (JobState::Preempted, _) => "ended to free resources for another job",
+        (JobState::Failed, None) => "could not start",
+        (JobState::Failed, Some(_))
+        | (
+            JobState::Pending | JobState::Starting | JobState::Running | JobState::Completing | JobState::Completed,
+            _,
+        ) => return None,
+    };
+    Some(why.to_owned())
+}
+
+/// The message of a listed task, or why it ended as it did.
+fn message(job: &JobDetail, task: &TaskView) -> Option<String> {
+    task.message.clone().or_else(|| why_ended(&of_task(job, task.index)))
 }
 
 /// The number of tasks of an array by result; `None` if all ended tasks have completed.
@@ -118,6 +161,7 @@ pub(crate) fn of_task(job: &JobDetail, index: u32) -> JobSummary {
         attempt: task.attempt,
         nodes: if task.parts.is_empty() { task.node.iter().cloned().collect() } else { nodes.collect() },
         exit_code: task.exit_code,
+        message: task.message.clone(),
         array: None,
         started_at: task.started_at,
         ended_at: task.ended_at,
@@ -136,7 +180,7 @@ fn described(id: &str, job: &JobDetail, moment: &Moment, width: Option<usize>) -
     lines.add("job", format!("{id}  {}", summary.name));
     lines.add("user", &summary.user);
     lines.add("state", state_phrase(summary));
-    lines.add_some("waits", summary.reason.as_ref());
+    lines.add_some("waits", waits(summary));
     lines.add_some("node", summary.node_problem.as_ref());
     let command = if job.command.is_empty() { "(visible only to its user and operators)" } else { &job.command };
     lines.add("command", command);
@@ -176,7 +220,7 @@ fn described(id: &str, job: &JobDetail, moment: &Moment, width: Option<usize>) -
         lines.add_some("gpus", held_gpus(&task.gpu_ids));
         lines.add("stages", stages(summary, task, moment));
         lines.add_some("used", task.usage.as_ref().map(usage));
-        lines.add_some("message", task.message.as_ref());
+        lines.add_some("message", message(job, task));
     }
     lines.add_some("energy", job.energy.as_ref().map(job_energy));
     for part in job.tasks_shown.iter().filter(|_| summary.array.is_none()).flat_map(|task| &task.parts) {
@@ -186,7 +230,7 @@ fn described(id: &str, job: &JobDetail, moment: &Moment, width: Option<usize>) -
     let mut text = lines.text;
     if summary.array.is_some() && !job.tasks_shown.is_empty() {
         text.push('\n');
-        text.push_str(&tasks(&job.tasks_shown, moment, width));
+        text.push_str(&tasks(job, moment, width));
     }
     if let Some(left_out) = not_shown(job) {
         text.push_str(&format!("\n{left_out}\n"));
@@ -365,7 +409,7 @@ fn results(id: &str, job: &JobDetail) -> Option<String> {
     }
 }
 
-fn tasks(tasks: &[TaskView], moment: &Moment, width: Option<usize>) -> String {
+fn tasks(job: &JobDetail, moment: &Moment, width: Option<usize>) -> String {
     let mut table = Table::new(&[
         ("TASK", Align::Right),
         ("STATE", Align::Left),
@@ -377,7 +421,7 @@ fn tasks(tasks: &[TaskView], moment: &Moment, width: Option<usize>) -> String {
         ("MESSAGE", Align::Left),
     ]);
     let dash = || "-".to_owned();
-    for task in tasks {
+    for task in &job.tasks_shown {
         table.row([
             task.index.to_string(),
             task.state.to_string(),
@@ -386,7 +430,7 @@ fn tasks(tasks: &[TaskView], moment: &Moment, width: Option<usize>) -> String {
             task.exit_code.map_or_else(dash, |code| code.to_string()),
             task.started_at.map_or_else(dash, |start| moment.span(start, task.ended_at)),
             task.usage.map_or_else(dash, |usage| format_bytes(usage.max_rss_bytes)),
-            task.message.clone().unwrap_or_default(),
+            message(job, task).unwrap_or_default(),
         ]);
     }
     table.render(width)

@@ -384,6 +384,16 @@ impl Job {
             .unwrap_or(JobState::Completed)
     }
 
+    /// Returns the ended task whose end explains the job's: the first one with the most severe ending, preferably one that
+    /// could not start. `None` if no task of an array ended without completing.
+    #[must_use]
+    pub fn telling_task(&self) -> Option<u32> {
+        let worst = self.worst_ending();
+        let endings = self.endings.iter().filter(|(ending, _)| ending.state == worst);
+        let first = endings.filter_map(|(ending, indices)| Some((ending.exit_code.is_some(), indices.first()?))).min();
+        first.filter(|_| self.spec.array.is_none() || worst != JobState::Completed).map(|(_, index)| index)
+    }
+
     /// Returns the highest exit code of the tasks, once all have ended.
     #[must_use]
     pub fn exit_code(&self) -> Option<i32> {
@@ -407,6 +417,12 @@ impl Job {
         std::iter::once((JobState::Pending, self.pending.len())).chain(live).chain(ended)
     }
 
+    /// Returns whether any task is in one of these states.
+    #[must_use]
+    pub fn has_task_in(&self, states: &[JobState]) -> bool {
+        self.tasks_by_state().any(|(state, tasks)| tasks > 0 && states.contains(&state))
+    }
+
     /// Returns the tasks with a fetched result that is still on the head. To free disk space, the head drops fetched
     /// results first.
     #[must_use]
@@ -417,12 +433,6 @@ impl Job {
         });
         both
     }
-    /// Returns whether any task is in one of these states.
-    #[must_use]
-    pub fn has_task_in(&self, states: &[JobState]) -> bool {
-        self.tasks_by_state().any(|(state, tasks)| tasks > 0 && states.contains(&state))
-    }
-
 
     /// Returns the id of the task with this index.
     #[must_use]

@@ -16,7 +16,7 @@ use utoipa::openapi::{ObjectBuilder, Schema, Type};
 
 use super::error::ApiError;
 use super::extract::{Query, list as parse_list};
-use super::jobs::rows_of_single;
+use super::jobs::telling_rows;
 use super::who::User;
 use crate::answers::Answer;
 use crate::archive::{self, LONGEST_PAGE_BYTES};
@@ -174,7 +174,7 @@ pub(crate) async fn list(
         Ok((jobs, page.next))
     };
     let (jobs, next) = tokio::task::spawn_blocking(read).await.map_err(ApiError::internal)??;
-    let rows = rows_of_single(&head, &jobs).await?;
+    let rows = telling_rows(&head, &jobs).await?;
     let mut views = Vec::with_capacity(jobs.len());
     for some in jobs.chunks(AT_ONCE) {
         let (state, now) = (head.engine.state(), head.engine.now());

@@ -293,7 +293,7 @@ pub(crate) async fn list(
     };
     let mut next = if page.len() > limit { page.get(limit - 1).map(|job| job.id) } else { examined_to };
     page.truncate(limit);
-    let rows = rows_of_single(&head, &page).await?;
+    let rows = telling_rows(&head, &page).await?;
     let mut jobs: Vec<JobSummary> = Vec::with_capacity(page.len());
     let mut commands_bytes = 0;
     'page: for some in page.chunks(AT_ONCE) {
@@ -334,18 +334,17 @@ async fn sorted_page(
     })
 }
 
-/// Reads the history rows of all jobs that have ended and are not arrays. Such a row lists the nodes of the job.
-pub(super) async fn rows_of_single(head: &Head, jobs: &[Arc<Job>]) -> Result<BTreeMap<JobId, EndedTask>, ApiError> {
-    let single: Vec<JobId> =
-        jobs.iter().filter(|job| job.spec.array.is_none() && job.is_ended()).map(|job| job.id).collect();
-    if single.is_empty() {
+/// Reads the history row of each job's [`Job::telling_task`].
+pub(super) async fn telling_rows(head: &Head, jobs: &[Arc<Job>]) -> Result<BTreeMap<JobId, EndedTask>, ApiError> {
+    let telling: Vec<TaskId> = jobs.iter().filter_map(|job| Some(job.task(job.telling_task()?))).collect();
+    if telling.is_empty() {
         return Ok(BTreeMap::new());
     }
     let history = head.history.clone();
     let read = move || -> Result<_, hostler_store::StoreError> {
         let mut rows = BTreeMap::new();
-        for job in single {
-            rows.extend(history.ended_one(TaskId { job, index: 0 })?.map(|row| (job, row)));
+        for task in telling {
+            rows.extend(history.ended_one(task)?.map(|row| (task.job, row)));
         }
         Ok(rows)
     };

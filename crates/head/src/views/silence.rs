@@ -48,7 +48,12 @@ pub(super) fn lines(state: &State, job: &Job, now: Now) -> Vec<String> {
 
 /// Whether a job has tasks on a silent node.
 pub(super) fn concerns(state: &State, job: &Job) -> bool {
-    job.active.values().flat_map(Active::nodes).any(|name| state.node(name).is_some_and(is_silent))
+    job.active.values().any(|active| is_on_silent_node(state, active))
+}
+
+/// Whether a task has a silent node.
+pub(super) fn is_on_silent_node(state: &State, active: &Active) -> bool {
+    active.nodes().any(|name| state.node(name).is_some_and(is_silent))
 }
 
 fn line(job: &Job, silent: &Silent<'_>) -> String {

@@ -1,4 +1,4 @@
-//! Which states find a job.
+//! What lists and details say about jobs in each of their states, and which states find a job.
 
 use hostler_client::{Client, JobFilter};
 use hostler_model::{Ending, JobId, JobSpec, JobState, RunId};
@@ -6,7 +6,7 @@ use hostler_proto::api::{JobDetail, JobSummary, SubmitRequest};
 use hostler_proto::link::{Fate, RunEnd, RunStatus};
 
 use crate::agent::{FakeAgent, completed};
-use crate::harness::{TestHead, soon, spec};
+use crate::harness::{TestHead, request, soon, spec};
 
 /// Submits an array of which each task has one of the node's four CPUs.
 async fn submit_array(client: &Client, indices: &str) -> JobId {
@@ -82,4 +82,69 @@ async fn state_filter_finds_arrays_with_tasks_in_that_state() {
     }
     assert!(listed(&client, &[Failed, OutOfMemory, Completed], true).await.is_some());
     assert_eq!(listed(&client, &[Pending, Running, Timeout, Cancelled], true).await, None);
+}
+
+#[tokio::test]
+async fn placed_job_says_what_its_node_does_until_it_ends() {
+    let head = TestHead::start().await;
+    let mut agent = FakeAgent::start(&head, "n1").await;
+    let client = head.client();
+    let id = client.submit(&request("a")).await.expect("accepted").id;
+    let run = agent.next_launch().await.runs[0].run;
+    let phases = [
+        (None, Some("node n1 has not confirmed the start yet")),
+        (Some(RunStatus::Accepted), Some("node n1 prepares the start")),
+        (Some(RunStatus::Staged), Some("node n1 prepares the environment")),
+        (Some(RunStatus::Running), None),
+        (Some(RunStatus::Completing), Some("node n1 collects the results")),
+    ];
+    for (status, message) in phases {
+        if let Some(status) = status {
+            agent.report(run, status).await;
+        }
+        let job = until(&client, id, |job| job.summary.message.as_deref() == message).await;
+        assert_eq!(job.tasks_shown[0].message.as_deref(), message);
+        assert_eq!(listed(&client, &[], false).await.expect("listed").message.as_deref(), message);
+        let why = client.why(id).await.expect("an explanation").lines.join("\n");
+        assert!(message.is_none_or(|message| why.contains(message)), "{why}");
+    }
+    agent.report(run, ended(JobState::Failed, None, Some("pip exited with 1"))).await;
+    let job = until(&client, id, |job| job.summary.state.is_ended()).await;
+    assert_eq!(job.summary.message.as_deref(), Some("pip exited with 1"));
+    assert_eq!(listed(&client, &[], false).await.expect("listed").message.as_deref(), Some("pip exited with 1"));
+}
+
+#[tokio::test]
+async fn array_says_what_its_placed_tasks_do_and_why_a_task_failed() {
+    let head = TestHead::start().await;
+    let mut agent = FakeAgent::start(&head, "n1").await;
+    let client = head.client();
+    let id = submit_array(&client, "0-4").await;
+    let runs = next_runs(&mut agent, 4).await;
+    for run in &runs {
+        agent.report(*run, RunStatus::Staged).await;
+    }
+    let message = "task 0: node n1 prepares the environment (and 3 more starting)";
+    let job = until(&client, id, |job| job.summary.message.as_deref() == Some(message)).await;
+    assert!(job.summary.reason.is_some_and(|reason| reason.starts_with("no node has enough free now")));
+    assert!(job.tasks_shown.iter().all(|task| task.message.as_deref() == Some("node n1 prepares the environment")));
+    let why = client.why(id).await.expect("an explanation").lines;
+    assert_eq!(why[1], format!("The job is starting: {message}."));
+
+    agent.report(runs[2], ended(JobState::Failed, None, Some("pip exited with 1"))).await;
+    agent.report(runs[1], ended(JobState::Failed, Some(3), None)).await;
+    agent.report(runs[0], RunStatus::Running).await;
+    let told = |message: &'static str| move |job: &JobDetail| job.summary.message.as_deref() == Some(message);
+    until(&client, id, told("task 2: pip exited with 1")).await;
+    assert_eq!(
+        listed(&client, &[], false).await.expect("listed").message.as_deref(),
+        Some("task 2: pip exited with 1")
+    );
+    for run in [runs[0], runs[3], next_runs(&mut agent, 1).await[0]] {
+        agent.report(run, ended(JobState::OutOfMemory, Some(137), Some("the job exceeded its memory limit"))).await;
+    }
+    until(&client, id, |job| job.summary.state.is_ended()).await;
+    let listed = listed(&client, &[], false).await.expect("listed");
+    assert_eq!(listed.message.as_deref(), Some("task 0: the job exceeded its memory limit"));
+    assert_eq!((listed.tasks.failed, listed.tasks.out_of_memory), (2, 3));
 }

@@ -168,11 +168,14 @@ impl Row {
     fn new(frame: &Frame, job: JobSummary) -> Self {
         let words = match (&job.reason, job.array.is_some()) {
             (Some(reason), false) => reason.clone(),
-            (Some(reason), true) => format!("{}: {reason}", words::tasks(&job.tasks)),
-            (None, false) if matches!(job.state, JobState::Running | JobState::Completed | JobState::Cancelled) => {
-                String::new()
-            }
+            (Some(reason), true) => format!("{}. Pending tasks: {reason}", words::tasks(&job.tasks)),
+            (None, false) if matches!(job.state, JobState::Running | JobState::Completed) => String::new(),
             (None, _) => words::state_of(&job),
+        };
+        let words = match &job.message {
+            Some(message) if words.is_empty() => message.clone(),
+            Some(message) => format!("{words}: {message}"),
+            None => words,
         };
         let nodes: Vec<&str> = job.nodes.iter().take(3).map(hostler_model::NodeName::as_str).collect();
         let more = job.nodes.len().saturating_sub(nodes.len());

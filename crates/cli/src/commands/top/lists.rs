@@ -7,6 +7,7 @@ use hostler_proto::api::{JobSummary, NodeView};
 
 use super::model::List;
 use crate::output::text::Moment;
+use crate::output::views;
 
 /// The column by which a list is ordered, and the direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -172,8 +173,7 @@ fn time_cell(job: &JobSummary, moment: &Moment) -> String {
 /// What is wrong, when the job starts at the latest and why it waits, how it ended, or where it runs.
 pub(super) fn where_cell(job: &JobSummary, moment: &Moment) -> String {
     let nodes: Vec<&str> = job.nodes.iter().map(NodeName::as_str).collect();
-    let code = job.exit_code.filter(|code| *code != 0).map(|code| format!("exit code {code}"));
-    let why = job.node_problem.clone().or_else(|| job.reason.clone()).or(code);
+    let why = Some(views::outcome(job)).filter(|outcome| !outcome.is_empty());
     let start = job.expected_start_at.map(|at| moment.span(moment.now, Some(at)));
     let why = match (why, start) {
         (Some(why), Some(start)) => Some(format!("within {start}: {why}")),

@@ -171,6 +171,61 @@ fn array_names_each_state_of_its_tasks() {
 }
 
 #[test]
+fn list_says_what_a_placed_job_does_and_why_other_tasks_wait() {
+    let said = Some("node n1 prepares the environment".to_owned());
+    let single = JobSummary { state: JobState::Starting, message: said.clone(), ..plain(7) };
+    assert_eq!(outcome(&single), "node n1 prepares the environment");
+    let tasks = TaskCounts::new([(JobState::Starting, 2), (JobState::Pending, 4)]);
+    let message = Some("task 0: node n1 prepares the environment (and 1 more starting)".to_owned());
+    let reason = Some("no node has enough free now".to_owned());
+    let starting = JobSummary { state: JobState::Starting, tasks, message, reason: reason.clone(), ..array(8) };
+    let both = "task 0: node n1 prepares the environment (and 1 more starting); 4 pending: no node has enough free now";
+    assert_eq!(outcome(&starting), both);
+    let text = job(&detail(starting, vec![]), &moment(), None);
+    assert!(text.contains("waits      4 pending: no node has enough free now\n"), "{text}");
+    let pending = JobSummary { state: JobState::Pending, tasks, reason, ..array(8) };
+    assert_eq!(outcome(&pending), "no node has enough free now", "no task is placed");
+    let running = JobSummary { state: JobState::Running, message: None, ..plain(7) };
+    assert_eq!(outcome(&running), "");
+}
+
+#[test]
+fn each_end_has_a_reason() {
+    let ended = |state, exit_code, started: bool| JobSummary {
+        state,
+        exit_code,
+        started_at: plain(7).started_at.filter(|_| started),
+        ended_at: Some(WallTime(1_800_000_031_000)),
+        time_limit_ms: Some(20_000),
+        ..plain(7)
+    };
+    let cases = [
+        (ended(JobState::Completed, Some(0), true), ""),
+        (ended(JobState::Failed, Some(3), true), "exit code 3"),
+        (ended(JobState::Failed, None, false), "could not start"),
+        (ended(JobState::Timeout, Some(143), true), "reached its time limit of 20s"),
+        (ended(JobState::OutOfMemory, Some(137), true), "exceeded its memory limit"),
+        (ended(JobState::Cancelled, Some(143), true), "a user cancelled it while it ran"),
+        (ended(JobState::Cancelled, None, false), "a user cancelled it before it ran"),
+        (ended(JobState::NodeFail, None, true), "its node was lost"),
+        (ended(JobState::Preempted, Some(143), true), "ended to free resources for another job"),
+    ];
+    for (summary, expected) in cases {
+        assert_eq!(outcome(&summary), expected, "{}", summary.state);
+        let told = JobSummary { message: Some("node n1 says why\nwith a log".to_owned()), ..summary.clone() };
+        let code = if summary.exit_code == Some(3) { "exit code 3; " } else { "" };
+        assert_eq!(outcome(&told), format!("{code}node n1 says why"));
+
+        let (state, exit_code) = (summary.state, summary.exit_code);
+        let task = TaskView { state, exit_code, message: None, started_at: summary.started_at, ..ended_task() };
+        let text = job(&detail(summary, vec![task]), &moment(), None);
+        let shown = text.lines().find_map(|line| line.strip_prefix("message    ")).unwrap_or_default();
+        let is_code = expected.starts_with("exit code");
+        assert_eq!(shown, if is_code { "" } else { expected }, "the state has the exit code: {text}");
+    }
+}
+
+#[test]
 fn array_task_is_shown_like_a_job() {
     let text = task(&detail(array(8), vec![ended_task()]), "8_0".parse().expect("a task"), &moment(), None);
     assert!(text.starts_with("job        8_0  sweep\n"), "{text}");
