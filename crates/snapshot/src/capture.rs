@@ -24,7 +24,7 @@ use crate::hashing::{HashError, Hashed, OnFailure, hash_all};
 use crate::ignores::{Ignored, LeftOut};
 use crate::seen::Seen;
 use crate::sources::{SourceError, Sources};
-use crate::walk::{Found, Problem, Rules, WalkError, Walked, walk};
+use crate::walk::{Found, Problem, Rules, WalkError, Walked, has_stat, walk};
 use crate::wire::MAX_BLOB_BYTES;
 
 /// How often a folder is scanned again because files were removed or renamed after the last scan.
@@ -234,8 +234,8 @@ impl Scan {
         Ok(Capture { manifest, digest, sources, seen, files, files_read, bytes })
     }
 
-    /// Hashes the files that are neither in `seen` nor in `hashed` yet, and adds them to `hashed`. Returns the path of a
-    /// file that no longer exists, if any.
+    /// Hashes the files that are neither in `seen` nor in `hashed` yet, and adds them to `hashed`. Files that were hashed
+    /// before and have changed are hashed again. Returns the path of a file that no longer exists, if any.
     fn hash(
         &self,
         seen: &Seen,
@@ -243,6 +243,7 @@ impl Scan {
         hashed: &mut HashMap<Vec<u8>, Hashed>,
         progress: &(dyn Fn(Progress) + Sync),
     ) -> Result<Option<Vec<u8>>, CaptureError> {
+        hashed.retain(|path, it| has_stat(&self.found, path, &it.stat));
         let is_new = |it: &&Found| !hashed.contains_key(&it.path) && seen.recall(&it.path, &it.stat).is_none();
         let jobs: Vec<_> = self.regular_files().filter(is_new).map(|it| (it.path.as_slice(), it.stat.size)).collect();
         let kept: u64 = hashed.values().filter_map(|it| it.kept.as_ref()).map(|bytes| bytes.len() as u64).sum();

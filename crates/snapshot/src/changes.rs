@@ -27,7 +27,7 @@ use crate::hashing::{HashError, Hashed, OnFailure, hash_all};
 use crate::paths;
 use crate::seen::{Seen, is_settled};
 use crate::sources::Sources;
-use crate::walk::{Found, Problem, ProblemReason, Rules, WalkError, Walked, plain, walk};
+use crate::walk::{Found, Problem, ProblemReason, Rules, WalkError, Walked, has_stat, plain, walk};
 
 /// How often the directory is walked again because files were removed or renamed after the last walk.
 const REWALKS: u32 = 5;
@@ -157,9 +157,10 @@ impl Comparison<'_> {
         found.stat.kind == Kind::File && !(known_file && self.baseline.is_untouched(&found.path, &found.stat))
     }
 
-    /// Hashes the files that may have changed and that are not in `hashed` yet, and adds them to `hashed`. Returns false
-    /// if some files no longer exist.
+    /// Hashes the files that may have changed and that are not in `hashed` yet, and adds them to `hashed`. Files that
+    /// were hashed before and have changed, or had failed, are hashed again. Returns false if some files no longer exist.
     fn hash(&self, found: &[Found], hashed: &mut HashMap<Vec<u8>, Result<Hashed, ProblemReason>>) -> bool {
+        hashed.retain(|path, it| it.as_ref().is_ok_and(|it| has_stat(found, path, &it.stat)));
         let is_new = |it: &&Found| self.must_be_hashed(it) && !hashed.contains_key(&it.path);
         let jobs: Vec<_> = found.iter().filter(is_new).map(|it| (it.path.as_slice(), it.stat.size)).collect();
         let answers = hash_all(&self.root, &jobs, self.options.threads, OnFailure::GoOn, MOST_KEPT_BYTES, &|_| ());
@@ -263,4 +264,40 @@ fn with_parents(found: &[Found], changed: Vec<Option<Entry>>) -> Vec<Entry> {
 fn ancestors(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     std::iter::successors(Some(paths::parent(path)), |path| Some(paths::parent(path)))
         .take_while(|path| !path.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::chunk::digest_of;
+
+    #[test]
+    fn file_that_changed_between_two_walks_is_hashed_again() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let at = |name: &str| dir.path().join(name);
+        let names = ["replaced", "longer", "same", "gone", "replaced.tmp"];
+        for name in names {
+            fs::write(at(name), name).expect("writable");
+        }
+        let root = Arc::new(Root::open(dir.path()).expect("readable"));
+        let (baseline, options) = (&Baseline::default(), &ChangesOptions::default());
+        let comparison = Comparison { root: Arc::clone(&root), known: HashMap::new(), baseline, options };
+        let walk = || walk(&root, &Rules::Skip(&|_| false)).expect("within the limits").found;
+        let mut hashed = HashMap::new();
+        assert!(comparison.hash(&walk(), &mut hashed));
+        // An error says nothing about the file that has the path now.
+        hashed.insert(b"same".to_vec(), Err(ProblemReason::Changing));
+        fs::rename(at("replaced.tmp"), at("replaced")).expect("ours");
+        fs::write(at("longer"), "longer than before").expect("writable");
+        fs::remove_file(at("gone")).expect("ours");
+        assert!(comparison.hash(&walk(), &mut hashed));
+        let digest =
+            |name: &str| hashed.get(name.as_bytes())?.as_ref().ok()?.content.chunks.first().map(|it| it.digest);
+        for (name, content) in [("replaced", "replaced.tmp"), ("longer", "longer than before"), ("same", "same")] {
+            assert_eq!(digest(name), Some(digest_of(content.as_bytes())), "{name}");
+        }
+        assert_eq!(digest("gone"), None);
+    }
 }

@@ -102,6 +102,11 @@ pub(crate) struct Found {
     pub(crate) target: Vec<u8>,
 }
 
+/// Returns whether `found`, which is sorted by path, has a file at `path` with the metadata `stat`.
+pub(crate) fn has_stat(found: &[Found], path: &[u8], stat: &Stat) -> bool {
+    found.binary_search_by(|it| it.path.as_slice().cmp(path)).is_ok_and(|at| found[at].stat == *stat)
+}
+
 /// Which entries a walk leaves out.
 pub(crate) enum Rules<'a> {
     /// Entries that ignore files or the defaults exclude.

@@ -494,6 +494,27 @@ fn file_renamed_after_the_scan_is_captured_under_its_new_name() {
     assert_eq!((capture.files, capture.files_read, capture.bytes), (2, 2, 2));
 }
 
+#[test]
+fn file_replaced_between_two_scans_is_captured_with_its_new_content() {
+    let dir = tempfile::tempdir().expect("a temporary directory can be made");
+    let at = |path: &str| dir.path().join(path);
+    for (path, content) in [("a.json", "old"), ("b.json", "old"), ("c.json", "old"), ("z.tmp", "new")] {
+        put(dir.path(), path, content);
+    }
+    // After the first three files have been read, they change, and the fourth vanishes.
+    let write = |progress: hostler_snapshot::Progress| {
+        if progress.files == 3 && at("z.tmp").exists() {
+            fs::rename(at("z.tmp"), at("a.json")).expect("the test owns it");
+            fs::write(at("b.json"), "longer").expect("the test owns it");
+            fs::remove_file(at("c.json")).expect("the test owns it");
+        }
+    };
+    let options = CaptureOptions { threads: 1, ..CaptureOptions::default() };
+    let capture = Scan::of(dir.path()).and_then(|it| it.capture(&options, &write)).expect("it is scanned again");
+    assert_eq!(paths(&capture.manifest), ["a.json", "b.json"]);
+    assert_eq!((bytes_of(&capture, "a.json"), bytes_of(&capture, "b.json")), (b"new".to_vec(), b"longer".to_vec()));
+}
+
 /// Sets a time old enough for the file to be remembered.
 fn settle(path: &Path) {
     let then = std::time::SystemTime::now() - Duration::from_secs(3600);
