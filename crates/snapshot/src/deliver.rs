@@ -309,7 +309,7 @@ impl Delivery {
         let mut conflicts = Vec::new();
         let mut failed = None;
         for file in std::mem::take(&mut self.files) {
-            match self.put(&file) {
+            match self.put(&file.partial, &file.place) {
                 Ok(()) => {
                     self.delivered.files += 1;
                     self.delivered.bytes += file.content.size;
@@ -320,9 +320,9 @@ impl Delivery {
         }
         for (entry, place) in std::mem::take(&mut self.links) {
             match self.link(&entry, &place) {
-                Err(error) if is_beyond_disk(&error) => not_held.push((Property::Link, place)),
+                Ok(true) => {}
+                Ok(false) => not_held.push((Property::Link, place)),
                 Err(error) => failed = failed.or(self.set_aside(&mut conflicts, place, error).err()),
-                Ok(()) => {}
             }
         }
         if !conflicts.is_empty() {
@@ -376,10 +376,10 @@ impl Delivery {
         Ok(())
     }
 
-    fn put(&self, file: &Incoming) -> io::Result<()> {
+    /// Moves an entry of the partial area to its place.
+    fn put(&self, partial: &str, place: &[u8]) -> io::Result<()> {
         let mut parents = Parents::of(&self.root);
-        let (directory, name) = (parents.directory_of(&file.place)?, paths::name(&file.place));
-        let partial = file.partial.as_str();
+        let (directory, name) = (parents.directory_of(place)?, paths::name(place));
         if self.on_conflict == OnConflict::Overwrite {
             return Ok(renameat(&self.partial.lock, partial, directory, name)?);
         }
@@ -393,20 +393,25 @@ impl Delivery {
         }
     }
 
-    fn link(&self, entry: &Entry, place: &[u8]) -> io::Result<()> {
-        let EntryKind::Symlink { target } = &entry.kind else { return Ok(()) };
-        let mut parents = Parents::of(&self.root);
-        let (directory, name) = (parents.directory_of(place)?, paths::name(place));
-        if self.on_conflict == OnConflict::Overwrite && Stat::at(directory, name).is_ok() {
-            unlinkat(directory, name, UnlinkatFlags::NoRemoveDir)?;
+    /// Delivers a link. Returns false, and changes nothing at its place, if the disk cannot hold links.
+    fn link(&self, entry: &Entry, place: &[u8]) -> io::Result<bool> {
+        let EntryKind::Symlink { target } = &entry.kind else { return Ok(true) };
+        let partial = Partial::name_for(entry, &Content::default());
+        let (area, name) = (&self.partial.lock, partial.as_str());
+        // An interrupted attempt may have left it.
+        let _ = unlinkat(area, name, UnlinkatFlags::NoRemoveDir);
+        match symlinkat(target.as_slice(), area, name).map_err(io::Error::from) {
+            Err(error) if is_beyond_disk(&error) => return Ok(false),
+            done => done?,
         }
-        symlinkat(target.as_slice(), directory, name)?;
         let time = time_of(entry.modified_ns);
-        match utimensat(directory, name, &time, &time, UtimensatFlags::NoFollowSymlink).map_err(io::Error::from) {
-            // Nobody misses the time of a link.
-            Err(error) if is_beyond_disk(&error) => Ok(()),
-            done => done,
+        match utimensat(area, name, &time, &time, UtimensatFlags::NoFollowSymlink).map_err(io::Error::from) {
+            // The time of a link is optional.
+            Err(error) if is_beyond_disk(&error) => {}
+            done => done?,
         }
+        self.put(name, place)?;
+        Ok(true)
     }
 
     /// Adds a failure that is caused by a conflict to `conflicts`. Returns any other failure, which ends the delivery.

@@ -405,3 +405,35 @@ fn disk_without_modes_times_or_links_gets_the_files() {
         fs::remove_file(head.home().join("log")).expect("the test owns it");
     }
 }
+
+#[test]
+fn entry_that_a_link_cannot_replace_stays() {
+    let head = Head::with(&[("log", b"text".to_vec())]);
+    symlink("log", head.results().join("latest")).expect("writable");
+    let captured = capture(&head.results());
+    let head = Head { manifest: captured.manifest, ..head };
+    let place = head.home().join("latest");
+    let links = vec![(Property::Link, b"latest".to_vec())];
+    for errno in [libc::EPERM, libc::EOPNOTSUPP, libc::ENOSYS] {
+        put(&head.home(), "latest", "the user's");
+        let delivered = refusing(&[libc::SYS_symlinkat], errno, || head.deliver(OnConflict::Overwrite));
+        assert_eq!(delivered.expect("the file fits").not_held, links);
+        assert_eq!(fs::read_to_string(&place).expect("it stays"), "the user's");
+        fs::remove_file(&place).expect("the test owns it");
+        symlink("elsewhere", &place).expect("writable");
+        let delivered = refusing(&[libc::SYS_symlinkat], errno, || head.deliver(OnConflict::Overwrite));
+        assert_eq!(delivered.expect("the file is there").not_held, links);
+        assert_eq!(fs::read_link(&place).expect("it stays"), Path::new("elsewhere"));
+        fs::remove_file(&place).expect("the test owns it");
+    }
+    // The disk can hold links, but the entry cannot be replaced, e.g. in a sticky directory.
+    put(&head.home(), "latest", "the user's");
+    let renames = [libc::SYS_renameat, libc::SYS_renameat2, libc::SYS_unlinkat];
+    let delivery = head.plan(OnConflict::Overwrite).expect("no other delivery is running");
+    let failed = refusing(&renames, libc::EPERM, || delivery.finish());
+    assert!(failed.is_err(), "{failed:?}");
+    assert_eq!(fs::read_to_string(&place).expect("it stays"), "the user's");
+    head.deliver(OnConflict::Overwrite).expect("the disk can hold it");
+    assert_eq!(fs::read_link(&place).expect("delivered"), Path::new("log"));
+    assert!(!head.home().join(".hostler-partial").exists());
+}
