@@ -163,7 +163,9 @@ impl Comparison<'_> {
         hashed.retain(|path, it| it.as_ref().is_ok_and(|it| has_stat(found, path, &it.stat)));
         let is_new = |it: &&Found| self.must_be_hashed(it) && !hashed.contains_key(&it.path);
         let jobs: Vec<_> = found.iter().filter(is_new).map(|it| (it.path.as_slice(), it.stat.size)).collect();
-        let answers = hash_all(&self.root, &jobs, self.options.threads, OnFailure::GoOn, MOST_KEPT_BYTES, &|_| ());
+        let kept: u64 = hashed.values().flatten().filter_map(|it| it.kept.as_ref()).map(|it| it.len() as u64).sum();
+        let keeps = MOST_KEPT_BYTES.saturating_sub(kept);
+        let answers = hash_all(&self.root, &jobs, self.options.threads, OnFailure::GoOn, keeps, &|_| ());
         let mut is_complete = true;
         for (&(path, _), answer) in jobs.iter().zip(answers) {
             let answer = match answer.expect("every file has a result unless the work stops") {
@@ -299,5 +301,23 @@ mod tests {
             assert_eq!(digest(name), Some(digest_of(content.as_bytes())), "{name}");
         }
         assert_eq!(digest("gone"), None);
+    }
+
+    #[test]
+    fn kept_bytes_of_all_walks_together_stay_within_the_limit() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let root = Arc::new(Root::open(dir.path()).expect("readable"));
+        let (baseline, options) = (&Baseline::default(), &ChangesOptions::default());
+        let comparison = Comparison { root: Arc::clone(&root), known: HashMap::new(), baseline, options };
+        let mut hashed = HashMap::new();
+        for round in 0..3 {
+            for index in 0..10 {
+                fs::write(dir.path().join(format!("{round}-{index}")), vec![0; 1 << 20]).expect("writable");
+            }
+            let found = walk(&root, &Rules::Skip(&|_| false)).expect("within the limits").found;
+            assert!(comparison.hash(&found, &mut hashed));
+            let kept: usize = hashed.values().flatten().filter_map(|it| it.kept.as_ref()).map(Vec::len).sum();
+            assert!(kept as u64 <= MOST_KEPT_BYTES, "{kept} bytes after round {round}");
+        }
     }
 }

@@ -69,10 +69,11 @@ pub(crate) fn hash_all(
     let order = big_files_first(files);
     let (next, stop, room) = (AtomicUsize::new(0), AtomicBool::new(false), AtomicU64::new(keeps));
     let now = Seen::now();
-    let keeps = |stat: &Stat| {
-        let take = |room: u64| room.checked_sub(stat.size);
-        let is_small = stat.size <= MAX_BYTES as u64;
-        is_small && !is_settled(stat, now) && room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
+    let may_keep = |stat: &Stat| stat.size <= MAX_BYTES as u64 && !is_settled(stat, now);
+    // Only here, after a successful reading, so that failed attempts use up no room.
+    let keep = |bytes: &Vec<u8>| {
+        let take = |room: u64| room.checked_sub(bytes.len() as u64);
+        room.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take).is_ok()
     };
     let work = || {
         let mut chunker = Chunker::new();
@@ -80,7 +81,10 @@ pub(crate) fn hash_all(
         while !stop.load(Ordering::Relaxed) {
             let Some(&index) = order.get(next.fetch_add(1, Ordering::Relaxed)) else { break };
             let (path, size) = files[index];
-            let answer = hash_file(root, path, size, &mut chunker, &keeps);
+            let mut answer = hash_file(root, path, size, &mut chunker, &may_keep);
+            if let Ok(hashed) = &mut answer {
+                hashed.kept = hashed.kept.take().filter(keep);
+            }
             if matches!(answer, Err(HashError::Changed | HashError::Read(_))) && on_failure == OnFailure::Stop {
                 stop.store(true, Ordering::Relaxed);
             }
@@ -111,13 +115,13 @@ fn hash_file(
     path: &[u8],
     seen_bytes: u64,
     chunker: &mut Chunker,
-    keeps: &dyn Fn(&Stat) -> bool,
+    may_keep: &dyn Fn(&Stat) -> bool,
 ) -> Result<Hashed, HashError> {
     for attempt in 0..ATTEMPTS {
         if attempt > 0 {
             thread::sleep(PAUSE * 2_u32.pow(attempt - 1));
         }
-        let hashed = root.open_file(path).and_then(|file| hash_open(&file, seen_bytes, chunker, keeps));
+        let hashed = root.open_file(path).and_then(|file| hash_open(&file, seen_bytes, chunker, may_keep));
         match hashed {
             Ok(Some(hashed)) => return Ok(hashed),
             Ok(None) => {}
@@ -133,10 +137,10 @@ fn hash_open(
     mut file: &File,
     seen_bytes: u64,
     chunker: &mut Chunker,
-    keeps: &dyn Fn(&Stat) -> bool,
+    may_keep: &dyn Fn(&Stat) -> bool,
 ) -> io::Result<Option<Hashed>> {
     let stat = Stat::of(file)?;
-    let (content, kept) = if keeps(&stat) {
+    let (content, kept) = if may_keep(&stat) {
         let bytes = read_at(file, 0, stat.size as usize)?;
         (chunker.content_of(&mut bytes.as_slice())?, Some(bytes))
     } else {
@@ -209,5 +213,31 @@ mod tests {
         let hashed = hash_file(&root, b"b", 1000, &mut Chunker::new(), &shrink);
         assert!(matches!(hashed, Err(HashError::Changed)), "{hashed:?}");
         assert_eq!(readings.get(), ATTEMPTS);
+    }
+
+    #[test]
+    fn failed_readings_take_no_room_from_files_that_are_kept() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let root = Root::open(dir.path()).expect("readable");
+        std::fs::write(dir.path().join("a"), [1; 2000]).expect("writable");
+        let stop = AtomicBool::new(false);
+        thread::scope(|scope| {
+            // The reading of `a` often fails, because the file becomes shorter meanwhile.
+            scope.spawn(|| {
+                let file = File::options().write(true).open(dir.path().join("a")).expect("writable");
+                while !stop.load(Ordering::Relaxed) {
+                    file.set_len(1000).and_then(|()| file.set_len(2000)).expect("writable");
+                }
+            });
+            let jobs: [Job<'_>; 2] = [(b"a", 2000), (b"b", 1000)];
+            let kept = |_| {
+                std::fs::write(dir.path().join("b"), [2; 1000]).expect("writable");
+                let answers = hash_all(&root, &jobs, 1, OnFailure::GoOn, 3000, &|_| ());
+                answers.into_iter().flatten().flatten().all(|it| it.kept.is_some())
+            };
+            let all_kept = (0..100).all(kept);
+            stop.store(true, Ordering::Relaxed);
+            assert!(all_kept);
+        });
     }
 }
