@@ -21,7 +21,7 @@ use nix::unistd::Uid;
 use crate::paths;
 
 /// The maximum time that git may take. It needs a second for a million files.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The maximum size of git's answer, in bytes.
 const MOST_BYTES: u64 = 64 << 20;
@@ -65,7 +65,6 @@ fn ask_git(folder: &Path) -> Option<Vec<u8>> {
     git.env_remove("SUDO_UID").envs(VARIABLES);
     let mut child = git.spawn().ok()?;
     let output = child.stdout.take()?;
-    // One answer.
     let (sender, answer) = sync_channel(1);
     thread::spawn(move || {
         let mut bytes = Vec::new();
@@ -73,7 +72,7 @@ fn ask_git(folder: &Path) -> Option<Vec<u8>> {
         // The receiver may have given up.
         let _ = sender.send(is_read.then_some(bytes));
     });
-    let bytes = answer.recv_timeout(PATIENCE).ok().flatten();
+    let bytes = answer.recv_timeout(TIMEOUT).ok().flatten();
     if bytes.is_none() {
         let _ = child.kill();
     }
