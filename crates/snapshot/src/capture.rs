@@ -7,11 +7,11 @@
 //! Programs may write to the folder meanwhile. A file that grows is captured up to the length that it had when it was
 //! opened. If a file is removed or renamed after the scan, the folder is scanned again.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 
@@ -131,6 +131,7 @@ pub struct Scan {
     found: Vec<Found>,
     left_out: Vec<LeftOut>,
     ignored: Ignored,
+    tracked: OnceLock<HashSet<Vec<u8>>>,
 }
 
 impl Scan {
@@ -140,17 +141,26 @@ impl Scan {
     /// # Errors
     /// [`CaptureError::Folder`], or [`CaptureError::Uncapturable`] with all problems.
     pub fn of(path: &Path) -> Result<Self, CaptureError> {
+        Self::with(path, OnceLock::new(), true)
+    }
+
+    /// Scans the folder again, but does not ask git again and does not count what the ignore files exclude.
+    fn again(self) -> Result<Self, CaptureError> {
+        Self::with(&self.path, self.tracked, false)
+    }
+
+    fn with(path: &Path, tracked: OnceLock<HashSet<Vec<u8>>>, counts: bool) -> Result<Self, CaptureError> {
         let on_error = |source| CaptureError::Folder { path: path.to_owned(), source };
         let root = Arc::new(Root::open(path).map_err(on_error)?);
         let Walked { found, problems, left_out, ignored } =
-            walk(&root, &Rules::IgnoreFiles).map_err(|error| match error {
+            walk(&root, &Rules::IgnoreFiles { tracked: &tracked, counts }).map_err(|error| match error {
                 WalkError::Root(source) => on_error(source),
                 WalkError::TooMuch(what) => CaptureError::TooMuch { path: path.to_owned(), what },
             })?;
         if !problems.is_empty() {
             return Err(CaptureError::Uncapturable(problems));
         }
-        Ok(Self { path: path.to_owned(), root, found, left_out, ignored })
+        Ok(Self { path: path.to_owned(), root, found, left_out, ignored, tracked })
     }
 
     /// Returns the directories left out by default, sorted by kind and path.
@@ -194,7 +204,7 @@ impl Scan {
             }
             rescans += 1;
             thread::sleep(RESCAN_PAUSE);
-            self = Self::of(&self.path)?;
+            self = self.again()?;
         }
         let mut seen = Seen::default();
         let mut sources = Sources::beneath(self.root);
@@ -283,4 +293,25 @@ pub fn capture(
     progress: &(dyn Fn(Progress) + Sync),
 ) -> Result<Capture, CaptureError> {
     Scan::of(path)?.capture(options, progress)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn excluded_files_are_counted_in_the_first_scan_only() {
+        let dir = tempfile::tempdir().expect("a directory");
+        for (path, content) in
+            [(".gitignore", "*.log\n"), (".hostlerignore", "*.bin\n"), ("a.log", "a"), ("b.bin", "b")]
+        {
+            fs::write(dir.path().join(path), content).expect("writable");
+        }
+        let scan = Scan::of(dir.path()).expect("readable");
+        assert_eq!(scan.ignored().files, 2);
+        let again = scan.again().expect("readable");
+        assert_eq!((again.ignored().files, again.found.len()), (0, 2));
+    }
 }

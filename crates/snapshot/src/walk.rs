@@ -4,12 +4,12 @@
 //! does not recurse and holds one directory open at a time. It stops as soon as it exceeds the
 //! [`bounds`](crate::bounds).
 
-use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::io;
 use std::os::fd::AsFd;
 use std::rc::Rc;
+use std::sync::OnceLock;
 
 use hostler_model::format_bytes;
 use nix::dir::{Dir, Type};
@@ -110,7 +110,12 @@ pub(crate) fn has_stat(found: &[Found], path: &[u8], stat: &Stat) -> bool {
 /// Which entries a walk leaves out.
 pub(crate) enum Rules<'a> {
     /// Entries that ignore files or the defaults exclude.
-    IgnoreFiles,
+    IgnoreFiles {
+        /// What git tracks; git is asked when a walk finds the first excluded entry.
+        tracked: &'a OnceLock<HashSet<Vec<u8>>>,
+        /// Whether to count what the user's rules exclude.
+        counts: bool,
+    },
     /// Paths that the function accepts.
     Skip(&'a dyn Fn(&[u8]) -> bool),
     /// Paths that the function accepts. Links that lead out of the folder are not problems.
@@ -141,7 +146,6 @@ pub(crate) fn walk_up_to(most: usize, root: &Root, rules: &Rules<'_>) -> Result<
         tally,
         todo: Vec::new(),
         excluded: VecDeque::new(),
-        tracked: OnceCell::new(),
         walked: Walked::default(),
     };
     // The folder itself is never left out by default, because the user named it.
@@ -179,9 +183,6 @@ struct Walk<'a> {
     todo: Vec<Todo>,
     /// Entries that the user's rules exclude, to be counted.
     excluded: VecDeque<Excluded>,
-    /// Files that git tracks although a `.gitignore` excludes them, and their parent directories. Git is asked when the
-    /// walk finds the first excluded entry.
-    tracked: OnceCell<HashSet<Vec<u8>>>,
     walked: Walked,
 }
 
@@ -252,7 +253,7 @@ impl Walk<'_> {
             return Ok(());
         }
         let ignores = match self.rules {
-            Rules::IgnoreFiles => Ignores::enter(&directory, at, todo.ignores.as_ref())?,
+            Rules::IgnoreFiles { .. } => Ignores::enter(&directory, at, todo.ignores.as_ref())?,
             Rules::Skip(_) | Rules::SkipKeepingLinks(_) => None,
         };
         for (name, kind) in names {
@@ -281,7 +282,7 @@ impl Walk<'_> {
             None => Stat::at(directory, name)?.kind == Kind::Directory,
         };
         let verdict = match self.rules {
-            Rules::IgnoreFiles => judge(ignores, path, name, early, is_below_ignored),
+            Rules::IgnoreFiles { .. } => judge(ignores, path, name, early, is_below_ignored),
             Rules::Skip(skips) | Rules::SkipKeepingLinks(skips) if skips(path) => Verdict::Never,
             Rules::Skip(_) | Rules::SkipKeepingLinks(_) => Verdict::Included,
         };
@@ -291,7 +292,9 @@ impl Walk<'_> {
             Verdict::Ignored if is_tracked => {}
             Verdict::Never => return Ok(()),
             Verdict::Excluded | Verdict::Ignored => {
-                if LeftOutKind::of_name(name, early).is_none() {
+                let counts = matches!(self.rules, Rules::IgnoreFiles { counts: true, .. });
+                // One more than can be counted shows that there are more.
+                if counts && self.excluded.len() <= MOST_COUNTED && LeftOutKind::of_name(name, early).is_none() {
                     let is_by_git = verdict == Verdict::Ignored;
                     let pattern = if is_by_git { including_pattern(path, early) } else { None };
                     self.excluded.push_back(Excluded { path: path.to_vec(), pattern: pattern.map(Rc::from) });
@@ -336,7 +339,8 @@ impl Walk<'_> {
     }
 
     fn is_tracked(&self, path: &[u8]) -> bool {
-        self.tracked.get_or_init(|| tracked_though_ignored(&self.root.full(b""))).contains(path)
+        let Rules::IgnoreFiles { tracked, .. } = self.rules else { return false };
+        tracked.get_or_init(|| tracked_though_ignored(&self.root.full(b""))).contains(path)
     }
 
     /// Counts the files that the user's rules exclude, those at the top first. What cannot be read does not count.

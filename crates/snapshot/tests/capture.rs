@@ -515,6 +515,23 @@ fn file_replaced_between_two_scans_is_captured_with_its_new_content() {
     assert_eq!((bytes_of(&capture, "a.json"), bytes_of(&capture, "b.json")), (b"new".to_vec(), b"longer".to_vec()));
 }
 
+#[test]
+fn git_is_asked_only_in_the_first_scan() {
+    let dir = tempfile::tempdir().expect("a temporary directory can be made");
+    for path in [".gitignore", "a.bin", "sub/b.bin", "deep/er/c.bin", "z"] {
+        put(dir.path(), path, "*.bin\n");
+    }
+    git(dir.path(), &["init", "-q"]);
+    git(dir.path(), &["add", "-f", "."]);
+    let scan = Scan::of(dir.path()).expect("readable");
+    // The capture scans the folder again, which is no repository by then.
+    fs::remove_file(dir.path().join("z")).expect("the test owns it");
+    fs::rename(dir.path().join(".git"), dir.path().join(".hostler")).expect("the test owns it");
+    let capture = scan.capture(&CaptureOptions::default(), &|_| ()).expect("the folder is scanned again");
+    let expected = [".gitignore", "a.bin", "deep", "deep/er", "deep/er/c.bin", "sub", "sub/b.bin"];
+    assert_eq!(paths(&capture.manifest), expected);
+}
+
 /// Sets a time old enough for the file to be remembered.
 fn settle(path: &Path) {
     let then = std::time::SystemTime::now() - Duration::from_secs(3600);
