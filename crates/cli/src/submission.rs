@@ -36,7 +36,6 @@ const RECAPTURES: u32 = 5;
 /// A captured folder and its cache entry.
 pub(crate) struct Captured {
     pub(crate) capture: Capture,
-    path: PathBuf,
     folder: CaptureCache,
 }
 
@@ -70,7 +69,7 @@ pub(crate) async fn submit_project(
             return Err(Failure::from(error).hint(STOP_CHANGING));
         }
         recaptures += 1;
-        captured = read(context, Scan::of(&captured.path), captured.path, captured.folder)?;
+        captured = read(context, captured.capture.scan_again(), captured.folder)?;
         if let Work::Project { snapshot, .. } = &mut spec.work {
             *snapshot = captured.capture.digest;
         }
@@ -109,7 +108,7 @@ pub(crate) fn capture(
         let lines = left_out(scan.left_out()).into_iter().chain(ignored(scan.ignored()));
         lines.for_each(|line| context.output.say(&line));
     }
-    let captured = read(context, scan, path.to_owned(), folder)?;
+    let captured = read(context, scan, folder)?;
     let Capture { files, files_read, bytes, .. } = captured.capture;
     let unchanged = match files_read {
         read if read == files => String::new(),
@@ -120,12 +119,7 @@ pub(crate) fn capture(
 }
 
 /// Reads the files of a scanned folder.
-fn read(
-    context: &Context,
-    scan: Result<Scan, CaptureError>,
-    path: PathBuf,
-    folder: CaptureCache,
-) -> Result<Captured, Failure> {
+fn read(context: &Context, scan: Result<Scan, CaptureError>, folder: CaptureCache) -> Result<Captured, Failure> {
     let scan = scan.map_err(|error| uncapturable(&error))?;
     let progress = context.output.progress("capturing", scan.bytes());
     let options = CaptureOptions { seen: folder.recall(), ..CaptureOptions::default() };
@@ -136,7 +130,7 @@ fn read(
     if let Some(seen) = &capture.seen {
         folder.remember(seen);
     }
-    Ok(Captured { capture, path, folder })
+    Ok(Captured { capture, folder })
 }
 
 /// What to do about a file that changes all the time.

@@ -72,9 +72,19 @@ pub struct Capture {
     pub files_read: u64,
     /// The size of all files together, in bytes.
     pub bytes: u64,
+    path: PathBuf,
+    tracked: OnceLock<HashSet<Vec<u8>>>,
 }
 
 impl Capture {
+    /// Scans the folder again, but does not ask git again and does not count what the ignore files exclude.
+    ///
+    /// # Errors
+    /// As [`Scan::of`].
+    pub fn scan_again(self) -> Result<Scan, CaptureError> {
+        Scan::with(&self.path, self.tracked, false)
+    }
+
     /// Reads one chunk, or the manifest, again and checks it.
     ///
     /// # Errors
@@ -241,7 +251,17 @@ impl Scan {
         }
         let digest = sources.add_blob(encoded);
         let seen = (seen != options.seen).then_some(seen);
-        Ok(Capture { manifest, digest, sources, seen, files, files_read, bytes })
+        Ok(Capture {
+            manifest,
+            digest,
+            sources,
+            seen,
+            files,
+            files_read,
+            bytes,
+            path: self.path,
+            tracked: self.tracked,
+        })
     }
 
     /// Hashes the files that are neither in `seen` nor in `hashed` yet, and adds them to `hashed`. Files that were hashed

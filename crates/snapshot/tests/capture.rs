@@ -530,6 +530,8 @@ fn git_is_asked_only_in_the_first_scan() {
     let capture = scan.capture(&CaptureOptions::default(), &|_| ()).expect("the folder is scanned again");
     let expected = [".gitignore", "a.bin", "deep", "deep/er", "deep/er/c.bin", "sub", "sub/b.bin"];
     assert_eq!(paths(&capture.manifest), expected);
+    let scan = capture.scan_again().expect("readable");
+    assert_eq!((scan.ignored().files, scan.bytes()), (0, 4 * "*.bin\n".len() as u64));
 }
 
 /// Sets a time old enough for the file to be remembered.
