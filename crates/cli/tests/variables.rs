@@ -93,6 +93,12 @@ fn reference_lists_exactly_the_variables_of_each_kind_of_job() {
     let project = cluster.ok(&["submit", &cluster.path("p").to_string_lossy(), "env", "-m", "16M"]);
     cluster.ok(&["wait", &project]);
     check("submit", &cluster.run(&["logs", &project]), &[all, projects], &[]);
+    // An environment without packages needs no network.
+    cluster.write("p/requirements.txt", "absent; python_version < '3'\n");
+    let project = cluster.ok(&["submit", &cluster.path("p").to_string_lossy(), "env", "-m", "256M"]);
+    cluster.ok(&["wait", &project]);
+    let kinds = [all, projects, "projects with a Python environment"];
+    check("submit with Python", &cluster.run(&["logs", &project]), &kinds, &[]);
 
     cluster.ok(&["configure", "partition", "add", "fast", "--nodes", "n1"]);
     check("run -p", &run(&["-p", "fast"], &["env"]), &[all, "partitions (`-p`)"], &[]);
