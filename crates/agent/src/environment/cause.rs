@@ -8,7 +8,7 @@ const MOST_CHARS: usize = 400;
 /// The cause of a failure on one line; empty if the command printed nothing.
 ///
 /// The first of these that the output has: the last exception of Python, the first fatal error of a compiler, the end of
-/// the output that pip quotes, the error of uv with its causes, the last error of pip, the last line.
+/// the output that pip quotes or the last error in it, the error of uv with its causes, the last error of pip, the last line.
 pub(super) fn of(output: &str) -> String {
     let lines: Vec<&str> = output.lines().map(undecorated).filter(|line| !line.is_empty()).collect();
     let found = exception(&lines)
@@ -36,14 +36,18 @@ fn exception(lines: &[&str]) -> Option<String> {
     lines.iter().rev().find(is_exception).map(|line| (*line).to_owned())
 }
 
-/// The last line of the output of a subprocess that pip or uv quotes.
+/// The last error in the output of a subprocess that pip or uv quotes, or the last line of this output.
 fn quoted(lines: &[&str]) -> Option<String> {
     let end = lines.iter().rposition(|line| *line == "[end of output]").or_else(|| {
         let start = lines.iter().rposition(|line| *line == "[stderr]")?;
         Some(start + lines[start..].iter().position(|line| is_advice(line)).unwrap_or(lines.len() - start))
     })?;
-    let last = lines.get(end.checked_sub(1)?)?;
-    (*last != "[stderr]" && !last.ends_with("lines of output]")).then(|| (*last).to_owned())
+    let is_start = |line: &&str| *line == "[stderr]" || line.ends_with("lines of output]");
+    let start = lines[..end].iter().rposition(is_start).map_or(0, |before| before + 1);
+    let output = &lines[start..end];
+    // Backends print advice after the error.
+    let error = output.iter().rev().find(|line| line.starts_with("error: "));
+    error.or(output.last()).map(|line| (*line).to_owned())
 }
 
 /// The last error of uv with its causes: `error: …` or `× …` and lines that begin with `cause: ` or a frame.
@@ -116,6 +120,27 @@ hint: Build failures usually indicate a problem with the package or the build en
         assert_eq!(of(compiler), "ext.c:1:10: fatal error: Python.h: No such file or directory");
         let linker = compiler.replace("fatal error: Python.h: No such file or directory", "warning: unused");
         assert_eq!(of(&linker), "error: command '/usr/bin/gcc' failed with exit code 1");
+    }
+
+    #[test]
+    fn advice_after_the_error_of_a_backend_is_not_the_cause() {
+        for error in [
+            "error: Multiple top-level packages discovered in a flat-layout: ['jobs', 'mypkg'].",
+            "error: Multiple top-level modules discovered in a flat-layout: ['main', 'other'].",
+            "error: can't copy 'data': doesn't exist",
+        ] {
+            let output = format!(
+                "running egg_info\n{error}\nTo avoid accidental inclusion, do this.\n\nTo find more, look at the docs.\n"
+            );
+            let uv =
+                format!("error: Failed to build `p`\n  cause: it failed\n\n[stderr]\n{output}\nhint: other text\n");
+            assert_eq!(of(&uv), error);
+            let pip = format!(
+                "error: subprocess-exited-with-error\n╰─> [4 lines of output]\n{output}[end of output]\nnote: it failed\n"
+            );
+            assert_eq!(of(&pip), error);
+        }
+        assert_eq!(of("error: one\n╰─> [0 lines of output]\n[end of output]\n"), "one");
     }
 
     #[test]
