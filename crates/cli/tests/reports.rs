@@ -72,7 +72,10 @@ fn requeue_keeps_the_results_of_completed_tasks() {
         let task = task(index);
         assert!(task["state"] == "completed" && task["attempt"] == 1 && task["result"].is_string(), "{task}");
     }
-    cluster.ok(&["requeue", &format!("{id}_2")]);
+    let named = format!("{id}_2");
+    let refused = cluster.fails(&["requeue", &named]);
+    assert!(refused.contains("a requeue keeps completed tasks") && task(2)["result"].is_string(), "{refused}");
+    cluster.ok(&["requeue", "--completed", &named]);
     wait_until("the named task to run again", 30, || {
         let task = task(2);
         (task["attempt"] == 2 && task["state"] == "completed").then_some(())

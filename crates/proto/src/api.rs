@@ -509,7 +509,7 @@ pub enum JobAction {
     /// Let a held job start.
     Release,
     /// Run the job again from the start: its running tasks, which are ended first, and its ended tasks. Completed tasks
-    /// keep their results and do not run again, unless the action names the task.
+    /// keep their results and do not run again.
     Requeue,
     /// Like `Requeue`, but completed tasks also run again, and their results are deleted. In API paths, this is
     /// `requeue` with the query parameter `completed=true`.

@@ -38,7 +38,7 @@ pub(crate) struct Release {
 /// Queue jobs again; running jobs are stopped and start over
 ///
 /// Of an array, this queues all tasks that run, or that failed, were cancelled, reached a limit or were lost with their
-/// node. Completed tasks keep their results. A completed task runs again if you name it, e.g. 12_3, or with --completed.
+/// node. Completed tasks keep their results, also if you name one, e.g. 12_3. With --completed, they run again.
 ///
 /// A job whose tasks have all completed usually cannot be requeued, because the head has deleted the job's environment
 /// variables. Submit such a job again.

@@ -300,8 +300,8 @@ pub enum Refusal {
         /// The reason, as the rest of a sentence.
         why: &'static str,
     },
-    /// A requeue would only affect completed tasks, and the request does not name them.
-    #[error("all ended tasks of job {0} have completed, and a requeue keeps completed tasks and their results")]
+    /// A requeue would only affect completed tasks.
+    #[error("the ended tasks of job {0} have completed, and a requeue keeps completed tasks and their results")]
     OnlyCompleted(JobId),
     /// A dependent job cannot be queued again, because another job did not end as required.
     #[error("job {job} stays cancelled: {dependency} can never be satisfied")]

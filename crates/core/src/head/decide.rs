@@ -317,10 +317,11 @@ fn decide_action(
                 return Err(Refusal::NeverStarts { job: id, dependency: *dependency });
             }
             // A requeue deletes results, so completed tasks run again only if the user says so.
-            let keeps_completed = action != JobAction::RequeueAll && index.is_none();
+            let keeps_completed = action != JobAction::RequeueAll;
             let (completed, others) = job.ended_counts();
+            let has_completed = |index| job.ending_of(index).is_some_and(|it| it.state == JobState::Completed);
             let tasks = match index {
-                Some(_) => 1,
+                Some(index) => u64::from(!(keeps_completed && has_completed(index))),
                 None => job.active.len() as u64 + others + if keeps_completed { 0 } else { completed },
             };
             if tasks == 0 {

@@ -120,8 +120,11 @@ fn requeue_keeps_completed_tasks_and_their_results() {
     assert_eq!((head.state_of(job), kept(&head)), (JobState::Cancelled, vec![0, 2]));
     assert_eq!(head.job(job).ended_counts(), (2, 2));
 
-    // A completed task runs again if the user names it.
-    head.command(&act_on_task(job, 2, JobAction::Requeue)).expect("accepted");
+    // A completed task that the user names keeps its result, too.
+    let named = |action| act_on_task(job, 2, action);
+    assert_eq!(head.command(&named(JobAction::Requeue)).expect_err("completed"), Refusal::OnlyCompleted(job));
+    assert_eq!(kept(&head), [0, 2]);
+    head.command(&named(JobAction::RequeueAll)).expect("accepted");
     assert_eq!((kept(&head), placed(&head)), (vec![0], vec![2]));
     end(&mut head, job, 0);
     head.act(job, JobAction::Requeue).expect("two tasks are cancelled");
@@ -144,7 +147,9 @@ fn completed_job_runs_again_only_on_request() {
     head.act(job, JobAction::RequeueAll).expect("accepted");
     assert_eq!(head.run_of(job).attempt.0, 2);
     end(&mut head, job, 0);
-    head.command(&act_on_task(job, 0, JobAction::Requeue)).expect("the task is named");
+    let named = |action| act_on_task(job, 0, action);
+    assert_eq!(head.command(&named(JobAction::Requeue)), Err(Refusal::OnlyCompleted(job)));
+    head.command(&named(JobAction::RequeueAll)).expect("accepted");
     assert_eq!(head.run_of(job).attempt.0, 3);
 }
 

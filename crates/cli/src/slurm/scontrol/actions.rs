@@ -159,7 +159,9 @@ impl Session<'_> {
             }
             outlive_own_job(target.job);
             for index in indices {
-                client.act(target.job, index, JobAction::Requeue).await.map_err(|error| {
+                // Slurm also requeues a completed task that is named.
+                let action = if index.is_some() { JobAction::RequeueAll } else { JobAction::Requeue };
+                client.act(target.job, index, action).await.map_err(|error| {
                     let refused = Refused::from(error);
                     let waits = refused.code.as_deref() == Some("wrong_state") && record.state == JobState::Pending;
                     if waits { Problem::new(PENDING) } else { Problem::with(refused.text, &refused) }
