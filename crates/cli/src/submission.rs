@@ -16,6 +16,7 @@ use hostler_snapshot::{
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::seen_folder::CaptureCache;
+use crate::xdg;
 
 /// Endings of script names. An entry point with such an ending must be a file; other names may be commands.
 const SCRIPT_ENDINGS: [&str; 3] = [".py", ".pyz", ".sh"];
@@ -103,7 +104,7 @@ pub(crate) fn capture(
     folder: CaptureCache,
 ) -> Result<Captured, Failure> {
     check_project(path, entrypoint)?;
-    let scan = Scan::of(path);
+    let scan = Scan::without(path, &xdg::own_directories());
     if let Ok(scan) = &scan {
         let lines = left_out(scan.left_out()).into_iter().chain(ignored(scan.ignored()));
         lines.for_each(|line| context.output.say(&line));

@@ -26,6 +26,12 @@ pub(crate) fn directory(variable: &str, below_home: &str) -> Option<PathBuf> {
     Some(instead)
 }
 
+/// Hostler's own directories: state with keys and results, configuration with tokens, and cache.
+pub(crate) fn own_directories() -> Vec<PathBuf> {
+    let bases = [("XDG_STATE_HOME", ".local/state"), ("XDG_CONFIG_HOME", ".config"), ("XDG_CACHE_HOME", ".cache")];
+    bases.into_iter().filter_map(|(variable, below)| Some(directory(variable, below)?.join("hostler"))).collect()
+}
+
 /// The home directory in HOME. If that one belongs to another user, root uses its own.
 pub(crate) fn home() -> Option<PathBuf> {
     let home = absolute("HOME")?;

@@ -114,6 +114,27 @@ fn virtual_environments_and_results_are_left_out() {
 }
 
 #[test]
+fn keys_and_tokens_of_hostler_are_never_captured() {
+    let cluster = Cluster::up(HOSTLER, Size::default());
+    for secret in [".local/state/hostler/head/trust/ca.key", ".config/hostler/logins/head", ".cache/hostler/folders/x"]
+    {
+        cluster.write(&format!("person/{secret}"), "secret");
+    }
+    cluster.write("person/.config/other/hostler/file", "");
+    cluster.write("person/.hostlerignore", "!.config/hostler/\n!hostler/\n");
+    cluster.write("person/main.sh", "find . -type f | sort\n");
+    let home = cluster.path("person");
+    let mut submit = cluster.command(&["submit", ".", "main.sh", "-m", "64M", "--follow"]);
+    submit.current_dir(&home).env("HOME", &home);
+    for variable in ["XDG_STATE_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"] {
+        submit.env_remove(variable);
+    }
+    let outcome = Outcome::of(&submit.output().expect("the program starts"));
+    let expected = "1\n./.config/other/hostler/file\n./.hostlerignore\n./main.sh\n";
+    assert_eq!((outcome.code, outcome.stdout.as_str()), (0, expected), "{}", outcome.stderr);
+}
+
+#[test]
 fn submission_names_requirements_that_no_node_can_install() {
     let cluster = Cluster::up(HOSTLER, Size::default());
     cluster.write("model/main.py", "");

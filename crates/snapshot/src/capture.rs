@@ -9,6 +9,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -74,6 +75,7 @@ pub struct Capture {
     pub bytes: u64,
     path: PathBuf,
     tracked: OnceLock<HashSet<Vec<u8>>>,
+    never: Vec<Vec<u8>>,
 }
 
 impl Capture {
@@ -82,7 +84,7 @@ impl Capture {
     /// # Errors
     /// As [`Scan::of`].
     pub fn scan_again(self) -> Result<Scan, CaptureError> {
-        Scan::with(&self.path, self.tracked, false)
+        Scan::with(&self.path, self.tracked, self.never, false)
     }
 
     /// Reads one chunk, or the manifest, again and checks it.
@@ -142,6 +144,8 @@ pub struct Scan {
     left_out: Vec<LeftOut>,
     ignored: Ignored,
     tracked: OnceLock<HashSet<Vec<u8>>>,
+    /// Paths below the folder that are never captured.
+    never: Vec<Vec<u8>>,
 }
 
 impl Scan {
@@ -151,26 +155,45 @@ impl Scan {
     /// # Errors
     /// [`CaptureError::Folder`], or [`CaptureError::Uncapturable`] with all problems.
     pub fn of(path: &Path) -> Result<Self, CaptureError> {
-        Self::with(path, OnceLock::new(), true)
+        Self::without(path, &[])
+    }
+
+    /// Scans like [`Self::of`], but skips these directories if they are in the folder. No ignore file includes them.
+    ///
+    /// # Errors
+    /// As [`Self::of`].
+    pub fn without(path: &Path, directories: &[PathBuf]) -> Result<Self, CaptureError> {
+        let in_folder = |directory: &PathBuf| {
+            let (folder, directory) = (path.canonicalize().ok()?, directory.canonicalize().ok()?);
+            Some(directory.strip_prefix(folder).ok()?.as_os_str().as_bytes().to_vec())
+        };
+        Self::with(path, OnceLock::new(), directories.iter().filter_map(in_folder).collect(), true)
     }
 
     /// Scans the folder again, but does not ask git again and does not count what the ignore files exclude.
     fn again(self) -> Result<Self, CaptureError> {
-        Self::with(&self.path, self.tracked, false)
+        Self::with(&self.path, self.tracked, self.never, false)
     }
 
-    fn with(path: &Path, tracked: OnceLock<HashSet<Vec<u8>>>, counts: bool) -> Result<Self, CaptureError> {
+    fn with(
+        path: &Path,
+        tracked: OnceLock<HashSet<Vec<u8>>>,
+        never: Vec<Vec<u8>>,
+        counts: bool,
+    ) -> Result<Self, CaptureError> {
         let on_error = |source| CaptureError::Folder { path: path.to_owned(), source };
         let root = Arc::new(Root::open(path).map_err(on_error)?);
         let Walked { found, problems, left_out, ignored } =
-            walk(&root, &Rules::IgnoreFiles { tracked: &tracked, counts }).map_err(|error| match error {
-                WalkError::Root(source) => on_error(source),
-                WalkError::TooMuch(what) => CaptureError::TooMuch { path: path.to_owned(), what },
-            })?;
+            walk(&root, &Rules::IgnoreFiles { tracked: &tracked, counts, never: &never }).map_err(
+                |error| match error {
+                    WalkError::Root(source) => on_error(source),
+                    WalkError::TooMuch(what) => CaptureError::TooMuch { path: path.to_owned(), what },
+                },
+            )?;
         if !problems.is_empty() {
             return Err(CaptureError::Uncapturable(problems));
         }
-        Ok(Self { path: path.to_owned(), root, found, left_out, ignored, tracked })
+        Ok(Self { path: path.to_owned(), root, found, left_out, ignored, tracked, never })
     }
 
     /// Returns the directories left out by default, sorted by kind and path.
@@ -261,6 +284,7 @@ impl Scan {
             bytes,
             path: self.path,
             tracked: self.tracked,
+            never: self.never,
         })
     }
 

@@ -115,6 +115,8 @@ pub(crate) enum Rules<'a> {
         tracked: &'a OnceLock<HashSet<Vec<u8>>>,
         /// Whether to count what the user's rules exclude.
         counts: bool,
+        /// Paths below the folder that are never captured.
+        never: &'a [Vec<u8>],
     },
     /// Paths that the function accepts.
     Skip(&'a dyn Fn(&[u8]) -> bool),
@@ -282,6 +284,7 @@ impl Walk<'_> {
             None => Stat::at(directory, name)?.kind == Kind::Directory,
         };
         let verdict = match self.rules {
+            Rules::IgnoreFiles { never, .. } if never.iter().any(|it| it == path) => Verdict::Never,
             Rules::IgnoreFiles { .. } => judge(ignores, path, name, early, is_below_ignored),
             Rules::Skip(skips) | Rules::SkipKeepingLinks(skips) if skips(path) => Verdict::Never,
             Rules::Skip(_) | Rules::SkipKeepingLinks(_) => Verdict::Included,
