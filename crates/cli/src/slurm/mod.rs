@@ -70,6 +70,11 @@ impl Ended {
         Self { lines: vec![Line::Plain(text.into())], code: 1 }
     }
 
+    /// An end without a message.
+    pub(crate) const fn silent(code: u8) -> Self {
+        Self { lines: Vec::new(), code }
+    }
+
     /// Adds a line.
     pub(crate) fn and(mut self, line: impl Into<String>) -> Self {
         self.lines.push(Line::Named(line.into()));

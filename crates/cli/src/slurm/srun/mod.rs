@@ -161,6 +161,9 @@ async fn step(context: &Context, asked: &Asked, job: &Job, signals: Receiver<i32
     screen.finish();
     let places: Vec<&str> = shape.places.iter().map(|place| nodes[*place].as_str()).collect();
     claimed.finish(steps::outcome(&ends)).await;
+    if let Some(lost) = screen.lost_output() {
+        return Err(lost);
+    }
     Ok(summarize(context, &places, &ends))
 }
 

@@ -20,6 +20,7 @@ use super::super::{Ended, own_name, tell};
 use super::NAME;
 use super::asked::Asked;
 use crate::context::Context;
+use crate::failure::Failure;
 use crate::output::window_size;
 use crate::steps::{Face, Then, failure};
 
@@ -51,6 +52,8 @@ pub(super) struct Screen<'a> {
     quits: bool,
     has_terminal: bool,
     interrupted: Option<Instant>,
+    /// Why this process's output could not be written. The step then ends.
+    lost: Option<Failure>,
 }
 
 impl<'a> Screen<'a> {
@@ -73,7 +76,15 @@ impl<'a> Screen<'a> {
             quits: asked.quit_on_interrupt,
             has_terminal: asked.pty,
             interrupted: None,
+            lost: None,
         })
+    }
+
+    /// The error that ended the step because this process's output could not be written. After a closed pipe, the exit
+    /// code is that of SIGPIPE, without a message.
+    pub(super) fn lost_output(&mut self) -> Option<Ended> {
+        let failure = self.lost.take()?;
+        Some(if failure.is_closed_pipe() { Ended::silent(128 + libc::SIGPIPE as u8) } else { failure.into() })
     }
 
     /// Gives the keys of this process's terminal to the step's terminal, until the result is dropped.
@@ -102,9 +113,14 @@ impl<'a> Screen<'a> {
     fn write(&mut self, sink: usize, bytes: &[u8]) -> io::Result<()> {
         match &mut self.sinks[sink].0 {
             _ if bytes.is_empty() => {}
-            Sink::Stdout => self.context.output.job_stdout(bytes),
-            Sink::Stderr => self.context.output.job_stderr(bytes),
             Sink::File(file) => file.write_all(bytes)?,
+            own => {
+                let is_stdout = matches!(own, Sink::Stdout);
+                if let Err(failure) = self.context.output.job_output(is_stdout, bytes) {
+                    self.lost.get_or_insert(failure);
+                    return Err(io::Error::other("the output of srun is lost"));
+                }
+            }
         }
         Ok(())
     }
@@ -140,6 +156,9 @@ impl Face for Screen<'_> {
 
     fn ended(&mut self, rank: usize, end: &Result<Report, StepError>) -> Then {
         self.flush(rank);
+        if self.lost.is_some() {
+            return Then::End;
+        }
         let has_failed = end.as_ref().map_or(true, |report| report.code != 0);
         if !has_failed || !self.kills {
             return Then::GoOn;
