@@ -52,6 +52,7 @@ mod credentials;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod handle;
+pub mod interpreter;
 pub mod journal;
 mod keeper;
 mod launch;

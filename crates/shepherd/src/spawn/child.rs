@@ -3,6 +3,7 @@
 //! The memory may be the shepherd's, and a lock may be held in a copy of it. The code therefore only makes system calls
 //! with prepared data, and writes only to its stack, the report, the prepared data and `errno`.
 
+use std::ffi::CStr;
 use std::os::fd::AsRawFd;
 use std::ptr;
 use std::sync::atomic::Ordering;
@@ -10,7 +11,7 @@ use std::sync::atomic::Ordering;
 use libc::c_int;
 
 use super::prepare::{CappedLimit, Prepared, StreamFile};
-use super::report::Step;
+use super::report::{MOST_BEGINNING, Report, Step};
 use crate::{credentials, oom, sys};
 
 /// Executes the program, or reports the failed step and exits.
@@ -156,7 +157,10 @@ fn execute(prepared: &mut Prepared<'_>) -> (Step, i32) {
         match errno() {
             // Asked here, with the user's rights: the user may replace the path at any time.
             // SAFETY: the path is NUL-terminated.
-            libc::ENOENT if unsafe { libc::access(candidate.as_ptr(), libc::F_OK) } == 0 => step = Step::Interpreter,
+            libc::ENOENT if unsafe { libc::access(candidate.as_ptr(), libc::F_OK) } == 0 => {
+                step = Step::Interpreter;
+                keep_beginning(candidate, prepared.report);
+            }
             libc::ENOENT | libc::ENOTDIR => {}
             libc::EACCES => result = libc::EACCES,
             libc::ENOEXEC => {
@@ -169,6 +173,17 @@ fn execute(prepared: &mut Prepared<'_>) -> (Step, i32) {
         }
     }
     if result == libc::ENOENT { (step, result) } else { (Step::Execute, result) }
+}
+
+/// Reads the beginning of a script, with the user's rights.
+fn keep_beginning(script: &CStr, report: &Report) {
+    let mut bytes = [0_u8; MOST_BEGINNING];
+    // SAFETY: the path is NUL-terminated, and the buffer has the given length. The child ends soon.
+    let read = unsafe {
+        let file = libc::open(script.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK);
+        libc::read(file, bytes.as_mut_ptr().cast(), bytes.len())
+    };
+    report.keep_beginning(&bytes[..usize::try_from(read).unwrap_or(0)]);
 }
 
 fn check(returned: c_int, step: Step) -> Result<(), Step> {

@@ -15,7 +15,8 @@ use std::io;
 
 use self::prepare::Prepared;
 pub(crate) use self::prepare::Program;
-use self::report::{Page, Step, error};
+use self::report::{Page, Report, Step, error};
+use crate::interpreter::missing_interpreter;
 use crate::launch::Credentials;
 use crate::sys;
 
@@ -48,13 +49,13 @@ pub(crate) fn spawn(program: &Program<'_>) -> Result<Child, (String, i32)> {
             let mut status = 0;
             // SAFETY: waits for a child of this process that is exiting.
             unsafe { libc::waitpid(pid as libc::pid_t, &raw mut status, libc::__WALL) };
-            Err(explain(step, errno, &prepared))
+            Err(explain(step, errno, &prepared, report))
         }
     }
 }
 
 /// Describes a failed step.
-fn explain(step: Step, errno: i32, prepared: &Prepared<'_>) -> (String, i32) {
+fn explain(step: Step, errno: i32, prepared: &Prepared<'_>, report: &Report) -> (String, i32) {
     let program = prepared.program;
     let why = sys::describe(errno);
     let name = program.argv[0].to_string_lossy();
@@ -80,7 +81,7 @@ fn explain(step: Step, errno: i32, prepared: &Prepared<'_>) -> (String, i32) {
             format!("cannot enter directory `{cwd}` as user{}: {why}", named(program.credentials))
         }
         Step::Directory => format!("cannot enter directory `{cwd}`: {why}"),
-        Step::Interpreter => format!("cannot execute `{name}`: its interpreter is missing"),
+        Step::Interpreter => format!("cannot execute `{name}`: {}", missing_interpreter(&report.beginning())),
         Step::Execute => format!("cannot execute `{name}`: {why}"),
     };
     let code = if matches!(step, Step::Execute | Step::Interpreter) && matches!(errno, libc::ENOENT | libc::ENOTDIR) {

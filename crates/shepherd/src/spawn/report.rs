@@ -3,7 +3,7 @@
 use std::io;
 use std::num::NonZeroUsize;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicI32, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, Ordering};
 
 use nix::sys::mman::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
@@ -52,7 +52,6 @@ impl Step {
 }
 
 /// Report of the child to the shepherd. The fields are atomics, because another process writes them.
-#[derive(Default)]
 pub(super) struct Report {
     /// Number of a [`Step`], or 0.
     failed_step: AtomicU32,
@@ -61,13 +60,28 @@ pub(super) struct Report {
     pub(super) leaf_errno: AtomicI32,
     /// Why the child could not bind itself to its CPUs, or 0.
     pub(super) cpus_errno: AtomicI32,
+    /// The beginning of a script whose interpreter is missing; zeroes after its end.
+    beginning: [AtomicU8; MOST_BEGINNING],
 }
+
+/// Longest kept beginning of a script, in bytes. Paths of interpreters are short.
+pub(super) const MOST_BEGINNING: usize = 256;
 
 impl Report {
     /// Records a failed step. Called by the child.
     pub(super) fn fail(&self, step: Step, errno: i32) {
         self.errno.store(errno, Ordering::Release);
         self.failed_step.store(step as u32, Ordering::Release);
+    }
+
+    /// Records the beginning of a script. Called by the child.
+    pub(super) fn keep_beginning(&self, bytes: &[u8]) {
+        bytes.iter().zip(&self.beginning).for_each(|(byte, kept)| kept.store(*byte, Ordering::Release));
+    }
+
+    /// The beginning that the child recorded, with zeroes after its end.
+    pub(super) fn beginning(&self) -> [u8; MOST_BEGINNING] {
+        self.beginning.each_ref().map(|byte| byte.load(Ordering::Acquire))
     }
 
     /// The failed step and its errno; `None` if the child has executed its program.

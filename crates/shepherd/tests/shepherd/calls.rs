@@ -483,8 +483,8 @@ fn call_starts_in_the_given_namespace() {
 fn failed_start_is_explained_by_the_files_that_the_program_would_see() {
     let namespace = namespace();
     for (program, reason) in [
-        ("./orphan", "its interpreter is missing"),
-        ("/mnt/orphan", "its interpreter is missing"),
+        ("./orphan", "its interpreter `/no/such/interpreter` does not exist"),
+        ("/mnt/orphan", "its interpreter `/no/such/interpreter` does not exist"),
         ("./nothing", "No such file or directory"),
         ("nothing", "No such file or directory"),
     ] {

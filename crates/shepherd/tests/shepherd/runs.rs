@@ -35,12 +35,23 @@ fn errors_for_programs_that_cannot_run_are_like_a_shells() {
     let orphan = dir.path().join("orphan");
     fs::write(&orphan, "#!/no/such/interpreter\n").expect("writes");
     fs::set_permissions(&orphan, fs::Permissions::from_mode(0o755)).expect("ours");
-    let (plain, orphan) = (plain.display().to_string(), orphan.display().to_string());
+    let windows = dir.path().join("windows");
+    fs::write(&windows, "#!/bin/sh\r\necho\r\n").expect("writes");
+    fs::set_permissions(&windows, fs::Permissions::from_mode(0o755)).expect("ours");
+    let [plain, orphan, windows] = [plain, orphan, windows].map(|path| path.display().to_string());
     let cases = [
         ("no-such-program-here", "cannot execute `no-such-program-here`: No such file or directory".into(), 127),
         ("/no/such/program", "cannot execute `/no/such/program`: No such file or directory".into(), 127),
         (&plain, format!("cannot execute `{plain}`: Permission denied"), 126),
-        (&orphan, format!("cannot execute `{orphan}`: its interpreter is missing"), 127),
+        (&orphan, format!("cannot execute `{orphan}`: its interpreter `/no/such/interpreter` does not exist"), 127),
+        (
+            &windows,
+            format!(
+                "cannot execute `{windows}`: its first line ends in a carriage return, so its interpreter `/bin/sh\\r` does \
+                 not exist; remove the Windows line ends, e.g. with `dos2unix`"
+            ),
+            127,
+        ),
         ("/etc", "cannot execute `/etc`: Permission denied".into(), 126),
         ("", "cannot execute ``: No such file or directory".into(), 127),
     ];

@@ -6,6 +6,7 @@ use std::process::{Command as Process, Stdio};
 use std::time::Instant;
 
 use hostler_remote::{Command, Destination, Report};
+use hostler_shepherd::interpreter::explain_start;
 use nix::libc;
 use nix::sys::signal::{SigHandler, Signal, signal};
 
@@ -31,7 +32,9 @@ pub(super) fn run(command: &Command, placed: Option<&Destination>, tell: Option<
     reset_sigpipe(&mut process);
     let cannot = |error: std::io::Error| {
         let code = if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 };
-        Failure::new(format!("cannot execute `{}`", argv[0].display())).because(&error).exiting(code)
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let why = explain_start(&argv[0], &command.directory(), &path, &error);
+        Failure::new(format!("cannot execute `{}`: {why}", argv[0].display())).exiting(code)
     };
     let (Some(context), Some(placed)) = (tell, placed) else { return Err(cannot(process.exec())) };
     let began = Instant::now();

@@ -1,0 +1,78 @@
+//! Explains why a script whose interpreter is missing cannot be executed.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+
+/// Longest beginning of a script that is read, in bytes.
+const MOST_BYTES: u64 = 256;
+
+/// Explains why a program did not start, with the name of its interpreter if that is missing. `path` is the search path
+/// for a name without a slash.
+pub fn explain_start(program: &OsStr, directory: &Path, path: &OsStr, error: &io::Error) -> String {
+    let named = Path::new(program);
+    let candidates: Vec<PathBuf> = if named.components().count() > 1 || named.has_root() {
+        vec![directory.join(named)]
+    } else {
+        std::env::split_paths(path).map(|place| directory.join(place).join(named)).collect()
+    };
+    let found = candidates.iter().find(|candidate| candidate.is_file());
+    match found.filter(|_| error.raw_os_error() == Some(nix::libc::ENOENT)) {
+        Some(script) => {
+            let mut beginning = Vec::new();
+            let _ = File::open(script).and_then(|file| file.take(MOST_BYTES).read_to_end(&mut beginning));
+            missing_interpreter(&beginning)
+        }
+        None => error.to_string(),
+    }
+}
+
+/// Names the missing interpreter of a script with this beginning.
+pub(crate) fn missing_interpreter(beginning: &[u8]) -> String {
+    let Some(line) = beginning.strip_prefix(b"#!").and_then(|rest| rest.split(|byte| *byte == b'\n').next()) else {
+        return "its interpreter is missing".to_owned();
+    };
+    let interpreter = line.trim_ascii().split(|byte| b" \t\0".contains(byte)).next().unwrap_or_default();
+    let interpreter = String::from_utf8_lossy(interpreter);
+    if line.ends_with(b"\r") {
+        return format!(
+            "its first line ends in a carriage return, so its interpreter `{interpreter}\\r` does not exist; remove the \
+             Windows line ends, e.g. with `dos2unix`"
+        );
+    }
+    format!("its interpreter `{interpreter}` does not exist")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn missing_interpreter_is_named() {
+        for (beginning, part) in [
+            (&b"#!/no/such -x\necho\n"[..], "its interpreter `/no/such` does not exist"),
+            (b"#! /no/such\n", "its interpreter `/no/such` does not exist"),
+            (b"#!/no/such\0\0", "its interpreter `/no/such` does not exist"),
+            (b"#!/bin/sh\r\necho\r\n", "carriage return, so its interpreter `/bin/sh\\r` does not exist"),
+            (b"#!/usr/bin/env python3\r\n", "carriage return"),
+            (b"\x7fELF", "its interpreter is missing"),
+        ] {
+            assert!(missing_interpreter(beginning).contains(part), "{}", missing_interpreter(beginning));
+        }
+    }
+
+    #[test]
+    fn script_is_found_as_a_shell_finds_it() {
+        let directory = tempfile::tempdir().expect("a directory");
+        std::fs::write(directory.path().join("win.sh"), "#!/bin/sh\r\n").expect("writable");
+        let missing = io::Error::from_raw_os_error(nix::libc::ENOENT);
+        let explained =
+            |program: &str, path: &OsStr| explain_start(OsStr::new(program), directory.path(), path, &missing);
+        for program in ["./win.sh", directory.path().join("win.sh").to_str().expect("text")] {
+            assert!(explained(program, OsStr::new("/bin")).contains("carriage return"));
+        }
+        assert!(explained("win.sh", directory.path().as_os_str()).contains("carriage return"));
+        assert_eq!(explained("win.sh", OsStr::new("/bin")), missing.to_string());
+    }
+}
