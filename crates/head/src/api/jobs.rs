@@ -234,7 +234,8 @@ pub(crate) struct Filter {
     limit: Option<u32>,
     /// The value of `next` on the previous page, in the same order.
     before: Option<JobId>,
-    /// Order of the jobs; newest first if absent. Any other order requires `state`, without states of ended jobs.
+    /// Order of the jobs; newest first if absent. Any other order lists only jobs that have not ended, and refuses
+    /// states of ended jobs.
     order: Option<JobOrder>,
     /// Only jobs of this partition.
     partition: Option<PartitionName>,
@@ -268,7 +269,11 @@ pub(crate) async fn list(
     State(head): State<Arc<Head>>,
     Query(filter): Query<Filter>,
 ) -> Result<Json<JobPage>, ApiError> {
-    let states: Vec<JobState> = parse_list(filter.state.as_deref())?;
+    let order = filter.order.unwrap_or_default();
+    let mut states: Vec<JobState> = parse_list(filter.state.as_deref())?;
+    if states.is_empty() && order != JobOrder::Newest {
+        states = JobState::ALL.into_iter().filter(|state| !state.is_ended()).collect();
+    }
     let limit = filter.limit.map_or(PAGE, |limit| limit as usize).clamp(1, LONGEST_PAGE);
     if filter.text.as_ref().is_some_and(|text| text.chars().count() > MAX_TEXT_LEN) {
         return Err(ApiError::bad_request(format!("a search text has at most {MAX_TEXT_LEN} characters")));
@@ -287,7 +292,7 @@ pub(crate) async fn list(
         ended_since: filter.ended_since,
     };
     answer.reserve(&head.client_limits, 2 * LONGEST_PAGE_BYTES + limit * IN_LIST_BYTES).await;
-    let Page { jobs: mut page, total, examined_to } = match filter.order.unwrap_or_default() {
+    let Page { jobs: mut page, total, examined_to } = match order {
         JobOrder::Newest => head.engine.jobs(wanted, filter.before, limit + 1).await?,
         order => sorted_page(&head, &wanted, order, filter.before, limit + 1).await?,
     };
@@ -429,10 +434,12 @@ pub(super) async fn settled_history(
     history_of(head, id, range, states, limit).await
 }
 
-/// Returns whether the history lacks the current row of a task that has an exit code or a result.
+/// Returns whether the history lacks the current row of a task that has an exit code, a result or a message. Tasks that
+/// were cancelled while they waited have no row.
 fn is_history_behind(job: &Job, history: &History) -> bool {
     history.ended.iter().any(|(index, ending)| {
-        let must = ending.exit_code.is_some() || job.results.contains(*index);
+        let has_run = ending.state != JobState::Cancelled || ending.exit_code.is_some();
+        let must = has_run || job.results.contains(*index);
         must && history.rows.get(index).is_none_or(|row| row.ending != *ending)
     })
 }
