@@ -446,13 +446,13 @@ mod tests {
 
     #[test]
     fn editable_installations_lead_to_the_folder_of_the_job() {
-        let linked = linked_paths("import other\n/cache/work/src\n/elsewhere\n", "/cache/work");
+        let linked = linked_paths("import other\n/cache/copy/src\n/elsewhere\n", "/cache/copy");
         let expected = "import other\nimport os, sys; 'HOSTLER_PROJECT' in os.environ and \
                         sys.path.append(os.environ['HOSTLER_PROJECT'] + \"/src\")\n/elsewhere\n";
         assert_eq!(linked, expected);
-        let finder = "MAPPING: dict[str, str] = {'mypkg': '/cache/work/mypkg'}\n";
+        let finder = "MAPPING: dict[str, str] = {'mypkg': '/cache/copy/mypkg'}\n";
         let expected =
             "MAPPING: dict[str, str] = {'mypkg': __import__('os').environ.get('HOSTLER_PROJECT', '/') + '/mypkg'}\n";
-        assert_eq!(linked_module(finder, "/cache/work"), expected);
+        assert_eq!(linked_module(finder, "/cache/copy"), expected);
     }
 }

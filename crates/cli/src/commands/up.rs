@@ -104,8 +104,11 @@ impl Up {
             });
             output.data(&node_views::node_list(&started.nodes, output::width()));
         }
-        let available = plural(Machine::detect()?.cpus.len(), "CPU");
-        if let Some(note) = node_views::shared_cpus(&started.nodes) {
+        let count = Machine::detect()?.cpus.len();
+        let available = plural(count, "CPU");
+        if let Some(cpus) = self.cpus.filter(|cpus| *cpus as usize > count) {
+            output.say(&format!("note: each node has {cpus} CPUs, but this machine has {available}; tasks share them"));
+        } else if let Some(note) = node_views::shared_cpus(&started.nodes) {
             output.say(&format!("note: this machine has {available}; {note}"));
         }
         if self.elastic {

@@ -193,8 +193,8 @@ fn each_stream_is_a_terminal_exactly_if_it_is_one_for_the_caller() {
         let seen =
             terminal.ask(&format!("dsh --node n2 sh -c 'printf \"o\"ut\\\\n; printf \"e\"rr\\\\n >&2' {redirection}"));
         assert_eq!((machines.read("o").as_str(), machines.read("e").as_str()), (output, errors), "{redirection}");
-        assert_eq!(seen.contains("\nout\r\n"), redirection == "2>e", "{redirection}: {seen:?}");
-        assert_eq!(seen.contains("\nerr\r\n"), redirection == ">o", "{redirection}: {seen:?}");
+        assert_eq!(seen.contains("out\r\n"), redirection == "2>e", "{redirection}: {seen:?}");
+        assert_eq!(seen.contains("err\r\n"), redirection == ">o", "{redirection}: {seen:?}");
         assert!(!seen.contains("\r\r"), "{redirection}: {seen:?}");
     }
 

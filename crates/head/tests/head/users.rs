@@ -55,6 +55,8 @@ fn new(user: &str, uid: u32, role: Role) -> AddUser {
 async fn node_relays_its_users_without_their_privileges() {
     let head = TestHead::start().await;
     let node = Identity::join(&head, "n1").await.endpoint(&head);
+    // Root's name with another uid is one.
+    head.client().change_setting("system-accounts", Some("yes")).await.expect("an admin");
     let body = serde_json::to_string(&request("a")).expect("plain data");
     let user_of = async |said: &str| -> String {
         let key = serde_json::to_string(&request(said)).expect("plain data");
