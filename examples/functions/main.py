@@ -1,6 +1,7 @@
 """Estimate pi on all nodes: each task throws darts at a square and counts those in the circle.
 
-Run this on your machine, not as a job: `python main.py`. It needs a cluster and `pip install hostler`.
+Run this on your machine, not as a job: `python main.py`. It needs a cluster and the package, which
+`pip install ./python` installs from a checkout.
 """
 
 import random
