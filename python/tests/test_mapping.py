@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import json
 import os
 import pickle
@@ -244,3 +245,42 @@ def test_client_killed_in_the_middle_leaves_nothing_running(client: hostler.Clie
             process.send_signal(number)
         assert job.wait(20).state == "cancelled"
     until(lambda: not list(tmp_path.glob("hostler-map-*")))
+
+
+def test_map_with_too_many_tasks_is_refused_before_it_is_submitted(client: hostler.Client) -> None:
+    with pytest.raises(hostler.UsageError, match="20000 array tasks; a map has at most 10000"):
+        hostler.map(len, ["a"] * 20_000, chunksize=1, client=client, **SMALL)
+
+
+def test_cancelled_map_downloads_nothing_more(client: hostler.Client) -> None:
+    with hostler.map(len, ["a", "b"], client=client, **SMALL) as results:
+        pass
+    with pytest.raises(concurrent.futures.CancelledError):
+        list(results)
+
+
+def test_broken_records_cost_only_their_own_inputs(client: hostler.Client) -> None:
+    def answer(kind: int) -> int:
+        broken = [
+            {"input": [], "kind": "value", "bytes": 1, "error": "", "traceback": ""},
+            {"input": kind, "kind": "value", "bytes": 2**63, "error": "", "traceback": ""},
+            {"input": kind, "kind": "error", "bytes": 0, "error": 5, "traceback": 5},
+        ]
+        if kind < len(broken):
+            with open("results", "wb") as records:
+                records.write(json.dumps(broken[kind]).encode() + b"\n1")
+            os._exit(0)
+        return kind
+
+    found = list(hostler.map(answer, range(4), chunksize=1, errors="return", client=client, **SMALL))
+    assert all(isinstance(error, hostler.JobFailedError) for error in found[:3])
+    assert found[3] == 3
+
+
+def test_status_of_an_array_is_not_that_of_its_only_started_task(client: hostler.Client, project: Path) -> None:
+    job = client.submit(project, "main.py", array="0-2%1", memory="100M", hold=True)
+    try:
+        assert not job.status().ended
+        assert [task.status().state for task in job.tasks()] == ["pending"] * 3
+    finally:
+        job.cancel()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import json
+import os
 import re
 import shutil
 import sys
@@ -15,13 +17,23 @@ from typing import Any
 
 from hostler import _executable, _project, _worker
 from hostler.client import Client
-from hostler.errors import HostlerError, JobFailedError, RemoteError, RemoteTraceback, UnreachableError
+from hostler.errors import (
+    HostlerError,
+    JobFailedError,
+    RemoteError,
+    RemoteTraceback,
+    UnreachableError,
+    UsageError,
+)
 from hostler.job import ENDED, Job
 from hostler.options import Options, arguments
 
 # Without a chunksize, inputs are divided over this many array tasks for each that can run at the same time. More would
 # balance better, but each starts a Python.
 _TASKS_PER_SLOT = 4
+
+# Most array tasks of a map. The head lists no more in one answer.
+_MOST_TASKS = 10_000
 
 # The head is asked for tasks that have ended after these times, in seconds. The time grows while nothing happens.
 _SHORTEST_PAUSE = 0.02
@@ -92,8 +104,16 @@ class Batch:
         self._client = client
         self._trusted = settings.trusted
         self._count = len(inputs)
-        self._chunksize = settings.chunksize or -(-self._count // (_TASKS_PER_SLOT * slots))
+        self._is_cancelled = False
+        self._chunksize = settings.chunksize or -(-self._count // min(_TASKS_PER_SLOT * slots, _MOST_TASKS))
         tasks = -(-self._count // self._chunksize)
+        if tasks > _MOST_TASKS:
+            raise UsageError(
+                f"{self._count} inputs with chunksize {self._chunksize} are {tasks} array tasks; a map has at most "
+                f"{_MOST_TASKS}",
+                "usage",
+                (f"choose a chunksize of at least {-(-self._count // _MOST_TASKS)}, or none",),
+            )
         limit = f"%{settings.max_workers}" if settings.max_workers else ""
         self._directory = Path(tempfile.mkdtemp(prefix="hostler-map-"))
         try:
@@ -122,12 +142,18 @@ class Batch:
         ----------
         on_start
             Called with each input whose task has started.
+
+        Raises
+        ------
+        CancelledError
+            If the map was cancelled before its end.
         """
         started: set[int] = set()
         ended: set[int] = set()
         pause = _SHORTEST_PAUSE
         is_over = False
         while not is_over:
+            self._check_not_cancelled()
             details = self._ask("job", str(self.job.id), f"--tasks={self._count}")
             is_over = details["state"] in ENDED
             tasks = details["tasks_shown"]
@@ -149,7 +175,13 @@ class Batch:
 
     def cancel(self) -> None:
         """Cancel the tasks that have not ended, and clean up."""
+        # Results must not be downloaded any more: the directory for them is deleted.
+        self._is_cancelled = True
         self._attached.cancel()
+
+    def _check_not_cancelled(self) -> None:
+        if self._is_cancelled:
+            raise concurrent.futures.CancelledError("the map was cancelled")
 
     def cancel_inputs(self, indices: Sequence[int]) -> None:
         """Cancel the tasks of these inputs."""
@@ -174,6 +206,7 @@ class Batch:
 
     def _collect(self, tasks: list[dict[str, Any]]) -> Iterator[Outcome]:
         """Download the results of tasks, and yield what became of their inputs."""
+        self._check_not_cancelled()
         names = [f"{self.job.id}_{task['index']}" for task in tasks if task["result"]]
         arrived = self._ask("fetch", *names, f"--to={self._directory}") if names else []
         places = {result["index"]: Path(result["path"]) for result in arrived}
@@ -196,16 +229,19 @@ class Batch:
         """Read the complete records of a task; a task that was killed may have written a part of another one."""
         if not _is_own_file(file):
             return
+        size = file.stat().st_size
         with open(file, "rb") as records:
             while (line := records.readline()).endswith(b"\n"):
                 try:
                     header: _worker.Header = json.loads(line)
+                    # The job may have written something else into this file.
+                    if not _is_header(header, size):
+                        return
                     content = records.read(header["bytes"])
                     if len(content) < header["bytes"]:
                         return
                     outcome = self._outcome(header, content)
-                except (ValueError, TypeError, KeyError):
-                    # The job wrote something else into this file.
+                except (ValueError, TypeError, KeyError, RecursionError):
                     return
                 yield outcome
                 del outcome
@@ -239,8 +275,19 @@ class Batch:
 
 
 def _is_own_file(file: Path) -> bool:
-    """Whether this is a file of the result, and no link to a file of this machine."""
-    return file.is_file() and not file.is_symlink()
+    """Whether this is a file of the result: no link, and no file that another user of this machine has put there."""
+    return file.is_file() and not file.is_symlink() and file.stat().st_uid == os.geteuid()
+
+
+def _is_header(header: _worker.Header, size: int) -> bool:
+    """Whether this has the fields of a header of a record in a file of `size` bytes."""
+    numbers = (header["input"], header["bytes"])
+    texts = (header["kind"], header["error"], header["traceback"])
+    return (
+        all(type(number) is int for number in numbers)
+        and 0 <= header["bytes"] <= size
+        and all(isinstance(text, str) for text in texts)
+    )
 
 
 def _recreated(header: _worker.Header, content: bytes) -> BaseException:

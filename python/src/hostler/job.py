@@ -41,7 +41,7 @@ class Status:
     submitted_at, started_at, ended_at : datetime or None
         In UTC.
     tasks : dict
-        Number of array tasks by progress: ``total``, ``pending``, ``live``, ``completed``, ``failed``, ``cancelled``.
+        Number of array tasks in each state, with ``total``, and with ``live`` for those on a node.
     details : dict
         The whole answer of the head, as ``hostler job --json`` prints it.
     """
@@ -86,7 +86,7 @@ class _Work:
 
     def status(self) -> Status:
         """Return the present state."""
-        return _status(self._client._ask("job", self._name))
+        return _status(self._client._ask("job", self._name), is_task=isinstance(self, Task))
 
     def wait(self, timeout: float | None = None) -> Status:
         """Wait for the end, however it ends.
@@ -239,18 +239,18 @@ def _checked(output: str) -> str:
     return output
 
 
-def _status(details: dict[str, Any]) -> Status:
-    """Return the status of a job, or of the one task that is shown."""
+def _status(details: dict[str, Any], *, is_task: bool) -> Status:
+    """Return the status of a job, or of a task of an array: for that, the head describes the job and shows the task."""
     shown = details.get("tasks_shown", [])
-    only = shown[0] if len(shown) == 1 else {}
-    # For a task of an array, the head describes the job and shows that task alone.
-    view = {**details, **only} if details.get("array") and only else details
+    only = shown[0] if len(shown) == 1 and (is_task or not details.get("array")) else {}
+    view = {**details, **only} if is_task else details
     node = only.get("node")
+    own = (node,) if node else ()
     return Status(
         state=view["state"],
         reason=details.get("reason") if view["state"] == "pending" else None,
         exit_code=view["exit_code"],
-        nodes=tuple(details["nodes"]) or ((node,) if node else ()),
+        nodes=own if is_task else tuple(details["nodes"]) or own,
         message=only.get("message"),
         submitted_at=_time(details["submitted_at"]),
         started_at=_time(view["started_at"]),
