@@ -104,7 +104,7 @@ pub(crate) fn capture(
     folder: CaptureCache,
 ) -> Result<Captured, Failure> {
     check_project(path, entrypoint)?;
-    let scan = Scan::without(path, &xdg::own_directories());
+    let scan = Scan::without(path, &xdg::own_directories(path));
     if let Ok(scan) = &scan {
         let lines = left_out(scan.left_out()).into_iter().chain(ignored(scan.ignored()));
         lines.for_each(|line| context.output.say(&line));

@@ -26,10 +26,21 @@ pub(crate) fn directory(variable: &str, below_home: &str) -> Option<PathBuf> {
     Some(instead)
 }
 
-/// Hostler's own directories: state with keys and results, configuration with tokens, and cache.
-pub(crate) fn own_directories() -> Vec<PathBuf> {
-    let bases = [("XDG_STATE_HOME", ".local/state"), ("XDG_CONFIG_HOME", ".config"), ("XDG_CACHE_HOME", ".cache")];
-    bases.into_iter().filter_map(|(variable, below)| Some(directory(variable, below)?.join("hostler"))).collect()
+/// The variables of the directories in which Hostler has a directory of its own, and their defaults below the home.
+const BASES: [(&str, &str); 3] =
+    [("XDG_STATE_HOME", ".local/state"), ("XDG_CONFIG_HOME", ".config"), ("XDG_CACHE_HOME", ".cache")];
+
+/// Hostler's own directories: state with keys and results, configuration with tokens, and cache. Besides those that this
+/// process uses, returns the defaults below HOME and below the home of the folder's owner. Root may submit the folder of
+/// another user, and uses none of that user's directories.
+pub(crate) fn own_directories(folder: &Path) -> Vec<PathBuf> {
+    let used = BASES.into_iter().filter_map(|(variable, below)| directory(variable, below));
+    let owner = std::fs::metadata(folder).ok().map(|metadata| Uid::from_raw(metadata.uid()));
+    let owner = owner.and_then(|uid| User::from_uid(uid).ok().flatten());
+    let owners_home = owner.map(|user| user.dir).filter(|home| home.is_absolute());
+    let homes = absolute("HOME").into_iter().chain(owners_home);
+    let defaults = homes.flat_map(|home| BASES.map(|(_, below)| home.join(below)));
+    used.chain(defaults).map(|base| base.join("hostler")).collect()
 }
 
 /// The home directory in HOME. If that one belongs to another user, root uses its own.
@@ -124,6 +135,20 @@ mod tests {
         assert_eq!(why_unsafe(&runtime, Uid::from_raw(own.as_raw() + 1)), Some(OF_ANOTHER));
         std::os::unix::fs::symlink(&runtime, folder.path().join("link")).expect("writable");
         assert_eq!(why_unsafe(&folder.path().join("link"), own), None, "a link to a private directory");
+    }
+
+    #[test]
+    fn own_directories_include_those_of_the_owner_of_the_folder() {
+        let folder = tempfile::tempdir().expect("temporary directory");
+        if geteuid().is_root() {
+            nix::unistd::chown(folder.path(), Some(Uid::from_raw(1)), None).expect("root has permission");
+        }
+        let owner = Uid::from_raw(std::fs::metadata(folder.path()).expect("exists").uid());
+        let Some(owner) = User::from_uid(owner).expect("the accounts are readable") else { return };
+        let own = own_directories(folder.path());
+        for below in [".local/state/hostler", ".config/hostler", ".cache/hostler"] {
+            assert!(own.contains(&owner.dir.join(below)), "{below}: {own:?}");
+        }
     }
 
     #[test]

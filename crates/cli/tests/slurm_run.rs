@@ -270,11 +270,13 @@ fn job_ends_when_the_output_of_srun_is_lost() {
         ("2", format!("srun --mem=64 -n2 -l sh -c '{endless}' | head -1")),
         // The other task writes nothing.
         ("3", format!("srun --mem=64 -n2 sh -c '[ $SLURM_PROCID = 0 ] || exec sleep 600; {endless}' | head -1")),
-        ("4", "srun --mem=64 sh -c 'echo x; exec sleep 600' >/dev/full".to_owned()),
+        // The output is an incomplete line, which `srun` holds back for a while.
+        ("4", "srun --mem=64 -l -n2 sh -c 'printf x; exec sleep 600' | true".to_owned()),
+        ("5", "srun --mem=64 sh -c 'echo x; exec sleep 600' >/dev/full".to_owned()),
     ] {
         let outcome = site.run("bash", &["-c", &format!("set -o pipefail; {line}; echo \"${{PIPESTATUS[0]}}\"")]);
         let code = outcome.stdout.lines().last().unwrap_or_default().to_owned();
-        assert_eq!(code, if id == "4" { "1" } else { "141" }, "{line}: {}", outcome.stderr);
+        assert_eq!(code, if id == "5" { "1" } else { "141" }, "{line}: {}", outcome.stderr);
         // `srun` ends only after the head knows the end of the job.
         assert!(["failed", "cancelled"].contains(&site.cluster.state(id).as_str()), "{line}");
     }

@@ -11,6 +11,10 @@ const MOST_BYTES: u64 = 256;
 /// Explains why a program did not start, with the name of its interpreter if that is missing. `path` is the search path
 /// for a name without a slash.
 pub fn explain_start(program: &OsStr, directory: &Path, path: &OsStr, error: &io::Error) -> String {
+    if !directory.is_dir() {
+        // The error is that of the directory.
+        return error.to_string();
+    }
     let named = Path::new(program);
     let candidates: Vec<PathBuf> = if named.components().count() > 1 || named.has_root() {
         vec![directory.join(named)]
@@ -74,5 +78,15 @@ mod tests {
         }
         assert!(explained("win.sh", directory.path().as_os_str()).contains("carriage return"));
         assert_eq!(explained("win.sh", OsStr::new("/bin")), missing.to_string());
+    }
+
+    #[test]
+    fn missing_directory_is_not_blamed_on_the_script() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let script = directory.path().join("win.sh");
+        std::fs::write(&script, "#!/bin/sh\r\n").expect("writable");
+        let missing = io::Error::from_raw_os_error(nix::libc::ENOENT);
+        let explained = explain_start(script.as_os_str(), &directory.path().join("gone"), OsStr::new(""), &missing);
+        assert_eq!(explained, missing.to_string());
     }
 }

@@ -233,11 +233,12 @@ mod tests {
             let kept = |_| {
                 std::fs::write(dir.path().join("b"), [2; 1000]).expect("writable");
                 let answers = hash_all(&root, &jobs, 1, OnFailure::GoOn, 3000, &|_| ());
-                answers.into_iter().flatten().flatten().all(|it| it.kept.is_some())
+                // Whether `a` is kept depends on timing.
+                matches!(&answers[1], Some(Ok(b)) if b.kept.is_some())
             };
-            let all_kept = (0..100).all(kept);
+            let is_always_kept = (0..100).all(kept);
             stop.store(true, Ordering::Relaxed);
-            assert!(all_kept);
+            assert!(is_always_kept);
         });
     }
 }

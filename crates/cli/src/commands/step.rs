@@ -253,9 +253,10 @@ impl Face for Screen<'_> {
         self.labelled.iter().flatten().filter_map(Merger::due).min()
     }
 
-    fn write_due(&mut self) {
+    fn write_due(&mut self) -> Then {
         let now = Instant::now();
         self.write_from(|merger| merger.write_due(now));
+        Then::GoOn
     }
 }
 

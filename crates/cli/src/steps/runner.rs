@@ -68,7 +68,7 @@ pub(crate) trait Face {
     /// When [`Self::write_due`] must be called.
     fn due(&self) -> Option<std::time::Instant>;
     /// Writes incomplete lines that were held back for long enough.
-    fn write_due(&mut self);
+    fn write_due(&mut self) -> Then;
 }
 
 /// The connections with nodes, by rank of the node.
@@ -122,10 +122,7 @@ pub(crate) async fn run(
             }
             () = at(end_at), if kill_at.is_none() => Then::End,
             () = at(kill_at) => Then::Kill,
-            () = due(&face) => {
-                face.borrow_mut().write_due();
-                Then::GoOn
-            }
+            () = due(&face) => face.borrow_mut().write_due(),
         };
         let tell = |number| drop(controls.send(Control::Signal(number)));
         match then {

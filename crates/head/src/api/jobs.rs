@@ -271,6 +271,9 @@ pub(crate) async fn list(
 ) -> Result<Json<JobPage>, ApiError> {
     let order = filter.order.unwrap_or_default();
     let mut states: Vec<JobState> = parse_list(filter.state.as_deref())?;
+    // The store queries each state separately.
+    states.sort_unstable();
+    states.dedup();
     if states.is_empty() && order != JobOrder::Newest {
         states = JobState::ALL.into_iter().filter(|state| !state.is_ended()).collect();
     }
@@ -434,8 +437,8 @@ pub(super) async fn settled_history(
     history_of(head, id, range, states, limit).await
 }
 
-/// Returns whether the history lacks the current row of a task that has an exit code, a result or a message. Tasks that
-/// were cancelled while they waited have no row.
+/// Returns whether the history lacks the current row of an ended task. Every end has a row, but the cancellation of a
+/// waiting task may have none.
 fn is_history_behind(job: &Job, history: &History) -> bool {
     history.ended.iter().any(|(index, ending)| {
         let has_run = ending.state != JobState::Cancelled || ending.exit_code.is_some();
@@ -445,8 +448,7 @@ fn is_history_behind(job: &Job, history: &History) -> bool {
 }
 
 /// Reads those ended tasks of a job that have an index in `range` and one of these states, or any if there are none; at
-/// most `limit` tasks. The only task of a job
-/// without an array is always included, because the summary needs it.
+/// most `limit` tasks. The only task of a job without an array is always included, because the summary needs it.
 async fn history_of(
     head: &Head,
     id: JobId,
@@ -572,8 +574,7 @@ pub(crate) struct TaskSelector {
 pub(crate) struct RequeueSelector {
     /// Index of a task of an array; all tasks if absent.
     index: Option<u32>,
-    /// Whether completed tasks also run again, and their results are deleted. A completed task that `index` names runs
-    /// again in any case.
+    /// Whether completed tasks also run again, and their results are deleted.
     #[serde(default)]
     completed: bool,
     /// Whether the job is queued only if each of its dependencies is satisfied or may still be. It must be cancelled.

@@ -175,15 +175,15 @@ fn execute(prepared: &mut Prepared<'_>) -> (Step, i32) {
     if result == libc::ENOENT { (step, result) } else { (Step::Execute, result) }
 }
 
-/// Reads the beginning of a script, with the user's rights.
+/// Records the beginning of a script, read with the user's rights. Replaces that of an earlier candidate.
 fn keep_beginning(script: &CStr, report: &Report) {
     let mut bytes = [0_u8; MOST_BEGINNING];
     // SAFETY: the path is NUL-terminated, and the buffer has the given length. The child ends soon.
-    let read = unsafe {
+    unsafe {
         let file = libc::open(script.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK);
-        libc::read(file, bytes.as_mut_ptr().cast(), bytes.len())
-    };
-    report.keep_beginning(&bytes[..usize::try_from(read).unwrap_or(0)]);
+        libc::read(file, bytes.as_mut_ptr().cast(), bytes.len());
+    }
+    report.keep_beginning(&bytes);
 }
 
 fn check(returned: c_int, step: Step) -> Result<(), Step> {

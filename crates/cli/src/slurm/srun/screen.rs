@@ -145,13 +145,14 @@ impl Face for Screen<'_> {
         self.sinks.iter().filter_map(|(_, merger)| merger.due()).min()
     }
 
-    fn write_due(&mut self) {
+    fn write_due(&mut self) -> Then {
         let now = Instant::now();
         for sink in 0..self.sinks.len() {
             let lines = self.sinks[sink].1.write_due(now);
-            // The next output of the task reports the error, too.
+            // `lost` keeps an error of this process's output. The task's next output reports an error of a file.
             let _ = self.write(sink, &lines);
         }
+        if self.lost.is_some() { Then::End } else { Then::GoOn }
     }
 
     fn ended(&mut self, rank: usize, end: &Result<Report, StepError>) -> Then {
