@@ -520,9 +520,9 @@ fn other_users_cannot_see_command_lines_and_error_messages() {
     let socket = site.start_agent();
     let games = |arguments: &[&str]| site.as_user("games", &socket, arguments);
     games(&["run", "-m", "16M", "--", "sh", "-c", "exit 3", "--token=hunter2"]);
-    site.cluster.write("project/requirements.txt", "./hunter2-package\n");
-    site.cluster.write("project/main.py", "print(1)\n");
-    let broken = ok(&games(&["submit", &site.path("project"), "main.py", "-m", "64M"]));
+    let script = site.cluster.write("project/start", "#!/no/such/hunter2\n");
+    fs::set_permissions(script, Permissions::from_mode(0o755)).expect("the test owns it");
+    let broken = ok(&games(&["submit", &site.path("project"), "start", "-m", "64M"]));
     games(&["wait", &broken]);
     for arguments in [
         &["job", "1", "--json"][..],
