@@ -81,29 +81,11 @@ fn idle_daemons_rarely_wake_up() {
 
     // A whole minute, since each agent reports its figures once a minute.
     let span = Duration::from_secs(60);
-    let reference = std::thread::spawn(move || reference(span));
-    let all = spent_in(span);
-    let reference = reference.join().expect("the thread does not panic");
-    for spent in all {
+    for spent in spent_in(span) {
         // In that time, an agent sends 15 messages and the head receives 20. Each message wakes a few threads.
         assert!(spent.wakes < 600, "{spent:?} in {span:?}");
-        assert!(spent.cpu < 2 * reference, "{spent:?} in {span:?}; the reference: {reference:?}");
+        assert!(spent.cpu < span / 500, "{spent:?} in {span:?}");
     }
-}
-
-/// CPU time of a thread that wakes up 400 times in `span`, and reads and writes a message of 3 kB each time. A wake-up costs
-/// several times as much on a machine whose caches others use, so the daemons are compared with this thread.
-fn reference(span: Duration) -> Duration {
-    const WAKES: u32 = 400;
-    let one = serde_json::json!({ "node": "n1", "state": "up", "cpus": 4, "memory_bytes": 1 << 30, "load": 0.25 });
-    let message = serde_json::Value::from(vec![one; 40]).to_string();
-    for _ in 0..WAKES {
-        std::thread::sleep(span / WAKES);
-        let read: serde_json::Value = serde_json::from_str(&message).expect("JSON");
-        assert_eq!(read.to_string(), message);
-    }
-    let scheduled = fs::read_to_string("/proc/thread-self/schedstat").expect("the file exists");
-    Duration::from_nanos(scheduled.split_whitespace().next().and_then(|it| it.parse().ok()).expect("a number"))
 }
 
 /// CPU time and wake-ups of a process since its start.
