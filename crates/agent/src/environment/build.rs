@@ -24,7 +24,7 @@ use super::settings::Settings;
 use super::tools::{Interpreter, Python, Tools, Uv};
 use crate::account::act_as;
 
-/// Maximum size in bytes of the end of a command's output in which the cause of a failure is searched.
+/// How much of the end of a command's output is searched for the cause of a failure, in bytes.
 const TAIL_BYTES: usize = 64 << 10;
 
 /// Maximum number of lines of the command output in an error.

@@ -132,7 +132,7 @@ pub(super) enum Plan {
 /// How the project itself is installed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OwnPackage {
-    /// Not at all: the project is no package.
+    /// The project is not installed: it is not a package.
     None,
     /// Editable: the environment has its metadata and scripts, and each job imports its own copy of the source. The source
     /// is not part of the fingerprint. With setuptools, the names of the top-level modules are.

@@ -133,7 +133,7 @@ impl<'a> RequirementsReader<'a> {
         Ok(())
     }
 
-    /// Adds a dependency that the file `shown`, which is no requirements file, names.
+    /// Adds a dependency named in `shown`, a file that is not a requirements file.
     pub(super) fn dependency(&mut self, dependency: &str, shown: &str) -> Result<(), EnvError> {
         let root = self.project.root.clone();
         let line = self.requirement(dependency, "", Source { shown, directory: &root })?;
