@@ -20,9 +20,9 @@ sys.stdin.read()
 ";
 
 /// Hands over a socket that contains a file of `disk`, and cached writes to it: whoever closes the last copy of the
-/// socket waits. The arguments are the number of copies, and the message before them.
+/// socket waits. Ends when stdin ends. The arguments are the number of copies, and the message before them.
 const HAND_OVER_UNWRITTEN: &str = "\
-import array, os, socket, sys, time
+import array, os, socket, sys
 def send(to, text, files):
     to.sendmsg([text], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array('i', files))])
 outer, inner = socket.socketpair()
@@ -40,7 +40,7 @@ except (PermissionError, BrokenPipeError):
     pass
 outer.close()
 inner.close()
-time.sleep(60)
+sys.stdin.read()
 ";
 
 #[test]
