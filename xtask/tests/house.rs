@@ -189,7 +189,7 @@ const PATHS: [(&str, &[&str]); 7] = [
     ("a mount namespace of one command, with descriptors", &["agent/src/exec/mirror/namespace.rs"]),
     (
         "a name that users cannot replace in a directory that they can change: `/tmp` is sticky, and links are not followed",
-        &["agent/src/steps.rs", "agent/src/temporary.rs", "agent/src/variables.rs"],
+        &["agent/src/steps.rs", "agent/src/temporary.rs"],
     ),
     ("descriptors only", &["shepherd/src/ranks.rs", "shepherd/src/terminal.rs"]),
     (

@@ -2,7 +2,6 @@
 
 use std::ffi::OsString;
 use std::net::Ipv4Addr;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use hostler_core::agent::RunLaunch;
@@ -11,6 +10,7 @@ use hostler_proto::link::{Gang, Peer};
 use hostler_shepherd::ranks;
 use hostler_slurm::ids::raw_id;
 use hostler_slurm::job_variables::{JobFacts, job_variables};
+use hostler_sys::known_owner_of_directory;
 use nix::unistd::geteuid;
 
 use crate::account::Account;
@@ -186,12 +186,11 @@ fn log_in(account: &Account, all: &mut Environment) {
     for (name, value) in defaults {
         all.entry(name.into()).or_insert(value);
     }
-    // Other paths are not checked: their disk may hang, and this may be the runtime's only thread.
+    // Other paths are not checked: their disk may hang, and this may be the runtime's only thread. The user may also mount
+    // a file system here.
     let usual = Path::new("/run/user").join(account.ids.uid.to_string());
-    let is_theirs = |directory: &String| {
-        Path::new(directory) == usual
-            && std::fs::metadata(&usual).is_ok_and(|metadata| metadata.is_dir() && metadata.uid() == account.ids.uid)
-    };
+    let is_theirs =
+        |directory: &String| Path::new(directory) == usual && known_owner_of_directory(&usual) == Some(account.ids.uid);
     if !all.get("XDG_RUNTIME_DIR").is_some_and(is_theirs) {
         all.remove("XDG_RUNTIME_DIR");
     }
@@ -227,6 +226,8 @@ fn identity(launch: &RunLaunch, node: &NodeName) -> Vec<(&'static str, String)> 
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt;
+
     use super::*;
     use crate::account::Ids;
 

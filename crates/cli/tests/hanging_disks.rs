@@ -2,8 +2,13 @@
 //! users could make them close. Needs root and FUSE.
 
 use std::fs;
+use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
 
+use hostler_sys::known_owner_of_directory;
 use hostler_testkit::{HangingDisk, SharedCluster, listening_name, wait_until};
 
 const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
@@ -51,6 +56,21 @@ fn hanging_disk_over_the_records_of_steps_delays_no_other_user() {
     assert_another_user_is_served(&cluster, "the end of a job whose records hang");
     drop(disk);
     wait_until("the job's end", 30, || (cluster.job(&job)["state"] == "cancelled").then_some(()));
+}
+
+#[test]
+fn owner_of_a_directory_on_a_hanging_disk_is_known_without_a_request() {
+    let directory = tempfile::tempdir().expect("a directory");
+    assert_eq!(known_owner_of_directory(directory.path()), Some(0));
+    assert_eq!(known_owner_of_directory(Path::new("/etc/passwd")), None);
+    let disk = HangingDisk::mount(Command::new("python3"), directory.path(), "getattr");
+    let (tell, told) = mpsc::sync_channel(1);
+    let path = directory.path().to_owned();
+    let asks = thread::spawn(move || tell.send(fs::metadata(path).is_ok()).is_ok());
+    assert_eq!(told.recv_timeout(Duration::from_millis(300)), Err(mpsc::RecvTimeoutError::Timeout), "stat hangs");
+    assert_eq!(known_owner_of_directory(directory.path()), Some(0));
+    drop(disk);
+    asks.join().expect("the request has ended");
 }
 
 /// Sends a descriptor to a socket, given by its path or its abstract name. Prints whether the kernel refuses it, and whether

@@ -1,10 +1,14 @@
 //! Atomic file replacement: a reader sees the old content or the new.
 
+use std::ffi::CString;
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
+
+use nix::libc;
 
 /// Replaces the file at `path` atomically. The new file has `mode` from the start and is synced on return. After a
 /// crash, the old or the new file exists.
@@ -23,6 +27,21 @@ pub fn replace_file(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
 /// When the file cannot be written; the old file remains.
 pub fn replace_file_unflushed(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     replace(path, bytes, mode, false)
+}
+
+/// Returns the uid of the owner of a directory, as far as the kernel knows it without asking the file system, which may
+/// never answer. `None` if `path` is no directory. The directory above must be on a file system that answers.
+#[must_use]
+pub fn known_owner_of_directory(path: &Path) -> Option<u32> {
+    let path = CString::new(path.as_os_str().as_bytes()).ok()?;
+    let flags = libc::AT_SYMLINK_NOFOLLOW | libc::AT_NO_AUTOMOUNT | libc::AT_STATX_DONT_SYNC;
+    // SAFETY: all zeroes is a valid statx, and the call overwrites it. The path outlives the call.
+    let (result, found) = unsafe {
+        let mut found: libc::statx = std::mem::zeroed();
+        (libc::statx(libc::AT_FDCWD, path.as_ptr(), flags, libc::STATX_BASIC_STATS, &raw mut found), found)
+    };
+    let is_directory = u32::from(found.stx_mode) & libc::S_IFMT == libc::S_IFDIR;
+    (result == 0 && is_directory).then_some(found.stx_uid)
 }
 
 fn replace(path: &Path, bytes: &[u8], mode: u32, flush: bool) -> io::Result<()> {

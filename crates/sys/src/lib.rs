@@ -9,7 +9,7 @@ use std::fs;
 use std::io;
 
 pub use descriptors::refuse_descriptors;
-pub use file::{replace_file, replace_file_unflushed};
+pub use file::{known_owner_of_directory, replace_file, replace_file_unflushed};
 pub use mounts::{bind, change_propagation, mount_tmpfs, unshare_mounts};
 pub use terminal::{RawTerminal, is_in_background, window_size};
 

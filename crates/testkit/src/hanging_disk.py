@@ -1,8 +1,8 @@
 """A FUSE file system with one program that never answers one kind of request. Ends with its standard input.
 
-usage: hanging_disk.py MOUNT_POINT lookup|open|read|flush|write|nothing
+usage: hanging_disk.py MOUNT_POINT lookup|getattr|open|read|flush|write|nothing
 
-With `write`, the kernel caches what is written, so that whoever closes the file waits.
+With `getattr`, it never answers for its root directory. With `write`, the kernel caches what is written, so that whoever closes the file waits.
 """
 
 import ctypes
@@ -14,7 +14,7 @@ import threading
 LOOKUP, GETATTR, OPEN, READ, WRITE, STATFS, RELEASE, FLUSH = 1, 3, 14, 15, 16, 17, 18, 25
 INIT, OPENDIR, READDIR = 26, 27, 28
 WRITEBACK_CACHE = 1 << 16
-NAMES = {"lookup": LOOKUP, "open": OPEN, "read": READ, "flush": FLUSH, "write": WRITE, "nothing": 0}
+NAMES = {"lookup": LOOKUP, "getattr": GETATTR, "open": OPEN, "read": READ, "flush": FLUSH, "write": WRITE, "nothing": 0}
 # Requests without an answer.
 FORGET, INTERRUPT, BATCH_FORGET = 2, 36, 42
 ROOT, PROGRAM = 1, 2
@@ -67,8 +67,8 @@ while True:
     _, opcode, unique, node = struct.unpack_from("<IIQQ", request)
     if opcode == INIT:
         print("mounted", flush=True)
-    is_about_the_program = node == PROGRAM or opcode == LOOKUP
-    if opcode in (FORGET, INTERRUPT, BATCH_FORGET) or (opcode == hanging and is_about_the_program):
+    is_concerned = node == (ROOT if hanging in (LOOKUP, GETATTR) else PROGRAM)
+    if opcode in (FORGET, INTERRUPT, BATCH_FORGET) or (opcode == hanging and is_concerned):
         continue
     error, data = answer(opcode, node, request[40:])
     os.write(device, struct.pack("<IiQ", 16 + len(data), -error, unique) + data)

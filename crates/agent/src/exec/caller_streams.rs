@@ -9,7 +9,9 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::pin::Pin;
-use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc::{Receiver, SendError, Sender, channel};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
@@ -25,8 +27,8 @@ use crate::mutex::lock;
 /// How long closing one descriptor takes before further commands of its user are refused.
 const STUCK_AFTER: Duration = Duration::from_secs(5);
 
-/// Length of a thread's queue: more than the descriptors of all admitted connections of one user.
-const QUEUE_LEN: usize = 4096;
+/// How many descriptors of one user wait to be closed before the agent takes no more from this user.
+const MAX_WAITING: usize = 4096;
 
 /// How long a thread waits for more descriptors.
 const LINGER: Duration = Duration::from_secs(10);
@@ -36,7 +38,9 @@ const LINGER: Duration = Duration::from_secs(10);
 pub(super) struct Closers(Mutex<HashMap<u32, Closer>>);
 
 struct Closer {
-    queue: SyncSender<OwnedFd>,
+    queue: Sender<OwnedFd>,
+    /// The number of descriptors in the queue.
+    waiting: Arc<AtomicUsize>,
     /// When the thread began to close the present descriptor.
     closing: Arc<Mutex<Option<Instant>>>,
 }
@@ -48,6 +52,11 @@ impl Closers {
         since.is_some_and(|since| since.elapsed() > STUCK_AFTER)
     }
 
+    /// Whether as many descriptors of this user wait as may.
+    fn is_full(&self, uid: u32) -> bool {
+        lock(&self.0).get(&uid).is_some_and(|closer| closer.waiting.load(Relaxed) >= MAX_WAITING)
+    }
+
     fn close(&self, uid: u32, descriptor: OwnedFd) {
         if is_pipe(&descriptor) {
             return;
@@ -57,39 +66,44 @@ impl Closers {
         for _ in 0..2 {
             let closer = closers.entry(uid).or_insert_with(|| Closer::start(uid));
             let Some(descriptor) = left.take() else { return };
-            match closer.queue.try_send(descriptor) {
+            closer.waiting.fetch_add(1, Relaxed);
+            match closer.queue.send(descriptor) {
                 Ok(()) => return,
-                // Only a stuck thread has a full queue. The descriptor stays open, rather than to delay other users.
-                Err(TrySendError::Full(descriptor)) => return std::mem::forget(descriptor),
                 // The thread has just ended.
-                Err(TrySendError::Disconnected(descriptor)) => {
+                Err(SendError(descriptor)) => {
                     closers.remove(&uid);
                     left = Some(descriptor);
                 }
             }
         }
+        // No thread could be started. The descriptor stays open, rather than to delay other users.
         std::mem::forget(left);
     }
 }
 
 impl Closer {
     fn start(uid: u32) -> Self {
-        let (queue, descriptors) = sync_channel(QUEUE_LEN);
-        let closing = Arc::default();
-        let present = Arc::clone(&closing);
-        let run = move || close_all(&descriptors, &present);
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "`is_full` bounds the queue, since a descriptor cannot be refused here"
+        )]
+        let (queue, descriptors) = channel();
+        let (waiting, closing) = (Arc::default(), Arc::default());
+        let (left, present) = (Arc::clone(&waiting), Arc::clone(&closing));
+        let run = move || close_all(&descriptors, &left, &present);
         if let Err(error) = std::thread::Builder::new().name(format!("close-{uid}")).stack_size(64 << 10).spawn(run) {
             tracing::warn!(uid, %error, "cannot start a thread that closes streams");
         }
-        Self { queue, closing }
+        Self { queue, waiting, closing }
     }
 }
 
-fn close_all(descriptors: &Receiver<OwnedFd>, closing: &Mutex<Option<Instant>>) {
+fn close_all(descriptors: &Receiver<OwnedFd>, waiting: &AtomicUsize, closing: &Mutex<Option<Instant>>) {
     while let Ok(descriptor) = descriptors.recv_timeout(LINGER) {
         *lock(closing) = Some(Instant::now());
         drop(descriptor);
         *lock(closing) = None;
+        waiting.fetch_sub(1, Relaxed);
     }
 }
 
@@ -149,6 +163,9 @@ impl CallerSocket {
     }
 
     fn receive_now(&self, buffer: &mut [u8]) -> io::Result<(usize, CallerStreams)> {
+        if self.closers.is_full(self.uid) {
+            return Err(io::Error::other("too many files of earlier commands cannot be closed"));
+        }
         let (length, descriptors) = receive_all(self.get().as_fd(), buffer, MsgFlags::MSG_DONTWAIT)?;
         Ok((length, CallerStreams::new(descriptors, self.uid, &self.closers)))
     }
@@ -248,6 +265,32 @@ mod tests {
         assert_eq!(nix::unistd::read(&reader, &mut [0]), Ok(0), "the pipe has no writer");
         file.as_file().lock().expect("the thread closes the file");
         assert!(!closers.is_stuck(1000));
+    }
+
+    #[tokio::test]
+    async fn user_whose_files_cannot_be_closed_hands_over_no_more() {
+        let closers = Arc::new(Closers::default());
+        // A thread that never closes anything.
+        #[expect(clippy::disallowed_methods, reason = "the queue that is tested")]
+        let (queue, descriptors) = channel();
+        let waiting = Arc::new(AtomicUsize::new(MAX_WAITING - 1));
+        let closer = Closer { queue, waiting: Arc::clone(&waiting), closing: Arc::default() };
+        lock(&closers.0).insert(1000, closer);
+        let send = || {
+            let (ours, theirs) = UnixStream::pair().expect("a pair");
+            let file = tempfile::tempfile().expect("a file");
+            let rights = [file.as_raw_fd()];
+            let along = [ControlMessage::ScmRights(&rights)];
+            sendmsg::<()>(theirs.as_raw_fd(), &[IoSlice::new(b"x")], &along, MsgFlags::empty(), None).expect("sent");
+            CallerSocket::new(ours, 1000, &closers)
+        };
+        drop(send().receive(&mut [0]).await.expect("there is room for one"));
+        assert_eq!(waiting.load(Relaxed), MAX_WAITING);
+        assert!(send().receive(&mut [0]).await.is_err());
+        let other = UnixStream::pair().expect("a pair");
+        other.1.try_write(b"x").expect("sent");
+        CallerSocket::new(other.0, 1001, &closers).receive(&mut [0]).await.expect("another user is served");
+        assert!(descriptors.try_iter().count() > 0, "the file waits until it can be closed");
     }
 
     #[tokio::test]
