@@ -182,7 +182,6 @@ const PATHS: [(&str, &[&str]); 7] = [
             "agent/src/exec/directory.rs",
             "agent/src/exec/run.rs",
             "agent/src/exec/written.rs",
-            "shepherd/src/interpreter.rs",
             "shepherd/src/spawn/child.rs",
         ],
     ),

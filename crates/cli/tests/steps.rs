@@ -1,5 +1,7 @@
 //! Steps with several processes, and allocations that a command on the user's machine holds.
 
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -85,6 +87,22 @@ fn jobs_find_hostler_last_on_their_path() {
         let mut expected: Vec<&str> = expected.iter().map(String::as_str).collect();
         expected.sort_unstable();
         assert_eq!(found, expected, "{outcome:?}");
+    }
+}
+
+#[test]
+fn missing_interpreter_of_a_step_or_process_is_named() {
+    let cluster = two_nodes();
+    let script = cluster.write("dos.sh", "#!/bin/sh\r\necho never\r\n");
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("just written");
+    let script = script.to_string_lossy().into_owned();
+    let step = in_a_job(&cluster, &format!("$step 1 {script}"));
+    let ranks = cluster.run(&["run", "-n", "2", "-m", "64M", "--", &script]);
+    let first = cluster.run(&["run", "--first-node", "-N", "2", "-m", "64M", "--", &script]);
+    for outcome in [step, ranks, first] {
+        assert_ne!(outcome.code, 0);
+        let why = "its first line ends in a carriage return, so its interpreter `/bin/sh\\r` does not exist";
+        assert!(outcome.stderr.contains(why), "{outcome:?}");
     }
 }
 

@@ -52,7 +52,6 @@ mod credentials;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod handle;
-pub mod interpreter;
 pub mod journal;
 mod keeper;
 mod launch;

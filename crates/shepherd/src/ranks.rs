@@ -15,6 +15,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
+use hostler_sys::explain_start_here;
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 
 use crate::merge::{Labels, Merger, Source};
@@ -71,7 +72,7 @@ impl Ranks {
         if self.label {
             command.stdout(Stdio::piped()).stderr(Stdio::piped());
         }
-        let mut child = command.spawn()?;
+        let mut child = command.spawn().map_err(|error| explain_start_here(&self.argv[0], &error))?;
         let pidfd = sys::pidfd_open(child.id())?;
         let source = (usize::try_from(rank).unwrap_or(usize::MAX), 0);
         let pipe = |pipe: OwnedFd, to| Pipe { pipe: pipe.into(), source, to };

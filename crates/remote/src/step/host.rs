@@ -21,6 +21,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use hostler_model::WallTime;
 use hostler_proto::link::StepRecord;
+use hostler_sys::{explain_start, explain_start_here};
 use nix::fcntl::{Flock, FlockArg};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::process::{Child as Program, Command};
@@ -200,7 +201,10 @@ async fn listen(address: IpAddr, port: u16) -> io::Result<TcpListener> {
 }
 
 fn start_program(argv: &[OsString]) -> io::Result<Program> {
-    let cannot = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", argv[0].display()));
+    let cannot = |error: io::Error| {
+        let why = explain_start_here(&argv[0], &error);
+        io::Error::new(why.kind(), format!("{}: {why}", argv[0].display()))
+    };
     Command::new(&argv[0]).args(&argv[1..]).spawn().map_err(cannot)
 }
 
@@ -395,9 +399,12 @@ impl Host {
         command.args(&argv[1..]).env_clear();
         command.envs(on_this_node(start.command.environment(), &self.environment)).envs(start.variables());
         command.env("PWD", &directory).current_dir(&directory);
+        let path = command.get_envs().find(|(name, _)| *name == "PATH").and_then(|(_, path)| path).map(OsStr::to_owned);
+        let path = path.unwrap_or_default();
         Child::start(command, start.command.has_input, start.command.terminal).map_err(|error| {
             let code = if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 };
-            (code, format!("node {} cannot start {}: {error}", self.node, argv[0].display()))
+            let why = explain_start(&argv[0], &directory, &path, &error);
+            (code, format!("node {} cannot start {}: {why}", self.node, argv[0].display()))
         })
     }
 }

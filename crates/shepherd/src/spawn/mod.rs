@@ -13,10 +13,11 @@ mod report;
 
 use std::io;
 
+use hostler_sys::missing_interpreter;
+
 use self::prepare::Prepared;
 pub(crate) use self::prepare::Program;
 use self::report::{Page, Report, Step, error};
-use crate::interpreter::missing_interpreter;
 use crate::launch::Credentials;
 use crate::sys;
 

@@ -6,7 +6,7 @@ use std::process::{Command as Process, Stdio};
 use std::time::Instant;
 
 use hostler_remote::{Command, Destination, Report};
-use hostler_shepherd::interpreter::explain_start;
+use hostler_sys::explain_start;
 use nix::libc;
 use nix::sys::signal::{SigHandler, Signal, signal};
 

@@ -10,6 +10,7 @@ const MOST_BYTES: u64 = 256;
 
 /// Explains why a program did not start, with the name of its interpreter if that is missing. `path` is the search path
 /// for a name without a slash.
+#[must_use]
 pub fn explain_start(program: &OsStr, directory: &Path, path: &OsStr, error: &io::Error) -> String {
     if !directory.is_dir() {
         // The error is that of the directory.
@@ -32,8 +33,16 @@ pub fn explain_start(program: &OsStr, directory: &Path, path: &OsStr, error: &io
     }
 }
 
+/// Like [`explain_start`], for a program that starts in this process's directory with its `PATH`.
+#[must_use]
+pub fn explain_start_here(program: &OsStr, error: &io::Error) -> io::Error {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    io::Error::new(error.kind(), explain_start(program, Path::new("."), &path, error))
+}
+
 /// Names the missing interpreter of a script with this beginning.
-pub(crate) fn missing_interpreter(beginning: &[u8]) -> String {
+#[must_use]
+pub fn missing_interpreter(beginning: &[u8]) -> String {
     let Some(line) = beginning.strip_prefix(b"#!").and_then(|rest| rest.split(|byte| *byte == b'\n').next()) else {
         return "its interpreter is missing".to_owned();
     };
