@@ -75,6 +75,12 @@ fn requeue_keeps_the_results_of_completed_tasks() {
     let named = format!("{id}_2");
     let refused = cluster.fails(&["requeue", &named]);
     assert!(refused.contains("a requeue keeps completed tasks") && task(2)["result"].is_string(), "{refused}");
+    let refused = cluster.fails(&["requeue", "--completed", &named]);
+    assert!(
+        refused.contains("has not fetched the results of 1 task of job") && task(2)["result"].is_string(),
+        "{refused}"
+    );
+    cluster.ok(&["fetch", &id, "--to", "fetched"]);
     cluster.ok(&["requeue", "--completed", &named]);
     wait_until("the named task to run again", 30, || {
         let task = task(2);
@@ -92,6 +98,7 @@ fn requeue_keeps_the_results_of_completed_tasks() {
     assert!(refused.contains("a requeue keeps completed tasks"), "{refused}");
     assert!(refused.contains(&format!("`hostler requeue --completed {held}`")), "{refused}");
     assert!(completed());
+    cluster.ok(&["fetch", &held, "--to", "fetched"]);
     cluster.ok(&["requeue", "--completed", &held]);
     assert_eq!(cluster.json(&["job", &held])["tasks"]["pending"], 2);
 }

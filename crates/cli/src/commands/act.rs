@@ -29,6 +29,8 @@ pub(crate) struct Hold {
 }
 
 /// Allow held jobs to start
+///
+/// Only operators release a job that an operator holds.
 #[derive(Debug, Args)]
 pub(crate) struct Release {
     #[command(flatten)]
@@ -38,7 +40,8 @@ pub(crate) struct Release {
 /// Queue jobs again; running jobs are stopped and start over
 ///
 /// Of an array, this queues all tasks that run, or that failed, were cancelled, reached a limit or were lost with their
-/// node. Completed tasks keep their results, also if you name one, e.g. 12_3. With --completed, they run again.
+/// node. Completed tasks keep their results, also if you name one, e.g. 12_3. With --completed, they run again; fetch their
+/// results first.
 ///
 /// A job whose tasks have all completed usually cannot be requeued, because the head has deleted the job's environment
 /// variables. Submit such a job again.
@@ -50,7 +53,7 @@ pub(crate) struct Requeue {
     #[command(flatten)]
     targets: Targets,
 
-    /// Also queue completed tasks again; this deletes their results
+    /// Also queue completed tasks again; this deletes their results, which must have been fetched
     #[arg(long)]
     completed: bool,
 

@@ -32,6 +32,7 @@ const TEXTS: &[(&str, &str)] = &[
     ("no_such_job", "Invalid job id specified"),
     ("no_such_task", "Invalid job id specified"),
     ("not_running", "Job/step already completing or completed"),
+    ("results_not_fetched", "Requested operation is presently disabled"),
     ("wrong_state", "Requested operation is presently disabled"),
     ("disk_full", "Unable to write the state of the job"),
 ];

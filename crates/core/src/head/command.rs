@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use hostler_model::{
-    Dependency, Digest, IndexSet, JobId, JobSpec, NodeName, PartitionName, Reason, RunId, Timestamp, UserName,
+    Dependency, Digest, IndexSet, JobId, JobSpec, NodeName, PartitionName, Reason, RunId, Timestamp, UserName, plural,
 };
 use hostler_proto::api::JobAction;
 use hostler_proto::link::{AgentHello, AgentMessage};
@@ -303,6 +303,19 @@ pub enum Refusal {
     /// A requeue would only affect completed tasks.
     #[error("the ended tasks of job {0} have completed, and a requeue keeps completed tasks and their results")]
     OnlyCompleted(JobId),
+    /// A requeue would delete results that nobody has fetched.
+    #[error(
+        "running completed tasks again deletes their results, and {owner} has not fetched the results of {} of job {job}",
+        plural(tasks, "task")
+    )]
+    ResultsNotFetched {
+        /// The job.
+        job: JobId,
+        /// The owner's name: only they mark results as fetched.
+        owner: String,
+        /// The number of tasks with such results.
+        tasks: u64,
+    },
     /// A dependent job cannot be queued again, because another job did not end as required.
     #[error("job {job} stays cancelled: {dependency} can never be satisfied")]
     NeverStarts {
@@ -406,6 +419,7 @@ impl Refusal {
             Self::NoSuchDependency(_) => "no_such_dependency",
             Self::NotYours { .. } => "not_yours",
             Self::WrongState { .. } | Self::OnlyCompleted(_) | Self::NeverStarts { .. } => "wrong_state",
+            Self::ResultsNotFetched { .. } => "results_not_fetched",
             Self::BadSpec(_) | Self::Contradiction(_) => "bad_spec",
             Self::BadSetting(_) => "bad_setting",
             Self::NoSuchPartition { .. } => "no_such_partition",

@@ -297,9 +297,15 @@ fn decide_action(
         JobAction::Cancel => Ok(vec![Event::Cancelled { job: id, index }]),
         JobAction::Hold if job.is_ended() => wrong("has ended, so it cannot be held"),
         JobAction::Hold if job.pending.is_empty() => wrong("has started, so it cannot be held"),
-        JobAction::Hold if job.held => Ok(Vec::new()),
-        JobAction::Hold => Ok(vec![Event::Held { job: id }]),
+        JobAction::Hold => {
+            let by_operator = !caller.owns(job);
+            let is_known = job.held && (job.held_by_operator || !by_operator);
+            Ok(if is_known { Vec::new() } else { vec![Event::Held { job: id, by_operator }] })
+        }
         JobAction::Release if !job.held => wrong("is not held"),
+        JobAction::Release if job.held_by_operator && !caller.operator => {
+            wrong("is held by an operator; ask an operator to release it")
+        }
         JobAction::Release => Ok(vec![Event::Released { job: id, ended: recalled }]),
         JobAction::RequeueDependent if job.state() != JobState::Cancelled => wrong("is not cancelled"),
         JobAction::Requeue | JobAction::RequeueAll | JobAction::RequeueDependent
@@ -326,6 +332,11 @@ fn decide_action(
             };
             if tasks == 0 {
                 return Err(Refusal::OnlyCompleted(id));
+            }
+            let unfetched = job.unfetched_results().filter(|it| index.is_none_or(|index| index == *it));
+            let lost = unfetched.filter(|it| has_completed(*it)).count() as u64;
+            if lost > 0 && !keeps_completed {
+                return Err(Refusal::ResultsNotFetched { job: id, owner: job.user.clone(), tasks: lost });
             }
             // Tasks that wait again count like a submission.
             if !caller.operator {

@@ -70,6 +70,9 @@ pub enum Event {
     Held {
         /// The held job.
         job: JobId,
+        /// Whether an operator holds the job of another user.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        by_operator: bool,
     },
     /// A user released a held job.
     Released {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use hostler_model::{
     Attempt, Dependency, Digest, Ending, Energy, IndexSet, JobId, JobSpec, JobState, NodeName, Resources, RunId,
-    TaskId, Timestamp, WallTime,
+    TaskId, Timestamp, WallTime, Work,
 };
 use hostler_proto::accounting::{Consumption, JobUse};
 use hostler_proto::link::{EndCause, RunEnd, StepEndpoint, Usage};
@@ -48,6 +48,9 @@ pub struct Job {
     pub ended: Option<Timestamp>,
     /// Whether the job is on hold.
     pub held: bool,
+    /// Whether an operator holds the job, so that its owner cannot release it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub held_by_operator: bool,
     /// Dependencies that are not satisfied yet.
     pub unmet: Box<[Dependency]>,
     /// Indices of tasks that wait.
@@ -268,6 +271,7 @@ impl Job {
             ended_at: None,
             ended: None,
             held: spec.hold,
+            held_by_operator: false,
             unmet: spec.after.clone(),
             too_early: spec.begin.as_ref().is_some_and(|begin| **begin > now.wall),
             pending: IndexSet::default(),
@@ -432,6 +436,14 @@ impl Job {
             both.insert(index);
         });
         both
+    }
+
+    /// Returns the tasks with a result that nobody has fetched. The result of a command whose output went to a file of its
+    /// user has no content and does not count.
+    pub fn unfetched_results(&self) -> impl Iterator<Item = u32> {
+        let keeps_output = self.spec.files.as_ref().is_none_or(|files| files.stdout.is_none());
+        let has_content = keeps_output || matches!(self.spec.work, Work::Project { .. });
+        self.results.iter().filter(move |index| has_content && !self.fetched.contains(*index))
     }
 
     /// Returns the id of the task with this index.

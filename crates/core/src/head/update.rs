@@ -41,10 +41,12 @@ pub fn update(state: &mut State, stamped: &Stamped, changes: &mut Changes) {
             step.submit(new, after);
         }
         Event::Cancelled { job, index } => step.cancel(*job, *index),
-        Event::Held { job } => step.state.change_job(*job, |job| job.held = true),
+        Event::Held { job, by_operator } => {
+            step.state.change_job(*job, |job| (job.held, job.held_by_operator) = (true, *by_operator));
+        }
         Event::Released { job, ended } => {
             step.recall(ended.as_ref());
-            step.state.change_job(*job, |job| job.held = false);
+            step.state.change_job(*job, |job| (job.held, job.held_by_operator) = (false, false));
         }
         Event::Requeued { job, index, keeps_completed, waits_for, ended } => {
             step.recall(ended.as_ref());

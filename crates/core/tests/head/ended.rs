@@ -124,7 +124,18 @@ fn requeue_keeps_completed_tasks_and_their_results() {
     let named = |action| act_on_task(job, 2, action);
     assert_eq!(head.command(&named(JobAction::Requeue)).expect_err("completed"), Refusal::OnlyCompleted(job));
     assert_eq!(kept(&head), [0, 2]);
-    head.command(&named(JobAction::RequeueAll)).expect("accepted");
+    // To run again, its result must have been fetched.
+    let fetch =
+        |indices: &[u32]| Command::Fetched { caller: user("ada"), job, indices: indices.iter().copied().collect() };
+    let refused = head.command(&named(JobAction::RequeueAll)).expect_err("not fetched");
+    assert_eq!(refused, Refusal::ResultsNotFetched { job, owner: "ada".into(), tasks: 1 });
+    assert_eq!(
+        head.act(job, JobAction::RequeueAll),
+        Err(Refusal::ResultsNotFetched { job, owner: "ada".into(), tasks: 2 })
+    );
+    assert_eq!(kept(&head), [0, 2]);
+    head.command(&fetch(&[2])).expect("accepted");
+    head.command(&named(JobAction::RequeueAll)).expect("fetched");
     assert_eq!((kept(&head), placed(&head)), (vec![0], vec![2]));
     end(&mut head, job, 0);
     head.act(job, JobAction::Requeue).expect("two tasks are cancelled");
@@ -135,6 +146,13 @@ fn requeue_keeps_completed_tasks_and_their_results() {
     let refused = head.act(job, JobAction::Requeue).expect_err("all tasks have completed");
     assert_eq!((&refused, refused.code()), (&Refusal::OnlyCompleted(job), "wrong_state"));
     assert_eq!(kept(&head), [0, 1, 2, 3]);
+    // The second result of task 2 was not fetched.
+    head.command(&fetch(&[0, 1, 3])).expect("accepted");
+    assert_eq!(
+        head.act(job, JobAction::RequeueAll),
+        Err(Refusal::ResultsNotFetched { job, owner: "ada".into(), tasks: 1 })
+    );
+    head.command(&fetch(&[2])).expect("accepted");
     head.act(job, JobAction::RequeueAll).expect("accepted");
     assert_eq!((kept(&head), placed(&head)), (vec![], vec![0, 1]));
 }
@@ -143,12 +161,25 @@ fn requeue_keeps_completed_tasks_and_their_results() {
 fn completed_job_runs_again_only_on_request() {
     let (mut head, job) = head_with_ended_job(0);
     assert_eq!(head.act(job, JobAction::Requeue), Err(Refusal::OnlyCompleted(job)));
-    assert!(head.job(job).results.contains(0));
+    let fetched = Command::Fetched { caller: user("ada"), job, indices: IndexSet::one(0) };
+    // Also after a restart, when the job is only in the store.
+    for restarts in [false, true] {
+        if restarts {
+            head.restart();
+            head.hello("n1", 1, "boot", vec![]);
+        }
+        assert_eq!(
+            head.act(job, JobAction::RequeueAll),
+            Err(Refusal::ResultsNotFetched { job, owner: "ada".into(), tasks: 1 })
+        );
+    }
+    head.command(&fetched).expect("accepted");
     head.act(job, JobAction::RequeueAll).expect("accepted");
     assert_eq!(head.run_of(job).attempt.0, 2);
     end(&mut head, job, 0);
     let named = |action| act_on_task(job, 0, action);
     assert_eq!(head.command(&named(JobAction::Requeue)), Err(Refusal::OnlyCompleted(job)));
+    head.command(&fetched).expect("accepted");
     head.command(&named(JobAction::RequeueAll)).expect("accepted");
     assert_eq!(head.run_of(job).attempt.0, 3);
 }
@@ -183,6 +214,30 @@ fn result_that_only_an_operator_has_read_is_kept_for_its_user() {
     head.command(&fetch(Caller { operator: true, ..user("ada") })).expect("hers");
     head.command(&dropped).expect("accepted");
     assert!(!head.stored.0[&job].results.contains(0));
+}
+
+#[test]
+fn owner_cannot_release_what_an_operator_holds() {
+    let mut head = Head::new();
+    let job = head.submit(spec()).expect("accepted");
+    let root = || Caller { user: "root".into(), uid: None, operator: true };
+    let by = |caller, action| Command::Act { caller, job, index: None, action };
+    // The operator's hold also replaces the owner's.
+    for owner_holds in [false, true] {
+        if owner_holds {
+            head.act(job, JobAction::Hold).expect("the job waits");
+        }
+        head.command(&by(root(), JobAction::Hold)).expect("operators may hold any job");
+        head.restart();
+        let refused = head.act(job, JobAction::Release).expect_err("an operator holds it").to_string();
+        assert!(refused.contains("is held by an operator"), "{refused}");
+        head.act(job, JobAction::Hold).expect("nothing changes");
+        assert!(head.act(job, JobAction::Release).is_err());
+        head.command(&by(root(), JobAction::Release)).expect("operators may release any job");
+        assert!(!head.job(job).held);
+    }
+    head.act(job, JobAction::Hold).expect("the job waits");
+    head.act(job, JobAction::Release).expect("the owner holds it");
 }
 
 #[test]

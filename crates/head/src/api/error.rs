@@ -114,7 +114,9 @@ impl From<Refusal> for ApiError {
             Refusal::SnapshotMissing | Refusal::WrongState { .. } | Refusal::NodeInUse { .. } | Refusal::Stale => {
                 StatusCode::CONFLICT
             }
-            Refusal::OnlyCompleted(_) | Refusal::NeverStarts { .. } => StatusCode::CONFLICT,
+            Refusal::OnlyCompleted(_) | Refusal::ResultsNotFetched { .. } | Refusal::NeverStarts { .. } => {
+                StatusCode::CONFLICT
+            }
             Refusal::OverQuota { .. } | Refusal::TooManyWaiting(_) => StatusCode::FORBIDDEN,
             Refusal::PriorityTooHigh { .. } | Refusal::SystemAccount { .. } => StatusCode::FORBIDDEN,
             Refusal::NotForRoot | Refusal::NotForRootOfNode | Refusal::NotThroughNodes(_) => StatusCode::FORBIDDEN,
@@ -182,9 +184,12 @@ impl From<Refusal> for ApiError {
             Refusal::NeverStarts { dependency, .. } => {
                 Some(format!("`hostler job {}` shows how that job ended", dependency.job))
             }
-            Refusal::OnlyCompleted(job) => Some(format!(
-                "`hostler requeue --completed {job}` also runs completed tasks again, and deletes their results"
-            )),
+            Refusal::OnlyCompleted(job) => {
+                Some(format!("`hostler requeue --completed {job}` also runs completed tasks again"))
+            }
+            Refusal::ResultsNotFetched { job, owner, .. } => {
+                Some(format!("after `hostler fetch {job}` by {owner}, the job can be requeued; a new submission keeps both results"))
+            }
             Refusal::NoSuchNode(_) => Some("`hostler nodes` lists all nodes".to_owned()),
             Refusal::NodeInUse { .. } => {
                 Some("wait until the node's tasks have ended, or until `lost-after` has passed since the node's last message".to_owned())

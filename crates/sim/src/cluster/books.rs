@@ -183,7 +183,7 @@ impl Books {
         match &stamped.event {
             Event::Submitted { job, key, spec, .. } => self.see_submission(*job, *key, spec),
             Event::Cancelled { job, index } => self.see_cancel(*job, *index),
-            Event::Held { job } => self.account(*job).is_held = true,
+            Event::Held { job, .. } => self.account(*job).is_held = true,
             Event::Released { job, .. } => self.account(*job).is_held = false,
             Event::Requeued { job, index, keeps_completed, .. } => {
                 self.see_requeue(*job, *index, *keeps_completed, records);

@@ -16,7 +16,7 @@ pub(super) fn brief(event: &Event) -> String {
         Event::EpochStarted { epoch, .. } => format!("epoch {} begins", epoch.0),
         Event::Submitted { job, spec, .. } => format!("job {job} is submitted: {}", wish(spec)),
         Event::Cancelled { job, index } => format!("{} is cancelled", task(job, index)),
-        Event::Held { job } => format!("job {job} is held"),
+        Event::Held { job, .. } => format!("job {job} is held"),
         Event::Released { job, .. } => format!("job {job} is released"),
         Event::Requeued { job, index, keeps_completed, .. } => {
             let kept = if *keeps_completed { ", except completed tasks" } else { "" };

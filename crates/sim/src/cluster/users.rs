@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use hostler_core::head::{Answer, Caller, Command, Done, NotDone, Refusal, SubmissionKey};
-use hostler_model::{Condition, CpuSet, Dependency, Digest, IndexSet, JobId, JobSpec, Request, Resources, Work};
+use hostler_model::{Condition, CpuSet, Dependency, Digest, JobId, JobSpec, Request, Resources, Work};
 use hostler_proto::api::JobAction;
 
 use super::quotas;
@@ -157,7 +157,7 @@ impl World {
             2 => act(JobAction::Release),
             3 => act(JobAction::Requeue),
             4 => act(JobAction::RequeueAll),
-            _ => Command::Fetched { caller: ada(), job, indices: IndexSet::one(0) },
+            _ => Command::Fetched { caller: ada(), job, indices: (0..4).collect() },
         };
         self.request(command);
         self.plan_act(job);
