@@ -122,6 +122,10 @@ def test_missing_or_other_executable_is_reported(tmp_path: Path, monkeypatch: py
     os.chmod(tmp_path / "hostler", 0o755)
     with pytest.raises(hostler.MismatchError, match=r"has version 9\.9\.9, this package has version"):
         hostler.Client().nodes()
+    # A mistake in the variable is not hidden by another executable.
+    monkeypatch.setenv("HOSTLER_BIN", str(tmp_path / "absent"))
+    with pytest.raises(hostler.ExecutableError, match="HOSTLER_BIN is not an executable file"):
+        hostler.Client().nodes()
 
 
 def test_options_become_arguments() -> None:

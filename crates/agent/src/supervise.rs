@@ -350,9 +350,11 @@ fn memory_message(record: &ExitRecord, limit_bytes: u64) -> Option<String> {
     if is_out_of_memory(record) {
         return Some(format!("the job exceeded its memory limit of {limit}; request more with --memory"));
     }
+    // The reader must not take this for the cause of another end.
+    let before = if record.cause.is_some() { "earlier, " } else { "" };
     (record.oom_kill == Some(true)).then(|| {
         format!(
-            "the memory limit of {limit} was exceeded, and a process of the job was killed; request more with --memory"
+            "{before}the memory limit of {limit} was exceeded, and a process of the job was killed; request more with --memory"
         )
     })
 }
@@ -436,7 +438,9 @@ mod tests {
             let record = record_with_oom_kill(status, cause);
             assert_eq!(why_of(&record), why, "{record:?}");
             let message = memory_message(&record, 100 << 20).expect("a process was killed");
-            assert!(message.starts_with("the memory limit of 100M was exceeded, and a process"), "{message}");
+            let earlier = if record.cause.is_some() { "earlier, " } else { "" };
+            let start = format!("{earlier}the memory limit of 100M was exceeded, and a process");
+            assert!(message.starts_with(&start), "{message}");
             assert_eq!(memory_message(&ExitRecord { oom_kill: Some(false), ..record }, 100 << 20), None);
         }
     }

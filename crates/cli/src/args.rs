@@ -1,6 +1,7 @@
 //! The command line of `hostler`: its commands, global options and exit codes.
 
 use std::ffi::OsString;
+use std::io::{self, Write as _};
 use std::process::ExitCode;
 
 use clap::{Arg, ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -8,7 +9,8 @@ use clap::{Arg, ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcomm
 use crate::command_groups::grouped;
 use crate::commands::*;
 use crate::context::Context;
-use crate::failure::Outcome;
+use crate::exit;
+use crate::failure::{Failure, Outcome};
 use crate::mistakes::{not_text, with_tip, without_hidden};
 use crate::output::{Format, Output};
 
@@ -159,12 +161,25 @@ pub(crate) fn main(args: Vec<OsString>) -> ExitCode {
                 Output::new(Format::Text).fail(&failure);
                 return failure.exit.into();
             }
-            None => with_tip(without_hidden(error, &definition())).exit(),
+            None => return print(&with_tip(without_hidden(error, &definition()))),
         },
     };
     let context = common.context();
     let outcome = command.run(&context);
     conclude(&context, outcome)
+}
+
+/// Prints what clap found: a wrong command line, or the help or version that was asked for. Returns the exit code.
+pub(crate) fn print(found: &clap::Error) -> ExitCode {
+    let code = u8::try_from(found.exit_code()).unwrap_or(exit::FAILED);
+    match found.print().and_then(|()| io::stdout().flush()) {
+        Err(error) if !found.use_stderr() => {
+            let failure = Failure::output("standard output", &error);
+            Output::new(Format::Text).fail(&failure);
+            failure.exit.into()
+        }
+        _ => code.into(),
+    }
 }
 
 /// Prints the error of a failed command and returns the exit code.

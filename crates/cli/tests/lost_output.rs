@@ -57,3 +57,16 @@ fn full_disk_at_the_output_is_an_error() {
     let output = run(&cluster, "echo hi >&2").stderr(full()).output().expect("it starts");
     assert_eq!(output.status.code(), Some(125));
 }
+
+#[test]
+fn help_that_cannot_be_written_is_an_error() {
+    let cluster = Cluster::none(HOSTLER);
+    for arguments in [&["--help"][..], &["-h"], &["--version"], &["run", "--help"]] {
+        let output = cluster.command(arguments).stdout(full()).output().expect("it starts");
+        let outcome = Outcome::of(&output);
+        assert_eq!(outcome.code, 1, "{arguments:?}: {outcome:?}");
+        assert!(outcome.stderr.contains("cannot write to standard output"), "{outcome:?}");
+        assert_eq!(cluster.run(arguments).code, 0);
+    }
+    assert_eq!(cluster.run(&["run", "--no-such-option"]).code, 2);
+}

@@ -1,10 +1,12 @@
 //! The main use case: submit a folder, fetch its results.
 
 use std::fs;
+use std::io::Read as _;
 use std::os::unix::fs::{PermissionsExt, symlink};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
-use hostler_testkit::{Cluster, Outcome, Size};
+use hostler_testkit::{Cluster, Outcome, Size, kill, wait_until};
+use nix::sys::signal::Signal;
 
 const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
 
@@ -132,6 +134,51 @@ fn keys_and_tokens_of_hostler_are_never_captured() {
     let outcome = Outcome::of(&submit.output().expect("the program starts"));
     let expected = "1\n./.config/other/hostler/file\n./.hostlerignore\n./main.sh\n";
     assert_eq!((outcome.code, outcome.stdout.as_str()), (0, expected), "{}", outcome.stderr);
+}
+
+#[test]
+fn interrupted_submission_says_that_its_job_continues() {
+    let cluster = Cluster::up(HOSTLER, Size::default());
+    cluster.write("slow/main.sh", "echo begun\nwhile [ ! -e /proc/self/nothing ]; do sleep 1; done\n");
+    for (id, flag) in [("1", "--follow"), ("2", "--wait")] {
+        let mut submit = cluster.command(&["submit", "slow", "main.sh", "-m", "64M", flag]);
+        let mut submit = submit.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the program starts");
+        let mut announced = [0; 1];
+        submit.stdout.as_mut().expect("piped").read_exact(&mut announced).expect("the id is printed");
+        cluster.wait_for_state(id, "running");
+        kill(submit.id(), Signal::SIGINT);
+        let outcome = Outcome::of(&submit.wait_with_output().expect("it ends"));
+        let says = format!("job {id} continues; `hostler cancel {id}` ends it");
+        assert!(outcome.code == 130 && outcome.stderr.contains(&says), "{outcome:?}");
+        assert_eq!(cluster.state(id), "running");
+        cluster.ok(&["cancel", id]);
+    }
+}
+
+#[test]
+fn nohup_keeps_a_command_and_its_job_alive() {
+    let cluster = Cluster::up(HOSTLER, Size { nodes: 1, ..Size::default() });
+    let go = cluster.path("go");
+    let wait = format!("until [ -e {} ]; do sleep 0.05; done", go.display());
+    cluster.write("slow/main.sh", &wait);
+    let (run, submit) =
+        (["run", "-m", "16M", "--", "sh", "-c", &wait], ["submit", "slow", "main.sh", "-m", "64M", "--wait"]);
+    for (id, arguments) in [("1", &run[..]), ("2", &submit)] {
+        let usual = cluster.command(arguments);
+        let mut nohup = Command::new("nohup");
+        nohup.arg(HOSTLER).args(arguments).current_dir(cluster.home()).env_clear();
+        nohup.envs(usual.get_envs().filter_map(|(name, value)| Some((name, value?))));
+        let mut running = nohup.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("coreutils");
+        wait_until("the job to run", 30, || {
+            let jobs = cluster.json(&["jobs"])["jobs"].to_string();
+            (jobs.contains(&format!("\"id\":{id},")) && jobs.contains("\"running\"")).then_some(())
+        });
+        kill(running.id(), Signal::SIGHUP);
+        fs::write(&go, "").expect("the directory is writable");
+        assert!(running.wait().expect("it ends").success());
+        assert_eq!(cluster.state(id), "completed");
+        fs::remove_file(&go).expect("just written");
+    }
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! Scripts given by content, and files in place of kept output.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Write};
 use std::process::Stdio;
 
-use hostler_testkit::{Cluster, Size, wait_until};
+use hostler_testkit::{Cluster, Outcome, Size, wait_until};
 
 const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
 
@@ -84,7 +84,32 @@ fn scripts_that_cannot_run_are_refused() {
         assert_eq!(refused.code, 125, "{why}");
         assert!(refused.stderr.contains(why), "{why}: {}", refused.stderr);
     }
+    let missing = cluster.run(&["run", "--script", "missing.sh"]);
+    assert!(missing.code == 125 && missing.stderr.contains("cannot read the script missing.sh"), "{missing:?}");
     assert_eq!(cluster.json(&["jobs", "--all"])["jobs"], serde_json::json!([]));
+}
+
+#[test]
+fn input_that_a_job_does_not_read_is_mentioned() {
+    let cluster = Cluster::up(HOSTLER, SMALL);
+    let words = cluster.write("words", "b\na\n");
+    let run = |arguments: &[&str], input: Stdio| {
+        let output = cluster.command(&[&["run", "-m", "16M"], arguments].concat()).stdin(input).output();
+        let outcome = Outcome::of(&output.expect("the program starts"));
+        assert_eq!(outcome.code, 0, "{outcome:?}");
+        outcome.stderr.contains("the job does not read this standard input")
+    };
+    let file = || Stdio::from(fs::File::open(&words).expect("just written"));
+    let pipe = |content: &[u8]| {
+        let (reader, mut writer) = io::pipe().expect("a pipe");
+        writer.write_all(content).expect("the pipe has room");
+        Stdio::from(reader)
+    };
+    let count = ["--", "wc", "-l"];
+    assert!(run(&count, file()) && run(&count, pipe(b"a\n")));
+    assert!(!run(&count, Stdio::null()) && !run(&count, pipe(b"")));
+    assert!(!run(&["--stdin", "words", "--", "wc", "-l"], file()), "the job has an input");
+    assert!(!run(&["--script", "-"], pipe(b"#!/bin/sh\ntrue\n")), "the command has read the script");
 }
 
 #[test]

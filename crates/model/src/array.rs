@@ -251,7 +251,8 @@ impl FromStr for IndexSet {
         let mut room = MAX_INDEX as usize + 1;
         for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
             let (range, step) = match part.split_once(':') {
-                Some((range, step)) => (range, number(step)?),
+                Some((range, step)) if range.contains('-') => (range, number(step)?),
+                Some(_) => return Err(error()),
                 None => (part, 1),
             };
             let (first, last) = range.split_once('-').unwrap_or((range, range));
@@ -376,7 +377,7 @@ mod tests {
             let array: ArraySpec = text.parse().expect(text);
             assert_eq!((array.to_string().as_str(), array.indices.len()), (written, count), "{text}");
         }
-        for text in ["", "%3", "5-1", "1-9:0", "0-9%0", "a", "1--2", "0-2000000", "4294967295"] {
+        for text in ["", "%3", "5-1", "0:3", "1-9:0", "0-9%0", "a", "1--2", "0-2000000", "4294967295"] {
             assert!(text.parse::<ArraySpec>().is_err(), "{text}");
         }
     }

@@ -44,7 +44,7 @@ _KINDS: dict[int, tuple[type[HostlerError], str]] = {
 def find() -> str:
     """Return the path of the executable.
 
-    The wheel's own executable comes first, then ``HOSTLER_BIN``, then ``PATH``.
+    ``HOSTLER_BIN`` names it. Otherwise, the wheel's own executable comes first, then ``PATH``.
 
     Raises
     ------
@@ -54,7 +54,7 @@ def find() -> str:
         If it has another version than this package.
     """
     named = os.environ.get("HOSTLER_BIN")
-    for candidate in [*_beside_the_package(), named, shutil.which("hostler")]:
+    for candidate in [named] if named else [*_beside_the_package(), shutil.which("hostler")]:
         if candidate and os.access(candidate, os.X_OK) and os.path.isfile(candidate):
             _check_version(candidate)
             return candidate

@@ -13,7 +13,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Command, FromArgMatches};
 
-use crate::args::{Common, conclude, help_flag};
+use crate::args::{Common, conclude, help_flag, print};
 use crate::commands::act::Cancel;
 use crate::commands::configure::Configure;
 use crate::context::Context;
@@ -49,13 +49,16 @@ impl Tool for Configure {
 #[expect(clippy::needless_pass_by_value, reason = "all tools have this signature")]
 pub(crate) fn main<T: Tool>(args: Vec<OsString>) -> ExitCode {
     let matches = definition::<T>().try_get_matches_from(&args);
-    let matches = matches.unwrap_or_else(|error| match not_text(&error, &args) {
-        Some(failure) => {
-            Output::new(Format::Text).fail(&failure);
-            std::process::exit(failure.exit.into());
-        }
-        None => error.exit(),
-    });
+    let matches = match matches {
+        Ok(matches) => matches,
+        Err(error) => match not_text(&error, &args) {
+            Some(failure) => {
+                Output::new(Format::Text).fail(&failure);
+                return failure.exit.into();
+            }
+            None => return print(&error),
+        },
+    };
     let parsed = T::from_arg_matches(&matches).and_then(|tool| Ok((tool, Common::from_arg_matches(&matches)?)));
     let (tool, common) = parsed.unwrap_or_else(|error| error.exit());
     let context = common.context();

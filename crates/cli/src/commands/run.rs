@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, IsTerminal, Read};
+use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Duration;
 
@@ -14,7 +15,9 @@ use hostler_model::{
 use hostler_proto::api::{JobAction, JobDetail};
 use hostler_proto::link::Output;
 use hostler_remote::step::{Allocation, TEMPORARY, VARIABLE, launcher_variables};
-use nix::sys::stat::{Mode, umask};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::stat::{Mode, SFlag, fstat, umask};
+use nix::unistd::{Whence, lseek};
 use serde_json::json;
 
 use super::attach::{Left, attach_when_running};
@@ -125,21 +128,28 @@ impl Run {
         if !self.script {
             check_command(context, "run", &self.command)?;
         }
-        let spec = self.spec()?;
-        if let Some(note) = undeliverable(std::env::vars_os(), &PassedOn::chosen(&self.env_only)?, &spec.environment) {
-            context.output.say(&note);
-        }
-        let client = context.watching_client()?;
         if self.detach {
+            let spec = self.spec(context)?;
+            let client = context.watching_client()?;
             announce(context, block_on(submit_command(&client, spec))?);
             return Ok(exit::OK);
         }
+        // Exit codes below 125 belong to the command, so all failures but mistakes on the command line exit with 125.
+        self.attended(context).map_err(|failure| match failure.exit {
+            exit::USAGE => failure,
+            _ => failure.exiting(exit::RUN_FAILED),
+        })
+    }
+
+    fn attended(&self, context: &Context) -> Outcome {
+        let spec = self.spec(context)?;
+        let client = context.watching_client()?;
         let attended = Attended { context, client: &client, array: self.flags.array.as_ref(), label: self.label };
-        // Exit codes below 125 belong to the command, so all failures exit with 125.
         block_on(attended.run(spec)).map_err(|failure| failure.exiting(exit::RUN_FAILED))
     }
 
-    fn spec(&self) -> Result<Submission, Failure> {
+    /// Describes the job. Prints a note about what the caller has and the job does not get.
+    fn spec(&self, context: &Context) -> Result<Submission, Failure> {
         let program = self.command[0].rsplit('/').next().unwrap_or_default();
         let script = self.script.then(|| read_script(&self.command[0])).transpose()?;
         let work = Work::Command { argv: self.command.clone(), directory: own_directory()?.into(), script };
@@ -153,6 +163,14 @@ impl Run {
         spec.files = self.files().map(Box::new);
         // The cluster's settings may set the number of processes, so the head decides whether labels contain ranks.
         spec.label = self.label;
+        if let Some(note) = undeliverable(std::env::vars_os(), &PassedOn::chosen(&self.env_only)?, &spec.environment) {
+            context.output.say(&note);
+        }
+        if self.stdin.is_none() && spec.pty.is_none() && has_unread_input() {
+            context.output.say(
+                "note: the job does not read this standard input; `hostler exec` passes it on, --stdin names a file on the node",
+            );
+        }
         Ok(spec)
     }
 }
@@ -167,6 +185,22 @@ impl Run {
             stderr: stderr.clone(),
             open_mode: append.then_some(OpenMode::Append),
         })
+    }
+}
+
+/// Whether standard input is a file or a pipe with data that nobody has read.
+fn has_unread_input() -> bool {
+    let stdin = io::stdin();
+    let Ok(metadata) = fstat(&stdin) else { return false };
+    match SFlag::from_bits_truncate(metadata.st_mode) & SFlag::S_IFMT {
+        // A file that somebody has begun to read is the input of a loop around this command.
+        SFlag::S_IFREG => metadata.st_size > 0 && lseek(&stdin, 0, Whence::SeekCur) == Ok(0),
+        SFlag::S_IFIFO => {
+            let mut streams = [PollFd::new(stdin.as_fd(), PollFlags::POLLIN)];
+            poll(&mut streams, PollTimeout::ZERO).is_ok_and(|ready| ready > 0)
+                && streams[0].revents().is_some_and(|found| found.contains(PollFlags::POLLIN))
+        }
+        _ => false,
     }
 }
 

@@ -15,6 +15,7 @@ use crate::exit;
 use crate::failure::Outcome;
 use crate::fetching::destination;
 use crate::flags::JobFlags;
+use crate::interrupts::{self, Interrupts};
 use crate::seen_folder::CaptureCache;
 use crate::submission;
 
@@ -89,13 +90,24 @@ impl Submit {
             if !(waits && context.output.is_json()) {
                 announce(context, id);
             }
-            if self.follow && !context.output.is_json() {
-                follow_job(context, &client, id).await?;
-            }
             if !waits {
                 return Ok(exit::OK);
             }
-            let ended = wait_for(context, &client, &[id]).await?;
+            let jobs = [id];
+            let waiting = async {
+                if self.follow && !context.output.is_json() {
+                    follow_job(context, &client, id).await?;
+                }
+                wait_for(context, &client, &jobs).await
+            };
+            let mut interrupts = Interrupts::take()?;
+            let ended = tokio::select! {
+                ended = waiting => ended?,
+                signal = interrupts.next() => {
+                    context.output.say(&format!("job {id} continues; `hostler cancel {id}` ends it"));
+                    return Ok(interrupts::exit_code(signal));
+                }
+            };
             if self.bell {
                 context.output.ring(&for_desktop(&[Target { job: id, index: None }], &ended));
             }
@@ -104,7 +116,13 @@ impl Submit {
             }
             let code = exit_code(&ended);
             match destination {
-                Some(destination) => Ok(code.max(fetch_jobs(context, &client, &[id], &destination).await?)),
+                Some(destination) => tokio::select! {
+                    fetched = fetch_jobs(context, &client, &jobs, &destination) => Ok(code.max(fetched?)),
+                    signal = interrupts.next() => {
+                        context.output.say(&format!("`hostler fetch {id}` downloads the results"));
+                        Ok(interrupts::exit_code(signal))
+                    }
+                },
                 None => Ok(code),
             }
         })

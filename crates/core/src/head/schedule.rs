@@ -46,12 +46,13 @@ pub(super) fn startable(state: &State) -> impl Iterator<Item = Waiting> {
 }
 
 impl State {
-    /// Returns the latest expected start of a job with a reservation, if known.
+    /// Returns the latest expected start of a job with a reservation, if known. A held job has none, although the last
+    /// schedule may have reserved nodes for it.
     #[must_use]
     pub fn expected_start(&self, job: JobId) -> Option<Timestamp> {
         self.reservations
             .iter()
-            .find(|reservation| reservation.job == job)
+            .find(|reservation| reservation.job == job && self.job(job).is_some_and(|job| !job.held))
             .map(|reservation| reservation.at)
             .filter(|at| *at != Timestamp::NEVER)
     }
