@@ -4,11 +4,20 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use hostler_core::agent::{Event, Stage, State};
-use hostler_model::{CpuSet, RunId};
+use hostler_model::{CpuSet, RunId, TaskId};
 use hostler_proto::link::{AgentHello, AgentMessage, OUTPUT_CAP_BYTES};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::mutex::lock;
+
+/// What jobs hold of a node.
+#[derive(Debug, Default)]
+pub(crate) struct Held {
+    pub(crate) cpus: CpuSet,
+    pub(crate) memory_bytes: u64,
+    /// The task that has the node to itself, if any.
+    pub(crate) by: Option<TaskId>,
+}
 
 /// Cheap to clone.
 #[derive(Clone)]
@@ -61,17 +70,17 @@ impl Handle {
         self.state().run(run).map_or(OUTPUT_CAP_BYTES, |run| run.launch.job.output_cap_bytes())
     }
 
-    /// CPUs and bytes of memory of this node that jobs hold.
-    pub(crate) fn held(&self) -> (CpuSet, u64) {
+    /// What jobs hold of this node.
+    pub(crate) fn held(&self) -> Held {
         let state = self.state();
-        let held = state.runs().filter(|(_, run)| !matches!(run.stage, Stage::Over(_)));
-        held.map(|(_, run)| &run.launch.placement.resources).fold(
-            (CpuSet::default(), 0),
-            |(mut cpus, memory_bytes): (_, u64), held| {
-                cpus.add_all(&held.cpus);
-                (cpus, memory_bytes.saturating_add(held.memory_bytes))
-            },
-        )
+        let mut all = Held::default();
+        for run in state.runs().map(|(_, run)| run).filter(|run| !matches!(run.stage, Stage::Over(_))) {
+            let held = &run.launch.placement.resources;
+            all.cpus.add_all(&held.cpus);
+            all.memory_bytes = all.memory_bytes.saturating_add(held.memory_bytes);
+            all.by = run.launch.spec().exclusive.then(|| run.launch.run().task).or(all.by);
+        }
+        all
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {

@@ -16,7 +16,7 @@ use hostler_metrics::{Counter, Family, Format, Histogram, Info, Registry, set, s
 use hostler_model::Advisory;
 use prometheus_client::encoding::EncodeLabelSet;
 
-use crate::handle::Handle;
+use crate::handle::{Handle, Held};
 use crate::node::Node;
 
 /// Outcomes of launches.
@@ -168,7 +168,7 @@ impl Exporter {
         }
         let values = STAGES.into_iter().zip(counts).map(|(state, runs)| (InState { state }, f64::from(runs)));
         set_all(registry, "agent_runs", "Runs on this node, by stage", values);
-        let (cpus, memory_bytes) = self.engine.held();
+        let Held { cpus, memory_bytes, .. } = self.engine.held();
         let resources = &self.node.facts.resources;
         for (name, help, value) in [
             ("node_cpus_offered", "CPUs of this node that jobs may use", f64::from(resources.cpus.len())),

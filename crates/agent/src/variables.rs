@@ -68,7 +68,7 @@ pub(crate) fn environment(
     }
     all.extend(identity(launch, node).into_iter().map(|(name, value)| (name.to_owned(), value)));
     // Without a limit, numeric libraries start a thread for every CPU of the machine.
-    let threads = (spec.request.cpus / spec.tasks_per_node).max(1);
+    let threads = (launch.placement.resources.cpus.len() / spec.tasks_per_node).max(1);
     for name in ["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"] {
         all.entry(name.into()).or_insert_with(|| threads.to_string());
     }
@@ -90,7 +90,7 @@ fn is_slurm_job(spec: &JobSpec) -> bool {
 
 /// Variables with Slurm's names.
 fn of_slurm(launch: &RunLaunch, node: &NodeName) -> Vec<(&'static str, String)> {
-    let spec = launch.spec();
+    let (spec, held) = (launch.spec(), launch.placement.resources.counts());
     let run = launch.run();
     let gang = launch.placement.gang.as_ref();
     let nodes: Vec<String> = match gang {
@@ -106,11 +106,11 @@ fn of_slurm(launch: &RunLaunch, node: &NodeName) -> Vec<(&'static str, String)> 
         node_rank: gang.map_or(0, |gang| gang.rank),
         ntasks: spec.labels().find(|(name, _)| *name == "slurm.ntasks").and_then(|(_, tasks)| tasks.parse().ok()),
         tasks_per_node: spec.tasks_per_node,
-        cpus_per_node: spec.request.cpus,
-        memory_mib: spec.request.memory_bytes >> 20,
+        cpus_per_node: held.cpus,
+        memory_mib: held.memory_bytes >> 20,
         partition: spec.partition.as_ref().map(PartitionName::as_str),
         restarts: run.attempt.0.saturating_sub(1),
-        gpus: spec.request.gpus,
+        gpus: held.gpus,
     })
 }
 
@@ -123,23 +123,23 @@ pub(crate) fn task_number(launch: &RunLaunch) -> u64 {
 
 /// Variables for `mpirun` of Open MPI 4, and for PRRTE, the launcher of Open MPI 5.
 fn of_mpi(launch: &RunLaunch, is_shared: bool) -> Vec<(&'static str, String)> {
-    let spec = launch.spec();
+    let (spec, cpus) = (launch.spec(), launch.placement.resources.cpus.len());
     let mut all = Vec::new();
     let ranks = if spec.first_node {
         spec.tasks_per_node
     } else {
         // As many slots as CPUs; by default Open MPI counts cores, which may be fewer. With steps, a list of nodes
         // contains the slots.
-        let slots = spec.request.cpus.to_string();
+        let slots = cpus.to_string();
         all.push(("OMPI_MCA_orte_set_default_slots", slots.clone()));
         all.push(("PRTE_MCA_prte_set_default_slots", slots));
-        spec.request.cpus.max(spec.tasks_per_node)
+        cpus.max(spec.tasks_per_node)
     };
     // Waiting ranks use a full CPU unless they yield. `mpirun` enables that only if it starts more ranks than slots. It
     // does not know about fewer CPUs than slots, or about other ranks on the same CPUs.
     let present =
         std::thread::available_parallelism().map_or(u32::MAX, |cpus| u32::try_from(cpus.get()).unwrap_or(u32::MAX));
-    if is_shared || ranks > present.min(spec.request.cpus) {
+    if is_shared || ranks > present.min(cpus) {
         all.push(("OMPI_MCA_mpi_yield_when_idle", "1".to_owned()));
     }
     all
@@ -198,20 +198,20 @@ fn log_in(account: &Account, all: &mut Environment) {
 
 /// Variables that describe the job.
 fn identity(launch: &RunLaunch, node: &NodeName) -> Vec<(&'static str, String)> {
-    let spec = launch.spec();
+    let (spec, held) = (launch.spec(), launch.placement.resources.counts());
     let task = launch.run().task;
     let mut all = vec![
         ("HOSTLER_JOB_ID", task.job.to_string()),
         ("HOSTLER_JOB_NAME", spec.name.to_string()),
         ("HOSTLER_ATTEMPT", launch.run().attempt.to_string()),
         ("HOSTLER_NODE", node.to_string()),
-        ("HOSTLER_CPUS", spec.request.cpus.to_string()),
+        ("HOSTLER_CPUS", held.cpus.to_string()),
         ("HOSTLER_CPU_IDS", launch.placement.resources.cpus.to_string()),
-        ("HOSTLER_MEMORY_BYTES", spec.request.memory_bytes.to_string()),
+        ("HOSTLER_MEMORY_BYTES", held.memory_bytes.to_string()),
         ("HOSTLER_USER", launch.job.user.clone()),
     ];
-    if !spec.request.counted.is_empty() {
-        all.push(("HOSTLER_RESOURCES", spec.request.counted.to_string()));
+    if !held.counted.is_empty() {
+        all.push(("HOSTLER_RESOURCES", held.counted.to_string()));
     }
     if let Some(partition) = &spec.partition {
         all.push(("HOSTLER_PARTITION", partition.to_string()));

@@ -44,6 +44,13 @@ pub(crate) struct JobFlags {
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
     pub(crate) tasks_per_node: Option<u32>,
 
+    /// Use whole nodes, without other jobs
+    ///
+    /// The job, or each task of an array, starts on idle nodes and gets all their CPUs, memory and GPUs. Until it ends, no
+    /// other job starts there, and no remote command from another node. Other options say what a node must have at least.
+    #[arg(long)]
+    pub(crate) exclusive: bool,
+
     /// Start the program only on the first node of the job
     ///
     /// For programs that start processes on the other nodes themselves, with `mpirun` or `hostler step`. The other
@@ -320,6 +327,7 @@ impl JobFlags {
             },
             nodes: self.nodes,
             tasks_per_node: self.tasks_per_node,
+            exclusive: self.exclusive,
             first_node: self.first_node,
             holder: None,
             label: false,

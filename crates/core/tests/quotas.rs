@@ -97,6 +97,10 @@ impl Head {
         let request = Request::new(cpus, gib * GIB);
         let mut spec = JobSpec::new("job", Work::command(["true"], "/"), request);
         spec.array = (tasks > 1).then(|| format!("0-{}", tasks - 1).parse().expect("an array"));
+        self.submit_spec(user, spec)
+    }
+
+    fn submit_spec(&mut self, user: &str, spec: JobSpec) -> Result<JobId, Refusal> {
         self.keys += 1;
         let key = SubmissionKey(self.keys);
         let caller = Caller { user: user.to_owned(), uid: None, operator: false };
@@ -156,6 +160,32 @@ fn quota_covers_all_jobs_of_a_pass() {
     head.end_one(jobs[1]);
     head.pass();
     assert_eq!(head.running(jobs[2]), 2, "each freed CPU starts a task");
+}
+
+#[test]
+fn exclusive_task_counts_as_the_largest_node_that_it_may_use() {
+    let mut head = Head::start();
+    head.add("ada", &[]);
+    let alone = || {
+        let spec = JobSpec::new("job", Work::command(["true"], "/"), Request::new(1, GIB));
+        JobSpec { exclusive: true, ..spec }
+    };
+    head.limit("ada", Quota { cpus: Some(15), ..Quota::default() });
+    let refused = head.submit_spec("ada", alone()).expect_err("the node has 16 CPUs").to_string();
+    assert!(
+        refused
+            .starts_with("the job could never run: ada may have at most 15 CPUs running; an exclusive job counts as")
+    );
+    head.limit("ada", Quota { cpus: Some(16), memory_bytes: Some(16 * GIB), ..Quota::default() });
+    let job = head.submit_spec("ada", alone()).expect("accepted");
+    head.pass();
+    assert_eq!(head.running(job), 1);
+    let next = head.submit("ada", 1, 1, 1).expect("accepted");
+    head.pass();
+    assert_eq!(
+        head.reason(next).expect("the job waits").to_string(),
+        "the quota of ada limits running jobs to 16 CPUs; 16 in use"
+    );
 }
 
 #[test]

@@ -48,6 +48,7 @@ pub(crate) fn summary(state: &State, job: &Job, telling: Option<&EndedTask>, vie
     nodes.extend(row.into_iter().flat_map(|row| &row.parts).map(|part| part.node.clone()));
     nodes.sort();
     nodes.dedup();
+    let Request { cpus, memory_bytes, gpus, counted } = job.spec.request.clone();
     JobSummary {
         id: job.id,
         name: job.spec.name.to_string(),
@@ -63,10 +64,10 @@ pub(crate) fn summary(state: &State, job: &Job, telling: Option<&EndedTask>, vie
         command: None,
         partition: job.spec.partition.clone(),
         node_count: job.spec.nodes,
-        cpus: job.spec.request.cpus,
-        memory_bytes: job.spec.request.memory_bytes,
-        gpus: job.spec.request.gpus,
-        counted: job.spec.request.counted.clone(),
+        cpus,
+        memory_bytes,
+        gpus,
+        counted,
         time_limit_ms: job.spec.time_limit_ms,
         array: job.spec.array.clone(),
         labels: job.spec.labels.as_deref().cloned().unwrap_or_default(),
@@ -137,6 +138,8 @@ pub(crate) fn detail(state: &State, job: &Job, viewer: Viewer, shown: Shown, his
             Work::Project { .. } | Work::Command { .. } => None,
         },
         tasks_per_node: job.spec.tasks_per_node,
+        exclusive: job.spec.exclusive,
+        held: (job.spec.exclusive && !job.active.is_empty()).then(|| job.on_each_node()),
         allocation: job.spec.holder.is_some(),
         step_hosts: if is_owner { step_hosts(state, job) } else { Vec::new() },
         terminal: job.spec.pty.is_some(),
@@ -155,7 +158,7 @@ pub(crate) fn record(state: &State, job: &Job, viewer: Viewer, history: &History
     let is_owner = viewer == Viewer::Owner;
     let array = job.spec.array.clone();
     let waiting = array.as_ref().filter(|_| !job.pending.is_empty());
-    let Request { cpus, memory_bytes, gpus, counted } = job.spec.request.clone();
+    let Request { cpus, memory_bytes, gpus, counted } = job.on_each_node();
     let (directory, script) = match &job.spec.work {
         Work::Command { directory, script, .. } => (Some(directory.to_string()), script.is_some()),
         Work::Project { .. } => (None, false),
@@ -372,7 +375,7 @@ fn limits<'a>(state: &State, job: &Job, rows: impl Iterator<Item = &'a EndedTask
             why: not_on.map(|(node, why)| format!("on node {node}: {why}")),
         }
     };
-    let request = &job.spec.request;
+    let request = &job.on_each_node();
     let mut cpus = limit("cpus", u64::from(request.cpus), &|advisory| advisory.cpus.as_ref());
     let share_cpus = || {
         let shared = SharedCpus::of(state.nodes());
@@ -433,7 +436,7 @@ pub(crate) fn why(state: &State, job: &Job, message: Option<&str>, now: Now) -> 
         lines.push(format!(
             "It should start within {from_now}, when running jobs reach their time limits at the latest."
         ));
-    } else if matches!(reason, Some(Reason::Resources { .. } | Reason::TooFewNodes { .. })) {
+    } else if matches!(reason, Some(Reason::Resources { .. } | Reason::TooFewNodes { .. } | Reason::NotIdle { .. })) {
         lines.push("The start time is unknown because the running jobs have no time limit.".to_owned());
     }
     Why { id: job.id, state: job.state(), reason, lines, expected_start_at: expected.map(|at| wall_time(at, now)) }
@@ -528,6 +531,9 @@ fn first_line(state: &State, job: &Job, reason: Option<&Reason>, message: Option
 fn more_lines(state: &State, job: &Job, reason: &Reason, now: Now) -> Vec<String> {
     let id = job.id;
     match reason {
+        Reason::Held if job.held_by_operator => {
+            vec!["An operator holds the job, and only operators can release it.".to_owned()]
+        }
         Reason::Held => vec![format!("`hostler release {id}` releases the job.")],
         Reason::Dependency { .. } => job.unmet.iter().map(|dependency| dependency_line(state, dependency)).collect(),
         Reason::BeginTime { at } => {
@@ -542,6 +548,11 @@ fn more_lines(state: &State, job: &Job, reason: &Reason, now: Now) -> Vec<String
             let asks = format!("A task asks for {each}{}.", job.spec.request);
             let closest = closest.iter().map(|lack| shortfall_line(state, lack));
             std::iter::once(asks).chain(closest).chain(nodes::drained_lines(state, job)).collect()
+        }
+        Reason::NotIdle { closest, .. } => {
+            let is_kept = |name: &NodeName| state.is_reserved_for(id, name);
+            let in_use = closest.iter().map(|name| nodes::in_use_line(state, name, is_kept(name)));
+            in_use.chain(nodes::drained_lines(state, job)).collect()
         }
         Reason::Priority { ahead } => {
             let is_before = |other: &&Arc<Job>| other.spec.partition == job.spec.partition;

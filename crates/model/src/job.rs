@@ -43,6 +43,9 @@ pub struct JobSpec<Count = u32, Amounts = Request> {
     /// The number of processes of each task on each of its nodes; at least one. Each process has its own rank.
     #[schema(value_type = Option<u32>, minimum = 1, maximum = 4096)]
     pub tasks_per_node: Count,
+    /// Whether each task has its nodes to itself, with all their resources. `request` is then the least that a node must have.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub exclusive: bool,
     /// Whether the program starts on the first node only. `mpirun` or `hostler step` then start processes on the other
     /// nodes.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -130,6 +133,7 @@ impl JobSpec {
             request,
             nodes: 1,
             tasks_per_node: 1,
+            exclusive: false,
             first_node: false,
             holder: None,
             label: false,
@@ -233,6 +237,7 @@ impl<Count, Amounts> JobSpec<Count, Amounts> {
             request,
             nodes,
             tasks_per_node,
+            exclusive: self.exclusive,
             first_node: self.first_node,
             holder: self.holder,
             label: self.label,

@@ -83,6 +83,14 @@ pub enum Reason {
         /// The closest of the remaining nodes and what each lacks, best first; at most three.
         closest: Vec<Shortfall>,
     },
+    /// The job is first in the queue and needs its nodes to itself, and too few up nodes are idle.
+    NotIdle {
+        /// The number of nodes that the job needs at the same time.
+        wanted: u32,
+        /// Nodes that are large enough: those that are kept for the job, then those of which the least is in use; at most
+        /// three.
+        closest: Vec<NodeName>,
+    },
     /// Jobs ahead in the queue wait for the same resources.
     Priority {
         /// The number of jobs ahead.
@@ -184,6 +192,15 @@ impl fmt::Display for Reason {
                 }
                 let of_others = if *enough == 0 { "" } else { " of the others" };
                 closest.first().map_or(Ok(()), |nearest| write!(f, "; closest{of_others} is {nearest}"))
+            }
+            Self::NotIdle { wanted, closest } => {
+                match wanted {
+                    1 => f.write_str("the job needs an idle node, and none that it may use is idle")?,
+                    wanted => {
+                        write!(f, "the job needs {wanted} idle nodes at once, and too few that it may use are idle")?;
+                    }
+                }
+                closest.first().map_or(Ok(()), |nearest| write!(f, "; next is {nearest}"))
             }
             Self::Priority { ahead: 1 } => f.write_str("one job is ahead in the queue"),
             Self::Priority { ahead } => write!(f, "{ahead} jobs are ahead in the queue"),

@@ -364,6 +364,12 @@ pub struct JobDetail {
     /// Number of processes of each task on each of its nodes.
     #[serde(default = "one")]
     pub tasks_per_node: u32,
+    /// Whether each task has its nodes to itself, with all their resources.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub exclusive: bool,
+    /// What a placed task of an exclusive job has on its first node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held: Option<Request>,
     /// Whether the job is an allocation without a program.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub allocation: bool,
@@ -393,6 +399,14 @@ pub struct JobDetail {
     /// Value of the query parameter `from` for the next ended tasks; absent if there are no more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tasks_next: Option<u32>,
+}
+
+impl JobDetail {
+    /// Resources per task and node: what an exclusive job has, once it is placed, else the request.
+    #[must_use]
+    pub fn on_each_node(&self) -> Request {
+        self.held.clone().unwrap_or_else(|| self.summary.request())
+    }
 }
 
 /// Where a node accepts steps of a job, in [`JobDetail`].

@@ -101,7 +101,15 @@ fn single_calls() {
         }
     }
     println!("allocate or release {:>7.0} ns a call", per_call(begin, 2 * nodes.len()));
-    let job = Waiting { job: JobId(1), request: NODE, nodes: 1, among: None, tasks: 1, time_limit_ms: None };
+    let job = Waiting {
+        job: JobId(1),
+        request: NODE,
+        nodes: 1,
+        exclusive: false,
+        among: None,
+        tasks: 1,
+        time_limit_ms: None,
+    };
     let begin = Instant::now();
     for _ in 0..100 {
         std::hint::black_box(explain(&cluster.pool, &job, 0, &[], Policy::Easy));
@@ -173,7 +181,7 @@ fn queue(shape: impl Fn(&mut Random) -> Request) -> Vec<Waiting> {
     let job = |id| {
         let request = shape(&mut random);
         let time_limit_ms = Some(1 + random.below(10_000_000));
-        Waiting { job: JobId(id), request, nodes: 1, among: None, tasks: 1, time_limit_ms }
+        Waiting { job: JobId(id), request, nodes: 1, exclusive: false, among: None, tasks: 1, time_limit_ms }
     };
     (1..=JOBS).map(job).collect()
 }

@@ -184,7 +184,7 @@ mod tests {
 
     fn on_nodes(nodes: u32, cpus: u32, memory_bytes: u64) -> Waiting {
         let request = Request::new(cpus, memory_bytes);
-        Waiting { job: JobId(1), request, nodes, among: None, tasks: 1, time_limit_ms: None }
+        Waiting { job: JobId(1), request, nodes, exclusive: false, among: None, tasks: 1, time_limit_ms: None }
     }
 
     fn refusal(pool: &Pool, cpus: u32, memory_bytes: u64) -> String {

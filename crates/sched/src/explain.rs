@@ -29,7 +29,10 @@ pub fn explain(pool: &Pool, waiting: &Waiting, ahead: u64, blocked: &[Reservatio
     let is_blocked = blocked.iter().any(|blocked| blocked.job == waiting.job);
     if !pool.fits_now(waiting) && (ahead == 0 || is_blocked) {
         let able = nodes().filter(|(_, node)| node.is_usable && node.total.covers(request));
-        return lacking(able, waiting, |node| &node.free);
+        return match waiting.exclusive {
+            true => in_use(able, waiting.nodes, blocked.iter().find(|blocked| blocked.job == waiting.job)),
+            false => lacking(able, waiting, |node| &node.free),
+        };
     }
     if !pool.fits_now(waiting) {
         return Reason::Priority { ahead };
@@ -56,6 +59,17 @@ fn lacking<'a>(
     let (enough, short): (Vec<_>, Vec<_>) = nodes.partition(|(_, node)| have(node).covers(&waiting.request));
     let closest = closest(short.into_iter(), &waiting.request, have);
     Reason::TooFewNodes { wanted: waiting.nodes, enough: enough.len() as u64, closest }
+}
+
+/// Returns a reason that names the job's reserved nodes, then those of which the least is in use.
+fn in_use<'a>(nodes: impl Iterator<Item = (NodeIx, &'a Node)>, wanted: u32, reserved: Option<&Reservation>) -> Reason {
+    let busy = nodes.filter(|(_, node)| !node.is_idle());
+    let is_other = |ix: &NodeIx| !reserved.is_some_and(|reserved| reserved.nodes.contains(ix));
+    let rank = |(ix, node): (NodeIx, &'a Node)| (is_other(&ix), distance(&node.free, &node.total), ix, &node.name);
+    let mut ranked: Vec<_> = busy.map(rank).collect();
+    ranked.sort_unstable();
+    let closest = ranked.into_iter().take(NAMED).map(|(.., name)| name.clone()).collect();
+    Reason::NotIdle { wanted, closest }
 }
 
 /// Returns what each node lacks for a request, the closest nodes first. `have` returns the resources that count for a
@@ -104,8 +118,15 @@ mod tests {
     }
 
     fn why_under(policy: Policy, cpus: u32, ahead: u64, blocked: Option<u64>) -> String {
-        let waiting =
-            Waiting { job: JobId(9), request: amount(cpus), nodes: 1, among: None, tasks: 1, time_limit_ms: None };
+        let waiting = Waiting {
+            job: JobId(9),
+            request: amount(cpus),
+            nodes: 1,
+            exclusive: false,
+            among: None,
+            tasks: 1,
+            time_limit_ms: None,
+        };
         let blocked = blocked.map(|job| Reservation { job: JobId(job), nodes: vec![NodeIx(0)], at: Timestamp::NEVER });
         explain(&pool(), &waiting, ahead, blocked.as_slice(), policy).to_string()
     }
@@ -127,8 +148,15 @@ mod tests {
     #[test]
     fn reason_for_several_nodes_names_how_many_have_enough() {
         let why = |nodes, cpus| {
-            let waiting =
-                Waiting { job: JobId(9), request: amount(cpus), nodes, among: None, tasks: 1, time_limit_ms: None };
+            let waiting = Waiting {
+                job: JobId(9),
+                request: amount(cpus),
+                nodes,
+                exclusive: false,
+                among: None,
+                tasks: 1,
+                time_limit_ms: None,
+            };
             explain(&pool(), &waiting, 0, &[], Policy::Easy).to_string()
         };
         let text =
@@ -141,9 +169,28 @@ mod tests {
     }
 
     #[test]
+    fn exclusive_job_waits_for_the_nodes_of_which_the_least_is_in_use() {
+        let why = |nodes, cpus| {
+            let (job, request) = (JobId(9), amount(cpus));
+            let waiting = Waiting { job, request, nodes, exclusive: true, among: None, tasks: 1, time_limit_ms: None };
+            explain(&pool(), &waiting, 0, &[], Policy::Easy).to_string()
+        };
+        assert_eq!(why(1, 2), "the job needs an idle node, and none that it may use is idle; next is n3");
+        assert_eq!(why(2, 2), "the job needs 2 idle nodes at once, and too few that it may use are idle; next is n3");
+        assert_eq!(why(1, 9), "every node that could run the job is down: big");
+    }
+
+    #[test]
     fn reason_names_the_three_closest_nodes() {
-        let waiting =
-            Waiting { job: JobId(9), request: amount(7), nodes: 1, among: None, tasks: 1, time_limit_ms: None };
+        let waiting = Waiting {
+            job: JobId(9),
+            request: amount(7),
+            nodes: 1,
+            exclusive: false,
+            among: None,
+            tasks: 1,
+            time_limit_ms: None,
+        };
         let Reason::Resources { closest } = explain(&pool(), &waiting, 0, &[], Policy::Easy) else {
             panic!("the job does not wait for resources")
         };

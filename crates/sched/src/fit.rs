@@ -83,6 +83,14 @@ impl FitIndex {
         }
     }
 
+    /// Removes a node, if it is in the index with these resources.
+    pub(crate) fn discard(&mut self, node: NodeIx, class: Class, amount: &Request) {
+        let fit = Fit::new(node, class, amount);
+        if self.classes.get(&class).is_some_and(|index| index.order.contains(&fit)) {
+            self.replace(node, Some((class, amount)), None);
+        }
+    }
+
     /// Returns the best allowed node that covers the request.
     pub(crate) fn best(&self, request: &Request, among: Option<&NodeSet>) -> Option<Fit> {
         self.all(request, among).next()

@@ -82,12 +82,13 @@ struct Pass<'a> {
     placed: Vec<Running>,
     /// Reservations for jobs that must wait. No two share a node.
     reserved: Vec<Reserved>,
-    /// Requests that did not fit in this pass, by the address of the node set of the job, or null. A request that
-    /// covers one of them does not fit either, since free resources only shrink during a pass.
+    /// Requests that did not fit in this pass, by whether they are for idle nodes only, and the address of the node set
+    /// of the job, or null. A request that covers one of them does not fit either, since free resources only shrink
+    /// during a pass.
     ///
-    /// Only requests with GPUs, counted resources or a node set are cached; for others, the index is as fast. No result
-    /// depends on the order of the addresses.
-    refused: BTreeMap<*const NodeSet, Vec<Request>>,
+    /// Only requests with GPUs, counted resources or a node set, or for idle nodes, are cached; for others, the index is
+    /// as fast. No result depends on the order of the addresses.
+    refused: BTreeMap<(bool, *const NodeSet), Vec<Request>>,
     plan: Plan,
 }
 
@@ -171,8 +172,10 @@ impl<'a> Pass<'a> {
         while left > 0 {
             let Some((nodes, room)) = self.choose_beside(job, ends_at) else { break };
             let count = self.start(job, nodes.clone(), left, room);
-            let held = scaled(&job.request, count as u32);
-            self.reserved.iter_mut().for_each(|reserved| reserved.slot.use_room(&nodes, &held, ends_at));
+            for node in nodes {
+                let held = scaled(job.need(self.pool, node), count as u32);
+                self.reserved.iter_mut().for_each(|reserved| reserved.slot.use_room(node, &held, ends_at));
+            }
             left -= count;
         }
         left
@@ -186,16 +189,16 @@ impl<'a> Pass<'a> {
 
     /// Returns the best nodes for a task, at most as many as it requests.
     fn best_of(&mut self, job: &Waiting) -> Vec<Fit> {
-        let Waiting { request, among, .. } = job;
-        if among.is_none() && request.rare_kinds() == 0 {
+        let Waiting { request, among, exclusive, .. } = job;
+        if among.is_none() && request.rare_kinds() == 0 && !exclusive {
             return self.free.best_of(job);
         }
         let set = among.as_ref().map_or(std::ptr::null(), Arc::as_ptr);
-        let refused = self.refused.entry(set).or_default();
+        let refused = self.refused.entry((*exclusive, set)).or_default();
         if refused.iter().any(|refused| request.covers(refused)) {
             return Vec::new();
         }
-        let fits = self.free.best_of(job);
+        let fits = if *exclusive { self.free.idle_of(job) } else { self.free.best_of(job) };
         if fits.is_empty() {
             refused.retain(|refused| !refused.covers(request));
             refused.push(request.clone());
@@ -207,9 +210,11 @@ impl<'a> Pass<'a> {
     fn choose_beside(&mut self, job: &Waiting, ends_at: Timestamp) -> Option<(Vec<NodeIx>, u32)> {
         let shares =
             self.reserved.iter().flat_map(|Reserved { slot, .. }| slot.open_nodes().map(move |share| (slot, share)));
-        let beside = shares.filter(|(_, share)| job.may_use(share.node)).filter_map(|(slot, share)| {
+        let is_large = |node| !job.exclusive || self.pool.expect(node).total.covers(&job.request);
+        let may_use = |node| job.may_use(node) && is_large(node);
+        let beside = shares.filter(|(_, share)| may_use(share.node)).filter_map(|(slot, share)| {
             let free = self.free.on(share.node);
-            let room = slot.room(share, &free, &job.request, ends_at);
+            let room = slot.room(share, &free, job.need(self.pool, share.node), ends_at);
             (room > 0).then(|| (Fit::new(share.node, self.pool.class(share.node), &free), room))
         });
         let mut fits: Vec<(Fit, u32)> = beside.collect();
@@ -229,13 +234,14 @@ impl<'a> Pass<'a> {
     ///
     /// After a task starts on the best nodes, they remain the best, because best fit prefers fuller nodes.
     fn start(&mut self, job: &Waiting, nodes: Vec<NodeIx>, left: u64, room: u32) -> u64 {
-        let fitting = nodes.iter().map(|node| times(&self.free.on(*node), &job.request)).min().unwrap_or(0).min(room);
-        let count = fitting.min(u32::try_from(left).unwrap_or(u32::MAX));
-        let held = scaled(&job.request, count);
+        let pool = self.pool;
+        let fitting = nodes.iter().map(|node| times(&self.free.on(*node), job.need(pool, *node))).min();
+        let count = fitting.unwrap_or(0).min(room).min(u32::try_from(left).unwrap_or(u32::MAX));
         let ends_at = self.ends_at(job);
         for &node in &nodes {
+            let held = scaled(job.need(pool, node), count);
             self.free.take(node, &held);
-            self.placed.push(Running { node, request: held.clone(), ends_at });
+            self.placed.push(Running { node, request: held, ends_at });
         }
         self.plan.starts.push(Start { job: job.job, nodes, count });
         u64::from(count)
@@ -263,6 +269,8 @@ fn share_nodes(one: &Option<Arc<NodeSet>>, other: &Option<Arc<NodeSet>>) -> bool
 struct Free<'a> {
     pool: &'a Pool,
     index: Cow<'a, FitIndex>,
+    /// The nodes that are still idle; `None` until a job needs one.
+    idle: Option<FitIndex>,
     /// The free resources of the nodes that this pass used, except the last one.
     changed: BTreeMap<NodeIx, Request>,
     /// The node that was used last, with its current free resources.
@@ -280,7 +288,8 @@ struct Open {
 
 impl<'a> Free<'a> {
     fn new(pool: &'a Pool) -> Self {
-        Self { pool, index: Cow::Borrowed(&pool.free), changed: BTreeMap::new(), open: None, apart: BTreeSet::new() }
+        let index = Cow::Borrowed(&pool.free);
+        Self { pool, index, idle: None, changed: BTreeMap::new(), open: None, apart: BTreeSet::new() }
     }
 
     fn best(&mut self, job: &Waiting) -> Option<Fit> {
@@ -307,6 +316,26 @@ impl<'a> Free<'a> {
         self.index.all(&job.request, job.allowed_nodes()).take(job.nodes as usize).collect()
     }
 
+    /// Returns the best idle nodes for a job that needs its nodes to itself, at most as many as it requests.
+    fn idle_of(&mut self, job: &Waiting) -> Vec<Fit> {
+        if self.idle.is_none() {
+            self.idle = Some(self.pool.idle.clone());
+            let open = self.open.as_ref().map(|open| open.node);
+            let used: Vec<NodeIx> = self.changed.keys().chain(&self.apart).copied().chain(open).collect();
+            used.into_iter().for_each(|node| self.forget_idle(node));
+        }
+        let idle = self.idle.as_ref().expect("just created");
+        idle.all(&job.request, job.allowed_nodes()).take(job.nodes as usize).collect()
+    }
+
+    /// Removes a node from the idle nodes, if it is one of them.
+    fn forget_idle(&mut self, node: NodeIx) {
+        let known = self.pool.expect(node);
+        if let Some(idle) = self.idle.as_mut().filter(|_| known.is_usable && known.is_idle()) {
+            idle.discard(node, self.pool.class(node), &known.total);
+        }
+    }
+
     /// Returns the free resources of a node.
     fn on(&self, node: NodeIx) -> Request {
         match &self.open {
@@ -323,6 +352,7 @@ impl<'a> Free<'a> {
 
     /// Subtracts resources from the free resources of a node.
     fn take(&mut self, node: NodeIx, held: &Request) {
+        self.forget_idle(node);
         match &mut self.open {
             Some(open) if open.node == node => open.free = without(&open.free, held),
             _ if self.apart.contains(&node) => {
@@ -341,6 +371,7 @@ impl<'a> Free<'a> {
     /// Makes [`Self::best`] skip a node.
     fn set_apart(&mut self, node: NodeIx) {
         self.close();
+        self.forget_idle(node);
         let free = self.on(node);
         self.index.to_mut().replace(node, Some((self.pool.class(node), &free)), None);
         self.apart.insert(node);

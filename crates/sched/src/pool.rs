@@ -18,6 +18,8 @@ pub struct Pool {
     nodes: Vec<Option<Node>>,
     /// Usable nodes by free resources.
     pub(crate) free: FitIndex,
+    /// Usable nodes on which nothing is in use, by total resources.
+    pub(crate) idle: FitIndex,
     /// Usable nodes by total resources.
     usable: FitIndex,
     /// All nodes by total resources.
@@ -36,6 +38,11 @@ pub(crate) struct Node {
 }
 
 impl Node {
+    /// Whether nothing on the node is in use.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.free == self.total
+    }
+
     fn class(&self) -> Class {
         Class { weight: self.weight, gpus: self.total.gpus, kinds: self.total.rare_kinds() as u32 }
     }
@@ -115,7 +122,7 @@ impl Pool {
 
     /// Returns whether enough usable nodes have enough free resources for the job.
     pub(crate) fn fits_now(&self, job: &Waiting) -> bool {
-        has_as_many(&self.free, job)
+        has_as_many(if job.exclusive { &self.idle } else { &self.free }, job)
     }
 
     /// Returns how many nodes could run a part of the job if they were usable and idle.
@@ -162,6 +169,8 @@ impl Pool {
             (node.class(), &node.total)
         }
         self.free.replace(ix, before.filter(usable).map(free), after.filter(usable).map(free));
+        let idle = |node: &&Node| node.is_usable && node.is_idle();
+        self.idle.replace(ix, before.filter(idle).map(total), after.filter(idle).map(total));
         self.usable.replace(ix, before.filter(usable).map(total), after.filter(usable).map(total));
         self.all.replace(ix, before.map(total), after.map(total));
     }

@@ -68,13 +68,14 @@ impl Slot {
         now: Timestamp,
     ) -> Option<Self> {
         let Waiting { request, nodes, .. } = job;
+        let need = |ix| job.need(pool, ix);
         let is_candidate =
             |ix| job.may_use(ix) && pool.node(ix).is_some_and(|node| node.is_usable && node.total.covers(request));
         let ends = EndsByNode::new(pool.slots(), running.filter(|task| is_candidate(task.node)));
         let candidates = pool.nodes().map(|(ix, _)| ix).filter(|ix| is_candidate(*ix));
         let ranked = candidates.map(|ix| {
             let total = &pool.expect(ix).total;
-            rank(ix, pool.class(ix), total, &free_on(ix), request, ends.of(ix), now)
+            rank(ix, pool.class(ix), total, &free_on(ix), need(ix), ends.of(ix), now)
         });
         let chosen = least(ranked, *nodes as usize)?;
         let at = chosen.iter().map(|(rank, _)| rank.at).max()?;
@@ -82,7 +83,7 @@ impl Slot {
             let node = rank.fit.node;
             // Nodes that are free earlier have even more free at the common start.
             let spare = if rank.at < at && at != Timestamp::NEVER {
-                without(&free_at(&pool.expect(node).total, &free_on(node), ends.of(node), at), request)
+                without(&free_at(&pool.expect(node).total, &free_on(node), ends.of(node), at), need(node))
             } else {
                 spare
             };
@@ -122,15 +123,12 @@ impl Slot {
         self.open.is_empty()
     }
 
-    /// Records that tasks have started on these nodes, reserved or not. The tasks hold `held` on each node and end at
-    /// `ends_at`.
-    pub(crate) fn use_room(&mut self, nodes: &[NodeIx], held: &Request, ends_at: Timestamp) {
-        if !self.has_ended_before_start(ends_at) {
-            for node in nodes {
-                if let Some(share) = self.shares.get_mut(node) {
-                    share.spare = without(&share.spare, held);
-                }
-            }
+    /// Records that tasks have started on this node, reserved or not. The tasks hold `held` and end at `ends_at`.
+    pub(crate) fn use_room(&mut self, node: NodeIx, held: &Request, ends_at: Timestamp) {
+        if !self.has_ended_before_start(ends_at)
+            && let Some(share) = self.shares.get_mut(&node)
+        {
+            share.spare = without(&share.spare, held);
         }
     }
 

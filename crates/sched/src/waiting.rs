@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use hostler_model::{JobId, Request};
 
-use crate::{NodeIx, NodeSet};
+use crate::{NodeIx, NodeSet, Pool};
 
 /// A startable job in the queue: not on hold, and without unmet dependencies.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,6 +15,8 @@ pub struct Waiting {
     pub request: Request,
     /// The number of nodes of each task, all at once; at least one.
     pub nodes: u32,
+    /// Whether each task needs idle nodes and takes all their resources. `request` is then the least that a node has.
+    pub exclusive: bool,
     /// The nodes that the job may use; all when absent. Jobs with the same set should share it.
     pub among: Option<Arc<NodeSet>>,
     /// How many of its tasks may start now.
@@ -27,6 +29,11 @@ impl Waiting {
     /// The nodes that the job may use; all when absent.
     pub(crate) fn allowed_nodes(&self) -> Option<&NodeSet> {
         self.among.as_deref()
+    }
+
+    /// Returns what a task takes of a node.
+    pub(crate) fn need<'a>(&'a self, pool: &'a Pool, node: NodeIx) -> &'a Request {
+        if self.exclusive { &pool.expect(node).total } else { &self.request }
     }
 
     pub(crate) fn may_use(&self, node: NodeIx) -> bool {

@@ -74,16 +74,24 @@ impl Scene {
         plan(&self.pool(), self.queue.iter().cloned(), || self.running.iter().cloned(), policy, NOW)
     }
 
+    /// The usable nodes that are large enough for the job.
+    fn able(&self, job: &Waiting) -> impl Iterator<Item = (usize, &Machine)> {
+        let all = self.nodes.iter().enumerate();
+        all.filter(|(ix, node)| may_use(job, *ix) && node.is_usable && fits(&job.request, &node.total))
+    }
+
     fn could_run(&self, job: &Waiting) -> bool {
-        let able = self.nodes.iter().enumerate();
-        let able = able.filter(|(ix, node)| may_use(job, *ix) && node.is_usable && fits(&job.request, &node.total));
-        able.count() >= job.nodes as usize
+        self.able(job).count() >= job.nodes as usize
+    }
+
+    /// What the job takes of a node: an exclusive job takes all.
+    fn need(&self, job: &Waiting, ix: usize) -> Request {
+        if job.exclusive { self.nodes[ix].total.clone() } else { job.request.clone() }
     }
 
     /// The nodes that best fit must choose for a task among nodes for which `may` is true.
     fn best_fit(&self, job: &Waiting, may: impl Fn(usize) -> bool) -> Option<Vec<usize>> {
-        let able = self.nodes.iter().enumerate();
-        let able = able.filter(|(ix, node)| may(*ix) && may_use(job, *ix) && node.has_free(&job.request));
+        let able = self.able(job).filter(|(ix, node)| may(*ix) && node.has_free(&self.need(job, *ix)));
         let mut able: Vec<_> = able.map(|(ix, node)| (class(node), order(&node.free), ix)).collect();
         able.sort_unstable();
         able.truncate(job.nodes as usize);
@@ -93,8 +101,9 @@ impl Scene {
     fn start(&mut self, job: &Waiting, nodes: &[usize]) {
         let ends_at = ends_at(job);
         for &node in nodes {
-            self.nodes[node].take(&job.request);
-            self.running.push(Running { node: NodeIx(node as u32), request: job.request.clone(), ends_at });
+            let request = self.need(job, node);
+            self.nodes[node].take(&request);
+            self.running.push(Running { node: NodeIx(node as u32), request, ends_at });
         }
     }
 
@@ -109,8 +118,7 @@ impl Scene {
 
     /// When the job first fits on as many usable nodes as it requests.
     fn earliest_start(&self, job: &Waiting) -> Timestamp {
-        let able = (0..self.nodes.len()).filter(|ix| may_use(job, *ix));
-        let mut all: Vec<Timestamp> = able.map(|ix| self.earliest_on(ix, &job.request)).collect();
+        let mut all: Vec<Timestamp> = self.able(job).map(|(ix, _)| self.earliest_on(ix, &self.need(job, ix))).collect();
         all.sort_unstable();
         all.get(job.nodes as usize - 1).copied().unwrap_or(Timestamp::NEVER)
     }
@@ -188,14 +196,12 @@ struct Blocked {
 impl Blocked {
     /// The nodes on which the job can start first. On a tie: best fit at that time, or the closest now if the time is unknown.
     fn of(scene: &Scene, job: &Waiting) -> Self {
-        let request = &job.request;
         let lacks = |want: u64, have: u64| (want.saturating_sub(have) * 1_000_000).div_ceil(want.max(1));
-        let able = scene.nodes.iter().enumerate();
-        let able = able.filter(|(ix, node)| may_use(job, *ix) && node.is_usable && fits(request, &node.total));
-        let ranked = able.map(|(ix, node)| {
-            let at = scene.earliest_on(ix, request);
+        let ranked = scene.able(job).map(|(ix, node)| {
+            let need = scene.need(job, ix);
+            let at = scene.earliest_on(ix, &need);
             if at == Timestamp::NEVER {
-                let lacking = counts(request).into_iter().zip(counts(&node.free)).map(|(want, have)| lacks(want, have));
+                let lacking = counts(&need).into_iter().zip(counts(&node.free)).map(|(want, have)| lacks(want, have));
                 return (at, lacking.max(), class(node), order(&node.free), ix);
             }
             let held = scene.running.iter().filter(|task| task.node.0 as usize == ix && task.ends_at.max(NOW) > at);
@@ -219,8 +225,8 @@ impl Blocked {
             (at, _) => (at, ends_at(job)),
         };
         let mut with_it = scene.clone();
-        with_it.running.push(Running { node: NodeIx(ix as u32), request: job.request.clone(), ends_at });
-        with_it.fits_on(ix, &self.job.request, at)
+        with_it.running.push(Running { node: NodeIx(ix as u32), request: scene.need(job, ix), ends_at });
+        with_it.fits_on(ix, &scene.need(&self.job, ix), at)
     }
 }
 
@@ -235,7 +241,7 @@ fn places(start: &Start) -> Vec<usize> {
 }
 
 fn single(request: Request) -> Waiting {
-    Waiting { job: JobId(1), request, nodes: 1, among: None, tasks: 1, time_limit_ms: None }
+    Waiting { job: JobId(1), request, nodes: 1, exclusive: false, among: None, tasks: 1, time_limit_ms: None }
 }
 
 fn request() -> impl Strategy<Value = Request> {
@@ -260,7 +266,8 @@ fn scene() -> impl Strategy<Value = Scene> {
         prop_oneof![1 => Just(None), 5 => (0_u64..9).prop_map(|n| Some(985 + 5 * n))],
     );
     let nodes = prop_oneof![2 => Just(1_u32), 1 => 1_u32..4];
-    let job = (request(), nodes, among, prop_oneof![3 => Just(1_u64), 1 => 0_u64..5], limit());
+    let exclusive = prop::bool::weighted(0.2);
+    let job = (request(), nodes, exclusive, among, prop_oneof![3 => Just(1_u64), 1 => 0_u64..5], limit());
     let parts =
         (prop::collection::vec(node, 1..6), prop::collection::vec(task, 0..14), prop::collection::vec(job, 0..14));
     parts.prop_map(|(nodes, tasks, jobs)| {
@@ -277,10 +284,10 @@ fn scene() -> impl Strategy<Value = Scene> {
                 scene.running.push(Running { node: NodeIx(ix as u32), request, ends_at });
             }
         }
-        let waiting = |(i, (request, nodes, among, tasks, time_limit_ms))| {
+        let waiting = |(i, (request, nodes, exclusive, among, tasks, time_limit_ms))| {
             let set = |bits: u32| Arc::new((0..32).filter(|ix| bits >> ix & 1 == 1).map(NodeIx).collect());
             let among = Option::map(among, set);
-            Waiting { job: JobId(i), request, nodes, among, tasks, time_limit_ms }
+            Waiting { job: JobId(i), request, nodes, exclusive, among, tasks, time_limit_ms }
         };
         scene.queue = (1..).zip(jobs).map(waiting).collect();
         scene
@@ -369,8 +376,9 @@ proptest! {
             prop_assert_eq!(without.earliest_start(first), reservation.at);
             prop_assert_eq!(with.earliest_start(first), reservation.at);
             for node in reservation.nodes.iter().map(|ix| ix.0 as usize) {
-                let free_at = without.earliest_on(node, &first.request);
-                let in_time = with.earliest_on(node, &first.request) <= reservation.at;
+                let need = scene.need(first, node);
+                let free_at = without.earliest_on(node, &need);
+                let in_time = with.earliest_on(node, &need) <= reservation.at;
                 prop_assert!(in_time, "every reserved node is free in time");
                 if reservation.at == Timestamp::NEVER && free_at == Timestamp::NEVER {
                     prop_assert_eq!(&with.nodes[node].free, &without.nodes[node].free, "no backfill on these nodes");

@@ -181,6 +181,7 @@ fn waiting(index: usize, job: &TraceJob) -> Waiting {
         job: JobId(index as u64),
         request: job.request.clone(),
         nodes: 1,
+        exclusive: false,
         among: None,
         tasks: 1,
         time_limit_ms: Some(milliseconds(limit_secs)),

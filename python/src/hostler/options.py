@@ -40,6 +40,8 @@ class Options(TypedDict, total=False):
     priority: int | None
     #: Run the job again from the start if its node is lost.
     requeue: bool
+    #: Have the nodes to itself, with all their resources.
+    exclusive: bool
     #: Keep the job waiting until ``hostler release``.
     hold: bool
     #: Labels of the job.
@@ -59,7 +61,7 @@ _FLAGS = {
     "priority": "--priority",
 }
 _PAIRS = {"resources": "--resource", "env": "--env", "tags": "--tag"}
-_SWITCHES = {"requeue": "--requeue", "hold": "--hold"}
+_SWITCHES = {"requeue": "--requeue", "hold": "--hold", "exclusive": "--exclusive"}
 
 
 def arguments(options: Mapping[str, object]) -> list[str]:

@@ -56,6 +56,11 @@ pub(super) async fn run(exec: &Arc<Exec>, mut channel: Channel, start: Start, fr
         let message = format!("node {} is being switched off", exec.node.name);
         return drop(channel.send(Frame::refused(Box::new(unsuitable(126, message)))).await);
     };
+    // The sender may not know this yet.
+    if let Some(task) = exec.engine.held().by {
+        let message = format!("job {task} has node {} to itself", exec.node.name);
+        return drop(channel.send(Frame::refused(Box::new(unsuitable(126, message)))).await);
+    }
     match begin(exec, &mut channel, start, from, None).await {
         Ok(begun) => drop(supervise_call(exec, &mut channel, begun).await),
         Err(refusal) => drop(channel.send(Frame::refused(refusal)).await),
@@ -320,14 +325,14 @@ fn orders(exec: &Exec, command: &Command, account: Option<&Account>) -> Launch {
 /// Returns the limits of a remote command on this node: the CPUs and memory that no job holds, and no GPU.
 pub(super) fn options(exec: &Exec, memory_bytes: Option<u64>) -> Options {
     let node = &exec.node;
-    let (held_cpus, held_bytes) = exec.engine.held();
+    let held = exec.engine.held();
     let mut cpus = node.facts.resources.cpus.clone();
-    cpus.remove_all(&held_cpus);
+    cpus.remove_all(&held.cpus);
     if cpus.is_empty() {
         // All CPUs are in use, so the command shares all of them.
         cpus = node.facts.resources.cpus.clone();
     }
-    let free = node.facts.resources.memory_bytes.saturating_sub(held_bytes).max(LEAST_MEMORY_BYTES);
+    let free = node.facts.resources.memory_bytes.saturating_sub(held.memory_bytes).max(LEAST_MEMORY_BYTES);
     Options {
         cpus: Some(cpus.iter().collect()),
         memory_limit_bytes: Some(memory_bytes.unwrap_or(free)),

@@ -33,6 +33,7 @@ pub(crate) use self::measure::{Measure, Ticks, busy_between, ticks};
 pub use self::ports::StatusPorts;
 pub(crate) use self::ports::{Ports, Question, Source};
 use self::views::view;
+use crate::handle::Held;
 use crate::mutex::lock;
 use crate::random::{random, random_bits};
 
@@ -238,20 +239,16 @@ impl Gossiping {
         *part = Some(now_on);
     }
 
-    /// Starts the thread. `held` returns CPUs and bytes of memory that jobs hold; `cpu_ids` are the node's CPUs.
+    /// Starts the thread. `held` returns what jobs hold; `cpu_ids` are the node's CPUs.
     ///
     /// # Errors
     /// If the system cannot start a thread.
-    pub(crate) fn start(
-        self: &Arc<Self>,
-        held: impl Fn() -> (CpuSet, u64) + Send + 'static,
-        cpu_ids: CpuSet,
-    ) -> io::Result<()> {
+    pub(crate) fn start(self: &Arc<Self>, held: impl Fn() -> Held + Send + 'static, cpu_ids: CpuSet) -> io::Result<()> {
         let gossiping = Arc::clone(self);
         let mut measure = Measure::of(cpu_ids);
         let talk = move || loop {
             gossiping.listen();
-            gossiping.speak(held(), &mut measure);
+            gossiping.speak(&held(), &mut measure);
         };
         std::thread::Builder::new().name("gossip".to_owned()).spawn(talk)?;
         Ok(())
@@ -290,7 +287,7 @@ impl Gossiping {
     }
 
     /// Measures the load and runs a gossip round.
-    fn speak(&self, (held_cpus, held_bytes): (CpuSet, u64), measure: &mut Measure) {
+    fn speak(&self, held: &Held, measure: &mut Measure) {
         let measured = measure.take();
         let port = self.command_port.load(Ordering::Relaxed);
         // The IP address is the one used for gossip.
@@ -303,11 +300,11 @@ impl Gossiping {
             runnable: measured.runnable,
             free_memory_mib: mib(measured.free_memory_bytes).min(memory_mib),
             pressure: measured.pressure,
-            unallocated_cpus: self.total.cpus.saturating_sub(held_cpus.len()),
-            unallocated_memory_mib: mib(self.total.memory_bytes.saturating_sub(held_bytes)),
+            unallocated_cpus: self.total.cpus.saturating_sub(held.cpus.len()),
+            unallocated_memory_mib: mib(self.total.memory_bytes.saturating_sub(held.memory_bytes)),
             load_weight: self.weights.load.hundredths(),
             memory_weight: self.weights.memory.hundredths(),
-            accepts: port > 0 && !self.is_drained(),
+            accepts: port > 0 && held.by.is_none() && !self.is_drained(),
             ..Load::idle(self.total.cpus, memory_mib, commands)
         };
         let now = self.now();

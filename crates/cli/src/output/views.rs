@@ -190,9 +190,11 @@ fn described(id: &str, job: &JobDetail, moment: &Moment, width: Option<usize>) -
         lines.add_some("stderr", files.stderr.as_ref());
     }
     lines.add_some("array", summary.array.as_ref().map(|array| format!("{array}  ({})", counts(summary))));
-    let each = match summary.node_count {
-        1 => String::new(),
-        nodes => format!("{nodes} nodes, on each "),
+    let each = match (summary.node_count, job.exclusive) {
+        (1, false) => String::new(),
+        (1, true) => "a node to itself, with at least ".to_owned(),
+        (nodes, false) => format!("{nodes} nodes, on each "),
+        (nodes, true) => format!("{nodes} nodes to itself, each with at least "),
     };
     lines.add("needs", format!("{each}{}", summary.request()));
     lines.add_some("partition", summary.partition.as_ref().map(ToString::to_string));

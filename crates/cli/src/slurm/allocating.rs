@@ -159,7 +159,7 @@ pub(crate) fn variables(held: &mut Held, spec: &Submission) -> Result<Environmen
     let of_submission = spec.environment.iter().filter(|(name, _)| name.starts_with("SLURM_"));
     all.extend(of_submission.map(|(name, value)| (name.clone(), value.clone())));
     let nodes: Vec<String> = held.allocation.nodes.iter().map(|place| place.name.to_string()).collect();
-    let summary = &held.job.summary;
+    let (summary, each) = (&held.job.summary, held.job.on_each_node());
     let facts = JobFacts {
         job: summary.id.0,
         raw_id: summary.id.0,
@@ -169,11 +169,11 @@ pub(crate) fn variables(held: &mut Held, spec: &Submission) -> Result<Environmen
         node_rank: 0,
         ntasks: summary.labels.get("slurm.ntasks").and_then(|tasks| tasks.parse().ok()),
         tasks_per_node: held.job.tasks_per_node,
-        cpus_per_node: summary.cpus,
-        memory_mib: summary.memory_bytes >> 20,
+        cpus_per_node: each.cpus,
+        memory_mib: each.memory_bytes >> 20,
         partition: summary.partition.as_ref().map(hostler_model::PartitionName::as_str),
         restarts: 0,
-        gpus: summary.gpus,
+        gpus: each.gpus,
     };
     // The program runs on no node of the job.
     let of_a_node = ["SLURMD_NODENAME", "SLURM_NODEID", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_GTIDS", "ENVIRONMENT"];

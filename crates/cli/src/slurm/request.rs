@@ -1,11 +1,11 @@
 //! From options of Slurm's commands to a submission.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use hostler_model::{
-    ArraySpec, Condition, Constraint, Counted, Dependency, Environment, Feature, Files, JobId, Labels, LimitSignal,
-    OpenMode, PartialRequest, PartitionName, SignalTarget, Submission, WallTime, Work,
+    ArraySpec, Condition, Constraint, Counted, Dependency, Environment, Files, JobId, Labels, LimitSignal, OpenMode,
+    PartialRequest, SignalTarget, Submission, WallTime, Work,
 };
 use hostler_proto::api::NodeView;
 use hostler_slurm::hostlist;
@@ -15,7 +15,6 @@ use hostler_slurm::time::Limit;
 use jiff::civil::DateTime;
 use jiff::{Span, ToSpan, Zoned};
 
-use super::machines::ALL_NODES;
 use super::{CLUSTER, Ended};
 use crate::commands::run::{own_environment, own_umask};
 use crate::flags::MAX_NAME_CHARACTERS;
@@ -53,6 +52,8 @@ pub(crate) fn submission(
         request: request(options, &layout, nodes)?,
         nodes: Some(nodes),
         tasks_per_node: Some(layout.tasks_per_node),
+        // Nothing else can start on a node without free memory.
+        exclusive: options.exclusive || options.mem_mib == Some(0),
         first_node: true,
         holder: None,
         label: false,
@@ -100,49 +101,6 @@ pub(crate) fn nodes_for(options: &JobOptions, all: &[NodeView]) -> Option<u32> {
     })
 }
 
-/// Whether a job needs all CPUs or all memory of its nodes.
-pub(crate) fn needs_whole_nodes(options: &JobOptions) -> bool {
-    options.exclusive || options.mem_mib == Some(0)
-}
-
-/// Makes a submission that asks for all CPUs or all memory of its nodes, on nodes that have that much. Returns the submission
-/// unchanged if no nodes suit it, so that the head says why.
-pub(crate) fn whole_nodes(options: &JobOptions, spec: Submission, all: &[NodeView]) -> Submission {
-    let needed = spec.request.cpus.unwrap_or(1);
-    let is_allowed = |node: &&NodeView| {
-        let has = |feature: &Feature| feature.as_str() == node.name.as_str() || node.features.contains(feature);
-        let is_in = |partition: &PartitionName| {
-            node.partitions.contains(partition) || (node.partitions.is_empty() && partition.as_str() == ALL_NODES)
-        };
-        spec.partition.as_ref().is_none_or(is_in)
-            && spec.constraint.as_ref().is_none_or(|constraint| constraint.holds(has))
-            && node.cpus >= needed
-    };
-    let mut of_size: BTreeMap<u32, Vec<&NodeView>> = BTreeMap::new();
-    for node in all.iter().filter(is_allowed) {
-        of_size.entry(node.cpus).or_default().push(node);
-    }
-    let count = spec.nodes.unwrap_or(1) as usize;
-    let idle = |nodes: &[&NodeView]| nodes.iter().filter(|node| node.cpus_free == node.cpus).count();
-    // Nodes that are idle now come first, then small ones.
-    let suits = of_size.iter().filter(|(_, nodes)| nodes.len() >= count);
-    let Some((cpus, nodes)) = suits.min_by_key(|(cpus, nodes)| (idle(nodes) < count, **cpus)) else { return spec };
-    let mut spec = spec;
-    if options.exclusive {
-        spec.request.cpus = Some(*cpus);
-    }
-    if spec.request.memory_bytes.is_none() {
-        spec.request.memory_bytes = nodes.iter().map(|node| node.memory_bytes).min();
-    }
-    if of_size.len() > 1 {
-        let names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
-        let mut parts = vec![format!("({})", names.join("|"))];
-        parts.extend(spec.constraint.as_ref().map(|constraint| format!("({constraint})")));
-        spec.constraint = parts.join("&").parse().ok().or(spec.constraint);
-    }
-    spec
-}
-
 /// The files of a batch job.
 pub(crate) fn files(options: &JobOptions) -> Files {
     let usual = if options.array.is_some() { "slurm-%A_%a.out" } else { "slurm-%j.out" };
@@ -162,7 +120,7 @@ fn request(options: &JobOptions, layout: &Layout, nodes: u32) -> Result<PartialR
         (None, None, all) => all.unwrap_or(0).div_ceil(nodes.max(1)),
     };
     let mebibytes = match (options.mem_mib, options.mem_per_cpu_mib, options.mem_per_gpu_mib) {
-        // All memory of a node: `whole_nodes` fills it in, because it depends on the nodes.
+        // All memory of a node, whatever that is.
         (Some(0), ..) => None,
         (Some(each), ..) => Some(each),
         (None, Some(each), _) => Some(each.saturating_mul(cpus.into())),

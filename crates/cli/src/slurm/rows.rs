@@ -265,9 +265,11 @@ const fn reason(reason: &Reason) -> &'static str {
         Reason::Priority { .. } | Reason::Reservation { .. } => "Priority",
         Reason::NodesDown { .. } | Reason::NodesDrained { .. } => "ReqNodeNotAvail",
         // Nodes that are switched on for a job are resources that are not there yet.
-        Reason::Resources { .. } | Reason::TooFewNodes { .. } | Reason::Waking { .. } | Reason::NodesAsleep { .. } => {
-            "Resources"
-        }
+        Reason::Resources { .. }
+        | Reason::TooFewNodes { .. }
+        | Reason::NotIdle { .. }
+        | Reason::Waking { .. }
+        | Reason::NodesAsleep { .. } => "Resources",
         Reason::Scheduling => "None",
     }
 }

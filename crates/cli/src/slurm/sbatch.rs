@@ -125,8 +125,6 @@ fn submit(context: &Context, options: &JobOptions, own: &Own, spec: &Submission)
 
 /// Submits the job, on more nodes if the options leave their number open and one is too small.
 pub(super) async fn place(client: &Client, options: &JobOptions, spec: &Submission) -> Result<Submitted, Refused> {
-    let whole = request::needs_whole_nodes(options);
-    let spec = if whole { &request::whole_nodes(options, spec.clone(), &client.nodes().await?) } else { spec };
     let request = SubmitRequest { key: new_key(), spec: spec.clone() };
     let refused = match client.submit(&request).await {
         Ok(submitted) => return Ok(submitted),

@@ -171,7 +171,7 @@ impl Held {
 
     /// Variables that describe the job to a command on this machine.
     fn description(&self) -> Vec<(&'static str, String)> {
-        let summary = &self.job.summary;
+        let (summary, held) = (&self.job.summary, self.job.on_each_node());
         let nodes = &self.allocation.nodes;
         let address = |node: &Place| node.address.map_or_else(|| node.name.to_string(), |address| address.to_string());
         let names: Vec<&str> = nodes.iter().map(|node| node.name.as_str()).collect();
@@ -180,8 +180,8 @@ impl Held {
             ("HOSTLER_JOB_ID", summary.id.to_string()),
             ("HOSTLER_JOB_NAME", summary.name.clone()),
             ("HOSTLER_ATTEMPT", summary.attempt.to_string()),
-            ("HOSTLER_CPUS", summary.cpus.to_string()),
-            ("HOSTLER_MEMORY_BYTES", summary.memory_bytes.to_string()),
+            ("HOSTLER_CPUS", held.cpus.to_string()),
+            ("HOSTLER_MEMORY_BYTES", held.memory_bytes.to_string()),
             ("HOSTLER_USER", summary.user.clone()),
             ("HOSTLER_NODES", nodes.len().to_string()),
             ("HOSTLER_NODE_LIST", names.join(",")),

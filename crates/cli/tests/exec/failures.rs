@@ -156,3 +156,19 @@ fn unsuitable_node_is_reported_and_another_one_is_used() {
     machines.wait_for(0, 3);
     assert_eq!(machines.ok(0, "dsh --node n2 echo again"), "again");
 }
+
+#[test]
+fn node_that_a_job_has_to_itself_gets_no_commands() {
+    let machines = Machines::of(2);
+    let script = "until [ -e release ]; do sleep 0.1; done; echo $HOSTLER_CPUS";
+    let alone = format!("hostler run --detach --exclusive --constraint n2 -m 64M -- sh -c '{script}'");
+    let id = machines.ok(0, &alone);
+    // At once on n2 itself, and soon before a node is chosen.
+    wait_until("n2 to take no commands", 30, || (machines.candidates(0) == ["n1"]).then_some(()));
+    assert_eq!(machines.ok(0, "dsh sh -c 'echo $HOSTLER_NODE'"), "n1");
+    refused(&machines, "dsh --node n2 true", 125, &["n2: the node accepts no commands now"]);
+    machines.ok(0, "touch release");
+    assert_eq!(machines.ok(0, &format!("hostler logs -f {id}")), "2", "the job has all CPUs of the node");
+    machines.wait_for(0, 2);
+    assert_eq!(machines.ok(0, "dsh --node n2 echo again"), "again");
+}

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use hostler_model::{
-    Attempt, Dependency, Digest, Ending, Energy, IndexSet, JobId, JobSpec, JobState, NodeName, Resources, RunId,
-    TaskId, Timestamp, WallTime, Work,
+    Attempt, Dependency, Digest, Ending, Energy, IndexSet, JobId, JobSpec, JobState, NodeName, Request, Resources,
+    RunId, TaskId, Timestamp, WallTime, Work,
 };
 use hostler_proto::accounting::{Consumption, JobUse};
 use hostler_proto::link::{EndCause, RunEnd, StepEndpoint, Usage};
@@ -436,6 +436,17 @@ impl Job {
             both.insert(index);
         });
         both
+    }
+
+    /// Returns what a task has on each of its nodes. For an exclusive job: what a placed task has on its first node, or the
+    /// least that it asks for.
+    #[must_use]
+    pub fn on_each_node(&self) -> Request {
+        let first = self.active.values().flat_map(|active| &active.parts).next();
+        match first.filter(|_| self.spec.exclusive) {
+            Some(part) => part.resources.counts(),
+            None => self.spec.request.clone(),
+        }
     }
 
     /// Returns the tasks with a result that nobody has fetched. The result of a command whose output went to a file of its

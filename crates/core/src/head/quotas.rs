@@ -4,14 +4,20 @@
 //! it may run. So no number of started jobs exceeds a quota, and small jobs do not starve a large job of the same user. A job without
 //! remaining quota is skipped and delays no other user.
 //!
+//! An exclusive task counts as the largest node that it may use, since its node is not known before.
+//!
 //! Lowering a quota ends no job. Without quotas this code costs nothing.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
-use hostler_model::{JobSpec, Quota, QuotaKind, Reason, UserName, format_bytes, plural};
+use hostler_model::{JobSpec, Quota, QuotaKind, Reason, Request, UserName, format_bytes, plural};
+use hostler_sched::NodeSet;
 
 use super::command::Refusal;
 use super::job::Job;
+use super::node::Node;
+use super::partition::Owner;
 use super::state::State;
 use super::user::Users;
 use super::waiting::memory_of;
@@ -66,17 +72,53 @@ impl Used {
         self.jobs += jobs;
     }
 
-    /// Returns how many more tasks each limit of a quota allows, with the limit.
-    fn room(&self, quota: &Quota, spec: &JobSpec) -> [Option<Room>; 3] {
-        let on_all_nodes = |each: u64| each.saturating_mul(spec.nodes.into());
+    /// Returns how many more tasks, which use `each`, each limit of a quota allows, with the limit.
+    fn room(&self, quota: &Quota, each: &Self) -> [Option<Room>; 3] {
         let room = |kind, limit: Option<u64>, used: u64, each: u64| {
             limit.map(|limit| Room { kind, limit, used, tasks: limit.saturating_sub(used) / each.max(1) })
         };
         [
-            room(QuotaKind::Cpus, quota.cpus, self.cpus, on_all_nodes(spec.request.cpus.into())),
-            room(QuotaKind::Memory, quota.memory_bytes, self.memory_bytes, on_all_nodes(spec.request.memory_bytes)),
-            room(QuotaKind::Jobs, quota.jobs, self.jobs, 1),
+            room(QuotaKind::Cpus, quota.cpus, self.cpus, each.cpus),
+            room(QuotaKind::Memory, quota.memory_bytes, self.memory_bytes, each.memory_bytes),
+            room(QuotaKind::Jobs, quota.jobs, self.jobs, each.jobs),
         ]
+    }
+
+    /// Returns the most that one task of a job uses on all its nodes.
+    fn of_task(state: &State, owner: Owner, spec: &JobSpec, sizes: &mut Sizes) -> Self {
+        let Request { mut cpus, mut memory_bytes, .. } = spec.request;
+        if spec.exclusive {
+            let largest = sizes.largest(state, state.allowed_nodes(owner, spec));
+            (cpus, memory_bytes) = (cpus.max(largest.0), memory_bytes.max(largest.1));
+        }
+        let nodes = u64::from(spec.nodes);
+        Self { cpus: nodes.saturating_mul(cpus.into()), memory_bytes: nodes.saturating_mul(memory_bytes), jobs: 1 }
+    }
+}
+
+/// The sizes of the largest nodes, for the sets of nodes that were asked for; `None` stands for all nodes.
+#[derive(Default)]
+struct Sizes(Vec<(Option<Arc<NodeSet>>, Largest)>);
+
+/// The most CPUs and the most bytes of memory of a node, not necessarily the same one.
+type Largest = (u32, u64);
+
+impl Sizes {
+    fn largest(&mut self, state: &State, among: Option<Arc<NodeSet>>) -> Largest {
+        let is_same = |known: &Option<Arc<NodeSet>>| match (known, &among) {
+            (None, None) => true,
+            (Some(known), Some(among)) => Arc::ptr_eq(known, among),
+            _ => false,
+        };
+        if let Some((_, largest)) = self.0.iter().find(|(known, _)| is_same(known)) {
+            return *largest;
+        }
+        let nodes = state.nodes().filter(|node| among.as_ref().is_none_or(|among| among.contains(node.ix)));
+        let largest = nodes
+            .map(Node::total)
+            .fold((0, 0), |(cpus, memory_bytes), total| (total.cpus.max(cpus), total.memory_bytes.max(memory_bytes)));
+        self.0.push((among, largest));
+        largest
     }
 }
 
@@ -90,8 +132,10 @@ struct Room {
 
 /// What quotas still allow during a pass over the queue.
 pub(super) struct Budget<'a> {
+    state: &'a State,
     users: &'a Users,
     used: BTreeMap<Party<'a>, Used>,
+    sizes: Sizes,
 }
 
 impl<'a> Budget<'a> {
@@ -100,7 +144,7 @@ impl<'a> Budget<'a> {
         if !state.users.has_limits() {
             return None;
         }
-        let mut budget = Self { users: &state.users, used: BTreeMap::new() };
+        let mut budget = Self { state, users: &state.users, used: BTreeMap::new(), sizes: Sizes::default() };
         for (job, active, node) in state.placed() {
             // A task on several nodes appears once per node but counts once.
             let tasks = u64::from(active.first_live_part().is_some_and(|part| part.node == node.name));
@@ -115,23 +159,22 @@ impl<'a> Budget<'a> {
         if self.users.block_of(&job.user, job.uid).is_some() {
             return 0;
         }
-        let granted = match self.tightest(job) {
-            Some((_, room)) => room.tasks.min(wanted),
-            None => return wanted,
-        };
-        let request = &job.spec.request;
-        let parts = granted.saturating_mul(job.spec.nodes.into());
-        let cpus = u64::from(request.cpus).saturating_mul(parts);
-        self.charge(&job.user, cpus, request.memory_bytes.saturating_mul(parts), granted);
+        if parties(self.users, &job.user).next().is_none() {
+            return wanted;
+        }
+        let each = Used::of_task(self.state, self.state.owner_of(job), &job.spec, &mut self.sizes);
+        let granted = self.tightest(job, &each).map_or(wanted, |(_, room)| room.tasks.min(wanted));
+        let times = |each: u64| each.saturating_mul(granted);
+        self.charge(&job.user, times(each.cpus), times(each.memory_bytes), granted);
         granted
     }
 
     /// Returns the limit that allows the fewest further tasks of a job, and the user or group that the limit applies
     /// to.
-    fn tightest(&self, job: &Job) -> Option<(Party<'a>, Room)> {
+    fn tightest(&self, job: &Job, each: &Used) -> Option<(Party<'a>, Room)> {
         let rooms = parties(self.users, &job.user).flat_map(|(party, quota)| {
             let used = self.used.get(&party).copied().unwrap_or_default();
-            used.room(quota, &job.spec).into_iter().flatten().map(move |room| (party.clone(), room))
+            used.room(quota, each).into_iter().flatten().map(move |room| (party.clone(), room))
         });
         rooms.min_by_key(|(_, room)| room.tasks)
     }
@@ -157,7 +200,8 @@ pub(super) fn waits_for_quota(state: &State, job: &Job) -> Option<Reason> {
     for ahead in state.queue().take(MAX_EXAMINED_JOBS).take_while(|ahead| ahead.id != job.id) {
         budget.grant(ahead, ahead.startable());
     }
-    let (party, room) = budget.tightest(job).filter(|(_, room)| room.tasks == 0)?;
+    let each = Used::of_task(state, state.owner_of(job), &job.spec, &mut budget.sizes);
+    let (party, room) = budget.tightest(job, &each).filter(|(_, room)| room.tasks == 0)?;
     Some(Reason::Quota { whose: party.describe(), kind: room.kind, used: room.used, limit: room.limit })
 }
 
@@ -186,12 +230,19 @@ pub(super) fn refuses_submission(state: &State, user: &str, spec: &JobSpec) -> O
 
 /// Refuses `tasks` more tasks with this specification if they exceed a quota.
 pub(super) fn refuses_tasks(state: &State, user: &str, spec: &JobSpec, tasks: u64) -> Option<Refusal> {
+    let each = Used::of_task(state, state.owner(user, None), spec, &mut Sizes::default());
     for (party, quota) in parties(&state.users, user) {
         let refusal = |why| Some(Refusal::OverQuota { why, group: party.group().cloned() });
-        let never = Used::default().room(quota, spec).into_iter().flatten().find(|room| room.tasks == 0);
+        let never = Used::default().room(quota, &each).into_iter().flatten().find(|room| room.tasks == 0);
         if let Some(room) = never {
             let (whose, what) = (party.describe(), room.kind.amount(room.limit));
-            return refusal(format!("the job could never run: {whose} may have at most {what} running"));
+            let counts = match spec.exclusive {
+                true => {
+                    "; an exclusive job counts as the largest node that it may use, so choose smaller nodes with --constraint"
+                }
+                false => "",
+            };
+            return refusal(format!("the job could never run: {whose} may have at most {what} running{counts}"));
         }
         let Some(most) = quota.queued else { continue };
         let counts = |other: &str| parties(&state.users, other).any(|(theirs, _)| theirs == party);

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use hostler_model::{JobId, JobSpec, NodeName, Request, Resources, RunId, Timestamp};
+use hostler_model::{JobId, JobSpec, NodeName, Resources, RunId, Timestamp};
 use hostler_sched::{Running, Waiting, plan};
 
 use super::event::{Event, Start};
@@ -31,7 +31,7 @@ pub fn schedule(state: &mut State, now: Now) -> Option<Event> {
             let index = assignment.next_index(job);
             let run = RunId { task: job.task(index), attempt: job.next_attempt(index), epoch: state.epoch };
             for node in &nodes {
-                let resources = assignment.take(node, &job.spec.request);
+                let resources = assignment.take(node, &job.spec);
                 starts.push(Start { run, node: node.name.clone(), resources });
             }
         }
@@ -57,6 +57,13 @@ impl State {
             .filter(|at| *at != Timestamp::NEVER)
     }
 
+    /// Returns whether no other job may start on the node, because this waiting job needs it.
+    #[must_use]
+    pub fn is_reserved_for(&self, job: JobId, node: &NodeName) -> bool {
+        let of_job = self.reservations.iter().filter(|reservation| reservation.job == job);
+        of_job.flat_map(|reservation| &reservation.nodes).any(|ix| self.names.get(ix) == Some(node))
+    }
+
     /// Returns a job that the plan names.
     fn jobs_by_id(&self, id: JobId) -> std::sync::Arc<Job> {
         std::sync::Arc::clone(self.job(id).expect("the plan names jobs of the queue"))
@@ -71,7 +78,15 @@ pub(super) fn waiting(state: &State, job: &Job) -> Waiting {
 /// Converts a specification to a scheduler request for one task. The job needs no id yet.
 pub(super) fn asked(state: &State, owner: Owner, spec: &JobSpec) -> Waiting {
     let among = state.allowed_nodes(owner, spec);
-    Waiting { job: JobId(0), request: spec.request.clone(), nodes: spec.nodes, among, tasks: 1, time_limit_ms: None }
+    Waiting {
+        job: JobId(0),
+        request: spec.request.clone(),
+        nodes: spec.nodes,
+        exclusive: spec.exclusive,
+        among,
+        tasks: 1,
+        time_limit_ms: None,
+    }
 }
 
 /// Limits a waiting job to the tasks that quotas allow; `None` if they allow none.
@@ -85,7 +100,7 @@ fn within_quota(waiting: Waiting, job: &Job, budget: Option<&mut Budget<'_>>) ->
 pub(super) fn running(state: &State) -> Vec<Running> {
     let of_job = |job: &Job, active: &Active, node: &Node| Running {
         node: node.ix,
-        request: job.spec.request.clone(),
+        request: if job.spec.exclusive { node.total() } else { job.spec.request.clone() },
         ends_at: longest_ms(state, job).map_or(Timestamp::NEVER, |longest| active.since.plus_ms(longest)),
     };
     state.placed().map(|(job, active, node)| of_job(job, active, node)).collect()
@@ -116,10 +131,13 @@ impl Assignment {
         index
     }
 
-    /// Chooses CPUs and GPUs of the node for a task.
-    fn take(&mut self, node: &Node, request: &Request) -> Resources {
+    /// Chooses CPUs and GPUs of the node for a task. An exclusive task gets all, and the plan places it on idle nodes only.
+    fn take(&mut self, node: &Node, spec: &JobSpec) -> Resources {
         let free = self.free.entry(node.name.clone()).or_insert_with(|| node.free_resources());
-        let taken = node.facts.hardware.choose(free, request).expect("the plan places no more than is free");
+        let taken = match spec.exclusive {
+            true => free.clone(),
+            false => node.facts.hardware.choose(free, &spec.request).expect("the plan places no more than is free"),
+        };
         free.remove(&taken);
         taken
     }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use hostler_model::{
-    Dependency, Digest, Epoch, JobId, JobSpec, NodeName, NodeState, PartitionName, RunId, Timestamp, WallTime,
+    Dependency, Digest, Epoch, JobId, JobSpec, NodeName, NodeState, PartitionName, Request, RunId, Timestamp, WallTime,
 };
 use hostler_proto::api::{Capacity, LiveCounts, NodeCounts};
 use hostler_proto::link::RunEnd;
@@ -182,7 +182,11 @@ impl State {
         let node = &self.nodes[name];
         let usable = node.state() == NodeState::Up && self.power.takes_work(name);
         self.power.note_use(name, node.runs.is_empty(), self.last_event_at);
-        self.pool.set(node.ix, name, &node.total(), &node.free(), usable);
+        // What a returning node has in addition also belongs to an exclusive task.
+        let is_whole = |run: &RunId| self.job(run.task.job).is_some_and(|job| job.spec.exclusive);
+        let is_taken = node.runs.len() == 1 && node.runs.keys().all(is_whole);
+        let free = if is_taken { Request::NOTHING } else { node.free() };
+        self.pool.set(node.ix, name, &node.total(), &free, usable);
         self.needs_pass = true;
     }
 

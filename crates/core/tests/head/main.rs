@@ -3,6 +3,7 @@
 mod counted;
 mod counts;
 mod ended;
+mod exclusive;
 mod formats;
 mod gangs;
 mod gpus;

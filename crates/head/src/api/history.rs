@@ -196,7 +196,9 @@ fn ended_job(job: &Job, summary: hostler_proto::api::JobSummary) -> EndedJobView
         watt_hours: job.energy.map(|energy| watt_hours(energy.drawn_uj)),
         cpu_efficiency: ratio(sums.cpu_used_ms, sums.cpu_held_ms),
         peak_memory_bytes,
-        suggestion: used.and_then(|used| views::suggestion(&job.spec.request, job.state(), &used)),
+        suggestion: used
+            .filter(|_| !job.spec.exclusive)
+            .and_then(|used| views::suggestion(&job.spec.request, job.state(), &used)),
         summary,
     }
 }

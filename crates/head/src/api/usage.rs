@@ -115,7 +115,7 @@ pub(crate) async fn of_task(
 ) -> Result<Json<UsageView>, ApiError> {
     let job = readable(&head, &user, id).await?;
     check(&job, index, span.node_rank)?;
-    let request = &job.spec.request;
+    let request = &job.on_each_node();
     let limits = Limits { cpus: request.cpus.into(), memory_bytes: request.memory_bytes, gpus: request.gpus.into() };
     let (from, end) = (span.from.map_or(0, |from| minute_of(from, 0)), span.end(&head));
     let (series, rank) = (Arc::clone(&head.usage.series), span.node_rank);

@@ -1,13 +1,16 @@
 //! API views of nodes, and the sentences about nodes in explanations.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use hostler_core::head::{Drain, Job, Node, Now, State};
-use hostler_model::{BootId, CpuSet, GpuId, JobState, NodeName, NodeState, Resources, RunId, TaskId, format_duration};
+use hostler_model::{
+    BootId, CpuSet, GpuId, JobId, JobState, NodeName, NodeState, Resources, RunId, TaskId, format_duration,
+};
 use hostler_proto::api::{CertificateView, DrainView, GpuView, NodeDetail, NodeRunView, NodeView};
 use hostler_proto::power::{EnergyView, PowerView};
 
+use super::and_more;
 use super::silence::NAMED;
 
 /// A node as an entry of a list.
@@ -239,6 +242,16 @@ pub(super) fn drained_line(node: &Node) -> Option<String> {
     let drain = node.drain.as_ref()?;
     let name = &node.name;
     Some(format!("Node {name} gets no new work: {}; `hostler node resume {name}` resumes it.", drained_by(drain)))
+}
+
+/// Names the jobs on a node that a waiting job needs to itself. `is_kept`: no other job may delay it there.
+pub(super) fn in_use_line(state: &State, name: &NodeName, is_kept: bool) -> String {
+    let runs = state.node(name).into_iter().flat_map(|node| node.runs.keys());
+    let jobs: BTreeSet<JobId> = runs.map(|run| run.task.job).collect();
+    let jobs: Vec<String> = jobs.iter().map(ToString::to_string).collect();
+    let noun = if jobs.len() == 1 { "job" } else { "jobs" };
+    let kept = if is_kept { "is kept for the job and " } else { "" };
+    format!("Node {name} {kept}still runs {noun} {}.", and_more(&jobs, jobs.len()))
 }
 
 /// Returns sentences about the drained nodes on which a task of this job could otherwise run.

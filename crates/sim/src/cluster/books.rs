@@ -318,7 +318,7 @@ impl Books {
         starts.iter().for_each(|start| self.check_may_use(*run, &spec, &start.node));
         let job = &self.jobs[&run.task.job];
         let task = job.tasks[&run.task.index].clone();
-        let request = job.spec.request.clone();
+        let (request, is_exclusive) = (job.spec.request.clone(), job.spec.exclusive);
         let (is_held, is_ready) = (job.is_held, job.spec.after.iter().all(|on| self.is_met(on, job.was_requeued)));
         let active = job.tasks.values().filter(|task| matches!(task.at, Standing::Placed { .. })).count() as u32;
         let is_within_limit = job.spec.array.as_ref().and_then(|array| array.limit).is_none_or(|limit| active < limit);
@@ -338,6 +338,7 @@ impl Books {
         });
         for Start { node, resources, .. } in starts {
             let given = resources.counts();
+            let request = if is_exclusive { self.nodes[node].counts() } else { request.clone() };
             self.expect(request == given, || format!("invariant I4: {run} gets {given:?}, but requests {request:?}"));
             let held = self.held_on(node);
             let mut free = self.nodes[node].clone();

@@ -77,6 +77,8 @@ impl World {
         let key = SubmissionKey(u128::from(self.rng.below(u64::MAX)));
         let mut spec = self.make_spec();
         self.choose_nodes(&mut spec);
+        // A quota may be too small for several whole nodes.
+        spec.exclusive = spec.nodes == 1 && key.0.to_le_bytes()[2].is_multiple_of(8);
         let spec = Arc::new(spec);
         self.users.submissions.insert(key, Submission { spec: Arc::clone(&spec), job: None });
         let environment = key.0.is_multiple_of(2).then_some(Digest([key.0.to_le_bytes()[1] % 3; 32]));

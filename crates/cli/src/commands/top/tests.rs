@@ -201,6 +201,8 @@ fn detail(id: u64) -> (JobDetail, Why) {
         snapshot: None,
         directory: None,
         tasks_per_node: 1,
+        exclusive: false,
+        held: None,
         allocation: false,
         step_hosts: Vec::new(),
         script: false,

@@ -83,6 +83,8 @@ fn detail(summary: JobSummary, tasks_shown: Vec<TaskView>) -> JobDetail {
         snapshot: None,
         directory: None,
         tasks_per_node: 1,
+        exclusive: false,
+        held: None,
         allocation: false,
         step_hosts: Vec::new(),
         script: false,

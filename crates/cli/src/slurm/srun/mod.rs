@@ -92,7 +92,7 @@ async fn outside(context: &Context, asked: &Asked, called: Option<&OsString>) ->
     let job = Job {
         raw_id: held.job.summary.id.0,
         allocation: held.allocation.clone(),
-        cpus: held.job.summary.cpus,
+        cpus: held.job.on_each_node().cpus,
         variables,
     };
     let outcome = step(context, asked, &job, signals).await;
