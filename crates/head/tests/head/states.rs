@@ -125,9 +125,13 @@ async fn array_says_what_its_placed_tasks_do_and_why_a_task_failed() {
         agent.report(*run, RunStatus::Staged).await;
     }
     let message = "task 0: node n1 prepares the environment (and 3 more starting)";
-    let job = until(&client, id, |job| job.summary.message.as_deref() == Some(message)).await;
+    // The head reads the four reports one by one.
+    let are_staged = |job: &JobDetail| {
+        job.tasks_shown.iter().all(|task| task.message.as_deref() == Some("node n1 prepares the environment"))
+    };
+    let job = until(&client, id, are_staged).await;
+    assert_eq!(job.summary.message.as_deref(), Some(message));
     assert!(job.summary.reason.is_some_and(|reason| reason.starts_with("no node has enough free now")));
-    assert!(job.tasks_shown.iter().all(|task| task.message.as_deref() == Some("node n1 prepares the environment")));
     let why = client.why(id).await.expect("an explanation").lines;
     assert_eq!(why[1], format!("The job is starting: {message}."));
 
