@@ -6,15 +6,15 @@
 //! the download to the head only after all files are in place, so an interrupted download can be repeated.
 
 use std::collections::BTreeSet;
-use std::fs::File;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use hostler_client::{Client, download};
 use hostler_model::{Digest, IndexSet, JobId, JobState, TaskId, format_bytes, plural};
 use hostler_proto::api::{Fetched, ResultView};
 use hostler_proto::manifest::{Content, Entry, EntryKind, Manifest, ResultManifest};
-use hostler_snapshot::{Delivered, Delivery, OnConflict, Property, RESULTS_MARKER, mark_results, show};
+use hostler_snapshot::{
+    Delivered, Delivery, OnConflict, Property, RESULTS_MARKER, TIME_OF_DELIVERY, mark_results, show,
+};
 use serde::Serialize;
 
 use crate::context::Context;
@@ -45,6 +45,8 @@ pub(crate) struct Arrived {
     pub(crate) bytes: u64,
     /// Number of files that existed already.
     pub(crate) kept: u64,
+    /// Number of written files that replaced those of an earlier attempt.
+    pub(crate) replaced: u64,
 }
 
 /// The downloaded results and the failures.
@@ -74,8 +76,16 @@ pub(crate) async fn fetch(
     destination: &Destination,
 ) -> Result<Downloads, Failure> {
     let mut haul = Downloads::default();
+    // Names the results for all time: another cluster has a job 12 too.
+    let cluster = match results {
+        [] => None,
+        _ => {
+            create(&destination.directory)?;
+            client.info().await?.head.authority
+        }
+    };
     for batch in results.chunks(RESULTS_AT_ONCE) {
-        fetch_batch(context, client, batch, destination, &mut haul).await?;
+        fetch_batch(context, client, batch, destination, cluster, &mut haul).await?;
     }
     for failure in &haul.failures {
         context.output.fail(failure);
@@ -88,6 +98,7 @@ async fn fetch_batch(
     client: &Client,
     batch: &[ResultView],
     destination: &Destination,
+    cluster: Option<Digest>,
     haul: &mut Downloads,
 ) -> Result<(), Failure> {
     let digests: Vec<Digest> = batch.iter().map(|result| result.manifest).collect();
@@ -99,9 +110,14 @@ async fn fetch_batch(
         for problem in &manifest.problems {
             context.output.say(&format!("note: job {}: {problem}", name(result)));
         }
-        match Delivery::plan(&path, &with_logs(manifest), destination.on_conflict) {
+        // A job that wrote a file of the marker's name gets its own file back, and no marker.
+        let marks = !manifest.tree.entries.iter().any(|entry| entry.path == RESULTS_MARKER.as_bytes());
+        let source = cluster.filter(|_| marks).map(|cluster| format!("{cluster} {}", name(result)));
+        match Delivery::plan(&path, &with_logs(manifest), destination.on_conflict, source.as_deref()) {
             Ok(delivery) => {
-                mark(context, &path, manifest);
+                if marks {
+                    mark(context, &path);
+                }
                 planned.push((result, path));
                 deliveries.push(delivery);
             }
@@ -128,11 +144,7 @@ async fn fetch_batch(
 }
 
 /// Marks the directory before it has content, so that a later `submit` of a parent folder leaves the directory out.
-/// Does nothing if the job itself wrote a file of this name.
-fn mark(context: &Context, directory: &Path, result: &ResultManifest) {
-    if result.tree.entries.iter().any(|entry| entry.path == RESULTS_MARKER.as_bytes()) {
-        return;
-    }
+fn mark(context: &Context, directory: &Path) {
     if let Err(error) = mark_results(directory) {
         context.output.say(&format!("note: cannot mark {} as job results: {error}", directory.display()));
     }
@@ -150,7 +162,6 @@ async fn fill(
 }
 
 fn arrival(result: &ResultView, path: PathBuf, delivered: &Delivered) -> Arrived {
-    date_logs(&path);
     Arrived {
         job: result.job,
         index: result.index,
@@ -160,6 +171,7 @@ fn arrival(result: &ResultView, path: PathBuf, delivered: &Delivered) -> Arrived
         files: delivered.files,
         bytes: delivered.bytes,
         kept: delivered.kept,
+        replaced: delivered.replaced,
     }
 }
 
@@ -227,9 +239,13 @@ fn say_what_arrived(context: &Context, arrived: &[Arrived]) {
             _ if first.index.is_none() => first.path.clone(),
             _ => first.path.with_file_name(format!("{}_*", first.job)),
         };
+        let replaced = match of_one_job.iter().map(|it| it.replaced).sum() {
+            0 => String::new(),
+            replaced => format!("; replaced {} of an earlier attempt", plural(replaced, "file")),
+        };
         let amount = match files {
-            0 => "all files existed already".to_owned(),
-            _ => format!("{}, {}", plural(files, "file"), format_bytes(bytes)),
+            0 => format!("all files existed already{replaced}"),
+            _ => format!("{}, {}{replaced}", plural(files, "file"), format_bytes(bytes)),
         };
         context.output.say(&format!("fetched {what} into {} ({amount})", place.display()));
     }
@@ -289,27 +305,17 @@ fn add_log(tree: &mut Manifest, name: &str, content: &Content) {
             Ok(_) => path = [b"hostler-".as_slice(), &path].concat(),
             Err(at) => {
                 let kind = EntryKind::File(content.clone());
-                // Logs have no time in the manifest: the same result must always give the same manifest. See
-                // `date_logs`.
-                tree.entries.insert(at, Entry { path, mode: 0o644, modified_ns: 0, kind });
+                tree.entries.insert(at, Entry { path, mode: 0o644, modified_ns: TIME_OF_DELIVERY, kind });
                 return;
             }
         }
     }
 }
 
-/// Sets the modification time of new logs to now.
-fn date_logs(directory: &Path) {
-    for name in [STDOUT_LOG, STDERR_LOG, SETUP_LOG] {
-        for path in [directory.join(name), directory.join(format!("hostler-{name}"))] {
-            let is_undated =
-                path.metadata().and_then(|it| it.modified()).is_ok_and(|time| time == SystemTime::UNIX_EPOCH);
-            if is_undated && let Ok(file) = File::open(&path) {
-                // The time is only informative, so errors are ignored.
-                file.set_modified(SystemTime::now()).ok();
-            }
-        }
-    }
+/// Creates the target directory, so that a failure is reported once and not for each result.
+fn create(directory: &Path) -> Result<(), Failure> {
+    let place = || show(directory.as_os_str().as_encoded_bytes());
+    std::fs::create_dir_all(directory).during(|| format!("cannot create the directory {}", place()))
 }
 
 /// Makes the target directory absolute, so that printed paths are valid everywhere.

@@ -4,6 +4,31 @@ use hostler_testkit::{Cluster, Size, wait_until};
 
 const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
 
+#[test]
+fn results_of_a_second_attempt_replace_those_of_the_first() {
+    let cluster = Cluster::up(HOSTLER, Size::default());
+    cluster
+        .write("project/main.sh", "echo \"$HOSTLER_ATTEMPT\" > attempt; echo kept > same; [ $HOSTLER_ATTEMPT != 1 ]");
+    let id = cluster.ok(&["submit", "project", "sh", "-m", "16M", "--", "main.sh"]);
+    cluster.wait_for_state(&id, "failed");
+    cluster.ok(&["fetch", &id]);
+    cluster.ok(&["requeue", &id]);
+    cluster.wait_for_state(&id, "completed");
+    let fetched = cluster.run(&["fetch", &id]);
+    assert!(fetched.stderr.contains("; replaced 1 file of an earlier attempt)"), "{}", fetched.stderr);
+    let attempt = format!("{id}/attempt");
+    assert_eq!(std::fs::read_to_string(cluster.path(&attempt)).expect("fetched"), "2\n");
+
+    // A file that its user has changed stays.
+    cluster.write(&attempt, "3\n");
+    let refused = cluster.fails(&["fetch", &id]);
+    assert!(
+        refused.contains("already contains other files:\n  attempt") && refused.contains("--overwrite"),
+        "{refused}"
+    );
+    assert_eq!(std::fs::read_to_string(cluster.path(&attempt)).expect("fetched"), "3\n");
+}
+
 /// The line of a job in `hostler jobs --all`.
 fn line(cluster: &Cluster, id: &str) -> String {
     let list = cluster.ok(&["jobs", "--all"]);

@@ -78,7 +78,7 @@ fn main() {
     time("deliver: decompress, write, sync", 3, || {
         round += 1;
         let home = dir.path().join(format!("home-{round}"));
-        let mut delivery = Delivery::plan(&home, &captured.manifest, OnConflict::Refuse).expect("empty");
+        let mut delivery = Delivery::plan(&home, &captured.manifest, OnConflict::Refuse, None).expect("empty");
         for digest in delivery.missing() {
             delivery.accept(&digest, &store.get_wire(&digest).expect("it exists")).expect("the disk has space");
         }

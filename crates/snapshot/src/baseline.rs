@@ -19,7 +19,7 @@ use crate::index_file::{self, ByPath};
 
 /// Metadata of the files in a work directory right after layout, to find changed files later. The default is empty:
 /// every file may have changed.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Baseline {
     files: ByPath<Mark>,
 }

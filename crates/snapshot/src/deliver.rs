@@ -12,12 +12,13 @@
 //! Some disks, such as FAT, cannot hold modes, times or links. The files are delivered without them, and
 //! [`Delivered::not_held`] lists what is missing.
 //!
-//! A conflicting file of the user stays if it holds the same bytes; otherwise [`OnConflict`] decides. A directory is
+//! A conflicting file of the user stays if it holds the same bytes; otherwise [`OnConflict`] decides. A file from an
+//! earlier delivery of the same result is replaced if nobody has changed it since (see [`Earlier`]). A directory is
 //! never replaced by another type, and nothing is written through a symbolic link.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
@@ -28,18 +29,24 @@ use nix::fcntl::{OFlag, RenameFlags, openat, renameat, renameat2};
 use nix::sys::stat::{
     FchmodatFlags, FileStat, Mode, UtimensatFlags, fchmod, fchmodat, fstat, futimens, mkdirat, utimensat,
 };
+use nix::sys::time::TimeSpec;
 use nix::unistd::{UnlinkatFlags, symlinkat, syncfs, unlinkat};
 
 use crate::beneath::{Kind, Parents, Root, Stat, read_at, time_of};
-use crate::check::{ManifestError, check};
+use crate::check::check;
 use crate::chunk::digest_of;
-use crate::paths::{self, show};
+use crate::marker::{self, Earlier, RESULTS_MARKER};
+use crate::paths;
 use crate::remove::remove_tree_at;
 use crate::sparse::{holds_chunk, is_hole, is_zeros, write_sparse};
 use crate::store::{free_bytes, is_disk_full};
+use crate::undelivered::{Conflict, DeliveryError};
 use crate::wire::{self, WireError};
 
 const PARTIAL: &str = ".hostler-partial";
+
+/// Modification time of an entry that gets the time of its delivery.
+pub const TIME_OF_DELIVERY: i64 = i64::MIN;
 
 /// What to do with a user's file that differs from the delivered file.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -50,61 +57,6 @@ pub enum OnConflict {
     Overwrite,
     /// Keep the user's files and deliver as `name.1`, `name.2` and so on.
     Rename,
-}
-
-/// A user's file that conflicts with a delivered file.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Conflict {
-    /// Path below the destination directory.
-    pub path: Vec<u8>,
-    /// Whether [`OnConflict::Overwrite`] and [`OnConflict::Rename`] can resolve the conflict. They cannot if a
-    /// directory and a file or link have the same path, or if a parent directory is a symbolic link.
-    pub can_be_settled: bool,
-}
-
-/// The reason why a delivery failed. The next attempt reuses the chunks that were received.
-#[derive(Debug, thiserror::Error)]
-pub enum DeliveryError {
-    /// The manifest is invalid.
-    #[error(transparent)]
-    Manifest(#[from] ManifestError),
-    /// User's files conflict with delivered files; lists all conflicts, sorted by path.
-    #[error("{} already contains other files:{}", .destination.display(), listed(.conflicts))]
-    Conflicts { destination: PathBuf, conflicts: Vec<Conflict> },
-    /// Another process delivers the same results to the same directory.
-    #[error("another process delivers the same results to {}; wait until it has finished", .0.display())]
-    Busy(PathBuf),
-    /// The bytes of a chunk do not match its digest.
-    #[error("the received bytes of chunk {digest} are damaged")]
-    Damaged {
-        digest: Digest,
-        #[source]
-        source: WireError,
-    },
-    /// [`Delivery::finish`] was called while chunks were missing.
-    #[error("{0} chunks were not received")]
-    Incomplete(usize),
-    #[error("no space left in {}: {needed} more bytes are needed, {free} are free", .path.display())]
-    DiskFull {
-        path: PathBuf,
-        /// Bytes that are still missing.
-        needed: u64,
-        /// Free space of the file system, in bytes.
-        free: u64,
-    },
-    /// Any other error of the file system.
-    #[error("cannot {action} {}", .path.display())]
-    Io {
-        /// The attempted action, as a verb.
-        action: &'static str,
-        path: PathBuf,
-        #[source]
-        source: io::Error,
-    },
-}
-
-fn listed(conflicts: &[Conflict]) -> String {
-    conflicts.iter().map(|conflict| format!("\n  {}", show(&conflict.path))).collect()
 }
 
 /// A property of an entry that a disk may be unable to hold.
@@ -125,6 +77,8 @@ pub struct Delivered {
     pub bytes: u64,
     /// Files and links that already existed with the same content.
     pub kept: u64,
+    /// Files and links of an earlier delivery of the same result that were replaced.
+    pub replaced: u64,
     /// Files and links delivered under another name: original and new path.
     pub renamed: Vec<(Vec<u8>, Vec<u8>)>,
     /// What the disk cannot hold: property and path, sorted.
@@ -137,6 +91,8 @@ pub struct Delivery {
     destination: PathBuf,
     root: Root,
     on_conflict: OnConflict,
+    /// What an earlier delivery of the same result left.
+    earlier: Earlier,
     /// Directories in order, and whether each already exists.
     directories: Vec<(Entry, bool)>,
     files: Vec<Incoming>,
@@ -176,14 +132,23 @@ impl Delivery {
     /// Compares `manifest` with `destination`, which is created if needed, and with the partial files of an earlier
     /// attempt. Writes only to the partial area, and writes nothing if it refuses conflicts.
     ///
+    /// `source` names the result for all time, whatever its content; the marker in the destination notes it. Without
+    /// it, nothing is noted and no earlier delivery is replaced.
+    ///
     /// # Errors
     /// [`DeliveryError::Conflicts`], [`DeliveryError::Busy`], or something cannot be read.
-    pub fn plan(destination: &Path, manifest: &Manifest, on_conflict: OnConflict) -> Result<Self, DeliveryError> {
+    pub fn plan(
+        destination: &Path,
+        manifest: &Manifest,
+        on_conflict: OnConflict,
+        source: Option<&str>,
+    ) -> Result<Self, DeliveryError> {
         check(manifest)?;
         let on_error = |action| move |source| DeliveryError::Io { action, path: destination.to_owned(), source };
         fs::create_dir_all(destination).map_err(on_error("create"))?;
         let root = Root::open(destination).map_err(on_error("open"))?;
-        let plan = Plan::of(&root, manifest, on_conflict)?;
+        let earlier = Earlier::read(&root, source);
+        let plan = Plan::of(&root, manifest, on_conflict, &earlier)?;
         if !plan.conflicts.is_empty() {
             let destination = destination.to_owned();
             return Err(DeliveryError::Conflicts { destination, conflicts: plan.conflicts });
@@ -193,6 +158,7 @@ impl Delivery {
             destination: destination.to_owned(),
             root,
             on_conflict,
+            earlier,
             directories: plan.directories,
             files: Vec::with_capacity(plan.files.len()),
             links: plan.links,
@@ -308,11 +274,13 @@ impl Delivery {
         self.make_directories()?;
         let mut conflicts = Vec::new();
         let mut failed = None;
+        let mut placed = Vec::new();
         for file in std::mem::take(&mut self.files) {
             match self.put(&file.partial, &file.place) {
                 Ok(()) => {
                     self.delivered.files += 1;
                     self.delivered.bytes += file.content.size;
+                    placed.push(file.place);
                 }
                 // A disk may refuse a single name; the other files are delivered in any case.
                 Err(error) => failed = failed.or(self.set_aside(&mut conflicts, file.place, error).err()),
@@ -320,7 +288,7 @@ impl Delivery {
         }
         for (entry, place) in std::mem::take(&mut self.links) {
             match self.link(&entry, &place) {
-                Ok(true) => {}
+                Ok(true) => placed.push(place),
                 Ok(false) => not_held.push((Property::Link, place)),
                 Err(error) => failed = failed.or(self.set_aside(&mut conflicts, place, error).err()),
             }
@@ -334,6 +302,12 @@ impl Delivery {
         self.settle_directories(&mut not_held)?;
         not_held.sort_unstable();
         self.delivered.not_held = not_held;
+        let marker = self.root.full(RESULTS_MARKER.as_bytes());
+        let noted = self.earlier.note(&self.root, &placed).and_then(|note| match note {
+            Some(note) => self.partial.write_marker(&note, &self.root),
+            None => Ok(()),
+        });
+        noted.map_err(|source| self.failure("write", &marker, source))?;
         self.partial.remove(&self.root).map_err(|source| self.failure("remove", &self.partial.path, source))?;
         // Sync before reporting success: the caller may then delete the results elsewhere.
         self.sync()?;
@@ -380,7 +354,7 @@ impl Delivery {
     fn put(&self, partial: &str, place: &[u8]) -> io::Result<()> {
         let mut parents = Parents::of(&self.root);
         let (directory, name) = (parents.directory_of(place)?, paths::name(place));
-        if self.on_conflict == OnConflict::Overwrite {
+        if self.on_conflict == OnConflict::Overwrite || self.earlier.is_untouched(&self.root, place) {
             return Ok(renameat(&self.partial.lock, partial, directory, name)?);
         }
         match renameat2(&self.partial.lock, partial, directory, name, RenameFlags::RENAME_NOREPLACE) {
@@ -441,7 +415,10 @@ fn set_properties(
     place: &[u8],
     not_held: &mut Vec<(Property, Vec<u8>)>,
 ) -> io::Result<()> {
-    let time = time_of(entry.modified_ns);
+    let time = match entry.modified_ns {
+        TIME_OF_DELIVERY => TimeSpec::UTIME_NOW,
+        modified_ns => time_of(modified_ns),
+    };
     let mode = fchmod(file, Mode::from_bits_truncate(entry.mode & 0o777));
     for (property, done) in [(Property::Mode, mode), (Property::Time, futimens(file, &time, &time))] {
         match done.map_err(io::Error::from) {
@@ -469,7 +446,7 @@ struct Plan {
 }
 
 impl Plan {
-    fn of(root: &Root, manifest: &Manifest, on_conflict: OnConflict) -> Result<Self, DeliveryError> {
+    fn of(root: &Root, manifest: &Manifest, on_conflict: OnConflict, earlier: &Earlier) -> Result<Self, DeliveryError> {
         let mut plan = Self::default();
         for entry in &manifest.entries {
             let on_error = |source| DeliveryError::Io { action: "compare", path: root.full(&entry.path), source };
@@ -477,6 +454,10 @@ impl Plan {
                 Standing::Nothing => plan.add(entry, entry.path.clone(), false),
                 Standing::Same if entry.kind == EntryKind::Directory => plan.add(entry, entry.path.clone(), true),
                 Standing::Same => plan.delivered.kept += 1,
+                Standing::Different { can_be_settled: true } if earlier.is_untouched(root, &entry.path) => {
+                    plan.add(entry, entry.path.clone(), false);
+                    plan.delivered.replaced += 1;
+                }
                 Standing::Different { can_be_settled: true } if on_conflict == OnConflict::Overwrite => {
                     plan.add(entry, entry.path.clone(), false);
                 }
@@ -622,6 +603,17 @@ impl Partial {
         let stat = fstat(&file)?;
         check_owner(&stat, self.owner)?;
         if stat.st_mode & libc::S_IFMT == libc::S_IFREG && stat.st_nlink == 1 { Ok(file) } else { Err(foreign()) }
+    }
+
+    /// Replaces the marker in `root`. Keeps anything else of that name.
+    fn write_marker(&self, content: &[u8], root: &Root) -> io::Result<()> {
+        if !marker::may_replace(root) {
+            return Ok(());
+        }
+        let mut file = self.open_or_create(RESULTS_MARKER)?;
+        file.set_len(0)?;
+        file.write_all(content)?;
+        Ok(renameat(&self.lock, RESULTS_MARKER, root.as_fd(), RESULTS_MARKER)?)
     }
 
     fn remove(&self, root: &Root) -> io::Result<()> {

@@ -10,8 +10,7 @@
 //! are skipped. A `.gitignore` does not exclude files that git tracks; a `.hostlerignore` does.
 
 use std::ffi::OsStr;
-use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -21,21 +20,13 @@ use ignore::Match;
 use ignore::gitignore::{Gitignore, GitignoreBuilder};
 
 use crate::beneath::read_small;
-
-/// The name of the file that marks a directory with results written by Hostler.
-pub const RESULTS_MARKER: &str = ".hostler-results";
+use crate::marker::RESULTS_MARKER;
 
 /// The file at the top of every virtual environment (PEP 405).
 const ENVIRONMENT_MARKER: &str = "pyvenv.cfg";
 
 /// Hostler's own files in a folder; never captured, at any depth.
 const NEVER: [&[u8]; 3] = [b".hostler", b".hostler-partial", RESULTS_MARKER.as_bytes()];
-
-const MARKER_TEXT: &str = "\
-Hostler wrote the results of a job into this directory.
-`hostler submit` leaves such directories out of the folder that it captures.
-To include this one, add a line such as !12/ to the folder's .hostlerignore, or delete this file.
-";
 
 /// The reason why a directory is left out without a user's rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -48,7 +39,7 @@ pub enum LeftOutKind {
     PythonCache,
     /// `node_modules`: installed JavaScript packages.
     NodeModules,
-    /// Results of a job: a directory with the marker that [`mark_results`] writes.
+    /// Results of a job: a directory with the marker that [`mark_results`](crate::mark_results) writes.
     Results,
 }
 
@@ -118,19 +109,6 @@ impl LeftOutKind {
         } else {
             None
         }
-    }
-}
-
-/// Marks `directory` as one that Hostler writes results into, so captures leave it out. Keeps an existing mark.
-///
-/// # Errors
-/// The file cannot be written.
-pub fn mark_results(directory: &Path) -> io::Result<()> {
-    // `create_new` neither follows a link nor replaces a file.
-    match File::options().write(true).create_new(true).open(directory.join(RESULTS_MARKER)) {
-        Ok(mut file) => file.write_all(MARKER_TEXT.as_bytes()),
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
-        Err(error) => Err(error),
     }
 }
 

@@ -43,7 +43,7 @@ impl Head {
     }
 
     fn plan(&self, on_conflict: OnConflict) -> Result<Delivery, DeliveryError> {
-        Delivery::plan(&self.home(), &self.manifest, on_conflict)
+        Delivery::plan(&self.home(), &self.manifest, on_conflict, None)
     }
 
     fn send(&self, delivery: &mut Delivery, wanted: &[Digest]) {
@@ -224,6 +224,89 @@ fn renaming_keeps_both_files_and_is_idempotent() {
     }
 }
 
+/// Delivers `files` and a link to `link` as the result `source`.
+fn deliver_as(home: &Path, source: &str, files: &[(&str, &str)], link: &str) -> Result<Delivered, DeliveryError> {
+    let files: Vec<_> = files.iter().map(|&(path, content)| (path, content.as_bytes().to_vec())).collect();
+    let mut head = Head::with(&files);
+    symlink(link, head.results().join("latest")).expect("writable");
+    head.manifest = capture(&head.results()).manifest;
+    let mut delivery = Delivery::plan(home, &head.manifest, OnConflict::Refuse, Some(source))?;
+    let wanted = delivery.missing();
+    head.send(&mut delivery, &wanted);
+    delivery.finish()
+}
+
+#[test]
+fn unchanged_files_of_an_earlier_attempt_are_replaced() {
+    let dir = tempfile::tempdir().expect("a temporary directory can be made");
+    let home = dir.path().join("12");
+    let read = |name: &str| fs::read_to_string(home.join(name)).expect("the file exists");
+    let attempts = [
+        [("same", "1"), ("log/out", "first"), ("first", "1")],
+        [("same", "1"), ("log/out", "other"), ("second", "2")],
+        [("same", "2"), ("log/out", "third"), ("first", "3")],
+    ];
+    let mut replaced = Vec::new();
+    for (files, link) in attempts.iter().zip(["first", "second", "first"]) {
+        replaced.push(deliver_as(&home, "c 12", files, link).expect("nobody changed the files").replaced);
+    }
+    assert_eq!(replaced, [0, 2, 4], "changed files and the link");
+    assert_eq!([read("same"), read("log/out"), read("first"), read("second")], ["2", "third", "3", "2"]);
+    assert_eq!(fs::read_link(home.join("latest")).expect("a link"), Path::new("first"));
+    let marker = fs::read(home.join(".hostler-results")).expect("the marker exists");
+    assert!(marker.starts_with(b"Hostler wrote the results"));
+}
+
+#[test]
+fn files_that_may_be_the_users_are_not_replaced() {
+    /// Name, source of the second delivery, and what happens to the directory before it.
+    type Case = (&'static str, &'static str, fn(&Path));
+    let cases: [Case; 6] = [
+        ("edited", "c 12", |home| fs::write(home.join("out"), "mine!").expect("writable")),
+        ("another result", "c 13", |_| {}),
+        ("another cluster", "d 12", |_| {}),
+        ("no marker", "c 12", |home| fs::remove_file(home.join(".hostler-results")).expect("removable")),
+        ("damaged marker", "c 12", |home| fs::write(home.join(".hostler-results"), "text\0x").expect("writable")),
+        ("renamed over", "c 12", |home| {
+            fs::write(home.join("new"), "first").expect("writable");
+            fs::rename(home.join("new"), home.join("out")).expect("writable");
+        }),
+    ];
+    for (case, source, change) in cases {
+        let dir = tempfile::tempdir().expect("a temporary directory can be made");
+        deliver_as(dir.path(), "c 12", &[("out", "first")], "a").expect("the destination is empty");
+        change(dir.path());
+        let before = inventory(dir.path());
+        let error = deliver_as(dir.path(), source, &[("out", "other")], "a").expect_err(case);
+        assert!(
+            matches!(error, DeliveryError::Conflicts { ref conflicts, .. } if conflicts.len() == 1),
+            "{case}: {error}"
+        );
+        assert_eq!(inventory(dir.path()), before, "{case}");
+    }
+}
+
+#[test]
+fn what_only_has_the_name_of_the_marker_stays() {
+    let dir = tempfile::tempdir().expect("a temporary directory can be made");
+    fs::create_dir(dir.path().join(".hostler-results")).expect("writable");
+    deliver_as(dir.path(), "c 12", &[("out", "first")], "a").expect("a directory is not in the way");
+    fs::remove_dir(dir.path().join(".hostler-results")).expect("it is empty");
+    put(dir.path(), ".hostler-results", "mine");
+    deliver_as(dir.path(), "c 12", &[("other", "1")], "a").expect("nothing conflicts");
+    assert_eq!(fs::read(dir.path().join(".hostler-results")).expect("the file exists"), b"mine");
+}
+
+/// Whoever may write to the destination could note anything there. Needs root.
+#[test]
+fn marker_of_another_user_notes_nothing() {
+    let dir = tempfile::tempdir().expect("a temporary directory can be made");
+    deliver_as(dir.path(), "c 12", &[("out", "first")], "a").expect("the destination is empty");
+    chown(dir.path().join(".hostler-results"), Some(12_345), None).expect("needs root");
+    let error = deliver_as(dir.path(), "c 12", &[("out", "other")], "a").expect_err("the marker is not this user's");
+    assert!(matches!(error, DeliveryError::Conflicts { .. }), "{error}");
+}
+
 #[test]
 fn directories_and_links_in_the_way_are_never_replaced() {
     let head = Head::with(&[("a", b"x".to_vec()), ("log/out", b"x".to_vec()), ("sub/deep/y", b"x".to_vec())]);
@@ -272,7 +355,7 @@ fn hostile_manifests_are_refused() {
         vec![link("a", "/etc"), file("a/x", &store, b"x")],
         vec![directory("a"), link("a/b", "../../x")],
     ] {
-        let answer = Delivery::plan(&home, &manifest(entries), OnConflict::Overwrite);
+        let answer = Delivery::plan(&home, &manifest(entries), OnConflict::Overwrite, None);
         assert!(matches!(answer, Err(DeliveryError::Manifest(_))));
         assert!(!home.exists());
     }

@@ -46,7 +46,7 @@ fn run(bytes: &[u8]) {
 }
 
 fn deliver(manifest: &Manifest, destination: &Path, on_conflict: OnConflict) {
-    let Ok(mut delivery) = Delivery::plan(destination, manifest, on_conflict) else { return };
+    let Ok(mut delivery) = Delivery::plan(destination, manifest, on_conflict, None) else { return };
     let wire = wire::encode(values::CONTENT);
     for digest in delivery.missing() {
         let _ = delivery.accept(&digest, &wire);
