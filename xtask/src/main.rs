@@ -1,5 +1,5 @@
-//! Development tasks: `cargo xtask test`, `gen`, `package`, `docs`, `bench`, `flaky`, `sim`, `swarm`, `soak`, `fuzz`, `docker`
-//! and `vm`.
+//! Development tasks: `cargo xtask test`, `gen`, `package`, `docs`, `bench`, `flaky`, `sim`, `swarm`, `soak`, `fuzz`,
+//! `docker`, `vm` and `slurm-differences`.
 //!
 //! Only tasks that need logic are here; single commands are listed in CONTRIBUTING.md. Nothing here is part of the product, and the
 //! product does not depend on it.
@@ -7,6 +7,7 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "people run the tasks and read their output")]
 
 mod bench;
+mod differences;
 mod docs;
 mod flaky;
 mod fuzz;
@@ -52,6 +53,8 @@ enum Chore {
     Docker(systems::Options),
     /// Test the systemd units in a virtual machine; needs root
     Vm(systems::Options),
+    /// Compare Slurm's commands with those of a real Slurm; needs root
+    SlurmDifferences(differences::Options),
 }
 
 fn main() -> ExitCode {
@@ -68,6 +71,7 @@ fn main() -> ExitCode {
         Chore::Fuzz(options) => fuzz::run(&options),
         Chore::Docker(options) => systems::docker(&options),
         Chore::Vm(options) => systems::vm(&options),
+        Chore::SlurmDifferences(options) => differences::run(&options),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
