@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -19,6 +20,8 @@ from hostler import _executable
 @pytest.fixture(scope="session", autouse=True)
 def home() -> Iterator[Path]:
     """Set the variables of a new home for this process."""
+    # A shell without job control starts background processes with Ctrl-C ignored, which scripts of tests would inherit.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     # A short path: sockets lie below it.
     home = Path(tempfile.mkdtemp(prefix="hostler-py-"))
     with pytest.MonkeyPatch.context() as patch:

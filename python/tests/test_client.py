@@ -73,7 +73,7 @@ def test_nodes_and_summary_are_listed(client: hostler.Client) -> None:
 def test_head_refuses_with_message_and_hint(client: hostler.Client, project: Path) -> None:
     with pytest.raises(hostler.RefusedError) as raised:
         client.submit(project, "main.py", cpus=99)
-    assert raised.value.code == "refused"
+    assert raised.value.code == "never_fits"
     assert "the job asks for 99 CPUs" in raised.value.message
     assert "hostler nodes" in raised.value.hints[0]
     copy = pickle.loads(pickle.dumps(raised.value))

@@ -79,6 +79,9 @@ impl Engine {
             Effect::Start(launch) => self.start(launch),
             Effect::Begin { run, port, endpoints } => self.order(run, Order::Begin { port, endpoints }),
             Effect::End { run, grace_ms } => self.order(run, Order::End { grace: Duration::from_millis(grace_ms) }),
+            Effect::ChangeLimit { run, time_limit_ms } => {
+                self.order(run, Order::ChangeLimit(time_limit_ms.map(Duration::from_millis)));
+            }
             Effect::Signal { run, signal, to } => {
                 self.order(run, Order::Signal(RunSignal { signal: signal.get(), to: members(to) }));
             }
@@ -305,12 +308,14 @@ async fn join_others(
         handle.happened(Event::Ready { run: launch.run(), port, endpoint });
         let mut order = controlled.orders.recv().await;
         // Nothing runs that could get a signal.
-        while let Some(Order::Signal(_)) = order {
+        while let Some(Order::Signal(_) | Order::ChangeLimit(_)) = order {
             order = controlled.orders.recv().await;
         }
         match order {
             Some(Order::Begin { port, endpoints }) => (port, endpoints),
-            Some(Order::End { .. } | Order::Signal(_)) | None => bail!("the job was ended before its start"),
+            Some(Order::End { .. } | Order::Signal(_) | Order::ChangeLimit(_)) | None => {
+                bail!("the job was ended before its start")
+            }
         }
     };
     orders.env.extend(variables::meeting_port(port));

@@ -200,8 +200,10 @@ impl Preparation {
         variables.insert("PWD".into(), work.display().to_string());
         let mut orders = self.orders(entry.argv, variables, work);
         // Also if nothing was built: the search for requirements may have taken long.
+        let spent = began.elapsed();
+        orders.options.time_spent = spent;
         if let Some(limit) = &mut orders.options.time_limit {
-            *limit = limit.saturating_sub(began.elapsed());
+            *limit = limit.saturating_sub(spent);
         }
         Ok(orders)
     }

@@ -39,6 +39,8 @@ pub(crate) enum Order {
     },
     /// Send a signal.
     Signal(RunSignal),
+    /// Replace the time limit; `None` means no limit.
+    ChangeLimit(Option<Duration>),
     /// Send TERM now, and KILL after `grace`.
     End {
         /// Time between TERM and KILL; zero to send KILL immediately.
@@ -128,8 +130,9 @@ pub(crate) async fn watch(
     mut orders: mpsc::Receiver<Order>,
 ) {
     let _measured = node.usage.begin(launch.run(), measured_at(&node, &launch, &shepherd, place.as_ref()));
+    let mut new_limit = None;
     let exit = loop {
-        if let Some(record) = follow(&mut shepherd, &mut orders).await {
+        if let Some(record) = follow(&mut shepherd, &mut orders, &mut new_limit).await {
             if let Some((leaf, owner)) = place
                 && launch.spec().pty.is_none()
                 && leaf.is_some() == node.cgroups.is_ok()
@@ -141,7 +144,8 @@ pub(crate) async fn watch(
         // The connection closed without a report: check the disk and the kernel.
         match determine_state(&node, &launch).await {
             Some(RunState::Running(again)) => {
-                if !again.is_connected() {
+                // A shepherd of an older build closes the connection when it gets a new limit.
+                if !again.is_connected() || new_limit.is_some() {
                     tokio::time::sleep(POLL_INTERVAL).await;
                 }
                 shepherd = again;
@@ -203,8 +207,21 @@ fn with_disk(node: &Node, mut exit: Exit) -> Exit {
     exit
 }
 
-/// Executes orders until the shepherd reports the end; `None` if its connection breaks first.
-async fn follow(shepherd: &mut Watched, orders: &mut mpsc::Receiver<Order>) -> Option<Box<ExitRecord>> {
+/// Executes orders until the shepherd reports the end; `None` if its connection breaks first. `new_limit` is the last time limit
+/// that was ordered: the shepherd gets it again on each new connection.
+async fn follow(
+    shepherd: &mut Watched,
+    orders: &mut mpsc::Receiver<Order>,
+    new_limit: &mut Option<Option<Duration>>,
+) -> Option<Box<ExitRecord>> {
+    let change_limit = |shepherd: &Watched, limit| {
+        if let Err(error) = shepherd.shepherd().change_limit(limit) {
+            tracing::warn!(%error, "a new time limit did not reach a run");
+        }
+    };
+    if let Some(limit) = *new_limit {
+        change_limit(shepherd, limit);
+    }
     loop {
         tokio::select! {
             event = shepherd.next_event() => match event {
@@ -219,6 +236,10 @@ async fn follow(shepherd: &mut Watched, orders: &mut mpsc::Receiver<Order>) -> O
                     if let Err(error) = shepherd.shepherd().signal_run(signal) {
                         tracing::warn!(%error, "a signal did not reach a run");
                     }
+                }
+                Order::ChangeLimit(limit) => {
+                    *new_limit = Some(limit);
+                    change_limit(shepherd, limit);
                 }
                 // The run has already begun.
                 Order::Begin { .. } => {}

@@ -12,7 +12,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
         "Jobs",
         &[
             "submit", "run", "jobs", "job", "why", "logs", "wait", "fetch", "attach", "cancel", "hold", "release",
-            "requeue", "signal",
+            "requeue", "update", "signal",
         ],
     ),
     ("Remote commands", &["exec", "alloc", "step"]),

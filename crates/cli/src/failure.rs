@@ -5,6 +5,7 @@ use std::io;
 
 use hostler_client::{ClientError, HEAD_AWAY};
 use hostler_model::ParseError;
+use serde_json::json;
 
 use crate::exit;
 
@@ -13,6 +14,8 @@ pub(crate) struct Failure {
     what: String,
     causes: Vec<String>,
     hints: Vec<String>,
+    /// The head's code for a refusal, e.g. `no_such_job`.
+    code: Option<String>,
     pub(crate) exit: u8,
     output: Option<OutputError>,
 }
@@ -31,7 +34,7 @@ pub(crate) type Outcome = Result<u8, Failure>;
 impl Failure {
     /// A failure with exit code 1.
     pub(crate) fn new(what: impl Into<String>) -> Self {
-        Self { what: what.into(), causes: Vec::new(), hints: Vec::new(), exit: exit::FAILED, output: None }
+        Self { what: what.into(), causes: Vec::new(), hints: Vec::new(), code: None, exit: exit::FAILED, output: None }
     }
 
     /// A failed write to `stream`, e.g. `standard output`.
@@ -96,6 +99,13 @@ impl Failure {
         }
         text
     }
+
+    /// The error as one line of JSON, for stderr.
+    pub(crate) fn to_json(&self) -> String {
+        let Self { what, causes, hints, code, exit, .. } = self;
+        let error = json!({ "message": what, "causes": causes, "hints": hints, "code": code, "exit": exit });
+        format!("{}\n", json!({ "error": error }))
+    }
 }
 
 impl From<ClientError> for Failure {
@@ -109,7 +119,8 @@ impl From<ClientError> for Failure {
             }
             ClientError::Local(_) => exit::FAILED,
         };
-        let failure = Self::new(error.to_string()).because(&error).exiting(exit);
+        let code = error.code().map(str::to_owned);
+        let failure = Self { code, ..Self::new(error.to_string()) }.because(&error).exiting(exit);
         error.hints().into_iter().fold(failure, Self::hint)
     }
 }

@@ -105,7 +105,10 @@ pub(crate) struct JobFlags {
     ///
     /// Write a condition and a colon before the job ids. Conditions: `after` (the jobs have started, or ended before
     /// they could), `afterok` (the jobs have completed), `afternotok` (the jobs have ended without completing),
-    /// `afterany` (the jobs have ended). Job ids without a condition mean `afterok`.
+    /// `afterany` (the jobs have ended), `aftercorr` (each task of an array starts after the task of the other array
+    /// with the same index has completed). Job ids without a condition mean `afterok`. `afterok:12_3` waits for one task
+    /// of an array, and `after:12+5` for five minutes after job 12 began. Commas separate conditions that must all hold;
+    /// with `?` instead, one of them is enough.
     #[arg(short = 'd', long, value_name = "JOBS")]
     pub(crate) after: Vec<Dependencies>,
 
@@ -303,6 +306,22 @@ fn grace_ms(grace: TimeLimit) -> Result<u32, Failure> {
 }
 
 impl JobFlags {
+    /// Checks that alternatives are not mixed with conditions that must all hold.
+    fn check_alternatives(&self) -> Result<(), Failure> {
+        let any = self.after.iter().flat_map(|list| &list.0).any(|dependency| dependency.alternative);
+        if any && self.after.len() > 1 {
+            return Err(Failure::usage("`--after` is given more than once, and one list is separated by `?`")
+                .hint("write all alternatives in one list, e.g. --after 'afterok:12?afterany:13'"));
+        }
+        if any && self.singleton {
+            return Err(Failure::usage(
+                "--singleton waits for all earlier jobs of the name, and `?` in `--after` for one of several",
+            )
+            .hint("separate the conditions by commas, or omit --singleton"));
+        }
+        Ok(())
+    }
+
     /// Returns the job that these flags describe. `--env` adds variables to `environment` and overrides them.
     pub(crate) fn spec(
         &self,
@@ -314,6 +333,7 @@ impl JobFlags {
             let (name, value) = variable(text)?;
             environment.insert(name, value);
         }
+        self.check_alternatives()?;
         let memory_bytes = self.memory.map(|memory| memory.bytes_for("a job")).transpose()?;
         Ok(Submission {
             name: self.name.clone().unwrap_or_else(|| derived_name(default_name)).into(),

@@ -1,5 +1,8 @@
 //! What commands answer to frequent mistakes, and what they leave out.
 
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+
 use hostler_testkit::{Cluster, Outcome, Size, wait_until};
 
 const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
@@ -40,6 +43,47 @@ fn mistaken_commands_are_explained() {
     // An unknown node is answered with the known ones.
     let unknown = || Some(cluster.run(&["exec", "--node", "n9", "true"])).filter(|it| it.stderr.contains("n1, n2"));
     said(&wait_until("the node learns the names of the others", 30, unknown), "no node of that name is known here");
+}
+
+#[test]
+fn errors_are_json_on_request() {
+    let cluster = Cluster::up(HOSTLER, SMALL);
+    let outcome = cluster.run(&["job", "99", "--json"]);
+    assert_eq!((outcome.code, outcome.stdout.as_str()), (4, ""));
+    let lines: Vec<&str> = outcome.stderr.lines().collect();
+    let [line] = lines.as_slice() else { panic!("{lines:?}") };
+    let error: serde_json::Value = serde_json::from_str(line).expect("JSON");
+    let expected = serde_json::json!({
+        "message": "there is no job 99", "causes": [], "hints": error["error"]["hints"], "code": "no_such_job", "exit": 4
+    });
+    assert_eq!(error["error"], expected);
+}
+
+#[test]
+fn endings_say_how_many_tasks_failed_and_why_a_job_never_began() {
+    let cluster = Cluster::up(HOSTLER, SMALL);
+    let outcome =
+        cluster.run(&["run", "-a", "0-4", "-m", "16M", "--", "sh", "-c", "exit $((HOSTLER_ARRAY_INDEX / 3))"]);
+    assert_eq!(outcome.code, 1);
+    said(&outcome, "job 1 failed with exit code 1 (2 failed, 3 completed)");
+    let program = cluster.write("p/main", "#!/bin/nothing\n");
+    fs::set_permissions(program, Permissions::from_mode(0o755)).expect("the file is the test's");
+    let project = cluster.path("p").to_string_lossy().into_owned();
+    let outcome = cluster.run(&["submit", &project, "main", "-m", "16M", "--wait"]);
+    said(&outcome, "job 2 failed");
+    said(&outcome, "/bin/nothing");
+}
+
+#[test]
+fn impossible_directory_is_named_once() {
+    let cluster = Cluster::up(HOSTLER, SMALL);
+    let id = cluster.ok(&["run", "--detach", "-a", "0-2", "-m", "16M", "--", "true"]);
+    cluster.ok(&["wait", &id]);
+    cluster.write("file", "");
+    let outcome = cluster.run(&["fetch", &id, "--to", "file/below"]);
+    assert_eq!(outcome.code, 1);
+    assert_eq!(outcome.stderr.matches("error: ").count(), 1, "{}", outcome.stderr);
+    said(&outcome, "cannot create the directory");
 }
 
 #[test]

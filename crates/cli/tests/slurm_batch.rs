@@ -42,6 +42,54 @@ impl Site {
 }
 
 #[test]
+fn test_only_says_when_and_where_a_job_would_start() {
+    let site = Site::up();
+    let tried = |name: &str, arguments: &[&str]| {
+        let outcome = site.run(name, &[&["--test-only", "--mem=16"], arguments].concat());
+        (outcome.code, outcome.stdout, outcome.stderr)
+    };
+    let (code, stdout, stderr) = tried("sbatch", &["-N2", "--wrap", "true"]);
+    assert_eq!((code, stdout.as_str()), (0, ""));
+    let starts = |stderr: &str, name: &str| stderr.starts_with(&format!("{name}: Job 1 to start at 20"));
+    assert!(starts(&stderr, "sbatch"), "{stderr}");
+    assert!(stderr.ends_with(" using 2 processors on nodes n[1-2] in partition all\n"), "{stderr}");
+    let (code, stdout, stderr) = tried("srun", &["-n2", "true"]);
+    assert_eq!((code, stdout.as_str()), (0, ""));
+    assert!(starts(&stderr, "srun"), "{stderr}");
+    assert!(stderr.ends_with(" in partition all\nsrun: allocation success\n"), "{stderr}");
+    let (code, _, stderr) = tried("sbatch", &["-c9", "--wrap", "true"]);
+    assert_eq!(code, 1);
+    assert!(stderr.starts_with("allocation failure: Requested node configuration is not available\n"), "{stderr}");
+    let nothing = site.run("squeue", &["-h"]);
+    assert_eq!(nothing.stdout, "", "nothing was submitted");
+
+    // A job that must wait for another one.
+    let busy = site.submit(&["-N2", "-c2", "-t1", "--wrap", "sleep 60"]);
+    assert_eq!(busy, "1", "a dry run takes no number");
+    site.wait(&busy, "running");
+    let (code, _, stderr) = tried("sbatch", &["--wrap", "true"]);
+    assert_eq!(code, 0);
+    assert!(
+        stderr.starts_with("sbatch: Job 2 to start at 20") && stderr.contains("\nsbatch: the job would wait: "),
+        "{stderr}"
+    );
+    let would = site.cluster.ok(&["--json", "run", "--dry-run", "-m", "16M", "--", "true"]);
+    let would: serde_json::Value = serde_json::from_str(&would).expect("JSON");
+    assert!(would["id"] == 2 && would["starts_at"].is_i64() && would["reason"].is_object(), "{would}");
+    site.cluster.write("project/main.sh", "true");
+    let would = site.cluster.ok(&["submit", "project", "--dry-run", "-m", "16M", "sh", "--", "main.sh"]);
+    assert!(would.starts_with("the job would wait: ") && would.contains("\nit should start on n"), "{would}");
+    site.cluster.ok(&["cancel", &busy]);
+    site.wait(&busy, "cancelled");
+    let would = site.cluster.ok(&["run", "--dry-run", "-m", "16M", "--", "true"]);
+    // Among equal nodes, the one that joined first is taken.
+    let places = ["n1", "n2"].map(|node| format!("the job would start now on {node}, with 1 CPU"));
+    assert!(places.contains(&would), "{would}");
+    let refused = site.cluster.fails(&["run", "--dry-run", "-c", "9", "--", "true"]);
+    assert!(refused.contains("9 CPUs"), "{refused}");
+}
+
+#[test]
 fn batch_jobs_find_what_slurm_promises() {
     let site = Site::up();
     site.cluster.write(
@@ -154,14 +202,24 @@ fn mistakes_have_slurms_words_and_queue_nothing() {
         (vec!["--invalid", "good"], "sbatch: unrecognized option '--invalid'\nTry \"sbatch --help\"".to_owned()),
         (vec!["--wrap=true", "good"], "sbatch: error: Script arguments not permitted with --wrap option".to_owned()),
         (vec!["-t", "soon", "good"], "sbatch: error: Invalid --time specification".to_owned()),
-        (vec!["-p", "nosuch", "good"], format!("{failed} Invalid partition name specified")),
+        (
+            vec!["-p", "nosuch", "good"],
+            format!("sbatch: error: invalid partition specified: nosuch\n{failed} Invalid partition name specified"),
+        ),
+        (
+            vec!["--mem=64", "--mem-per-cpu=64", "good"],
+            "sbatch: fatal: --mem, --mem-per-cpu, and --mem-per-gpu are mutually exclusive.".to_owned(),
+        ),
         (vec!["-a", "5-1", "good"], format!("{failed} Invalid job array specification")),
         (vec!["-n", "400", "good"], format!("{failed} Requested node configuration is not available")),
         (vec!["-w", "n9", "good"], format!("{failed} Invalid node name specified")),
         (vec!["-d", "afterok:99", "good"], format!("{failed} Job dependency problem")),
     ] {
         let outcome = site.run("sbatch", &arguments);
-        assert_eq!((outcome.code, outcome.stdout.as_str()), (1, ""), "{arguments:?}");
+        // Slurm's code for mistakes in options.
+        let is_mistake = ["operand", "--invalid", "-t"].contains(&arguments[0]);
+        let code = if is_mistake { 255 } else { 1 };
+        assert_eq!((outcome.code, outcome.stdout.as_str()), (code, ""), "{arguments:?}");
         assert!(outcome.stderr.starts_with(&text), "{arguments:?}: {}", outcome.stderr);
     }
     assert_eq!(site.cluster.json(&["jobs", "--all"])["jobs"], serde_json::json!([]));
@@ -238,6 +296,27 @@ fn scancel_ends_what_it_names_and_nothing_else() {
         let outcome = site.run("scancel", &arguments);
         assert_eq!((outcome.code, outcome.stderr), (1, format!("scancel: error: {text}\n")));
     }
+    // Unknown ids count only as long as nothing else is asked for.
+    for arguments in [vec!["-s", "USR1", "999"], vec!["-n", "same", "999"], vec!["-b", "999"]] {
+        let outcome = site.run("scancel", &arguments);
+        assert_eq!(outcome.code, 1, "{arguments:?}");
+        assert!(
+            outcome.stderr.contains("Kill job error on job id 999: Invalid job id specified"),
+            "{}",
+            outcome.stderr
+        );
+    }
+    for (arguments, text) in [
+        (["-s", "bogus", "999"], "Unknown job signal: bogus\n"),
+        (
+            ["-t", "bogus", "999"],
+            "Invalid job state specified: bogus\nValid job states are PENDING, RUNNING, and SUSPENDED\n",
+        ),
+        (["-u", "", "999"], "scancel: error: Invalid user name: \n"),
+    ] {
+        let outcome = site.run("scancel", &arguments);
+        assert_eq!((outcome.code, outcome.stderr.as_str()), (1, text));
+    }
 
     let running = site.submit(&["--wrap", "sleep 600"]);
     site.wait(&running, "running");
@@ -275,4 +354,47 @@ fn signals_reach_steps_before_the_limit_and_on_request() {
     assert_eq!(site.run("scancel", &["-b", "-s", "USR1", &script]).code, 0);
     site.wait(&script, "completed");
     assert_eq!(site.read(&format!("slurm-{script}.out")), "script\n");
+}
+
+#[test]
+fn dependencies_name_tasks_counterparts_delays_and_alternatives() {
+    let site = Site::up();
+    let steps = "until [ -e go-$SLURM_ARRAY_TASK_ID ]; do sleep 0.05; done; [ $SLURM_ARRAY_TASK_ID != 1 ]";
+    let first = site.submit(&["-a", "0-2", "--wrap", steps]);
+    let corr = site.submit(&["-a", "0-2", "-d", &format!("aftercorr:{first}"), "--wrap", "true"]);
+    let one = site.submit(&["-d", &format!("afterok:{first}_0"), "--wrap", "true"]);
+    let any = site.submit(&["-d", &format!("afternotok:{first}_0?afternotok:{first}_1"), "--wrap", "true"]);
+    let late = site.submit(&["-d", &format!("after:{first}+60"), "--wrap", "true"]);
+    let dependency = |job: &str| site.run("squeue", &["-h", "-j", job, "-o", "%r %E"]).stdout.trim_end().to_owned();
+    assert_eq!(dependency(&corr), format!("Dependency aftercorr:{first}(unfulfilled)"));
+    assert_eq!(dependency(&one), format!("Dependency afterok:{first}_0(unfulfilled)"));
+    let both = format!("afternotok:{first}_0(unfulfilled)?afternotok:{first}_1(unfulfilled)");
+    assert_eq!(dependency(&any), format!("Dependency {both}"));
+    let shown = site.run("scontrol", &["show", "job", &any]).stdout;
+    assert!(shown.contains(&format!(" Reason=Dependency Dependency={both}\n")), "{shown}");
+
+    site.cluster.write("go-0", "");
+    site.wait(&one, "completed");
+    assert_eq!(dependency(&any), format!("Dependency afternotok:{first}_1(unfulfilled)"));
+    site.cluster.write("go-1", "");
+    site.wait(&any, "completed");
+    site.cluster.write("go-2", "");
+    site.wait(&corr, "cancelled");
+    let states = site.run("sacct", &["-n", "-X", "-j", &corr, "--format=jobid,state%9"]).stdout;
+    let words: Vec<Vec<&str>> = states.lines().map(|line| line.split_whitespace().collect()).collect();
+    let tasks = [format!("{corr}_0"), format!("{corr}_1"), format!("{corr}_2")];
+    let expected = [[&tasks[0], "COMPLETED"], [&tasks[1], "CANCELLED"], [&tasks[2], "COMPLETED"]];
+    assert_eq!(words, expected.map(Vec::from), "{states}");
+    let why = site.cluster.run(&["why", &tasks[1]]).stdout;
+    assert!(why.contains(&format!("aftercorr:{first} can never be satisfied")), "{why}");
+
+    let why = site.cluster.run(&["why", &late]).stdout;
+    assert!(why.contains(&format!("after:{first}+60: job {first} has begun; the condition holds in 59m")), "{why}");
+    site.run("scancel", &[&late]);
+    let failed = "sbatch: error: Batch job submission failed: Job dependency problem";
+    for list in [format!("afterok:{first}_7"), format!("afterok:{first}?{one},{any}"), "aftercorr:1_2".to_owned()] {
+        let outcome = site.run("sbatch", &["-d", &list, "--wrap", "true"]);
+        assert_eq!((outcome.code, outcome.stdout.as_str()), (1, ""), "{list}");
+        assert!(outcome.stderr.starts_with(failed), "{list}: {}", outcome.stderr);
+    }
 }

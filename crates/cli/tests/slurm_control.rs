@@ -353,11 +353,14 @@ fn jobs_are_requeued_held_and_released() {
     let fixed = site.submit(&["--no-requeue", "--wrap", script]);
     site.wait(&fixed, "running");
     let text = format!("Requested operation is presently disabled for job {fixed}\n");
-    assert_eq!(site.fails(&format!("requeue {fixed}")), text);
+    let hint = format!(
+        "scontrol: hint: the job does not allow requeues (--no-requeue); `hostler requeue {fixed}` queues it again\n"
+    );
+    assert_eq!(site.fails(&format!("requeue {fixed}")), format!("{text}{hint}"));
     for action in ["suspend", "resume", "requeuehold"] {
         assert!(site.fails(&format!("{action} {fixed}")).starts_with(&text));
     }
-    assert!(site.fails(&format!("update jobid={fixed} timelimit=5")).starts_with(&text));
+    assert!(site.fails(&format!("update jobid={fixed} gres=gpu")).starts_with(&text));
     let text = format!("Job is no longer pending execution for job {fixed}\nslurm_suspend error: Job is no longer");
     assert!(site.fails(&format!("hold {fixed}")).starts_with(&text));
 

@@ -63,7 +63,10 @@ fn srun_without_a_job_makes_one() {
     let outcome = site.run("srun", &["-p", "nowhere", "true"]);
     assert_eq!(outcome.code, 1);
     assert!(
-        outcome.stderr.starts_with("srun: error: Unable to allocate resources: Invalid partition name specified\n"),
+        outcome.stderr.starts_with(
+            "srun: error: invalid partition specified: nowhere\n\
+             srun: error: Unable to allocate resources: Invalid partition name specified\n"
+        ),
         "{}",
         outcome.stderr
     );

@@ -178,6 +178,35 @@ fn key(directory: &Path, name: &str, more: &[&str]) -> PathBuf {
     path
 }
 
+/// Checks what an operator and the owner of a job may change of it.
+fn assert_changes(site: &Site, socket: &str) {
+    let owner = |words: &[&str]| site.as_user("games", socket, words);
+    let operator = |words: &[&str]| site.as_user("mail", socket, words);
+    let running = ok(&owner(&["run", "--detach", "-m", "16M", "-t", "1h", "--", "sleep", "600"]));
+    let waiting = ok(&owner(&["run", "--detach", "--begin", "+1d", "-m", "16M", "--", "true"]));
+    ok(&operator(&["hold", &waiting]));
+    let said = refused(&owner(&["release", &waiting]));
+    assert!(said.contains("is held by an operator"), "{said}");
+    let scontrol = site.cluster.path("scontrol");
+    std::os::unix::fs::symlink(HOSTLER, &scontrol).expect("a link can be made");
+    let shown = Command::new(scontrol).args(["show", "job", "-o", &waiting]).env("HOSTLER_HEAD", socket).output();
+    let shown = ok(&shown.expect("the program starts"));
+    assert!(shown.contains(" Reason=JobHeldAdmin "), "{shown}");
+    let said = refused(&owner(&["update", &waiting, "--priority", "5"]));
+    assert!(said.contains("users may set a priority of at most 0"), "{said}");
+    ok(&operator(&["update", &waiting, "--priority", "5"]));
+    ok(&owner(&["update", &waiting, "--time", "2h", "--tag", "a=b"]));
+    wait_until("the job to run", 30, || {
+        let job: Value = serde_json::from_str(&ok(&owner(&["job", &running, "--json"]))).expect("JSON");
+        (job["state"] == "running").then_some(())
+    });
+    let said = refused(&owner(&["update", &running, "--time", "2h"]));
+    assert!(said.contains("only operators raise the time limit"), "{said}");
+    ok(&operator(&["update", &running, "--time", "2h"]));
+    ok(&owner(&["update", &running, "--time", "30m"]));
+    ok(&operator(&["cancel", &running, &waiting]));
+}
+
 #[test]
 fn users_cannot_act_on_jobs_of_others() {
     let mut site = Site::start();
@@ -188,6 +217,8 @@ fn users_cannot_act_on_jobs_of_others() {
         let job: Value =
             serde_json::from_str(&ok(&site.as_user("mail", socket, &["job", &id, "--json"]))).expect("JSON");
         assert_eq!(job["user"], "games", "all users see the owner");
+        let said = refused(&site.as_user("mail", socket, &["update", &id, "--name", "x"]));
+        assert!(said.contains("belongs to games"), "{said}");
         for verb in ["cancel", "release", "requeue", "logs", "attach"] {
             let said = refused(&site.as_user("mail", socket, &[verb, &id]));
             assert!(said.contains("belongs to games"), "{verb}: {said}");
@@ -202,6 +233,7 @@ fn users_cannot_act_on_jobs_of_others() {
         } else {
             site.admin(&["configure", "user", "add", "mail", "--role", "operator"]);
             ok(&site.as_user("mail", socket, &["release", &id]));
+            assert_changes(&site, socket);
             site.admin(&["configure", "user", "role", "mail", "user"]);
             assert!(refused(&site.as_user("mail", socket, &["hold", &id])).contains("belongs to games"));
             site.admin(&["configure", "user", "remove", "mail"]);

@@ -4,13 +4,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hostler_model::{
-    DestinationName, Digest, JobId, JobState, NodeName, PartitionName, SignalNumber, SignalTarget, TaskId, WallTime,
+    DestinationName, Digest, JobId, JobState, NodeName, PartitionName, SignalNumber, SignalTarget, Submission, TaskId,
+    WallTime,
 };
 use hostler_proto::api::{
-    DigestList, DrainRequest, Fetched, Info, Invitation, Invite, JobAction, JobDetail, JobOrder, JobPage, JobRecord,
-    JobSummary, JoinRequest, Joined, NodeDetail, NodeView, RecordPage, RenewRequest, ResultPage, Signalled,
+    DigestList, DrainRequest, Fetched, Info, Invitation, Invite, JobAction, JobChange, JobDetail, JobOrder, JobPage,
+    JobRecord, JobSummary, JoinRequest, Joined, NodeDetail, NodeView, RecordPage, RenewRequest, ResultPage, Signalled,
     SubmitRequest, Submitted, Why,
 };
+use hostler_proto::dry_run::{DryRunRequest, DryRunView};
 use hostler_proto::notify::{Notifications, TestMessage};
 use hostler_proto::partitions::{NewPartition, PartitionChange, PartitionView, TraitsChange};
 use hostler_proto::peers::{LOAD_PATH, LoadTable, Peers};
@@ -305,6 +307,11 @@ impl Client {
         self.call(Call::post("/jobs").json(request)).await
     }
 
+    /// What would happen to a job if it was submitted now.
+    pub async fn dry_run(&self, spec: &Submission) -> Result<DryRunView, ClientError> {
+        self.call(Call::post("/dry-run").json(&DryRunRequest { spec: spec.clone() })).await
+    }
+
     /// A page of jobs, newest first.
     pub async fn jobs(&self, filter: &JobFilter) -> Result<JobPage, ClientError> {
         self.call(Call::get(format!("/jobs{}", filter.query()))).await
@@ -336,6 +343,11 @@ impl Client {
     /// A job with its live tasks and up to `tasks` ended ones.
     pub async fn job(&self, job: JobId, tasks: u32) -> Result<JobDetail, ClientError> {
         self.call(Call::get(format!("/jobs/{job}?tasks={tasks}"))).await
+    }
+
+    /// A job with the first of its cancelled tasks.
+    pub async fn job_with_cancelled_task(&self, job: JobId) -> Result<JobDetail, ClientError> {
+        self.call(Call::get(format!("/jobs/{job}?tasks=1&state=cancelled"))).await
     }
 
     /// A job with up to `tasks` ended tasks, starting at index `from`.
@@ -380,15 +392,27 @@ impl Client {
     /// because the job would run twice.
     pub async fn act(&self, job: JobId, index: Option<u32>, action: JobAction) -> Result<JobSummary, ClientError> {
         let how = match action {
-            JobAction::RequeueAll => Some("completed=true".to_owned()),
-            JobAction::RequeueDependent => Some("dependent=true".to_owned()),
+            JobAction::HoldForOwner => Some("owner=true"),
+            JobAction::RequeueAll => Some("completed=true"),
+            JobAction::RequeueHeld { completed: false } => Some("hold=true"),
+            JobAction::RequeueHeld { completed: true } => Some("hold=true&completed=true"),
+            JobAction::RequeueDependent => Some("dependent=true"),
             JobAction::Cancel | JobAction::Hold | JobAction::Release | JobAction::Requeue => None,
         };
-        let fields: Vec<String> = index.map(|index| format!("index={index}")).into_iter().chain(how).collect();
+        let fields: Vec<String> =
+            index.map(|index| format!("index={index}")).into_iter().chain(how.map(str::to_owned)).collect();
         let query = if fields.is_empty() { String::new() } else { format!("?{}", fields.join("&")) };
         let call = Call::post(format!("/jobs/{job}/{}{query}", action.as_str()));
-        let is_requeue = matches!(action, JobAction::Requeue | JobAction::RequeueAll | JobAction::RequeueDependent);
+        let is_requeue = action.as_str() == JobAction::Requeue.as_str();
         self.call(if is_requeue { call.once() } else { call }).await
+    }
+
+    /// Changes a job.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] if the job cannot have the new values; else see [`ClientError`].
+    pub async fn change_job(&self, job: JobId, change: &JobChange) -> Result<JobSummary, ClientError> {
+        self.call(Call::post(format!("/jobs/{job}")).json(change)).await
     }
 
     /// Sends a signal to running processes of a job or of one of its tasks.

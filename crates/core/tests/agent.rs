@@ -64,6 +64,24 @@ fn run_with_a_live_shepherd_continues_until_it_ends() {
 }
 
 #[test]
+fn new_time_limit_applies_at_once_or_when_the_process_starts() {
+    let received = |time_limit_ms| Event::Received(HeadMessage::TimeLimit { run: run(), time_limit_ms });
+    let applied = |time_limit_ms| vec![Effect::ChangeLimit { run: run(), time_limit_ms }];
+    let (mut state, _, _) = restarted(Found::Shepherd);
+    assert_eq!(update(&mut state, received(Some(5))), applied(Some(5)));
+    assert_eq!(update(&mut state, received(Some(5))), applied(Some(5)), "the head repeats it after a break");
+    assert_eq!(update(&mut state, received(None)), applied(None));
+
+    let (mut state, _, _) = restarted(Found::Launch { is_of_this_boot: true });
+    assert_eq!(update(&mut state, received(Some(5))), [], "nothing runs yet");
+    update(&mut state, Event::Staged { run: run() });
+    assert_eq!(update(&mut state, received(Some(7))), []);
+    assert_eq!(update(&mut state, Event::Started { run: run() }), applied(Some(7)));
+    update(&mut state, Event::Exited { run: run(), exit: exit(Why::Exited(0)) });
+    assert_eq!(update(&mut state, received(Some(9))), [], "the process has ended");
+}
+
+#[test]
 fn results_of_an_ended_run_are_collected() {
     let (mut state, effects, status) = restarted(Found::Exit(exit(Why::Exited(3))));
     assert_eq!((effects, status), (vec![Effect::Collect { launch: launch() }], RunStatus::Completing));

@@ -63,6 +63,7 @@ fn state_with(jobs: u64, spec: impl Fn(u64) -> JobSpec) -> State {
                 spec: Arc::new(spec),
                 environment: Some(Digest([7; 32])),
                 after: Vec::new(),
+                past: Vec::new(),
             },
         );
     }

@@ -146,6 +146,7 @@ fn job_belongs_to_a_name_and_its_uid() {
             spec: Arc::clone(&spec),
             environment: None,
             after: Vec::new(),
+            past: Vec::new(),
         };
         update(&mut state, &Stamped { now: at, event }, &mut Changes::default());
         job

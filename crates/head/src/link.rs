@@ -85,8 +85,9 @@ impl Link<'_> {
         }
         let welcome = link.welcome(&self.head.engine.state(), self.head.engine.now().at);
         send(&mut sink, &welcome).await?;
+        let protocol = link.protocol();
         tokio::select! {
-            outcome = self.send_messages(sink, outgoing) => outcome,
+            outcome = self.send_messages(sink, outgoing, protocol) => outcome,
             outcome = self.receive_messages(source, link) => outcome,
         }
     }
@@ -137,7 +138,12 @@ impl Link<'_> {
     }
 
     /// Sends the engine's messages to the agent until the engine closes the link or the head stops.
-    async fn send_messages(&self, mut sink: Sink, mut outgoing: UnboundedReceiver<Outgoing>) -> anyhow::Result<()> {
+    async fn send_messages(
+        &self,
+        mut sink: Sink,
+        mut outgoing: UnboundedReceiver<Outgoing>,
+        protocol: u16,
+    ) -> anyhow::Result<()> {
         let mut outbox = Outbox::default();
         let mut messages = Vec::with_capacity(FRAME_LEN);
         loop {
@@ -151,7 +157,11 @@ impl Link<'_> {
             for outgoing in messages.drain(..) {
                 match outgoing {
                     Outgoing::Send(HeadMessage::Launch(launch)) => said.extend(self.with_environment(launch).await?),
-                    Outgoing::Send(message) => said.push(message),
+                    Outgoing::Send(message) if HeadLink::is_known(protocol, &message) => said.push(message),
+                    Outgoing::Send(_) => {
+                        let node = self.node;
+                        tracing::warn!(%node, "the agent is too old to change the time limit of a run; upgrade it");
+                    }
                     Outgoing::Close(reason) => last_word = Some(reason),
                 }
             }

@@ -82,7 +82,7 @@ impl Rights {
 pub(crate) fn is_audited(method: &str, path: &str) -> bool {
     const NOT: [&str; 3] = ["/blobs", "/snapshots", "/agent/"];
     method != "get"
-        && !matches!(path, "/login/challenge" | "/login/openid/begin")
+        && !matches!(path, "/dry-run" | "/login/challenge" | "/login/openid/begin")
         && (path == "/agent/join" || !NOT.iter().any(|it| path.starts_with(it)))
 }
 

@@ -1,5 +1,7 @@
 //! API views of the state and the history.
 
+mod dependencies;
+mod holds;
 mod nodes;
 mod partitions;
 mod progress;
@@ -10,10 +12,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use hostler_core::head::{Active, Job, Node, Now, Part, Phase, State, explain};
+use hostler_core::head::{Active, Job, Node, Now, Part, Phase, State, explain, explain_task};
 use hostler_model::{
-    Advisory, ArraySpec, Attempt, Dependency, Ending, GpuId, JobId, JobState, NodeName, NodeState, Reason, Request,
-    Shortfall, Timestamp, WallTime, Work, format_bytes, format_duration,
+    Advisory, ArraySpec, Attempt, Ending, GpuId, JobId, JobState, NodeName, NodeState, Reason, Request, Shortfall,
+    Timestamp, WallTime, Work, format_bytes, format_duration,
 };
 use hostler_proto::api::{
     JobDetail, JobRecord, JobSummary, LimitView, PartView, Stages, StepHostView, TaskCounts, TaskView, Why,
@@ -158,6 +160,7 @@ pub(crate) fn record(state: &State, job: &Job, viewer: Viewer, history: &History
     let is_owner = viewer == Viewer::Owner;
     let array = job.spec.array.clone();
     let waiting = array.as_ref().filter(|_| !job.pending.is_empty());
+    let (held_tasks, held_tasks_by_operator) = holds::held_tasks(job);
     let Request { cpus, memory_bytes, gpus, counted } = job.on_each_node();
     let (directory, script) = match &job.spec.work {
         Work::Command { directory, script, .. } => (Some(directory.to_string()), script.is_some()),
@@ -184,8 +187,13 @@ pub(crate) fn record(state: &State, job: &Job, viewer: Viewer, history: &History
         labels: job.spec.labels.as_deref().cloned().unwrap_or_default(),
         priority: job.spec.priority,
         requeue: job.spec.requeue,
+        exclusive: job.spec.exclusive,
+        held_by_operator: job.held_by_operator,
+        held_tasks,
+        held_tasks_by_operator,
         constraint: job.spec.constraint.clone(),
         after: job.spec.after.to_vec(),
+        unmet: if job.pending.is_empty() { Vec::new() } else { job.open_dependencies().copied().collect() },
         begin_at: job.spec.begin.as_deref().copied(),
         command: is_owner.then(|| command_line(&job.spec.work)),
         directory: directory.filter(|_| is_owner),
@@ -423,13 +431,18 @@ fn quoted(word: &str) -> String {
 
 /// Explains why a job waits, or describes its state. `message` is the known reason of its end.
 pub(crate) fn why(state: &State, job: &Job, message: Option<&str>, now: Now) -> Why {
-    let reason = explain(state, job);
+    why_for(state, job, explain(state, job), message, now)
+}
+
+/// Like [`why`], for a known reason.
+fn why_for(state: &State, job: &Job, reason: Option<Reason>, message: Option<&str>, now: Now) -> Why {
     let expected = state.expected_start(job.id);
     let mut lines = vec![first_line(state, job, reason.as_ref(), message)];
     lines.extend(silence::lines(state, job, now));
     if let Some(reason) = &reason {
         lines.extend(progress::of_job(state, job).map(|does| format!("The job is {}: {does}.", job.state())));
         lines.extend(more_lines(state, job, reason, now));
+        lines.extend(holds::tasks_line(job, reason));
     }
     if let Some(at) = expected {
         let from_now = format_duration(Duration::from_millis(at.ms_since(now.at)));
@@ -443,7 +456,7 @@ pub(crate) fn why(state: &State, job: &Job, message: Option<&str>, now: Now) -> 
 }
 
 /// Converts a time of the cluster's clock to the wall clock.
-fn wall_time(at: Timestamp, now: Now) -> WallTime {
+pub(crate) fn wall_time(at: Timestamp, now: Now) -> WallTime {
     WallTime(now.wall.0.saturating_add(i64::try_from(at.ms_since(now.at)).unwrap_or(i64::MAX)))
 }
 
@@ -451,7 +464,10 @@ fn wall_time(at: Timestamp, now: Now) -> WallTime {
 pub(crate) fn why_task(state: &State, job: &Job, index: u32, message: Option<&str>, now: Now) -> Why {
     let task = job.task(index);
     if job.pending.contains(index) {
-        let mut why = why(state, job, None, now);
+        if let Some(why) = holds::why_task(job, index) {
+            return why;
+        }
+        let mut why = why_for(state, job, explain_task(state, job, index), None, now);
         if let Some(reason) = &why.reason {
             why.lines[0] = format!("Task {task} waits: {reason}.");
         }
@@ -531,11 +547,8 @@ fn first_line(state: &State, job: &Job, reason: Option<&Reason>, message: Option
 fn more_lines(state: &State, job: &Job, reason: &Reason, now: Now) -> Vec<String> {
     let id = job.id;
     match reason {
-        Reason::Held if job.held_by_operator => {
-            vec!["An operator holds the job, and only operators can release it.".to_owned()]
-        }
-        Reason::Held => vec![format!("`hostler release {id}` releases the job.")],
-        Reason::Dependency { .. } => job.unmet.iter().map(|dependency| dependency_line(state, dependency)).collect(),
+        Reason::Held => vec![holds::held_line(job)],
+        Reason::Dependency { .. } => dependencies::lines(state, job, now),
         Reason::BeginTime { at } => {
             vec![format!("It may start in {}.", format_duration(Duration::from_millis(at.ms_since(now.wall))))]
         }
@@ -600,14 +613,6 @@ fn more_lines(state: &State, job: &Job, reason: &Reason, now: Now) -> Vec<String
             nodes.iter().take(NAMED).filter_map(|node| nodes::power_line(state, node)).collect()
         }
         Reason::Scheduling => Vec::new(),
-    }
-}
-
-fn dependency_line(state: &State, dependency: &Dependency) -> String {
-    let id = dependency.job;
-    match state.job(id) {
-        Some(job) => format!("{dependency}: job {id} is {}.", job.state()),
-        None => format!("{dependency}: job {id} no longer exists."),
     }
 }
 

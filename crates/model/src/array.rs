@@ -82,6 +82,9 @@ impl Ranges {
 }
 
 impl IndexSet {
+    /// The set without indices.
+    pub const EMPTY: Self = Self { ranges: Ranges::None };
+
     /// Creates a set with one index.
     #[must_use]
     pub fn one(index: u32) -> Self {
@@ -123,6 +126,13 @@ impl IndexSet {
     pub fn next_from(&self, from: u32) -> Option<u32> {
         let at = self.ranges.partition_point(|range| range.1 < from);
         self.ranges.get(at).map(|range| range.0.max(from))
+    }
+
+    /// Returns the lowest index from `from` on that is not in the set.
+    #[must_use]
+    pub fn next_gap_from(&self, from: u32) -> u32 {
+        let at = self.ranges.partition_point(|range| range.1 < from);
+        self.ranges.get(at).filter(|range| range.0 <= from).map_or(from, |range| range.1.saturating_add(1))
     }
 
     /// Returns whether `index` is in the set.
@@ -197,9 +207,54 @@ impl IndexSet {
 
     /// Adds every index of `other`.
     pub fn add_all(&mut self, other: &Self) {
+        if let [(first, last)] = *other.ranges
+            && first == last
+        {
+            self.insert(first);
+            return;
+        }
         let mut all: Vec<(u32, u32)> = self.ranges.iter().chain(other.ranges.iter()).copied().collect();
         all.sort_unstable();
         self.ranges = merge(all).into();
+    }
+}
+
+impl IndexSet {
+    /// Removes every index of `other`.
+    pub fn remove_all(&mut self, other: &Self) {
+        match *other.ranges {
+            [(first, last)] if first == last => drop(self.remove(first)),
+            _ => *self = self.difference(other),
+        }
+    }
+
+    /// Returns the indices that are in both sets. The cost depends on the ranges of this set, not on those of `other`.
+    #[must_use]
+    pub fn intersection(&self, other: &Self) -> Self {
+        let mut both = Vec::new();
+        for &(first, last) in &*self.ranges {
+            let at = other.ranges.partition_point(|range| range.1 < first);
+            let common = other.ranges[at..].iter().take_while(|range| range.0 <= last);
+            both.extend(common.map(|range| (range.0.max(first), range.1.min(last))));
+        }
+        Self { ranges: both.into() }
+    }
+
+    /// Returns the indices that are not in `other`. The cost depends on the ranges of this set, not on those of `other`.
+    #[must_use]
+    pub fn difference(&self, other: &Self) -> Self {
+        let mut rest = Vec::new();
+        for &(first, last) in &*self.ranges {
+            let at = other.ranges.partition_point(|range| range.1 < first);
+            // The first index that is not decided yet; `None` after the highest possible index.
+            let mut next = Some(first);
+            for taken in other.ranges[at..].iter().take_while(|range| range.0 <= last) {
+                rest.extend(next.filter(|next| *next < taken.0).map(|next| (next, taken.0 - 1)));
+                next = taken.1.checked_add(1);
+            }
+            rest.extend(next.filter(|next| *next <= last).map(|next| (next, last)));
+        }
+        Self { ranges: rest.into() }
     }
 }
 
@@ -238,7 +293,7 @@ impl fmt::Debug for IndexSet {
 const ARRAY: &str = "a list of array indices such as 0-99, 1-9:2, 1,5,7 or 0-99%10";
 
 /// The highest array index.
-const MAX_INDEX: u32 = 1_000_000;
+pub(crate) const MAX_INDEX: u32 = 1_000_000;
 
 impl FromStr for IndexSet {
     type Err = ParseError;
@@ -383,6 +438,24 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn sets_are_intersected_and_subtracted_as_plain_sets(
+            one in prop::collection::btree_set(0_u32..60, 0..40),
+            other in prop::collection::btree_set(0_u32..60, 0..40),
+            from in 0_u32..70,
+        ) {
+            let compact = |plain: &BTreeSet<u32>| plain.iter().copied().collect::<IndexSet>();
+            let (left, right) = (compact(&one), compact(&other));
+            prop_assert_eq!(left.intersection(&right), compact(&(&one & &other)));
+            prop_assert_eq!(left.difference(&right), compact(&(&one - &other)));
+            prop_assert_eq!(left.next_gap_from(from), (from..).find(|index| !one.contains(index)).expect("a gap"));
+            let (mut joined, mut reduced) = (left.clone(), left);
+            joined.add_all(&right);
+            reduced.remove_all(&right);
+            prop_assert_eq!(joined, compact(&(&one | &other)));
+            prop_assert_eq!(reduced, compact(&(&one - &other)));
+        }
+
         #[test]
         fn behaves_as_a_set(changes in prop::collection::vec((any::<bool>(), 0_u32..60), 0..200)) {
             let mut compact = IndexSet::default();

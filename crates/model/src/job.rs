@@ -22,7 +22,7 @@ pub const LEAST_MEMORY_BYTES: u64 = 8 << 20;
 /// Environment variables: values by name.
 pub type Environment = BTreeMap<String, String>;
 
-/// The specification of a job. The specification never changes after the head has accepted the job.
+/// The specification of a job.
 ///
 /// A [`Submission`], the form in the API, has optional values for `Count` and `Amounts`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -71,7 +71,7 @@ pub struct JobSpec<Count = u32, Amounts = Request> {
     /// The array's indices; a single task 0 when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub array: Option<ArraySpec>,
-    /// Conditions on other jobs that must hold before the job starts.
+    /// Conditions on other jobs that must hold before the job starts. Either all of them begin with `?`, and one is enough, or none.
     #[serde(default, skip_serializing_if = "is_empty")]
     #[schema(value_type = Vec<Dependency>, max_items = 1000)]
     pub after: Box<[Dependency]>,
@@ -162,6 +162,12 @@ impl JobSpec {
     #[must_use]
     pub fn world_size(&self) -> u64 {
         u64::from(self.nodes) * u64::from(self.tasks_per_node)
+    }
+
+    /// Returns whether one satisfied condition of `after` is enough.
+    #[must_use]
+    pub fn has_alternatives(&self) -> bool {
+        self.after.first().is_some_and(|dependency| dependency.alternative)
     }
 
     /// Iterates over the labels, by name.

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 pub use crate::blobs::{BlobRequest, DigestList};
-pub use crate::jobs::{DuplicateRequest, JobOrder, Signalled};
+pub use crate::jobs::{DuplicateRequest, JobChange, JobOrder, Signalled};
 use crate::link::{StepRecord, Usage};
 pub use crate::nodes::{CertificateView, DrainView, GpuView, NodeDetail, NodeRunView, NodeView};
 use crate::power::JobEnergy;
@@ -520,6 +520,9 @@ pub enum JobAction {
     Cancel,
     /// Keep waiting tasks from starting.
     Hold,
+    /// Like `Hold`, but the job's owner may release what an operator holds. In API paths, this is `hold` with the query
+    /// parameter `owner=true`.
+    HoldForOwner,
     /// Let a held job start.
     Release,
     /// Run the job again from the start: its running tasks, which are ended first, and its ended tasks. Completed tasks
@@ -528,6 +531,12 @@ pub enum JobAction {
     /// Like `Requeue`, but completed tasks also run again, and their results are deleted. In API paths, this is
     /// `requeue` with the query parameter `completed=true`.
     RequeueAll,
+    /// Like `Requeue`, or like `RequeueAll` if `completed` is set; the tasks are held. In API paths, this is `requeue` with
+    /// the query parameter `hold=true`.
+    RequeueHeld {
+        /// Whether completed tasks also run again.
+        completed: bool,
+    },
     /// Queue a job again that was cancelled because of its dependencies. Refused if one of them can never be satisfied. In
     /// API paths, this is `requeue` with the query parameter `dependent=true`.
     RequeueDependent,
@@ -539,9 +548,9 @@ impl JobAction {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Cancel => "cancel",
-            Self::Hold => "hold",
+            Self::Hold | Self::HoldForOwner => "hold",
             Self::Release => "release",
-            Self::Requeue | Self::RequeueAll | Self::RequeueDependent => "requeue",
+            Self::Requeue | Self::RequeueAll | Self::RequeueHeld { .. } | Self::RequeueDependent => "requeue",
         }
     }
 }

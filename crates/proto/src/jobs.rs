@@ -1,9 +1,10 @@
 //! REST + JSON about jobs, beyond lists and details (part of [`crate::api`]).
 
+use std::collections::BTreeMap;
 use std::str::FromStr;
 
-use hostler_model::{ParseError, PartitionName};
-use serde::{Deserialize, Serialize};
+use hostler_model::{Constraint, Counted, Dependency, ParseError, PartitionName, WallTime};
+use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::ToSchema;
 use utoipa::openapi::Schema;
 use utoipa::openapi::schema::Type;
@@ -103,6 +104,77 @@ pub struct DuplicateRequest {
     /// Priority of the copy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<i32>,
+}
+
+/// Request body of `POST /jobs/{id}`: changes a job. Absent fields keep their values.
+///
+/// The job's name, labels, time limit and `requeue` can change while its tasks run. Only operators raise the time limit then.
+/// Priority, dependencies, begin time and the limit of an array apply to waiting tasks. The other fields can change only while
+/// no task runs.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct JobChange {
+    /// Name of the job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(pattern = r"^[^\x00-\x1f\x7f-\x9f]{1,255}$")]
+    pub name: Option<String>,
+    /// Time limit of a task, in milliseconds; zero means no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_limit_ms: Option<u64>,
+    /// Priority of the job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<i32>,
+    /// Partition of the job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partition: Option<PartitionName>,
+    /// Constraint that the job's nodes must satisfy; null for none.
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Constraint>)]
+    pub constraint: Option<Option<Constraint>>,
+    /// Conditions on other jobs that must hold before the job starts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(max_items = 1000)]
+    pub after: Option<Vec<Dependency>>,
+    /// Earliest time at which the job starts; null for none.
+    #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<WallTime>)]
+    pub begin: Option<Option<WallTime>>,
+    /// Whether the job runs again when its node is lost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub requeue: Option<bool>,
+    /// How many tasks of the array may run at once; zero means no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub array_limit: Option<u32>,
+    /// Labels to set; null removes a label. Other labels stay.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, Option<String>>,
+    /// Number of nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1)]
+    pub nodes: Option<u32>,
+    /// Number of processes of each task on each of its nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 4096)]
+    pub tasks_per_node: Option<u32>,
+    /// CPUs per task and node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1)]
+    pub cpus: Option<u32>,
+    /// Memory per task and node, in bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 8_388_608)]
+    pub memory_bytes: Option<u64>,
+    /// GPUs per task and node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpus: Option<u32>,
+    /// Counted resources per task and node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counted: Option<Counted>,
+}
+
+/// Distinguishes null from an absent field.
+fn present<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<T>, D::Error> {
+    T::deserialize(deserializer).map(Some)
 }
 
 fn nullable_argv() -> Schema {

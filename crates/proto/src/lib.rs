@@ -23,6 +23,7 @@ pub mod accounting;
 pub mod api;
 mod blobs;
 pub mod browser;
+pub mod dry_run;
 pub mod files;
 pub mod jobs;
 pub mod join;

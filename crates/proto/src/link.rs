@@ -19,7 +19,10 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 /// Link protocol versions that this build supports.
-pub const PROTOCOL: std::ops::RangeInclusive<u16> = 4..=4;
+pub const PROTOCOL: std::ops::RangeInclusive<u16> = 4..=5;
+
+/// The first protocol version in which agents know [`HeadMessage::TimeLimit`].
+pub const TIME_LIMIT_PROTOCOL: u16 = 5;
 
 /// Maximum size of a frame in bytes. Senders split batches to stay below it.
 pub const MAX_FRAME_BYTES: usize = 4 << 20;
@@ -143,6 +146,14 @@ pub enum HeadMessage {
         cause: EndCause,
         /// Time between TERM and KILL, in milliseconds.
         grace_ms: u64,
+    },
+    /// The run has another time limit, counted from its start as before. Sent again after each reconnection.
+    TimeLimit {
+        /// Id of the run.
+        run: RunId,
+        /// The time limit in milliseconds; absent for none.
+        #[serde(default)]
+        time_limit_ms: Option<u64>,
     },
     /// Send a signal to processes of a run, if it has a process. It is not repeated if the connection breaks.
     Signal {

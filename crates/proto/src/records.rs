@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use hostler_model::{
-    ArraySpec, Attempt, Constraint, Counted, Dependency, Files, JobId, JobState, Labels, PartitionName, Reason,
-    WallTime,
+    ArraySpec, Attempt, Constraint, Counted, Dependency, Files, IndexSet, JobId, JobState, Labels, PartitionName,
+    Reason, WallTime,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -73,12 +73,27 @@ pub struct JobRecord {
     pub priority: i32,
     /// Whether the job runs again if its node is lost.
     pub requeue: bool,
+    /// Whether each task has its nodes to itself, with all their resources.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub exclusive: bool,
+    /// Whether an operator holds the job, so that its owner cannot release it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub held_by_operator: bool,
+    /// The waiting tasks of an array that are held on their own; absent if there are none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_tasks: Option<IndexSet>,
+    /// Those of `held_tasks` that an operator holds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_tasks_by_operator: Option<IndexSet>,
     /// What the nodes must have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub constraint: Option<Constraint>,
     /// The jobs that this job waits for, as submitted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub after: Vec<Dependency>,
+    /// The conditions in `after` that do not hold yet, at least for some tasks.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unmet: Vec<Dependency>,
     /// Earliest start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub begin_at: Option<WallTime>,

@@ -16,8 +16,8 @@ use crate::process::ProcessId;
 use crate::record::{Cause, ExitRecord, RunningRecord, StatusReport};
 use crate::sys;
 use crate::wire::{
-    EncodeError, Event, Started, Terminate, WireError, attach_frame, launch_frame, resize_frame, signal_frame,
-    signal_run_frame, status_frame, take_frame, terminal_input_frame, terminate_frame,
+    EncodeError, Event, Started, Terminate, WireError, attach_frame, change_limit_frame, launch_frame, resize_frame,
+    signal_frame, signal_run_frame, status_frame, take_frame, terminal_input_frame, terminate_frame,
 };
 
 /// Timeout for answers. A shepherd answers at once, unless it waits for the file system of its program.
@@ -122,6 +122,15 @@ impl Shepherd {
     /// If the shepherd has ended, or does not read its requests.
     pub fn signal_run(&self, signal: RunSignal) -> Result<(), ControlError> {
         Ok(self.link.send_unless_unread(&signal_run_frame(signal), MAX_UNREAD_SIGNAL_BYTES)?)
+    }
+
+    /// Replaces the time limit of the run; `None` means no limit. The time counts from the start of the run, including the
+    /// time that its preparation has taken ([`crate::Options::time_spent`]). Does not wait. Has no effect on a run that is being ended.
+    ///
+    /// # Errors
+    /// If the shepherd has ended, or does not read its requests.
+    pub fn change_limit(&self, limit: Option<Duration>) -> Result<(), ControlError> {
+        Ok(self.link.send_unless_unread(&change_limit_frame(limit), MAX_UNREAD_BYTES)?)
     }
 
     /// Queries the status of the run. Events that arrive before the answer are kept for [`Shepherd::next_event`].

@@ -130,6 +130,7 @@ impl Keeper {
                         Request::Terminate(_)
                         | Request::Signal(_)
                         | Request::SignalRun(_)
+                        | Request::ChangeLimit(_)
                         | Request::Resize(_)
                         | Request::Input(_) => {}
                     }
@@ -419,6 +420,7 @@ impl Keeper {
                 }
             }
             (Request::SignalRun(signal), _) => run.signal_members(signal),
+            (Request::ChangeLimit(limit), _) => run.change_limit(limit),
             (Request::Terminate(terminate), _) => run.terminate(terminate, self.leaf.as_ref()),
             (Request::Launch(_), _) => connection.send(&wire::refused_frame("another run is in progress")),
         }

@@ -47,6 +47,8 @@ pub struct Options {
     pub has_journal: bool,
     /// Time limit from the start of the program. The clock stops while the machine is suspended. `None`: no limit.
     pub time_limit: Option<Duration>,
+    /// Time that the preparation of the run has taken. `time_limit` does not contain it; a later limit does.
+    pub time_spent: Duration,
     /// A signal before the time limit, and the time between both.
     pub limit_signal: Option<(RunSignal, Duration)>,
     /// Whether the program is a step host: its children in other process groups are steps, and the one in its own group is
@@ -93,6 +95,7 @@ impl Default for Options {
             identity: String::new(),
             has_journal: false,
             time_limit: None,
+            time_spent: Duration::ZERO,
             limit_signal: None,
             has_steps: false,
             grace: Duration::from_secs(10),

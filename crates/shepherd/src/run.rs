@@ -192,6 +192,11 @@ impl Run {
         }
     }
 
+    /// Replaces the time limit.
+    pub(crate) fn change_limit(&mut self, limit: Option<Duration>) {
+        self.options.time_limit = limit.map(|limit| limit.saturating_sub(self.options.time_spent));
+    }
+
     /// The signal that has stopped the main process since this function was last used; `None` if it was not stopped.
     pub(crate) fn take_stop(&self) -> Option<i32> {
         sys::take_stop(self.child?)

@@ -35,6 +35,7 @@ const RESIZE: u8 = 6;
 const INPUT: u8 = 7;
 const SIGNAL: u8 = 8;
 const SIGNAL_RUN: u8 = 9;
+const CHANGE_LIMIT: u8 = 10;
 const STARTED: u8 = 64;
 const FINISHED: u8 = 65;
 const REPORT: u8 = 66;
@@ -82,6 +83,8 @@ pub(crate) enum Request {
     Signal(i32),
     /// Send this signal to processes of a run. Not answered.
     SignalRun(RunSignal),
+    /// Replace the time limit of a run; absent means no limit. Not answered.
+    ChangeLimit(Option<Duration>),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -144,6 +147,10 @@ pub(crate) fn signal_frame(signal: i32) -> Vec<u8> {
 
 pub(crate) fn signal_run_frame(signal: RunSignal) -> Vec<u8> {
     frame(SIGNAL_RUN, &[&json(&signal)])
+}
+
+pub(crate) fn change_limit_frame(limit: Option<Duration>) -> Vec<u8> {
+    frame(CHANGE_LIMIT, &[&json(&limit)])
 }
 
 pub(crate) fn started_frame(started: &Started) -> Vec<u8> {
@@ -222,6 +229,7 @@ impl Request {
             INPUT => Request::Input(body),
             SIGNAL => Request::Signal(serde_json::from_slice(&body)?),
             SIGNAL_RUN => Request::SignalRun(serde_json::from_slice(&body)?),
+            CHANGE_LIMIT => Request::ChangeLimit(serde_json::from_slice(&body)?),
             other => return Err(WireError::UnknownKind(other)),
         })
     }

@@ -4,7 +4,8 @@
 use std::ffi::OsString;
 
 use crate::getopt::{Opt, Takes};
-use crate::size;
+pub use crate::job_values::{BadValue, MISTAKE};
+use crate::job_values::{check_accepted, count, gpus, invalid, mebibytes, nodes, number};
 use crate::time::{Limit, parse_limit};
 
 /// The meaning of an option.
@@ -145,6 +146,7 @@ pub const JOB_OPTIONS: &[Opt<Key>] = &[
     accepted("ntasks-per-core", 0, Value),
     accepted("ntasks-per-gpu", 0, Value),
     accepted("ntasks-per-socket", 0, Value),
+    accepted("ntasks-per-tres", 0, Value),
     accepted("overcommit", b'O', Nothing),
     accepted("oversubscribe", b's', Nothing),
     accepted("power", 0, Value),
@@ -409,10 +411,6 @@ pub struct JobOptions {
     pub wckey: Option<String>,
 }
 
-/// A mistake in the value of an option: the text of the command's error.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct BadValue(pub String);
-
 impl JobOptions {
     /// Applies an option. Later options replace earlier ones. Ignores options that do not describe a job.
     ///
@@ -420,7 +418,7 @@ impl JobOptions {
     /// If the value is not valid.
     pub fn apply(&mut self, key: Key, value: Option<&OsString>) -> Result<(), BadValue> {
         let text = match value.map(|value| value.to_str()) {
-            Some(None) => return Err(BadValue("The value of an option is not UTF-8 text".to_owned())),
+            Some(None) => return Err(BadValue::new("The value of an option is not UTF-8 text".to_owned())),
             Some(Some(text)) => text,
             None => "",
         };
@@ -462,24 +460,27 @@ impl JobOptions {
                 self.append = Some(match text.chars().next() {
                     Some('a' | 'A') => true,
                     Some('t' | 'T') => false,
-                    _ => return Err(BadValue(format!("Invalid --open-mode specification: {text}"))),
+                    _ => return Err(invalid("open-mode")),
                 });
             }
             Key::Output => self.output = some(),
             Key::Partition => self.partition = some(),
-            Key::Priority => self.priority = Some(number(text, "priority")?),
+            Key::Priority => match number(text, "priority")? {
+                negative if negative < 0 => return Err(BadValue::new("Priority must be >= 0".to_owned())),
+                priority => self.priority = Some(priority),
+            },
             Key::Qos => self.qos = some(),
             Key::Quiet => self.quiet = true,
             Key::Requeue => self.requeue = Some(true),
             Key::Reservation => self.reservation = some(),
             Key::Signal => self.signal = some(),
             Key::Time => {
-                let limit = parse_limit(text);
-                self.time = Some(limit.ok_or_else(|| BadValue("Invalid --time specification".to_owned()))?);
+                self.time = Some(parse_limit(text).ok_or_else(|| invalid("time"))?);
             }
             Key::Verbose => self.verbose += 1,
             Key::Wckey => self.wckey = some(),
-            Key::Accepted(_) | Key::Own(_) => {}
+            Key::Accepted(name) => check_accepted(name, text)?,
+            Key::Own(_) => {}
         }
         Ok(())
     }
@@ -488,7 +489,7 @@ impl JobOptions {
     /// needed to place a job.
     fn set_gres(&mut self, text: &str) -> Result<(), BadValue> {
         self.gres.clear();
-        let bad = || BadValue(format!("Invalid --gres specification: {text}"));
+        let bad = || BadValue::new(format!("Invalid --gres specification: {text}"));
         for part in text.split(',').map(str::trim).filter(|part| !part.is_empty() && *part != "none") {
             let part = part.strip_prefix("gres/").unwrap_or(part);
             let (name, rest) = part.split_once([':', '=']).unwrap_or((part, "1"));
@@ -540,39 +541,6 @@ pub struct Layout {
     pub ntasks: u32,
 }
 
-fn number<N: std::str::FromStr>(text: &str, option: &str) -> Result<N, BadValue> {
-    text.parse().map_err(|_| BadValue(format!("Invalid numeric value \"{text}\" for --{option}.")))
-}
-
-/// A number of at least one.
-fn count(text: &str, option: &str) -> Result<u32, BadValue> {
-    number::<u32>(text, option).and_then(|count| match count {
-        0 => Err(BadValue(format!("Invalid numeric value \"{text}\" for --{option}."))),
-        count => Ok(count),
-    })
-}
-
-/// A number of GPUs, perhaps after the name of a type.
-fn gpus(text: &str, option: &str) -> Result<u32, BadValue> {
-    let last = text.rsplit([':', '=']).next().unwrap_or(text);
-    last.parse().map_err(|_| BadValue(format!("Invalid --{option} specification: {text}")))
-}
-
-fn mebibytes(text: &str, option: &str) -> Result<u64, BadValue> {
-    size::parse(text).ok_or_else(|| BadValue(format!("Invalid --{option} specification")))
-}
-
-/// A number of nodes, such as `2` or `2-4`.
-fn nodes(text: &str) -> Result<(u32, u32), BadValue> {
-    let bad = || BadValue(format!("\"{text}\" is not a valid node count"));
-    let (least, most) = text.split_once('-').unwrap_or((text, text));
-    let number = |text: &str| text.parse::<u32>().ok().filter(|count| *count > 0);
-    match (number(least), number(most)) {
-        (Some(least), Some(most)) if least <= most => Ok((least, most)),
-        _ => Err(bad()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -584,7 +552,7 @@ mod tests {
         let parsed = parse(&all, Order::StopAtOperand, words).map_err(|mistake| mistake.to_string())?;
         let mut options = JobOptions::default();
         for (key, value) in &parsed.options {
-            options.apply(*key, value.as_ref()).map_err(|BadValue(text)| text)?;
+            options.apply(*key, value.as_ref()).map_err(|bad| bad.text)?;
         }
         Ok(options)
     }
@@ -617,13 +585,26 @@ mod tests {
         for (line, text) in [
             ("-t soon", "Invalid --time specification"),
             ("-n x", "Invalid numeric value \"x\" for --ntasks."),
-            ("-N 3-2", "\"3-2\" is not a valid node count"),
+            ("-N 3-2", "Maximum node count 2 is less than minimum node count 3"),
+            ("-N 1-x", "\"x\" is not a valid node count"),
+            ("-N 0", "Batch job submission failed: Node count specification invalid"),
+            ("--priority=-1", "Priority must be >= 0"),
+            ("-m bogus", "Invalid --distribution specification"),
+            ("--mail-type=END,bogus", "Invalid --mail-type specification"),
+            ("--kill-on-invalid-dep=x", "Invalid --kill-on-invalid-dep specification"),
+            ("--hint=bogus", "unrecognized --hint argument \"bogus\", see --hint=help"),
             ("--mem=lots", "Invalid --mem specification"),
             ("--invalid", "unrecognized option '--invalid'"),
-            ("--open-mode=x", "Invalid --open-mode specification: x"),
+            ("--open-mode=x", "Invalid --open-mode specification"),
         ] {
             assert_eq!(options(line).expect_err(line), text, "{line}");
         }
+    }
+
+    #[test]
+    fn values_without_an_effect_are_accepted() {
+        let line = "-m block:cyclic,pack --distribution=plane=2 --mail-type=BEGIN,end --hint=nomultithread --kill-on-invalid-dep=no";
+        assert!(options(line).is_ok());
     }
 
     #[test]

@@ -8,6 +8,7 @@ pub mod getopt;
 pub mod hostlist;
 pub mod ids;
 pub mod job_options;
+mod job_values;
 pub mod job_variables;
 pub mod layout;
 pub mod multi_prog;

@@ -67,7 +67,7 @@ pub struct Unmatched {
     pub quote: char,
     /// The line's number, from 1.
     pub line: usize,
-    /// The line after `#SBATCH`.
+    /// The line from the word with the quote on.
     pub rest: String,
 }
 
@@ -92,7 +92,16 @@ pub fn directives(script: &str) -> Result<Vec<Vec<String>>, Unmatched> {
     head.enumerate()
         .filter_map(|(at, line)| Some((at + 1, line.strip_prefix("#SBATCH")?)))
         .filter(|(_, rest)| rest.starts_with(|c: char| c.is_ascii_whitespace()))
-        .map(|(line, rest)| words(rest).map_err(|quote| Unmatched { quote, line, rest: rest.to_owned() }))
+        .map(|(line, rest)| {
+            words(rest).map_err(|quote| {
+                // The message shows the word with the quote, and the blanks before it.
+                // All quotes before the unmatched one end.
+                let mut quotes = rest.rmatch_indices(quote).map(|(at, _)| at);
+                let before = &rest[..quotes.find(|at| words(&rest[..*at]).is_ok()).unwrap_or(0)];
+                let word = before.trim_end_matches(|c: char| !c.is_ascii_whitespace()).trim_end().len();
+                Unmatched { quote, line, rest: rest[word..].to_owned() }
+            })
+        })
         .collect()
 }
 
@@ -173,6 +182,8 @@ mod tests {
     #[test]
     fn quotes_that_do_not_end_are_refused() {
         let unmatched = directives("#!/bin/sh\n#SBATCH -J \"unterminated\n").expect_err("the quote does not end");
-        assert_eq!(unmatched.to_string(), "line 2: Unmatched `\"` in [ -J \"unterminated]");
+        assert_eq!(unmatched.to_string(), "line 2: Unmatched `\"` in [ \"unterminated]");
+        let second = directives("#SBATCH -J \"one\" -o \"two\n").expect_err("the second quote does not end");
+        assert_eq!(second.rest, " \"two");
     }
 }

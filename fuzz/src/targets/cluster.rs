@@ -215,7 +215,8 @@ impl Head {
             spec.array = Some(ArraySpec { indices: (0..u32::from(what / 16)).collect(), limit: Some(2) });
         }
         if what % 8 == 1 {
-            spec.after = [format!("afternotok:{}", size % 8).parse().expect("a dependency")].into();
+            let condition = ["afternotok", "aftercorr", "?aftercorr", "after"][usize::from(more % 4)];
+            spec.after = [format!("{condition}:{}", size % 8).parse().expect("a dependency")].into();
         }
         if what % 8 == 2 {
             spec.time_limit_ms = Some(if size > 200 { u64::MAX } else { u64::from(size) * 100 });

@@ -184,6 +184,12 @@ def environment(head: str | None) -> dict[str, str]:
 def failure(exit_code: int, stderr: str) -> HostlerError:
     """Return the exception for a failed command, from its exit code and what it printed."""
     lines = stderr.splitlines()
+    kind, code = _KINDS.get(exit_code, (HostlerError, "failed"))
+    for line in reversed(lines):
+        # With `--json`, the executable prints its error as a line of JSON.
+        if line.startswith('{"error":'):
+            error = json.loads(line)["error"]
+            return kind(": ".join([error["message"], *error["causes"]]), error["code"] or code, tuple(error["hints"]))
     start = next((number for number, line in enumerate(lines) if line.startswith("error: ")), None)
     if start is None:
         text = "\n".join(lines[-5:]) or "no message"
@@ -197,7 +203,6 @@ def failure(exit_code: int, stderr: str) -> HostlerError:
             message.append(line.strip().removeprefix("because: "))
         elif line and not line.startswith(("Usage: ", "For more information")):
             message.append(line.strip())
-    kind, code = _KINDS.get(exit_code, (HostlerError, "failed"))
     return kind(": ".join(message), code, tuple(hints))
 
 

@@ -14,7 +14,8 @@ class HostlerError(Exception):
         What happened and why.
     code
         Kind of error, for programs: ``failed``, ``usage``, ``unreachable``, ``refused``, ``mismatch``, ``executable``,
-        ``job_failed``, ``pickling`` or ``remote``.
+        ``job_failed``, ``pickling`` or ``remote``. If the head refused a request: the code of its answer, such as
+        ``no_such_job`` or ``never_fits``.
     hints
         What to do, one hint per item.
 

@@ -21,16 +21,19 @@ pub(crate) struct Cancel {
     targets: Targets,
 }
 
-/// Keep waiting jobs from starting until `hostler release`
+/// Keep waiting jobs or tasks from starting until their release
+///
+/// A held array starts no tasks. To hold only some of its tasks, name them, e.g. 12_3.
 #[derive(Debug, Args)]
 pub(crate) struct Hold {
     #[command(flatten)]
     targets: Targets,
 }
 
-/// Allow held jobs to start
+/// Allow held jobs, or held tasks of an array, to start
 ///
-/// Only operators release a job that an operator holds.
+/// The release of an array also releases its tasks that are held on their own. Only operators release what an operator
+/// holds.
 #[derive(Debug, Args)]
 pub(crate) struct Release {
     #[command(flatten)]
@@ -56,6 +59,10 @@ pub(crate) struct Requeue {
     /// Also queue completed tasks again; this deletes their results, which must have been fetched
     #[arg(long)]
     completed: bool,
+
+    /// Hold the queued tasks until `hostler release`
+    #[arg(long)]
+    hold: bool,
 
     /// Also queue the jobs that were cancelled because these jobs did not end as their dependencies required
     #[arg(long)]
@@ -108,7 +115,11 @@ impl Release {
 
 impl Requeue {
     pub(crate) fn run(self, context: &Context) -> Outcome {
-        let action = if self.completed { JobAction::RequeueAll } else { JobAction::Requeue };
+        let action = match (self.hold, self.completed) {
+            (true, completed) => JobAction::RequeueHeld { completed },
+            (false, true) => JobAction::RequeueAll,
+            (false, false) => JobAction::Requeue,
+        };
         let targets = &self.targets.targets;
         let (accepted, outcome) = act_on_each(context, &self.targets, action)?;
         if self.dependents {
@@ -200,7 +211,7 @@ async fn cancelled_dependents(
     let mut because_of_them = Vec::new();
     for id in dependents_of(&parents, client.records(&filter).await?) {
         let is_for_dependency = |task: &TaskView| task.message.as_ref().is_some_and(|it| it.ends_with(NEVER_SATISFIED));
-        if client.job(id, 1).await?.tasks_shown.first().is_some_and(is_for_dependency) {
+        if client.job_with_cancelled_task(id).await?.tasks_shown.first().is_some_and(is_for_dependency) {
             because_of_them.push(id);
         }
     }
@@ -302,8 +313,9 @@ fn sentence(target: Target, action: JobAction, summary: &JobSummary) -> String {
             format!("{what} is cancelled")
         }
         JobAction::Cancel => format!("{what} is being cancelled"),
-        JobAction::Hold => format!("{what} is held until `hostler release {target}`"),
+        JobAction::Hold | JobAction::HoldForOwner => format!("{what} is held until `hostler release {target}`"),
         JobAction::Release => format!("{what} is released"),
+        JobAction::RequeueHeld { .. } => format!("{what} is queued again, and held until `hostler release {target}`"),
         JobAction::Requeue | JobAction::RequeueAll | JobAction::RequeueDependent => format!("{what} is queued again"),
     }
 }

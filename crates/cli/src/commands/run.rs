@@ -21,6 +21,7 @@ use nix::unistd::{Whence, lseek};
 use serde_json::json;
 
 use super::attach::{Left, attach_when_running};
+use super::dry_run::dry_run;
 use super::logs::{Source, print, print_labelled, read};
 use super::submit::announce;
 use crate::command_words::check_command;
@@ -78,6 +79,10 @@ pub(crate) struct Run {
     #[arg(long, conflicts_with = "label")]
     detach: bool,
 
+    /// Say when and where the job would start, or why the head would refuse it, and submit nothing
+    #[arg(long, conflicts_with = "detach")]
+    dry_run: bool,
+
     /// Label each line of output with the rank of the process
     ///
     /// With --array, print the output of each task at the end and label each line with the task's index.
@@ -127,6 +132,10 @@ impl Run {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         if !self.script {
             check_command(context, "run", &self.command)?;
+        }
+        if self.dry_run {
+            let spec = self.spec(context)?;
+            return dry_run(context, &context.client()?, &spec);
         }
         if self.detach {
             let spec = self.spec(context)?;
@@ -349,15 +358,19 @@ async fn ended(client: &Client, id: JobId) -> Result<JobDetail, Failure> {
 }
 
 /// Prints how the job ended, with the node's message. Prints nothing for a command that exited by itself without a
-/// message.
+/// message, unless it is an array: then prints how many tasks ended how.
 fn explain(context: &Context, job: &JobDetail) {
     let summary = &job.summary;
     let message = job.tasks_shown.iter().find_map(|task| task.message.as_deref());
     let by_itself = matches!(summary.state, JobState::Completed | JobState::Failed) && summary.exit_code.is_some();
+    let ended_tasks = summary.array.as_ref().and_then(|_| views::ended_tasks(&summary.tasks));
+    let tasks = ended_tasks.as_ref().map(|tasks| format!(" ({tasks})")).unwrap_or_default();
     match message {
-        Some(message) => context.output.say(&format!("job {} {}: {message}", summary.id, views::ending(summary))),
-        None if by_itself => {}
-        None => context.output.say(&format!("job {} {}", summary.id, views::ending(summary))),
+        Some(message) => {
+            context.output.say(&format!("job {} {}{tasks}: {message}", summary.id, views::ending(summary)));
+        }
+        None if by_itself && ended_tasks.is_none() => {}
+        None => context.output.say(&format!("job {} {}{tasks}", summary.id, views::ending(summary))),
     }
     if message.is_some_and(is_about_missing_directory) {
         context.output.say("hint: the node does not have this directory; `hostler submit` sends a folder to the node");

@@ -6,6 +6,7 @@ use clap::Args;
 use hostler_model::{Environment, JobId};
 use serde_json::json;
 
+use super::dry_run::dry_run;
 use super::fetch::fetch_jobs;
 use super::logs::follow_job;
 use super::target::Target;
@@ -47,6 +48,10 @@ pub(crate) struct Submit {
     #[command(flatten)]
     flags: JobFlags,
 
+    /// Say when and where the job would start, or why the head would refuse it; upload and submit nothing
+    #[arg(long, conflicts_with_all = ["wait", "follow", "fetch", "bell", "to"])]
+    dry_run: bool,
+
     /// Wait until the job has ended; exit with 0 if the job completed, else 1
     #[arg(long, help_heading = "Afterwards")]
     wait: bool,
@@ -82,6 +87,9 @@ impl Submit {
         let mut spec = self.flags.spec(work, &submission::project_name(&self.project), Environment::new())?;
         submission::check_requirements(&self.project, &self.entrypoint, &captured)?;
         let python = submission::ask_for_python(&self.project, &self.entrypoint, &mut spec)?;
+        if self.dry_run {
+            return dry_run(context, &client, &spec);
+        }
         block_on(async {
             let id = match submission::submit_project(context, &client, captured, spec).await {
                 Ok(submitted) => submitted.id,

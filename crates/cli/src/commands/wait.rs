@@ -135,7 +135,7 @@ pub(crate) async fn ended(client: &Client, id: JobId) -> Result<JobSummary, Fail
     }
 }
 
-/// Formats how a job ended, e.g. `job 12 failed with exit code 1`, with the commands that show more.
+/// Formats how and why a job ended, e.g. `job 12 failed with exit code 1`, with the commands that show more.
 fn describe_ending(target: Target, job: &JobSummary) -> String {
     let how = views::ending(job);
     let tasks = match &job.array {
@@ -146,5 +146,6 @@ fn describe_ending(target: Target, job: &JobSummary) -> String {
         None => String::new(),
     };
     let what = if target.index.is_some() { "task" } else { "job" };
-    format!("{what} {target} {how}{tasks}; see `hostler job {target}` and `hostler logs {target}`")
+    let why = job.message.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+    format!("{what} {target} {how}{tasks}{why}; see `hostler job {target}` and `hostler logs {target}`")
 }

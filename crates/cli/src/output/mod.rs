@@ -124,13 +124,16 @@ impl Output {
         }
     }
 
-    /// Prints the error of a command, even if quiet. Ends the program by SIGPIPE instead if the
+    /// Prints the error of a command on stderr, even if quiet, with `--json` as a line of JSON. Ends the program by SIGPIPE instead if the
     /// reader of the output has closed the pipe.
     pub(crate) fn fail(&self, failure: &Failure) {
         if failure.is_closed_pipe() {
             end_by_sigpipe();
         }
-        to_stderr(escaped_lines(&failure.render()).as_bytes());
+        match self.is_json() {
+            true => to_stderr(failure.to_json().as_bytes()),
+            false => to_stderr(escaped_lines(&failure.render()).as_bytes()),
+        }
     }
 
     /// A progress bar over `total_bytes`, shown only on a terminal.

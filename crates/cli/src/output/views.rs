@@ -114,7 +114,7 @@ fn message(job: &JobDetail, task: &TaskView) -> Option<String> {
 }
 
 /// The number of tasks of an array by result; `None` if all ended tasks have completed.
-fn ended_tasks(tasks: &TaskCounts) -> Option<String> {
+pub(crate) fn ended_tasks(tasks: &TaskCounts) -> Option<String> {
     let not_completed = JobState::ALL.into_iter().filter(|state| state.is_ended() && *state != JobState::Completed);
     (tasks.not_completed() > 0).then(|| tasks.in_words(not_completed.chain([JobState::Completed])))
 }
@@ -201,8 +201,9 @@ fn described(id: &str, job: &JobDetail, moment: &Moment, width: Option<usize>) -
     lines.add_some("nodes have", job.constraint.as_ref().map(ToString::to_string));
     let limits: Vec<String> = job.limits.iter().map(limit).collect();
     lines.add_some("limits", (!limits.is_empty()).then(|| limits.join("; ")));
-    let after: Vec<String> = job.after.iter().map(ToString::to_string).collect();
-    lines.add_some("after", (!after.is_empty()).then(|| after.join(", ")));
+    let after: Vec<String> = job.after.iter().map(|dependency| dependency.plain().to_string()).collect();
+    let separator = if job.after.iter().any(|it| it.alternative) { " or " } else { ", " };
+    lines.add_some("after", (!after.is_empty()).then(|| after.join(separator)));
     lines.add_some("priority", (job.priority != 0).then(|| job.priority.to_string()));
     lines.add_some("requeue", job.requeue.then_some("if its node is lost"));
     let notify: Vec<String> = job.notify.iter().map(ToString::to_string).collect();

@@ -7,13 +7,13 @@ use hostler_client::Client;
 use hostler_model::{Environment, JobId, Submission, Work};
 use hostler_proto::api::JobAction;
 use hostler_slurm::getopt::{Opt, Order, Parsed};
-use hostler_slurm::job_options::{BadValue, JobOptions, Key};
+use hostler_slurm::job_options::{JobOptions, Key};
 use hostler_slurm::job_variables::{JobFacts, job_variables};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::Receiver;
 
-use super::sbatch::{own_commands, place};
-use super::{Ended, Refused, mistaken, request, tell};
+use super::sbatch::{SUBMISSION_FAILED, own_commands, place};
+use super::{Ended, Refused, bad_value, mistaken_job, request, tell};
 use crate::commands::run::own_directory;
 use crate::context::Context;
 use crate::exit;
@@ -62,12 +62,12 @@ pub(crate) struct Speech {
 /// Parses the command line of a command whose first operand is a program, and applies what `own` leaves.
 pub(crate) fn parse(name: &str, options: &[Opt<Key>], args: Vec<OsString>) -> Result<Parsed<Key>, Ended> {
     let parsed = hostler_slurm::getopt::parse(options, Order::StopAtOperand, args.into_iter().skip(1));
-    parsed.map_err(|it| mistaken(name, &it))
+    parsed.map_err(|it| mistaken_job(name, &it))
 }
 
 /// Applies an option of a job.
 pub(crate) fn apply(options: &mut JobOptions, key: Key, value: Option<&OsString>) -> Result<(), Ended> {
-    options.apply(key, value).map_err(|BadValue(text)| Ended::error(text))
+    options.apply(key, value).map_err(bad_value)
 }
 
 /// Describes the job of a command.
@@ -87,7 +87,7 @@ pub(crate) fn describe(
     let work = Work::command(argv, directory.clone());
     let commands = own_commands(called);
     let spec = request::submission(options, work, default_name, &directory, commands.as_deref());
-    spec.map_err(|ended| ended.instead("Batch job submission failed", speech.failed))
+    spec.map_err(|ended| ended.instead(SUBMISSION_FAILED, speech.failed))
 }
 
 /// Submits the job, waits for its resources, and holds them. `Err(code)`: a signal ended the wait.
@@ -101,10 +101,8 @@ pub(crate) async fn hold(
     let Wanted { options, spec, immediate, stays } = wanted;
     let mut spec = spec.clone();
     let credentials = prepare(&mut spec, *stays)?;
-    let submitted = place(client, options, &spec).await.map_err(|refused: Refused| {
-        let ended = Ended::error(format!("{}: {}", speech.failed, refused.text));
-        refused.lines().fold(ended, Ended::and)
-    })?;
+    let submitted =
+        place(client, options, &spec).await.map_err(|refused: Refused| refused.ended(speech.failed, options))?;
     let id = submitted.id;
     let requested = Requested { job: id, credentials };
     let must_wait = Notify::new();

@@ -79,11 +79,12 @@ fn what(row: &Row<'_>) -> Map<String, Value> {
         ("derived_exit_code", exit_code(State::Completed, (0, 0))),
         ("exit_code", exit_code(state, row.exit())),
         ("flags", json!([])),
-        ("hold", json!(matches!(job.reason, Some(hostler_model::Reason::Held)))),
+        ("hold", json!(row.is_held())),
         ("job_state", json!([state.name()])),
         ("nice", json!(row.number("slurm.nice").unwrap_or(0_i32))),
         ("priority", number(Some(row.priority().into()))),
         ("requeue", json!(job.requeue)),
+        ("shared", if job.exclusive { json!(["none"]) } else { json!([]) }),
         ("restart_cnt", json!(row.restarts())),
         ("standard_error", json!(error)),
         ("standard_input", json!(input)),
@@ -221,7 +222,7 @@ fn unused() -> Map<String, Value> {
     ];
     const ZEROS: &[&str] = &["delay_boot", "het_job_id", "het_job_offset", "minimum_tmp_disk_per_node"];
     const INTEGERS: &[&str] = &["association_id", "maximum_switch_wait_time", "minimum_switches", "sockets_per_board"];
-    const LISTS: &[&str] = &["job_size_str", "mail_type", "profile", "shared"];
+    const LISTS: &[&str] = &["job_size_str", "mail_type", "profile"];
     const NULLS: &[&str] = &["core_spec", "thread_spec"];
     const FALSE: &[&str] = &["contiguous", "reboot"];
     let all = |names: &'static [&'static str], value: Value| {

@@ -19,12 +19,14 @@ pub(crate) mod scontrol;
 pub(crate) mod sinfo;
 pub(crate) mod squeue;
 pub(crate) mod srun;
+mod test_only;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
 
 use hostler_client::ClientError;
 use hostler_slurm::getopt::{Mistake, Opt, Order, Parsed, Takes};
+use hostler_slurm::job_options::{BadValue, JOB_OPTIONS, Key, MISTAKE};
 
 use crate::context::Context;
 use crate::output::{Format, Output};
@@ -78,6 +80,12 @@ impl Ended {
     /// Adds a line.
     pub(crate) fn and(mut self, line: impl Into<String>) -> Self {
         self.lines.push(Line::Named(line.into()));
+        self
+    }
+
+    /// Adds a line that does not begin with the command's name.
+    pub(crate) fn and_plain(mut self, line: impl Into<String>) -> Self {
+        self.lines.push(Line::Plain(line.into()));
         self
     }
 
@@ -150,6 +158,23 @@ pub(crate) fn parse<Key: Copy + PartialEq>(
 pub(crate) fn mistaken(name: &str, mistake: &Mistake) -> Ended {
     let hint = format!("Try \"{name} --help\" for more information");
     Ended { lines: vec![Line::Named(mistake.to_string()), Line::Plain(hint)], code: 1 }
+}
+
+/// The error for a mistake in a command line of `sbatch`, `salloc` or `srun`.
+pub(crate) fn mistaken_job(name: &str, mistake: &Mistake) -> Ended {
+    Ended { code: MISTAKE, ..mistaken(name, mistake) }
+}
+
+/// The error for a wrong value of an option that describes a job.
+pub(crate) fn bad_value(BadValue { text, code }: BadValue) -> Ended {
+    Ended { code, ..Ended::error(text) }
+}
+
+/// The options of a command that describes jobs, in the order in which `getopt_long` lists them.
+pub(crate) fn job_options(own: &[Opt<Key>]) -> Vec<Opt<Key>> {
+    let mut all: Vec<Opt<Key>> = JOB_OPTIONS.iter().chain(own).copied().collect();
+    all.sort_by_key(|option| option.long);
+    all
 }
 
 /// The error of a command such as `squeue` that could not read from the head. `what` is Slurm's name for the failed call, such

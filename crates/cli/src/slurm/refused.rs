@@ -1,7 +1,9 @@
 //! Refusals of the head in Slurm's words.
 
 use hostler_client::ClientError;
+use hostler_slurm::job_options::JobOptions;
 
+use super::Ended;
 use crate::failure::Failure;
 
 /// Why the head does not do what a command asks for.
@@ -56,6 +58,18 @@ impl From<ClientError> for Refused {
 }
 
 impl Refused {
+    /// The error of a command whose job was refused. `failed` is what the command calls the failed call.
+    pub(crate) fn ended(&self, failed: &str, options: &JobOptions) -> Ended {
+        let text = format!("{failed}: {}", self.text);
+        let ended = match &options.partition {
+            Some(name) if self.code.as_deref() == Some("no_such_partition") => {
+                Ended::error(format!("invalid partition specified: {name}")).and(format!("error: {text}"))
+            }
+            _ => Ended::error(text),
+        };
+        self.lines().fold(ended, Ended::and)
+    }
+
     /// The head's own words, one per line.
     pub(crate) fn lines(&self) -> impl Iterator<Item = String> {
         self.details.lines().map(|line| line.trim_start().to_owned())

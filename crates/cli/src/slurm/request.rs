@@ -10,7 +10,7 @@ use hostler_model::{
 use hostler_proto::api::NodeView;
 use hostler_slurm::hostlist;
 use hostler_slurm::ids::split_raw_id;
-use hostler_slurm::job_options::{JobOptions, Layout};
+use hostler_slurm::job_options::{JobOptions, Layout, MISTAKE};
 use hostler_slurm::time::Limit;
 use jiff::civil::DateTime;
 use jiff::{Span, ToSpan, Zoned};
@@ -40,12 +40,15 @@ pub(crate) fn submission(
 ) -> Result<Submission, Ended> {
     let layout = options.layout();
     let failed = |text: &str| Ended::error(format!("Batch job submission failed: {text}"));
-    let array = options.array.as_deref().map(str::parse::<ArraySpec>).transpose();
+    let array = options.array.as_deref().filter(|array| !array.is_empty());
+    // As in Slurm, `%0` stands for no limit.
+    let array = array.map(|array| array.strip_suffix("%0").unwrap_or(array).parse::<ArraySpec>()).transpose();
     let array = array.map_err(|_| failed("Invalid job array specification"))?;
     let partition =
         options.partition.as_deref().filter(|list| !list.is_empty()).map(first_partition).map(str::parse).transpose();
     let partition = partition.map_err(|_| failed("Invalid partition name specified"))?;
     let nodes = layout.nodes.unwrap_or(1).max(listed_nodes(options)?);
+    let dependencies = dependencies(options.dependency.as_deref())?;
     let mut spec = Submission {
         name: name(options.job_name.as_deref().unwrap_or(default_name)).into(),
         work,
@@ -64,8 +67,8 @@ pub(crate) fn submission(
             Limit::Seconds(seconds) => seconds.saturating_mul(1000),
         }),
         array,
-        after: dependencies(options.dependency.as_deref())?.into(),
-        singleton: is_singleton(options.dependency.as_deref()),
+        after: dependencies.all.into(),
+        singleton: dependencies.singleton,
         begin: options.begin.as_deref().map(|text| begin(text).map(Box::new)).transpose()?,
         priority: options.priority.unwrap_or(0).saturating_sub(options.nice),
         hold: options.hold,
@@ -140,7 +143,7 @@ fn request(options: &JobOptions, layout: &Layout, nodes: u32) -> Result<PartialR
 
 /// Parses a signal before the time limit: `USR1`, `B:TERM@120`. Without `B:`, the steps get it, and the script does not.
 fn limit_signal(text: &str) -> Result<LimitSignal, Ended> {
-    let bad = || Ended::error(format!("Invalid --signal specification: {text}"));
+    let bad = || Ended { code: MISTAKE, ..Ended::error("Invalid --signal specification") };
     let (flags, rest) = text.split_once(':').map_or(("", text), |(flags, rest)| (flags, rest));
     if !flags.chars().all(|flag| matches!(flag.to_ascii_uppercase(), 'B' | 'R')) {
         return Err(bad());
@@ -152,13 +155,13 @@ fn limit_signal(text: &str) -> Result<LimitSignal, Ended> {
 }
 
 /// A name that the head accepts.
-fn name(text: &str) -> String {
+pub(super) fn name(text: &str) -> String {
     let clean: String = text.chars().filter(|c| !c.is_control()).take(MAX_NAME_CHARACTERS).collect();
     if clean.is_empty() { "no-name".to_owned() } else { clean }
 }
 
 /// The first of several partitions: the scheduler does not choose among partitions.
-fn first_partition(list: &str) -> &str {
+pub(super) fn first_partition(list: &str) -> &str {
     list.split(',').next().unwrap_or(list)
 }
 
@@ -174,7 +177,7 @@ fn listed_nodes(options: &JobOptions) -> Result<u32, Ended> {
 }
 
 /// Features, required nodes and excluded nodes as one constraint.
-fn constraint(options: &JobOptions) -> Result<Option<Constraint>, Ended> {
+pub(super) fn constraint(options: &JobOptions) -> Result<Option<Constraint>, Ended> {
     let mut parts: Vec<String> = Vec::new();
     if let Some(features) = &options.constraint {
         parts.push(format!("({})", features.replace(',', "&")));
@@ -194,53 +197,80 @@ fn constraint(options: &JobOptions) -> Result<Option<Constraint>, Ended> {
 /// The dependency on all earlier jobs of the same name and user.
 const SINGLETON: &str = "singleton";
 
-fn is_singleton(list: Option<&str>) -> bool {
-    list.is_some_and(|list| list.split(',').any(|part| part == SINGLETON))
+/// The dependencies of a job.
+#[derive(Debug, Default)]
+pub(super) struct Dependencies {
+    pub(super) all: Vec<Dependency>,
+    pub(super) singleton: bool,
 }
 
-/// Parses dependencies such as `afterok:12:13,afterany:14`.
-fn dependencies(text: Option<&str>) -> Result<Vec<Dependency>, Ended> {
-    let problem = || Ended::error("Batch job submission failed: Job dependency problem");
-    let mut all = Vec::new();
-    for part in text.into_iter().flat_map(|text| text.split(',')).filter(|part| !part.is_empty() && *part != SINGLETON)
-    {
-        let mut words = part.split(':').peekable();
-        let first = words.peek().copied().unwrap_or_default();
-        let condition = if first.starts_with(|c: char| c.is_ascii_digit()) {
-            // The old form, without a condition.
-            Condition::AfterAny
-        } else {
-            let condition = match first {
-                "after" => Condition::After,
-                "afterany" => Condition::AfterAny,
-                "afterok" => Condition::AfterOk,
-                "afternotok" => Condition::AfterNotOk,
-                other => {
-                    return Err(problem().and(format!(
-                        "hint: `{other}` is not supported; the conditions are after, afterany, afterok, afternotok and singleton"
-                    )));
-                }
-            };
-            words.next();
-            condition
-        };
-        let before = all.len();
-        for word in words {
-            let raw: u64 = word.parse().map_err(|_| problem())?;
-            let (job, _) = split_raw_id(raw);
-            all.push(Dependency { condition, job: JobId(job) });
+/// Parses dependencies such as `afterok:12:13,afterany:14_3,singleton` or `afterok:12?after:13+5`.
+pub(super) fn dependencies(text: Option<&str>) -> Result<Dependencies, Ended> {
+    let problem =
+        |hint: &str| Ended::error("Batch job submission failed: Job dependency problem").and(format!("hint: {hint}"));
+    let text = text.unwrap_or_default();
+    let mut list = Dependencies::default();
+    let alternative = text.contains('?');
+    if alternative && text.contains(',') {
+        return Err(problem("separate all dependencies by `,` if all must hold, or by `?` if one is enough"));
+    }
+    for part in text.split(if alternative { '?' } else { ',' }).filter(|part| !part.is_empty()) {
+        if part == SINGLETON {
+            list.singleton = true;
+            continue;
         }
-        if all.len() == before {
-            return Err(problem());
+        let (condition, jobs) = match part.split_once(':') {
+            // The old form, without a condition.
+            _ if part.starts_with(|c: char| c.is_ascii_digit()) => (Condition::AfterAny, part),
+            Some((word, jobs)) => {
+                let condition = Condition::from_word(word).ok_or_else(|| {
+                    problem(&format!(
+                        "`{word}` is not supported; the conditions are after, afterany, afterok, afternotok, aftercorr and singleton"
+                    ))
+                })?;
+                (condition, jobs)
+            }
+            None => return Err(problem(&format!("`{part}` names no job; write for example afterok:12"))),
+        };
+        for job in jobs.split(':') {
+            let dependency = slurm_dependency(condition, job).ok_or_else(|| {
+                problem(&format!(
+                    "`{job}` is not valid after `{}`; valid are 12, 12_3 for a task (not with aftercorr), and with `after` also 12+5",
+                    condition.as_str()
+                ))
+            })?;
+            list.all.push(Dependency { alternative, ..dependency });
         }
     }
-    Ok(all)
+    if alternative && list.singleton {
+        return Err(problem("`singleton` cannot be one of several alternatives; separate the dependencies by `,`"));
+    }
+    Ok(list)
+}
+
+/// Parses a job of a dependency: `12`, the number of a task, `12_3`, `12_*` for all tasks; with `after` also `12+5`.
+fn slurm_dependency(condition: Condition, text: &str) -> Option<Dependency> {
+    let plain = text.replacen("_*", "", 1);
+    let of_job = Dependency::of_job(condition, &plain)?;
+    let (job, index) = split_raw_id(of_job.job.0);
+    // The number of a task names the task, except where only whole arrays can be meant.
+    let index = index.filter(|_| condition != Condition::AfterCorr);
+    Some(Dependency { job: JobId(job), task: of_job.task.or(index), ..of_job })
+}
+
+/// Parses the value of `--begin`.
+fn begin(text: &str) -> Result<WallTime, Ended> {
+    start_time(text).map_err(|mistake| Ended { code: MISTAKE, ..mistake.and("error: Invalid --begin specification") })
 }
 
 /// Parses the earliest time of a start: `now+1hour`, `16:00`, `tomorrow`, `2030-01-20T12:34`.
-fn begin(text: &str) -> Result<WallTime, Ended> {
+pub(super) fn start_time(text: &str) -> Result<WallTime, Ended> {
     let now = Zoned::now();
-    let at = begin_at(text, &now).ok_or_else(|| Ended::error(format!("Invalid time specification (pos=0): {text}")))?;
+    let at = begin_at(text, &now).ok_or_else(|| {
+        // Slurm names the place of the mistake.
+        let place = text.strip_prefix("now").map_or(0, |_| "now".len());
+        Ended::plain(format!("Invalid time specification (pos={place}): {text}"))
+    })?;
     Ok(WallTime(at.timestamp().as_millisecond()))
 }
 
@@ -254,15 +284,15 @@ fn begin_at(text: &str, now: &Zoned) -> Option<Zoned> {
         let Some(later) = later.strip_prefix('+') else { return later.is_empty().then(|| now.clone()) };
         let digits = later.bytes().take_while(u8::is_ascii_digit).count();
         let amount: i64 = later[..digits].parse().ok()?;
-        let span: Span = match &later[digits..] {
-            "" | "s" | "second" | "seconds" => amount.seconds(),
-            "m" | "minute" | "minutes" => amount.minutes(),
-            "h" | "hour" | "hours" => amount.hours(),
-            "d" | "day" | "days" => amount.days(),
-            "w" | "week" | "weeks" => amount.weeks(),
+        let span = match &later[digits..] {
+            "" | "s" | "second" | "seconds" => Span::new().try_seconds(amount),
+            "m" | "minute" | "minutes" => Span::new().try_minutes(amount),
+            "h" | "hour" | "hours" => Span::new().try_hours(amount),
+            "d" | "day" | "days" => Span::new().try_days(amount),
+            "w" | "week" | "weeks" => Span::new().try_weeks(amount),
             _ => return None,
         };
-        return now.checked_add(span).ok();
+        return now.checked_add(span.ok()?).ok();
     }
     match text {
         "today" => return Some(now.clone()),
@@ -420,13 +450,34 @@ mod tests {
     #[test]
     fn dependencies_have_slurms_forms() {
         let text = |list: &str| {
-            let all = dependencies(Some(list)).map_err(|ended| ended.texts().collect::<Vec<_>>().join(" "))?;
-            Ok::<_, String>(all.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "))
+            let list = dependencies(Some(list)).map_err(|ended| ended.texts().collect::<Vec<_>>().join(" "))?;
+            let all = list.all.iter().map(ToString::to_string).chain(list.singleton.then(|| SINGLETON.to_owned()));
+            Ok::<_, String>(all.collect::<Vec<_>>().join(" "))
         };
-        assert_eq!(text("afterok:1:2,afterany:3").as_deref(), Ok("afterok:1 afterok:2 afterany:3"));
-        assert_eq!(text("afterok:1,2").as_deref(), Ok("afterok:1 afterany:2"));
-        assert_eq!(text("7").as_deref(), Ok("afterany:7"));
-        for list in ["afterok", "afterok:", "afterok:x", "soon:1"] {
+        for (list, parsed) in [
+            ("afterok:1:2,afterany:3", "afterok:1 afterok:2 afterany:3"),
+            ("afterok:1,2", "afterok:1 afterany:2"),
+            ("7", "afterany:7"),
+            ("7:8_2", "afterany:7 afterany:8_2"),
+            ("aftercorr:3,singleton", "aftercorr:3 singleton"),
+            ("after:12+5:13+10", "after:12+5 after:13+10"),
+            ("afterok:12_3,afternotok:12_*", "afterok:12_3 afternotok:12"),
+            ("afterok:4000000012", "afterok:12_3"),
+            ("aftercorr:4000000012", "aftercorr:12"),
+            ("afterok:1:2?afterany:3", "?afterok:1 ?afterok:2 ?afterany:3"),
+        ] {
+            assert_eq!(text(list).as_deref(), Ok(parsed), "{list}");
+        }
+        for list in [
+            "afterok",
+            "afterok:",
+            "afterok:x",
+            "soon:1",
+            "afterok:1?2,3",
+            "aftercorr:1_2",
+            "afterok:1+5",
+            "singleton?1",
+        ] {
             assert!(text(list).expect_err(list).contains("Job dependency problem"), "{list}");
         }
     }
@@ -447,6 +498,8 @@ mod tests {
         ] {
             assert_eq!(shown(text).as_deref(), Some(at), "{text}");
         }
-        ["", "soon", "now+", "now+1year", "25:00"].iter().for_each(|text| assert_eq!(shown(text), None, "{text}"));
+        for text in ["", "soon", "now+", "now+1year", "25:00", "now+99999999days", "now+999999999999999"] {
+            assert_eq!(shown(text), None, "{text}");
+        }
     }
 }

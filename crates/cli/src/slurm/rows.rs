@@ -5,7 +5,7 @@ mod asked;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use hostler_model::{JobState, PathFacts, Reason, WallTime};
+use hostler_model::{ArraySpec, IndexSet, JobState, PathFacts, Reason, WallTime};
 use hostler_proto::api::{JobRecord, TaskView};
 use hostler_slurm::hostlist::compress;
 use hostler_slurm::ids::raw_id;
@@ -31,8 +31,16 @@ enum Which {
     Only,
     /// One of an array.
     One(u32),
-    /// Those of an array that wait.
-    Waiting,
+    /// The waiting tasks of an array that are held in the same way, or the ones that are not held.
+    Waiting(Held),
+}
+
+/// Whether tasks of an array are held, although the whole array is not.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Held {
+    Not,
+    ByOwner,
+    ByOperator,
 }
 
 /// The rows of a job. With `split`, each task of an array that waits has a row of its own.
@@ -41,15 +49,32 @@ pub(crate) fn rows(job: &JobRecord, split: bool) -> Vec<Row<'_>> {
     if job.array.is_none() {
         return vec![Row { job, which: Which::Only, task: job.tasks.first() }];
     }
-    match &job.waiting {
-        Some(waiting) if split || waiting.indices.len() == 1 => {
-            rows.extend(waiting.indices.iter().map(|index| Row { job, which: Which::One(index), task: None }));
+    if let Some(waiting) = job.waiting.as_ref().filter(|_| split) {
+        rows.extend(waiting.indices.iter().map(|index| Row { job, which: Which::One(index), task: None }));
+    } else if job.waiting.is_some() {
+        for held in [Held::Not, Held::ByOwner, Held::ByOperator] {
+            let indices = waiting_tasks(job, held);
+            let which = match indices.first().filter(|_| indices.len() == 1) {
+                Some(index) => Which::One(index),
+                None => Which::Waiting(held),
+            };
+            rows.extend((!indices.is_empty()).then_some(Row { job, which, task: None }));
         }
-        Some(_) => rows.push(Row { job, which: Which::Waiting, task: None }),
-        None => {}
     }
     rows.extend(job.tasks.iter().map(|task| Row { job, which: Which::One(task.index), task: Some(task) }));
     rows
+}
+
+/// The waiting tasks of an array that are held like this.
+fn waiting_tasks(job: &JobRecord, held: Held) -> IndexSet {
+    let Some(waiting) = &job.waiting else { return IndexSet::default() };
+    let (all, by_operator) = (job.held_tasks.as_ref(), job.held_tasks_by_operator.clone().unwrap_or_default());
+    match (held, all) {
+        (Held::Not, None) => waiting.indices.clone(),
+        (Held::Not, Some(held)) => waiting.indices.difference(held),
+        (Held::ByOwner, held) => held.map(|held| held.difference(&by_operator)).unwrap_or_default(),
+        (Held::ByOperator, _) => by_operator,
+    }
 }
 
 impl<'a> Row<'a> {
@@ -59,7 +84,7 @@ impl<'a> Row<'a> {
         match self.which {
             Which::Only => id.to_string(),
             Which::One(index) => format!("{id}_{index}"),
-            Which::Waiting => format!("{id}_[{}]", self.waiting()),
+            Which::Waiting(held) => format!("{id}_[{}]", self.waiting(held)),
         }
     }
 
@@ -77,7 +102,7 @@ impl<'a> Row<'a> {
         match self.which {
             Which::Only => None,
             Which::One(index) => Some(index.to_string()),
-            Which::Waiting => Some(self.waiting()),
+            Which::Waiting(held) => Some(self.waiting(held)),
         }
     }
 
@@ -86,7 +111,7 @@ impl<'a> Row<'a> {
         match self.which {
             Which::Only => Some(0),
             Which::One(index) => Some(index),
-            Which::Waiting => None,
+            Which::Waiting(_) => None,
         }
     }
 
@@ -95,12 +120,38 @@ impl<'a> Row<'a> {
         match self.which {
             Which::Only => false,
             Which::One(own) => own == index,
-            Which::Waiting => self.job.waiting.as_ref().is_some_and(|waiting| waiting.indices.contains(index)),
+            Which::Waiting(held) => waiting_tasks(self.job, held).contains(index),
         }
     }
 
-    fn waiting(&self) -> String {
-        self.job.waiting.as_ref().map(ToString::to_string).unwrap_or_default()
+    fn waiting(&self, held: Held) -> String {
+        let limit = self.job.waiting.as_ref().and_then(|waiting| waiting.limit);
+        ArraySpec { indices: waiting_tasks(self.job, held), limit }.to_string()
+    }
+
+    /// Whether the row's tasks are held, with the whole job or on their own.
+    fn held(&self) -> Held {
+        if self.state() != State::Pending {
+            return Held::Not;
+        }
+        let is_in = |set: Option<&IndexSet>, index| set.is_some_and(|set| set.contains(index));
+        let on_their_own = match self.which {
+            Which::Only => Held::Not,
+            Which::One(index) if is_in(self.job.held_tasks_by_operator.as_ref(), index) => Held::ByOperator,
+            Which::One(index) if is_in(self.job.held_tasks.as_ref(), index) => Held::ByOwner,
+            Which::One(_) => Held::Not,
+            Which::Waiting(held) => held,
+        };
+        match &self.job.reason {
+            Some(Reason::Held) if self.job.held_by_operator => Held::ByOperator,
+            Some(Reason::Held) if on_their_own == Held::Not => Held::ByOwner,
+            _ => on_their_own,
+        }
+    }
+
+    /// Whether the row's tasks are held.
+    pub(crate) fn is_held(&self) -> bool {
+        self.held() != Held::Not
     }
 
     pub(crate) fn state(&self) -> State {
@@ -124,7 +175,11 @@ impl<'a> Row<'a> {
     /// Why the row's tasks wait or failed; `None` in Slurm's words if there is nothing to say.
     pub(crate) fn reason(&self) -> &'static str {
         match self.state() {
-            State::Pending => self.job.reason.as_ref().map_or("None", reason),
+            State::Pending => match self.held() {
+                Held::ByOperator => "JobHeldAdmin",
+                Held::ByOwner => "JobHeldUser",
+                Held::Not => self.job.reason.as_ref().map_or("None", reason),
+            },
             State::Failed => "NonZeroExitCode",
             State::Timeout => "TimeLimit",
             State::NodeFail => "NodeDown",
@@ -161,7 +216,7 @@ impl<'a> Row<'a> {
 
     /// The time from which nothing but resources kept the row's tasks from starting; `None` while something else does.
     pub(crate) fn eligible_at(&self) -> Option<WallTime> {
-        let waits = matches!(self.job.reason, Some(Reason::Held | Reason::Dependency { .. }));
+        let waits = matches!(self.job.reason, Some(Reason::Dependency { .. })) || self.is_held();
         if waits && self.state() == State::Pending {
             return None;
         }
@@ -245,7 +300,7 @@ impl<'a> Row<'a> {
         };
         let directory = Path::new(self.job.directory.as_deref().unwrap_or("/"));
         // Before the start, the index of an array's task is not known.
-        let path = if self.which == Which::Waiting { path.to_owned() } else { facts.expand(path) };
+        let path = if matches!(self.which, Which::Waiting(_)) { path.to_owned() } else { facts.expand(path) };
         directory.join(path).to_string_lossy().into_owned()
     }
 }

@@ -2,11 +2,11 @@
 
 use std::ffi::OsString;
 
-use hostler_model::Environment;
-use hostler_slurm::job_options::{JOB_OPTIONS, JobOptions, Key, SALLOC_OPTIONS, SALLOC_VARIABLES};
+use hostler_model::{Environment, SignalNumber};
+use hostler_slurm::job_options::{JobOptions, Key, MISTAKE, SALLOC_OPTIONS, SALLOC_VARIABLES};
 
 use super::allocating::{Speech, Wanted, apply, describe, hold, is_of_a_job, parse, variables};
-use super::{Outcome, VERSION, print, tell};
+use super::{Ended, Outcome, VERSION, job_options, print, tell};
 use crate::commands::alloc::attend;
 use crate::context::{Context, block_on};
 use crate::steps;
@@ -29,7 +29,7 @@ struct Own {
 
 pub(crate) fn run(context: &Context, args: Vec<OsString>) -> Outcome {
     let called = args.first().cloned();
-    let all: Vec<_> = JOB_OPTIONS.iter().chain(SALLOC_OPTIONS).copied().collect();
+    let all = job_options(SALLOC_OPTIONS);
     let given = parse(NAME, &all, args)?;
     let (mut options, mut own) = (JobOptions::default(), Own::default());
     for (name, key) in SALLOC_VARIABLES {
@@ -43,6 +43,7 @@ pub(crate) fn run(context: &Context, args: Vec<OsString>) -> Outcome {
             Key::Own("version") => return Ok(print(context, &format!("{VERSION}\n"))),
             Key::Own("no-shell") => own.no_shell = true,
             Key::Own("immediate") => own.immediate = true,
+            Key::Own("kill-command") => check_kill_command(value.as_ref())?,
             key => apply(&mut options, *key, value.as_ref())?,
         }
     }
@@ -103,6 +104,15 @@ fn clean(variables: Environment) -> Vec<(String, Option<String>)> {
     let of_another = of_another.filter(|name| is_of_a_job(name) && !variables.contains_key(name));
     let removed: Vec<_> = of_another.map(|name| (name, None)).collect();
     variables.into_iter().map(|(name, value)| (name, Some(value))).chain(removed).collect()
+}
+
+/// Refuses a signal that does not exist.
+fn check_kill_command(signal: Option<&OsString>) -> Result<(), Ended> {
+    let is_signal = |signal: &OsString| signal.to_str().is_some_and(|text| text.parse::<SignalNumber>().is_ok());
+    if signal.is_none_or(is_signal) {
+        return Ok(());
+    }
+    Err(Ended { code: MISTAKE, ..Ended::error("Invalid --kill-command specification") })
 }
 
 /// The user's shell.

@@ -6,22 +6,28 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use hostler_client::Client;
+use hostler_client::{Client, ClientError};
 use hostler_model::{JobId, JobState, MAX_SCRIPT_BYTES, Submission, Work};
 use hostler_proto::api::{SubmitRequest, Submitted};
-use hostler_slurm::getopt::{Opt, Order, parse};
-use hostler_slurm::job_options::{BadValue, JOB_OPTIONS, JobOptions, Key, SBATCH_OPTIONS, SBATCH_VARIABLES};
+use hostler_slurm::getopt::{Order, parse};
+use hostler_slurm::job_options::{JobOptions, Key, MISTAKE, SBATCH_OPTIONS, SBATCH_VARIABLES};
 use hostler_slurm::script;
 
 use super::machines::ALL_NODES;
 use super::request::{self, files, nodes_for, spread};
-use super::{CLUSTER, Ended, Outcome, Refused, VERSION, check_clusters, mistaken, print, tell};
+use super::test_only::test_only;
+use super::{
+    CLUSTER, Ended, Outcome, Refused, VERSION, bad_value, check_clusters, job_options, mistaken_job, print, tell,
+};
 use crate::commands::run::{own_directory, undeliverable};
 use crate::context::{Context, block_on};
 use crate::passed_on::PassedOn;
 use crate::submission::new_key;
 
 pub(crate) const NAME: &str = "sbatch";
+
+/// What the errors of a submission begin with.
+pub(super) const SUBMISSION_FAILED: &str = "Batch job submission failed";
 
 /// How long one request for a job's end waits.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
@@ -46,12 +52,14 @@ struct Script {
     path: String,
     /// Name of the job, unless an option gives one.
     name: String,
+    /// The file, as the user names it.
+    file: Option<String>,
 }
 
 pub(crate) fn run(context: &Context, args: Vec<OsString>) -> Outcome {
-    let all: Vec<Opt<Key>> = JOB_OPTIONS.iter().chain(SBATCH_OPTIONS).copied().collect();
+    let all = job_options(SBATCH_OPTIONS);
     let commands = own_commands(args.first());
-    let given = parse(&all, Order::StopAtOperand, args.into_iter().skip(1)).map_err(|it| mistaken(NAME, &it))?;
+    let given = parse(&all, Order::StopAtOperand, args.into_iter().skip(1)).map_err(|it| mistaken_job(NAME, &it))?;
     for (key, _) in &given.options {
         match key {
             Key::Own("help" | "usage") => return Ok(print(context, USAGE)),
@@ -61,6 +69,8 @@ pub(crate) fn run(context: &Context, args: Vec<OsString>) -> Outcome {
     }
     let wrap = given.options.iter().rev().find(|(key, _)| *key == Key::Own("wrap"));
     let wrap = wrap.and_then(|(_, value)| value.as_ref()).map(|value| value.to_string_lossy().into_owned());
+    // Mistakes on the command line count before those of the script.
+    apply(&mut JobOptions::default(), &mut Own::default(), &given.options)?;
     let mut operands = given.operands.into_iter();
     let script = read_script(wrap.as_deref(), operands.next())?;
     let text = check(&script.content)?;
@@ -68,14 +78,23 @@ pub(crate) fn run(context: &Context, args: Vec<OsString>) -> Outcome {
     // Later options replace earlier ones: of the script, of the environment, of the command line.
     let mut options = JobOptions::default();
     let mut own = Own::default();
-    for words in script::directives(&text).map_err(Ended::error)? {
+    let mut chosen: Vec<Key> = Vec::new();
+    let directives = script::directives(&text).map_err(|unmatched| match &script.file {
+        Some(file) => Ended::fatal(format!("{file}: {unmatched}")),
+        None => Ended::fatal(unmatched),
+    })?;
+    for words in directives {
         let words = words.into_iter().map(OsString::from);
-        let parsed = parse(&all, Order::StopAtOperand, words).map_err(|it| mistaken(NAME, &it))?;
+        let parsed = parse(&all, Order::StopAtOperand, words).map_err(|it| mistaken_job(NAME, &it))?;
         if let Some(word) = parsed.operands.first() {
-            return Err(Ended::error(format!("Invalid directive found in batch script: {}", word.display())));
+            let text = format!("Invalid directive found in batch script: {}", word.display());
+            return Err(Ended { code: MISTAKE, ..Ended::error(text) });
         }
         apply(&mut options, &mut own, &parsed.options)?;
+        chosen.extend(parsed.options.iter().map(|(key, _)| *key));
     }
+    chosen.extend(given.options.iter().map(|(key, _)| *key));
+    check_memory(&chosen)?;
     apply(&mut options, &mut own, &variables())?;
     apply(&mut options, &mut own, &given.options)?;
     options.clusters.as_deref().map_or(Ok(()), check_clusters)?;
@@ -101,11 +120,11 @@ pub(crate) fn run(context: &Context, args: Vec<OsString>) -> Outcome {
 
 /// Submits the job, prints its id, and waits for its end if asked to.
 fn submit(context: &Context, options: &JobOptions, own: &Own, spec: &Submission) -> Outcome {
-    if own.test_only {
-        return Err(Ended::error("--test-only is not supported")
-            .and("hint: submit the job with --hold; `hostler why` then says when it would start"));
-    }
     let client = context.watching_client().map_err(|failure| Ended::error(failure.summary()))?;
+    if own.test_only {
+        block_on(async { Ok(test_only(context, &client, NAME, options, spec).await) })??;
+        return Ok(0);
+    }
     let ends = async {
         let submitted = place(&client, options, spec).await;
         let id = match submitted {
@@ -117,24 +136,31 @@ fn submit(context: &Context, options: &JobOptions, own: &Own, spec: &Submission)
         Ok(Ok(code))
     };
     let ended = block_on(ends).map_err(|failure| Ended::error(failure.summary()))?;
-    ended.map_err(|refused: Refused| {
-        let ended = Ended::error(format!("Batch job submission failed: {}", refused.text));
-        refused.lines().fold(ended, Ended::and)
-    })
+    ended.map_err(|refused: Refused| refused.ended(SUBMISSION_FAILED, options))
 }
 
 /// Submits the job, on more nodes if the options leave their number open and one is too small.
 pub(super) async fn place(client: &Client, options: &JobOptions, spec: &Submission) -> Result<Submitted, Refused> {
-    let request = SubmitRequest { key: new_key(), spec: spec.clone() };
-    let refused = match client.submit(&request).await {
-        Ok(submitted) => return Ok(submitted),
+    let submit = async |spec| client.submit(&SubmitRequest { key: new_key(), spec }).await;
+    place_with(client, options, spec, submit).await
+}
+
+/// Like [`place`], with another request than a submission.
+pub(super) async fn place_with<T>(
+    client: &Client,
+    options: &JobOptions,
+    spec: &Submission,
+    ask: impl AsyncFn(Submission) -> Result<T, ClientError>,
+) -> Result<T, Refused> {
+    let refused = match ask(spec.clone()).await {
+        Ok(answer) => return Ok(answer),
         Err(error) => Refused::from(error),
     };
     let is_all = spec.partition.as_ref().is_some_and(|partition| partition.as_str() == ALL_NODES);
     if refused.code.as_deref() == Some("no_such_partition") && is_all {
         // The name under which clusters without partitions show their nodes.
         let spec = Submission { partition: None, ..spec.clone() };
-        return Ok(client.submit(&SubmitRequest { key: new_key(), spec }).await?);
+        return Ok(ask(spec).await?);
     }
     if refused.code.as_deref() != Some("never_fits") {
         return Err(refused);
@@ -148,7 +174,7 @@ pub(super) async fn place(client: &Client, options: &JobOptions, spec: &Submissi
     }
     let wider = nodes_for(options, &nodes).filter(|_| options.layout().nodes.is_none());
     match wider.and_then(|nodes| spread(options, spec, nodes).ok()) {
-        Some(spec) => Ok(client.submit(&SubmitRequest { key: new_key(), spec }).await?),
+        Some(spec) => Ok(ask(spec).await?),
         None => Err(refused),
     }
 }
@@ -186,21 +212,26 @@ fn read_script(wrap: Option<&str>, operand: Option<OsString>) -> Result<Script, 
             return Err(Ended::error("Script arguments not permitted with --wrap option"));
         }
         let content = format!("#!/bin/sh\n# This script was created by sbatch --wrap.\n\n{command}\n");
-        return Ok(Script { content: content.into_bytes(), path: "wrap".to_owned(), name: "wrap".to_owned() });
+        return Ok(Script {
+            content: content.into_bytes(),
+            path: "wrap".to_owned(),
+            name: "wrap".to_owned(),
+            file: None,
+        });
     }
     let mut content = Vec::new();
     let limit = MAX_SCRIPT_BYTES as u64 + 1;
     let Some(operand) = operand else {
         let read = io::stdin().lock().take(limit).read_to_end(&mut content);
         read.map_err(|error| Ended::error(format!("Unable to read the script from standard input: {error}")))?;
-        return Ok(Script { content, path: "sbatch".to_owned(), name: "sbatch".to_owned() });
+        return Ok(Script { content, path: "sbatch".to_owned(), name: "sbatch".to_owned(), file: None });
     };
     let path = find(&operand);
     let cannot = |error: io::Error| Ended::error(format!("Unable to open file {}: {error}", operand.display()));
     File::open(&path).and_then(|file| file.take(limit).read_to_end(&mut content)).map_err(cannot)?;
     let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
     let path = std::path::absolute(&path).unwrap_or(path).to_string_lossy().into_owned();
-    Ok(Script { content, path, name })
+    Ok(Script { content, path, name, file: Some(operand.to_string_lossy().into_owned()) })
 }
 
 /// Finds a script in the current directory, or else on `PATH`.
@@ -235,10 +266,19 @@ fn apply(options: &mut JobOptions, own: &mut Own, all: &[(Key, Option<OsString>)
             Key::Own("parsable") => own.parsable = true,
             Key::Own("test-only") => own.test_only = true,
             Key::Own("wait") => own.wait = true,
-            key => options.apply(*key, value.as_ref()).map_err(|BadValue(text)| Ended::error(text))?,
+            key => options.apply(*key, value.as_ref()).map_err(bad_value)?,
         }
     }
     Ok(())
+}
+
+/// Refuses several amounts of memory, in the script or on the command line.
+fn check_memory(chosen: &[Key]) -> Result<(), Ended> {
+    let amounts = [Key::Mem, Key::MemPerCpu, Key::MemPerGpu];
+    match amounts.iter().filter(|key| chosen.contains(key)).count() {
+        0 | 1 => Ok(()),
+        _ => Err(Ended::fatal("--mem, --mem-per-cpu, and --mem-per-gpu are mutually exclusive.")),
+    }
 }
 
 /// The options that variables of the environment give.

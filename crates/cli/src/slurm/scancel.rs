@@ -8,6 +8,8 @@ use hostler_model::{IndexSet, JobId, JobState, SignalNumber, SignalTarget};
 use hostler_proto::api::{JobAction, JobSummary};
 use hostler_slurm::getopt::{Opt, Takes};
 use hostler_slurm::ids::split_raw_id;
+use hostler_slurm::state::parse_list;
+use nix::unistd::{Uid, User};
 
 use super::{Ended, Outcome, Refused, VERSION, check_clusters, opt, own_name, parse, print, tell};
 use crate::context::{Context, block_on};
@@ -30,11 +32,13 @@ enum Key {
     Partition,
     Qos,
     Quiet,
+    Reservation,
     Signal,
     State,
     User,
     Verbose,
     Version,
+    Wckey,
 }
 
 const OPTIONS: &[Opt<Key>] = &[
@@ -52,6 +56,7 @@ const OPTIONS: &[Opt<Key>] = &[
     opt(Key::Partition, "partition", b'p', Takes::Value),
     opt(Key::Qos, "qos", b'q', Takes::Value),
     opt(Key::Quiet, "quiet", b'Q', Takes::Nothing),
+    opt(Key::Reservation, "reservation", b'R', Takes::Value),
     opt(Key::Nothing("sibling"), "sibling", 0, Takes::Value),
     opt(Key::Signal, "signal", b's', Takes::Value),
     opt(Key::State, "state", b't', Takes::Value),
@@ -59,6 +64,7 @@ const OPTIONS: &[Opt<Key>] = &[
     opt(Key::User, "user", b'u', Takes::Value),
     opt(Key::Verbose, "verbose", b'v', Takes::Nothing),
     opt(Key::Version, "version", b'V', Takes::Nothing),
+    opt(Key::Wckey, "wckey", 0, Takes::Value),
 ];
 
 /// Which of the named jobs to cancel.
@@ -69,13 +75,16 @@ struct Filter {
     partition: Option<String>,
     qos: Option<String>,
     user: Option<String>,
-    state: Option<JobState>,
+    reservation: Option<String>,
+    wckey: Option<String>,
+    /// States of jobs; `None` means any.
+    states: Option<Vec<JobState>>,
 }
 
 impl Filter {
     fn is_empty(&self) -> bool {
-        let Self { account, name, partition, qos, user, state } = self;
-        [account, name, partition, qos, user].into_iter().all(Option::is_none) && state.is_none()
+        let Self { account, name, partition, qos, user, reservation, wckey, states } = self;
+        [account, name, partition, qos, user, reservation, wckey].into_iter().all(Option::is_none) && states.is_none()
     }
 
     fn takes(&self, job: &JobSummary) -> bool {
@@ -87,7 +96,9 @@ impl Filter {
             && is(&self.name, Some(&job.name))
             && is(&self.user, Some(&job.user))
             && is(&self.partition, job.partition.as_ref().map(hostler_model::PartitionName::as_str))
-            && self.state.is_none_or(|state| job.state == state)
+            && is(&self.reservation, job.labels.get("reservation").map(String::as_str))
+            && is(&self.wckey, job.labels.get("wckey").map(String::as_str))
+            && self.states.as_ref().is_none_or(|states| states.contains(&job.state))
     }
 }
 
@@ -113,8 +124,10 @@ pub(crate) fn run(context: &Context, args: Vec<OsString>) -> Outcome {
             Key::Me => filter.user = Some(own_name()?),
             Key::Partition => filter.partition = text(),
             Key::Qos => filter.qos = text(),
-            Key::State => filter.state = Some(state(&text().unwrap_or_default())?),
-            Key::User => filter.user = text(),
+            Key::Reservation => filter.reservation = text(),
+            Key::State => filter.states = Some(states(&text().unwrap_or_default())?),
+            Key::User => filter.user = text().as_deref().map(user).transpose()?,
+            Key::Wckey => filter.wckey = text(),
             Key::Signal => signal = text(),
             Key::Verbose => verbose = true,
             Key::Batch => to = SignalTarget::Program,
@@ -123,11 +136,16 @@ pub(crate) fn run(context: &Context, args: Vec<OsString>) -> Outcome {
             Key::Quiet | Key::Interactive | Key::Nothing(_) => {}
         }
     }
+    let named_signal = signal.clone();
     let signal: Option<SignalNumber> = match signal.filter(|signal| !is_kill(signal)) {
         None => None,
-        Some(text) => Some(text.parse().map_err(|_| Ended::error(format!("Unknown job signal: {text}")))?),
+        Some(text) => Some(text.parse().map_err(|_| Ended::plain(format!("Unknown job signal: {text}")))?),
     };
-    let how = Treatment { signal, to, verbose };
+    let is_plain = filter.is_empty() && named_signal.is_none() && to != SignalTarget::Program;
+    let how = Treatment { signal, to, verbose, is_plain };
+    if given.operands.iter().any(|word| word.is_empty()) {
+        return Err(Ended::error("Invalid job id "));
+    }
     let named = given.operands.iter().flat_map(|word| split(&word.to_string_lossy())).map(|word| parse_id(&word));
     let named = named.collect::<Result<Vec<_>, _>>()?;
     if named.is_empty() && filter.is_empty() {
@@ -145,6 +163,8 @@ struct Treatment {
     signal: Option<SignalNumber>,
     to: SignalTarget,
     verbose: bool,
+    /// Whether the command only names jobs to cancel. It then ignores unknown ones.
+    is_plain: bool,
 }
 
 /// Cancels or signals the jobs, all that it may, and returns the exit code.
@@ -160,7 +180,15 @@ async fn cancel(context: &Context, client: &Client, named: &[Named], filter: &Fi
         if named.is_empty() {
             all.collect()
         } else {
-            named.iter().filter(|it| ids.contains(&it.job)).cloned().collect()
+            let mut chosen = Vec::new();
+            for named in named {
+                // The head refuses an unknown job below.
+                let is_unknown = client.job(named.job, 0).await.is_err_and(|error| error.code() == Some("no_such_job"));
+                if is_unknown || ids.contains(&named.job) {
+                    chosen.push(named.clone());
+                }
+            }
+            chosen
         }
     };
     let mut code = 0;
@@ -179,7 +207,7 @@ async fn cancel(context: &Context, client: &Client, named: &[Named], filter: &Fi
             let Err(error) = done else { continue };
             let refused = Refused::from(error);
             // A job that has ended, or that nobody knows, is no longer running, which is what the user wants.
-            let is_gone = matches!(refused.code.as_deref(), Some("no_such_job" | "no_such_task"));
+            let is_gone = matches!(refused.code.as_deref(), Some("no_such_job" | "no_such_task")) && how.is_plain;
             if !is_gone || verbose {
                 tell(context, NAME, &[format!("error: Kill job error on job id {text}: {}", refused.text)]);
             }
@@ -250,13 +278,30 @@ fn parse_id(text: &str) -> Result<Named, Ended> {
     Ok(Named { text: text.to_owned(), job: JobId(job), tasks })
 }
 
-fn state(text: &str) -> Result<JobState, Ended> {
+/// The states of jobs that a state of Slurm stands for. None, if jobs in that state cannot be cancelled.
+fn states(text: &str) -> Result<Vec<JobState>, Ended> {
     match text.to_ascii_uppercase().as_str() {
-        "PENDING" | "PD" => Ok(JobState::Pending),
-        "RUNNING" | "R" => Ok(JobState::Running),
-        "COMPLETING" | "CG" => Ok(JobState::Completing),
-        "CONFIGURING" | "CF" => Ok(JobState::Starting),
-        _ => Err(Ended::error(format!("Invalid job state specified: {text}"))),
+        "PENDING" | "PD" => Ok(vec![JobState::Pending]),
+        "RUNNING" | "R" => Ok(vec![JobState::Running]),
+        "COMPLETING" | "CG" => Ok(vec![JobState::Completing]),
+        "CONFIGURING" | "CF" => Ok(vec![JobState::Starting]),
+        // Slurm accepts one state only, no list.
+        word if !word.is_empty() && !word.contains(',') && word != "ALL" && parse_list(word).is_ok() => Ok(Vec::new()),
+        _ => {
+            let mistake = Ended::plain(format!("Invalid job state specified: {text}"));
+            Err(mistake.and_plain("Valid job states are PENDING, RUNNING, and SUSPENDED"))
+        }
+    }
+}
+
+/// The name of a user, given by name or by uid.
+fn user(text: &str) -> Result<String, Ended> {
+    let invalid = || Ended::error(format!("Invalid user name: {text}"));
+    match text.parse::<u32>() {
+        Ok(uid) => User::from_uid(Uid::from_raw(uid)).ok().flatten().map(|user| user.name).ok_or_else(invalid),
+        Err(_) if text.is_empty() => Err(invalid()),
+        // Users such as `root@n1` have no local account.
+        Err(_) => Ok(text.to_owned()),
     }
 }
 
@@ -269,6 +314,15 @@ fn is_kill(signal: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn users_need_no_local_account() {
+        for (text, name) in
+            [("0", Some("root")), ("root@n1", Some("root@n1")), ("ada,bob", Some("ada,bob")), ("", None)]
+        {
+            assert_eq!(user(text).ok().as_deref(), name, "{text}");
+        }
+    }
 
     #[test]
     fn ids_have_slurms_forms() {

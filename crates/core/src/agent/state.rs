@@ -30,6 +30,8 @@ pub struct Run {
     pub stage: Stage,
     /// Why the head asked the agent to end the run; `None` if it did not ask.
     pub ending: Option<EndCause>,
+    /// The time limit in milliseconds that replaces the one of the launch; `None` if the head changed none.
+    pub new_limit: Option<Option<u64>>,
     /// Whether the head does not know the run or has recorded the run's end. The agent then removes the run as soon as
     /// no process of the run is left.
     pub forgotten: bool,
@@ -211,6 +213,13 @@ pub enum Effect {
         run: RunId,
         /// Time between TERM and KILL, in milliseconds.
         grace_ms: u64,
+    },
+    /// Replace the time limit of a run whose process has started. The time counts from the start of the run.
+    ChangeLimit {
+        /// The run.
+        run: RunId,
+        /// The new limit in milliseconds; `None` for none.
+        time_limit_ms: Option<u64>,
     },
     /// Send a signal to processes of a run, if it has any.
     Signal {

@@ -41,6 +41,7 @@ fn receive(state: &mut State, message: HeadMessage, effects: &mut Vec<Effect>) {
                 effects.push(Effect::Collect { launch: Arc::clone(&held.launch) });
             }
         }
+        HeadMessage::TimeLimit { run, time_limit_ms } => change_limit(state, run, time_limit_ms, effects),
         HeadMessage::Signal { run, signal, to } => effects.push(Effect::Signal { run, signal, to }),
         HeadMessage::Stream(request) => effects.push(Effect::Stream(request)),
         HeadMessage::Watch { stream, run } => effects.push(Effect::Watch { stream, run }),
@@ -81,7 +82,8 @@ fn accept(state: &mut State, launch: Launch, effects: &mut Vec<Effect>) {
             continue;
         }
         let launch = Arc::new(RunLaunch { job: Arc::clone(&job), placement });
-        let held = Run { launch: Arc::clone(&launch), stage: Stage::Staging, ending: None, forgotten: false };
+        let held =
+            Run { launch: Arc::clone(&launch), stage: Stage::Staging, ending: None, new_limit: None, forgotten: false };
         state.runs.insert(run, held);
         effects.push(Effect::Start(launch));
         report(state, run, effects);
@@ -104,6 +106,15 @@ fn end(state: &mut State, run: RunId, cause: EndCause, grace_ms: u64, effects: &
             effects.push(Effect::End { run, grace_ms });
         }
         Stage::Collecting(_) | Stage::Recollecting(_) | Stage::Over(_) => {}
+    }
+}
+
+/// Changes the time limit of a run: at once, or when its process has started.
+fn change_limit(state: &mut State, run: RunId, time_limit_ms: Option<u64>, effects: &mut Vec<Effect>) {
+    let Some(held) = state.runs.get_mut(&run) else { return };
+    held.new_limit = Some(time_limit_ms);
+    if held.stage == Stage::Running {
+        effects.push(Effect::ChangeLimit { run, time_limit_ms });
     }
 }
 
@@ -143,7 +154,7 @@ fn recover(state: &mut State, launch: Arc<RunLaunch>, found: Found, effects: &mu
         }
         Found::Over(end) => Stage::Over(end),
     };
-    state.runs.insert(run, Run { launch, stage, ending: None, forgotten: false });
+    state.runs.insert(run, Run { launch, stage, ending: None, new_limit: None, forgotten: false });
 }
 
 fn staged(state: &mut State, run: RunId, effects: &mut Vec<Effect>) {
@@ -155,7 +166,9 @@ fn staged(state: &mut State, run: RunId, effects: &mut Vec<Effect>) {
 fn advance(state: &mut State, run: RunId, stage: Stage, effects: &mut Vec<Effect>) {
     let Some(held) = state.runs.get_mut(&run) else { return };
     if matches!(held.stage, Stage::Staging | Stage::Building | Stage::Ready { .. }) {
+        let new_limit = held.new_limit.filter(|_| stage == Stage::Running);
         held.stage = stage;
+        effects.extend(new_limit.map(|time_limit_ms| Effect::ChangeLimit { run, time_limit_ms }));
         report(state, run, effects);
     }
 }

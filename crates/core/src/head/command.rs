@@ -4,9 +4,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use hostler_model::{
-    Dependency, Digest, IndexSet, JobId, JobSpec, NodeName, PartitionName, Reason, RunId, Timestamp, UserName, plural,
+    Dependency, Digest, IndexSet, JobId, JobSpec, NodeName, PartitionName, Reason, RunId, TaskId, Timestamp, UserName,
+    plural,
 };
 use hostler_proto::api::JobAction;
+use hostler_proto::jobs::JobChange;
 use hostler_proto::link::{AgentHello, AgentMessage};
 use hostler_proto::notify::Alert;
 use hostler_sched::NeverFits;
@@ -98,6 +100,15 @@ pub enum Command {
         index: Option<u32>,
         /// Cancel, hold, release or requeue.
         action: JobAction,
+    },
+    /// A user changes a job.
+    Change {
+        /// The user who changes the job.
+        caller: Caller,
+        /// The job to change.
+        job: JobId,
+        /// The new values.
+        change: Box<JobChange>,
     },
     /// A client has fetched results and stored them safely.
     Fetched {
@@ -284,6 +295,9 @@ pub enum Refusal {
     /// The job names a dependency on a job that does not exist.
     #[error("the job depends on job {0}, which does not exist")]
     NoSuchDependency(JobId),
+    /// The job names a dependency on a task that does not exist.
+    #[error("the job depends on task {0}, and job {job} has no such task", job = .0.job)]
+    NoSuchTaskDependency(TaskId),
     /// The job belongs to another user.
     #[error("job {job} belongs to {owner}")]
     NotYours {
@@ -300,6 +314,19 @@ pub enum Refusal {
         /// The reason, as the rest of a sentence.
         why: &'static str,
     },
+    /// The state of one task does not allow the action.
+    #[error("task {job}_{index} {why}")]
+    WrongTaskState {
+        /// The job that the action names.
+        job: JobId,
+        /// The index of the task.
+        index: u32,
+        /// The reason, as the rest of a sentence.
+        why: &'static str,
+    },
+    /// Only operators may do this. The text is the whole sentence.
+    #[error("{0}")]
+    NotAllowed(&'static str),
     /// A requeue would only affect completed tasks.
     #[error("the ended tasks of job {0} have completed, and a requeue keeps completed tasks and their results")]
     OnlyCompleted(JobId),
@@ -416,9 +443,13 @@ impl Refusal {
             Self::SnapshotMissing => "snapshot_missing",
             Self::NoSuchJob(_) => "no_such_job",
             Self::NoSuchTask { .. } => "no_such_task",
-            Self::NoSuchDependency(_) => "no_such_dependency",
+            Self::NoSuchDependency(_) | Self::NoSuchTaskDependency(_) => "no_such_dependency",
             Self::NotYours { .. } => "not_yours",
-            Self::WrongState { .. } | Self::OnlyCompleted(_) | Self::NeverStarts { .. } => "wrong_state",
+            Self::WrongState { .. }
+            | Self::WrongTaskState { .. }
+            | Self::OnlyCompleted(_)
+            | Self::NeverStarts { .. } => "wrong_state",
+            Self::NotAllowed(_) => "forbidden",
             Self::ResultsNotFetched { .. } => "results_not_fetched",
             Self::BadSpec(_) | Self::Contradiction(_) => "bad_spec",
             Self::BadSetting(_) => "bad_setting",

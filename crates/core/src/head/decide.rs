@@ -4,31 +4,30 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use hostler_model::{
-    Condition, Dependency, Digest, Epoch, Gauge, IndexSet, JobId, JobSpec, JobState, LEAST_MEMORY_BYTES, NodeName,
-    RunId, Timestamp, Work, format_bytes, is_system_uid, labels_problem,
+    Condition, Dependency, Digest, Epoch, Gauge, JobId, JobSpec, JobState, LEAST_MEMORY_BYTES, NodeName, RunId, TaskId,
+    Timestamp, Work, format_bytes, is_system_uid, labels_problem,
 };
 use hostler_proto::api::JobAction;
 use hostler_proto::link::{AgentHello, AgentMessage, Fate, RunEnd, RunReport, RunStatus};
 
-use hostler_sched::NeverFits;
-
+use super::change::decide_change;
 use super::command::{Caller, Command, Refusal};
+use super::dependencies::{Other, Standing, standing};
 use super::ended::Ended;
 use super::event::Event;
+use super::holds::Hold;
 use super::ids::{ConnectionId, Now, SubmissionKey};
 use super::job::{Job, Phase};
 use super::limits::{MAX_DEPENDENCIES, MAX_REASON_CHARACTERS, is_reason};
 use super::members::{decide_join, decide_key, decide_renewal};
 use super::node::{Node, Silence};
 use super::notifications::{MAX_SUBSCRIPTIONS, decide_alert, reports_down};
-use super::partition::Owner;
-use super::partitions::{self, decide_partitions, no_nodes};
+use super::partitions::decide_partitions;
 use super::power::{decide_drew, decide_power, decide_resting};
-use super::quotas::{refuses_more_waiting, refuses_submission, refuses_tasks};
-use super::schedule::asked;
+use super::quotas::{refuses_more_waiting, refuses_tasks};
 use super::settings::Setting;
 use super::state::State;
-use super::update::{Standing, standing};
+use super::submission::Admission;
 use super::users::decide_users;
 
 /// The largest number of tasks in an array.
@@ -48,10 +47,15 @@ pub fn decide(state: &State, command: &Command, ended: &Ended, now: Now) -> Resu
             if state.job_of_key(*key).or(ended.of_key()).is_some() {
                 return Ok(Vec::new());
             }
-            let submission = Submission { key: *key, environment: *environment, after: ended.states() };
+            let submission = Submission { key: *key, environment: *environment, ended };
             decide_submit(state, caller, spec, submission, *snapshot_is_complete)
         }
-        Command::Act { caller, job, index, action } => decide_action(state, ended, caller, *job, *index, *action),
+        Command::Act { caller, job, index, action } => {
+            decide_action(state, ended, caller, (*job, *index), *action, now)
+        }
+        Command::Change { caller, job, change } => {
+            decide_change(state, ended, caller, own_job(state, ended, caller, *job)?, change, now)
+        }
         Command::Fetched { caller, job, indices } => {
             let found = own_job(state, ended, caller, *job)?;
             // The head may delete a fetched result. An operator who reads a result must not cause that.
@@ -59,12 +63,12 @@ pub fn decide(state: &State, command: &Command, ended: &Ended, now: Now) -> Resu
                 return Ok(Vec::new());
             }
             // A task without a result must not count as fetched when its result arrives later.
-            let (indices, ended) = (among(indices, &found.results), ended.job(*job).cloned());
+            let (indices, ended) = (indices.intersection(&found.results), ended.job(*job).cloned());
             Ok(if indices.is_empty() { Vec::new() } else { vec![Event::Fetched { job: *job, indices, ended }] })
         }
         Command::DropResults { job, indices } => {
             let fetched = any_job(state, ended, *job)?.fetched_results();
-            let (indices, ended) = (among(indices, &fetched), ended.job(*job).cloned());
+            let (indices, ended) = (indices.intersection(&fetched), ended.job(*job).cloned());
             Ok(if indices.is_empty() { Vec::new() } else { vec![Event::ResultsDropped { job: *job, indices, ended }] })
         }
         Command::Forget { jobs } => Ok(decide_forget(state, jobs, now)),
@@ -125,73 +129,55 @@ impl State {
     }
 }
 
-/// Returns the indices that are in both sets.
-fn among(indices: &IndexSet, others: &IndexSet) -> IndexSet {
-    let mut both = IndexSet::default();
-    indices.iter().filter(|index| others.contains(*index)).for_each(|index| {
-        both.insert(index);
-    });
-    both
-}
-
 /// What a submission contains besides the job's specification.
-struct Submission {
+struct Submission<'a> {
     key: SubmissionKey,
     environment: Option<Digest>,
-    /// The states of dependencies that have already ended.
-    after: Vec<(JobId, JobState)>,
+    /// The dependencies that have already ended.
+    ended: &'a Ended,
 }
 
 fn decide_submit(
     state: &State,
     caller: &Caller,
     spec: &Arc<JobSpec>,
-    Submission { key, environment, after }: Submission,
+    Submission { key, environment, ended }: Submission<'_>,
     snapshot_is_complete: bool,
 ) -> Result<Vec<Event>, Refusal> {
     state.users.check_not_blocked(&caller.user, caller.uid)?;
     if let Some(uid) = caller.uid.filter(|uid| is_system_uid(*uid) && !state.system_accounts().allow(*uid)) {
         return Err(Refusal::SystemAccount { user: caller.user.clone(), uid });
     }
-    for dependency in &spec.after {
-        if dependency.job.0 >= state.next_job().0 || dependency.job.0 == 0 {
-            return Err(Refusal::NoSuchDependency(dependency.job));
-        }
-    }
-    partitions::admit(state, &caller.user, spec)?;
-    let owner = state.owner(&caller.user, caller.uid);
-    if state.all_refuse(owner, spec) {
-        return Err(match owner {
-            Owner::ThroughNode if caller.user.starts_with("root@") => Refusal::NotForRootOfNode,
-            Owner::ThroughNode => Refusal::NotThroughNodes(caller.user.clone()),
-            _ => Refusal::NotForRoot,
-        });
-    }
-    match state.pool.admit(&asked(state, owner, spec)).map_err(|refusal| *refusal) {
-        // The cluster has no nodes yet; a large enough node may join later.
-        Ok(()) | Err(NeverFits::NoNodes) => {}
-        Err(NeverFits::NoNodeAllowed) if spec.partition.is_none() && spec.constraint.is_none() => {}
-        Err(NeverFits::NoNodeAllowed) => return Err(Refusal::NoNodes(no_nodes(spec, false))),
-        Err(too_large) => return Err(Refusal::NeverFits(Box::new(too_large))),
-    }
-    let most = state.settings.user_priority;
-    if !caller.operator && i64::from(spec.priority) > i64::from(most) {
-        return Err(Refusal::PriorityTooHigh { priority: spec.priority, most });
-    }
-    if !caller.operator
-        && let Some(why) = refuses_more_waiting(state, &caller.user, spec)
-    {
-        return Err(Refusal::TooManyWaiting(why));
-    }
-    if let Some(refusal) = refuses_submission(state, &caller.user, spec) {
-        return Err(refusal);
-    }
+    check_dependencies(state, ended, &spec.after)?;
+    let admission = Admission { user: &caller.user, uid: caller.uid, operator: caller.operator, before: None };
+    admission.check(state, spec, true)?;
     if matches!(spec.work, Work::Project { .. }) && !snapshot_is_complete {
         return Err(Refusal::SnapshotMissing);
     }
     let (user, uid) = (caller.user.clone(), caller.uid);
     let (job, spec) = (state.next_job(), after_namesakes(state, &user, spec));
-    Ok(vec![Event::Submitted { job, key, user, uid, spec, environment, after }])
+    let (after, past) = (ended.states(), ended.past(&spec));
+    Ok(vec![Event::Submitted { job, key, user, uid, spec, environment, after, past }])
+}
+
+/// Refuses dependencies on jobs and tasks that do not exist.
+pub(super) fn check_dependencies<'a>(
+    state: &State,
+    ended: &Ended,
+    after: impl IntoIterator<Item = &'a Dependency>,
+) -> Result<(), Refusal> {
+    for dependency in after {
+        if dependency.job.0 >= state.next_job().0 || dependency.job.0 == 0 {
+            return Err(Refusal::NoSuchDependency(dependency.job));
+        }
+        // The head has deleted a forgotten job, and its tasks are unknown.
+        if let (Some(index), Ok(job)) = (dependency.task, any_job(state, ended, dependency.job))
+            && !job.spec.array.as_ref().is_some_and(|array| array.indices.contains(index))
+        {
+            return Err(Refusal::NoSuchTaskDependency(TaskId { job: dependency.job, index }));
+        }
+    }
+    Ok(())
 }
 
 /// Makes a singleton wait for the earlier jobs of its name and user. Older ones than the last thousand need not be named: the
@@ -203,13 +189,13 @@ fn after_namesakes(state: &State, user: &str, spec: &Arc<JobSpec>) -> Arc<JobSpe
     let is_named = |job: JobId| spec.after.iter().any(|dependency| dependency.job == job);
     let namesakes = state.jobs().rev().filter(|job| job.user == user && job.spec.name == spec.name && !job.is_ended());
     let more = namesakes.filter(|job| !is_named(job.id)).take(MAX_DEPENDENCIES - spec.after.len());
-    let more = more.map(|job| Dependency { condition: Condition::AfterAny, job: job.id });
+    let more = more.map(|job| Dependency::new(Condition::AfterAny, job.id));
     let after = spec.after.iter().copied().chain(more).collect();
     Arc::new(JobSpec { after, ..JobSpec::clone(spec) })
 }
 
 /// Checks the specification, regardless of the nodes: returns an error if it is invalid.
-fn check_spec(spec: &JobSpec) -> Result<(), Refusal> {
+pub(super) fn check_spec(spec: &JobSpec) -> Result<(), Refusal> {
     let bad = |text: &str| Err(Refusal::BadSpec(text.to_owned()));
     if spec.request.cpus == 0 {
         return bad("a job needs at least one CPU");
@@ -265,6 +251,12 @@ fn check_spec(spec: &JobSpec) -> Result<(), Refusal> {
              depend on a part of these jobs"
         )));
     }
+    if spec.after.iter().any(|it| it.alternative) && (spec.singleton || spec.after.iter().any(|it| !it.alternative)) {
+        return Err(Refusal::Contradiction(
+            "a job starts when one of several alternatives holds (all with `?`), or when all conditions hold (none with `?`, and always \
+             for a singleton)",
+        ));
+    }
     match &spec.work {
         Work::Project { entrypoint, .. } if entrypoint.is_empty() => bad("the project's entry point is empty"),
         Work::Command { argv, .. } if argv.first().is_none_or(String::is_empty) => bad("the command is empty"),
@@ -279,12 +271,13 @@ fn decide_action(
     state: &State,
     ended: &Ended,
     caller: &Caller,
-    id: JobId,
-    index: Option<u32>,
+    (id, index): (JobId, Option<u32>),
     action: JobAction,
+    now: Now,
 ) -> Result<Vec<Event>, Refusal> {
     let job = own_job(state, ended, caller, id)?;
-    let stands = |it: &Dependency| standing(it, state.job(it.job), ended.job(it.job).map(|on| on.state()));
+    let other = |id| any_job(state, ended, id).map_or(Other::Forgotten, Other::Known);
+    let stands = |it: &Dependency| standing(it, other(it.job), now.at);
     let recalled = ended.job(id).cloned();
     if let Some(index) = index
         && !job.indices().contains(index)
@@ -295,35 +288,31 @@ fn decide_action(
     match action {
         JobAction::Cancel if job.is_ended() => Ok(Vec::new()),
         JobAction::Cancel => Ok(vec![Event::Cancelled { job: id, index }]),
-        JobAction::Hold if job.is_ended() => wrong("has ended, so it cannot be held"),
-        JobAction::Hold if job.pending.is_empty() => wrong("has started, so it cannot be held"),
-        JobAction::Hold => {
-            let by_operator = !caller.owns(job);
-            let is_known = job.held && (job.held_by_operator || !by_operator);
-            Ok(if is_known { Vec::new() } else { vec![Event::Held { job: id, by_operator }] })
+        JobAction::Hold | JobAction::HoldForOwner => {
+            let by_operator = action == JobAction::Hold && !caller.owns(job);
+            decide_hold(job, index, by_operator)
         }
-        JobAction::Release if !job.held => wrong("is not held"),
-        JobAction::Release if job.held_by_operator && !caller.operator => {
-            wrong("is held by an operator; ask an operator to release it")
-        }
-        JobAction::Release => Ok(vec![Event::Released { job: id, ended: recalled }]),
+        JobAction::Release => decide_release(job, caller, index, recalled),
         JobAction::RequeueDependent if job.state() != JobState::Cancelled => wrong("is not cancelled"),
-        JobAction::Requeue | JobAction::RequeueAll | JobAction::RequeueDependent
+        JobAction::Requeue | JobAction::RequeueAll | JobAction::RequeueHeld { .. } | JobAction::RequeueDependent
             if job.active.is_empty() && job.endings.is_empty() =>
         {
             wrong("is waiting already")
         }
-        JobAction::Requeue | JobAction::RequeueAll | JobAction::RequeueDependent if job.lost_environment => {
+        JobAction::Requeue | JobAction::RequeueAll | JobAction::RequeueHeld { .. } | JobAction::RequeueDependent
+            if job.lost_environment =>
+        {
             wrong("has completed, and its environment variables were deleted; submit the job again")
         }
-        JobAction::Requeue | JobAction::RequeueAll | JobAction::RequeueDependent => {
+        JobAction::Requeue | JobAction::RequeueAll | JobAction::RequeueHeld { .. } | JobAction::RequeueDependent => {
             if action == JobAction::RequeueDependent
                 && let Some(dependency) = job.spec.after.iter().find(|it| stands(it) == Standing::Never)
+                && !(job.spec.has_alternatives() && job.spec.after.iter().any(|it| stands(it) != Standing::Never))
             {
                 return Err(Refusal::NeverStarts { job: id, dependency: *dependency });
             }
             // A requeue deletes results, so completed tasks run again only if the user says so.
-            let keeps_completed = action != JobAction::RequeueAll;
+            let keeps_completed = !matches!(action, JobAction::RequeueAll | JobAction::RequeueHeld { completed: true });
             let (completed, others) = job.ended_counts();
             let has_completed = |index| job.ending_of(index).is_some_and(|it| it.state == JobState::Completed);
             let tasks = match index {
@@ -341,7 +330,7 @@ fn decide_action(
             // Tasks that wait again count like a submission.
             if !caller.operator {
                 if job.pending.is_empty()
-                    && let Some(why) = refuses_more_waiting(state, &job.user, &job.spec)
+                    && let Some(why) = refuses_more_waiting(state, &job.user, &job.spec, None)
                 {
                     return Err(Refusal::TooManyWaiting(why));
                 }
@@ -349,15 +338,66 @@ fn decide_action(
                     return Err(refusal);
                 }
             }
-            let is_open = |it: &&Dependency| stands(it) == Standing::Open;
-            let waits_for =
-                if job.is_ended() { job.spec.after.iter().filter(is_open).copied().collect() } else { vec![] };
-            Ok(vec![Event::Requeued { job: id, index, keeps_completed, waits_for, ended: recalled }])
+            let is_met =
+                job.spec.has_alternatives() && job.spec.after.iter().any(|it| stands(it) == Standing::Satisfied);
+            let is_forgiven =
+                |it: &Dependency| !job.is_ended() && (it.condition != Condition::AfterCorr || job.unmet.contains(it));
+            let waits_again = |it: &&Dependency| !is_met && !is_forgiven(it) && stands(it) == Standing::Open;
+            let waits_for = job.spec.after.iter().filter(waits_again).copied().collect();
+            let requeued = Event::Requeued { job: id, index, keeps_completed, waits_for, ended: recalled };
+            let holds = matches!(action, JobAction::RequeueHeld { .. });
+            let held = holds.then(|| Event::Held { job: id, index, by_operator: !caller.owns(job) });
+            Ok(std::iter::once(requeued).chain(held).collect())
         }
     }
 }
 
-fn any_job<'a>(state: &'a State, ended: &'a Ended, id: JobId) -> Result<&'a Job, Refusal> {
+/// Decides a hold of a job or of one of its tasks. A hold by its owner does not replace one by an operator.
+fn decide_hold(job: &Job, index: Option<u32>, by_operator: bool) -> Result<Vec<Event>, Refusal> {
+    let why = match index {
+        Some(index) if job.pending.contains(index) => None,
+        None if !job.pending.is_empty() => None,
+        Some(index) if job.ending_of(index).is_some() => Some("has ended, so it cannot be held"),
+        None if job.is_ended() => Some("has ended, so it cannot be held"),
+        Some(_) | None => Some("has started, so it cannot be held"),
+    };
+    if let Some(why) = why {
+        return Err(wrong_state(job, index, why));
+    }
+    let wanted = if by_operator { Hold::ByOperator } else { Hold::ByOwner };
+    let is_known = job.hold_on(index).is_some_and(|hold| hold >= wanted);
+    Ok(if is_known { Vec::new() } else { vec![Event::Held { job: job.id, index, by_operator }] })
+}
+
+/// Decides a release. The release of a job also releases the tasks that are held on their own.
+fn decide_release(
+    job: &Job,
+    caller: &Caller,
+    index: Option<u32>,
+    ended: Option<Arc<Job>>,
+) -> Result<Vec<Event>, Refusal> {
+    let by_operator = match index {
+        Some(index) => job.hold_of(index) == Some(Hold::ByOperator),
+        None => job.is_held_by_operator(),
+    };
+    match job.hold_on(index) {
+        None if index.is_some() || job.held_tasks.is_none() => Err(wrong_state(job, index, "is not held")),
+        _ if by_operator && !caller.operator => {
+            Err(wrong_state(job, index, "is held by an operator; ask an operator to release it"))
+        }
+        _ => Ok(vec![Event::Released { job: job.id, index, ended }]),
+    }
+}
+
+/// The refusal of an action on a job or one of its tasks.
+fn wrong_state(job: &Job, index: Option<u32>, why: &'static str) -> Refusal {
+    match index.filter(|_| job.spec.array.is_some()) {
+        Some(index) => Refusal::WrongTaskState { job: job.id, index, why },
+        None => Refusal::WrongState { job: job.id, why },
+    }
+}
+
+pub(super) fn any_job<'a>(state: &'a State, ended: &'a Ended, id: JobId) -> Result<&'a Job, Refusal> {
     state.job(id).or_else(|| ended.job(id)).map(Arc::as_ref).ok_or(Refusal::NoSuchJob(id))
 }
 
@@ -508,7 +548,9 @@ fn decide_tick(state: &State, now: Now) -> Vec<Event> {
         state.overdue_nodes(now.at).flat_map(|node| decide_silence(state, node, now)).collect();
     events.extend(state.peers.are_due(now.at).then_some(Event::PeersTold));
     let begins = state.begins.iter().take_while(|(at, _)| *at <= now.wall);
-    events.extend(begins.map(|(_, job)| Event::BeginTimeCame { job: *job }));
+    let delayed = state.delays.iter().take_while(|(at, _)| *at <= now.at);
+    let due: BTreeSet<JobId> = begins.map(|(_, job)| *job).chain(delayed.map(|(_, job)| *job)).collect();
+    events.extend(due.into_iter().map(|job| Event::BeginTimeCame { job }));
     events.extend(state.long_waits(now.at).into_iter().map(|job| Event::WaitedLong { job }));
     events
 }

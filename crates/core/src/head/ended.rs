@@ -7,13 +7,14 @@
 //!
 //! Until its transaction is durable, an ended job is neither in the state nor readable from the store. [`PendingMoves`] holds it meanwhile.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use hostler_model::{JobId, JobState, Timestamp};
+use hostler_model::{JobId, JobSpec, JobState, Timestamp};
 use hostler_proto::api::JobAction;
 
 use super::command::Command;
+use super::dependencies::PastJob;
 use super::event::Record;
 use super::ids::SubmissionKey;
 use super::job::Job;
@@ -76,12 +77,27 @@ impl Ended {
                     }
                 }
             }
-            Command::Act { job, action: JobAction::RequeueDependent, .. } => {
+            Command::Act {
+                job,
+                action:
+                    action @ (JobAction::Requeue
+                    | JobAction::RequeueAll
+                    | JobAction::RequeueHeld { .. }
+                    | JobAction::RequeueDependent),
+                ..
+            } => {
                 ended.add(state, moves, store, *job)?;
-                if let Some(dependent) = ended.job(*job).cloned() {
+                let is_needed = |job: &Arc<Job>| *action == JobAction::RequeueDependent || job.spec.has_alternatives();
+                if let Some(dependent) = ended.job(*job).cloned().filter(is_needed) {
                     for dependency in &*dependent.spec.after {
                         ended.add(state, moves, store, dependency.job)?;
                     }
+                }
+            }
+            Command::Change { job, change, .. } => {
+                ended.add(state, moves, store, *job)?;
+                for dependency in change.after.iter().flatten().take(MAX_DEPENDENCIES) {
+                    ended.add(state, moves, store, dependency.job)?;
                 }
             }
             Command::Act { job, .. } | Command::Fetched { job, .. } | Command::DropResults { job, .. } => {
@@ -110,6 +126,12 @@ impl Ended {
     /// Returns an ended job by id, if the command refers to it.
     pub(super) fn job(&self, id: JobId) -> Option<&Arc<Job>> {
         self.jobs.get(&id)
+    }
+
+    /// Returns what a job of this specification must know of ended jobs that it depends on, besides their states.
+    pub(super) fn past(&self, spec: &JobSpec) -> Vec<(JobId, PastJob)> {
+        let needed: BTreeSet<JobId> = spec.after.iter().filter(|it| PastJob::is_needed(it)).map(|it| it.job).collect();
+        needed.into_iter().filter_map(|id| Some((id, PastJob::of(self.job(id)?, spec)))).collect()
     }
 
     /// Returns the states of the ended jobs that the command refers to.

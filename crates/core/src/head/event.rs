@@ -12,6 +12,7 @@ use hostler_proto::notify::{Alert, Message};
 use hostler_proto::record::EndedTask;
 use serde::{Deserialize, Serialize};
 
+use super::dependencies::PastJob;
 use super::ids::{ConnectionId, Now, SubmissionKey};
 use super::job::Job;
 use super::partition::PartitionsEvent;
@@ -58,6 +59,9 @@ pub enum Event {
         /// The states of dependencies that had already ended.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         after: Vec<(JobId, JobState)>,
+        /// More about those of them that the job depends on task by task, or with a delay.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        past: Vec<(JobId, PastJob)>,
     },
     /// A user cancelled a job, or one task of a job.
     Cancelled {
@@ -66,18 +70,24 @@ pub enum Event {
         /// The index of the cancelled task; `None`: all tasks.
         index: Option<u32>,
     },
-    /// A user put a job on hold.
+    /// A user put a job, or one task of a job, on hold.
     Held {
         /// The held job.
         job: JobId,
+        /// The index of the held task; `None`: the whole job.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        index: Option<u32>,
         /// Whether an operator holds the job of another user.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         by_operator: bool,
     },
-    /// A user released a held job.
+    /// A user released a held job, or one held task of a job.
     Released {
         /// The released job.
         job: JobId,
+        /// The index of the released task; `None`: the whole job.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        index: Option<u32>,
         /// The job as the store had it, if it had ended.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         ended: Option<Arc<Job>>,
@@ -91,12 +101,26 @@ pub enum Event {
         /// Whether completed tasks keep their results and do not run again.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         keeps_completed: bool,
-        /// Dependencies on jobs that have not ended, if the job had ended itself: the job waits for them again.
+        /// Dependencies on jobs that have not ended: the job waits for them again. Only those on counterparts of its tasks if the job had
+        /// not ended itself.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         waits_for: Vec<Dependency>,
         /// The job as the store had it, if it had ended.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         ended: Option<Arc<Job>>,
+    },
+    /// A user changed a job.
+    JobChanged {
+        /// The changed job.
+        job: JobId,
+        /// The job's new specification.
+        spec: Arc<JobSpec>,
+        /// The states of dependencies that had already ended.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        after: Vec<(JobId, JobState)>,
+        /// More about those of them that the job depends on task by task, or with a delay.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        past: Vec<(JobId, PastJob)>,
     },
     /// The scheduler placed tasks.
     Placed {
@@ -179,7 +203,7 @@ pub enum Event {
         /// Whether the node is down.
         is_down: bool,
     },
-    /// The time has come at which a job may start.
+    /// The time has come at which a job may start, or at which the delay of one of its dependencies ends.
     BeginTimeCame {
         /// The job.
         job: JobId,
@@ -346,6 +370,7 @@ impl Event {
             | Self::Held { .. }
             | Self::Released { .. }
             | Self::Requeued { .. }
+            | Self::JobChanged { .. }
             | Self::Placed { .. }
             | Self::Accepted { .. }
             | Self::Staged { .. }

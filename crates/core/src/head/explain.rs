@@ -1,6 +1,8 @@
 //! Why a job waits.
 
-use hostler_model::{NodeName, Reason};
+use std::collections::BTreeSet;
+
+use hostler_model::{JobId, NodeName, Reason};
 
 use super::ids::Now;
 use super::job::Job;
@@ -16,11 +18,11 @@ pub fn explain(state: &State, job: &Job) -> Option<Reason> {
     if job.pending.is_empty() {
         return None;
     }
-    if job.held {
+    if job.free_tasks().is_empty() {
         return Some(Reason::Held);
     }
-    if !job.unmet.is_empty() {
-        return Some(Reason::Dependency { jobs: job.unmet.iter().map(|dependency| dependency.job).collect() });
+    if job.free_len() == 0 {
+        return Some(waits_for_others(job));
     }
     if let Some(at) = job.begins_at() {
         return Some(Reason::BeginTime { at });
@@ -40,6 +42,18 @@ pub fn explain(state: &State, job: &Job) -> Option<Reason> {
     let waits_for_nodes = !matches!(reason, Reason::Reservation { .. } | Reason::Priority { .. });
     let asleep = waits_for_nodes.then(|| explain_off_nodes(state, job, now)).flatten();
     Some(asleep.unwrap_or_else(|| mark_drained_nodes(state, reason)))
+}
+
+/// Why a single waiting task waits, which may differ from the reason for the other tasks.
+#[must_use]
+pub fn explain_task(state: &State, job: &Job, index: u32) -> Option<Reason> {
+    let is_blocked = !job.held && job.pending.contains(index) && !job.independent().contains(index);
+    if is_blocked { Some(waits_for_others(job)) } else { explain(state, job) }
+}
+
+fn waits_for_others(job: &Job) -> Reason {
+    let jobs: BTreeSet<JobId> = job.open_dependencies().map(|dependency| dependency.job).collect();
+    Reason::Dependency { jobs: jobs.into_iter().collect() }
 }
 
 /// Separates drained nodes from down nodes in a reason; the scheduler does not distinguish them.

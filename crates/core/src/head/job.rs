@@ -12,6 +12,8 @@ use hostler_proto::link::{EndCause, RunEnd, StepEndpoint, Usage};
 use hostler_proto::stages::Stages;
 use serde::{Deserialize, Serialize};
 
+use super::dependencies::{Delay, PartlyMet};
+use super::holds::HeldTasks;
 use super::ids::{Now, SubmissionKey};
 
 /// How long a job may wait before its owner is told, on the cluster's clock.
@@ -32,7 +34,7 @@ pub struct Job {
     pub key: SubmissionKey,
     /// The owner's name.
     pub user: String,
-    /// The job's specification, as submitted.
+    /// The job's specification, as submitted or as last changed.
     pub spec: Arc<JobSpec>,
     /// When the job was submitted.
     pub submitted_at: WallTime,
@@ -51,8 +53,14 @@ pub struct Job {
     /// Whether an operator holds the job, so that its owner cannot release it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub held_by_operator: bool,
+    /// Tasks that are held on their own. In a box, because few jobs have them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_tasks: Option<Box<HeldTasks>>,
     /// Dependencies that are not satisfied yet.
     pub unmet: Box<[Dependency]>,
+    /// How far the dependencies are satisfied, if partly. In a box, because few jobs have it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub partly_met: Option<Box<PartlyMet>>,
     /// Indices of tasks that wait.
     pub pending: IndexSet,
     /// Tasks that are placed on nodes, by index.
@@ -72,9 +80,9 @@ pub struct Job {
     #[serde(default)]
     pub uid: Option<u32>,
     /// The share of the job in the energy of its nodes, including requeued attempts. Counts only parts that have ended;
-    /// `None` if none of the nodes has a power meter.
+    /// `None` if none of the nodes has a power meter. In a box, because waiting jobs have none.
     #[serde(default)]
-    pub energy: Option<Energy>,
+    pub energy: Option<Box<Energy>>,
     /// What the job has held and used, including requeued attempts. Counts only parts that have ended; `None` until the
     /// first part has ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -103,6 +111,9 @@ pub struct Active {
     pub stages: Stages,
     /// Why the head asked the agents to end the run; `None` if it did not ask.
     pub ending: Option<EndCause>,
+    /// Whether the job's time limit has changed since the launch, so that the agents must learn it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub has_new_limit: bool,
     /// The rank of the first part that ended without completing. The ending of this part becomes the task's ending.
     #[serde(default)]
     pub broken_by: Option<u32>,
@@ -232,6 +243,9 @@ impl Job {
     /// which the next attempt sets again.
     pub(super) fn wait_again(&mut self, index: u32) {
         self.pending.insert(index);
+        if self.waits_for_others() {
+            self.change_partly_met(|it| it.freed.insert(index));
+        }
         if self.active.is_empty() && self.endings.values().all(IndexSet::is_empty) {
             self.started_at = None;
         }
@@ -240,6 +254,55 @@ impl Job {
     /// The begin time that the job waits for.
     pub(super) fn begins_at(&self) -> Option<WallTime> {
         self.spec.begin.as_deref().copied().filter(|_| self.too_early)
+    }
+
+    /// When the next delay of the job's dependencies ends.
+    pub(super) fn delayed_until(&self) -> Option<Timestamp> {
+        self.delays().iter().map(|delay| delay.until).min()
+    }
+
+    /// Returns the dependencies whose jobs have begun and whose delays run.
+    #[must_use]
+    pub fn delays(&self) -> &[Delay] {
+        self.partly_met.as_ref().map_or(&[], |it| &it.delays)
+    }
+
+    /// Returns the waiting tasks that may start although others wait for a dependency.
+    #[must_use]
+    pub fn freed(&self) -> &IndexSet {
+        self.partly_met.as_ref().map_or(&IndexSet::EMPTY, |it| &it.freed)
+    }
+
+    /// Changes how far the dependencies are satisfied.
+    pub(super) fn change_partly_met<T>(&mut self, change: impl FnOnce(&mut PartlyMet) -> T) {
+        let mut it = self.partly_met.take().unwrap_or_default();
+        change(&mut it);
+        self.partly_met = Some(it).filter(|it| !it.delays.is_empty() || !it.freed.is_empty());
+    }
+
+    /// Notes that these tasks no longer wait.
+    pub(super) fn no_longer_wait(&mut self, tasks: &IndexSet) {
+        self.pending.remove_all(tasks);
+        if self.partly_met.is_some() {
+            self.change_partly_met(|it| it.freed.remove_all(tasks));
+        }
+    }
+
+    /// Returns whether a dependency is not satisfied yet, at least for some tasks.
+    #[must_use]
+    pub fn waits_for_others(&self) -> bool {
+        !self.unmet.is_empty() || !self.delays().is_empty()
+    }
+
+    /// Iterates over the dependencies that are not satisfied yet, at least for some tasks.
+    pub fn open_dependencies(&self) -> impl Iterator<Item = &Dependency> {
+        self.unmet.iter().chain(self.delays().iter().map(|delay| &delay.dependency))
+    }
+
+    /// Returns the waiting tasks whose dependencies are satisfied.
+    #[must_use]
+    pub fn independent(&self) -> &IndexSet {
+        if self.waits_for_others() { self.freed() } else { &self.pending }
     }
 
     /// When a subscription next wants to know that the job still waits.
@@ -272,7 +335,9 @@ impl Job {
             ended: None,
             held: spec.hold,
             held_by_operator: false,
+            held_tasks: None,
             unmet: spec.after.clone(),
+            partly_met: None,
             too_early: spec.begin.as_ref().is_some_and(|begin| **begin > now.wall),
             pending: IndexSet::default(),
             active: BTreeMap::new(),
@@ -325,12 +390,12 @@ impl Job {
     /// Returns how many tasks may start now, considering holds, dependencies, the begin time and the array's limit, but not resources.
     #[must_use]
     pub fn startable(&self) -> u64 {
-        if self.held || !self.unmet.is_empty() || self.too_early {
+        if self.held || self.too_early {
             return 0;
         }
         match self.spec.array.as_ref().and_then(|array| array.limit) {
-            Some(limit) => self.pending.len().min(u64::from(limit).saturating_sub(self.active.len() as u64)),
-            None => self.pending.len(),
+            Some(limit) => self.free_len().min(u64::from(limit).saturating_sub(self.active.len() as u64)),
+            None => self.free_len(),
         }
     }
 
@@ -431,11 +496,7 @@ impl Job {
     /// results first.
     #[must_use]
     pub fn fetched_results(&self) -> IndexSet {
-        let mut both = IndexSet::default();
-        self.results.iter().filter(|index| self.fetched.contains(*index)).for_each(|index| {
-            both.insert(index);
-        });
-        both
+        self.results.intersection(&self.fetched)
     }
 
     /// Returns what a task has on each of its nodes. For an exclusive job: what a placed task has on its first node, or the

@@ -7,13 +7,17 @@
 //! The daemon and the simulator drive the same loop: [`Rounds`] turns commands into commits for the store, and [`Durability`] decides what
 //! may be sent and acknowledged, and when the state must be loaded again.
 
+mod change;
 mod command;
 mod decide;
+mod dependencies;
+mod dry_run;
 mod durability;
 mod ended;
 mod event;
 mod explain;
 mod follow_up;
+mod holds;
 mod ids;
 mod job;
 mod life;
@@ -35,6 +39,7 @@ mod settings;
 mod state;
 mod step;
 mod stored;
+mod submission;
 mod update;
 mod user;
 mod users;
@@ -42,11 +47,14 @@ mod waiting;
 
 pub use command::{Caller, Command, Refusal};
 pub use decide::decide;
+pub use dependencies::{Delay, PartlyMet, PastJob};
+pub use dry_run::DryRun;
 pub use durability::{Answer, Delivery, Durability, NotDone};
 pub use ended::{Ended, EndedJobs, PendingMoves};
 pub use event::{Changes, Effect, Event, Record, Stamped, Start, TaskChange, TaskCount};
-pub use explain::explain;
+pub use explain::{explain, explain_task};
 pub use follow_up::follow_up;
+pub use holds::{HeldTasks, Hold};
 pub use ids::{ConnectionId, Now, SubmissionKey};
 pub use job::{Active, Job, Part, Phase, WaitLimit};
 pub use member::{KEY_LIFE_MS, Key, KeyRefusal, Member};

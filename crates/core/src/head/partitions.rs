@@ -43,14 +43,14 @@ impl Partition {
         self.state != PartitionState::Paused
     }
 
-    /// Refuses a job that exceeds the partition's limits.
-    fn admit(&self, state: &State, user: &str, spec: &JobSpec) -> Result<(), Refusal> {
+    /// Refuses a job that exceeds the partition's limits, or that enters a partition that does not accept it.
+    fn admit(&self, state: &State, user: &str, spec: &JobSpec, enters: bool) -> Result<(), Refusal> {
         let refuse = |why: String| Err(Refusal::PartitionRefuses { partition: self.name.clone(), why });
         let span = |ms: u64| format_duration(Duration::from_millis(ms));
-        if self.state == PartitionState::Closed {
+        if enters && self.state == PartitionState::Closed {
             return refuse("is closed and accepts no new jobs".to_owned());
         }
-        if !self.is_open_to(state, user) {
+        if enters && !self.is_open_to(state, user) {
             return refuse(format!("is not open to {user}"));
         }
         if let Some(most) = self.max_nodes.filter(|most| spec.nodes > *most) {
@@ -196,10 +196,10 @@ fn may_use_all(owner: Owner, spec: &JobSpec) -> bool {
     owner == Owner::User && spec.partition.is_none() && spec.constraint.is_none()
 }
 
-/// Refuses a job that its partition does not accept.
-pub(super) fn admit(state: &State, user: &str, spec: &JobSpec) -> Result<(), Refusal> {
+/// Refuses a job that its partition does not accept. A job that does not enter the partition is in it already.
+pub(super) fn admit(state: &State, user: &str, spec: &JobSpec, enters: bool) -> Result<(), Refusal> {
     if let Some(name) = &spec.partition {
-        state.partitions.known(name)?.admit(state, user, spec)?;
+        state.partitions.known(name)?.admit(state, user, spec, enters)?;
     }
     Ok(())
 }

@@ -205,16 +205,23 @@ pub(super) fn waits_for_quota(state: &State, job: &Job) -> Option<Reason> {
     Some(Reason::Quota { whose: party.describe(), kind: room.kind, used: room.used, limit: room.limit })
 }
 
-/// Returns why a user may not submit another job, as a sentence. The limit bounds the head's memory for waiting jobs,
+/// Returns why a user may not submit another job, or replace the specification `before` of a waiting one, as a sentence. The limit bounds the head's memory for waiting jobs,
 /// in addition to quotas. The limit counts jobs, because an array uses as much memory as one job.
-pub(super) fn refuses_more_waiting(state: &State, user: &str, spec: &JobSpec) -> Option<String> {
+pub(super) fn refuses_more_waiting(
+    state: &State,
+    user: &str,
+    spec: &JobSpec,
+    before: Option<&JobSpec>,
+) -> Option<String> {
     let (waiting, settings) = (state.waiting_jobs_of(user), &state.settings);
     let most = settings.waiting_jobs;
-    if waiting.jobs >= u64::from(most) {
+    if before.is_none() && waiting.jobs >= u64::from(most) {
         return Some(format!("{user} may have at most {} waiting; an array counts as one", plural(most, "job")));
     }
-    let bytes = waiting.bytes.saturating_add(memory_of(spec));
-    (bytes > settings.waiting_bytes).then(|| {
+    let freed = before.map_or(0, memory_of);
+    let bytes = waiting.bytes.saturating_add(memory_of(spec)).saturating_sub(freed);
+    let grows = memory_of(spec) > freed;
+    (grows && bytes > settings.waiting_bytes).then(|| {
         let (most, bytes) = (format_bytes(settings.waiting_bytes), format_bytes(bytes));
         format!(
             "the waiting jobs of {user} may take at most {most} of the head's memory, including command lines and dependencies; \
@@ -244,7 +251,7 @@ pub(super) fn refuses_tasks(state: &State, user: &str, spec: &JobSpec, tasks: u6
             };
             return refusal(format!("the job could never run: {whose} may have at most {what} running{counts}"));
         }
-        let Some(most) = quota.queued else { continue };
+        let Some(most) = quota.queued.filter(|_| tasks > 0) else { continue };
         let counts = |other: &str| parties(&state.users, other).any(|(theirs, _)| theirs == party);
         let waiting: u64 = state.jobs().filter(|job| counts(&job.user)).map(|job| job.pending.len()).sum();
         if waiting + tasks > most {

@@ -4,10 +4,12 @@
 //! over when all parts are over. The first part that ends without completing ends the others and decides how the task ends. With
 //! `first_node`, the program runs on the first node only, and its success ends the other parts as completed.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use hostler_model::{Ending, Energy, JobId, JobOccasion, JobState, NodeName, NodeState, RunId, Timestamp, WallTime};
+use hostler_model::{
+    Ending, Energy, IndexSet, JobId, JobOccasion, JobState, NodeName, NodeState, RunId, Timestamp, WallTime,
+};
 use hostler_proto::link::{
     EndCause, Fate, Gang, HeadMessage, JobLaunch, Launch, Peer, Placement, RunEnd, StepEndpoint, Usage,
 };
@@ -22,7 +24,7 @@ use super::step::Step;
 
 impl Step<'_> {
     pub(super) fn place(&mut self, starts: &[Start]) {
-        let mut jobs = BTreeSet::new();
+        let mut jobs: BTreeMap<JobId, IndexSet> = BTreeMap::new();
         let mut placed: BTreeMap<(ConnectionId, JobId), Vec<(RunId, u32)>> = BTreeMap::new();
         for parts in starts.chunk_by(|one, next| one.run == next.run) {
             let run = parts[0].run;
@@ -43,6 +45,7 @@ impl Step<'_> {
                 started_at: None,
                 stages: Stages { placed_at: Some(self.now.wall), ..Stages::default() },
                 ending: None,
+                has_new_limit: false,
                 broken_by: None,
             };
             if run.attempt.0 == 1 {
@@ -50,7 +53,8 @@ impl Step<'_> {
                 self.count(id, TaskChange::Placed { waited_ms: u64::try_from(waited_ms).unwrap_or(0) });
             }
             self.state.change_job(id, |job| {
-                assert!(job.pending.remove(run.task.index), "only a pending task is placed");
+                assert!(job.pending.contains(run.task.index), "only a pending task is placed");
+                job.no_longer_wait(&IndexSet::one(run.task.index));
                 job.attempts.remove(&run.task.index);
                 job.active.insert(run.task.index, active);
             });
@@ -61,12 +65,12 @@ impl Step<'_> {
                     placed.entry((link.connection, id)).or_default().push((run, rank));
                 }
             }
-            jobs.insert(id);
+            jobs.entry(id).or_default().insert(run.task.index);
         }
         for ((connection, job), parts) in placed {
             self.launch(connection, job, &parts);
         }
-        jobs.into_iter().for_each(|job| self.job_changed(job));
+        jobs.into_iter().for_each(|(job, tasks)| self.job_changed(job, &tasks));
     }
 
     /// Allocates the resources of a placement on the node of the placement.
@@ -125,7 +129,7 @@ impl Step<'_> {
         });
         if begins_to_run {
             self.note_start(id, Some(now.wall));
-            self.settle_dependents(id);
+            self.settle_dependents(id, &IndexSet::one(run.task.index));
         }
         self.notify(id);
     }
@@ -172,7 +176,7 @@ impl Step<'_> {
         let energy = self.state.active(run).and_then(|active| self.state.energy(active.part(rank)?, self.now.at));
         let (node, breaks, is_last) = self.state.change_job(run.task.job, |job| {
             let active = job.active.get_mut(&run.task.index).expect("the run is the current run of its task");
-            job.energy = both(job.energy, energy);
+            job.energy = both(job.energy.as_deref().copied(), energy).map(Box::new);
             let breaks = !over.is_completed() && active.broken_by.is_none();
             if breaks {
                 active.broken_by = Some(rank);
@@ -212,7 +216,7 @@ impl Step<'_> {
                 job.wait_again(index);
             }),
         }
-        self.job_changed(id);
+        self.job_changed(id, &IndexSet::one(index));
     }
 
     fn end_task(&mut self, active: &Active, ending: Ending) {
@@ -309,7 +313,7 @@ impl State {
     #[must_use]
     pub fn energy_of(&self, job: &Job, now: Timestamp) -> Option<Energy> {
         let parts = job.active.values().flat_map(|active| &active.parts).filter(|part| part.over.is_none());
-        parts.map(|part| self.energy(part, now)).fold(job.energy, both)
+        parts.map(|part| self.energy(part, now)).fold(job.energy.as_deref().copied(), both)
     }
 
     /// Returns the number of a run's parts; zero if the task has another current run.
@@ -328,7 +332,7 @@ fn part_of(active: &mut Active, rank: u32) -> &mut Part {
 }
 
 /// Returns the connection of a part's agent; `None` if the part has ended or the agent is not connected.
-fn connection_of(state: &State, part: &Part) -> Option<ConnectionId> {
+pub(super) fn connection_of(state: &State, part: &Part) -> Option<ConnectionId> {
     let node = state.nodes.get(&part.node).filter(|_| part.over.is_none())?;
     node.link.as_ref().map(|link| link.connection)
 }

@@ -123,10 +123,10 @@ struct Assignment {
 }
 
 impl Assignment {
-    /// Returns the job's lowest pending index that this pass has not assigned yet.
+    /// Returns the job's lowest startable index that this pass has not assigned yet.
     fn next_index(&mut self, job: &Job) -> u32 {
         let from = self.given.get(&job.id).map_or(0, |last| last + 1);
-        let index = job.pending.next_from(from).expect("the plan starts no more tasks than wait");
+        let index = job.next_free(from).expect("the plan starts no more tasks than may start");
         self.given.insert(job.id, index);
         index
     }

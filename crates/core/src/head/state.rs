@@ -12,6 +12,7 @@ use hostler_proto::notify::Alert;
 use hostler_sched::{NodeIx, Pool, Reservation};
 use serde::{Deserialize, Serialize};
 
+use super::dependencies::Delay;
 use super::ids::{ConnectionId, Now, SubmissionKey};
 use super::job::{Active, Job, Part, Phase, WaitLimit};
 use super::member::Member;
@@ -114,6 +115,9 @@ pub struct State {
     /// Jobs that wait for their begin time, by this time.
     #[serde(skip)]
     pub(super) begins: BTreeSet<(WallTime, JobId)>,
+    /// Jobs with dependencies whose delay runs, by the time at which the next delay ends.
+    #[serde(skip)]
+    pub(super) delays: BTreeSet<(Timestamp, JobId)>,
     /// The timer for notifying gossiping nodes.
     #[serde(skip)]
     pub(super) peers: Peers,
@@ -134,6 +138,7 @@ impl State {
             self.waiting.add(&job);
             self.wait_limits.extend(job.wait_limit().map(|at| (at, id)));
             self.begins.extend(job.begins_at().map(|at| (at, id)));
+            self.delays.extend(job.delayed_until().map(|at| (at, id)));
             for dependency in &job.unmet {
                 self.dependents.entry(dependency.job).or_default().insert(id);
             }
@@ -226,17 +231,9 @@ impl State {
         let silence = self.silences.first().map(|(at, _)| at.plus_ms(1));
         let wait = self.wait_limits.first().map(|(at, _)| *at);
         let begin = self.begins.first().map(|(at, _)| now.at.plus_ms(at.ms_since(now.wall)));
-        silence.into_iter().chain(self.peers.due()).chain(self.power.due()).chain(wait).chain(begin).min()
-    }
-
-    /// Lets a job start from now on. The job must exist.
-    pub(super) fn begin(&mut self, id: JobId) {
-        let begun = self.change_job(id, |job| {
-            let at = job.begins_at();
-            job.too_early = false;
-            at
-        });
-        begun.map(|at| self.begins.remove(&(at, id)));
+        let delay = self.delays.first().map(|(at, _)| *at);
+        let of_jobs = wait.into_iter().chain(begin).chain(delay);
+        silence.into_iter().chain(self.peers.due()).chain(self.power.due()).chain(of_jobs).min()
     }
 
     /// Sets when the owner of a job next wants to know that the job still waits. The job must exist.
@@ -478,6 +475,7 @@ impl State {
         self.count_pending(&job.spec, 0, job.pending.len());
         self.wait_limits.extend(job.wait_limit().map(|at| (at, id)));
         self.begins.extend(job.begins_at().map(|at| (at, id)));
+        self.delays.extend(job.delayed_until().map(|at| (at, id)));
         self.waiting.add(&job);
         self.jobs.insert(id, job);
         self.share_spec(id);
@@ -507,6 +505,7 @@ impl State {
         self.count_pending(&job.spec, job.pending.len(), 0);
         job.wait_limit().map(|at| self.wait_limits.remove(&(at, id)));
         job.begins_at().map(|at| self.begins.remove(&(at, id)));
+        job.delayed_until().map(|at| self.delays.remove(&(at, id)));
         if !job.pending.is_empty() {
             self.waiting.remove(&job);
         }
@@ -515,9 +514,12 @@ impl State {
         Some(job)
     }
 
-    /// Sets the unmet dependencies of a job, which must be a subset of the current dependencies. The job must exist.
-    pub(super) fn set_unmet(&mut self, id: JobId, unmet: Vec<Dependency>) {
-        let settled = self.change_job(id, |job| std::mem::replace(&mut job.unmet, unmet.into()));
+    /// Sets the unmet dependencies of a job, which must be a subset of the current ones, and the delays that run. The job must exist.
+    pub(super) fn set_unmet(&mut self, id: JobId, unmet: Box<[Dependency]>, delays: Vec<Delay>) {
+        let settled = self.change_job(id, |job| {
+            job.change_partly_met(|it| it.delays = delays);
+            std::mem::replace(&mut job.unmet, unmet)
+        });
         for on in settled.into_iter().map(|dependency| dependency.job) {
             // A job may depend on another in two ways, of which only one is settled.
             if self.jobs[&id].unmet.iter().all(|open| open.job != on) {
@@ -526,12 +528,14 @@ impl State {
         }
     }
 
-    /// Makes an ended job wait for these dependencies again.
+    /// Makes a job wait for these dependencies again. Tasks that may start now stay free.
     pub(super) fn wait_for(&mut self, id: JobId, dependencies: &[Dependency]) {
         for dependency in dependencies {
             self.dependents.entry(dependency.job).or_default().insert(id);
         }
         self.change_job(id, |job| {
+            let free = job.independent().clone();
+            job.change_partly_met(|it| it.freed = free);
             let known = job.unmet.iter().filter(|known| !dependencies.contains(known));
             job.unmet = known.chain(dependencies).copied().collect();
         });
@@ -550,7 +554,14 @@ impl State {
     pub(super) fn change_job<T>(&mut self, id: JobId, change: impl FnOnce(&mut Job) -> T) -> T {
         let job = self.jobs.get_mut(&id).expect("the event was decided for a job that exists");
         let waited = job.pending.len();
+        let times = (job.begins_at(), job.delayed_until());
         let value = change(Arc::make_mut(job));
+        if times != (job.begins_at(), job.delayed_until()) {
+            times.0.map(|at| self.begins.remove(&(at, id)));
+            times.1.map(|at| self.delays.remove(&(at, id)));
+            self.begins.extend(job.begins_at().map(|at| (at, id)));
+            self.delays.extend(job.delayed_until().map(|at| (at, id)));
+        }
         match (waited > 0, job.pending.is_empty()) {
             (true, true) => self.waiting.remove(job),
             (false, false) => self.waiting.add(job),

@@ -119,7 +119,7 @@ fn as_stored(job: &Job) -> EndedJob {
             partition: job.spec.partition.clone(),
             ended_at: job.ended_at.unwrap_or_default(),
             sums: Consumption {
-                energy_uj: job.energy.unwrap_or_default().drawn_uj,
+                energy_uj: job.energy.as_ref().map_or(0, |energy| energy.drawn_uj),
                 ..job.used.as_deref().copied().unwrap_or_default().sums
             },
         },

@@ -3,13 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use hostler_model::{
-    Condition, Dependency, Ending, IndexSet, JobId, JobOccasion, JobState, NodeName, RunId, Timestamp, WallTime,
-};
+use hostler_model::{Dependency, Ending, IndexSet, JobId, JobOccasion, JobState, NodeName, RunId, Timestamp, WallTime};
 use hostler_proto::link::{EndCause, Fate, HeadMessage, RunEnd, Usage};
 use hostler_proto::record::EndedTask;
 use hostler_proto::stages::Stages;
 
+use super::dependencies::{Other, PastJobs, Standing, standing};
 use super::event::{Changes, Effect, Event, Record, Stamped, TaskChange};
 use super::ids::ConnectionId;
 use super::job::{Job, Phase};
@@ -36,24 +35,34 @@ pub fn update(state: &mut State, stamped: &Stamped, changes: &mut Changes) {
             step.state.owner = *owner;
             step.start_epoch(*epoch);
         }
-        Event::Submitted { job, key, user, uid, spec, environment, after } => {
+        Event::Submitted { job, key, user, uid, spec, environment, after, past } => {
             let new = Job { environment: *environment, ..Job::new(*job, *key, (user, *uid), spec, now) };
-            step.submit(new, after);
+            step.submit(new, PastJobs { states: after, facts: past });
         }
         Event::Cancelled { job, index } => step.cancel(*job, *index),
-        Event::Held { job, by_operator } => {
-            step.state.change_job(*job, |job| (job.held, job.held_by_operator) = (true, *by_operator));
+        Event::Held { job, index, by_operator } => {
+            // A requeue before it may have ended the job at once, because a dependency can never be satisfied.
+            if step.state.job(*job).is_some() {
+                step.state.change_job(*job, |job| job.hold(*index, *by_operator));
+            }
         }
-        Event::Released { job, ended } => {
+        Event::Released { job, index, ended } => {
             step.recall(ended.as_ref());
-            step.state.change_job(*job, |job| (job.held, job.held_by_operator) = (false, false));
+            step.state.change_job(*job, |job| job.release(*index));
         }
         Event::Requeued { job, index, keeps_completed, waits_for, ended } => {
             step.recall(ended.as_ref());
             if !waits_for.is_empty() {
                 step.state.wait_for(*job, waits_for);
+            } else if ended.as_ref().is_some_and(|job| job.spec.has_alternatives()) {
+                // One of them was satisfied.
+                step.state.set_unmet(*job, Box::default(), Vec::new());
+                step.state.change_job(*job, |job| job.partly_met = None);
             }
             step.requeue(*job, *index, *keeps_completed);
+        }
+        Event::JobChanged { job, spec, after, past } => {
+            step.change(*job, spec, PastJobs { states: after, facts: past });
         }
         Event::Placed { starts } => step.place(starts),
         Event::Accepted { run, rank } => step.advance(*run, *rank, Phase::Accepted),
@@ -72,7 +81,7 @@ pub fn update(state: &mut State, stamped: &Stamped, changes: &mut Changes) {
         Event::PeersTold => notify_peers(step.state, step.changes),
         Event::NodeGivenUp { node, silent_since } => step.give_up_node(node, *silent_since),
         Event::NodeReported { node, is_down } => step.report_node(node, *is_down),
-        Event::BeginTimeCame { job } => step.state.begin(*job),
+        Event::BeginTimeCame { job } => step.come_to_time(*job),
         Event::WaitedLong { job } => step.report_long_wait(*job),
         Event::AlertRaised { alert, text } => step.change_alert(*alert, Some(text)),
         Event::AlertEnded { alert } => step.change_alert(*alert, None),
@@ -137,7 +146,7 @@ impl Step<'_> {
         }
     }
 
-    fn submit(&mut self, job: Job, ended: &[(JobId, JobState)]) {
+    fn submit(&mut self, job: Job, past: PastJobs<'_>) {
         let id = job.id;
         if let Some(digest) = job.environment {
             self.changes.records.push(Record::Environment { job: id, digest });
@@ -145,7 +154,7 @@ impl Step<'_> {
         let tasks = job.pending.len();
         self.state.insert_job(job);
         self.count(id, TaskChange::Submitted { tasks });
-        self.settle_dependencies(id, ended);
+        self.settle_dependencies(id, past);
         self.notify(id);
     }
 
@@ -155,9 +164,11 @@ impl Step<'_> {
         let Some(job) = ended else { return };
         let mut job = Arc::clone(job);
         // Dependencies that ended meanwhile were settled, or the job was cancelled and the user wants to run it regardless.
-        if job.unmet.iter().any(|dependency| self.state.job(dependency.job).is_none()) {
-            let unmet =
-                job.unmet.iter().filter(|dependency| self.state.job(dependency.job).is_some()).copied().collect();
+        let is_open = |it: &&Dependency| {
+            self.state.job(it.job).is_some_and(|on| standing(it, Other::Known(on), self.now.at) != Standing::Never)
+        };
+        let unmet: Box<[Dependency]> = job.unmet.iter().filter(is_open).copied().collect();
+        if unmet.len() != job.unmet.len() {
             Arc::make_mut(&mut job).unmet = unmet;
         }
         self.moved.push(job.id);
@@ -181,26 +192,24 @@ impl Step<'_> {
 
     /// Cancels a job or one task: ends waiting tasks at once, and tells the agents to end placed tasks.
     fn cancel(&mut self, id: JobId, index: Option<u32>) {
-        self.cancel_pending(id, index, None);
+        let pending = &self.job(id).pending;
+        let gone = index.map_or_else(|| pending.clone(), |index| IndexSet::one(index).intersection(pending));
+        self.cancel_tasks(id, &gone, index.is_some(), None);
         self.end_active(id, index, EndCause::Cancelled);
-        self.job_changed(id);
+        self.job_changed(id, &gone);
     }
 
-    fn cancel_pending(&mut self, id: JobId, index: Option<u32>, message: Option<&str>) {
+    /// Cancels waiting tasks. `is_alone`: a user has named the only one of them. The message says why they were cancelled.
+    pub(super) fn cancel_tasks(&mut self, id: JobId, gone: &IndexSet, is_alone: bool, message: Option<&str>) {
         let ending = Ending { state: JobState::Cancelled, exit_code: None };
-        let job = Arc::clone(self.job(id));
-        let gone: IndexSet = match index {
-            Some(index) if job.pending.contains(index) => IndexSet::one(index),
-            Some(_) => return,
-            None => job.pending.clone(),
-        };
         if gone.is_empty() {
             return;
         }
+        let is_array = self.job(id).spec.array.is_some();
         self.count(id, TaskChange::Ended { state: ending.state, tasks: gone.len() });
         // Write a row only if it adds information: a cancelled array of a million tasks must not write a million rows. The message in
         // the first row applies to all tasks without a row, so a task that was cancelled alone needs its own row.
-        if let Some(first) = gone.first().filter(|_| message.is_some() || index.is_some() && job.spec.array.is_some()) {
+        if let Some(first) = gone.first().filter(|_| message.is_some() || is_alone && is_array) {
             self.changes.records.push(Record::Ended(Box::new(EndedTask {
                 job: id,
                 index: first,
@@ -218,13 +227,8 @@ impl Step<'_> {
             })));
         }
         self.state.change_job(id, |job| {
-            match index {
-                Some(index) => {
-                    job.pending.remove(index);
-                }
-                None => job.pending = IndexSet::default(),
-            }
-            job.endings.entry(ending).or_default().add_all(&gone);
+            job.no_longer_wait(gone);
+            job.endings.entry(ending).or_default().add_all(gone);
         });
     }
 
@@ -250,14 +254,14 @@ impl Step<'_> {
     fn requeue(&mut self, id: JobId, index: Option<u32>, keeps_completed: bool) {
         self.end_active(id, index, EndCause::Requeued);
         let job = Arc::clone(self.job(id));
-        let again: Vec<u32> = job
+        let again: IndexSet = job
             .endings
             .iter()
             .filter(|(ending, _)| !keeps_completed || ending.state != JobState::Completed)
             .flat_map(|(_, indices)| indices.iter())
             .filter(|&ended| index.is_none_or(|index| ended == index))
             .collect();
-        for index in again {
+        for index in again.iter() {
             self.changes.records.push(Record::Reopened(job.task(index)));
             self.state.change_job(id, |job| {
                 job.reopen(index);
@@ -270,6 +274,7 @@ impl Step<'_> {
                 (job.ended_at, job.ended) = (None, None);
             });
         }
+        self.wait_again_for_others(id, &again);
         self.notify(id);
     }
 
@@ -318,6 +323,7 @@ impl Step<'_> {
             self.launch(connection, job, &parts);
         }
         for (run, rank) in mine.into_iter().filter_map(|run| self.state.part_on(name, run)).collect::<Vec<_>>() {
+            self.send_limit_to(run, rank);
             self.send_end_to(run, rank);
         }
         self.tell_power(name);
@@ -417,8 +423,19 @@ impl Step<'_> {
         }
     }
 
-    /// Handles a task that started, ended or waits again: sets times, checks dependents, and notifies clients.
-    pub(super) fn job_changed(&mut self, id: JobId) {
+    /// Handles the time at which a job may start, or at which a delay of its dependencies ends.
+    fn come_to_time(&mut self, id: JobId) {
+        // An earlier event of the same moment may have ended the job.
+        if self.state.job(id).is_some() {
+            let now = self.now.wall;
+            self.state
+                .change_job(id, |job| job.too_early &= job.spec.begin.as_ref().is_some_and(|begin| **begin > now));
+            self.settle_dependencies(id, PastJobs::default());
+        }
+    }
+
+    /// Handles tasks that started, ended or wait again: sets times, checks dependents, and notifies clients.
+    pub(super) fn job_changed(&mut self, id: JobId, tasks: &IndexSet) {
         let now = self.now;
         if self.job(id).is_ended() && self.job(id).ended.is_none() {
             self.state.change_job(id, |job| {
@@ -429,75 +446,8 @@ impl Step<'_> {
             self.tell_owner(id, JobOccasion::End);
             self.moved.push(id);
         }
-        self.settle_dependents(id);
+        self.settle_dependents(id, tasks);
         self.notify(id);
-    }
-
-    /// Checks every job that depends on this job.
-    pub(super) fn settle_dependents(&mut self, id: JobId) {
-        let Some(dependents) = self.state.dependents.get(&id).cloned() else { return };
-        dependents.into_iter().for_each(|dependent| self.settle_dependencies(dependent, &[]));
-    }
-
-    /// Drops satisfied dependencies of a job, and cancels the job if one can never be satisfied. `ended` has the states of dependencies
-    /// that have left the state.
-    fn settle_dependencies(&mut self, id: JobId, ended: &[(JobId, JobState)]) {
-        let job = Arc::clone(self.job(id));
-        let how_ended = |on: JobId| ended.iter().find(|(ended, _)| *ended == on).map(|(_, state)| *state);
-        let mut unmet = Vec::new();
-        let mut broken = None;
-        for dependency in &job.unmet {
-            match standing(dependency, self.state.job(dependency.job), how_ended(dependency.job)) {
-                Standing::Satisfied => {}
-                Standing::Open => unmet.push(*dependency),
-                Standing::Never => broken = Some(*dependency),
-            }
-        }
-        if unmet.len() != job.unmet.len() {
-            self.state.set_unmet(id, unmet);
-        }
-        if let Some(dependency) = broken {
-            let state = self.state.job(dependency.job).map(|job| job.state()).or_else(|| how_ended(dependency.job));
-            let state = state.map_or("gone", JobState::as_str);
-            let message = format!("job {} has ended ({state}), so {dependency} can never be satisfied", dependency.job);
-            self.cancel_pending(id, None, Some(&message));
-            self.job_changed(id);
-        }
-    }
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Standing {
-    Satisfied,
-    Open,
-    Never,
-}
-
-/// Checks a dependency against the job that it names, or against that job's final state. The final state is unknown for
-/// a job that was forgotten.
-pub(super) fn standing(dependency: &Dependency, on: Option<&Arc<Job>>, ended: Option<JobState>) -> Standing {
-    let Some(job) = on else {
-        let is_met = match dependency.condition {
-            Condition::After | Condition::AfterAny => true,
-            Condition::AfterOk => ended == Some(JobState::Completed),
-            Condition::AfterNotOk => ended.is_some_and(|state| state != JobState::Completed),
-        };
-        return if is_met { Standing::Satisfied } else { Standing::Never };
-    };
-    let ended = job.is_ended();
-    let verdict = |satisfied: bool| match (ended, satisfied) {
-        (false, _) => Standing::Open,
-        (true, true) => Standing::Satisfied,
-        (true, false) => Standing::Never,
-    };
-    match dependency.condition {
-        Condition::After => {
-            let started = job.pending.is_empty() && job.active.values().all(|active| active.phase() >= Phase::Running);
-            if started { Standing::Satisfied } else { Standing::Open }
-        }
-        Condition::AfterAny => verdict(true),
-        Condition::AfterOk => verdict(job.state() == JobState::Completed),
-        Condition::AfterNotOk => verdict(job.state() != JobState::Completed),
     }
 }
 

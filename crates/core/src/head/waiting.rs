@@ -74,8 +74,9 @@ pub fn memory_of(spec: &JobSpec) -> u64 {
     let counted: usize = request.counted.iter().map(|(name, _)| 2 * STRING + name.len()).sum();
     let partition = partition.as_ref().map_or(0, |partition| STRING + partition.as_str().len());
     let constraint = constraint.as_ref().map_or(0, |constraint| CONSTRAINT_BYTE * constraint.to_string().len());
-    // The set of waiting tasks has its own copy of the indices.
-    let array = array.as_ref().map_or(0, |array| 2 * array.indices.memory_bytes());
+    // The set of waiting tasks has its own copy of the indices. Dependencies can free any of these tasks.
+    let copies = if after.is_empty() { 2 } else { 3 };
+    let array = array.as_ref().map_or(0, |array| copies * array.indices.memory_bytes());
     // Each dependency is in the specification, the list of unmet dependencies, and the index of dependents.
     let after = after.len() * (2 * size_of::<Dependency>() + 2 * size_of::<JobId>());
     let environment: usize = environment.iter().map(|(name, value)| 2 * STRING + name.len() + value.len()).sum();

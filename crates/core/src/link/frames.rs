@@ -116,6 +116,7 @@ impl EncodedSize for HeadMessage {
                 FIXED + names + 5 * (guarded.len() + system.uids().len())
             }
             Self::End { .. }
+            | Self::TimeLimit { .. }
             | Self::Signal { .. }
             | Self::Begin { .. }
             | Self::Forget { .. }

@@ -7,7 +7,9 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use hostler_model::{Digest, NodeName, RunId, Timestamp};
-use hostler_proto::link::{AgentHello, AgentMessage, Frame, HeadHello, PROTOCOL, RunReport, RunStatus};
+use hostler_proto::link::{
+    AgentHello, AgentMessage, Frame, HeadHello, HeadMessage, PROTOCOL, RunReport, RunStatus, TIME_LIMIT_PROTOCOL,
+};
 use serde_bytes::ByteBuf;
 
 use super::frames::{Gap, Inbox};
@@ -148,6 +150,18 @@ impl HeadLink {
         }
     }
 
+    /// Whether the agent knows this message. Agents of an earlier release know fewer messages.
+    #[must_use]
+    pub fn is_known(protocol: u16, message: &HeadMessage) -> bool {
+        protocol >= TIME_LIMIT_PROTOCOL || !matches!(message, HeadMessage::TimeLimit { .. })
+    }
+
+    /// The version of the protocol on this link.
+    #[must_use]
+    pub fn protocol(&self) -> u16 {
+        self.protocol
+    }
+
     /// Whether the welcome was sent. Frames must wait for it.
     #[must_use]
     pub fn is_open(&self) -> bool {
@@ -227,12 +241,20 @@ mod tests {
     fn link_needs_overlapping_versions_and_matching_node_name() {
         let node: NodeName = "a".parse().expect("a valid name");
         assert_eq!(agree(&hello("a", 1, 7), &node), Ok(*PROTOCOL.end()));
-        let newer = agree(&hello("a", 5, 7), &node).expect_err("no overlap");
-        assert!(newer.contains("5 to 7") && newer.contains("upgrade the head"), "{newer}");
+        let newer = agree(&hello("a", 6, 7), &node).expect_err("no overlap");
+        assert!(newer.contains("6 to 7") && newer.contains("upgrade the head"), "{newer}");
         let older = agree(&hello("a", 0, 0), &node).expect_err("no overlap");
         assert!(older.contains("upgrade the agent"), "{older}");
         let other = agree(&hello("b", 2, 2), &node).expect_err("another node");
         assert!(other.contains("name is b") && other.contains("node a"), "{other}");
+    }
+
+    #[test]
+    fn agents_of_earlier_releases_get_no_time_limits() {
+        let run = "1_0.1.1".parse().expect("a run");
+        let limit = HeadMessage::TimeLimit { run, time_limit_ms: None };
+        assert!(HeadLink::is_known(TIME_LIMIT_PROTOCOL, &limit) && !HeadLink::is_known(4, &limit));
+        assert!(HeadLink::is_known(4, &HeadMessage::Forget { run }));
     }
 
     #[test]

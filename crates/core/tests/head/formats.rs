@@ -17,11 +17,11 @@ use hostler_core::head::{
 };
 use hostler_core::link::Outbox;
 use hostler_model::{
-    BootId, CoreKind, Counted, Cpu, CpuSet, Digest, Ending, Epoch, Gpu, GpuId, Hardware, IndexSet, JobId, JobSpec,
-    JobState, NodeFacts, PowerPlan, Quota, Request, Resources, Role, SignalNumber, SignalTarget, Topology, Vendor,
-    WallTime, WindowSize, Work,
+    BootId, CoreKind, Counted, Cpu, CpuSet, Dependency, Digest, Ending, Epoch, Gpu, GpuId, Hardware, IndexSet, JobId,
+    JobSpec, JobState, NodeFacts, PowerPlan, Quota, Request, Resources, Role, SignalNumber, SignalTarget, Topology,
+    Vendor, WallTime, WindowSize, Work,
 };
-use hostler_proto::api::JobAction;
+use hostler_proto::api::{JobAction, JobChange};
 use hostler_proto::link::{
     Account, AgentHello, AgentMessage, EndCause, Fate, Frame, HeadHello, HeadMessage, IoSource, IoUsage, Output,
     RunEnd, RunReport, RunResult, RunStatus, StepEndpoint, StepRecord, StreamKind, StreamRequest, SystemAccounts,
@@ -31,13 +31,16 @@ use hostler_proto::partitions::PartitionChange;
 use hostler_proto::{decode, encode};
 use serde::de::DeserializeOwned;
 
-use crate::harness::{Head, name, spec, user};
+use crate::harness::{Head, ended as ended_with, name, spec, user};
 
 /// The files, oldest first.
-const FILES: [(&str, &str); 2] = [
+const FILES: [(&str, &str); 3] = [
     ("store8-link4.txt", include_str!("../formats/store8-link4.txt")),
     // Runs have steps and get signals.
     ("store8-link4-steps.txt", include_str!("../formats/store8-link4-steps.txt")),
+    // Dependencies concern single tasks, and have delays and alternatives. Jobs change, also their time limits while they run, and single
+    // tasks are held.
+    ("store8-link5.txt", include_str!("../formats/store8-link5.txt")),
 ];
 
 /// The lines that this build writes: kinds and bytes.
@@ -113,7 +116,7 @@ fn written() -> Lines {
     lines.push(("agent-hello", encode(&AgentHello { version: "test".to_owned(), ..hello })));
     lines.push(("head-hello", encode(&HeadHello::Refused { message: "no".to_owned() })));
     let welcome = HeadHello::Welcome {
-        protocol: 4,
+        protocol: 5,
         epoch: Epoch(3),
         version: "test".to_owned(),
         heartbeat_ms: 4_000,
@@ -132,6 +135,7 @@ fn written() -> Lines {
     from_head.extend([
         HeadMessage::Begin { run, port: 8, endpoints: vec![endpoint()] },
         HeadMessage::End { run, cause: EndCause::Requeued, grace_ms: 10 },
+        HeadMessage::TimeLimit { run, time_limit_ms: Some(11) },
         HeadMessage::Forget { run },
         HeadMessage::Resend { run },
         stream(StreamKind::Output { output: Output::Stdout, from: 3, follow: true, tail: Some(5), limit: Some(7) }),
@@ -219,6 +223,11 @@ fn story() -> (Vec<Stamped>, State, Arc<Job>, Vec<HeadMessage>) {
     for action in [JobAction::Hold, JobAction::Release] {
         head.act(waits, action).expect("the job waits");
     }
+    let caller = Caller { uid: Some(2000), operator: true, ..user("ada") };
+    let hold = Command::Act { caller: caller.clone(), job: first, index: Some(3), action: JobAction::Hold };
+    command(&mut head, hold);
+    let change = JobChange { time_limit_ms: Some(50_000), array_limit: Some(2), ..JobChange::default() };
+    command(&mut head, Command::Change { caller, job: first, change: Box::new(change) });
     let run = head.run_of(first);
     let node = head.job(first).active.values().next().expect("the job is placed").parts[0].node.clone();
     let connection = if node == name("n1") { 1 } else { 2 };
@@ -247,6 +256,17 @@ fn story() -> (Vec<Stamped>, State, Arc<Job>, Vec<HeadMessage>) {
         let connection = if on == name("n1") { 1 } else { 2 };
         head.report(connection, run, RunStatus::Ended(end())).expect("the run is on this node");
     }
+    // A delay runs, one task of `others` completes, and the held job could start its counterpart.
+    let after = |list: String| Dependency::parse_list(&list).expect("valid").into();
+    submit(&mut head, JobSpec { after: after(format!("aftercorr:{first},afterany:{first}_0")), ..spec() });
+    submit(&mut head, JobSpec { after: after(format!("afterok:{gang}?afterok:{waits}")), ..spec() });
+    submit(&mut head, JobSpec { after: after(format!("after:{ended}+600")), ..spec() });
+    let others = submit(&mut head, JobSpec { array: Some("0-1".parse().expect("indices")), ..spec() });
+    let (array, hold) = (Some("0-2".parse().expect("indices")), true);
+    submit(&mut head, JobSpec { array, hold, after: after(format!("aftercorr:{others}")), ..spec() });
+    let active = head.job(others).active.values().next().expect("a task is placed");
+    let (run, connection) = (active.run, if active.parts[0].node == name("n1") { 1 } else { 2 });
+    head.report(connection, run, ended_with(0)).expect("the run is on this node");
     let (node, reason) = (name("n1"), Some("fans".to_owned()));
     command(&mut head, Command::DrainNode { node: node.clone(), by: by.clone(), reason });
     command(&mut head, Command::ResumeNode { node });

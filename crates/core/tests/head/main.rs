@@ -1,7 +1,10 @@
 //! Scripted tests of the head's state machine: commands in, messages and records out.
 
+mod changes;
 mod counted;
 mod counts;
+mod dependencies;
+mod dry_run;
 mod ended;
 mod exclusive;
 mod formats;

@@ -425,7 +425,7 @@ fn jobs_that_could_not_start_wake_no_nodes() {
     held.hold = true;
     let held = head.submit(held).expect("accepted");
     let mut dependent = spec();
-    dependent.after = [hostler_model::Dependency { condition: hostler_model::Condition::AfterOk, job: held }].into();
+    dependent.after = [hostler_model::Dependency::new(hostler_model::Condition::AfterOk, held)].into();
     head.submit(dependent).expect("accepted");
     assert_eq!(head.pass(MINUTE, &[]), []);
     // A job on two nodes wakes exactly two.

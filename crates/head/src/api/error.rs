@@ -110,10 +110,12 @@ impl From<Refusal> for ApiError {
             // 422 is for requests that the API's description rules out. A valid request in conflict with the state is 409.
             Refusal::BadSpec(_) | Refusal::Users(UsersRefusal::BadReason) => StatusCode::UNPROCESSABLE_ENTITY,
             Refusal::Users(_) => StatusCode::CONFLICT,
-            Refusal::NotYours { .. } | Refusal::KeyRefusal(_) => StatusCode::FORBIDDEN,
-            Refusal::SnapshotMissing | Refusal::WrongState { .. } | Refusal::NodeInUse { .. } | Refusal::Stale => {
-                StatusCode::CONFLICT
-            }
+            Refusal::NotYours { .. } | Refusal::NotAllowed(_) | Refusal::KeyRefusal(_) => StatusCode::FORBIDDEN,
+            Refusal::SnapshotMissing
+            | Refusal::WrongState { .. }
+            | Refusal::WrongTaskState { .. }
+            | Refusal::NodeInUse { .. }
+            | Refusal::Stale => StatusCode::CONFLICT,
             Refusal::OnlyCompleted(_) | Refusal::ResultsNotFetched { .. } | Refusal::NeverStarts { .. } => {
                 StatusCode::CONFLICT
             }
@@ -121,7 +123,10 @@ impl From<Refusal> for ApiError {
             Refusal::PriorityTooHigh { .. } | Refusal::SystemAccount { .. } => StatusCode::FORBIDDEN,
             Refusal::NotForRoot | Refusal::NotForRootOfNode | Refusal::NotThroughNodes(_) => StatusCode::FORBIDDEN,
             Refusal::NameTaken(_) | Refusal::NameOfUser { .. } => StatusCode::CONFLICT,
-            Refusal::NeverFits(_) | Refusal::NoSuchDependency(_) | Refusal::BadSetting(_) => StatusCode::CONFLICT,
+            Refusal::NeverFits(_)
+            | Refusal::NoSuchDependency(_)
+            | Refusal::NoSuchTaskDependency(_)
+            | Refusal::BadSetting(_) => StatusCode::CONFLICT,
             Refusal::NoNodes(_) | Refusal::BadPartition(_) | Refusal::Contradiction(_) => StatusCode::CONFLICT,
         };
         let hint = match &refusal {
@@ -179,8 +184,12 @@ impl From<Refusal> for ApiError {
             Refusal::NoSuchJob(_) => Some("`hostler jobs --all` also lists jobs that have ended".to_owned()),
             Refusal::NoSuchTask { job, .. } => Some(format!("`hostler job {job}` shows the job's tasks")),
             Refusal::NoSuchDependency(_) => Some("a job can depend only on jobs that were submitted before it".to_owned()),
+            Refusal::NoSuchTaskDependency(task) => {
+                Some(format!("`hostler job {}` shows the tasks of an array; a job without an array is named by its id alone", task.job))
+            }
             Refusal::NotYours { owner, .. } => Some(format!("ask {owner}, or an operator of the cluster")),
-            Refusal::WrongState { job, .. } => Some(format!("`hostler job {job}` shows the job's state")),
+            Refusal::NotAllowed(_) => Some("ask an operator of the cluster".to_owned()),
+            Refusal::WrongState { job, .. } | Refusal::WrongTaskState { job, .. } => Some(format!("`hostler job {job}` shows the job's state")),
             Refusal::NeverStarts { dependency, .. } => {
                 Some(format!("`hostler job {}` shows how that job ended", dependency.job))
             }

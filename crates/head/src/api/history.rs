@@ -193,7 +193,7 @@ fn ended_job(job: &Job, summary: hostler_proto::api::JobSummary) -> EndedJobView
     EndedJobView {
         core_hours: hours(sums.cpu_held_ms),
         gpu_hours: hours(sums.gpu_held_ms),
-        watt_hours: job.energy.map(|energy| watt_hours(energy.drawn_uj)),
+        watt_hours: job.energy.as_ref().map(|energy| watt_hours(energy.drawn_uj)),
         cpu_efficiency: ratio(sums.cpu_used_ms, sums.cpu_held_ms),
         peak_memory_bytes,
         suggestion: used

@@ -86,9 +86,8 @@ pub(crate) async fn submit(
     {
         return Err(refusal);
     }
-    if is_new && let Err(why) = head.notifier.admit(&spec.notify) {
-        return Err(ApiError::new(StatusCode::CONFLICT, "bad_notification", why)
-            .hint("`hostler configure notify list` shows the destinations"));
+    if is_new {
+        head.notifier.admit(&spec.notify).map_err(bad_notification)?;
     }
     let mut spec = head.engine.state().complete(spec);
     let snapshot_is_complete = match &spec.work {
@@ -172,7 +171,7 @@ fn changed(spec: &mut hostler_model::JobSpec, change: DuplicateRequest) -> Resul
 }
 
 /// Checks that a node can run the script. The error is a message for the user.
-fn check_script(script: &str) -> Result<(), String> {
+pub(super) fn check_script(script: &str) -> Result<(), String> {
     if script.len() > MAX_SCRIPT_BYTES {
         return Err(format!(
             "a script has at most {}; this one has {}",
@@ -206,7 +205,12 @@ fn submission_key(user: &str, key: &str) -> SubmissionKey {
     SubmissionKey(u128::from_be_bytes(*half))
 }
 
-fn may_submit(head: &Head) -> Result<(), ApiError> {
+pub(super) fn bad_notification(why: String) -> ApiError {
+    ApiError::new(StatusCode::CONFLICT, "bad_notification", why)
+        .hint("`hostler configure notify list` shows the destinations")
+}
+
+pub(super) fn may_submit(head: &Head) -> Result<(), ApiError> {
     match head.library.too_full() {
         Some(why) => Err(ApiError::disk_full(why)),
         None => head.refusing().map_or(Ok(()), |why| Err(ApiError::refusing(why))),
@@ -569,6 +573,16 @@ pub(crate) struct TaskSelector {
     index: Option<u32>,
 }
 
+/// The query of a hold.
+#[derive(Deserialize, ToSchema)]
+pub(crate) struct HoldSelector {
+    /// Index of a task of an array; all tasks if absent.
+    index: Option<u32>,
+    /// Whether the job's owner may release it, also if an operator holds it.
+    #[serde(default)]
+    owner: bool,
+}
+
 /// The query of a requeue.
 #[derive(Deserialize, ToSchema)]
 pub(crate) struct RequeueSelector {
@@ -577,6 +591,9 @@ pub(crate) struct RequeueSelector {
     /// Whether completed tasks also run again, and their results are deleted.
     #[serde(default)]
     completed: bool,
+    /// Whether the tasks are held: they wait until the job is released.
+    #[serde(default)]
+    hold: bool,
     /// Whether the job is queued only if each of its dependencies is satisfied or may still be. It must be cancelled.
     #[serde(default)]
     dependent: bool,
@@ -597,9 +614,10 @@ pub(crate) async fn hold(
     user: User,
     head: State<Arc<Head>>,
     id: Path<JobId>,
-    which: Query<TaskSelector>,
+    Query(HoldSelector { index, owner }): Query<HoldSelector>,
 ) -> Result<Json<JobSummary>, ApiError> {
-    act(user, head, id, which, JobAction::Hold).await
+    let action = if owner { JobAction::HoldForOwner } else { JobAction::Hold };
+    act(user, head, id, Query(TaskSelector { index }), action).await
 }
 
 /// `POST /jobs/{id}/release`.
@@ -617,12 +635,13 @@ pub(crate) async fn requeue(
     user: User,
     head: State<Arc<Head>>,
     id: Path<JobId>,
-    Query(RequeueSelector { index, completed, dependent }): Query<RequeueSelector>,
+    Query(RequeueSelector { index, completed, hold, dependent }): Query<RequeueSelector>,
 ) -> Result<Json<JobSummary>, ApiError> {
-    let action = match (dependent, completed) {
-        (true, _) => JobAction::RequeueDependent,
-        (false, true) => JobAction::RequeueAll,
-        (false, false) => JobAction::Requeue,
+    let action = match (dependent, hold, completed) {
+        (true, ..) => JobAction::RequeueDependent,
+        (false, true, completed) => JobAction::RequeueHeld { completed },
+        (false, false, true) => JobAction::RequeueAll,
+        (false, false, false) => JobAction::Requeue,
     };
     act(user, head, id, Query(TaskSelector { index }), action).await
 }

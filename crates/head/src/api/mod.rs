@@ -5,6 +5,8 @@
 
 pub(crate) mod access;
 mod blobs;
+mod change;
+mod dry_run;
 pub(crate) mod error;
 mod events;
 pub(crate) mod extract;
@@ -91,13 +93,15 @@ fn api() -> Api {
         .put("/settings/{name}", Operators, settings::set, "Changes a setting immediately and permanently. 409 `bad_setting` if the value is invalid.")
         .delete("/settings/{name}", Operators, settings::reset, "Resets a setting to its default.")
         .post("/jobs", Users, jobs::submit, "Submits a job. The head stores the job on disk before it answers. A retry with the same key returns the same job. 403 `over_quota`, `priority_too_high`, `system_account`, 409 `snapshot_missing`, `never_fits`, `bad_notification`, 507 `disk_full`.")
+        .post("/dry-run", Users, dry_run::dry_run, "Says what would happen to a job if it was submitted now, and submits nothing. Refuses what `POST /jobs` refuses, except for a missing folder.")
         .get("/jobs", Viewers, jobs::list, "Lists jobs.")
         .get("/records", Users, records::list, "Lists jobs with their tasks.")
         .get("/jobs/{id}", Users, jobs::show, "Shows a job with its tasks.")
+        .post("/jobs/{id}", Owners, change::change, "Changes a job. Absent fields keep their values. The checks of a submission apply. 403 `forbidden`, `over_quota`, `priority_too_high`, `partition_refuses`; 409 `wrong_state`, `never_fits`, `no_such_dependency`.")
         .get("/jobs/{id}/why", Users, jobs::why, "Explains why a job waits.")
         .post("/jobs/{id}/cancel", Owners, jobs::cancel, "Cancels a job.")
-        .post("/jobs/{id}/hold", Owners, jobs::hold, "Holds a job: its pending tasks do not start.")
-        .post("/jobs/{id}/release", Owners, jobs::release, "Releases a held job.")
+        .post("/jobs/{id}/hold", Owners, jobs::hold, "Holds a job, or one of its tasks: its pending tasks do not start.")
+        .post("/jobs/{id}/release", Owners, jobs::release, "Releases a held job, or one of its held tasks.")
         .post("/jobs/{id}/requeue", Owners, jobs::requeue, "Requeues a job: it runs again from the start, except for its completed tasks. 409 `wrong_state` if all ended tasks have completed, and, with `completed=true`, 409 `results_not_fetched` if their user has not fetched their results.")
         .post("/jobs/{id}/signal", Owners, signal::signal, "Sends a signal to running processes of a job. 409 `not_running`.")
         .post("/jobs/{id}/duplicate", Owners, jobs::duplicate, "Submits a copy of a job with changed values. 403 `priority_too_high`, `system_account`, 409 `no_environment` if the job had environment variables and has completed or belongs to another user.")

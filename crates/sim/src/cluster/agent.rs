@@ -166,6 +166,11 @@ impl World {
             }
             Effect::Send(message) => self.agent_says(node, message),
             Effect::Rest { ask } => self.agent_says(node, AgentMessage::Resting { ask, busy: None, is_leaving: false }),
+            Effect::ChangeLimit { run, time_limit_ms } => {
+                let launch = self.agent(node).state.run(run).map(|held| Arc::clone(&held.launch));
+                let grace_ms = launch.and_then(|launch| launch.spec().grace_ms).unwrap_or(10_000);
+                self.change_limit(node, run, time_limit_ms, grace_ms.into());
+            }
             Effect::Signal { .. }
             | Effect::Stream(_)
             | Effect::Watch { .. }

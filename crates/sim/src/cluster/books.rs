@@ -8,10 +8,7 @@ use std::sync::Arc;
 
 use hostler_core::agent::Why;
 use hostler_core::head::{Changes, Event, Record, Settings, Stamped, Start, State, SubmissionKey, update};
-use hostler_model::{
-    Condition, Dependency, Digest, Epoch, IndexSet, JobId, JobSpec, JobState, NodeName, Resources, RunId, TaskId,
-    Timestamp,
-};
+use hostler_model::{Digest, Epoch, IndexSet, JobId, JobSpec, JobState, NodeName, Resources, RunId, TaskId, Timestamp};
 use hostler_proto::link::Fate;
 use hostler_proto::record::EndedTask;
 
@@ -19,9 +16,11 @@ use super::disk::{Disk, empty_state};
 use super::quotas::Allowance;
 
 mod checks;
+mod past;
 pub(super) mod places;
 mod processes;
 
+use self::past::Past;
 use self::places::Places;
 
 pub(super) struct Books {
@@ -52,17 +51,40 @@ pub(super) struct Books {
 
 struct JobAccount {
     spec: Arc<JobSpec>,
+    /// The specification before any change.
+    submitted: Arc<JobSpec>,
     tasks: BTreeMap<u32, TaskAccount>,
+    /// Whether tasks that wait again are held, unless they were released.
     is_held: bool,
+    /// Tasks whose last hold or release named them, and whether that was a hold.
+    named_holds: BTreeMap<u32, bool>,
     is_forgotten: bool,
     /// Whether a user has requeued the job.
     was_requeued: bool,
+    submitted_at: Timestamp,
     ended_at: Option<Timestamp>,
-    /// Whether the job has started at some time; a requeue does not reset this field or the next three.
-    has_started: bool,
-    has_ended: bool,
-    has_completed: bool,
-    has_ended_otherwise: bool,
+    past: Past,
+}
+
+impl JobAccount {
+    fn hold(&mut self, index: Option<u32>) {
+        self.set_held(index, true);
+    }
+
+    fn release(&mut self, index: Option<u32>) {
+        self.set_held(index, false);
+    }
+
+    fn set_held(&mut self, index: Option<u32>, is_held: bool) {
+        match index.filter(|_| self.spec.array.is_some()) {
+            Some(index) => drop(self.named_holds.insert(index, is_held)),
+            None => (self.is_held, self.named_holds) = (is_held, BTreeMap::new()),
+        }
+    }
+
+    fn holds(&self, index: u32) -> bool {
+        self.named_holds.get(&index).copied().unwrap_or(self.is_held)
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -76,6 +98,7 @@ struct TaskAccount {
     is_fetched: bool,
     /// Whether the task's result was dropped to free space.
     is_dropped: bool,
+    past: Past,
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -181,15 +204,18 @@ impl Books {
         update(&mut self.fold, stamped, &mut changes);
         let records = &changes.records;
         match &stamped.event {
-            Event::Submitted { job, key, spec, .. } => self.see_submission(*job, *key, spec),
+            Event::Submitted { job, key, spec, .. } => self.see_submission(*job, *key, spec, stamped.now.at),
             Event::Cancelled { job, index } => self.see_cancel(*job, *index),
-            Event::Held { job, .. } => self.account(*job).is_held = true,
-            Event::Released { job, .. } => self.account(*job).is_held = false,
+            Event::Held { job, index, .. } => self.account(*job).hold(*index),
+            Event::Released { job, index, .. } => self.account(*job).release(*index),
             Event::Requeued { job, index, keeps_completed, .. } => {
                 self.see_requeue(*job, *index, *keeps_completed, records);
             }
+            Event::JobChanged { job, spec, .. } => self.account(*job).spec = Arc::clone(spec),
             Event::Placed { starts } => {
-                starts.chunk_by(|one, next| one.run == next.run).for_each(|parts| self.see_placement(parts));
+                starts
+                    .chunk_by(|one, next| one.run == next.run)
+                    .for_each(|parts| self.see_placement(parts, stamped.now.at));
             }
             Event::Accepted { run, rank } | Event::Staged { run, rank } => self.see_progress(*run, *rank, |_| {}),
             Event::Ready { run, rank, .. } => self.see_progress(*run, *rank, |part| part.is_ready = true),
@@ -250,7 +276,7 @@ impl Books {
         self.account(task.job).tasks.get_mut(&task.index).expect("events refer to existing tasks")
     }
 
-    fn see_submission(&mut self, job: JobId, key: SubmissionKey, spec: &Arc<JobSpec>) {
+    fn see_submission(&mut self, job: JobId, key: SubmissionKey, spec: &Arc<JobSpec>, submitted_at: Timestamp) {
         let earlier = self.keys.insert(key, job);
         let is_known = earlier.is_some_and(|earlier| !self.jobs[&earlier].is_forgotten);
         self.expect(!is_known, || format!("invariant I1: the submission of job {job} made job {earlier:?} before"));
@@ -262,18 +288,19 @@ impl Books {
             is_asked_again: false,
             is_fetched: false,
             is_dropped: false,
+            past: Past::default(),
         };
         let account = JobAccount {
             spec: Arc::clone(spec),
+            submitted: Arc::clone(spec),
             tasks: indices.iter().map(|index| (index, task.clone())).collect(),
             is_held: spec.hold,
+            named_holds: BTreeMap::new(),
             is_forgotten: false,
             was_requeued: false,
+            submitted_at,
             ended_at: None,
-            has_started: false,
-            has_ended: false,
-            has_completed: false,
-            has_ended_otherwise: false,
+            past: Past::default(),
         };
         self.jobs.insert(job, account);
     }
@@ -310,7 +337,7 @@ impl Books {
         }
     }
 
-    fn see_placement(&mut self, starts: &[Start]) {
+    fn see_placement(&mut self, starts: &[Start], now: Timestamp) {
         let run = &starts[0].run;
         starts.iter().for_each(|start| self.check_not_drained(*run, &start.node));
         starts.iter().for_each(|start| self.check_not_leaving(*run, &start.node));
@@ -319,7 +346,9 @@ impl Books {
         let job = &self.jobs[&run.task.job];
         let task = job.tasks[&run.task.index].clone();
         let (request, is_exclusive) = (job.spec.request.clone(), job.spec.exclusive);
-        let (is_held, is_ready) = (job.is_held, job.spec.after.iter().all(|on| self.is_met(on, job.was_requeued)));
+        let mut met = job.spec.after.iter().map(|on| self.is_met(job, run.task.index, on, now));
+        let is_ready = if spec.has_alternatives() { met.any(|met| met) } else { met.all(|met| met) };
+        let is_held = job.holds(run.task.index);
         let active = job.tasks.values().filter(|task| matches!(task.at, Standing::Placed { .. })).count() as u32;
         let is_within_limit = job.spec.array.as_ref().and_then(|array| array.limit).is_none_or(|limit| active < limit);
         let is_new = self.placed.insert(*run);
@@ -392,18 +421,6 @@ impl Books {
             }
         }
         held
-    }
-
-    /// Whether a dependency was satisfied at some time. For a job that a user has requeued, any end of the other job
-    /// satisfies the dependency.
-    fn is_met(&self, dependency: &Dependency, was_requeued: bool) -> bool {
-        let on = &self.jobs[&dependency.job];
-        match dependency.condition {
-            Condition::After => on.has_started || on.has_ended,
-            Condition::AfterAny => on.has_ended,
-            Condition::AfterOk => on.has_completed || was_requeued && on.has_ended,
-            Condition::AfterNotOk => on.has_ended_otherwise || was_requeued && on.has_ended,
-        }
     }
 
     /// Accounts for an accepted hello. Runs placed on the node but absent from its hello have not arrived; the head
@@ -569,10 +586,12 @@ impl Books {
         match record {
             Record::Ended(row) if row.attempt.0 == 0 => {
                 // The task was cancelled before it ran, either individually or because of a broken dependency. With a
-                // broken dependency, one row with the reason covers all waiting tasks.
-                let alone = row.message.is_none().then_some(row.index);
+                // broken dependency, one row with the reason covers all tasks that the event cancelled.
+                let job = self.fold.job(row.job).cloned();
+                let has_ended = |index| job.as_ref().is_none_or(|job| job.ending_of(index).is_some());
+                let is_gone = |index| index == row.index || row.message.is_some() && has_ended(index);
                 let tasks = self.account(row.job).tasks.iter_mut();
-                for (_, task) in tasks.filter(|(index, _)| alone.is_none_or(|alone| alone == **index)) {
+                for (_, task) in tasks.filter(|(index, _)| is_gone(**index)) {
                     if task.at == Standing::Waiting {
                         task.at = Standing::Ended { state: JobState::Cancelled, result: None };
                     }
@@ -609,25 +628,6 @@ impl Books {
             Record::Environment { .. } | Record::Forgotten(_) | Record::Message { .. } => {}
         }
     }
-
-    /// Records which jobs have started, ended or completed by now.
-    fn note_progress(&mut self, now: Timestamp) {
-        for account in self.jobs.values_mut().filter(|account| !account.is_forgotten) {
-            let all = |is: fn(&Standing) -> bool| account.tasks.values().all(|task| is(&task.at));
-            let ended = all(|at| matches!(at, Standing::Ended { .. }));
-            let started = all(|at| match at {
-                Standing::Placed { parts, .. } => parts.iter().all(|part| part.has_run || part.is_over),
-                Standing::Ended { .. } => true,
-                Standing::Waiting => false,
-            });
-            let completed = all(|at| matches!(at, Standing::Ended { state: JobState::Completed, .. }));
-            account.has_started |= started;
-            account.has_ended |= ended;
-            account.has_completed |= completed;
-            account.has_ended_otherwise |= ended && !completed;
-            account.ended_at = if ended { account.ended_at.or(Some(now)) } else { None };
-        }
-    }
 }
 
 /// Checks of answers to users.
@@ -638,7 +638,7 @@ impl Books {
         self.expect(earlier.is_none(), || {
             format!("invariant I1: the same submission is acknowledged as {earlier:?} and as {job}")
         });
-        let is_other = self.jobs.get(&job).is_some_and(|account| account.spec != *spec);
+        let is_other = self.jobs.get(&job).is_some_and(|account| account.submitted != *spec);
         self.expect(!is_other, || format!("invariant I1: job {job} differs from the submission"));
     }
 

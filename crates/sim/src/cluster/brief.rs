@@ -16,12 +16,13 @@ pub(super) fn brief(event: &Event) -> String {
         Event::EpochStarted { epoch, .. } => format!("epoch {} begins", epoch.0),
         Event::Submitted { job, spec, .. } => format!("job {job} is submitted: {}", wish(spec)),
         Event::Cancelled { job, index } => format!("{} is cancelled", task(job, index)),
-        Event::Held { job, .. } => format!("job {job} is held"),
-        Event::Released { job, .. } => format!("job {job} is released"),
+        Event::Held { job, index, .. } => format!("{} is held", task(job, index)),
+        Event::Released { job, index, .. } => format!("{} is released", task(job, index)),
         Event::Requeued { job, index, keeps_completed, .. } => {
             let kept = if *keeps_completed { ", except completed tasks" } else { "" };
             format!("{} is requeued{kept}", task(job, index))
         }
+        Event::JobChanged { job, spec, .. } => format!("job {job} is changed: {}", wish(spec)),
         Event::Placed { starts } => {
             let starts: Vec<String> = starts
                 .iter()
@@ -107,6 +108,7 @@ pub(super) fn brief_order(message: &HeadMessage) -> String {
             format!("launch {}", runs.join(", "))
         }
         HeadMessage::Begin { run, .. } => format!("begin {run}"),
+        HeadMessage::TimeLimit { run, time_limit_ms } => format!("limit {run} to {time_limit_ms:?} ms"),
         HeadMessage::End { run, cause, .. } => format!("end {run} ({cause:?})"),
         HeadMessage::Forget { run } => format!("forget {run}"),
         HeadMessage::Signal { run, signal, .. } => format!("send {signal} to {run}"),

@@ -30,8 +30,9 @@ impl World {
         match step {
             NodeStep::StartAgent => self.start_agent(node),
             NodeStep::ProcessEnds { boot, run, plan } => self.process_ends(node, boot, run, plan),
-            NodeStep::TimeLimit { boot, run, grace_ms } => {
-                if boot == self.nodes[node].boots && self.nodes[node].shepherds.contains_key(&run) {
+            NodeStep::TimeLimit { boot, run, changes, grace_ms } => {
+                let shepherd = self.nodes[node].shepherds.get(&run);
+                if boot == self.nodes[node].boots && shepherd.is_some_and(|it| it.limit_changes == changes) {
                     self.terminate(node, run, grace_ms, Why::TimeLimit);
                 }
             }
@@ -92,6 +93,7 @@ impl World {
             exit: Why::Exited(code),
             plan: 0,
             ignores_term: self.rng.chance(200),
+            limit_changes: 0,
         };
         self.note(format_args!("{run} starts on n{node} for {} ms", lasts / MS));
         self.books.process_starts(node, run, &launch.placement.resources);
@@ -99,7 +101,19 @@ impl World {
         self.node_later(node, lasts, NodeStep::ProcessEnds { boot, run, plan: 0 });
         if let Some(limit_ms) = launch.spec().time_limit_ms {
             let grace_ms = launch.spec().grace_ms.unwrap_or(10_000).into();
-            self.node_later(node, limit_ms * MS, NodeStep::TimeLimit { boot, run, grace_ms });
+            self.node_later(node, limit_ms * MS, NodeStep::TimeLimit { boot, run, changes: 0, grace_ms });
+        }
+    }
+
+    /// Replaces the time limit of a run, which counts from the start of its process.
+    pub(super) fn change_limit(&mut self, node: usize, run: RunId, limit_ms: Option<u64>, grace_ms: u64) {
+        let (now_us, boot) = (self.now_us, self.nodes[node].boots);
+        let Some(shepherd) = self.nodes[node].shepherds.get_mut(&run) else { return };
+        shepherd.limit_changes += 1;
+        let changes = shepherd.limit_changes;
+        if let Some(limit_ms) = limit_ms {
+            let left_us = (shepherd.started_us + limit_ms * MS).saturating_sub(now_us);
+            self.node_later(node, left_us, NodeStep::TimeLimit { boot, run, changes, grace_ms });
         }
     }
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use hostler_core::head::{Answer, Caller, Command, Done, NotDone, Refusal, SubmissionKey};
-use hostler_model::{Condition, CpuSet, Dependency, Digest, JobId, JobSpec, Request, Resources, Work};
-use hostler_proto::api::JobAction;
+use hostler_model::{ArraySpec, Condition, CpuSet, Dependency, Digest, JobId, JobSpec, Request, Resources, Work};
+use hostler_proto::api::{JobAction, JobChange};
 
 use super::quotas;
 use super::rng::Rng;
@@ -95,13 +95,14 @@ impl World {
             let text = if self.rng.chance(500) { format!("0-{last}") } else { format!("0-{last}%{limit}") };
             text.parse().expect("a valid array")
         });
+        let after = self.make_dependencies();
         let (request, nodes) = if self.rng.chance(250) { self.make_gang() } else { (request, 1) };
         JobSpec {
             nodes,
             first_node: nodes == 2,
             time_limit_ms: self.rng.chance(400).then(|| self.rng.range(100, 6_000)),
             array,
-            after: self.make_dependencies().into(),
+            after: after.into(),
             // Users may not raise the priority.
             priority: self.rng.below(3) as i32 - 2,
             hold: self.rng.chance(80),
@@ -137,13 +138,36 @@ impl World {
     }
 
     fn make_dependencies(&mut self) -> Vec<Dependency> {
-        let known: Vec<JobId> = self.users.submissions.values().filter_map(|submission| submission.job).collect();
+        let submissions = self.users.submissions.values();
+        let known: Vec<(JobId, Option<ArraySpec>)> =
+            submissions.filter_map(|it| Some((it.job?, it.spec.array.clone()))).collect();
         if known.is_empty() || !self.rng.chance(350) {
             return Vec::new();
         }
-        let kinds = [Condition::After, Condition::AfterAny, Condition::AfterOk, Condition::AfterNotOk];
         let count = self.rng.range(1, 4);
-        (0..count).map(|_| Dependency { condition: *self.rng.pick(&kinds), job: *self.rng.pick(&known) }).collect()
+        let alternative = count > 1 && self.rng.chance(300);
+        (0..count).map(|_| Dependency { alternative, ..self.make_dependency(&known) }).collect()
+    }
+
+    fn make_dependency(&mut self, known: &[(JobId, Option<ArraySpec>)]) -> Dependency {
+        let kinds = [
+            Condition::After,
+            Condition::AfterAny,
+            Condition::AfterOk,
+            Condition::AfterNotOk,
+            Condition::AfterCorr,
+            Condition::AfterCorr,
+        ];
+        let condition = *self.rng.pick(&kinds);
+        // Arrays are rare, and more interesting.
+        let (job, array) = [self.rng.pick(known).clone(), self.rng.pick(known).clone()]
+            .into_iter()
+            .max_by_key(|(_, array)| array.is_some())
+            .expect("two jobs");
+        let task = array.filter(|_| condition != Condition::AfterCorr && self.rng.chance(400));
+        let task = task.and_then(|array| array.indices.next_from(self.rng.below(array.indices.len()) as u32));
+        let delay_minutes = u32::from(condition == Condition::After && self.rng.chance(300));
+        Dependency { condition, job, task, delay_minutes, alternative: false }
     }
 
     /// Changes a job.
@@ -153,16 +177,30 @@ impl World {
         }
         let index = self.rng.chance(250).then(|| self.rng.below(4) as u32);
         let act = |action| Command::Act { caller: ada(), job, index, action };
-        let command = match self.rng.below(6) {
+        let command = match self.rng.below(9) {
             0 => act(JobAction::Cancel),
             1 => act(JobAction::Hold),
             2 => act(JobAction::Release),
             3 => act(JobAction::Requeue),
             4 => act(JobAction::RequeueAll),
+            5 => act(JobAction::RequeueHeld { completed: false }),
+            6 | 7 => Command::Change { caller: ada(), job, change: Box::new(self.make_change()) },
             _ => Command::Fetched { caller: ada(), job, indices: (0..4).collect() },
         };
         self.request(command);
         self.plan_act(job);
+    }
+
+    /// Makes a change of a job, which may be refused.
+    fn make_change(&mut self) -> JobChange {
+        let none = JobChange::default();
+        match self.rng.below(6) {
+            0 => JobChange { priority: Some(self.rng.below(3) as i32 - 2), ..none },
+            1 => JobChange { after: Some(self.make_dependencies()), ..none },
+            2 => JobChange { cpus: Some(1), requeue: Some(self.rng.chance(500)), ..none },
+            3 => JobChange { array_limit: Some(self.rng.below(3) as u32), ..none },
+            _ => JobChange { time_limit_ms: Some(self.rng.below(4_000)), ..none },
+        }
     }
 
     /// Sometimes schedules a change of a job. Each change may schedule another.
@@ -177,7 +215,7 @@ impl World {
         let act = |job, index, action| Command::Act { caller: ada(), job, index, action };
         let mut wanted = Vec::new();
         for job in self.head.process.iter().flat_map(|process| process.state.jobs()) {
-            if job.held {
+            if job.held || job.held_tasks.is_some() {
                 wanted.push(act(job.id, None, JobAction::Release));
             }
             let forever = |run| self.nodes.iter().any(|node| node.runs_forever(run));

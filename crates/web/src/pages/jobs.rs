@@ -260,9 +260,11 @@ fn sentence(refused: &Refused) -> String {
 const fn done(action: JobAction) -> &'static str {
     match action {
         JobAction::Cancel => "cancelled",
-        JobAction::Hold => "held",
+        JobAction::Hold | JobAction::HoldForOwner => "held",
         JobAction::Release => "released",
-        JobAction::Requeue | JobAction::RequeueAll | JobAction::RequeueDependent => "requeued",
+        JobAction::Requeue | JobAction::RequeueAll | JobAction::RequeueHeld { .. } | JobAction::RequeueDependent => {
+            "requeued"
+        }
     }
 }
 

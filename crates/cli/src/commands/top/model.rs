@@ -506,9 +506,10 @@ fn ask(state: &mut State, action: JobAction) {
     }
     let (verb, effect) = match action {
         JobAction::Cancel => ("Cancel", "running tasks end"),
-        JobAction::Hold => ("Hold", "waiting tasks do not start"),
+        JobAction::Hold | JobAction::HoldForOwner => ("Hold", "waiting tasks do not start"),
         JobAction::Release => ("Release", "waiting tasks may start"),
         JobAction::Requeue => ("Requeue", "its tasks run again from the start, except completed ones"),
+        JobAction::RequeueHeld { .. } => ("Requeue", "its tasks are held"),
         JobAction::RequeueAll => ("Requeue", "all its tasks run again from the start"),
         JobAction::RequeueDependent => ("Requeue", "it waits for its dependencies again"),
     };

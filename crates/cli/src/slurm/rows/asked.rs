@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use hostler_model::{JobId, Reason, WallTime};
+use hostler_model::{Reason, WallTime};
 use hostler_slurm::size::{Conversion, Unit, convert};
 use hostler_slurm::state::State;
 
@@ -79,10 +79,14 @@ impl<'a> Row<'a> {
         })
     }
 
+    /// Whether other jobs may run on the job's nodes, in Slurm's words.
+    pub(crate) fn over_subscribe(&self) -> &'static str {
+        if self.job.exclusive { "NO" } else { "OK" }
+    }
+
     /// Slurm's priority: zero stands for a held job.
     pub(crate) fn priority(&self) -> u32 {
-        let is_held = self.state() == State::Pending && self.job.reason == Some(Reason::Held);
-        if is_held { 0 } else { u32::try_from(self.job.priority.max(1)).unwrap_or(1) }
+        if self.is_held() { 0 } else { u32::try_from(self.job.priority.max(1)).unwrap_or(1) }
     }
 
     /// The dependencies that the job still waits for.
@@ -90,13 +94,9 @@ impl<'a> Row<'a> {
         if self.state() != State::Pending {
             return String::new();
         }
-        let is_open = |job: JobId| match &self.job.reason {
-            Some(Reason::Dependency { jobs }) => jobs.contains(&job),
-            Some(Reason::Held) => true,
-            _ => false,
-        };
-        let open = self.job.after.iter().filter(|dependency| is_open(dependency.job));
-        open.map(|dependency| format!("{dependency}(unfulfilled)")).collect::<Vec<_>>().join(",")
+        let separator = if self.job.unmet.iter().any(|dependency| dependency.alternative) { "?" } else { "," };
+        let unmet = self.job.unmet.iter().map(|dependency| format!("{}(unfulfilled)", dependency.plain()));
+        unmet.collect::<Vec<_>>().join(separator)
     }
 
     /// The command line; `None` if the user gave a script without a file, or may not see it.

@@ -166,6 +166,12 @@ impl Given {
             return Err(fatal("--batch-script and --env-vars require the option --jobs"));
         }
         (selection.from, selection.to) = period(self.from, self.to, is_named, selection.states.is_some(), clock);
+        let end = selection.to.unwrap_or(clock.now);
+        if selection.from > end {
+            let (from, end) = (clock.write(selection.from), clock.write(end));
+            let text = format!("Start time ({from}) requested is after end time ({end}).");
+            return Err(Ended::error(text));
+        }
         selection.limit = self.limit_min.map(|min| Range { min, max: self.limit_max });
         if self.all_users {
             selection.users = None;
@@ -221,11 +227,12 @@ fn period(
 }
 
 fn time(text: &str, clock: &Clock) -> Result<WallTime, Ended> {
-    clock.parse(text).ok_or_else(|| Ended::error(format!("Invalid time specification (pos=0): {text}")))
+    clock.parse(text).ok_or_else(|| Ended::plain(format!("Invalid time specification (pos=0): {text}")))
 }
 
 fn range(text: &str, what: &str) -> Result<Range, Ended> {
-    Range::parse(text).ok_or_else(|| Ended::error(format!("invalid {what} range '{text}'")))
+    let bad = || Ended::error(format!("Invalid numeric value \"{text}\" for requested {what} range."));
+    Range::parse(text).ok_or_else(bad)
 }
 
 /// A time limit in seconds.
@@ -246,7 +253,7 @@ fn users(list: &str) -> Result<Vec<String>, Ended> {
         }
         Err(_) => match nix::unistd::User::from_name(&user) {
             Ok(Some(_)) => Ok(user),
-            _ => Err(Ended::plain(format!("Invalid user id: {user}"))),
+            _ => Err(Ended::error(format!("Invalid user id: {user}"))),
         },
     };
     items(list).into_iter().map(one).collect()
@@ -257,7 +264,7 @@ fn groups(list: &str) -> Result<Vec<u32>, Ended> {
     let one = |group: String| {
         let found = || nix::unistd::Group::from_name(&group).ok().flatten().map(|found| found.gid.as_raw());
         let gid = group.parse().ok().or_else(found);
-        gid.ok_or_else(|| Ended::plain(format!("Invalid group id: {group}")))
+        gid.ok_or_else(|| Ended::error(format!("Invalid group id: {group}")))
     };
     items(list).into_iter().map(one).collect()
 }
@@ -305,12 +312,12 @@ mod tests {
             (vec!["--bogus"], "unrecognized option '--bogus'"),
             (vec!["-o", "jobid,bogus"], "error: Invalid field requested: \"bogus\""),
             (vec!["-j", "abc"], "fatal: Bad job/step specified: abc"),
-            (vec!["-S", "soon"], "error: Invalid time specification (pos=0): soon"),
+            (vec!["-S", "soon"], "Invalid time specification (pos=0): soon"),
             (vec!["-s", "soon"], "fatal: unrecognized job state value 'soon'"),
-            (vec!["-u", "no such user"], "Invalid user id: no such user"),
+            (vec!["-u", "no such user"], "error: Invalid user id: no such user"),
             (vec!["--units", "X"], "fatal: Invalid unit type"),
             (vec!["-c"], "Slurm job completion is disabled"),
-            (vec!["-i", "x"], "error: invalid node range 'x'"),
+            (vec!["-i", "x"], "error: Invalid numeric value \"x\" for requested node range."),
         ] {
             assert_eq!(settings(&args).err().as_deref(), Some(text), "{args:?}");
         }

@@ -10,10 +10,11 @@ use super::{DISABLED, NAME, Session};
 use crate::commands::act::outlive_own_job;
 use crate::context::block_on;
 
+const DENIED: &str = "Access/permission denied";
 const INVALID: &str = "Invalid job id specified";
 const PENDING: &str = "Job is pending execution";
-const NOT_PENDING: &str = "Job is no longer pending execution";
-const FINISHED: &str = "Job has already finished";
+pub(super) const NOT_PENDING: &str = "Job is no longer pending execution";
+pub(super) const FINISHED: &str = "Job has already finished";
 
 /// A job, or tasks of an array, as the user names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,19 +24,36 @@ pub(super) struct Target {
     tasks: Option<IndexSet>,
 }
 
-/// Why an action failed: Slurm's text, and the head's words.
-struct Problem {
-    text: &'static str,
-    lines: Vec<String>,
+/// Why an action failed: Slurm's text, and the head's words. An empty text is not printed.
+pub(super) struct Problem {
+    pub(super) text: &'static str,
+    pub(super) lines: Vec<String>,
 }
 
 impl Problem {
-    const fn new(text: &'static str) -> Self {
+    pub(super) const fn new(text: &'static str) -> Self {
         Self { text, lines: Vec::new() }
     }
 
-    fn with(text: &'static str, refused: &Refused) -> Self {
+    pub(super) fn with(text: &'static str, refused: &Refused) -> Self {
         Self { text, lines: refused.lines().collect() }
+    }
+
+    /// Returns the first problem, followed by each other text once.
+    fn join(problems: impl IntoIterator<Item = Self>) -> Result<(), Self> {
+        let mut distinct: Vec<Self> = Vec::new();
+        for problem in problems {
+            if distinct.iter().all(|known| known.text != problem.text) {
+                distinct.push(problem);
+            }
+        }
+        let mut distinct = distinct.into_iter();
+        let Some(mut first) = distinct.next() else { return Ok(()) };
+        for other in distinct {
+            first.lines.push(other.text.to_owned());
+            first.lines.extend(other.lines);
+        }
+        Err(first)
     }
 }
 
@@ -121,7 +139,7 @@ async fn act_on(
 
 impl Session<'_> {
     /// Does something with each job that the words name. `after` follows each error.
-    fn each(
+    pub(super) fn each(
         &self,
         words: &[String],
         after: Option<&str>,
@@ -133,7 +151,9 @@ impl Session<'_> {
             for word in words.iter().flat_map(|list| split_ids(list)) {
                 let Err((error, problem)) = act_on(&client, &word, act).await else { continue };
                 code = 1;
-                self.complain(&error);
+                if !problem.text.is_empty() {
+                    self.complain(&error);
+                }
                 if let Some(after) = after {
                     self.complain(&format!("{after} error: {}", problem.text));
                 }
@@ -144,10 +164,15 @@ impl Session<'_> {
         Ok(code)
     }
 
-    pub(super) fn requeue(&self, words: &[String]) -> Outcome {
+    /// Queues jobs again, and holds them if `held`.
+    pub(super) fn requeue(&self, words: &[String], held: bool) -> Outcome {
         self.each(words, None, &async |client, target, record| {
             if !record.requeue {
-                return Err(Problem::new(DISABLED));
+                let what = &target.text;
+                let hint = format!(
+                    "hint: the job does not allow requeues (--no-requeue); `hostler requeue {what}` queues it again"
+                );
+                return Err(Problem { text: DISABLED, lines: vec![hint] });
             }
             let waits = |index: &Option<u32>| match (index, &record.waiting) {
                 (None, _) => record.state == JobState::Pending && record.tasks.is_empty() && record.attempt.0 == 0,
@@ -158,38 +183,32 @@ impl Session<'_> {
                 return Err(Problem::new(PENDING));
             }
             outlive_own_job(target.job);
-            for index in indices {
-                // Slurm also requeues a completed task that is named.
-                let action = if index.is_some() { JobAction::RequeueAll } else { JobAction::Requeue };
-                client.act(target.job, index, action).await.map_err(|error| {
-                    let refused = Refused::from(error);
-                    let waits = refused.code.as_deref() == Some("wrong_state") && record.state == JobState::Pending;
-                    if waits { Problem::new(PENDING) } else { Problem::with(refused.text, &refused) }
-                })?;
-            }
-            Ok(())
+            // Slurm also requeues a completed task that is named.
+            let action = match (held, target.tasks.is_some()) {
+                (true, completed) => JobAction::RequeueHeld { completed },
+                (false, true) => JobAction::RequeueAll,
+                (false, false) => JobAction::Requeue,
+            };
+            let explain = |error: ClientError, _: Option<u32>| {
+                let refused = Refused::from(error);
+                let waits = refused.code.as_deref() == Some("wrong_state") && record.state == JobState::Pending;
+                Err(if waits { Problem::new(PENDING) } else { Problem::with(refused.text, &refused) })
+            };
+            Problem::join(act_on_each(client, target.job, &indices, action, explain).await)
         })
     }
 
-    pub(super) fn hold(&self, words: &[String]) -> Outcome {
+    pub(super) fn hold(&self, words: &[String], action: JobAction) -> Outcome {
         let words = self.named(words)?;
         self.each(&words, Some("slurm_suspend"), &async |client, target, record| {
-            match (&target.tasks, &record.waiting) {
-                (Some(tasks), Some(waiting)) if waiting.indices.is_subset(tasks) => {}
-                (Some(_), _) => {
-                    let hint = "hint: single tasks of an array cannot be held; hold the whole array".to_owned();
-                    return Err(Problem { text: DISABLED, lines: vec![hint] });
-                }
-                (None, _) => {}
-            }
-            act_on_waiting(client, target.job, record, JobAction::Hold).await
+            act_on_waiting(client, target, record, action).await
         })
     }
 
     pub(super) fn release(&self, words: &[String]) -> Outcome {
         let words = self.named(words)?;
         self.each(&words, Some("slurm_suspend"), &async |client, target, record| {
-            act_on_waiting(client, target.job, record, JobAction::Release).await
+            act_on_waiting(client, target, record, JobAction::Release).await
         })
     }
 
@@ -243,20 +262,93 @@ impl Session<'_> {
     }
 }
 
-/// Holds or releases a job. A job that is held, or not, is what the user wants.
-async fn act_on_waiting(client: &Client, job: JobId, record: &JobRecord, action: JobAction) -> Result<(), Problem> {
-    match client.act(job, None, action).await {
-        Ok(_) => Ok(()),
-        Err(error) if error.code() == Some("wrong_state") => {
-            let waits = record.state == JobState::Pending || record.waiting.is_some();
-            match (record.state.is_ended(), waits) {
-                (true, _) => Err(Problem::new(FINISHED)),
-                (false, true) => Ok(()),
-                (false, false) => Err(Problem::new(NOT_PENDING)),
-            }
+/// Acts on a job, or on each of these tasks, also after a refusal. Returns the first problem of each text.
+async fn act_on_each(
+    client: &Client,
+    job: JobId,
+    indices: &[Option<u32>],
+    action: JobAction,
+    explain: impl Fn(ClientError, Option<u32>) -> Result<(), Problem>,
+) -> Vec<Problem> {
+    let mut problems: Vec<Problem> = Vec::new();
+    for index in indices {
+        let Err(error) = client.act(job, *index, action).await else { continue };
+        let is_away = error.code().is_none();
+        if let Err(problem) = explain(error, *index)
+            && problems.iter().all(|known| known.text != problem.text)
+        {
+            problems.push(problem);
         }
-        Err(error) => Err(error.into()),
+        if is_away {
+            break;
+        }
     }
+    problems
+}
+
+/// Holds or releases a job, or tasks of an array.
+pub(super) async fn act_on_waiting(
+    client: &Client,
+    target: &Target,
+    record: &JobRecord,
+    action: JobAction,
+) -> Result<(), Problem> {
+    let (indices, others) = match action {
+        JobAction::Hold | JobAction::HoldForOwner => to_hold(target, record),
+        _ => (target.indices(), Vec::new()),
+    };
+    let explain = |error, index| explain_refusal(error, index, record);
+    let problems = act_on_each(client, target.job, &indices, action, explain).await;
+    Problem::join(problems.into_iter().chain(others))
+}
+
+/// Returns the named tasks that wait, and the problems of the other ones.
+fn to_hold(target: &Target, record: &JobRecord) -> (Vec<Option<u32>>, Vec<Problem>) {
+    let (Some(tasks), Some(array)) = (&target.tasks, &record.array) else { return (target.indices(), Vec::new()) };
+    let none = IndexSet::EMPTY;
+    let waiting = record.waiting.as_ref().map_or(&none, |waiting| &waiting.indices);
+    let others = tasks.difference(waiting);
+    let live: IndexSet = record.tasks.iter().filter(|task| !task.state.is_ended()).map(|task| task.index).collect();
+    let known = others.intersection(&array.indices);
+    let problems = [
+        (!others.is_subset(&array.indices), INVALID),
+        (!known.is_disjoint(&live), NOT_PENDING),
+        (!known.is_subset(&live), FINISHED),
+    ];
+    let problems = problems.into_iter().filter(|(is_one, _)| *is_one).map(|(_, text)| Problem::new(text)).collect();
+    // One request holds a whole array, but then also ended tasks that are queued again. Some tasks need a request each.
+    let is_whole = array.indices.is_subset(tasks) && !waiting.is_empty();
+    let indices = if is_whole { vec![None] } else { tasks.intersection(waiting).iter().map(Some).collect() };
+    (indices, problems)
+}
+
+/// Puts the refusal of a hold or a release in Slurm's words. Holding a held task, or releasing a free one, is no error.
+fn explain_refusal(error: ClientError, index: Option<u32>, record: &JobRecord) -> Result<(), Problem> {
+    if error.code() != Some("wrong_state") {
+        return Err(error.into());
+    }
+    let waits = match (&record.waiting, index) {
+        (Some(waiting), Some(index)) => waiting.indices.contains(index),
+        (waiting, _) => record.state == JobState::Pending || waiting.is_some(),
+    };
+    let has_ended = record.tasks.iter().any(|task| Some(task.index) == index && task.state.is_ended());
+    let is_of_operator = |set: &IndexSet| index.is_none_or(|index| set.contains(index));
+    let is_of_operator = record.held_by_operator || record.held_tasks_by_operator.as_ref().is_some_and(is_of_operator);
+    match (record.state.is_ended() || has_ended, waits) {
+        (true, _) => Err(Problem::new(FINISHED)),
+        // The owner cannot release what an operator holds.
+        (false, true) if is_of_operator => Err(Problem::with(DENIED, &Refused::from(error))),
+        (false, true) => Ok(()),
+        (false, false) => Err(Problem::new(NOT_PENDING)),
+    }
+}
+
+/// Whether the target stands for all tasks of a job that have not ended.
+pub(super) fn all_tasks(target: &Target, record: &JobRecord) -> bool {
+    let Some(tasks) = target.tasks.as_ref().filter(|_| record.array.is_some()) else { return true };
+    let live = record.tasks.iter().filter(|task| !task.state.is_ended()).map(|task| task.index);
+    let waiting = record.waiting.iter().flat_map(|waiting| waiting.indices.iter());
+    live.chain(waiting).all(|index| tasks.contains(index))
 }
 
 #[cfg(test)]
@@ -275,6 +367,37 @@ mod tests {
         assert_eq!(tasks("4000000012"), (12, Some(vec![3])));
         ["", "x", "0", "12_", "12_x", "12.0", "-1"].iter().for_each(|text| assert_eq!(Target::parse(text), None));
         assert_eq!(split_ids("1,2_[3,4],5,"), ["1", "2_[3,4]", "5"]);
+    }
+
+    #[test]
+    fn only_waiting_tasks_are_held() {
+        let task = |index: u32| {
+            serde_json::json!({ "index": index, "state": "running", "attempt": 1, "node": null, "exit_code": null,
+                "message": null, "started_at": null, "ended_at": null, "result": null, "fetched": false, "usage": null })
+        };
+        let value = serde_json::json!({
+            "id": 12, "name": "x", "user": "ada", "state": "running", "nodes": 1, "tasks_per_node": 1, "cpus": 1,
+            "memory_bytes": 1, "attempt": 1, "priority": 0, "requeue": false, "submitted_at": 0,
+            "array": "1-6", "waiting": "4-6", "tasks": [task(3)],
+        });
+        let record: JobRecord = serde_json::from_value(value).expect("a record");
+        let held = |text: &str| {
+            let (indices, problems) = to_hold(&Target::parse(text).expect(text), &record);
+            (indices, problems.iter().map(|problem| problem.text).collect::<Vec<_>>())
+        };
+        assert_eq!(held("12"), (vec![None], vec![]));
+        assert_eq!(held("12_[4-5]"), (vec![Some(4), Some(5)], vec![]));
+        assert_eq!(held("12_[3-4]"), (vec![Some(4)], vec![NOT_PENDING]));
+        assert_eq!(held("12_[2-9]"), (vec![Some(4), Some(5), Some(6)], vec![INVALID, NOT_PENDING, FINISHED]));
+        assert_eq!(held("12_[1-6]"), (vec![None], vec![NOT_PENDING, FINISHED]));
+    }
+
+    #[test]
+    fn each_problem_is_reported_once() {
+        assert!(Problem::join([]).is_ok());
+        let all = [NOT_PENDING, FINISHED, NOT_PENDING, FINISHED].map(Problem::new);
+        let first = Problem::join(all).expect_err("a problem");
+        assert_eq!((first.text, first.lines), (NOT_PENDING, vec![FINISHED.to_owned()]));
     }
 
     #[test]

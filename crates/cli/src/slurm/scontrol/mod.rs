@@ -8,11 +8,13 @@ mod show_job;
 mod show_node;
 mod show_partition;
 mod update;
+mod update_job;
 
 use std::ffi::OsString;
 use std::io::BufRead;
 
 use hostler_client::{Client, ClientError};
+use hostler_proto::api::JobAction;
 use hostler_slurm::getopt::{Opt, Takes};
 
 use super::clock::Clock;
@@ -26,10 +28,11 @@ const USAGE: &str = "Usage: scontrol [OPTIONS...] [COMMAND...]\n\
     Without a command, scontrol reads commands from standard input. Commands:\n\
     \x20 show ENTITY[=ID]      ENTITY: assoc_mgr, config, daemons, hostlist, hostlistsorted, hostnames, job, licenses,\n\
     \x20                       node, partition, reservation, step or topology\n\
-    \x20 update NAME=VALUE...  change a node (NodeName=) or a partition (PartitionName=)\n\
+    \x20 update NAME=VALUE...  change a job (JobId=), a node (NodeName=) or a partition (PartitionName=)\n\
     \x20 create NAME=VALUE...  add a partition (PartitionName=)\n\
     \x20 delete NAME=VALUE     remove a partition (PartitionName=)\n\
-    \x20 hold, release, requeue ID...\n\
+    \x20 hold, uhold, release ID...\n\
+    \x20 requeue, requeuehold ID...\n\
     \x20 ping, version, help, exit, quit\n\
     Options:\n\
     \x20 -o, --oneliner        print each record on one line\n\
@@ -82,6 +85,7 @@ enum Verb {
     Exit,
     Help,
     Hold,
+    HoldForOwner,
     ListPids,
     Notify,
     OneLine,
@@ -115,9 +119,9 @@ const VERBS: &[(Verb, &str, usize)] = &[
     (Verb::Disabled, "fsdampeningfactor", 3),
     (Verb::Help, "help", 2),
     (Verb::AssumeDone, "hide", 2),
-    (Verb::Hold, "holdu", 5),
+    (Verb::HoldForOwner, "holdu", 5),
     (Verb::Hold, "hold", 3),
-    (Verb::Hold, "uhold", 2),
+    (Verb::HoldForOwner, "uhold", 2),
     (Verb::ListPids, "listpids", 1),
     (Verb::Notify, "notify", 1),
     (Verb::OneLine, "oneliner", 1),
@@ -287,7 +291,13 @@ impl Session<'_> {
         let verb = find(VERBS, word).ok_or_else(|| Ended::plain(format!("invalid keyword: {word}")))?;
         let too_few = || Ended::plain(format!("too few arguments for keyword:{word}"));
         match verb {
-            Verb::Show | Verb::Requeue | Verb::RequeueHold | Verb::Hold | Verb::Release | Verb::Suspend
+            Verb::Show
+            | Verb::Requeue
+            | Verb::RequeueHold
+            | Verb::Hold
+            | Verb::HoldForOwner
+            | Verb::Release
+            | Verb::Suspend
                 if rest.is_empty() =>
             {
                 Err(too_few())
@@ -302,11 +312,11 @@ impl Session<'_> {
             Verb::Update => self.update(rest),
             Verb::Create => self.create(rest),
             Verb::Delete => self.delete(rest),
-            Verb::Hold => self.hold(rest),
+            Verb::Hold => self.hold(rest, JobAction::Hold),
+            Verb::HoldForOwner => self.hold(rest, JobAction::HoldForOwner),
             Verb::Release => self.release(rest),
-            Verb::Requeue => self.requeue(rest),
-            // A job that is requeued may start before a second request could hold it.
-            Verb::RequeueHold => self.refuse(rest, "a requeued job starts at once and cannot be held"),
+            Verb::Requeue => self.requeue(rest, false),
+            Verb::RequeueHold => self.requeue(rest, true),
             Verb::Suspend => {
                 self.refuse(rest, "jobs cannot be suspended; `scontrol hold` keeps waiting jobs from starting")
             }

@@ -238,7 +238,7 @@ fn request_lines(row: &Row<'_>, record: &mut Record) {
     let features = row.label("slurm.features").or(constraint.as_deref()).unwrap_or(NULL);
     record.line(&[("Features", &features), ("DelayBoot", &"00:00:00")]);
     record.line(&[
-        ("OverSubscribe", &"OK"),
+        ("OverSubscribe", &row.over_subscribe()),
         ("Contiguous", &0),
         ("Licenses", &row.label("licenses").unwrap_or(NULL)),
         ("Network", &NULL),

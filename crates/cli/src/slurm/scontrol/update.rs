@@ -8,100 +8,34 @@ use hostler_slurm::hostlist;
 use hostler_slurm::time::{Limit, parse_limit};
 
 use super::super::{Ended, Outcome, Refused};
-use super::actions::{Target, split_ids};
 use super::{DISABLED, NAME, Session, refused};
 use crate::context::block_on;
 
 /// A name with its value, as the user wrote them.
 #[derive(Debug, Clone, Copy)]
-struct Setting<'a> {
-    word: &'a str,
-    name: &'a str,
-    value: &'a str,
+pub(super) struct Setting<'a> {
+    pub(super) word: &'a str,
+    pub(super) name: &'a str,
+    pub(super) value: &'a str,
 }
 
 impl<'a> Setting<'a> {
-    fn parse(word: &'a str) -> Self {
+    pub(super) fn parse(word: &'a str) -> Self {
         let (name, value) = word.split_once('=').unwrap_or((word, ""));
         // `+=` and `-=` change lists in Slurm.
         Self { word, name: name.trim_end_matches(['+', '-']), value }
     }
 
     /// Whether the name abbreviates one of these to at least three letters.
-    fn is(&self, names: &[&str]) -> bool {
+    pub(super) fn is(&self, names: &[&str]) -> bool {
         let name = self.name.to_ascii_lowercase();
         name.len() >= 3 && names.iter().any(|known| known.starts_with(&name))
     }
 
-    fn not_supported(&self) -> Ended {
+    pub(super) fn not_supported(&self) -> Ended {
         Ended::plain(format!("Update of this parameter is not supported: {}\nRequest aborted", self.word))
     }
 }
-
-/// What Slurm can change of a job.
-const OF_JOBS: &[&str] = &[
-    "account",
-    "admincomment",
-    "arraytaskthrottle",
-    "burstbuffer",
-    "clusterfeatures",
-    "comment",
-    "contiguous",
-    "corespec",
-    "deadline",
-    "delayboot",
-    "dependency",
-    "eligibletime",
-    "endtime",
-    "excnodelist",
-    "extra",
-    "features",
-    "gres",
-    "jobname",
-    "licenses",
-    "mailtype",
-    "mailuser",
-    "mincpusnode",
-    "minmemorycpu",
-    "minmemorynode",
-    "mintmpdisknode",
-    "name",
-    "nice",
-    "nodelist",
-    "numcpus",
-    "numnodes",
-    "numtasks",
-    "oversubscribe",
-    "partition",
-    "prefer",
-    "priority",
-    "qos",
-    "reboot",
-    "reqcores",
-    "reqnodelist",
-    "reqnodes",
-    "reqsockets",
-    "reqthreads",
-    "requeue",
-    "reservationname",
-    "resetaccruetime",
-    "shared",
-    "sitefactor",
-    "starttime",
-    "stderr",
-    "stdin",
-    "stdout",
-    "stepid",
-    "switches",
-    "systemcomment",
-    "taskspernode",
-    "threadspec",
-    "timelimit",
-    "timemin",
-    "userid",
-    "wckey",
-    "workdir",
-];
 
 /// What an update is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -113,6 +47,8 @@ enum Subject<'a> {
 
 /// Finds what the words are about, and the changes.
 fn subject(words: &[String]) -> Result<(Subject<'_>, Vec<Setting<'_>>), Ended> {
+    // `Partition=big JobId=12` changes the job.
+    let names_job = words.iter().any(|word| Setting::parse(word).is(&["jobid"]));
     let mut subject = None;
     let mut changes = Vec::new();
     let mut words = words.iter();
@@ -122,8 +58,8 @@ fn subject(words: &[String]) -> Result<(Subject<'_>, Vec<Setting<'_>>), Ended> {
         let mut value = || if word.contains('=') { setting.value } else { words.next().map_or("", String::as_str) };
         match subject {
             None if setting.is(&["jobid"]) => subject = Some(Subject::Jobs(value())),
-            None if setting.is(&["nodename"]) => subject = Some(Subject::Nodes(value())),
-            None if setting.is(&["partitionname"]) => subject = Some(Subject::Partition(value())),
+            None if !names_job && setting.is(&["nodename"]) => subject = Some(Subject::Nodes(value())),
+            None if !names_job && setting.is(&["partitionname"]) => subject = Some(Subject::Partition(value())),
             _ => changes.push(setting),
         }
     }
@@ -144,38 +80,6 @@ impl Session<'_> {
             Subject::Nodes(list) => self.update_nodes(list, &changes),
             Subject::Partition(name) => self.update_partition(name, &changes),
         }
-    }
-
-    /// Jobs cannot be changed; the errors are those of a Slurm that does not allow the change.
-    fn update_jobs(&self, ids: &str, changes: &[Setting<'_>]) -> Outcome {
-        if changes.is_empty() {
-            return Err(Ended::plain("No changes specified"));
-        }
-        for change in changes {
-            if !change.is(OF_JOBS) {
-                return Err(change.not_supported());
-            }
-            if change.is(&["timelimit"]) && parse_limit(change.value.trim_start_matches(['+', '-'])).is_none() {
-                return Err(Ended::error("Invalid TimeLimit value"));
-            }
-        }
-        for id in split_ids(ids) {
-            let job = Target::parse(&id).map(|target| target.job);
-            let detail = match job {
-                None => None,
-                Some(job) => self.ask("slurm_update", async |client| found(client.job(job, 0).await, "no_such_job"))?,
-            };
-            let text = match detail {
-                None => "Invalid job id specified",
-                Some(detail) if detail.summary.state.is_ended() => "Job has already finished",
-                Some(_) => DISABLED,
-            };
-            self.complain(&format!("{text} for job {id}"));
-            if text == DISABLED {
-                self.complain(&format!("{NAME}: hint: a job cannot be changed; cancel it and submit it again"));
-            }
-        }
-        Ok(1)
     }
 
     fn update_nodes(&self, list: &str, changes: &[Setting<'_>]) -> Outcome {
@@ -256,15 +160,6 @@ impl Session<'_> {
             }
         })?;
         Ok(0)
-    }
-}
-
-/// The answer, or `None` if the head does not know the thing.
-fn found<T>(answer: Result<T, ClientError>, unknown: &str) -> Result<Option<T>, ClientError> {
-    match answer {
-        Ok(found) => Ok(Some(found)),
-        Err(error) if error.code() == Some(unknown) => Ok(None),
-        Err(error) => Err(error),
     }
 }
 
@@ -489,6 +384,8 @@ mod tests {
         };
         assert_eq!(found("JobId=3 TimeLimit=5 Nice"), Ok(("Jobs(\"3\")".to_owned(), 2)));
         assert_eq!(found("job 3 timelimit=5"), Ok(("Jobs(\"3\")".to_owned(), 1)));
+        assert_eq!(found("Partition=big JobId=12"), Ok(("Jobs(\"12\")".to_owned(), 1)));
+        assert_eq!(found("partition=big nice=1 job 12"), Ok(("Jobs(\"12\")".to_owned(), 2)));
         assert_eq!(found("state=drain nodename=n[1-2] reason=x"), Ok(("Nodes(\"n[1-2]\")".to_owned(), 2)));
         assert_eq!(found("part=big state=up"), Ok(("Partition(\"big\")".to_owned(), 1)));
         assert!(found("foo=1").expect_err("no subject").starts_with("No valid entity in update command"));

@@ -105,7 +105,7 @@ pub(super) const COLUMNS: &[Column] = &[
     of(b'F', &["arrayjobid"], "ARRAY_JOB_ID", |_, row, out| number(row.job.id, out)),
     of(b'g', &["groupname"], "GROUP", |printer, row, out| out.push_str(&printer.accounts.group(&row.job.user))),
     of(b'G', &["groupid"], "GROUP", |printer, row, out| number(printer.accounts.gid(&row.job.user), out)),
-    fixed(b'h', &["oversubscribe", "shared"], "OVER_SUBSCRIBE", "OK"),
+    of(b'h', &["oversubscribe", "shared"], "OVER_SUBSCRIBE", |_, row, out| out.push_str(row.over_subscribe())),
     fixed(b'H', &["sockets"], "SOCKETS_PER_NODE", "*"),
     of(b'i', &["jobarrayid"], "JOBID", |_, row, out| out.push_str(&row.id())),
     fixed(b'I', &["cores"], "CORES_PER_SOCKET", "*"),

@@ -5,13 +5,13 @@ use std::fs;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use hostler_slurm::job_options::{JOB_OPTIONS, JobOptions, Key, SRUN_JOB_VARIABLES, SRUN_OPTIONS, SRUN_VARIABLES};
+use hostler_slurm::job_options::{JobOptions, Key, SRUN_JOB_VARIABLES, SRUN_OPTIONS, SRUN_VARIABLES};
 use hostler_slurm::multi_prog;
 use hostler_slurm::step_variables::Dealing;
 
 use super::super::allocating::{apply, parse};
 use super::super::request::export_items;
-use super::{Ended, NAME, USAGE, VERSION};
+use super::{Ended, NAME, USAGE, VERSION, job_options};
 
 /// A step, as asked for.
 #[derive(Debug, Default)]
@@ -36,6 +36,8 @@ pub(super) struct Asked {
     pub(super) quit_on_interrupt: bool,
     /// Number of the first node that may be used.
     pub(super) relative: u32,
+    /// Whether only to say when and where a job would start.
+    pub(super) test_only: bool,
     /// Ends the step this long after its first task.
     pub(super) wait: Option<Duration>,
 }
@@ -64,8 +66,7 @@ pub(super) enum Input {
 
 impl Asked {
     pub(super) fn parse(args: Vec<OsString>) -> Result<Self, Ended> {
-        // Options of one command replace shared ones with the same letter.
-        let all: Vec<_> = SRUN_OPTIONS.iter().chain(JOB_OPTIONS).copied().collect();
+        let all = job_options(SRUN_OPTIONS);
         let given = parse(NAME, &all, args)?;
         let mut asked = Self::default();
         let is_job_id = |key: &Key| *key == Key::Own("jobid");
@@ -73,7 +74,10 @@ impl Asked {
         let of_environment = || std::env::var_os("SLURM_JOB_ID").or_else(|| std::env::var_os("SLURM_JOBID"));
         if let Some(id) = named.or_else(of_environment).filter(|id| !id.is_empty()) {
             let number = id.to_str().and_then(|id| id.parse().ok());
-            asked.job = Some(number.ok_or_else(|| Ended::error(format!("Invalid job id: {}", id.display())))?);
+            asked.job = Some(
+                number
+                    .ok_or_else(|| Ended::error(format!("Invalid numeric value \"{}\" for --jobid.", id.display())))?,
+            );
         }
         for (key, value) in variables(asked.job.is_some()) {
             asked.apply(key, Some(&value), true)?;
@@ -127,14 +131,13 @@ impl Asked {
             Key::Own("het-group") => {
                 return Err(Ended::error("Heterogeneous jobs are not supported"));
             }
-            Key::Own("test-only") => {
-                return Err(Ended::error("--test-only is not supported").and("hint: `sinfo` shows what is free"));
-            }
+            Key::Own("test-only") => self.test_only = true,
             Key::Own("no-allocate") => {
                 return Err(Ended::error("Slurm job operation not permitted without an allocation"));
             }
             Key::Accepted("overcommit") => self.overcommit = true,
             Key::Accepted("distribution") => {
+                apply(&mut self.options, key, value)?;
                 let text = text().to_ascii_lowercase();
                 self.arbitrary = text.starts_with("arbitrary");
                 self.dealing = text.starts_with("cyclic").then_some(Dealing::Cyclic);
@@ -192,7 +195,12 @@ impl Asked {
                     let file = fs::File::open(path)?;
                     nix::unistd::dup2_stdin(file.as_fd()).map_err(std::io::Error::from)
                 };
-                open(text).map_err(|error| Ended::error(format!("Could not open stdin file {text}: {error}")))?;
+                open(text).map_err(|error| {
+                    // Only the reason, without the number of the error.
+                    let why = error.raw_os_error().map(nix::errno::Errno::from_raw);
+                    let why = why.map_or_else(|| error.to_string(), |errno| errno.desc().to_owned());
+                    Ended::error(format!("Could not open stdin file: {why}"))
+                })?;
                 Ok(Input::All)
             }
         }

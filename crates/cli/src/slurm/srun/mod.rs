@@ -19,7 +19,8 @@ use self::asked::{Asked, Input, Program};
 use self::screen::{Screen, summarize};
 use self::shape::{Shape, shape};
 use super::allocating::{Speech, Wanted, describe, hold, variables};
-use super::{Ended, Outcome, VERSION, print, tell};
+use super::test_only::test_only;
+use super::{Ended, Outcome, VERSION, job_options, print, tell};
 use crate::context::{Context, block_on};
 use crate::steps::{self, Links, Plan, Task};
 
@@ -51,6 +52,7 @@ pub(crate) fn run(context: &Context, args: Vec<OsString>) -> Outcome {
     }
     let outcome = async {
         Ok(match asked.job {
+            _ if asked.test_only => would_start(context, &asked, called.as_ref()).await,
             Some(job) => inside(context, &asked, job).await,
             None => outside(context, &asked, called.as_ref()).await,
         })
@@ -69,6 +71,18 @@ async fn inside(context: &Context, asked: &Asked, raw_id: u64) -> Outcome {
     let job = Job { raw_id, allocation, cpus: cpus.unwrap_or(u32::MAX), variables: Environment::new() };
     let signals = signals(asked)?;
     step(context, asked, &job, signals).await
+}
+
+/// Says when and where a job that consists of a step would start.
+async fn would_start(context: &Context, asked: &Asked, called: Option<&OsString>) -> Outcome {
+    let argv = match &asked.program {
+        Program::Same(argv) => argv.as_slice(),
+        Program::Different(path) => std::slice::from_ref(path),
+    };
+    let spec = describe(&asked.options, SPEECH, argv, &asked.name(), called)?;
+    test_only(context, &context.watching_client()?, NAME, &asked.options, &spec).await?;
+    tell(context, NAME, &["allocation success".to_owned()]);
+    Ok(0)
 }
 
 /// Runs a job that consists of a step.

@@ -68,6 +68,8 @@ pub(crate) struct Shepherd {
     pub(crate) plan: u64,
     /// The process ignores TERM.
     pub(crate) ignores_term: bool,
+    /// How many times the time limit has changed.
+    pub(crate) limit_changes: u32,
 }
 
 /// A step of a node.
@@ -83,6 +85,8 @@ pub(crate) enum NodeStep {
     TimeLimit {
         boot: u64,
         run: RunId,
+        /// How many times the limit had changed when this step was planned.
+        changes: u32,
         grace_ms: u64,
     },
     /// A step of the agent. Ignored if the agent was restarted since.

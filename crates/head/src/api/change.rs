@@ -1,0 +1,39 @@
+//! Changes of submitted jobs.
+
+use std::sync::Arc;
+
+use axum::extract::State;
+use axum::{Extension, Json};
+use hostler_core::head::Command;
+use hostler_model::JobId;
+use hostler_proto::api::{JobChange, JobSummary};
+
+use super::error::ApiError;
+use super::extract::{Json as Body, Path};
+use super::who::User;
+use crate::audit::About;
+use crate::head::Head;
+use crate::views;
+
+/// `POST /jobs/{id}`.
+pub(crate) async fn change(
+    user: User,
+    State(head): State<Arc<Head>>,
+    Path(id): Path<JobId>,
+    Body(change): Body<JobChange>,
+) -> Result<(Extension<About>, Json<JobSummary>), ApiError> {
+    let about = format!("job {id}: {}", fields(&change));
+    tracing::info!(job = %id, user = user.0.user, fields = fields(&change), "job change");
+    head.engine.command(Command::Change { caller: user.0.clone(), job: id, change: Box::new(change) }).await?;
+    let job = head.job(id).await?;
+    let state = head.engine.state();
+    let summary = views::summary(&state, &job, None, user.sees(&job), head.engine.now());
+    Ok((Extension(About(about)), Json(summary)))
+}
+
+/// The names of the fields that a request changes, for the audit log.
+fn fields(change: &JobChange) -> String {
+    let value = serde_json::to_value(change).unwrap_or_default();
+    let names: Vec<String> = value.as_object().into_iter().flat_map(|fields| fields.keys().cloned()).collect();
+    names.join(", ")
+}

@@ -1,0 +1,118 @@
+//! Values of the options that describe a job, and the errors about wrong ones.
+
+use crate::size;
+
+/// A mistake in the value of an option.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BadValue {
+    /// The text of the command's error.
+    pub text: String,
+    /// The exit code of the command.
+    pub code: u8,
+}
+
+impl BadValue {
+    /// A value that the option cannot have.
+    #[must_use]
+    pub const fn new(text: String) -> Self {
+        Self { text, code: MISTAKE }
+    }
+}
+
+/// Exit code of the commands for most mistakes in their options.
+pub const MISTAKE: u8 = 255;
+
+pub(crate) fn number<N: std::str::FromStr>(text: &str, option: &str) -> Result<N, BadValue> {
+    text.parse().map_err(|_| not_a_number(text, option))
+}
+
+/// A number of at least one.
+pub(crate) fn count(text: &str, option: &str) -> Result<u32, BadValue> {
+    number::<u32>(text, option).and_then(|count| match count {
+        0 => Err(not_a_number(text, option)),
+        count => Ok(count),
+    })
+}
+
+/// A number of GPUs, perhaps after the name of a type.
+pub(crate) fn gpus(text: &str, option: &str) -> Result<u32, BadValue> {
+    let last = text.rsplit([':', '=']).next().unwrap_or(text);
+    last.parse().map_err(|_| BadValue::new(format!("Invalid --{option} specification: {text}")))
+}
+
+pub(crate) fn mebibytes(text: &str, option: &str) -> Result<u64, BadValue> {
+    size::parse(text).ok_or_else(|| invalid(option))
+}
+
+pub(crate) fn invalid(option: &str) -> BadValue {
+    BadValue::new(format!("Invalid --{option} specification"))
+}
+
+/// Slurm's commands end with another code if a number is wrong.
+fn not_a_number(text: &str, option: &str) -> BadValue {
+    BadValue { text: format!("Invalid numeric value \"{text}\" for --{option}."), code: 1 }
+}
+
+/// Kinds of mail.
+const MAIL_TYPES: [&str; 14] = [
+    "NONE",
+    "BEGIN",
+    "END",
+    "FAIL",
+    "REQUEUE",
+    "ALL",
+    "INVALID_DEPEND",
+    "STAGE_OUT",
+    "TIME_LIMIT",
+    "TIME_LIMIT_90",
+    "TIME_LIMIT_80",
+    "TIME_LIMIT_50",
+    "ARRAY_TASKS",
+    "",
+];
+
+/// Checks the value of an option that changes nothing, if scripts rely on the refusal of wrong ones.
+pub(crate) fn check_accepted(option: &str, value: &str) -> Result<(), BadValue> {
+    let is_one_of = |words: &[&str], value: &str| words.iter().any(|word| word.eq_ignore_ascii_case(value));
+    match option {
+        "distribution" => {
+            let kinds = ["block", "cyclic", "fcyclic", "arbitrary", "plane", "*", "pack", "nopack"];
+            let words = value.split([':', ',']).map(|word| word.split_once('=').map_or(word, |(kind, _)| kind));
+            let is_known = !value.is_empty() && words.clone().all(|word| is_one_of(&kinds, word));
+            if is_known { Ok(()) } else { Err(invalid(option)) }
+        }
+        "mail-type" if !value.split(',').all(|word| is_one_of(&MAIL_TYPES, word)) => Err(invalid(option)),
+        "kill-on-invalid-dep" if !is_one_of(&["yes", "no"], value) => Err(invalid(option)),
+        "hint" => {
+            let hints = ["compute_bound", "memory_bound", "multithread", "nomultithread", "help"];
+            match value.split(',').find(|hint| !is_one_of(&hints, hint)) {
+                Some(_) => {
+                    let text = format!("unrecognized --hint argument \"{value}\", see --hint=help");
+                    Err(BadValue { text, code: 1 })
+                }
+                None => Ok(()),
+            }
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A number of nodes, such as `2` or `2-4`.
+pub(crate) fn nodes(text: &str) -> Result<(u32, u32), BadValue> {
+    let (least, most) = text.split_once('-').unwrap_or((text, text));
+    let number = |text: &str| {
+        let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        let bad = || BadValue::new(format!("\"{text}\" is not a valid node count"));
+        text.parse::<u32>().ok().filter(|_| is_number).ok_or_else(bad)
+    };
+    match (number(least)?, number(most)?) {
+        (0, _) | (_, 0) => {
+            let text = "Batch job submission failed: Node count specification invalid".to_owned();
+            Err(BadValue { text, code: 1 })
+        }
+        (least, most) if least > most => {
+            Err(BadValue::new(format!("Maximum node count {most} is less than minimum node count {least}")))
+        }
+        range => Ok(range),
+    }
+}
