@@ -87,7 +87,9 @@ fn waiting_jobs_are_changed_with_slurms_names() {
 fn new_time_limit_ends_a_running_job_also_after_restarts() {
     let site = Site::up();
     let cluster = &site.0.cluster;
-    let (soon, later) = (site.submit("-t 60", "sleep 600"), site.submit("-t 60", "sleep 600"));
+    // A job that may run again moves to another node when agents that restart are silent for long.
+    let submit = || site.submit("-t 60 --no-requeue", "sleep 600");
+    let (soon, later) = (submit(), submit());
     cluster.wait_for_state(&soon, "running");
     cluster.wait_for_state(&later, "running");
     let refused = site.fails(&format!("scontrol update jobid={soon} numcpus=2"));

@@ -3,7 +3,8 @@
 //! A job has a list of dependencies that are not settled (`unmet`), and a list of those whose delay runs ([`PartlyMet`]). While either list
 //! has an entry, only the tasks in `freed` may start. With conditions on whole jobs, all tasks become free at once. With `aftercorr`,
 //! each task becomes free, or is cancelled, when its counterpart ends: such an event concerns one index, and costs nothing for the
-//! other tasks. A settled dependency stays settled when the other job is requeued.
+//! other tasks. A settled dependency stays settled when the other job is requeued. Tasks that were requeued, or lost with their node,
+//! wait again for the dependencies that are still open for them.
 //!
 //! Every open dependency names a job in the state, since a dependency on a job that ends is settled for all tasks.
 
@@ -336,7 +337,7 @@ impl Step<'_> {
         }
     }
 
-    /// Makes requeued tasks wait again for those dependencies that are open for them.
+    /// Makes requeued or lost tasks wait again for those dependencies that are open for them.
     pub(super) fn wait_again_for_others(&mut self, id: JobId, requeued: &IndexSet) {
         let job = Arc::clone(self.job(id));
         if !job.waits_for_others() {

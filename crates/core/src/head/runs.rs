@@ -211,10 +211,13 @@ impl Step<'_> {
             self.state.change_job(id, |job| job.active.remove(&index)).expect("the run is the current run of its task");
         match ending {
             Some(ending) => self.end_task(&active, ending),
-            None => self.state.change_job(id, |job| {
-                job.attempts.insert(index, run.attempt);
-                job.wait_again(index);
-            }),
+            None => {
+                self.state.change_job(id, |job| {
+                    job.attempts.insert(index, run.attempt);
+                    job.wait_again(index);
+                });
+                self.wait_again_for_others(id, &IndexSet::one(index));
+            }
         }
         self.job_changed(id, &IndexSet::one(index));
     }

@@ -157,6 +157,23 @@ fn array_limit_of_a_running_array_lets_more_tasks_start() {
 }
 
 #[test]
+fn lost_task_waits_for_dependencies_that_its_job_got_meanwhile() {
+    let mut head = Head::new();
+    head.hello("n1", 1, "boot", Vec::new());
+    let other = head.submit(JobSpec { hold: true, ..spec() }).expect("accepted");
+    let array = Some("0-1%1".parse().expect("an array"));
+    let job = head.submit(JobSpec { array, requeue: true, ..spec() }).expect("accepted");
+    let run = head.job(job).active[&0].run;
+    head.report(1, run, RunStatus::Running).expect("accepted");
+    change(&mut head, job, after(&format!("afterany:{other}"))).expect("task 1 waits");
+    assert_eq!(head.job(job).active.len(), 1, "task 0 runs on");
+    head.hello("n1", 2, "another boot", Vec::new());
+    assert_eq!((head.job(job).active.len(), head.job(job).pending.to_string()), (0, "0-1".to_owned()));
+    head.act(other, JobAction::Cancel).expect("accepted");
+    assert_eq!(head.job(job).active[&0].run.attempt.0, 2);
+}
+
+#[test]
 fn held_tasks_wait_and_the_others_start() {
     let mut head = Head::new();
     let array = Some("0-3".parse().expect("an array"));
