@@ -56,7 +56,7 @@ fn test_only_says_when_and_where_a_job_would_start() {
     let (code, stdout, stderr) = tried("srun", &["-n2", "true"]);
     assert_eq!((code, stdout.as_str()), (0, ""));
     assert!(starts(&stderr, "srun"), "{stderr}");
-    assert!(stderr.ends_with(" in partition all\nsrun: allocation success\n"), "{stderr}");
+    assert!(stderr.ends_with(" in partition all\n"), "{stderr}");
     let (code, _, stderr) = tried("sbatch", &["-c9", "--wrap", "true"]);
     assert_eq!(code, 1);
     assert!(stderr.starts_with("allocation failure: Requested node configuration is not available\n"), "{stderr}");
@@ -271,6 +271,67 @@ fn tasks_that_need_more_than_a_node_spread() {
 }
 
 #[test]
+fn submissions_are_checked_and_shown_in_slurms_words() {
+    let site = Site::up();
+    let squeue = |job: &str, format: &str| site.run("squeue", &["-h", "-j", job, "-o", format]).stdout;
+    for (options, format, shown) in [
+        (&["-a", "1-60:2"][..], "%K", "1-59:2\n"),
+        (&["-a", "7"], "%K %i", "7 2_[7]\n"),
+        (&["-a", "1,3,5"], "%K", "1,3,5\n"),
+        (&["-w", "n1,n2"], "%n", "n[1-2]\n"),
+        (&["-x", "n2"], "%x", "n2\n"),
+        (&["-J", "same"], "%E", "(null)\n"),
+        (&["-J", "same", "-d", "singleton"], "%E", "singleton(unfulfilled)\n"),
+        (&["-J", "same", "-d", "singleton,afterok:1"], "%E", "afterok:1(unfulfilled),singleton(unfulfilled)\n"),
+    ] {
+        let job = site.submit(&[&["-H", "--wrap", "true"], options].concat());
+        assert_eq!(squeue(&job, format), shown, "{options:?}");
+    }
+    let free = site.submit(&["--begin=2099-01-01", "--wrap", "true"]);
+    let first = site.run("squeue", &["-h", "-o", "%i"]).stdout;
+    assert!(first.starts_with(&format!("{free}\n")), "held jobs have the lowest priority: {first}");
+    for (options, text) in [
+        (&["--get-user-env=x"][..], "Invalid --get-user-env specification"),
+        (&["--threads-per-core=x"], "Invalid numeric value \"x\" for --threads-per-core."),
+        (&["--time-min=x"], "Invalid --time-min specification"),
+        (&["--gid=nosuchgroup"], "Invalid --gid specification"),
+        (&["--export-file=missing"], "Could not open user environment file missing"),
+        (&["-C", "nosuchfeature"], "Batch job submission failed: Invalid feature specification"),
+        (&["-w", "n1", "-x", "n1"], "Batch job submission failed: Invalid node name specified"),
+        (&["-p", "all,bogus"], "invalid partition specified: all,bogus"),
+    ] {
+        let outcome = site.run("sbatch", &[&["--mem=16", "--wrap", "true"], options].concat());
+        assert!(outcome.code != 0 && outcome.stdout.is_empty(), "{options:?}: {outcome:?}");
+        assert!(outcome.stderr.starts_with(&format!("sbatch: error: {text}\n")), "{options:?}: {}", outcome.stderr);
+    }
+
+    // The script of a job can be read again, by its user only.
+    site.cluster.write("variables", "ONE=1\0TWO=a b\0");
+    site.cluster.write("job.sh", "#!/bin/sh\necho $ONE $TWO $SLURM_JOB_PARTITION $SLURM_JOB_GID ${THREE-unset}\n");
+    let mut sbatch = site.command("sbatch", &["--parsable", "--export=NONE", "--export-file=variables", "job.sh"]);
+    let job = Outcome::of(&sbatch.env("THREE", "3").output().expect("the command starts")).stdout.trim().to_owned();
+    site.wait(&job, "completed");
+    let gid = nix::unistd::Gid::effective();
+    assert_eq!(site.read(&format!("slurm-{job}.out")), format!("1 a b all {gid} unset\n"));
+    let scontrol = |words: &[&str]| site.run("scontrol", &[&["write", "batch_script"], words].concat());
+    let over = "job script retrieval failed: Job has no batch script\n\
+                scontrol: job 10 has completed, so the head has deleted its script\n";
+    assert_eq!((job.as_str(), scontrol(&[&job]).stderr.as_str()), ("10", over));
+    let job = site.submit(&["-H", "job.sh"]);
+    let script = site.read("job.sh");
+    assert_eq!(scontrol(&[&job, "-"]).stdout, script);
+    let said = scontrol(&[&job]).stdout;
+    assert_eq!(said, format!("batch script for job {job} written to slurm-{job}.sh\n"));
+    assert_eq!(site.read(&format!("slurm-{job}.sh")), script);
+    assert_eq!(site.cluster.ok(&["job", &job, "--script"]), script.trim_end());
+    assert!(site.run("sacct", &["-B", "-j", &job]).stdout.ends_with(&format!("---\n{script}\n")));
+    let command = site.cluster.ok(&["run", "--detach", "-m", "16M", "--", "true"]);
+    let none = site.cluster.run(&["job", &command, "--script"]);
+    assert_eq!(none.code, 4);
+    assert!(none.stderr.contains("was not submitted as a script"), "{}", none.stderr);
+}
+
+#[test]
 fn scancel_ends_what_it_names_and_nothing_else() {
     let site = Site::up();
     let hold = |arguments: &[&str]| site.submit(&[&["-H", "--wrap", "true"], arguments].concat());
@@ -318,12 +379,15 @@ fn scancel_ends_what_it_names_and_nothing_else() {
         assert_eq!((outcome.code, outcome.stderr.as_str()), (1, text));
     }
 
-    let running = site.submit(&["--wrap", "sleep 600"]);
+    let running = site.submit(&["-w", "n1", "--wrap", "sleep 600"]);
     site.wait(&running, "running");
     quiet(&["-t", "PENDING", &running]);
+    quiet(&["-w", "n2,n9", "-A", "default"]);
     assert_eq!(site.cluster.state(&running), "running");
-    quiet(&["--me"]);
+    quiet(&["-w", "n[1-2]", "-p", "all", "-q", "normal"]);
     site.wait(&running, "cancelled");
+    assert_eq!(site.cluster.state(&other), "pending");
+    quiet(&["--me"]);
     assert_eq!(site.cluster.state(&other), "cancelled");
 }
 

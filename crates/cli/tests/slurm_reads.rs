@@ -299,7 +299,7 @@ fn sacct_prints_slurms_tables() {
                 2                   bad        all    default          1     FAILED      3:0 \n\
                 2.batch           batch               default          1     FAILED      3:0 \n\
                 3                killed        all    default          1     FAILED      0:9 \n\
-                3.batch           batch               default          1     FAILED      0:9 \n\
+                3.batch           batch               default          1  CANCELLED      0:9 \n\
                 4                  late        all    default          1    TIMEOUT      0:0 \n\
                 4.batch           batch               default          1  CANCELLED     0:15 \n\
                 5                  gone        all    default          1 CANCELLED+      0:0 \n\
@@ -441,7 +441,9 @@ fn sacct_selects_by_period_and_state() {
     assert_eq!(jobs[0]["steps"][0]["step"]["id"], "2.batch");
     assert_eq!(jobs[0]["exit_code"]["return_code"]["number"], 2);
     let script = site.sacct(&["-B", "-j", "2"]);
-    assert!(script.starts_with("Batch Script for 2\n-----") && script.ends_with("\nNONE\n"), "{script}");
+    assert!(script.starts_with("Batch Script for 2\n-----") && script.ends_with("\n\nexit 2\n\n"), "{script}");
+    let script = site.sacct(&["-B", "-j", "1"]);
+    assert!(script.ends_with("\nNONE\n\n"), "a completed job has none: {script}");
 
     for (arguments, text) in [
         (vec!["-nu", &user, "-o", "Account%256", "|", "tail", "-1"], "sacct: invalid option -- '1'\n"),

@@ -76,7 +76,42 @@ fn srun_without_a_job_makes_one() {
     assert_eq!(site.run("srun", &["--mpi=list"]).code, 0);
     let outcome = site.run("srun", &["--mem=64", "/no/such/program"]);
     assert_eq!(outcome.code, 2, "{}", outcome.stderr);
-    assert!(outcome.stderr.contains("slurmstepd: error: execve(): "), "{}", outcome.stderr);
+    let why = ": error: execve(): /no/such/program: No such file or directory\n";
+    assert!(outcome.stderr.starts_with("slurmstepd-n") && outcome.stderr.contains(why), "{}", outcome.stderr);
+}
+
+#[test]
+fn srun_outside_of_a_job_checks_what_it_can_before_it_makes_one() {
+    let site = Site::up();
+    let srun = |line: &str| site.run("srun", &line.split(' ').collect::<Vec<_>>());
+    site.cluster.write("good", "0 echo first %t\n1 echo other %o\n");
+    site.cluster.write("bad", "0 echo a\n5 echo b\n");
+    let outcome = srun("-n2 --mem=64 -l --multi-prog good");
+    assert_eq!((outcome.code, sorted(&outcome.stdout).join(" ").as_str()), (0, "0: first 0 1: other 0"), "{outcome:?}");
+    for (line, text) in [
+        ("-n3 --multi-prog good", "srun: error: Configuration file good invalid, no record for task id 2\n"),
+        (
+            "-n2 --multi-prog bad",
+            "srun: error: Invalid task id, 5 >= ntasks\nsrun: error: Line 2 of configuration file bad invalid\n",
+        ),
+        ("--multi-prog missing", "srun: error: Could not open multi_prog config file missing\n"),
+        ("-r1 true", "srun: fatal: --relative option invalid for job allocation request\n"),
+        (
+            "--uid=nobody true",
+            "srun: error: --uid names another one than yours\nsrun: hint: call the command as that user, for example with `su`\n",
+        ),
+        ("--profile=x true", "srun: error: invalid --profile=x option\n"),
+        ("--exclusive=x true", "srun: error: Invalid --exclusive specification\n"),
+    ] {
+        let outcome = srun(line);
+        assert_eq!((outcome.code != 0, outcome.stderr.as_str()), (true, text), "{line}");
+    }
+    // A node without a task is of no use.
+    let outcome = srun("-N2 -n1 --mem=64 printenv SLURM_JOB_NUM_NODES");
+    let warning = "srun: Warning: can't run 1 processes on 2 nodes, setting nnodes to 1\n";
+    assert_eq!((outcome.code, outcome.stdout.as_str(), outcome.stderr.as_str()), (0, "1\n", warning));
+    let all = site.run("sacct", &["-n", "-X", "-P", "-o", "jobid"]);
+    assert_eq!(all.stdout, "1\n2\n", "mistakes cost no job");
 }
 
 #[test]
@@ -118,7 +153,7 @@ fn steps_of_a_script_share_its_job() {
         "1.batch|batch|COMPLETED|0:0|1|1|n1",
         "1.0|cat|COMPLETED|0:0|2|2|n[1-2]",
         "1.1|sh|COMPLETED|0:0|4|2|n[1-2]",
-        "1.2|sh|FAILED|0:9|1|1|n1",
+        "1.2|sh|CANCELLED|0:9|1|1|n1",
     ] {
         assert!(listed.stdout.lines().any(|it| it == line), "{line} is not in\n{}", listed.stdout);
     }

@@ -138,7 +138,7 @@ fn single_tasks_are_held_and_released() {
     site.ok(&format!("scontrol hold {job}_[2-3]"));
     site.ok(&format!("scontrol uhold {job}_4"));
     let rows = site.ok(&format!("squeue -h -j {job} -o %i|%r"));
-    assert_eq!(rows, format!("{job}_1|BeginTime\n{job}_[2-4]|JobHeldUser"));
+    assert_eq!(rows, format!("{job}_[1]|BeginTime\n{job}_[2-4]|JobHeldUser"));
     let why = site.0.cluster.ok(&["why", &format!("{job}_3")]);
     assert!(why.contains(&format!("`hostler release {job}_3`")), "{why}");
     let one = site.fails(&format!("scontrol update jobid={job}_1 timelimit=5"));

@@ -9,8 +9,8 @@ use hostler_model::{
 };
 use hostler_proto::api::{
     DigestList, DrainRequest, Fetched, Info, Invitation, Invite, JobAction, JobChange, JobDetail, JobOrder, JobPage,
-    JobRecord, JobSummary, JoinRequest, Joined, NodeDetail, NodeView, RecordPage, RenewRequest, ResultPage, Signalled,
-    SubmitRequest, Submitted, Why,
+    JobRecord, JobSummary, JoinRequest, Joined, NodeDetail, NodeView, RecordPage, RenewRequest, ResultPage, ScriptView,
+    Signalled, SubmitRequest, Submitted, Why,
 };
 use hostler_proto::dry_run::{DryRunRequest, DryRunView};
 use hostler_proto::notify::{Notifications, TestMessage};
@@ -374,6 +374,15 @@ impl Client {
     pub async fn job_when_running(&self, job: JobId, wait: Duration) -> Result<JobDetail, ClientError> {
         let path = format!("/jobs/{job}?tasks=1&running=true&wait_ms={}", wait.as_millis());
         self.call(Call::get(path).waiting(wait)).await
+    }
+
+    /// Returns the script of a job.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] with code `no_script` if the job was not submitted as a script, or has completed.
+    pub async fn script(&self, job: JobId) -> Result<String, ClientError> {
+        let view: ScriptView = self.call(Call::get(format!("/jobs/{job}/script"))).await?;
+        Ok(view.script)
     }
 
     pub async fn why(&self, job: JobId) -> Result<Why, ClientError> {

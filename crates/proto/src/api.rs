@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 pub use crate::blobs::{BlobRequest, DigestList};
-pub use crate::jobs::{DuplicateRequest, JobChange, JobOrder, Signalled};
+pub use crate::jobs::{DuplicateRequest, JobChange, JobOrder, ScriptView, Signalled};
 use crate::link::{StepRecord, Usage};
 pub use crate::nodes::{CertificateView, DrainView, GpuView, NodeDetail, NodeRunView, NodeView};
 use crate::power::JobEnergy;

@@ -18,6 +18,13 @@ pub struct Signalled {
     pub unreachable: u32,
 }
 
+/// Answer of `GET /jobs/{id}/script`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ScriptView {
+    /// Content of the script.
+    pub script: String,
+}
+
 /// Order of the jobs in the answer of `GET /jobs`. Jobs with equal values follow each other by id, oldest first.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]

@@ -25,6 +25,8 @@ pub enum Key {
     Exclude,
     Exclusive,
     Export,
+    ExportFile,
+    Gid,
     Gpus,
     GpusPerNode,
     GpusPerTask,
@@ -53,6 +55,7 @@ pub enum Key {
     Reservation,
     Signal,
     Time,
+    Uid,
     Verbose,
     Wckey,
     /// An option that is accepted and changes nothing; with its name, since names tell ambiguous prefixes apart.
@@ -88,6 +91,7 @@ pub const JOB_OPTIONS: &[Opt<Key>] = &[
     option(Key::GpusPerNode, "gpus-per-node", 0, Value),
     option(Key::GpusPerTask, "gpus-per-task", 0, Value),
     option(Key::Gres, "gres", 0, Value),
+    option(Key::Gid, "gid", 0, Value),
     option(Key::Hold, "hold", b'H', Nothing),
     option(Key::JobName, "job-name", b'J', Value),
     option(Key::Licenses, "licenses", b'L', Value),
@@ -108,6 +112,7 @@ pub const JOB_OPTIONS: &[Opt<Key>] = &[
     option(Key::Reservation, "reservation", 0, Value),
     option(Key::Signal, "signal", 0, Value),
     option(Key::Time, "time", b't', Value),
+    option(Key::Uid, "uid", 0, Value),
     option(Key::Verbose, "verbose", b'v', Nothing),
     option(Key::Wckey, "wckey", 0, Value),
     accepted("acctg-freq", 0, Value),
@@ -128,7 +133,6 @@ pub const JOB_OPTIONS: &[Opt<Key>] = &[
     accepted("extra-node-info", b'B', Value),
     accepted("federation", 0, Nothing),
     accepted("get-user-env", 0, Attached),
-    accepted("gid", 0, Value),
     accepted("gpu-bind", 0, Value),
     accepted("gpu-freq", 0, Value),
     accepted("gpus-per-socket", 0, Value),
@@ -176,6 +180,7 @@ pub const SBATCH_OPTIONS: &[Opt<Key>] = &[
     option(Key::Array, "array", b'a', Value),
     option(Key::Error, "error", b'e', Value),
     option(Key::Export, "export", 0, Value),
+    option(Key::ExportFile, "export-file", 0, Value),
     option(Key::Input, "input", b'i', Value),
     option(Key::NoRequeue, "no-requeue", 0, Nothing),
     option(Key::OpenMode, "open-mode", 0, Value),
@@ -189,11 +194,9 @@ pub const SBATCH_OPTIONS: &[Opt<Key>] = &[
     option(Key::Own("usage"), "usage", 0, Nothing),
     option(Key::Own("version"), "version", b'V', Nothing),
     accepted("batch", 0, Value),
-    accepted("export-file", 0, Value),
     accepted("ignore-pbs", 0, Nothing),
     accepted("nodefile", b'F', Value),
     accepted("propagate", 0, Attached),
-    accepted("uid", 0, Value),
 ];
 
 /// The further options of `salloc`.
@@ -207,7 +210,6 @@ pub const SALLOC_OPTIONS: &[Opt<Key>] = &[
     accepted("bell", 0, Nothing),
     accepted("no-bell", 0, Nothing),
     accepted("nodefile", b'F', Value),
-    accepted("uid", 0, Value),
 ];
 
 /// The further options of `srun`.
@@ -259,7 +261,6 @@ pub const SRUN_OPTIONS: &[Opt<Key>] = &[
     accepted("threads", b'T', Value),
     accepted("tres-per-job", 0, Value),
     accepted("unbuffered", b'u', Nothing),
-    accepted("uid", 0, Value),
     accepted("whole", 0, Nothing),
 ];
 
@@ -377,6 +378,9 @@ pub struct JobOptions {
     pub exclude: Option<String>,
     pub exclusive: bool,
     pub export: Option<String>,
+    /// A file with variables, or the number of an open one.
+    pub export_file: Option<String>,
+    pub gid: Option<String>,
     pub gpus: Option<u32>,
     pub gpus_per_node: Option<u32>,
     pub gpus_per_task: Option<u32>,
@@ -407,6 +411,7 @@ pub struct JobOptions {
     pub reservation: Option<String>,
     pub signal: Option<String>,
     pub time: Option<Limit>,
+    pub uid: Option<String>,
     pub verbose: u32,
     pub wckey: Option<String>,
 }
@@ -435,9 +440,12 @@ impl JobOptions {
             Key::Dependency => self.dependency = some(),
             Key::Error => self.error = some(),
             Key::Exclude => self.exclude = some(),
-            // Other values share nodes with jobs of the same user; alone is stricter.
-            Key::Exclusive => self.exclusive = true,
+            // These values share nodes with jobs of the same user; alone is stricter.
+            Key::Exclusive if ["", "user", "mcs", "topo"].contains(&text) => self.exclusive = true,
+            Key::Exclusive => return Err(invalid("exclusive")),
             Key::Export => self.export = some(),
+            Key::ExportFile => self.export_file = some(),
+            Key::Gid => self.gid = some(),
             Key::Gpus => self.gpus = Some(gpus(text, "gpus")?),
             Key::GpusPerNode => self.gpus_per_node = Some(gpus(text, "gpus-per-node")?),
             Key::GpusPerTask => self.gpus_per_task = Some(gpus(text, "gpus-per-task")?),
@@ -477,6 +485,7 @@ impl JobOptions {
             Key::Time => {
                 self.time = Some(parse_limit(text).ok_or_else(|| invalid("time"))?);
             }
+            Key::Uid => self.uid = some(),
             Key::Verbose => self.verbose += 1,
             Key::Wckey => self.wckey = some(),
             Key::Accepted(name) => check_accepted(name, text)?,
@@ -509,6 +518,14 @@ impl JobOptions {
         Ok(())
     }
 
+    /// Returns the number of nodes and the lower number of tasks, if the options ask for nodes that no task would use.
+    /// The job gets as many nodes as tasks.
+    #[must_use]
+    pub fn nodes_without_tasks(&self) -> Option<(u32, u32)> {
+        let ((least, _), tasks) = self.nodes.zip(self.ntasks)?;
+        (tasks < least).then_some((least, tasks))
+    }
+
     /// Returns the number of tasks on each node, and the number of nodes if the options say it. Tasks without a number of
     /// nodes go to as few nodes as possible.
     #[must_use]
@@ -516,7 +533,7 @@ impl JobOptions {
         let per_task = self.cpus_per_task.unwrap_or(1).max(1);
         let ntasks = self.ntasks;
         let nodes = match (self.nodes, ntasks, self.ntasks_per_node) {
-            (Some((least, _)), ..) => Some(least),
+            (Some((least, _)), ..) => Some(self.nodes_without_tasks().map_or(least, |(_, tasks)| tasks)),
             (None, Some(tasks), Some(each)) => Some(tasks.div_ceil(each.max(1)).max(1)),
             (None, None, Some(_)) | (None, None, None) => Some(1),
             (None, Some(1), None) => Some(1),

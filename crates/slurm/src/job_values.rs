@@ -1,6 +1,7 @@
 //! Values of the options that describe a job, and the errors about wrong ones.
 
 use crate::size;
+use crate::time::parse_limit;
 
 /// A mistake in the value of an option.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,7 +38,8 @@ pub(crate) fn count(text: &str, option: &str) -> Result<u32, BadValue> {
 /// A number of GPUs, perhaps after the name of a type.
 pub(crate) fn gpus(text: &str, option: &str) -> Result<u32, BadValue> {
     let last = text.rsplit([':', '=']).next().unwrap_or(text);
-    last.parse().map_err(|_| BadValue::new(format!("Invalid --{option} specification: {text}")))
+    let text = || format!("Invalid --{option} specification: {text}");
+    last.parse().map_err(|_| BadValue { text: text(), code: 1 })
 }
 
 pub(crate) fn mebibytes(text: &str, option: &str) -> Result<u64, BadValue> {
@@ -80,6 +82,22 @@ pub(crate) fn check_accepted(option: &str, value: &str) -> Result<(), BadValue> 
             let words = value.split([':', ',']).map(|word| word.split_once('=').map_or(word, |(kind, _)| kind));
             let is_known = !value.is_empty() && words.clone().all(|word| is_one_of(&kinds, word));
             if is_known { Ok(()) } else { Err(invalid(option)) }
+        }
+        "core-spec" | "cpus-per-gpu" | "ntasks-per-core" | "ntasks-per-gpu" | "ntasks-per-socket"
+        | "sockets-per-node" | "thread-spec" | "threads-per-core" | "wait-all-nodes" => {
+            number::<u32>(value, option).map(drop)
+        }
+        "delay-boot" | "time-min" => parse_limit(value).map(drop).ok_or_else(|| invalid(option)),
+        "tmp" => mebibytes(value, option).map(drop),
+        "get-user-env" => {
+            let rest = value.trim_start_matches(|c: char| c.is_ascii_digit());
+            if ["", "S", "s", "L", "l"].contains(&rest) { Ok(()) } else { Err(invalid(option)) }
+        }
+        "profile" => {
+            let kinds = ["none", "all", "energy", "task", "lustre", "network"];
+            let is_known = value.split(',').all(|kind| is_one_of(&kinds, kind));
+            let bad = || BadValue::new(format!("invalid --profile={value} option"));
+            if is_known { Ok(()) } else { Err(bad()) }
         }
         "mail-type" if !value.split(',').all(|word| is_one_of(&MAIL_TYPES, word)) => Err(invalid(option)),
         "kill-on-invalid-dep" if !is_one_of(&["yes", "no"], value) => Err(invalid(option)),

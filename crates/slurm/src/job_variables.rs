@@ -2,6 +2,9 @@
 
 use crate::hostlist::compress;
 
+/// The partition of jobs that name none, which contains all nodes.
+pub const ALL_NODES: &str = "all";
+
 /// What the variables of a job depend on, once it has its nodes. Values that are known at submission are not here: `sbatch`
 /// puts them into the job's environment.
 #[derive(Debug, Clone)]
@@ -26,7 +29,7 @@ pub struct JobFacts<'a> {
     pub cpus_per_node: u32,
     /// Memory on each node, in mebibytes.
     pub memory_mib: u64,
-    /// Partition of the job.
+    /// Partition of the job; `None` if the cluster has none, or the job may use all nodes.
     pub partition: Option<&'a str>,
     /// Number of restarts.
     pub restarts: u32,
@@ -52,6 +55,7 @@ pub fn job_variables(facts: &JobFacts<'_>) -> Vec<(&'static str, String)> {
         ("SLURM_MEM_PER_NODE", facts.memory_mib.to_string()),
         ("SLURMD_NODENAME", facts.node.to_owned()),
         ("SLURM_NODEID", facts.node_rank.to_string()),
+        ("SLURM_JOB_PARTITION", facts.partition.unwrap_or(ALL_NODES).to_owned()),
         ("SLURM_PROCID", "0".to_owned()),
         ("SLURM_LOCALID", "0".to_owned()),
         ("SLURM_GTIDS", "0".to_owned()),
@@ -60,9 +64,6 @@ pub fn job_variables(facts: &JobFacts<'_>) -> Vec<(&'static str, String)> {
     if let Some(index) = facts.array_index {
         all.push(("SLURM_ARRAY_JOB_ID", facts.job.to_string()));
         all.push(("SLURM_ARRAY_TASK_ID", index.to_string()));
-    }
-    if let Some(partition) = facts.partition {
-        all.push(("SLURM_JOB_PARTITION", partition.to_owned()));
     }
     if facts.restarts > 0 {
         all.push(("SLURM_RESTART_COUNT", facts.restarts.to_string()));

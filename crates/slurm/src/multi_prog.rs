@@ -1,28 +1,39 @@
 //! Files for `srun --multi-prog`: which program each task runs.
 
+/// Why a file is not valid, for people.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Wrong {
+    /// A task has no program.
+    Missing(usize),
+    /// This line is not valid, for this reason.
+    Line(usize, String),
+}
+
 /// Returns the command line of each task. `tasks`: the number of tasks.
 ///
 /// # Errors
-/// If a line is not valid, or a task has no program; the text is for people.
-pub fn commands(text: &str, tasks: usize) -> Result<Vec<Vec<String>>, String> {
+/// If a line is not valid, or a task has no program or several.
+pub fn commands(text: &str, tasks: usize) -> Result<Vec<Vec<String>>, Wrong> {
     let mut all: Vec<Option<Vec<String>>> = vec![None; tasks];
     for (number, line) in logical_lines(text) {
-        let words = crate::script::words(&line).map_err(|quote| format!("line {number}: no closing {quote}"))?;
+        let wrong = |why| Wrong::Line(number, why);
+        let words = crate::script::words(&line).map_err(|quote| wrong(format!("No closing {quote}")))?;
         let [ranks, command @ ..] = words.as_slice() else { continue };
         if command.is_empty() {
-            return Err(format!("line {number}: no program for tasks {ranks}"));
+            return Err(wrong(format!("No program for tasks {ranks}")));
         }
-        for (offset, rank) in
-            ranks_of(ranks, tasks).ok_or_else(|| format!("line {number}: bad tasks {ranks}"))?.enumerate()
-        {
-            let Some(task) = all.get_mut(rank) else { continue };
+        let ranks = ranks_of(ranks, tasks).ok_or_else(|| wrong(format!("Invalid task ids {ranks}")))?;
+        for (offset, rank) in ranks.enumerate() {
+            let task = all.get_mut(rank).ok_or_else(|| wrong(format!("Invalid task id, {rank} >= ntasks")))?;
+            if task.is_some() {
+                return Err(wrong(format!("Duplicate record for task {rank}")));
+            }
             let fill = |word: &String| word.replace("%t", &rank.to_string()).replace("%o", &offset.to_string());
             *task = Some(command.iter().map(fill).collect());
         }
     }
-    let missing = all.iter().position(Option::is_none);
-    match missing {
-        Some(rank) => Err(format!("no program for task {rank}")),
+    match all.iter().position(Option::is_none) {
+        Some(rank) => Err(Wrong::Missing(rank)),
         None => Ok(all.into_iter().flatten().collect()),
     }
 }
@@ -70,12 +81,14 @@ mod tests {
         assert_eq!(all[2], ["echo", "two words", "2:1"]);
         assert_eq!(all[3], ["echo", "two words", "3:2"]);
         assert_eq!(commands("* hostname", 2).expect("valid"), [["hostname"], ["hostname"]]);
-        for (text, why) in [
-            ("0 a", "no program for task 1"),
-            ("0-1", "line 1: no program for tasks 0-1"),
-            ("x a", "line 1: bad tasks x"),
+        assert_eq!(commands("0 a", 2), Err(Wrong::Missing(1)));
+        for (text, line, why) in [
+            ("0-1", 1, "No program for tasks 0-1"),
+            ("x a", 1, "Invalid task ids x"),
+            ("* a\n1 b", 2, "Duplicate record for task 1"),
+            ("0 a\n1-2 b", 2, "Invalid task id, 2 >= ntasks"),
         ] {
-            assert_eq!(commands(text, 2), Err(why.to_owned()));
+            assert_eq!(commands(text, 2), Err(Wrong::Line(line, why.to_owned())));
         }
     }
 }

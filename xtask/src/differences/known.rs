@@ -3,7 +3,8 @@
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
-use super::alike::Part;
+use super::alike::{Part, has_more_lines};
+use super::side::Answer;
 
 /// Differences of some lines, with the reason why Hostler differs there.
 #[derive(Debug, Deserialize)]
@@ -17,6 +18,9 @@ pub(crate) struct Known {
     /// Texts, one of which each differing part of Hostler's answer contains.
     #[serde(default)]
     hostler: Vec<String>,
+    /// Whether Hostler's text begins with the lines of Slurm's, and has more.
+    #[serde(default)]
+    adds: bool,
     /// Why Hostler differs.
     pub(crate) why: String,
     /// Whether Hostler should not differ.
@@ -43,15 +47,16 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Known>> {
 }
 
 impl Known {
-    /// Whether this entry covers the difference of a line in some parts. `text` returns Hostler's text of a part.
-    pub(crate) fn covers(&self, line: &str, differing: &[Part], text: impl Fn(Part) -> String) -> bool {
+    /// Whether this entry covers the difference of a line in some parts.
+    pub(crate) fn covers(&self, line: &str, differing: &[Part], slurm: &Answer, hostler: &Answer) -> bool {
         self.lines.iter().any(|pattern| matches(pattern, line))
             && differing.iter().all(|part| {
                 let is_listed = self.parts.is_empty() || self.parts.iter().any(|name| name == part.name());
+                let (slurm, text) = (part.of(slurm), part.of(hostler));
                 let has_text = *part == Part::Code
                     || self.hostler.is_empty()
-                    || self.hostler.iter().any(|wanted| text(*part).contains(wanted.as_str()));
-                is_listed && has_text
+                    || self.hostler.iter().any(|wanted| text.contains(wanted.as_str()));
+                is_listed && has_text && (!self.adds || has_more_lines(slurm, text))
             })
     }
 
@@ -111,13 +116,16 @@ mod tests {
     fn entries_cover_only_the_parts_they_name() {
         let text = "[[known]]\nlines = [\"squeue -x\"]\nparts = [\"stderr\"]\nhostler = [\"text\"]\nwhy = \"The texts are not alike.\"";
         let known = parse(text).expect("valid").remove(0);
-        let says = |text: &str| {
-            let text = text.to_owned();
-            move |_| text.clone()
-        };
-        assert!(known.covers("squeue -x", &[Part::Stderr], says("a text")));
-        assert!(!known.covers("squeue -x", &[Part::Stderr], says("other")));
-        assert!(!known.covers("squeue -x", &[Part::Stderr, Part::Code], says("a text")));
-        assert!(!known.covers("squeue", &[Part::Stderr], says("a text")));
+        let says = |text: &str| Answer { stderr: text.to_owned(), ..Answer::default() };
+        let covers = |line: &str, parts: &[Part], text| known.covers(line, parts, &says("a"), &says(text));
+        assert!(covers("squeue -x", &[Part::Stderr], "a text"));
+        assert!(!covers("squeue -x", &[Part::Stderr], "other"));
+        assert!(!covers("squeue -x", &[Part::Stderr, Part::Code], "a text"));
+        assert!(!covers("squeue", &[Part::Stderr], "a text"));
+        let adds =
+            parse("[[known]]\nlines = [\"*\"]\nadds = true\nwhy = \"It says what to do.\"").expect("valid").remove(0);
+        assert!(adds.covers("x", &[Part::Stderr], &says("a\nb\n"), &says("a\nb\nc\n")));
+        assert!(!adds.covers("x", &[Part::Stderr], &says("a\nb\n"), &says("a\nc\n")));
+        assert!(!adds.covers("x", &[Part::Stderr], &says("a\n"), &says("b\na\n")));
     }
 }

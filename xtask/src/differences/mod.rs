@@ -200,8 +200,7 @@ impl Comparison<'_> {
         let status = if differing.is_empty() {
             Status::Same
         } else {
-            let text = |part: Part| part.of(&hostler).to_owned();
-            match self.known.iter().position(|entry| entry.covers(line, &differing, text)) {
+            match self.known.iter().position(|entry| entry.covers(line, &differing, &slurm, &hostler)) {
                 Some(at) => Status::Known(at),
                 None => Status::New,
             }

@@ -85,7 +85,8 @@ impl Report {
         }
     }
 
-    /// Prints the table. Fails if there are new differences, or entries of `known` that no line needs.
+    /// Prints the table and the entries of `known` that no line needs; some are needed only in some runs, because the clusters
+    /// place jobs differently. Fails if there are new differences.
     pub(crate) fn finish(self, known: &[Known]) -> Result<()> {
         let mut total = Counts::default();
         for counts in self.counts.values() {
@@ -114,7 +115,6 @@ impl Report {
             }
         }
         ensure!(total.new == 0, "{} lines differ and are not in xtask/differences/known.toml", total.new);
-        ensure!(unused.is_empty(), "{} entries of known.toml are out of date", unused.len());
         Ok(())
     }
 }

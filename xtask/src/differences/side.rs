@@ -33,7 +33,7 @@ pub(crate) struct Side {
 }
 
 /// What a command line did.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub(crate) stdout: String,
     pub(crate) stderr: String,

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 use hostler_model::TaskId;
+use hostler_proto::api::ScriptView;
 
 use super::target::Target;
 use crate::context::{Context, block_on};
@@ -25,12 +26,25 @@ pub(crate) struct Job {
     /// Show only ended tasks of an array from this index on
     #[arg(long, value_name = "INDEX")]
     from: Option<u32>,
+
+    /// Print the script of a job that has not completed
+    #[arg(long, conflicts_with_all = ["tasks", "from"])]
+    script: bool,
 }
 
 impl Job {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         let client = context.client()?;
         let Target { job: id, index } = self.target;
+        if self.script {
+            let script = block_on(async { Ok(client.script(id).await?) })?;
+            if context.output.is_json() {
+                context.output.json(&ScriptView { script });
+            } else {
+                context.output.data(script.strip_suffix('\n').unwrap_or(&script));
+            }
+            return Ok(exit::OK);
+        }
         let job = block_on(async {
             Ok(match (index, self.from) {
                 (Some(index), _) => client.task(TaskId { job: id, index }, Duration::ZERO).await?,

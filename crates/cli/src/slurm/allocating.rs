@@ -101,6 +101,7 @@ pub(crate) async fn hold(
     let Wanted { options, spec, immediate, stays } = wanted;
     let mut spec = spec.clone();
     let credentials = prepare(&mut spec, *stays)?;
+    tell(context, speech.name, request::unused_nodes(options).as_slice());
     let submitted =
         place(client, options, &spec).await.map_err(|refused: Refused| refused.ended(speech.failed, options))?;
     let id = submitted.id;

@@ -7,10 +7,8 @@ use hostler_model::{Counted, Metric, NodeState as Reported, PartitionState, Wall
 use hostler_proto::api::{NodeDetail, NodeView};
 use hostler_proto::partitions::PartitionView;
 use hostler_slurm::hostlist::compress;
+pub(crate) use hostler_slurm::job_variables::ALL_NODES;
 use hostler_slurm::node_state::{Base, NodeState, Power};
-
-/// The name under which a cluster without partitions lists its nodes.
-pub(crate) const ALL_NODES: &str = "all";
 
 /// What Slurm writes for an absent value.
 pub(crate) const NULL: &str = "(null)";
@@ -223,7 +221,7 @@ impl Machine {
     /// CPUs, memory, GPUs and counted resources as Slurm writes them, without those that are zero.
     pub(crate) fn tres(&self) -> String {
         let gres = gres(self.view.gpus, &self.view.counted);
-        tres(u64::from(self.view.cpus), self.memory(), None, &gres)
+        tres(u64::from(self.view.cpus), self.memory(), None, true, &gres)
     }
 
     /// What jobs have of the node; `None` if nothing.
@@ -232,7 +230,7 @@ impl Machine {
             return None;
         }
         let gpus = self.view.gpus.saturating_sub(self.view.gpus_free);
-        Some(tres(u64::from(self.cpus_used()), self.memory_used(), None, &gres(gpus, &Counted::default())))
+        Some(tres(u64::from(self.cpus_used()), self.memory_used(), None, false, &gres(gpus, &Counted::default())))
     }
 }
 
@@ -289,11 +287,11 @@ fn joined(gres: &[(String, u64)]) -> String {
 }
 
 /// Writes resources as Slurm does: `cpu=4,mem=4G,node=2,billing=4,gres/gpu=1`. Memory is in mebibytes.
-pub(crate) fn tres(cpus: u64, memory: u64, nodes: Option<u64>, gres: &[(String, u64)]) -> String {
+fn tres(cpus: u64, memory: u64, nodes: Option<u64>, is_billed: bool, gres: &[(String, u64)]) -> String {
     let mut parts = vec![format!("cpu={cpus}")];
     parts.extend((memory > 0).then(|| format!("mem={}", hostler_slurm::size::exact(memory))));
     parts.extend(nodes.map(|nodes| format!("node={nodes}")));
-    parts.push(format!("billing={cpus}"));
+    parts.extend(is_billed.then(|| format!("billing={cpus}")));
     parts.extend(gres.iter().map(|(name, count)| format!("gres/{name}={count}")));
     parts.join(",")
 }
@@ -307,7 +305,7 @@ pub(crate) fn tres_of(machines: &[&Machine]) -> String {
     let cpus = machines.iter().map(|machine| u64::from(machine.view.cpus)).sum();
     let memory = machines.iter().map(|machine| machine.memory()).sum();
     let gres_of_all: Vec<(String, u64)> = gres_of_all.into_iter().collect();
-    tres(cpus, memory, Some(machines.len() as u64), &gres_of_all)
+    tres(cpus, memory, Some(machines.len() as u64), true, &gres_of_all)
 }
 
 /// The names of nodes as a host list.
@@ -394,7 +392,7 @@ pub(crate) mod tests {
         assert_eq!(node.gres().as_deref(), Some("gpu:2,camera:3"));
         assert_eq!(node.gres_used().as_deref(), Some("gpu:1,camera:3"));
         assert_eq!(node.tres(), "cpu=4,mem=4G,billing=4,gres/gpu=2,gres/camera=3");
-        assert_eq!(node.tres_used().as_deref(), Some("cpu=1,mem=1G,billing=1,gres/gpu=1"));
+        assert_eq!(node.tres_used().as_deref(), Some("cpu=1,mem=1G,gres/gpu=1"));
         let other = machine("n2", Reported::Up, 4, 4);
         assert_eq!((other.gres(), other.tres_used(), other.features().as_deref()), (None, None, Some("x86_64")));
         assert_eq!(tres_of(&[&node, &other]), "cpu=8,mem=8G,node=2,billing=8,gres/camera=3,gres/gpu=2");

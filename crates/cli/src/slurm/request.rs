@@ -14,6 +14,7 @@ use hostler_slurm::job_options::{JobOptions, Layout, MISTAKE};
 use hostler_slurm::time::Limit;
 use jiff::civil::DateTime;
 use jiff::{Span, ToSpan, Zoned};
+use nix::unistd::{Group, User};
 
 use super::{CLUSTER, Ended};
 use crate::commands::run::{own_environment, own_umask};
@@ -38,6 +39,7 @@ pub(crate) fn submission(
     directory: &str,
     commands: Option<&Path>,
 ) -> Result<Submission, Ended> {
+    check_identity(options)?;
     let layout = options.layout();
     let failed = |text: &str| Ended::error(format!("Batch job submission failed: {text}"));
     let array = options.array.as_deref().filter(|array| !array.is_empty());
@@ -80,7 +82,7 @@ pub(crate) fn submission(
         umask: Some(own_umask()),
         files: None,
         notify: Box::default(),
-        labels: Some(Box::new(labels(options))),
+        labels: Some(Box::new(labels(options, dependencies.singleton))),
     };
     spec.environment.extend(described(options, &spec, &layout, directory));
     Ok(spec)
@@ -113,6 +115,33 @@ pub(crate) fn files(options: &JobOptions) -> Files {
         stderr: options.error.clone(),
         open_mode: options.append.map(|append| if append { OpenMode::Append } else { OpenMode::Truncate }),
     }
+}
+
+/// Refuses to submit a job for another user or group: users of the cluster act only as themselves.
+fn check_identity(options: &JobOptions) -> Result<(), Ended> {
+    let hint = "hint: call the command as that user, for example with `su`";
+    let refuse = |option: &str, id: Option<u32>, own: u32| match id {
+        None => Err(Ended { code: MISTAKE, ..Ended::error(format!("Invalid --{option} specification")) }),
+        Some(id) if id == own => Ok(()),
+        Some(_) => {
+            Err(Ended { code: MISTAKE, ..Ended::error(format!("--{option} names another one than yours")) }.and(hint))
+        }
+    };
+    if let Some(text) = &options.uid {
+        let of_name = || User::from_name(text).ok().flatten().map(|user| user.uid.as_raw());
+        refuse("uid", text.parse().ok().or_else(of_name), nix::unistd::Uid::effective().as_raw())?;
+    }
+    if let Some(text) = &options.gid {
+        let of_name = || Group::from_name(text).ok().flatten().map(|group| group.gid.as_raw());
+        refuse("gid", text.parse().ok().or_else(of_name), nix::unistd::Gid::effective().as_raw())?;
+    }
+    Ok(())
+}
+
+/// The warning about nodes that no task would use.
+pub(crate) fn unused_nodes(options: &JobOptions) -> Option<String> {
+    let (nodes, tasks) = options.nodes_without_tasks()?;
+    Some(format!("Warning: can't run {tasks} processes on {nodes} nodes, setting nnodes to {tasks}"))
 }
 
 fn request(options: &JobOptions, layout: &Layout, nodes: u32) -> Result<PartialRequest, Ended> {
@@ -195,7 +224,10 @@ pub(super) fn constraint(options: &JobOptions) -> Result<Option<Constraint>, End
 }
 
 /// The dependency on all earlier jobs of the same name and user.
-const SINGLETON: &str = "singleton";
+const WORD: &str = "singleton";
+
+/// The label of a job with that dependency.
+pub(super) const SINGLETON: &str = "slurm.singleton";
 
 /// The dependencies of a job.
 #[derive(Debug, Default)]
@@ -215,7 +247,7 @@ pub(super) fn dependencies(text: Option<&str>) -> Result<Dependencies, Ended> {
         return Err(problem("separate all dependencies by `,` if all must hold, or by `?` if one is enough"));
     }
     for part in text.split(if alternative { '?' } else { ',' }).filter(|part| !part.is_empty()) {
-        if part == SINGLETON {
+        if part == WORD {
             list.singleton = true;
             continue;
         }
@@ -326,6 +358,7 @@ fn environment(options: &JobOptions, directory: &str, commands: Option<&Path>) -
             all.extend(std::env::var(name).ok().map(|value| (name.to_owned(), value)));
         }
     }
+    all.extend(options.export_file.as_deref().map(variables_of).transpose()?.unwrap_or_default());
     for item in items.iter().filter(|item| !["ALL", "NONE", "NIL"].contains(&item.as_str())) {
         match item.split_once('=') {
             Some(("", _)) => return Err(Ended::error(format!("Invalid --export specification: {item}"))),
@@ -341,6 +374,15 @@ fn environment(options: &JobOptions, directory: &str, commands: Option<&Path>) -
     }
     all.insert("PWD".to_owned(), directory.to_owned());
     Ok(all)
+}
+
+/// Reads `NAME=VALUE` entries, each with a NUL at its end, from a file or an open descriptor of this process.
+fn variables_of(file: &str) -> Result<Environment, Ended> {
+    let path = if file.parse::<u32>().is_ok() { format!("/dev/fd/{file}") } else { file.to_owned() };
+    let text = std::fs::read(path);
+    let text = text.map_err(|_| Ended::error(format!("Could not open user environment file {file}")))?;
+    let entries = text.split(|byte| *byte == 0).filter_map(|entry| std::str::from_utf8(entry).ok()?.split_once('='));
+    Ok(entries.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
 }
 
 /// Splits the value of `--export` at commas outside of quotes, and removes the quotes.
@@ -371,7 +413,8 @@ fn described(options: &JobOptions, spec: &Submission, layout: &Layout, directory
     add("JOB_QOS", options.qos.clone().unwrap_or_else(|| "normal".to_owned()));
     let uid = nix::unistd::Uid::effective();
     add("JOB_UID", uid.to_string());
-    if let Ok(Some(user)) = nix::unistd::User::from_uid(uid) {
+    add("JOB_GID", nix::unistd::Gid::effective().to_string());
+    if let Ok(Some(user)) = User::from_uid(uid) {
         add("JOB_USER", user.name);
     }
     if options.ntasks.is_some() || options.ntasks_per_node.is_some() {
@@ -399,7 +442,7 @@ fn described(options: &JobOptions, spec: &Submission, layout: &Layout, directory
 }
 
 /// What the options say that only Slurm's commands show.
-fn labels(options: &JobOptions) -> Labels {
+fn labels(options: &JobOptions, singleton: bool) -> Labels {
     let clean = |value: &str| -> String { value.chars().filter(|c| !c.is_control()).take(1024).collect() };
     let number = |value: Option<u32>| value.map(|value| value.to_string());
     let all = [
@@ -417,6 +460,7 @@ fn labels(options: &JobOptions) -> Labels {
         ("slurm.features", options.constraint.clone()),
         ("slurm.nodelist", options.nodelist.clone()),
         ("slurm.exclude", options.exclude.clone()),
+        (SINGLETON, singleton.then(|| WORD.to_owned())),
         ("slurm.nice", (options.nice != 0).then(|| options.nice.to_string())),
     ];
     all.into_iter().filter_map(|(name, value)| Some((name.to_owned(), clean(&value?)))).collect()
@@ -451,7 +495,7 @@ mod tests {
     fn dependencies_have_slurms_forms() {
         let text = |list: &str| {
             let list = dependencies(Some(list)).map_err(|ended| ended.texts().collect::<Vec<_>>().join(" "))?;
-            let all = list.all.iter().map(ToString::to_string).chain(list.singleton.then(|| SINGLETON.to_owned()));
+            let all = list.all.iter().map(ToString::to_string).chain(list.singleton.then(|| WORD.to_owned()));
             Ok::<_, String>(all.collect::<Vec<_>>().join(" "))
         };
         for (list, parsed) in [

@@ -5,7 +5,7 @@ mod asked;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use hostler_model::{ArraySpec, IndexSet, JobState, PathFacts, Reason, WallTime};
+use hostler_model::{IndexSet, JobState, PathFacts, Reason, WallTime};
 use hostler_proto::api::{JobRecord, TaskView};
 use hostler_slurm::hostlist::compress;
 use hostler_slurm::ids::raw_id;
@@ -54,11 +54,7 @@ pub(crate) fn rows(job: &JobRecord, split: bool) -> Vec<Row<'_>> {
     } else if job.waiting.is_some() {
         for held in [Held::Not, Held::ByOwner, Held::ByOperator] {
             let indices = waiting_tasks(job, held);
-            let which = match indices.first().filter(|_| indices.len() == 1) {
-                Some(index) => Which::One(index),
-                None => Which::Waiting(held),
-            };
-            rows.extend((!indices.is_empty()).then_some(Row { job, which, task: None }));
+            rows.extend((!indices.is_empty()).then_some(Row { job, which: Which::Waiting(held), task: None }));
         }
     }
     rows.extend(job.tasks.iter().map(|task| Row { job, which: Which::One(task.index), task: Some(task) }));
@@ -126,7 +122,8 @@ impl<'a> Row<'a> {
 
     fn waiting(&self, held: Held) -> String {
         let limit = self.job.waiting.as_ref().and_then(|waiting| waiting.limit);
-        ArraySpec { indices: waiting_tasks(self.job, held), limit }.to_string()
+        let limit = limit.map(|limit| format!("%{limit}")).unwrap_or_default();
+        format!("{}{limit}", indices(&waiting_tasks(self.job, held)))
     }
 
     /// Whether the row's tasks are held, with the whole job or on their own.
@@ -303,6 +300,16 @@ impl<'a> Row<'a> {
         let path = if matches!(self.which, Which::Waiting(_)) { path.to_owned() } else { facts.expand(path) };
         directory.join(path).to_string_lossy().into_owned()
     }
+}
+
+/// Indices in Slurm's words: `1-3,7`, and `1-59:2` if many have the same distance.
+fn indices(set: &IndexSet) -> String {
+    /// A shorter list is written with commas.
+    const LEAST_SPAN: u32 = 10;
+    let (Some(first), Some(last)) = (set.first(), set.last()) else { return String::new() };
+    let step = set.next_from(first + 1).map_or(1, |second| second - first);
+    let are_even = || set.iter().zip(set.iter().skip(1)).all(|(one, next)| next - one == step);
+    if last - first > LEAST_SPAN && step > 1 && are_even() { format!("{first}-{last}:{step}") } else { set.to_string() }
 }
 
 /// Slurm's word for the reason why a job waits.

@@ -8,10 +8,11 @@ mod options;
 mod selection;
 mod settings;
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 
 use hostler_client::{Client, ClientError};
-use hostler_model::Role;
+use hostler_model::{JobId, Role};
 use hostler_proto::api::JobRecord;
 
 use super::clock::Clock;
@@ -35,8 +36,25 @@ pub(crate) fn run(context: &Context, args: Vec<OsString>) -> Outcome {
         Request::List(settings) => settings,
     };
     let client = context.client().map_err(|failure| Ended::error(failure.summary()))?;
-    let records = block_on(async { Ok(fetch(&client, &mut settings).await) }).map_err(Ended::from)??;
-    Ok(print(context, &text(&settings, &records, clock)))
+    let asked = async {
+        let records = fetch(&client, &mut settings).await;
+        let scripts = match (&records, settings.content) {
+            (Ok(records), Content::Script) => scripts(&client, records).await,
+            _ => BTreeMap::new(),
+        };
+        Ok((records, scripts))
+    };
+    let (records, scripts) = block_on(asked).map_err(Ended::from)?;
+    Ok(print(context, &text(&settings, &records?, &scripts, clock)))
+}
+
+/// The scripts of jobs. Leaves out those that the user may not read.
+async fn scripts(client: &Client, records: &[JobRecord]) -> BTreeMap<JobId, String> {
+    let mut all = BTreeMap::new();
+    for record in records.iter().filter(|record| record.script) {
+        all.extend(client.script(record.id).await.ok().map(|script| (record.id, script)));
+    }
+    all
 }
 
 async fn fetch(client: &Client, settings: &mut Settings) -> Result<Vec<JobRecord>, Ended> {
@@ -53,7 +71,7 @@ async fn fetch(client: &Client, settings: &mut Settings) -> Result<Vec<JobRecord
     settings.selection.fetch(client).await.map_err(refuse)
 }
 
-fn text(settings: &Settings, records: &[JobRecord], clock: Clock) -> String {
+fn text(settings: &Settings, records: &[JobRecord], scripts: &BTreeMap<JobId, String>, clock: Clock) -> String {
     let now = clock.now;
     let cut = settings.cuts_times.then(|| (settings.selection.from, settings.selection.to.unwrap_or(now).min(now)));
     let mut report = Report { clock, accounts: Accounts::default(), conversion: settings.conversion, cut };
@@ -61,8 +79,10 @@ fn text(settings: &Settings, records: &[JobRecord], clock: Clock) -> String {
     match settings.content {
         Content::Table => table(settings, &entries, &mut report),
         Content::Json => json::document(&entries, &mut report),
-        Content::Script => untold("Batch Script for", "", &entries),
-        Content::Environment => untold("Environment used for", " (must be batch to display)", &entries),
+        Content::Script => blocks("Batch Script for", "", &entries, scripts),
+        Content::Environment => {
+            blocks("Environment used for", " (must be batch to display)", &entries, &BTreeMap::new())
+        }
     }
 }
 
@@ -78,8 +98,11 @@ fn table(settings: &Settings, entries: &[Entry<'_>], report: &mut Report) -> Str
     out
 }
 
-/// What Slurm prints if it does not keep the scripts and environments of jobs; the head gives them to nodes only.
-fn untold(before: &str, after: &str, entries: &[Entry<'_>]) -> String {
-    let jobs = entries.iter().filter(|entry| !entry.is_step);
-    jobs.map(|entry| format!("{before} {}{after}\n{RULER}\nNONE\n", entry.row.raw_id())).collect()
+/// A text of each job; Slurm's word if there is none. The head gives the environments of jobs to their nodes only.
+fn blocks(before: &str, after: &str, entries: &[Entry<'_>], texts: &BTreeMap<JobId, String>) -> String {
+    let block = |entry: &Entry<'_>| {
+        let text = texts.get(&entry.row.job.id).map_or("NONE\n", String::as_str);
+        format!("{before} {}{after}\n{RULER}\n{text}\n", entry.row.raw_id())
+    };
+    entries.iter().filter(|entry| !entry.is_step).map(block).collect()
 }

@@ -273,7 +273,13 @@ fn command(word: &str) -> Command {
 
 /// The entity that a command is about.
 fn entity_of(verb: &str, rest: &[String]) -> Result<Entity, Ended> {
-    let missing = || Ended::error(format!("No valid entity in {verb} command"));
+    let verb = if verb == "show" { "list" } else { verb };
+    let missing = || {
+        Ended::plain(format!("No valid entity in {verb} command"))
+            .and_plain("Input line must include \"Account\", \"Association\", \"Cluster\", \"Configuration\",")
+            .and_plain("\"Event\", \"Federation\", \"Problem\", \"QOS\", \"Resource\", \"Reservation\",")
+            .and_plain("\"RunAwayJobs\", \"Stats\", \"Transaction\", \"TRES\", \"User\", or \"WCKey\"")
+    };
     let word = rest.first().ok_or_else(missing)?.to_ascii_lowercase();
     let word = word.split('=').next().unwrap_or_default();
     let suits = |(_, name, least): &&(Entity, &str, usize)| word.len() >= *least && name.starts_with(word);
@@ -324,7 +330,7 @@ fn table(entity: Entity, query: &Query, user: &str, style: Style, has_header: bo
     let list = query.format.as_deref().unwrap_or(entity.columns());
     let with_associations = query.with_associations && entity == Entity::User && query.format.is_none();
     let list = if with_associations { format!("{list},{}", Entity::Association.columns()) } else { list.to_owned() };
-    let columns = choose(&list, COLUMNS).map_err(|name| Ended::error(format!("Unknown field '{name}'")))?;
+    let columns = choose(&list, COLUMNS).map_err(|name| Ended::plain(format!("Unknown field '{name}'")))?;
     let mut text = if has_header && !columns.is_empty() { header(&columns, style) } else { String::new() };
     let row = |kind: &str, name: &str, id: usize| {
         let values: Vec<String> =

@@ -1,6 +1,7 @@
 //! `salloc`: holds resources while a command of this machine runs.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 use hostler_model::{Environment, SignalNumber};
 use hostler_slurm::job_options::{JobOptions, Key, MISTAKE, SALLOC_OPTIONS, SALLOC_VARIABLES};
@@ -48,10 +49,8 @@ pub(crate) fn run(context: &Context, args: Vec<OsString>) -> Outcome {
         }
     }
     let command = if given.operands.is_empty() { vec![shell()] } else { given.operands };
-    let default_name = if own.no_shell { "no-shell".to_owned() } else { file_name(&command[0]) };
-    let default_name =
-        if command.len() == 1 && command[0] == shell() { "interactive".to_owned() } else { default_name };
-    let spec = describe(&options, SPEECH, &command, &default_name, called.as_ref())?;
+    let default_name = if own.no_shell { "no-shell" } else { "interactive" };
+    let spec = describe(&options, SPEECH, &command, default_name, called.as_ref())?;
     let wanted = Wanted { options, spec, immediate: own.immediate, stays: own.no_shell };
     let client = context.watching_client()?;
     let outcome = async { Ok(allocate(context, &client, &wanted, &command, own.no_shell).await) };
@@ -85,17 +84,17 @@ async fn allocate(
     };
     let revoked = || told(&format!("Job allocation {id} has been revoked."));
     let ended = attend(&mut held, &command, &clean(variables), &mut signals, revoked).await;
+    let code = ended.unwrap_or_else(|failure| {
+        let text = match find(&command[0]) {
+            Some(_) => failure.summary().to_owned(),
+            None => format!("_fork_command: Unable to find command \"{}\"", command[0]),
+        };
+        tell(context, NAME, &[format!("error: {text}")]);
+        1
+    });
     told(&format!("Relinquishing job allocation {id}"));
-    match ended {
-        Ok(code) => {
-            held.release(client, code).await?;
-            Ok(code)
-        }
-        Err(failure) => {
-            held.release(client, 1).await?;
-            Err(failure.into())
-        }
-    }
+    held.release(client, code).await?;
+    Ok(code)
 }
 
 /// Adds empty values for the variables of another job that contains this process; they are then removed.
@@ -104,6 +103,16 @@ fn clean(variables: Environment) -> Vec<(String, Option<String>)> {
     let of_another = of_another.filter(|name| is_of_a_job(name) && !variables.contains_key(name));
     let removed: Vec<_> = of_another.map(|name| (name, None)).collect();
     variables.into_iter().map(|(name, value)| (name, Some(value))).chain(removed).collect()
+}
+
+/// The file of a command, here or on `PATH`.
+fn find(command: &str) -> Option<PathBuf> {
+    let here = PathBuf::from(command);
+    if command.contains('/') {
+        return Some(here).filter(|path| path.is_file());
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).map(|directory| directory.join(command)).find(|path| path.is_file())
 }
 
 /// Refuses a signal that does not exist.
@@ -120,8 +129,4 @@ fn shell() -> OsString {
     std::env::var_os("SHELL")
         .filter(|shell| shell.to_string_lossy().starts_with('/'))
         .unwrap_or_else(|| "/bin/sh".into())
-}
-
-fn file_name(command: &OsString) -> String {
-    std::path::Path::new(command).file_name().unwrap_or(command).to_string_lossy().into_owned()
 }

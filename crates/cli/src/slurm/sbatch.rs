@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use hostler_client::{Client, ClientError};
 use hostler_model::{JobId, JobState, MAX_SCRIPT_BYTES, Submission, Work};
-use hostler_proto::api::{SubmitRequest, Submitted};
+use hostler_proto::api::{NodeView, SubmitRequest, Submitted};
 use hostler_slurm::getopt::{Order, parse};
 use hostler_slurm::job_options::{JobOptions, Key, MISTAKE, SBATCH_OPTIONS, SBATCH_VARIABLES};
 use hostler_slurm::script;
@@ -120,6 +120,7 @@ pub(crate) fn run(context: &Context, args: Vec<OsString>) -> Outcome {
 
 /// Submits the job, prints its id, and waits for its end if asked to.
 fn submit(context: &Context, options: &JobOptions, own: &Own, spec: &Submission) -> Outcome {
+    tell(context, NAME, request::unused_nodes(options).as_slice());
     let client = context.watching_client().map_err(|failure| Ended::error(failure.summary()))?;
     if own.test_only {
         block_on(async { Ok(test_only(context, &client, NAME, options, spec).await) })??;
@@ -152,6 +153,9 @@ pub(super) async fn place_with<T>(
     spec: &Submission,
     ask: impl AsyncFn(Submission) -> Result<T, ClientError>,
 ) -> Result<T, Refused> {
+    if let Some(list) = options.partition.as_deref().filter(|list| list.contains(',')) {
+        check_partitions(client, list).await?;
+    }
     let refused = match ask(spec.clone()).await {
         Ok(answer) => return Ok(answer),
         Err(error) => Refused::from(error),
@@ -166,17 +170,45 @@ pub(super) async fn place_with<T>(
         return Err(refused);
     }
     let nodes = client.nodes().await?;
-    if let Some(list) = &options.nodelist {
-        let names = hostler_slurm::hostlist::expand(list).unwrap_or_default();
-        if names.iter().any(|name| nodes.iter().all(|node| node.name.as_str() != name)) {
-            return Err(Refused { text: "Invalid node name specified", ..refused });
-        }
+    if let Some(text) = impossible(options, spec, &nodes) {
+        return Err(Refused { text, ..refused });
     }
     let wider = nodes_for(options, &nodes).filter(|_| options.layout().nodes.is_none());
     match wider.and_then(|nodes| spread(options, spec, nodes).ok()) {
         Some(spec) => Ok(ask(spec).await?),
         None => Err(refused),
     }
+}
+
+/// Refuses a list of partitions with one that does not exist.
+async fn check_partitions(client: &Client, list: &str) -> Result<(), Refused> {
+    let known = client.partitions().await?;
+    let is_known = |name: &str| name == ALL_NODES || known.iter().any(|partition| partition.name.as_str() == name);
+    match list.split(',').find(|name| !is_known(name)) {
+        None => Ok(()),
+        Some(name) => Err(Refused {
+            text: "Invalid partition name specified",
+            code: Some("no_such_partition".to_owned()),
+            details: format!("there is no partition {name}"),
+        }),
+    }
+}
+
+/// Slurm's text for a job that fits no node because of the nodes or features that it names.
+fn impossible(options: &JobOptions, spec: &Submission, nodes: &[NodeView]) -> Option<&'static str> {
+    const NODE: &str = "Invalid node name specified";
+    let names = |list: &Option<String>| {
+        list.as_deref().and_then(|list| hostler_slurm::hostlist::expand(list).ok()).unwrap_or_default()
+    };
+    let (required, excluded) = (names(&options.nodelist), names(&options.exclude));
+    if required.iter().any(|name| excluded.contains(name) || nodes.iter().all(|node| node.name.as_str() != name)) {
+        return Some(NODE);
+    }
+    let wanted = options.constraint.as_ref().and(spec.constraint.as_ref())?;
+    let has_feature = |node: &NodeView| {
+        wanted.holds(|feature| node.features.contains(feature) || node.name.as_str() == feature.as_str())
+    };
+    (!nodes.iter().any(has_feature)).then_some("Invalid feature specification")
 }
 
 fn announce(context: &Context, options: &JobOptions, own: &Own, id: JobId) {

@@ -11,6 +11,8 @@ use hostler_slurm::ids::split_raw_id;
 use hostler_slurm::state::parse_list;
 use nix::unistd::{Uid, User};
 
+use super::machines::ALL_NODES;
+use super::rows::{ACCOUNT, QOS};
 use super::{Ended, Outcome, Refused, VERSION, check_clusters, opt, own_name, parse, print, tell};
 use crate::context::{Context, block_on};
 
@@ -28,6 +30,7 @@ enum Key {
     Interactive,
     JobName,
     Me,
+    Nodelist,
     Nothing(&'static str),
     Partition,
     Qos,
@@ -53,6 +56,7 @@ const OPTIONS: &[Opt<Key>] = &[
     opt(Key::JobName, "jobname", 0, Takes::Value),
     opt(Key::Me, "me", 0, Takes::Nothing),
     opt(Key::JobName, "name", b'n', Takes::Value),
+    opt(Key::Nodelist, "nodelist", b'w', Takes::Value),
     opt(Key::Partition, "partition", b'p', Takes::Value),
     opt(Key::Qos, "qos", b'q', Takes::Value),
     opt(Key::Quiet, "quiet", b'Q', Takes::Nothing),
@@ -72,6 +76,8 @@ const OPTIONS: &[Opt<Key>] = &[
 struct Filter {
     account: Option<String>,
     name: Option<String>,
+    /// Jobs that run on any of these nodes.
+    nodes: Option<Vec<String>>,
     partition: Option<String>,
     qos: Option<String>,
     user: Option<String>,
@@ -83,21 +89,27 @@ struct Filter {
 
 impl Filter {
     fn is_empty(&self) -> bool {
-        let Self { account, name, partition, qos, user, reservation, wckey, states } = self;
-        [account, name, partition, qos, user, reservation, wckey].into_iter().all(Option::is_none) && states.is_none()
+        let Self { account, name, nodes, partition, qos, user, reservation, wckey, states } = self;
+        let texts = [account, name, partition, qos, user, reservation, wckey];
+        texts.into_iter().all(Option::is_none) && states.is_none() && nodes.is_none()
     }
 
     fn takes(&self, job: &JobSummary) -> bool {
         let is = |wanted: &Option<String>, value: Option<&str>| {
             wanted.as_deref().is_none_or(|wanted| wanted.split(',').any(|one| Some(one) == value))
         };
-        is(&self.account, job.labels.get("account").map(String::as_str))
-            && is(&self.qos, job.labels.get("qos").map(String::as_str))
+        let label = |name: &str| job.labels.get(name).map(String::as_str);
+        is(&self.account, Some(label("account").unwrap_or(ACCOUNT)))
+            && is(&self.qos, Some(label("qos").unwrap_or(QOS)))
             && is(&self.name, Some(&job.name))
             && is(&self.user, Some(&job.user))
-            && is(&self.partition, job.partition.as_ref().map(hostler_model::PartitionName::as_str))
-            && is(&self.reservation, job.labels.get("reservation").map(String::as_str))
-            && is(&self.wckey, job.labels.get("wckey").map(String::as_str))
+            && is(&self.partition, Some(job.partition.as_ref().map_or(ALL_NODES, hostler_model::PartitionName::as_str)))
+            && is(&self.reservation, label("reservation"))
+            && is(&self.wckey, label("wckey"))
+            && self
+                .nodes
+                .as_ref()
+                .is_none_or(|names| job.nodes.iter().any(|node| names.iter().any(|name| name == node.as_str())))
             && self.states.as_ref().is_none_or(|states| states.contains(&job.state))
     }
 }
@@ -122,6 +134,7 @@ pub(crate) fn run(context: &Context, args: Vec<OsString>) -> Outcome {
             Key::Account => filter.account = text(),
             Key::JobName => filter.name = text(),
             Key::Me => filter.user = Some(own_name()?),
+            Key::Nodelist => filter.nodes = Some(nodes(&text().unwrap_or_default())?),
             Key::Partition => filter.partition = text(),
             Key::Qos => filter.qos = text(),
             Key::Reservation => filter.reservation = text(),
@@ -292,6 +305,11 @@ fn states(text: &str) -> Result<Vec<JobState>, Ended> {
             Err(mistake.and_plain("Valid job states are PENDING, RUNNING, and SUSPENDED"))
         }
     }
+}
+
+/// The names in a host list.
+fn nodes(text: &str) -> Result<Vec<String>, Ended> {
+    hostler_slurm::hostlist::expand(text).map_err(|_| Ended::error(format!("Invalid node name {text}")))
 }
 
 /// The name of a user, given by name or by uid.

@@ -24,6 +24,7 @@ mod peers;
 mod records;
 pub(crate) mod reply;
 mod results;
+mod script;
 mod settings;
 mod shutdown;
 mod signal;
@@ -99,6 +100,7 @@ fn api() -> Api {
         .get("/jobs/{id}", Users, jobs::show, "Shows a job with its tasks.")
         .post("/jobs/{id}", Owners, change::change, "Changes a job. Absent fields keep their values. The checks of a submission apply. 403 `forbidden`, `over_quota`, `priority_too_high`, `partition_refuses`; 409 `wrong_state`, `never_fits`, `no_such_dependency`.")
         .get("/jobs/{id}/why", Users, jobs::why, "Explains why a job waits.")
+        .get("/jobs/{id}/script", Owners, script::show, "Shows the script of a job. 404 `no_script` if the job was not submitted as a script, or has completed.")
         .post("/jobs/{id}/cancel", Owners, jobs::cancel, "Cancels a job.")
         .post("/jobs/{id}/hold", Owners, jobs::hold, "Holds a job, or one of its tasks: its pending tasks do not start.")
         .post("/jobs/{id}/release", Owners, jobs::release, "Releases a held job, or one of its held tasks.")

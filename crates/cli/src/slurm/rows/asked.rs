@@ -2,11 +2,13 @@
 
 use std::fmt::Write;
 
-use hostler_model::{Reason, WallTime};
+use hostler_model::{Condition, Dependency, Reason, WallTime};
+use hostler_slurm::hostlist::{compress, expand};
 use hostler_slurm::size::{Conversion, Unit, convert};
 use hostler_slurm::state::State;
 
 use super::Row;
+use crate::slurm::request::SINGLETON;
 
 impl<'a> Row<'a> {
     /// Memory of all nodes, in mebibytes.
@@ -94,9 +96,21 @@ impl<'a> Row<'a> {
         if self.state() != State::Pending {
             return String::new();
         }
-        let separator = if self.job.unmet.iter().any(|dependency| dependency.alternative) { "?" } else { "," };
-        let unmet = self.job.unmet.iter().map(|dependency| format!("{}(unfulfilled)", dependency.plain()));
-        unmet.collect::<Vec<_>>().join(separator)
+        let unmet = &self.job.unmet;
+        let separator = if unmet.iter().any(|dependency| dependency.alternative) { "?" } else { "," };
+        // A singleton waits for the end of each earlier job of its name.
+        let is_of_singleton = |dependency: &Dependency| dependency.condition == Condition::AfterAny;
+        let singleton = self.label(SINGLETON).filter(|_| unmet.iter().any(is_of_singleton));
+        let named = unmet.iter().filter(|dependency| singleton.is_none() || !is_of_singleton(dependency));
+        let all =
+            named.map(|dependency| dependency.plain().to_string()).chain(singleton.map(|_| "singleton".to_owned()));
+        all.map(|dependency| format!("{dependency}(unfulfilled)")).collect::<Vec<_>>().join(separator)
+    }
+
+    /// The nodes in a label that the user gave, as a host list.
+    pub(crate) fn named_nodes(&self, label: &str) -> String {
+        let list = self.label(label).unwrap_or_default();
+        expand(list).map_or_else(|_| list.to_owned(), |names| compress(&names))
     }
 
     /// The command line; `None` if the user gave a script without a file, or may not see it.
@@ -113,7 +127,7 @@ impl<'a> Row<'a> {
 
     /// Time of the start, or of the expected start; `None` if it is not known.
     pub(crate) fn expected_start(&self) -> Option<WallTime> {
-        let waits_for_time = matches!(self.job.reason, Some(Reason::BeginTime { .. }));
+        let waits_for_time = matches!(self.job.reason, Some(Reason::BeginTime { .. })) || self.is_held();
         let begin = self.job.begin_at.filter(|_| waits_for_time);
         let expected = || self.job.expected_start_at.or(begin).filter(|_| self.state() == State::Pending);
         self.started_at().or_else(expected)

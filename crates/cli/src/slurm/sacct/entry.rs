@@ -84,6 +84,7 @@ impl Entry<'_> {
     pub(super) fn state(&self) -> State {
         match self.step.map(|step| step.exit_code) {
             Some(Some(0)) => return State::Completed,
+            Some(Some(code)) if code > 128 => return State::Cancelled,
             Some(Some(_)) => return State::Failed,
             Some(None) => return State::Cancelled,
             None => {}
@@ -92,6 +93,7 @@ impl Entry<'_> {
             (State::Completing, _) => State::Running,
             // The script was killed, whatever the reason.
             (State::Timeout | State::Preempted, true) => State::Cancelled,
+            (State::Failed, true) if self.row.exit().1 > 0 => State::Cancelled,
             (state, _) => state,
         }
     }
@@ -105,7 +107,7 @@ impl Entry<'_> {
             };
         }
         match (self.state(), self.is_step) {
-            (State::Cancelled, true) => (0, 15),
+            (State::Cancelled, true) if self.row.state() != State::Failed => (0, 15),
             _ => self.row.exit(),
         }
     }

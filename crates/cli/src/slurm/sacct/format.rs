@@ -19,6 +19,9 @@ pub(super) struct Column {
     width: i32,
 }
 
+/// Names of fields in Slurm before version 22, which scripts still use, and today's.
+const FORMER: [(&str, &str); 3] = [("Reserved", "Planned"), ("ResvCPU", "PlannedCPU"), ("ResvCPURAW", "PlannedCPURAW")];
+
 /// How lines are written.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) enum Style {
@@ -42,6 +45,9 @@ pub(super) fn choose(list: &str) -> Result<Vec<Column>, String> {
             columns.extend(FIELDS.iter().map(column));
             continue;
         }
+        let former = FORMER.iter().find(|(former, _)| former.eq_ignore_ascii_case(name));
+        let name = former.map_or(name, |(_, current)| current);
+        let begins = |full: &str| full.get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name));
         let field = FIELDS.iter().find(|field| begins(field.name)).ok_or_else(|| name.to_owned())?;
         columns.push(column(field));
     }
@@ -162,6 +168,7 @@ mod tests {
         let chosen = choose(&list).unwrap_or_else(|name| panic!("{name}"));
         assert!(chosen.iter().zip(FIELDS).all(|(column, field)| column.field.name == field.name));
         assert_eq!(choose("jobid,nosuch%3").err().as_deref(), Some("nosuch"));
+        assert_eq!(choose("reserved%8").expect("a former name")[0].field.name, "Planned");
     }
 
     #[test]

@@ -146,7 +146,7 @@ impl Given {
             Key::TimelimitMax => self.limit_max = Some(limit(value)?),
             Key::TimelimitMin => self.limit_min = Some(limit(value)?),
             Key::Truncate => self.truncate = true,
-            Key::Units => self.unit = Some(Unit::parse(value).ok_or_else(|| fatal("Invalid unit type"))?),
+            Key::Units => self.unit = Some(Unit::parse(value).ok_or_else(|| no_unit(value))?),
             Key::Users if value == "-1" => self.all_users = true,
             Key::Users => {
                 self.all_users = false;
@@ -269,6 +269,10 @@ fn groups(list: &str) -> Result<Vec<u32>, Ended> {
     items(list).into_iter().map(one).collect()
 }
 
+fn no_unit(text: &str) -> Ended {
+    Ended::error(format!("Invalid unit type '{text}'. Possible options are 'KMGTP'")).and("fatal: Invalid unit type")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -315,7 +319,10 @@ mod tests {
             (vec!["-S", "soon"], "Invalid time specification (pos=0): soon"),
             (vec!["-s", "soon"], "fatal: unrecognized job state value 'soon'"),
             (vec!["-u", "no such user"], "error: Invalid user id: no such user"),
-            (vec!["--units", "X"], "fatal: Invalid unit type"),
+            (
+                vec!["--units", "X"],
+                "error: Invalid unit type 'X'. Possible options are 'KMGTP'|fatal: Invalid unit type",
+            ),
             (vec!["-c"], "Slurm job completion is disabled"),
             (vec!["-i", "x"], "error: Invalid numeric value \"x\" for requested node range."),
         ] {

@@ -1,11 +1,15 @@
 //! Commands of `scontrol` that act on jobs.
 
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+
 use hostler_client::{Client, ClientError, RecordFilter};
 use hostler_model::{ArraySpec, IndexSet, JobId, JobState};
 use hostler_proto::api::{JobAction, JobRecord};
 use hostler_slurm::ids::split_raw_id;
 
-use super::super::{Ended, Outcome, Refused, own_name};
+use super::super::{Ended, Outcome, Refused, own_name, print};
 use super::{DISABLED, NAME, Session};
 use crate::commands::act::outlive_own_job;
 use crate::context::block_on;
@@ -217,26 +221,29 @@ impl Session<'_> {
         self.each(words, None, &async |_, _, _| Err(Problem { text: DISABLED, lines: vec![format!("hint: {hint}")] }))
     }
 
-    /// The script of a job leaves the head only to the job's nodes.
+    /// Writes the script of a job to a file, or to standard output for `-`.
     pub(super) fn write_script(&self, words: &[String]) -> Outcome {
         let [what, rest @ ..] = words else { return Err(Ended::plain("too few arguments for keyword:write")) };
         if !"batch_script".starts_with(&what.to_ascii_lowercase()) {
             return Err(Ended::plain(format!("invalid write argument:{what}")));
         }
         let Some(id) = rest.first() else { return Err(Ended::plain("too few arguments for keyword:write")) };
-        let target = Target::parse(id);
-        let found = match &target {
-            Some(target) => {
-                let job = target.job;
-                self.ask("job script retrieval", async |client| record(client, job).await)?
-            }
-            None => None,
-        };
-        match found {
-            None => Err(Ended::plain(format!("job script retrieval failed: {INVALID}"))),
-            Some(_) => Err(Ended::plain(format!("job script retrieval failed: {DISABLED}"))
-                .and("hint: the head shows a job's script to nobody; `scontrol show job` shows the path of its file")),
+        let failed = |why: &str| Ended::plain(format!("job script retrieval failed: {why}"));
+        let job = Target::parse(id).ok_or_else(|| failed(INVALID))?.job;
+        let client = self.context.client()?;
+        let asked = async { Ok(client.script(job).await.map_err(Refused::from)) };
+        let script = block_on(asked)?.map_err(|refused| match refused.code.as_deref() {
+            Some("no_script") => refused.lines().fold(failed("Job has no batch script"), Ended::and),
+            _ => failed(refused.text),
+        })?;
+        let file = rest.get(1).cloned().unwrap_or_else(|| format!("slurm-{id}.sh"));
+        if file == "-" {
+            return Ok(print(self.context, &script));
         }
+        let cannot = |error: std::io::Error| Ended::plain(format!("failed to create file `{file}`: {error}"));
+        let open = OpenOptions::new().write(true).create(true).truncate(true).mode(0o700).open(&file);
+        open.and_then(|mut out| out.write_all(script.as_bytes())).map_err(cannot)?;
+        Ok(print(self.context, &format!("batch script for job {id} written to {file}\n")))
     }
 
     /// Replaces names of jobs, as in `jobname=first`, by the ids of the user's jobs with that name.

@@ -174,7 +174,11 @@ fn head_lines(row: &Row<'_>, accounts: &mut Accounts, record: &mut Record) {
         ("QOS", &row.qos()),
     ]);
     record.line(&[("JobState", &row.state().name()), ("Reason", &row.reason()), ("Dependency", &row.dependency())]);
-    let (code, signal) = row.exit();
+    // The signal that ended a cancelled script.
+    let (code, signal) = match row.task.and_then(|task| task.exit_code) {
+        Some(code) if code > 128 && row.state() == State::Cancelled => (0, code - 128),
+        _ => row.exit(),
+    };
     record.line(&[
         ("Requeue", &u8::from(job.requeue)),
         ("Restarts", &row.restarts()),
@@ -208,8 +212,8 @@ fn place_lines(row: &Row<'_>, record: &mut Record) {
     let host = row.label("slurm.submit_host").unwrap_or("localhost");
     record.line(&[("Partition", &row.partition()), ("AllocNode:Sid", &format_args!("{host}:0"))]);
     record.line(&[
-        ("ReqNodeList", &row.label("slurm.nodelist").unwrap_or(NULL)),
-        ("ExcNodeList", &row.label("slurm.exclude").unwrap_or(NULL)),
+        ("ReqNodeList", &row.named_nodes("slurm.nodelist")),
+        ("ExcNodeList", &row.named_nodes("slurm.exclude")),
     ]);
     record.line(&[("NodeList", &row.node_list())]);
     record.maybe("BatchHost", row.batch_host().filter(|_| !row.nodes().is_empty()));

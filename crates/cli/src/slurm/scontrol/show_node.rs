@@ -164,6 +164,6 @@ mod tests {
             assert!(!name.is_empty() && !value.is_empty(), "{token}");
         }
         assert!(text.contains(" ActiveFeatures=(null) ") && text.contains(" State=MIXED "), "{text}");
-        assert!(text.contains(" Partitions=all ") && text.contains(" AllocTRES=cpu=1,mem=1G,billing=1"), "{text}");
+        assert!(text.contains(" Partitions=all ") && text.contains(" AllocTRES=cpu=1,mem=1G"), "{text}");
     }
 }

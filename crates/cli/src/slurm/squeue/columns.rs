@@ -122,7 +122,7 @@ pub(super) const COLUMNS: &[Column] = &[
         out.push_str(&short(row.elapsed(printer.clock.now)));
     })
     .overflowing(is_span),
-    of(b'n', &["reqnodes"], "REQ_NODES", |_, row, out| out.push_str(row.label("slurm.nodelist").unwrap_or_default())),
+    of(b'n', &["reqnodes"], "REQ_NODES", |_, row, out| out.push_str(&row.named_nodes("slurm.nodelist"))),
     of(b'N', &["nodelist"], "NODELIST", |_, row, out| out.push_str(&row.node_list())).overflowing(|_| true),
     of(b'o', &["command"], "COMMAND", |_, row, out| out.push_str(row.command().unwrap_or(NULL))),
     fixed(b'O', &["contiguous"], "CONTIGUOUS", "0"),
@@ -144,7 +144,7 @@ pub(super) const COLUMNS: &[Column] = &[
     of(b'V', &["submittime"], "SUBMIT_TIME", |printer, row, out| printer.time(Some(row.job.submitted_at), out)),
     of(b'w', &["wckey"], "WCKEY", |_, row, out| label(row, "wckey", out)),
     of(b'W', &["licenses"], "LICENSES", |_, row, out| label(row, "licenses", out)),
-    of(b'x', &["excnodes"], "EXC_NODES", |_, row, out| out.push_str(row.label("slurm.exclude").unwrap_or_default())),
+    of(b'x', &["excnodes"], "EXC_NODES", |_, row, out| out.push_str(&row.named_nodes("slurm.exclude"))),
     fixed(b'X', &["corespec"], "CORE_SPEC", ABSENT),
     of(b'y', &["nice"], "NICE", |_, row, out| out.push_str(row.label("slurm.nice").unwrap_or("0"))),
     fixed(b'Y', &["schednodes"], "SCHEDNODES", NULL).overflowing(|_| true),

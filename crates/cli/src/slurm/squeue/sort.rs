@@ -94,7 +94,7 @@ fn compare(letter: u8, now: WallTime, a: &Row<'_>, b: &Row<'_>) -> Ordering {
         b'm' => a.job.memory_bytes.cmp(&b.job.memory_bytes),
         b'M' => a.elapsed(now).cmp(&b.elapsed(now)),
         b'N' => first_node(a).cmp(&first_node(b)),
-        b'p' | b'Q' => a.job.priority.cmp(&b.job.priority),
+        b'p' | b'Q' => a.priority().cmp(&b.priority()),
         b'P' => a.partition().cmp(b.partition()),
         b'S' => starts_at(a).cmp(&starts_at(b)),
         b't' => a.state().code().cmp(b.state().code()),

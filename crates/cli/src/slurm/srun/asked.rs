@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use hostler_slurm::job_options::{JobOptions, Key, SRUN_JOB_VARIABLES, SRUN_OPTIONS, SRUN_VARIABLES};
-use hostler_slurm::multi_prog;
+use hostler_slurm::multi_prog::{self, Wrong};
 use hostler_slurm::step_variables::Dealing;
 
 use super::super::allocating::{apply, parse};
@@ -159,13 +159,18 @@ impl Asked {
         Ok(())
     }
 
+    /// What describes the job: the command line, or the file with those of all tasks.
+    pub(super) fn argv(&self) -> &[OsString] {
+        match &self.program {
+            Program::Same(argv) => argv,
+            Program::Different(path) => std::slice::from_ref(path),
+        }
+    }
+
     /// Name of the step: the one that was given, or the program's.
     pub(super) fn name(&self) -> String {
-        let program = match &self.program {
-            Program::Same(argv) => argv.first(),
-            Program::Different(path) => Some(path),
-        };
-        let program = program.map(|word| std::path::Path::new(word).file_name().unwrap_or(word).to_string_lossy());
+        let program =
+            self.argv().first().map(|word| std::path::Path::new(word).file_name().unwrap_or(word).to_string_lossy());
         self.options.job_name.clone().unwrap_or_else(|| program.unwrap_or_default().into_owned())
     }
 
@@ -175,10 +180,17 @@ impl Asked {
             Program::Same(argv) => return Ok(vec![argv.clone(); tasks]),
             Program::Different(path) => path,
         };
-        let text = fs::read_to_string(path)
-            .map_err(|error| Ended::error(format!("Unable to open file {}: {error}", path.display())))?;
-        let all = multi_prog::commands(&text, tasks)
-            .map_err(|why| Ended::error(format!("Configuration file {} invalid: {why}", path.display())))?;
+        let path = path.display();
+        let text = fs::read_to_string(path.to_string());
+        let text = text.map_err(|_| Ended::error(format!("Could not open multi_prog config file {path}")))?;
+        let all = multi_prog::commands(&text, tasks).map_err(|wrong| match wrong {
+            Wrong::Missing(task) => {
+                Ended::error(format!("Configuration file {path} invalid, no record for task id {task}"))
+            }
+            Wrong::Line(number, why) => {
+                Ended::error(why).and(format!("error: Line {number} of configuration file {path} invalid"))
+            }
+        })?;
         Ok(all.into_iter().map(|words| words.into_iter().map(OsString::from).collect()).collect())
     }
 

@@ -15,7 +15,7 @@ use hostler_slurm::ids::split_raw_id;
 use hostler_slurm::step_variables::StepFacts;
 use tokio::sync::mpsc::Receiver;
 
-use self::asked::{Asked, Input, Program};
+use self::asked::{Asked, Input};
 use self::screen::{Screen, summarize};
 use self::shape::{Shape, shape};
 use super::allocating::{Speech, Wanted, describe, hold, variables};
@@ -27,6 +27,9 @@ use crate::steps::{self, Links, Plan, Task};
 pub(crate) const NAME: &str = "srun";
 
 const SPEECH: Speech = Speech { name: NAME, failed: "Unable to allocate resources", is_chatty: false };
+
+/// What errors about a step begin with.
+const NO_STEP: &str = "Unable to create step";
 
 const USAGE: &str = "Usage: srun [OPTIONS(0)... [executable(0) [args(0)...]]] [ : [OPTIONS(N)...]] executable(N) [args(N)...]\n\
     \n\
@@ -50,11 +53,11 @@ pub(crate) fn run(context: &Context, args: Vec<OsString>) -> Outcome {
     if let Some(text) = &asked.says {
         return Ok(print(context, text));
     }
-    let outcome = async {
+    let outcome = async move {
         Ok(match asked.job {
             _ if asked.test_only => would_start(context, &asked, called.as_ref()).await,
             Some(job) => inside(context, &asked, job).await,
-            None => outside(context, &asked, called.as_ref()).await,
+            None => outside(context, asked, called.as_ref()).await,
         })
     };
     block_on(outcome)?
@@ -75,29 +78,26 @@ async fn inside(context: &Context, asked: &Asked, raw_id: u64) -> Outcome {
 
 /// Says when and where a job that consists of a step would start.
 async fn would_start(context: &Context, asked: &Asked, called: Option<&OsString>) -> Outcome {
-    let argv = match &asked.program {
-        Program::Same(argv) => argv.as_slice(),
-        Program::Different(path) => std::slice::from_ref(path),
-    };
-    let spec = describe(&asked.options, SPEECH, argv, &asked.name(), called)?;
+    let spec = describe(&asked.options, SPEECH, asked.argv(), &asked.name(), called)?;
     test_only(context, &context.watching_client()?, NAME, &asked.options, &spec).await?;
-    tell(context, NAME, &["allocation success".to_owned()]);
     Ok(0)
 }
 
 /// Runs a job that consists of a step.
-async fn outside(context: &Context, asked: &Asked, called: Option<&OsString>) -> Outcome {
-    let Program::Same(argv) = &asked.program else {
-        return Err(
-            Ended::error("--multi-prog needs a job").and("hint: call srun from `salloc` or from a batch script")
-        );
-    };
-    let name = std::path::Path::new(&argv[0]).file_name().unwrap_or(&argv[0]).to_string_lossy().into_owned();
+async fn outside(context: &Context, mut asked: Asked, called: Option<&OsString>) -> Outcome {
+    if asked.relative > 0 {
+        return Err(Ended::fatal("--relative option invalid for job allocation request"));
+    }
     let options = asked.options.clone();
-    let spec = describe(&options, SPEECH, argv, &name, called)?;
+    if let Some((_, tasks)) = options.nodes_without_tasks() {
+        asked.options.nodes = Some((tasks, tasks));
+    }
+    // A mistake in the file of the programs should not cost a job.
+    asked.programs(options.layout().ntasks as usize)?;
+    let spec = describe(&options, SPEECH, asked.argv(), &asked.name(), called)?;
     let wanted = Wanted { options, spec, immediate: asked.immediate, stays: false };
     let client = context.watching_client()?;
-    let mut signals = signals(asked)?;
+    let mut signals = signals(&asked)?;
     let mut held = match hold(context, &client, &wanted, SPEECH, &mut signals).await? {
         Ok(held) => held,
         Err(code) => return Ok(code),
@@ -109,7 +109,7 @@ async fn outside(context: &Context, asked: &Asked, called: Option<&OsString>) ->
         cpus: held.job.on_each_node().cpus,
         variables,
     };
-    let outcome = step(context, asked, &job, signals).await;
+    let outcome = step(context, &asked, &job, signals).await;
     let code = *outcome.as_ref().unwrap_or(&1);
     release(&client, held, code).await?;
     outcome
@@ -126,7 +126,8 @@ fn signals(asked: &Asked) -> Result<Receiver<i32>, Ended> {
 /// Runs the step, and returns its exit code.
 async fn step(context: &Context, asked: &Asked, job: &Job, signals: Receiver<i32>) -> Outcome {
     let names: Vec<String> = job.allocation.nodes.iter().map(|place| place.name.to_string()).collect();
-    let shape = shape(asked, &names, job.cpus)?;
+    let shape = shape(asked, &names, job.cpus)
+        .map_err(|ended| ended.instead(NO_STEP, &format!("{NO_STEP} for job {}", job.raw_id)))?;
     let programs = asked.programs(shape.places.len())?;
     let input = asked.input()?;
     let failed = |error: StepError| Ended::error(steps::failure(&error).summary());
@@ -216,7 +217,7 @@ async fn claim(
     claimed.map_err(|error| match error {
         StepError::Refused { .. } => {
             let text = "More processors requested than permitted";
-            Ended::error(format!("Unable to create step for job {}: {text}", job.raw_id))
+            Ended::error(format!("{NO_STEP} for job {}: {text}", job.raw_id))
         }
         error => Ended::error(steps::failure(&error).summary()),
     })

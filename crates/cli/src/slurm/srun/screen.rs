@@ -161,7 +161,8 @@ impl Face for Screen<'_> {
             return Then::End;
         }
         let has_failed = end.as_ref().map_or(true, |report| report.code != 0);
-        if !has_failed || !self.kills {
+        // Once is enough: further tasks fail because the step ends.
+        if !has_failed || !std::mem::take(&mut self.kills) {
             return Then::GoOn;
         }
         self.say(&format!("Terminating {}", self.step));
@@ -257,7 +258,8 @@ pub(super) fn summarize(context: &Context, places: &[&str], ends: &[Result<Repor
                     126 => libc::EACCES,
                     _ => 1,
                 };
-                tell(context, "slurmstepd", &[format!("error: execve(): {message}")]);
+                let name = format!("slurmstepd-{}", places[rank]);
+                tell(context, &name, &[format!("error: {}", without_place(message, places[rank]))]);
                 (u8::try_from(number).unwrap_or(1), format!("Exited with exit code {number}"))
             }
             Err(error) => {
@@ -274,6 +276,13 @@ pub(super) fn summarize(context: &Context, places: &[&str], ends: &[Result<Repor
         tell(context, NAME, &[format!("error: {node}: {}: {text}", tasks(&ranks))]);
     }
     worst
+}
+
+/// The message of a node about a program that did not start, in Slurm's words: without the node's name and the error's number.
+fn without_place(message: &str, node: &str) -> String {
+    let text = message.strip_prefix(&format!("node {node} cannot start ")).map(|rest| format!("execve(): {rest}"));
+    let text = text.unwrap_or_else(|| message.to_owned());
+    text.split(" (os error ").next().unwrap_or(&text).to_owned()
 }
 
 /// How a process failed.

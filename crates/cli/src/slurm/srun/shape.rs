@@ -3,8 +3,8 @@
 use hostler_slurm::hostlist;
 use hostler_slurm::step_variables::{Dealing, divide, places};
 
-use super::Ended;
 use super::asked::Asked;
+use super::{Ended, NO_STEP};
 
 /// The nodes of a step and its tasks.
 #[derive(Debug, PartialEq, Eq)]
@@ -60,11 +60,11 @@ pub(super) fn shape(asked: &Asked, names: &[String], cpus: u32) -> Result<Shape,
 const UNAVAILABLE: &str = "Requested node configuration is not available";
 
 fn unavailable() -> Ended {
-    Ended::error(format!("Unable to create step: {UNAVAILABLE}"))
+    Ended::error(format!("{NO_STEP}: {UNAVAILABLE}"))
 }
 
 fn expand(list: Option<&str>) -> Result<Vec<String>, Ended> {
-    let invalid = |_| Ended::error("Unable to create step: Invalid node name specified");
+    let invalid = |_| Ended::error(format!("{NO_STEP}: Invalid node name specified"));
     list.map_or(Ok(Vec::new()), |list| hostlist::expand(list).map_err(invalid))
 }
 
