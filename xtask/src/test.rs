@@ -146,7 +146,7 @@ const PYTHON_TOOLS: &str = "HOSTLER_PYTHON_TOOLS";
 fn python_package(flaky: &mut Vec<String>) -> Result<()> {
     let tools = std::env::var_os(PYTHON_TOOLS).map(PathBuf::from).with_context(|| {
         format!(
-            "{PYTHON_TOOLS} is not set: `python3 -m venv DIR`, `DIR/bin/pip install cloudpickle pytest mypy ruff`, and \
+            "{PYTHON_TOOLS} is not set: `python3 -m venv DIR`, `DIR/bin/pip install cloudpickle maturin pytest mypy ruff`, and \
              set it to DIR; .ci/run does this"
         )
     })?;
