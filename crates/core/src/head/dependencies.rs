@@ -8,7 +8,7 @@
 //!
 //! Every open dependency names a job in the state, since a dependency on a job that ends is settled for all tasks.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use hostler_model::{Condition, Dependency, Ending, IndexSet, JobId, JobSpec, JobState, Timestamp};
@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use super::job::{Job, Phase};
 use super::state::State;
-use super::step::Step;
+use super::step::{Dependent, Step};
 
 /// A dependency whose job has begun, and whose delay runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -262,14 +262,21 @@ impl Tally {
 }
 
 impl Step<'_> {
-    /// Checks every job that depends on this job, some of whose tasks have ended, or began.
+    /// Checks every job that depends on this job, some of whose tasks have ended, or began. A check may cancel a job, and so concern
+    /// the dependents of that job. They are queued: a call for each job of a long chain would overflow the stack.
     pub(super) fn settle_dependents(&mut self, id: JobId, tasks: &IndexSet) {
-        let Some(dependents) = self.state.dependents.get(&id).cloned() else { return };
-        dependents.into_iter().for_each(|dependent| self.settle_counterparts(dependent, tasks));
-    }
-
-    fn settle_counterparts(&mut self, id: JobId, tasks: &IndexSet) {
-        self.settle(id, Some(tasks), PastJobs::default());
+        let Some(dependents) = self.state.dependents.get(&id).filter(|dependents| !dependents.is_empty()) else {
+            return;
+        };
+        let dependents = dependents.iter().map(|job| Dependent { job: *job, tasks: tasks.clone() });
+        if let Some(queue) = &mut self.dependents {
+            return queue.extend(dependents);
+        }
+        self.dependents = Some(dependents.collect());
+        while let Some(next) = self.dependents.as_mut().and_then(VecDeque::pop_front) {
+            self.settle(next.job, Some(&next.tasks), PastJobs::default());
+        }
+        self.dependents = None;
     }
 
     /// Drops settled dependencies of a job. Frees the tasks whose dependencies are satisfied, and cancels the tasks whose dependencies

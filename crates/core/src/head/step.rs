@@ -1,8 +1,9 @@
 //! The application of one event.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
-use hostler_model::{JobId, NodeName};
+use hostler_model::{IndexSet, JobId, NodeName};
 use hostler_proto::api::Notice;
 use hostler_proto::link::HeadMessage;
 
@@ -18,6 +19,15 @@ pub(super) struct Step<'a> {
     pub(super) changes: &'a mut Changes,
     /// Jobs that ended with this event, and jobs that had ended before it.
     pub(super) moved: Vec<JobId>,
+    /// Dependents to check, while others are being checked.
+    pub(super) dependents: Option<VecDeque<Dependent>>,
+}
+
+/// A job that depends on another one, some of whose tasks have ended, or began.
+pub(super) struct Dependent {
+    pub(super) job: JobId,
+    /// The tasks of the other job.
+    pub(super) tasks: IndexSet,
 }
 
 impl Step<'_> {

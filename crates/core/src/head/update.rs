@@ -29,7 +29,7 @@ pub fn update(state: &mut State, stamped: &Stamped, changes: &mut Changes) {
     let now = stamped.now;
     state.last_event_at = state.last_event_at.max(now.at);
     state.last_event_wall = now.wall;
-    let mut step = Step { state, now, changes, moved: Vec::new() };
+    let mut step = Step { state, now, changes, moved: Vec::new(), dependents: None };
     match &stamped.event {
         Event::EpochStarted { epoch, owner } => {
             step.state.owner = *owner;

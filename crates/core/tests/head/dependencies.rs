@@ -369,3 +369,15 @@ fn requeue_with_a_hold_of_a_job_that_can_never_start_is_harmless() {
     let again = head.job(job);
     assert!(again.held && again.unmet.iter().all(|it| it.job == held), "{:?}", again.unmet);
 }
+
+#[test]
+fn failure_of_the_first_job_of_a_long_chain_cancels_all_others() {
+    let mut head = head_for(1);
+    let first = head.submit(spec()).expect("accepted");
+    let mut last = first;
+    for _ in 0..5_000 {
+        last = head.submit(after(&format!("afterok:{last}"), "")).expect("accepted");
+    }
+    end(&mut head, first, 0, 1);
+    assert_eq!(head.job(last).state(), JobState::Cancelled);
+}
