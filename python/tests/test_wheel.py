@@ -1,4 +1,7 @@
-"""The wheel, in an environment that has nothing else."""
+"""The wheel, in an environment that has nothing else.
+
+These tests come last: cargo may link the command again that the cluster of the others runs.
+"""
 
 from __future__ import annotations
 
@@ -72,8 +75,8 @@ def test_installed_wheel_needs_nothing_else(tmp_path: Path, home: Path, monkeypa
     (own / "squares.py").write_text(SCRIPT)
     program = fresh / "bin/hostler"
     assert shutil.which("hostler") == str(program)
-    subprocess.run([program, "up", "--nodes=1", "--cpus=2", "--memory=1G"], check=True, stdout=subprocess.DEVNULL)
     try:
+        subprocess.run([program, "up", "--nodes=1", "--cpus=2", "--memory=1G"], check=True, stdout=subprocess.DEVNULL)
         done = subprocess.run([fresh / "bin/python", "squares.py"], cwd=own, check=True, capture_output=True, text=True)
     finally:
         subprocess.run([program, "down", "--cancel"], check=True, stdout=subprocess.DEVNULL)

@@ -88,6 +88,11 @@ impl Failure {
         &self.what
     }
 
+    /// The causes, the first one first.
+    pub(crate) fn causes(&self) -> &[String] {
+        &self.causes
+    }
+
     /// The text for stderr, with a final line break.
     pub(crate) fn render(&self) -> String {
         let mut text = format!("error: {}\n", self.what);

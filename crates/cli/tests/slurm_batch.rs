@@ -283,10 +283,14 @@ fn submissions_are_checked_and_shown_in_slurms_words() {
         (&["-J", "same"], "%E", "(null)\n"),
         (&["-J", "same", "-d", "singleton"], "%E", "singleton(unfulfilled)\n"),
         (&["-J", "same", "-d", "singleton,afterok:1"], "%E", "afterok:1(unfulfilled),singleton(unfulfilled)\n"),
+        (&["-J", "alone", "-d", "singleton,afterany:1"], "%E", "afterany:1(unfulfilled)\n"),
+        (&["-J", "same", "-d", "singleton,afterany:1"], "%E", "afterany:1(unfulfilled),singleton(unfulfilled)\n"),
     ] {
         let job = site.submit(&[&["-H", "--wrap", "true"], options].concat());
         assert_eq!(squeue(&job, format), shown, "{options:?}");
     }
+    let updated = site.run("scontrol", &["update", "jobid=8", "dependency=afterany:1"]);
+    assert_eq!((updated.code, squeue("8", "%E").as_str()), (0, "afterany:1(unfulfilled)\n"), "{}", updated.stderr);
     let free = site.submit(&["--begin=2099-01-01", "--wrap", "true"]);
     let first = site.run("squeue", &["-h", "-o", "%i"]).stdout;
     assert!(first.starts_with(&format!("{free}\n")), "held jobs have the lowest priority: {first}");
@@ -315,8 +319,8 @@ fn submissions_are_checked_and_shown_in_slurms_words() {
     assert_eq!(site.read(&format!("slurm-{job}.out")), format!("1 a b all {gid} unset\n"));
     let scontrol = |words: &[&str]| site.run("scontrol", &[&["write", "batch_script"], words].concat());
     let over = "job script retrieval failed: Job has no batch script\n\
-                scontrol: job 10 has completed, so the head has deleted its script\n";
-    assert_eq!((job.as_str(), scontrol(&[&job]).stderr.as_str()), ("10", over));
+                scontrol: job 12 has completed, so the head has deleted its script\n";
+    assert_eq!((job.as_str(), scontrol(&[&job]).stderr.as_str()), ("12", over));
     let job = site.submit(&["-H", "job.sh"]);
     let script = site.read("job.sh");
     assert_eq!(scontrol(&[&job, "-"]).stdout, script);
@@ -384,8 +388,14 @@ fn scancel_ends_what_it_names_and_nothing_else() {
     quiet(&["-t", "PENDING", &running]);
     quiet(&["-w", "n2,n9", "-A", "default"]);
     assert_eq!(site.cluster.state(&running), "running");
+    // Of an array, only the tasks on these nodes.
+    let array = site.submit(&["-a", "0-1", "-N1", "-c2", "-x", "n1", "--wrap", "sleep 600"]);
+    wait_until("a task to run", 60, || (site.cluster.json(&["job", &array])["tasks"]["running"] == 1).then_some(()));
     quiet(&["-w", "n[1-2]", "-p", "all", "-q", "normal"]);
     site.wait(&running, "cancelled");
+    let tasks = || site.cluster.json(&["job", &array])["tasks"].clone();
+    wait_until("the task to end", 60, || (tasks()["cancelled"] == 1).then_some(()));
+    assert_eq!(tasks()["pending"].as_u64().unwrap_or(0) + tasks()["running"].as_u64().unwrap_or(0), 1, "{}", tasks());
     assert_eq!(site.cluster.state(&other), "pending");
     quiet(&["--me"]);
     assert_eq!(site.cluster.state(&other), "cancelled");

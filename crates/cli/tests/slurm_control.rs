@@ -632,8 +632,8 @@ fn commands_about_accounts_answer() {
     assert!(report.contains("\nJobs pending:   2\nJobs running:   1\n"), "{report}");
     let steps = site.ok("sstat", &["-j", &running]);
     assert!(steps.starts_with("JobID         MaxVMSize  MaxVMSizeNode "), "{steps}");
-    let steps = site.ok("sstat", &["-n", "-P", "-o", "jobid,nodelist,ntasks,maxrsstask", "-j", &running]);
-    assert_eq!(steps, format!("{running}.batch|n[1-2]|1|0\n"));
+    let steps = site.ok("sstat", &["-n", "-P", "-o", "jobid,nodelist,ntasks", "-j", &running]);
+    assert_eq!(steps, format!("{running}.batch|n[1-2]|2\n"));
     let waiting = site.run("sstat", &["-n", "-j", &format!("{job},99")]);
     let text = format!("sstat: error: No steps running for job {job}\nsstat: error: couldn't get steps for job 99\n");
     assert_eq!((waiting.code, waiting.stdout.as_str(), waiting.stderr), (0, "", text));

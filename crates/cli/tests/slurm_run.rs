@@ -98,7 +98,7 @@ fn srun_outside_of_a_job_checks_what_it_can_before_it_makes_one() {
         ("-r1 true", "srun: fatal: --relative option invalid for job allocation request\n"),
         (
             "--uid=nobody true",
-            "srun: error: --uid names another one than yours\nsrun: hint: call the command as that user, for example with `su`\n",
+            "srun: error: --uid names another user\nsrun: hint: call the command as that user, for example with `su`\n",
         ),
         ("--profile=x true", "srun: error: invalid --profile=x option\n"),
         ("--exclusive=x true", "srun: error: Invalid --exclusive specification\n"),
@@ -127,11 +127,13 @@ fn steps_of_a_script_share_its_job() {
          srun --input=none -n1 -N1 cat\n\
          env -i PATH=$PATH SLURM_JOB_ID=$SLURM_JOB_ID srun -n1 -N1 sh -c 'echo stripped $SLURM_NTASKS $SLURM_JOB_ID'\n\
          printf '0 echo first %%t\\n1-3 echo other %%o\\n' > prog.conf; srun -n4 -l --multi-prog prog.conf\n\
-         srun -n9 true; echo code $?\n",
+         srun -n9 true; echo code $?\n\
+         srun --uid=nobody -n1 -N1 true; echo uid $?\n",
     );
     let lines = sorted(&output);
     for line in [
         "0: a",
+        "uid 255",
         "1: b",
         "2",
         "3",
@@ -277,6 +279,9 @@ fn salloc_holds_resources_for_a_command_and_nests() {
     let hold = ["--mem=64", "-N2", "--exclusive", "sh", "-c", "touch held; until [ -e release ]; do sleep 0.05; done"];
     let mut holder = site.command("srun", &hold).spawn().expect("srun starts");
     wait_until("the holder runs", 30, || site.cluster.path("held").exists().then_some(()));
+    let outcome = site.run("salloc", &["--mem=64", "-Q", "nonexistentcommand"]);
+    let text = "salloc: error: _fork_command: Unable to find command \"nonexistentcommand\"\n";
+    assert_eq!((outcome.code, outcome.stderr.as_str()), (1, text));
     let outcome = site.run("salloc", &["--mem=64", "-I", "true"]);
     assert_eq!(outcome.code, 1);
     assert!(outcome.stderr.contains("Immediate execution impossible, insufficient resources"), "{}", outcome.stderr);

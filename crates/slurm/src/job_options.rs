@@ -440,9 +440,14 @@ impl JobOptions {
             Key::Dependency => self.dependency = some(),
             Key::Error => self.error = some(),
             Key::Exclude => self.exclude = some(),
-            // These values share nodes with jobs of the same user; alone is stricter.
-            Key::Exclusive if ["", "user", "mcs", "topo"].contains(&text) => self.exclusive = true,
-            Key::Exclusive => return Err(invalid("exclusive")),
+            Key::Exclusive => {
+                self.exclusive = match text.to_ascii_lowercase().as_str() {
+                    // Some of these share nodes with jobs of the same user; alone is stricter.
+                    "" | "exclusive" | "user" | "mcs" | "topo" => true,
+                    "oversubscribe" => false,
+                    _ => return Err(invalid("exclusive")),
+                }
+            }
             Key::Export => self.export = some(),
             Key::ExportFile => self.export_file = some(),
             Key::Gid => self.gid = some(),
@@ -523,7 +528,8 @@ impl JobOptions {
     #[must_use]
     pub fn nodes_without_tasks(&self) -> Option<(u32, u32)> {
         let ((least, _), tasks) = self.nodes.zip(self.ntasks)?;
-        (tasks < least).then_some((least, tasks))
+        // The job gets each node of a list.
+        (tasks < least && self.nodelist.is_none()).then_some((least, tasks))
     }
 
     /// Returns the number of tasks on each node, and the number of nodes if the options say it. Tasks without a number of

@@ -96,11 +96,11 @@ pub(crate) fn differences(one: &Answer, other: &Answer) -> Vec<Part> {
     Part::ALL.into_iter().filter(|part| !same_text(part.of(one), part.of(other))).collect()
 }
 
-/// Whether the second text begins with the lines of the first, except for times and ids, and has more.
+/// Whether the first text has lines, and the second begins with them, except for times and ids, and has more.
 pub(crate) fn has_more_lines(one: &str, other: &str) -> bool {
     let lines = one.lines().count();
     let first: String = other.split_inclusive('\n').take(lines).collect();
-    other.lines().count() > lines && same_text(one, &first)
+    lines > 0 && other.lines().count() > lines && same_text(one, &first)
 }
 
 /// Whether two texts are the same, except for times and ids.

@@ -1,6 +1,7 @@
 //! From options of Slurm's commands to a submission.
 
 use std::collections::BTreeSet;
+use std::io::Read;
 use std::path::Path;
 
 use hostler_model::{
@@ -51,6 +52,9 @@ pub(crate) fn submission(
     let partition = partition.map_err(|_| failed("Invalid partition name specified"))?;
     let nodes = layout.nodes.unwrap_or(1).max(listed_nodes(options)?);
     let dependencies = dependencies(options.dependency.as_deref())?;
+    let named = dependencies.all.iter().map(|it| it.plain().to_string());
+    let singleton = [WORD.to_owned()].into_iter().chain(named).collect::<Vec<_>>().join(",");
+    let singleton = Some(singleton).filter(|_| dependencies.singleton);
     let mut spec = Submission {
         name: name(options.job_name.as_deref().unwrap_or(default_name)).into(),
         work,
@@ -82,7 +86,7 @@ pub(crate) fn submission(
         umask: Some(own_umask()),
         files: None,
         notify: Box::default(),
-        labels: Some(Box::new(labels(options, dependencies.singleton))),
+        labels: Some(Box::new(labels(options, singleton))),
     };
     spec.environment.extend(described(options, &spec, &layout, directory));
     Ok(spec)
@@ -118,22 +122,20 @@ pub(crate) fn files(options: &JobOptions) -> Files {
 }
 
 /// Refuses to submit a job for another user or group: users of the cluster act only as themselves.
-fn check_identity(options: &JobOptions) -> Result<(), Ended> {
+pub(crate) fn check_identity(options: &JobOptions) -> Result<(), Ended> {
     let hint = "hint: call the command as that user, for example with `su`";
-    let refuse = |option: &str, id: Option<u32>, own: u32| match id {
+    let refuse = |option: &str, what: &str, id: Option<u32>, own: u32| match id {
         None => Err(Ended { code: MISTAKE, ..Ended::error(format!("Invalid --{option} specification")) }),
         Some(id) if id == own => Ok(()),
-        Some(_) => {
-            Err(Ended { code: MISTAKE, ..Ended::error(format!("--{option} names another one than yours")) }.and(hint))
-        }
+        Some(_) => Err(Ended { code: MISTAKE, ..Ended::error(format!("--{option} names another {what}")) }.and(hint)),
     };
     if let Some(text) = &options.uid {
         let of_name = || User::from_name(text).ok().flatten().map(|user| user.uid.as_raw());
-        refuse("uid", text.parse().ok().or_else(of_name), nix::unistd::Uid::effective().as_raw())?;
+        refuse("uid", "user", text.parse().ok().or_else(of_name), nix::unistd::Uid::effective().as_raw())?;
     }
     if let Some(text) = &options.gid {
         let of_name = || Group::from_name(text).ok().flatten().map(|group| group.gid.as_raw());
-        refuse("gid", text.parse().ok().or_else(of_name), nix::unistd::Gid::effective().as_raw())?;
+        refuse("gid", "group", text.parse().ok().or_else(of_name), nix::unistd::Gid::effective().as_raw())?;
     }
     Ok(())
 }
@@ -194,7 +196,7 @@ pub(super) fn first_partition(list: &str) -> &str {
     list.split(',').next().unwrap_or(list)
 }
 
-fn expanded(list: Option<&String>) -> Result<Vec<String>, Ended> {
+pub(super) fn expanded(list: Option<&String>) -> Result<Vec<String>, Ended> {
     let Some(list) = list else { return Ok(Vec::new()) };
     hostlist::expand(list).map_err(|_| Ended::error("Batch job submission failed: Invalid node name specified"))
 }
@@ -223,10 +225,10 @@ pub(super) fn constraint(options: &JobOptions) -> Result<Option<Constraint>, End
     parts.join("&").parse().map(Some).map_err(bad)
 }
 
-/// The dependency on all earlier jobs of the same name and user.
-const WORD: &str = "singleton";
+/// Slurm's word for the dependency on all earlier jobs of the same name and user.
+pub(super) const WORD: &str = "singleton";
 
-/// The label of a job with that dependency.
+/// The label of a job with that dependency. Its value has that word and the other dependencies, separated by commas.
 pub(super) const SINGLETON: &str = "slurm.singleton";
 
 /// The dependencies of a job.
@@ -378,9 +380,13 @@ fn environment(options: &JobOptions, directory: &str, commands: Option<&Path>) -
 
 /// Reads `NAME=VALUE` entries, each with a NUL at its end, from a file or an open descriptor of this process.
 fn variables_of(file: &str) -> Result<Environment, Ended> {
-    let path = if file.parse::<u32>().is_ok() { format!("/dev/fd/{file}") } else { file.to_owned() };
-    let text = std::fs::read(path);
-    let text = text.map_err(|_| Ended::error(format!("Could not open user environment file {file}")))?;
+    /// More than the kernel gives to a program.
+    const LIMIT: u64 = 16 << 20;
+    let descriptor = file.parse::<u32>().ok().filter(|number| *number > 2).map(|number| format!("/dev/fd/{number}"));
+    let path = descriptor.filter(|path| Path::new(path).exists()).unwrap_or_else(|| file.to_owned());
+    let mut text = Vec::new();
+    let read = std::fs::File::open(path).and_then(|file| file.take(LIMIT).read_to_end(&mut text));
+    read.map_err(|_| Ended::error(format!("Could not open user environment file {file}")))?;
     let entries = text.split(|byte| *byte == 0).filter_map(|entry| std::str::from_utf8(entry).ok()?.split_once('='));
     Ok(entries.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
 }
@@ -442,7 +448,7 @@ fn described(options: &JobOptions, spec: &Submission, layout: &Layout, directory
 }
 
 /// What the options say that only Slurm's commands show.
-fn labels(options: &JobOptions, singleton: bool) -> Labels {
+fn labels(options: &JobOptions, singleton: Option<String>) -> Labels {
     let clean = |value: &str| -> String { value.chars().filter(|c| !c.is_control()).take(1024).collect() };
     let number = |value: Option<u32>| value.map(|value| value.to_string());
     let all = [
@@ -460,7 +466,7 @@ fn labels(options: &JobOptions, singleton: bool) -> Labels {
         ("slurm.features", options.constraint.clone()),
         ("slurm.nodelist", options.nodelist.clone()),
         ("slurm.exclude", options.exclude.clone()),
-        (SINGLETON, singleton.then(|| WORD.to_owned())),
+        (SINGLETON, singleton),
         ("slurm.nice", (options.nice != 0).then(|| options.nice.to_string())),
     ];
     all.into_iter().filter_map(|(name, value)| Some((name.to_owned(), clean(&value?)))).collect()

@@ -111,6 +111,15 @@ impl<'a> Row<'a> {
         }
     }
 
+    /// Whether the row stands for a task of an array that has one of these indices.
+    pub(crate) fn has_any(&self, tasks: &IndexSet) -> bool {
+        match self.which {
+            Which::Only => false,
+            Which::One(own) => tasks.contains(own),
+            Which::Waiting(held) => !waiting_tasks(self.job, held).intersection(tasks).is_empty(),
+        }
+    }
+
     /// Whether the row stands for a task with this index, maybe besides others.
     pub(crate) fn has_index(&self, index: u32) -> bool {
         match self.which {
@@ -244,8 +253,7 @@ impl<'a> Row<'a> {
     pub(crate) fn exit(&self) -> (i32, i32) {
         // A limit or a cancellation is the reason, whatever the program made of the signal.
         match (self.state(), self.task.and_then(|task| task.exit_code)) {
-            (State::Failed, Some(code)) if code > 128 => (0, code - 128),
-            (State::Failed, Some(code)) => (code, 0),
+            (State::Failed, Some(code)) => split_code(code),
             (State::Failed, None) | (State::NodeFail, _) => (1, 0),
             (State::OutOfMemory, _) => (0, 125),
             _ => (0, 0),
@@ -283,10 +291,15 @@ impl<'a> Row<'a> {
 
     fn absolute(&self, path: &str) -> String {
         let nodes = self.nodes();
+        let waiting = |held| waiting_tasks(self.job, held);
+        let only = match self.which {
+            Which::Waiting(held) => waiting(held).first().filter(|_| waiting(held).len() == 1),
+            Which::Only | Which::One(_) => self.index(),
+        };
         let facts = PathFacts {
             job: self.job.id,
             number: self.raw_id(),
-            index: self.index().unwrap_or_default(),
+            index: only.unwrap_or_default(),
             name: &self.job.name,
             user: &self.job.user,
             node: nodes.first().copied().unwrap_or_default(),
@@ -296,10 +309,17 @@ impl<'a> Row<'a> {
             restarts: self.restarts(),
         };
         let directory = Path::new(self.job.directory.as_deref().unwrap_or("/"));
-        // Before the start, the index of an array's task is not known.
-        let path = if matches!(self.which, Which::Waiting(_)) { path.to_owned() } else { facts.expand(path) };
+        // Several tasks have no common index.
+        let path = if only.is_none() { path.to_owned() } else { facts.expand(path) };
         directory.join(path).to_string_lossy().into_owned()
     }
+}
+
+/// The exit code and the signal in an exit code as a shell reports it.
+pub(crate) const fn split_code(code: i32) -> (i32, i32) {
+    /// The last signal of Linux.
+    const LAST: i32 = 64;
+    if code > 128 && code <= 128 + LAST { (0, code - 128) } else { (code, 0) }
 }
 
 /// Indices in Slurm's words: `1-3,7`, and `1-59:2` if many have the same distance.

@@ -39,7 +39,7 @@ pub(crate) fn run(context: &Context, args: Vec<OsString>) -> Outcome {
     let asked = async {
         let records = fetch(&client, &mut settings).await;
         let scripts = match (&records, settings.content) {
-            (Ok(records), Content::Script) => scripts(&client, records).await,
+            (Ok(records), Content::Script) => scripts(&client, records).await?,
             _ => BTreeMap::new(),
         };
         Ok((records, scripts))
@@ -48,13 +48,17 @@ pub(crate) fn run(context: &Context, args: Vec<OsString>) -> Outcome {
     Ok(print(context, &text(&settings, &records?, &scripts, clock)))
 }
 
-/// The scripts of jobs. Leaves out those that the user may not read.
-async fn scripts(client: &Client, records: &[JobRecord]) -> BTreeMap<JobId, String> {
+/// The scripts of jobs. Leaves out those that the user may not read or that the head has deleted.
+async fn scripts(client: &Client, records: &[JobRecord]) -> Result<BTreeMap<JobId, String>, ClientError> {
     let mut all = BTreeMap::new();
     for record in records.iter().filter(|record| record.script) {
-        all.extend(client.script(record.id).await.ok().map(|script| (record.id, script)));
+        match client.script(record.id).await {
+            Ok(script) => drop(all.insert(record.id, script)),
+            Err(error) if matches!(error.code(), Some("no_script" | "not_yours" | "no_such_job")) => {}
+            Err(error) => return Err(error),
+        }
     }
-    all
+    Ok(all)
 }
 
 async fn fetch(client: &Client, settings: &mut Settings) -> Result<Vec<JobRecord>, Ended> {

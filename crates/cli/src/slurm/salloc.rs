@@ -1,7 +1,6 @@
 //! `salloc`: holds resources while a command of this machine runs.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
 
 use hostler_model::{Environment, SignalNumber};
 use hostler_slurm::job_options::{JobOptions, Key, MISTAKE, SALLOC_OPTIONS, SALLOC_VARIABLES};
@@ -15,6 +14,9 @@ use crate::steps;
 pub(crate) const NAME: &str = "salloc";
 
 const SPEECH: Speech = Speech { name: NAME, failed: "Job submit/allocate failed", is_chatty: true };
+
+/// The system's text for a program that does not exist.
+const NOT_FOUND: &str = "No such file or directory";
 
 const USAGE: &str = "Usage: salloc [OPTIONS(0)...] [ : [OPTIONS(N)...]] [command(0) [args(0)...]]\n\
     \n\
@@ -85,9 +87,10 @@ async fn allocate(
     let revoked = || told(&format!("Job allocation {id} has been revoked."));
     let ended = attend(&mut held, &command, &clean(variables), &mut signals, revoked).await;
     let code = ended.unwrap_or_else(|failure| {
-        let text = match find(&command[0]) {
-            Some(_) => failure.summary().to_owned(),
-            None => format!("_fork_command: Unable to find command \"{}\"", command[0]),
+        let causes = failure.causes().join(": ");
+        let text = match causes.starts_with(NOT_FOUND) {
+            true => format!("_fork_command: Unable to find command \"{}\"", command[0]),
+            false => format!("{}: {causes}", failure.summary()),
         };
         tell(context, NAME, &[format!("error: {text}")]);
         1
@@ -103,16 +106,6 @@ fn clean(variables: Environment) -> Vec<(String, Option<String>)> {
     let of_another = of_another.filter(|name| is_of_a_job(name) && !variables.contains_key(name));
     let removed: Vec<_> = of_another.map(|name| (name, None)).collect();
     variables.into_iter().map(|(name, value)| (name, Some(value))).chain(removed).collect()
-}
-
-/// The file of a command, here or on `PATH`.
-fn find(command: &str) -> Option<PathBuf> {
-    let here = PathBuf::from(command);
-    if command.contains('/') {
-        return Some(here).filter(|path| path.is_file());
-    }
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).map(|directory| directory.join(command)).find(|path| path.is_file())
 }
 
 /// Refuses a signal that does not exist.

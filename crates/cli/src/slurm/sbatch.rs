@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use hostler_client::{Client, ClientError};
-use hostler_model::{JobId, JobState, MAX_SCRIPT_BYTES, Submission, Work};
+use hostler_model::{Constraint, JobId, JobState, MAX_SCRIPT_BYTES, Submission, Work};
 use hostler_proto::api::{NodeView, SubmitRequest, Submitted};
 use hostler_slurm::getopt::{Order, parse};
 use hostler_slurm::job_options::{JobOptions, Key, MISTAKE, SBATCH_OPTIONS, SBATCH_VARIABLES};
@@ -170,7 +170,7 @@ pub(super) async fn place_with<T>(
         return Err(refused);
     }
     let nodes = client.nodes().await?;
-    if let Some(text) = impossible(options, spec, &nodes) {
+    if let Some(text) = impossible(options, &nodes) {
         return Err(Refused { text, ..refused });
     }
     let wider = nodes_for(options, &nodes).filter(|_| options.layout().nodes.is_none());
@@ -182,9 +182,10 @@ pub(super) async fn place_with<T>(
 
 /// Refuses a list of partitions with one that does not exist.
 async fn check_partitions(client: &Client, list: &str) -> Result<(), Refused> {
-    let known = client.partitions().await?;
+    // Without the list, the head still checks the first name.
+    let Ok(known) = client.partitions().await else { return Ok(()) };
     let is_known = |name: &str| name == ALL_NODES || known.iter().any(|partition| partition.name.as_str() == name);
-    match list.split(',').find(|name| !is_known(name)) {
+    match list.split(',').find(|name| !name.is_empty() && !is_known(name)) {
         None => Ok(()),
         Some(name) => Err(Refused {
             text: "Invalid partition name specified",
@@ -195,20 +196,16 @@ async fn check_partitions(client: &Client, list: &str) -> Result<(), Refused> {
 }
 
 /// Slurm's text for a job that fits no node because of the nodes or features that it names.
-fn impossible(options: &JobOptions, spec: &Submission, nodes: &[NodeView]) -> Option<&'static str> {
+fn impossible(options: &JobOptions, nodes: &[NodeView]) -> Option<&'static str> {
     const NODE: &str = "Invalid node name specified";
-    let names = |list: &Option<String>| {
-        list.as_deref().and_then(|list| hostler_slurm::hostlist::expand(list).ok()).unwrap_or_default()
-    };
+    let names = |list: &Option<String>| request::expanded(list.as_ref()).unwrap_or_default();
     let (required, excluded) = (names(&options.nodelist), names(&options.exclude));
     if required.iter().any(|name| excluded.contains(name) || nodes.iter().all(|node| node.name.as_str() != name)) {
         return Some(NODE);
     }
-    let wanted = options.constraint.as_ref().and(spec.constraint.as_ref())?;
-    let has_feature = |node: &NodeView| {
-        wanted.holds(|feature| node.features.contains(feature) || node.name.as_str() == feature.as_str())
-    };
-    (!nodes.iter().any(has_feature)).then_some("Invalid feature specification")
+    let wanted: Constraint = options.constraint.as_ref()?.replace(',', "&").parse().ok()?;
+    let has = |node: &NodeView| wanted.holds(|feature| node.features.contains(feature));
+    (!nodes.iter().any(has)).then_some("Invalid feature specification")
 }
 
 fn announce(context: &Context, options: &JobOptions, own: &Own, id: JobId) {

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 
-use hostler_client::{Client, ClientError, JobFilter};
+use hostler_client::{Client, ClientError, JobFilter, RecordFilter};
 use hostler_model::{IndexSet, JobId, JobState, SignalNumber, SignalTarget};
 use hostler_proto::api::{JobAction, JobSummary};
 use hostler_slurm::getopt::{Opt, Takes};
@@ -12,7 +12,7 @@ use hostler_slurm::state::parse_list;
 use nix::unistd::{Uid, User};
 
 use super::machines::ALL_NODES;
-use super::rows::{ACCOUNT, QOS};
+use super::rows::{ACCOUNT, QOS, Row, rows};
 use super::{Ended, Outcome, Refused, VERSION, check_clusters, opt, own_name, parse, print, tell};
 use crate::context::{Context, block_on};
 
@@ -204,6 +204,10 @@ async fn cancel(context: &Context, client: &Client, named: &[Named], filter: &Fi
             chosen
         }
     };
+    let chosen = match &filter.nodes {
+        Some(names) => on_nodes(client, chosen, names).await.map_err(refuse)?,
+        None => chosen,
+    };
     let mut code = 0;
     for Named { text, job, tasks } in &chosen {
         if verbose {
@@ -230,6 +234,31 @@ async fn cancel(context: &Context, client: &Client, named: &[Named], filter: &Fi
         }
     }
     Ok(code)
+}
+
+/// Leaves only the tasks of arrays that run on these nodes.
+async fn on_nodes(client: &Client, chosen: Vec<Named>, names: &[String]) -> Result<Vec<Named>, ClientError> {
+    let jobs = chosen.iter().map(|named| named.job).collect();
+    let records = client.records(&RecordFilter { jobs, ..RecordFilter::default() }).await?;
+    let mut left = Vec::new();
+    for named in chosen {
+        let record = records.iter().find(|record| record.id == named.job && record.array.is_some());
+        let Some(record) = record else {
+            left.push(named);
+            continue;
+        };
+        let is_there = |row: &Row<'_>| row.nodes().iter().any(|node| names.iter().any(|name| name == node));
+        let here = rows(record, false).into_iter().filter(|row| !row.state().is_ended() && is_there(row));
+        let here = here
+            .filter_map(|row| row.index())
+            .filter(|index| named.tasks.as_ref().is_none_or(|it| it.contains(*index)));
+        left.extend(here.map(|index| Named {
+            text: format!("{}_{index}", named.job),
+            job: named.job,
+            tasks: Some(IndexSet::one(index)),
+        }));
+    }
+    Ok(left)
 }
 
 /// The jobs that have not ended and that the filter takes.

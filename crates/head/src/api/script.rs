@@ -12,6 +12,7 @@ use super::error::ApiError;
 use super::extract::Path;
 use super::results::readable;
 use super::who::User;
+use crate::environments::EnvironmentError;
 use crate::head::Head;
 
 /// `GET /jobs/{id}/script`.
@@ -26,11 +27,13 @@ pub(crate) async fn show(
         let hint = format!("`hostler job {id}` shows its command line");
         return Err(none(format!("job {id} was not submitted as a script")).hint(hint));
     };
-    let Some(digest) = job.environment else {
-        return Err(none(format!("job {id} has completed, so the head has deleted its script")));
-    };
+    let deleted = || none(format!("job {id} has completed, so the head has deleted its script"));
+    let digest = job.environment.ok_or_else(deleted)?;
     let mut spec = hostler_model::JobSpec::clone(&job.spec);
-    head.environments.restore(digest, &mut spec).await.map_err(ApiError::internal)?;
+    head.environments.restore(digest, &mut spec).await.map_err(|error| match error {
+        EnvironmentError::Missing(_) => deleted(),
+        error => ApiError::internal(error),
+    })?;
     let script = spec.work.script_mut().map(std::mem::take).unwrap_or_default();
     Ok(Json(ScriptView { script }))
 }

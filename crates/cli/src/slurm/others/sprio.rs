@@ -6,10 +6,10 @@ use std::ffi::OsString;
 use hostler_client::RecordFilter;
 use hostler_model::JobState;
 use hostler_slurm::getopt::{Opt, Takes};
-use hostler_slurm::ids::split_raw_id;
 use hostler_slurm::layout::{Field, Piece, line, parse_short};
 
 use super::super::rows::{Row, rows};
+use super::super::squeue::ids::{Named, parse_list};
 use super::super::{Outcome, VERSION, check_clusters, items, opt, parse, print, text, unreadable};
 use crate::context::{Context, block_on};
 
@@ -67,7 +67,9 @@ impl Filter {
     fn takes(&self, row: &Row<'_>) -> bool {
         let has = |list: &[String], name: &str| list.is_empty() || list.iter().any(|item| item == name);
         let is_named = |id: &String| {
-            *id == row.id() || id.parse().is_ok_and(|raw| raw == row.raw_id() || split_raw_id(raw).0 == row.job.id.0)
+            let is_of_row =
+                |named: &Named| named.job == row.job.id && named.tasks.as_ref().is_none_or(|tasks| row.has_any(tasks));
+            parse_list(id).is_ok_and(|named| named.iter().any(is_of_row))
         };
         (self.jobs.is_empty() || self.jobs.iter().any(is_named))
             && has(&self.users, &row.job.user)

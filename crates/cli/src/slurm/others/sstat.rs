@@ -5,7 +5,7 @@
 
 use std::ffi::OsString;
 
-use hostler_client::{Client, RecordFilter};
+use hostler_client::{Client, ClientError, RecordFilter};
 use hostler_model::{Metric, TaskId};
 use hostler_proto::api::JobRecord;
 use hostler_proto::usage::{SeriesView, UsageView};
@@ -15,6 +15,7 @@ use hostler_slurm::state::State;
 use hostler_slurm::table::{Column, Style, choose, header, line};
 use hostler_slurm::time::long;
 
+use super::super::clock::Clock;
 use super::super::rows::Row;
 use super::super::squeue::ids::{Named, named_rows, parse_list};
 use super::super::{Ended, Outcome, VERSION, check_clusters, items, opt, parse, print, tell, text};
@@ -157,53 +158,147 @@ pub(crate) fn run(context: &Context, args: Vec<OsString>) -> Outcome {
     let records = block_on(async { Ok(client.records(&filter).await?) })?;
     for named in &named {
         let record = records.iter().find(|record| record.id == named.job);
-        let Some(record) = record else {
+        let used = record.map(|record| block_on(async { Ok(used(&client, record, named).await) })).transpose()?;
+        let Some(Ok(used)) = used else {
             tell(context, NAME, &[format!("error: couldn't get steps for job {}", named.job)]);
             continue;
         };
-        let running = figures(&client, record, named)?;
-        if running.is_empty() {
+        if used.is_empty() {
             tell(context, NAME, &[format!("error: No steps running for job {}", named.job)]);
         }
-        for (row, usage) in running {
+        for used in used {
             let values: Vec<String> =
-                columns.iter().map(|column| value(column.name, &row, &usage, conversion).unwrap_or_default()).collect();
+                columns.iter().map(|column| used.value(column.name, conversion).unwrap_or_default()).collect();
             print(context, &line(&columns, &values, style));
         }
     }
     Ok(0)
 }
 
-/// The tasks of a job that run, with what they have used.
-fn figures<'a>(client: &Client, record: &'a JobRecord, named: &Named) -> Result<Vec<(Row<'a>, UsageView)>, Ended> {
+/// What a running task has used so far, on each of its nodes in order of rank.
+struct Used<'a> {
+    row: Row<'a>,
+    /// Seconds since the start.
+    elapsed: u64,
+    nodes: Vec<UsageView>,
+}
+
+/// The tasks of a job that run, with what they have used. The head measures no single steps.
+async fn used<'a>(client: &Client, record: &'a JobRecord, named: &Named) -> Result<Vec<Used<'a>>, ClientError> {
+    let is_of_script = named.step.as_deref().is_none_or(|step| step == "batch");
     let rows = named_rows(record, Some(std::slice::from_ref(named)), false).into_iter();
     let mut all = Vec::new();
-    for row in rows.filter(|row| row.state() == State::Running) {
+    for row in rows.filter(|row| row.state() == State::Running && is_of_script) {
         let task = TaskId { job: record.id, index: row.index().unwrap_or_default() };
-        // One value for the whole time.
-        all.push((row, block_on(async { Ok(client.task_usage(task, "?points=1").await?) })?));
+        let from = row.started_at().unwrap_or_default().0;
+        let mut nodes = Vec::new();
+        for rank in 0..row.nodes().len() {
+            // One value for the whole time.
+            nodes.push(client.task_usage(task, &format!("?points=1&from={from}&node_rank={rank}")).await?);
+        }
+        all.push(Used { row, elapsed: row.elapsed(Clock::of_process().now), nodes });
     }
     Ok(all)
 }
 
-/// The value of a column; `None` if nothing measures it.
-fn value(column: &str, row: &Row<'_>, usage: &UsageView, conversion: Conversion) -> Option<String> {
-    let series = |metric| usage.series.iter().find(|series| series.name == metric);
-    let first = |values: &[Option<f32>]| values.first().copied().flatten().map(f64::from);
-    let size = |bytes: f64| convert((bytes / 1024.0).round(), Unit::Kilo, conversion);
-    let over_time = |series: &SeriesView| Some(first(&series.mean)? * usage.step_ms as f64 / 1000.0);
-    let first_node = || row.nodes().first().map(|node| (*node).to_owned());
-    Some(match column {
-        "JobID" => format!("{}.batch", row.id()),
-        "Nodelist" => row.node_list(),
-        "NTasks" => "1".to_owned(),
-        "AveCPU" | "MinCPU" => long(over_time(series(Metric::Cpu)?)? as u64),
-        "MaxRSS" => size(first(&series(Metric::Memory)?.max)?),
-        "AveRSS" => size(first(&series(Metric::Memory)?.mean)?),
-        "AveDiskRead" | "MaxDiskRead" => size(over_time(series(Metric::DiskRead)?)?),
-        "AveDiskWrite" | "MaxDiskWrite" => size(over_time(series(Metric::DiskWrite)?)?),
-        "MaxRSSNode" | "MinCPUNode" | "MaxDiskReadNode" | "MaxDiskWriteNode" => first_node()?,
-        "MaxRSSTask" | "MinCPUTask" | "MaxDiskReadTask" | "MaxDiskWriteTask" => "0".to_owned(),
-        _ => return None,
-    })
+/// The first value of a curve.
+fn first(values: &[Option<f32>]) -> Option<f64> {
+    values.first().copied().flatten().map(f64::from)
+}
+
+impl Used<'_> {
+    /// A figure of each node that has it.
+    fn each(&self, metric: Metric, of: fn(&SeriesView) -> Option<f64>) -> Vec<(usize, f64)> {
+        let find = |usage: &UsageView| usage.series.iter().find(|series| series.name == metric).and_then(of);
+        self.nodes.iter().enumerate().filter_map(|(rank, usage)| Some((rank, find(usage)?))).collect()
+    }
+
+    /// The largest figure, with the rank of its node.
+    fn largest(&self, metric: Metric, of: fn(&SeriesView) -> Option<f64>) -> Option<(usize, f64)> {
+        self.each(metric, of).into_iter().max_by(|(_, one), (_, other)| one.total_cmp(other))
+    }
+
+    /// The mean of the nodes.
+    fn mean(&self, metric: Metric) -> Option<f64> {
+        let all = self.each(metric, |series| first(&series.mean));
+        let sum: f64 = all.iter().map(|(_, value)| value).sum();
+        (!all.is_empty()).then(|| sum / all.len() as f64)
+    }
+
+    /// The value of a column; `None` if nothing measures it.
+    fn value(&self, column: &str, conversion: Conversion) -> Option<String> {
+        let size = |bytes: f64| convert((bytes / 1024.0).round(), Unit::Kilo, conversion);
+        let so_far = |rate: f64| rate * self.elapsed as f64;
+        let mean: fn(&SeriesView) -> Option<f64> = |series| first(&series.mean);
+        let most_memory = || self.largest(Metric::Memory, |series| first(&series.max));
+        let node = |found: Option<(usize, f64)>| self.row.nodes().get(found?.0).map(|node| (*node).to_owned());
+        let (cpu, read, write) = (Metric::Cpu, Metric::DiskRead, Metric::DiskWrite);
+        Some(match column {
+            "JobID" => format!("{}.batch", self.row.id()),
+            "Nodelist" => self.row.node_list(),
+            "NTasks" => self.row.nodes().len().to_string(),
+            "AveCPU" => long(so_far(self.mean(cpu)?) as u64),
+            "MaxRSS" => size(most_memory()?.1),
+            "MaxRSSNode" => node(most_memory())?,
+            "AveRSS" => size(self.mean(Metric::Memory)?),
+            "AveDiskRead" => size(so_far(self.mean(read)?)),
+            "MaxDiskRead" => size(so_far(self.largest(read, mean)?.1)),
+            "MaxDiskReadNode" => node(self.largest(read, mean))?,
+            "AveDiskWrite" => size(so_far(self.mean(write)?)),
+            "MaxDiskWrite" => size(so_far(self.largest(write, mean)?.1)),
+            "MaxDiskWriteNode" => node(self.largest(write, mean))?,
+            _ => return None,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::super::super::rows::rows;
+    use super::*;
+
+    fn usage(cpu: f64, memory: f64) -> UsageView {
+        let series = |name: &str, unit: &str, value: f64| json!({ "name": name, "unit": unit, "limit": null, "min": [value], "mean": [value], "max": [2.0 * value] });
+        let series: Vec<Value> = vec![series("cpu", "cpus", cpu), series("memory", "bytes", memory)];
+        let view = json!({ "from": 0, "step_ms": 7_200_000, "len": 1, "series": series });
+        serde_json::from_value(view).expect("figures")
+    }
+
+    #[test]
+    fn figures_of_several_nodes_are_summarized() {
+        let part = |node: &str| json!({ "node": node, "state": "running", "exit_code": null, "message": null, "result": null, "usage": null });
+        let task = json!({
+            "index": 0, "state": "running", "attempt": 1, "node": null, "exit_code": null, "message": null, "started_at": 0,
+            "ended_at": null, "result": null, "fetched": false, "usage": null, "parts": [part("n1"), part("n2")],
+        });
+        let record: JobRecord = serde_json::from_value(json!({
+            "id": 12, "name": "x", "user": "ada", "state": "running", "nodes": 2, "tasks_per_node": 1, "cpus": 1,
+            "memory_bytes": 1, "attempt": 1, "priority": 0, "requeue": false, "submitted_at": 0, "tasks": [task],
+        }))
+        .expect("a record");
+        let row = rows(&record, false)[0];
+        let used = Used { row, elapsed: 3660, nodes: vec![usage(0.5, 2048.0), usage(1.5, 4096.0)] };
+        let value = |column: &str| used.value(column, Conversion::Exact);
+        for (column, expected) in [
+            ("JobID", Some("12.batch")),
+            ("Nodelist", Some("n[1-2]")),
+            ("NTasks", Some("2")),
+            // One CPU for an hour and a minute, whatever the length of the bucket.
+            ("AveCPU", Some("01:01:00")),
+            ("AveRSS", Some("3K")),
+            ("MaxRSS", Some("8K")),
+            ("MaxRSSNode", Some("n2")),
+            ("MaxDiskRead", None),
+            ("MaxVMSize", None),
+        ] {
+            assert_eq!(value(column).as_deref(), expected, "{column}");
+        }
+        assert_eq!(
+            Used { row, elapsed: 1, nodes: Vec::new() }.value("AveCPU", Conversion::Exact),
+            None,
+            "not measured yet"
+        );
+    }
 }

@@ -2,13 +2,13 @@
 
 use std::fmt::Write;
 
-use hostler_model::{Condition, Dependency, Reason, WallTime};
+use hostler_model::{Dependency, Reason, WallTime};
 use hostler_slurm::hostlist::{compress, expand};
 use hostler_slurm::size::{Conversion, Unit, convert};
 use hostler_slurm::state::State;
 
 use super::Row;
-use crate::slurm::request::SINGLETON;
+use crate::slurm::request::{SINGLETON, WORD};
 
 impl<'a> Row<'a> {
     /// Memory of all nodes, in mebibytes.
@@ -98,12 +98,14 @@ impl<'a> Row<'a> {
         }
         let unmet = &self.job.unmet;
         let separator = if unmet.iter().any(|dependency| dependency.alternative) { "?" } else { "," };
-        // A singleton waits for the end of each earlier job of its name.
-        let is_of_singleton = |dependency: &Dependency| dependency.condition == Condition::AfterAny;
-        let singleton = self.label(SINGLETON).filter(|_| unmet.iter().any(is_of_singleton));
-        let named = unmet.iter().filter(|dependency| singleton.is_none() || !is_of_singleton(dependency));
-        let all =
-            named.map(|dependency| dependency.plain().to_string()).chain(singleton.map(|_| "singleton".to_owned()));
+        // A singleton waits for the end of each earlier job of its name, besides the jobs that the user named.
+        let singleton = self.label(SINGLETON).map(|named| named.split(',').collect::<Vec<_>>());
+        let is_named = |dependency: &&Dependency| {
+            let text = dependency.plain().to_string();
+            singleton.as_ref().is_none_or(|named| named.contains(&text.as_str()))
+        };
+        let word = unmet.iter().any(|dependency| !is_named(&dependency)).then(|| WORD.to_owned());
+        let all = unmet.iter().filter(is_named).map(|dependency| dependency.plain().to_string()).chain(word);
         all.map(|dependency| format!("{dependency}(unfulfilled)")).collect::<Vec<_>>().join(separator)
     }
 

@@ -7,7 +7,7 @@ use hostler_slurm::size::Conversion;
 use hostler_slurm::state::State;
 
 use super::super::clock::Clock;
-use super::super::rows::{Accounts, Row};
+use super::super::rows::{Accounts, Row, split_code};
 
 /// A job, or a step of it. Slurm counts the script as a step.
 #[derive(Debug, Clone, Copy)]
@@ -84,7 +84,7 @@ impl Entry<'_> {
     pub(super) fn state(&self) -> State {
         match self.step.map(|step| step.exit_code) {
             Some(Some(0)) => return State::Completed,
-            Some(Some(code)) if code > 128 => return State::Cancelled,
+            Some(Some(code)) if split_code(code).1 > 0 => return State::Cancelled,
             Some(Some(_)) => return State::Failed,
             Some(None) => return State::Cancelled,
             None => {}
@@ -101,8 +101,7 @@ impl Entry<'_> {
     pub(super) fn exit(&self) -> (i32, i32) {
         if let Some(step) = self.step {
             return match step.exit_code {
-                Some(code) if code > 128 => (0, code - 128),
-                Some(code) => (code, 0),
+                Some(code) => split_code(code),
                 None => (0, 15),
             };
         }

@@ -234,15 +234,19 @@ impl Session<'_> {
         let asked = async { Ok(client.script(job).await.map_err(Refused::from)) };
         let script = block_on(asked)?.map_err(|refused| match refused.code.as_deref() {
             Some("no_script") => refused.lines().fold(failed("Job has no batch script"), Ended::and),
-            _ => failed(refused.text),
+            Some("no_such_job") => failed(INVALID),
+            _ => refused.lines().fold(failed(refused.text), Ended::and),
         })?;
         let file = rest.get(1).cloned().unwrap_or_else(|| format!("slurm-{id}.sh"));
         if file == "-" {
             return Ok(print(self.context, &script));
         }
-        let cannot = |error: std::io::Error| Ended::plain(format!("failed to create file `{file}`: {error}"));
-        let open = OpenOptions::new().write(true).create(true).truncate(true).mode(0o700).open(&file);
-        open.and_then(|mut out| out.write_all(script.as_bytes())).map_err(cannot)?;
+        let cannot = |error: std::io::Error| Ended::plain(format!("failed to write file `{file}`: {error}"));
+        // Others may foresee the usual name, and put a link there.
+        let follows = if rest.len() > 1 { 0 } else { nix::libc::O_NOFOLLOW };
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(true).mode(0o700).custom_flags(follows);
+        options.open(&file).and_then(|mut out| out.write_all(script.as_bytes())).map_err(cannot)?;
         Ok(print(self.context, &format!("batch script for job {id} written to {file}\n")))
     }
 

@@ -10,7 +10,7 @@ use hostler_slurm::time::long;
 
 use super::super::clock::Clock;
 use super::super::machines::NULL;
-use super::super::rows::{Accounts, Row, rows};
+use super::super::rows::{Accounts, Row, rows, split_code};
 use super::super::{Ended, Outcome, job_json};
 use super::Session;
 use super::record::Record;
@@ -176,7 +176,7 @@ fn head_lines(row: &Row<'_>, accounts: &mut Accounts, record: &mut Record) {
     record.line(&[("JobState", &row.state().name()), ("Reason", &row.reason()), ("Dependency", &row.dependency())]);
     // The signal that ended a cancelled script.
     let (code, signal) = match row.task.and_then(|task| task.exit_code) {
-        Some(code) if code > 128 && row.state() == State::Cancelled => (0, code - 128),
+        Some(code) if row.state() == State::Cancelled => split_code(code),
         _ => row.exit(),
     };
     record.line(&[

@@ -150,6 +150,7 @@ impl Orders {
             let after = request::dependencies(Some(value)).map_err(of_update)?;
             self.is_impossible |= after.singleton;
             change.after = Some(after.all);
+            change.labels.insert(request::SINGLETON.to_owned(), None);
         } else if setting.is(&["starttime", "eligibletime"]) {
             change.begin = Some(if value == "now" { None } else { Some(request::start_time(value)?) });
         } else if setting.is(&["arraytaskthrottle"]) {

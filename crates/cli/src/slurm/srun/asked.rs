@@ -10,7 +10,7 @@ use hostler_slurm::multi_prog::{self, Wrong};
 use hostler_slurm::step_variables::Dealing;
 
 use super::super::allocating::{apply, parse};
-use super::super::request::export_items;
+use super::super::request::{check_identity, export_items};
 use super::{Ended, NAME, USAGE, VERSION, job_options};
 
 /// A step, as asked for.
@@ -46,8 +46,8 @@ pub(super) struct Asked {
 #[derive(Debug)]
 pub(super) enum Program {
     Same(Vec<OsString>),
-    /// A file of `--multi-prog`.
-    Different(OsString),
+    /// A file of `--multi-prog`, and its content.
+    Different(OsString, String),
 }
 
 impl Default for Program {
@@ -96,8 +96,12 @@ impl Asked {
                 Ended::error("Heterogeneous jobs are not supported").and("hint: start one srun for each component")
             );
         }
+        check_identity(&asked.options)?;
         asked.program = if asked.multi_prog {
-            Program::Different(given.operands[0].clone())
+            let path = &given.operands[0];
+            let cannot = |_| Ended::error(format!("Could not open multi_prog config file {}", path.display()));
+            // Once, since it may be a pipe.
+            Program::Different(path.clone(), fs::read_to_string(path).map_err(cannot)?)
         } else {
             Program::Same(given.operands)
         };
@@ -163,7 +167,7 @@ impl Asked {
     pub(super) fn argv(&self) -> &[OsString] {
         match &self.program {
             Program::Same(argv) => argv,
-            Program::Different(path) => std::slice::from_ref(path),
+            Program::Different(path, _) => std::slice::from_ref(path),
         }
     }
 
@@ -176,14 +180,11 @@ impl Asked {
 
     /// The command line of each task.
     pub(super) fn programs(&self, tasks: usize) -> Result<Vec<Vec<OsString>>, Ended> {
-        let path = match &self.program {
+        let (path, text) = match &self.program {
             Program::Same(argv) => return Ok(vec![argv.clone(); tasks]),
-            Program::Different(path) => path,
+            Program::Different(path, text) => (path.display(), text),
         };
-        let path = path.display();
-        let text = fs::read_to_string(path.to_string());
-        let text = text.map_err(|_| Ended::error(format!("Could not open multi_prog config file {path}")))?;
-        let all = multi_prog::commands(&text, tasks).map_err(|wrong| match wrong {
+        let all = multi_prog::commands(text, tasks).map_err(|wrong| match wrong {
             Wrong::Missing(task) => {
                 Ended::error(format!("Configuration file {path} invalid, no record for task id {task}"))
             }

@@ -79,6 +79,7 @@ async fn inside(context: &Context, asked: &Asked, raw_id: u64) -> Outcome {
 /// Says when and where a job that consists of a step would start.
 async fn would_start(context: &Context, asked: &Asked, called: Option<&OsString>) -> Outcome {
     let spec = describe(&asked.options, SPEECH, asked.argv(), &asked.name(), called)?;
+    tell(context, NAME, super::request::unused_nodes(&asked.options).as_slice());
     test_only(context, &context.watching_client()?, NAME, &asked.options, &spec).await?;
     Ok(0)
 }
@@ -92,8 +93,10 @@ async fn outside(context: &Context, mut asked: Asked, called: Option<&OsString>)
     if let Some((_, tasks)) = options.nodes_without_tasks() {
         asked.options.nodes = Some((tasks, tasks));
     }
-    // A mistake in the file of the programs should not cost a job.
-    asked.programs(options.layout().ntasks as usize)?;
+    // A mistake in the file of the programs should not cost a job. With a list of nodes, the number of tasks is not known yet.
+    if options.nodelist.is_none() {
+        asked.programs(options.layout().ntasks as usize)?;
+    }
     let spec = describe(&options, SPEECH, asked.argv(), &asked.name(), called)?;
     let wanted = Wanted { options, spec, immediate: asked.immediate, stays: false };
     let client = context.watching_client()?;
