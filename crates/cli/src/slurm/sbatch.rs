@@ -204,7 +204,10 @@ fn impossible(options: &JobOptions, nodes: &[NodeView]) -> Option<&'static str> 
         return Some(NODE);
     }
     let wanted: Constraint = options.constraint.as_ref()?.replace(',', "&").parse().ok()?;
-    let has = |node: &NodeView| wanted.holds(|feature| node.features.contains(feature));
+    // A node has its name as a feature, too.
+    let has = |node: &NodeView| {
+        wanted.holds(|feature| node.features.contains(feature) || node.name.as_str() == feature.as_str())
+    };
     (!nodes.iter().any(has)).then_some("Invalid feature specification")
 }
 

@@ -238,6 +238,10 @@ async fn cancel(context: &Context, client: &Client, named: &[Named], filter: &Fi
 
 /// Leaves only the tasks of arrays that run on these nodes.
 async fn on_nodes(client: &Client, chosen: Vec<Named>, names: &[String]) -> Result<Vec<Named>, ClientError> {
+    if chosen.is_empty() {
+        // An empty list of jobs would stand for all.
+        return Ok(chosen);
+    }
     let jobs = chosen.iter().map(|named| named.job).collect();
     let records = client.records(&RecordFilter { jobs, ..RecordFilter::default() }).await?;
     let mut left = Vec::new();
