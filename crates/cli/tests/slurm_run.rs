@@ -112,6 +112,9 @@ fn srun_outside_of_a_job_checks_what_it_can_before_it_makes_one() {
     assert_eq!((outcome.code, outcome.stdout.as_str(), outcome.stderr.as_str()), (0, "1\n", warning));
     let all = site.run("sacct", &["-n", "-X", "-P", "-o", "jobid"]);
     assert_eq!(all.stdout, "1\n2\n", "mistakes cost no job");
+    let outcome = site.run("salloc", &["--mem=64", "-Q", "nonexistentcommand"]);
+    let text = "salloc: error: _fork_command: Unable to find command \"nonexistentcommand\"\n";
+    assert_eq!((outcome.code, outcome.stderr.as_str()), (1, text));
 }
 
 #[test]
@@ -279,9 +282,6 @@ fn salloc_holds_resources_for_a_command_and_nests() {
     let hold = ["--mem=64", "-N2", "--exclusive", "sh", "-c", "touch held; until [ -e release ]; do sleep 0.05; done"];
     let mut holder = site.command("srun", &hold).spawn().expect("srun starts");
     wait_until("the holder runs", 30, || site.cluster.path("held").exists().then_some(()));
-    let outcome = site.run("salloc", &["--mem=64", "-Q", "nonexistentcommand"]);
-    let text = "salloc: error: _fork_command: Unable to find command \"nonexistentcommand\"\n";
-    assert_eq!((outcome.code, outcome.stderr.as_str()), (1, text));
     let outcome = site.run("salloc", &["--mem=64", "-I", "true"]);
     assert_eq!(outcome.code, 1);
     assert!(outcome.stderr.contains("Immediate execution impossible, insufficient resources"), "{}", outcome.stderr);
