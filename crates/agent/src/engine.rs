@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use hostler_core::agent::{Effect, Event, Exit, RunLaunch, Why, update};
-use hostler_model::{NodeFacts, RunId, Work};
+use hostler_model::{NodeFacts, RunId, SignalNumber, Work};
 use hostler_power::{MacAddress, WakeUp};
 use hostler_proto::link::{AgentHello, AgentMessage, StreamKind, StreamRequest, Usage};
-use hostler_shepherd::{Launch, RunSignal};
+use hostler_shepherd::{Launch, Members, RunSignal};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::mpsc;
 
@@ -23,7 +23,7 @@ use crate::restrictions::Restrictions;
 use crate::stage::{NoEnvironment, members};
 use crate::steps::{Own, free_port};
 use crate::supervise::{Control, Controlled, Order, RunState, control};
-use crate::{collect, output, roster, stage, supervise, terminal, variables};
+use crate::{collect, output, roster, stage, steps, supervise, terminal, variables};
 
 pub(crate) struct Engine {
     node: Arc<Node>,
@@ -82,9 +82,10 @@ impl Engine {
             Effect::ChangeLimit { run, time_limit_ms } => {
                 self.order(run, Order::ChangeLimit(time_limit_ms.map(Duration::from_millis)));
             }
-            Effect::Signal { run, signal, to } => {
+            Effect::Signal { run, signal, to, step: None } => {
                 self.order(run, Order::Signal(RunSignal { signal: signal.get(), to: members(to) }));
             }
+            Effect::Signal { run, signal, step: Some(step), .. } => self.signal_step(run, step, signal),
             Effect::Collect { launch } => self.collect(launch),
             Effect::StoreEnd { run, end } => {
                 if let Err(error) = self.node.runs.of(run).store_end(&end) {
@@ -162,6 +163,22 @@ impl Engine {
         }
     }
 
+    /// Sends a signal to the processes of one step on this node.
+    fn signal_step(&self, run: RunId, step: u32, signal: SignalNumber) {
+        let Some(control) = self.controls.get(&run).cloned() else { return };
+        let directory = self.node.runs.of(run);
+        tokio::spawn(async move {
+            let groups = match control.running_steps(directory).await {
+                Ok(running) => running.groups,
+                Err(error) => return tracing::warn!(%run, "a signal did not reach a step: {error:#}"),
+            };
+            let groups: Vec<u32> = groups.into_iter().filter(|it| it.1 == step).map(|it| it.0).collect();
+            if !groups.is_empty() {
+                control.order(Order::Signal(RunSignal { signal: signal.get(), to: Members::Groups(groups) }));
+            }
+        });
+    }
+
     fn collect(&mut self, launch: Arc<RunLaunch>) {
         self.controls.remove(&launch.run());
         let (node, handle) = (Arc::clone(&self.node), self.handle.clone());
@@ -215,6 +232,7 @@ impl Engine {
 
     fn stream(&self, request: StreamRequest) {
         let (node, handle) = (Arc::clone(&self.node), self.handle.clone());
+        let control = self.controls.get(&request.run).cloned();
         tokio::spawn(async move {
             let StreamRequest { stream, run, what } = request;
             let directory = node.runs.of(run);
@@ -227,6 +245,11 @@ impl Engine {
                 StreamKind::Terminal { rows, columns } => {
                     terminal::join(&node.head, &stream, &directory, rows, columns).await
                 }
+                StreamKind::Steps => match control {
+                    Some(control) => steps::send_running(&node.head, &stream, &control, directory).await,
+                    // The run has just ended, as the head is about to learn.
+                    None => Ok(()),
+                },
             };
             if let Err(error) = result {
                 tracing::debug!(%run, "a stream ended early: {error:#}");

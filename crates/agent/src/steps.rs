@@ -10,26 +10,28 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use hostler_client::Client;
 use hostler_core::agent::RunLaunch;
-use hostler_model::AllocationHolder;
-use hostler_proto::link::{MAX_STEP_RECORDS, Peer, StepEndpoint, StepRecord};
+use hostler_model::{AllocationHolder, NodeName};
+use hostler_proto::link::{MAX_STEP_RECORDS, Peer, RunningStep, StepEndpoint, StepRecord};
 use hostler_remote::Credentials;
 use hostler_remote::step::{
-    Allocation, HOSTFILE, Holder, MACHINEFILE, Place, RECORDS, REMOTE_SHELL, TEMPORARY, VARIABLE, hostfile,
-    launcher_variables, machinefile,
+    Allocation, HOSTFILE, Holder, MACHINEFILE, Place, RECORDS, REMOTE_SHELL, RUNNING, RunningSteps, TEMPORARY,
+    VARIABLE, hostfile, launcher_variables, machinefile,
 };
 use hostler_shepherd::Launch;
 use nix::libc;
 
 use crate::directory::RunDirectory;
 use crate::node::Node;
+use crate::supervise::Control;
 use crate::temporary;
 
 /// Name of the file with the nodes' addresses and this node's key, for launching steps.
 const ALLOCATION: &str = "allocation";
 
-/// The largest file with step records that an agent reads, in bytes.
-const MAX_RECORD_BYTES: u64 = 512 << 10;
+/// How much an agent reads of a file about steps, in bytes.
+const MAX_BYTES: u64 = 512 << 10;
 
 /// The most nodes that a record of a step names.
 const MAX_STEP_NODES: usize = 1_000;
@@ -39,23 +41,54 @@ const MAX_NAME_CHARACTERS: usize = 100;
 
 /// The steps of an ended run. Programs of the job's user wrote the file, so it is read with care: invalid lines are left out.
 pub(crate) fn records(directory: &RunDirectory) -> Vec<StepRecord> {
-    let path = directory.steps().join(RECORDS);
+    let text = read(directory, RECORDS);
+    let lines = text.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice::<StepRecord>(line).ok());
+    let bounded = |record: StepRecord| {
+        let (name, nodes) = bounded(&record.name, record.nodes);
+        StepRecord { name, nodes, ..record }
+    };
+    lines.take(MAX_STEP_RECORDS).map(bounded).collect()
+}
+
+/// What the host on this node runs. Like [`records`], read with care.
+pub(crate) fn running(directory: &RunDirectory) -> RunningSteps {
+    serde_json::from_slice(&read(directory, RUNNING)).unwrap_or_default()
+}
+
+/// Sends the running steps of a run to the head.
+pub(crate) async fn send_running(
+    head: &Client,
+    stream: &str,
+    control: &Control,
+    directory: RunDirectory,
+) -> anyhow::Result<()> {
+    let steps = control.running_steps(directory).await?.steps;
+    let bounded = |step: RunningStep| {
+        let (name, nodes) = bounded(&step.name, step.nodes);
+        RunningStep { name, nodes, ..step }
+    };
+    let steps: Vec<RunningStep> = steps.into_values().take(MAX_STEP_RECORDS).map(bounded).collect();
+    let text = serde_json::to_vec(&steps)?;
+    let mut uplink = head.send_stream(stream, 0, text.len() as u64);
+    uplink.send(text.into()).await?;
+    Ok(uplink.finish().await?)
+}
+
+/// The start of a file about steps; nothing if there is no such file.
+fn read(directory: &RunDirectory, name: &str) -> Vec<u8> {
+    let path = directory.steps().join(name);
     // Neither a link of the user's nor a pipe must lead the agent elsewhere.
     let opened = OpenOptions::new().read(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK).open(path);
     let Some(file) = opened.ok().filter(|file| file.metadata().is_ok_and(|metadata| metadata.is_file())) else {
         return Vec::new();
     };
     let mut text = Vec::new();
-    if file.take(MAX_RECORD_BYTES).read_to_end(&mut text).is_err() {
-        return Vec::new();
-    }
-    let lines = text.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice::<StepRecord>(line).ok());
-    let bounded = |record: StepRecord| {
-        let name = record.name.chars().filter(|c| !c.is_control()).take(MAX_NAME_CHARACTERS).collect();
-        let nodes = record.nodes.into_iter().take(MAX_STEP_NODES).collect();
-        StepRecord { name, nodes, ..record }
-    };
-    lines.take(MAX_STEP_RECORDS).map(bounded).collect()
+    file.take(MAX_BYTES).read_to_end(&mut text).map(|_| text).unwrap_or_default()
+}
+
+fn bounded(name: &str, nodes: Vec<NodeName>) -> (String, Vec<NodeName>) {
+    let name = name.chars().filter(|c| !c.is_control()).take(MAX_NAME_CHARACTERS).collect();
+    (name, nodes.into_iter().take(MAX_STEP_NODES).collect())
 }
 
 /// This node's port, certificate and key for the run's steps.

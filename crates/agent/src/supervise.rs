@@ -8,6 +8,7 @@ use anyhow::Context;
 use hostler_core::agent::{Event, Exit, RunLaunch, Why};
 use hostler_model::format_bytes;
 use hostler_proto::link::{IoSource, IoUsage, StepEndpoint, StepRecord, Usage};
+use hostler_remote::step::RunningSteps;
 use hostler_shepherd::cgroup::LeafSpec;
 use hostler_shepherd::journal::JournalContent;
 use hostler_shepherd::{
@@ -15,7 +16,9 @@ use hostler_shepherd::{
     RunningRecord, Status, adopt,
 };
 use tokio::sync::mpsc;
+use tokio::time::timeout;
 
+use crate::directory::RunDirectory;
 use crate::handle::Handle;
 use crate::node::Node;
 use crate::shepherds::{self, Watched};
@@ -24,6 +27,9 @@ use crate::usage::{RunPlace, leaf_at};
 
 /// Queued orders per run: one to end it, one to end it at once, and a reserve.
 const ORDERS_LEN: usize = 8;
+
+/// How long a request for the running steps waits for the one before.
+const STEPS_TURN: Duration = Duration::from_secs(5);
 
 /// Delay between attempts to determine the state of a run.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
@@ -49,9 +55,12 @@ pub(crate) enum Order {
 }
 
 /// Controls a run that is starting or running.
+#[derive(Clone)]
 pub(crate) struct Control {
     cancel: Arc<AtomicBool>,
     orders: mpsc::Sender<Order>,
+    /// Held by whoever reads the run's list of steps.
+    steps: Arc<tokio::sync::Mutex<()>>,
 }
 
 /// Receiving ends of a [`Control`].
@@ -63,7 +72,7 @@ pub(crate) struct Controlled {
 pub(crate) fn control() -> (Control, Controlled) {
     let (orders, receiver) = mpsc::channel(ORDERS_LEN);
     let cancel = Arc::new(AtomicBool::new(false));
-    (Control { cancel: Arc::clone(&cancel), orders }, Controlled { cancel, orders: receiver })
+    (Control { cancel: Arc::clone(&cancel), orders, steps: Arc::default() }, Controlled { cancel, orders: receiver })
 }
 
 impl Control {
@@ -74,6 +83,18 @@ impl Control {
         // The receiver is gone if the run is just ending. If the queue is full, earlier orders to end the run are
         // pending.
         let _ = self.orders.try_send(order);
+    }
+
+    /// What the host on this node runs. The list is in a directory of the user, who can mount a file system there that never
+    /// answers, so only one thread reads it, and others wait for a while.
+    pub(crate) async fn running_steps(&self, directory: RunDirectory) -> anyhow::Result<RunningSteps> {
+        let turn = timeout(STEPS_TURN, Arc::clone(&self.steps).lock_owned()).await;
+        let turn = turn.context("the directory with the list of running steps does not answer")?;
+        let read = move || {
+            let _turn = turn;
+            steps::running(&directory)
+        };
+        Ok(tokio::task::spawn_blocking(read).await?)
     }
 }
 
@@ -233,7 +254,7 @@ async fn follow(
                 // If the run has just ended, its report is on the way.
                 Order::End { grace } => drop(shepherd.shepherd().terminate(Cause::Cancelled, grace)),
                 Order::Signal(signal) => {
-                    if let Err(error) = shepherd.shepherd().signal_run(signal) {
+                    if let Err(error) = shepherd.shepherd().signal_run(&signal) {
                         tracing::warn!(%error, "a signal did not reach a run");
                     }
                 }

@@ -52,6 +52,14 @@ fn hanging_disk_over_the_records_of_steps_delays_no_other_user() {
     let steps = runs.flatten().map(|run| run.path().join("steps")).find(|steps| steps.is_dir());
     // The directory belongs to the user, who can mount a file system there.
     let disk = HangingDisk::mount(Command::new("python3"), &steps.expect("the job launches steps"), "lookup");
+    // Each of these asks for the steps that run, and gives up soon.
+    let asking: Vec<_> = (0..8)
+        .map(|_| cluster.command(ADA, &["job", &job]).stdout(Stdio::null()).spawn().expect("it starts"))
+        .collect();
+    assert_another_user_is_served(&cluster, "requests for a list of steps that hangs");
+    for mut request in asking {
+        assert!(request.wait().expect("a child").success(), "a job is shown without its steps");
+    }
     cluster.ok(ADA, &["cancel", &job]);
     assert_another_user_is_served(&cluster, "the end of a job whose records hang");
     drop(disk);

@@ -238,6 +238,7 @@ fn mistakes_have_slurms_words() {
         ("update part=big state=up", "slurm_update error: Invalid partition name specified\n"),
         ("delete partitionname=x", "delete_partition partitionname=x: Invalid partition name specified\n"),
         ("write batch_script 99 -", "job script retrieval failed: Invalid job id specified\n"),
+        ("show step 99.0", "slurm_get_job_steps error: Invalid job id specified\n"),
         ("reboot n1", "scontrol_reboot error: Requested operation is presently disabled\n"),
         ("ping x", "too many arguments for keyword:ping\n"),
     ] {
@@ -251,7 +252,6 @@ fn mistakes_have_slurms_words() {
         ("show node n9", "Node n9 not found\n"),
         ("show partition x", "Partition x not found\n"),
         ("show reservation x", "Reservation x not found\n"),
-        ("show step 5.0", "Job step 5.0 not found\n"),
     ] {
         let outcome = site.run("scontrol", &line.split(' ').collect::<Vec<_>>());
         assert_eq!((outcome.code, outcome.stdout.as_str(), outcome.stderr.as_str()), (1, text, ""), "{line}");

@@ -125,7 +125,11 @@ fn squeue_prints_slurms_tables_and_formats() {
              \x20                4       all   job.sh {user8} PD                 N/A      2 (null)               (JobHeldUser)\n"
         )
     );
-    assert_eq!(site.squeue(&["--steps"]), "         STEPID     NAME PARTITION     USER      TIME NODELIST\n");
+    let steps = site.squeue(&["--steps"]);
+    assert!(steps.starts_with("         STEPID     NAME PARTITION     USER      TIME NODELIST\n"), "{steps}");
+    let steps: Vec<&str> = steps.lines().skip(1).collect();
+    assert_eq!(redact(steps[0], 43), format!("        1.batch    batch       all {user8}      [..] n1\n"));
+    assert_eq!(redact(steps[1], 43), format!("      2_1.batch    batch       all {user8}      [..] n2\n"));
 
     // Formats of programs that drive Slurm.
     let home = site.cluster.home().to_str().expect("text").to_owned();

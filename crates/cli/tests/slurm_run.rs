@@ -171,6 +171,56 @@ fn steps_of_a_script_share_its_job() {
 }
 
 #[test]
+fn running_steps_are_listed_and_signalled_one_by_one() {
+    let site = Site::up();
+    site.cluster.write(
+        "job.sh",
+        "#!/bin/bash\n\
+         srun -N2 -n2 --overlap sh -c 'touch first-$SLURM_PROCID; exec sleep 600' & first=$!\n\
+         until [ -e first-0 ] && [ -e first-1 ]; do sleep 0.05; done\n\
+         srun -N1 -n1 --overlap sh -c 'trap \"touch heard\" USR1; touch second; until [ -e heard ] && [ -e last ]; do sleep 0.05; done' & second=$!\n\
+         wait $first; echo first $?; touch last; wait $second; echo second $?\n",
+    );
+    assert_eq!(site.run("sbatch", &["-N2", "--ntasks-per-node=1", "--mem=64", "job.sh"]).code, 0);
+    wait_until("both steps run", 60, || site.cluster.path("second").exists().then_some(()));
+
+    let steps = |arguments: &[&str]| site.run("squeue", &[&["-h", "-o", "%i %j %A %N %P"], arguments].concat()).stdout;
+    let all = "1.0 sh 2 n[1-2] all\n1.1 sh 1 n1 all\n1.batch batch 1 n1 all\n";
+    assert_eq!(steps(&["-s"]), all);
+    assert_eq!(
+        (steps(&["-s", "-j", "1.1"]), steps(&["-s", "1.1"])),
+        (all.lines().nth(1).map(|it| format!("{it}\n")).expect("a line"), "1.1 sh 1 n1 all\n".to_owned())
+    );
+    let shown = site.run("scontrol", &["show", "step", "1.0"]).stdout;
+    for part in ["StepId=1.0 UserId=", "State=RUNNING Partition=all NodeList=n[1-2]", "Nodes=2 CPUs=2 Tasks=2 Name=sh"]
+    {
+        assert!(shown.contains(part), "{part} is not in\n{shown}");
+    }
+    assert_eq!(site.run("scontrol", &["show", "step", "1.7"]).stdout, "Job step 1.7 not found\n");
+    let job = site.cluster.json(&["job", "1"]);
+    assert_eq!(job["running_steps"].as_array().map(Vec::len), Some(2), "{job}");
+    assert!(site.cluster.ok(&["job", "1"]).contains("RUNNING STEP"));
+
+    let outcome = site.cluster.run(&["signal", "1", "KILL", "--step", "7"]);
+    assert!(outcome.code != 0 && outcome.stderr.contains("step 7 of job 1 does not run"), "{outcome:?}");
+
+    // A signal to one step reaches its tasks on all nodes, and nothing else.
+    assert_eq!(site.cluster.ok(&["signal", "1", "USR1", "--step", "1"]), "");
+    wait_until("the second step hears the signal", 30, || site.cluster.path("heard").exists().then_some(()));
+    let outcome = site.run("scancel", &["1.0"]);
+    assert_eq!((outcome.code, outcome.stderr.as_str()), (0, ""));
+    site.cluster.wait_for_state("1", "completed");
+    let output = fs::read_to_string(site.cluster.path("slurm-1.out")).expect("the output");
+    let lines = sorted(&output);
+    for line in ["first 137", "second 0", "srun: error: n1: task 0: Killed", "srun: error: n2: task 1: Killed"] {
+        assert!(lines.contains(&line), "{line} is not in\n{output}");
+    }
+    let listed = site.run("sacct", &["-n", "-P", "-o", "jobid,state"]).stdout;
+    assert_eq!(listed, "1|COMPLETED\n1.batch|COMPLETED\n1.0|CANCELLED\n1.1|COMPLETED\n");
+    assert_eq!(site.run("scancel", &["1.0"]).code, 1, "the job has ended");
+}
+
+#[test]
 fn steps_wait_for_cpus_unless_they_overlap() {
     let site = Site::up();
     let begun = "date +%s%N";

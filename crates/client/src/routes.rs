@@ -13,6 +13,7 @@ use hostler_proto::api::{
     Signalled, SubmitRequest, Submitted, Why,
 };
 use hostler_proto::dry_run::{DryRunRequest, DryRunView};
+use hostler_proto::link::RunningStep;
 use hostler_proto::notify::{Notifications, TestMessage};
 use hostler_proto::partitions::{NewPartition, PartitionChange, PartitionView, TraitsChange};
 use hostler_proto::peers::{LOAD_PATH, LoadTable, Peers};
@@ -438,6 +439,31 @@ impl Client {
         let index = index.map(|index| format!("&index={index}")).unwrap_or_default();
         let path = format!("/jobs/{job}/signal?signal={}&to={}{index}", signal.get(), to.as_str());
         self.call(Call::post(path).once()).await
+    }
+
+    /// Sends a signal to the processes of a running step.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] with code `not_running` if the step does not run; else see [`ClientError`].
+    pub async fn signal_step(
+        &self,
+        job: JobId,
+        index: Option<u32>,
+        step: u32,
+        signal: SignalNumber,
+    ) -> Result<Signalled, ClientError> {
+        let index = index.map(|index| format!("&index={index}")).unwrap_or_default();
+        let path = format!("/jobs/{job}/signal?signal={}&step={step}{index}", signal.get());
+        self.call(Call::post(path).once()).await
+    }
+
+    /// The steps of a task that run.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] with code `node_unreachable` if the task's first node does not answer; else see
+    /// [`ClientError`].
+    pub async fn running_steps(&self, task: TaskId) -> Result<Vec<RunningStep>, ClientError> {
+        self.call(Call::get(format!("/jobs/{}/tasks/{}/steps", task.job, task.index))).await
     }
 
     /// Results on the head: of `jobs`, or of all the user's jobs if `jobs` is empty. With `unfetched`, only results

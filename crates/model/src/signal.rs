@@ -46,6 +46,9 @@ const LAST: i32 = 64;
 pub struct SignalNumber(i32);
 
 impl SignalNumber {
+    /// SIGKILL, which no program can ignore.
+    pub const KILL: Self = Self(9);
+
     /// Returns the number.
     #[must_use]
     pub const fn get(self) -> i32 {

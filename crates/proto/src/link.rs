@@ -19,10 +19,13 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 /// Link protocol versions that this build supports.
-pub const PROTOCOL: std::ops::RangeInclusive<u16> = 4..=5;
+pub const PROTOCOL: std::ops::RangeInclusive<u16> = 4..=6;
 
 /// The first protocol version in which agents know [`HeadMessage::TimeLimit`].
 pub const TIME_LIMIT_PROTOCOL: u16 = 5;
+
+/// The first protocol version in which agents know [`StreamKind::Steps`] and signals to single steps.
+pub const STEPS_PROTOCOL: u16 = 6;
 
 /// Maximum size of a frame in bytes. Senders split batches to stay below it.
 pub const MAX_FRAME_BYTES: usize = 4 << 20;
@@ -163,6 +166,9 @@ pub enum HeadMessage {
         signal: SignalNumber,
         /// Which processes get it.
         to: SignalTarget,
+        /// Of the steps, only the one with this number.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        step: Option<u32>,
     },
     /// Kill the run's remaining processes and remove its data: the head has stored the end of the run, or does not know
     /// the run.
@@ -450,6 +456,38 @@ pub struct StepRecord {
     pub peak_memory_bytes: Option<u64>,
 }
 
+/// A step of a job that has not ended. The job's own programs write it, so only the job's user may rely on it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct RunningStep {
+    /// Number of the step within the job.
+    pub step: u32,
+    /// Name of the step's program.
+    pub name: String,
+    /// The nodes of the step.
+    pub nodes: Vec<NodeName>,
+    /// Number of the step's processes.
+    pub tasks: u32,
+    /// CPUs that the step holds on all nodes; zero if it overlaps with other steps.
+    pub cpus: u32,
+    /// Time of the start.
+    pub started_at: WallTime,
+}
+
+impl RunningStep {
+    /// Returns the record of the step after its end. Without an exit code, its caller was lost.
+    #[must_use]
+    pub fn ended(
+        self,
+        ended_at: WallTime,
+        exit_code: Option<i32>,
+        cpu_ms: u64,
+        peak_memory_bytes: Option<u64>,
+    ) -> StepRecord {
+        let Self { step, name, nodes, tasks, cpus, started_at } = self;
+        StepRecord { step, name, nodes, tasks, cpus, started_at, ended_at, exit_code, cpu_ms, peak_memory_bytes }
+    }
+}
+
 impl RunEnd {
     /// Creates an end without a result and without resource usage.
     #[must_use]
@@ -610,6 +648,8 @@ pub enum StreamKind {
         /// Width of the terminal in characters.
         columns: u16,
     },
+    /// The steps that run, as a JSON array of [`RunningStep`].
+    Steps,
 }
 
 /// A stored output of a run.

@@ -137,6 +137,9 @@ pub struct StepStart {
     /// Variables of this process, such as its rank. They replace the command's variables and those of the node.
     #[serde(default)]
     variables: Vec<(ByteBuf, ByteBuf)>,
+    /// Number of the step to which the process belongs.
+    #[serde(default)]
+    pub step: Option<u32>,
 }
 
 impl StepStart {
@@ -145,7 +148,13 @@ impl StepStart {
     pub fn new(command: Command, below_job: Option<ByteBuf>, variables: &[(OsString, OsString)]) -> Self {
         let bytes = |text: &OsString| ByteBuf::from(text.as_bytes());
         let variables = variables.iter().map(|(name, value)| (bytes(name), bytes(value))).collect();
-        Self { command, below_job, variables }
+        Self { command, below_job, variables, step: None }
+    }
+
+    /// Says to which step of the job the process belongs.
+    #[must_use]
+    pub fn of_step(self, step: Option<u32>) -> Self {
+        Self { step, ..self }
     }
 
     /// Returns the variables of this process.

@@ -41,7 +41,7 @@ pub fn valid_frames(launch: &Launch) -> Vec<Vec<u8>> {
         wire::resize_frame(size),
         wire::terminal_input_frame(b"ls\n"),
         wire::signal_frame(libc::SIGINT),
-        wire::signal_run_frame(crate::RunSignal { signal: libc::SIGUSR1, to: crate::Members::Steps }),
+        wire::signal_run_frame(&crate::RunSignal { signal: libc::SIGUSR1, to: crate::Members::Steps }),
         wire::stopped_frame(libc::SIGTSTP),
         wire::started_frame(&crate::Started { shepherd: 7, child: Some(8) }),
         wire::refused_frame("no"),

@@ -120,7 +120,7 @@ impl Shepherd {
     ///
     /// # Errors
     /// If the shepherd has ended, or does not read its requests.
-    pub fn signal_run(&self, signal: RunSignal) -> Result<(), ControlError> {
+    pub fn signal_run(&self, signal: &RunSignal) -> Result<(), ControlError> {
         Ok(self.link.send_unless_unread(&signal_run_frame(signal), MAX_UNREAD_SIGNAL_BYTES)?)
     }
 

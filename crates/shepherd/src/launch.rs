@@ -160,14 +160,14 @@ pub struct ResourceLimit {
 }
 
 /// A signal for processes of a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunSignal {
     pub signal: i32,
     pub to: Members,
 }
 
 /// Which processes of a run get a signal.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Members {
     /// The job's program.
     Program,
@@ -175,6 +175,8 @@ pub enum Members {
     Group,
     /// The process groups of the steps.
     Steps,
+    /// Of the steps' process groups, those with these numbers.
+    Groups(Vec<u32>),
     /// The group and the steps.
     All,
 }

@@ -34,7 +34,7 @@ pub(crate) fn signal(signals: &[libc::c_int]) {
 }
 
 /// Sends a signal to members of a run whose main process is `main`: the job's program, or a step host if `has_steps`.
-pub(crate) fn signal_some(main: u32, has_steps: bool, signal: RunSignal) {
+pub(crate) fn signal_some(main: u32, has_steps: bool, signal: &RunSignal) {
     let Some(host) = process::stat(main) else { return };
     // The host itself gets nothing: it runs the steps.
     let is_program = |pid: u32, stat: Stat| match has_steps {
@@ -44,10 +44,11 @@ pub(crate) fn signal_some(main: u32, has_steps: bool, signal: RunSignal) {
     let is_wanted = |pid: u32, stat: Stat| {
         let is_step = has_steps && stat.group != host.group && is_below_step(pid, main, host.group);
         let is_in_group = stat.group == host.group && !(has_steps && pid == main);
-        match signal.to {
+        match &signal.to {
             Members::Program => is_program(pid, stat),
             Members::Group => is_in_group,
             Members::Steps => is_step,
+            Members::Groups(groups) => is_step && groups.contains(&stat.group),
             Members::All => is_in_group || is_step,
         }
     };

@@ -186,7 +186,7 @@ impl Run {
     }
 
     /// Sends a signal to processes of the run.
-    pub(crate) fn signal_members(&self, signal: RunSignal) {
+    pub(crate) fn signal_members(&self, signal: &RunSignal) {
         if let Some(main) = self.child {
             members::signal_some(main, self.options.has_steps, signal);
         }
@@ -301,7 +301,7 @@ impl Run {
 
     /// When the signal before the time limit is due; `None` if there is none, or it was sent.
     fn limit_signal_at(&self) -> Option<Instant> {
-        let (_, before) = self.options.limit_signal?;
+        let before = self.options.limit_signal.as_ref()?.1;
         // A signal that is due before the start is due at the start.
         Some(self.time_limit_end()?.checked_sub(before).unwrap_or(self.started_at).max(self.started_at))
     }
@@ -313,7 +313,7 @@ impl Run {
         if self.limit_signal_at().is_some_and(|at| now >= at)
             && let Some((signal, _)) = self.options.limit_signal.take()
         {
-            self.signal_members(signal);
+            self.signal_members(&signal);
         }
         let grace = self.options.grace;
         if self.time_limit_end().is_some_and(|end| now >= end) {

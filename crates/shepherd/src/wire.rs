@@ -145,8 +145,8 @@ pub(crate) fn signal_frame(signal: i32) -> Vec<u8> {
     frame(SIGNAL, &[&json(&signal)])
 }
 
-pub(crate) fn signal_run_frame(signal: RunSignal) -> Vec<u8> {
-    frame(SIGNAL_RUN, &[&json(&signal)])
+pub(crate) fn signal_run_frame(signal: &RunSignal) -> Vec<u8> {
+    frame(SIGNAL_RUN, &[&json(signal)])
 }
 
 pub(crate) fn change_limit_frame(limit: Option<Duration>) -> Vec<u8> {

@@ -72,7 +72,7 @@ pub(crate) struct Requeue {
 /// Send a signal to processes of a running job
 ///
 /// The job's program gets the signal, but not the processes that it started. A node that the head cannot reach at this moment
-/// gets none.
+/// gets none. To end a step and not its job, send it KILL.
 #[derive(Debug, Args)]
 pub(crate) struct Signal {
     /// Id of a job, e.g. 12, or of an array task, e.g. 12_3
@@ -86,6 +86,10 @@ pub(crate) struct Signal {
     /// Who gets the signal: program, group (the program and the processes that it started), steps, or all
     #[arg(long, value_name = "TO", default_value = "program")]
     to: SignalTarget,
+
+    /// Only the processes of this running step, e.g. 0; `hostler job` lists the steps
+    #[arg(long, value_name = "NUMBER", conflicts_with = "to")]
+    step: Option<u32>,
 }
 
 #[derive(Debug, Args)]
@@ -236,10 +240,17 @@ fn dependents_of(parents: &BTreeSet<JobId>, mut records: Vec<JobRecord>) -> Vec<
 
 impl Signal {
     pub(crate) fn run(self, context: &Context) -> Outcome {
-        let Self { target, signal, to } = self;
+        let Self { target, signal, to, step } = self;
         let client = context.client()?;
-        let sent = block_on(async { Ok(client.signal(target.job, target.index, signal, to).await?) })?;
-        context.output.say(&format!("{signal} is sent to job {target}"));
+        let (job, index) = (target.job, target.index);
+        let sent = block_on(async {
+            Ok(match step {
+                Some(step) => client.signal_step(job, index, step, signal).await?,
+                None => client.signal(job, index, signal, to).await?,
+            })
+        })?;
+        let of = step.map(|step| format!("step {step} of ")).unwrap_or_default();
+        context.output.say(&format!("{signal} is sent to {of}job {target}"));
         if sent.unreachable > 0 {
             let nodes = plural(sent.unreachable, "node");
             context.output.say(&format!("no signal went to {nodes} of the job that cannot be reached"));

@@ -3,8 +3,11 @@
 use std::time::Duration;
 
 use clap::Args;
-use hostler_model::TaskId;
-use hostler_proto::api::ScriptView;
+use hostler_client::Client;
+use hostler_model::{JobState, TaskId};
+use hostler_proto::api::{JobDetail, ScriptView};
+use hostler_proto::link::RunningStep;
+use serde::Serialize;
 
 use super::target::Target;
 use crate::context::{Context, block_on};
@@ -45,21 +48,53 @@ impl Job {
             }
             return Ok(exit::OK);
         }
-        let job = block_on(async {
-            Ok(match (index, self.from) {
+        let (job, running_steps) = block_on(async {
+            let job = match (index, self.from) {
                 (Some(index), _) => client.task(TaskId { job: id, index }, Duration::ZERO).await?,
                 (None, Some(from)) => client.job_from(id, self.tasks, from).await?,
                 (None, None) => client.job(id, self.tasks).await?,
-            })
+            };
+            let steps = running_steps(&client, &job).await;
+            Ok((job, steps))
         })?;
         let (moment, width) = (text::Moment::now(), output::width());
-        match (context.output.is_json(), index) {
-            (true, _) => context.output.json(&job),
-            (false, Some(index)) if job.summary.array.is_some() => {
-                context.output.data(&views::task(&job, TaskId { job: id, index }, &moment, width));
-            }
-            (false, _) => context.output.data(&views::job(&job, &moment, width)),
+        if context.output.is_json() {
+            context.output.json(&Described { job, running_steps });
+            return Ok(exit::OK);
         }
+        let mut text = match index {
+            Some(index) if job.summary.array.is_some() => views::task(&job, TaskId { job: id, index }, &moment, width),
+            _ => views::job(&job, &moment, width),
+        };
+        if !running_steps.is_empty() {
+            text.push('\n');
+            text.push_str(&views::running_steps(&running_steps, &moment, width));
+        }
+        context.output.data(&text);
         Ok(exit::OK)
+    }
+}
+
+/// How long a node may take to list the running steps.
+const STEPS_PATIENCE: Duration = Duration::from_secs(2);
+
+/// A job as JSON.
+#[derive(Serialize)]
+struct Described {
+    #[serde(flatten)]
+    job: JobDetail,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    running_steps: Vec<RunningStep>,
+}
+
+/// The running steps of the only task shown. None if the node does not answer, or the job is another user's.
+async fn running_steps(client: &Client, job: &JobDetail) -> Vec<RunningStep> {
+    match job.tasks_shown.as_slice() {
+        [task] if task.state == JobState::Running => {
+            let task = TaskId { job: job.summary.id, index: task.index };
+            let asked = tokio::time::timeout(STEPS_PATIENCE, client.running_steps(task)).await;
+            asked.unwrap_or_else(|_| Ok(Vec::new())).unwrap_or_default()
+        }
+        _ => Vec::new(),
     }
 }

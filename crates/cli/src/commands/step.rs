@@ -192,18 +192,18 @@ fn on_several(output: &Output, allocation: &Allocation, counts: &[u32], step: &S
         // Steps of this command may overlap.
         cpus: Vec::new(),
     };
-    let plan = Plan { surroundings: &surroundings, tasks, wait: None };
-    let ends = finish(async {
+    let (tasks, ends) = finish(async {
         let signals = steps::signals()?;
         // The first node keeps the records of the steps.
-        let links = steps::connect(allocation, plan.tasks.iter().map(|task| task.node).chain([0])).await;
+        let links = steps::connect(allocation, tasks.iter().map(|task| task.node).chain([0])).await;
         let links = links.map_err(|error| failure(&error))?;
         let claimed = links[&0].claim(claim).await.map_err(|error| failure(&error))?;
+        let plan = Plan { surroundings: &surroundings.of_step(&claimed), tasks, wait: None };
         let ends = steps::run(&plan, &links, &mut face, signals).await;
         claimed.finish(steps::outcome(&ends)).await;
-        Ok::<_, Failure>(ends)
+        Ok::<_, Failure>((plan.tasks, ends))
     })??;
-    summarize(output, allocation, &plan.tasks, &ends, step.all)
+    summarize(output, allocation, &tasks, &ends, step.all)
 }
 
 /// Shows a step on this process's outputs.

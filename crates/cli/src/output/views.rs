@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use hostler_model::{Attempt, JobState, NodeName, TaskId, format_bytes, format_duration, plural};
 use hostler_proto::api::{Info, JobDetail, JobSummary, LimitView, PartView, TaskCounts, TaskView, Why, timeline};
-use hostler_proto::link::{StepRecord, Usage};
+use hostler_proto::link::{RunningStep, StepRecord, Usage};
 
 use super::table::{Align, Table};
 use super::text::{Lines, Moment, counted, held_gpus, job_energy};
@@ -251,6 +251,28 @@ fn described(id: &str, job: &JobDetail, moment: &Moment, width: Option<usize>) -
         text.push_str(&step_table(steps, moment, width));
     }
     text
+}
+
+/// A table of a task's running steps: one row per step.
+pub(crate) fn running_steps(steps: &[RunningStep], moment: &Moment, width: Option<usize>) -> String {
+    let mut table = Table::new(&[
+        ("RUNNING STEP", Align::Right),
+        ("PROGRAM", Align::Left),
+        ("PROCESSES", Align::Right),
+        ("NODES", Align::Left),
+        ("TIME", Align::Right),
+    ]);
+    for step in steps {
+        let nodes: Vec<&str> = step.nodes.iter().map(NodeName::as_str).collect();
+        table.row([
+            step.step.to_string(),
+            step.name.clone(),
+            step.tasks.to_string(),
+            nodes.join(","),
+            moment.span(step.started_at, None),
+        ]);
+    }
+    table.render(width)
 }
 
 /// A table of a task's steps: one row per step.

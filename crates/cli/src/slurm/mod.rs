@@ -19,6 +19,7 @@ pub(crate) mod scontrol;
 pub(crate) mod sinfo;
 pub(crate) mod squeue;
 pub(crate) mod srun;
+mod steps;
 mod test_only;
 
 use std::ffi::OsString;

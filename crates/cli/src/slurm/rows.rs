@@ -120,15 +120,6 @@ impl<'a> Row<'a> {
         }
     }
 
-    /// Whether the row stands for a task with this index, maybe besides others.
-    pub(crate) fn has_index(&self, index: u32) -> bool {
-        match self.which {
-            Which::Only => false,
-            Which::One(own) => own == index,
-            Which::Waiting(held) => waiting_tasks(self.job, held).contains(index),
-        }
-    }
-
     fn waiting(&self, held: Held) -> String {
         let limit = self.job.waiting.as_ref().and_then(|waiting| waiting.limit);
         let limit = limit.map(|limit| format!("%{limit}")).unwrap_or_default();

@@ -13,6 +13,7 @@ use nix::unistd::{Uid, User};
 
 use super::machines::ALL_NODES;
 use super::rows::{ACCOUNT, QOS, Row, rows};
+use super::steps;
 use super::{Ended, Outcome, Refused, VERSION, check_clusters, opt, own_name, parse, print, tell};
 use crate::context::{Context, block_on};
 
@@ -114,12 +115,22 @@ impl Filter {
     }
 }
 
-/// A job, or tasks of an array, by the number that the user gave.
+/// A job, tasks of an array, or a step, by the number that the user gave.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Named {
     text: String,
     job: JobId,
     tasks: Option<IndexSet>,
+    step: Option<Step>,
+}
+
+/// A step of a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Step {
+    /// The script.
+    Batch,
+    /// What `srun` started.
+    Number(u32),
 }
 
 pub(crate) fn run(context: &Context, args: Vec<OsString>) -> Outcome {
@@ -188,7 +199,7 @@ async fn cancel(context: &Context, client: &Client, named: &[Named], filter: &Fi
         named.to_vec()
     } else {
         let matching = live_jobs(client, filter).await.map_err(refuse)?;
-        let all = matching.iter().map(|job| Named { text: job.id.to_string(), job: job.id, tasks: None });
+        let all = matching.iter().map(|job| Named { text: job.id.to_string(), job: job.id, tasks: None, step: None });
         let ids: BTreeSet<JobId> = matching.iter().map(|job| job.id).collect();
         if named.is_empty() {
             all.collect()
@@ -209,7 +220,7 @@ async fn cancel(context: &Context, client: &Client, named: &[Named], filter: &Fi
         None => chosen,
     };
     let mut code = 0;
-    for Named { text, job, tasks } in &chosen {
+    for Named { text, job, tasks, step } in &chosen {
         if verbose {
             let doing =
                 how.signal.map_or_else(|| "Terminating".to_owned(), |signal| format!("Signal {} to", signal.get()));
@@ -217,16 +228,25 @@ async fn cancel(context: &Context, client: &Client, named: &[Named], filter: &Fi
         }
         let indices: Vec<Option<u32>> = tasks.as_ref().map_or_else(|| vec![None], |set| set.iter().map(Some).collect());
         for index in indices {
-            let done = match how.signal {
-                None => client.act(*job, index, JobAction::Cancel).await.map(drop),
-                Some(signal) => client.signal(*job, index, signal, how.to).await.map(drop),
+            let done = match (step, how.signal) {
+                (None, None) => client.act(*job, index, JobAction::Cancel).await.map(drop),
+                (None, Some(signal)) => client.signal(*job, index, signal, how.to).await.map(drop),
+                (Some(step), signal) => {
+                    let signal = signal.unwrap_or(SignalNumber::KILL);
+                    match step {
+                        Step::Batch => client.signal(*job, index, signal, SignalTarget::Group).await.map(drop),
+                        Step::Number(step) => client.signal_step(*job, index, *step, signal).await.map(drop),
+                    }
+                }
             };
             let Err(error) = done else { continue };
             let refused = Refused::from(error);
             // A job that has ended, or that nobody knows, is no longer running, which is what the user wants.
-            let is_gone = matches!(refused.code.as_deref(), Some("no_such_job" | "no_such_task")) && how.is_plain;
+            let is_unknown = matches!(refused.code.as_deref(), Some("no_such_job" | "no_such_task"));
+            let is_gone = is_unknown && how.is_plain && step.is_none();
             if !is_gone || verbose {
-                tell(context, NAME, &[format!("error: Kill job error on job id {text}: {}", refused.text)]);
+                let what = if step.is_some() { "job step id" } else { "job id" };
+                tell(context, NAME, &[format!("error: Kill job error on {what} {text}: {}", refused.text)]);
             }
             if !is_gone {
                 code = 1;
@@ -260,6 +280,7 @@ async fn on_nodes(client: &Client, chosen: Vec<Named>, names: &[String]) -> Resu
             text: format!("{}_{index}", named.job),
             job: named.job,
             tasks: Some(IndexSet::one(index)),
+            step: named.step,
         }));
     }
     Ok(left)
@@ -298,13 +319,16 @@ fn split(list: &str) -> Vec<String> {
     words
 }
 
-/// Parses `12`, `12_3`, `12_[1-3,7]`, and the numbers of array tasks.
+/// Parses `12`, `12_3`, `12_[1-3,7]`, the numbers of array tasks, and steps such as `12.0` and `12_3.batch`.
 fn parse_id(text: &str) -> Result<Named, Ended> {
     let bad = || Ended::error(format!("Invalid job id {text}"));
-    if text.contains('.') {
-        return Err(bad().and("hint: steps cannot be cancelled one by one; cancel the job"));
-    }
-    let (job, tasks) = text.split_once('_').map_or((text, None), |(job, tasks)| (job, Some(tasks)));
+    let (id, step) = text.split_once('.').map_or((text, None), |(id, step)| (id, Some(step)));
+    let step = match step {
+        None => None,
+        Some(steps::BATCH) => Some(Step::Batch),
+        Some(number) => Some(Step::Number(number.parse().map_err(|_| bad())?)),
+    };
+    let (job, tasks) = id.split_once('_').map_or((id, None), |(job, tasks)| (job, Some(tasks)));
     let raw: u64 = job.parse().map_err(|_| bad())?;
     let (job, index) = split_raw_id(raw);
     let tasks = match (tasks, index) {
@@ -321,7 +345,7 @@ fn parse_id(text: &str) -> Result<Named, Ended> {
     if job == 0 {
         return Err(bad());
     }
-    Ok(Named { text: text.to_owned(), job: JobId(job), tasks })
+    Ok(Named { text: text.to_owned(), job: JobId(job), tasks, step })
 }
 
 /// The states of jobs that a state of Slurm stands for. None, if jobs in that state cannot be cancelled.
@@ -381,11 +405,16 @@ mod tests {
             let Named { job, tasks, .. } = parse_id(text).expect(text);
             (job.0, tasks.map(|set| set.iter().collect::<Vec<_>>()))
         };
+        let step = |text: &str| parse_id(text).expect(text).step;
         assert_eq!(tasks("12"), (12, None));
         assert_eq!(tasks("12_3"), (12, Some(vec![3])));
         assert_eq!(tasks("12_[1-3,7%2]"), (12, Some(vec![1, 2, 3, 7])));
         assert_eq!(tasks("4000000012"), (12, Some(vec![3])));
         assert_eq!(split("1,2_[3,4],5"), ["1", "2_[3,4]", "5"]);
-        ["", "x", "0", "12_", "12_x", "12.0"].iter().for_each(|text| assert!(parse_id(text).is_err(), "{text}"));
+        assert_eq!((step("12.0"), step("12_3.batch"), step("12")), (Some(Step::Number(0)), Some(Step::Batch), None));
+        assert_eq!(tasks("12_3.1"), (12, Some(vec![3])));
+        ["", "x", "0", "12_", "12_x", "12.", "12.x", "12.0.1"]
+            .iter()
+            .for_each(|text| assert!(parse_id(text).is_err(), "{text}"));
     }
 }

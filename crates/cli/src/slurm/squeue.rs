@@ -16,7 +16,7 @@ use hostler_proto::api::JobRecord;
 use hostler_slurm::size::Conversion;
 
 use super::clock::Clock;
-use super::rows::Accounts;
+use super::steps;
 use super::{CLUSTER, Ended, Outcome, VERSION, job_json, print, tell, unreadable};
 use crate::context::{Context, block_on};
 
@@ -30,6 +30,7 @@ pub(crate) const NAME: &str = "squeue";
 
 /// What the command could not do, in its errors.
 const LOAD: &str = "slurm_load_jobs";
+const LOAD_STEPS: &str = "slurm_get_job_steps";
 
 /// A table to print.
 struct Table {
@@ -70,14 +71,14 @@ async fn list(context: &Context, client: &Client, table: &mut Table) -> Outcome 
     }
     loop {
         let clock = Clock::of_process();
-        let records = if table.settings.lists_steps {
-            Vec::new()
-        } else {
-            let fetched = table.settings.filter.fetch(client, clock.now).await;
-            fetched.map_err(|error| unreadable(LOAD, error))?
-        };
+        let fetched = table.settings.filter.fetch(client, clock.now).await;
+        let records = fetched.map_err(|error| unreadable(LOAD, error))?;
         check_known(&table.settings, &records)?;
-        let text = if table.settings.is_json { json(table, &records, clock) } else { text(table, &records, clock) };
+        let text = match (table.settings.is_json, table.settings.lists_steps) {
+            (true, _) => json(table, &records, clock),
+            (false, true) => steps(table, client, &records, clock).await?,
+            (false, false) => text(table, &records, clock),
+        };
         print(context, &text);
         match table.settings.iterate_seconds {
             Some(seconds) => tokio::time::sleep(Duration::from_secs(seconds)).await,
@@ -99,19 +100,10 @@ fn check_known(settings: &Settings, records: &[JobRecord]) -> Result<(), Ended> 
 fn text(table: &Table, records: &[JobRecord], clock: Clock) -> String {
     let Table { format, order, settings } = table;
     let mut rows = settings.filter.rows(records, clock.now);
-    let mut printer = Printer { clock, accounts: Accounts::default(), conversion: settings.conversion };
+    let mut printer = Printer::new(clock, settings.conversion);
     order.sort(&mut rows, printer.clock.now, &mut printer.accounts);
     let mut out = String::with_capacity(80 * (rows.len() + 2));
-    if settings.has_header {
-        if settings.has_date {
-            out.push_str(&printer.clock.date_line());
-            out.push('\n');
-        }
-        if settings.names_cluster {
-            out.push_str(&format!("CLUSTER: {CLUSTER}\n"));
-        }
-        format.write_header(&mut out);
-    }
+    write_header(table, &printer.clock, &mut out);
     for row in &rows {
         format.write_row(&mut printer, row, &mut out);
     }
@@ -121,9 +113,42 @@ fn text(table: &Table, records: &[JobRecord], clock: Clock) -> String {
     out
 }
 
+/// The table of the steps that run. Each job's nodes are asked for them.
+async fn steps(table: &Table, client: &Client, records: &[JobRecord], clock: Clock) -> Result<String, Ended> {
+    let Table { format, order, settings } = table;
+    let mut rows = settings.filter.rows(records, clock.now);
+    let mut printer = Printer::new(clock, settings.conversion);
+    order.sort(&mut rows, printer.clock.now, &mut printer.accounts);
+    let mut out = String::new();
+    write_header(table, &printer.clock, &mut out);
+    for row in &rows {
+        for step in steps::running(client, row).await.map_err(|error| unreadable(LOAD_STEPS, error))? {
+            if settings.filter.takes_step(row, &step.number) {
+                printer.step = step;
+                format.write_row(&mut printer, row, &mut out);
+            }
+        }
+    }
+    Ok(out)
+}
+
+fn write_header(table: &Table, clock: &Clock, out: &mut String) {
+    let settings = &table.settings;
+    if settings.has_header {
+        if settings.has_date {
+            out.push_str(&clock.date_line());
+            out.push('\n');
+        }
+        if settings.names_cluster {
+            out.push_str(&format!("CLUSTER: {CLUSTER}\n"));
+        }
+        table.format.write_header(out);
+    }
+}
+
 fn json(table: &Table, records: &[JobRecord], clock: Clock) -> String {
     let mut rows = table.settings.filter.rows(records, clock.now);
-    let mut printer = Printer { clock, accounts: Accounts::default(), conversion: Conversion::Exact };
+    let mut printer = Printer::new(clock, Conversion::Exact);
     table.order.sort(&mut rows, printer.clock.now, &mut printer.accounts);
     job_json::document(&rows, &mut printer.accounts)
 }

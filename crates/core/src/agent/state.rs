@@ -229,6 +229,8 @@ pub enum Effect {
         signal: SignalNumber,
         /// Which processes get it.
         to: SignalTarget,
+        /// Of the steps, only this one.
+        step: Option<u32>,
     },
     /// Collect and upload the results; answer with `Collected`.
     Collect {

@@ -42,7 +42,9 @@ fn receive(state: &mut State, message: HeadMessage, effects: &mut Vec<Effect>) {
             }
         }
         HeadMessage::TimeLimit { run, time_limit_ms } => change_limit(state, run, time_limit_ms, effects),
-        HeadMessage::Signal { run, signal, to } => effects.push(Effect::Signal { run, signal, to }),
+        HeadMessage::Signal { run, signal, to, step } => {
+            effects.push(Effect::Signal { run, signal, to, step });
+        }
         HeadMessage::Stream(request) => effects.push(Effect::Stream(request)),
         HeadMessage::Watch { stream, run } => effects.push(Effect::Watch { stream, run }),
         HeadMessage::Accounts { accounts, blocked, guarded, system } => {

@@ -8,7 +8,8 @@ use std::collections::{BTreeSet, VecDeque};
 
 use hostler_model::{Digest, NodeName, RunId, Timestamp};
 use hostler_proto::link::{
-    AgentHello, AgentMessage, Frame, HeadHello, HeadMessage, PROTOCOL, RunReport, RunStatus, TIME_LIMIT_PROTOCOL,
+    AgentHello, AgentMessage, Frame, HeadHello, HeadMessage, PROTOCOL, RunReport, RunStatus, STEPS_PROTOCOL,
+    StreamKind, StreamRequest, TIME_LIMIT_PROTOCOL,
 };
 use serde_bytes::ByteBuf;
 
@@ -153,7 +154,13 @@ impl HeadLink {
     /// Whether the agent knows this message. Agents of an earlier release know fewer messages.
     #[must_use]
     pub fn is_known(protocol: u16, message: &HeadMessage) -> bool {
-        protocol >= TIME_LIMIT_PROTOCOL || !matches!(message, HeadMessage::TimeLimit { .. })
+        protocol
+            >= match message {
+                HeadMessage::TimeLimit { .. } => TIME_LIMIT_PROTOCOL,
+                HeadMessage::Signal { step: Some(_), .. }
+                | HeadMessage::Stream(StreamRequest { what: StreamKind::Steps, .. }) => STEPS_PROTOCOL,
+                _ => *PROTOCOL.start(),
+            }
     }
 
     /// The version of the protocol on this link.
@@ -227,7 +234,7 @@ fn agree(hello: &AgentHello, certified: &NodeName) -> Result<u16, String> {
 
 #[cfg(test)]
 mod tests {
-    use hostler_model::NodeFacts;
+    use hostler_model::{NodeFacts, SignalNumber, SignalTarget};
 
     use super::*;
 
@@ -241,8 +248,8 @@ mod tests {
     fn link_needs_overlapping_versions_and_matching_node_name() {
         let node: NodeName = "a".parse().expect("a valid name");
         assert_eq!(agree(&hello("a", 1, 7), &node), Ok(*PROTOCOL.end()));
-        let newer = agree(&hello("a", 6, 7), &node).expect_err("no overlap");
-        assert!(newer.contains("6 to 7") && newer.contains("upgrade the head"), "{newer}");
+        let newer = agree(&hello("a", 7, 8), &node).expect_err("no overlap");
+        assert!(newer.contains("7 to 8") && newer.contains("upgrade the head"), "{newer}");
         let older = agree(&hello("a", 0, 0), &node).expect_err("no overlap");
         assert!(older.contains("upgrade the agent"), "{older}");
         let other = agree(&hello("b", 2, 2), &node).expect_err("another node");
@@ -250,11 +257,21 @@ mod tests {
     }
 
     #[test]
-    fn agents_of_earlier_releases_get_no_time_limits() {
+    fn agents_of_earlier_releases_get_no_new_messages() {
         let run = "1_0.1.1".parse().expect("a run");
         let limit = HeadMessage::TimeLimit { run, time_limit_ms: None };
         assert!(HeadLink::is_known(TIME_LIMIT_PROTOCOL, &limit) && !HeadLink::is_known(4, &limit));
-        assert!(HeadLink::is_known(4, &HeadMessage::Forget { run }));
+        let signal = |step| HeadMessage::Signal {
+            run,
+            signal: SignalNumber::try_from(9).expect("a signal"),
+            to: SignalTarget::Steps,
+            step,
+        };
+        let steps = HeadMessage::Stream(StreamRequest { stream: "x".to_owned(), run, what: StreamKind::Steps });
+        for message in [signal(Some(0)), steps] {
+            assert!(HeadLink::is_known(STEPS_PROTOCOL, &message) && !HeadLink::is_known(5, &message));
+        }
+        assert!(HeadLink::is_known(4, &signal(None)) && HeadLink::is_known(4, &HeadMessage::Forget { run }));
     }
 
     #[test]

@@ -34,13 +34,14 @@ use serde::de::DeserializeOwned;
 use crate::harness::{Head, ended as ended_with, name, spec, user};
 
 /// The files, oldest first.
-const FILES: [(&str, &str); 3] = [
+const FILES: [(&str, &str); 4] = [
     ("store8-link4.txt", include_str!("../formats/store8-link4.txt")),
     // Runs have steps and get signals.
     ("store8-link4-steps.txt", include_str!("../formats/store8-link4-steps.txt")),
     // Dependencies concern single tasks, and have delays and alternatives. Jobs change, also their time limits while they run, and single
     // tasks are held.
     ("store8-link5.txt", include_str!("../formats/store8-link5.txt")),
+    ("store8-link6.txt", include_str!("../formats/store8-link6.txt")),
 ];
 
 /// The lines that this build writes: kinds and bytes.
@@ -130,6 +131,10 @@ fn written() -> Lines {
     from_agent.push(AgentMessage::Drawing { milliwatts: Some(9) });
     lines.push(("from-agent", encode(&Outbox::default().frame(from_agent))));
     let account = Account { name: "ada".parse().expect("a valid name"), uid: 2000 };
+    let signal = |step| {
+        let signal = SignalNumber::try_from(10).expect("a signal");
+        HeadMessage::Signal { run, signal, to: SignalTarget::Steps, step }
+    };
     let stream = |what| HeadMessage::Stream(StreamRequest { stream: "s".to_owned(), run, what });
     let mut from_head = sent;
     from_head.extend([
@@ -140,6 +145,7 @@ fn written() -> Lines {
         HeadMessage::Resend { run },
         stream(StreamKind::Output { output: Output::Stdout, from: 3, follow: true, tail: Some(5), limit: Some(7) }),
         stream(StreamKind::Terminal { rows: 24, columns: 80 }),
+        stream(StreamKind::Steps),
         HeadMessage::Accounts {
             accounts: vec![account.clone()],
             blocked: vec![account],
@@ -147,7 +153,8 @@ fn written() -> Lines {
             system: SystemAccounts::Only(vec![2]),
         },
         HeadMessage::Watch { stream: "s".to_owned(), run: Some(run) },
-        HeadMessage::Signal { run, signal: SignalNumber::try_from(10).expect("a signal"), to: SignalTarget::Steps },
+        signal(None),
+        signal(Some(3)),
         HeadMessage::PeersChanged,
         HeadMessage::Rest { ask: 2 },
         HeadMessage::Rise,

@@ -28,6 +28,7 @@ mod script;
 mod settings;
 mod shutdown;
 mod signal;
+mod steps;
 mod streams;
 mod usage;
 mod users;
@@ -105,11 +106,12 @@ fn api() -> Api {
         .post("/jobs/{id}/hold", Owners, jobs::hold, "Holds a job, or one of its tasks: its pending tasks do not start.")
         .post("/jobs/{id}/release", Owners, jobs::release, "Releases a held job, or one of its held tasks.")
         .post("/jobs/{id}/requeue", Owners, jobs::requeue, "Requeues a job: it runs again from the start, except for its completed tasks. 409 `wrong_state` if all ended tasks have completed, and, with `completed=true`, 409 `results_not_fetched` if their user has not fetched their results.")
-        .post("/jobs/{id}/signal", Owners, signal::signal, "Sends a signal to running processes of a job. 409 `not_running`.")
+        .post("/jobs/{id}/signal", Owners, signal::signal, "Sends a signal to running processes of a job, or of one of its steps. 409 `not_running`, `several_tasks` if `step` is given without `index`.")
         .post("/jobs/{id}/duplicate", Owners, jobs::duplicate, "Submits a copy of a job with changed values. 403 `priority_too_high`, `system_account`, 409 `no_environment` if the job had environment variables and has completed or belongs to another user.")
         .post("/jobs/{id}/fetched", Owners, results::fetched, "Confirms that the client has stored results safely. Has no effect on jobs of other users.")
         .get("/jobs/{id}/tasks/{index}/output/{output}", Owners, output::output, "Returns `stdout`, `stderr` or `setup` of a task. The headers contain the attempt that wrote the output (`hostler-attempt`), the offset of the first byte (`hostler-offset`) and the size of the whole output (`hostler-size`). 429 `too_many_watchers`.")
         .get("/jobs/{id}/tasks/{index}/attach", Owners, output::attach, "Attaches to a task's terminal by WebSocket. Binary messages are bytes; text messages are a new size as JSON `{\"rows\":24,\"columns\":80}`. 429 `too_many_watchers`.")
+        .get("/jobs/{id}/tasks/{index}/steps", Owners, steps::list, "Lists the steps of a task that run. Its first node answers. 503 `node_unreachable`.")
         .get("/jobs/{id}/tasks/{index}/usage", Owners, usage::of_task, "Shows what the last attempt of a task used over time, on one of its nodes.")
         .get("/jobs/{id}/tasks/{index}/usage/live", Owners, usage::task_live, "Streams what a running task uses, measured every second, as server-sent events. The data of each event is a `Reading`. 409 `not_running`.")
         .post("/users", Admins, users::add, "Adds a user. 409 `user_exists`, `uid_taken`, `bad_uid`; 422 `bad_key_line`.")

@@ -123,7 +123,9 @@ pub(crate) async fn output(
             Standing::Live(live) => {
                 let reader = one_of(&head.streams.output_readers, &live, "read the output")?;
                 // If there is no body, the task has just ended or moved to another node.
-                if let Some(upload) = from_node(&head, &live, range, follow).await? {
+                let Range { output, from, tail, limit } = range;
+                let what = StreamKind::Output { output, from, follow, tail, limit };
+                if let Some(upload) = from_node(&head, &live, what, follow).await? {
                     let extent = upload.extent;
                     let body = upload.map(move |piece| {
                         let _until_the_end = &reader;
@@ -137,7 +139,7 @@ pub(crate) async fn output(
 }
 
 /// State of a task with regard to its output.
-enum Standing {
+pub(super) enum Standing {
     /// Not started. The attempt is the previous one, or zero.
     Waiting(Attempt),
     Live(Live),
@@ -147,7 +149,7 @@ enum Standing {
 }
 
 /// A task that is placed on a node and has not ended there.
-struct Live {
+pub(super) struct Live {
     run: RunId,
     rank: u32,
     node: NodeName,
@@ -155,7 +157,7 @@ struct Live {
     runs: bool,
 }
 
-async fn standing(head: &Head, user: &User, task: TaskId, rank: u32) -> Result<Standing, ApiError> {
+pub(super) async fn standing(head: &Head, user: &User, task: TaskId, rank: u32) -> Result<Standing, ApiError> {
     let job: Arc<Job> = readable(head, user, task.job).await?;
     if rank >= job.spec.nodes {
         return Err(no_such_rank(&job, rank));
@@ -255,7 +257,11 @@ async fn row_of(head: &Head, task: TaskId) -> Result<Option<EndedTask>, ApiError
 }
 
 /// Takes the place of one more client of a run's stream. The error says what the others do.
-fn one_of(places: &Arc<UsageLimits<RunId>>, live: &Live, what: &str) -> Result<UsagePermit<RunId>, ApiError> {
+pub(super) fn one_of(
+    places: &Arc<UsageLimits<RunId>>,
+    live: &Live,
+    what: &str,
+) -> Result<UsagePermit<RunId>, ApiError> {
     places.take(live.run).ok_or_else(|| {
         let message = format!("{} clients already {what} of task {}, the maximum", places.most(), live.run.task);
         ApiError::new(StatusCode::TOO_MANY_REQUESTS, "too_many_watchers", message)
@@ -263,16 +269,15 @@ fn one_of(places: &Arc<UsageLimits<RunId>>, live: &Live, what: &str) -> Result<U
     })
 }
 
-/// Requests the output of a live task from its node. Returns `None` if the task is no longer on the node; the caller
+/// Requests a stream of a live task from its node. Returns `None` if the task is no longer on the node; the caller
 /// then checks the task's state again.
-async fn from_node(
+pub(super) async fn from_node(
     head: &Head,
     live: &Live,
-    Range { output, from, tail, limit }: Range,
+    what: StreamKind,
     follow: bool,
 ) -> Result<Option<Upload>, ApiError> {
     let mut place: Place<Upload> = head.streams.outputs.wait_for(&live.node);
-    let what = StreamKind::Output { output, from, follow, tail, limit };
     if !ask(head, live, &place.name, what) {
         return unreachable(head, live, follow).await;
     }

@@ -15,6 +15,7 @@ use utoipa::ToSchema;
 use super::error::ApiError;
 use super::extract::{Path, Query};
 use super::results::readable;
+use super::steps;
 use super::who::User;
 use crate::head::Head;
 
@@ -28,6 +29,8 @@ pub(crate) struct Wanted {
     to: SignalTarget,
     /// Index of a task of an array; all running tasks if absent.
     index: Option<u32>,
+    /// Number of a running step, whose processes get the signal. `to` has no effect then.
+    step: Option<u32>,
 }
 
 /// `POST /jobs/{id}/signal`. The head does not store signals: a node that is not connected does not get one.
@@ -35,7 +38,7 @@ pub(crate) async fn signal(
     user: User,
     State(head): State<Arc<Head>>,
     Path(id): Path<JobId>,
-    Query(Wanted { signal, to, index }): Query<Wanted>,
+    Query(Wanted { signal, to, index, step }): Query<Wanted>,
 ) -> Result<Json<Signalled>, ApiError> {
     readable(&head, &user, id).await?;
     let places: Vec<_> = {
@@ -52,10 +55,33 @@ pub(crate) async fn signal(
         let what = index.map_or_else(|| format!("job {id}"), |index| format!("task {id}.{index}"));
         return Err(ApiError::new(StatusCode::CONFLICT, "not_running", format!("{what} does not run")));
     }
+    let to = match step {
+        Some(step) => {
+            check_step(&head, &user, id, &places, step).await?;
+            SignalTarget::Steps
+        }
+        None => to,
+    };
     let send = |(run, connection): &(RunId, Option<_>)| {
-        connection.is_some_and(|to_agent| head.engine.send(to_agent, HeadMessage::Signal { run: *run, signal, to }))
+        let message = HeadMessage::Signal { run: *run, signal, to, step };
+        connection.is_some_and(|to_agent| head.engine.send(to_agent, message))
     };
     let reached = places.iter().filter(|place| send(place)).count();
     tracing::info!(job = %id, %signal, to = to.as_str(), reached, user = user.0.user, "job signal");
     Ok(Json(Signalled { nodes: reached as u32, unreachable: (places.len() - reached) as u32 }))
+}
+
+/// Refuses a step that does not run.
+async fn check_step<T>(head: &Head, user: &User, id: JobId, places: &[(RunId, T)], step: u32) -> Result<(), ApiError> {
+    let task = places[0].0.task;
+    if places.iter().any(|(run, _)| run.task != task) {
+        let message = format!("several tasks of job {id} run, and each has steps of its own");
+        return Err(ApiError::new(StatusCode::CONFLICT, "several_tasks", message)
+            .hint(format!("name the task, e.g. {id}_{}", task.index)));
+    }
+    if steps::running(head, user, task).await?.iter().any(|running| running.step == step) {
+        return Ok(());
+    }
+    Err(ApiError::new(StatusCode::CONFLICT, "not_running", format!("step {step} of job {id} does not run"))
+        .hint(format!("`hostler job {id}` lists the steps that run")))
 }

@@ -128,7 +128,7 @@ impl FakeAgent {
     /// Links a node with these `runs`.
     pub(crate) async fn link(head: &TestHead, identity: &Identity, runs: Vec<RunReport>) -> Self {
         let (socket, answer) = introduce(head, identity, &identity.hello(runs)).await;
-        assert!(matches!(answer, HeadHello::Welcome { protocol: 5, .. }), "{answer:?}");
+        assert!(matches!(answer, HeadHello::Welcome { protocol: 6, .. }), "{answer:?}");
         Self {
             socket,
             outbox: Outbox::default(),

@@ -402,8 +402,9 @@ mod tests {
                 _ => ("", r#"{"PowerState":"On"}"#),
             };
             let answer = format!("HTTP/1.1 200 OK\r\n{headers}Content-Length: {}\r\n\r\n{body}", body.len());
-            (&*stream).write_all(answer.as_bytes()).expect("the peer reads");
+            // Before the answer, so that the test has the request when it has the answer.
             asked.send(request).expect("the test receives");
+            (&*stream).write_all(answer.as_bytes()).expect("the peer reads");
         }
     }
 

@@ -48,6 +48,11 @@ impl Child {
         Ok((Self::watch(&child, began)?, streams))
     }
 
+    /// Number of the process, and of its process group.
+    pub(super) fn pid(&self) -> u32 {
+        self.pid.unsigned_abs()
+    }
+
     fn watch(child: &std::process::Child, began: Instant) -> io::Result<Self> {
         let pid = child.id() as libc::pid_t;
         // SAFETY: the call takes two numbers and returns a descriptor or an error. Nobody has reaped the process yet.

@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use hostler_model::WallTime;
-use hostler_proto::link::StepRecord;
+use hostler_proto::link::RunningStep;
 use hostler_sys::{explain_start, explain_start_here};
 use nix::fcntl::{Flock, FlockArg};
 use tokio::net::{TcpListener, TcpStream};
@@ -36,6 +36,7 @@ use super::allocation::{Allocation, Holder};
 use super::child::{Child, exit_code};
 use super::claims::Claims;
 use super::environment::on_this_node;
+use super::running::Register;
 use super::{RECORDS, VARIABLE};
 use crate::{
     Became, Channel, Event, Frame, Open, Refusal, RefusalKind, Reply, Started, StepClaim, StepOutcome, StepStart,
@@ -110,6 +111,7 @@ async fn serve(allocation: &Allocation, program: Option<&[OsString]>) -> io::Res
         handshakes: Mutex::default(),
         steps: Semaphore::new(MAX_STEPS),
         records: records_file(),
+        running: Register::new(),
         claims: Claims::new(allocation.nodes.len(), cpus_of_job()),
         holding: holder.map(|_| holding),
     });
@@ -228,6 +230,8 @@ struct Host {
     steps: Semaphore,
     /// The file with the records of ended steps.
     records: Option<PathBuf>,
+    /// The steps and processes that run.
+    running: Register,
     /// What steps hold of the job; of use on the first node only.
     claims: Claims,
     /// Tells about the holder's connection; `None` if no client holds the allocation at this node.
@@ -328,7 +332,15 @@ impl Host {
             }
             Err(message) => return drop(channel.send(refusal(1, message)).await),
         };
-        let started_at = now();
+        let running = RunningStep {
+            step,
+            name: claim.name.clone(),
+            nodes: claim.nodes.clone(),
+            tasks: claim.tasks,
+            cpus: claim.cpus.iter().sum(),
+            started_at: now(),
+        };
+        let entry = self.running.begin(running.clone());
         let mut outcome = None;
         while let Some(frame) = channel.receive().await {
             if let Frame::Event(Event::Finish(told)) = frame {
@@ -336,26 +348,16 @@ impl Host {
                 break;
             }
         }
-        self.record(claim, step, started_at, outcome);
+        self.record(running, outcome);
+        drop(entry);
         let _ = channel.send(Frame::Reply(Reply::Ended(Box::default()))).await;
     }
 
     /// Writes the record of an ended step. Without an outcome, its caller was lost.
-    fn record(&self, claim: &StepClaim, step: u32, started_at: WallTime, outcome: Option<StepOutcome>) {
+    fn record(&self, running: RunningStep, outcome: Option<StepOutcome>) {
         let outcome = outcome.map_or((None, 0, None), |it| (Some(it.exit_code), it.cpu_ms, it.peak_memory_bytes));
         let (exit_code, cpu_ms, peak_memory_bytes) = outcome;
-        let record = StepRecord {
-            step,
-            name: claim.name.clone(),
-            nodes: claim.nodes.clone(),
-            tasks: claim.tasks,
-            cpus: claim.cpus.iter().sum(),
-            started_at,
-            ended_at: now(),
-            exit_code,
-            cpu_ms,
-            peak_memory_bytes,
-        };
+        let record = running.ended(now(), exit_code, cpu_ms, peak_memory_bytes);
         let Some(path) = &self.records else { return };
         let mut line = serde_json::to_vec(&record).unwrap_or_default();
         line.push(b'\n');
@@ -378,6 +380,7 @@ impl Host {
         if channel.send(Frame::Reply(Reply::Started(Box::default()))).await.is_err() {
             return end(child).await;
         }
+        let _entry = start.step.map(|step| self.running.started(child.pid(), step));
         let (want, wanted) = mpsc::channel(EVENTS);
         let (tell, became) = mpsc::channel(EVENTS);
         tokio::join!(supervise(child, wanted, tell), carry(channel, streams, want, became));

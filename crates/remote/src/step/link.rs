@@ -39,6 +39,7 @@ pub struct Surroundings {
     environment: Vec<(OsString, OsString)>,
     directory: PathBuf,
     below_job: Option<ByteBuf>,
+    step: Option<u32>,
 }
 
 impl Surroundings {
@@ -51,7 +52,13 @@ impl Surroundings {
     ) -> Self {
         let below_job = below(&directory, &allocation.directory).map(|path| path.into_os_string().into_vec().into());
         let environment = for_another_node(environment, allocation.temporary.as_deref());
-        Self { environment, directory, below_job }
+        Self { environment, directory, below_job, step: None }
+    }
+
+    /// Says to which step of the job the processes belong.
+    #[must_use]
+    pub fn of_step(self, claimed: &Claimed) -> Self {
+        Self { step: Some(claimed.step), ..self }
     }
 }
 
@@ -157,7 +164,8 @@ impl Link {
             Command::new(&process.argv, surroundings.environment.iter().cloned(), surroundings.directory.clone());
         command.has_input = input.is_some();
         command.terminal = process.terminal;
-        let start = StepStart::new(command, surroundings.below_job.clone(), &process.variables);
+        let start =
+            StepStart::new(command, surroundings.below_job.clone(), &process.variables).of_step(surroundings.step);
         let mut channel = self.connection.open().ok_or_else(|| broken(self.why()))?;
         channel.send(Frame::Open(Open::Step(Box::new(start)))).await.map_err(broken)?;
         let room = Arc::new(Semaphore::new(WINDOW));

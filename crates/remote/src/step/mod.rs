@@ -28,7 +28,7 @@
 //!
 //! **CPUs.** A step with several processes may claim CPUs at the first node's host, which counts them and numbers the steps.
 //! It begins when no other step holds them. The kernel does not confine a step: it may use all of the job's resources on a
-//! node.
+//! node. The hosts write what runs to files, from which the agents list steps and find their processes.
 
 mod allocation;
 mod child;
@@ -40,6 +40,7 @@ mod launch;
 mod layout;
 mod link;
 mod remote_shell;
+mod running;
 
 pub use allocation::{Allocation, Holder, Place};
 pub use environment::{HOSTFILE, MACHINEFILE, REMOTE_SHELL, TEMPORARY, hostfile, launcher_variables, machinefile};
@@ -49,6 +50,7 @@ pub use launch::{Step, StepError, launch};
 pub use layout::layout;
 pub use link::{Claimed, Control, Link, Process, Progress, Surroundings};
 pub use remote_shell::RemoteShell;
+pub use running::{RUNNING, RunningSteps};
 
 /// Name of the file with a JSON line for each ended step, in the directory of a run's [`Allocation`] on the first node.
 pub const RECORDS: &str = "records";

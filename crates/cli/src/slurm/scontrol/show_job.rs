@@ -1,8 +1,9 @@
 //! `scontrol show job` and `scontrol show step`.
 
 use hostler_client::{Client, ClientError, RecordFilter};
-use hostler_model::{JobId, JobState, WallTime};
+use hostler_model::{IndexSet, JobId, JobState, WallTime};
 use hostler_proto::api::JobRecord;
+use hostler_slurm::hostlist::compress;
 use hostler_slurm::ids::split_raw_id;
 use hostler_slurm::size::{Conversion, exact};
 use hostler_slurm::state::State;
@@ -11,6 +12,7 @@ use hostler_slurm::time::long;
 use super::super::clock::Clock;
 use super::super::machines::NULL;
 use super::super::rows::{Accounts, Row, rows, split_code};
+use super::super::steps::{self, Step};
 use super::super::{Ended, Outcome, job_json};
 use super::Session;
 use super::record::Record;
@@ -75,7 +77,7 @@ impl Session<'_> {
             return Err(Ended::plain(INVALID));
         }
         if let Some(Named { job, index: Some(index) }) = named {
-            shown.retain(|row| row.has_index(index));
+            shown.retain(|row| row.has_any(&IndexSet::one(index)));
             if shown.is_empty() {
                 return self.not_found(&format!("Job {job}_{index} not found"));
             }
@@ -95,7 +97,7 @@ impl Session<'_> {
         self.print(&shown.iter().map(&mut write).collect::<String>())
     }
 
-    /// Shows the steps of jobs: the head only knows the ones that run the scripts.
+    /// Shows the steps that run, of one job or of all.
     pub(super) fn show_steps(&self, id: Option<&str>) -> Outcome {
         let (job, step) = id.map_or((None, None), |id| match id.split_once('.') {
             Some((job, step)) => (Some(job), Some(step)),
@@ -103,19 +105,24 @@ impl Session<'_> {
         });
         let not_found = || format!("Job step {} not found", id.unwrap_or_default());
         let named = job.map(|job| Named::parse(job).ok_or_else(|| Ended::plain(not_found()))).transpose()?;
-        if step.is_some_and(|step| step != "batch") {
-            return self.not_found(&not_found());
-        }
         let now = self.clock.now;
         let job = named.map(|named| named.job);
         let records = self.ask("slurm_get_job_steps", async |client| load(client, job, now).await)?;
+        if step.is_some() && records.is_empty() {
+            return Err(Ended::plain("slurm_get_job_steps error: Invalid job id specified"));
+        }
         let mut accounts = Accounts::default();
         let takes = |row: &Row<'_>| {
             let index = named.and_then(|named| named.index);
-            row.state() == State::Running && !row.job.allocation && index.is_none_or(|index| row.has_index(index))
+            row.state() == State::Running && index.is_none_or(|index| row.has_any(&IndexSet::one(index)))
         };
-        let shown = records.iter().flat_map(|record| rows(record, false)).filter(takes);
-        let text: String = shown.map(|row| batch_step(&row, &self.clock, &mut accounts).write(self.one_line)).collect();
+        let mut text = String::new();
+        for row in records.iter().flat_map(|record| rows(record, false)).filter(takes) {
+            let steps = self.ask("slurm_get_job_steps", async |client| steps::running(client, &row).await)?;
+            for step in steps.iter().filter(|it| step.is_none_or(|step| step == it.number)) {
+                text.push_str(&describe_step(&row, step, &self.clock, &mut accounts).write(self.one_line));
+            }
+        }
         match (text.is_empty(), id) {
             (false, _) => self.print(&text),
             (true, None) => self.print("No job steps in the system\n"),
@@ -263,19 +270,25 @@ fn file_lines(row: &Row<'_>, record: &mut Record) {
     record.maybe("TresPerNode", Some(&row.gres()));
 }
 
-/// The record of the step that runs a job's script.
-fn batch_step(row: &Row<'_>, clock: &Clock, accounts: &mut Accounts) -> Record {
+/// The record of a step.
+fn describe_step(row: &Row<'_>, step: &Step, clock: &Clock, accounts: &mut Accounts) -> Record {
     let mut record = Record::default();
-    let started = row.started_at().map_or_else(|| "Unknown".to_owned(), |at| clock.write(at));
+    let started = step.started_at.map_or_else(|| "Unknown".to_owned(), |at| clock.write(at));
     record.line(&[
-        ("StepId", &format_args!("{}.batch", row.id())),
+        ("StepId", &format_args!("{}.{}", row.id(), step.number)),
         ("UserId", &accounts.uid(&row.job.user)),
         ("StartTime", &started),
         ("TimeLimit", &"UNLIMITED"),
     ]);
-    let first = row.nodes().first().copied().unwrap_or_default();
-    record.line(&[("State", &"RUNNING"), ("Partition", &row.partition()), ("NodeList", &first)]);
-    record.line(&[("Nodes", &1), ("CPUs", &row.job.cpus), ("Tasks", &1), ("Name", &"batch"), ("Network", &NULL)]);
+    let nodes = compress(&step.nodes);
+    record.line(&[("State", &"RUNNING"), ("Partition", &row.partition()), ("NodeList", &nodes)]);
+    record.line(&[
+        ("Nodes", &step.nodes.len()),
+        ("CPUs", &step.cpus),
+        ("Tasks", &step.tasks),
+        ("Name", &step.name),
+        ("Network", &NULL),
+    ]);
     record.line(&[("TRES", &NULL)]);
     record.line(&[("ResvPorts", &NULL)]);
     record.line(&[("CPUFreqReq", &"Default")]);

@@ -2,6 +2,7 @@
 //! its value. Values that this cluster does not have are those of a Slurm that does not use them.
 
 use hostler_model::WallTime;
+use hostler_slurm::hostlist::compress;
 use hostler_slurm::size::{Conversion, Unit, convert};
 use hostler_slurm::state::State;
 use hostler_slurm::time::short;
@@ -9,6 +10,7 @@ use hostler_slurm::time::short;
 use super::super::CLUSTER;
 use super::super::clock::Clock;
 use super::super::rows::{Accounts, Row};
+use super::super::steps::Step;
 
 /// What Slurm prints for an absent text.
 const NULL: &str = "(null)";
@@ -40,9 +42,15 @@ pub(super) struct Printer {
     pub(super) clock: Clock,
     pub(super) accounts: Accounts,
     pub(super) conversion: Conversion,
+    /// The step of the line, in a table of steps.
+    pub(super) step: Step,
 }
 
 impl Printer {
+    pub(super) fn new(clock: Clock, conversion: Conversion) -> Self {
+        Self { clock, accounts: Accounts::default(), conversion, step: Step::default() }
+    }
+
     pub(super) fn time(&self, at: Option<WallTime>, out: &mut String) {
         match at {
             Some(at) => out.push_str(&self.clock.write(at)),
@@ -225,37 +233,41 @@ pub(super) const COLUMNS: &[Column] = &[
     fixed(0, &["wait4switch"], "WAIT4SWITCH", "0:00"),
 ];
 
-/// The columns of steps. Steps have no rows, since the head does not know them.
+/// The columns of steps. A step's line has the row of its task, too.
 pub(super) const STEP_COLUMNS: &[Column] = &[
-    fixed(b'A', &["numtasks", "numtask"], "TASKS", ""),
-    fixed(b'b', &["gres", "tres-per-node"], "TRES_PER_JOB", ""),
-    fixed(b'i', &["stepid"], "STEPID", ""),
-    fixed(b'j', &["stepname"], "NAME", ""),
-    fixed(b'l', &["timelimit"], "TIME_LIMIT", ""),
-    fixed(b'M', &["timeused"], "TIME", ""),
-    fixed(b'N', &["nodes"], "NODELIST", "").overflowing(|_| true),
-    fixed(b'P', &["partition"], "PARTITION", ""),
-    fixed(b'S', &["starttime"], "START_TIME", ""),
-    fixed(b'u', &["username"], "USER", ""),
-    fixed(b'U', &["userid"], "UID", ""),
-    fixed(0, &["arrayjobid"], "ARRAY_JOB_ID", ""),
-    fixed(0, &["arraytaskid"], "ARRAY_TASK_ID", ""),
+    of(b'A', &["numtasks", "numtask"], "TASKS", |printer, _, out| number(printer.step.tasks, out)),
+    fixed(b'b', &["gres", "tres-per-node"], "TRES_PER_JOB", ABSENT),
+    of(b'i', &["stepid"], "STEPID", |printer, row, out| out.push_str(&format!("{}.{}", row.id(), printer.step.number))),
+    of(b'j', &["stepname"], "NAME", |printer, _, out| out.push_str(&printer.step.name)),
+    fixed(b'l', &["timelimit"], "TIME_LIMIT", "UNLIMITED"),
+    of(b'M', &["timeused"], "TIME", |printer, _, out| {
+        let since = printer.step.started_at.map_or(0, |at| printer.clock.now.0 - at.0);
+        out.push_str(&short(u64::try_from(since / 1000).unwrap_or(0)));
+    }),
+    of(b'N', &["nodes"], "NODELIST", |printer, _, out| out.push_str(&compress(&printer.step.nodes)))
+        .overflowing(|_| true),
+    of(b'P', &["partition"], "PARTITION", |_, row, out| out.push_str(row.partition())),
+    of(b'S', &["starttime"], "START_TIME", |printer, _, out| printer.time(printer.step.started_at, out)),
+    of(b'u', &["username"], "USER", |_, row, out| out.push_str(&row.job.user)),
+    of(b'U', &["userid"], "UID", |printer, row, out| number(printer.accounts.uid(&row.job.user), out)),
+    of(0, &["arrayjobid"], "ARRAY_JOB_ID", |_, row, out| number(row.job.id, out)),
+    of(0, &["arraytaskid"], "ARRAY_TASK_ID", |_, row, out| push_or(out, &row.array_task().unwrap_or_default(), ABSENT)),
     fixed(0, &["cluster"], "CLUSTER", ""),
     fixed(0, &["container"], "CONTAINER", ""),
     fixed(0, &["containerid"], "CONTAINER_ID", ""),
-    fixed(0, &["cpufreq"], "CPU_FREQ", ""),
-    fixed(0, &["cpus-per-tres"], "CPUS_PER_TRES", ""),
-    fixed(0, &["jobid"], "JOB_ID", ""),
-    fixed(0, &["mem-per-tres"], "MEM_PER_TRES", ""),
-    fixed(0, &["network"], "NETWORK", ""),
-    fixed(0, &["numcpus"], "NUM_CPUS", ""),
-    fixed(0, &["resvports"], "RESERVED_PORTS", ""),
-    fixed(0, &["stepstate"], "STATE", ""),
-    fixed(0, &["tres-bind"], "TRES_BIND", ""),
-    fixed(0, &["tres-freq"], "TRES_FREQ", ""),
-    fixed(0, &["tres-per-step", "tres-per-job"], "TRES_PER_STEP", ""),
-    fixed(0, &["tres-per-socket"], "TRES_PER_SOCKET", ""),
-    fixed(0, &["tres-per-task"], "TRES_PER_TASK", ""),
+    fixed(0, &["cpufreq"], "CPU_FREQ", ABSENT),
+    fixed(0, &["cpus-per-tres"], "CPUS_PER_TRES", ABSENT),
+    of(0, &["jobid"], "JOB_ID", |_, row, out| number(row.raw_id(), out)),
+    fixed(0, &["mem-per-tres"], "MEM_PER_TRES", ABSENT),
+    fixed(0, &["network"], "NETWORK", ABSENT),
+    of(0, &["numcpus"], "NUM_CPUS", |printer, _, out| number(printer.step.cpus, out)),
+    fixed(0, &["resvports"], "RESERVED_PORTS", ABSENT),
+    fixed(0, &["stepstate"], "STATE", "RUNNING"),
+    fixed(0, &["tres-bind"], "TRES_BIND", ABSENT),
+    fixed(0, &["tres-freq"], "TRES_FREQ", ABSENT),
+    fixed(0, &["tres-per-step", "tres-per-job"], "TRES_PER_STEP", ABSENT),
+    fixed(0, &["tres-per-socket"], "TRES_PER_SOCKET", ABSENT),
+    fixed(0, &["tres-per-task"], "TRES_PER_TASK", ABSENT),
 ];
 
 /// Appends a text; another one if it is empty.

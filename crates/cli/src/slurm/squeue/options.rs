@@ -22,7 +22,7 @@ Usage: squeue [OPTIONS]
   -O, --Format=FIELDS      print these fields, e.g. JobID:10,State
   -l, --long               print more columns
       --start              print when waiting jobs are expected to start
-  -s, --steps              print the header of a table of steps
+  -s, --steps              list the steps that run
   -S, --sort=FIELDS        sort by these letters of a format, e.g. P,-t [default: P,t,-p]
   -h, --noheader           print no header
   -i, --iterate=SECONDS    print the table again after this time

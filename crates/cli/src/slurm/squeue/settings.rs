@@ -83,11 +83,10 @@ pub(super) fn parse(
     }
     // A list of jobs may be the next argument.
     let mut operands = parsed.operands.iter().map(|word| word.to_string_lossy().into_owned());
-    if given.jobs.is_some() || given.steps {
-        let first = operands.next();
-        if let (Some(jobs), Some(list)) = (&mut given.jobs, first) {
-            *jobs = Some(list);
-        }
+    if (given.jobs.is_some() || given.steps)
+        && let Some(list) = operands.next()
+    {
+        given.jobs = Some(Some(list));
     }
     if let Some(word) = operands.next() {
         let mut ended = Ended::error(format!("Unrecognized option: {word}"));
@@ -126,7 +125,12 @@ impl Given {
             Key::Sort => self.sort = Some(text(value)),
             Key::Start => self.start = true,
             Key::States => self.states = Some(text(value)),
-            Key::Steps => self.steps = true,
+            Key::Steps => {
+                self.steps = true;
+                if let Some(list) = value {
+                    self.jobs = Some(Some(text(Some(list))));
+                }
+            }
             Key::Users => self.filter.users = Some(users(&text(value), warn)),
             Key::Verbose => self.verbose = true,
             Key::Yaml => return Err(Ended::error("--yaml is not supported; use --json")),

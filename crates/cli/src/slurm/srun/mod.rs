@@ -170,7 +170,7 @@ async fn step(context: &Context, asked: &Asked, job: &Job, signals: Receiver<i32
         let node = u32::try_from(shape.nodes[shape.places[rank]]).unwrap_or_default();
         tasks.push(Task { node, process: Process { argv, variables, terminal }, has_input });
     }
-    let surroundings = Surroundings::new(&job.allocation, asked.environment()?, directory(asked)?);
+    let surroundings = Surroundings::new(&job.allocation, asked.environment()?, directory(asked)?).of_step(&claimed);
     let mut screen = Screen::new(context, asked, &facts, &nodes)?;
     let plan = Plan { surroundings: &surroundings, tasks, wait: asked.wait };
     let raw = screen.begin_terminal()?;
