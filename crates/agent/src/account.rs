@@ -345,6 +345,16 @@ impl Accounts {
         if self.is_root { Some(self.known.get(user)?.ids.uid) } else { Some(geteuid().as_raw()) }
     }
 
+    /// Whether a user may have an account on this machine. A failed lookup counts as yes, because a directory server may be
+    /// unavailable. An agent that does not run as root serves its own user only, who needs no account.
+    pub(crate) async fn may_have_account(&self, uid: u32) -> bool {
+        if !self.is_root || self.names.get(&uid).is_some() {
+            return true;
+        }
+        let found = tokio::task::spawn_blocking(move || User::from_uid(Uid::from_raw(uid))).await;
+        !matches!(found, Ok(Ok(None)))
+    }
+
     /// Name of a user, cached for [`LOOKUP_TTL`]; without a name, the uid as text.
     pub(crate) async fn name_of(&self, uid: u32) -> String {
         if let Some(name) = self.names.get(&uid) {
@@ -534,6 +544,8 @@ mod tests {
         assert_eq!(accounts.name_of(0).await, "root");
         assert_eq!(accounts.name_of(NOBODYS).await, NOBODYS.to_string());
         assert_eq!((accounts.names.get(&0), accounts.names.get(&NOBODYS)), (Some("root".to_owned()), None));
+        assert!(accounts.may_have_account(0).await);
+        assert_eq!(accounts.may_have_account(NOBODYS).await, !geteuid().is_root());
     }
 
     #[test]

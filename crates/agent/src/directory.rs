@@ -34,6 +34,7 @@ use hostler_model::{BootId, RunId};
 use hostler_proto::link::{Output, RunEnd};
 use hostler_shepherd::journal::{self, JournalContent};
 use hostler_snapshot::remove_tree;
+use nix::libc;
 use serde::{Deserialize, Serialize};
 
 use crate::mutex::lock;
@@ -109,7 +110,8 @@ impl Runs {
         directory.begin(launch, boot)
     }
 
-    /// Keeps the directory of an ended command for reuse, or removes it.
+    /// Keeps the directory of an ended command for reuse, or removes it. Never waits for the user, to whom the outputs
+    /// belong: they are on the node's own disk, and `wipe` waits for no lease.
     pub(crate) fn retire(&self, run: RunId) {
         let mut directory = self.of(run);
         if let Some(spare) = self.name_spare().filter(|_| directory.has_little_output())
@@ -284,11 +286,12 @@ impl RunDirectory {
         hostler_sys::replace_file_unflushed(&self.path.join("end"), &hostler_proto::encode(end), 0o600)
     }
 
-    /// Writes a file of this run that only the agent may read.
+    /// Writes a file of this run that only the agent may read. Never waits for a lease on an existing file.
     pub(crate) fn store(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
         debug_assert!(path.starts_with(&self.path), "the file is in the run's directory");
-        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
-        file.write_all(bytes)
+        let mut options = OpenOptions::new();
+        options.write(true).create(true).truncate(true).mode(0o600).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+        options.open(path)?.write_all(bytes)
     }
 
     /// How the run ended, if stored.

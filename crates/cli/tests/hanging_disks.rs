@@ -2,6 +2,7 @@
 //! users could make them close. Needs root and FUSE.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
@@ -64,6 +65,47 @@ fn hanging_disk_over_the_records_of_steps_delays_no_other_user() {
     assert_another_user_is_served(&cluster, "the end of a job whose records hang");
     drop(disk);
     wait_until("the job's end", 30, || (cluster.job(&job)["state"] == "cancelled").then_some(()));
+}
+
+/// Opens files, and takes a read lease on each as soon as nobody writes to it. Holds the leases until its input ends.
+const TAKE_LEASES: &str = "\
+import fcntl, os, signal, sys
+signal.signal(signal.SIGIO, signal.SIG_IGN)
+files = [os.open(path, os.O_RDONLY) for path in sys.argv[1:]]
+print('open', flush=True)
+for file in files:
+    while True:
+        try:
+            fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+            break
+        except BlockingIOError:
+            os.sched_yield()
+sys.stdin.read()
+";
+
+#[test]
+fn leases_on_the_outputs_of_an_ended_job_delay_no_other_user() {
+    let cluster = SharedCluster::up(HOSTLER, &[]);
+    let job = cluster.ok(ADA, &["run", "--detach", "-c", "1", "-m", "32M", "--", "sleep", "600"]);
+    wait_until("the job to run", 30, || (cluster.job(&job)["state"] == "running").then_some(()));
+    let runs = fs::read_dir(cluster.path("agent/runs")).expect("the agent's directory");
+    let run = runs.flatten().find(|run| run.path().join("stderr").exists()).expect("the job runs").path();
+    let mut holder = Command::new("python3")
+        .args(["-c", TAKE_LEASES])
+        .args([run.join("stdout"), run.join("stderr")])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("Python 3 is installed");
+    let mut line = String::new();
+    let stdout = holder.stdout.take().expect("piped");
+    BufReader::new(stdout).read_line(&mut line).expect("the script prints text");
+    assert_eq!(line, "open\n");
+    cluster.ok(ADA, &["cancel", &job]);
+    wait_until("the job's end", 30, || (cluster.job(&job)["state"] == "cancelled").then_some(()));
+    assert_another_user_is_served(&cluster, "leases on the outputs of a job");
+    drop(holder.stdin.take());
+    assert!(holder.wait().expect("a child").success());
 }
 
 #[test]

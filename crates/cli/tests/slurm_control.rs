@@ -1,8 +1,9 @@
 //! `scontrol`, `sinfo` and the commands about accounts on a real cluster: what they print and change.
 
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::ops::Deref;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::process::{Command, Stdio};
 
 use hostler_testkit::{Outcome, Size, SlurmNames, wait_until};
@@ -133,6 +134,25 @@ JobId=1 JobName=first
     for line in ["-o show job 1", "show job -o 1", "show jobid=1 -o", "sho jobs 1 --oneliner"] {
         assert_eq!(site.redact(&site.scontrol(line)), one_line, "{line}");
     }
+
+    // The script replaces a file, so whoever prepared and opened that file reads nothing.
+    let path = site.cluster.write("slurm-1.sh", "");
+    let mut prepared = fs::File::open(&path).expect("the file exists");
+    assert_eq!(site.scontrol("write batch_script 1"), "batch script for job 1 written to slurm-1.sh\n");
+    assert!(site.read("slurm-1.sh").ends_with("\nsleep 60\n"));
+    assert_eq!(fs::metadata(&path).expect("the file exists").permissions().mode() & 0o777, 0o700);
+    let mut stolen = String::new();
+    prepared.read_to_string(&mut stolen).expect("readable");
+    assert_eq!(stolen, "");
+    symlink("elsewhere", site.cluster.path("link")).expect("writable");
+    nix::unistd::mkfifo(&site.cluster.path("pipe"), nix::sys::stat::Mode::S_IRWXU).expect("writable");
+    for name in ["link", "pipe"] {
+        let text = format!(
+            "failed to write file `{name}`: it exists and is not a regular file; choose another name, or `-` for stdout\n"
+        );
+        assert_eq!(site.fails(&format!("write batch_script 1 {name}")), text);
+    }
+    assert!(!site.cluster.path("elsewhere").exists());
 
     // A running job and one that failed.
     let script = "#!/bin/sh\n#SBATCH -o log/%x.txt\nwhile ! [ -e go ]; do sleep 0.05; done; exit 3\n";

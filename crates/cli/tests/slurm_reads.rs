@@ -182,6 +182,19 @@ fn squeue_prints_slurms_tables_and_formats() {
         (&serde_json::Value::Null, &"JobHeldUser".into())
     );
     assert_eq!(site.run("squeue", &["--yaml"]).code, 1);
+
+    // A path cannot forge a line, control a terminal or reverse text.
+    let hostile = site.submit(&["-H", "-o", "a\u{1b}[2J\nJobId=1\u{202e}", "--wrap", "true # \u{1b}[2J"]);
+    let shown = format!("{home}/{}", r"a\u{1b}[2J\nJobId=1\u{202e}");
+    assert_eq!(site.squeue(&["-h", "-j", &hostile, "-O", "stdout:"]), format!("{shown}\n"));
+    assert_eq!(site.sacct(&["-nXP", "-j", &hostile, "-o", "stdout"]), format!("{shown}\n"));
+    let record = site.print("scontrol", &["show", "job", &hostile]);
+    assert!(record.contains(&format!("\n   StdOut={shown}\n")), "{record}");
+    // A script is printed byte for byte, except on a terminal.
+    let piped = site.sacct(&["-B", "-j", &hostile]);
+    assert!(piped.ends_with("\n\ntrue # \u{1b}[2J\n\n"), "{piped:?}");
+    let on_terminal = site.run("script", &["-qec", &format!("sacct -B -j {hostile}"), "/dev/null"]).stdout;
+    assert!(on_terminal.contains(r"true # \u{1b}[2J") && !on_terminal.contains('\u{1b}'), "{on_terminal:?}");
     assert_eq!(site.squeue(&["-V"]), "slurm 24.05.8\n");
 }
 

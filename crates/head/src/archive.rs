@@ -19,6 +19,10 @@ pub(crate) const READ_AT_ONCE: usize = 32;
 /// Maximum number of ended jobs that a request examines, if the store cannot select the wanted ones.
 const MAX_EXAMINED: usize = 4_096;
 
+/// Number of bytes at the start of a command line that a search for a text examines. Arguments may have a megabyte, and
+/// there may be many such jobs.
+const SEARCHED_BYTES: usize = 16 << 10;
+
 /// Finds ended jobs.
 pub(crate) struct Archive {
     history: Reader,
@@ -126,32 +130,41 @@ impl Text {
         Self { lower: text.to_lowercase(), is_number, may_see: Arc::new(may_see) }
     }
 
-    fn is_in(&self, job: &Job) -> bool {
-        if contains(&job.spec.name, &self.lower) || (self.is_number && job.id.to_string().contains(&self.lower)) {
-            return true;
+    /// Whether the job's name or id contains the text, or the start of its command line if the caller may see that.
+    pub(crate) fn is_in(&self, job: &Job) -> bool {
+        contains(&job.spec.name, &self.lower)
+            || (self.is_number && job.id.to_string().contains(&self.lower))
+            || ((self.may_see)(job) && self.is_in_command(&job.spec.work))
+    }
+
+    fn is_in_command(&self, work: &Work) -> bool {
+        match work {
+            Work::Project { entrypoint, args, .. } => self.is_in_words(std::iter::once(entrypoint).chain(args)),
+            Work::Command { argv, .. } => self.is_in_words(argv),
         }
-        let is_in_command = match &job.spec.work {
-            Work::Project { entrypoint, args, .. } => {
-                std::iter::once(entrypoint).chain(args).any(|word| contains(word, &self.lower))
+    }
+
+    /// Whether a word contains the text. Examines [`SEARCHED_BYTES`].
+    fn is_in_words<'a>(&self, words: impl IntoIterator<Item = &'a String>) -> bool {
+        let mut left = SEARCHED_BYTES;
+        for word in words {
+            if contains(&word[..word.floor_char_boundary(left)], &self.lower) {
+                return true;
             }
-            Work::Command { argv, .. } => argv.iter().any(|word| contains(word, &self.lower)),
-        };
-        is_in_command && (self.may_see)(job)
+            // The space after a word counts too, so that empty words also end the search.
+            left = left.saturating_sub(word.len() + 1);
+            if left == 0 {
+                break;
+            }
+        }
+        false
     }
 }
 
-/// Whether the text contains a text in lower case. Compares ASCII without a copy, since a search may examine a hundred
-/// thousand jobs.
+/// Whether the text contains a text in lower case. The time is proportional to the sum of both lengths, also for texts
+/// such as `aaaa` and `aab`.
 fn contains(text: &str, lower: &str) -> bool {
-    if !text.is_ascii() {
-        return text.to_lowercase().contains(lower);
-    }
-    let (text, lower) = (text.as_bytes(), lower.as_bytes());
-    let Some(first) = lower.first() else { return true };
-    let starts = text.iter().enumerate().filter(|(_, byte)| byte.to_ascii_lowercase() == *first);
-    starts
-        .into_iter()
-        .any(|(at, _)| text.get(at..at + lower.len()).is_some_and(|part| part.eq_ignore_ascii_case(lower)))
+    text.to_lowercase().contains(lower)
 }
 
 pub(crate) struct Page {
@@ -165,6 +178,11 @@ pub(crate) struct Page {
 
 impl Wanted {
     pub(crate) fn wants(&self, job: &Job) -> bool {
+        self.may_want(job) && self.text.as_ref().is_none_or(|text| text.is_in(job))
+    }
+
+    /// Whether the job matches the filter without its text. Takes little time, unlike the search for a text.
+    pub(crate) fn may_want(&self, job: &Job) -> bool {
         self.user.as_ref().is_none_or(|user| *user == job.user)
             && (self.states.is_empty()
                 || self.states.contains(&job.state())
@@ -175,7 +193,6 @@ impl Wanted {
                 .node
                 .as_ref()
                 .is_none_or(|node| job.active.values().any(|active| active.nodes().any(|it| it == node)))
-            && self.text.as_ref().is_none_or(|text| text.is_in(job))
     }
 
     /// Whether the store can select and count the jobs, because it knows their users and states.
@@ -230,5 +247,27 @@ pub(crate) fn read_ended(
             page.examined_to = before;
             return Ok(page);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn search_ignores_case_and_examines_only_the_start_of_a_command_line() {
+        let is_found = |text: &str, words: &[&str]| {
+            let words: Vec<String> = words.iter().copied().map(str::to_owned).collect();
+            Text::new(text, |_| true).is_in_words(&words)
+        };
+        assert!(is_found("TRAIN", &["python", "Train.py"]) && is_found("über", &["echo", "ÜBER"]));
+        assert!(!is_found("y t", &["python", "train.py"]), "each word is searched alone");
+        let after = |count: usize, end: &str| format!("{}{end}", "x".repeat(count));
+        assert!(is_found("end", &[after(SEARCHED_BYTES - 3, "end").as_str()]));
+        assert!(!is_found("end", &[after(SEARCHED_BYTES - 2, "end").as_str()]));
+        assert!(!is_found("end", &[after(SEARCHED_BYTES - 1, "").as_str(), "end"]));
+        assert!(!is_found("end", &[vec![""; SEARCHED_BYTES], vec!["end"]].concat()), "empty words count too");
+        // The limit is in the middle of the last character.
+        assert!(!is_found("ü", &[after(SEARCHED_BYTES - 1, "ü").as_str()]));
     }
 }

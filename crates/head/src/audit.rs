@@ -6,8 +6,9 @@
 //! A crash of the head loses only the entries in the queue, and a power failure the entries of the last second. The
 //! event log still contains all changes. When the queue is full, requests wait, so that no entry is lost.
 //!
-//! A file that reaches its maximum size is rotated, and the oldest file is deleted. The number of refused requests per
-//! minute in the log is limited, because a flood of them would otherwise displace all other entries.
+//! A file that reaches its maximum size is rotated, and the oldest file is deleted. What users do to their own jobs has files
+//! of its own, and the number of refused requests per minute in the log is limited: a flood of either would otherwise displace
+//! what operators and admins did.
 
 use std::collections::VecDeque;
 use std::fs::{self, File, OpenOptions};
@@ -28,7 +29,7 @@ const QUEUE_LEN: usize = 8192;
 /// Maximum number of entries per write.
 const BATCH_LEN: usize = 1024;
 
-/// Size at which a file is rotated. With [`OLD_FILES`], the log takes at most 256 MiB.
+/// Size at which a file is rotated. With [`OLD_FILES`], each of the two logs takes at most 256 MiB.
 const FILE_BYTES: u64 = 64 << 20;
 /// Number of rotated files that are kept.
 const OLD_FILES: usize = 3;
@@ -43,10 +44,22 @@ const REFUSALS_A_MINUTE: u32 = 600;
 #[derive(Debug, Clone)]
 pub(crate) struct About(pub(crate) String);
 
+/// What an entry is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// A refused request.
+    Refused,
+    /// An action of a user without a role.
+    OfUser,
+    /// An action of an operator, an admin or a node, or a login.
+    Other,
+}
+
 /// Handle for writing to the log.
 pub(crate) struct Audit {
     path: PathBuf,
     entries: mpsc::Sender<AuditEntry>,
+    of_users: mpsc::Sender<AuditEntry>,
     refusals: Mutex<Refusals>,
 }
 
@@ -63,21 +76,19 @@ impl Audit {
     /// # Errors
     /// The file cannot be written.
     pub(crate) fn open(path: PathBuf) -> io::Result<Self> {
-        let (entries, queue) = mpsc::channel(QUEUE_LEN);
-        let log = Log::open(path.clone(), FILE_BYTES)?;
-        let timers = Handle::current();
-        std::thread::Builder::new().name("audit".into()).spawn(move || log.keep(queue, &timers))?;
         let refusals = Mutex::new(Refusals { since: Instant::now(), written: 0, left_out: 0 });
-        Ok(Self { path, entries, refusals })
+        let (entries, of_users) = (keep(path.clone())?, keep(of_users(&path))?);
+        Ok(Self { path, entries, of_users, refusals })
     }
 
-    /// Logs a request. `refused` entries are subject to a rate limit.
-    pub(crate) async fn write(&self, mut entry: AuditEntry, refused: bool) {
-        if refused && !self.may_write(&mut entry) {
+    /// Logs a request. Refused ones are subject to a rate limit.
+    pub(crate) async fn write(&self, mut entry: AuditEntry, kind: Kind) {
+        if kind == Kind::Refused && !self.may_write(&mut entry) {
             return;
         }
+        let log = if kind == Kind::OfUser { &self.of_users } else { &self.entries };
         // The thread runs as long as the process, so sending cannot fail.
-        let _ = self.entries.send(entry).await;
+        let _ = log.send(entry).await;
     }
 
     /// Returns whether one more refused request may be logged. The first entry after a gap states how many were
@@ -108,7 +119,31 @@ impl Audit {
     }
 }
 
+/// Starts the thread that writes to `path` and the files that it is rotated to.
+fn keep(path: PathBuf) -> io::Result<mpsc::Sender<AuditEntry>> {
+    let (entries, queue) = mpsc::channel(QUEUE_LEN);
+    let log = Log::open(path, FILE_BYTES)?;
+    let timers = Handle::current();
+    std::thread::Builder::new().name("audit".into()).spawn(move || log.keep(queue, &timers))?;
+    Ok(entries)
+}
+
+/// The log with the actions of users without a role.
+fn of_users(path: &Path) -> PathBuf {
+    path.with_added_extension("users")
+}
+
+/// The newest entries of both logs.
 fn read(path: &Path, since: Option<WallTime>, limit: usize) -> io::Result<AuditPage> {
+    let (others, users) = (read_one(path, since, limit)?, read_one(&of_users(path), since, limit)?);
+    let mut entries = [others.entries, users.entries].concat();
+    entries.sort_by_key(|entry| entry.at);
+    let cut = others.cut || users.cut || entries.len() > limit;
+    entries.drain(..entries.len().saturating_sub(limit));
+    Ok(AuditPage { entries, cut })
+}
+
+fn read_one(path: &Path, since: Option<WallTime>, limit: usize) -> io::Result<AuditPage> {
     let mut entries = VecDeque::new();
     let mut cut = false;
     for file in (1..=OLD_FILES).rev().map(|number| old(path, number)).chain([path.to_owned()]) {
@@ -296,16 +331,20 @@ mod tests {
         let path = directory.path().join("audit.log");
         let audit = Audit::open(path.clone()).expect("writable");
         for at in 0..2_000 {
-            audit.write(entry(at), true).await;
+            audit.write(entry(at), Kind::Refused).await;
         }
-        audit.write(entry(9_999), false).await;
+        audit.write(entry(9_998), Kind::OfUser).await;
+        audit.write(entry(9_999), Kind::Other).await;
         let deadline = Instant::now() + Duration::from_secs(20);
-        let is_there = || read(&path, Some(WallTime(9_999)), 1).is_ok_and(|page| page.entries.len() == 1);
+        let is_there = || read(&path, Some(WallTime(9_998)), 2).is_ok_and(|page| page.entries.len() == 2);
         while !is_there() {
             assert!(Instant::now() < deadline, "successful requests are always logged");
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
-        assert_eq!(read(&path, None, 5_000).expect("readable").entries.len(), 601);
+        let all = read(&path, None, 5_000).expect("readable").entries;
+        assert!(all.len() == 602 && all.is_sorted_by_key(|entry| entry.at));
+        let others = read_one(&path, None, 5_000).expect("readable").entries;
+        assert!(others.len() == 601 && !others.contains(&entry(9_998)), "users have a log of their own");
         assert_eq!(fs::metadata(&path).expect("the file exists").permissions().mode() & 0o777, 0o600);
     }
 }

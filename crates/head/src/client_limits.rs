@@ -8,7 +8,7 @@
 //! Root on a node can send requests under any number of user names. All users of one node together therefore have a
 //! limited share.
 
-use crate::identity::Identity;
+use crate::identity::{Identity, Person};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -16,6 +16,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use hostler_core::admission::{ConnectionSlots, Network, Slot, UsageLimits, UsagePermit};
 use hostler_model::NodeName;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::task::JoinError;
 
 /// Connections with an unfinished TLS handshake. With a thousand new ones per second, each has a quarter of a second
 /// for its handshake, which takes milliseconds.
@@ -44,6 +45,9 @@ const BODIES: usize = 4;
 /// Maximum number of concurrent checks of snapshots per client, and of concurrent reads of manifests. More requests
 /// wait.
 const COMMITS: usize = 1;
+/// Maximum number of concurrent long reads of jobs per client. More reads wait. Each read occupies one of the few threads
+/// for blocking work, and decoding the largest job takes a good part of a second.
+const JOB_READS: usize = 2;
 
 /// The share of all users of one node together, as a multiple of a single client's share. If there is a total limit,
 /// the share is the total divided by this number.
@@ -96,6 +100,8 @@ pub(crate) struct ClientLimits {
     pub(crate) commits: ClientSemaphores,
     /// Reads of result manifests.
     pub(crate) manifests: ClientSemaphores,
+    /// Long reads of jobs.
+    job_reads: ClientSemaphores,
     /// Memory for unsent responses, in KiB.
     pub(crate) answers: ClientSemaphores,
     /// Memory for lists of chunks, in KiB.
@@ -119,6 +125,7 @@ impl Default for ClientLimits {
             bodies: ClientSemaphores::of(BODIES),
             commits: ClientSemaphores::of(COMMITS),
             manifests: ClientSemaphores::of(COMMITS),
+            job_reads: ClientSemaphores::of(JOB_READS),
             answers: ClientSemaphores::of(ANSWERS_KIB),
             lists: ClientSemaphores::of(LISTS_KIB),
             uploads: SharedSemaphores::of(UPLOADS, UPLOADS_OF_USERS, UPLOADS_OF_NODES),
@@ -154,6 +161,25 @@ impl ClientLimits {
         }
         known.insert(from.into());
     }
+
+    /// Runs a long read of jobs, such as of ended jobs in the store, on a thread for blocking work. Waits while other
+    /// reads of the client use its share of these threads. A read must not start another one.
+    ///
+    /// # Errors
+    /// The read panicked.
+    pub(crate) async fn read_jobs<T: Send + 'static>(
+        &self,
+        party: &Party,
+        read: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, JoinError> {
+        let turn = self.job_reads.take(party, 1).await;
+        let read = move || {
+            // The thread holds the permit, because a client that disconnects does not stop the read.
+            let _turn = turn;
+            read()
+        };
+        tokio::task::spawn_blocking(read).await
+    }
 }
 
 /// The client that a request counts for, and the node that relayed it.
@@ -181,14 +207,19 @@ enum Who {
     UsersOf(NodeName),
 }
 
+impl From<&Person> for Party {
+    fn from(person: &Person) -> Self {
+        Self { who: Who::User(person.name.clone()), through: person.origin.node().cloned() }
+    }
+}
+
 impl From<&Identity> for Party {
     fn from(identity: &Identity) -> Self {
-        let (who, through) = match identity {
-            Identity::User(person) => (Who::User(person.name.clone()), person.origin.node().cloned()),
-            Identity::Agent(bearer) => (Who::Node(bearer.node.clone()), None),
-            Identity::Unidentified(_) => (Who::Stranger, None),
-        };
-        Self { who, through }
+        match identity {
+            Identity::User(person) => Self::from(person),
+            Identity::Agent(bearer) => Self { who: Who::Node(bearer.node.clone()), through: None },
+            Identity::Unidentified(_) => Self { who: Who::Stranger, through: None },
+        }
     }
 }
 
@@ -286,6 +317,29 @@ mod tests {
         assert!(lanes.take(&node, 1).now_or_never().is_some(), "nodes have a separate limit");
         drop((held, third));
         assert!(lanes.take(&bob, 2).now_or_never().is_some());
+    }
+
+    #[tokio::test]
+    async fn long_reads_of_one_user_use_two_threads_even_after_a_disconnect() {
+        let limits = ClientLimits::default();
+        let [ada, bob] = ["ada", "bob"].map(|name| Party::of_user(name, None));
+        let (release, released) = std::sync::mpsc::sync_channel::<()>(1);
+        let released = Arc::new(Mutex::new(released));
+        let endless = || {
+            let released = Arc::clone(&released);
+            // Ends when the test drops the sender.
+            move || released.lock().unwrap_or_else(PoisonError::into_inner).recv().is_ok()
+        };
+        for _ in 0..2 {
+            // The future is dropped after its first poll, as when a client disconnects. The read goes on.
+            assert!(limits.read_jobs(&ada, endless()).now_or_never().is_none());
+        }
+        assert!(limits.job_reads.take(&ada, 1).now_or_never().is_none(), "both reads still occupy a thread");
+        assert_eq!(limits.read_jobs(&bob, || 7).await.expect("the read does not panic"), 7);
+        drop(release);
+        // Both permits are free once the threads have ended.
+        drop(limits.job_reads.take(&ada, 2).await);
+        assert_eq!(limits.read_jobs(&ada, || 8).await.expect("the read does not panic"), 8);
     }
 
     #[tokio::test]

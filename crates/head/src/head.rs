@@ -14,7 +14,7 @@ use tokio_util::task::TaskTracker;
 use crate::api::error::ApiError;
 use crate::audit::Audit;
 use crate::blobs::Library;
-use crate::client_limits::ClientLimits;
+use crate::client_limits::{ClientLimits, Party};
 use crate::config::Config;
 use crate::engine::Engine;
 use crate::environments::Environments;
@@ -117,12 +117,12 @@ impl Head {
         }
     }
 
-    /// Returns a job, live or ended.
+    /// Returns a job, live or ended. Reads an ended job within the client's share of such reads.
     ///
     /// # Errors
     /// The job does not exist, or the store cannot be read.
-    pub(crate) async fn job(&self, id: JobId) -> Result<Arc<Job>, ApiError> {
-        Ok(self.engine.job(id).await?.ok_or(Refusal::NoSuchJob(id))?)
+    pub(crate) async fn job_for(&self, party: &Party, id: JobId) -> Result<Arc<Job>, ApiError> {
+        Ok(self.find_job(party, id).await?.ok_or(Refusal::NoSuchJob(id))?)
     }
 
     /// The id of a connection that the head accepts now.

@@ -9,26 +9,19 @@ use hostler_proto::api::JobOrder;
 use hostler_store::{JobFilter, StoreError};
 
 use crate::archive::{ArchiveError, Page, READ_AT_ONCE, Wanted, read_ended};
+use crate::client_limits::Party;
 use crate::engine::Engine;
+use crate::head::Head;
 use crate::sorted_jobs::sorted;
 
 /// Retries of a list query, if an ended job was restarted during the query.
 const TRIES: usize = 5;
 
 impl Engine {
-    /// A job, live or ended.
+    /// A job, live or ended. Blocks.
     ///
     /// # Errors
     /// The store cannot be read.
-    pub(crate) async fn job(&self, id: JobId) -> Result<Option<Arc<Job>>, ArchiveError> {
-        if let Some(found) = self.job_in_memory(id) {
-            return Ok(found);
-        }
-        let engine = self.clone();
-        tokio::task::spawn_blocking(move || engine.find_job(id)).await?
-    }
-
-    /// Like [`Self::job`], for threads that may block.
     pub(crate) fn find_job(&self, id: JobId) -> Result<Option<Arc<Job>>, ArchiveError> {
         if let Some(found) = self.job_in_memory(id) {
             return Ok(found);
@@ -58,42 +51,83 @@ impl Engine {
         tokio::task::spawn_blocking(move || Ok(engine.archive().job_of_key(key)?.is_some())).await?
     }
 
-    /// The newest matching jobs with ids below `before`, at most `limit`. The page ends early when its ended jobs
-    /// exceed [`LONGEST_PAGE_BYTES`].
-    pub(crate) async fn jobs(&self, wanted: Wanted, before: Option<JobId>, limit: usize) -> Result<Page, ArchiveError> {
+    /// The newest matching jobs in memory with ids below `before`, at most `limit`; the number of all matching jobs in
+    /// memory; and the ids of the jobs that are being moved. `wanted` has no text.
+    fn page_in_memory(&self, wanted: &Wanted, before: Option<JobId>, limit: usize) -> (Vec<Arc<Job>>, u64, Vec<JobId>) {
         let is_all = wanted.states.is_empty() && wanted.user.is_none() && wanted.is_indexed();
         let has_begun = |job: &Job| before.is_none_or(|before| job.id < before);
+        let state = self.state();
+        let moves = self.archive().moves();
+        let moving: Vec<&Arc<Job>> = moves.jobs().filter(|job| wanted.wants(job)).collect();
+        let mut page: Vec<Arc<Job>> = Vec::new();
+        let mut total = 0;
+        // Without a filter the total is known without counting.
+        for job in state.jobs().rev().filter(|job| is_all || wanted.wants(job)) {
+            if is_all && page.len() == limit {
+                break;
+            }
+            total += 1;
+            if page.len() < limit && has_begun(job) {
+                page.push(Arc::clone(job));
+            }
+        }
+        let total = if is_all { state.job_count() as u64 } else { total };
+        page.extend(moving.iter().rev().filter(|job| has_begun(job)).take(limit).map(|job| Arc::clone(job)));
+        (page, total + moving.len() as u64, moves.ids().collect())
+    }
+
+    /// The jobs in memory that match `wanted` without its text, and the ids of the jobs that are being moved.
+    fn candidates(&self, wanted: &Wanted) -> (Vec<Arc<Job>>, Vec<JobId>) {
+        let state = self.state();
+        let moves = self.archive().moves();
+        let jobs = state.jobs().chain(moves.jobs()).filter(|job| wanted.may_want(job)).cloned().collect();
+        (jobs, moves.ids().collect())
+    }
+}
+
+impl Head {
+    /// A job, live or ended. Reads an ended job within the client's share of such reads.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub(crate) async fn find_job(&self, party: &Party, id: JobId) -> Result<Option<Arc<Job>>, ArchiveError> {
+        if let Some(found) = self.engine.job_in_memory(id) {
+            return Ok(found);
+        }
+        let engine = self.engine.clone();
+        self.client_limits.read_jobs(party, move || engine.find_job(id)).await?
+    }
+
+    /// The newest matching jobs with ids below `before`, at most `limit`. The page ends early when its ended jobs
+    /// exceed [`LONGEST_PAGE_BYTES`](crate::archive::LONGEST_PAGE_BYTES).
+    pub(crate) async fn jobs(
+        &self,
+        party: &Party,
+        wanted: Wanted,
+        before: Option<JobId>,
+        limit: usize,
+    ) -> Result<Page, ArchiveError> {
+        let archive = self.engine.archive();
         let mut left = TRIES;
         loop {
             left -= 1;
-            let reopened = self.archive().moves().reopened();
-            let (mut page, mut total, except) = {
-                let state = self.state();
-                let moves = self.archive().moves();
-                let moving: Vec<&Arc<Job>> = moves.jobs().filter(|job| wanted.wants(job)).collect();
-                let mut page: Vec<Arc<Job>> = Vec::new();
-                let mut total = 0;
-                // Without a filter the total is known without counting.
-                for job in state.jobs().rev().filter(|job| is_all || wanted.wants(job)) {
-                    if is_all && page.len() == limit {
-                        break;
-                    }
-                    total += 1;
-                    if page.len() < limit && has_begun(job) {
-                        page.push(Arc::clone(job));
-                    }
-                }
-                let total = if is_all { state.job_count() as u64 } else { total };
-                page.extend(moving.iter().rev().filter(|job| has_begun(job)).take(limit).map(|job| Arc::clone(job)));
-                (page, total + moving.len() as u64, moves.ids().collect())
+            let reopened = archive.moves().reopened();
+            let (mut page, mut total, except) = if wanted.text.is_none() {
+                self.engine.page_in_memory(&wanted, before, limit)
+            } else {
+                let (candidates, except) = self.engine.candidates(&wanted);
+                let mut found = self.search(party, &wanted, candidates).await?;
+                let total = found.len() as u64;
+                found.retain(|job| before.is_none_or(|before| job.id < before));
+                (found, total, except)
             };
             let mut examined_to = None;
             if wanted.wants_ended() {
                 let (user, states) = (wanted.user.clone(), wanted.states.clone());
                 let filter = JobFilter { user, states, any_task: wanted.any_task, except };
-                let (history, wanted) = (self.archive().history().clone(), wanted.clone());
+                let (history, wanted) = (archive.history().clone(), wanted.clone());
                 let read_page = move || read_ended(&history, &wanted, &filter, before, limit);
-                let ended = tokio::task::spawn_blocking(read_page).await??;
+                let ended = self.client_limits.read_jobs(party, read_page).await??;
                 if let Some(last) = ended.examined_to {
                     // Ended jobs that were cut off come before older live jobs.
                     page.retain(|job| job.id > last);
@@ -103,7 +137,7 @@ impl Engine {
                 examined_to = ended.examined_to;
                 page.extend(ended.jobs);
             }
-            if self.archive().moves().reopened() == reopened || left == 0 {
+            if archive.moves().reopened() == reopened || left == 0 {
                 page.sort_unstable_by_key(|job| std::cmp::Reverse(job.id));
                 page.dedup_by_key(|job| job.id);
                 page.truncate(limit);
@@ -116,25 +150,50 @@ impl Engine {
     /// longer knows `after`.
     pub(crate) async fn live_jobs(
         &self,
+        party: &Party,
         wanted: &Wanted,
         order: JobOrder,
         after: Option<JobId>,
         limit: usize,
     ) -> Result<Option<Page>, ArchiveError> {
         let after = match after {
-            Some(id) => match self.job(id).await? {
+            Some(id) => match self.find_job(party, id).await? {
                 Some(job) => Some(job),
                 None => return Ok(None),
             },
             None => None,
         };
-        Ok(Some(sorted(&self.state(), wanted, order, after.as_deref(), limit)))
+        if wanted.text.is_none() {
+            let state = self.engine.state();
+            let live = state.jobs().filter(|job| wanted.wants(job));
+            return Ok(Some(sorted(&state, live, order, after.as_deref(), limit)));
+        }
+        let (candidates, _) = self.engine.candidates(wanted);
+        let found = self.search(party, wanted, candidates).await?;
+        Ok(Some(sorted(&self.engine.state(), found.iter(), order, after.as_deref(), limit)))
+    }
+
+    /// Returns those of the jobs that contain the wanted text. Searching many jobs takes long, so this function does not
+    /// lock the state, and searches on a thread for blocking work.
+    async fn search(
+        &self,
+        party: &Party,
+        wanted: &Wanted,
+        mut jobs: Vec<Arc<Job>>,
+    ) -> Result<Vec<Arc<Job>>, ArchiveError> {
+        let Some(text) = wanted.text.clone() else { return Ok(jobs) };
+        let search = move || {
+            jobs.retain(|job| text.is_in(job));
+            jobs
+        };
+        Ok(self.client_limits.read_jobs(party, search).await?)
     }
 
     /// Ids of the user's jobs with a kept result, in order: about `limit` ids after `after`. If there may be more, also
     /// the last id that was examined. With `unfetched`, only jobs with a result that no client has downloaded.
     pub(crate) async fn jobs_with_results(
         &self,
+        party: &Party,
         user: &str,
         unfetched: bool,
         after: JobId,
@@ -143,16 +202,16 @@ impl Engine {
         let is_wanted =
             |job: &Job| if unfetched { !job.results.is_subset(&job.fetched) } else { !job.results.is_empty() };
         let mut jobs: BTreeMap<JobId, bool> = {
-            let state = self.state();
-            let moves = self.archive().moves();
+            let state = self.engine.state();
+            let moves = self.engine.archive().moves();
             // The state has precedence over moving jobs, and both have precedence over the store.
             let live = state.jobs().filter(|job| !job.results.is_empty());
             let theirs = moves.jobs().chain(live).filter(|job| job.user == user && job.id > after);
             theirs.map(|job| (job.id, is_wanted(job))).collect()
         };
-        let history = self.archive().history().clone();
+        let history = self.history.clone();
         let user = user.to_owned();
-        let ended = tokio::task::spawn_blocking(move || -> Result<_, StoreError> {
+        let ended = self.client_limits.read_jobs(party, move || -> Result<_, StoreError> {
             let (mut ids, mut after) = (Vec::new(), after);
             while ids.len() < limit {
                 let some = READ_AT_ONCE.min(limit - ids.len());

@@ -10,14 +10,20 @@ use std::sync::Arc;
 use hostler_core::head::{Job, State};
 use hostler_proto::api::JobOrder;
 
-use crate::archive::{Page, Wanted};
+use crate::archive::Page;
 
-/// Returns the jobs that follow `after`, at most `limit`, and the number of all wanted jobs. `wanted` must exclude ended jobs.
-pub(crate) fn sorted(state: &State, wanted: &Wanted, order: JobOrder, after: Option<&Job>, limit: usize) -> Page {
+/// Returns the wanted jobs that follow `after`, at most `limit`, and the number of all wanted jobs. None of them has ended.
+pub(crate) fn sorted<'a>(
+    state: &State,
+    wanted: impl Iterator<Item = &'a Arc<Job>>,
+    order: JobOrder,
+    after: Option<&Job>,
+    limit: usize,
+) -> Page {
     let compare = |one: &Job, other: &Job| compare(state, order, one, other);
     let mut total = 0;
     let mut jobs: Vec<&Arc<Job>> = Vec::new();
-    for job in state.jobs().filter(|job| wanted.wants(job)) {
+    for job in wanted {
         total += 1;
         if after.is_none_or(|after| compare(job, after).is_gt()) {
             jobs.push(job);

@@ -103,6 +103,12 @@ impl IndexSet {
         std::mem::size_of_val(&*self.ranges)
     }
 
+    /// Returns the number of ranges without gaps.
+    #[must_use]
+    pub fn range_count(&self) -> usize {
+        self.ranges.len()
+    }
+
     /// Returns whether the set is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {

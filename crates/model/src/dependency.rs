@@ -10,7 +10,7 @@ use crate::text::text_schema;
 use crate::{JobId, ParseError};
 
 /// A condition on another job that must hold before a job starts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Dependency {
     /// What must have happened to the other job.
@@ -26,7 +26,7 @@ pub struct Dependency {
 }
 
 /// What must have happened to another job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Condition {
     /// The other job has started (every task, for an array) or was cancelled.
     After,

@@ -105,6 +105,7 @@ pub struct JobSpec<Count = u32, Amounts = Request> {
     pub limit_signal: Option<Box<LimitSignal>>,
     /// Time between TERM and KILL when the job is ended, in milliseconds. When absent: the head's setting `grace`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(maximum = 3_600_000)]
     pub grace_ms: Option<u32>,
     /// The file mode creation mask of the job; the agent's mask when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]

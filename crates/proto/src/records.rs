@@ -14,7 +14,7 @@ use crate::api::TaskView;
 /// A page of records.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct RecordPage {
-    /// The records: newest job first, or latest end first if `ended_since` is set.
+    /// The records: newest job first; latest end first if `ended_since` is set; in the order of their ids if `jobs` names them.
     pub records: Vec<JobRecord>,
     /// Pass as `before` to get the next page; absent on the last page.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -235,11 +235,12 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use hostler_model::Digest;
+    use hostler_model::{Digest, NodeName};
 
+    use crate::message::MOST_ELEMENTS;
     use crate::{
-        Caller, Command, Destination, ExecRequest, Proof, Refusal, RefusalKind, Report, Start, StepStart, TreeSpec,
-        WindowSize,
+        Caller, Command, Destination, ExecRequest, Limit, Proof, Refusal, RefusalKind, Report, Start, StepStart,
+        TreeSpec, WindowSize,
     };
 
     fn command(argv: &[&str], environment: &[(&str, &str)], directory: &str) -> Command {
@@ -372,6 +373,39 @@ mod tests {
         let mut oversize = bytes_of(&Frame::Data(Stream::STDIN, Vec::new()));
         oversize[7..11].copy_from_slice(&(PIECE_BYTES as u32 + 1).to_be_bytes());
         assert!(read_all(&oversize).expect_err("the body is too long").to_string().contains("32769 bytes"));
+    }
+
+    #[test]
+    fn request_with_too_many_elements_is_refused() {
+        let is_read = |open: Open| read_all(&bytes_of(&Frame::Open(open))).is_ok();
+        let exec = |command, only| {
+            let (constraint, not) = (None, Vec::new());
+            let ask = ExecRequest {
+                command,
+                constraint,
+                only,
+                not,
+                prefer_local: false,
+                mirrors_tree: false,
+                explain: false,
+            };
+            is_read(Open::Exec(Box::new(ask)))
+        };
+        let arguments = vec!["a"; MOST_ELEMENTS];
+        assert!(exec(command(&arguments, &[], "/"), Vec::new()));
+        assert!(!exec(command(&arguments, &[("A", "b")], "/"), Vec::new()));
+        assert!(!exec(command(&["a"], &vec![("A", "b"); MOST_ELEMENTS], "/"), Vec::new()));
+        let mut limited = command(&["a"], &[], "/");
+        limited.limits = vec![Limit { resource: 0, soft: 0, hard: 0 }; MOST_ELEMENTS];
+        assert!(!exec(limited, Vec::new()));
+        let node: NodeName = "n1".parse().expect("a name");
+        assert!(exec(command(&["a"], &[], "/"), vec![node.clone(); MOST_ELEMENTS]));
+        assert!(!exec(command(&["a"], &[], "/"), vec![node; MOST_ELEMENTS + 1]));
+        let step = |count| {
+            let variables: Vec<(OsString, OsString)> = vec![("A".into(), "b".into()); count];
+            is_read(Open::Step(Box::new(StepStart::new(command(&["a"], &[], "/"), None, &variables))))
+        };
+        assert!(step(MOST_ELEMENTS - 1) && !step(MOST_ELEMENTS));
     }
 
     proptest! {

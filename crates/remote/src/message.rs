@@ -13,6 +13,10 @@ use serde_bytes::ByteBuf;
 use crate::paths::Paths;
 use crate::tree_spec::TreeSpec;
 
+/// Maximum number of arguments, variables and limits of a command, and of node names in a request. The arguments and
+/// variables that Linux accepts by default have at most 2 MiB, including 8 bytes for each pointer.
+pub(crate) const MOST_ELEMENTS: usize = 100_000;
+
 /// Message that opens a channel.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -81,7 +85,7 @@ impl Open {
     /// Returns whether the operating system can accept the requested values.
     pub(crate) fn is_valid(&self) -> bool {
         match self {
-            Self::Exec(request) => request.command.is_sound(),
+            Self::Exec(request) => request.is_sound(),
             Self::Start(start) => start.command.is_sound(),
             Self::Step(start) => start.is_sound(),
             Self::Hold | Self::Claim(_) => true,
@@ -112,6 +116,13 @@ pub struct ExecRequest {
     /// Whether to report the scores of the nodes instead of running the command.
     #[serde(default)]
     pub explain: bool,
+}
+
+impl ExecRequest {
+    /// Returns whether the operating system can accept the command, and whether the number of node names is allowed.
+    fn is_sound(&self) -> bool {
+        self.command.is_sound() && self.only.len() + self.not.len() <= MOST_ELEMENTS
+    }
 }
 
 /// An agent's request to another agent.
@@ -166,6 +177,7 @@ impl StepStart {
     /// Returns whether the operating system can accept the request.
     fn is_sound(&self) -> bool {
         self.command.is_sound()
+            && self.command.elements() + self.variables.len() <= MOST_ELEMENTS
             && !self.below_job.iter().any(|path| path.contains(&0))
             && self.variables.iter().all(|(name, value)| is_variable(name) && !value.contains(&0))
     }
@@ -512,12 +524,18 @@ impl Command {
         tree.is_sound(&self.directory).then(|| Self { tree: Some(tree), ..self.clone() })
     }
 
+    /// Returns the number of arguments, variables and limits.
+    fn elements(&self) -> usize {
+        self.argv.len() + self.environment.len() + self.limits.len()
+    }
+
     /// Returns whether the operating system can accept the command.
     pub(crate) fn is_sound(&self) -> bool {
         let names = self.environment.iter().map(|(name, _)| name);
         let values = self.environment.iter().map(|(_, value)| value);
         let has_nul = |bytes: &ByteBuf| bytes.contains(&0);
-        self.argv.first().is_some_and(|program| !program.is_empty())
+        self.elements() <= MOST_ELEMENTS
+            && self.argv.first().is_some_and(|program| !program.is_empty())
             && self.directory.starts_with(b"/")
             && names.clone().all(|name| !name.is_empty() && !name.contains(&b'='))
             && !self.argv.iter().chain(names).chain(values).chain([&self.directory]).any(has_nul)

@@ -257,8 +257,12 @@ impl Keeper {
         let call = options.call.as_ref();
         let is_on_terminal = call.map_or(options.terminal.is_some(), |call| call.terminal);
         let stdio = match streams {
-            Some(streams) if is_on_terminal => give_terminal(streams, options.credentials.as_ref())?,
-            Some(streams) => streams,
+            Some(streams) => {
+                if is_on_terminal {
+                    check_terminal(streams[0])?;
+                }
+                streams
+            }
             None => {
                 (start.terminal, start.outputs) = open_outputs(options)?;
                 streams_of_run(start.terminal.as_ref(), &start.outputs)
@@ -518,20 +522,13 @@ fn streams_of_call<'a>(
     }
 }
 
-/// Makes the call's user the owner of the call's terminal.
-fn give_terminal<'a>(
-    streams: [BorrowedFd<'a>; 3],
-    owner: Option<&Credentials>,
-) -> Result<[BorrowedFd<'a>; 3], (String, i32)> {
-    let failed = |why: &str| (format!("cannot take the terminal: {why}"), 126);
-    match nix::unistd::isatty(streams[0]) {
-        Ok(true) => {}
-        _ => return Err(failed("standard input is not a terminal")),
+/// Checks that the standard input of a call is a terminal. Does not change the terminal's owner: only the agent knows
+/// whether it opened the terminal itself, or a user sent the terminal of somebody else.
+fn check_terminal(input: BorrowedFd<'_>) -> Result<(), (String, i32)> {
+    match nix::unistd::isatty(input) {
+        Ok(true) => Ok(()),
+        _ => Err(("cannot take the terminal: standard input is not a terminal".to_owned(), 126)),
     }
-    if let Some(owner) = owner {
-        fchown(streams[0], Some(owner.uid), None).map_err(|error| failed(&sys::explain(&error)))?;
-    }
-    Ok(streams)
 }
 
 /// Opens the output files of a run.

@@ -140,7 +140,7 @@ pub struct Files {
 #[serde(default)]
 pub struct CallOptions {
     /// Whether standard input is the slave of a pseudo terminal. If so, the terminal becomes the call's controlling
-    /// terminal, and the call's user becomes its owner.
+    /// terminal. The shepherd does not change the terminal's owner.
     pub terminal: bool,
     /// Resource limits of the program. A limit above the shepherd's own has no effect.
     pub limits: Vec<ResourceLimit>,

@@ -18,7 +18,8 @@ const F_SETSIG: libc::c_int = 10;
 /// directory.
 ///
 /// Returns `None` if the directory contains other files, or if any process still has an output open: that process could
-/// read the next run's output or write into it. After `None` or an error, the directory must not be reused.
+/// read the next run's output or write into it. After `None` or an error, the directory must not be reused. Never waits
+/// for a lease that the owner of an output holds on it.
 ///
 /// # Errors
 /// If the files cannot be read or truncated, or are not regular files.
@@ -30,11 +31,14 @@ pub fn wipe(directory: &Path) -> io::Result<Option<u32>> {
         }
     }
     for name in [STDOUT, STDERR] {
-        let mut options = OpenOptions::new();
-        let file = match options.read(true).write(true).custom_flags(libc::O_NOFOLLOW).open(directory.join(name)) {
+        // Without O_NONBLOCK, a lease of the output's owner would delay this process for 45 seconds.
+        let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+        let file = match OpenOptions::new().read(true).write(true).custom_flags(flags).open(directory.join(name)) {
             Ok(file) => file,
-            // A process that has the file open may have removed it.
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            // A process that has the file open may have removed it, or may hold a lease on it.
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::WouldBlock) => {
+                return Ok(None);
+            }
             Err(error) => return Err(error),
         };
         let metadata = file.metadata()?;
@@ -64,6 +68,8 @@ fn has_no_other_user(file: &File) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::time::{Duration, Instant};
+
     use super::*;
 
     #[test]
@@ -101,6 +107,26 @@ mod tests {
             OpenOptions::new().append(true).create(true).mode(0o600).open(directory.join(name)).expect("writable");
         }
         directory.join(STDOUT)
+    }
+
+    #[test]
+    fn wipe_does_not_wait_for_a_lease_of_the_owner() {
+        let directory = tempfile::tempdir().expect("a directory");
+        outputs(directory.path());
+        for name in [STDOUT, STDERR] {
+            let held = File::open(directory.path().join(name)).expect("the file exists");
+            // By default, the signal for a broken lease would end this process.
+            for (command, value) in [(F_SETSIG, libc::SIGURG), (libc::F_SETLEASE, libc::F_RDLCK)] {
+                // SAFETY: the system call takes plain integers.
+                let set = unsafe { libc::fcntl(held.as_raw_fd(), command, value) };
+                assert_eq!(set, 0, "the owner gets a lease on {name}: {}", io::Error::last_os_error());
+            }
+            let began = Instant::now();
+            assert_eq!(wipe(directory.path()).expect("the directory can be checked"), None, "{name}");
+            // The kernel breaks a lease after 45 seconds.
+            assert!(began.elapsed() < Duration::from_secs(20), "{name}: {:?}", began.elapsed());
+        }
+        assert!(wipe(directory.path()).expect("the directory can be checked").is_some(), "the leases have ended");
     }
 
     #[test]

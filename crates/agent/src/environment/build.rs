@@ -251,7 +251,7 @@ impl Build<'_> {
             }
             // The working directory may contain a copy of the project with files of these names.
             let file = work.with_file_name("tmp").join(name);
-            fs::write(&file, text).map_err(|error| system_error(self.root, &error))?;
+            files::write_new(&file, text.as_bytes()).map_err(|error| system_error(self.root, &error))?;
             install.args([option.into(), file.into_os_string()]);
         }
         Ok(())
@@ -375,7 +375,7 @@ fn link_modules(venv: &Path, copy: &Path) -> io::Result<()> {
             let Some(text) = String::from_utf8(bytes).ok().filter(|text| text.contains(&*copy)) else { continue };
             let linked = if kind == "pth" { linked_paths(&text, &copy) } else { linked_module(&text, &copy) };
             let new = path.with_extension("new");
-            fs::write(&new, linked)?;
+            files::write_new(&new, linked.as_bytes())?;
             fs::rename(&new, &path)?;
         }
     }

@@ -8,7 +8,7 @@
 use std::collections::HashSet;
 use std::fs::{self, File, Permissions};
 use std::io;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, lchown};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, lchown};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, SystemTime};
@@ -33,6 +33,9 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Tools with a download cache: uv, pip, and uv's Python archives.
 pub(super) const DOWNLOADS: [&str; 3] = ["uv", "pip", "python"];
+
+/// Permissions of the directory of the downloads.
+const DOWNLOADS_MODE: u32 = 0o700;
 
 /// The environments of one node or of one of its users. Share it between threads by reference or `Arc`.
 pub struct Cache {
@@ -97,14 +100,12 @@ impl Cache {
 
     /// Opens or creates the cache without removing anything.
     pub(super) fn unswept(root: &Path, settings: Settings) -> Result<Self, EnvError> {
-        // The contents of `downloads` belong to the user.
-        for dir in ["locks", "envs", "downloads"] {
-            let dir = root.join(dir);
-            fs::create_dir_all(&dir).context("create", &dir)?;
+        fs::create_dir_all(root).context("create", root)?;
+        // Other users must not open locks, because they could hold them. The user passes through `envs` to the
+        // environments. The contents of `downloads` belong to the user.
+        for (dir, mode) in [("locks", 0o700), ("envs", 0o711), ("downloads", DOWNLOADS_MODE)] {
+            make_directory(&root.join(dir), mode)?;
         }
-        // Other users must not open locks, because they could hold them.
-        let locks = root.join("locks");
-        fs::set_permissions(&locks, Permissions::from_mode(0o700)).context("close", &locks)?;
         // Environments are built in place and contain their absolute path.
         let root = root.canonicalize().context("open", root)?;
         if let Some(user) = &settings.run_as {
@@ -112,7 +113,7 @@ impl Cache {
             // If the cache is new or its owner changes.
             if fs::symlink_metadata(&downloads).context("read", &downloads)?.uid() != user.ids.uid {
                 remove_tree(&downloads).context("remove", &downloads)?;
-                fs::create_dir(&downloads).context("create", &downloads)?;
+                make_directory(&downloads, DOWNLOADS_MODE)?;
                 lchown(&downloads, Some(user.ids.uid), Some(user.ids.gid))
                     .context("change the owner of", &downloads)?;
             }
@@ -365,6 +366,12 @@ impl Cache {
     pub(super) fn lock_path(&self, key: &Key) -> PathBuf {
         self.root.join("locks").join(key.as_str())
     }
+}
+
+/// Creates a directory with these permissions. An existing directory gets them too.
+fn make_directory(dir: &Path, mode: u32) -> Result<(), EnvError> {
+    fs::DirBuilder::new().recursive(true).mode(mode).create(dir).context("create", dir)?;
+    fs::set_permissions(dir, Permissions::from_mode(mode)).context("set the permissions of", dir)
 }
 
 fn keys_in(dir: &Path) -> Vec<Key> {

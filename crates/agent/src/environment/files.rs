@@ -2,7 +2,7 @@
 //! users.
 
 use std::fs;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, lchown};
 use std::path::{Path, PathBuf};
 
@@ -11,7 +11,8 @@ use nix::libc;
 /// Hashes names, executable bits and contents of everything below `path` (a file or a folder). The rules of the capture
 /// alone decide what a project contains, so that a user can include `.git` for a version from it.
 pub(super) fn hash_tree(path: &Path, hasher: &mut blake3::Hasher) -> io::Result<()> {
-    for (name, entry) in tree(path, u64::MAX)? {
+    for name in tree(path, u64::MAX, MOST_NAME_BYTES)? {
+        let entry = below(path, &name);
         let metadata = fs::symlink_metadata(&entry)?;
         hasher.update(name.as_os_str().as_encoded_bytes());
         hasher.update(&[0]);
@@ -33,6 +34,9 @@ const MOST_ENTRIES: usize = 1_000_000;
 /// Maximum number of bytes of a project that a build copies or hashes. Holes in files count.
 const MOST_TREE_BYTES: u64 = 64 << 30;
 
+/// Maximum number of bytes of the relative paths of a project's files and folders, which the agent keeps in memory.
+const MOST_NAME_BYTES: usize = 128 << 20;
+
 /// Reads a regular file in a directory that another user controls. Other file types are errors, and never block. A
 /// larger file is an [`io::ErrorKind::FileTooLarge`] error.
 pub(super) fn read_regular(path: &Path, most_bytes: u64) -> io::Result<Vec<u8>> {
@@ -51,7 +55,19 @@ pub(super) fn read_start(path: &Path, most_bytes: u64) -> io::Result<Vec<u8>> {
 /// Copies a regular file to `to`, which must not exist.
 pub(super) fn copy_regular(from: &Path, to: &Path, most_bytes: u64) -> io::Result<()> {
     let mut source = open_regular(from)?.take(most_bytes.saturating_add(1));
-    within(io::copy(&mut source, &mut fs::File::create_new(to)?)?, most_bytes)
+    within(io::copy(&mut source, &mut create_new(to)?)?, most_bytes)
+}
+
+/// Writes a file to `to`, which must not exist, in a directory that another user controls.
+pub(super) fn write_new(to: &Path, content: &[u8]) -> io::Result<()> {
+    create_new(to)?.write_all(content)
+}
+
+/// Creates a file in a directory that another user controls. Anything that exists at the path is an error, and never
+/// blocks: neither a link nor a pipe is opened.
+fn create_new(path: &Path) -> io::Result<fs::File> {
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+    fs::OpenOptions::new().write(true).create_new(true).custom_flags(flags).open(path)
 }
 
 fn within(bytes: u64, most_bytes: u64) -> io::Result<()> {
@@ -69,8 +85,8 @@ fn open_regular(path: &Path) -> io::Result<fs::File> {
 
 /// Copies everything below `from` (a file or a folder) to `to`, without files larger than `most_bytes`. Keeps links.
 pub(super) fn copy_tree(from: &Path, to: &Path, most_bytes: u64) -> io::Result<()> {
-    for (name, entry) in tree(from, most_bytes)? {
-        let target = if name.as_os_str().is_empty() { to.to_owned() } else { to.join(&name) };
+    for name in tree(from, most_bytes, MOST_NAME_BYTES)? {
+        let (entry, target) = (below(from, &name), below(to, &name));
         let metadata = fs::symlink_metadata(&entry)?;
         if metadata.is_dir() {
             fs::create_dir_all(&target)?;
@@ -78,7 +94,7 @@ pub(super) fn copy_tree(from: &Path, to: &Path, most_bytes: u64) -> io::Result<(
             std::os::unix::fs::symlink(fs::read_link(&entry)?, &target)?;
         } else if metadata.is_file() {
             let mut source = open_regular(&entry)?.take(metadata.len());
-            let mut copy = fs::File::create_new(&target)?;
+            let mut copy = create_new(&target)?;
             io::copy(&mut source, &mut copy)?;
             copy.set_permissions(metadata.permissions())?;
         }
@@ -129,12 +145,28 @@ pub(super) fn unique_name() -> String {
     format!("{nanos:x}-{:x}-{:x}", std::process::id(), COUNTER.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Everything below `root` with its relative path, parents first, sorted by name. Skips larger files.
-fn tree(root: &Path, most_file_bytes: u64) -> io::Result<Vec<(PathBuf, PathBuf)>> {
+/// The path of an entry that [`tree`] has found below `root`.
+fn below(root: &Path, name: &Path) -> PathBuf {
+    // Joining an empty path would append a slash.
+    if name.as_os_str().is_empty() { root.to_owned() } else { root.join(name) }
+}
+
+/// Relative paths of everything below `root`, parents first, sorted by name; the path of `root` itself is empty. Skips
+/// larger files.
+fn tree(root: &Path, most_file_bytes: u64, most_name_bytes: usize) -> io::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
-    let mut bytes = 0_u64;
-    let mut pending = vec![(PathBuf::new(), root.to_owned())];
-    while let Some((name, path)) = pending.pop() {
+    let (mut bytes, mut name_bytes) = (0_u64, 0);
+    let mut pending = vec![PathBuf::new()];
+    let check = |entries: usize, bytes: u64, name_bytes: usize| {
+        if entries <= MOST_ENTRIES && bytes <= MOST_TREE_BYTES && name_bytes <= most_name_bytes {
+            return Ok(());
+        }
+        let most =
+            format!("{MOST_ENTRIES} files, {} GiB, or {} MiB of paths", MOST_TREE_BYTES >> 30, most_name_bytes >> 20);
+        Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("more than {most} below {}", root.display())))
+    };
+    while let Some(name) = pending.pop() {
+        let path = below(root, &name);
         let metadata = fs::symlink_metadata(&path)?;
         if metadata.is_file() && metadata.len() > most_file_bytes {
             continue;
@@ -142,17 +174,36 @@ fn tree(root: &Path, most_file_bytes: u64) -> io::Result<Vec<(PathBuf, PathBuf)>
         bytes = bytes.saturating_add(if metadata.is_file() { metadata.len() } else { 0 });
         if metadata.is_dir() {
             for entry in fs::read_dir(&path)? {
-                let entry = entry?;
-                pending.push((name.join(entry.file_name()), entry.path()));
+                let inside = name.join(entry?.file_name());
+                name_bytes += inside.as_os_str().len();
+                pending.push(inside);
+                // One directory may have any number of entries.
+                check(found.len() + pending.len(), bytes, name_bytes)?;
             }
         }
-        found.push((name, path));
-        if found.len() + pending.len() > MOST_ENTRIES || bytes > MOST_TREE_BYTES {
-            let most = format!("{MOST_ENTRIES} files or {} GiB", MOST_TREE_BYTES >> 30);
-            let message = format!("more than {most} below {}", root.display());
-            return Err(io::Error::new(io::ErrorKind::FileTooLarge, message));
-        }
+        found.push(name);
+        check(found.len() + pending.len(), bytes, name_bytes)?;
     }
     found.sort();
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_of_a_tree_have_a_total_size_limit() {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        fs::create_dir(folder.path().join("long-name")).expect("writable");
+        for name in ["a", "b"] {
+            fs::write(folder.path().join("long-name").join(name), "").expect("writable");
+        }
+        let names = ["", "long-name", "long-name/a", "long-name/b"];
+        let bytes: usize = names.iter().map(|name| name.len()).sum();
+        assert_eq!(tree(folder.path(), 0, bytes).expect("within the limit"), names.map(PathBuf::from));
+        let error = tree(folder.path(), 0, bytes - 1).expect_err("one byte too many");
+        assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
+        assert_eq!(tree(&folder.path().join("long-name/a"), 0, 0).expect("a file"), [PathBuf::new()]);
+    }
 }

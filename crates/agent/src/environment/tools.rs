@@ -38,6 +38,9 @@ print(os.path.realpath(sys.executable), sys.version.replace('\\n', ' '), sys.imp
       sysconfig.get_config_var('SOABI'), sysconfig.get_platform(), *platform.libc_ver(), sep='|')
 ";
 
+/// Permissions of `tools.json`.
+const MODE: u32 = 0o600;
+
 /// Timeout for the version query of an interpreter script at the start of the agent.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -134,6 +137,8 @@ struct Stamp {
 impl ToolBox {
     /// Opens the cache in `file`. An unreadable file counts as empty.
     pub(super) fn open(file: PathBuf) -> Self {
+        // Earlier releases let all users read the file. A missing file is not an error.
+        let _ = fs::set_permissions(&file, fs::Permissions::from_mode(MODE));
         let stored = fs::read(&file).ok().and_then(|content| serde_json::from_slice(&content).ok());
         Self { file, answers: Mutex::new(stored.unwrap_or_default()) }
     }
@@ -181,7 +186,7 @@ impl ToolBox {
     fn store(&self, answers: &Answers) {
         let stored = Answers { pythons: lasting(&answers.pythons), uvs: lasting(&answers.uvs) };
         let content = serde_json::to_vec_pretty(&stored).expect("paths of working programs and text are valid JSON");
-        if let Err(error) = hostler_sys::replace_file(&self.file, &content, 0o644) {
+        if let Err(error) = hostler_sys::replace_file(&self.file, &content, MODE) {
             // Costs only a query after the next restart.
             tracing::warn!(file = %self.file.display(), %error, "cannot store the properties of the interpreters");
         }

@@ -44,6 +44,9 @@ const GOSSIP_POLL: Duration = Duration::from_millis(100);
 /// Timeout for the caller to prove its directory.
 const PROOF_BOUND: Duration = Duration::from_secs(60);
 
+/// Timeout for the caller to describe its source tree. The caller reads all files of the tree for its first command.
+const TREE_BOUND: Duration = Duration::from_secs(600);
+
 /// Why a command did not run on a node.
 enum Failed {
     /// The node has not started the command, so the agent may try another node.
@@ -65,6 +68,11 @@ pub(super) struct Client {
 /// Answers a user's request. If the command runs on another node, forwards its streams until its end.
 pub(super) async fn answer(exec: &Arc<Exec>, channel: &mut Channel, mut ask: ExecRequest, client: Client) {
     let Caller { name, uid } = &client.caller;
+    if client.streams.is_some()
+        && let Some(refusal) = misplaced_streams(&ask.command)
+    {
+        return drop(channel.send(Frame::refused(Box::new(refusal))).await);
+    }
     if let Err(error) = exec.node.accounts.check_may_command(name, *uid) {
         let message = format!("node {} does not run the command: {error}", exec.node.name);
         let refusal = Refusal { kind: RefusalKind::Hopeless, ..unsuitable(126, message) };
@@ -123,6 +131,13 @@ pub(super) async fn answer(exec: &Arc<Exec>, channel: &mut Channel, mut ask: Exe
     let _ = channel.send(Frame::refused(refusal)).await;
 }
 
+/// Refuses an interactive command whose caller has handed over its streams. Such a command gets a terminal of the agent, or
+/// runs in place of its caller. The caller's streams could be the terminal of another user.
+fn misplaced_streams(command: &Command) -> Option<Refusal> {
+    let message = "an interactive command cannot use the streams of its caller; update the program that sent it";
+    command.is_interactive().then(|| Refusal { kind: RefusalKind::Hopeless, ..unsuitable(126, message) })
+}
+
 /// Returns the nodes to try, best first. Waits for a named node that is not known yet, because gossip may still be
 /// starting.
 async fn candidates(exec: &Exec, needs: &Needs) -> Vec<Candidate> {
@@ -162,7 +177,7 @@ async fn run_locally(
     let Client { caller, peer, streams } = client;
     let score = placed.how.as_ref().map_or(1000, |how| how.score);
     if let Some(its) = streams
-        && !local::is_in_a_leaf(exec, &peer)
+        && !local::may_be_in_a_leaf(exec, &peer)
     {
         // The tree is on this machine already.
         let mut command = ask.command.clone();
@@ -332,9 +347,13 @@ async fn written(exec: &Arc<Exec>, ask: &ExecRequest, caller: &Caller, is_rememb
 /// delays no other command.
 async fn with_tree(channel: &mut Channel, command: &Command) -> Result<Command, Failed> {
     channel.send(Frame::Event(Event::DescribeTree)).await.map_err(|_| Failed::CallerGone)?;
-    match channel.receive().await {
-        Some(Frame::Event(Event::Tree(tree))) => command.with_tree(*tree).ok_or(Failed::CallerGone),
-        _ => Err(Failed::CallerGone),
+    match tokio::time::timeout(TREE_BOUND, channel.receive()).await {
+        Ok(Some(Frame::Event(Event::Tree(tree)))) => command.with_tree(*tree).ok_or(Failed::CallerGone),
+        Ok(_) => Err(Failed::CallerGone),
+        Err(_) => {
+            let message = format!("the source tree was not described within {} s", TREE_BOUND.as_secs());
+            Err(Failed::Not(Box::new(Refusal { kind: RefusalKind::Hopeless, ..unsuitable(125, message) })))
+        }
     }
 }
 
@@ -455,4 +474,22 @@ fn no_suitable_node(exec: &Exec, needs: &Needs) -> Refusal {
         refusal.hints.push(listed(&nodes));
     }
     refusal
+}
+
+#[cfg(test)]
+mod tests {
+    use hostler_model::WindowSize;
+
+    use super::*;
+
+    #[test]
+    fn interactive_command_may_not_bring_streams() {
+        let mut command = Command::new(&["vi".into()], [], "/".into());
+        assert_eq!(misplaced_streams(&command), None);
+        command.terminal = Some(WindowSize { rows: 24, columns: 80 });
+        let refusal = misplaced_streams(&command).expect("the command is interactive");
+        assert_eq!((refusal.kind, refusal.code), (RefusalKind::Hopeless, 126));
+        command.redirected = [true, false, false];
+        assert_eq!(misplaced_streams(&command), None, "the terminal is only an output");
+    }
 }

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hostler_core::admission::UsageLimits;
+use hostler_core::admission::{UsageLimits, UsagePermit};
 use hostler_remote::{Caller, Frame, Open, PROTOCOL, multiplex};
 use nix::unistd::geteuid;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::caller_streams::{CallerSocket, CallerStreams};
@@ -47,7 +47,8 @@ pub(super) async fn serve(exec: &Arc<Exec>, path: Option<PathBuf>) {
     };
     let places = Arc::new(Semaphore::new(CALLS));
     let shares = UsageLimits::of(CALLS_OF_ONE);
-    let turned_away = (Arc::new(Semaphore::new(MAX_REFUSALS)), UsageLimits::of(MAX_REFUSALS_PER_USER));
+    let refusals =
+        Refusals { all: Arc::new(Semaphore::new(MAX_REFUSALS)), shares: UsageLimits::of(MAX_REFUSALS_PER_USER) };
     loop {
         let place = Arc::clone(&places).acquire_owned().await.expect("the semaphore is never closed");
         match socket.accept().await {
@@ -56,15 +57,23 @@ pub(super) async fn serve(exec: &Arc<Exec>, path: Option<PathBuf>) {
                 let stream = CallerSocket::new(stream, uid, &exec.closers);
                 let Ok(peer) = Peer::of(stream.get()) else { continue };
                 let place = shares.take(peer.uid()).map(|share| (share, place));
-                let is_admitted = place.is_some();
-                let to_be_told = || {
-                    let any = Arc::clone(&turned_away.0).try_acquire_owned().ok()?;
-                    Some((turned_away.1.take(peer.uid())?, any))
-                };
-                let Some(place) = place.or_else(to_be_told) else { continue };
-                let exec = Arc::clone(exec);
+                let (exec, refusals) = (Arc::clone(exec), refusals.clone());
                 tokio::spawn(async move {
-                    attend(&exec, stream, peer, is_admitted).await;
+                    let uid = peer.uid();
+                    let refusal = if place.is_none() {
+                        Some(format!(
+                            "you already run {CALLS_OF_ONE} remote commands from this machine, the maximum per user"
+                        ))
+                    } else if exec.node.accounts.may_have_account(uid).await {
+                        None
+                    } else {
+                        // A user can own many uids without an account, and each uid has its own places.
+                        Some(format!("this machine has no account with uid {uid}"))
+                    };
+                    let place = if refusal.is_some() { refusals.replace(place, uid) } else { place };
+                    if place.is_some() {
+                        attend(&exec, stream, peer, refusal).await;
+                    }
                     drop(place);
                 });
             }
@@ -76,8 +85,27 @@ pub(super) async fn serve(exec: &Arc<Exec>, path: Option<PathBuf>) {
     }
 }
 
-/// Serves one request to its end.
-async fn attend(exec: &Arc<Exec>, stream: CallerSocket, peer: Peer, is_admitted: bool) {
+/// A place among the requests, or among the refusals.
+type Place = (UsagePermit<u32>, OwnedSemaphorePermit);
+
+/// Bounds the refusals that are being sent.
+#[derive(Clone)]
+struct Refusals {
+    all: Arc<Semaphore>,
+    shares: Arc<UsageLimits<u32>>,
+}
+
+impl Refusals {
+    /// Frees the place of a request, and takes one for its refusal.
+    fn replace(&self, place: Option<Place>, uid: u32) -> Option<Place> {
+        drop(place);
+        let any = Arc::clone(&self.all).try_acquire_owned().ok()?;
+        Some((self.shares.take(uid)?, any))
+    }
+}
+
+/// Serves one request to its end. With `refusal`, only sends that answer.
+async fn attend(exec: &Arc<Exec>, stream: CallerSocket, peer: Peer, refusal: Option<String>) {
     let deadline = Instant::now() + ASK_BOUND;
     let is_stuck = exec.closers.is_stuck(peer.uid());
     let Ok(Ok(streams)) = timeout_at(deadline, handed_over(&stream)).await else { return };
@@ -88,10 +116,8 @@ async fn attend(exec: &Arc<Exec>, stream: CallerSocket, peer: Peer, is_admitted:
             if let Frame::Open(Open::Exec(asked)) = channel.receive().await? { Some((channel, asked)) } else { None }
         };
         let Ok(Some((mut channel, asked))) = timeout_at(deadline, ask).await else { return };
-        if !is_admitted {
-            let message =
-                format!("you already run {CALLS_OF_ONE} remote commands from this machine, the maximum per user");
-            return drop(channel.send(Frame::refused(Box::new(unsuitable(126, message)))).await);
+        if let Some(why) = refusal {
+            return drop(channel.send(Frame::refused(Box::new(unsuitable(126, why)))).await);
         }
         if is_stuck {
             let message =

@@ -7,6 +7,7 @@ use std::collections::HashSet;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -16,7 +17,7 @@ use hostler_shepherd::cgroup::ExistingProcess;
 use nix::libc;
 use tokio::time::{Instant, sleep};
 
-use super::peer::Peer;
+use super::peer::{Peer, Process};
 use super::run;
 use super::shared::Exec;
 use crate::activity::CommandGuard;
@@ -72,10 +73,16 @@ fn caller_process(peer: &Peer) -> Option<(ProcessId, OwnedFd)> {
     Some((process.id(), process.handle().try_clone_to_owned().ok()?))
 }
 
-/// Returns whether a caller already runs in a cgroup of an agent on this machine, as programs of jobs do.
-pub(super) fn is_in_a_leaf(exec: &Exec, peer: &Peer) -> bool {
-    let tree = exec.node.cgroups.as_ref().ok();
-    tree.zip(peer.process()).is_some_and(|(tree, process)| is_held(process.id().pid, tree.path()))
+/// Returns whether a caller may already run in a cgroup of an agent on this machine, as programs of jobs do.
+pub(super) fn may_be_in_a_leaf(exec: &Exec, peer: &Peer) -> bool {
+    let process = peer.process().map(Process::id);
+    exec.node.cgroups.as_ref().is_ok_and(|tree| may_be_held(process, tree.path()))
+}
+
+/// Returns whether a process may already run in a cgroup of this machine's agents. An unknown process counts, because a
+/// program of a job may end or change its user after its request, to evade the job's limits.
+fn may_be_held(process: Option<ProcessId>, leaves: &Path) -> bool {
+    process.is_none_or(|process| is_held(process.pid, leaves))
 }
 
 /// Called at the end of a command, with the command's run time.
@@ -92,13 +99,13 @@ fn process_of(name: &str) -> Option<ProcessId> {
     (ProcessId::of(process.pid) == Some(process)).then_some(process)
 }
 
-/// Returns whether a process already runs in a cgroup of this machine's agents.
-fn is_held(pid: u32, leaves: &std::path::Path) -> bool {
-    let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+/// Returns whether a process already runs in a cgroup of this machine's agents, or has ended.
+fn is_held(pid: u32, leaves: &Path) -> bool {
+    let Ok(groups) = fs::read_to_string(format!("/proc/{pid}/cgroup")) else { return true };
     let unified = groups.lines().find_map(|line| line.strip_prefix("0::"));
     // The mount point may differ, but the end of the path is the same.
     let parent = leaves.components().next_back().map(|last| last.as_os_str().to_owned());
-    let mut above = unified.map(std::path::Path::new).into_iter().flat_map(|path| path.ancestors().skip(1));
+    let mut above = unified.map(Path::new).into_iter().flat_map(|path| path.ancestors().skip(1));
     parent.is_some_and(|parent| above.any(|group| group.file_name() == Some(&parent)))
 }
 
@@ -183,6 +190,14 @@ mod tests {
 
     #[test]
     fn process_outside_the_tree_is_not_held() {
-        assert!(!is_held(std::process::id(), std::path::Path::new("/sys/fs/cgroup/no-such-group-here")));
+        let own = ProcessId::of(std::process::id()).expect("this process runs");
+        assert!(!may_be_held(Some(own), Path::new("/sys/fs/cgroup/no-such-group-here")));
+    }
+
+    #[test]
+    fn unknown_or_ended_process_may_be_held() {
+        let leaves = Path::new("/sys/fs/cgroup/no-such-group-here");
+        let ended = ProcessId { pid: u32::MAX, start_time: 1 };
+        assert!(may_be_held(None, leaves) && may_be_held(Some(ended), leaves));
     }
 }

@@ -278,19 +278,20 @@ fn streams_for(command: &Command, owner: Option<u32>) -> io::Result<([OwnedFd; 3
     Ok(([its_input, its_output, its_errors], Streams { input, output, errors, terminal }))
 }
 
-/// Opens a terminal. Returns the command's end and the agent's end.
+/// Opens a terminal and gives it to the command's user. Returns the command's end and the agent's end.
 fn open_terminal(command: &Command, size: WindowSize, owner: Option<u32>) -> io::Result<(OwnedFd, OwnedFd)> {
     let size = nix::pty::Winsize { ws_row: size.rows, ws_col: size.columns, ws_xpixel: 0, ws_ypixel: 0 };
     let pair = openpty(Some(&size), None)?;
+    // Only terminals that the agent opens change their owner, never one that a caller hands over.
+    if owner.is_some() {
+        fchown(&pair.slave, owner.map(Uid::from_raw), None)?;
+    }
     if !command.is_interactive() {
         // The caller's terminal is in its usual mode: it echoes the input and ends the output's lines.
         let mut modes = tcgetattr(&pair.slave)?;
         modes.local_flags.remove(LocalFlags::ECHO);
         modes.output_flags.remove(OutputFlags::OPOST);
         tcsetattr(&pair.slave, SetArg::TCSANOW, &modes)?;
-        if owner.is_some() {
-            fchown(&pair.slave, owner.map(Uid::from_raw), None)?;
-        }
     }
     Ok((pair.slave, pair.master))
 }
@@ -490,4 +491,23 @@ pub(super) fn advisory(limits: &Limits) -> Vec<String> {
         _ => None,
     };
     kinds.into_iter().filter_map(shortcoming).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::sys::stat::fstat;
+
+    use super::*;
+
+    /// Needs root.
+    #[test]
+    fn terminal_of_a_command_belongs_to_its_user() {
+        let size = WindowSize { rows: 24, columns: 80 };
+        for redirected in [[false; 3], [true, false, false]] {
+            let mut command = Command::new(&["vi".into()], [], "/".into());
+            (command.terminal, command.redirected) = (Some(size), redirected);
+            let (terminal, _) = open_terminal(&command, size, Some(65534)).expect("root may open a terminal");
+            assert_eq!(fstat(&terminal).expect("the terminal is open").st_uid, 65534, "{redirected:?}");
+        }
+    }
 }

@@ -45,7 +45,9 @@ struct News {
 impl Default for Written {
     fn default() -> Self {
         let flags = InitFlags::FAN_CLASS_NOTIF | InitFlags::FAN_CLOEXEC | InitFlags::FAN_NONBLOCK;
-        let group = Fanotify::init(flags, EventFFlags::O_RDONLY | EventFFlags::O_LARGEFILE | EventFFlags::O_CLOEXEC);
+        // The kernel opens the file of each event. With O_NONBLOCK, it does not wait for a lease on the file.
+        let files = EventFFlags::O_RDONLY | EventFFlags::O_LARGEFILE | EventFFlags::O_CLOEXEC | EventFFlags::O_NONBLOCK;
+        let group = Fanotify::init(flags, files);
         Self { disks: Mutex::default(), news: Mutex::new(News { group: group.ok(), files: VecDeque::new() }) }
     }
 }
@@ -126,6 +128,7 @@ impl News {
         for _ in 0..MOST_KEPT {
             let events = match group.read_events() {
                 Ok(events) => events,
+                // No event, or a file with a lease; the next call reads the other events.
                 Err(Errno::EAGAIN) => break,
                 // The file is gone, or the agent may not open it.
                 Err(_) => continue,

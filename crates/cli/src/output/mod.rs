@@ -80,6 +80,13 @@ impl Output {
         to_stdout(bytes);
     }
 
+    /// Prints a job's text on stdout, e.g. its script. Control characters are escaped only on a terminal, so files and pipes get
+    /// the exact text.
+    pub(crate) fn job_text(&self, text: &str) {
+        let shown = if io::stdout().is_terminal() { escaped_lines(text) } else { text.into() };
+        to_stdout(shown.as_bytes());
+    }
+
     /// Copies a job's bytes to stderr unchanged.
     pub(crate) fn job_stderr(&self, bytes: &[u8]) {
         to_stderr(bytes);

@@ -20,6 +20,7 @@ pub(crate) mod sinfo;
 pub(crate) mod squeue;
 pub(crate) mod srun;
 mod steps;
+mod table;
 mod test_only;
 
 use std::ffi::OsString;
@@ -121,7 +122,7 @@ pub(crate) fn main(name: &str, args: Vec<OsString>, command: fn(&Context, Vec<Os
             for line in lines {
                 match line {
                     Line::Named(text) => tell(&context, name, &[text]),
-                    Line::Plain(text) => context.output.job_stderr(format!("{text}\n").as_bytes()),
+                    Line::Plain(text) => context.output.say(&text),
                 }
             }
             code.into()
@@ -131,13 +132,18 @@ pub(crate) fn main(name: &str, args: Vec<OsString>, command: fn(&Context, Vec<Os
 
 /// Prints lines on stderr, each after the command's name.
 pub(crate) fn tell(context: &Context, name: &str, lines: &[String]) {
-    let text: String = lines.iter().map(|line| format!("{name}: {line}\n")).collect();
-    context.output.job_stderr(text.as_bytes());
+    lines.iter().for_each(|line| context.output.say(&format!("{name}: {line}")));
 }
 
 /// Prints a text, and returns the exit code of success.
 pub(crate) fn print(context: &Context, text: &str) -> u8 {
     context.output.job_stdout(text.as_bytes());
+    0
+}
+
+/// Prints scripts of jobs, and returns the exit code of success.
+pub(crate) fn print_scripts(context: &Context, text: &str) -> u8 {
+    context.output.job_text(text);
     0
 }
 

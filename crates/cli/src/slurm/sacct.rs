@@ -17,7 +17,7 @@ use hostler_proto::api::JobRecord;
 
 use super::clock::Clock;
 use super::rows::Accounts;
-use super::{Ended, Outcome, Refused, VERSION, own_name, print};
+use super::{Ended, Outcome, Refused, VERSION, own_name, print, print_scripts};
 use crate::context::{Context, block_on};
 
 use entry::{Entry, Report};
@@ -45,6 +45,7 @@ pub(crate) fn run(context: &Context, args: Vec<OsString>) -> Outcome {
         Ok((records, scripts))
     };
     let (records, scripts) = block_on(asked).map_err(Ended::from)?;
+    let print = if settings.content == Content::Script { print_scripts } else { print };
     Ok(print(context, &text(&settings, &records?, &scripts, clock)))
 }
 

@@ -4,9 +4,10 @@
 use std::ffi::OsString;
 
 use hostler_slurm::getopt::{Opt, Takes};
-use hostler_slurm::table::{Column, Style, choose, header, line};
+use hostler_slurm::table::{Column, Style, choose, header};
 
 use super::rows::{ACCOUNT, QOS};
+use super::table::line;
 use super::{CLUSTER, Ended, Outcome, VERSION, check_clusters, opt, own_name, parse, print, text};
 use crate::context::Context;
 

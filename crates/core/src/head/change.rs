@@ -12,7 +12,7 @@ use hostler_proto::link::HeadMessage;
 
 use super::command::{Caller, Refusal};
 use super::decide::{any_job, check_dependencies, check_spec};
-use super::dependencies::{Other, PastJobs, Standing, standing};
+use super::dependencies::{Other, PastJobs, Standing, distinct, standing};
 use super::ended::Ended;
 use super::event::Event;
 use super::ids::Now;
@@ -184,7 +184,7 @@ impl Step<'_> {
             delays.retain(|delay| spec.after.contains(&delay.dependency));
             let is_open =
                 |it: &&Dependency| !still.contains(it) && !delays.iter().any(|delay| delay.dependency == **it);
-            job.unmet = spec.after.iter().filter(is_open).copied().collect();
+            job.unmet = distinct(spec.after.iter().filter(is_open).copied());
             job.partly_met = None;
             job.change_partly_met(|it| it.delays = delays);
         }

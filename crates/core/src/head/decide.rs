@@ -8,7 +8,7 @@ use hostler_model::{
     Timestamp, Work, format_bytes, is_system_uid, labels_problem,
 };
 use hostler_proto::api::JobAction;
-use hostler_proto::link::{AgentHello, AgentMessage, Fate, RunEnd, RunReport, RunStatus};
+use hostler_proto::link::{AgentHello, AgentMessage, EndCause, Fate, RunEnd, RunReport, RunStatus};
 
 use super::change::decide_change;
 use super::command::{Caller, Command, Refusal};
@@ -17,12 +17,12 @@ use super::ended::Ended;
 use super::event::Event;
 use super::holds::Hold;
 use super::ids::{ConnectionId, Now, SubmissionKey};
-use super::job::{Job, Phase};
+use super::job::{Active, Job, Phase};
 use super::limits::{MAX_DEPENDENCIES, MAX_REASON_CHARACTERS, is_reason};
 use super::members::{decide_join, decide_key, decide_renewal};
 use super::node::{Node, Silence};
 use super::notifications::{MAX_SUBSCRIPTIONS, decide_alert, reports_down};
-use super::partitions::decide_partitions;
+use super::partitions::{admit, decide_partitions};
 use super::power::{decide_drew, decide_power, decide_resting};
 use super::quotas::{refuses_more_waiting, refuses_tasks};
 use super::settings::Setting;
@@ -32,6 +32,14 @@ use super::users::decide_users;
 
 /// The largest number of tasks in an array.
 const MAX_ARRAY_LEN: u64 = 1_000_001;
+
+/// The largest number of ranges in an array. Each set of the job's tasks can have as many, and each change of the job may copy
+/// them.
+const MAX_RANGES: usize = 10_000;
+
+/// The longest time between TERM and KILL that a job may ask for, in milliseconds. A program that ignores TERM holds its nodes
+/// for this long after its time limit, or after somebody has cancelled it.
+const MAX_GRACE_MS: u32 = 60 * 60 * 1000;
 
 /// The largest number of processes per node.
 const MAX_TASKS_PER_NODE: u32 = 4096;
@@ -224,6 +232,15 @@ pub(super) fn check_spec(spec: &JobSpec) -> Result<(), Refusal> {
     if spec.array.as_ref().is_some_and(|array| array.indices.is_empty() || array.indices.len() > MAX_ARRAY_LEN) {
         return bad("an array must have between one and a million tasks");
     }
+    if let Some(many) = spec.array.as_ref().map(|array| array.indices.range_count()).filter(|many| *many > MAX_RANGES) {
+        return Err(Refusal::BadSpec(format!(
+            "an array may have at most {MAX_RANGES} ranges of indices without gaps, and this one has {many}; number the tasks one after \
+             another, or submit several arrays"
+        )));
+    }
+    if spec.grace_ms.is_some_and(|grace| grace > MAX_GRACE_MS) {
+        return bad("a job may have at most one hour between the request to end and its kill");
+    }
     if spec.notify.len() > MAX_SUBSCRIPTIONS {
         return Err(Refusal::BadSpec(format!("a job has at most {MAX_SUBSCRIPTIONS} notifications")));
     }
@@ -287,7 +304,13 @@ fn decide_action(
     let wrong = |why| Err(Refusal::WrongState { job: id, why });
     match action {
         JobAction::Cancel if job.is_ended() => Ok(Vec::new()),
-        JobAction::Cancel => Ok(vec![Event::Cancelled { job: id, index }]),
+        JobAction::Cancel => {
+            let is_named = |task: &u32| index.is_none_or(|index| index == *task);
+            let ends_later = |active: &Active| active.ending != Some(EndCause::Cancelled);
+            let changes = job.active.iter().any(|(task, active)| is_named(task) && ends_later(active))
+                || index.map_or(!job.pending.is_empty(), |index| job.pending.contains(index));
+            Ok(if changes { vec![Event::Cancelled { job: id, index }] } else { Vec::new() })
+        }
         JobAction::Hold | JobAction::HoldForOwner => {
             let by_operator = action == JobAction::Hold && !caller.owns(job);
             decide_hold(job, index, by_operator)
@@ -329,6 +352,10 @@ fn decide_action(
             }
             // Tasks that wait again count like a submission.
             if !caller.operator {
+                // A job that has not ended is in its partition already.
+                if job.is_ended() {
+                    admit(state, &job.user, &job.spec, true)?;
+                }
                 if job.pending.is_empty()
                     && let Some(why) = refuses_more_waiting(state, &job.user, &job.spec, None)
                 {

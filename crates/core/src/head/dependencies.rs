@@ -8,7 +8,7 @@
 //!
 //! Every open dependency names a job in the state, since a dependency on a job that ends is settled for all tasks.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use hostler_model::{Condition, Dependency, Ending, IndexSet, JobId, JobSpec, JobState, Timestamp};
@@ -363,6 +363,12 @@ impl Step<'_> {
         self.state.change_job(id, |job| job.change_partly_met(|it| it.freed.remove_all(&waiting)));
         self.settle_dependencies(id, PastJobs::default());
     }
+}
+
+/// Leaves out repetitions: each costs time whenever the other job changes.
+pub(super) fn distinct(dependencies: impl IntoIterator<Item = Dependency>) -> Box<[Dependency]> {
+    let mut known = BTreeSet::new();
+    dependencies.into_iter().filter(|dependency| known.insert(*dependency)).collect()
 }
 
 /// Says why a dependency can never be satisfied.

@@ -110,6 +110,7 @@ impl Ended {
 
     fn add<S: EndedJobs>(&mut self, state: &State, moves: &PendingMoves, store: &S, id: JobId) -> Result<(), S::Error> {
         if state.job(id).is_none()
+            && !self.jobs.contains_key(&id)
             && let Some(job) = moves.find(store, id)?
         {
             self.jobs.insert(id, job);

@@ -12,7 +12,7 @@ use hostler_proto::link::{EndCause, RunEnd, StepEndpoint, Usage};
 use hostler_proto::stages::Stages;
 use serde::{Deserialize, Serialize};
 
-use super::dependencies::{Delay, PartlyMet};
+use super::dependencies::{Delay, PartlyMet, distinct};
 use super::holds::HeldTasks;
 use super::ids::{Now, SubmissionKey};
 
@@ -239,12 +239,12 @@ impl Part {
 }
 
 impl Job {
-    /// Lets a placed or ended task wait again. If no other task is placed or ended, also clears the job's start time,
+    /// Lets placed or ended tasks wait again. If no other task is placed or ended, also clears the job's start time,
     /// which the next attempt sets again.
-    pub(super) fn wait_again(&mut self, index: u32) {
-        self.pending.insert(index);
+    pub(super) fn wait_again(&mut self, tasks: &IndexSet) {
+        self.pending.add_all(tasks);
         if self.waits_for_others() {
-            self.change_partly_met(|it| it.freed.insert(index));
+            self.change_partly_met(|it| it.freed.add_all(tasks));
         }
         if self.active.is_empty() && self.endings.values().all(IndexSet::is_empty) {
             self.started_at = None;
@@ -336,7 +336,7 @@ impl Job {
             held: spec.hold,
             held_by_operator: false,
             held_tasks: None,
-            unmet: spec.after.clone(),
+            unmet: distinct(spec.after.iter().copied()),
             partly_met: None,
             too_early: spec.begin.as_ref().is_some_and(|begin| **begin > now.wall),
             pending: IndexSet::default(),
@@ -524,14 +524,17 @@ impl Job {
         TaskId { job: self.id, index }
     }
 
-    /// Removes an ended task from `endings`; returns whether it had ended.
-    pub(super) fn reopen(&mut self, index: u32) -> bool {
-        let Some(ending) = self.ending_of(index) else { return false };
-        let indices = self.endings.get_mut(&ending).expect("the ending was found in `endings`");
-        indices.remove(index);
-        if indices.is_empty() {
-            self.endings.remove(&ending);
-        }
-        true
+    /// Removes tasks from `endings`.
+    pub(super) fn reopen(&mut self, tasks: &IndexSet) {
+        self.endings.retain(|_, indices| {
+            indices.remove_all(tasks);
+            !indices.is_empty()
+        });
+    }
+
+    /// The memory of the sets of tasks that have several ranges, in bytes: what tasks with gaps between them cost.
+    pub(super) fn memory_of_sets(&self) -> usize {
+        let sets = [&self.pending, self.freed()].into_iter().chain(self.endings.values());
+        sets.filter(|set| set.range_count() > 1).map(IndexSet::memory_bytes).sum()
     }
 }

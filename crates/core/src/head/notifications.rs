@@ -71,8 +71,9 @@ impl Step<'_> {
 
     /// Tells the owner that a job still waits, and sets the time of the next such message.
     pub(super) fn report_long_wait(&mut self, id: JobId) {
-        let Some(WaitLimit { submitted, until }) = self.job(id).wait.as_deref().copied() else { return };
-        let job = self.job(id).clone();
+        // The same tick may have ended the job, e.g. with the node of a job that it depends on.
+        let Some(job) = self.state.job(id).cloned() else { return };
+        let Some(WaitLimit { submitted, until }) = job.wait.as_deref().copied() else { return };
         let waited_ms = until.ms_since(submitted);
         let is_waiting = job.started_at.is_none() && job.active.is_empty() && !job.pending.is_empty();
         let due = |it: &&hostler_model::Subscription| is_waiting && it.wait_ms == Some(waited_ms);

@@ -214,7 +214,7 @@ impl Step<'_> {
             None => {
                 self.state.change_job(id, |job| {
                     job.attempts.insert(index, run.attempt);
-                    job.wait_again(index);
+                    job.wait_again(&IndexSet::one(index));
                 });
                 self.wait_again_for_others(id, &IndexSet::one(index));
             }

@@ -12,7 +12,7 @@ use hostler_proto::notify::Alert;
 use hostler_sched::{NodeIx, Pool, Reservation};
 use serde::{Deserialize, Serialize};
 
-use super::dependencies::Delay;
+use super::dependencies::{Delay, distinct};
 use super::ids::{ConnectionId, Now, SubmissionKey};
 use super::job::{Active, Job, Part, Phase, WaitLimit};
 use super::member::Member;
@@ -507,7 +507,7 @@ impl State {
         job.begins_at().map(|at| self.begins.remove(&(at, id)));
         job.delayed_until().map(|at| self.delays.remove(&(at, id)));
         if !job.pending.is_empty() {
-            self.waiting.remove(&job);
+            self.waiting.remove(&job, Waiting::gaps_of(&job));
         }
         self.queue.remove(&job);
         job.unmet.iter().for_each(|dependency| self.depends_no_more(id, dependency.job));
@@ -537,7 +537,7 @@ impl State {
             let free = job.independent().clone();
             job.change_partly_met(|it| it.freed = free);
             let known = job.unmet.iter().filter(|known| !dependencies.contains(known));
-            job.unmet = known.chain(dependencies).copied().collect();
+            job.unmet = distinct(known.chain(dependencies).copied());
         });
     }
 
@@ -554,6 +554,7 @@ impl State {
     pub(super) fn change_job<T>(&mut self, id: JobId, change: impl FnOnce(&mut Job) -> T) -> T {
         let job = self.jobs.get_mut(&id).expect("the event was decided for a job that exists");
         let waited = job.pending.len();
+        let gaps = Waiting::gaps_of(job);
         let times = (job.begins_at(), job.delayed_until());
         let value = change(Arc::make_mut(job));
         if times != (job.begins_at(), job.delayed_until()) {
@@ -563,9 +564,10 @@ impl State {
             self.delays.extend(job.delayed_until().map(|at| (at, id)));
         }
         match (waited > 0, job.pending.is_empty()) {
-            (true, true) => self.waiting.remove(job),
+            (true, true) => self.waiting.remove(job, gaps),
+            (true, false) => self.waiting.resize(job, gaps),
             (false, false) => self.waiting.add(job),
-            (true, false) | (false, true) => {}
+            (false, true) => {}
         }
         let waits = job.pending.len();
         if waits != waited {

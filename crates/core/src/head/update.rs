@@ -254,23 +254,26 @@ impl Step<'_> {
     fn requeue(&mut self, id: JobId, index: Option<u32>, keeps_completed: bool) {
         self.end_active(id, index, EndCause::Requeued);
         let job = Arc::clone(self.job(id));
-        let again: IndexSet = job
-            .endings
-            .iter()
-            .filter(|(ending, _)| !keeps_completed || ending.state != JobState::Completed)
-            .flat_map(|(_, indices)| indices.iter())
-            .filter(|&ended| index.is_none_or(|index| ended == index))
-            .collect();
-        for index in again.iter() {
-            self.changes.records.push(Record::Reopened(job.task(index)));
+        let mut again = IndexSet::default();
+        for (ending, indices) in &job.endings {
+            if !keeps_completed || ending.state != JobState::Completed {
+                let named = index.map_or_else(|| indices.clone(), |index| IndexSet::one(index).intersection(indices));
+                again.add_all(&named);
+            }
+        }
+        if !again.is_empty() {
+            self.changes.records.extend(again.iter().map(|index| Record::Reopened(job.task(index))));
+            drop(job);
             self.state.change_job(id, |job| {
-                job.reopen(index);
-                job.results.remove(index);
-                job.fetched.remove(index);
-                // The state no longer knows whether the task was placed before, and a lost run may still be active somewhere. So the
-                // next run must have another id.
-                job.attempts.entry(index).or_insert(hostler_model::Attempt(1));
-                job.wait_again(index);
+                job.reopen(&again);
+                job.results.remove_all(&again);
+                job.fetched.remove_all(&again);
+                for index in again.iter() {
+                    // The state no longer knows whether the task was placed before, and a lost run may still be active
+                    // somewhere. So the next run must have another id.
+                    job.attempts.entry(index).or_insert(hostler_model::Attempt(1));
+                }
+                job.wait_again(&again);
                 (job.ended_at, job.ended) = (None, None);
             });
         }

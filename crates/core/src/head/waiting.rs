@@ -41,7 +41,7 @@ impl Waiting {
         if job.pending.is_empty() {
             return;
         }
-        let bytes = memory_of(&job.spec);
+        let bytes = memory_of(&job.spec) + Self::gaps_of(job);
         if !self.0.contains_key(&job.user) {
             self.0.insert(job.user.clone(), WaitingJobs::default());
         }
@@ -50,15 +50,40 @@ impl Waiting {
         theirs.bytes += bytes;
     }
 
-    /// Stops counting a job.
-    pub(super) fn remove(&mut self, job: &Job) {
+    /// Stops counting a job. `gaps` is what [`Self::gaps_of`] was while the job was counted.
+    pub(super) fn remove(&mut self, job: &Job, gaps: u64) {
         let theirs = self.0.get_mut(&job.user).expect("a waiting job is counted");
         theirs.jobs -= 1;
-        theirs.bytes -= memory_of(&job.spec);
+        theirs.bytes -= memory_of(&job.spec) + gaps;
         if theirs.jobs == 0 {
             self.0.remove(&job.user);
         }
     }
+}
+
+impl Waiting {
+    /// Counts what the sets of a waiting job use now. `gaps` is what they used before.
+    pub(super) fn resize(&mut self, job: &Job, gaps: u64) {
+        let now = Self::gaps_of(job);
+        if now != gaps {
+            let theirs = self.0.get_mut(&job.user).expect("a waiting job is counted");
+            theirs.bytes = theirs.bytes - gaps + now;
+        }
+    }
+
+    /// The memory of a job's sets of tasks beyond what [`memory_of`] expects. A dependency of each task on the task with the same
+    /// index can end every second task of a job.
+    pub(super) fn gaps_of(job: &Job) -> u64 {
+        let expected =
+            job.spec.array.as_ref().map_or(0, |array| (copies_of_array(&job.spec) - 1) * array.indices.memory_bytes());
+        job.memory_of_sets().saturating_sub(expected) as u64
+    }
+}
+
+/// How many sets of all tasks a job has, at most: that of the specification, the waiting tasks, and those that dependencies
+/// have freed.
+fn copies_of_array(spec: &JobSpec) -> usize {
+    if spec.after.is_empty() { 2 } else { 3 }
 }
 
 /// Returns the approximate memory of a specification in bytes: all parts of variable length, without the fixed size of
@@ -74,9 +99,7 @@ pub fn memory_of(spec: &JobSpec) -> u64 {
     let counted: usize = request.counted.iter().map(|(name, _)| 2 * STRING + name.len()).sum();
     let partition = partition.as_ref().map_or(0, |partition| STRING + partition.as_str().len());
     let constraint = constraint.as_ref().map_or(0, |constraint| CONSTRAINT_BYTE * constraint.to_string().len());
-    // The set of waiting tasks has its own copy of the indices. Dependencies can free any of these tasks.
-    let copies = if after.is_empty() { 2 } else { 3 };
-    let array = array.as_ref().map_or(0, |array| copies * array.indices.memory_bytes());
+    let array = array.as_ref().map_or(0, |array| copies_of_array(spec) * array.indices.memory_bytes());
     // Each dependency is in the specification, the list of unmet dependencies, and the index of dependents.
     let after = after.len() * (2 * size_of::<Dependency>() + 2 * size_of::<JobId>());
     let environment: usize = environment.iter().map(|(name, value)| 2 * STRING + name.len() + value.len()).sum();

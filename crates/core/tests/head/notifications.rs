@@ -1,7 +1,7 @@
 //! Events write messages into the outbox: to owners who subscribed, and to operators.
 
 use hostler_core::head::Command;
-use hostler_model::{Ending, JobOccasion, JobSpec, JobState};
+use hostler_model::{Dependency, Ending, JobId, JobOccasion, JobSpec, JobState};
 use hostler_proto::api::JobAction;
 use hostler_proto::link::{Fate, RunStatus};
 use hostler_proto::notify::{Alert, Happening, JobNews, Message, Recipient};
@@ -106,6 +106,26 @@ fn messages_keep_their_numbers_across_a_restart() {
     let run = head.run_of(next);
     head.report(2, run, ended(0)).expect("the run is on this node");
     assert_eq!(head.outbox().last().map(|(number, _)| *number), Some(2));
+}
+
+#[test]
+fn job_may_end_in_the_tick_in_which_its_wait_is_due() {
+    let mut head = Head::new();
+    head.hello("n1", 1, "boot", vec![]);
+    let first = head.submit(JobSpec { requeue: false, ..spec() }).expect("accepted");
+    head.report(1, head.run_of(first), RunStatus::Running).expect("the run is on this node");
+    let after: Dependency = format!("afterok:{first}").parse().expect("a dependency");
+    // All waits are due in the tick in which the node, and with it the first job, is given up.
+    let waits: Vec<JobId> = (0..4_000)
+        .step_by(8)
+        .map(|at| {
+            let waits: Vec<String> = (at..at + 8).map(|at| format!("a=wait:{}ms", 58_000 + at)).collect();
+            let waits: Vec<&str> = waits.iter().map(String::as_str).collect();
+            head.submit(JobSpec { after: vec![after].into(), ..notifying(&waits) }).expect("accepted")
+        })
+        .collect();
+    head.pass_ms(10 * 60_000);
+    assert!(waits.iter().all(|job| head.state.job(*job).is_none()), "they are cancelled with the first job");
 }
 
 #[test]

@@ -6,6 +6,7 @@ use hostler_core::head::{Caller, Command, PartitionsCommand, Refusal, explain};
 use hostler_model::{
     Advisory, Feature, JobId, JobSpec, JobState, PartitionName, PartitionState, Submission, Timestamp,
 };
+use hostler_proto::api::JobAction;
 use hostler_proto::link::RunStatus;
 use hostler_proto::partitions::PartitionChange;
 
@@ -196,14 +197,19 @@ fn paused_closed_and_removed_partitions() {
         remove(&mut head, "main").expect_err("a job waits").to_string(),
         "cannot remove partition main: 1 job waits in it"
     );
+    let cancelled = head.submit(within("main")).expect("accepted");
+    head.act(cancelled, JobAction::Cancel).expect("accepted");
     change(&mut head, "main", state(PartitionState::Closed)).expect("accepted");
+    let refusal =
+        head.act(cancelled, JobAction::Requeue).expect_err("a job that has ended would enter again").to_string();
+    assert_eq!(refusal, "partition main is closed and accepts no new jobs");
     assert_eq!(head.state_of(job), JobState::Starting, "the waiting job starts");
     let refusal = head.submit(within("main")).expect_err("the partition is closed").to_string();
     assert_eq!(refusal, "partition main is closed and accepts no new jobs");
     remove(&mut head, "main").expect("no job waits in the partition");
     head.report(1, head.run_of(job), RunStatus::Running).expect("accepted");
     // The requeued job waits until a partition of that name exists again.
-    head.act(job, hostler_proto::api::JobAction::Requeue).expect("accepted");
+    head.act(job, JobAction::Requeue).expect("accepted");
     head.report(1, head.run_of(job), fate(hostler_proto::link::Fate::Requeued)).expect("accepted");
     assert_eq!(why(&head, job), "partition main no longer exists");
     add(&mut head, "main", on("*"));

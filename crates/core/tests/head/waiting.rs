@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use hostler_core::head::{Command, Refusal, SubmissionKey, WaitingJobs, memory_of};
+use hostler_core::head::{Command, Refusal, State, SubmissionKey, WaitingJobs, memory_of};
 use hostler_model::{Dependency, JobId, JobSpec, Work};
 use hostler_proto::api::JobAction;
 use proptest::prelude::*;
@@ -55,6 +55,48 @@ fn waiting_jobs_of_one_user_are_bounded_in_bytes_and_operators_are_exempt() {
 }
 
 #[test]
+fn gaps_that_dependencies_leave_in_an_array_count_as_memory() {
+    let mut head = Head::new();
+    head.state.settings.waiting_bytes = 1 << 20;
+    let array = |text: &str| Some(text.parse().expect("an array"));
+    let sparse = head.submit(JobSpec { array: array("0-19997:2,19998"), ..held(spec()) }).expect("accepted");
+    head.act(sparse, JobAction::Cancel).expect("accepted");
+    let again = Command::Act { caller: user("ada"), job: sparse, index: Some(19_998), action: JobAction::Requeue };
+    head.command(&again).expect("accepted");
+    // Every second task of these jobs ends at once.
+    let after: Dependency = format!("aftercorr:{sparse}").parse().expect("a dependency");
+    let dependent = || JobSpec { array: array("0-19999"), after: vec![after].into(), ..spec() };
+    let accepted = (0..100).take_while(|_| head.submit(dependent()).is_ok()).count();
+    assert!((2..20).contains(&accepted), "{accepted} jobs of about 160 KiB fit in 1 MiB");
+    assert_eq!(head.state.waiting_jobs_of("ada"), recomputed(&head));
+    assert!(refused(head.submit(dependent())).contains("the waiting jobs of ada"));
+}
+
+#[test]
+fn array_with_too_many_gaps_and_long_grace_are_refused() {
+    let mut head = Head::new();
+    let array = |text: &str| JobSpec { array: Some(text.parse().expect("an array")), ..held(spec()) };
+    head.submit(array("0-19998:2")).expect("ten thousand ranges");
+    let refusal = head.submit(array("0-20000:2")).expect_err("one range more");
+    assert!(refusal.to_string().contains("at most 10000 ranges of indices without gaps, and this one has 10001"));
+    let grace = |ms| JobSpec { grace_ms: Some(ms), ..held(spec()) };
+    head.submit(grace(3_600_000)).expect("an hour");
+    let refusal = head.submit(grace(3_600_001)).expect_err("more than an hour").to_string();
+    assert!(refusal.contains("at most one hour"), "{refusal}");
+}
+
+#[test]
+fn cancel_that_changes_nothing_is_not_recorded() {
+    let mut head = Head::new();
+    let job = head.submit(JobSpec { array: Some("0-3".parse().expect("an array")), ..held(spec()) }).expect("accepted");
+    let cancel = Command::Act { caller: user("ada"), job, index: Some(2), action: JobAction::Cancel };
+    head.command(&cancel).expect("accepted");
+    let events = head.log().len();
+    head.command(&cancel).expect("it is cancelled");
+    assert_eq!(head.log().len(), events);
+}
+
+#[test]
 fn singleton_waits_for_earlier_jobs_of_its_name_and_user() {
     let mut head = Head::new();
     let singleton = |name: &str| JobSpec { name: name.into(), singleton: true, ..spec() };
@@ -81,7 +123,8 @@ fn job_with_more_than_a_thousand_dependencies_is_refused() {
         let dependency: Dependency = format!("afterok:{first}").parse().expect("a dependency");
         JobSpec { after: vec![dependency; many].into(), ..spec() }
     };
-    head.submit(after(1_000)).expect("the most dependencies allowed");
+    let job = head.submit(after(1_000)).expect("the most dependencies allowed");
+    assert_eq!(head.job(job).unmet.len(), 1, "the same dependency counts once");
     let refusal = head.submit(after(1_001)).expect_err("too many");
     assert_eq!(refusal.code(), "bad_spec");
     assert!(refusal.to_string().contains("at most 1000 jobs, and this job depends on 1001"), "{refusal}");
@@ -144,13 +187,14 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The totals computed from the jobs.
+/// The totals computed from the jobs, as after a restart.
 fn recomputed(head: &Head) -> WaitingJobs {
     let waiting = head.state.jobs().filter(|job| job.user == "ada" && !job.pending.is_empty());
-    waiting.fold(WaitingJobs::default(), |sum, job| WaitingJobs {
-        jobs: sum.jobs + 1,
-        bytes: sum.bytes + memory_of(&job.spec),
-    })
+    let least: u64 = waiting.map(|job| memory_of(&job.spec)).sum();
+    let stored: State = hostler_proto::decode(&hostler_proto::encode(&head.state)).expect("a state");
+    let totals = stored.restored().waiting_jobs_of("ada");
+    assert!(totals.bytes >= least, "{totals:?}");
+    totals
 }
 
 proptest! {

@@ -24,7 +24,7 @@ use hostler_proto::users::{AuditEntry, RELAY_HEADER};
 
 use super::error::{ApiError, ErrorCode};
 use crate::answers::{Answer, Pending};
-use crate::audit::About;
+use crate::audit::{About, Kind};
 use crate::blobs::name_of;
 use crate::client_limits::Party;
 use crate::engine::Engine;
@@ -91,7 +91,12 @@ pub(crate) async fn check(
     head.engine.metrics().answered(&method, &path, response.status().as_u16(), began.elapsed());
     let refused = matches!(response.status(), StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED);
     if refused || (response.status().is_success() && is_audited(&method, &path)) {
-        head.audit.write(entry(&head, &identity, visitor.as_ref(), action, &response), refused).await;
+        let kind = match &identity {
+            _ if refused => Kind::Refused,
+            Identity::User(Person { role: Role::User, .. }) => Kind::OfUser,
+            _ => Kind::Other,
+        };
+        head.audit.write(entry(&head, &identity, visitor.as_ref(), action, &response), kind).await;
     }
     // The request's resources are held until the response is sent.
     response.extensions_mut().insert(answer);

@@ -228,7 +228,7 @@ async fn may_read(head: &Head, identity: &Identity, digests: &[Digest], results:
     }
     // Reading a manifest blocks a thread, and the number of such threads is limited.
     let _turn = head.client_limits.manifests.take(&Party::from(identity), 1).await;
-    let user = User(person.caller());
+    let user = User::from(person);
     for task in &results {
         let job = readable(head, &user, task.job).await?;
         if !job.results.contains(task.index) {

@@ -10,6 +10,7 @@ use hostler_proto::api::{JobChange, JobSummary};
 
 use super::error::ApiError;
 use super::extract::{Json as Body, Path};
+use super::jobs::may_submit;
 use super::who::User;
 use crate::audit::About;
 use crate::head::Head;
@@ -22,10 +23,12 @@ pub(crate) async fn change(
     Path(id): Path<JobId>,
     Body(change): Body<JobChange>,
 ) -> Result<(Extension<About>, Json<JobSummary>), ApiError> {
+    // Each change stores the whole specification.
+    may_submit(&head)?;
     let about = format!("job {id}: {}", fields(&change));
     tracing::info!(job = %id, user = user.0.user, fields = fields(&change), "job change");
     head.engine.command(Command::Change { caller: user.0.clone(), job: id, change: Box::new(change) }).await?;
-    let job = head.job(id).await?;
+    let job = head.job_for(user.party(), id).await?;
     let state = head.engine.state();
     let summary = views::summary(&state, &job, None, user.sees(&job), head.engine.now());
     Ok((Extension(About(about)), Json(summary)))

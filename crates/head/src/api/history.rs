@@ -73,7 +73,8 @@ pub(crate) async fn sums(
     answer.reserve(&head.client_limits, MOST_GROUPS.max((last - first) as usize) * GROUP_BYTES).await;
     let history = head.history.clone();
     let filter = SumsFilter { days: first..=last, user: of.clone(), by, limit };
-    let sums = tokio::task::spawn_blocking(move || history.sums(&filter)).await.map_err(ApiError::internal)??;
+    let read = move || history.sums(&filter);
+    let sums = head.client_limits.read_jobs(user.party(), read).await.map_err(ApiError::internal)??;
     let key = |key: String| match by {
         GroupBy::Day => key.parse().map_or(key, name_of_day),
         GroupBy::User | GroupBy::Partition | GroupBy::Name => key,
@@ -173,8 +174,8 @@ pub(crate) async fn list(
         let jobs = page.jobs.iter().map(|bytes| archive::read(bytes)).collect::<Result<Vec<_>, _>>()?;
         Ok((jobs, page.next))
     };
-    let (jobs, next) = tokio::task::spawn_blocking(read).await.map_err(ApiError::internal)??;
-    let rows = telling_rows(&head, &jobs).await?;
+    let (jobs, next) = head.client_limits.read_jobs(user.party(), read).await.map_err(ApiError::internal)??;
+    let rows = telling_rows(&head, &user, &jobs).await?;
     let mut views = Vec::with_capacity(jobs.len());
     for some in jobs.chunks(AT_ONCE) {
         let (state, now) = (head.engine.state(), head.engine.now());

@@ -245,8 +245,8 @@ pub(crate) struct Filter {
     partition: Option<PartitionName>,
     /// Only jobs with a task on this node now. Ended jobs never match.
     node: Option<NodeName>,
-    /// Only jobs whose name or id contains this text, or whose command line does if the caller may see it. Upper and
-    /// lower case are the same.
+    /// Only jobs whose name, id or command line contains this text. Of a command line, only the first 16 KiB count, and
+    /// only if the caller may see it. Upper and lower case are the same.
     #[schema(max_length = 200)]
     text: Option<String>,
     /// Only jobs that ended at this time or later, in milliseconds since the Unix epoch.
@@ -300,12 +300,12 @@ pub(crate) async fn list(
     };
     answer.reserve(&head.client_limits, 2 * LONGEST_PAGE_BYTES + limit * IN_LIST_BYTES).await;
     let Page { jobs: mut page, total, examined_to } = match order {
-        JobOrder::Newest => head.engine.jobs(wanted, filter.before, limit + 1).await?,
-        order => sorted_page(&head, &wanted, order, filter.before, limit + 1).await?,
+        JobOrder::Newest => head.jobs(user.party(), wanted, filter.before, limit + 1).await?,
+        order => sorted_page(&head, &user, &wanted, order, filter.before, limit + 1).await?,
     };
     let mut next = if page.len() > limit { page.get(limit - 1).map(|job| job.id) } else { examined_to };
     page.truncate(limit);
-    let rows = telling_rows(&head, &page).await?;
+    let rows = telling_rows(&head, &user, &page).await?;
     let mut jobs: Vec<JobSummary> = Vec::with_capacity(page.len());
     let mut commands_bytes = 0;
     'page: for some in page.chunks(AT_ONCE) {
@@ -328,6 +328,7 @@ pub(crate) async fn list(
 /// Returns a page of jobs that have not ended.
 async fn sorted_page(
     head: &Head,
+    user: &User,
     wanted: &Wanted,
     order: JobOrder,
     before: Option<JobId>,
@@ -338,7 +339,7 @@ async fn sorted_page(
         return Err(ApiError::bad_request(format!("jobs that have ended cannot be listed in the order `{order}`"))
             .hint("select only states of jobs that have not ended, such as pending,running"));
     }
-    let page = head.engine.live_jobs(wanted, order, before, limit).await?;
+    let page = head.live_jobs(user.party(), wanted, order, before, limit).await?;
     page.ok_or_else(|| {
         let id = before.map(|id| id.to_string()).unwrap_or_default();
         let why = format!("the list cannot continue after job {id}, which no longer exists");
@@ -347,7 +348,11 @@ async fn sorted_page(
 }
 
 /// Reads the history row of each job's [`Job::telling_task`].
-pub(super) async fn telling_rows(head: &Head, jobs: &[Arc<Job>]) -> Result<BTreeMap<JobId, EndedTask>, ApiError> {
+pub(super) async fn telling_rows(
+    head: &Head,
+    user: &User,
+    jobs: &[Arc<Job>],
+) -> Result<BTreeMap<JobId, EndedTask>, ApiError> {
     let telling: Vec<TaskId> = jobs.iter().filter_map(|job| Some(job.task(job.telling_task()?))).collect();
     if telling.is_empty() {
         return Ok(BTreeMap::new());
@@ -360,7 +365,7 @@ pub(super) async fn telling_rows(head: &Head, jobs: &[Arc<Job>]) -> Result<BTree
         }
         Ok(rows)
     };
-    Ok(tokio::task::spawn_blocking(read).await.map_err(ApiError::internal)??)
+    Ok(head.client_limits.read_jobs(user.party(), read).await.map_err(ApiError::internal)??)
 }
 
 /// The query of `GET /jobs/{id}`.
@@ -399,7 +404,7 @@ pub(crate) async fn show(
         (None, None) => (Shown::Ended, 0..=u32::MAX),
     };
     if let Some(index) = query.index {
-        check_task(&head, id, index).await?;
+        check_task(&head, &user, id, index).await?;
     }
     if let Some(wait_ms) = query.wait_ms {
         let wait = Duration::from_millis(wait_ms).min(LONGEST_WAIT);
@@ -413,32 +418,33 @@ pub(crate) async fn show(
     let live = head.engine.state().job(id).map_or(0, |job| job.active.len());
     answer.reserve(&head.client_limits, DETAIL_BYTES + (live + limit) * TASK_BYTES).await;
     // Use the job from the time of the history read, so that the response for an ended job contains its tasks.
-    let (job, history) = settled_history(&head, id, range, &states, limit).await?;
+    let (job, history) = settled_history(&head, &user, id, range, &states, limit).await?;
     let state = head.engine.state();
     Ok(Json(views::detail(&state, &job, user.sees(&job), shown, &history, head.engine.now())))
 }
 
 /// Returns an error if the job has no task with this index.
-async fn check_task(head: &Head, id: JobId, index: u32) -> Result<(), ApiError> {
-    let job = head.job(id).await?;
+async fn check_task(head: &Head, user: &User, id: JobId, index: u32) -> Result<(), ApiError> {
+    let job = head.job_for(user.party(), id).await?;
     if job.indices().contains(index) { Ok(()) } else { Err(Refusal::NoSuchTask { job: id, index }.into()) }
 }
 
 /// Returns a job and its history. Waits for the disk if the history lacks tasks that have ended according to the job.
 pub(super) async fn settled_history(
     head: &Head,
+    user: &User,
     id: JobId,
     range: RangeInclusive<u32>,
     states: &[JobState],
     limit: usize,
 ) -> Result<(Arc<Job>, History), ApiError> {
-    let (job, history) = history_of(head, id, range.clone(), states, limit).await?;
+    let (job, history) = history_of(head, user, id, range.clone(), states, limit).await?;
     if !is_history_behind(&job, &history) {
         return Ok((job, history));
     }
     // The state changes before the disk, and history rows become visible only after the fsync.
     head.engine.settled().await?;
-    history_of(head, id, range, states, limit).await
+    history_of(head, user, id, range, states, limit).await
 }
 
 /// Returns whether the history lacks the current row of an ended task. Every end has a row, but the cancellation of a
@@ -455,12 +461,13 @@ fn is_history_behind(job: &Job, history: &History) -> bool {
 /// most `limit` tasks. The only task of a job without an array is always included, because the summary needs it.
 async fn history_of(
     head: &Head,
+    user: &User,
     id: JobId,
     range: RangeInclusive<u32>,
     states: &[JobState],
     limit: usize,
 ) -> Result<(Arc<Job>, History), ApiError> {
-    let job = head.job(id).await?;
+    let job = head.job_for(user.party(), id).await?;
     let (range, limit) = if job.spec.array.is_none() { (0..=0, limit.max(1)) } else { (range, limit) };
     let first = |indices: &IndexSet| -> Vec<u32> {
         indices.iter().filter(|index| range.contains(index)).take(limit.saturating_add(1)).collect()
@@ -499,7 +506,8 @@ async fn history_of(
         let why_cancelled = cancelled.into_iter().filter(says_why).find_map(|row| row.message);
         Ok((rows, why_cancelled))
     };
-    let (rows, why_cancelled) = tokio::task::spawn_blocking(read).await.map_err(ApiError::internal)??;
+    let (rows, why_cancelled) =
+        head.client_limits.read_jobs(user.party(), read).await.map_err(ApiError::internal)??;
     let rows = rows.into_iter().map(|row| (row.index, row)).collect();
     Ok((job, History { ended, rows, why_cancelled, next }))
 }
@@ -548,12 +556,12 @@ pub(crate) async fn why(
     Query(TaskSelector { index }): Query<TaskSelector>,
 ) -> Result<Json<Why>, ApiError> {
     if let Some(index) = index {
-        check_task(&head, id, index).await?;
+        check_task(&head, &user, id, index).await?;
     }
     // Without an index, the explanation covers all tasks of an array, and the message of one task may not apply to all
     // of them.
     let range = index.map_or(0..=0, |index| index..=index);
-    let (job, history) = settled_history(&head, id, range, &[], 1).await?;
+    let (job, history) = settled_history(&head, &user, id, range, &[], 1).await?;
     let now = head.engine.now();
     let state = head.engine.state();
     let is_one = index.is_some() || job.spec.array.is_none();
@@ -637,6 +645,7 @@ pub(crate) async fn requeue(
     id: Path<JobId>,
     Query(RequeueSelector { index, completed, hold, dependent }): Query<RequeueSelector>,
 ) -> Result<Json<JobSummary>, ApiError> {
+    may_submit(&head)?;
     let action = match (dependent, hold, completed) {
         (true, ..) => JobAction::RequeueDependent,
         (false, true, completed) => JobAction::RequeueHeld { completed },
@@ -655,7 +664,7 @@ async fn act(
 ) -> Result<Json<JobSummary>, ApiError> {
     tracing::info!(%job, ?index, ?action, user = user.0.user, "job action");
     head.engine.command(Command::Act { caller: user.0.clone(), job, index, action }).await?;
-    let job = head.job(job).await?;
+    let job = head.job_for(user.party(), job).await?;
     let state = head.engine.state();
     Ok(Json(views::summary(&state, &job, None, user.sees(&job), head.engine.now())))
 }

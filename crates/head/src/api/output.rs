@@ -218,7 +218,7 @@ async fn from_result(
         // The task never ran, or its output was lost with its node.
         return Ok(empty(attempt));
     };
-    if !head.engine.job(task.job).await?.is_some_and(|job| job.results.contains(task.index)) {
+    if !head.find_job(holds.party(), task.job).await?.is_some_and(|job| job.results.contains(task.index)) {
         return Err(ApiError::dropped(task));
     }
     from_manifest(head, holds, attempt, result.manifest, range).await

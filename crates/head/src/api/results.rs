@@ -74,7 +74,7 @@ pub(crate) async fn list(
     } else {
         let limit = filter.limit.map_or(MOST_JOBS, |limit| limit as usize).clamp(1, MOST_JOBS);
         let after = filter.after.unwrap_or(JobId(0));
-        head.engine.jobs_with_results(&user.0.user, filter.unfetched, after, limit).await?
+        head.jobs_with_results(user.party(), &user.0.user, filter.unfetched, after, limit).await?
     };
     let listing = Listing {
         head: Arc::clone(&head),
@@ -119,12 +119,13 @@ struct Listing {
 /// Reserves memory and generates the next piece. Also returns the rest of the listing, unless this was the last piece.
 async fn next_piece(answer: &Answer, mut listing: Listing) -> Result<(Bytes, Option<Listing>), ArchiveError> {
     let memory = answer.memory_for(&listing.head.client_limits, 2 * PIECE_BYTES).await;
-    let (text, rest) = tokio::task::spawn_blocking(move || -> Result<_, ArchiveError> {
+    let head = Arc::clone(&listing.head);
+    let write = move || -> Result<_, ArchiveError> {
         let mut text = Vec::with_capacity(PIECE_BYTES);
         let goes_on = listing.write(&mut text)?;
         Ok((text, goes_on.then_some(listing)))
-    })
-    .await??;
+    };
+    let (text, rest) = head.client_limits.read_jobs(answer.party(), write).await??;
     Ok((hold(text, memory), rest))
 }
 
@@ -185,7 +186,7 @@ impl Listing {
 
 /// Returns the job, or an error if the user may not read its contents.
 pub(crate) async fn readable(head: &Head, user: &User, id: JobId) -> Result<Arc<Job>, ApiError> {
-    let job = head.job(id).await?;
+    let job = head.job_for(user.party(), id).await?;
     match user.sees(&job) {
         Viewer::Owner => Ok(job),
         Viewer::Other => Err(user.0.refused(&job).into()),

@@ -47,7 +47,7 @@ async fn change(
     name: &str,
     value: Option<String>,
 ) -> Result<Json<SettingView>, ApiError> {
-    User(person.caller()).require_operator("change settings")?;
+    User::from(person).require_operator("change settings")?;
     let setting: Setting = name.parse().map_err(|_| no_such(name))?;
     // With the first, root on any node can act as an admin; with the second, services run programs on other nodes; with
     // the third, anyone sees who runs what.

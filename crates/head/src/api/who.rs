@@ -9,15 +9,28 @@ use hostler_core::head::{Caller, Job, Refusal};
 use hostler_model::NodeName;
 
 use super::error::ApiError;
+use crate::client_limits::Party;
 use crate::head::Head;
 use crate::identity::{Identity, Person};
 use crate::trust::Bearer;
 use crate::views::Viewer;
 
+/// A user, and the client whose share of resources the request uses.
 #[derive(Clone)]
-pub(crate) struct User(pub(crate) Caller);
+pub(crate) struct User(pub(crate) Caller, Party);
+
+impl From<&Person> for User {
+    fn from(person: &Person) -> Self {
+        Self(person.caller(), person.into())
+    }
+}
 
 impl User {
+    /// The client whose share of resources the request uses.
+    pub(crate) fn party(&self) -> &Party {
+        &self.1
+    }
+
     /// How much of a job this user may see.
     pub(crate) fn sees(&self, job: &Job) -> Viewer {
         if self.0.may_touch(job) { Viewer::Owner } else { Viewer::Other }
@@ -61,7 +74,7 @@ impl FromRequestParts<Arc<Head>> for User {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, head: &Arc<Head>) -> Result<Self, ApiError> {
-        Person::from_request_parts(parts, head).await.map(|person| Self(person.caller()))
+        Person::from_request_parts(parts, head).await.map(|person| Self::from(&person))
     }
 }
 

@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use hostler_client::{Client, Endpoint, Follow, LogEvent, Stream};
+use hostler_client::{Client, Endpoint, Follow, LogEvent, RecordFilter, Stream};
 use hostler_model::{Digest, JobId, TaskId, Work};
-use hostler_proto::api::{Fetched, JobAction, JobPage};
+use hostler_proto::api::{Fetched, JobAction, JobPage, RecordPage, SubmitRequest};
 use hostler_proto::link::{Output, RunStatus};
 use hostler_proto::users::RELAY_HEADER;
 use hostler_snapshot::chunk::digest_of;
@@ -26,8 +26,8 @@ const ROOM_BYTES: u64 = 192 << 20;
 /// Time by which the head must close a connection whose client reads nothing for 30 seconds.
 const CLOSED_BY: Duration = Duration::from_secs(60);
 
-const EVE: &str = "4711:eve";
-const BOB: &str = "4712:bob";
+pub(crate) const EVE: &str = "4711:eve";
+pub(crate) const BOB: &str = "4712:bob";
 
 const ALL_JOBS: &str = "/jobs?limit=1000&commands=true";
 
@@ -44,7 +44,7 @@ async fn ask(stream: &mut (impl AsyncWrite + Unpin), user: Option<&str>, what: &
 }
 
 /// Sends a request and reads the whole response within the usual deadline.
-async fn ask_and_read(node: &Endpoint, user: &str, what: &str) -> String {
+pub(crate) async fn ask_and_read(node: &Endpoint, user: &str, what: &str) -> String {
     let mut stream = node.connect().await.expect("the head listens");
     stream.write_all(asking(Some(user), what, "close").as_bytes()).await.expect("the head listens");
     let mut heard = Vec::new();
@@ -58,7 +58,12 @@ async fn ask_and_read(node: &Endpoint, user: &str, what: &str) -> String {
 async fn submit_long_job(node: &Endpoint, user: &str, key: &str) {
     let mut job = request(key);
     job.spec.work = Work::command(["echo", &"x".repeat(900 << 10)], "/");
-    let body = serde_json::to_string(&job).expect("plain data");
+    submit_as(node, user, &job).await;
+}
+
+/// Submits a job of this user.
+pub(crate) async fn submit_as(node: &Endpoint, user: &str, job: &SubmitRequest) {
+    let body = serde_json::to_string(job).expect("plain data");
     let mut stream = node.connect().await.expect("the head listens");
     let text = format!(
         "POST /api/v1/jobs HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{RELAY_HEADER}: {user}\r\nContent-Type: application/json\r\n\
@@ -159,6 +164,54 @@ async fn jobs_with_long_command_lines_are_listed_in_pages_of_bounded_size() {
         assert_eq!(seen, (1..=16).rev().collect::<Vec<u64>>(), "{query}");
         assert!(pages > 1, "{query}");
     }
+    let ids: Vec<String> = (1..=16).map(|id: u64| id.to_string()).collect();
+    let named = pages_of_records(&node, &format!("jobs={}", ids.join(","))).await;
+    assert_eq!(named.concat(), (1..=16).collect::<Vec<u64>>());
+    let all = pages_of_records(&node, "live=false").await;
+    assert_eq!(all.concat(), (1..=16).rev().collect::<Vec<u64>>());
+    assert!(named.len() > 1 && all.len() > 1, "{named:?} {all:?}");
+}
+
+/// Reads all pages of a list of records. Returns the ids of the jobs in each page.
+async fn pages_of_records(node: &Endpoint, query: &str) -> Vec<Vec<u64>> {
+    let (mut pages, mut before) = (Vec::new(), String::new());
+    loop {
+        let page = ask_and_read(node, EVE, &format!("/records?{query}{before}")).await;
+        let (_, body) = page.split_once("\r\n\r\n").expect("an answer");
+        assert!(body.len() < 10 << 20, "a page has {} bytes", body.len());
+        let page: RecordPage = serde_json::from_str(body).expect("a page");
+        pages.push(page.records.iter().map(|job| job.id.0).collect());
+        match page.next {
+            Some(next) => before = format!("&before={next}"),
+            None => return pages,
+        }
+    }
+}
+
+#[tokio::test]
+async fn records_of_large_arrays_are_listed_in_pages_of_bounded_length() {
+    const TASKS: usize = 6_000;
+    let head = TestHead::start().await;
+    let node = Identity::join(&head, "n1").await.endpoint(&head);
+    let client = head.client();
+    for number in 0..3 {
+        let mut array = request(&format!("array {number}"));
+        array.spec.array = Some(format!("1-{TASKS}").parse().expect("an array"));
+        let id = client.submit(&array).await.expect("accepted").id;
+        client.act(id, None, JobAction::Cancel).await.expect("cancelled");
+    }
+    // Each page ends with the job that has the page's ten thousandth task.
+    assert_eq!(pages_of_records(&node, "jobs=3,1,2,1,99").await.concat(), [1, 2, 3]);
+    assert_eq!(pages_of_records(&node, "jobs=3,1,2").await, [vec![1, 2], vec![3]]);
+    assert_eq!(pages_of_records(&node, "jobs=1,2").await, [vec![1, 2]]);
+    assert_eq!(pages_of_records(&node, "live=false").await, [vec![3, 2], vec![1]]);
+    assert_eq!(pages_of_records(&node, "ended_since=0").await, [vec![3, 2], vec![1]]);
+    assert_eq!(pages_of_records(&node, "jobs=1,2,3&live=true").await, [vec![1, 2, 3]]);
+    // The client follows the pages.
+    let filter = RecordFilter { jobs: [1, 2, 3].map(JobId).to_vec(), ..RecordFilter::default() };
+    let records = client.records(&filter).await.expect("a list");
+    let lengths: Vec<(u64, usize)> = records.iter().map(|job| (job.id.0, job.tasks.len())).collect();
+    assert_eq!(lengths, [(1, TASKS), (2, TASKS), (3, TASKS)]);
 }
 
 #[tokio::test]

@@ -1,10 +1,12 @@
 //! Floods, slow clients and oversized messages: the head still serves honest clients, and its memory stays bounded.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use hostler_client::{Terminal, TerminalMessage, tls};
 use hostler_model::{Attempt, Epoch, JobId, RunId, TaskId, WindowSize};
+use hostler_proto::api::JobAction;
 use hostler_proto::join::JoinCode;
 use hostler_proto::manifest::{Content, Manifest, ResultManifest, VERSION};
 use hostler_proto::users::RELAY_HEADER;
@@ -282,6 +284,51 @@ async fn one_user_cannot_use_all_requests() {
     assert!(refused.contains("too_many_requests") && refused.contains("eve has 1024 unfinished requests"), "{refused}");
     let answer = first_of(&mut ask(1, "4712:bob", 1).await).await;
     assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+}
+
+#[tokio::test]
+async fn reads_of_ended_jobs_by_one_user_are_not_served_before_those_of_others() {
+    /// Three times as many as the head has threads for blocking work.
+    const READS: usize = 48;
+    let head = TestHead::start().await;
+    let node = Identity::join(&head, "n1").await.endpoint(&head);
+    let client = head.client();
+    // Each task is a range of its own, so decoding the stored job takes long.
+    let mut array = request("array");
+    array.spec.array = Some("0-19998:2".parse().expect("an array"));
+    let large = client.submit(&array).await.expect("accepted").id;
+    let small = client.submit(&request("small")).await.expect("accepted").id;
+    for id in [large, small] {
+        client.act(id, None, JobAction::Cancel).await.expect("cancelled");
+    }
+    let mut streams = Vec::new();
+    for _ in 0..=READS {
+        streams.push(node.connect().await.expect("the head listens"));
+    }
+    let mut honest = streams.pop().expect("the last of several connections");
+    let answered = Arc::new(AtomicUsize::new(0));
+    let mut reads = Vec::new();
+    for mut stream in streams {
+        let text = format!("GET /api/v1/jobs/{large}/why HTTP/1.1\r\nHost: x\r\n{RELAY_HEADER}: 4711:eve\r\n\r\n");
+        pour(&mut stream, text.as_bytes()).await;
+        let answered = Arc::clone(&answered);
+        reads.push(tokio::spawn(async move {
+            let answer = first_of(&mut stream).await;
+            answered.fetch_add(1, Ordering::Relaxed);
+            answer
+        }));
+    }
+    let before = answered.load(Ordering::Relaxed);
+    let text = format!("GET /api/v1/jobs/{small} HTTP/1.1\r\nHost: x\r\n{RELAY_HEADER}: 4712:bob\r\n\r\n");
+    pour(&mut honest, text.as_bytes()).await;
+    let answer = first_of(&mut honest).await;
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    let earlier = answered.load(Ordering::Relaxed) - before;
+    assert!(earlier < READS / 2, "{earlier} of {READS} reads of another user were served first");
+    for read in reads {
+        let answer = read.await.expect("the task does not panic");
+        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    }
 }
 
 /// The first bytes of an answer; a short answer is whole.

@@ -4,9 +4,11 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use hostler_client::{Client, ClientError, JobFilter, LiveJobs};
-use hostler_model::{JobId, JobState};
-use hostler_proto::api::{JobAction, JobOrder, JobSummary, Notice, SubmitRequest};
+use hostler_model::{JobId, JobState, Work};
+use hostler_proto::api::{JobAction, JobOrder, JobPage, JobSummary, Notice, SubmitRequest};
 
+use crate::agent::Identity;
+use crate::answers::{BOB, EVE, ask_and_read, submit_as};
 use crate::harness::{TestHead, request, soon, spec};
 
 /// The error code of a rejected request.
@@ -137,6 +139,33 @@ async fn sorted_pages_show_each_job_once_while_jobs_arrive_and_end() {
     assert!(!live.is_empty() && live.iter().all(|job| !job.state.is_ended()), "{live:?}");
     let ended = JobFilter { states: vec![JobState::Completed], ..by_name };
     assert_eq!(code(client.jobs(&ended).await), "bad_request");
+}
+
+#[tokio::test]
+async fn text_search_examines_names_ids_and_the_start_of_visible_command_lines() {
+    let head = TestHead::start().await;
+    let node = Identity::join(&head, "n1").await.endpoint(&head);
+    for (key, before) in [("waits", 10_000), ("long", 20_000), ("ended", 10_000)] {
+        let mut job = request(key);
+        job.spec.work = Work::command(["echo", &"x".repeat(before), "A-Needle"], "/");
+        submit_as(&node, EVE, &job).await;
+    }
+    head.client().act(JobId(3), None, JobAction::Cancel).await.expect("cancelled");
+    let found = async |user: &str, query: &str| -> Vec<u64> {
+        let answer = ask_and_read(&node, user, &format!("/jobs?{query}")).await;
+        let (_, body) = answer.split_once("\r\n\r\n").expect("an answer");
+        let page: JobPage = serde_json::from_str(body).expect("a page");
+        let ids: Vec<u64> = page.jobs.iter().map(|job| job.id.0).collect();
+        assert_eq!(page.total, ids.len() as u64, "{query}");
+        ids
+    };
+    assert_eq!(found(EVE, "text=needle").await, [3, 1]);
+    assert_eq!(found(EVE, "text=NEEDLE&order=oldest").await, [1]);
+    assert_eq!(found(EVE, "text=needle&state=cancelled").await, [3]);
+    assert!(found(BOB, "text=needle").await.is_empty(), "the command lines are not visible");
+    assert_eq!(found(BOB, "text=2").await, [2]);
+    assert_eq!(found(BOB, "text=TES").await, [3, 2, 1]);
+    assert_eq!(found(BOB, "text=tes&order=oldest").await, [1, 2]);
 }
 
 #[tokio::test]

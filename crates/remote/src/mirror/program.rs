@@ -3,11 +3,12 @@
 use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Read};
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use hostler_model::Digest;
 use hostler_snapshot::chunk::digest_of;
+use nix::libc;
 use serde::{Deserialize, Serialize};
 
 use crate::message::Command;
@@ -29,13 +30,16 @@ pub struct Mark {
 }
 
 impl Mark {
-    /// Opens a file and reads the metadata for its mark.
+    /// Opens a file and reads the metadata for its mark. Waits neither for a lease on the file nor for a pipe.
     ///
     /// # Errors
-    /// Fails when the file cannot be opened.
+    /// Fails when the file cannot be opened, or is not a regular file.
     pub fn open(path: &Path) -> io::Result<(File, Self)> {
-        let file = File::open(path)?;
+        let file = File::options().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
         let found = file.metadata()?;
+        if !found.is_file() {
+            return Err(io::Error::other("not a regular file"));
+        }
         let mark = Self {
             device: found.dev(),
             inode: found.ino(),

@@ -328,13 +328,14 @@ fn under_session_leader(text: &str) -> Launch {
 }
 
 #[test]
-fn call_on_a_terminal_owns_it_as_controlling_terminal() {
+fn call_on_a_terminal_has_it_as_controlling_terminal_and_leaves_its_owner() {
     let mut launch =
         shell("test -t 0 && test -t 2 && stty size < /dev/tty; stat -Lc 'of %u' /dev/stdin; read line; echo got $line");
     launch.options.credentials =
         Some(hostler_shepherd::Credentials { name: "somebody".into(), uid: 65534, gid: 65533, groups: vec![] });
     let (mut pty, mut shepherd) = Pty::start(&mut launch);
-    pty.expect("24 80\r\nof 65534\r\n");
+    // The test has opened the terminal as root. A user could send the terminal of somebody else.
+    pty.expect("24 80\r\nof 0\r\n");
     pty.type_in("this\n");
     pty.expect("got this\r\n");
     assert_eq!(finished(&mut shepherd).status, Status::Exited { code: 0 });

@@ -11,7 +11,7 @@ use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
 use nix::sys::stat::Mode;
 use nix::unistd::{User, mkfifo};
 
-use super::super::files::{copy_regular, give};
+use super::super::files::{copy_regular, give, write_new};
 use super::super::{Bound, EnvError, Environments, Requirements, Settings, detect};
 use super::{GIB, Place, Unconfined, import, obtain, real_uv};
 use crate::account::Account;
@@ -106,9 +106,9 @@ fn each_user_builds_a_private_environment_once() {
             let written = ada.ids.act(|| fs::write(env.join(name), "forged").is_ok()).expect("needs root");
             assert!(!written, "{name}");
         }
-        // Other users cannot hold the agent's locks.
+        // No user can hold the agent's locks, or read which programs the agent has found.
         let cache = place.root().join(format!("users/{}", ada.ids.uid));
-        for name in [format!("locks/{}", mine.key), "downloads.lock".to_owned()] {
+        for name in [format!("locks/{}", mine.key), "downloads.lock".to_owned(), "tools.json".to_owned()] {
             assert!(cache.join(&name).exists(), "{name}");
             assert!(!ada.ids.act(|| fs::File::open(cache.join(&name)).is_ok()).expect("needs root"), "{name}");
         }
@@ -274,6 +274,42 @@ fn copying_a_pipe_fails_without_blocking() {
     copy(5).expect("short enough");
     fs::remove_file(place.path("copy")).expect("this test owns the path");
     assert_eq!(copy(4).expect_err("too long").kind(), std::io::ErrorKind::FileTooLarge);
+}
+
+#[test]
+fn writing_to_a_pipe_or_a_link_fails_without_blocking() {
+    let place = Place::new();
+    mkfifo(&place.path("pipe"), Mode::S_IRWXU).expect("this test owns the path");
+    symlink("missing", place.path("link")).expect("this test owns the path");
+    for name in ["pipe", "link"] {
+        let error = write_new(&place.path(name), b"text").expect_err("the name is taken");
+        assert_eq!(error.kind(), io::ErrorKind::AlreadyExists, "{name}");
+    }
+    write_new(&place.path("new"), b"text").expect("this test owns the path");
+    assert_eq!(fs::read(place.path("new")).expect("written"), b"text");
+    assert!(!place.path("missing").exists());
+}
+
+#[test]
+fn directories_of_a_cache_are_closed_to_other_users() {
+    let place = Place::with(&[("main.py", "")]);
+    open_to_all(place.dir.path());
+    let ada = account("games");
+    let of = |name: &str| place.root().join(format!("users/{}/{name}", ada.ids.uid));
+    let mode = |name: &str| fs::metadata(of(name)).expect("the path exists").mode() & 0o7777;
+    let directories = [("locks", 0o700), ("envs", 0o711), ("downloads", 0o700)];
+    environments(&place, true).of(Some(&ada)).expect("the cache opens");
+    assert_eq!(directories.map(|(name, _)| mode(name)), directories.map(|(_, mode)| mode));
+    // Earlier releases left these modes.
+    fs::write(of("tools.json"), "{}").expect("root has permission");
+    for (name, loose) in [("locks", 0o755), ("envs", 0o755), ("downloads", 0o755), ("tools.json", 0o644)] {
+        fs::set_permissions(of(name), Permissions::from_mode(loose)).expect("root has permission");
+    }
+    environments(&place, true).of(Some(&ada)).expect("the cache opens");
+    assert_eq!(directories.map(|(name, _)| mode(name)), directories.map(|(_, mode)| mode));
+    assert_eq!(mode("tools.json"), 0o600);
+    let owner = |name: &str| fs::metadata(of(name)).expect("the path exists").uid();
+    assert_eq!(["envs", "downloads", "downloads/uv"].map(owner), [0, ada.ids.uid, ada.ids.uid]);
 }
 
 #[test]

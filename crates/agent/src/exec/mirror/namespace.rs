@@ -184,10 +184,12 @@ fn bind_entries(from: &Path, to: &Path, below: &Path) -> io::Result<()> {
 }
 
 /// Bind-mounts the file or directory `name` at the path `target`. Opens the source first, because a user may replace it
-/// by a link that only the agent may follow.
+/// by a link that only the agent may follow. Skips a mount that root cannot access, such as a user's FUSE file system or
+/// one without a server.
 fn bind_entry(directory: &OwnedFd, name: &OsStr, target: &Path) -> io::Result<()> {
     let source = openat(directory, name, OFlag::O_PATH | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC, Mode::empty())?;
-    match SFlag::from_bits_truncate(fstat(source.as_fd())?.st_mode & SFlag::S_IFMT.bits()) {
+    let Ok(found) = fstat(source.as_fd()) else { return Ok(()) };
+    match SFlag::from_bits_truncate(found.st_mode & SFlag::S_IFMT.bits()) {
         SFlag::S_IFLNK => return symlink(readlinkat(&source, "")?, target),
         SFlag::S_IFDIR => fs::create_dir(target)?,
         _ => drop(File::create(target)?),
@@ -359,6 +361,30 @@ mod tests {
         });
         assert_eq!(seen, "x");
         assert!(home.join("neighbour/new").exists(), "writes beside the tree reach the node's file system");
+    }
+
+    /// Needs root and FUSE.
+    #[test]
+    fn mount_that_root_cannot_access_is_left_out() {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let home = folder.path().join("home");
+        let gone = home.join("gone");
+        fs::create_dir_all(&gone).expect("writable");
+        fs::write(home.join("file"), "x").expect("writable");
+        let device = File::options().read(true).write(true).open("/dev/fuse").expect("the kernel has FUSE");
+        let options = format!("fd={},rootmode=40000,user_id=0,group_id=0", device.as_raw_fd());
+        mount(Some("gone"), gone.as_path(), Some("fuse"), MsFlags::empty(), Some(options.as_str()))
+            .expect("needs root");
+        // Without a server, every request fails.
+        drop(device);
+        let is_inaccessible = fs::metadata(&gone).is_err();
+        let made = make(layout(folder.path(), &home.join("tree")));
+        umount2(&gone, MntFlags::MNT_DETACH).expect("the test has mounted it");
+        assert!(is_inaccessible);
+        let seen = inside(made.expect("root may make a namespace"), move || {
+            ["file", "tree/a.c", "gone"].map(|name| home.join(name).symlink_metadata().is_ok())
+        });
+        assert_eq!(seen, [true, true, false]);
     }
 
     #[test]

@@ -6,10 +6,11 @@ use std::ffi::OsString;
 use hostler_client::RecordFilter;
 use hostler_model::JobState;
 use hostler_slurm::getopt::{Opt, Takes};
-use hostler_slurm::layout::{Field, Piece, line, parse_short};
+use hostler_slurm::layout::{Field, Piece, parse_short};
 
 use super::super::rows::{Row, rows};
 use super::super::squeue::ids::{Named, parse_list};
+use super::super::table::layout_line;
 use super::super::{Outcome, VERSION, check_clusters, items, opt, parse, print, text, unreadable};
 use crate::context::{Context, block_on};
 
@@ -99,9 +100,10 @@ pub(crate) fn run(context: &Context, args: Vec<OsString>) -> Outcome {
     }
     filter.jobs.extend(given.operands.iter().flat_map(|word| items(&word.to_string_lossy())));
     let pieces = parse_short(if weights { USUAL } else { &format });
-    let mut table = if has_header { line(&pieces, |field| header(field).map(str::to_owned)) } else { String::new() };
+    let mut table =
+        if has_header { layout_line(&pieces, |field| header(field).map(str::to_owned)) } else { String::new() };
     if weights {
-        table.push_str(&line(&pieces, |field| header(field).map(|_| weight(field).to_owned())));
+        table.push_str(&layout_line(&pieces, |field| header(field).map(|_| weight(field).to_owned())));
         return Ok(print(context, &table));
     }
     let client = context.client()?;
@@ -147,7 +149,7 @@ fn weight(field: &Field) -> &'static str {
 }
 
 fn row_line(pieces: &[Piece], row: &Row<'_>) -> String {
-    line(pieces, |field| {
+    layout_line(pieces, |field| {
         Some(match field.name.as_str() {
             "c" => super::super::CLUSTER.to_owned(),
             "i" => row.id(),

@@ -3,9 +3,10 @@
 use std::ffi::OsString;
 
 use hostler_slurm::getopt::{Opt, Takes};
-use hostler_slurm::table::{Column, Style, choose, header, line};
+use hostler_slurm::table::{Column, Style, choose, header};
 
 use super::super::rows::ACCOUNT;
+use super::super::table::line;
 use super::super::{CLUSTER, Ended, Outcome, VERSION, check_clusters, items, opt, own_name, parse, print, text};
 use crate::context::Context;
 

@@ -12,12 +12,13 @@ use hostler_proto::usage::{SeriesView, UsageView};
 use hostler_slurm::getopt::{Opt, Takes};
 use hostler_slurm::size::{Conversion, Unit, convert};
 use hostler_slurm::state::State;
-use hostler_slurm::table::{Column, Style, choose, header, line};
+use hostler_slurm::table::{Column, Style, choose, header};
 use hostler_slurm::time::long;
 
 use super::super::clock::Clock;
 use super::super::rows::Row;
 use super::super::squeue::ids::{Named, named_rows, parse_list};
+use super::super::table::line;
 use super::super::{Ended, Outcome, VERSION, check_clusters, items, opt, parse, print, tell, text};
 use super::sshare::help_format;
 use crate::context::{Context, block_on};

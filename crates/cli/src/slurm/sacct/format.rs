@@ -1,5 +1,6 @@
 //! Lines of `sacct`: the chosen fields, padded to columns or with a text between them.
 
+use super::super::table::escape_from;
 use super::columns::{FIELDS, Field, Kind};
 use super::entry::{Entry, Report};
 
@@ -89,7 +90,9 @@ pub(super) fn write_header(columns: &[Column], style: &Style, out: &mut String) 
 /// Appends the line of an entry to a text.
 pub(super) fn write_entry(columns: &[Column], style: &Style, report: &mut Report, entry: &Entry<'_>, out: &mut String) {
     write_cells(columns, style, out, |column, out| {
+        let start = out.len();
         column.field.append(report, entry, out);
+        escape_from(out, start);
         column.field.kind
     });
 }

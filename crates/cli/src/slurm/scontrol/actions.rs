@@ -1,15 +1,16 @@
 //! Commands of `scontrol` that act on jobs.
 
-use std::fs::OpenOptions;
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs::{Permissions, symlink_metadata};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
 
 use hostler_client::{Client, ClientError, RecordFilter};
 use hostler_model::{ArraySpec, IndexSet, JobId, JobState};
 use hostler_proto::api::{JobAction, JobRecord};
 use hostler_slurm::ids::split_raw_id;
 
-use super::super::{Ended, Outcome, Refused, own_name, print};
+use super::super::{Ended, Outcome, Refused, own_name, print, print_scripts};
 use super::{DISABLED, NAME, Session};
 use crate::commands::act::outlive_own_job;
 use crate::context::block_on;
@@ -239,14 +240,10 @@ impl Session<'_> {
         })?;
         let file = rest.get(1).cloned().unwrap_or_else(|| format!("slurm-{id}.sh"));
         if file == "-" {
-            return Ok(print(self.context, &script));
+            return Ok(print_scripts(self.context, &script));
         }
-        let cannot = |error: std::io::Error| Ended::plain(format!("failed to write file `{file}`: {error}"));
-        // Others may foresee the usual name, and put a link there.
-        let follows = if rest.len() > 1 { 0 } else { nix::libc::O_NOFOLLOW };
-        let mut options = OpenOptions::new();
-        options.write(true).create(true).truncate(true).mode(0o700).custom_flags(follows);
-        options.open(&file).and_then(|mut out| out.write_all(script.as_bytes())).map_err(cannot)?;
+        let cannot = |error| Ended::plain(format!("failed to write file `{file}`: {error}"));
+        replace_file(Path::new(&file), &script).map_err(cannot)?;
         Ok(print(self.context, &format!("batch script for job {id} written to {file}\n")))
     }
 
@@ -271,6 +268,25 @@ impl Session<'_> {
         }
         Ok(all)
     }
+}
+
+/// Writes a file that only its owner can access. An existing file is replaced and never opened: other users can foresee
+/// the name, and could read the text through a file that they own.
+fn replace_file(path: &Path, text: &str) -> io::Result<()> {
+    match symlink_metadata(path) {
+        Ok(found) if !found.is_file() => {
+            return Err(io::Error::other(
+                "it exists and is not a regular file; choose another name, or `-` for stdout",
+            ));
+        }
+        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut file = tempfile::Builder::new().permissions(Permissions::from_mode(0o700)).tempfile_in(directory)?;
+    file.write_all(text.as_bytes())?;
+    file.persist(path)?;
+    Ok(())
 }
 
 /// Acts on a job, or on each of these tasks, also after a refusal. Returns the first problem of each text.

@@ -278,7 +278,7 @@ impl Session<'_> {
     /// Prints a line on stderr, unless the user wants none.
     fn complain(&self, line: &str) {
         if !self.quiet {
-            self.context.output.job_stderr(format!("{line}\n").as_bytes());
+            self.context.output.say(line);
         }
     }
 

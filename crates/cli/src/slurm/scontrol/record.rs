@@ -2,6 +2,8 @@
 
 use std::fmt::Display;
 
+use hostler_model::escaped;
+
 use super::super::machines::NULL;
 
 /// A record.
@@ -14,10 +16,12 @@ pub(super) struct Record {
 pub(super) type Token<'a> = (&'a str, &'a dyn Display);
 
 impl Record {
-    /// Adds a line. Programs rely on `Name=value` without exception, so an empty value becomes `(null)`.
+    /// Adds a line. Programs rely on `Name=value` without exception, so an empty value becomes `(null)`. Control
+    /// characters are escaped: users choose some values, which must not forge a line or control a terminal.
     pub(super) fn line(&mut self, tokens: &[Token<'_>]) {
         let token = |(name, value): &Token<'_>| {
             let value = value.to_string();
+            let value = escaped(&value);
             format!("{name}={}", if value.is_empty() { NULL } else { &value })
         };
         self.lines.push(tokens.iter().map(token).collect::<Vec<_>>().join(" "));
@@ -49,5 +53,14 @@ mod tests {
         record.maybe("Comment", Some("two words"));
         assert_eq!(record.write(false), "JobId=12 JobName=first\n   NodeList=(null)\n   Comment=two words\n\n");
         assert_eq!(record.write(true), "JobId=12 JobName=first NodeList=(null) Comment=two words\n");
+    }
+
+    #[test]
+    fn values_cannot_forge_lines_or_control_a_terminal() {
+        let mut record = Record::default();
+        record.line(&[("WorkDir", &"/a\nJobId=1 JobState=COMPLETED"), ("StdOut", &"\u{1b}]52;c;eA==\u{7}")]);
+        record.maybe("Comment", Some("abc\u{202e}txt"));
+        let expected = r"WorkDir=/a\nJobId=1 JobState=COMPLETED StdOut=\u{1b}]52;c;eA==\u{7} Comment=abc\u{202e}txt";
+        assert_eq!(record.write(true), format!("{expected}\n"));
     }
 }

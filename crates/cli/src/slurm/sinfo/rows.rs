@@ -6,6 +6,7 @@ use std::fmt;
 use hostler_slurm::layout::{self, Piece};
 
 use super::super::machines::{Cluster, Machine, Part, by_name};
+use super::super::table::layout_line;
 use super::fields::{Field, Known, Writer, find};
 
 /// Nodes of a partition.
@@ -210,7 +211,7 @@ impl Format {
     }
 
     pub(super) fn line(&self, row: &Row<'_>, writer: &mut Writer) -> String {
-        layout::line(&self.0, |field| find(&field.name).map(|known| writer.value(known.field, row)))
+        layout_line(&self.0, |field| find(&field.name).map(|known| writer.value(known.field, row)))
     }
 }
 

@@ -3,6 +3,7 @@
 use hostler_slurm::layout::{Field, Piece, parse_long, parse_short};
 
 use super::super::rows::Row;
+use super::super::table::escape_from;
 use super::columns::{COLUMNS, Column, Printer, STEP_COLUMNS, Value};
 
 /// A part of a line.
@@ -94,7 +95,10 @@ impl Format {
                     let start = out.len();
                     match column.value {
                         Value::Fixed(text) => out.push_str(text),
-                        Value::Of(append) => append(printer, row, out),
+                        Value::Of(append) => {
+                            append(printer, row, out);
+                            escape_from(out, start);
+                        }
                     }
                     fit(out, start, *width, *is_right, column.overflows);
                 }
