@@ -59,7 +59,7 @@ pub(crate) enum Order {
 pub(crate) struct Control {
     cancel: Arc<AtomicBool>,
     orders: mpsc::Sender<Order>,
-    /// Held by whoever reads the run's list of steps.
+    /// Locked while a thread reads the run's list of steps.
     steps: Arc<tokio::sync::Mutex<()>>,
 }
 

@@ -135,7 +135,7 @@ JobId=1 JobName=first
         assert_eq!(site.redact(&site.scontrol(line)), one_line, "{line}");
     }
 
-    // The script replaces a file, so whoever prepared and opened that file reads nothing.
+    // The command replaces an existing file, so a user who prepared and opened that file reads nothing.
     let path = site.cluster.write("slurm-1.sh", "");
     let mut prepared = fs::File::open(&path).expect("the file exists");
     assert_eq!(site.scontrol("write batch_script 1"), "batch script for job 1 written to slurm-1.sh\n");

@@ -51,7 +51,7 @@ impl Step {
 /// others see its script.
 ///
 /// # Errors
-/// See [`ClientError`]. A node that does not answer is no error: its steps are left out.
+/// See [`ClientError`]. If a node does not answer, its steps are left out without an error.
 pub(super) async fn running(client: &Client, row: &Row<'_>) -> Result<Vec<Step>, ClientError> {
     let Some(index) = row.index().filter(|_| row.state() == State::Running) else { return Ok(Vec::new()) };
     let launched = match client.running_steps(TaskId { job: row.job.id, index }).await {
