@@ -177,6 +177,7 @@ const PATHS: [(&str, &[&str]); 7] = [
             "agent/src/environment/detect.rs",
             "agent/src/environment/entry.rs",
             "agent/src/environment/files.rs",
+            "agent/src/environment/pyenv.rs",
             "agent/src/environment/requirements/mod.rs",
             "agent/src/environment/tools.rs",
             "agent/src/exec/directory.rs",

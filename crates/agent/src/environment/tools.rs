@@ -2,7 +2,8 @@
 //!
 //! Answers are cached by path, size, inode and modification time of the program, in memory and in `tools.json`. A ready
 //! environment therefore needs no process, even after a restart of the agent. Scripts (pyenv and asdf shims, wrappers)
-//! may change their answer without changing themselves, so their answers are cached in memory only.
+//! may change their answer without changing themselves, so their answers are cached in memory only. The programs behind shims of
+//! [pyenv](super::pyenv) are found without asking.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
@@ -24,6 +25,7 @@ use serde::{Deserialize, Serialize};
 use super::cause;
 use super::error::{BuildError, EnvError};
 use super::files;
+use super::pyenv;
 use super::runner::{Ended, Runner, Step, Stopped};
 use super::settings::Settings;
 use crate::account::act_as;
@@ -256,7 +258,7 @@ impl Answers {
         if !settings.use_uv {
             return Ok((None, false));
         }
-        let look = || which("uv", &settings.search_path).map(|program| (stamp(&program), program));
+        let look = || installed("uv", &settings.search_path).map(|program| (stamp(&program), program));
         let found = act_as(settings.builder(), look);
         let Ok(Some((stamp, program))) = found else { return Ok((None, false)) };
         if let (Some(known), Some(stamp)) = (self.uvs.get(&program), &stamp)
@@ -289,9 +291,18 @@ pub(super) fn which(name: &str, search_path: &OsStr) -> Option<PathBuf> {
         .find(|file| is_executable(file))
 }
 
-/// The first of these programs found on a search path.
+/// Like [`which`], but returns the program behind a shim of pyenv.
+fn installed(name: &str, search_path: &OsStr) -> Option<PathBuf> {
+    std::env::split_paths(search_path)
+        .filter(|dir| dir.is_absolute())
+        .map(|dir| dir.join(name))
+        .filter(|file| is_executable(file))
+        .find_map(pyenv::behind)
+}
+
+/// The first of these programs found on a search path; behind a shim of pyenv, the program itself.
 pub(crate) fn first_on_path(names: &[&str], search_path: &OsStr) -> Option<PathBuf> {
-    names.iter().find_map(|name| which(name, search_path))
+    names.iter().find_map(|name| installed(name, search_path))
 }
 
 /// Whether `file` is a regular file with an execute permission.
@@ -314,8 +325,8 @@ fn other_pythons(settings: &Settings) -> Vec<PathBuf> {
     act_as(settings.builder(), || versioned_pythons(&settings.search_path)).unwrap_or_default()
 }
 
-/// The programs `python3.N` on a search path, newest first. A name may occur several times: a pyenv shim of a disabled
-/// version must not hide the system's interpreter.
+/// The programs `python3.N` on a search path, newest first. A name may occur several times: a shim of a disabled version must
+/// not hide the system's interpreter.
 fn versioned_pythons(search_path: &OsStr) -> Vec<PathBuf> {
     let mut found: Vec<(Reverse<u32>, PathBuf)> = Vec::new();
     for directory in std::env::split_paths(search_path).filter(|directory| directory.is_absolute()) {
@@ -324,8 +335,9 @@ fn versioned_pythons(search_path: &OsStr) -> Vec<PathBuf> {
             let minor = name.to_str().and_then(|name| name.strip_prefix("python3.")?.parse().ok());
             if let Some(minor) = minor
                 && is_executable(&entry.path())
+                && let Some(program) = pyenv::behind(entry.path())
             {
-                found.push((Reverse(minor), entry.path()));
+                found.push((Reverse(minor), program));
             }
         }
     }
@@ -335,7 +347,7 @@ fn versioned_pythons(search_path: &OsStr) -> Vec<PathBuf> {
 }
 
 /// Features for the Python versions of this node, e.g. `python3.11`. The name of a binary determines its version; a
-/// script, such as a pyenv shim, is queried. One more feature states that uv may install other versions.
+/// script, such as a shim of asdf, is queried. One more feature states that uv may install other versions.
 pub fn python_features(settings: &Settings) -> BTreeSet<Feature> {
     let mut programs = match &settings.python {
         Some(python) => vec![python.clone()],
@@ -391,8 +403,7 @@ fn choose_python(settings: &Settings) -> Result<PathBuf, EnvError> {
     match &settings.python {
         Some(python) if is_executable(python) => Ok(python.clone()),
         Some(python) => Err(EnvError::NoPython { searched: python.display().to_string() }),
-        None => which("python3", &settings.search_path)
-            .or_else(|| which("python", &settings.search_path))
+        None => first_on_path(&["python3", "python"], &settings.search_path)
             .ok_or_else(|| EnvError::NoPython { searched: settings.search_path.to_string_lossy().into_owned() }),
     }
 }
