@@ -13,7 +13,7 @@ use clap::Args;
 
 use crate::generate;
 use crate::junit;
-use crate::workspace::{cargo, find_program, root, run as run_command, target_directory};
+use crate::workspace::{cargo, find_program, path_without_shims, root, run as run_command, target_directory};
 
 #[derive(Debug, Args)]
 pub(crate) struct Options {
@@ -121,6 +121,7 @@ fn quick_tests(flaky: &mut Vec<String>) -> Result<()> {
 
 /// The other tests in `tests` directories. Tests with real daemons find the program in `HOSTLER_BIN`.
 fn other_tests(flaky: &mut Vec<String>) -> Result<()> {
+    check_free_space()?;
     match find_program("cargo-nextest") {
         Some(_) => nextest(&format!("not ({QUICK})"), flaky),
         None => {
@@ -128,6 +129,27 @@ fn other_tests(flaky: &mut Vec<String>) -> Result<()> {
             cargo_test(&[&["--workspace", "--test", "*"], &quick[..]].concat())
         }
     }
+}
+
+/// Free disk space, in bytes, that tests with daemons need: they write up to 1 GiB at a time, and a head whose disk has
+/// less than 512 MiB free refuses submissions.
+const FREE_SPACE: u64 = 2 << 30;
+
+/// Fails if a disk is so full that tests would fail for no other reason.
+fn check_free_space() -> Result<()> {
+    for directory in [std::env::temp_dir(), target_directory()?] {
+        let stat = nix::sys::statvfs::statvfs(&directory)
+            .with_context(|| format!("cannot read the free space of {}", directory.display()))?;
+        let free = stat.blocks_available() * stat.fragment_size();
+        ensure!(
+            free >= FREE_SPACE,
+            "{} has {} MiB free; the tests with daemons need {} MiB",
+            directory.display(),
+            free >> 20,
+            FREE_SPACE >> 20
+        );
+    }
+    Ok(())
 }
 
 fn doc_tests() -> Result<()> {
@@ -150,10 +172,14 @@ fn python_package(flaky: &mut Vec<String>) -> Result<()> {
              set it to DIR; .ci/run does this"
         )
     })?;
-    let target = target_directory()?;
+    let (target, path) = (target_directory()?, path_without_shims()?);
     let run_tool = |program: &str, arguments: &[&str]| {
         let mut command = Command::new(tools.join("bin").join(program));
-        command.args(arguments).current_dir(root().join("python")).env("PYTHONDONTWRITEBYTECODE", "1");
+        command
+            .args(arguments)
+            .current_dir(root().join("python"))
+            .env("PYTHONDONTWRITEBYTECODE", "1")
+            .env("PATH", &path);
         run_command(command.env("HOSTLER_BIN", target.join("debug/hostler")))
     };
     // The example is outside of the directory, and would have the default settings.
@@ -225,7 +251,7 @@ pub(crate) fn nextest_command(filter: &str) -> Result<Command> {
     let mut command = cargo();
     command.args(["nextest", "run", "--workspace", "--lib", "--bins", "--tests", "--no-tests=pass", "--test-threads"]);
     command.arg(slots.to_string()).args(["--filterset", filter]);
-    command.env("HOSTLER_BIN", target_directory()?.join("debug/hostler"));
+    command.env("HOSTLER_BIN", target_directory()?.join("debug/hostler")).env("PATH", path_without_shims()?);
     Ok(command)
 }
 
@@ -233,7 +259,8 @@ pub(crate) fn nextest_command(filter: &str) -> Result<Command> {
 fn cargo_test(selection: &[&str]) -> Result<()> {
     let mut command = cargo();
     command.args(["test", "--quiet"]).args(selection);
-    run_command(command.env("HOSTLER_BIN", target_directory()?.join("debug/hostler")))
+    command.env("HOSTLER_BIN", target_directory()?.join("debug/hostler")).env("PATH", path_without_shims()?);
+    run_command(&mut command)
 }
 
 fn seconds(time: Duration) -> String {

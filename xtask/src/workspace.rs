@@ -1,5 +1,6 @@
 //! Paths in this checkout, and helpers for running cargo.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -52,6 +53,21 @@ pub(crate) fn shown(command: &Command) -> String {
         .map(|word| word.to_string_lossy().into_owned())
         .collect::<Vec<_>>()
         .join(" ")
+}
+
+/// `PATH` for tests, which start `python3` hundreds of times: a shim of a version manager takes longer than the interpreter,
+/// whose directory therefore comes first.
+pub(crate) fn path_without_shims() -> Result<OsString> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let question = ["-c", "import os, sys; print(os.path.dirname(sys.executable))"];
+    let answer = Command::new("python3").args(question).output().context("tests need python3")?;
+    ensure!(answer.status.success(), "python3 does not work: {}", String::from_utf8_lossy(&answer.stderr));
+    let interpreter = PathBuf::from(String::from_utf8(answer.stdout)?.trim_end());
+    let known: Vec<PathBuf> = std::env::split_paths(&path).collect();
+    if known.contains(&interpreter) {
+        return Ok(path);
+    }
+    Ok(std::env::join_paths([interpreter].iter().chain(&known))?)
 }
 
 /// The first file named `program` in the directories of `PATH`, or else in the `sbin` directories, where servers are.
