@@ -169,7 +169,7 @@ impl Engine {
         });
         let engine = Self { inputs, shared: Arc::clone(&shared) };
         let rounds = Rounds::new(first_sequence, next_sequence);
-        let own = Loop { shared, queue, writer, rounds };
+        let own = Loop { shared, queue, writer, rounds, saving: Arc::default() };
         let timers = Handle::current();
         let run = move || timers.block_on(own.run());
         std::thread::Builder::new().name("engine".into()).spawn(run).expect("a thread can be started");
@@ -375,6 +375,8 @@ struct Loop {
     queue: mpsc::Receiver<Request>,
     writer: Writer,
     rounds: Rounds<ReplyTo>,
+    /// Shared with the thread that encodes a snapshot, until the snapshot is saved.
+    saving: Arc<()>,
 }
 
 impl Loop {
@@ -515,9 +517,12 @@ impl Loop {
     /// Replaces a long log by a snapshot of the state. The copy shares all jobs with the state. A separate thread
     /// encodes the copy, because neither this loop nor the writer may block that long.
     fn snapshot_if_due(&mut self) {
-        if !self.rounds.snapshot_is_due(&self.shared.state()) {
+        // At most one at a time, because each holds a copy of the state and its encoding.
+        let is_saving = Arc::strong_count(&self.saving) > 1;
+        if is_saving || !self.rounds.snapshot_is_due(&self.shared.state()) {
             return;
         }
+        let saving = Arc::clone(&self.saving);
         let copy = self.shared.state().clone();
         let sequence = self.rounds.begin_snapshot();
         let (writer, shared) = (self.writer.clone(), Arc::clone(&self.shared));
@@ -528,10 +533,13 @@ impl Loop {
             if !durability.may_save(loads) {
                 return;
             }
-            writer.snapshot(sequence, bytes, move |saved| match saved {
-                Ok(()) => tracing::debug!(sequence, "snapshot saved"),
-                // The log is still complete; the next snapshot replaces it.
-                Err(error) => tracing::warn!(%error, sequence, "cannot save a snapshot"),
+            writer.snapshot(sequence, bytes, move |saved| {
+                match saved {
+                    Ok(()) => tracing::debug!(sequence, "snapshot saved"),
+                    // The log is still complete; the next snapshot replaces it.
+                    Err(error) => tracing::warn!(%error, sequence, "cannot save a snapshot"),
+                }
+                drop(saving);
             });
         };
         if let Err(error) = std::thread::Builder::new().name("snapshot".into()).spawn(encode) {

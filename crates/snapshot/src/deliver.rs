@@ -132,8 +132,8 @@ impl Delivery {
     /// Compares `manifest` with `destination`, which is created if needed, and with the partial files of an earlier
     /// attempt. Writes only to the partial area, and writes nothing if it refuses conflicts.
     ///
-    /// `source` names the result for all time, whatever its content; the marker in the destination notes it. Without
-    /// it, nothing is noted and no earlier delivery is replaced.
+    /// `source` is the permanent name of the result, also when its content changes; the marker in the destination notes it.
+    /// Without it, nothing is noted and no earlier delivery is replaced.
     ///
     /// # Errors
     /// [`DeliveryError::Conflicts`], [`DeliveryError::Busy`], or something cannot be read.

@@ -25,6 +25,13 @@ use super::update::update;
 /// starting head reads.
 const EVENTS_BETWEEN_SNAPSHOTS: u64 = 10_000;
 
+/// A snapshot is also due when the events since the last one take more than this, plus [`BYTES_PER_JOB`]. The limit
+/// bounds the disk space that repeated changes of large jobs take, because each change stores the whole job.
+const BYTES_BETWEEN_SNAPSHOTS: u64 = 64 << 20;
+
+/// About the size of a job in a snapshot. A large state is so not written more often than the log grows by its size.
+const BYTES_PER_JOB: u64 = 1 << 10;
+
 /// How many jobs are forgotten at once, so that a large backlog does not block the loop.
 const FORGET_AT_ONCE: usize = 1_000;
 
@@ -85,6 +92,8 @@ pub struct Rounds<R> {
     number: u64,
     next_sequence: u64,
     snapshot_sequence: u64,
+    /// The size of the events since the last snapshot; older events of a loaded log are not counted.
+    log_bytes: u64,
     /// A time before which no stored job ended; `None` if no jobs are stored.
     first_ended: Option<Timestamp>,
     /// The earliest time of the next search for jobs to forget, after a failed search.
@@ -104,6 +113,7 @@ impl<R> Rounds<R> {
             number: 1,
             next_sequence,
             snapshot_sequence: first_sequence,
+            log_bytes: 0,
             // Unknown until the first search of the store.
             first_ended: Some(Timestamp(0)),
             forget_from: Timestamp(0),
@@ -211,6 +221,7 @@ impl<R> Rounds<R> {
         self.first_ended = just_ended.chain(self.first_ended).min();
         let batch = batch(self.next_sequence, &events, records, blobs, &environments);
         self.next_sequence += batch.events.len() as u64;
+        self.log_bytes += batch.events.iter().map(|event| event.len() as u64).sum::<u64>();
         let after = After { round: self.number, has_events: !batch.events.is_empty(), effects, replies };
         self.number += 1;
         Some(Commit { batch, after })
@@ -257,12 +268,15 @@ impl<R> Rounds<R> {
     /// Returns whether the log is so long that a snapshot should replace it.
     #[must_use]
     pub fn snapshot_is_due(&self, state: &State) -> bool {
-        self.next_sequence - self.snapshot_sequence >= EVENTS_BETWEEN_SNAPSHOTS + state.job_count() as u64
+        let jobs = state.job_count() as u64;
+        self.next_sequence - self.snapshot_sequence >= EVENTS_BETWEEN_SNAPSHOTS + jobs
+            || self.log_bytes >= BYTES_BETWEEN_SNAPSHOTS + jobs * BYTES_PER_JOB
     }
 
     /// Begins a snapshot between two rounds. Returns the number of the last event in the snapshot.
     pub fn begin_snapshot(&mut self) -> u64 {
         self.snapshot_sequence = self.next_sequence;
+        self.log_bytes = 0;
         self.next_sequence - 1
     }
 }

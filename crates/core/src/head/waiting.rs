@@ -59,9 +59,7 @@ impl Waiting {
             self.0.remove(&job.user);
         }
     }
-}
 
-impl Waiting {
     /// Counts what the sets of a waiting job use now. `gaps` is what they used before.
     pub(super) fn resize(&mut self, job: &Job, gaps: u64) {
         let now = Self::gaps_of(job);

@@ -6,7 +6,8 @@ use hostler_core::head::{
     Answer, Command, Commit, Delivery, Done, Durability, Ended, Input, NotDone, Now, PendingMoves, Rounds, State,
     SubmissionKey, begin_epoch, epoch_starts,
 };
-use hostler_model::{JobId, Timestamp};
+use hostler_model::{JobId, JobSpec, Request, Timestamp, Work};
+use hostler_proto::jobs::JobChange;
 
 use crate::harness::{spec, user};
 
@@ -25,10 +26,14 @@ impl Script {
     }
 
     fn submit(&mut self, key: u128, reply: u32) -> Option<Commit<u32>> {
+        self.submit_spec(spec(), key, reply)
+    }
+
+    fn submit_spec(&mut self, spec: JobSpec, key: u128, reply: u32) -> Option<Commit<u32>> {
         let command = Command::Submit {
             caller: user("ada"),
             key: SubmissionKey(key),
-            spec: Arc::new(spec()),
+            spec: Arc::new(spec),
             environment: None,
             snapshot_is_complete: true,
         };
@@ -148,6 +153,26 @@ fn snapshot_of_a_discarded_state_is_not_saved() {
     script.stored(commit, Err("the disk is full".to_owned()));
     script.durability.begin_recovery(Timestamp(0));
     assert!(!script.durability.may_save(loads));
+}
+
+#[test]
+fn changes_of_a_large_job_are_soon_replaced_by_a_snapshot() {
+    let mut script = Script::new();
+    let argument = "x".repeat(1 << 20);
+    let large = JobSpec::new("large", Work::command(["true", &argument], "/"), Request::new(1, 1 << 30));
+    script.submit_spec(large, 1, 1).expect("a submission makes a batch");
+    let mut priority = 0;
+    for _snapshot in 1..=2 {
+        let mut stored = 0;
+        while !script.rounds.snapshot_is_due(&script.state) {
+            assert!(stored < 100 << 20, "no snapshot is due after {stored} bytes");
+            priority -= 1;
+            let change = Box::new(JobChange { priority: Some(priority), ..JobChange::default() });
+            let commit = script.round(Input::of(Command::Change { caller: user("ada"), job: JobId(1), change }));
+            stored += commit.expect("a change makes a batch").batch.events.iter().map(Vec::len).sum::<usize>();
+        }
+        script.rounds.begin_snapshot();
+    }
 }
 
 #[test]
