@@ -498,6 +498,12 @@ fn users_see_the_whole_queue_and_their_own_accounting() {
     let queue = print(ada, "squeue", &["-h", "-t", "all", "-S", "i", "-o", "%i|%u|%o"]);
     assert_eq!(queue, "1|games|true\n2|news|(null)\n", "others do not see the command");
     assert_eq!(print(ada, "squeue", &["-h", "-t", "all", "--me", "-o", "%i"]), "1\n");
+
+    // Users see that the jobs of others run, but not their steps.
+    let running = cluster.ok(bob, &["run", "--detach", "-m", "32M", "--", "sleep", "600"]);
+    wait_until("the job runs", 60, || (cluster.job(&running)["state"] == "running").then_some(()));
+    assert_eq!(print(ada, "squeue", &["-h", "-s", "-o", "%i"]), "3.batch\n");
+    assert_eq!(print(ada, "sacct", &["-n", "-P", "-o", "jobid,state", "-j3"]), "3|RUNNING\n3.batch|RUNNING\n");
 }
 
 fn uid_of_user() -> String {

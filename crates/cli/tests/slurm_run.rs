@@ -6,7 +6,8 @@ use std::ops::Deref;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
 
-use hostler_testkit::{Size, SlurmNames, wait_until};
+use hostler_testkit::{Size, SlurmNames, kill, wait_until};
+use nix::sys::signal::Signal;
 
 const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
 
@@ -197,6 +198,30 @@ fn running_steps_are_listed_and_signalled_one_by_one() {
         assert!(shown.contains(part), "{part} is not in\n{shown}");
     }
     assert_eq!(site.run("scontrol", &["show", "step", "1.7"]).stdout, "Job step 1.7 not found\n");
+    let listed = |arguments: &[&str]| {
+        let outcome = site.run(
+            "sacct",
+            &[&["-n", "-P", "-o", "jobid,jobname,state,exitcode,end,ntasks,nodelist"], arguments].concat(),
+        );
+        assert_eq!((outcome.code, outcome.stderr.as_str()), (0, ""), "{arguments:?}");
+        outcome.stdout
+    };
+    let job = "1|job.sh|RUNNING|0:0|Unknown||n[1-2]\n";
+    let script = "1.batch|batch|RUNNING|0:0|Unknown|1|n1\n";
+    let (first, second) = ("1.0|sh|RUNNING|0:0|Unknown|2|n[1-2]\n", "1.1|sh|RUNNING|0:0|Unknown|1|n1\n");
+    assert_eq!(listed(&[]), [job, script, first, second].concat());
+    assert_eq!((listed(&["-X"]).as_str(), listed(&["-j", "1.1"]).as_str()), (job, second));
+    let used = |id: &str| site.run("sstat", &["-n", "-P", "-o", "jobid,nodelist,ntasks", "-j", id]).stdout;
+    assert_eq!(
+        (used("1").as_str(), used("1.1").as_str()),
+        ("1.batch|n[1-2]|2\n1.0|n[1-2]|2\n1.1|n1|1\n", "1.1|n1|1\n")
+    );
+    // A node that does not answer costs its steps, but not the list.
+    let agent = site.cluster.agent_pids()[0];
+    kill(agent, Signal::SIGSTOP);
+    assert_eq!(listed(&[]), [job, script].concat());
+    kill(agent, Signal::SIGCONT);
+
     let job = site.cluster.json(&["job", "1"]);
     assert_eq!(job["running_steps"].as_array().map(Vec::len), Some(2), "{job}");
     assert!(site.cluster.ok(&["job", "1"]).contains("RUNNING STEP"));

@@ -1,4 +1,4 @@
-//! `sacct`: lists jobs and their scripts, also those that ended long ago.
+//! `sacct`: lists jobs and their steps, also those that ended long ago.
 
 mod columns;
 mod entry;
@@ -16,11 +16,12 @@ use hostler_model::{JobId, Role};
 use hostler_proto::api::JobRecord;
 
 use super::clock::Clock;
-use super::rows::Accounts;
-use super::{Ended, Outcome, Refused, VERSION, own_name, print, print_scripts};
+use super::rows::{Accounts, Row};
+use super::{Ended, Outcome, Refused, VERSION, own_name, print, print_scripts, steps};
 use crate::context::{Context, block_on};
 
 use entry::{Entry, Report};
+use selection::RunningSteps;
 use settings::{Content, Request, Settings};
 
 pub(crate) const NAME: &str = "sacct";
@@ -37,16 +38,36 @@ pub(crate) fn run(context: &Context, args: Vec<OsString>) -> Outcome {
     };
     let client = context.client().map_err(|failure| Ended::error(failure.summary()))?;
     let asked = async {
-        let records = fetch(&client, &mut settings).await;
-        let scripts = match (&records, settings.content) {
-            (Ok(records), Content::Script) => scripts(&client, records).await?,
+        let records = match fetch(&client, &mut settings).await {
+            Ok(records) => records,
+            Err(ended) => return Ok(Err(ended)),
+        };
+        let mut accounts = Accounts::default();
+        let rows = settings.selection.rows(&records, clock.now, &mut accounts);
+        let scripts = match settings.content {
+            Content::Script => scripts(&client, &records).await?,
             _ => BTreeMap::new(),
         };
-        Ok((records, scripts))
+        let running = match settings.content {
+            Content::Table | Content::Json => running_steps(context, &client, &settings, &rows).await,
+            Content::Script | Content::Environment => RunningSteps::new(),
+        };
+        let entries = settings.selection.entries(&rows, &running);
+        Ok(Ok(text(&settings, &entries, &scripts, accounts, clock)))
     };
-    let (records, scripts) = block_on(asked).map_err(Ended::from)?;
+    let text = block_on(asked).map_err(Ended::from)??;
     let print = if settings.content == Content::Script { print_scripts } else { print };
-    Ok(print(context, &text(&settings, &records?, &scripts, clock)))
+    Ok(print(context, &text))
+}
+
+/// The running steps that the list shows. If the head stops answering, prints an error and returns no steps: the list of
+/// jobs is still true.
+async fn running_steps(context: &Context, client: &Client, settings: &Settings, rows: &[Row<'_>]) -> RunningSteps {
+    let rows = rows.iter().copied().filter(|row| settings.selection.shows_launched(row));
+    steps::launched_by(client, rows).await.unwrap_or_else(|error| {
+        context.output.say(&format!("{} error: {}", steps::LOAD, Refused::from(error).text));
+        RunningSteps::new()
+    })
 }
 
 /// The scripts of jobs. Leaves out those that the user may not read or that the head has deleted.
@@ -76,17 +97,22 @@ async fn fetch(client: &Client, settings: &mut Settings) -> Result<Vec<JobRecord
     settings.selection.fetch(client).await.map_err(refuse)
 }
 
-fn text(settings: &Settings, records: &[JobRecord], scripts: &BTreeMap<JobId, String>, clock: Clock) -> String {
+fn text(
+    settings: &Settings,
+    entries: &[Entry<'_>],
+    scripts: &BTreeMap<JobId, String>,
+    accounts: Accounts,
+    clock: Clock,
+) -> String {
     let now = clock.now;
     let cut = settings.cuts_times.then(|| (settings.selection.from, settings.selection.to.unwrap_or(now).min(now)));
-    let mut report = Report { clock, accounts: Accounts::default(), conversion: settings.conversion, cut };
-    let entries = settings.selection.entries(records, now, &mut report.accounts);
+    let mut report = Report { clock, accounts, conversion: settings.conversion, cut };
     match settings.content {
-        Content::Table => table(settings, &entries, &mut report),
-        Content::Json => json::document(&entries, &mut report),
-        Content::Script => blocks("Batch Script for", "", &entries, scripts),
+        Content::Table => table(settings, entries, &mut report),
+        Content::Json => json::document(entries, &mut report),
+        Content::Script => blocks("Batch Script for", "", entries, scripts),
         Content::Environment => {
-            blocks("Environment used for", " (must be batch to display)", &entries, &BTreeMap::new())
+            blocks("Environment used for", " (must be batch to display)", entries, &BTreeMap::new())
         }
     }
 }
@@ -110,4 +136,75 @@ fn blocks(before: &str, after: &str, entries: &[Entry<'_>], texts: &BTreeMap<Job
         format!("{before} {}{after}\n{RULER}\n{text}\n", entry.row.raw_id())
     };
     entries.iter().filter(|entry| !entry.is_step).map(block).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use hostler_model::{TaskId, WallTime};
+    use hostler_slurm::size::Conversion;
+    use serde_json::json;
+
+    use super::super::rows::rows;
+    use super::super::squeue::ids::parse_list;
+    use super::format::Style;
+    use super::selection::Selection;
+    use super::*;
+
+    /// A job that has run on two nodes for 70 seconds.
+    fn running_job() -> JobRecord {
+        let part = |node: &str| json!({ "node": node, "state": "running", "exit_code": null, "message": null, "result": null, "usage": null });
+        let task = json!({
+            "index": 0, "state": "running", "attempt": 1, "node": null, "exit_code": null, "message": null,
+            "started_at": 10_000, "ended_at": null, "result": null, "fetched": false, "usage": null,
+            "parts": [part("n1"), part("n2")],
+        });
+        let record = json!({
+            "id": 12, "name": "x", "user": "ada", "state": "running", "nodes": 2, "tasks_per_node": 1, "cpus": 1,
+            "memory_bytes": 1, "attempt": 1, "priority": 0, "requeue": false, "submitted_at": 0, "tasks": [task],
+        });
+        serde_json::from_value(record).expect("a record")
+    }
+
+    fn selection(named: Option<&str>) -> Selection {
+        Selection { named: named.map(|list| parse_list(list).expect("ids")), ..Selection::default() }
+    }
+
+    #[test]
+    fn running_steps_show_what_is_known_so_far() {
+        let job = running_job();
+        let rows = rows(&job, false);
+        let step = json!({ "step": 0, "name": "hostname", "nodes": ["n1", "n2"], "tasks": 4, "cpus": 0, "started_at": 20_000 });
+        let step = serde_json::from_value(step).expect("a step");
+        let running = RunningSteps::from([(TaskId { job: job.id, index: 0 }, vec![step])]);
+        let list = |selection: &Selection| {
+            let mut clock = Clock::of_process();
+            clock.now = WallTime(80_000);
+            let accounts = Accounts::default();
+            let mut report = Report { clock, accounts, conversion: Conversion::Exact, cut: None };
+            let fields = "JobID,JobName,State,ExitCode,End,ElapsedRaw,AllocCPUS,NNodes,NodeList,NTasks,MaxRSS,AveCPU";
+            let columns = format::choose(fields).unwrap_or_else(|name| panic!("{name}"));
+            let style = Style::Delimited { delimiter: "|".to_owned(), is_closed: false };
+            let mut out = String::new();
+            for entry in selection.entries(&rows, &running) {
+                format::write_entry(&columns, &style, &mut report, &entry, &mut out);
+            }
+            out
+        };
+        let of_job = "12|x|RUNNING|0:0|Unknown|70|2|2|n[1-2]|||\n";
+        let of_script = "12.batch|batch|RUNNING|0:0|Unknown|70|1|1|n1|1||\n";
+        let of_step = "12.0|hostname|RUNNING|0:0|Unknown|60|4|2|n[1-2]|4||\n";
+        assert_eq!(list(&selection(None)), [of_job, of_script, of_step].concat());
+        assert_eq!(list(&selection(Some("12.0"))), of_step);
+        assert_eq!(list(&Selection { only_jobs: true, ..Selection::default() }), of_job);
+    }
+
+    #[test]
+    fn steps_are_requested_only_if_the_list_shows_them() {
+        let job = running_job();
+        let row = rows(&job, false)[0];
+        for (named, expected) in [(None, true), (Some("12"), true), (Some("12.0"), true), (Some("12.batch"), false)] {
+            assert_eq!(selection(named).shows_launched(&row), expected, "{named:?}");
+        }
+        assert!(!Selection { only_jobs: true, ..selection(Some("12")) }.shows_launched(&row));
+    }
 }

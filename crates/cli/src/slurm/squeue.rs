@@ -30,7 +30,6 @@ pub(crate) const NAME: &str = "squeue";
 
 /// What the command could not do, in its errors.
 const LOAD: &str = "slurm_load_jobs";
-const LOAD_STEPS: &str = "slurm_get_job_steps";
 
 /// A table to print.
 struct Table {
@@ -122,8 +121,8 @@ async fn steps(table: &Table, client: &Client, records: &[JobRecord], clock: Clo
     let mut out = String::new();
     write_header(table, &printer.clock, &mut out);
     for row in &rows {
-        for step in steps::running(client, row).await.map_err(|error| unreadable(LOAD_STEPS, error))? {
-            if settings.filter.takes_step(row, &step.number) {
+        for step in steps::running(client, row).await.map_err(|error| unreadable(steps::LOAD, error))? {
+            if ids::names_step(settings.filter.named.as_deref(), row, Some(&step.number)) {
                 printer.step = step;
                 format.write_row(&mut printer, row, &mut out);
             }

@@ -1,5 +1,8 @@
 //! The steps that run: scripts of jobs, and what `srun` started.
 
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
 use hostler_client::{Client, ClientError};
 use hostler_model::{NodeName, TaskId, WallTime};
 use hostler_proto::link::RunningStep;
@@ -9,6 +12,18 @@ use super::rows::Row;
 
 /// The name of the step that runs a job's script.
 pub(super) const BATCH: &str = "batch";
+
+/// What a command that lists steps could not do, in its errors.
+pub(super) const LOAD: &str = "slurm_get_job_steps";
+
+/// The number of running tasks whose steps [`launched_by`] requests. Programs call `sacct` often, for hundreds of jobs.
+const MAX_TASKS: usize = 100;
+
+/// How long a node may take to answer [`launched_by`].
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// The number of times that [`launched_by`] waits in vain.
+const MAX_TIMEOUTS: usize = 3;
 
 /// A step of a running task.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -53,12 +68,53 @@ impl Step {
 /// # Errors
 /// See [`ClientError`]. If a node does not answer, its steps are left out without an error.
 pub(super) async fn running(client: &Client, row: &Row<'_>) -> Result<Vec<Step>, ClientError> {
-    let Some(index) = row.index().filter(|_| row.state() == State::Running) else { return Ok(Vec::new()) };
-    let launched = match client.running_steps(TaskId { job: row.job.id, index }).await {
-        Ok(steps) => steps,
-        Err(error) if matches!(error.code(), Some("forbidden" | "node_unreachable" | "no_such_job")) => Vec::new(),
-        Err(error) => return Err(error),
-    };
+    let Some(task) = running_task(row) else { return Ok(Vec::new()) };
     let script = (!row.job.allocation).then(|| Step::of_script(row));
-    Ok(launched.into_iter().map(Step::launched).chain(script).collect())
+    Ok(launched(client, task).await?.into_iter().map(Step::launched).chain(script).collect())
+}
+
+/// Requests the running steps, except scripts, of the rows that are running: at most [`MAX_TASKS`] requests, one after
+/// another. After a timeout, skips the other tasks of that user on that node: the node reads a directory of the user, who
+/// can make it hang.
+///
+/// # Errors
+/// See [`running`].
+pub(super) async fn launched_by<'a>(
+    client: &Client,
+    rows: impl Iterator<Item = Row<'a>>,
+) -> Result<BTreeMap<TaskId, Vec<RunningStep>>, ClientError> {
+    let mut all = BTreeMap::new();
+    let mut silent = BTreeSet::new();
+    // A task that its nodes prepare has no steps yet.
+    let rows = rows.filter(|row| row.task.is_some_and(|task| task.started_at.is_some()));
+    let tasks = rows.filter_map(|row| Some((running_task(&row)?, (row.nodes().first().copied()?, &row.job.user))));
+    for (task, place) in tasks.take(MAX_TASKS) {
+        if silent.contains(&place) {
+            continue;
+        }
+        let Ok(steps) = tokio::time::timeout(PATIENCE, launched(client, task)).await else {
+            silent.insert(place);
+            if silent.len() == MAX_TIMEOUTS {
+                break;
+            }
+            continue;
+        };
+        all.insert(task, steps?);
+    }
+    Ok(all)
+}
+
+/// The task of a row that is running.
+fn running_task(row: &Row<'_>) -> Option<TaskId> {
+    let index = row.index().filter(|_| row.state() == State::Running)?;
+    Some(TaskId { job: row.job.id, index })
+}
+
+/// The steps that a task has launched and that run. None if the user may not see them or the node does not answer.
+async fn launched(client: &Client, task: TaskId) -> Result<Vec<RunningStep>, ClientError> {
+    match client.running_steps(task).await {
+        Ok(steps) => Ok(steps),
+        Err(error) if matches!(error.code(), Some("not_yours" | "node_unreachable" | "no_such_job")) => Ok(Vec::new()),
+        Err(error) => Err(error),
+    }
 }

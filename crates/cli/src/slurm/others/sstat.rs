@@ -1,15 +1,17 @@
-//! `sstat`: prints figures of running jobs.
+//! `sstat`: prints figures of running jobs and lists their steps.
 //!
-//! The head measures a job as a whole, so each job has one row, which stands for its script with all steps. `hostler top`
-//! shows more.
+//! The head measures a job as a whole, so the figures of a job are in the row of its script. Rows of other steps have none.
+//! `hostler top` shows more.
 
 use std::ffi::OsString;
 
 use hostler_client::{Client, ClientError, RecordFilter};
-use hostler_model::{Metric, TaskId};
+use hostler_model::{Metric, NodeName, TaskId};
 use hostler_proto::api::JobRecord;
+use hostler_proto::link::RunningStep;
 use hostler_proto::usage::{SeriesView, UsageView};
 use hostler_slurm::getopt::{Opt, Takes};
+use hostler_slurm::hostlist::compress;
 use hostler_slurm::size::{Conversion, Unit, convert};
 use hostler_slurm::state::State;
 use hostler_slurm::table::{Column, Style, choose, header};
@@ -18,6 +20,7 @@ use hostler_slurm::time::long;
 use super::super::clock::Clock;
 use super::super::rows::Row;
 use super::super::squeue::ids::{Named, named_rows, parse_list};
+use super::super::steps::{self, BATCH};
 use super::super::table::line;
 use super::super::{Ended, Outcome, VERSION, check_clusters, items, opt, parse, print, tell, text};
 use super::sshare::help_format;
@@ -176,28 +179,43 @@ pub(crate) fn run(context: &Context, args: Vec<OsString>) -> Outcome {
     Ok(0)
 }
 
-/// What a running task has used so far, on each of its nodes in order of rank.
+/// A running task, or a step that it has launched.
 struct Used<'a> {
     row: Row<'a>,
-    /// Seconds since the start.
+    /// The step; `None` stands for the script.
+    step: Option<RunningStep>,
+    /// Seconds since the start of the task.
     elapsed: u64,
+    /// What the task has used so far, on each of its nodes in order of rank. Empty for steps: the head measures only tasks.
     nodes: Vec<UsageView>,
 }
 
-/// The tasks of a job that run, with what they have used. The head measures no single steps.
+/// The tasks of a job that run, each with its running steps.
 async fn used<'a>(client: &Client, record: &'a JobRecord, named: &Named) -> Result<Vec<Used<'a>>, ClientError> {
-    let is_of_script = named.step.as_deref().is_none_or(|step| step == "batch");
-    let rows = named_rows(record, Some(std::slice::from_ref(named)), false).into_iter();
+    let is_wanted = |step: &str| named.step.as_deref().is_none_or(|wanted| wanted == step);
+    let mut rows = named_rows(record, Some(std::slice::from_ref(named)), false);
+    rows.retain(|row| row.state() == State::Running);
+    let wants_launched = named.step.as_deref() != Some(BATCH);
+    let asked = rows.iter().copied().filter(|_| wants_launched);
+    let mut launched = steps::launched_by(client, asked).await?;
     let mut all = Vec::new();
-    for row in rows.filter(|row| row.state() == State::Running && is_of_script) {
+    for row in rows {
         let task = TaskId { job: record.id, index: row.index().unwrap_or_default() };
-        let from = row.started_at().unwrap_or_default().0;
-        let mut nodes = Vec::new();
-        for rank in 0..row.nodes().len() {
-            // One value for the whole time.
-            nodes.push(client.task_usage(task, &format!("?points=1&from={from}&node_rank={rank}")).await?);
+        let elapsed = row.elapsed(Clock::of_process().now);
+        if is_wanted(BATCH) {
+            let from = row.started_at().unwrap_or_default().0;
+            let mut nodes = Vec::new();
+            for rank in 0..row.nodes().len() {
+                // One value for the whole time.
+                nodes.push(client.task_usage(task, &format!("?points=1&from={from}&node_rank={rank}")).await?);
+            }
+            all.push(Used { row, step: None, elapsed, nodes });
         }
-        all.push(Used { row, elapsed: row.elapsed(Clock::of_process().now), nodes });
+        for step in launched.remove(&task).unwrap_or_default() {
+            if is_wanted(&step.step.to_string()) {
+                all.push(Used { row, step: Some(step), elapsed, nodes: Vec::new() });
+            }
+        }
     }
     Ok(all)
 }
@@ -235,9 +253,18 @@ impl Used<'_> {
         let node = |found: Option<(usize, f64)>| self.row.nodes().get(found?.0).map(|node| (*node).to_owned());
         let (cpu, read, write) = (Metric::Cpu, Metric::DiskRead, Metric::DiskWrite);
         Some(match column {
-            "JobID" => format!("{}.batch", self.row.id()),
-            "Nodelist" => self.row.node_list(),
-            "NTasks" => self.row.nodes().len().to_string(),
+            "JobID" => match &self.step {
+                Some(step) => format!("{}.{}", self.row.id(), step.step),
+                None => format!("{}.{BATCH}", self.row.id()),
+            },
+            "Nodelist" => match &self.step {
+                Some(step) => compress(&step.nodes.iter().map(NodeName::as_str).collect::<Vec<_>>()),
+                None => self.row.node_list(),
+            },
+            "NTasks" => match &self.step {
+                Some(step) => step.tasks.to_string(),
+                None => self.row.nodes().len().to_string(),
+            },
             "AveCPU" => long(so_far(self.mean(cpu)?) as u64),
             "MaxRSS" => size(most_memory()?.1),
             "MaxRSSNode" => node(most_memory())?,
@@ -280,7 +307,7 @@ mod tests {
         }))
         .expect("a record");
         let row = rows(&record, false)[0];
-        let used = Used { row, elapsed: 3660, nodes: vec![usage(0.5, 2048.0), usage(1.5, 4096.0)] };
+        let used = Used { row, step: None, elapsed: 3660, nodes: vec![usage(0.5, 2048.0), usage(1.5, 4096.0)] };
         let value = |column: &str| used.value(column, Conversion::Exact);
         for (column, expected) in [
             ("JobID", Some("12.batch")),
@@ -297,9 +324,16 @@ mod tests {
             assert_eq!(value(column).as_deref(), expected, "{column}");
         }
         assert_eq!(
-            Used { row, elapsed: 1, nodes: Vec::new() }.value("AveCPU", Conversion::Exact),
+            Used { row, step: None, elapsed: 1, nodes: Vec::new() }.value("AveCPU", Conversion::Exact),
             None,
             "not measured yet"
         );
+        let step = serde_json::from_value(json!({
+            "step": 3, "name": "sh", "nodes": ["n2"], "tasks": 4, "cpus": 4, "started_at": 0,
+        }));
+        let step = Used { row, step: Some(step.expect("a step")), elapsed: 1, nodes: Vec::new() };
+        let values = ["JobID", "Nodelist", "NTasks", "AveCPU", "MaxRSS"].map(|it| step.value(it, Conversion::Exact));
+        let expected = [Some("12.3"), Some("n2"), Some("4"), None, None].map(|it| it.map(str::to_owned));
+        assert_eq!(values, expected, "the head measures no single steps");
     }
 }

@@ -1,7 +1,7 @@
 //! What `sacct` lists: jobs and their scripts, with the figures that several fields show.
 
 use hostler_model::{NodeName, WallTime};
-use hostler_proto::link::{StepRecord, Usage};
+use hostler_proto::link::{RunningStep, StepRecord, Usage};
 use hostler_slurm::hostlist::compress;
 use hostler_slurm::size::Conversion;
 use hostler_slurm::state::State;
@@ -15,7 +15,35 @@ pub(super) struct Entry<'a> {
     pub(super) row: Row<'a>,
     /// Whether this is a step: the script, unless `step` is another one.
     pub(super) is_step: bool,
-    pub(super) step: Option<&'a StepRecord>,
+    pub(super) step: Option<Launched<'a>>,
+}
+
+/// A step that `srun` or `hostler step` started.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Launched<'a> {
+    pub(super) number: u32,
+    pub(super) name: &'a str,
+    pub(super) nodes: &'a [NodeName],
+    /// Number of the processes.
+    pub(super) tasks: u32,
+    cpus: u32,
+    started_at: WallTime,
+    /// The record of the step; `None` while it runs.
+    record: Option<&'a StepRecord>,
+}
+
+impl<'a> From<&'a StepRecord> for Launched<'a> {
+    fn from(record: &'a StepRecord) -> Self {
+        let StepRecord { step: number, name, nodes, tasks, cpus, started_at, .. } = record;
+        Self { number: *number, name, nodes, tasks: *tasks, cpus: *cpus, started_at: *started_at, record: Some(record) }
+    }
+}
+
+impl<'a> From<&'a RunningStep> for Launched<'a> {
+    fn from(step: &'a RunningStep) -> Self {
+        let RunningStep { step: number, name, nodes, tasks, cpus, started_at } = step;
+        Self { number: *number, name, nodes, tasks: *tasks, cpus: *cpus, started_at: *started_at, record: None }
+    }
 }
 
 /// What values need besides their entry.
@@ -37,7 +65,10 @@ impl Report {
 
     /// Time of the end.
     pub(super) fn end(&self, entry: &Entry<'_>) -> Option<WallTime> {
-        let ended_at = entry.step.map(|step| step.ended_at).or_else(|| entry.row.ended_at());
+        let ended_at = match entry.step {
+            Some(step) => step.record.map(|record| record.ended_at),
+            None => entry.row.ended_at(),
+        };
         match self.cut {
             None => ended_at,
             Some((_, to)) => entry.row.started_at().map(|_| ended_at.map_or(to, |end| end.min(to))),
@@ -67,7 +98,7 @@ impl Entry<'_> {
     /// What follows the id of the job.
     pub(super) fn suffix(&self) -> String {
         match self.step {
-            Some(step) => format!(".{}", step.step),
+            Some(step) => format!(".{}", step.number),
             None if self.is_step => ".batch".to_owned(),
             None => String::new(),
         }
@@ -75,19 +106,21 @@ impl Entry<'_> {
 
     pub(super) fn name(&self) -> &str {
         match self.step {
-            Some(step) => &step.name,
+            Some(step) => step.name,
             None if self.is_step => "batch",
             None => &self.row.job.name,
         }
     }
 
     pub(super) fn state(&self) -> State {
-        match self.step.map(|step| step.exit_code) {
-            Some(Some(0)) => return State::Completed,
-            Some(Some(code)) if split_code(code).1 > 0 => return State::Cancelled,
-            Some(Some(_)) => return State::Failed,
-            Some(None) => return State::Cancelled,
-            None => {}
+        if let Some(step) = self.step {
+            return match step.record.map(|record| record.exit_code) {
+                None => State::Running,
+                Some(Some(0)) => State::Completed,
+                Some(Some(code)) if split_code(code).1 > 0 => State::Cancelled,
+                Some(Some(_)) => State::Failed,
+                Some(None) => State::Cancelled,
+            };
         }
         match (self.row.state(), self.is_step) {
             (State::Completing, _) => State::Running,
@@ -100,9 +133,10 @@ impl Entry<'_> {
 
     pub(super) fn exit(&self) -> (i32, i32) {
         if let Some(step) = self.step {
-            return match step.exit_code {
-                Some(code) => split_code(code),
-                None => (0, 15),
+            return match step.record.map(|record| record.exit_code) {
+                None => (0, 0),
+                Some(Some(code)) => split_code(code),
+                Some(None) => (0, 15),
             };
         }
         match (self.state(), self.is_step) {
@@ -162,8 +196,11 @@ impl Entry<'_> {
 
     pub(super) fn usage(&self) -> Option<Usage> {
         if let Some(step) = self.step {
-            let max_rss_bytes = step.peak_memory_bytes.unwrap_or(0);
-            return Some(Usage { user_ms: step.cpu_ms, max_rss_bytes, ..Usage::default() });
+            return step.record.map(|record| Usage {
+                user_ms: record.cpu_ms,
+                max_rss_bytes: record.peak_memory_bytes.unwrap_or(0),
+                ..Usage::default()
+            });
         }
         self.row.task.and_then(|task| task.usage)
     }

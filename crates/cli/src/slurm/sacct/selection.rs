@@ -1,19 +1,23 @@
 //! Which jobs `sacct` lists: by what they are, and by what happened to them in a period.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use hostler_client::{Client, ClientError, RecordFilter};
-use hostler_model::{JobState, WallTime};
+use hostler_model::{JobState, TaskId, WallTime};
 use hostler_proto::api::JobRecord;
-use hostler_proto::link::StepRecord;
+use hostler_proto::link::RunningStep;
 use hostler_slurm::state::State;
 
 use super::super::rows::{Accounts, Row};
-use super::super::squeue::ids::{Named, named_rows};
-use super::entry::Entry;
+use super::super::squeue::ids::{Named, named_rows, names_step};
+use super::super::steps::BATCH;
+use super::entry::{Entry, Launched};
 
 /// The states of jobs that have not ended.
 const LIVE: [JobState; 4] = [JobState::Pending, JobState::Starting, JobState::Running, JobState::Completing];
+
+/// The steps of tasks that run.
+pub(super) type RunningSteps = BTreeMap<TaskId, Vec<RunningStep>>;
 
 /// Number of ended tasks per request.
 const TASKS_AT_ONCE: u32 = 10_000;
@@ -96,45 +100,45 @@ impl Selection {
         Ok(records)
     }
 
-    /// The entries of these jobs that the selection takes.
-    pub(super) fn entries<'a>(&self, jobs: &'a [JobRecord], now: WallTime, accounts: &mut Accounts) -> Vec<Entry<'a>> {
-        let mut entries = Vec::new();
-        for job in jobs {
-            for row in named_rows(job, self.named.as_deref(), self.splits_arrays) {
-                if self.takes(&row, accounts) && self.was_in_period(&row, now) {
-                    self.push_entries(row, &mut entries);
-                }
-            }
-        }
+    /// The rows of these jobs that the selection takes.
+    pub(super) fn rows<'a>(&self, jobs: &'a [JobRecord], now: WallTime, accounts: &mut Accounts) -> Vec<Row<'a>> {
+        let rows = jobs.iter().flat_map(|job| named_rows(job, self.named.as_deref(), self.splits_arrays));
+        rows.filter(|row| self.takes(row, accounts) && self.was_in_period(row, now)).collect()
+    }
+
+    /// Whether the list shows running steps of a row, if there are any.
+    pub(super) fn shows_launched(&self, row: &Row<'_>) -> bool {
+        let is_of_row = |it: &Named| it.job == row.job.id && it.step.as_deref() != Some(BATCH);
+        !self.only_jobs && self.named.as_ref().is_none_or(|named| named.iter().any(is_of_row))
+    }
+
+    /// The entries of rows, with the steps that run.
+    pub(super) fn entries<'a>(&self, rows: &[Row<'a>], running: &'a RunningSteps) -> Vec<Entry<'a>> {
+        let mut entries = Vec::with_capacity(2 * rows.len());
+        rows.iter().for_each(|row| self.push_entries(*row, running, &mut entries));
         entries
     }
 
-    /// Adds the job, its script and its steps, as far as the ids name them. An id without a step stands for all of these.
-    fn push_entries<'a>(&self, row: Row<'a>, entries: &mut Vec<Entry<'a>>) {
-        let has_batch = row.task.is_some_and(|task| task.started_at.is_some()) && !row.job.allocation;
-        let steps = self.named.as_ref().map(|named| {
-            let of_row = named.iter().filter(|it| it.job == row.job.id).filter(|it| match (&it.tasks, row.index()) {
-                (None, _) => true,
-                (Some(tasks), index) => index.is_some_and(|index| tasks.contains(index)),
-            });
-            of_row.map(|it| it.step.as_deref()).collect::<Vec<_>>()
-        });
-        let is_named = |wanted: Option<&str>| {
-            steps.as_ref().is_none_or(|steps| steps.iter().any(|step| step.is_none() || *step == wanted))
-        };
+    /// Adds the job, its script and its steps, as far as the ids name them.
+    fn push_entries<'a>(&self, row: Row<'a>, running: &'a RunningSteps, entries: &mut Vec<Entry<'a>>) {
+        let is_named = |step: Option<&str>| names_step(self.named.as_deref(), &row, step);
         if is_named(None) {
             entries.push(Entry { row, is_step: false, step: None });
         }
         if self.only_jobs {
             return;
         }
-        if has_batch && is_named(Some("batch")) {
+        let has_batch = row.task.is_some_and(|task| task.started_at.is_some()) && !row.job.allocation;
+        if has_batch && is_named(Some(BATCH)) {
             entries.push(Entry { row, is_step: true, step: None });
         }
-        let mut records: Vec<&StepRecord> = row.task.map_or(&[][..], |task| &task.steps).iter().collect();
-        records.sort_by_key(|record| record.step);
-        let named = records.into_iter().filter(|record| is_named(Some(&record.step.to_string())));
-        entries.extend(named.map(|record| Entry { row, is_step: true, step: Some(record) }));
+        let task = row.index().map(|index| TaskId { job: row.job.id, index });
+        let running = task.and_then(|task| running.get(&task)).into_iter().flatten().map(Launched::from);
+        let ended = row.task.into_iter().flat_map(|task| &task.steps).map(Launched::from);
+        let mut steps: Vec<Launched<'a>> = ended.chain(running).collect();
+        steps.sort_by_key(|step| step.number);
+        let named = steps.into_iter().filter(|step| is_named(Some(&step.number.to_string())));
+        entries.extend(named.map(|step| Entry { row, is_step: true, step: Some(step) }));
     }
 
     fn takes(&self, row: &Row<'_>, accounts: &mut Accounts) -> bool {

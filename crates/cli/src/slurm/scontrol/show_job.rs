@@ -107,7 +107,7 @@ impl Session<'_> {
         let named = job.map(|job| Named::parse(job).ok_or_else(|| Ended::plain(not_found()))).transpose()?;
         let now = self.clock.now;
         let job = named.map(|named| named.job);
-        let records = self.ask("slurm_get_job_steps", async |client| load(client, job, now).await)?;
+        let records = self.ask(steps::LOAD, async |client| load(client, job, now).await)?;
         if step.is_some() && records.is_empty() {
             return Err(Ended::plain("slurm_get_job_steps error: Invalid job id specified"));
         }
@@ -118,7 +118,7 @@ impl Session<'_> {
         };
         let mut text = String::new();
         for row in records.iter().flat_map(|record| rows(record, false)).filter(takes) {
-            let steps = self.ask("slurm_get_job_steps", async |client| steps::running(client, &row).await)?;
+            let steps = self.ask(steps::LOAD, async |client| steps::running(client, &row).await)?;
             for step in steps.iter().filter(|it| step.is_none_or(|step| step == it.number)) {
                 text.push_str(&describe_step(&row, step, &self.clock, &mut accounts).write(self.one_line));
             }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use hostler_client::{Client, ClientError, RecordFilter};
-use hostler_model::{IndexSet, JobState, WallTime};
+use hostler_model::{JobState, WallTime};
 use hostler_proto::api::JobRecord;
 use hostler_slurm::state::State;
 
@@ -88,14 +88,6 @@ impl Filter {
             rows.extend(of_job.into_iter().filter(|row| self.takes_row(row, now)));
         }
         rows
-    }
-
-    /// Whether the list of ids, if there is one, names this step or all steps of the row.
-    pub(super) fn takes_step(&self, row: &Row<'_>, number: &str) -> bool {
-        let Some(named) = &self.named else { return true };
-        let is_row = |tasks: &IndexSet| row.index().is_some_and(|index| tasks.contains(index));
-        let mut of_row = named.iter().filter(|it| it.job == row.job.id && it.tasks.as_ref().is_none_or(is_row));
-        of_row.any(|it| it.step.as_deref().is_none_or(|step| step == number))
     }
 
     fn takes(&self, job: &JobRecord) -> bool {

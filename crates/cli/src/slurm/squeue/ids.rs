@@ -66,6 +66,15 @@ pub(in crate::slurm) fn named_rows<'a>(job: &'a JobRecord, named: Option<&[Named
     rows(job, true).into_iter().filter(|row| row.index().is_some_and(is_named)).collect()
 }
 
+/// Whether a list of ids names a step of a row, or the row itself if `step` is `None`. An id without a step names all of
+/// these, and so does an absent list.
+pub(in crate::slurm) fn names_step(named: Option<&[Named]>, row: &Row<'_>, step: Option<&str>) -> bool {
+    let Some(named) = named else { return true };
+    let is_row = |tasks: &IndexSet| row.index().is_some_and(|index| tasks.contains(index));
+    let mut of_row = named.iter().filter(|it| it.job == row.job.id && it.tasks.as_ref().is_none_or(is_row));
+    of_row.any(|it| it.step.is_none() || it.step.as_deref() == step)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
