@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use hostler_sys::{bind, unshare_mounts};
 use nix::unistd::geteuid;
@@ -20,8 +20,7 @@ const NOBODY: u32 = 65_534;
 const DATABASES: [&str; 4] = ["passwd", "shadow", "group", "gshadow"];
 
 /// The lines of system accounts and groups in a database of this machine, e.g. `passwd`.
-#[must_use]
-pub fn system_accounts(database: &str) -> String {
+fn system_accounts(database: &str) -> String {
     let read = |file: &str| {
         let bytes = fs::read(Path::new("/etc").join(file)).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
@@ -50,15 +49,37 @@ pub(crate) fn remove_people(etc: &Path) {
 /// If the kernel refuses.
 pub fn hide_people_for_this_thread() {
     thread_local!(static IS_DONE: Cell<bool> = const { Cell::new(false) });
-    if !geteuid().is_root() || IS_DONE.replace(true) {
-        return;
+    if geteuid().is_root() && !IS_DONE.replace(true) {
+        replace_people_for_this_thread(&[]);
     }
+}
+
+/// The account of a person in a test.
+#[derive(Debug, Clone)]
+pub struct Person {
+    /// Name of the user and of the user's group.
+    pub name: String,
+    /// Uid and gid.
+    pub id: u32,
+    pub home: PathBuf,
+}
+
+/// Replaces the accounts of people by others, for this thread and its later children.
+///
+/// # Panics
+/// If the kernel refuses, e.g. without root.
+pub fn replace_people_for_this_thread(people: &[Person]) {
     unshare_mounts().expect("root has permission");
+    let [mut passwd, mut group] = ["passwd", "group"].map(system_accounts);
+    for Person { name, id, home } in people {
+        passwd.push_str(&format!("{name}:x:{id}:{id}::{}:/bin/sh\n", home.display()));
+        group.push_str(&format!("{name}:x:{id}:\n"));
+    }
     // The mounts keep the files until the last process that sees them has ended.
     let directory = tempfile::tempdir().expect("a temporary directory");
-    for database in ["passwd", "group"] {
+    for (database, content) in [("passwd", passwd), ("group", group)] {
         let copy = directory.path().join(database);
-        fs::write(&copy, system_accounts(database)).expect("the test owns the directory");
+        fs::write(&copy, content).expect("the test owns the directory");
         fs::set_permissions(&copy, Permissions::from_mode(0o644)).expect("the test owns the file");
         bind(&copy, &Path::new("/etc").join(database)).expect("root has permission");
     }

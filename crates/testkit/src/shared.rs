@@ -7,6 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use nix::sys::signal::Signal;
 use nix::unistd::User;
@@ -16,14 +17,16 @@ use tempfile::TempDir;
 use crate::cluster::{Outcome, collect_logs, configures_index_access, kill_processes_with};
 use crate::{kill, wait_until};
 
-/// A head and one agent, both run by root, in a directory that every user can traverse. Dropping it ends all its
+/// A head and one agent or several, run by root, in a directory that every user can traverse. Dropping it ends all its
 /// processes and removes the directory.
 pub struct SharedCluster {
     home: TempDir,
     executable: PathBuf,
     agent_options: Vec<String>,
     agent: Option<Child>,
-    head: Child,
+    /// Agents of further nodes.
+    others: Vec<Child>,
+    head: Mutex<Child>,
 }
 
 impl SharedCluster {
@@ -43,15 +46,50 @@ impl SharedCluster {
             .expect("the disk has space");
         let head = daemon(&copy, home.path(), "head", &head_arguments(home.path()));
         let agent_options = agent_options.iter().map(|&option| option.to_owned()).collect();
-        let mut cluster = Self { home, executable: copy, agent_options, agent: None, head };
-        wait_until("the head to listen", 30, || UnixStream::connect(cluster.socket()).ok());
+        let (others, head) = (Vec::new(), Mutex::new(head));
+        let mut cluster = Self { home, executable: copy, agent_options, agent: None, others, head };
+        cluster.wait_for_head();
         // The users of the tests are accounts that every Debian has.
         cluster.ok("root", &["configure", "setting", "system-accounts", "yes"]);
-        let code = invite(&cluster.socket(), "n1");
-        fs::write(cluster.path("join"), code).expect("the file is writable");
-        fs::set_permissions(cluster.path("join"), Permissions::from_mode(0o600)).expect("the test owns the file");
+        cluster.invite("n1", "join");
         cluster.start_agent();
         cluster
+    }
+
+    /// Adds a node, and waits until it is up.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub fn add_node(&mut self, name: &str) {
+        self.invite(name, &format!("join-{name}"));
+        let agent = self.run_agent(name, &format!("agent-{name}"), &format!("join-{name}"));
+        self.others.push(agent);
+    }
+
+    /// Writes a join code for a node to a file.
+    fn invite(&self, node: &str, file: &str) {
+        fs::write(self.path(file), invite(&self.socket(), node)).expect("the file is writable");
+        fs::set_permissions(self.path(file), Permissions::from_mode(0o600)).expect("the test owns the file");
+    }
+
+    fn wait_for_head(&self) {
+        wait_until("the head to listen", 30, || UnixStream::connect(self.socket()).ok());
+    }
+
+    fn head(&self) -> MutexGuard<'_, Child> {
+        self.head.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Sends SIGKILL to the head, starts it again, and waits until it listens.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub fn kill_and_restart_head(&self) {
+        let mut head = self.head();
+        kill(head.id(), Signal::SIGKILL);
+        head.wait().expect("the process is not reaped yet");
+        *head = daemon(&self.executable, self.home.path(), "head", &head_arguments(self.home.path()));
+        self.wait_for_head();
     }
 
     /// Starts the agent and waits until its node is up.
@@ -59,19 +97,24 @@ impl SharedCluster {
     /// # Panics
     /// If it does not start.
     pub fn start_agent(&mut self) {
-        let directory = self.path("agent");
-        let mut arguments: Vec<String> = ["agent", "run", "--name", "n1", "--cpus", "0-1", "--memory", "1G"]
+        self.agent = Some(self.run_agent("n1", "agent", "join"));
+    }
+
+    /// Starts an agent, with a directory and a file with a join code, and waits until its node is up.
+    fn run_agent(&self, node: &str, directory: &str, code: &str) -> Child {
+        let mut arguments: Vec<String> = ["agent", "run", "--name", node, "--cpus", "0-1", "--memory", "1G"]
             .map(str::to_owned)
             .into_iter()
-            .chain(["--directory".into(), text(&directory), "--join-file".into(), text(&self.path("join"))])
+            .chain(["--directory".into(), text(&self.path(directory)), "--join-file".into(), text(&self.path(code))])
             .collect();
         arguments.extend(self.agent_options.iter().cloned());
-        self.agent = Some(daemon(&self.executable, self.home.path(), "agent", &arguments));
+        let agent = daemon(&self.executable, self.home.path(), directory, &arguments);
         wait_until("the node to be up", 30, || {
             let nodes = self.run("root", &["nodes", "--json"]);
             let nodes: Value = serde_json::from_str(&nodes.stdout).ok()?;
-            (nodes[0]["state"] == "up").then_some(())
+            nodes.as_array()?.iter().any(|it| it["name"] == node && it["state"] == "up").then_some(())
         });
+        agent
     }
 
     /// Sends SIGKILL to the agent.
@@ -200,7 +243,8 @@ impl Drop for SharedCluster {
             }
         }
         // After SIGTERM to the agent, idle shepherds end and remove their cgroup leaves.
-        for child in [self.agent.as_mut(), Some(&mut self.head)].into_iter().flatten() {
+        let head = self.head.get_mut().unwrap_or_else(PoisonError::into_inner);
+        for child in self.agent.iter_mut().chain(&mut self.others).chain([head]) {
             kill(child.id(), Signal::SIGTERM);
             let _ = child.wait();
         }

@@ -7,7 +7,6 @@
 
 #![expect(clippy::print_stdout, reason = "people run the program and read its report")]
 
-mod random;
 mod trouble;
 mod users;
 mod verdict;
@@ -20,7 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use random::Random;
+use hostler_testkit::Random;
 use users::Ledger;
 use world::World;
 

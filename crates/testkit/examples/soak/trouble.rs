@@ -8,10 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use hostler_testkit::fill_disk;
+use hostler_testkit::{Random, fill_disk};
 use nix::sys::signal::Signal;
 
-use crate::random::Random;
 use crate::world::{NODES, World};
 
 /// Causes random faults until `over` is set. Spares the head once `calm` is set. Returns the number of faults of each

@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use crate::random::Random;
+use hostler_testkit::Random;
+
 use crate::world::{FIRST_UID, World};
 
 /// Message of a job that failed because the small disk of its node was full.

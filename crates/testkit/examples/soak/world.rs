@@ -9,8 +9,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Mutex;
 
-use hostler_sys::{bind, unshare_mounts};
-use hostler_testkit::{Outcome, SmallDisk, free_port, invite, kill, system_accounts, wait_until};
+use hostler_testkit::{
+    Outcome, Person, SmallDisk, free_port, invite, kill, replace_people_for_this_thread, wait_until,
+};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -36,7 +37,6 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn up(executable: &Path) -> Self {
-        unshare_mounts().expect("a mount namespace needs root");
         let home = tempfile::Builder::new().prefix("hostler-soak-").tempdir().expect("a temporary directory");
         fs::set_permissions(home.path(), Permissions::from_mode(0o711)).expect("just created");
         make_accounts(home.path());
@@ -222,26 +222,22 @@ pub(crate) fn name_of(user: u32) -> String {
 
 /// Adds the users to the accounts visible to this process and its children, and creates their homes.
 fn make_accounts(home: &Path) {
-    let [mut passwd, mut group] = ["passwd", "group"].map(system_accounts);
     fs::create_dir(home.join("root")).expect("the directory is new");
     fs::create_dir(home.join("home")).expect("the directory is new");
     fs::set_permissions(home.join("home"), Permissions::from_mode(0o711)).expect("just created");
-    for user in 0..USERS {
-        let (name, id) = (name_of(user), FIRST_UID + user);
-        let directory = home.join("home").join(&name);
-        passwd.push_str(&format!("{name}:x:{id}:{id}::{}:/bin/sh\n", directory.display()));
-        group.push_str(&format!("{name}:x:{id}:\n"));
-        for directory in [directory.clone(), directory.join("ran")] {
-            fs::create_dir(&directory).expect("the directory is new");
-            fs::set_permissions(&directory, Permissions::from_mode(0o700)).expect("just created");
-            chown(&directory, Some(id), Some(id)).expect("root has permission");
-        }
-    }
-    for (file, content) in [("passwd", passwd), ("group", group)] {
-        let path = home.join(file);
-        fs::write(&path, content).expect("the test owns it");
-        bind(&path, &Path::new("/etc").join(file)).expect("root has permission");
-    }
+    let people: Vec<Person> = (0..USERS)
+        .map(|user| {
+            let (name, id) = (name_of(user), FIRST_UID + user);
+            let directory = home.join("home").join(&name);
+            for directory in [directory.clone(), directory.join("ran")] {
+                fs::create_dir(&directory).expect("the directory is new");
+                fs::set_permissions(&directory, Permissions::from_mode(0o700)).expect("just created");
+                chown(&directory, Some(id), Some(id)).expect("root has permission");
+            }
+            Person { name, id, home: directory }
+        })
+        .collect();
+    replace_people_for_this_thread(&people);
 }
 
 fn text(path: &Path) -> String {
