@@ -271,9 +271,9 @@ async fn start_run(
     let directory = node.runs.of(run);
     let staged = handle.clone();
     let on_staged = move || staged.happened(Event::Staged { run });
-    let prepared = stage::prepare(&node, &launch, &directory, &controlled.cancel, on_staged).await;
+    let prepared = stage::prepare(&node, &launch, &directory, &controlled.ending.is_ordered, on_staged).await;
     let mut orders = match prepared {
-        Ok(orders) if !controlled.cancel.load(Ordering::Relaxed) => orders,
+        Ok(orders) if !controlled.ending.is_ordered.load(Ordering::Relaxed) => orders,
         Ok(_) => {
             return handle
                 .happened(Event::Exited { run, exit: not_started("the job was ended before its start".into()) });
@@ -290,7 +290,7 @@ async fn start_run(
     {
         return handle.happened(Event::Exited { run, exit: not_started(format!("{error:#}")) });
     }
-    match supervise::launch(&node, &launch, &mut orders).await {
+    match supervise::launch(&node, &launch, &mut orders, &controlled.ending).await {
         Ok(RunState::Ended(exit)) => {
             node.metrics.started(began.elapsed());
             handle.happened(Event::Exited { run, exit });
@@ -300,7 +300,7 @@ async fn start_run(
             handle.happened(Event::Started { run });
             let owner = supervise::owner_of(&orders);
             let place = Some((orders.options.leaf, owner));
-            supervise::watch(node, handle, launch, shepherd, place, controlled.orders).await;
+            supervise::watch(node, handle, launch, shepherd, place, controlled).await;
         }
         Err(error) => {
             node.metrics.not_started();

@@ -27,6 +27,7 @@ pub mod account;
 mod activity;
 mod collect;
 mod directory;
+mod ending;
 mod engine;
 pub mod environment;
 mod exec;

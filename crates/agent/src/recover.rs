@@ -59,7 +59,7 @@ pub(crate) async fn recover(node: &Arc<Node>, handle: &Handle) -> anyhow::Result
         leaves.extend(leaf_of(&directory));
         let (control, controlled) = control();
         controls.insert(run, control);
-        tokio::spawn(supervise::watch_recovered(Arc::clone(node), handle.clone(), launch, shepherd, controlled.orders));
+        tokio::spawn(supervise::watch_recovered(Arc::clone(node), handle.clone(), launch, shepherd, controlled));
     }
     clean_up(node, &going_on, &leaves);
     Ok(controls)

@@ -19,7 +19,9 @@ use hostler_snapshot::{LayoutOptions, StoreError, lay_out};
 
 use crate::account::{Account, Ids, act_as};
 use crate::directory::RunDirectory;
-use crate::environment::{BuildError, Confined, EnvError, Lease, Requirements, detect, entry_command, first_on_path};
+use crate::environment::{
+    BuildError, Confined, EnvError, Lease, Requirements, Runner, detect, entry_command, first_on_path,
+};
 use crate::node::Node;
 use crate::shepherds::LINGER;
 use crate::{transfer, variables};
@@ -50,7 +52,7 @@ impl From<EnvError> for NoEnvironment {
             _ => Why::NotStarted,
         };
         let hint = error.hint().map(|hint| format!(" ({hint})")).unwrap_or_default();
-        Self { why, message: format!("{error}{hint}") }
+        Self { why, message: format!("{:#}{hint}", anyhow::Error::from(error)) }
     }
 }
 
@@ -183,11 +185,22 @@ impl Preparation {
         let work = self.directory.work();
         let mut variables = self.variables();
         let search_path = OsString::from(variables["PATH"].clone());
-        let lease = match act_as(self.ids(), || detect(&work, &project.entrypoint))?? {
+        let Self { node, launch, .. } = self;
+        let leaf = |number| node.leaf(&format!("{}-build-{number}", launch.run()));
+        let runner = Confined {
+            launcher: &node.launcher,
+            limits: self.limits(),
+            leaf: &leaf,
+            cancel,
+            began,
+            time_limit: launch.spec().time_limit_ms.map(Duration::from_millis),
+        };
+        let found = act_as(self.ids(), || detect(&work, &project.entrypoint, &|| runner.goes_on()))?;
+        let lease = match found.map_err(NoEnvironment::from)? {
             None => None,
             Some(requirements) => {
-                let requirements = requirements.with_variables(&self.launch.spec().environment);
-                self.environment(&requirements, &search_path, began, cancel)?
+                let requirements = requirements.with_variables(&launch.spec().environment);
+                self.environment(&requirements, &search_path, &runner)?
             }
         };
         if cancel.load(Ordering::Relaxed) {
@@ -213,8 +226,7 @@ impl Preparation {
         &self,
         requirements: &Requirements,
         search_path: &OsStr,
-        began: Instant,
-        cancel: &AtomicBool,
+        runner: &Confined<'_>,
     ) -> anyhow::Result<Option<Lease>> {
         let mut log = OpenOptions::new()
             .append(true)
@@ -233,22 +245,13 @@ impl Preparation {
             }
         };
         let Self { node, launch, .. } = self;
-        let leaf = |number| node.leaf(&format!("{}-build-{number}", launch.run()));
-        let runner = Confined {
-            launcher: &node.launcher,
-            limits: self.limits(),
-            leaf: &leaf,
-            cancel,
-            began,
-            time_limit: launch.spec().time_limit_ms.map(Duration::from_millis),
-        };
         let mut obtain = || {
             let cache = node.environments.of(self.account.as_ref())?;
             let usual = act_as(self.ids(), || first_on_path(&["python3", "python"], search_path)).unwrap_or_default();
-            if cache.is_needless(requirements, usual.as_deref(), &runner)? {
+            if cache.is_needless(requirements, usual.as_deref(), runner)? {
                 return Ok(None);
             }
-            let lease = cache.obtain(requirements, &mut write, &runner)?;
+            let lease = cache.obtain(requirements, &mut write, runner)?;
             lease.pin(&launch.run().to_string())?;
             Ok(Some(lease))
         };

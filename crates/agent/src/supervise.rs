@@ -1,7 +1,6 @@
 //! Supervision: starts a shepherd for each run, and receives the run's end.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use anyhow::Context;
@@ -19,6 +18,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use crate::directory::RunDirectory;
+use crate::ending::{Ending, or_end};
 use crate::handle::Handle;
 use crate::node::Node;
 use crate::shepherds::{self, Watched};
@@ -57,7 +57,7 @@ pub(crate) enum Order {
 /// Controls a run that is starting or running.
 #[derive(Clone)]
 pub(crate) struct Control {
-    cancel: Arc<AtomicBool>,
+    ending: Arc<Ending>,
     orders: mpsc::Sender<Order>,
     /// Locked while a thread reads the run's list of steps.
     steps: Arc<tokio::sync::Mutex<()>>,
@@ -65,20 +65,20 @@ pub(crate) struct Control {
 
 /// Receiving ends of a [`Control`].
 pub(crate) struct Controlled {
-    pub(crate) cancel: Arc<AtomicBool>,
+    pub(crate) ending: Arc<Ending>,
     pub(crate) orders: mpsc::Receiver<Order>,
 }
 
 pub(crate) fn control() -> (Control, Controlled) {
     let (orders, receiver) = mpsc::channel(ORDERS_LEN);
-    let cancel = Arc::new(AtomicBool::new(false));
-    (Control { cancel: Arc::clone(&cancel), orders, steps: Arc::default() }, Controlled { cancel, orders: receiver })
+    let ending = Arc::new(Ending::new());
+    (Control { ending: Arc::clone(&ending), orders, steps: Arc::default() }, Controlled { ending, orders: receiver })
 }
 
 impl Control {
     pub(crate) fn order(&self, order: Order) {
         if let Order::End { .. } = order {
-            self.cancel.store(true, Ordering::Relaxed);
+            self.ending.order();
         }
         // The receiver is gone if the run is just ending. If the queue is full, earlier orders to end the run are
         // pending.
@@ -106,11 +106,25 @@ pub(crate) enum RunState {
     Ended(Exit),
 }
 
-/// Starts a run with an idle shepherd or a new one.
+/// Starts a run with an idle shepherd or a new one. Ends the run if it should end before its program has started.
 ///
 /// # Errors
 /// If no shepherd took the run; nothing is running then, and nothing will start later.
-pub(crate) async fn launch(node: &Node, launch: &RunLaunch, orders: &mut Launch) -> anyhow::Result<RunState> {
+pub(crate) async fn launch(
+    node: &Arc<Node>,
+    launch: &RunLaunch,
+    orders: &mut Launch,
+    ending: &Ending,
+) -> anyhow::Result<RunState> {
+    let spent = orders.options.time_spent;
+    ending.begin(spent, orders.options.time_limit.map(|limit| limit.saturating_add(spent)));
+    match or_end(node, launch, ending, begin(node, launch, orders)).await {
+        Some(state) => state,
+        None => determine_state(node, launch).await.context("the run was ended before its start"),
+    }
+}
+
+async fn begin(node: &Node, launch: &RunLaunch, orders: &mut Launch) -> anyhow::Result<RunState> {
     if orders.options.linger.is_some()
         && let Some((mut shepherd, leaf)) = node.idle.take(&launch.placement.resources.cpus, owner_of(orders))
     {
@@ -148,12 +162,16 @@ pub(crate) async fn watch(
     launch: Arc<RunLaunch>,
     mut shepherd: Watched,
     place: Option<(Option<LeafSpec>, Option<u32>)>,
-    mut orders: mpsc::Receiver<Order>,
+    mut controlled: Controlled,
 ) {
     let _measured = node.usage.begin(launch.run(), measured_at(&node, &launch, &shepherd, place.as_ref()));
     let mut new_limit = None;
     let exit = loop {
-        if let Some(record) = follow(&mut shepherd, &mut orders, &mut new_limit).await {
+        let (has_started, ending) = (shepherd.has_started(), Arc::clone(&controlled.ending));
+        let followed = follow(&mut shepherd, &mut controlled, &mut new_limit);
+        let record =
+            if has_started { followed.await } else { or_end(&node, &launch, &ending, followed).await.flatten() };
+        if let Some(record) = record {
             if let Some((leaf, owner)) = place
                 && launch.spec().pty.is_none()
                 && leaf.is_some() == node.cgroups.is_ok()
@@ -180,25 +198,37 @@ pub(crate) async fn watch(
 }
 
 /// Watches a run that an earlier agent started. Without `shepherd`, first determines its state, however long that takes:
-/// the shepherd lives, so the run must not be given up. Orders wait meanwhile.
+/// the shepherd lives, so the run must not be given up. Orders wait meanwhile, except that the run ends if its program has
+/// not started.
 pub(crate) async fn watch_recovered(
     node: Arc<Node>,
     handle: Handle,
     launch: Arc<RunLaunch>,
     shepherd: Option<Watched>,
-    orders: mpsc::Receiver<Order>,
+    controlled: Controlled,
 ) {
+    let limit = launch.spec().time_limit_ms.map(Duration::from_millis);
+    controlled.ending.begin(time_since_claim(&node, &launch), limit);
     let state = match shepherd {
         Some(shepherd) => Some(RunState::Running(shepherd)),
-        None => determine_state(&node, &launch).await,
+        None => match or_end(&node, &launch, &controlled.ending, determine_state(&node, &launch)).await {
+            Some(state) => state,
+            None => determine_state(&node, &launch).await,
+        },
     };
     let exit = match state {
         // The leaf of this shepherd is unknown, so it is not kept for later runs.
-        Some(RunState::Running(shepherd)) => return watch(node, handle, launch, shepherd, None, orders).await,
+        Some(RunState::Running(shepherd)) => return watch(node, handle, launch, shepherd, None, controlled).await,
         Some(RunState::Ended(exit)) => exit,
         None => lost(&node, LostReason::NeverStarted),
     };
     handle.happened(Event::Exited { run: launch.run(), exit });
+}
+
+/// Time since a shepherd claimed the run; zero if that is not known.
+fn time_since_claim(node: &Node, launch: &RunLaunch) -> Duration {
+    let content = JournalContent::read(node.runs.of(launch.run()).path()).unwrap_or_default();
+    content.taken.map_or(Duration::ZERO, |record| record.taken.elapsed())
 }
 
 /// Where a run can be measured.
@@ -232,7 +262,7 @@ fn with_disk(node: &Node, mut exit: Exit) -> Exit {
 /// that was ordered: the shepherd gets it again on each new connection.
 async fn follow(
     shepherd: &mut Watched,
-    orders: &mut mpsc::Receiver<Order>,
+    controlled: &mut Controlled,
     new_limit: &mut Option<Option<Duration>>,
 ) -> Option<Box<ExitRecord>> {
     let change_limit = |shepherd: &Watched, limit| {
@@ -250,7 +280,7 @@ async fn follow(
                 Some(_) => {}
                 None => return None,
             },
-            Some(order) = orders.recv() => match order {
+            Some(order) = controlled.orders.recv() => match order {
                 // If the run has just ended, its report is on the way.
                 Order::End { grace } => drop(shepherd.shepherd().terminate(Cause::Cancelled, grace)),
                 Order::Signal(signal) => {
@@ -260,6 +290,7 @@ async fn follow(
                 }
                 Order::ChangeLimit(limit) => {
                     *new_limit = Some(limit);
+                    controlled.ending.change_limit(limit);
                     change_limit(shepherd, limit);
                 }
                 // The run has already begun.
@@ -294,7 +325,7 @@ pub(crate) async fn determine_state(node: &Node, launch: &RunLaunch) -> Option<R
 }
 
 /// Kills processes that a lost run left in its leaf: its main process died with the shepherd, but others may remain.
-fn end_leaf(node: &Node, record: Option<&RunningRecord>) {
+pub(crate) fn end_leaf(node: &Node, record: Option<&RunningRecord>) {
     if let (Ok(tree), Some(leaf)) = (&node.cgroups, record.and_then(|record| record.leaf.as_ref()))
         && !tree.end(leaf)
     {

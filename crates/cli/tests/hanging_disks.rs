@@ -1,4 +1,4 @@
-//! A job whose program lies on a file system that never answers disturbs no other user, and daemons get no files that
+//! A job whose program lies on a file system that never answers disturbs no other user and can be ended. Daemons get no files that
 //! users could make them close. Needs root and FUSE.
 
 use std::fs;
@@ -41,6 +41,46 @@ fn program_on_a_hanging_disk_delays_no_other_user() {
         drop(disk);
         assert_ne!(cluster.run(ADA, &["wait", &stuck]).code, 0, "its program cannot be read");
     }
+}
+
+/// Waits until a shepherd has claimed a run. Soon afterwards, it waits for the start of the program.
+fn wait_for_claim(cluster: &SharedCluster) {
+    wait_until("a shepherd to claim the run", 30, || {
+        let runs = fs::read_dir(cluster.path("agent/runs")).ok()?;
+        let mut journals = runs.flatten().filter_map(|run| fs::read_to_string(run.path().join("journal")).ok());
+        journals.any(|journal| journal.contains("\"taken\"") && !journal.contains("\"ended\"")).then_some(())
+    });
+}
+
+#[test]
+fn job_whose_program_never_opens_ends_when_it_is_cancelled_or_reaches_its_time_limit() {
+    let cluster = SharedCluster::up(HOSTLER, &[]);
+    let at = cluster.path("disk");
+    fs::create_dir(&at).expect("new");
+    let disk = HangingDisk::mount(Command::new("python3"), &at, "open");
+    let cancelled = cluster.ok(ADA, &["run", "--detach", "-c", "1", "-m", "32M", "--", &disk.program()]);
+    wait_for_claim(&cluster);
+    cluster.ok(ADA, &["cancel", &cancelled]);
+    let limited = cluster.ok(ADA, &["run", "--detach", "-t", "1s", "-c", "1", "-m", "32M", "--", &disk.program()]);
+    for (job, state) in [(&cancelled, "cancelled"), (&limited, "timeout")] {
+        wait_until(&format!("the job to be {state}"), 30, || (cluster.job(job)["state"] == state).then_some(()));
+    }
+    assert_another_user_is_served(&cluster, "jobs that have ended while their disk hangs");
+    drop(disk);
+}
+
+#[test]
+fn restarted_agent_ends_a_job_whose_program_never_opens() {
+    let mut cluster = SharedCluster::up(HOSTLER, &[]);
+    let at = cluster.path("disk");
+    fs::create_dir(&at).expect("new");
+    let disk = HangingDisk::mount(Command::new("python3"), &at, "open");
+    let job = cluster.ok(ADA, &["run", "--detach", "-t", "1s", "-c", "1", "-m", "32M", "--", &disk.program()]);
+    wait_for_claim(&cluster);
+    cluster.kill_agent();
+    cluster.start_agent();
+    wait_until("the time limit", 30, || (cluster.job(&job)["state"] == "timeout").then_some(()));
+    drop(disk);
 }
 
 #[test]

@@ -1,14 +1,16 @@
-//! Adoption: finds the shepherd of a run after a restart of the agent.
+//! Adoption: finds the shepherd of a run after a restart of the agent. Also ends a run whose shepherd cannot serve requests,
+//! because the program does not start.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::handle::{ControlError, Link, LinkError, Shepherd};
-use crate::journal::{self, JournalContent};
+use crate::journal::{self, JournalContent, JournalLock};
+use crate::members;
 use crate::process::{self, ProcessId};
-use crate::record::{ExitRecord, RunningRecord};
+use crate::record::{Cause, Containment, ExitRecord, Limits, Moment, RunningRecord, Status};
 use crate::sys;
 
 /// How long [`adopt`] waits for another process to finish a journal line, or for an exiting shepherd to end.
@@ -16,6 +18,12 @@ const SETTLE_BOUND: Duration = Duration::from_secs(2);
 
 /// Delay between two reads of the journal while another process is writing a line.
 const SETTLE_ROUND: Duration = Duration::from_millis(2);
+
+/// How long [`end_unstarted`] waits for the end of a killed shepherd.
+const SHEPHERD_BOUND: Duration = Duration::from_secs(10);
+
+/// How long [`end_unstarted`] waits for the end of the processes of a killed shepherd.
+const PROCESSES_BOUND: Duration = Duration::from_secs(1);
 
 /// State of a run that an earlier agent started.
 #[derive(Debug)]
@@ -87,13 +95,105 @@ fn lost(reason: LostReason, record: Option<RunningRecord>) -> Adopted {
     Adopted::Lost(Lost { reason, record })
 }
 
-/// Returns the state of a run whose shepherd has ended. Reads the journal again, because the shepherd may have written
-/// the exit record since the last check.
+/// Returns the state of a run whose shepherd has ended. Reads the journal again, because the shepherd, or an agent that has
+/// killed it, may have written the exit record since the last check.
 fn after_the_end(directory: &Path, reason: LostReason, record: RunningRecord) -> Result<Adopted, AdoptError> {
-    Ok(match JournalContent::read(directory)?.ended {
+    Ok(match JournalLock::take(directory)?.read()?.ended {
         Some(record) => Adopted::Ended(record),
         None => lost(reason, Some(record)),
     })
+}
+
+/// Ends the run in `directory` if its shepherd waits for the start of the program, and writes the exit record with this
+/// cause. Returns the record of the killed shepherd; `None` if there was nothing to end: no shepherd has claimed the run,
+/// the program has started, or the run has ended.
+///
+/// A file system that never answers keeps the shepherd waiting in `vfork`, so that it serves no requests. The process that
+/// should execute the program may be unkillable until the file system answers, but the shepherd is not. The process gets a
+/// KILL with the shepherd's death. If it cannot end yet, the exit record lists it.
+///
+/// # Errors
+/// If the journal cannot be read or written, or the shepherd cannot be killed.
+pub fn end_unstarted(directory: &Path, cause: Cause) -> io::Result<Option<RunningRecord>> {
+    // Held until the record is written: whoever finds out meanwhile that the shepherd has ended waits for the record.
+    let journal = JournalLock::take(directory)?;
+    let content = journal.read()?;
+    let Some(record) = content.taken.filter(|record| record.child.is_none()) else { return Ok(None) };
+    if content.ended.is_some() || record.boot_id != process::boot_id() {
+        return Ok(None);
+    }
+    let pid = record.shepherd.pid;
+    let pidfd = match hold(record.shepherd) {
+        Hold::Held(pidfd) => pidfd,
+        Hold::Gone | Hold::Other => return Ok(None),
+        Hold::Failed(error) => return Err(error),
+    };
+    // A shepherd that serves requests sleeps in `poll`, which a signal could interrupt.
+    if process::stat(pid).is_none_or(|stat| stat.state != b'D') {
+        return Ok(None);
+    }
+    let starting = members::below(pid, &|| !sys::pidfd_ended(pidfd.as_fd()));
+    sys::pidfd_signal(pidfd.as_fd(), libc::SIGKILL)?;
+    if !ends_by(pidfd.as_fd(), Instant::now() + SHEPHERD_BOUND) {
+        return Err(io::Error::new(io::ErrorKind::TimedOut, format!("the shepherd with pid {pid} does not end")));
+    }
+    for (_, handle) in &starting {
+        // The process has usually ended with the shepherd.
+        let _ = sys::pidfd_signal(handle.as_fd(), libc::SIGKILL);
+    }
+    let until = Instant::now() + PROCESSES_BOUND;
+    let remaining = starting.iter().filter(|(_, handle)| !ends_by(handle.as_fd(), until));
+    let unkillable = remaining.map(|(process, _)| *process).collect();
+    let status = match journal.read()?.taken.and_then(|record| record.child) {
+        None => Status::StartFailed {
+            message: "the program did not start: a file system that it needs does not answer".to_owned(),
+            code: 126,
+        },
+        // The program started just before the shepherd was killed, and ended with it.
+        Some(_) => Status::Signaled { signal: libc::SIGKILL, core_dumped: false },
+    };
+    journal.end(exit_record(&record, status, cause, unkillable))?;
+    Ok(Some(record))
+}
+
+/// The exit record of a run whose shepherd was killed, with the little that is known.
+fn exit_record(record: &RunningRecord, status: Status, cause: Cause, unkillable: Vec<u32>) -> ExitRecord {
+    ExitRecord {
+        identity: record.identity.clone(),
+        status,
+        cause: Some(cause),
+        started: record.taken,
+        ended: Moment::now(),
+        wall_time: record.taken.elapsed(),
+        user_time: Duration::ZERO,
+        system_time: Duration::ZERO,
+        max_rss_bytes: 0,
+        stdout_bytes: 0,
+        stderr_bytes: 0,
+        oom_kill: None,
+        leftovers: 0,
+        unkillable,
+        containment: match &record.leaf {
+            Some(path) => Containment::Leaf { path: path.clone() },
+            None => Containment::Descent { reason: "no leaf was requested".to_owned() },
+        },
+        memory_peak_bytes: None,
+        io: None,
+        limits: Limits::default(),
+        log_error: None,
+    }
+}
+
+/// Whether the process of the pidfd ends before the deadline.
+fn ends_by(pidfd: BorrowedFd<'_>, deadline: Instant) -> bool {
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        match sys::wait_readable(pidfd, Some(left)) {
+            Ok(true) => return true,
+            Ok(false) if !left.is_zero() => {}
+            Ok(false) | Err(_) => return false,
+        }
+    }
 }
 
 /// Connects to a verified shepherd, which may be about to exit or to claim another run.
@@ -106,7 +206,7 @@ fn connect_to_shepherd(directory: &Path, record: RunningRecord, pidfd: &OwnedFd)
         return Ok(Adopted::Ended(record));
     }
     let handle = pidfd.try_clone();
-    match connected.and_then(|link| introduce(Shepherd::adopted(pid, handle?, link))) {
+    match connected.and_then(|link| introduce(Shepherd::adopted(pid, record.child, handle?, link))) {
         Ok(shepherd) => Ok(Adopted::Running(shepherd)),
         // The shepherd may have just ended.
         Err(_) if sys::wait_readable(pidfd.as_fd(), Some(SETTLE_BOUND)).unwrap_or(false) => {
@@ -124,7 +224,7 @@ fn connect_to_shepherd(directory: &Path, record: RunningRecord, pidfd: &OwnedFd)
 /// that has sent nothing. Fails if the connection is refused.
 fn introduce(mut shepherd: Shepherd) -> io::Result<Shepherd> {
     match shepherd.status() {
-        // A suspended shepherd will read the request later.
+        // A shepherd that is suspended, or waits for the start of its program, will read the request later.
         Ok(_) | Err(ControlError::Link(LinkError::Timeout)) => Ok(shepherd),
         Err(error) => Err(io::Error::new(io::ErrorKind::ConnectionRefused, error)),
     }

@@ -66,8 +66,8 @@ impl Shepherd {
     }
 
     /// Creates a handle from a verified pidfd and a new connection.
-    pub(crate) fn adopted(pid: u32, pidfd: OwnedFd, link: Link) -> Shepherd {
-        Shepherd { pid, child: None, pidfd, link, early: VecDeque::new() }
+    pub(crate) fn adopted(pid: u32, child: Option<u32>, pidfd: OwnedFd, link: Link) -> Shepherd {
+        Shepherd { pid, child, pidfd, link, early: VecDeque::new() }
     }
 
     /// Pid of the shepherd, for display. To send signals, use [`Shepherd::terminate`].
@@ -75,8 +75,8 @@ impl Shepherd {
         self.pid
     }
 
-    /// Pid of the run's main process at its start; `None` if the process could not be started. After adoption, use
-    /// [`Shepherd::status`].
+    /// Pid of the run's main process at its start; `None` if the process could not be started. After adoption, `None` if
+    /// the process was not known to have started.
     pub fn child(&self) -> Option<u32> {
         self.child
     }

@@ -4,7 +4,8 @@
 //! {"launch":{"identity":"12_3.1.4","note":…}}   by the agent, before anything else; the note is the agent's
 //! {"taken":{"shepherd":…,"socket":…}}           by the shepherd that claims the run; instead "void" by an agent
 //! {"started":4711}                              by the shepherd: pid of the main process
-//! {"ended":{…}}                                 by the shepherd, when no process of the run is left
+//! {"ended":{…}}                                 by the shepherd, when no process of the run is left; by an agent that
+//!                                               has killed the shepherd of a program that did not start
 //! ```
 //!
 //! There is only one file, because creating a file costs more than all other operations on it. A process that claims
@@ -62,6 +63,32 @@ pub(crate) fn void(directory: &Path) -> io::Result<()> {
         file.write_all_at(&line(&Entry::Void), story.length as u64)?;
     }
     Ok(())
+}
+
+/// The lock of a run's journal. An agent that ends a run holds it until it has written the exit record.
+pub(crate) struct JournalLock(File);
+
+impl JournalLock {
+    /// Waits for the lock of the journal in `directory`.
+    pub(crate) fn take(directory: &Path) -> io::Result<JournalLock> {
+        let file = open(&directory.join(JOURNAL), false)?;
+        file.lock()?;
+        Ok(JournalLock(file))
+    }
+
+    /// Reads the journal. Its shepherd may write further lines.
+    pub(crate) fn read(&self) -> io::Result<JournalContent> {
+        Ok(locked(&self.0)?.0)
+    }
+
+    /// Writes the exit record of a run whose shepherd has been killed. Has no effect on a run that has ended.
+    pub(crate) fn end(&self, record: ExitRecord) -> io::Result<()> {
+        let content = self.read()?;
+        if content.ended.is_some() {
+            return Ok(());
+        }
+        self.0.write_all_at(&line(&Entry::Ended(Box::new(record))), content.length as u64)
+    }
 }
 
 /// A line of the journal. Readers skip lines of kinds that they do not know, which newer versions may write.

@@ -35,6 +35,10 @@
 //! survive. The kernel clears the parent death signal when the main process executes a set-user-id program; the leaf
 //! covers that case too.
 //!
+//! **While the program starts**, the shepherd waits in `vfork` and serves no requests, usually for well under a
+//! millisecond. If a file system never answers, neither the time limit nor [`Shepherd::terminate`] has an effect; the
+//! agent then calls [`end_unstarted`].
+//!
 //! **A call** is a remote command on this machine: see [`Launcher::call`]. Its shepherd is the same process with the
 //! same leaf, limits, termination sequence and lingering, but it writes no files. The streams are descriptors sent with
 //! the [`Launch`]. The shepherd closes them as soon as the program runs, so that ends of files are seen.
@@ -71,7 +75,7 @@ mod wipe;
 mod wire;
 mod zygote;
 
-pub use adopt::{AdoptError, Adopted, Lost, LostReason, adopt};
+pub use adopt::{AdoptError, Adopted, Lost, LostReason, adopt, end_unstarted};
 pub use handle::{Attachment, ControlError, LinkError, Shepherd};
 pub use launch::{CallOptions, Credentials, Files, Launch, Members, Options, ResourceLimit, RunSignal, WindowSize};
 pub use launcher::{LaunchError, Launcher, StartError, Starting};

@@ -9,7 +9,7 @@
 //! left.
 
 use std::fs;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::launch::{Members, RunSignal};
 use crate::process::{self, Stat};
@@ -19,6 +19,13 @@ use crate::sys;
 pub(crate) fn list() -> Vec<u32> {
     let mut found = Vec::new();
     walk(std::process::id(), &|| true, &mut |pid, _| found.push(pid));
+    found
+}
+
+/// The live descendants of another process, with their pidfds. `lives` says whether that process is alive.
+pub(crate) fn below(parent: u32, lives: &dyn Fn() -> bool) -> Vec<(u32, OwnedFd)> {
+    let mut found = Vec::new();
+    walk(parent, lives, &mut |pid, pidfd| found.extend(pidfd.try_clone_to_owned().ok().map(|pidfd| (pid, pidfd))));
     found
 }
 

@@ -149,6 +149,11 @@ impl Moment {
         let wall = sys::clock(libc::CLOCK_REALTIME);
         Moment { boottime_ns: sys::clock(libc::CLOCK_BOOTTIME).as_nanos() as u64, unix_ms: wall.as_millis() as u64 }
     }
+
+    /// Time since a moment of this boot.
+    pub fn elapsed(self) -> Duration {
+        sys::clock(libc::CLOCK_BOOTTIME).saturating_sub(Duration::from_nanos(self.boottime_ns))
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

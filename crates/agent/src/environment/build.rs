@@ -222,7 +222,7 @@ impl Build<'_> {
         let failed = |error: io::Error| system_error(self.root, &error);
         if whole_tree || own == OwnPackage::Linked {
             let most_bytes = if whole_tree { u64::MAX } else { SOURCE_BYTES };
-            return files::copy_tree(from, work, most_bytes).map_err(failed);
+            return self.copy_tree(from, work, most_bytes);
         }
         for (name, most) in [("pyproject.toml", PROJECT_BYTES), ("uv.lock", LOCK_BYTES), ("uv.toml", PROJECT_BYTES)] {
             match files::copy_regular(&from.join(name), &work.join(name), most) {
@@ -267,10 +267,16 @@ impl Build<'_> {
                 let copy =
                     if path.is_file() { dir.join(path.file_name().unwrap_or_default()) } else { dir.join("source") };
                 fs::create_dir(&dir).map_err(|error| system_error(self.root, &error))?;
-                files::copy_tree(path, &copy, u64::MAX).map_err(|error| system_error(self.root, &error))?;
+                self.copy_tree(path, &copy, u64::MAX)?;
                 Ok(local.with_path(&copy))
             }
         }
+    }
+
+    /// Copies a part of the project, unless the job ends meanwhile.
+    fn copy_tree(&self, from: &Path, to: &Path, most_bytes: u64) -> Result<(), EnvError> {
+        let goes_on = || self.runner.goes_on();
+        files::copy_tree(from, to, most_bytes, &goes_on).map_err(|stopped| stopped.explain(self.root))
     }
 
     /// Creates the attempt directory with empty directories in it, and gives them to the building user. The build may

@@ -12,7 +12,7 @@
 //! fingerprint. They are installed as copies and never as editable: the environment outlives the job's folder, and the
 //! next job with the same content has another folder.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
@@ -24,6 +24,7 @@ use hostler_model::{Environment, PythonVersions};
 use super::error::{Bound, EnvError, IoContext};
 use super::files;
 use super::requirements::{Line, List, RequirementsReader};
+use super::runner::{GoesOn, Stopped};
 use super::settings::{is_of_access, is_of_builds};
 use crate::mutex::lock;
 
@@ -32,6 +33,9 @@ pub(super) const PROJECT_BYTES: u64 = 4 << 20;
 
 /// Size limit for a `uv.lock`, in bytes.
 pub(super) const LOCK_BYTES: u64 = 16 << 20;
+
+/// Maximum total size of the files whose content is part of a fingerprint, in bytes.
+const HASHED_BYTES: u64 = 4 << 30;
 
 /// The build backend of setuptools, which is also the default.
 const SETUPTOOLS: &str = "setuptools.build_meta";
@@ -65,7 +69,7 @@ pub struct Requirements {
 }
 
 impl Requirements {
-    pub(super) fn new(kind: Kind, project: &Project, plan: Plan, fingerprint: &blake3::Hasher) -> Self {
+    pub(super) fn new(kind: Kind, project: &Project<'_>, plan: Plan, fingerprint: &blake3::Hasher) -> Self {
         Self {
             kind,
             project_dir: project.root.clone(),
@@ -143,9 +147,10 @@ pub(super) enum OwnPackage {
 
 /// Reads the requirements of the project in `project_dir`; `Ok(None)` if it has none.
 ///
-/// `entrypoint` is a path in the folder. If it is a Python file, its inline metadata counts.
-pub fn detect(project_dir: &Path, entrypoint: &str) -> Result<Option<Requirements>, EnvError> {
-    let project = Project::open(project_dir, Purpose::Build)?;
+/// `entrypoint` is a path in the folder. If it is a Python file, its inline metadata counts. Reading large files takes
+/// long, so `goes_on` is called often meanwhile.
+pub fn detect(project_dir: &Path, entrypoint: &str, goes_on: GoesOn<'_>) -> Result<Option<Requirements>, EnvError> {
+    let project = Project::open(project_dir, Purpose::Build(goes_on))?;
     let python = project.python_wanted(entrypoint)?;
     Ok(match (packages(&project, entrypoint)?, python) {
         (Some(found), python) => Some(Requirements { python, ..found }),
@@ -189,7 +194,7 @@ fn requires_python(file: &str, table: &toml::Table) -> Result<Option<PythonVersi
 }
 
 /// The packages that a project requires.
-fn packages(project: &Project, entrypoint: &str) -> Result<Option<Requirements>, EnvError> {
+fn packages(project: &Project<'_>, entrypoint: &str) -> Result<Option<Requirements>, EnvError> {
     if let Some(table) = script_metadata(project, entrypoint)? {
         return script(project, entrypoint, &table);
     }
@@ -213,35 +218,46 @@ fn packages(project: &Project, entrypoint: &str) -> Result<Option<Requirements>,
 }
 
 /// A project folder. Reads nothing outside of it.
-pub(super) struct Project {
+pub(super) struct Project<'a> {
     pub(super) root: PathBuf,
-    purpose: Purpose,
+    purpose: Purpose<'a>,
+    /// Number of bytes hashed so far from all files, as [`files::hash_tree`] counts them.
+    hashed_bytes: Cell<u64>,
     /// The files of the project that its requirements refer to, as real paths.
     referred: RefCell<Vec<PathBuf>>,
 }
 
 /// Why a project is read.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Purpose {
-    /// To build or find an environment, with a fingerprint of all that it depends on.
-    Build,
+enum Purpose<'a> {
+    /// To build or find an environment for a job, with a fingerprint of all that the environment depends on.
+    Build(GoesOn<'a>),
     /// To check the files before a submission. Local packages are not read, so that the fingerprint is incomplete.
     Check,
 }
 
-impl Project {
-    fn open(project_dir: &Path, purpose: Purpose) -> Result<Self, EnvError> {
+impl<'a> Project<'a> {
+    fn open(project_dir: &Path, purpose: Purpose<'a>) -> Result<Self, EnvError> {
         let root = project_dir.canonicalize().context("open", project_dir)?;
-        Ok(Self { root, purpose, referred: RefCell::default() })
+        Ok(Self { root, purpose, hashed_bytes: Cell::default(), referred: RefCell::default() })
     }
 
     /// Adds the content of everything below `path` to a fingerprint.
+    ///
+    /// The agent does this outside the limits of the job, so it ends with the job and its amount is limited.
     pub(super) fn hash_path(&self, hasher: &mut blake3::Hasher, path: &Path) -> Result<(), EnvError> {
-        if self.purpose == Purpose::Check {
-            return Ok(());
-        }
+        let Purpose::Build(goes_on) = &self.purpose else { return Ok(()) };
         let mut tree = blake3::Hasher::new();
-        files::hash_tree(path, &mut tree).context("read", path)?;
+        let room = HASHED_BYTES - self.hashed_bytes.get();
+        let hashed = files::hash_tree(path, &mut tree, room, *goes_on).map_err(|stopped| match stopped {
+            Stopped::System(source) => EnvError::Io { action: "read", path: path.to_owned(), source },
+            stopped => stopped.explain(&self.root),
+        })?;
+        let Some(bytes) = hashed else {
+            let below = path.strip_prefix(&self.root).unwrap_or(path);
+            let file = if below.as_os_str().is_empty() { "the project".into() } else { below.to_string_lossy() };
+            return Err(EnvError::TooLong { file: file.into_owned(), bound: Bound::LocalBytes(HASHED_BYTES) });
+        };
+        self.hashed_bytes.set(self.hashed_bytes.get() + bytes);
         hash_field(hasher, tree.finalize().as_bytes());
         Ok(())
     }
@@ -316,7 +332,7 @@ fn read(path: &Path, shown: &str, most: u64, bound: Bound) -> Result<String, Env
 
 /// Adds uv's settings of the project, such as package indexes, to a requirements file.
 fn with_settings(
-    project: &Project,
+    project: &Project<'_>,
     pyproject: Option<&toml::Table>,
     mut found: Requirements,
 ) -> Result<Requirements, EnvError> {
@@ -344,12 +360,12 @@ fn with_settings(
 }
 
 /// The content of `uv.toml`; empty if there is none.
-fn uv_toml(project: &Project) -> Result<toml::Table, EnvError> {
+fn uv_toml(project: &Project<'_>) -> Result<toml::Table, EnvError> {
     let text = project.read_optional("uv.toml", PROJECT_BYTES)?;
     text.map_or_else(|| Ok(toml::Table::new()), |text| parse_toml("uv.toml", &text))
 }
 
-fn script(project: &Project, entrypoint: &str, table: &toml::Table) -> Result<Option<Requirements>, EnvError> {
+fn script(project: &Project<'_>, entrypoint: &str, table: &toml::Table) -> Result<Option<Requirements>, EnvError> {
     let mut reader = RequirementsReader::new(project);
     for dependency in string_list(entrypoint, "dependencies", table.get("dependencies"))? {
         reader.dependency(&dependency, entrypoint)?;
@@ -358,7 +374,7 @@ fn script(project: &Project, entrypoint: &str, table: &toml::Table) -> Result<Op
 }
 
 /// Inline metadata of a Python entry point, if it has any.
-fn script_metadata(project: &Project, entrypoint: &str) -> Result<Option<toml::Table>, EnvError> {
+fn script_metadata(project: &Project<'_>, entrypoint: &str) -> Result<Option<toml::Table>, EnvError> {
     let path = project.root.join(entrypoint);
     let is_python = path.extension().is_some_and(|extension| extension == "py") && path.is_file();
     // An entry point outside the folder is a command, not a file of the project.
@@ -407,7 +423,7 @@ fn inline_metadata(text: &str) -> Option<String> {
 /// jobs may start at once.
 static LOCK_TURN: Mutex<()> = Mutex::new(());
 
-fn uv_lock(project: &Project, pyproject: &toml::Table, path: &Path) -> Result<Requirements, EnvError> {
+fn uv_lock(project: &Project<'_>, pyproject: &toml::Table, path: &Path) -> Result<Requirements, EnvError> {
     let mut hasher = fingerprint_of(Kind::UvLock);
     let text = read(path, "uv.lock", LOCK_BYTES, Bound::Bytes(LOCK_BYTES))?;
     let whole_tree = {
@@ -441,7 +457,7 @@ fn lock_has_local_sources(lock: &toml::Table) -> bool {
     })
 }
 
-fn pyproject_dependencies(project: &Project, pyproject: &toml::Table) -> Result<Option<Requirements>, EnvError> {
+fn pyproject_dependencies(project: &Project<'_>, pyproject: &toml::Table) -> Result<Option<Requirements>, EnvError> {
     const FILE: &str = "pyproject.toml";
     let Some(section) = pyproject.get("project").and_then(toml::Value::as_table) else { return Ok(None) };
     let is_computed = string_list(FILE, "dynamic", section.get("dynamic"))?.iter().any(|field| field == "dependencies");
@@ -481,7 +497,7 @@ fn pyproject_dependencies(project: &Project, pyproject: &toml::Table) -> Result<
 
 /// How to install the project itself. As in uv, a project with a build system is a package, unless `tool.uv.package`
 /// says something else.
-fn own_package(project: &Project, pyproject: &toml::Table, whole_tree: bool) -> Result<OwnPackage, EnvError> {
+fn own_package(project: &Project<'_>, pyproject: &toml::Table, whole_tree: bool) -> Result<OwnPackage, EnvError> {
     let setting = uv_settings(pyproject).and_then(|uv| uv.get("package")?.as_bool());
     let is_package = setting.unwrap_or_else(|| pyproject.contains_key("build-system"));
     Ok(if !is_package || !pyproject.contains_key("project") {
@@ -495,7 +511,7 @@ fn own_package(project: &Project, pyproject: &toml::Table, whole_tree: bool) -> 
 
 /// Whether the build of a package only finds its modules: a backend of pure Python, and nothing that the backend computes
 /// or runs.
-fn is_pure(project: &Project, pyproject: &toml::Table) -> Result<bool, EnvError> {
+fn is_pure(project: &Project<'_>, pyproject: &toml::Table) -> Result<bool, EnvError> {
     const BACKENDS: [&str; 5] =
         ["uv_build", "hatchling.build", "flit_core.buildapi", "poetry.core.masonry.api", SETUPTOOLS];
     const REQUIRED: [&str; 6] = ["uv-build", "hatchling", "flit-core", "poetry-core", "setuptools", "wheel"];
@@ -523,7 +539,7 @@ fn build_backend(pyproject: &toml::Table) -> &str {
 }
 
 /// Names of the modules and packages that are not inside of others, sorted.
-fn top_level_modules(project: &Project, pyproject: &toml::Table) -> Result<BTreeSet<String>, EnvError> {
+fn top_level_modules(project: &Project<'_>, pyproject: &toml::Table) -> Result<BTreeSet<String>, EnvError> {
     let configured = value_at(pyproject, &["tool", "setuptools", "packages", "find", "where"]);
     let configured = configured.and_then(toml::Value::as_array).into_iter().flatten().filter_map(toml::Value::as_str);
     let directories: BTreeSet<PathBuf> = ["", "src"]
@@ -551,7 +567,7 @@ fn top_level_modules(project: &Project, pyproject: &toml::Table) -> Result<BTree
 
 /// Adds what the editable installation of the project depends on.
 fn hash_own_package(
-    project: &Project,
+    project: &Project<'_>,
     hasher: &mut blake3::Hasher,
     pyproject: &toml::Table,
     own: OwnPackage,

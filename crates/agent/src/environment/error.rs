@@ -149,6 +149,9 @@ pub enum Bound {
     /// Lines of all requirements files and their includes.
     #[error("requirements files and their includes have more than {0} lines in total")]
     RequirementsLines(usize),
+    /// Bytes of all files whose content is part of the key of an environment.
+    #[error("the local files that the environment depends on have more than {} in total", format_bytes(*.0))]
+    LocalBytes(u64),
 }
 
 impl BuildError {
@@ -163,6 +166,10 @@ impl EnvError {
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
             Self::OutsideProject { .. } => "only the project folder is copied to the node: move the file into it".into(),
+            Self::TooLong { bound: Bound::LocalBytes(_), .. } => {
+                "leave data out of the folder with .hostlerignore, and install large packages from an index, or from a URL with \
+                 their hash (NAME @ https://...#sha256=...)".into()
+            }
             Self::NoPython { .. } => "install Python 3 on this node (Debian, Ubuntu: apt install python3)".into(),
             Self::PythonVersion { lacks_uv: true, .. } => {
                 "install uv on the node, which may then install the required version, or change requires-python or .python-version".into()

@@ -8,12 +8,28 @@ use std::path::{Path, PathBuf};
 
 use nix::libc;
 
+use super::runner::{GoesOn, Stopped};
+
 /// Hashes names, executable bits and contents of everything below `path` (a file or a folder). The rules of the capture
 /// alone decide what a project contains, so that a user can include `.git` for a version from it.
-pub(super) fn hash_tree(path: &Path, hasher: &mut blake3::Hasher) -> io::Result<()> {
-    for name in tree(path, u64::MAX, MOST_NAME_BYTES)? {
+///
+/// Returns the size of what was hashed, in bytes; `None` if it is larger than `most_bytes`. Each file and folder counts as
+/// at least [`LEAST_BYTES`], because a large number of small files takes long, too.
+pub(super) fn hash_tree(
+    path: &Path,
+    hasher: &mut blake3::Hasher,
+    most_bytes: u64,
+    goes_on: GoesOn<'_>,
+) -> Result<Option<u64>, Stopped> {
+    let mut bytes = 0_u64;
+    for name in tree(path, u64::MAX, MOST_NAME_BYTES, goes_on)? {
         let entry = below(path, &name);
         let metadata = fs::symlink_metadata(&entry)?;
+        bytes = bytes.saturating_add(if metadata.is_file() { metadata.len().max(LEAST_BYTES) } else { LEAST_BYTES });
+        if bytes > most_bytes {
+            return Ok(None);
+        }
+        goes_on()?;
         hasher.update(name.as_os_str().as_encoded_bytes());
         hasher.update(&[0]);
         if metadata.is_symlink() {
@@ -22,11 +38,36 @@ pub(super) fn hash_tree(path: &Path, hasher: &mut blake3::Hasher) -> io::Result<
         } else if metadata.is_file() {
             hasher.update(if metadata.permissions().mode() & 0o111 == 0 { b"file" } else { b"exec" });
             hasher.update(&metadata.len().to_le_bytes());
-            hasher.update_reader(open_regular(&entry)?.take(metadata.len()))?;
+            let mut source = open_regular(&entry)?;
+            for_each_piece(metadata.len(), goes_on, |piece| {
+                hasher.update_reader(Read::by_ref(&mut source).take(piece)).map(|_| ())
+            })?;
         }
+    }
+    Ok(Some(bytes))
+}
+
+/// Processes a file in pieces, and checks before each piece whether the job should continue.
+fn for_each_piece(
+    length: u64,
+    goes_on: GoesOn<'_>,
+    mut process: impl FnMut(u64) -> io::Result<()>,
+) -> Result<(), Stopped> {
+    let mut rest = length;
+    while rest > 0 {
+        goes_on()?;
+        let piece = rest.min(PIECE_BYTES);
+        process(piece)?;
+        rest -= piece;
     }
     Ok(())
 }
+
+/// Maximum number of bytes of a file that are hashed or copied between two checks whether the job should continue.
+const PIECE_BYTES: u64 = 1 << 20;
+
+/// Minimum size as which a hashed file or folder counts, in bytes.
+const LEAST_BYTES: u64 = 1 << 10;
 
 /// Maximum number of files and folders of a project that a build copies or hashes.
 const MOST_ENTRIES: usize = 1_000_000;
@@ -84,8 +125,9 @@ fn open_regular(path: &Path) -> io::Result<fs::File> {
 }
 
 /// Copies everything below `from` (a file or a folder) to `to`, without files larger than `most_bytes`. Keeps links.
-pub(super) fn copy_tree(from: &Path, to: &Path, most_bytes: u64) -> io::Result<()> {
-    for name in tree(from, most_bytes, MOST_NAME_BYTES)? {
+pub(super) fn copy_tree(from: &Path, to: &Path, most_bytes: u64, goes_on: GoesOn<'_>) -> Result<(), Stopped> {
+    for name in tree(from, most_bytes, MOST_NAME_BYTES, goes_on)? {
+        goes_on()?;
         let (entry, target) = (below(from, &name), below(to, &name));
         let metadata = fs::symlink_metadata(&entry)?;
         if metadata.is_dir() {
@@ -93,9 +135,10 @@ pub(super) fn copy_tree(from: &Path, to: &Path, most_bytes: u64) -> io::Result<(
         } else if metadata.is_symlink() {
             std::os::unix::fs::symlink(fs::read_link(&entry)?, &target)?;
         } else if metadata.is_file() {
-            let mut source = open_regular(&entry)?.take(metadata.len());
-            let mut copy = create_new(&target)?;
-            io::copy(&mut source, &mut copy)?;
+            let (mut source, mut copy) = (open_regular(&entry)?, create_new(&target)?);
+            for_each_piece(metadata.len(), goes_on, |piece| {
+                io::copy(&mut Read::by_ref(&mut source).take(piece), &mut copy).map(|_| ())
+            })?;
             copy.set_permissions(metadata.permissions())?;
         }
     }
@@ -153,7 +196,12 @@ fn below(root: &Path, name: &Path) -> PathBuf {
 
 /// Relative paths of everything below `root`, parents first, sorted by name; the path of `root` itself is empty. Skips
 /// larger files.
-fn tree(root: &Path, most_file_bytes: u64, most_name_bytes: usize) -> io::Result<Vec<PathBuf>> {
+fn tree(
+    root: &Path,
+    most_file_bytes: u64,
+    most_name_bytes: usize,
+    goes_on: GoesOn<'_>,
+) -> Result<Vec<PathBuf>, Stopped> {
     let mut found = Vec::new();
     let (mut bytes, mut name_bytes) = (0_u64, 0);
     let mut pending = vec![PathBuf::new()];
@@ -166,6 +214,7 @@ fn tree(root: &Path, most_file_bytes: u64, most_name_bytes: usize) -> io::Result
         Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("more than {most} below {}", root.display())))
     };
     while let Some(name) = pending.pop() {
+        goes_on()?;
         let path = below(root, &name);
         let metadata = fs::symlink_metadata(&path)?;
         if metadata.is_file() && metadata.len() > most_file_bytes {
@@ -201,9 +250,10 @@ mod tests {
         }
         let names = ["", "long-name", "long-name/a", "long-name/b"];
         let bytes: usize = names.iter().map(|name| name.len()).sum();
-        assert_eq!(tree(folder.path(), 0, bytes).expect("within the limit"), names.map(PathBuf::from));
-        let error = tree(folder.path(), 0, bytes - 1).expect_err("one byte too many");
-        assert_eq!(error.kind(), io::ErrorKind::FileTooLarge);
-        assert_eq!(tree(&folder.path().join("long-name/a"), 0, 0).expect("a file"), [PathBuf::new()]);
+        let tree = |path: &Path, most_name_bytes| tree(path, 0, most_name_bytes, &|| Ok(()));
+        assert_eq!(tree(folder.path(), bytes).expect("within the limit"), names.map(PathBuf::from));
+        let error = tree(folder.path(), bytes - 1).expect_err("one byte too many");
+        assert!(matches!(&error, Stopped::System(error) if error.kind() == io::ErrorKind::FileTooLarge), "{error:?}");
+        assert_eq!(tree(&folder.path().join("long-name/a"), 0).expect("a file"), [PathBuf::new()]);
     }
 }

@@ -88,6 +88,15 @@ pub enum Stopped {
     System(io::Error),
 }
 
+/// Checks whether the job should continue, as [`Runner::goes_on`].
+pub type GoesOn<'a> = &'a dyn Fn() -> Result<(), Stopped>;
+
+impl From<io::Error> for Stopped {
+    fn from(error: io::Error) -> Self {
+        Self::System(error)
+    }
+}
+
 impl Stopped {
     /// Converts the reason to the error of the build; `root` is the cache's directory.
     pub(super) fn explain(self, root: &Path) -> EnvError {

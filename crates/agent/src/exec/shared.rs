@@ -41,7 +41,7 @@ pub(super) struct Exec {
 
 impl Exec {
     pub(super) fn new(node: Arc<Node>, engine: Handle, own: Own) -> Self {
-        let mirrors = Mirrors::open(&own.directory);
+        let mirrors = Mirrors::open(&own.directory, node.facts.resources.memory_bytes);
         Self {
             node,
             engine,

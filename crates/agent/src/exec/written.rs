@@ -9,7 +9,7 @@ use std::fs;
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use hostler_remote::MOST_PATHS;
@@ -18,6 +18,7 @@ use hostler_remote::shared_files::is_shared;
 use nix::errno::Errno;
 use nix::fcntl::AT_FDCWD;
 use nix::sys::fanotify::{EventFFlags, Fanotify, InitFlags, MarkFlags, MaskFlags};
+use nix::sys::stat::{major, minor};
 
 use crate::mutex::lock;
 
@@ -32,14 +33,10 @@ pub(super) struct Written {
     /// Disks by device number. Device numbers may be reused, so an entry can be stale. The lock is not held while
     /// waiting.
     disks: Mutex<HashMap<u64, Disk>>,
-    news: Mutex<News>,
-}
-
-struct News {
     /// The kernel's notifications; `None` if unavailable.
     group: Option<Fanotify>,
-    /// Written files, newest last.
-    files: VecDeque<(Instant, PathBuf)>,
+    /// Written files, newest last. Locked while the notifications are read, so that their order is kept.
+    files: Mutex<VecDeque<(Instant, PathBuf)>>,
 }
 
 impl Default for Written {
@@ -48,7 +45,7 @@ impl Default for Written {
         // The kernel opens the file of each event. With O_NONBLOCK, it does not wait for a lease on the file.
         let files = EventFFlags::O_RDONLY | EventFFlags::O_LARGEFILE | EventFFlags::O_CLOEXEC | EventFFlags::O_NONBLOCK;
         let group = Fanotify::init(flags, files);
-        Self { disks: Mutex::default(), news: Mutex::new(News { group: group.ok(), files: VecDeque::new() }) }
+        Self { disks: Mutex::default(), group: group.ok(), files: Mutex::default() }
     }
 }
 
@@ -59,7 +56,8 @@ pub(super) enum Disk {
     Own,
     /// Other machines can write to the disk, and the kernel reports this machine's writes.
     Watched,
-    /// Other machines can write to the disk, and the kernel does not report this machine's writes.
+    /// Other machines can write to the disk, and the kernel does not report this machine's writes, or must not be asked
+    /// to: reading a notification opens the written file, and on a FUSE file system of a user that may take for ever.
     Unwatched,
 }
 
@@ -84,9 +82,9 @@ impl Written {
             return (known, false);
         }
         let is_shared = is_shared(directory);
-        let news = lock(&self.news);
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         let flags = MarkFlags::FAN_MARK_ADD | MarkFlags::FAN_MARK_MOUNT;
-        let disk = match &news.group {
+        let disk = match self.group.as_ref().filter(|_| !is_of_user(&mounts, found.dev())) {
             _ if !is_shared => Disk::Own,
             None => Disk::Unwatched,
             Some(group) => match group.mark(flags, MaskFlags::FAN_CLOSE_WRITE, AT_FDCWD, Some(directory)) {
@@ -103,9 +101,8 @@ impl Written {
 
     /// Returns the files written since `then`. Blocks.
     pub(super) fn since(&self, then: Instant) -> Vec<PathBuf> {
-        let mut news = lock(&self.news);
-        news.hear();
-        let newest = news.files.iter().rev().take_while(|(at, _)| *at >= then).take(MOST_PATHS);
+        let files = self.heard();
+        let newest = files.iter().rev().take_while(|(at, _)| *at >= then).take(MOST_PATHS);
         newest.map(|(_, path)| path.clone()).collect()
     }
 
@@ -117,13 +114,13 @@ impl Written {
 
     /// Reads the kernel's notifications. A mount with unread notifications stays busy. Blocks.
     pub(super) fn hear(&self) {
-        lock(&self.news).hear();
+        drop(self.heard());
     }
-}
 
-impl News {
-    fn hear(&mut self) {
-        let Some(group) = &self.group else { return };
+    /// Reads the kernel's notifications. Returns the recently written files.
+    fn heard(&self) -> MutexGuard<'_, VecDeque<(Instant, PathBuf)>> {
+        let mut files = lock(&self.files);
+        let Some(group) = &self.group else { return files };
         let now = Instant::now();
         for _ in 0..MOST_KEPT {
             let events = match group.read_events() {
@@ -140,14 +137,25 @@ impl News {
                     continue;
                 }
                 // Keep only the newest entry per file.
-                self.files.retain(|(_, known)| *known != path);
-                self.files.push_back((now, path));
+                files.retain(|(_, known)| *known != path);
+                files.push_back((now, path));
             }
         }
-        while self.files.front().is_some_and(|(at, _)| at.elapsed() > RECENT) || self.files.len() > MOST_KEPT {
-            self.files.pop_front();
+        while files.front().is_some_and(|(at, _)| at.elapsed() > RECENT) || files.len() > MOST_KEPT {
+            files.pop_front();
         }
+        files
     }
+}
+
+/// Whether a user other than root runs the FUSE program of a device. `mounts` is the content of `mountinfo`.
+fn is_of_user(mounts: &str, device: u64) -> bool {
+    let number = format!("{}:{}", major(device), minor(device));
+    mounts.lines().filter(|mount| mount.split(' ').nth(2) == Some(&number)).any(|mount| {
+        let after = mount.split_once(" - ").map_or("", |(_, after)| after);
+        let options = after.rsplit(' ').next().unwrap_or_default();
+        after.starts_with("fuse") && !options.split(',').any(|option| option == "user_id=0")
+    })
 }
 
 /// Returns whether an agent or a caller created the file, to prove a directory or to refresh a cache.
@@ -202,6 +210,17 @@ mod tests {
         let found = newest(directory.path());
         assert_eq!(found.len(), NEWEST);
         assert!(!found.contains(&directory.path().join("old")));
+    }
+
+    #[test]
+    fn fuse_file_system_of_a_user_is_not_watched() {
+        let mounts = "\
+            36 25 0:42 / /srv rw,relatime shared:1 - nfs4 server:/srv rw,vers=4.2\n\
+            37 25 0:43 / /mnt/root rw - fuse.sshfs server: rw,user_id=0,group_id=0,allow_other\n\
+            38 25 0:44 / /home/ada/mnt rw - fuse.sshfs server: rw,user_id=1000,group_id=1000,allow_other\n\
+            39 25 0:45 / /home/ada/10 rw - fuse x rw,user_id=10,group_id=0\n";
+        let found = [42, 43, 44, 45, 46].map(|minor| is_of_user(mounts, nix::sys::stat::makedev(0, minor)));
+        assert_eq!(found, [false, false, true, true, false]);
     }
 
     #[test]

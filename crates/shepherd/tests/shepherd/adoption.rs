@@ -1,15 +1,19 @@
 //! Tests of adoption: a run survives its agent, and ends with its shepherd.
 
 use std::collections::HashSet;
-use std::fs;
+use std::fs::{self, File, Permissions};
 use std::io::{Read, Write};
+use std::os::fd::AsRawFd;
 use std::os::linux::net::SocketAddrExt;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use hostler_shepherd::journal::{JournalContent, begin};
-use hostler_shepherd::{AdoptError, Adopted, Cause, LaunchError, Lost, LostReason, Shepherd, Status, adopt};
+use hostler_shepherd::{
+    AdoptError, Adopted, Cause, LaunchError, Lost, LostReason, Shepherd, Status, adopt, end_unstarted,
+};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -96,6 +100,57 @@ fn shepherd_ignores_all_signals_except_kill() {
     for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGQUIT, Signal::SIGPIPE, Signal::SIGTSTP] {
         send(shepherd.pid(), signal);
     }
+    shepherd.status().expect("the shepherd still runs");
+    shepherd.kill(Cause::Cancelled).expect("the shepherd still runs");
+    finish(&mut shepherd, dir.path());
+}
+
+/// Command of `fcntl` that chooses the signal for a lease; the libc crate lacks it.
+const F_SETSIG: libc::c_int = 10;
+
+/// A program that cannot be opened while the returned file is open: this process holds a lease on it.
+fn program_that_cannot_be_opened(directory: &Path) -> (PathBuf, File) {
+    let path = directory.join("program");
+    fs::write(&path, "#!/bin/sh\ntouch ran\n").expect("writes");
+    fs::set_permissions(&path, Permissions::from_mode(0o755)).expect("the file is ours");
+    let file = File::open(&path).expect("the file exists");
+    // The kernel announces the break of a lease with this signal, which is ignored by default.
+    // SAFETY: the call takes plain integers.
+    assert_eq!(unsafe { libc::fcntl(file.as_raw_fd(), F_SETSIG, libc::SIGURG) }, 0);
+    // Children of other tests may hold the written file until they execute their programs.
+    // SAFETY: the call takes plain integers.
+    let take = || unsafe { libc::fcntl(file.as_raw_fd(), libc::F_SETLEASE, libc::F_WRLCK) } == 0;
+    eventually("a lease on the program", take);
+    (path, file)
+}
+
+#[test]
+fn run_whose_program_cannot_be_opened_is_ended_without_its_shepherd() {
+    let dir = directory();
+    let (program, lease) = program_that_cannot_be_opened(dir.path());
+    let _starting = launcher().begin(&command(dir.path(), [program]), &[]).expect("the launcher runs");
+    let mut record = None;
+    eventually("the run is ended", || {
+        record = match JournalContent::read(dir.path()).expect("readable").taken {
+            Some(_) => end_unstarted(dir.path(), Cause::TimeLimit).expect("the shepherd can be killed"),
+            None => None,
+        };
+        record.is_some()
+    });
+    assert!(!is_alive(record.expect("just checked").shepherd.pid), "the shepherd was killed");
+    let Adopted::Ended(record) = adopt(dir.path()).expect("readable") else { panic!("ended") };
+    assert_eq!((record.cause, record.unkillable), (Some(Cause::TimeLimit), vec![]));
+    assert!(matches!(&record.status, Status::StartFailed { code: 126, .. }), "{:?}", record.status);
+    drop(lease);
+    assert!(!dir.path().join("ran").exists(), "the program never runs");
+    assert_eq!(end_unstarted(dir.path(), Cause::Cancelled).expect("readable"), None, "the run has ended");
+}
+
+#[test]
+fn run_whose_program_has_started_is_not_ended_without_its_shepherd() {
+    let dir = directory();
+    let mut shepherd = start_run(&script(dir.path(), "exec sleep 600"));
+    assert_eq!(end_unstarted(dir.path(), Cause::Cancelled).expect("readable"), None);
     shepherd.status().expect("the shepherd still runs");
     shepherd.kill(Cause::Cancelled).expect("the shepherd still runs");
     finish(&mut shepherd, dir.path());

@@ -67,7 +67,7 @@ impl Local {
 
 /// Collects requirement lines from files and their includes.
 pub(super) struct RequirementsReader<'a> {
-    project: &'a Project,
+    project: &'a Project<'a>,
     list: List,
     hasher: blake3::Hasher,
     /// Variables that lines name as `${NAME}`.
@@ -92,7 +92,7 @@ struct Source<'a> {
 }
 
 impl<'a> RequirementsReader<'a> {
-    pub(super) fn new(project: &'a Project) -> Self {
+    pub(super) fn new(project: &'a Project<'a>) -> Self {
         let (list, hasher, seen) = (List::default(), blake3::Hasher::new(), HashSet::new());
         Self { project, list, hasher, named: BTreeSet::new(), seen, depth: 0, bytes: 0, lines: 0 }
     }

@@ -1,9 +1,11 @@
 //! Tests of requirement detection and of the fingerprint.
 
+use std::cell::Cell;
+use std::fs::File;
 use std::os::unix::fs::symlink;
 
-use super::super::{EnvError, Kind, detect};
-use super::Place;
+use super::super::{Bound, BuildError, EnvError, Kind, Stopped};
+use super::{Place, detect};
 
 fn fingerprint(files: &[(&str, &str)]) -> String {
     Place::with(files).detect().fingerprint().to_hex().to_string()
@@ -109,6 +111,47 @@ fn fingerprint_covers_the_content_of_local_packages() {
         let with = |content: &str| fingerprint(&[("requirements.txt", line), ("pkg/code.py", content)]);
         assert_eq!(with("1"), with("2"), "{line}");
     }
+}
+
+/// A project that requires a wheel of this size.
+fn with_wheel(bytes: u64) -> Place {
+    let wheel = "wheels/one-1-py3-none-any.whl";
+    let place = Place::with(&[("requirements.txt", "six\n./wheels/one-1-py3-none-any.whl\n"), (wheel, "")]);
+    let file = File::options().write(true).open(place.project().join(wheel)).expect("this test owns the path");
+    file.set_len(bytes).expect("sparse");
+    place
+}
+
+#[test]
+fn fingerprint_of_large_files_ends_with_its_job() {
+    let place = with_wheel(64 << 20);
+    let checks = Cell::new(0);
+    let most = Cell::new(usize::MAX);
+    let goes_on = || {
+        checks.set(checks.get() + 1);
+        if checks.get() <= most.get() { Ok(()) } else { Err(Stopped::TimedOut { limit_secs: 2 }) }
+    };
+    let detect = || super::super::detect(&place.project(), "main.py", &goes_on);
+    detect().expect("the job goes on").expect("the project has requirements");
+    assert!(checks.get() >= 64, "at least one check for each MiB: {}", checks.get());
+    checks.set(0);
+    most.set(10);
+    let error = detect().expect_err("the job has reached its time limit");
+    assert!(matches!(error, EnvError::Build(BuildError::TimedOut { limit_secs: 2 })), "{error}");
+    assert_eq!(checks.get(), 11, "nothing more is read");
+}
+
+#[test]
+fn content_of_local_packages_has_a_size_limit() {
+    let error = detect(&with_wheel((4 << 30) + 1).project(), "main.py").expect_err("too large");
+    assert!(matches!(error, EnvError::TooLong { bound: Bound::LocalBytes(_), .. }), "{error}");
+    assert_eq!(
+        error.to_string(),
+        "wheels/one-1-py3-none-any.whl is too large: the local files that the environment depends on have more than 4G in \
+         total"
+    );
+    let hint = error.hint().expect("there is something to do");
+    assert!(hint.contains(".hostlerignore") && hint.contains("index") && hint.contains("hash"), "{hint}");
 }
 
 #[test]

@@ -7,8 +7,8 @@ use std::process::Command;
 
 use super::super::detect::Plan;
 use super::super::requirements::Line;
-use super::super::{EnvError, check, detect};
-use super::{Place, real_python};
+use super::super::{EnvError, check};
+use super::{Place, detect, real_python};
 
 /// Prints, for each folder, how pip reads its files `requirements.txt` and `ours.txt`.
 const PIP: &str = r"

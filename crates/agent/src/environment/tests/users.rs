@@ -12,8 +12,8 @@ use nix::sys::stat::Mode;
 use nix::unistd::{User, mkfifo};
 
 use super::super::files::{copy_regular, give, write_new};
-use super::super::{Bound, EnvError, Environments, Requirements, Settings, detect};
-use super::{GIB, Place, Unconfined, import, obtain, real_uv};
+use super::super::{Bound, EnvError, Environments, Requirements, Settings};
+use super::{GIB, Place, Unconfined, detect, import, obtain, real_uv};
 use crate::account::Account;
 
 /// A package whose installation runs code that records the user who installs the package.

@@ -7,7 +7,7 @@
 //! thus grow by a factor downwards. The stack stays small, and each changed file is written only a few times. When
 //! the layers above the first one have become large, the complete tree is written as a new first layer.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -20,6 +20,7 @@ use hostler_remote::mirror::{Delta, Tree};
 use hostler_snapshot::mirror::whiteout;
 use hostler_snapshot::{ChunkStore, LayoutError, LayoutOptions, lay_out, remove_tree};
 
+use super::memory::{HeldTree, bytes_of};
 use crate::mutex::lock;
 
 /// Number of remembered states of a tree. Concurrent commands may have different states.
@@ -38,6 +39,9 @@ const BYTES_OF_A_FILE: u64 = 16 << 10;
 /// weight divided by this number.
 const OUTDATED: u64 = 3;
 
+/// Memory for finding out whether the store lacks one chunk, in bytes: the chunk's places in lists and sets.
+const LOOKUP_BYTES: usize = 128;
+
 /// This node's copy of one tree.
 pub(super) struct Mirror {
     pub(super) directory: PathBuf,
@@ -53,7 +57,7 @@ pub(super) struct Mirror {
 /// One state of the tree, as a stack of layers.
 pub(super) struct Generation {
     digest: Digest,
-    pub(super) tree: Arc<Tree>,
+    pub(super) tree: Arc<HeldTree>,
     /// Layers, uppermost first.
     layers: Vec<Arc<Layer>>,
 }
@@ -63,13 +67,13 @@ struct Layer {
     mirror: PathBuf,
     name: String,
     /// The tree that results from this layer and all layers below.
-    tree: Arc<Tree>,
+    tree: Arc<HeldTree>,
     weight: u64,
 }
 
 /// The layers to keep, and the layer to write, for a new state of the tree.
 pub(super) struct Plan {
-    tree: Arc<Tree>,
+    tree: Arc<HeldTree>,
     digest: Digest,
     delta: Delta,
     below: Vec<Arc<Layer>>,
@@ -103,9 +107,20 @@ impl Mirror {
         lock(&self.recent).back().cloned()
     }
 
+    /// Forgets all states except the most recent one, and returns the forgotten states.
+    pub(super) fn forget_older(&self) -> Vec<Arc<Generation>> {
+        let mut recent = lock(&self.recent);
+        let older = recent.len().saturating_sub(1);
+        recent.drain(..older).collect()
+    }
+
+    /// Returns the user for whom the memory of the tree's descriptions is counted.
+    pub(super) fn uid(&self) -> u32 {
+        self.owner.map_or(0, |(uid, _)| uid)
+    }
+
     /// Plans the layer to write for the state `tree`, and the layers that the new layer replaces.
-    pub(super) fn plan(&self, tree: Tree, digest: Digest) -> Plan {
-        let tree = Arc::new(tree);
+    pub(super) fn plan(&self, tree: Arc<HeldTree>, digest: Digest) -> Plan {
         let latest = self.latest();
         let mut below = latest.as_ref().map_or(&[][..], |latest| &latest.layers);
         while let [top, under @ ..] = below {
@@ -122,6 +137,15 @@ impl Mirror {
         }
         let delta = Tree::default().difference(&tree);
         Plan { tree, digest, delta, below: Vec::new() }
+    }
+
+    /// Returns the chunks of the planned layer that the store lacks, with their lengths. Blocks.
+    pub(super) fn lacking(&self, plan: &Plan) -> Vec<(Digest, u32)> {
+        let mut chunks = plan.chunks();
+        let names: Vec<Digest> = chunks.iter().map(|(digest, _)| *digest).collect();
+        let lacking: HashSet<Digest> = self.store.missing(&names).into_iter().collect();
+        chunks.retain(|(digest, _)| lacking.contains(digest));
+        chunks
     }
 
     /// Writes the planned layer. All chunks must be in the store. Blocks.
@@ -198,9 +222,20 @@ fn weight(delta: &Delta) -> u64 {
 }
 
 impl Plan {
+    /// Returns the memory of the changes, and for finding out which chunks the store lacks, in bytes.
+    pub(super) fn bytes(&self) -> u64 {
+        let of_entry = |entry: &Entry| match &entry.kind {
+            EntryKind::File(content) => bytes_of(entry) + (content.chunks.len() * LOOKUP_BYTES) as u64,
+            _ => bytes_of(entry),
+        };
+        let of_removed = |path: &Vec<u8>| (size_of::<Vec<u8>>() + path.capacity()) as u64;
+        let removed: u64 = self.delta.removed.iter().map(of_removed).sum();
+        self.delta.entries.iter().map(of_entry).sum::<u64>() + removed
+    }
+
     /// Returns the chunks of the planned layer without duplicates, in order, with their lengths.
-    pub(super) fn chunks(&self) -> Vec<(Digest, u32)> {
-        let mut seen = std::collections::HashSet::new();
+    fn chunks(&self) -> Vec<(Digest, u32)> {
+        let mut seen = HashSet::new();
         let contents = self.delta.entries.iter().filter_map(|entry| match &entry.kind {
             EntryKind::File(content) => Some(content),
             _ => None,
@@ -249,6 +284,7 @@ mod tests {
     use hostler_snapshot::mirror::Named;
     use nix::mount::{MntFlags, MsFlags, mount, umount2};
 
+    use super::super::memory::MemoryLimits;
     use super::*;
 
     struct Fixture {
@@ -281,7 +317,13 @@ mod tests {
         }
 
         fn tell(&self, tree: &Tree) -> Arc<Generation> {
-            self.mirror.carry_out(self.mirror.plan(tree.clone(), tree.digest())).expect("the disk has space")
+            self.mirror.carry_out(self.plan(tree)).expect("the disk has space")
+        }
+
+        fn plan(&self, tree: &Tree) -> Plan {
+            let mut memory = MemoryLimits::of_node(0).reservation(0);
+            memory.grow(1 << 20).expect("within the limit");
+            self.mirror.plan(Arc::new(HeldTree::new(tree.clone(), memory, 0)), tree.digest())
         }
 
         /// Returns the files of a state as the kernel's overlay shows them.
@@ -356,7 +398,7 @@ mod tests {
             now.push((format!("g{round:03}.o"), format!("object {round}")));
             now[599] = ("d/f599".to_owned(), format!("log {round}"));
             let tree = fixture.tree(&now);
-            let plan = fixture.mirror.plan(tree.clone(), tree.digest());
+            let plan = fixture.plan(&tree);
             laid_out += plan.delta.entries.len();
             let generation = fixture.mirror.carry_out(plan).expect("the disk has space");
             most_layers = most_layers.max(generation.layers.len());
@@ -374,7 +416,7 @@ mod tests {
         fixture.tell(&tree("0"));
         for round in 1..40 {
             let next = tree(&round.to_string());
-            let plan = fixture.mirror.plan(next.clone(), next.digest());
+            let plan = fixture.plan(&next);
             assert!(plan.delta.entries.iter().all(|entry| entry.path != b"large"), "{round}");
             fixture.mirror.carry_out(plan).expect("the disk has space");
         }
@@ -385,9 +427,9 @@ mod tests {
         let fixture = Fixture::new();
         fixture.tell(&fixture.tree(&files(50, 99)));
         let next = fixture.tree(&files(50, 3));
-        let plan = fixture.mirror.plan(next.clone(), next.digest());
+        let plan = fixture.plan(&next);
         assert_eq!(plan.chunks().len(), 1);
-        let same = fixture.mirror.plan(fixture.tree(&files(50, 99)), next.digest());
+        let same = fixture.plan(&fixture.tree(&files(50, 99)));
         assert!(same.chunks().is_empty());
     }
 }

@@ -1,16 +1,18 @@
 //! Runs commands with a mirrored source tree, for callers whose disk this node does not share.
 //!
-//! The node keeps a copy of the tree for later commands ([`mirror`]) and receives only changes ([`Mirrors::prepare`]).
-//! The command sees the tree at the same path as on the caller's machine ([`namespace`]). The command's own changes go
-//! to a separate directory. When the command has ended, the node sends these changes to the caller
-//! ([`MirroredTree::send_results`]).
+//! The node keeps a copy of the tree for later commands ([`layers`]) and receives only changes ([`receive`]). The memory
+//! that the descriptions of trees take is limited ([`memory`]). The command sees the tree at the same path as on the
+//! caller's machine ([`namespace`]). The command's own changes go to a separate directory. When the command has ended, the
+//! node sends these changes to the caller ([`MirroredTree::send_results`]).
 
 mod layers;
+mod memory;
 mod namespace;
 mod program;
+mod receive;
 mod relay;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -18,19 +20,18 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
-use hostler_model::{Digest, NodeName, format_bytes};
-use hostler_proto::manifest::{Entry, EntryKind};
-use hostler_remote::mirror::{
-    MAX_DESCRIPTION_BYTES, MOST_BYTES, MOST_ENTRIES, Message, Tree, TreeChannel, belongs_to_machine, entries_in_parts,
-};
+use hostler_model::NodeName;
+use hostler_proto::manifest::EntryKind;
+use hostler_remote::mirror::{MOST_BYTES, MOST_ENTRIES, Message, TreeChannel, belongs_to_machine, entries_in_parts};
 use hostler_remote::{Channel, Command, Refusal, Report, TreeSpec};
 use hostler_snapshot::mirror::{Upper, upper};
 use hostler_snapshot::{ChunkStore, remove_tree, wire};
 use tokio::sync::mpsc;
 use tokio::task::spawn_blocking;
-use tokio::time::{sleep, timeout};
 
-use self::layers::{CallDirectory, Generation, Mirror, Plan, remove_later};
+use self::layers::{CallDirectory, Generation, Mirror, remove_later};
+use self::memory::{Exceeded, MemoryLimits, Reservation};
+use self::receive::within;
 pub(super) use self::relay::{answer_of, begin_anew};
 use super::refusal::unsuitable;
 use crate::account::{Account, Ids};
@@ -43,23 +44,11 @@ const MOST_MIRRORS: usize = 32;
 /// Maximum number of trees per user, so that one user cannot displace all others.
 const MOST_OF_ONE: usize = 24;
 
-/// Maximum number of attempts to receive a tree that keeps changing.
-const ATTEMPTS: usize = 8;
-
-/// Maximum size of the chunks per request, in bytes.
-const BATCH_BYTES: u64 = 8 << 20;
-
-/// Disk space that must stay free, in bytes.
-const ROOM_BYTES: u64 = 256 << 20;
-
 /// Maximum size of a user's chunk store, in bytes.
 const STORE_BYTES: u64 = 4 << 30;
 
-/// Timeout for a caller's answer.
-const ANSWER_BOUND: Duration = Duration::from_secs(60);
-
-/// Interval between heartbeats to a waiting caller.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Timeout for a caller to accept a part of the command's changes. The caller writes them to its disk.
+const RESULT_BOUND: Duration = Duration::from_secs(600);
 
 /// Identifies a tree: the caller's node, the user's uid, and the tree's path.
 type Key = (NodeName, u32, PathBuf);
@@ -70,6 +59,7 @@ pub(super) struct Mirrors {
     mirrors: Mutex<HashMap<Key, (Instant, Arc<Mirror>)>>,
     stores: Mutex<HashMap<u32, Arc<ChunkStore>>>,
     programs: program::Programs,
+    memory: Arc<MemoryLimits>,
 }
 
 /// A command's tree, ready for use.
@@ -86,7 +76,8 @@ type Failed = Box<Refusal>;
 
 impl Mirrors {
     /// Opens the trees in the agent's directory. Removes a previous agent's trees, but keeps the chunks of these trees.
-    pub(super) fn open(agent: &Path) -> Self {
+    /// The node has `memory_bytes` of memory.
+    pub(super) fn open(agent: &Path, memory_bytes: u64) -> Self {
         let directory = agent.join("mirrors");
         let (trees, old) = (directory.join("trees"), directory.join(format!("old-{:016x}", random_bits())));
         match fs::rename(&trees, &old) {
@@ -96,7 +87,8 @@ impl Mirrors {
         let left = fs::read_dir(&directory).into_iter().flatten().flatten();
         left.filter(|entry| entry.file_name().as_encoded_bytes().starts_with(b"old-"))
             .for_each(|entry| remove_later(entry.path()));
-        Self { directory, mirrors: Mutex::default(), stores: Mutex::default(), programs: program::Programs::default() }
+        let (mirrors, stores, programs) = (Mutex::default(), Mutex::default(), program::Programs::default());
+        Self { directory, mirrors, stores, programs, memory: MemoryLimits::of_node(memory_bytes) }
     }
 
     /// Receives the parts of the caller's tree that this node lacks, and prepares the tree for one command.
@@ -126,11 +118,26 @@ impl Mirrors {
         self.check_program(command, spec, node, account.map(|account| account.ids.clone())).await?;
         let owner = account.map(|account| (account.ids.uid, account.ids.gid));
         let failed = |error: io::Error| cannot(&error.to_string());
-        let mirror =
-            self.mirror((from.clone(), owner.map_or(0, |(uid, _)| uid), root.clone()), owner).map_err(failed)?;
-        let generation = match mirror.known(spec.tree) {
-            Some(generation) => generation,
-            None => receive_tree(TreeChannel::before(channel), &mirror, spec.tree).await.map_err(failed)?,
+        let key = (from.clone(), owner.map_or(0, |(uid, _)| uid), root.clone());
+        let mirror = self.mirror(key.clone(), owner).map_err(failed)?;
+        let received = match mirror.known(spec.tree) {
+            Some(generation) => Ok(generation),
+            None => self.receive_tree(TreeChannel::before(channel), &mirror, spec.tree).await,
+        };
+        let generation = match received {
+            Ok(generation) => generation,
+            Err(error) if error.get_ref().is_some_and(|source| source.downcast_ref::<Exceeded>().is_some()) => {
+                drop(mirror);
+                // The next command then needs no memory for an earlier state of this tree.
+                drop_aside(self.forget_if_idle(&key)).await;
+                let mut refusal = failed(error);
+                refusal.hints.push(
+                    "wait until other commands with --mirror have ended, or mirror a smaller directory with --mirror=DIR"
+                        .to_owned(),
+                );
+                return Err(refusal);
+            }
+            Err(error) => return Err(failed(error)),
         };
         let placed = {
             let (mirror, generation) = (Arc::clone(&mirror), Arc::clone(&generation));
@@ -206,167 +213,62 @@ impl Mirrors {
         stores.insert(uid, Arc::clone(&store));
         Ok(store)
     }
+
+    /// Counts more memory for the description of a tree. If a limit is reached, forgets earlier states of this tree, and
+    /// then idle trees, least recently used first.
+    ///
+    /// # Errors
+    /// Fails with [`Exceeded`] if a limit is reached and nothing is left to forget.
+    async fn count(&self, memory: &mut Reservation, bytes: u64, mirror: &Mirror) -> io::Result<()> {
+        loop {
+            let Err(exceeded) = memory.grow(bytes) else { return Ok(()) };
+            let older = mirror.forget_older();
+            if !older.is_empty() {
+                drop_aside(older).await;
+                continue;
+            }
+            let idle = take_idle(&mut lock(&self.mirrors), exceeded.uid);
+            match idle {
+                Some(idle) => drop_aside(idle).await,
+                None => return Err(io::Error::other(exceeded)),
+            }
+        }
+    }
+
+    /// Removes and returns a tree that no command uses.
+    fn forget_if_idle(&self, key: &Key) -> Option<Arc<Mirror>> {
+        let mut mirrors = lock(&self.mirrors);
+        let is_idle = mirrors.get(key).is_some_and(|(_, mirror)| Arc::strong_count(mirror) == 1);
+        if is_idle { mirrors.remove(key).map(|(_, mirror)| mirror) } else { None }
+    }
+}
+
+/// Drops descriptions of trees on a thread of the pool, because they may have many entries, and waits until their memory
+/// is free.
+async fn drop_aside<T: Send + 'static>(descriptions: T) {
+    drop(spawn_blocking(move || drop(descriptions)).await);
+}
+
+/// Removes and returns the least recently used tree that no command uses. With `uid`, only a tree of this user.
+fn take_idle<M>(mirrors: &mut HashMap<Key, (Instant, Arc<M>)>, uid: Option<u32>) -> Option<Arc<M>> {
+    let idle = mirrors
+        .iter()
+        .filter(|(key, (_, mirror))| uid.is_none_or(|uid| key.1 == uid) && Arc::strong_count(mirror) == 1);
+    let oldest = idle.min_by_key(|(_, (used, _))| *used).map(|(key, _)| key.clone())?;
+    mirrors.remove(&oldest).map(|(_, mirror)| mirror)
 }
 
 /// If this node, or the user `uid`, has the maximum number of trees, removes the least recently used idle tree.
 fn make_room<M>(mirrors: &mut HashMap<Key, (Instant, Arc<M>)>, uid: u32) -> io::Result<()> {
-    let is_own = |key: &Key| key.1 == uid;
-    let has_most = mirrors.keys().filter(|key| is_own(key)).count() >= MOST_OF_ONE;
+    let has_most = mirrors.keys().filter(|key| key.1 == uid).count() >= MOST_OF_ONE;
     if mirrors.len() < MOST_MIRRORS && !has_most {
         return Ok(());
     }
-    let idle = mirrors.iter().filter(|(key, (_, mirror))| (!has_most || is_own(key)) && Arc::strong_count(mirror) == 1);
-    let Some(oldest) = idle.min_by_key(|(_, (used, _))| *used).map(|(key, _)| key.clone()) else {
-        let (count, whose) = if has_most { (MOST_OF_ONE, " of this user") } else { (MOST_MIRRORS, "") };
-        return Err(io::Error::other(format!("the node already has {count} trees{whose}, all in use")));
-    };
-    mirrors.remove(&oldest);
-    Ok(())
-}
-
-/// Receives the parts of a tree that the mirror lacks, and adds the tree to the mirror as a new state.
-async fn receive_tree(mut talk: TreeChannel<'_>, mirror: &Arc<Mirror>, wanted: Digest) -> io::Result<Arc<Generation>> {
-    let transfer_lock = mirror.transfer_lock.lock();
-    tokio::pin!(transfer_lock);
-    let _turn = loop {
-        tokio::select! {
-            turn = &mut transfer_lock => break turn,
-            () = sleep(PATIENCE) => talk.hold().await?,
-        }
-    };
-    if let Some(known) = mirror.known(wanted) {
-        return Ok(known);
-    }
-    for _ in 0..ATTEMPTS {
-        talk.say(&Message::Describe).await?;
-        let Message::Described { tree: digest, mode, tags } = hear(&mut talk).await? else { return Err(strange()) };
-        if let Some(known) = mirror.known(digest) {
-            return Ok(known);
-        }
-        let tree = describe(&mut talk, mirror, digest, mode, tags.into_vec()).await?;
-        let planned = Arc::clone(mirror);
-        let plan = spawn_blocking(move || planned.plan(tree, digest)).await.map_err(io::Error::other)?;
-        if !fetch(&mut talk, mirror, &plan).await? {
-            continue;
-        }
-        let laid = Arc::clone(mirror);
-        let lay = spawn_blocking(move || laid.carry_out(plan));
-        tokio::pin!(lay);
-        return loop {
-            tokio::select! {
-                laid = &mut lay => break laid.map_err(io::Error::other)?.map_err(|error| {
-                    io::Error::other(format!("{:#}", anyhow::Error::from(error)))
-                }),
-                () = sleep(PATIENCE) => talk.hold().await?,
-            }
-        };
-    }
-    Err(io::Error::other("the tree changes while it is copied"))
-}
-
-/// Receives the description of a tree.
-async fn describe(
-    talk: &mut TreeChannel<'_>,
-    mirror: &Arc<Mirror>,
-    digest: Digest,
-    mode: u32,
-    tags: Vec<u8>,
-) -> io::Result<Tree> {
-    let base = mirror.latest().map(|latest| Arc::clone(&latest.tree)).unwrap_or_default();
-    let known = base.recognise(&tags);
-    let unknown = known.unknown();
-    let told = if unknown.is_empty() {
-        Vec::new()
-    } else {
-        talk.say(&Message::Tell(Some(unknown))).await?;
-        entries(talk).await?
-    };
-    let complete = move || known.complete(digest, mode, told);
-    if let Ok(tree) = spawn_blocking(complete).await.map_err(io::Error::other)? {
-        return within_size_limit(tree);
-    }
-    // Either two entries had the same tag, which is very rare, or the description is invalid.
-    talk.say(&Message::Tell(None)).await?;
-    let told = entries(talk).await?;
-    let complete = move || Tree::default().recognise(&tags).complete(digest, mode, told);
-    spawn_blocking(complete).await.map_err(io::Error::other)?.map_err(io::Error::other).and_then(within_size_limit)
-}
-
-/// Returns the tree if its size is within the limits.
-fn within_size_limit(tree: Tree) -> io::Result<Tree> {
-    let sizes =
-        tree.entries.iter().map(|entry| if let EntryKind::File(content) = &entry.kind { content.size } else { 0 });
-    if sizes.fold(0, u64::saturating_add) > MOST_BYTES {
-        return Err(io::Error::other(format!("the tree is larger than {}", format_bytes(MOST_BYTES))));
-    }
-    Ok(tree)
-}
-
-async fn entries(talk: &mut TreeChannel<'_>) -> io::Result<Vec<Entry>> {
-    let mut all = Vec::new();
-    let before = talk.heard_bytes();
-    loop {
-        let Message::Entries { entries, is_last } = hear(talk).await? else { return Err(strange()) };
-        all.extend(entries);
-        if talk.heard_bytes() - before > MAX_DESCRIPTION_BYTES as u64 {
-            return Err(io::Error::other("the tree has too many files"));
-        }
-        if is_last {
-            return Ok(all);
-        }
-    }
-}
-
-/// Receives the missing chunks. Returns `false` if the caller reports that the tree has changed.
-async fn fetch(talk: &mut TreeChannel<'_>, mirror: &Arc<Mirror>, plan: &Plan) -> io::Result<bool> {
-    let chunks = plan.chunks();
-    let names: Vec<Digest> = chunks.iter().map(|(digest, _)| *digest).collect();
-    let store = Arc::clone(&mirror.store);
-    let lacking = spawn_blocking(move || store.missing(&names)).await.map_err(io::Error::other)?;
-    let lacking: HashSet<Digest> = lacking.into_iter().collect();
-    let bytes =
-        chunks.iter().filter(|(digest, _)| lacking.contains(digest)).map(|(_, length)| u64::from(*length)).sum();
-    check_room(mirror, bytes)?;
-    let mut chunks = chunks.into_iter().filter(|(digest, _)| lacking.contains(digest)).peekable();
-    while chunks.peek().is_some() {
-        let mut batch = Vec::new();
-        let mut bytes = 0;
-        while let Some((digest, length)) = chunks.next_if(|_| bytes < BATCH_BYTES) {
-            batch.push(digest);
-            bytes += u64::from(length);
-        }
-        talk.say(&Message::Send(batch.clone())).await?;
-        let mut came = Vec::with_capacity(batch.len());
-        for digest in batch {
-            match hear(talk).await? {
-                Message::Chunk(wire) => came.push((digest, wire.into_vec())),
-                Message::Changed => return Ok(false),
-                _ => return Err(strange()),
-            }
-        }
-        let store = Arc::clone(&mirror.store);
-        let keep = move || came.iter().try_for_each(|(digest, wire)| store.insert_wire(digest, wire));
-        spawn_blocking(keep).await.map_err(io::Error::other)?.map_err(io::Error::other)?;
-    }
-    Ok(true)
-}
-
-/// Checks the disk space for the missing chunks and the files made of them.
-fn check_room(mirror: &Mirror, bytes: u64) -> io::Result<()> {
-    let free = mirror.store.free_bytes().map_err(io::Error::other)?;
-    if 2 * bytes + ROOM_BYTES <= free {
+    if take_idle(mirrors, has_most.then_some(uid)).is_some() {
         return Ok(());
     }
-    let (needed, free) = (format_bytes(2 * bytes + ROOM_BYTES), format_bytes(free));
-    Err(io::Error::other(format!("the node's disk is too full: {needed} must be free, and {free} are")))
-}
-
-async fn hear(talk: &mut TreeChannel<'_>) -> io::Result<Message> {
-    timeout(ANSWER_BOUND, talk.hear()).await.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))
-}
-
-fn strange() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "unexpected message from the caller")
+    let (count, whose) = if has_most { (MOST_OF_ONE, " of this user") } else { (MOST_MIRRORS, "") };
+    Err(io::Error::other(format!("the node already has {count} trees{whose}, all in use")))
 }
 
 impl MirroredTree {
@@ -388,23 +290,23 @@ impl MirroredTree {
         let ended_ns = now_ns();
         drop(namespace);
         let mut talk = TreeChannel::after(channel);
-        talk.say(&Message::Ran { began_ns, ended_ns }).await?;
-        let (say, mut said) = mpsc::channel(4);
+        within(RESULT_BOUND, talk.say(&Message::Ran { began_ns, ended_ns })).await?;
+        let (tell, mut told) = mpsc::channel(4);
         let read = spawn_blocking(move || {
             let most = (MOST_ENTRIES, MOST_BYTES);
             let written = upper(&call.path.join("u"), &|path| generation.tree.at(path), most)?;
-            let told = send_changes(&written, &mirror.store, &mut |message| say.blocking_send(message).is_ok());
+            let sent = send_changes(&written, &mirror.store, &mut |message| tell.blocking_send(message).is_ok());
             // Everything is read; free the disk space.
             drop(call);
             let _ = mirror.store.evict_to(STORE_BYTES, &|_| false);
-            told
+            sent
         });
-        while let Some(message) = said.recv().await {
-            talk.say(&message).await?;
+        while let Some(message) = told.recv().await {
+            within(RESULT_BOUND, talk.say(&message)).await?;
         }
         read.await.map_err(io::Error::other)??;
-        talk.say(&Message::Done).await?;
-        talk.flush().await
+        within(RESULT_BOUND, talk.say(&Message::Done)).await?;
+        within(RESULT_BOUND, talk.flush()).await
     }
 }
 
