@@ -124,7 +124,7 @@ async fn end(node: &Arc<Node>, launch: &RunLaunch, cause: Cause) -> bool {
         Ok(Some(record)) => {
             tracing::warn!(%run, "ended a run whose program did not start, because a file system does not answer");
             let node = Arc::clone(node);
-            // Nobody waits for this: the process may be unkillable.
+            // In the background, since a process that cannot be killed would delay the report of the end.
             tokio::task::spawn_blocking(move || end_leaf(&node, Some(&record)));
             true
         }

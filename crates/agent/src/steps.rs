@@ -74,7 +74,7 @@ pub(crate) async fn send_running(
     Ok(uplink.finish().await?)
 }
 
-/// Reads at most [`MAX_BYTES`] of a file in the directory of the run's steps. Empty if there is no such file.
+/// Reads a file in the directory of the run's steps, up to [`MAX_BYTES`]. A missing file counts as empty.
 fn read(directory: &RunDirectory, name: &str) -> Vec<u8> {
     let path = directory.steps().join(name);
     // Neither a link of the user's nor a pipe must lead the agent elsewhere.

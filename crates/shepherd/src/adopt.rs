@@ -115,7 +115,8 @@ fn after_the_end(directory: &Path, reason: LostReason, record: RunningRecord) ->
 /// # Errors
 /// If the journal cannot be read or written, or the shepherd cannot be killed.
 pub fn end_unstarted(directory: &Path, cause: Cause) -> io::Result<Option<RunningRecord>> {
-    // Held until the record is written: whoever finds out meanwhile that the shepherd has ended waits for the record.
+    // The lock is held until the exit record is written. Another thread that sees the shepherd gone waits for the lock, and
+    // then finds the record instead of reporting a lost run.
     let journal = JournalLock::take(directory)?;
     let content = journal.read()?;
     let Some(record) = content.taken.filter(|record| record.child.is_none()) else { return Ok(None) };
@@ -156,7 +157,7 @@ pub fn end_unstarted(directory: &Path, cause: Cause) -> io::Result<Option<Runnin
     Ok(Some(record))
 }
 
-/// The exit record of a run whose shepherd was killed, with the little that is known.
+/// The exit record of a run whose shepherd was killed. Figures that only the shepherd knew are zero or absent.
 fn exit_record(record: &RunningRecord, status: Status, cause: Cause, unkillable: Vec<u32>) -> ExitRecord {
     ExitRecord {
         identity: record.identity.clone(),

@@ -73,8 +73,8 @@ impl Earlier {
 
     /// Returns the content of the new marker, with the entries at `delivered` added. There is none without a source.
     ///
-    /// A change of a file that leaves its timestamps and its size as they are is not seen: one that follows so soon that the
-    /// kernel's clock has not advanced. A user cannot be that fast, since the program has not yet said that the files are there.
+    /// A change right after the delivery can go unnoticed, if it keeps the size and the kernel's clock for timestamps has not
+    /// advanced. A user cannot make such a change, because the command has not yet said that the files are there.
     pub(crate) fn note(&self, root: &Root, delivered: &[Vec<u8>]) -> io::Result<Option<Vec<u8>>> {
         let Some(source) = self.source.clone() else { return Ok(None) };
         let mut files = self.files.clone();

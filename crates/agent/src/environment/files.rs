@@ -13,8 +13,8 @@ use super::runner::{GoesOn, Stopped};
 /// Hashes names, executable bits and contents of everything below `path` (a file or a folder). The rules of the capture
 /// alone decide what a project contains, so that a user can include `.git` for a version from it.
 ///
-/// Returns the size of what was hashed, in bytes; `None` if it is larger than `most_bytes`. Each file and folder counts as
-/// at least [`LEAST_BYTES`], because a large number of small files takes long, too.
+/// Returns the number of bytes hashed, or `None` if the tree has more than `most_bytes`. Each file and folder counts as at
+/// least [`LEAST_BYTES`], because many small files take long too.
 pub(super) fn hash_tree(
     path: &Path,
     hasher: &mut blake3::Hasher,

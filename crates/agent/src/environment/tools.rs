@@ -285,19 +285,20 @@ impl Answers {
 
 /// The first executable file called `name` on `search_path`.
 pub(super) fn which(name: &str, search_path: &OsStr) -> Option<PathBuf> {
-    std::env::split_paths(search_path)
-        .filter(|dir| dir.is_absolute())
-        .map(|dir| dir.join(name))
-        .find(|file| is_executable(file))
+    executables(name, search_path).next()
 }
 
 /// Like [`which`], but returns the program behind a shim of pyenv.
 fn installed(name: &str, search_path: &OsStr) -> Option<PathBuf> {
+    executables(name, search_path).find_map(pyenv::behind)
+}
+
+/// The executable files called `name` on `search_path`, in order.
+fn executables(name: &str, search_path: &OsStr) -> impl Iterator<Item = PathBuf> {
     std::env::split_paths(search_path)
         .filter(|dir| dir.is_absolute())
-        .map(|dir| dir.join(name))
+        .map(move |dir| dir.join(name))
         .filter(|file| is_executable(file))
-        .find_map(pyenv::behind)
 }
 
 /// The first of these programs found on a search path; behind a shim of pyenv, the program itself.

@@ -22,7 +22,7 @@ const MAX_TASKS: usize = 100;
 /// How long a node may take to answer [`launched_by`].
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The number of times that [`launched_by`] waits in vain.
+/// After this many timeouts, [`launched_by`] asks no more nodes.
 const MAX_TIMEOUTS: usize = 3;
 
 /// A step of a running task.
@@ -104,7 +104,7 @@ pub(super) async fn launched_by<'a>(
     Ok(all)
 }
 
-/// The task of a row that is running.
+/// The task that a row shows, if the task is running.
 fn running_task(row: &Row<'_>) -> Option<TaskId> {
     let index = row.index().filter(|_| row.state() == State::Running)?;
     Some(TaskId { job: row.job.id, index })

@@ -114,7 +114,7 @@ fn program_that_cannot_be_opened(directory: &Path) -> (PathBuf, File) {
     fs::write(&path, "#!/bin/sh\ntouch ran\n").expect("writes");
     fs::set_permissions(&path, Permissions::from_mode(0o755)).expect("the file is ours");
     let file = File::open(&path).expect("the file exists");
-    // The kernel announces the break of a lease with this signal, which is ignored by default.
+    // When somebody opens the file, the kernel sends this signal to the holder of the lease. Its default action is to do nothing.
     // SAFETY: the call takes plain integers.
     assert_eq!(unsafe { libc::fcntl(file.as_raw_fd(), F_SETSIG, libc::SIGURG) }, 0);
     // Children of other tests may hold the written file until they execute their programs.
