@@ -33,7 +33,6 @@ use hostler_core::agent::RunLaunch;
 use hostler_model::{BootId, RunId};
 use hostler_proto::link::{Output, RunEnd};
 use hostler_shepherd::journal::{self, JournalContent};
-use hostler_snapshot::remove_tree;
 use nix::libc;
 use serde::{Deserialize, Serialize};
 
@@ -312,7 +311,7 @@ impl RunDirectory {
         if let Err(error) = temporary::remove(&self.temporary()) {
             tracing::warn!(path = %self.path.display(), %error, "cannot remove a run's temporary files");
         }
-        remove_tree(&self.path)
+        temporary::remove_with_mounts(&self.path)
     }
 
     /// Removes the directory and the run's temporary files.

@@ -7,6 +7,7 @@ use std::net::SocketAddr;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, anyhow, bail};
 use hostler_client::{Client, Endpoint};
@@ -37,6 +38,12 @@ use crate::program_directory::{ProgramDirectory, is_found_on};
 use crate::roster::NewAccounts;
 use crate::variables::default_path;
 use crate::{exec, link, recover, renewal, usage};
+
+/// Maximum number of threads for work that may wait for files: several times as many as one user can occupy.
+const BLOCKING_THREADS: usize = 2048;
+
+/// Maximum time for which a stop waits for these threads.
+const STOP_TIMEOUT: Duration = Duration::from_secs(3);
 
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -114,8 +121,12 @@ pub fn run_and_say(config: Config, is_up: impl FnOnce()) -> anyhow::Result<()> {
     allow_many_files();
     lay_out(&config.directory, &accounts)?;
     let _lock = lock(&config.directory)?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    runtime.block_on(serve(config, accounts, launcher, is_up))
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().max_blocking_threads(BLOCKING_THREADS).enable_all().build()?;
+    let outcome = runtime.block_on(serve(config, accounts, launcher, is_up));
+    // Threads that wait for a user's file system must not keep the process alive.
+    runtime.shutdown_timeout(STOP_TIMEOUT);
+    outcome
 }
 
 /// Serves load data as plain text like an agent with [`Config::status`], but in a separate process that queries the

@@ -66,9 +66,23 @@ pub(crate) fn remove(link: &Path) -> io::Result<()> {
         return Ok(());
     };
     if unless_gone(owner_of(&path))? == Some(owner) {
-        remove_tree(&path)?;
+        remove_with_mounts(&path)?;
     }
     fs::remove_file(link)
+}
+
+/// Removes a directory of a run, and detaches what is mounted in it: a killed program cannot unmount its file systems.
+///
+/// # Errors
+/// If the disk or the kernel refuses.
+pub(crate) fn remove_with_mounts(directory: &Path) -> io::Result<()> {
+    match remove_tree(directory) {
+        Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
+            hostler_sys::detach_mounts_below(directory)?;
+            remove_tree(directory)
+        }
+        removed => removed,
+    }
 }
 
 fn owner_of(path: &Path) -> io::Result<u32> {

@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::mpsc;
 use std::thread;
@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use hostler_sys::known_owner_of_directory;
 use hostler_testkit::{HangingDisk, SharedCluster, listening_name, wait_until};
+use nix::unistd::User;
 
 const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
 
@@ -105,6 +106,102 @@ fn hanging_disk_over_the_records_of_steps_delays_no_other_user() {
     assert_another_user_is_served(&cluster, "the end of a job whose records hang");
     drop(disk);
     wait_until("the job's end", 30, || (cluster.job(&job)["state"] == "cancelled").then_some(()));
+}
+
+/// Submits a project of a user that needs an environment with one package, which is named like the folder.
+fn submit_project(cluster: &SharedCluster, user: &str, program: &str, environment: &str) -> String {
+    let main = cluster.write(user, &format!("{environment}/main.py"), program);
+    cluster.write(user, &format!("{environment}/requirements.txt"), format!("./{environment}\n"));
+    cluster.write(
+        user,
+        &format!("{environment}/{environment}/setup.py"),
+        format!("from setuptools import setup\nsetup(name='{environment}', version='1')\n"),
+    );
+    let folder = main.parent().expect("a folder").display().to_string();
+    cluster.ok(user, &["submit", &folder, "main.py", "-c", "1", "-m", "300M"])
+}
+
+#[test]
+fn hanging_disk_over_a_project_or_its_results_delays_no_other_user() {
+    let cluster = SharedCluster::up(HOSTLER, &[]);
+    let main = cluster.write(ADA, "project/main.sh", "#!/bin/sh\nmkdir below\necho ready > ready\nexec sleep 600\n");
+    let folder = main.parent().expect("a folder").display().to_string();
+    for (request, place) in
+        [("lookup", ""), ("getattr", ""), ("getattr", "below"), ("open", "below"), ("read", "below")]
+    {
+        let before = runs_of(&cluster);
+        let job = cluster.ok(ADA, &["submit", &folder, "main.sh", "-c", "1", "-m", "32M"]);
+        let work = wait_until("the job's folder", 30, || {
+            let run = runs_of(&cluster).into_iter().find(|run| !before.contains(run))?;
+            run.join("work/ready").exists().then(|| run.join("work"))
+        });
+        let disk = HangingDisk::mount(Command::new("python3"), &work.join(place), request);
+        // The agent looks for the files that the job has left.
+        cluster.ok(ADA, &["cancel", &job]);
+        assert_another_user_is_served(&cluster, &format!("a hanging {request} in results"));
+        drop(disk);
+        wait_until("the job's end", 30, || (cluster.job(&job)["state"] == "cancelled").then_some(()));
+    }
+}
+
+#[test]
+fn mounts_that_a_killed_program_leaves_are_detached_with_its_folder() {
+    let cluster = SharedCluster::up(HOSTLER, &[]);
+    let main = cluster.write(ADA, "project/main.sh", "#!/bin/sh\nmkdir -p below/deeper\nexec sleep 600\n");
+    let folder = main.parent().expect("a folder").display().to_string();
+    let job = cluster.ok(ADA, &["submit", &folder, "main.sh", "-c", "1", "-m", "32M"]);
+    let run = wait_until("the job's folder", 30, || {
+        runs_of(&cluster).into_iter().find(|run| run.join("work/below/deeper").exists())
+    });
+    // As if the job had mounted it, and the program behind it had died with the job.
+    let disk = HangingDisk::mount(Command::new("python3"), &run.join("work/below/deeper"), "nothing");
+    cluster.ok(ADA, &["cancel", &job]);
+    wait_until("the folder to be removed", 30, || (!run.exists()).then_some(()));
+    drop(disk);
+}
+
+fn runs_of(cluster: &SharedCluster) -> Vec<PathBuf> {
+    fs::read_dir(cluster.path("agent/runs")).into_iter().flatten().flatten().map(|run| run.path()).collect()
+}
+
+#[test]
+fn hanging_disk_over_a_cache_of_environments_delays_no_other_user() {
+    let mut cluster = SharedCluster::up(HOSTLER, &[]);
+    let first = submit_project(&cluster, ADA, "print('fine')", "first");
+    assert_eq!(cluster.run(ADA, &["wait", &first]).code, 0, "{}", cluster.job(&first));
+    let uid = User::from_name(ADA).expect("readable").expect("every Debian has this user").uid;
+    // These directories belong to the user, who can mount a file system there.
+    let cache = cluster.path(&format!("agent/environments/users/{uid}"));
+    let downloads = cache.join("downloads");
+    let environment = fs::read_dir(cache.join("envs")).expect("built").flatten().next().expect("built").path();
+    let attempts = fs::read_dir(environment).expect("built").flatten().map(|entry| entry.path());
+    let attempt = attempts.into_iter().find(|path| path.join("venv").exists()).expect("built");
+    for (round, (request, place)) in
+        [("getattr", &downloads), ("lookup", &downloads), ("lookup", &attempt)].iter().enumerate()
+    {
+        let disk = HangingDisk::mount(Command::new("python3"), place, request);
+        // The agent opens the caches of all users.
+        cluster.kill_agent();
+        cluster.start_agent();
+        assert_another_user_is_served(&cluster, &format!("a cache with a hanging {request}"));
+        let old = submit_project(&cluster, ADA, "print('fine')", "first");
+        let new = submit_project(&cluster, ADA, "print('fine')", &format!("next{round}"));
+        wait_until("a job to wait for its environment", 30, || {
+            (cluster.job(&new)["state"] == "starting").then_some(())
+        });
+        let other = submit_project(&cluster, BOB, "print('fine')", "first");
+        assert_eq!(
+            cluster.run(BOB, &["wait", &other]).code,
+            0,
+            "another user's environment beside a hanging {request}"
+        );
+        assert_another_user_is_served(&cluster, &format!("a build with a hanging {request}"));
+        drop(disk);
+        for job in [old, new] {
+            let ended = |state: &str| ["completed", "failed"].contains(&state).then_some(());
+            wait_until("the jobs to end", 60, || ended(cluster.job(&job)["state"].as_str()?));
+        }
+    }
 }
 
 /// Opens files, and takes a read lease on each as soon as nobody writes to it. Holds the leases until its input ends.

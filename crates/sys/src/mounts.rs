@@ -1,10 +1,17 @@
-//! Mounts that only one thread and the processes that it starts see.
+//! Mounts: those that only one thread and the processes that it starts see, and those that users leave behind.
 
+use std::ffi::OsString;
+use std::fs;
 use std::io;
-use std::path::Path;
+use std::os::fd::AsRawFd;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
 
-use nix::mount::{MsFlags, mount};
+use nix::errno::Errno;
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, open, openat2};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
+use nix::sys::stat::Mode;
 
 /// Moves this thread to a new mount namespace. Mounts that are added outside later appear in the namespace too. Mounts
 /// added in the namespace do not appear outside, and disappear with the last process in the namespace. Needs root.
@@ -43,7 +50,93 @@ pub fn bind(from: &Path, to: &Path) -> io::Result<()> {
     Ok(mount(Some(from), to, None::<&str>, MsFlags::MS_BIND | MsFlags::MS_REC, None::<&str>)?)
 }
 
+/// Detaches all file systems mounted below `directory`, and waits for none of them. Follows no links at or below the
+/// directory, because a user may exchange directories meanwhile. Needs root.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn detach_mounts_below(directory: &Path) -> io::Result<()> {
+    let (Some(parent), Some(name)) = (directory.parent(), directory.file_name()) else {
+        return Err(io::ErrorKind::InvalidInput.into());
+    };
+    let directory = parent.canonicalize()?.join(name);
+    let flags = OFlag::O_PATH | OFlag::O_CLOEXEC;
+    let top = open(&directory, flags | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW, Mode::empty())?;
+    let mounts = fs::read("/proc/self/mountinfo")?;
+    let places = mounts.split(|byte| *byte == b'\n').filter_map(mount_point);
+    let below: Vec<PathBuf> = places.filter_map(|at| at.strip_prefix(&directory).ok().map(Path::to_owned)).collect();
+    // A file system comes after the one that it is mounted on.
+    for place in below.iter().rev().filter(|place| !place.as_os_str().is_empty()) {
+        let how = OpenHow::new().flags(flags).resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS);
+        let root = match openat2(&top, place, how) {
+            Ok(root) => root,
+            Err(Errno::ENOENT) => continue,
+            Err(error) => return Err(error.into()),
+        };
+        match umount2(format!("/proc/self/fd/{}", root.as_raw_fd()).as_str(), MntFlags::MNT_DETACH) {
+            // Somebody else has detached it.
+            Ok(()) | Err(Errno::EINVAL) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+/// The mount point in a line of `mountinfo`, in which three octal digits stand for each blank and backslash.
+fn mount_point(line: &[u8]) -> Option<PathBuf> {
+    let field = line.split(|byte| *byte == b' ').nth(4)?;
+    let mut parts = field.split(|byte| *byte == b'\\');
+    let mut path = parts.next()?.to_vec();
+    for part in parts {
+        let (digits, rest) = part.split_at_checked(3)?;
+        path.push(u8::from_str_radix(std::str::from_utf8(digits).ok()?, 8).ok()?);
+        path.extend_from_slice(rest);
+    }
+    Some(OsString::from_vec(path).into())
+}
+
 fn failed(what: &str, error: nix::Error) -> io::Error {
     let error = io::Error::from(error);
     io::Error::new(error.kind(), format!("{what}: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn mount_points_may_contain_blanks_and_backslashes() {
+        let point = |line: &str| mount_point(line.as_bytes());
+        assert_eq!(point(r"36 35 98:0 / /mnt/a\040b\134c rw - fuse x rw"), Some(r"/mnt/a b\c".into()));
+        assert_eq!(
+            [point(""), point(r"36 35 98:0 / /mnt/\04 rw"), point(r"36 35 98:0 / /\999 rw")],
+            [None, None, None]
+        );
+    }
+
+    /// Needs root.
+    #[test]
+    fn all_mounts_below_a_directory_are_detached_and_no_others() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let at = |name: &str| directory.path().join(name);
+        for name in ["run", "run/a b", "run/a b/c", "other"] {
+            fs::create_dir(at(name)).expect("this test owns the path");
+            mount_tmpfs("test", &at(name), "size=1m").expect("needs root");
+        }
+        fs::create_dir(at("run/d")).expect("this test owns the path");
+        mount_tmpfs("test", &at("run/d"), "size=1m").expect("needs root");
+        let is_mounted = |name: &str| {
+            let mounts = fs::read("/proc/self/mountinfo").expect("readable");
+            mounts.split(|byte| *byte == b'\n').filter_map(mount_point).any(|point| point == at(name))
+        };
+        symlink(at("run"), at("link")).expect("this test owns the path");
+        assert!(detach_mounts_below(&at("link")).is_err() && is_mounted("run/d"));
+        detach_mounts_below(&at("run")).expect("root has permission");
+        assert!(["run/a b", "run/d"].iter().all(|name| !is_mounted(name)));
+        assert!(is_mounted("run") && is_mounted("other"));
+        detach_mounts_below(directory.path()).expect("root has permission");
+        assert!(!is_mounted("run") && !is_mounted("other"));
+    }
 }

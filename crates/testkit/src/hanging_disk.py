@@ -1,6 +1,6 @@
 """A FUSE file system with one program that never answers one kind of request. Ends with its standard input.
 
-usage: hanging_disk.py MOUNT_POINT lookup|getattr|open|read|flush|write|nothing
+usage: hanging_disk.py MOUNT_POINT lookup|getattr|open|read|flush|write|release|nothing
 
 With `getattr`, it never answers for its root directory. With `write`, the kernel caches what is written, so that whoever closes the file waits.
 """
@@ -14,7 +14,7 @@ import threading
 LOOKUP, GETATTR, OPEN, READ, WRITE, STATFS, RELEASE, FLUSH = 1, 3, 14, 15, 16, 17, 18, 25
 INIT, OPENDIR, READDIR = 26, 27, 28
 WRITEBACK_CACHE = 1 << 16
-NAMES = {"lookup": LOOKUP, "getattr": GETATTR, "open": OPEN, "read": READ, "flush": FLUSH, "write": WRITE, "nothing": 0}
+NAMES = {"lookup": LOOKUP, "getattr": GETATTR, "open": OPEN, "read": READ, "flush": FLUSH, "write": WRITE, "release": RELEASE, "nothing": 0}
 # Requests without an answer.
 FORGET, INTERRUPT, BATCH_FORGET = 2, 36, 42
 ROOT, PROGRAM = 1, 2

@@ -12,7 +12,8 @@ pub struct HangingDisk {
 }
 
 impl HangingDisk {
-    /// Mounts it at the directory `at`. It never answers the request `hanging`: `lookup`, `getattr` (of its root), `open`, `read`, `flush` or `write`.
+    /// Mounts it at the directory `at`. It never answers the request `hanging`: `lookup`, `getattr` (of its root), `open`,
+    /// `read`, `flush`, `write` or `release`.
     /// `python` is a command for Python 3 in the mount namespace that shall see the file system.
     ///
     /// # Panics

@@ -98,31 +98,17 @@ impl Cache {
         Ok(cache)
     }
 
-    /// Opens or creates the cache without removing anything.
+    /// Opens or creates the cache without removing anything. Touches only directories of the agent, so that a file
+    /// system that the user has mounted cannot delay it.
     pub(super) fn unswept(root: &Path, settings: Settings) -> Result<Self, EnvError> {
         fs::create_dir_all(root).context("create", root)?;
         // Other users must not open locks, because they could hold them. The user passes through `envs` to the
-        // environments. The contents of `downloads` belong to the user.
-        for (dir, mode) in [("locks", 0o700), ("envs", 0o711), ("downloads", DOWNLOADS_MODE)] {
+        // environments.
+        for (dir, mode) in [("locks", 0o700), ("envs", 0o711)] {
             make_directory(&root.join(dir), mode)?;
         }
         // Environments are built in place and contain their absolute path.
         let root = root.canonicalize().context("open", root)?;
-        if let Some(user) = &settings.run_as {
-            let downloads = root.join("downloads");
-            // If the cache is new or its owner changes.
-            if fs::symlink_metadata(&downloads).context("read", &downloads)?.uid() != user.ids.uid {
-                remove_tree(&downloads).context("remove", &downloads)?;
-                make_directory(&downloads, DOWNLOADS_MODE)?;
-                lchown(&downloads, Some(user.ids.uid), Some(user.ids.gid))
-                    .context("change the owner of", &downloads)?;
-            }
-        }
-        // The tools also create these directories. If the user replaces one, only that user's builds are affected.
-        let make = || DOWNLOADS.iter().for_each(|tool| drop(fs::create_dir(root.join("downloads").join(tool))));
-        if let Err(error) = act_as(settings.builder(), make) {
-            tracing::debug!(%error, "cannot switch to the owner of the downloads");
-        }
         Ok(Self { tools: ToolBox::open(root.join("tools.json")), root, settings })
     }
 
@@ -269,6 +255,7 @@ impl Cache {
         let users = env.join("users");
         fs::create_dir_all(&users).map_err(|error| system_error(&self.root, &error))?;
         let attempt_dir = env.join(attempt);
+        self.make_downloads()?;
         let _downloads = self.use_downloads();
         build.run(&attempt_dir, log)?;
         let ready = Ready {
@@ -280,6 +267,27 @@ impl Cache {
         let marker = serde_json::to_vec(&ready).expect("a marker is plain text and numbers");
         hostler_sys::replace_file(&env.join("ready"), &marker, 0o644)
             .map_err(|error| system_error(&self.root, &error))?;
+        Ok(())
+    }
+
+    /// Creates the directories of the tools' downloads, which belong to the user.
+    pub(super) fn make_downloads(&self) -> Result<(), EnvError> {
+        let downloads = self.downloads();
+        make_directory(&downloads, DOWNLOADS_MODE)?;
+        if let Some(user) = &self.settings.run_as {
+            // If the cache is new or its owner changes.
+            if fs::symlink_metadata(&downloads).context("read", &downloads)?.uid() != user.ids.uid {
+                remove_tree(&downloads).context("remove", &downloads)?;
+                make_directory(&downloads, DOWNLOADS_MODE)?;
+                lchown(&downloads, Some(user.ids.uid), Some(user.ids.gid))
+                    .context("change the owner of", &downloads)?;
+            }
+        }
+        // The tools also create these directories. If the user replaces one, only that user's builds are affected.
+        let make = || DOWNLOADS.iter().for_each(|tool| drop(fs::create_dir(downloads.join(tool))));
+        if let Err(error) = act_as(self.settings.builder(), make) {
+            tracing::debug!(%error, "cannot switch to the owner of the downloads");
+        }
         Ok(())
     }
 

@@ -61,7 +61,7 @@ impl Environments {
     /// As [`Cache::with_settings`].
     pub fn of(&self, account: Option<&Arc<Account>>) -> Result<Arc<Cache>, EnvError> {
         let uid = account.map(|account| account.ids.uid);
-        // Held while a cache is opened, so that each is opened only once.
+        // Held while a cache is opened, so that each is opened only once. No user can delay that.
         let mut caches = lock(&self.caches);
         if let Some(cache) = caches.get(&uid) {
             return Ok(Arc::clone(cache));

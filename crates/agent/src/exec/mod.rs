@@ -34,6 +34,9 @@ pub(crate) use self::shared::Own;
 use crate::handle::Handle;
 use crate::node::Node;
 
+/// Maximum number of threads for work that may wait for files: several times as many as one user can occupy.
+const BLOCKING_THREADS: usize = 2048;
+
 /// Starts to serve remote commands: of local users at a socket next to the agent's `socket`, and of other nodes if this
 /// node gossips.
 ///
@@ -44,7 +47,8 @@ pub(crate) fn start(node: Arc<Node>, engine: Handle, own: Own, socket: Option<&P
     let socket: Option<PathBuf> = socket.map(hostler_remote::socket_beside);
     let exec = Arc::new(Exec::new(node, engine, own));
     let serve = move || {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime =
+            tokio::runtime::Builder::new_current_thread().max_blocking_threads(BLOCKING_THREADS).enable_all().build();
         match runtime {
             Ok(runtime) => runtime.block_on(async {
                 local::take_up(&exec);

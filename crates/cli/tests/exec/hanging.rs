@@ -58,6 +58,7 @@ fn hanging_program_or_stream_delays_no_other_user() {
         ("read", "dsh --node n1 disk/program"),
         // The agent gets this stream, and closes it after the start.
         ("flush", "dsh --node n1 sleep 1 < disk/program"),
+        ("release", "dsh --node n1 sleep 1 < disk/program"),
         // The same in requests that the agent rejects: of another version, and with too many descriptors.
         ("flush", "python3 hand_over.py 3"),
         ("flush", "python3 hand_over.py 5"),

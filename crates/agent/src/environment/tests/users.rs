@@ -144,6 +144,7 @@ fn cleanup_of_downloads_replaced_by_a_link_removes_nothing_of_others() {
     let tight =
         Environments::open(&place.root(), Settings { cap_bytes: 1, ..settings(true) }).expect("the cache opens");
     let cache = tight.of(Some(&ada)).expect("the cache opens");
+    cache.make_downloads().expect("the disk has space");
     let downloads = place.root().join(format!("users/{}/downloads", ada.ids.uid));
     assert_eq!(fs::metadata(&downloads).expect("the path exists").uid(), ada.ids.uid);
     let attack = || {
@@ -191,7 +192,8 @@ fn broken_cache_of_one_user_does_not_affect_others() {
     open_to_all(place.dir.path());
     let (ada, bob) = (account("games"), account("news"));
     for user in [&ada, &bob] {
-        environments(&place, true).of(Some(user)).expect("the cache opens");
+        let cache = environments(&place, true).of(Some(user)).expect("the cache opens");
+        cache.make_downloads().expect("the disk has space");
     }
     let of = |user: &Account| place.root().join(format!("users/{}", user.ids.uid));
     // Damage that the user can cause.
@@ -202,7 +204,8 @@ fn broken_cache_of_one_user_does_not_affect_others() {
         symlink("/nowhere/at/all", of(&ada).join("downloads/pip"))
     };
     ada.ids.act(attack).expect("needs root").expect("the user owns the path");
-    environments(&place, true).of(Some(&ada)).expect("damaged downloads are tolerated");
+    let cache = environments(&place, true).of(Some(&ada)).expect("damaged downloads are tolerated");
+    cache.make_downloads().expect("damaged downloads are tolerated");
     // Damage that only a broken disk can cause.
     fs::remove_dir(of(&ada).join("envs")).expect("root has permission");
     fs::write(of(&ada).join("envs"), "no directory").expect("root has permission");
@@ -297,15 +300,19 @@ fn directories_of_a_cache_are_closed_to_other_users() {
     let ada = account("games");
     let of = |name: &str| place.root().join(format!("users/{}/{name}", ada.ids.uid));
     let mode = |name: &str| fs::metadata(of(name)).expect("the path exists").mode() & 0o7777;
+    let open = || {
+        let cache = environments(&place, true).of(Some(&ada)).expect("the cache opens");
+        cache.make_downloads().expect("the disk has space");
+    };
     let directories = [("locks", 0o700), ("envs", 0o711), ("downloads", 0o700)];
-    environments(&place, true).of(Some(&ada)).expect("the cache opens");
+    open();
     assert_eq!(directories.map(|(name, _)| mode(name)), directories.map(|(_, mode)| mode));
     // Earlier releases left these modes.
     fs::write(of("tools.json"), "{}").expect("root has permission");
     for (name, loose) in [("locks", 0o755), ("envs", 0o755), ("downloads", 0o755), ("tools.json", 0o644)] {
         fs::set_permissions(of(name), Permissions::from_mode(loose)).expect("root has permission");
     }
-    environments(&place, true).of(Some(&ada)).expect("the cache opens");
+    open();
     assert_eq!(directories.map(|(name, _)| mode(name)), directories.map(|(_, mode)| mode));
     assert_eq!(mode("tools.json"), 0o600);
     let owner = |name: &str| fs::metadata(of(name)).expect("the path exists").uid();
