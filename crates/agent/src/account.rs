@@ -231,7 +231,8 @@ impl Accounts {
     pub(crate) async fn of(&self, user: &str, uid: Option<u32>) -> Result<Option<Arc<Account>>, AccountError> {
         self.check_not_blocked(user, uid)?;
         if !self.is_root {
-            return Ok(None);
+            // All jobs run as the agent's own user, so no account is looked up: the uid of the submission counts.
+            return uid.map_or(Ok(()), |uid| self.check_may_command(user, uid)).map(|()| None);
         }
         // Subscribe before the lookup, to notice accounts that are created in the meantime.
         let mut making = self.pending_creations.subscribe();
@@ -611,6 +612,11 @@ mod tests {
             accounts.check_may_command("nobody", nobody).expect("allowed");
             accounts.of("nobody", Some(nobody)).await.expect("allowed");
         }
+        // An agent of another user looks up no account: the uid of the message counts.
+        let own = Accounts { is_root: false, ..Accounts::new(false) };
+        assert!(own.of("nobody", Some(nobody)).await.is_err_and(is_refused));
+        own.restrict(Restrictions { system: SystemAccounts::All, ..Restrictions::default() });
+        assert_eq!(own.of("nobody", Some(nobody)).await.expect("allowed"), None);
         allow(SystemAccounts::default());
         for uid in [0, 1_000, 65_533, 65_535] {
             accounts.check_may_command("ada", uid).expect("not a system account");

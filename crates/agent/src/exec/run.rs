@@ -169,19 +169,15 @@ async fn begin(
 /// Returns the account that the command runs as; `None` for the agent's own user.
 async fn account_of(exec: &Exec, caller: &Caller, from: &NodeName) -> Result<Option<Arc<Account>>, Box<Refusal>> {
     let node = &exec.node;
+    let refused = |error: AccountError| {
+        Box::new(unsuitable(126, format!("node {} does not run the command: {error}", node.name)))
+    };
+    node.accounts.check_may_command(&caller.name, caller.uid).map_err(refused)?;
     if node.accounts.has_several_users() {
-        let is_own = *from == node.name;
-        let may_come = || -> Result<(), AccountError> {
-            node.accounts.check_may_command(&caller.name, caller.uid)?;
-            if is_own { Ok(()) } else { node.accounts.check_not_guarded(&caller.name, caller.uid) }
-        };
-        let found = match may_come() {
-            Ok(()) => node.accounts.of(&caller.name, Some(caller.uid)).await,
-            Err(error) => Err(error),
-        };
-        return found.map_err(|error| {
-            Box::new(unsuitable(126, format!("node {} does not run the command: {error}", node.name)))
-        });
+        if *from != node.name {
+            node.accounts.check_not_guarded(&caller.name, caller.uid).map_err(refused)?;
+        }
+        return node.accounts.of(&caller.name, Some(caller.uid)).await.map_err(refused);
     }
     let own = node.accounts.name_of(geteuid().as_raw()).await;
     if own == caller.name {

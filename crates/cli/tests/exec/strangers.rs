@@ -132,6 +132,51 @@ fn only_nodes_can_send_commands() {
 }
 
 #[test]
+fn node_itself_refuses_commands_of_a_blocked_account() {
+    const AGENT: &str = "/var/lib/hostler/agent";
+    let mut machines = Machines::of(2);
+    let credentials = serde_json::from_str(&machines.nodes[0].read(&format!("{AGENT}/call-key.json"))).expect("JSON");
+    machines.head.write("/home/op/knock.py", KNOCK);
+    machines.head.write("/home/op/n1.pem", pem(&credentials));
+    let uid = ids().0.to_string();
+    // An agent of root, and one of the user.
+    for agent in ["root", USER] {
+        if agent == USER {
+            machines.kill_agent(1);
+            machines.nodes[1].ok(&["chown", "-R", USER, AGENT]);
+            let run = ["hostler", "agent", "run", "--directory", AGENT, "--memory", "512M", "--cpus", "0-1"];
+            let become_user = ["setpriv", "--reuid", USER, "--regid", USER, "--init-groups", "env", "HOME=/home/games"];
+            machines.agents[1] = Some(machines.nodes[1].daemon("agent", &[&become_user[..], &run].concat()));
+        }
+        // Sends a command as n1 does, but without the checks of its agent.
+        let bring = |name: &str| {
+            let command = format!("echo ran >{}/{agent}-{name}", machines.shared());
+            machines.head.write("/home/op/start", start_frame(&command));
+            machines.head.ok(&["timeout", "60", "python3", "knock.py", "n2", "n1.pem", "start"])
+        };
+        let is_blocked = |blocked: bool| {
+            wait_until("n2 to learn of the change", 30, || {
+                let known: Value =
+                    serde_json::from_str(&machines.nodes[1].read(&format!("{AGENT}/accounts.json"))).ok()?;
+                (known["blocked"].as_array()?.is_empty() != blocked).then_some(())
+            });
+        };
+        let works = |name: &str| {
+            wait_until("n2 to run a command of n1", 60, || (bring(name) != "0").then_some(()));
+            assert_eq!(machines.line_of(&format!("{agent}-{name}")), "ran");
+        };
+        works("before");
+        machines.head.ok(&["hostler", "configure", "user", "block", USER, "--uid", &uid]);
+        is_blocked(true);
+        assert_ne!(bring("blocked"), "0", "n2 answers");
+        machines.head.ok(&["hostler", "configure", "user", "unblock", USER]);
+        is_blocked(false);
+        works("after");
+        assert_eq!(machines.read(&format!("{agent}-blocked")), "", "an agent of {agent} ran the command");
+    }
+}
+
+#[test]
 fn silent_connections_do_not_lock_out_a_node() {
     let machines = Machines::of(2);
     // More connections than the limit, from twenty loopback addresses, while n1 has never called n2.
