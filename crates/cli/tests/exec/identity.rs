@@ -116,6 +116,8 @@ fn privileged_account_needs_permission_for_remote_commands() {
     assert!(refused.stderr.contains("other nodes may not act for such an account"), "{refused:?}");
     assert!(refused.stderr.contains("roles-through-nodes yes"), "{refused:?}");
     assert_eq!(machines.ok(0, "dsh --node n1 id -un"), USER, "its own node trusts its own kernel");
+    let root = machines.nodes[0].run(&["dsh", "--node", "n2", "-C", "/", "id", "-un"]);
+    assert!(root.code == 126 && root.stdout.is_empty() && root.stderr.contains("--root-jobs"), "{root:?}");
     admin(&["setting", "roles-through-nodes", "yes"]);
     wait_until("the nodes to learn of the change", 30, || {
         (machines.run(0, "dsh --node n2 id -un").code == 0).then_some(())
