@@ -54,6 +54,8 @@ def build():
     assert!(told.contains("-build-"), "{told}");
     let cpus = told.split('[').nth(1).and_then(|rest| rest.split(']').next()).expect("a list of CPUs");
     assert_eq!(cpus.split(',').count(), 1, "the job has one CPU: {told}");
+    let uid = nix::unistd::User::from_name(ADA).expect("readable").expect("on every Debian").uid;
+    assert!(told.trim_end().ends_with(&format!(" {uid})")), "the build runs as the job's user: {told}");
     assert_eq!(processes_with("sleep\x0086417\0"), [0_u32; 0], "the daemon ends with the build");
 }
 

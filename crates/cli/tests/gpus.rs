@@ -101,6 +101,8 @@ fn job_can_open_only_its_own_gpus() {
     assert_eq!(opens(&cluster, &["-g", "1"]), "card0 shared zero");
     assert_eq!(opens(&cluster, &["-g", "4"]), "card0 card1 card2 card3 shared zero");
     assert_eq!(opens(&cluster, &[]), DENIED, "a job without GPUs can open none");
+    let tries = cluster.path("tries").display().to_string();
+    assert_eq!(cluster.ok(&["exec", "sh", &tries]), DENIED, "a remote command can open none");
     let mut of_both: Vec<String> = opens(&cluster, &["-g", "1", "-n", "2"]).split(' ').map(str::to_owned).collect();
     of_both.sort_unstable();
     assert_eq!(

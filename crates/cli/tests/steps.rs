@@ -67,6 +67,40 @@ fn three_processes_run_on_two_nodes() {
 }
 
 #[test]
+fn steps_stay_within_the_limits_of_their_job() {
+    let cluster = two_nodes();
+    // The kernel applies the limits of a cgroup to all processes in it.
+    cluster.write(
+        "limits.sh",
+        "cat /proc/self/cgroup; nproc\n\
+         pids=$(sed -n 's|^[0-9]*:pids:|/sys/fs/cgroup/pids|p' /proc/self/cgroup)\n\
+         cat ${pids:-/sys/fs/cgroup$(sed -n 's/^0:://p' /proc/self/cgroup)}/pids.max\n",
+    );
+    let here = in_a_job(&cluster, "sh limits.sh >own; $step 0 sh limits.sh >step; diff own step && cat own");
+    assert_eq!(here.code, 0, "{here:?}");
+    let limits: Vec<&str> = here.stdout.lines().rev().take(2).collect();
+    assert!(here.stdout.contains("/hostler/") && limits[1] == "1", "one CPU in the cgroup of the job: {here:?}");
+    // With cgroups of version 1, the shepherd counts as well.
+    assert!(["8192", "8193"].contains(&limits[0]), "a limit of processes: {here:?}");
+    // A step on another node is in the cgroup of the job there, which has the job's CPUs and memory.
+    let hungry = "$step 1 python3 -c 'print(len(bytearray(300 << 20)))'";
+    let elsewhere = in_a_job(&cluster, &format!("$step 1 nproc; {hungry}; echo code $?"));
+    let lines: Vec<&str> = elsewhere.stdout.lines().collect();
+    assert!(lines == ["1", "code 137"], "{elsewhere:?}");
+
+    // The limit must end the job while a step runs. On a busy machine, the step begins later.
+    let script = format!("{HOSTLER} step 1 sh -c 'touch begun; exec sleep 98762'");
+    let began = ["3s", "10s", "30s"].into_iter().any(|time| {
+        let arguments = ["run", "--first-node", "-N", "2", "-m", "64M", "-t", time, "--", "sh", "-c", &script];
+        let outcome = cluster.run(&arguments);
+        assert!(outcome.code != 0 && outcome.stderr.contains("time limit"), "{outcome:?}");
+        cluster.path("begun").exists()
+    });
+    assert!(began, "a step begins within 30 s");
+    wait_until("no process is left", 30, || processes_with("sleep\098762\0").is_empty().then_some(()));
+}
+
+#[test]
 fn jobs_find_hostler_last_on_their_path() {
     let cluster = two_nodes();
     let script = "hostler step --all sh -c 'command -v hostler; echo ${PATH##*:}'";

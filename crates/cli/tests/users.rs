@@ -522,7 +522,14 @@ fn blocked_account_is_refused_everywhere_and_its_running_jobs_continue() {
     assert!(said.contains("games (uid 5) is blocked") && said.contains("running jobs continue"), "{said}");
     let why = "games is blocked on this cluster: see the desk";
     for socket in [&head, &node] {
-        for command in [&["jobs"][..], &["cancel", &running], &["logs", &running]] {
+        for command in [
+            &["jobs"][..],
+            &["cancel", &running],
+            &["logs", &running],
+            &["attach", &running],
+            &["requeue", &running],
+            &["update", &waiting, "--name", "other"],
+        ] {
             let said = refused(&games(socket, command));
             assert!(said.contains(why), "{socket} {command:?}: {said}");
         }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use hostler_model::{CpuSet, NodeName, WindowSize, format_bytes};
+use hostler_model::{CpuSet, NodeName, Resources, WindowSize, format_bytes};
 use hostler_remote::Paths;
 use hostler_remote::{
     Became, Caller, Channel, Command, Destination, Event as CallEvent, Frame, Input, Limit, Refusal, RefusalKind,
@@ -32,6 +32,7 @@ use super::refusal::unsuitable;
 use super::shared::Exec;
 use super::written::Disk;
 use crate::account::{Account, AccountError, act_as};
+use crate::handle::Held;
 use crate::shepherds::{self, LINGER, Taken, Watched};
 use crate::stage::PROCESS_LIMIT;
 use crate::supervise::is_out_of_memory;
@@ -322,19 +323,25 @@ fn orders(exec: &Exec, command: &Command, account: Option<&Account>) -> Launch {
 /// Returns the limits of a remote command on this node: the CPUs and memory that no job holds, and no GPU.
 pub(super) fn options(exec: &Exec, memory_bytes: Option<u64>) -> Options {
     let node = &exec.node;
-    let held = exec.engine.held();
-    let mut cpus = node.facts.resources.cpus.clone();
+    Options {
+        denied_devices: node.gpus.denied(&BTreeSet::new()),
+        ..options_beside(&exec.engine.held(), &node.facts.resources, memory_bytes)
+    }
+}
+
+/// Returns the limits of a remote command on a node with these resources, of which jobs hold a part.
+fn options_beside(held: &Held, all: &Resources, memory_bytes: Option<u64>) -> Options {
+    let mut cpus = all.cpus.clone();
     cpus.remove_all(&held.cpus);
     if cpus.is_empty() {
         // All CPUs are in use, so the command shares all of them.
-        cpus = node.facts.resources.cpus.clone();
+        cpus = all.cpus.clone();
     }
-    let free = node.facts.resources.memory_bytes.saturating_sub(held.memory_bytes).max(LEAST_MEMORY_BYTES);
+    let free = all.memory_bytes.saturating_sub(held.memory_bytes).max(LEAST_MEMORY_BYTES);
     Options {
         cpus: Some(cpus.iter().collect()),
         memory_limit_bytes: Some(memory_bytes.unwrap_or(free)),
         process_limit: Some(PROCESS_LIMIT),
-        denied_devices: node.gpus.denied(&BTreeSet::new()),
         ..Options::default()
     }
 }
@@ -494,6 +501,22 @@ mod tests {
     use nix::sys::stat::fstat;
 
     use super::*;
+
+    #[test]
+    fn command_gets_the_cpus_and_memory_that_no_job_holds() {
+        const GIB: u64 = 1 << 30;
+        let all = Resources::new(CpuSet::first(4), 4 * GIB);
+        let limits = |cpus: u32, memory_bytes: u64, asked: Option<u64>| {
+            let held = Held { cpus: CpuSet::first(cpus), memory_bytes, by: None };
+            let options = options_beside(&held, &all, asked);
+            assert_eq!(options.process_limit, Some(PROCESS_LIMIT));
+            (options.cpus.expect("a limit"), options.memory_limit_bytes.expect("a limit"))
+        };
+        assert_eq!(limits(0, 0, None), (vec![0, 1, 2, 3], 4 * GIB));
+        assert_eq!(limits(3, 3 * GIB, None), (vec![3], GIB));
+        assert_eq!(limits(3, 3 * GIB, Some(2 * GIB)), (vec![3], 2 * GIB), "the request replaces the limit");
+        assert_eq!(limits(4, 4 * GIB, None), (vec![0, 1, 2, 3], LEAST_MEMORY_BYTES), "jobs hold the whole node");
+    }
 
     /// Needs root.
     #[test]

@@ -126,6 +126,8 @@ fn new_limit_of_a_running_job_reaches_its_agent_also_after_breaks_and_restarts()
     assert_eq!(code(change(&mut head, job, limit(90_000))), "forbidden");
     assert_eq!(code(change(&mut head, job, limit(0))), "forbidden");
     assert_eq!(code(change(&mut head, job, JobChange { cpus: Some(2), ..JobChange::default() })), "wrong_state");
+    let memory = JobChange { memory_bytes: Some(2 << 30), ..JobChange::default() };
+    assert_eq!(code(change(&mut head, job, memory)), "wrong_state");
     assert_eq!(code(change(&mut head, job, JobChange { priority: Some(-1), ..JobChange::default() })), "wrong_state");
     assert!(limits(&mut head).is_empty());
     change(&mut head, job, limit(30_000)).expect("owners may lower it");

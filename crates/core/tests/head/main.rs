@@ -11,6 +11,7 @@ mod formats;
 mod gangs;
 mod gpus;
 mod harness;
+mod limits;
 mod notifications;
 mod partitions;
 mod peers;

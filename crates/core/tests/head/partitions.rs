@@ -12,16 +12,16 @@ use hostler_proto::partitions::PartitionChange;
 
 use crate::harness::*;
 
-fn on(nodes: &str) -> PartitionChange {
+pub(crate) fn on(nodes: &str) -> PartitionChange {
     PartitionChange { nodes: Some(nodes.parse().expect(nodes)), ..PartitionChange::default() }
 }
 
-fn add(head: &mut Head, partition: &str, about: PartitionChange) {
+pub(crate) fn add(head: &mut Head, partition: &str, about: PartitionChange) {
     let command = PartitionsCommand::Add(partition.parse().expect(partition), about);
     head.command(&Command::Partitions(command)).expect(partition);
 }
 
-fn change(head: &mut Head, partition: &str, about: PartitionChange) -> Result<(), Refusal> {
+pub(crate) fn change(head: &mut Head, partition: &str, about: PartitionChange) -> Result<(), Refusal> {
     head.command(&Command::Partitions(PartitionsCommand::Change(partition.parse().expect(partition), about)))
 }
 
