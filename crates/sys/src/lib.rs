@@ -3,6 +3,7 @@
 mod descriptors;
 mod file;
 mod interpreter;
+mod mount_trees;
 mod mounts;
 mod terminal;
 
@@ -12,6 +13,7 @@ use std::io;
 pub use descriptors::refuse_descriptors;
 pub use file::{known_owner_of_directory, replace_file, replace_file_unflushed};
 pub use interpreter::{explain_start, explain_start_here, missing_interpreter};
+pub use mount_trees::{MountAttributes, MountTree};
 pub use mounts::{bind, change_propagation, detach_mounts_below, mount_tmpfs, unshare_mounts};
 pub use terminal::{RawTerminal, is_in_background, window_size};
 
