@@ -53,7 +53,7 @@ fn tests_named_in_the_security_page_exist() {
 }
 
 /// The rows and columns of the table of limits in the security page.
-const LIMITS: [&str; 11] = [
+const LIMITS: [&str; 12] = [
     "blocked account",
     "role: root, account of the head",
     "system account",
@@ -61,6 +61,7 @@ const LIMITS: [&str; 11] = [
     "partition: state, nodes, users",
     "drained node",
     "exclusive node",
+    "sandbox (`--sandbox`)",
     "priority",
     "time",
     "memory, processes, devices",

@@ -67,6 +67,7 @@ impl Engine {
     fn hello(&self, address: Option<IpAddr>) -> AgentHello {
         let facts = NodeFacts {
             advisory: self.node.advisory(),
+            runs_sandboxes: self.node.sandbox.is_ok(),
             address,
             gossip_at: self.node.gossiping.as_ref().and_then(|gossiping| gossiping.address()),
             ..self.node.facts.clone()

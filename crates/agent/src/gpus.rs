@@ -5,7 +5,7 @@
 //! control device, are open to runs that hold one of these GPUs. The variables do not protect anything. They tell
 //! programs which GPUs to use.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
@@ -81,6 +81,13 @@ impl Gpus {
         let own: BTreeSet<Device> = devices(true).collect();
         let others: BTreeSet<Device> = devices(false).collect();
         Some(others.difference(&own).copied().collect())
+    }
+
+    /// Devices of a run with these GPUs, for its sandbox.
+    pub(crate) fn device_files(&self, held: &BTreeSet<GpuId>) -> Vec<hostler_shepherd::DeviceFile> {
+        let own = self.all.iter().filter(|gpu| held.contains(&gpu.gpu.id)).flat_map(|gpu| &gpu.devices);
+        let files: BTreeMap<&str, Device> = own.map(|file| (file.path.as_str(), file.device)).collect();
+        files.into_iter().map(|(path, device)| hostler_shepherd::DeviceFile { path: path.to_owned(), device }).collect()
     }
 
     /// Variables of a run with these GPUs; empty on machines without GPUs. If other GPUs are denied, drivers number the

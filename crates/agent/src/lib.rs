@@ -51,6 +51,7 @@ mod recover;
 mod renewal;
 mod restrictions;
 mod roster;
+mod sandbox;
 mod shepherds;
 mod stage;
 mod start;

@@ -52,6 +52,8 @@ pub(crate) struct Node {
     pub(crate) usage: Arc<UsageMeter>,
     /// Activity on the node other than jobs.
     pub(crate) activity: Arc<Activity>,
+    /// Whether the node runs sandboxed jobs, or why it does not.
+    pub(crate) sandbox: Result<(), String>,
     /// Whether other activity on the machine keeps it from being switched off.
     pub(crate) has_whole_machine: bool,
 }
@@ -77,6 +79,7 @@ impl Node {
             gpus: self.open_gpus(),
             users: self.accounts.shortcoming(),
             refuses_root: self.accounts.refuse_root(),
+            sandbox: self.sandbox.clone().err(),
         }
     }
 

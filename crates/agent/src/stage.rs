@@ -24,13 +24,17 @@ use crate::environment::{
 };
 use crate::node::Node;
 use crate::shepherds::LINGER;
-use crate::{transfer, variables};
+use crate::{sandbox, transfer, variables};
 
 /// Maximum number of processes and threads per run: ample for real programs, and low enough to protect the machine.
 pub(crate) const PROCESS_LIMIT: u64 = 8192;
 
 /// Limit for the stored output of a build: ample for real builds, and too little to fill a disk.
 const BUILD_LOG_BYTES: usize = 16 << 20;
+
+/// Why a sandboxed project with requirements cannot start.
+const NO_ENVIRONMENT: &str = "a sandboxed job cannot have a Python environment: building it runs code outside of the sandbox; remove the \
+    requirements (requirements.txt, uv.lock, pyproject.toml, .python-version or inline metadata) from the folder, or omit --sandbox";
 
 /// Exit status of a job that a limit ended before its program started: the status of a killed process.
 const KILLED: i32 = 137;
@@ -69,6 +73,11 @@ pub(crate) async fn prepare(
 ) -> anyhow::Result<Launch> {
     if let Some(gpu) = node.gpus.lacks(&launch.placement.resources.gpus) {
         bail!("node {} no longer has GPU {gpu}; `hostler requeue` places the job again", node.name);
+    }
+    if let Err(why) = node.sandbox.as_ref()
+        && launch.spec().sandbox
+    {
+        bail!("node {} runs no sandboxed jobs: {why}", node.name);
     }
     let account = node.accounts.of(&launch.job.user, launch.job.uid).await;
     let account = account.with_context(|| format!("node {} cannot run the job", node.name))?;
@@ -198,6 +207,7 @@ impl Preparation {
         let found = act_as(self.ids(), || detect(&work, &project.entrypoint, &|| runner.goes_on()))?;
         let lease = match found.map_err(NoEnvironment::from)? {
             None => None,
+            Some(_) if launch.spec().sandbox => bail!(NO_ENVIRONMENT),
             Some(requirements) => {
                 let requirements = requirements.with_variables(&launch.spec().environment);
                 self.environment(&requirements, &search_path, &runner)?
@@ -285,6 +295,9 @@ impl Preparation {
         let gpus = &launch.placement.resources.gpus;
         environment.extend(node.gpus.variables(gpus, node.open_gpus().is_none()));
         let spec = launch.spec();
+        if spec.sandbox {
+            sandbox::adapt(&mut environment);
+        }
         let options = Options {
             has_journal: true,
             time_limit: spec.time_limit_ms.map(Duration::from_millis),
@@ -296,10 +309,11 @@ impl Preparation {
             terminal: spec.pty.map(|size| WindowSize { rows: size.rows, columns: size.columns }),
             output_limit_bytes: Some(launch.job.output_cap_bytes()),
             files: files(launch, &node.name),
-            umask: spec.umask.unwrap_or(0o022),
+            umask: spec.umask.unwrap_or(0o022).into(),
             credentials: account.as_ref().map(|account| account.credentials()),
             leaf: node.leaf(&launch.run().to_string()),
             linger: spec.pty.is_none().then_some(LINGER),
+            sandbox: sandbox::of_run(node, launch, directory, account.as_deref()),
             ..self.limits()
         };
         Launch {

@@ -37,7 +37,7 @@ use crate::node::Node;
 use crate::program_directory::{ProgramDirectory, is_found_on};
 use crate::roster::NewAccounts;
 use crate::variables::default_path;
-use crate::{exec, link, recover, renewal, usage};
+use crate::{exec, link, recover, renewal, sandbox, usage};
 
 /// Maximum number of threads for work that may wait for files: several times as many as one user can occupy.
 const BLOCKING_THREADS: usize = 2048;
@@ -204,6 +204,12 @@ async fn serve(
     let gossiping = gossip(&name, &resources, setup, &config.gossip, &directory);
     let own = exec::Own::obtain(&directory).context("cannot create the node's key for remote commands")?;
     let program = program()?;
+    let leaf_prefix = leaf_prefix(&directory)?;
+    let leaf = cgroups.as_ref().ok().and_then(|tree| tree.leaf(&format!("{leaf_prefix}sandbox-trial")).ok());
+    let sandbox = sandbox::try_out(&launcher, &directory, leaf).await;
+    if let Err(reason) = &sandbox {
+        tracing::info!(%reason, "this node runs no sandboxed jobs");
+    }
     let node = Arc::new(Node {
         head: Client::new(identity.endpoint()?),
         metrics: Metrics::new(name.as_str()),
@@ -221,7 +227,8 @@ async fn serve(
         program_directory: program_directory(&program),
         program,
         cgroups,
-        leaf_prefix: leaf_prefix(&directory)?,
+        leaf_prefix,
+        sandbox,
         chunks: ChunkStore::open(&directory.join("chunks"))?.sharing_files(),
         chunk_cap_bytes: CACHE_BYTES,
         environments: Environments::open(&environments, settings)?,

@@ -51,6 +51,14 @@ pub(crate) struct JobFlags {
     #[arg(long)]
     pub(crate) exclusive: bool,
 
+    /// Run the job in a sandbox, which nothing but its folder outlives
+    ///
+    /// Inside, there are the node's programs and libraries, an empty /tmp and home directory, and the job's folder, and
+    /// no network, other users, files and processes. Only nodes whose agent is root and whose kernel allows it run such
+    /// jobs. The job is one process on one node, and its project needs no environment.
+    #[arg(long)]
+    pub(crate) sandbox: bool,
+
     /// Start the program only on the first node of the job
     ///
     /// For programs that start processes on the other nodes themselves, with `mpirun` or `hostler step`. The other
@@ -348,6 +356,7 @@ impl JobFlags {
             nodes: self.nodes,
             tasks_per_node: self.tasks_per_node,
             exclusive: self.exclusive,
+            sandbox: self.sandbox,
             first_node: self.first_node,
             holder: None,
             label: false,

@@ -71,6 +71,29 @@ fn job_whose_program_never_opens_ends_when_it_is_cancelled_or_reaches_its_time_l
 }
 
 #[test]
+fn sandboxed_job_whose_folder_never_answers_ends_when_it_is_cancelled_or_reaches_its_time_limit() {
+    let cluster = SharedCluster::up(HOSTLER, &[]);
+    let (_, folder) = (cluster.write(ADA, "folder/file", "text"), cluster.home_of(ADA).join("folder"));
+    let run = |time: &str| {
+        let arguments = ["run", "--sandbox", "--detach", "--hold", "-t", time, "-c", "1", "-m", "64M", "--", "true"];
+        let output = cluster.command(ADA, &arguments).current_dir(&folder).output().expect("the program starts");
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8_lossy(&output.stdout).trim().to_owned()
+    };
+    let (cancelled, limited) = (run("1h"), run("1s"));
+    let disk = HangingDisk::mount(Command::new("python3"), &folder, "getattr");
+    cluster.ok(ADA, &["release", &cancelled]);
+    wait_for_claim(&cluster);
+    cluster.ok(ADA, &["cancel", &cancelled]);
+    cluster.ok(ADA, &["release", &limited]);
+    for (job, state) in [(&cancelled, "cancelled"), (&limited, "timeout")] {
+        wait_until(&format!("the job to be {state}"), 30, || (cluster.job(job)["state"] == state).then_some(()));
+    }
+    assert_another_user_is_served(&cluster, "sandboxed jobs that have ended while their folder hangs");
+    drop(disk);
+}
+
+#[test]
 fn restarted_agent_ends_a_job_whose_program_never_opens() {
     let mut cluster = SharedCluster::up(HOSTLER, &[]);
     let at = cluster.path("disk");

@@ -141,6 +141,7 @@ pub(crate) fn detail(state: &State, job: &Job, viewer: Viewer, shown: Shown, his
         },
         tasks_per_node: job.spec.tasks_per_node,
         exclusive: job.spec.exclusive,
+        sandbox: job.spec.sandbox,
         held: (job.spec.exclusive && !job.active.is_empty()).then(|| job.on_each_node()),
         allocation: job.spec.holder.is_some(),
         step_hosts: if is_owner { step_hosts(state, job) } else { Vec::new() },
@@ -188,6 +189,7 @@ pub(crate) fn record(state: &State, job: &Job, viewer: Viewer, history: &History
         priority: job.spec.priority,
         requeue: job.spec.requeue,
         exclusive: job.spec.exclusive,
+        sandbox: job.spec.sandbox,
         held_by_operator: job.held_by_operator,
         held_tasks,
         held_tasks_by_operator,
@@ -595,6 +597,10 @@ fn more_lines(state: &State, job: &Job, reason: &Reason, now: Now) -> Vec<String
         }
         Reason::NoNodes { for_root: true, .. } => {
             vec!["A node's admin can allow jobs of root with `root_jobs = true` in the node's agent.toml.".to_owned()]
+        }
+        Reason::NoNodes { for_sandbox: true, .. } => {
+            let refusing = state.nodes_without_sandboxes(&job.spec).take(NAMED);
+            refusing.map(|(node, why)| format!("Node {node} runs no sandboxed jobs: {why}.")).collect()
         }
         Reason::NoNodes { .. } => {
             vec!["`hostler nodes` shows the resources and partitions of all nodes.".to_owned()]

@@ -5,7 +5,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::ToSchema;
 use utoipa::openapi::{ArrayBuilder, ObjectBuilder, Schema, Type};
 
@@ -46,6 +46,10 @@ pub struct JobSpec<Count = u32, Amounts = Request> {
     /// Whether each task has its nodes to itself, with all their resources. `request` is then the least that a node must have.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub exclusive: bool,
+    /// Whether each task runs in a sandbox: without a network, the files of others and rights, and with its folder as the only
+    /// lasting place that it may write to. For one process on one node.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub sandbox: bool,
     /// Whether the program starts on the first node only. `mpirun` or `hostler step` then start processes on the other
     /// nodes.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -107,9 +111,10 @@ pub struct JobSpec<Count = u32, Amounts = Request> {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(maximum = 3_600_000)]
     pub grace_ms: Option<u32>,
-    /// The file mode creation mask of the job; the agent's mask when absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub umask: Option<u32>,
+    /// The file mode creation mask of the job; the agent's mask when absent. Only permission bits (octal 777) count.
+    #[serde(default, deserialize_with = "permission_bits", skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<u32>)]
+    pub umask: Option<u16>,
     /// Files on the job's nodes, instead of kept output.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub files: Option<Box<Files>>,
@@ -121,6 +126,12 @@ pub struct JobSpec<Count = u32, Amounts = Request> {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(schema_with = labels_schema, required = false)]
     pub labels: Option<Box<Labels>>,
+}
+
+/// Reads a mask of file modes. The kernel ignores all other bits.
+fn permission_bits<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u16>, D::Error> {
+    let mask: Option<u32> = Option::deserialize(deserializer)?;
+    Ok(mask.map(|mask| (mask & 0o777) as u16))
 }
 
 impl JobSpec {
@@ -135,6 +146,7 @@ impl JobSpec {
             nodes: 1,
             tasks_per_node: 1,
             exclusive: false,
+            sandbox: false,
             first_node: false,
             holder: None,
             label: false,
@@ -245,6 +257,7 @@ impl<Count, Amounts> JobSpec<Count, Amounts> {
             nodes,
             tasks_per_node,
             exclusive: self.exclusive,
+            sandbox: self.sandbox,
             first_node: self.first_node,
             holder: self.holder,
             label: self.label,
@@ -567,6 +580,17 @@ pub struct Ending {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn masks_of_earlier_releases_are_read() {
+        let spec = JobSpec::new("j", Work::command(["true"], "/"), Request::new(1, 1 << 30));
+        let mut value = serde_json::to_value(&spec).expect("a job can be serialized");
+        for (stored, read) in [(0o27_u32, 0o27), (0xffff_0012, 0o22)] {
+            value["umask"] = stored.into();
+            let spec: Result<JobSpec, _> = serde_json::from_value(value.clone());
+            assert_eq!(spec.ok().and_then(|spec| spec.umask), Some(read), "{stored:o}");
+        }
+    }
 
     #[test]
     fn partial_requests_are_objects() {

@@ -35,6 +35,9 @@ pub struct NodeFacts {
     /// BLAKE3 hash of the node's certificate for remote commands; absent if the node accepts no remote commands.
     #[serde(default)]
     pub call_key: Option<Digest>,
+    /// Whether the node runs sandboxed jobs; false if its agent is older than sandboxes. [`Advisory::sandbox`] is the reason.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub runs_sandboxes: bool,
 }
 
 impl NodeFacts {
@@ -62,6 +65,9 @@ pub struct Advisory {
     /// Whether the node refuses jobs of root. Every node does unless an admin of the node allows these jobs.
     #[serde(default)]
     pub refuses_root: bool,
+    /// Why the node runs no sandboxed jobs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<String>,
 }
 
 /// Whether a node can get work.

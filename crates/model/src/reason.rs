@@ -67,6 +67,9 @@ pub enum Reason {
         /// Whether the job belongs to root and every node that it may use refuses jobs of root.
         #[serde(default)]
         for_root: bool,
+        /// Whether the job needs a sandbox and no node that it may use runs sandboxed jobs.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        for_sandbox: bool,
     },
     /// The job is first in the queue, and no up node has enough free resources or is large enough.
     Resources {
@@ -171,11 +174,15 @@ impl fmt::Display for Reason {
             Self::Blocked { user, why: Some(why) } => write!(f, "{user} is blocked on this cluster: {why}"),
             Self::PartitionPaused { partition } => write!(f, "partition {partition} is paused"),
             Self::PartitionGone { partition } => write!(f, "partition {partition} no longer exists"),
-            Self::NoNodes { partition, constraint, for_root } => {
+            Self::NoNodes { partition, constraint, for_root, for_sandbox } => {
                 f.write_str("no node")?;
                 partition.iter().try_for_each(|partition| write!(f, " of partition {partition}"))?;
                 constraint.iter().try_for_each(|constraint| write!(f, " that has {constraint}"))?;
-                f.write_str(if *for_root { " runs jobs of root" } else { " is in the cluster" })
+                f.write_str(match (for_root, for_sandbox) {
+                    (true, _) => " runs jobs of root",
+                    (false, true) => " runs sandboxed jobs",
+                    (false, false) => " is in the cluster",
+                })
             }
             Self::BeginTime { .. } => f.write_str("its begin time has not come"),
             Self::ArrayLimit { limit } => write!(f, "the array runs at most {} at once", plural(limit, "task")),

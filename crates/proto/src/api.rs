@@ -367,6 +367,9 @@ pub struct JobDetail {
     /// Whether each task has its nodes to itself, with all their resources.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub exclusive: bool,
+    /// Whether each task runs in a sandbox.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub sandbox: bool,
     /// What a placed task of an exclusive job has on its first node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<Request>,

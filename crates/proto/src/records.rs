@@ -76,6 +76,9 @@ pub struct JobRecord {
     /// Whether each task has its nodes to itself, with all their resources.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub exclusive: bool,
+    /// Whether each task runs in a sandbox.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub sandbox: bool,
     /// Whether an operator holds the job, so that its owner cannot release it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub held_by_operator: bool,

@@ -9,12 +9,13 @@
 use std::error::Error;
 use std::fs::File;
 use std::os::fd::AsFd;
-use std::path::Path;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use hostler_shepherd::cgroup::{LeafSpec, Tree};
 use hostler_shepherd::journal::begin;
-use hostler_shepherd::{CallOptions, Credentials, Event, Launch, Launcher, Options, Shepherd};
+use hostler_shepherd::{CallOptions, Credentials, Event, Launch, Launcher, Options, Sandbox, Shepherd};
 
 /// Consecutive runs of each method before the next method's turn.
 const TURN: usize = 50;
@@ -42,8 +43,14 @@ fn main() -> Result<(), Box<dyn Error>> {
         ways.push(Way::new("  in one directory, on CPU 0", Kind::Linger(Reuse { cpu: Some(0), ..one.clone() })));
         if nix::unistd::geteuid().is_root() {
             let nobody = Credentials { name: "nobody".into(), uid: 65534, gid: 65534, groups: vec![65534] };
+            let folder = scratch.path().join("folder");
+            std::fs::set_permissions(scratch.path(), std::fs::Permissions::from_mode(0o711))?;
+            std::fs::create_dir(&folder)?;
+            std::os::unix::fs::chown(&folder, Some(nobody.uid), Some(nobody.gid))?;
             let user = Reuse { user: Some(nobody), ..one };
-            ways.push(Way::new("  in one directory, as another user", Kind::Linger(user)));
+            ways.push(Way::new("  in one directory, as another user", Kind::Linger(user.clone())));
+            let sandbox = Reuse { sandbox: Some(folder), ..user };
+            ways.push(Way::new("  the same in a sandbox", Kind::Linger(sandbox)));
         }
     }
     for turn in 0..runs.div_ceil(TURN) {
@@ -101,6 +108,8 @@ struct Reuse {
     cpu: Option<u32>,
     user: Option<Credentials>,
     is_call: bool,
+    /// The folder of runs in a sandbox.
+    sandbox: Option<PathBuf>,
 }
 
 impl Kind {
@@ -122,27 +131,32 @@ impl Kind {
                     }
                 }
             }
-            Kind::Linger(Reuse { leaf, one_directory, cpu, user, is_call }) => {
+            Kind::Linger(Reuse { leaf, one_directory, cpu, user, is_call, sandbox }) => {
                 let options = || Options {
                     leaf: leaf.clone(),
                     cpus: cpu.map(|cpu| vec![cpu]),
                     credentials: user.clone(),
                     linger: Some(Duration::from_secs(60)),
                     call: is_call.then(CallOptions::default),
+                    sandbox: sandbox.as_ref().map(|_| Sandbox::default()),
                     ..Options::default()
                 };
                 let null = File::options().read(true).write(true).open("/dev/null")?;
-                let first = launch(&directories[0], options());
+                let launch = |directory: &Path| {
+                    let launch = launch(directory, options());
+                    Launch { cwd: sandbox.clone().unwrap_or(launch.cwd.clone()), ..launch }
+                };
+                let first = launch(&directories[0]);
                 let mut shepherd =
                     if *is_call { launcher.call(&first, [null.as_fd(); 3], None)? } else { launcher.launch(&first)? };
                 shepherd.wait()?;
                 for directory in &directories[1..] {
                     let directory = if *one_directory { &directories[0] } else { directory };
                     if *is_call {
-                        shepherd.call_next(&launch(directory, options()), &[null.as_fd(); 3])?;
+                        shepherd.call_next(&launch(directory), &[null.as_fd(); 3])?;
                     } else {
                         begin(directory, "", &())?;
-                        shepherd.launch_next(&launch(directory, options()))?;
+                        shepherd.launch_next(&launch(directory))?;
                     }
                     while !matches!(shepherd.next_event()?, Event::Finished(_)) {}
                 }

@@ -108,8 +108,8 @@ fn after_the_end(directory: &Path, reason: LostReason, record: RunningRecord) ->
 /// cause. Returns the record of the killed shepherd; `None` if there was nothing to end: no shepherd has claimed the run,
 /// the program has started, or the run has ended.
 ///
-/// A file system that never answers keeps the shepherd waiting in `vfork`, so that it serves no requests. The process that
-/// should execute the program may be unkillable until the file system answers, but the shepherd is not. The process gets a
+/// A file system that never answers keeps the shepherd waiting in `vfork`, or for the init process of a sandbox, so that it
+/// serves no requests. The process that should execute the program may be unkillable until the file system answers, but the shepherd is not. The process gets a
 /// KILL with the shepherd's death. If it cannot end yet, the exit record lists it.
 ///
 /// # Errors
@@ -129,11 +129,11 @@ pub fn end_unstarted(directory: &Path, cause: Cause) -> io::Result<Option<Runnin
         Hold::Gone | Hold::Other => return Ok(None),
         Hold::Failed(error) => return Err(error),
     };
-    // A shepherd that serves requests sleeps in `poll`, which a signal could interrupt.
-    if process::stat(pid).is_none_or(|stat| stat.state != b'D') {
+    let starting = members::below(pid, &|| !sys::pidfd_ended(pidfd.as_fd()));
+    // A shepherd that serves requests sleeps in `poll`, which a signal could interrupt, and has no child yet.
+    if starting.is_empty() && process::stat(pid).is_none_or(|stat| stat.state != b'D') {
         return Ok(None);
     }
-    let starting = members::below(pid, &|| !sys::pidfd_ended(pidfd.as_fd()));
     sys::pidfd_signal(pidfd.as_fd(), libc::SIGKILL)?;
     if !ends_by(pidfd.as_fd(), Instant::now() + SHEPHERD_BOUND) {
         return Err(io::Error::new(io::ErrorKind::TimedOut, format!("the shepherd with pid {pid} does not end")));

@@ -21,6 +21,7 @@ use crate::launch::{CallOptions, Credentials, Options};
 use crate::process::ProcessId;
 use crate::record::{Containment, Enforcement, Moment, RunningRecord, STDERR, STDOUT, Status};
 use crate::run::{LeafCounters, Outputs, Run, Start};
+use crate::sandbox::Plan;
 use crate::spawn::{self, Program};
 use crate::sys;
 use crate::terminal::Terminal;
@@ -189,6 +190,7 @@ impl Keeper {
             limits,
             has_peak,
             leaf_before,
+            program: None,
         };
         start.child =
             self.start(&view, streams, &mut start).map_err(|(message, code)| Status::StartFailed { message, code });
@@ -268,6 +270,7 @@ impl Keeper {
                 streams_of_run(start.terminal.as_ref(), &start.outputs)
             }
         };
+        let sandbox = options.sandbox.as_ref().map(|_| plan(view, start.terminal.as_ref())).transpose()?;
         let program = Program {
             argv: &view.argv,
             env: &view.env,
@@ -282,9 +285,11 @@ impl Keeper {
             // If the leaf enforces the CPUs, an affinity is not needed.
             cpus: options.cpus.as_deref().filter(|_| start.limits.cpus != Some(Enforcement::Enforced)),
             leaf: self.leaf.as_ref(),
+            sandbox,
         };
         start.moment = Moment::now();
         let child = spawn::spawn(&program)?;
+        start.program = child.program;
         if let Some(error) = child.outside_leaf {
             let reason = format!("cannot enter the cgroup leaf: {}", sys::explain(&error));
             start.containment = Containment::Descent { reason };
@@ -501,6 +506,25 @@ impl Keeper {
     fn drop_leaf(&mut self) {
         let _ = self.leaf.take().map(Leaf::remove);
     }
+}
+
+/// What the sandbox of a run consists of.
+fn plan<'a>(view: &'a LaunchView<'_>, terminal: Option<&'a Terminal>) -> Result<Plan<'a>, (String, i32)> {
+    /// Size of file systems in memory without a memory limit.
+    const USUAL_BYTES: u64 = 1 << 30;
+    let refused = |why: &str| (format!("cannot build the sandbox: {why}"), 126);
+    let options = &view.options;
+    Ok(Plan {
+        wanted: options.sandbox.as_ref().ok_or_else(|| refused("it was not requested"))?,
+        user: options
+            .credentials
+            .as_ref()
+            .filter(|user| user.uid != 0)
+            .ok_or_else(|| refused("it needs an agent of root, and a user other than root"))?,
+        folder: view.cwd.to_str().map_err(|_| refused("the job's folder has a path that is not text"))?,
+        memory_bytes: options.memory_limit_bytes.unwrap_or(USUAL_BYTES),
+        terminal: terminal.map(Terminal::slave),
+    })
 }
 
 /// Standard input, output and error.

@@ -87,6 +87,9 @@ pub struct Options {
     pub linger: Option<Duration>,
     /// Set for a call instead of a run.
     pub call: Option<CallOptions>,
+    /// Run in a sandbox, of which the working directory is the only lasting writable part. Needs credentials of a user
+    /// other than root, who owns that directory.
+    pub sandbox: Option<Sandbox>,
 }
 
 impl Default for Options {
@@ -113,6 +116,7 @@ impl Default for Options {
             durable: false,
             linger: None,
             call: None,
+            sandbox: None,
         }
     }
 }
@@ -146,6 +150,26 @@ pub struct CallOptions {
     pub limits: Vec<ResourceLimit>,
     /// Whether a fourth descriptor follows: the mount namespace for the program. Needs root.
     pub namespace: bool,
+}
+
+/// What a sandbox shows of the machine, besides programs and libraries.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Sandbox {
+    /// The user's home directory, which must not be in the job's folder. Empty if unknown.
+    pub home: String,
+    /// Files that the user may read, as absolute paths.
+    pub read_only: Vec<String>,
+    /// Devices of the job, such as its GPUs.
+    pub devices: Vec<DeviceFile>,
+}
+
+/// A character device.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceFile {
+    pub path: String,
+    /// Major and minor number.
+    pub device: Device,
 }
 
 /// A resource limit as for `setrlimit`.

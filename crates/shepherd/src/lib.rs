@@ -67,6 +67,7 @@ mod process;
 pub mod ranks;
 mod record;
 mod run;
+mod sandbox;
 pub mod session_leader;
 mod spawn;
 mod sys;
@@ -77,13 +78,17 @@ mod zygote;
 
 pub use adopt::{AdoptError, Adopted, Lost, LostReason, adopt, end_unstarted};
 pub use handle::{Attachment, ControlError, LinkError, Shepherd};
-pub use launch::{CallOptions, Credentials, Files, Launch, Members, Options, ResourceLimit, RunSignal, WindowSize};
+pub use launch::{
+    CallOptions, Credentials, DeviceFile, Files, Launch, Members, Options, ResourceLimit, RunSignal, Sandbox,
+    WindowSize,
+};
 pub use launcher::{LaunchError, Launcher, StartError, Starting};
 pub use process::ProcessId;
 pub use record::{
     Cause, Containment, Enforcement, ExitRecord, Io, IoSource, Limits, Moment, Phase, RunningRecord, Status,
     StatusReport,
 };
+pub use sandbox::HOME as SANDBOX_HOME;
 pub use sys::{pidfd_ended, pidfd_open, receive_all};
 pub use wipe::wipe;
 pub use wire::{EncodeError, Event, Started, WireError, resize_frame, terminal_input_frame};

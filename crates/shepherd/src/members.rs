@@ -40,6 +40,17 @@ pub(crate) fn signal(signals: &[libc::c_int]) {
     });
 }
 
+/// The program of a sandbox with this init process; `None` if it has ended. Init has the first pid of the sandbox and
+/// starts the program as its first child.
+pub(crate) fn program_in_sandbox(init: u32) -> Option<u32> {
+    let is_second = |pid: &u32| {
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let pids = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
+        pids.and_then(|pids| pids.split_ascii_whitespace().next_back()) == Some("2")
+    };
+    children(init).into_iter().find(is_second)
+}
+
 /// Sends a signal to members of a run whose main process is `main`: the job's program, or a step host if `has_steps`.
 pub(crate) fn signal_some(main: u32, has_steps: bool, signal: &RunSignal) {
     let Some(host) = process::stat(main) else { return };

@@ -16,6 +16,7 @@ use crate::cgroup::Leaf;
 use crate::launch::{Options, RunSignal};
 use crate::members;
 use crate::record::{Cause, Containment, ExitRecord, Io, IoSource, Limits, Moment, Phase, Status, StatusReport};
+use crate::spawn::ProgramEnd;
 use crate::sys::{self, Reaped, Usage};
 use crate::terminal::Terminal;
 use crate::wire::Terminate;
@@ -58,6 +59,8 @@ pub(crate) struct Run {
     has_peak: bool,
     next_output_check: Option<Instant>,
     recording: bool,
+    /// How the program of a sandbox ends; `child` is then the init process.
+    program: Option<ProgramEnd>,
 }
 
 /// Output files of a run. The shepherd keeps the files open to read their size.
@@ -103,6 +106,7 @@ pub(crate) struct Start {
     /// Whether the leaf's peak memory belongs to this run only.
     pub(crate) has_peak: bool,
     pub(crate) leaf_before: LeafCounters,
+    pub(crate) program: Option<ProgramEnd>,
 }
 
 /// Values of a leaf's counters at one time. A lingering shepherd uses one leaf for several runs, so a run's usage is
@@ -160,6 +164,7 @@ impl Run {
             has_peak: start.has_peak,
             next_output_check,
             recording: false,
+            program: start.program,
         }
     }
 
@@ -187,7 +192,11 @@ impl Run {
 
     /// Sends a signal to processes of the run.
     pub(crate) fn signal_members(&self, signal: &RunSignal) {
-        if let Some(main) = self.child {
+        let main = match &self.program {
+            Some(_) => self.child.and_then(members::program_in_sandbox),
+            None => self.child,
+        };
+        if let Some(main) = main {
             members::signal_some(main, self.options.has_steps, signal);
         }
     }
@@ -241,7 +250,8 @@ impl Run {
                     self.usage.write_bytes += usage.write_bytes;
                     if self.child == Some(pid) {
                         self.child = None;
-                        self.ended = Some((status_of(status), Instant::now()));
+                        let of_program = self.program.as_ref().and_then(ProgramEnd::status);
+                        self.ended = Some((status_of(of_program.unwrap_or(status)), Instant::now()));
                     }
                     continue;
                 }

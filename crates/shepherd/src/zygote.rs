@@ -17,6 +17,7 @@ use crate::credentials;
 use crate::keeper;
 use crate::oom;
 use crate::process;
+use crate::sandbox;
 use crate::sys;
 use crate::wire;
 
@@ -60,6 +61,8 @@ fn settle_limits() -> io::Result<()> {
         let (_, most) = getrlimit(Resource::RLIMIT_NPROC)?;
         setrlimit(Resource::RLIMIT_NPROC, most, most)?;
         credentials::lock_session_keyring();
+        // For sandboxes, once for all shepherds.
+        sandbox::compile_filters();
     }
     Ok(())
 }

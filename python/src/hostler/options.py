@@ -42,6 +42,8 @@ class Options(TypedDict, total=False):
     requeue: bool
     #: Have the nodes to itself, with all their resources.
     exclusive: bool
+    #: Run in a sandbox: without network, and with its folder as the only lasting place to write to.
+    sandbox: bool
     #: Keep the job waiting until ``hostler release``.
     hold: bool
     #: Labels of the job.
@@ -61,7 +63,7 @@ _FLAGS = {
     "priority": "--priority",
 }
 _PAIRS = {"resources": "--resource", "env": "--env", "tags": "--tag"}
-_SWITCHES = {"requeue": "--requeue", "hold": "--hold", "exclusive": "--exclusive"}
+_SWITCHES = {"requeue": "--requeue", "hold": "--hold", "exclusive": "--exclusive", "sandbox": "--sandbox"}
 
 
 def arguments(options: Mapping[str, object]) -> list[str]:

@@ -456,11 +456,11 @@ fn allocation_variables() -> Environment {
     own.chain(temporary).chain([(VARIABLE.to_owned(), path.clone())]).collect()
 }
 
-pub(crate) fn own_umask() -> u32 {
+pub(crate) fn own_umask() -> u16 {
     // Reading the umask requires setting it. No other thread creates files yet.
     let own = umask(Mode::empty());
     umask(own);
-    own.bits()
+    u16::try_from(own.bits()).expect("a mask has nine bits")
 }
 
 #[cfg(test)]

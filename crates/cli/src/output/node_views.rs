@@ -104,6 +104,7 @@ pub(crate) fn node(detail: &NodeDetail, moment: &Moment) -> String {
         "root",
         advisory.refuses_root.then_some("jobs of root do not run here: the agent was started without --root-jobs"),
     );
+    lines.add_some("sandbox", advisory.sandbox.as_ref().map(|why| format!("no sandboxed jobs run here: {why}")));
     if !node.version.is_empty() {
         lines.add("agent", format!("version {}, pid {}", node.version, node.agent_pid));
     }

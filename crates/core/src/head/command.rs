@@ -237,6 +237,14 @@ pub enum Refusal {
     /// No node is large enough for the job.
     #[error("no node can ever run this job: the job {0}")]
     NeverFits(Box<NeverFits>),
+    /// The job needs a sandbox, and no node that it may use runs sandboxed jobs.
+    #[error("no node that this job may use runs sandboxed jobs; node {node}: {why}")]
+    NoSandbox {
+        /// One of the nodes.
+        node: NodeName,
+        /// Why it runs none, and what to do.
+        why: String,
+    },
     /// The job belongs to root, and no node that the job may use runs jobs of root.
     #[error("no node that this job may use runs jobs of root")]
     NotForRoot,
@@ -435,6 +443,7 @@ impl Refusal {
     pub const fn code(&self) -> &'static str {
         match self {
             Self::NeverFits(_) => "never_fits",
+            Self::NoSandbox { .. } => "no_sandbox",
             Self::NotForRoot | Self::NotForRootOfNode => "not_for_root",
             Self::SystemAccount { .. } => "system_account",
             Self::NotThroughNodes(_) => "not_through_nodes",

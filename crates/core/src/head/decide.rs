@@ -258,6 +258,12 @@ pub(super) fn check_spec(spec: &JobSpec) -> Result<(), Refusal> {
             ));
         }
     }
+    let is_simple = spec.world_size() == 1 && !spec.first_node && !spec.label && spec.holder.is_none();
+    if spec.sandbox && !is_simple {
+        return Err(Refusal::Contradiction(
+            "a sandboxed job is one process on one node, without steps and labelled output",
+        ));
+    }
     if spec.files.is_some() && spec.pty.is_some() {
         return Err(Refusal::Contradiction("a job in a terminal reads and writes no files"));
     }
@@ -501,7 +507,9 @@ fn decide_hello(state: &State, connection: ConnectionId, hello: &AgentHello, com
         for &run in node.runs.keys().filter(|run| !held.contains(run)) {
             let Some((_, rank)) = state.part_on(&node.name, run) else { continue };
             let phase = state.active(run).and_then(|active| active.part(rank)).map_or(Phase::Placed, |part| part.phase);
-            if phase > Phase::Placed || rebooted {
+            // Launches are sent again, but an older agent would not understand this one.
+            let needs_sandbox = state.job(run.task.job).is_some_and(|job| job.spec.sandbox);
+            if phase > Phase::Placed || rebooted || (needs_sandbox && !hello.facts.runs_sandboxes) {
                 events.push(gone(state, run, rank, format!("node {} reconnected without this run", node.name)));
             }
         }

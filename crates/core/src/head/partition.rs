@@ -56,8 +56,9 @@ pub struct Partitions {
     pub(super) is_stale: bool,
 }
 
-/// Node sets by owner, partition and constraint. Nested maps allow lookups without copies.
-pub(super) type Sets = BTreeMap<Owner, BTreeMap<Option<PartitionName>, BTreeMap<Option<Constraint>, Arc<NodeSet>>>>;
+/// Node sets by owner, sandbox, partition and constraint. Nested maps allow lookups without copies.
+pub(super) type Sets =
+    BTreeMap<(Owner, bool), BTreeMap<Option<PartitionName>, BTreeMap<Option<Constraint>, Arc<NodeSet>>>>;
 
 /// The kind of a job's owner, as far as it restricts the nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -159,6 +160,7 @@ impl Partitions {
     pub(super) fn may_use(&self, owner: Owner, spec: &JobSpec, node: &Node) -> bool {
         let is_in = |name: &PartitionName| self.get(name).is_some_and(|partition| partition.nodes.matches(&node.name));
         owner.runs_on(node)
+            && (node.facts.runs_sandboxes || !spec.sandbox)
             && spec.partition.as_ref().is_none_or(is_in)
             && spec.constraint.as_ref().is_none_or(|constraint| constraint.holds(|feature| self.has(node, feature)))
     }

@@ -131,6 +131,26 @@ impl State {
         its.peek().is_some() && !its.any(|node| owner.runs_on(node))
     }
 
+    /// The nodes that partition and constraint allow and that run no sandboxed jobs, with the reasons.
+    pub fn nodes_without_sandboxes(&self, spec: &JobSpec) -> impl Iterator<Item = (&NodeName, &str)> {
+        self.allowed_without_sandbox(spec).filter(|node| !node.facts.runs_sandboxes).map(|node| {
+            let why = node.facts.advisory.sandbox.as_deref();
+            (&node.name, why.unwrap_or("its agent is older than sandboxes; update it"))
+        })
+    }
+
+    /// Returns a node and the reason why it runs no sandboxed jobs, if the job needs a sandbox and all nodes that partition
+    /// and constraint allow are like that.
+    pub(super) fn no_sandbox(&self, spec: &JobSpec) -> Option<(&NodeName, &str)> {
+        let all_refuse = || !self.allowed_without_sandbox(spec).any(|node| node.facts.runs_sandboxes);
+        if spec.sandbox && all_refuse() { self.nodes_without_sandboxes(spec).next() } else { None }
+    }
+
+    fn allowed_without_sandbox(&self, spec: &JobSpec) -> impl Iterator<Item = &Node> {
+        let unconfined = JobSpec { sandbox: false, ..spec.clone() };
+        self.nodes().filter(move |node| self.partitions.may_use(Owner::User, &unconfined, node))
+    }
+
     /// Returns all features of a node except its name.
     #[must_use]
     pub fn features_of(&self, node: &Node) -> BTreeSet<Feature> {
@@ -143,7 +163,7 @@ impl State {
         if may_use_all(owner, spec) {
             return None;
         }
-        let sets = self.partitions.sets.get(&owner).and_then(|sets| sets.get(&spec.partition));
+        let sets = self.partitions.sets.get(&(owner, spec.sandbox)).and_then(|sets| sets.get(&spec.partition));
         match sets.and_then(|sets| sets.get(&spec.constraint)) {
             Some(set) if !self.partitions.is_stale => Some(Arc::clone(set)),
             _ => Some(Arc::new(self.nodes_for(owner, spec))),
@@ -182,7 +202,7 @@ impl State {
     /// Adds the node set of a job that may not use all nodes; returns whether the set is new.
     fn add_set(&self, sets: &mut Sets, owner: Owner, spec: &JobSpec) -> bool {
         let (partition, constraint) = (&spec.partition, &spec.constraint);
-        let sets = sets.entry(owner).or_default();
+        let sets = sets.entry((owner, spec.sandbox)).or_default();
         if may_use_all(owner, spec) || sets.get(partition).is_some_and(|sets| sets.contains_key(constraint)) {
             return false;
         }
@@ -193,7 +213,7 @@ impl State {
 }
 
 fn may_use_all(owner: Owner, spec: &JobSpec) -> bool {
-    owner == Owner::User && spec.partition.is_none() && spec.constraint.is_none()
+    owner == Owner::User && !spec.sandbox && spec.partition.is_none() && spec.constraint.is_none()
 }
 
 /// Refuses a job that its partition does not accept. A job that does not enter the partition is in it already.
@@ -218,12 +238,13 @@ pub(super) fn waits_for_partition(state: &State, job: &Job) -> Option<Reason> {
     }
     let owner = state.owner_of(job);
     let is_nowhere = state.allowed_nodes(owner, spec).is_some_and(|among| among.is_empty());
-    is_nowhere.then(|| no_nodes(spec, state.all_refuse(owner, spec)))
+    is_nowhere.then(|| no_nodes(spec, state.all_refuse(owner, spec), state.no_sandbox(spec).is_some()))
 }
 
 /// Returns why a job waits that may use no node.
-pub(super) fn no_nodes(spec: &JobSpec, for_root: bool) -> Reason {
-    Reason::NoNodes { partition: spec.partition.clone(), constraint: spec.constraint.clone(), for_root }
+pub(super) fn no_nodes(spec: &JobSpec, for_root: bool, for_sandbox: bool) -> Reason {
+    let (partition, constraint) = (spec.partition.clone(), spec.constraint.clone());
+    Reason::NoNodes { partition, constraint, for_root, for_sandbox }
 }
 
 /// Returns the events that follow from `command`.

@@ -52,7 +52,13 @@ impl Admission<'_> {
     fn check_nodes(&self, state: &State, spec: &JobSpec) -> Result<(), Refusal> {
         let enters = self.before.is_none_or(|before| before.partition != spec.partition);
         partitions::admit(state, self.user, spec, enters)?;
+        if let Some((node, why)) = state.no_sandbox(spec) {
+            return Err(Refusal::NoSandbox { node: node.clone(), why: why.to_owned() });
+        }
         let owner = state.owner(self.user, self.uid);
+        if spec.sandbox && owner == Owner::Root {
+            return Err(Refusal::Contradiction("a sandboxed job cannot belong to root; submit it as another user"));
+        }
         if state.all_refuse(owner, spec) {
             return Err(match owner {
                 Owner::ThroughNode if self.user.starts_with("root@") => Refusal::NotForRootOfNode,
@@ -64,7 +70,7 @@ impl Admission<'_> {
             // The cluster has no nodes yet; a large enough node may join later.
             Ok(()) | Err(NeverFits::NoNodes) => Ok(()),
             Err(NeverFits::NoNodeAllowed) if spec.partition.is_none() && spec.constraint.is_none() => Ok(()),
-            Err(NeverFits::NoNodeAllowed) => Err(Refusal::NoNodes(no_nodes(spec, false))),
+            Err(NeverFits::NoNodeAllowed) => Err(Refusal::NoNodes(no_nodes(spec, false, false))),
             Err(too_large) => Err(Refusal::NeverFits(Box::new(too_large))),
         }
     }

@@ -39,6 +39,8 @@ pub(crate) struct Head {
     pub(crate) gossip_at: Option<std::net::SocketAddr>,
     /// Limits that agents cannot enforce, in later hellos.
     pub(crate) advisory: Advisory,
+    /// Whether nodes that say hello run sandboxed jobs.
+    pub(crate) runs_sandboxes: bool,
 }
 
 impl Head {
@@ -58,6 +60,7 @@ impl Head {
             keys: 0,
             gossip_at: None,
             advisory: Advisory::default(),
+            runs_sandboxes: false,
         };
         let epoch = head.state.next_epoch();
         head.apply(Event::EpochStarted { epoch, owner: None });
@@ -202,6 +205,7 @@ impl Head {
         let facts = NodeFacts {
             hardware,
             advisory: self.advisory.clone(),
+            runs_sandboxes: self.runs_sandboxes,
             address: self.gossip_at.map(|_| [192, 0, 2, 7].into()),
             gossip_at: self.gossip_at,
             ..NodeFacts::new(boot, resources)

@@ -126,6 +126,7 @@ impl Entry {
 /// A head with the users ada and ben, the nodes n1 and n2 of two CPUs each, and the partition p that contains n1.
 fn cluster() -> Head {
     let mut head = Head::new();
+    head.runs_sandboxes = true;
     head.hello("n1", 1, "boot", vec![]);
     head.hello("n2", 2, "boot", vec![]);
     add(&mut head, "p", on("n1"));
@@ -313,6 +314,24 @@ fn exclusive_node_gets_no_task_on_any_way_into_the_queue() {
     let ways: Vec<Way> = WAYS.into_iter().filter(|way| *way != Loss).collect();
     check(&ways, (&ada(), &here()), occupy, leave, |_| {
         Waits("no node has enough free now; closest is n1, which lacks 1 CPU and 1G of memory")
+    });
+}
+
+#[test]
+fn sandboxed_job_waits_for_a_node_that_can_run_it_on_any_way_into_the_queue() {
+    let set = |runs_sandboxes, connection, boot: &'static str| {
+        move |head: &mut Head| {
+            head.runs_sandboxes = runs_sandboxes;
+            head.hello("n1", connection, boot, vec![]);
+        }
+    };
+    let (lose, regain) = (set(false, 10, "boot"), set(true, 200, "third boot"));
+    let sandboxed = JobSpec { sandbox: true, ..here() };
+    // A change cannot add a sandbox to a job.
+    let ways: Vec<Way> = WAYS.into_iter().filter(|way| *way != Change).collect();
+    check(&ways, (&ada(), &sandboxed), lose, regain, |way| match way {
+        Submission | Array | Change => Refused("no_sandbox"),
+        Requeue | Loss | Dependent => Waits("no node that has n1 runs sandboxed jobs"),
     });
 }
 

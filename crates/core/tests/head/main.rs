@@ -17,6 +17,7 @@ mod partitions;
 mod peers;
 mod power;
 mod rounds;
+mod sandbox;
 mod settings;
 mod waiting;
 

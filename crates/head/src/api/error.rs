@@ -124,6 +124,7 @@ impl From<Refusal> for ApiError {
             Refusal::NotForRoot | Refusal::NotForRootOfNode | Refusal::NotThroughNodes(_) => StatusCode::FORBIDDEN,
             Refusal::NameTaken(_) | Refusal::NameOfUser { .. } => StatusCode::CONFLICT,
             Refusal::NeverFits(_)
+            | Refusal::NoSandbox { .. }
             | Refusal::NoSuchDependency(_)
             | Refusal::NoSuchTaskDependency(_)
             | Refusal::BadSetting(_) => StatusCode::CONFLICT,
@@ -140,6 +141,9 @@ impl From<Refusal> for ApiError {
                  allow such jobs with `hostler configure setting roles-through-nodes yes`"
                     .to_owned(),
             ),
+            Refusal::NoSandbox { .. } => {
+                Some("`hostler node show NAME` shows why a node runs no sandboxed jobs".to_owned())
+            }
             Refusal::NeverFits(_) => Some("request less; `hostler nodes` shows the available resources".to_owned()),
             Refusal::NoSuchPartition { there, .. } if there.is_empty() => {
                 Some("there are no partitions; an operator can add one with `hostler configure partition add`".to_owned())

@@ -11,8 +11,8 @@ use std::sync::atomic::Ordering;
 use libc::c_int;
 
 use super::prepare::{CappedLimit, Prepared, StreamFile};
-use super::report::{MOST_BEGINNING, Report, Step};
-use crate::{credentials, oom, sys};
+use super::report::{MOST_TEXT, Report, Step};
+use crate::{credentials, oom, sandbox, sys};
 
 /// Executes the program, or reports the failed step and exits.
 pub(super) fn become_program(prepared: &mut Prepared<'_>) -> ! {
@@ -29,22 +29,63 @@ fn settle(prepared: &Prepared<'_>) -> Result<(), Step> {
     enter_leaf(prepared);
     set_oom_score();
     bind_to_cpus(prepared);
+    if program.sandbox.is_some() {
+        enter_sandbox(prepared)?;
+    }
     own_session(prepared)?;
     lower_limits(prepared)?;
     if let Some(namespace) = program.namespace {
         // SAFETY: the system call takes plain integers.
         check(unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNS) }, Step::Namespace)?;
     }
-    if let Some(user) = program.credentials {
-        credentials::become_user(user).map_err(|()| Step::Credentials)?;
+    // In a sandbox, the init process has done this already.
+    if program.sandbox.is_none() {
+        if let Some(user) = program.credentials {
+            credentials::become_user(user).map_err(|()| Step::Credentials)?;
+        }
+        // After the change of user, which clears the signal.
+        end_with_parent(prepared.parent)?;
     }
-    // After the change of user, which clears the signal.
-    end_with_parent(prepared.parent)?;
     // SAFETY: the path is NUL-terminated.
     check(unsafe { libc::chdir(program.cwd.as_ptr()) }, Step::Directory)?;
+    if program.sandbox.is_some() {
+        check_directory()?;
+    }
     open_files(prepared)?;
     unblock_signals();
     Ok(())
+}
+
+/// Makes this process the init process of a sandbox, and returns in the process of the program. Allocates, since the
+/// process of a sandbox always has its own copy of the memory.
+fn enter_sandbox(prepared: &Prepared<'_>) -> Result<(), Step> {
+    let (Some(plan), Some((reader, writer))) = (&prepared.program.sandbox, &prepared.outcome) else { return Ok(()) };
+    let shepherd = sandbox::ToShepherd {
+        reader: reader.as_raw_fd(),
+        writer: writer.as_raw_fd(),
+        ended: &prepared.report.program_ended,
+    };
+    sandbox::enter(plan, &shepherd).map_err(|error| {
+        prepared.report.keep_text(error.to_string().as_bytes());
+        Step::Sandbox
+    })
+}
+
+/// Checks that the working directory is in the sandbox's file tree, and marks all descriptors but the streams to be closed
+/// with the start of the program.
+fn check_directory() -> Result<(), Step> {
+    let mut path = [0_u8; libc::PATH_MAX as usize];
+    // SAFETY: the kernel writes at most this many bytes to a local variable; the other call takes plain integers.
+    unsafe {
+        check(libc::syscall(libc::SYS_getcwd, path.as_mut_ptr(), path.len()) as c_int, Step::Directory)?;
+        let flags = libc::CLOSE_RANGE_CLOEXEC;
+        check(libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, flags) as c_int, Step::Sandbox)?;
+    }
+    if path[0] == b'/' {
+        return Ok(());
+    }
+    nix::errno::Errno::set_raw(libc::ENOENT);
+    Err(Step::Directory)
 }
 
 /// Enters the leaf, unless `clone` has put the child there.
@@ -177,13 +218,13 @@ fn execute(prepared: &mut Prepared<'_>) -> (Step, i32) {
 
 /// Records the beginning of a script, read with the user's rights. Replaces that of an earlier candidate.
 fn keep_beginning(script: &CStr, report: &Report) {
-    let mut bytes = [0_u8; MOST_BEGINNING];
+    let mut bytes = [0_u8; MOST_TEXT];
     // SAFETY: the path is NUL-terminated, and the buffer has the given length. The child ends soon.
     unsafe {
         let file = libc::open(script.as_ptr(), libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK);
         libc::read(file, bytes.as_mut_ptr().cast(), bytes.len());
     }
-    report.keep_beginning(&bytes);
+    report.keep_text(&bytes);
 }
 
 fn check(returned: c_int, step: Step) -> Result<(), Step> {

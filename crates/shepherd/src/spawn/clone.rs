@@ -6,6 +6,9 @@
 //!
 //! A child that switches to another user always has a copy, because that user could otherwise access the memory of a
 //! root process.
+//!
+//! The child of a sandbox also starts in new namespaces, and the shepherd is not suspended: the child never executes a
+//! program itself.
 
 use std::io;
 
@@ -13,6 +16,7 @@ use libc::c_long;
 
 use super::child::become_program;
 use super::prepare::Prepared;
+use crate::sandbox::NAMESPACES;
 use crate::sys;
 
 /// Creates the child and returns its pid. The child only runs [`become_program`].
@@ -23,8 +27,9 @@ pub(super) fn clone(prepared: &mut Prepared<'_>) -> io::Result<u32> {
         // Old kernels and the system call filters of containers: the child moves itself.
         Err(_) => prepared.members = prepared.program.leaf.and_then(|leaf| leaf.members_file().ok()),
     }
-    let flags = c_long::from(libc::CLONE_VFORK | libc::SIGCHLD);
-    // SAFETY: without CLONE_VM and with a null stack, this is like fork(2) but waits for the exec. This process has one
+    let how = if prepared.program.sandbox.is_some() { NAMESPACES } else { libc::CLONE_VFORK };
+    let flags = c_long::from(how | libc::SIGCHLD);
+    // SAFETY: without CLONE_VM and with a null stack, this is like fork(2), and may wait for the exec. This process has one
     // thread, so all locks are free in the child's copy; the child runs only `become_program`.
     match sys::check(unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) })? {
         0 => become_program(prepared),
@@ -41,6 +46,7 @@ mod direct {
 
     use libc::c_long;
 
+    use crate::sandbox::NAMESPACES;
     use crate::spawn::child::become_program;
     use crate::spawn::prepare::Prepared;
 
@@ -57,7 +63,8 @@ mod direct {
         let mut stack = Box::<Stack>::new_uninit();
         // SAFETY: zeroes are a valid `clone_args`.
         let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
-        args.flags = libc::CLONE_VFORK as u64;
+        let how = if prepared.program.sandbox.is_some() { NAMESPACES } else { libc::CLONE_VFORK };
+        args.flags = how as u64;
         args.exit_signal = libc::SIGCHLD as u64;
         if prepared.program.credentials.is_none() {
             args.flags |= libc::CLONE_VM as u64;
@@ -68,8 +75,8 @@ mod direct {
             args.flags |= CLONE_INTO_CGROUP;
             args.cgroup = leaf.directory().as_raw_fd() as u64;
         }
-        // SAFETY: the stack and the borrows of `prepared` outlive the call, which returns in this process only after the
-        // child has executed its program or exited. No other thread exists that could use them meanwhile, or that could
+        // SAFETY: the stack and the borrows of `prepared` outlive the call, which returns in this process only after a
+        // child that shares the memory has executed its program or exited. No other thread exists that could use them meanwhile, or that could
         // hold a lock in the child's copy.
         let pid = unsafe { clone3(&args, run_child, std::ptr::from_mut(prepared).cast()) };
         if pid < 0 { Err(io::Error::from_raw_os_error(-pid as i32)) } else { Ok(pid as u32) }
@@ -84,7 +91,7 @@ mod direct {
     /// stack or on its copy of this one.
     ///
     /// # Safety
-    /// `args` must request `CLONE_VFORK`, and a stack if it requests `CLONE_VM`. `entry` must never return.
+    /// With `CLONE_VM`, `args` must also request `CLONE_VFORK` and a stack. `entry` must never return.
     unsafe fn clone3(args: &libc::clone_args, entry: extern "C" fn(*mut ()) -> !, argument: *mut ()) -> c_long {
         let returned: c_long;
         // SAFETY: guaranteed by the caller. The kernel keeps all registers except the named ones. The child's frame

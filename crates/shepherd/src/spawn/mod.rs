@@ -5,13 +5,17 @@
 //!    [`spawn`] returns, the outcome is therefore known without a pipe.
 //! 3. [`child`] is the code of the child: only system calls.
 //! 4. [`report`] is a shared page in which the child records a failed step and its errno.
+//!
+//! The child of a sandbox does not execute the program, but forks again; a pipe then says that the outcome is known.
 
 mod child;
 mod clone;
 mod prepare;
 mod report;
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
+use std::sync::atomic::Ordering;
 
 use hostler_sys::missing_interpreter;
 
@@ -29,6 +33,19 @@ pub(crate) struct Child {
     pub(crate) outside_leaf: Option<io::Error>,
     /// Why the child is not bound to the requested CPUs; `None` if it is.
     pub(crate) unbound: Option<io::Error>,
+    /// For a sandbox, whose child is its init process: how the program ends.
+    pub(crate) program: Option<ProgramEnd>,
+}
+
+/// The status of a sandbox's program, which its init process reports.
+#[derive(Debug)]
+pub(crate) struct ProgramEnd(Page);
+
+impl ProgramEnd {
+    /// The status as of `waitpid`; `None` if the program ended with its init process.
+    pub(crate) fn status(&self) -> Option<libc::c_int> {
+        self.0.report().program_ended.load(Ordering::Acquire).checked_sub(1).filter(|status| *status >= 0)
+    }
 }
 
 /// Starts the program.
@@ -43,9 +60,22 @@ pub(crate) fn spawn(program: &Program<'_>) -> Result<Child, (String, i32)> {
     let page = Page::new().map_err(|error| failed("shared memory", &error))?;
     let report = page.report();
     let mut prepared = Prepared::new(program, report);
+    if program.sandbox.is_some() {
+        let pipe = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC).map_err(io::Error::from);
+        prepared.outcome = Some(pipe.map_err(|error| failed("pipe", &error))?);
+    }
     let pid = clone::clone(&mut prepared).map_err(|error| failed("clone", &error))?;
+    if let Some((reader, writer)) = prepared.outcome.take() {
+        drop(writer);
+        // Nothing is written; the end of the file is awaited.
+        let _ = File::from(reader).read(&mut [0]);
+    }
     match report.failure() {
-        None => Ok(Child { pid, outside_leaf: error(&report.leaf_errno), unbound: error(&report.cpus_errno) }),
+        None => {
+            let (outside_leaf, unbound) = (error(&report.leaf_errno), error(&report.cpus_errno));
+            let program = program.sandbox.is_some().then(|| ProgramEnd(page));
+            Ok(Child { pid, outside_leaf, unbound, program })
+        }
         Some((step, errno)) => {
             let mut status = 0;
             // SAFETY: waits for a child of this process that is exiting.
@@ -61,7 +91,7 @@ fn explain(step: Step, errno: i32, prepared: &Prepared<'_>, report: &Report) -> 
     let why = sys::describe(errno);
     let name = program.argv[0].to_string_lossy();
     let cwd = program.cwd.to_string_lossy();
-    let message = match step {
+    let mut message = match step {
         Step::Session => format!("cannot create a session: {why}"),
         Step::Terminal => format!("cannot take the terminal: {why}"),
         Step::Output => format!("cannot redirect output: {why}"),
@@ -82,9 +112,18 @@ fn explain(step: Step, errno: i32, prepared: &Prepared<'_>, report: &Report) -> 
             format!("cannot enter directory `{cwd}` as user{}: {why}", named(program.credentials))
         }
         Step::Directory => format!("cannot enter directory `{cwd}`: {why}"),
-        Step::Interpreter => format!("cannot execute `{name}`: {}", missing_interpreter(&report.beginning())),
+        Step::Interpreter => format!("cannot execute `{name}`: {}", missing_interpreter(&report.text())),
+        Step::Sandbox => {
+            let text = report.text();
+            let text = text.split(|byte| *byte == 0).next().unwrap_or_default();
+            format!("cannot build the sandbox: {}", String::from_utf8_lossy(text))
+        }
         Step::Execute => format!("cannot execute `{name}`: {why}"),
     };
+    let is_about_a_file = matches!(step, Step::Execute | Step::Interpreter | Step::Stdin | Step::Stdout | Step::Stderr);
+    if program.sandbox.is_some() && is_about_a_file {
+        message.push_str("; the job's sandbox shows only the programs of the system (/usr) and the job's folder");
+    }
     let code = if matches!(step, Step::Execute | Step::Interpreter) && matches!(errno, libc::ENOENT | libc::ENOTDIR) {
         127
     } else {

@@ -9,6 +9,7 @@ use libc::{c_char, c_int};
 use super::report::{Report, Step};
 use crate::cgroup::Leaf;
 use crate::launch::{Credentials, Files, ResourceLimit};
+use crate::sandbox::Plan;
 use crate::sys;
 
 /// Search path for programs if the environment has no `PATH`.
@@ -33,6 +34,8 @@ pub(crate) struct Program<'a> {
     pub(crate) credentials: Option<&'a Credentials>,
     pub(crate) cpus: Option<&'a [u32]>,
     pub(crate) leaf: Option<&'a Leaf>,
+    /// Needs credentials, and no namespace.
+    pub(crate) sandbox: Option<Plan<'a>>,
 }
 
 /// All data of the child.
@@ -54,6 +57,8 @@ pub(super) struct Prepared<'a> {
     pub(super) stderr_is_stdout: bool,
     /// `cgroup.procs` of the leaf, opened only if the child must move itself.
     pub(super) members: Option<OwnedFd>,
+    /// Both ends of the pipe that closes when the program of a sandbox is executed or has failed.
+    pub(super) outcome: Option<(OwnedFd, OwnedFd)>,
 }
 
 impl<'a> Prepared<'a> {
@@ -75,6 +80,7 @@ impl<'a> Prepared<'a> {
             stderr_is_stdout: program.files.stdout.is_some() && program.files.stderr == program.files.stdout,
             files: files(program.files),
             members: None,
+            outcome: None,
         }
     }
 }

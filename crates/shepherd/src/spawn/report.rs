@@ -24,13 +24,14 @@ pub(super) enum Step {
     Execute,
     /// The program exists, but not its interpreter.
     Interpreter,
+    Sandbox,
 }
 
 impl Step {
     fn from_number(number: u32) -> Option<Step> {
         use Step::{
-            Credentials, Directory, Execute, Interpreter, Limits, Namespace, Output, Parent, Session, Stderr, Stdin,
-            Stdout, Terminal,
+            Credentials, Directory, Execute, Interpreter, Limits, Namespace, Output, Parent, Sandbox, Session, Stderr,
+            Stdin, Stdout, Terminal,
         };
         let steps = [
             Session,
@@ -46,6 +47,7 @@ impl Step {
             Directory,
             Execute,
             Interpreter,
+            Sandbox,
         ];
         steps.into_iter().find(|&step| step as u32 == number)
     }
@@ -60,12 +62,14 @@ pub(super) struct Report {
     pub(super) leaf_errno: AtomicI32,
     /// Why the child could not bind itself to its CPUs, or 0.
     pub(super) cpus_errno: AtomicI32,
-    /// The beginning of a script whose interpreter is missing; zeroes after its end.
-    beginning: [AtomicU8; MOST_BEGINNING],
+    /// The beginning of a script whose interpreter is missing, or why a sandbox cannot be built; zeroes after its end.
+    text: [AtomicU8; MOST_TEXT],
+    /// The status of a sandbox's program as of `waitpid`, plus one; 0 until it has ended.
+    pub(super) program_ended: AtomicI32,
 }
 
-/// Longest kept beginning of a script, in bytes. Paths of interpreters are short.
-pub(super) const MOST_BEGINNING: usize = 256;
+/// Longest kept text, in bytes.
+pub(super) const MOST_TEXT: usize = 512;
 
 impl Report {
     /// Records a failed step. Called by the child.
@@ -74,14 +78,14 @@ impl Report {
         self.failed_step.store(step as u32, Ordering::Release);
     }
 
-    /// Records the beginning of a script. Called by the child.
-    pub(super) fn keep_beginning(&self, bytes: &[u8]) {
-        bytes.iter().zip(&self.beginning).for_each(|(byte, kept)| kept.store(*byte, Ordering::Release));
+    /// Records a text. Called by the child.
+    pub(super) fn keep_text(&self, bytes: &[u8]) {
+        bytes.iter().zip(&self.text).for_each(|(byte, kept)| kept.store(*byte, Ordering::Release));
     }
 
-    /// The beginning that the child recorded, with zeroes after its end.
-    pub(super) fn beginning(&self) -> [u8; MOST_BEGINNING] {
-        self.beginning.each_ref().map(|byte| byte.load(Ordering::Acquire))
+    /// The text that the child recorded, with zeroes after its end.
+    pub(super) fn text(&self) -> [u8; MOST_TEXT] {
+        self.text.each_ref().map(|byte| byte.load(Ordering::Acquire))
     }
 
     /// The failed step and its errno; `None` if the child has executed its program.
@@ -100,6 +104,7 @@ pub(super) fn error(errno: &AtomicI32) -> Option<io::Error> {
 }
 
 /// A memory page that stays shared after `clone`.
+#[derive(Debug)]
 pub(super) struct Page(NonNull<Report>);
 
 const BYTES: NonZeroUsize = NonZeroUsize::new(size_of::<Report>()).expect("a report has fields");

@@ -13,5 +13,6 @@ mod footprint;
 mod limits;
 mod linger;
 mod runs;
+mod sandboxes;
 mod terminals;
 mod users;

@@ -324,6 +324,7 @@ fn again(job: &JobDetail) -> String {
     let verb = if job.directory.is_some() { "run" } else { "submit" };
     let mut words = vec!["hostler".to_owned(), verb.to_owned()];
     words.extend(job.exclusive.then(|| "--exclusive".to_owned()));
+    words.extend(job.sandbox.then(|| "--sandbox".to_owned()));
     let mut option = |name: &str, value: String| words.extend([name.to_owned(), quoted(&value)]);
     option("--name", summary.name.clone());
     option("-c", summary.cpus.to_string());

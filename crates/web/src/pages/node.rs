@@ -81,6 +81,7 @@ impl NodePage {
             ("Memory", &advisory.memory),
             ("GPUs", &advisory.gpus),
             ("Users", &advisory.users),
+            ("Sandboxes", &advisory.sandbox),
         ];
         all.into_iter().filter_map(|(name, why)| Some((name, why.as_deref()?))).collect()
     }

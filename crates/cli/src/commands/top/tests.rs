@@ -202,6 +202,7 @@ fn detail(id: u64) -> (JobDetail, Why) {
         directory: None,
         tasks_per_node: 1,
         exclusive: false,
+        sandbox: false,
         held: None,
         allocation: false,
         step_hosts: Vec::new(),

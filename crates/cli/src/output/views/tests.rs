@@ -84,6 +84,7 @@ fn detail(summary: JobSummary, tasks_shown: Vec<TaskView>) -> JobDetail {
         directory: None,
         tasks_per_node: 1,
         exclusive: false,
+        sandbox: false,
         held: None,
         allocation: false,
         step_hosts: Vec::new(),

@@ -1,0 +1,121 @@
+//! Sandboxed jobs: whether this node can run them, and what they see of it.
+//!
+//! The agent starts one small sandbox, as any job would, before it reports to the head. A kernel or a container may refuse
+//! any of the steps, so nothing but the whole recipe proves that it works. A node on which it fails gets no sandboxed
+//! jobs: a weaker sandbox would be worse than none.
+
+use std::fs;
+use std::io;
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::time::Duration;
+
+use hostler_core::agent::RunLaunch;
+use hostler_model::{Environment, Work};
+use hostler_shepherd::cgroup::LeafSpec;
+use hostler_shepherd::{CallOptions, Credentials, Event, Launch, Launcher, Options, SANDBOX_HOME, Sandbox, Status};
+
+use crate::account::Account;
+use crate::directory::RunDirectory;
+use crate::node::Node;
+use crate::shepherds;
+
+/// Time for the trial. It usually takes some milliseconds.
+const TRIAL_BOUND: Duration = Duration::from_secs(20);
+
+/// The user and group of the trial, usually named `nobody`. Any user but root would do.
+const NOBODY: u32 = 65534;
+
+/// Variables about directories and servers that are not in the sandbox.
+const OF_OUTSIDE: [&str; 9] = [
+    "DBUS_SESSION_BUS_ADDRESS",
+    "SSH_AUTH_SOCK",
+    "XAUTHORITY",
+    "XDG_CACHE_HOME",
+    "XDG_CONFIG_HOME",
+    "XDG_DATA_HOME",
+    "XDG_RUNTIME_DIR",
+    "XDG_STATE_HOME",
+    "OLDPWD",
+];
+
+/// Starts a sandbox in the agent's directory. Returns why this node cannot run sandboxed jobs, and what to do.
+pub(crate) async fn try_out(launcher: &Launcher, directory: &Path, leaf: Option<LeafSpec>) -> Result<(), String> {
+    if !nix::unistd::geteuid().is_root() {
+        return Err("its agent does not run as root; start it as root".to_owned());
+    }
+    let folder = directory.join("sandbox-trial");
+    let tried = match tokio::time::timeout(TRIAL_BOUND, run(launcher, &folder, leaf)).await {
+        Ok(tried) => tried,
+        Err(_) => Err(format!("the trial did not end within {} s", TRIAL_BOUND.as_secs())),
+    };
+    let _ = fs::remove_dir(&folder);
+    tried.map_err(|why| format!("{why}; this was tried when its agent started, so restart the agent after a change"))
+}
+
+async fn run(launcher: &Launcher, folder: &Path, leaf: Option<LeafSpec>) -> Result<(), String> {
+    let failed = |error: io::Error| format!("cannot prepare the trial of a sandbox: {error}");
+    let make = || {
+        match fs::create_dir(folder) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+        std::os::unix::fs::lchown(folder, Some(NOBODY), Some(NOBODY))?;
+        fs::File::options().read(true).write(true).open("/dev/null")
+    };
+    let null = make().map_err(failed)?;
+    let user = Credentials { name: "nobody".to_owned(), uid: NOBODY, gid: NOBODY, groups: Vec::new() };
+    let launch = Launch {
+        cwd: folder.to_owned(),
+        options: Options {
+            identity: "sandbox-trial".to_owned(),
+            credentials: Some(user),
+            sandbox: Some(Sandbox::default()),
+            call: Some(CallOptions::default()),
+            leaf,
+            ..Options::default()
+        },
+        ..Launch::new("", ["/bin/true"])
+    };
+    let started = shepherds::start(launcher, &launch, &[null.as_fd(); 3]).await;
+    let mut shepherd = started.map_err(|error| format!("cannot start the trial of a sandbox: {error}"))?;
+    loop {
+        match shepherd.next_event().await {
+            Some(Event::Finished(record)) => {
+                return match record.status {
+                    Status::Exited { code: 0 } => Ok(()),
+                    Status::StartFailed { message, .. } => Err(message),
+                    other => Err(format!("the trial of a sandbox ended with status {}", other.exit_code())),
+                };
+            }
+            Some(_) => {}
+            None => return Err("the shepherd of the sandbox's trial has gone".to_owned()),
+        }
+    }
+}
+
+/// What the sandbox of a run shows; `None` for runs without a sandbox.
+pub(crate) fn of_run(
+    node: &Node,
+    launch: &RunLaunch,
+    directory: &RunDirectory,
+    account: Option<&Account>,
+) -> Option<Sandbox> {
+    let has_script = matches!(launch.spec().work, Work::Command { script: Some(_), .. });
+    launch.spec().sandbox.then(|| Sandbox {
+        home: account.map(|account| account.home.display().to_string()).unwrap_or_default(),
+        read_only: has_script.then(|| directory.script().display().to_string()).into_iter().collect(),
+        devices: node.gpus.device_files(&launch.placement.resources.gpus),
+    })
+}
+
+/// Replaces variables that name what is not in a sandbox.
+pub(crate) fn adapt(environment: &mut Environment) {
+    for name in OF_OUTSIDE {
+        environment.remove(name);
+    }
+    for (name, value) in [("HOME", SANDBOX_HOME), ("TMPDIR", "/tmp"), ("TMP", "/tmp"), ("TEMP", "/tmp")] {
+        environment.insert(name.to_owned(), value.to_owned());
+    }
+    environment.insert("SHELL".to_owned(), "/bin/sh".to_owned());
+}

@@ -1,0 +1,277 @@
+//! Sandboxed jobs, on a real cluster with an agent of root. Needs root, and accounts that every Debian has.
+
+mod escapes;
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+
+use hostler_testkit::{Outcome, SharedCluster, is_alive, kill, processes_with, program, wait_until};
+use nix::sys::signal::Signal;
+
+const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
+
+/// Two accounts without processes of their own.
+const ADA: &str = "games";
+const BOB: &str = "news";
+
+fn ids(user: &str) -> (u32, u32) {
+    let user = nix::unistd::User::from_name(user).expect("readable").expect("on every Debian");
+    (user.uid.as_raw(), user.gid.as_raw())
+}
+
+/// Runs a shell script of a user as a sandboxed job.
+fn run(cluster: &SharedCluster, options: &[&str], script: &str) -> Outcome {
+    cluster.run(ADA, &[&["run", "--sandbox", "-m", "100M"], options, &["--", "sh", "-c", script]].concat())
+}
+
+/// Starts such a job in the background. Returns its id.
+fn start(cluster: &SharedCluster, options: &[&str], script: &str) -> String {
+    let arguments = [&["run", "--sandbox", "--detach", "-m", "100M"], options, &["--", "sh", "-c", script]].concat();
+    cluster.ok(ADA, &arguments)
+}
+
+/// The mounts of this machine.
+fn mounts() -> String {
+    fs::read_to_string("/proc/self/mountinfo").expect("readable")
+}
+
+#[test]
+fn job_has_its_user_folder_environment_and_exit_code() {
+    let cluster = SharedCluster::up(HOSTLER, &[]);
+    let (uid, gid) = ids(ADA);
+    let told = run(
+        &cluster,
+        &[],
+        "id -u; id -g; id -un; umask; pwd; echo $HOME $TMPDIR $USER $HOSTLER_NODE; touch here $HOME/h /tmp/t /dev/shm/s; \
+         ls -A /tmp/home; hostname; python3 -c 'import socket, ssl; s = socket.create_server((\"127.0.0.1\", 0)); print(\"served\")'; \
+         echo text >&2; exit 7",
+    );
+    let home = cluster.home_of(ADA);
+    let expected =
+        format!("{uid}\n{gid}\n{ADA}\n0022\n{}\n/tmp/home /tmp {ADA} n1\nh\nsandbox\nserved\n", home.display());
+    assert_eq!((told.stdout.as_str(), told.code), (expected.as_str(), 7), "{}", told.stderr);
+    assert!(told.stderr.contains("text"), "{}", told.stderr);
+    assert!(home.join("here").exists(), "the folder is the user's own");
+    assert!(cluster.ok(ADA, &["job", "1"]).contains("sandbox    yes"));
+
+    let killed = run(&cluster, &[], "kill -USR1 $$");
+    assert_eq!(killed.code, 138, "{killed:?}");
+    assert!(cluster.ok(ADA, &["job", "2"]).contains("signal 10"), "{}", cluster.ok(ADA, &["job", "2"]));
+    assert_eq!(run(&cluster, &[], "no-such-program").code, 127);
+    let missing = cluster.run(ADA, &["run", "--sandbox", "-m", "32M", "--", "no-such-program"]);
+    assert_eq!(missing.code, 127, "{missing:?}");
+}
+
+#[test]
+fn results_of_a_project_come_home_and_links_in_them_are_not_followed() {
+    let cluster = SharedCluster::up(HOSTLER, &[]);
+    let secret = cluster.path("secret");
+    fs::write(&secret, "secret of root").expect("writable");
+    fs::set_permissions(&secret, fs::Permissions::from_mode(0o600)).expect("ours");
+    let script = format!(
+        "read line < data; echo $line > result; rm data; ln -s {0} data; mkdir sub; ln -s {0} sub/link; rm -r gone; ln -s /etc gone; \
+         umask; id -u",
+        secret.display()
+    );
+    cluster.write(ADA, "folder/main.sh", script);
+    cluster.write(ADA, "folder/data", "original\n");
+    cluster.write(ADA, "folder/gone/file", "original\n");
+    let folder = cluster.home_of(ADA).join("folder");
+    let id = cluster.ok(ADA, &["submit", "--sandbox", "-c", "1", "-m", "64M", &folder.to_string_lossy(), "main.sh"]);
+    cluster.ok(ADA, &["wait", &id]);
+    assert_eq!(cluster.ok(ADA, &["logs", &id]), format!("0022\n{}", ids(ADA).0));
+    cluster.ok(ADA, &["fetch", &id, "--to", "results"]);
+    let results = cluster.home_of(ADA).join("results").join(&id);
+    assert_eq!(fs::read_to_string(results.join("result")).expect("fetched"), "original\n");
+    for link in ["data", "sub/link", "gone"] {
+        if let Ok(metadata) = fs::symlink_metadata(results.join(link)) {
+            assert!(metadata.is_symlink(), "{link} is not what it pointed to");
+        }
+    }
+}
+
+#[test]
+fn limits_of_time_memory_processes_and_files_in_memory_hold() {
+    let cluster = SharedCluster::up(HOSTLER, &[]);
+    let late = run(&cluster, &["-t", "1s"], "trap 'echo asked; exit 3' TERM; while :; do sleep 0.05; done");
+    assert_eq!(late.stdout, "asked\n", "the program gets the signal, once: {late:?}");
+    assert!(cluster.ok(ADA, &["job", "1"]).contains("timeout"));
+
+    run(&cluster, &[], "python3 -c 'x = bytearray(200 << 20)'");
+    assert_eq!(cluster.job("2")["state"], "out_of_memory");
+
+    let full =
+        run(&cluster, &[], "dd if=/dev/zero of=/tmp/file bs=1M count=90 2>&1; dd if=/dev/zero of=/root-file 2>&1");
+    assert!(full.stdout.contains("No space left on device"), "{full:?}");
+    assert!(full.stdout.contains("Read-only file system"), "{full:?}");
+    let charged = run(
+        &cluster,
+        &[],
+        "dd if=/dev/zero of=/tmp/a bs=1M count=49; dd if=/dev/zero of=/dev/shm/b bs=1M count=49; \
+        dd if=/dev/zero of=here bs=1M count=1; python3 -c 'x = bytearray(30 << 20)'; echo survived",
+    );
+    assert_ne!(charged.stdout, "survived\n", "files in memory count for the job's memory: {charged:?}");
+
+    let bomb = start(&cluster, &["-t", "2s"], "echo hostler-bomb; b() { b | b & }; b; sleep 100");
+    assert_ne!(cluster.run(ADA, &["wait", &bomb]).code, 0);
+    wait_until("all processes to end", 30, || processes_of(ids(ADA).0).is_empty().then_some(()));
+    assert_eq!(run(&cluster, &[], "echo next").stdout, "next\n", "the node is unharmed");
+}
+
+/// The processes of a user that are not threads of an agent.
+fn processes_of(uid: u32) -> Vec<String> {
+    let found = fs::read_dir("/proc").expect("readable").filter_map(|entry| entry.ok()?.file_name().into_string().ok());
+    found
+        .filter(|pid| {
+            let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+            status.lines().any(|line| line == format!("Uid:\t{uid}\t{uid}\t{uid}\t{uid}"))
+        })
+        .collect()
+}
+
+#[test]
+fn cancelled_job_leaves_no_process_and_no_mount() {
+    let cluster = SharedCluster::up(HOSTLER, &[]);
+    let before = mounts();
+    let marker = format!("hostler-sandbox-{}", std::process::id());
+    // A background process that ignores signals and has left the session.
+    let script = format!(
+        "(setsid sh -c 'trap \"\" TERM; while :; do sleep 0.1; done # {marker}' &); touch ready; echo got > got; \
+         trap 'echo term >> got' TERM; while :; do sleep 0.05; done"
+    );
+    let id = start(&cluster, &["--grace", "1s"], &script);
+    let home = cluster.home_of(ADA);
+    wait_until("the job to run", 30, || home.join("ready").exists().then_some(()));
+    assert!(!processes_with(&marker).is_empty());
+    assert_eq!(mounts(), before, "mounts of the sandbox are not visible outside");
+    cluster.ok(ADA, &["signal", &id, "TERM"]);
+    wait_until("the signal to arrive", 30, || {
+        fs::read_to_string(home.join("got")).is_ok_and(|got| got == "got\nterm\n").then_some(())
+    });
+    cluster.ok(ADA, &["cancel", &id]);
+    assert_ne!(cluster.run(ADA, &["wait", &id]).code, 0);
+    assert!(processes_with(&marker).is_empty(), "{:?}", processes_with(&marker));
+    assert_eq!(mounts(), before);
+}
+
+#[test]
+fn job_survives_its_agent_and_not_its_shepherd() {
+    let mut cluster = SharedCluster::up(HOSTLER, &[]);
+    let marker = format!("hostler-sandbox-shepherd-{}", std::process::id());
+    let script = format!(
+        "touch $0; (setsid sleep 300 &); until [ -e $0-go ]; do sleep 0.05; done; echo done; exit 5 # {marker}"
+    );
+    let home = cluster.home_of(ADA);
+    let begin = |cluster: &SharedCluster, name: &str| {
+        let id = cluster.ok(ADA, &["run", "--sandbox", "--detach", "-m", "64M", "--", "sh", "-c", &script, name]);
+        wait_until("the job to run", 30, || home.join(name).exists().then_some(()));
+        id
+    };
+    let first = begin(&cluster, "first");
+    cluster.kill_agent();
+    cluster.start_agent();
+    fs::write(home.join("first-go"), "").expect("writable");
+    assert_ne!(cluster.run(ADA, &["wait", &first]).code, 0);
+    assert!(cluster.ok(ADA, &["job", &first]).contains("exit code 5"), "{}", cluster.ok(ADA, &["job", &first]));
+    assert_eq!(cluster.ok(ADA, &["logs", &first]), "done");
+
+    let second = begin(&cluster, "second");
+    let shell = *processes_with(&marker).first().expect("the job runs");
+    // The program's parent is init, whose parent is the shepherd.
+    let shepherd = parent_of(parent_of(shell));
+    let init = parent_of(shell);
+    kill(shepherd, Signal::SIGKILL);
+    wait_until("the sandbox to end", 30, || (!is_alive(init) && processes_with(&marker).is_empty()).then_some(()));
+    assert_ne!(cluster.run(ADA, &["wait", &second]).code, 0);
+    wait_until("all processes to end", 30, || processes_of(ids(ADA).0).is_empty().then_some(()));
+}
+
+fn parent_of(pid: u32) -> u32 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("the process lives");
+    let parent = status.lines().find_map(|line| line.strip_prefix("PPid:\t")).expect("every process has one");
+    parent.parse().expect("a number")
+}
+
+#[test]
+fn job_on_a_terminal_has_it_inside_and_takes_input() {
+    let cluster = SharedCluster::up(HOSTLER, &[]);
+    let line = format!(
+        "stty rows 33 columns 77; HOSTLER_HEAD=unix:{0}/head.sock exec {0}/hostler run --sandbox --pty -m 64M -- \
+         sh -c 'test -t 0 && tty; stty size; touch ready; read line; echo got $line'",
+        cluster.path("").display()
+    );
+    let home = cluster.home_of(ADA);
+    // `script` gives the client a terminal.
+    let (uid, gid) = ids(ADA);
+    let mut client = Command::new(program("script", "install Debian's package bsdutils"));
+    client.args(["-qec", &line, "/dev/null"]).uid(uid).gid(gid).env("HOME", &home).current_dir(&home);
+    let mut client = client.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it can be started");
+    wait_until("the job to run", 30, || home.join("ready").exists().then_some(()));
+    let mut input = client.stdin.take().expect("a pipe");
+    input.write_all(b"hello\n").expect("the client runs");
+    let output = client.wait_with_output().expect("readable");
+    assert!(output.status.success(), "{output:?}");
+    let logs = cluster.ok(ADA, &["logs", "1"]);
+    let lines: Vec<&str> = logs.lines().map(str::trim_end).collect();
+    assert_eq!(lines, ["/dev/console", "33 77", "hello", "got hello"]);
+}
+
+#[test]
+fn what_a_sandbox_cannot_do_yet_is_refused_with_a_reason() {
+    let cluster = SharedCluster::up(HOSTLER, &[]);
+    for options in [&["-N", "2"][..], &["-n", "2"], &["--first-node"]] {
+        let refused = run(&cluster, options, "true");
+        assert_ne!(refused.code, 0);
+        let why = "a sandboxed job is one process on one node";
+        assert!(refused.stderr.contains(why), "{options:?}: {}", refused.stderr);
+    }
+    let root = cluster.run("root", &["run", "--sandbox", "-m", "32M", "--", "true"]);
+    assert!(root.code != 0 && root.stderr.contains("cannot belong to root"), "{}", root.stderr);
+
+    cluster.write(ADA, "project/main.py", "print('ran')");
+    cluster.write(ADA, "project/requirements.txt", "six\n");
+    let folder = cluster.home_of(ADA).join("project");
+    let id = cluster.ok(ADA, &["submit", "--sandbox", "-c", "1", "-m", "64M", &folder.to_string_lossy(), "main.py"]);
+    assert_ne!(cluster.run(ADA, &["wait", &id]).code, 0);
+    let told = cluster.ok(ADA, &["job", &id]);
+    assert!(told.contains("a sandboxed job cannot have a Python environment"), "{told}");
+
+    // A folder of somebody else must not become writable.
+    let shared = cluster.path("shared");
+    fs::create_dir(&shared).expect("writable");
+    fs::set_permissions(&shared, fs::Permissions::from_mode(0o777)).expect("ours");
+    for place in [shared.as_path(), "/".as_ref(), "/tmp".as_ref(), "/usr".as_ref()] {
+        let mut command = cluster.command(ADA, &["run", "--sandbox", "-m", "32M", "--", "true"]);
+        let outcome = Outcome::of(&command.current_dir(place).output().expect("starts"));
+        assert_eq!(outcome.code, 126, "{outcome:?}");
+        let told = format!("{}{}", outcome.stdout, outcome.stderr);
+        assert!(told.contains("it does not belong to user games"), "{}: {told}", place.display());
+    }
+}
+
+#[test]
+fn agent_without_root_runs_no_sandboxed_jobs() {
+    let home = tempfile::Builder::new().prefix("hostler-test-").tempdir().expect("a temporary directory");
+    let (uid, gid) = ids(ADA);
+    chown(home.path(), Some(uid), Some(gid)).expect("root may");
+    fs::copy(HOSTLER, home.path().join("hostler")).expect("the disk has space");
+    let hostler = |arguments: &[&str]| {
+        let mut command = Command::new(home.path().join("hostler"));
+        command.args(arguments).uid(uid).gid(gid).env_clear().current_dir(home.path());
+        command.env("PATH", "/usr/local/bin:/usr/bin:/bin").env("HOME", home.path());
+        Outcome::of(&command.output().expect("starts"))
+    };
+    let up = hostler(&["up", "--nodes", "1", "--cpus", "1", "--memory", "256M"]);
+    assert_eq!(up.code, 0, "{up:?}");
+    let refused = hostler(&["run", "--sandbox", "-m", "32M", "--", "true"]);
+    let node = hostler(&["node", "show", "n1"]);
+    let usual = hostler(&["run", "-m", "32M", "--", "true"]);
+    hostler(&["down"]);
+    assert_ne!(refused.code, 0);
+    assert!(refused.stderr.contains("its agent does not run as root; start it as root"), "{}", refused.stderr);
+    assert!(node.stdout.contains("no sandboxed jobs run here: its agent does not run as root"), "{}", node.stdout);
+    assert_eq!(usual.code, 0, "{usual:?}");
+}

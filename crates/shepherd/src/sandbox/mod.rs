@@ -1,0 +1,173 @@
+//! The sandbox of a job: namespaces and a file tree of its own, no rights, and a system call filter.
+//!
+//! ```text
+//! shepherd ──clone with new namespaces──▶ init (pid 1) ──fork──▶ the job's program (pid 2) ──▶ its descendants
+//! ```
+//!
+//! The child that [`crate::spawn`] creates becomes the init process. It builds the file tree ([`root`]), becomes the job's
+//! user, gives up all rights, installs the filter ([`filter`]) and forks the program. Then it only reaps processes. When
+//! the program ends, so does init, and the kernel kills whatever is left in the pid namespace. No mount is visible
+//! outside, and the kernel removes the namespaces with their last process.
+//!
+//! Init never executes a program, so no executable of the machine runs with rights inside. It is not dumpable, so the
+//! job can neither read its memory nor trace it.
+//!
+//! **Not included:** user namespaces (the shepherd must be root), networks other than loopback, a limit for the job's
+//! folder.
+
+mod filter;
+mod root;
+
+use std::fmt::Display;
+use std::io;
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicI32, Ordering};
+
+use libc::{c_int, c_long};
+use nix::sched::{CloneFlags, unshare};
+
+use crate::credentials;
+use crate::launch::{Credentials, Sandbox};
+use crate::sys;
+
+pub(crate) use self::filter::compile as compile_filters;
+pub use self::root::HOME;
+
+/// Namespaces of the init process. It adds a cgroup namespace when it is in its leaf.
+pub(crate) const NAMESPACES: c_int =
+    libc::CLONE_NEWNS | libc::CLONE_NEWPID | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS | libc::CLONE_NEWNET;
+
+/// The execution domain of `personality` without deviations.
+const LINUX: libc::c_ulong = 0;
+
+/// Host name inside.
+const HOST_NAME: &str = "sandbox";
+
+/// What to build.
+pub(crate) struct Plan<'a> {
+    pub(crate) wanted: &'a Sandbox,
+    pub(crate) user: &'a Credentials,
+    /// The job's folder, an absolute path.
+    pub(crate) folder: &'a str,
+    /// Size of all file systems in memory together, in bytes.
+    pub(crate) memory_bytes: u64,
+    /// The terminal of the program, if it has one.
+    pub(crate) terminal: Option<BorrowedFd<'a>>,
+}
+
+/// What init shares with the shepherd.
+pub(crate) struct ToShepherd<'a> {
+    /// The shepherd's end of a pipe, of which this process has a copy.
+    pub(crate) reader: c_int,
+    /// This end of the pipe. It closes when the program is executed or has failed.
+    pub(crate) writer: c_int,
+    /// The program's status as of `waitpid`, plus one, written when it has ended.
+    pub(crate) ended: &'a AtomicI32,
+}
+
+/// Builds the sandbox and forks the program. Returns only in the program's process; the calling process becomes init.
+///
+/// # Errors
+/// If the kernel refuses a step; the text says which. The caller must exit.
+pub(crate) fn enter(plan: &Plan<'_>, shepherd: &ToShepherd<'_>) -> io::Result<()> {
+    // Inherited from the shepherd, it would hide directories from the job.
+    nix::sys::stat::umask(nix::sys::stat::Mode::empty());
+    unshare(CloneFlags::CLONE_NEWCGROUP).during("create a cgroup namespace")?;
+    root::build(plan)?;
+    nix::unistd::sethostname(HOST_NAME).during("set the host name")?;
+    bring_up_loopback().during("bring up the loopback interface")?;
+    drop_rights(plan.user)?;
+    end_with_shepherd(shepherd)?;
+    filter::install().during("install the system call filter")?;
+    // SAFETY: this process has one thread, so the child may run any code.
+    match unsafe { libc::fork() } {
+        -1 => Err(io::Error::last_os_error()).during("start the program's process"),
+        0 => Ok(()),
+        program => reap_until_end(program, shepherd.ended),
+    }
+}
+
+/// Adds the failed step to errors.
+trait During<T> {
+    /// The value, or an error that says what could not be done.
+    fn during(self, what: impl Display) -> io::Result<T>;
+}
+
+impl<T, E: Into<io::Error>> During<T> for Result<T, E> {
+    fn during(self, what: impl Display) -> io::Result<T> {
+        self.map_err(|error| {
+            let error = error.into();
+            io::Error::new(error.kind(), format!("cannot {what}: {}", sys::explain(&error)))
+        })
+    }
+}
+
+fn bring_up_loopback() -> io::Result<()> {
+    use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
+    let socket = socket(AddressFamily::Inet, SockType::Datagram, SockFlag::SOCK_CLOEXEC, None)?;
+    // SAFETY: zeroes are a valid `ifreq`.
+    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
+    request.ifr_name[..2].copy_from_slice(&[b'l' as libc::c_char, b'o' as libc::c_char]);
+    request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
+    // SAFETY: the kernel only reads the structure.
+    sys::check(unsafe { libc::ioctl(sys::raw(&socket), libc::SIOCSIFFLAGS, &raw const request) }.into())?;
+    Ok(())
+}
+
+/// Becomes the user, without any capability in any set, and without core files.
+fn drop_rights(user: &Credentials) -> io::Result<()> {
+    let none = libc::rlimit64 { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the kernel only reads the structure; the other calls take plain integers.
+    unsafe {
+        libc::setrlimit64(libc::RLIMIT_CORE, &raw const none);
+        libc::personality(LINUX);
+        // The first capability that the kernel does not know ends the list.
+        let last = (0..64).find(|capability| libc::prctl(libc::PR_CAPBSET_DROP, *capability, 0, 0, 0) == -1);
+        if last.is_none_or(|last| last == 0) {
+            return Err(io::Error::last_os_error()).during("drop the capabilities");
+        }
+    }
+    credentials::become_user(user)
+        .map_err(|()| io::Error::last_os_error())
+        .during(format_args!("switch to user {} (uid {})", user.name, user.uid))?;
+    // SAFETY: the system call takes plain integers.
+    sys::check(c_long::from(unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) }))
+        .during("protect the init process")?;
+    Ok(())
+}
+
+/// Makes the kernel kill this process, and with it the sandbox, when the shepherd ends.
+fn end_with_shepherd(shepherd: &ToShepherd<'_>) -> io::Result<()> {
+    // SAFETY: the system calls take plain integers. Nothing in this process uses the descriptor.
+    unsafe {
+        libc::close(shepherd.reader);
+        sys::check(libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL, 0, 0, 0).into())
+            .during("tie the sandbox to its shepherd")?;
+    }
+    // The parent is outside of the pid namespace, so its pid cannot be compared: has the other end of the pipe closed?
+    let mut ends = [libc::pollfd { fd: shepherd.writer, events: 0, revents: 0 }];
+    sys::poll(&mut ends, Some(std::time::Duration::ZERO))?;
+    if ends[0].revents & libc::POLLERR != 0 {
+        sys::exit(126)
+    }
+    Ok(())
+}
+
+/// The init process: reaps processes until the program ends.
+fn reap_until_end(program: libc::pid_t, program_ended: &AtomicI32) -> ! {
+    // SAFETY: closes descriptors that nothing in this process uses again: those of the shepherd and of its clients.
+    unsafe { libc::syscall(libc::SYS_close_range, 0, libc::c_uint::MAX, 0) };
+    sys::set_name(c"hostler-init");
+    loop {
+        let mut status = 0;
+        // SAFETY: the pointer refers to a local variable.
+        let ended = unsafe { libc::waitpid(-1, &raw mut status, libc::__WALL) };
+        if ended == program {
+            program_ended.store(status + 1, Ordering::Release);
+            sys::exit(0);
+        }
+        if ended == -1 && nix::errno::Errno::last_raw() == libc::ECHILD {
+            sys::exit(126);
+        }
+    }
+}

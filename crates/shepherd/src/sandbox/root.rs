@@ -1,0 +1,404 @@
+//! The file tree of a sandbox: parts of the machine that nobody can change, and the job's folder.
+//!
+//! All sources are opened first, and then mounted by descriptor, so that a path that is replaced meanwhile has no effect.
+//! Paths of the user are opened with the user's rights. Targets are found without symbolic links, in a file system that
+//! this module has just created.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::{Component, Path, PathBuf};
+
+use hostler_sys::{MountAttributes, MountTree, change_propagation};
+use nix::errno::Errno;
+use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat, openat2, readlinkat};
+use nix::mount::{MntFlags, MsFlags, umount2};
+use nix::sys::stat::{FileStat, Mode, SFlag, fstat, makedev, mkdirat, mknodat};
+use nix::sys::statfs::{CGROUP_SUPER_MAGIC, CGROUP2_SUPER_MAGIC, FsType, PROC_SUPER_MAGIC, SYSFS_MAGIC, fstatfs};
+use nix::unistd::{Gid, Uid, chdir, fchdir, fchownat, pivot_root, symlinkat};
+
+use super::{During, HOST_NAME, Plan};
+use crate::launch::{Credentials, DeviceFile};
+
+/// Directories of the machine's programs. Where they are symbolic links, the sandbox has the same links.
+const PROGRAMS: [&str; 7] = ["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32"];
+
+/// Files and directories of the machine that programs need and that contain no secrets.
+const SETTINGS: [&str; 11] = [
+    "etc/ld.so.cache",
+    "etc/ld.so.conf",
+    "etc/ld.so.conf.d",
+    "etc/ssl/certs",
+    "etc/ssl/openssl.cnf",
+    "etc/pki/ca-trust",
+    "etc/pki/tls/certs",
+    "etc/crypto-policies",
+    "etc/alternatives",
+    "etc/localtime",
+    "etc/timezone",
+];
+
+/// The machine's processors and memory nodes, without which numeric libraries do not find their topology.
+const PROCESSORS: &str = "sys/devices/system";
+
+/// Character devices: name, major and minor number.
+const DEVICES: [(&str, u64, u64); 6] =
+    [("null", 1, 3), ("zero", 1, 5), ("full", 1, 7), ("random", 1, 8), ("urandom", 1, 9), ("tty", 5, 0)];
+
+/// Files and directories in /proc that settings of the machine are in.
+const READ_ONLY_IN_PROC: [&str; 5] = ["sys", "bus", "fs", "irq", "sysrq-trigger"];
+
+/// Files and directories in /proc that tell about the machine and its other users.
+const HIDDEN_IN_PROC: [&str; 9] =
+    ["kcore", "keys", "key-users", "kmsg", "timer_list", "sched_debug", "latency_stats", "acpi", "scsi"];
+
+/// Directory of the user's own files. It is empty, and disappears with the job.
+pub const HOME: &str = "/tmp/home";
+
+const LOCKED: u64 = MountAttributes::READ_ONLY | MountAttributes::NO_SUID | MountAttributes::NO_DEVICES;
+const WRITABLE: u64 = MountAttributes::NO_SUID | MountAttributes::NO_DEVICES;
+
+/// A part of the machine to show, at a path without the leading slash.
+enum Part {
+    Link { path: PathBuf, target: PathBuf },
+    Tree { path: PathBuf, tree: MountTree, is_directory: bool },
+}
+
+/// Builds the tree in this process's mount namespace, and makes it the root directory.
+pub(super) fn build(plan: &Plan<'_>) -> io::Result<()> {
+    // Opening a source may make the machine mount it.
+    let propagate = |how| change_propagation(Path::new("/"), MsFlags::MS_REC | how).during("separate the mounts");
+    propagate(MsFlags::MS_SLAVE)?;
+    let host = openat2(nix::fcntl::AT_FDCWD, "/", how(OFlag::O_DIRECTORY, ResolveFlag::empty()))
+        .during("open the root directory")?;
+    let parts = parts(&host, plan)?;
+    let files = files(&host, plan)?;
+    let folder = folder(&host, plan)?;
+    let terminal = plan.terminal.and_then(|terminal| same_file(&host, terminal));
+    propagate(MsFlags::MS_PRIVATE)?;
+
+    let root = tmpfs("1m", "64k", "0755", WRITABLE).during("create the root file system")?;
+    // Any directory will do: the file system becomes the root directory at the end.
+    openat2(&host, "usr", how(OFlag::O_DIRECTORY, ResolveFlag::empty()))
+        .map_err(io::Error::from)
+        .and_then(|place| root.attach(&place))
+        .during("mount the root file system")?;
+    for part in parts {
+        show(&root, part)?;
+    }
+    settings_files(&root, plan.user).during("write /etc")?;
+    let null = devices(&host, &root, plan, terminal)?;
+    processes(&root, &null)?;
+    temporary(&root, plan)?;
+    // The last ones, because they may be in /tmp.
+    for file in files {
+        show(&root, file)?;
+    }
+    let place = directory(&root, relative(plan.folder)?)
+        .during(format_args!("mount the job's folder at {}: its parent directory", plan.folder))?;
+    folder.attach(&place).during(format_args!("mount the job's folder at {}", plan.folder))?;
+    root.add(LOCKED, false).during("make the root file system read-only")?;
+    become_root(&root).during("change the root directory")
+}
+
+/// Options to open a path without reading it.
+fn how(flags: OFlag, resolve: ResolveFlag) -> OpenHow {
+    OpenHow::new().flags(OFlag::O_PATH | OFlag::O_CLOEXEC | flags).resolve(ResolveFlag::RESOLVE_NO_MAGICLINKS | resolve)
+}
+
+fn tmpfs(size: &str, inodes: &str, mode: &str, attributes: u64) -> io::Result<MountTree> {
+    MountTree::create(c"tmpfs", &[(c"size", size), (c"nr_inodes", inodes), (c"mode", mode)], attributes)
+}
+
+/// Opens the directories and files of the system.
+fn parts(host: &OwnedFd, plan: &Plan<'_>) -> io::Result<Vec<Part>> {
+    let mut parts = Vec::new();
+    let sys = if plan.wanted.devices.is_empty() { PROCESSORS } else { "sys" };
+    for (path, resolve) in PROGRAMS
+        .iter()
+        .map(|path| (*path, ResolveFlag::RESOLVE_NO_SYMLINKS))
+        .chain(SETTINGS.into_iter().chain([sys]).map(|path| (path, ResolveFlag::RESOLVE_IN_ROOT)))
+    {
+        let what = format_args!("show /{path}");
+        match openat2(host, path, how(OFlag::empty(), resolve)) {
+            Ok(found) => {
+                let is_directory = is(&fstat(&found).during(what)?, SFlag::S_IFDIR);
+                // Mounts below /sys are file systems of their own, such as the control groups.
+                let is_recursive = is_directory && path != sys;
+                let tree = MountTree::copy(&found, is_recursive).during(what)?;
+                tree.add(LOCKED, is_recursive).during(what)?;
+                parts.push(Part::Tree { path: path.into(), tree, is_directory });
+            }
+            Err(Errno::ELOOP) => {
+                let target = readlinkat(host, path).during(what)?;
+                parts.push(Part::Link { path: path.into(), target: target.into() });
+            }
+            Err(Errno::ENOENT | Errno::ENOTDIR) => {}
+            Err(error) => return Err(error).during(what),
+        }
+    }
+    Ok(parts)
+}
+
+/// Opens the files of the job with the rights of the user.
+fn files(host: &OwnedFd, plan: &Plan<'_>) -> io::Result<Vec<Part>> {
+    let mut parts = Vec::new();
+    for path in &plan.wanted.read_only {
+        let what = format_args!("show {path}");
+        let found = as_user(plan.user, || openat2(host, path.as_str(), how(OFlag::O_NOFOLLOW, ResolveFlag::empty())));
+        let found = found.during(what)?;
+        if !is(&fstat(&found).during(what)?, SFlag::S_IFREG) {
+            return Err(io::Error::other("it is not a file")).during(what);
+        }
+        let tree = MountTree::copy(&found, false).during(what)?;
+        tree.add(LOCKED, false).during(what)?;
+        parts.push(Part::Tree { path: relative(path)?.to_owned(), tree, is_directory: false });
+    }
+    Ok(parts)
+}
+
+/// Opens the job's folder with the rights of the user, to whom it must belong.
+fn folder(host: &OwnedFd, plan: &Plan<'_>) -> io::Result<MountTree> {
+    let what = format_args!("use {} as the job's folder", plan.folder);
+    let opened = as_user(plan.user, || openat2(host, plan.folder, how(OFlag::O_DIRECTORY, ResolveFlag::empty())));
+    let opened = opened.during(what)?;
+    if fstat(&opened).during(what)?.st_uid != plan.user.uid {
+        let why = format!(
+            "it does not belong to user {}; a sandboxed job can write to its folder only, so start it in a folder of your own",
+            plan.user.name
+        );
+        return Err(io::Error::other(why)).during(what);
+    }
+    // These show processes and settings of the machine.
+    const OF_THE_KERNEL: [FsType; 4] = [PROC_SUPER_MAGIC, SYSFS_MAGIC, CGROUP_SUPER_MAGIC, CGROUP2_SUPER_MAGIC];
+    if OF_THE_KERNEL.contains(&fstatfs(&opened).during(what)?.filesystem_type()) {
+        return Err(io::Error::other("it is in a file system of the kernel")).during(what);
+    }
+    let home =
+        as_user(plan.user, || openat2(host, plan.wanted.home.as_str(), how(OFlag::O_DIRECTORY, ResolveFlag::empty())));
+    if home.is_ok_and(|home| is_at_or_below(home, &opened)) {
+        let why = "all your files are there, also those that start programs outside of the sandbox; start it in a folder below";
+        return Err(io::Error::other(why)).during(what);
+    }
+    let tree = MountTree::copy(&opened, false).during(what)?;
+    tree.add(WRITABLE, false).during(what)?;
+    Ok(tree)
+}
+
+/// Whether a directory is another one or below it.
+fn is_at_or_below(mut directory: OwnedFd, other: &OwnedFd) -> bool {
+    const MOST_LEVELS: usize = 64;
+    let identity = |directory: &OwnedFd| fstat(directory).ok().map(|metadata| (metadata.st_dev, metadata.st_ino));
+    for _ in 0..MOST_LEVELS {
+        if identity(&directory) == identity(other) {
+            return true;
+        }
+        let Ok(parent) = openat2(&directory, "..", how(OFlag::O_DIRECTORY, ResolveFlag::empty())) else { return false };
+        directory = parent;
+    }
+    false
+}
+
+/// Runs `act` with the user's rights to files.
+fn as_user<T>(user: &Credentials, act: impl FnOnce() -> nix::Result<T>) -> io::Result<T> {
+    // SAFETY: system calls with integers, and with memory that outlives them. The C library's `setgroups` would try to
+    // reach other threads.
+    unsafe {
+        crate::sys::check(libc::syscall(libc::SYS_setgroups, user.groups.len(), user.groups.as_ptr()))?;
+        libc::setfsgid(user.gid);
+        // Also takes away the capabilities that override file permissions.
+        libc::setfsuid(user.uid);
+    }
+    let done = act();
+    // SAFETY: the system calls take plain integers.
+    unsafe {
+        libc::setfsuid(0);
+        libc::setfsgid(0);
+    }
+    Ok(done?)
+}
+
+/// Mounts a part, or creates its link.
+fn show(root: &MountTree, part: Part) -> io::Result<()> {
+    match part {
+        Part::Link { path, target } => symlinkat(&target, root, &path).during(format_args!("link /{}", path.display())),
+        Part::Tree { path, tree, is_directory } => {
+            let place = if is_directory { directory(root, &path) } else { file(root, &path) };
+            place.and_then(|place| tree.attach(&place)).during(format_args!("mount /{}", path.display()))
+        }
+    }
+}
+
+/// A path without the leading slash. Only absolute paths without `..` have a place in the tree.
+fn relative(path: &str) -> io::Result<&Path> {
+    let path = Path::new(path);
+    let is_plain = path.components().skip(1).all(|part| matches!(part, Component::Normal(_)));
+    match path.strip_prefix("/") {
+        Ok(inside) if is_plain && !inside.as_os_str().is_empty() => Ok(inside),
+        _ => Err(io::Error::other(format!("{} cannot be the path of a job's folder or file", path.display()))),
+    }
+}
+
+/// Opens a directory in the tree. Creates missing directories, and follows no symbolic links.
+fn directory(root: &impl AsFd, path: &Path) -> io::Result<OwnedFd> {
+    let mut at = root.as_fd().try_clone_to_owned()?;
+    for part in path.components() {
+        match mkdirat(&at, part.as_os_str(), Mode::from_bits_truncate(0o755)) {
+            Ok(()) | Err(Errno::EEXIST) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let found = how(OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW, ResolveFlag::RESOLVE_NO_SYMLINKS);
+        at = openat2(&at, part.as_os_str(), found)?;
+    }
+    Ok(at)
+}
+
+/// Creates an empty file in the tree, with missing directories.
+fn file(root: &impl AsFd, path: &Path) -> io::Result<OwnedFd> {
+    let (parent, name) = (path.parent().unwrap_or(Path::new("")), path.file_name().unwrap_or_default());
+    let flags = OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_WRONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+    Ok(openat(&directory(root, parent)?, name, flags, Mode::from_bits_truncate(0o644))?)
+}
+
+/// Writes the files of /etc that are made up: the machine's own ones tell about its users and network.
+fn settings_files(root: &MountTree, user: &Credentials) -> io::Result<()> {
+    let Credentials { name, uid, gid, .. } = user;
+    // A name that would break the format is not shown.
+    let is_plain = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b':');
+    let name = if is_plain { name.as_str() } else { "user" };
+    for (path, text) in [
+        (
+            "etc/passwd",
+            format!(
+                "root:x:0:0:root:/root:/bin/sh\n{name}:x:{uid}:{gid}::{HOME}:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n"
+            ),
+        ),
+        ("etc/group", format!("root:x:0:\n{name}:x:{gid}:\nnogroup:x:65534:\n")),
+        ("etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\n".to_owned()),
+        ("etc/hosts", format!("127.0.0.1 localhost {HOST_NAME}\n::1 localhost\n")),
+    ] {
+        File::from(file(root, Path::new(path))?).write_all(text.as_bytes())?;
+    }
+    Ok(())
+}
+
+/// Makes /dev. Returns its null device.
+fn devices(host: &OwnedFd, root: &MountTree, plan: &Plan<'_>, terminal: Option<MountTree>) -> io::Result<OwnedFd> {
+    let what = "make /dev";
+    let attributes = MountAttributes::NO_SUID | MountAttributes::NO_EXECUTION;
+    let dev = tmpfs("64k", "1k", "0755", attributes).during(what)?;
+    dev.attach(directory(root, Path::new("dev"))?).during(what)?;
+    for (name, major, minor) in DEVICES {
+        mknodat(&dev, name, SFlag::S_IFCHR, Mode::from_bits_truncate(0o666), makedev(major, minor))
+            .during(format_args!("make the device /dev/{name}"))?;
+    }
+    for (name, target) in [
+        ("fd", "/proc/self/fd"),
+        ("stdin", "/proc/self/fd/0"),
+        ("stdout", "/proc/self/fd/1"),
+        ("stderr", "/proc/self/fd/2"),
+        ("ptmx", "pts/ptmx"),
+    ] {
+        symlinkat(target, &dev, name).during(what)?;
+    }
+    let options = [(c"ptmxmode", "0666"), (c"mode", "0620"), (c"max", "256")];
+    let terminals = MountTree::create(c"devpts", &options, attributes).during("create /dev/pts")?;
+    terminals.attach(directory(&dev, Path::new("pts"))?).during("mount /dev/pts")?;
+    let shared = memory(plan).during("create /dev/shm")?;
+    shared.attach(directory(&dev, Path::new("shm"))?).during("mount /dev/shm")?;
+    for device in &plan.wanted.devices {
+        show_device(host, root, device).during(format_args!("show the device {}", device.path))?;
+    }
+    if let Some(terminal) = terminal {
+        // Programs that look for the name of their terminal find this one.
+        terminal.attach(file(&dev, Path::new("console"))?).during("mount /dev/console")?;
+    }
+    let null = openat2(&dev, "null", how(OFlag::O_NOFOLLOW, ResolveFlag::empty())).during(what)?;
+    dev.add(MountAttributes::READ_ONLY, false).during(what)?;
+    Ok(null)
+}
+
+/// A file system in memory for half of what the job may use. The kernel also charges its contents to the job.
+fn memory(plan: &Plan<'_>) -> io::Result<MountTree> {
+    tmpfs(&(plan.memory_bytes / 2).to_string(), "256k", "1777", WRITABLE)
+}
+
+/// Shows a device of the machine at its own path, if it has the expected number.
+fn show_device(host: &OwnedFd, root: &MountTree, device: &DeviceFile) -> io::Result<()> {
+    let path = relative(&device.path)?;
+    let found = openat2(host, path, how(OFlag::O_NOFOLLOW, ResolveFlag::RESOLVE_NO_SYMLINKS))?;
+    let metadata = fstat(&found)?;
+    let number = makedev(device.device.major.into(), device.device.minor.into());
+    if !is(&metadata, SFlag::S_IFCHR) || metadata.st_rdev != number {
+        return Err(io::Error::other("it is another device now"));
+    }
+    let tree = MountTree::copy(&found, false)?;
+    tree.add(MountAttributes::NO_SUID | MountAttributes::NO_EXECUTION, false)?;
+    tree.attach(file(root, path)?)
+}
+
+/// Copies the mount of an open terminal; `None` if this mount namespace has no path to it.
+fn same_file(host: &OwnedFd, terminal: impl AsFd) -> Option<MountTree> {
+    let path = std::fs::read_link(format!("/proc/self/fd/{}", terminal.as_fd().as_raw_fd())).ok()?;
+    let found = openat2(host, &path, how(OFlag::O_NOFOLLOW, ResolveFlag::RESOLVE_NO_SYMLINKS)).ok()?;
+    let (one, other) = (fstat(&terminal).ok()?, fstat(&found).ok()?);
+    let are_same = (one.st_dev, one.st_ino, one.st_rdev) == (other.st_dev, other.st_ino, other.st_rdev);
+    let tree = MountTree::copy(&found, false).ok().filter(|_| are_same)?;
+    tree.add(MountAttributes::NO_SUID | MountAttributes::NO_EXECUTION, false).ok()?;
+    Some(tree)
+}
+
+/// Mounts /proc for the processes of the sandbox. `null` covers hidden files.
+fn processes(root: &MountTree, null: &OwnedFd) -> io::Result<()> {
+    let attributes = WRITABLE | MountAttributes::NO_EXECUTION;
+    let proc = MountTree::create(c"proc", &[], attributes).during("create /proc")?;
+    proc.attach(directory(root, Path::new("proc"))?).during("mount /proc")?;
+    let find = |name: &str| match openat2(&proc, name, how(OFlag::O_NOFOLLOW, ResolveFlag::RESOLVE_NO_SYMLINKS)) {
+        Ok(found) => Ok(Some(found)),
+        // Not in this kernel.
+        Err(Errno::ENOENT) => Ok(None),
+        Err(error) => Err(io::Error::from(error)),
+    };
+    for name in READ_ONLY_IN_PROC {
+        let cover = || -> io::Result<()> {
+            let Some(found) = find(name)? else { return Ok(()) };
+            let copy = MountTree::copy(&found, false)?;
+            copy.add(LOCKED | MountAttributes::NO_EXECUTION, false)?;
+            copy.attach(&found)
+        };
+        cover().during(format_args!("make /proc/{name} read-only"))?;
+    }
+    for name in HIDDEN_IN_PROC {
+        let cover = || -> io::Result<()> {
+            let Some(found) = find(name)? else { return Ok(()) };
+            if is(&fstat(&found)?, SFlag::S_IFDIR) {
+                return tmpfs("4k", "1", "0555", LOCKED)?.attach(&found);
+            }
+            MountTree::copy(null, false)?.attach(&found)
+        };
+        cover().during(format_args!("hide /proc/{name}"))?;
+    }
+    Ok(())
+}
+
+/// Mounts /tmp, with the user's home directory.
+fn temporary(root: &MountTree, plan: &Plan<'_>) -> io::Result<()> {
+    let what = "make /tmp";
+    let tmp = memory(plan).during(what)?;
+    tmp.attach(directory(root, Path::new("tmp"))?).during(what)?;
+    let home = directory(root, Path::new(HOME.trim_start_matches('/'))).during(what)?;
+    let (uid, gid) = (Uid::from_raw(plan.user.uid), Gid::from_raw(plan.user.gid));
+    fchownat(&home, "", Some(uid), Some(gid), AtFlags::AT_EMPTY_PATH).during(what)
+}
+
+/// Makes the tree the root directory, and detaches the machine's own one.
+fn become_root(root: &MountTree) -> io::Result<()> {
+    fchdir(root)?;
+    pivot_root(".", ".")?;
+    umount2(".", MntFlags::MNT_DETACH)?;
+    Ok(chdir("/")?)
+}
+
+fn is(metadata: &FileStat, kind: SFlag) -> bool {
+    metadata.st_mode & SFlag::S_IFMT.bits() == kind.bits()
+}

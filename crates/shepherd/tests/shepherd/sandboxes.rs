@@ -1,0 +1,138 @@
+//! Tests of runs in a sandbox. They need root. The tests of the whole program try to leave it.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+use hostler_shepherd::cgroup::Device;
+use hostler_shepherd::{Credentials, DeviceFile, Launch, Sandbox, Status};
+
+use crate::common::{directory, run, script, stdout};
+
+/// A sandboxed launch of `sh -c text` as an ordinary user, in a folder of that user.
+fn sandboxed(directory: &Path, text: &str) -> Launch {
+    let folder = directory.join("folder");
+    fs::create_dir(&folder).expect("writable");
+    chown(&folder, Some(65534), Some(65533)).expect("needs root");
+    fs::set_permissions(directory, fs::Permissions::from_mode(0o711)).expect("ours");
+    let mut launch = script(directory, text);
+    launch.cwd = folder;
+    launch.options.credentials =
+        Some(Credentials { name: "somebody".into(), uid: 65534, gid: 65533, groups: vec![65532] });
+    launch.options.sandbox = Some(Sandbox::default());
+    launch
+}
+
+/// Why the launch could not be started.
+fn refusal(launch: &Launch) -> String {
+    match run(launch).status {
+        Status::StartFailed { message, code: 126 } => message,
+        other => panic!("the launch is refused: {other:?}"),
+    }
+}
+
+#[test]
+fn program_has_no_rights_and_is_the_second_process() {
+    let dir = directory();
+    let launch = sandboxed(
+        dir.path(),
+        "grep -E '^(Uid|Gid|Groups|Cap...|NoNewPrivs|Seccomp|Speculation_Store_Bypass)' /proc/self/status; echo $$; ls /proc/self/fd | wc -l; ulimit -Hc",
+    );
+    let record = run(&launch);
+    assert_eq!(record.status, Status::Exited { code: 0 }, "{record:?}");
+    let none = "0000000000000000";
+    let expected = format!(
+        "Uid:\t65534\t65534\t65534\t65534\nGid:\t65533\t65533\t65533\t65533\nGroups:\t65532 \n\
+         CapInh:\t{none}\nCapPrm:\t{none}\nCapEff:\t{none}\nCapBnd:\t{none}\nCapAmb:\t{none}\nNoNewPrivs:\t1\n\
+         Seccomp:\t2\nSeccomp_filters:\t2\n"
+    );
+    let told = stdout(dir.path());
+    // How processors handle speculation differs; only a filter with the wrong flag would force it off.
+    let (speculation, rest): (Vec<&str>, Vec<&str>) =
+        told.lines().partition(|line| line.starts_with("Speculation_Store_Bypass"));
+    assert!(!speculation.iter().any(|line| line.contains("force mitigated")), "{speculation:?}");
+    // Three streams, and the directory that `ls` reads.
+    assert_eq!(rest.join("\n") + "\n", format!("{expected}2\n4\n0\n"));
+}
+
+#[test]
+fn only_listed_files_and_devices_of_the_machine_are_shown() {
+    let dir = directory();
+    let (shown, hidden) = (dir.path().join("shown"), dir.path().join("hidden"));
+    for path in [&shown, &hidden] {
+        fs::write(path, "text").expect("writable");
+        fs::set_permissions(path, fs::Permissions::from_mode(0o666)).expect("ours");
+    }
+    let number = fs::metadata("/dev/fuse").expect("the kernel has FUSE").rdev();
+    let device = Device { major: nix::sys::stat::major(number) as u32, minor: nix::sys::stat::minor(number) as u32 };
+    let text = format!(
+        "cat {0}; echo; test -e {1} || echo hidden; sh -c 'echo more >> {0}' 2>&1 | grep -o 'Read-only.*'; stat -c %t:%T /dev/fuse; ls /sys | head -1",
+        shown.display(),
+        hidden.display()
+    );
+    let mut launch = sandboxed(dir.path(), &text);
+    launch.options.sandbox = Some(Sandbox {
+        read_only: vec![shown.display().to_string()],
+        devices: vec![DeviceFile { path: "/dev/fuse".into(), device }],
+        ..Sandbox::default()
+    });
+    run(&launch);
+    let numbers = format!("{:x}:{:x}", device.major, device.minor);
+    assert_eq!(stdout(dir.path()), format!("text\nhidden\nRead-only file system\n{numbers}\nblock\n"));
+
+    // A device file that has become another device meanwhile.
+    let other = directory();
+    let mut launch = sandboxed(other.path(), "true");
+    let device = Device { minor: device.minor + 1, ..device };
+    launch.options.sandbox =
+        Some(Sandbox { devices: vec![DeviceFile { path: "/dev/fuse".into(), device }], ..Sandbox::default() });
+    let why = refusal(&launch);
+    assert_eq!(why, "cannot build the sandbox: cannot show the device /dev/fuse: it is another device now");
+}
+
+#[test]
+fn folders_that_would_open_the_sandbox_are_refused() {
+    let refused = |folder: &str, change: &dyn Fn(&mut Launch)| {
+        let dir = directory();
+        let mut launch = sandboxed(dir.path(), "true");
+        fs::create_dir(dir.path().join("own")).expect("writable");
+        launch.cwd = launch.cwd.join(folder);
+        change(&mut launch);
+        refusal(&launch)
+    };
+    let mut outside = Command::new("sleep").arg("300").uid(65534).gid(65533).spawn().expect("sleep exists");
+    for (folder, why) in [
+        ("../own", "it does not belong to user somebody"),
+        ("/", "it does not belong to user somebody"),
+        ("missing", "No such file or directory"),
+        ("../folder", "cannot be the path of a job's folder"),
+        // Through its directory in /proc, a process of the same user leads to all its files.
+        (&format!("/proc/{}", outside.id()), "it is in a file system of the kernel"),
+    ] {
+        let why_not = refused(folder, &|_| {});
+        assert!(why_not.contains(why), "{folder}: {why_not}");
+    }
+    outside.kill().expect("ours");
+    outside.wait().expect("ours");
+    for home in ["", "below/deeper"] {
+        let at_home = |launch: &mut Launch| {
+            let home = launch.cwd.join(home);
+            fs::create_dir_all(&home).expect("writable");
+            launch.options.sandbox = Some(Sandbox { home: home.display().to_string(), ..Sandbox::default() });
+        };
+        assert!(refused("", &at_home).contains("all your files are there"), "{home}");
+    }
+    let of_root = |launch: &mut Launch| launch.options.credentials.as_mut().expect("set").uid = 0;
+    let of_agent = |launch: &mut Launch| launch.options.credentials = None;
+    assert!(refused("", &of_root).contains("a user other than root"));
+    assert!(refused("", &of_agent).contains("a user other than root"));
+}
+
+#[test]
+fn background_processes_end_with_the_program() {
+    let dir = directory();
+    let record = run(&sandboxed(dir.path(), "setsid sleep 300 & exit 9"));
+    assert_eq!((record.status, record.leftovers), (Status::Exited { code: 9 }, 0));
+}
