@@ -71,7 +71,9 @@ pub fn compress<Name: AsRef<str>>(names: &[Name]) -> String {
             text.push(',');
         }
         let mut ranges = vec![(first, first)];
-        while let Some(next) = names.next_if(|next| next.number.is_some() && next.prefix == first.prefix) {
+        let follows =
+            |next: &Numbered<'_>| first.number.is_some() && next.number.is_some() && next.prefix == first.prefix;
+        while let Some(next) = names.next_if(follows) {
             match ranges.last_mut() {
                 Some((_, last)) if last.is_before(next) => *last = next,
                 _ => ranges.push((next, next)),
@@ -158,6 +160,8 @@ mod tests {
             ("n1x1,n1x2", "n1x[1-2]"),
             ("c-1-x,c-2-x", "c-1-x,c-2-x"),
             ("a,b", "a,b"),
+            ("n,n1,n2", "n,n[1-2]"),
+            ("n1,n,n2", "n1,n,n2"),
             ("n3", "n3"),
             ("", ""),
         ] {
