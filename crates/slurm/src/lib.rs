@@ -1,9 +1,12 @@
-//! The language of Slurm's commands: their options, scripts, host lists, times, sizes and output formats.
+//! The language of Slurm: options and scripts of its commands, host lists, times, sizes, output formats, and configuration
+//! files.
 //!
 //! People and programs that use Slurm know its texts by heart: the form of a command line, of a batch script, and of each
 //! column that a command prints. The modules here parse and write these texts exactly as Slurm 24.05 does. They are pure: no
 //! module reads a file, a clock or the environment.
 
+pub mod accounts;
+pub mod conf;
 pub mod getopt;
 pub mod hostlist;
 pub mod ids;
