@@ -157,7 +157,7 @@ fn wrong_type(key: &str, value: &toml::Value, wanted: &str, example: &str) -> Fa
 }
 
 /// The candidate closest to `word`, if a typing error can explain the difference.
-fn closest<'a>(word: &str, candidates: &[&'a str]) -> Option<&'a str> {
+pub(crate) fn closest<'a>(word: &str, candidates: &[&'a str]) -> Option<&'a str> {
     let best = candidates.iter().min_by_key(|candidate| distance(word, candidate))?;
     (distance(word, best) <= best.len().div_ceil(2)).then_some(best)
 }

@@ -16,6 +16,7 @@ pub(crate) mod fetch;
 pub(crate) mod gateway;
 pub(crate) mod generate;
 pub(crate) mod head;
+pub(crate) mod import;
 pub(crate) mod info;
 pub(crate) mod job;
 pub(crate) mod jobs;

@@ -3,6 +3,7 @@
 
 mod allocating;
 mod clock;
+pub(crate) mod import;
 mod job_json;
 mod json;
 mod machines;

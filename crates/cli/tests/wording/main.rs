@@ -59,6 +59,17 @@ fn mistakes_without_a_cluster(cluster: &Cluster) {
     text.run(&["submit", "project"]);
     text.run(&["step", "n1", "true"]);
     text.check("mistakes");
+
+    let site = "ClusterName=course\nKillWait=20\nPrologFlags=Contain\nNodeName=n[1-2] CPUs=2 Feature=ssd\n\
+                PartitionName=short Nodes=ALL Default=YES MaxTime=30 OverSubscribe=EXCLUSIVE AllowGroups=staff\n";
+    cluster.write("slurm.conf", site);
+    cluster.write("wrong.conf", format!("{site}KilWait=20\nPartitionName=long Nodes=n3 MaxTime=soon\n"));
+    let mut text = Transcript::of(cluster);
+    text.run(&["import", "slurm", "slurm.conf", "--dry-run"]);
+    text.run(&["import", "slurm", "slurm.conf", "--dry-run", "--json"]);
+    text.run(&["import", "slurm", "slurm.conf"]);
+    text.run(&["import", "slurm", "wrong.conf"]);
+    text.check("import");
 }
 
 /// A job from its submission to its results.
