@@ -10,7 +10,7 @@ use super::{HOSTLER, fixture, site_with};
 
 /// Runs Slurm's `scontrol` with a configuration.
 fn scontrol(configuration: &Path, arguments: &[&str]) -> Outcome {
-    let mut command = Command::new("/usr/bin/scontrol");
+    let mut command = Command::new("scontrol");
     let output = command.args(arguments).env("SLURM_CONF", configuration).output();
     Outcome::of(&output.expect("Slurm's scontrol is installed (Debian package slurm-client)"))
 }
