@@ -39,8 +39,9 @@ use crate::roster::NewAccounts;
 use crate::variables::default_path;
 use crate::{exec, link, recover, renewal, sandbox, usage};
 
-/// Maximum number of threads for work that may wait for files: several times as many as one user can occupy.
-const BLOCKING_THREADS: usize = 2048;
+/// Maximum number of threads for work that may wait for files, once for remote commands and once for all other work. One
+/// user has at most 512 remote commands, and as many runs as the node has CPUs.
+pub(crate) const BLOCKING_THREADS: usize = 2048;
 
 /// Maximum time for which a stop waits for these threads.
 const STOP_TIMEOUT: Duration = Duration::from_secs(3);

@@ -65,6 +65,8 @@ pub(crate) fn remove(link: &Path) -> io::Result<()> {
     let Some((path, owner)) = unless_gone(fs::read_link(link).and_then(|path| Ok((path, owner_of(link)?))))? else {
         return Ok(());
     };
+    // A file system that the job has mounted there would be asked for the owner. Only root can detach it.
+    let _ = hostler_sys::detach_mounts(&path);
     if unless_gone(owner_of(&path))? == Some(owner) {
         remove_with_mounts(&path)?;
     }
@@ -78,7 +80,7 @@ pub(crate) fn remove(link: &Path) -> io::Result<()> {
 pub(crate) fn remove_with_mounts(directory: &Path) -> io::Result<()> {
     match remove_tree(directory) {
         Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
-            hostler_sys::detach_mounts_below(directory)?;
+            hostler_sys::detach_mounts(directory)?;
             remove_tree(directory)
         }
         removed => removed,

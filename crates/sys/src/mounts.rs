@@ -50,27 +50,27 @@ pub fn bind(from: &Path, to: &Path) -> io::Result<()> {
     Ok(mount(Some(from), to, None::<&str>, MsFlags::MS_BIND | MsFlags::MS_REC, None::<&str>)?)
 }
 
-/// Detaches all file systems mounted below `directory`, and waits for none of them. Follows no links at or below the
-/// directory, because a user may exchange directories meanwhile. Needs root.
+/// Detaches all file systems mounted at or below `directory`, with those mounted on them, and waits for none of them.
+/// Follows no links at or below the directory, because a user may exchange directories meanwhile. Needs root.
 ///
 /// # Errors
 /// When the kernel refuses.
-pub fn detach_mounts_below(directory: &Path) -> io::Result<()> {
+pub fn detach_mounts(directory: &Path) -> io::Result<()> {
     let (Some(parent), Some(name)) = (directory.parent(), directory.file_name()) else {
         return Err(io::ErrorKind::InvalidInput.into());
     };
-    let directory = parent.canonicalize()?.join(name);
+    let parent = parent.canonicalize()?;
     let flags = OFlag::O_PATH | OFlag::O_CLOEXEC;
-    let top = open(&directory, flags | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW, Mode::empty())?;
+    let top = open(&parent, flags | OFlag::O_DIRECTORY, Mode::empty())?;
     let mounts = fs::read("/proc/self/mountinfo")?;
     let places = mounts.split(|byte| *byte == b'\n').filter_map(mount_point);
-    let below: Vec<PathBuf> = places.filter_map(|at| at.strip_prefix(&directory).ok().map(Path::to_owned)).collect();
-    // A file system comes after the one that it is mounted on.
-    for place in below.iter().rev().filter(|place| !place.as_os_str().is_empty()) {
+    let inside = places.filter_map(|place| place.strip_prefix(&parent).ok().map(Path::to_owned));
+    // A file system is listed before those that are mounted on it, and takes them along.
+    for place in inside.filter(|place| place.starts_with(name)) {
         let how = OpenHow::new().flags(flags).resolve(ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_SYMLINKS);
-        let root = match openat2(&top, place, how) {
+        let root = match openat2(&top, &place, how) {
             Ok(root) => root,
-            Err(Errno::ENOENT) => continue,
+            Err(Errno::ENOENT | Errno::ENOTDIR) => continue,
             Err(error) => return Err(error.into()),
         };
         match umount2(format!("/proc/self/fd/{}", root.as_raw_fd()).as_str(), MntFlags::MNT_DETACH) {
@@ -118,10 +118,10 @@ mod tests {
 
     /// Needs root.
     #[test]
-    fn all_mounts_below_a_directory_are_detached_and_no_others() {
+    fn all_mounts_in_a_directory_are_detached_and_no_others() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let at = |name: &str| directory.path().join(name);
-        for name in ["run", "run/a b", "run/a b/c", "other"] {
+        for name in ["run", "run/a b", "run/a b/c", "other", "runner"] {
             fs::create_dir(at(name)).expect("this test owns the path");
             mount_tmpfs("test", &at(name), "size=1m").expect("needs root");
         }
@@ -132,11 +132,14 @@ mod tests {
             mounts.split(|byte| *byte == b'\n').filter_map(mount_point).any(|point| point == at(name))
         };
         symlink(at("run"), at("link")).expect("this test owns the path");
-        assert!(detach_mounts_below(&at("link")).is_err() && is_mounted("run/d"));
-        detach_mounts_below(&at("run")).expect("root has permission");
-        assert!(["run/a b", "run/d"].iter().all(|name| !is_mounted(name)));
-        assert!(is_mounted("run") && is_mounted("other"));
-        detach_mounts_below(directory.path()).expect("root has permission");
-        assert!(!is_mounted("run") && !is_mounted("other"));
+        detach_mounts(&at("link")).expect("nothing is mounted there");
+        assert!(is_mounted("run/d"));
+        detach_mounts(&at("run/d")).expect("root has permission");
+        assert!(is_mounted("run/a b/c") && !is_mounted("run/d"));
+        detach_mounts(&at("run")).expect("root has permission");
+        assert!(["run", "run/a b", "run/a b/c"].iter().all(|name| !is_mounted(name)));
+        assert!(is_mounted("other") && is_mounted("runner"));
+        detach_mounts(directory.path()).expect("root has permission");
+        assert!(!is_mounted("other") && !is_mounted("runner"));
     }
 }

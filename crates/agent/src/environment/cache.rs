@@ -10,6 +10,7 @@ use std::fs::{self, File, Permissions};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, lchown};
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, SystemTime};
 
@@ -26,6 +27,7 @@ use super::runner::Runner;
 use super::settings::Settings;
 use super::tools::ToolBox;
 use crate::account::act_as;
+use crate::mutex::lock;
 
 /// Poll interval while another job builds the environment. A build takes much longer than the interval, and a check
 /// much less.
@@ -42,6 +44,8 @@ pub struct Cache {
     pub(super) root: PathBuf,
     pub(super) settings: Settings,
     tools: ToolBox,
+    /// Held while the directories of the downloads are created.
+    making_downloads: Mutex<()>,
 }
 
 /// An environment in use. It is not removed while a lease or a pin exists.
@@ -109,7 +113,7 @@ impl Cache {
         }
         // Environments are built in place and contain their absolute path.
         let root = root.canonicalize().context("open", root)?;
-        Ok(Self { tools: ToolBox::open(root.join("tools.json")), root, settings })
+        Ok(Self { tools: ToolBox::open(root.join("tools.json")), making_downloads: Mutex::default(), root, settings })
     }
 
     /// Returns the environment for `requirements`, and builds it if it is missing.
@@ -272,6 +276,8 @@ impl Cache {
 
     /// Creates the directories of the tools' downloads, which belong to the user.
     pub(super) fn make_downloads(&self) -> Result<(), EnvError> {
+        // Several builds may be the first one of the user. Only they wait.
+        let _alone = lock(&self.making_downloads);
         let downloads = self.downloads();
         make_directory(&downloads, DOWNLOADS_MODE)?;
         if let Some(user) = &self.settings.run_as {

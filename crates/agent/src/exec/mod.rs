@@ -33,9 +33,7 @@ use self::shared::Exec;
 pub(crate) use self::shared::Own;
 use crate::handle::Handle;
 use crate::node::Node;
-
-/// Maximum number of threads for work that may wait for files: several times as many as one user can occupy.
-const BLOCKING_THREADS: usize = 2048;
+use crate::start::BLOCKING_THREADS;
 
 /// Starts to serve remote commands: of local users at a socket next to the agent's `socket`, and of other nodes if this
 /// node gossips.
