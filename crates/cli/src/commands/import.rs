@@ -24,8 +24,8 @@ enum ImportCommand {
 ///
 /// Prints a table of all settings in the files: `taken`, `differs` (similar in Hostler), `missing` (no counterpart, with
 /// what to do instead) or `unneeded`. Then prints the changes as commands, and makes them. The command checks all files
-/// before the first change. A second import changes nothing. Features and weights of nodes need the nodes in the cluster:
-/// import again when nodes have joined.
+/// before the first change. A second import only restores what has changed since. Features and weights of nodes need the
+/// nodes in the cluster: import again when nodes have joined.
 ///
 /// Reads included files, and gres.conf and cgroup.conf in the same directory. Operators can import a slurm.conf, admins
 /// also users.

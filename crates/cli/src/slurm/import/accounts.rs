@@ -99,7 +99,7 @@ impl Reader<'_> {
             return self.say(user, "User", Judgement::unneeded("root of the head's machine is an admin"));
         }
         self.say(user, "User", Judgement::taken(format!("user {}", user.name)));
-        let is_general = user.get(&["Partition"]).is_none_or(|value| is_off(&value.text));
+        let is_general = user.get(&["Partition"]).is_none_or(|value| value.text.is_empty());
         for value in &user.values {
             let judgement = match group_limit(value).or_else(|| limit(value).map(|part| part.map(|part| vec![part]))) {
                 Some(Err(text)) => {
@@ -139,7 +139,7 @@ impl Reader<'_> {
         let general: Vec<&Entry> = entries
             .iter()
             .copied()
-            .filter(|entry| entry.get(&["Partition"]).is_none_or(|it| is_off(&it.text)))
+            .filter(|entry| entry.get(&["Partition"]).is_none_or(|it| it.text.is_empty()))
             .collect();
         // Slurm limits a user in each account. A user may use the sum, unless one account has no limit.
         let sum = |find: &dyn Fn(&Entry) -> Option<u64>| {

@@ -28,7 +28,8 @@ pub(super) fn load(slurm_conf: &Path, accounts: Option<&Path>) -> Result<Sources
     // These two are optional.
     let mut beside = |name: &str| {
         let path = directory.join(name);
-        if path.exists() { lines(&path) } else { Vec::new() }
+        // An unreadable file is a mistake; a missing one is not.
+        if matches!(path.try_exists(), Ok(false)) { Vec::new() } else { lines(&path) }
     };
     let (gres, cgroup) = (beside("gres.conf"), beside("cgroup.conf"));
     let accounts = match accounts.map(dump) {

@@ -11,7 +11,7 @@ use hostler_slurm::time::{Limit, parse_limit};
 
 use super::keys::NOT_USED;
 use super::span;
-use super::verdict::{Judgement, Rows, is_off, is_yes};
+use super::verdict::{Judgement, Rows, is_yes};
 use super::wanted::{Sources, Wanted};
 
 /// The most partitions of a cluster of Hostler.
@@ -56,8 +56,8 @@ pub(super) fn judge(value: &Value, record: &Record, has_accounts: bool) -> Resul
             }
             (state, _) => Judgement::taken(format!("state {state}")),
         },
-        "allowgroups" if is_off(&value.text) => Judgement::taken("all users may use it"),
-        "allowgroups" if record.get(&["AllowAccounts"]).is_some_and(|value| !is_off(&value.text)) => {
+        "allowgroups" if is_everybody(value) => Judgement::taken("all users may use it"),
+        "allowgroups" if record.get(&["AllowAccounts"]).is_some_and(|value| !is_everybody(value)) => {
             names()?;
             Judgement::missing(ONLY_ACCOUNTS)
         }
@@ -65,13 +65,13 @@ pub(super) fn judge(value: &Value, record: &Record, has_accounts: bool) -> Resul
             "only users of {} may use it: groups of Hostler, not of Unix; see `hostler configure user add --group`",
             names()?
         )),
-        "allowaccounts" if is_off(&value.text) => Judgement::taken("all users may use it"),
+        "allowaccounts" if is_everybody(value) => Judgement::taken("all users may use it"),
         "allowaccounts" => {
             let judgement = if has_accounts { Judgement::taken } else { Judgement::differs };
             let how = if has_accounts { "" } else { "; import the groups with `--accounts FILE`" };
             judgement(format!("only users of the groups {} may use it{how}", names()?))
         }
-        "denyaccounts" if is_off(&value.text) => Judgement::unneeded(NOT_USED),
+        "denyaccounts" if value.text.is_empty() => Judgement::unneeded(NOT_USED),
         "denyaccounts" => Judgement::missing(
             "no way to exclude users, so these may use the partition. Use `hostler configure partition set --groups`",
         ),
@@ -123,9 +123,14 @@ fn state(value: &Value) -> Result<(PartitionState, bool), String> {
     }
 }
 
+/// Whether a list of groups or accounts means all users. Accounts may have any other name, such as `none` and `default`.
+fn is_everybody(value: &Value) -> bool {
+    value.text.is_empty() || value.text.eq_ignore_ascii_case("ALL")
+}
+
 /// Parses a list of groups or accounts; empty if all users are meant.
 fn names(value: &Value) -> Result<BTreeSet<UserName>, String> {
-    if is_off(&value.text) {
+    if is_everybody(value) {
         return Ok(BTreeSet::new());
     }
     let lower = value.is("AllowAccounts").then(|| value.text.to_ascii_lowercase());

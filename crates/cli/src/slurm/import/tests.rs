@@ -130,6 +130,20 @@ fn allowed_users_are_never_more_than_the_accounts() {
 }
 
 #[test]
+fn accounts_with_names_of_settings_do_not_admit_everybody() {
+    for (setting, groups) in
+        [("AllowAccounts=default", "default"), ("AllowGroups=none", "none"), ("AllowAccounts=ALL", "")]
+    {
+        let wanted = wanted(&format!("NodeName=n1\nPartitionName=a Nodes=n1 {setting}"));
+        let added = commands(&wanted).remove(0);
+        let expected = if groups.is_empty() { String::new() } else { format!(" --groups {groups}") };
+        assert_eq!(added, format!("hostler configure partition add a --nodes n1{expected}"), "{setting}");
+    }
+    let denied = wanted("NodeName=n1\nPartitionName=a Nodes=n1 DenyAccounts=default");
+    assert!(judged(&denied, "DenyAccounts=default").starts_with("missing"));
+}
+
+#[test]
 fn mistakes_have_their_line() {
     for (text, expected) in [
         ("NodeName=n CPU=2", "s:1: unknown key CPU; did you mean CPUs?"),
