@@ -130,8 +130,12 @@ pub fn end_unstarted(directory: &Path, cause: Cause) -> io::Result<Option<Runnin
         Hold::Failed(error) => return Err(error),
     };
     let starting = members::below(pid, &|| !sys::pidfd_ended(pidfd.as_fd()));
-    // A shepherd that serves requests sleeps in `poll`, which a signal could interrupt, and has no child yet.
-    if starting.is_empty() && process::stat(pid).is_none_or(|stat| stat.state != b'D') {
+    // A shepherd that serves requests sleeps in `poll`, which a signal could interrupt. The process that it waits for in a
+    // pipe has not executed a program yet, and so has the shepherd's name.
+    let shepherd = process::stat(pid);
+    let waits = shepherd.as_ref().is_some_and(|stat| stat.state == b'D')
+        || starting.iter().any(|(child, _)| shepherd.is_some() && process::name(*child) == process::name(pid));
+    if !waits {
         return Ok(None);
     }
     sys::pidfd_signal(pidfd.as_fd(), libc::SIGKILL)?;

@@ -17,7 +17,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use crate::cgroup::{Entrant, Leaf, wanted};
 use crate::connection::Connection;
 use crate::journal::Journal;
-use crate::launch::{CallOptions, Credentials, Options};
+use crate::launch::{CallOptions, Credentials, Options, Sandbox};
 use crate::process::ProcessId;
 use crate::record::{Containment, Enforcement, Moment, RunningRecord, STDERR, STDOUT, Status};
 use crate::run::{LeafCounters, Outputs, Run, Start};
@@ -270,7 +270,7 @@ impl Keeper {
                 streams_of_run(start.terminal.as_ref(), &start.outputs)
             }
         };
-        let sandbox = options.sandbox.as_ref().map(|_| plan(view, start.terminal.as_ref())).transpose()?;
+        let sandbox = options.sandbox.as_ref().map(|wanted| plan(wanted, view, start.terminal.as_ref())).transpose()?;
         let program = Program {
             argv: &view.argv,
             env: &view.env,
@@ -509,13 +509,17 @@ impl Keeper {
 }
 
 /// What the sandbox of a run consists of.
-fn plan<'a>(view: &'a LaunchView<'_>, terminal: Option<&'a Terminal>) -> Result<Plan<'a>, (String, i32)> {
+fn plan<'a>(
+    wanted: &'a Sandbox,
+    view: &'a LaunchView<'_>,
+    terminal: Option<&'a Terminal>,
+) -> Result<Plan<'a>, (String, i32)> {
     /// Size of file systems in memory without a memory limit.
     const USUAL_BYTES: u64 = 1 << 30;
     let refused = |why: &str| (format!("cannot build the sandbox: {why}"), 126);
     let options = &view.options;
     Ok(Plan {
-        wanted: options.sandbox.as_ref().ok_or_else(|| refused("it was not requested"))?,
+        wanted,
         user: options
             .credentials
             .as_ref()

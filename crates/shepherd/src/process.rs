@@ -49,6 +49,11 @@ pub(crate) fn stat(pid: u32) -> Option<Stat> {
     parse_stat(&fs::read(format!("/proc/{pid}/stat")).ok()?)
 }
 
+/// The name of a process, which is that of its program unless it has changed the name; `None` if it has ended.
+pub(crate) fn name(pid: u32) -> Option<Vec<u8>> {
+    fs::read(format!("/proc/{pid}/comm")).ok()
+}
+
 /// Parses `/proc/PID/stat`. The command name, field 2, may contain spaces and parentheses; parsing starts after the
 /// last `)`.
 fn parse_stat(text: &[u8]) -> Option<Stat> {

@@ -6,6 +6,7 @@ use std::fs;
 use std::io::Write;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use hostler_testkit::{Outcome, SharedCluster, is_alive, kill, processes_with, program, wait_until};
@@ -33,9 +34,10 @@ fn start(cluster: &SharedCluster, options: &[&str], script: &str) -> String {
     cluster.ok(ADA, &arguments)
 }
 
-/// The mounts of this machine.
-fn mounts() -> String {
-    fs::read_to_string("/proc/self/mountinfo").expect("readable")
+/// The mounts of this machine at or below a folder. Others come and go with other tests.
+fn mounts_at(folder: &Path) -> Vec<String> {
+    let mounts = fs::read_to_string("/proc/self/mountinfo").expect("readable");
+    mounts.lines().filter(|line| line.contains(&*folder.to_string_lossy())).map(str::to_owned).collect()
 }
 
 #[test]
@@ -96,12 +98,18 @@ fn results_of_a_project_come_home_and_links_in_them_are_not_followed() {
 #[test]
 fn limits_of_time_memory_processes_and_files_in_memory_hold() {
     let cluster = SharedCluster::up(HOSTLER, &[]);
-    let late = run(&cluster, &["-t", "1s"], "trap 'echo asked; exit 3' TERM; while :; do sleep 0.05; done");
-    assert_eq!(late.stdout, "asked\n", "the program gets the signal, once: {late:?}");
-    assert!(cluster.ok(ADA, &["job", "1"]).contains("timeout"));
+    // On a busy machine, the shell sets its trap later.
+    let asked = ["1s", "5s", "20s"].into_iter().any(|time| {
+        let late = run(&cluster, &["-t", time], "trap 'echo asked; exit 3' TERM; while :; do sleep 0.05; done");
+        assert!(late.stderr.contains("time limit"), "{late:?}");
+        assert!(["", "asked\n"].contains(&&*late.stdout), "the program gets the signal once: {late:?}");
+        !late.stdout.is_empty()
+    });
+    assert!(asked, "the program gets the signal");
 
-    run(&cluster, &[], "python3 -c 'x = bytearray(200 << 20)'");
-    assert_eq!(cluster.job("2")["state"], "out_of_memory");
+    let large = start(&cluster, &[], "python3 -c 'x = bytearray(200 << 20)'");
+    assert_ne!(cluster.run(ADA, &["wait", &large]).code, 0);
+    assert_eq!(cluster.job(&large)["state"], "out_of_memory");
 
     let full =
         run(&cluster, &[], "dd if=/dev/zero of=/tmp/file bs=1M count=90 2>&1; dd if=/dev/zero of=/root-file 2>&1");
@@ -115,27 +123,16 @@ fn limits_of_time_memory_processes_and_files_in_memory_hold() {
     );
     assert_ne!(charged.stdout, "survived\n", "files in memory count for the job's memory: {charged:?}");
 
-    let bomb = start(&cluster, &["-t", "2s"], "echo hostler-bomb; b() { b | b & }; b; sleep 100");
+    let marker = format!("hostler-bomb-{}", std::process::id());
+    let bomb = start(&cluster, &["-t", "2s"], &format!("echo {marker}; b() {{ b | b & }}; b; sleep 100"));
     assert_ne!(cluster.run(ADA, &["wait", &bomb]).code, 0);
-    wait_until("all processes to end", 30, || processes_of(ids(ADA).0).is_empty().then_some(()));
+    wait_until("all processes to end", 30, || processes_with(&marker).is_empty().then_some(()));
     assert_eq!(run(&cluster, &[], "echo next").stdout, "next\n", "the node is unharmed");
-}
-
-/// The processes of a user that are not threads of an agent.
-fn processes_of(uid: u32) -> Vec<String> {
-    let found = fs::read_dir("/proc").expect("readable").filter_map(|entry| entry.ok()?.file_name().into_string().ok());
-    found
-        .filter(|pid| {
-            let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-            status.lines().any(|line| line == format!("Uid:\t{uid}\t{uid}\t{uid}\t{uid}"))
-        })
-        .collect()
 }
 
 #[test]
 fn cancelled_job_leaves_no_process_and_no_mount() {
     let cluster = SharedCluster::up(HOSTLER, &[]);
-    let before = mounts();
     let marker = format!("hostler-sandbox-{}", std::process::id());
     // A background process that ignores signals and has left the session.
     let script = format!(
@@ -146,7 +143,7 @@ fn cancelled_job_leaves_no_process_and_no_mount() {
     let home = cluster.home_of(ADA);
     wait_until("the job to run", 30, || home.join("ready").exists().then_some(()));
     assert!(!processes_with(&marker).is_empty());
-    assert_eq!(mounts(), before, "mounts of the sandbox are not visible outside");
+    assert_eq!(mounts_at(&home), [""; 0], "mounts of the sandbox are not visible outside");
     cluster.ok(ADA, &["signal", &id, "TERM"]);
     wait_until("the signal to arrive", 30, || {
         fs::read_to_string(home.join("got")).is_ok_and(|got| got == "got\nterm\n").then_some(())
@@ -154,7 +151,7 @@ fn cancelled_job_leaves_no_process_and_no_mount() {
     cluster.ok(ADA, &["cancel", &id]);
     assert_ne!(cluster.run(ADA, &["wait", &id]).code, 0);
     assert!(processes_with(&marker).is_empty(), "{:?}", processes_with(&marker));
-    assert_eq!(mounts(), before);
+    assert_eq!(mounts_at(&home), [""; 0]);
 }
 
 #[test]
@@ -162,7 +159,7 @@ fn job_survives_its_agent_and_not_its_shepherd() {
     let mut cluster = SharedCluster::up(HOSTLER, &[]);
     let marker = format!("hostler-sandbox-shepherd-{}", std::process::id());
     let script = format!(
-        "touch $0; (setsid sleep 300 &); until [ -e $0-go ]; do sleep 0.05; done; echo done; exit 5 # {marker}"
+        "touch $0; (setsid sh -c 'sleep 300; : {marker}' &); until [ -e $0-go ]; do sleep 0.05; done; echo done; exit 5 # {marker}"
     );
     let home = cluster.home_of(ADA);
     let begin = |cluster: &SharedCluster, name: &str| {
@@ -186,7 +183,6 @@ fn job_survives_its_agent_and_not_its_shepherd() {
     kill(shepherd, Signal::SIGKILL);
     wait_until("the sandbox to end", 30, || (!is_alive(init) && processes_with(&marker).is_empty()).then_some(()));
     assert_ne!(cluster.run(ADA, &["wait", &second]).code, 0);
-    wait_until("all processes to end", 30, || processes_of(ids(ADA).0).is_empty().then_some(()));
 }
 
 fn parent_of(pid: u32) -> u32 {

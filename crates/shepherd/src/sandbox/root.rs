@@ -174,15 +174,24 @@ fn folder(host: &OwnedFd, plan: &Plan<'_>) -> io::Result<MountTree> {
     if OF_THE_KERNEL.contains(&fstatfs(&opened).during(what)?.filesystem_type()) {
         return Err(io::Error::other("it is in a file system of the kernel")).during(what);
     }
-    let home =
-        as_user(plan.user, || openat2(host, plan.wanted.home.as_str(), how(OFlag::O_DIRECTORY, ResolveFlag::empty())));
-    if home.is_ok_and(|home| is_at_or_below(home, &opened)) {
+    if contains_home(host, &opened, plan).during("find the home directory")? {
         let why = "all your files are there, also those that start programs outside of the sandbox; start it in a folder below";
         return Err(io::Error::other(why)).during(what);
     }
     let tree = MountTree::copy(&opened, false).during(what)?;
     tree.add(WRITABLE, false).during(what)?;
     Ok(tree)
+}
+
+/// Whether the user's home directory is this folder or below it.
+fn contains_home(host: &OwnedFd, folder: &OwnedFd, plan: &Plan<'_>) -> io::Result<bool> {
+    let home = plan.wanted.home.as_str();
+    match as_user(plan.user, || Ok(openat2(host, home, how(OFlag::O_DIRECTORY, ResolveFlag::empty()))))? {
+        Ok(home) => Ok(is_at_or_below(home, folder)),
+        // The user has none.
+        Err(Errno::ENOENT | Errno::ENOTDIR) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
 }
 
 /// Whether a directory is another one or below it.
@@ -199,7 +208,7 @@ fn is_at_or_below(mut directory: OwnedFd, other: &OwnedFd) -> bool {
     false
 }
 
-/// Runs `act` with the user's rights to files.
+/// Runs `act` with the user's rights to files. The supplementary groups stay those of the user.
 fn as_user<T>(user: &Credentials, act: impl FnOnce() -> nix::Result<T>) -> io::Result<T> {
     // SAFETY: system calls with integers, and with memory that outlives them. The C library's `setgroups` would try to
     // reach other threads.

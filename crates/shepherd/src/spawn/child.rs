@@ -1,7 +1,8 @@
 //! Code of the child between `clone` and `execve`.
 //!
 //! The memory may be the shepherd's, and a lock may be held in a copy of it. The code therefore only makes system calls
-//! with prepared data, and writes only to its stack, the report, the prepared data and `errno`.
+//! with prepared data, and writes only to its stack, the report, the prepared data and `errno`. The child of a sandbox has a
+//! copy of the memory of a process with one thread, and may do more.
 
 use std::ffi::CStr;
 use std::os::fd::AsRawFd;
@@ -49,7 +50,7 @@ fn settle(prepared: &Prepared<'_>) -> Result<(), Step> {
     // SAFETY: the path is NUL-terminated.
     check(unsafe { libc::chdir(program.cwd.as_ptr()) }, Step::Directory)?;
     if program.sandbox.is_some() {
-        check_directory()?;
+        check_directory_and_close_rest()?;
     }
     open_files(prepared)?;
     unblock_signals();
@@ -73,7 +74,7 @@ fn enter_sandbox(prepared: &Prepared<'_>) -> Result<(), Step> {
 
 /// Checks that the working directory is in the sandbox's file tree, and marks all descriptors but the streams to be closed
 /// with the start of the program.
-fn check_directory() -> Result<(), Step> {
+fn check_directory_and_close_rest() -> Result<(), Step> {
     let mut path = [0_u8; libc::PATH_MAX as usize];
     // SAFETY: the kernel writes at most this many bytes to a local variable; the other call takes plain integers.
     unsafe {
