@@ -159,6 +159,22 @@ fn array_limit_of_a_running_array_lets_more_tasks_start() {
 }
 
 #[test]
+fn lost_task_runs_again_although_a_new_dependency_of_its_job_can_never_be_satisfied() {
+    let mut head = Head::new();
+    head.hello("n1", 1, "boot", Vec::new());
+    let other = head.submit(JobSpec { hold: true, ..spec() }).expect("accepted");
+    let array = Some("0-1%1".parse().expect("an array"));
+    let job = head.submit(JobSpec { array, requeue: true, ..spec() }).expect("accepted");
+    let run = head.job(job).active[&0].run;
+    head.report(1, run, RunStatus::Running).expect("accepted");
+    change(&mut head, job, after(&format!("afterok:{other}"))).expect("task 1 waits");
+    head.act(other, JobAction::Cancel).expect("accepted");
+    assert_eq!((head.job(job).active.len(), head.job(job).pending.is_empty()), (1, true), "task 1 is cancelled");
+    head.hello("n1", 2, "another boot", Vec::new());
+    assert_eq!(head.job(job).active[&0].run.attempt.0, 2);
+}
+
+#[test]
 fn lost_task_waits_for_dependencies_that_its_job_got_meanwhile() {
     let mut head = Head::new();
     head.hello("n1", 1, "boot", Vec::new());

@@ -40,12 +40,14 @@ impl Past {
 }
 
 impl Books {
-    /// Whether a dependency of a task was satisfied at some time. For a job that a user has requeued, any end of the other job
-    /// satisfies the dependency.
+    /// Whether a dependency of a task was satisfied at some time. For a job that a user has requeued, and for a task that its node
+    /// has lost, any end of the other job satisfies the dependency: it is settled, perhaps by a change while the task ran.
     pub(super) fn is_met(&self, job: &JobAccount, index: u32, dependency: &Dependency, now: Timestamp) -> bool {
         let other = &self.jobs[&dependency.job];
         let is_corr = dependency.condition == Condition::AfterCorr;
         let are_arrays = job.spec.array.is_some() && other.spec.array.is_some();
+        let was_placed = job.tasks.get(&index).is_some_and(|task| task.past.first_seen.is_some());
+        let runs_again = job.was_requeued || was_placed;
         let counterpart = Some(index).filter(|_| is_corr && are_arrays);
         let task = dependency.task.or(counterpart).and_then(|index| other.tasks.get(&index));
         let on = task.map_or(&other.past, |task| &task.past);
@@ -55,8 +57,8 @@ impl Books {
         match dependency.condition {
             Condition::After => (on.has_started || on.has_ended) && (job.was_requeued || is_over()),
             Condition::AfterAny => on.has_ended,
-            Condition::AfterOk | Condition::AfterCorr => on.has_completed || job.was_requeued && on.has_ended,
-            Condition::AfterNotOk => on.has_ended_otherwise || job.was_requeued && on.has_ended,
+            Condition::AfterOk | Condition::AfterCorr => on.has_completed || runs_again && on.has_ended,
+            Condition::AfterNotOk => on.has_ended_otherwise || runs_again && on.has_ended,
         }
     }
 
