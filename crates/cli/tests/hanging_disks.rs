@@ -209,9 +209,8 @@ fn hanging_disk_over_a_cache_of_environments_delays_no_other_user() {
         assert_another_user_is_served(&cluster, &format!("a cache with a hanging {request}"));
         let old = submit_project(&cluster, ADA, "print('fine')", "first");
         let new = submit_project(&cluster, ADA, "print('fine')", &format!("next{round}"));
-        wait_until("a job to wait for its environment", 30, || {
-            (cluster.job(&new)["state"] == "starting").then_some(())
-        });
+        // Only the directory of the downloads concerns the new environment.
+        wait_until("a job to reach its environment", 30, || (cluster.job(&new)["state"] != "pending").then_some(()));
         let other = submit_project(&cluster, BOB, "print('fine')", "first");
         assert_eq!(
             cluster.run(BOB, &["wait", &other]).code,
