@@ -23,7 +23,7 @@ use crate::shepherds;
 /// Time for the trial. It usually takes some milliseconds.
 const TRIAL_BOUND: Duration = Duration::from_secs(20);
 
-/// The user and group of the trial, usually named `nobody`. Any user but root would do.
+/// The uid and gid of the program in the trial, usually named `nobody`. Any user except root would do.
 const NOBODY: u32 = 65534;
 
 /// Variables about directories and servers that are not in the sandbox.

@@ -131,7 +131,8 @@ fn hanging_disk_over_the_records_of_steps_delays_no_other_user() {
     wait_until("the job's end", 30, || (cluster.job(&job)["state"] == "cancelled").then_some(()));
 }
 
-/// Submits a project of a user that needs an environment with one package, which is named like the folder.
+/// Submits a user's project, in a folder with the name `environment`. It needs a package with the same name, so projects with
+/// different names need different environments.
 fn submit_project(cluster: &SharedCluster, user: &str, program: &str, environment: &str) -> String {
     let main = cluster.write(user, &format!("{environment}/main.py"), program);
     cluster.write(user, &format!("{environment}/requirements.txt"), format!("./{environment}\n"));

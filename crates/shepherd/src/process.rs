@@ -49,7 +49,8 @@ pub(crate) fn stat(pid: u32) -> Option<Stat> {
     parse_stat(&fs::read(format!("/proc/{pid}/stat")).ok()?)
 }
 
-/// The name of a process, which is that of its program unless it has changed the name; `None` if it has ended.
+/// The name of a process, as `ps` shows it; `None` if the process has ended. A new process has its parent's name until it
+/// executes a program.
 pub(crate) fn name(pid: u32) -> Option<Vec<u8>> {
     fs::read(format!("/proc/{pid}/comm")).ok()
 }

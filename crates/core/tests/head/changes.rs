@@ -158,8 +158,8 @@ fn array_limit_of_a_running_array_lets_more_tasks_start() {
     assert_eq!(code(change(&mut head, job, two)), "wrong_state");
 }
 
-#[test]
-fn lost_task_runs_again_although_a_new_dependency_of_its_job_can_never_be_satisfied() {
+/// A head with an array, of which task 0 runs and task 1 waits, and with a held job.
+fn running_array_and_held_job() -> (Head, JobId, JobId) {
     let mut head = Head::new();
     head.hello("n1", 1, "boot", Vec::new());
     let other = head.submit(JobSpec { hold: true, ..spec() }).expect("accepted");
@@ -167,6 +167,12 @@ fn lost_task_runs_again_although_a_new_dependency_of_its_job_can_never_be_satisf
     let job = head.submit(JobSpec { array, requeue: true, ..spec() }).expect("accepted");
     let run = head.job(job).active[&0].run;
     head.report(1, run, RunStatus::Running).expect("accepted");
+    (head, job, other)
+}
+
+#[test]
+fn lost_task_runs_again_although_a_new_dependency_of_its_job_can_never_be_satisfied() {
+    let (mut head, job, other) = running_array_and_held_job();
     change(&mut head, job, after(&format!("afterok:{other}"))).expect("task 1 waits");
     head.act(other, JobAction::Cancel).expect("accepted");
     assert_eq!((head.job(job).active.len(), head.job(job).pending.is_empty()), (1, true), "task 1 is cancelled");
@@ -176,13 +182,7 @@ fn lost_task_runs_again_although_a_new_dependency_of_its_job_can_never_be_satisf
 
 #[test]
 fn lost_task_waits_for_dependencies_that_its_job_got_meanwhile() {
-    let mut head = Head::new();
-    head.hello("n1", 1, "boot", Vec::new());
-    let other = head.submit(JobSpec { hold: true, ..spec() }).expect("accepted");
-    let array = Some("0-1%1".parse().expect("an array"));
-    let job = head.submit(JobSpec { array, requeue: true, ..spec() }).expect("accepted");
-    let run = head.job(job).active[&0].run;
-    head.report(1, run, RunStatus::Running).expect("accepted");
+    let (mut head, job, other) = running_array_and_held_job();
     change(&mut head, job, after(&format!("afterany:{other}"))).expect("task 1 waits");
     assert_eq!(head.job(job).active.len(), 1, "task 0 runs on");
     head.hello("n1", 2, "another boot", Vec::new());

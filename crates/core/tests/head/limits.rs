@@ -310,7 +310,7 @@ fn exclusive_node_gets_no_task_on_any_way_into_the_queue() {
         let theirs = head.state.jobs().find(|job| job.spec.exclusive).map(|job| job.id).expect("ben's job runs");
         head.report(1, head.run_of(theirs), ended(0)).expect("accepted");
     };
-    // The node of a run that is lost does not belong to another job.
+    // A run is lost with its own node, which no other job can have to itself meanwhile.
     let ways: Vec<Way> = WAYS.into_iter().filter(|way| *way != Loss).collect();
     check(&ways, (&ada(), &here()), occupy, leave, |_| {
         Waits("no node has enough free now; closest is n1, which lacks 1 CPU and 1G of memory")

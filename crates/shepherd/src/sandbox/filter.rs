@@ -398,7 +398,7 @@ const NEW_NAMESPACES: [libc::c_int; 7] = [
 /// Families of sockets. Others, such as the kernel's cryptography, have had many holes.
 const FAMILIES: [libc::c_int; 4] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
 
-/// Terminal requests that type into the terminal, for whoever reads from it later.
+/// Terminal requests that insert input into a terminal, as if somebody had typed it.
 const TYPING: [u64; 2] = [libc::TIOCSTI, libc::TIOCLINUX];
 
 /// Execution domains of `personality`: Linux, without random addresses (debuggers), older version numbers, and the query.

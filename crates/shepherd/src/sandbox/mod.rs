@@ -5,8 +5,8 @@
 //! ```
 //!
 //! The child that [`crate::spawn`] creates becomes the init process. It builds the file tree ([`root`]), becomes the job's
-//! user, gives up all rights, installs the filter ([`filter`]) and forks the program. Then it only reaps processes. When
-//! the program ends, so does init, and the kernel kills whatever is left in the pid namespace. No mount is visible
+//! user, gives up all rights, installs the filter ([`filter`]) and forks the program. Then it only reaps processes. It
+//! ends with the program, and the kernel then kills all other processes in the pid namespace. The mounts are not visible
 //! outside, and the kernel removes the namespaces with their last process.
 //!
 //! Init never executes a program, so no executable of the machine runs with rights inside. It is not dumpable, so the

@@ -1,4 +1,4 @@
-//! The file tree of a sandbox: parts of the machine that nobody can change, and the job's folder.
+//! The file tree of a sandbox: read-only parts of the machine's own tree, and the job's folder.
 //!
 //! All sources are opened first, and then mounted by descriptor, so that a path that is replaced meanwhile has no effect.
 //! Paths of the user are opened with the user's rights. Targets are found without symbolic links, in a file system that

@@ -232,7 +232,7 @@ fn of_parts(parts: &[Part], whose: &str) -> Judgement {
     }
 }
 
-/// Parses a limit that all jobs of an account or user share. `None` if the pair is no such limit, or has no value.
+/// Parses a limit for all jobs of an account or user together. `None` for other settings, and for limits that are off.
 fn group_limit(value: &Value) -> Option<Result<Vec<Part>, String>> {
     if is_off(&value.text) && value.text != "0" {
         return None;
@@ -248,7 +248,7 @@ fn group_limit(value: &Value) -> Option<Result<Vec<Part>, String>> {
     }
 }
 
-/// Parses a limit that each user has. `None` if the pair is no such limit, or has no value.
+/// Parses a limit for each user of an account. `None` for other settings, and for limits that are off.
 fn limit(value: &Value) -> Option<Result<Part, String>> {
     if is_off(&value.text) && value.text != "0" {
         return None;
@@ -289,7 +289,7 @@ fn role(value: &Value) -> Option<Result<Role, String>> {
     })
 }
 
-/// Judges a pair that is no limit of a quota.
+/// Judges a setting of an account or user that has nothing to do with quotas.
 fn other(value: &Value) -> Judgement {
     let key = value.key.to_ascii_lowercase();
     match key.as_str() {

@@ -327,7 +327,7 @@ impl Table {
         self.groups().iter().flat_map(|group| group.keys.split_whitespace())
     }
 
-    /// Returns the judgement of a pair, or that code judges it. `None` if the key is unknown.
+    /// Looks a key up in the table. `None` if the key is unknown.
     pub(super) fn judge(self, key: &str, value: &str) -> Option<Fixed> {
         let has = |group: &&Keys| group.keys.split_whitespace().any(|known| known.eq_ignore_ascii_case(key));
         let group = self.groups().iter().find(has)?;
