@@ -169,7 +169,7 @@ impl Engine {
         let Some(control) = self.controls.get(&run).cloned() else { return };
         let directory = self.node.runs.of(run);
         tokio::spawn(async move {
-            let groups = match control.running_steps(directory).await {
+            let groups = match control.of_step_host(move || steps::running(&directory)).await {
                 Ok(running) => running.groups,
                 Err(error) => return tracing::warn!(%run, "a signal did not reach a step: {error:#}"),
             };
@@ -247,7 +247,7 @@ impl Engine {
                     terminal::join(&node.head, &stream, &directory, rows, columns).await
                 }
                 StreamKind::Steps => match control {
-                    Some(control) => steps::send_running(&node.head, &stream, &control, directory).await,
+                    Some(control) => steps::send(&node.head, &stream, &control, directory).await,
                     // The run has just ended, as the head is about to learn.
                     None => Ok(()),
                 },

@@ -3,6 +3,7 @@
 //! The node generates a key for each run. The key never leaves the node. The head sends the node's port and certificate
 //! to the other nodes. The files belong to the job's user, in a directory that no other user can enter.
 
+use std::collections::BTreeMap;
 use std::fs::{DirBuilder, OpenOptions};
 use std::io::Read;
 use std::net::{Ipv4Addr, TcpListener};
@@ -12,8 +13,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use hostler_client::Client;
 use hostler_core::agent::RunLaunch;
-use hostler_model::{AllocationHolder, NodeName};
-use hostler_proto::link::{MAX_STEP_RECORDS, Peer, RunningStep, StepEndpoint, StepRecord};
+use hostler_model::AllocationHolder;
+use hostler_proto::link::{MAX_STEP_RECORDS, Peer, StepEndpoint, StepRecord};
 use hostler_remote::Credentials;
 use hostler_remote::step::{
     Allocation, HOSTFILE, Holder, MACHINEFILE, Place, RECORDS, REMOTE_SHELL, RUNNING, RunningSteps, TEMPORARY,
@@ -39,14 +40,11 @@ const MAX_STEP_NODES: usize = 1_000;
 /// The longest name of a step, in characters.
 const MAX_NAME_CHARACTERS: usize = 100;
 
-/// The steps of an ended run. Programs of the job's user wrote the file, so it is read with care: invalid lines are left out.
+/// The steps of a run that have ended. Programs of the job's user wrote the file, so it is read with care: invalid lines are
+/// left out.
 pub(crate) fn records(directory: &RunDirectory) -> Vec<StepRecord> {
     let text = read(directory, RECORDS);
     let lines = text.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice::<StepRecord>(line).ok());
-    let bounded = |record: StepRecord| {
-        let (name, nodes) = bounded(&record.name, record.nodes);
-        StepRecord { name, nodes, ..record }
-    };
     lines.take(MAX_STEP_RECORDS).map(bounded).collect()
 }
 
@@ -55,19 +53,22 @@ pub(crate) fn running(directory: &RunDirectory) -> RunningSteps {
     serde_json::from_slice(&read(directory, RUNNING)).unwrap_or_default()
 }
 
-/// Sends the running steps of a run to the head.
-pub(crate) async fn send_running(
+/// The steps of a run that run or have ended, by number.
+fn all(directory: &RunDirectory) -> Vec<StepRecord> {
+    let mut steps: BTreeMap<u32, StepRecord> = running(directory).steps;
+    // Between its record and its removal from the other file, a step is in both.
+    steps.extend(records(directory).into_iter().map(|record| (record.step, record)));
+    steps.into_values().take(MAX_STEP_RECORDS).map(bounded).collect()
+}
+
+/// Sends the steps of a run to the head.
+pub(crate) async fn send(
     head: &Client,
     stream: &str,
     control: &Control,
     directory: RunDirectory,
 ) -> anyhow::Result<()> {
-    let steps = control.running_steps(directory).await?.steps;
-    let bounded = |step: RunningStep| {
-        let (name, nodes) = bounded(&step.name, step.nodes);
-        RunningStep { name, nodes, ..step }
-    };
-    let steps: Vec<RunningStep> = steps.into_values().take(MAX_STEP_RECORDS).map(bounded).collect();
+    let steps = control.of_step_host(move || all(&directory)).await?;
     let text = serde_json::to_vec(&steps)?;
     let mut uplink = head.send_stream(stream, 0, text.len() as u64);
     uplink.send(text.into()).await?;
@@ -86,9 +87,10 @@ fn read(directory: &RunDirectory, name: &str) -> Vec<u8> {
     file.take(MAX_BYTES).read_to_end(&mut text).map(|_| text).unwrap_or_default()
 }
 
-fn bounded(name: &str, nodes: Vec<NodeName>) -> (String, Vec<NodeName>) {
-    let name = name.chars().filter(|c| !c.is_control()).take(MAX_NAME_CHARACTERS).collect();
-    (name, nodes.into_iter().take(MAX_STEP_NODES).collect())
+fn bounded(mut step: StepRecord) -> StepRecord {
+    step.name = step.name.chars().filter(|c| !c.is_control()).take(MAX_NAME_CHARACTERS).collect();
+    step.nodes.truncate(MAX_STEP_NODES);
+    step
 }
 
 /// This node's port, certificate and key for the run's steps.

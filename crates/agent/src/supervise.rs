@@ -7,7 +7,6 @@ use anyhow::Context;
 use hostler_core::agent::{Event, Exit, RunLaunch, Why};
 use hostler_model::format_bytes;
 use hostler_proto::link::{IoSource, IoUsage, StepEndpoint, StepRecord, Usage};
-use hostler_remote::step::RunningSteps;
 use hostler_shepherd::cgroup::LeafSpec;
 use hostler_shepherd::journal::JournalContent;
 use hostler_shepherd::{
@@ -17,7 +16,6 @@ use hostler_shepherd::{
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use crate::directory::RunDirectory;
 use crate::ending::{Ending, or_end};
 use crate::handle::Handle;
 use crate::node::Node;
@@ -85,14 +83,17 @@ impl Control {
         let _ = self.orders.try_send(order);
     }
 
-    /// What the host on this node runs. The list is in a directory of the user, who can mount a file system there that never
-    /// answers, so only one thread reads it, and others wait for a while.
-    pub(crate) async fn running_steps(&self, directory: RunDirectory) -> anyhow::Result<RunningSteps> {
+    /// Reads files of the host on this node. They are in a directory of the user, who can mount a file system there that
+    /// never answers, so only one thread reads them, and others wait for a while.
+    pub(crate) async fn of_step_host<T: Send + 'static>(
+        &self,
+        read: impl FnOnce() -> T + Send + 'static,
+    ) -> anyhow::Result<T> {
         let turn = timeout(STEPS_TURN, Arc::clone(&self.steps).lock_owned()).await;
-        let turn = turn.context("the directory with the list of running steps does not answer")?;
+        let turn = turn.context("the directory with the lists of steps does not answer")?;
         let read = move || {
             let _turn = turn;
-            steps::running(&directory)
+            read()
         };
         Ok(tokio::task::spawn_blocking(read).await?)
     }

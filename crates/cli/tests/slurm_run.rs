@@ -172,7 +172,7 @@ fn steps_of_a_script_share_its_job() {
 }
 
 #[test]
-fn running_steps_are_listed_and_signalled_one_by_one() {
+fn steps_of_a_running_job_are_listed_and_signalled_one_by_one() {
     let site = Site::up();
     site.cluster.write(
         "job.sh",
@@ -180,7 +180,7 @@ fn running_steps_are_listed_and_signalled_one_by_one() {
          srun -N2 -n2 --overlap sh -c 'touch first-$SLURM_PROCID; exec sleep 600' & first=$!\n\
          until [ -e first-0 ] && [ -e first-1 ]; do sleep 0.05; done\n\
          srun -N1 -n1 --overlap sh -c 'trap \"touch heard\" USR1; touch second; until [ -e heard ] && [ -e last ]; do sleep 0.05; done' & second=$!\n\
-         wait $first; echo first $?; touch last; wait $second; echo second $?\n",
+         wait $first; echo first $?; until [ -e seen ]; do sleep 0.05; done; touch last; wait $second; echo second $?\n",
     );
     assert_eq!(site.run("sbatch", &["-N2", "--ntasks-per-node=1", "--mem=64", "job.sh"]).code, 0);
     wait_until("both steps run", 60, || site.cluster.path("second").exists().then_some(()));
@@ -234,6 +234,16 @@ fn running_steps_are_listed_and_signalled_one_by_one() {
     wait_until("the second step hears the signal", 30, || site.cluster.path("heard").exists().then_some(()));
     let outcome = site.run("scancel", &["1.0"]);
     assert_eq!((outcome.code, outcome.stderr.as_str()), (0, ""));
+    // A step that has ended is listed while its job runs.
+    wait_until("the first step is listed as ended", 30, || {
+        let state = site.run("sacct", &["-n", "-P", "-o", "state,exitcode", "-j", "1.0"]).stdout;
+        (state == "CANCELLED|0:9\n").then_some(())
+    });
+    assert_eq!(steps(&["-s", "-j", "1"]), all.split_inclusive('\n').skip(1).collect::<String>());
+    let job = site.cluster.json(&["job", "1"]);
+    assert_eq!(job["running_steps"].as_array().map(Vec::len), Some(1), "{job}");
+    assert_eq!(job["tasks_shown"][0]["steps"][0]["exit_code"], 137, "{job}");
+    site.cluster.write("seen", "");
     site.cluster.wait_for_state("1", "completed");
     let output = fs::read_to_string(site.cluster.path("slurm-1.out")).expect("the output");
     let lines = sorted(&output);

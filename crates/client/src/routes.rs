@@ -13,7 +13,7 @@ use hostler_proto::api::{
     Signalled, SubmitRequest, Submitted, Why,
 };
 use hostler_proto::dry_run::{DryRunRequest, DryRunView};
-use hostler_proto::link::RunningStep;
+use hostler_proto::link::StepRecord;
 use hostler_proto::notify::{Notifications, TestMessage};
 use hostler_proto::partitions::{NewPartition, PartitionChange, PartitionView, TraitsChange};
 use hostler_proto::peers::{LOAD_PATH, LoadTable, Peers};
@@ -457,12 +457,12 @@ impl Client {
         self.call(Call::post(path).once()).await
     }
 
-    /// The steps of a task that run.
+    /// The steps that a running task has started, by number. Empty if the task does not run.
     ///
     /// # Errors
     /// [`ClientError::Refused`] with code `node_unreachable` if the task's first node does not answer; else see
     /// [`ClientError`].
-    pub async fn running_steps(&self, task: TaskId) -> Result<Vec<RunningStep>, ClientError> {
+    pub async fn steps(&self, task: TaskId) -> Result<Vec<StepRecord>, ClientError> {
         self.call(Call::get(format!("/jobs/{}/tasks/{}/steps", task.job, task.index))).await
     }
 

@@ -445,47 +445,18 @@ pub struct StepRecord {
     pub cpus: u32,
     /// Time of the start.
     pub started_at: WallTime,
-    /// Time of the end.
-    pub ended_at: WallTime,
-    /// The largest exit code of the step's processes; absent if its caller was lost.
+    /// Time of the end; absent while the step runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_at: Option<WallTime>,
+    /// The largest exit code of the step's processes; absent while it runs, and if its caller was lost.
+    #[serde(default)]
     pub exit_code: Option<i32>,
-    /// CPU time of the processes, in milliseconds.
+    /// CPU time of the processes that have ended, in milliseconds.
+    #[serde(default)]
     pub cpu_ms: u64,
     /// Peak memory of the largest process, in bytes.
     #[serde(default)]
     pub peak_memory_bytes: Option<u64>,
-}
-
-/// A step of a job that has not ended. The job's own programs write it, so only the job's user may rely on it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct RunningStep {
-    /// Number of the step within the job.
-    pub step: u32,
-    /// Name of the step's program.
-    pub name: String,
-    /// The nodes of the step.
-    pub nodes: Vec<NodeName>,
-    /// Number of the step's processes.
-    pub tasks: u32,
-    /// CPUs that the step holds on all nodes; zero if it overlaps with other steps.
-    pub cpus: u32,
-    /// Time of the start.
-    pub started_at: WallTime,
-}
-
-impl RunningStep {
-    /// Returns the record of the step after its end. Without an exit code, its caller was lost.
-    #[must_use]
-    pub fn ended(
-        self,
-        ended_at: WallTime,
-        exit_code: Option<i32>,
-        cpu_ms: u64,
-        peak_memory_bytes: Option<u64>,
-    ) -> StepRecord {
-        let Self { step, name, nodes, tasks, cpus, started_at } = self;
-        StepRecord { step, name, nodes, tasks, cpus, started_at, ended_at, exit_code, cpu_ms, peak_memory_bytes }
-    }
 }
 
 impl RunEnd {
@@ -648,7 +619,7 @@ pub enum StreamKind {
         /// Width of the terminal in characters.
         columns: u16,
     },
-    /// The steps that run, as a JSON array of [`RunningStep`].
+    /// The steps that the run has started, as a JSON array of [`StepRecord`]; at most [`MAX_STEP_RECORDS`].
     Steps,
 }
 

@@ -6,7 +6,7 @@ use clap::Args;
 use hostler_client::Client;
 use hostler_model::{JobState, TaskId};
 use hostler_proto::api::{JobDetail, ScriptView};
-use hostler_proto::link::RunningStep;
+use hostler_proto::link::StepRecord;
 use serde::Serialize;
 
 use super::target::Target;
@@ -49,13 +49,13 @@ impl Job {
             return Ok(exit::OK);
         }
         let (job, running_steps) = block_on(async {
-            let job = match (index, self.from) {
+            let mut job = match (index, self.from) {
                 (Some(index), _) => client.task(TaskId { job: id, index }, Duration::ZERO).await?,
                 (None, Some(from)) => client.job_from(id, self.tasks, from).await?,
                 (None, None) => client.job(id, self.tasks).await?,
             };
-            let steps = running_steps(&client, &job).await;
-            Ok((job, steps))
+            let running = add_steps(&client, &mut job).await;
+            Ok((job, running))
         })?;
         let (moment, width) = (text::Moment::now(), output::width());
         if context.output.is_json() {
@@ -75,7 +75,7 @@ impl Job {
     }
 }
 
-/// How long a node may take to list the running steps.
+/// How long a node may take to list the steps.
 const STEPS_PATIENCE: Duration = Duration::from_secs(2);
 
 /// A job as JSON.
@@ -84,17 +84,20 @@ struct Described {
     #[serde(flatten)]
     job: JobDetail,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    running_steps: Vec<RunningStep>,
+    running_steps: Vec<StepRecord>,
 }
 
-/// The running steps of the only task shown. None if the node does not answer, or the job is another user's.
-async fn running_steps(client: &Client, job: &JobDetail) -> Vec<RunningStep> {
-    match job.tasks_shown.as_slice() {
-        [task] if task.state == JobState::Running => {
-            let task = TaskId { job: job.summary.id, index: task.index };
-            let asked = tokio::time::timeout(STEPS_PATIENCE, client.running_steps(task)).await;
-            asked.unwrap_or_else(|_| Ok(Vec::new())).unwrap_or_default()
-        }
-        _ => Vec::new(),
+/// If the only task shown is running, adds its ended steps to the task, and returns those that run. There are none if the
+/// node does not answer, or the job is another user's.
+async fn add_steps(client: &Client, job: &mut JobDetail) -> Vec<StepRecord> {
+    let id = job.summary.id;
+    let [task] = job.tasks_shown.as_mut_slice() else { return Vec::new() };
+    if task.state != JobState::Running {
+        return Vec::new();
     }
+    let asked = tokio::time::timeout(STEPS_PATIENCE, client.steps(TaskId { job: id, index: task.index })).await;
+    let steps = asked.unwrap_or_else(|_| Ok(Vec::new())).unwrap_or_default();
+    let (running, ended) = steps.into_iter().partition(|step| step.ended_at.is_none());
+    task.steps = ended;
+    running
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use hostler_model::{Attempt, JobState, NodeName, TaskId, format_bytes, format_duration, plural};
 use hostler_proto::api::{Info, JobDetail, JobSummary, LimitView, PartView, TaskCounts, TaskView, Why, timeline};
-use hostler_proto::link::{RunningStep, StepRecord, Usage};
+use hostler_proto::link::{StepRecord, Usage};
 
 use super::table::{Align, Table};
 use super::text::{Lines, Moment, counted, held_gpus, job_energy};
@@ -255,7 +255,7 @@ fn described(id: &str, job: &JobDetail, moment: &Moment, width: Option<usize>) -
 }
 
 /// A table of a task's running steps: one row per step.
-pub(crate) fn running_steps(steps: &[RunningStep], moment: &Moment, width: Option<usize>) -> String {
+pub(crate) fn running_steps(steps: &[StepRecord], moment: &Moment, width: Option<usize>) -> String {
     let mut table = Table::new(&[
         ("RUNNING STEP", Align::Right),
         ("PROGRAM", Align::Left),
@@ -297,7 +297,7 @@ fn step_table(steps: &[StepRecord], moment: &Moment, width: Option<usize>) -> St
             step.tasks.to_string(),
             nodes.join(","),
             step.exit_code.map_or_else(|| "-".to_owned(), |code| code.to_string()),
-            moment.span(step.started_at, Some(step.ended_at)),
+            moment.span(step.started_at, step.ended_at),
             step.peak_memory_bytes.map_or_else(|| "-".to_owned(), format_bytes),
         ]);
     }

@@ -21,7 +21,7 @@ use super::{Ended, Outcome, Refused, VERSION, own_name, print, print_scripts, st
 use crate::context::{Context, block_on};
 
 use entry::{Entry, Report};
-use selection::RunningSteps;
+use selection::LiveSteps;
 use settings::{Content, Request, Settings};
 
 pub(crate) const NAME: &str = "sacct";
@@ -48,11 +48,11 @@ pub(crate) fn run(context: &Context, args: Vec<OsString>) -> Outcome {
             Content::Script => scripts(&client, &records).await?,
             _ => BTreeMap::new(),
         };
-        let running = match settings.content {
-            Content::Table | Content::Json => running_steps(context, &client, &settings, &rows).await,
-            Content::Script | Content::Environment => RunningSteps::new(),
+        let live = match settings.content {
+            Content::Table | Content::Json => live_steps(context, &client, &settings, &rows).await,
+            Content::Script | Content::Environment => LiveSteps::new(),
         };
-        let entries = settings.selection.entries(&rows, &running);
+        let entries = settings.selection.entries(&rows, &live);
         Ok(Ok(text(&settings, &entries, &scripts, accounts, clock)))
     };
     let text = block_on(asked).map_err(Ended::from)??;
@@ -60,13 +60,13 @@ pub(crate) fn run(context: &Context, args: Vec<OsString>) -> Outcome {
     Ok(print(context, &text))
 }
 
-/// The running steps that the list shows. If the head stops answering, prints an error and returns no steps: the list of
+/// The steps of running tasks that the list shows. If the head stops answering, prints an error and returns no steps: the list of
 /// jobs is still true.
-async fn running_steps(context: &Context, client: &Client, settings: &Settings, rows: &[Row<'_>]) -> RunningSteps {
+async fn live_steps(context: &Context, client: &Client, settings: &Settings, rows: &[Row<'_>]) -> LiveSteps {
     let rows = rows.iter().copied().filter(|row| settings.selection.shows_launched(row));
     steps::launched_by(client, rows).await.unwrap_or_else(|error| {
         context.output.say(&format!("{} error: {}", steps::LOAD, Refused::from(error).text));
-        RunningSteps::new()
+        LiveSteps::new()
     })
 }
 
@@ -170,12 +170,16 @@ mod tests {
     }
 
     #[test]
-    fn running_steps_show_what_is_known_so_far() {
+    fn steps_of_running_jobs_show_what_is_known_so_far() {
         let job = running_job();
         let rows = rows(&job, false);
         let step = json!({ "step": 0, "name": "hostname", "nodes": ["n1", "n2"], "tasks": 4, "cpus": 0, "started_at": 20_000 });
-        let step = serde_json::from_value(step).expect("a step");
-        let running = RunningSteps::from([(TaskId { job: job.id, index: 0 }, vec![step])]);
+        let mut ended = step.clone();
+        for (name, value) in [("step", json!(1)), ("ended_at", json!(50_000)), ("exit_code", json!(3))] {
+            ended[name] = value;
+        }
+        let steps = [step, ended].map(|step| serde_json::from_value(step).expect("a step")).to_vec();
+        let live = LiveSteps::from([(TaskId { job: job.id, index: 0 }, steps)]);
         let list = |selection: &Selection| {
             let mut clock = Clock::of_process();
             clock.now = WallTime(80_000);
@@ -185,7 +189,7 @@ mod tests {
             let columns = format::choose(fields).unwrap_or_else(|name| panic!("{name}"));
             let style = Style::Delimited { delimiter: "|".to_owned(), is_closed: false };
             let mut out = String::new();
-            for entry in selection.entries(&rows, &running) {
+            for entry in selection.entries(&rows, &live) {
                 format::write_entry(&columns, &style, &mut report, &entry, &mut out);
             }
             out
@@ -193,7 +197,8 @@ mod tests {
         let of_job = "12|x|RUNNING|0:0|Unknown|70|2|2|n[1-2]|||\n";
         let of_script = "12.batch|batch|RUNNING|0:0|Unknown|70|1|1|n1|1||\n";
         let of_step = "12.0|hostname|RUNNING|0:0|Unknown|60|4|2|n[1-2]|4||\n";
-        assert_eq!(list(&selection(None)), [of_job, of_script, of_step].concat());
+        let of_ended = "12.1|hostname|FAILED|3:0|1970-01-01T00:00:50|30|4|2|n[1-2]|4|0|00:00:00\n";
+        assert_eq!(list(&selection(None)), [of_job, of_script, of_step, of_ended].concat());
         assert_eq!(list(&selection(Some("12.0"))), of_step);
         assert_eq!(list(&Selection { only_jobs: true, ..Selection::default() }), of_job);
     }

@@ -1,11 +1,11 @@
-//! The steps that run: scripts of jobs, and what `srun` started.
+//! The steps of running tasks: scripts of jobs, and what `srun` started.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use hostler_client::{Client, ClientError};
 use hostler_model::{NodeName, TaskId, WallTime};
-use hostler_proto::link::RunningStep;
+use hostler_proto::link::StepRecord;
 use hostler_slurm::state::State;
 
 use super::rows::Row;
@@ -49,7 +49,7 @@ impl Step {
         }
     }
 
-    fn launched(step: RunningStep) -> Self {
+    fn launched(step: StepRecord) -> Self {
         Self {
             number: step.step.to_string(),
             name: step.name,
@@ -62,7 +62,7 @@ impl Step {
     }
 }
 
-/// The steps of a row, by number; the script is the last. Only the user of a job and operators see what a job has launched;
+/// The running steps of a row, by number; the script is the last. Only the user of a job and operators see what a job has launched;
 /// others see its script.
 ///
 /// # Errors
@@ -70,10 +70,11 @@ impl Step {
 pub(super) async fn running(client: &Client, row: &Row<'_>) -> Result<Vec<Step>, ClientError> {
     let Some(task) = running_task(row) else { return Ok(Vec::new()) };
     let script = (!row.job.allocation).then(|| Step::of_script(row));
-    Ok(launched(client, task).await?.into_iter().map(Step::launched).chain(script).collect())
+    let running = launched(client, task).await?.into_iter().filter(|step| step.ended_at.is_none());
+    Ok(running.map(Step::launched).chain(script).collect())
 }
 
-/// Requests the running steps, except scripts, of the rows that are running: at most [`MAX_TASKS`] requests, one after
+/// Requests the steps, except scripts, of the rows that are running: at most [`MAX_TASKS`] requests, one after
 /// another. After a timeout, skips the other tasks of that user on that node: the node reads a directory of the user, who
 /// can make it hang.
 ///
@@ -82,7 +83,7 @@ pub(super) async fn running(client: &Client, row: &Row<'_>) -> Result<Vec<Step>,
 pub(super) async fn launched_by<'a>(
     client: &Client,
     rows: impl Iterator<Item = Row<'a>>,
-) -> Result<BTreeMap<TaskId, Vec<RunningStep>>, ClientError> {
+) -> Result<BTreeMap<TaskId, Vec<StepRecord>>, ClientError> {
     let mut all = BTreeMap::new();
     let mut silent = BTreeSet::new();
     // A task that its nodes prepare has no steps yet.
@@ -110,9 +111,9 @@ fn running_task(row: &Row<'_>) -> Option<TaskId> {
     Some(TaskId { job: row.job.id, index })
 }
 
-/// The steps that a task has launched and that run. None if the user may not see them or the node does not answer.
-async fn launched(client: &Client, task: TaskId) -> Result<Vec<RunningStep>, ClientError> {
-    match client.running_steps(task).await {
+/// The steps that a running task has launched. None if the user may not see them or the node does not answer.
+async fn launched(client: &Client, task: TaskId) -> Result<Vec<StepRecord>, ClientError> {
+    match client.steps(task).await {
         Ok(steps) => Ok(steps),
         Err(error) if matches!(error.code(), Some("not_yours" | "node_unreachable" | "no_such_job")) => Ok(Vec::new()),
         Err(error) => Err(error),

@@ -353,7 +353,7 @@ fn end() -> RunEnd {
             tasks: 2,
             cpus: 3,
             started_at: WallTime(4),
-            ended_at: WallTime(5),
+            ended_at: Some(WallTime(5)),
             exit_code: Some(6),
             cpu_ms: 7,
             peak_memory_bytes: Some(8),

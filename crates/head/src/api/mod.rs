@@ -111,7 +111,7 @@ fn api() -> Api {
         .post("/jobs/{id}/fetched", Owners, results::fetched, "Confirms that the client has stored results safely. Has no effect on jobs of other users.")
         .get("/jobs/{id}/tasks/{index}/output/{output}", Owners, output::output, "Returns `stdout`, `stderr` or `setup` of a task. The headers contain the attempt that wrote the output (`hostler-attempt`), the offset of the first byte (`hostler-offset`) and the size of the whole output (`hostler-size`). 429 `too_many_watchers`.")
         .get("/jobs/{id}/tasks/{index}/attach", Owners, output::attach, "Attaches to a task's terminal by WebSocket. Binary messages are bytes; text messages are a new size as JSON `{\"rows\":24,\"columns\":80}`. 429 `too_many_watchers`.")
-        .get("/jobs/{id}/tasks/{index}/steps", Owners, steps::list, "Lists the steps of a task that run. Its first node answers. 503 `node_unreachable`.")
+        .get("/jobs/{id}/tasks/{index}/steps", Owners, steps::list, "Lists the steps that a running task has started. Its first node answers. 503 `node_unreachable`.")
         .get("/jobs/{id}/tasks/{index}/usage", Owners, usage::of_task, "Shows what the last attempt of a task used over time, on one of its nodes.")
         .get("/jobs/{id}/tasks/{index}/usage/live", Owners, usage::task_live, "Streams what a running task uses, measured every second, as server-sent events. The data of each event is a `Reading`. 409 `not_running`.")
         .post("/users", Admins, users::add, "Adds a user. 409 `user_exists`, `uid_taken`, `bad_uid`; 422 `bad_key_line`.")

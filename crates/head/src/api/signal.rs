@@ -79,7 +79,7 @@ async fn check_step<T>(head: &Head, user: &User, id: JobId, places: &[(RunId, T)
         return Err(ApiError::new(StatusCode::CONFLICT, "several_tasks", message)
             .hint(format!("name the task, e.g. {id}_{}", task.index)));
     }
-    if steps::running(head, user, task).await?.iter().any(|running| running.step == step) {
+    if steps::of_task(head, user, task).await?.iter().any(|it| it.step == step && it.ended_at.is_none()) {
         return Ok(());
     }
     Err(ApiError::new(StatusCode::CONFLICT, "not_running", format!("step {step} of job {id} does not run"))

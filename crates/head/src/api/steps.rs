@@ -1,4 +1,4 @@
-//! The running steps of a task, which its first node knows.
+//! The steps of a running task, which its first node knows.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use axum::Json;
 use axum::body::{Body, to_bytes};
 use axum::extract::State;
 use hostler_model::{JobId, TaskId};
-use hostler_proto::link::{RunningStep, StreamKind};
+use hostler_proto::link::{StepRecord, StreamKind};
 
 use super::error::ApiError;
 use super::extract::Path;
@@ -22,12 +22,12 @@ pub(crate) async fn list(
     user: User,
     State(head): State<Arc<Head>>,
     Path((id, index)): Path<(JobId, u32)>,
-) -> Result<Json<Vec<RunningStep>>, ApiError> {
-    Ok(Json(running(&head, &user, TaskId { job: id, index }).await?))
+) -> Result<Json<Vec<StepRecord>>, ApiError> {
+    Ok(Json(of_task(&head, &user, TaskId { job: id, index }).await?))
 }
 
-/// The running steps, by number. Asks the task's first node.
-pub(super) async fn running(head: &Head, user: &User, task: TaskId) -> Result<Vec<RunningStep>, ApiError> {
+/// The steps that a running task has started, by number. Asks the task's first node.
+pub(super) async fn of_task(head: &Head, user: &User, task: TaskId) -> Result<Vec<StepRecord>, ApiError> {
     while let Standing::Live(live) = standing(head, user, task, 0).await? {
         let _reader = one_of(&head.streams.output_readers, &live, "read the output")?;
         // If there is no body, the task has just ended or moved to another node.

@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use hostler_model::WallTime;
-use hostler_proto::link::RunningStep;
+use hostler_proto::link::StepRecord;
 use hostler_sys::{explain_start, explain_start_here};
 use nix::fcntl::{Flock, FlockArg};
 use tokio::net::{TcpListener, TcpStream};
@@ -332,13 +332,17 @@ impl Host {
             }
             Err(message) => return drop(channel.send(refusal(1, message)).await),
         };
-        let running = RunningStep {
+        let running = StepRecord {
             step,
             name: claim.name.clone(),
             nodes: claim.nodes.clone(),
             tasks: claim.tasks,
             cpus: claim.cpus.iter().sum(),
             started_at: now(),
+            ended_at: None,
+            exit_code: None,
+            cpu_ms: 0,
+            peak_memory_bytes: None,
         };
         let entry = self.running.begin(running.clone());
         let mut outcome = None;
@@ -354,10 +358,11 @@ impl Host {
     }
 
     /// Writes the record of an ended step. Without an outcome, its caller was lost.
-    fn record(&self, running: RunningStep, outcome: Option<StepOutcome>) {
-        let outcome = outcome.map_or((None, 0, None), |it| (Some(it.exit_code), it.cpu_ms, it.peak_memory_bytes));
-        let (exit_code, cpu_ms, peak_memory_bytes) = outcome;
-        let record = running.ended(now(), exit_code, cpu_ms, peak_memory_bytes);
+    fn record(&self, running: StepRecord, outcome: Option<StepOutcome>) {
+        let mut record = StepRecord { ended_at: Some(now()), ..running };
+        if let Some(StepOutcome { exit_code, cpu_ms, peak_memory_bytes }) = outcome {
+            record = StepRecord { exit_code: Some(exit_code), cpu_ms, peak_memory_bytes, ..record };
+        }
         let Some(path) = &self.records else { return };
         let mut line = serde_json::to_vec(&record).unwrap_or_default();
         line.push(b'\n');

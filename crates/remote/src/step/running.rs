@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use hostler_proto::link::RunningStep;
+use hostler_proto::link::StepRecord;
 use serde::{Deserialize, Serialize};
 
 use super::VARIABLE;
@@ -17,7 +17,7 @@ pub const RUNNING: &str = "running";
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunningSteps {
     /// The steps that hold their claim, by number. Only the first node has them.
-    pub steps: BTreeMap<u32, RunningStep>,
+    pub steps: BTreeMap<u32, StepRecord>,
     /// The step of each process group that the host has started, by the group's number.
     pub groups: BTreeMap<u32, u32>,
 }
@@ -47,7 +47,7 @@ impl Register {
     }
 
     /// Notes a step that begins.
-    pub(super) fn begin(&self, step: RunningStep) -> Entry<'_> {
+    pub(super) fn begin(&self, step: StepRecord) -> Entry<'_> {
         let number = step.step;
         self.change(|running| {
             running.steps.insert(number, step);

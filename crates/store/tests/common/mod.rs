@@ -36,7 +36,7 @@ pub(crate) fn ended(job: u64, index: u32) -> EndedTask {
             tasks: 2,
             cpus: 4,
             started_at: WallTime(-5),
-            ended_at: WallTime(6),
+            ended_at: Some(WallTime(6)),
             exit_code: Some(9),
             cpu_ms: 70,
             peak_memory_bytes: Some(1 << 20),

@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use hostler_client::{Client, ClientError, RecordFilter};
 use hostler_model::{Metric, NodeName, TaskId};
 use hostler_proto::api::JobRecord;
-use hostler_proto::link::RunningStep;
+use hostler_proto::link::StepRecord;
 use hostler_proto::usage::{SeriesView, UsageView};
 use hostler_slurm::getopt::{Opt, Takes};
 use hostler_slurm::hostlist::compress;
@@ -183,7 +183,7 @@ pub(crate) fn run(context: &Context, args: Vec<OsString>) -> Outcome {
 struct Used<'a> {
     row: Row<'a>,
     /// The step; `None` stands for the script.
-    step: Option<RunningStep>,
+    step: Option<StepRecord>,
     /// Seconds since the start of the task.
     elapsed: u64,
     /// What the task has used so far, on each of its nodes in order of rank. Empty for steps: the head measures only tasks.
@@ -212,7 +212,7 @@ async fn used<'a>(client: &Client, record: &'a JobRecord, named: &Named) -> Resu
             all.push(Used { row, step: None, elapsed, nodes });
         }
         for step in launched.remove(&task).unwrap_or_default() {
-            if is_wanted(&step.step.to_string()) {
+            if step.ended_at.is_none() && is_wanted(&step.step.to_string()) {
                 all.push(Used { row, step: Some(step), elapsed, nodes: Vec::new() });
             }
         }

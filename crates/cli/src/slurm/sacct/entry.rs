@@ -1,7 +1,7 @@
 //! What `sacct` lists: jobs and their scripts, with the figures that several fields show.
 
 use hostler_model::{NodeName, WallTime};
-use hostler_proto::link::{RunningStep, StepRecord, Usage};
+use hostler_proto::link::{StepRecord, Usage};
 use hostler_slurm::hostlist::compress;
 use hostler_slurm::size::Conversion;
 use hostler_slurm::state::State;
@@ -15,35 +15,8 @@ pub(super) struct Entry<'a> {
     pub(super) row: Row<'a>,
     /// Whether this is a step: the script, unless `step` is another one.
     pub(super) is_step: bool,
-    pub(super) step: Option<Launched<'a>>,
-}
-
-/// A step that `srun` or `hostler step` started.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Launched<'a> {
-    pub(super) number: u32,
-    pub(super) name: &'a str,
-    pub(super) nodes: &'a [NodeName],
-    /// Number of the processes.
-    pub(super) tasks: u32,
-    cpus: u32,
-    started_at: WallTime,
-    /// The record of the step; `None` while it runs.
-    record: Option<&'a StepRecord>,
-}
-
-impl<'a> From<&'a StepRecord> for Launched<'a> {
-    fn from(record: &'a StepRecord) -> Self {
-        let StepRecord { step: number, name, nodes, tasks, cpus, started_at, .. } = record;
-        Self { number: *number, name, nodes, tasks: *tasks, cpus: *cpus, started_at: *started_at, record: Some(record) }
-    }
-}
-
-impl<'a> From<&'a RunningStep> for Launched<'a> {
-    fn from(step: &'a RunningStep) -> Self {
-        let RunningStep { step: number, name, nodes, tasks, cpus, started_at } = step;
-        Self { number: *number, name, nodes, tasks: *tasks, cpus: *cpus, started_at: *started_at, record: None }
-    }
+    /// A step that `srun` or `hostler step` started.
+    pub(super) step: Option<&'a StepRecord>,
 }
 
 /// What values need besides their entry.
@@ -66,7 +39,7 @@ impl Report {
     /// Time of the end.
     pub(super) fn end(&self, entry: &Entry<'_>) -> Option<WallTime> {
         let ended_at = match entry.step {
-            Some(step) => step.record.map(|record| record.ended_at),
+            Some(step) => step.ended_at,
             None => entry.row.ended_at(),
         };
         match self.cut {
@@ -98,7 +71,7 @@ impl Entry<'_> {
     /// What follows the id of the job.
     pub(super) fn suffix(&self) -> String {
         match self.step {
-            Some(step) => format!(".{}", step.number),
+            Some(step) => format!(".{}", step.step),
             None if self.is_step => ".batch".to_owned(),
             None => String::new(),
         }
@@ -106,7 +79,7 @@ impl Entry<'_> {
 
     pub(super) fn name(&self) -> &str {
         match self.step {
-            Some(step) => step.name,
+            Some(step) => &step.name,
             None if self.is_step => "batch",
             None => &self.row.job.name,
         }
@@ -114,12 +87,11 @@ impl Entry<'_> {
 
     pub(super) fn state(&self) -> State {
         if let Some(step) = self.step {
-            return match step.record.map(|record| record.exit_code) {
-                None => State::Running,
-                Some(Some(0)) => State::Completed,
-                Some(Some(code)) if split_code(code).1 > 0 => State::Cancelled,
-                Some(Some(_)) => State::Failed,
-                Some(None) => State::Cancelled,
+            return match step.exit_code {
+                _ if step.ended_at.is_none() => State::Running,
+                Some(0) => State::Completed,
+                Some(code) if split_code(code).1 == 0 => State::Failed,
+                _killed_or_lost => State::Cancelled,
             };
         }
         match (self.row.state(), self.is_step) {
@@ -133,10 +105,10 @@ impl Entry<'_> {
 
     pub(super) fn exit(&self) -> (i32, i32) {
         if let Some(step) = self.step {
-            return match step.record.map(|record| record.exit_code) {
-                None => (0, 0),
-                Some(Some(code)) => split_code(code),
-                Some(None) => (0, 15),
+            return match step.exit_code {
+                _ if step.ended_at.is_none() => (0, 0),
+                Some(code) => split_code(code),
+                None => (0, 15),
             };
         }
         match (self.state(), self.is_step) {
@@ -196,9 +168,9 @@ impl Entry<'_> {
 
     pub(super) fn usage(&self) -> Option<Usage> {
         if let Some(step) = self.step {
-            return step.record.map(|record| Usage {
-                user_ms: record.cpu_ms,
-                max_rss_bytes: record.peak_memory_bytes.unwrap_or(0),
+            return step.ended_at.map(|_| Usage {
+                user_ms: step.cpu_ms,
+                max_rss_bytes: step.peak_memory_bytes.unwrap_or(0),
                 ..Usage::default()
             });
         }

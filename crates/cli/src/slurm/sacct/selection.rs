@@ -5,19 +5,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use hostler_client::{Client, ClientError, RecordFilter};
 use hostler_model::{JobState, TaskId, WallTime};
 use hostler_proto::api::JobRecord;
-use hostler_proto::link::RunningStep;
+use hostler_proto::link::StepRecord;
 use hostler_slurm::state::State;
 
 use super::super::rows::{Accounts, Row};
 use super::super::squeue::ids::{Named, named_rows, names_step};
 use super::super::steps::BATCH;
-use super::entry::{Entry, Launched};
+use super::entry::Entry;
 
 /// The states of jobs that have not ended.
 const LIVE: [JobState; 4] = [JobState::Pending, JobState::Starting, JobState::Running, JobState::Completing];
 
 /// The steps of tasks that run.
-pub(super) type RunningSteps = BTreeMap<TaskId, Vec<RunningStep>>;
+pub(super) type LiveSteps = BTreeMap<TaskId, Vec<StepRecord>>;
 
 /// Number of ended tasks per request.
 const TASKS_AT_ONCE: u32 = 10_000;
@@ -106,21 +106,21 @@ impl Selection {
         rows.filter(|row| self.takes(row, accounts) && self.was_in_period(row, now)).collect()
     }
 
-    /// Whether the list shows running steps of a row, if there are any.
+    /// Whether the list shows steps of a row that `srun` started, if there are any.
     pub(super) fn shows_launched(&self, row: &Row<'_>) -> bool {
         let is_of_row = |it: &Named| it.job == row.job.id && it.step.as_deref() != Some(BATCH);
         !self.only_jobs && self.named.as_ref().is_none_or(|named| named.iter().any(is_of_row))
     }
 
-    /// The entries of rows, with the steps that run.
-    pub(super) fn entries<'a>(&self, rows: &[Row<'a>], running: &'a RunningSteps) -> Vec<Entry<'a>> {
+    /// The entries of rows. `live` has the steps of tasks that run.
+    pub(super) fn entries<'a>(&self, rows: &[Row<'a>], live: &'a LiveSteps) -> Vec<Entry<'a>> {
         let mut entries = Vec::with_capacity(2 * rows.len());
-        rows.iter().for_each(|row| self.push_entries(*row, running, &mut entries));
+        rows.iter().for_each(|row| self.push_entries(*row, live, &mut entries));
         entries
     }
 
     /// Adds the job, its script and its steps, as far as the ids name them.
-    fn push_entries<'a>(&self, row: Row<'a>, running: &'a RunningSteps, entries: &mut Vec<Entry<'a>>) {
+    fn push_entries<'a>(&self, row: Row<'a>, live: &'a LiveSteps, entries: &mut Vec<Entry<'a>>) {
         let is_named = |step: Option<&str>| names_step(self.named.as_deref(), &row, step);
         if is_named(None) {
             entries.push(Entry { row, is_step: false, step: None });
@@ -133,11 +133,11 @@ impl Selection {
             entries.push(Entry { row, is_step: true, step: None });
         }
         let task = row.index().map(|index| TaskId { job: row.job.id, index });
-        let running = task.and_then(|task| running.get(&task)).into_iter().flatten().map(Launched::from);
-        let ended = row.task.into_iter().flat_map(|task| &task.steps).map(Launched::from);
-        let mut steps: Vec<Launched<'a>> = ended.chain(running).collect();
-        steps.sort_by_key(|step| step.number);
-        let named = steps.into_iter().filter(|step| is_named(Some(&step.number.to_string())));
+        let live = task.and_then(|task| live.get(&task)).into_iter().flatten();
+        let reported = row.task.into_iter().flat_map(|task| &task.steps);
+        let mut steps: Vec<&'a StepRecord> = reported.chain(live).collect();
+        steps.sort_by_key(|step| step.step);
+        let named = steps.into_iter().filter(|step| is_named(Some(&step.step.to_string())));
         entries.extend(named.map(|step| Entry { row, is_step: true, step: Some(step) }));
     }
 
