@@ -50,7 +50,7 @@ pub enum Frame {
     Pong,
 }
 
-/// A stream of a channel. Numbers from 3 are free for the outputs of further processes of a step.
+/// A stream of a channel.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Stream(u16);
 
@@ -60,6 +60,8 @@ impl Stream {
     pub const STDOUT: Self = Self(1);
     /// Standard error; the terminal's output, if only standard error is on the terminal.
     pub const STDERR: Self = Self(2);
+    /// Messages between a process of a step and its caller, in both directions.
+    pub const MESSAGES: Self = Self(3);
     /// Messages about the source tree that the command uses, in both directions.
     pub const TREE: Self = Self(u16::MAX);
 }

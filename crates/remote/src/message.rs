@@ -151,6 +151,9 @@ pub struct StepStart {
     /// Number of the step to which the process belongs.
     #[serde(default)]
     pub step: Option<u32>,
+    /// The variable that names the descriptor on which the process exchanges messages with the caller; `None` without one.
+    #[serde(default)]
+    pub messages: Option<String>,
 }
 
 impl StepStart {
@@ -159,13 +162,7 @@ impl StepStart {
     pub fn new(command: Command, below_job: Option<ByteBuf>, variables: &[(OsString, OsString)]) -> Self {
         let bytes = |text: &OsString| ByteBuf::from(text.as_bytes());
         let variables = variables.iter().map(|(name, value)| (bytes(name), bytes(value))).collect();
-        Self { command, below_job, variables, step: None }
-    }
-
-    /// Says to which step of the job the process belongs.
-    #[must_use]
-    pub fn of_step(self, step: Option<u32>) -> Self {
-        Self { step, ..self }
+        Self { command, below_job, variables, step: None, messages: None }
     }
 
     /// Returns the variables of this process.
@@ -180,6 +177,7 @@ impl StepStart {
             && self.command.elements() + self.variables.len() <= MOST_ELEMENTS
             && !self.below_job.iter().any(|path| path.contains(&0))
             && self.variables.iter().all(|(name, value)| is_variable(name) && !value.contains(&0))
+            && self.messages.iter().all(|name| is_variable(name.as_bytes()))
     }
 }
 
@@ -214,7 +212,7 @@ pub struct StepClaim {
 }
 
 /// Returns whether the operating system can accept this name of a variable.
-fn is_variable(name: &ByteBuf) -> bool {
+fn is_variable(name: &[u8]) -> bool {
     !name.is_empty() && !name.contains(&b'=') && !name.contains(&0)
 }
 
@@ -406,6 +404,9 @@ pub struct Started {
     /// The number of the step within its job, if the request was a claim.
     #[serde(default)]
     pub step: Option<u32>,
+    /// Whether the process exchanges messages with its caller.
+    #[serde(default)]
+    pub has_messages: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -44,6 +44,8 @@ pub struct Streams {
     /// The other end of the command's terminal. Its output takes the place of the standard output or, if there is one, of
     /// the standard error.
     pub terminal: Option<OwnedFd>,
+    /// A socket on which the command exchanges messages with its caller.
+    pub messages: Option<OwnedFd>,
 }
 
 /// The input of a command.
@@ -153,15 +155,17 @@ fn lost() -> Box<Report> {
 /// The running transfers of a command's streams. Dropping this value stops the transfers.
 struct Flows {
     input: mpsc::Sender<Option<Vec<u8>>>,
+    /// The caller's messages to the command.
+    messages: Option<mpsc::Sender<Option<Vec<u8>>>>,
     /// Bytes of input written to the command's pipe.
     taken: Arc<AtomicU64>,
     /// The command's end of its input pipe.
     unread: Option<OwnedFd>,
     terminal: Option<Arc<Pipe>>,
     /// Send window of each output: one permit for each piece that may be sent.
-    rooms: [Arc<Semaphore>; 2],
+    rooms: [Arc<Semaphore>; 3],
     /// One notifier for each output, which fires when the caller no longer reads that output.
-    closed: [Arc<Notify>; 2],
+    closed: [Arc<Notify>; 3],
     over: watch::Sender<bool>,
     left: watch::Receiver<usize>,
     _tasks: JoinSet<()>,
@@ -172,6 +176,7 @@ impl Flows {
         let output = streams.output.map(Pipe::of).transpose()?.map(Arc::new);
         let errors = streams.errors.map(Pipe::of).transpose()?.map(Arc::new);
         let terminal = streams.terminal.map(Pipe::of).transpose()?.map(Arc::new);
+        let messages = streams.messages.map(Pipe::of).transpose()?.map(Arc::new);
         let is_terminal = matches!(streams.input, Some(Input::Terminal));
         let (stdin, unread) = match streams.input {
             None => (None, None),
@@ -190,13 +195,18 @@ impl Flows {
         };
         let (input, pieces) = mpsc::channel(WINDOW + 2);
         let taken = Arc::new(AtomicU64::new(0));
-        tasks.spawn(feed(pieces, stdin, is_terminal, Arc::clone(&taken), say.clone()));
-        let rooms = [(); 2].map(|()| Arc::new(Semaphore::new(WINDOW)));
-        let closed = [(); 2].map(|()| Arc::new(Notify::new()));
+        tasks.spawn(feed(pieces, Stream::STDIN, stdin, is_terminal, Arc::clone(&taken), say.clone()));
+        let to_command = messages.clone().map(|socket| {
+            let (messages, pieces) = mpsc::channel(WINDOW + 2);
+            tasks.spawn(feed(pieces, Stream::MESSAGES, Some(socket), false, Arc::default(), say.clone()));
+            messages
+        });
+        let rooms = [(); 3].map(|()| Arc::new(Semaphore::new(WINDOW)));
+        let closed = [(); 3].map(|()| Arc::new(Notify::new()));
         let over = watch::Sender::new(false);
         let (count, left) = watch::channel(0);
-        let outputs = [(output, Stream::STDOUT), (errors, Stream::STDERR)];
-        for ((pipe, stream), (room, closed)) in outputs.into_iter().zip(rooms.iter().zip(&closed)) {
+        let outputs = [output, errors, messages];
+        for ((pipe, stream), (room, closed)) in outputs.into_iter().zip(OUTPUTS).zip(rooms.iter().zip(&closed)) {
             let Some(pipe) = pipe else { continue };
             count.send_modify(|left| *left += 1);
             let (say, room, closed) = (say.clone(), Arc::clone(room), Arc::clone(closed));
@@ -211,7 +221,7 @@ impl Flows {
                 count.send_modify(|left| *left -= 1);
             });
         }
-        Ok(Self { input, taken, unread, terminal, rooms, closed, over, left, _tasks: tasks })
+        Ok(Self { input, messages: to_command, taken, unread, terminal, rooms, closed, over, left, _tasks: tasks })
     }
 
     /// Executes a frame of the caller. Returns `false` when the caller has disconnected or violates the protocol.
@@ -219,6 +229,9 @@ impl Flows {
         match frame {
             Some(Frame::Data(Stream::STDIN, piece)) => self.input.try_send(Some(piece)).is_ok(),
             Some(Frame::Close(Stream::STDIN)) => self.input.try_send(None).is_ok(),
+            Some(Frame::Data(Stream::MESSAGES, piece)) => {
+                self.messages.as_ref().is_some_and(|messages| messages.try_send(Some(piece)).is_ok())
+            }
             Some(Frame::Event(Event::Signal(signal))) => {
                 wanted.send(Wanted::Signal(signal)).await.is_ok() || *self.over.borrow()
             }
@@ -271,14 +284,18 @@ impl Flows {
     }
 }
 
-/// The index of an output: 0 for standard output, 1 for standard error.
+/// What a command sends to its caller.
+const OUTPUTS: [Stream; 3] = [Stream::STDOUT, Stream::STDERR, Stream::MESSAGES];
+
+/// The index of an output in [`OUTPUTS`].
 fn index_of(stream: Stream) -> Option<usize> {
-    [Stream::STDOUT, Stream::STDERR].iter().position(|output| *output == stream)
+    OUTPUTS.iter().position(|output| *output == stream)
 }
 
 /// Writes input to the command until the command closes its input.
 async fn feed(
     mut pieces: mpsc::Receiver<Option<Vec<u8>>>,
+    stream: Stream,
     mut stdin: Option<Arc<Pipe>>,
     is_terminal: bool,
     taken: Arc<AtomicU64>,
@@ -290,9 +307,9 @@ async fn feed(
                 if pipe.write_all(&piece, &taken).await.is_err() {
                     stdin = None;
                 }
-                let _ = say.send(Frame::Credit(Stream::STDIN, 1)).await;
+                let _ = say.send(Frame::Credit(stream, 1)).await;
             }
-            (Some(_), None) => drop(say.send(Frame::Credit(Stream::STDIN, 1)).await),
+            (Some(_), None) => drop(say.send(Frame::Credit(stream, 1)).await),
             // End of input at a terminal: the end-of-file character.
             (None, Some(pipe)) if is_terminal => drop(pipe.write_all(&[4], &taken).await),
             (None, _) => stdin = None,

@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use hostler_remote::step::{Allocation, Control, HostEnd, Place, Step, StepError, host, launch};
+use hostler_remote::step::{
+    Allocation, Control, HostEnd, Link, Place, Process, Progress, Step, StepError, Surroundings, host, launch,
+};
 use hostler_remote::{Credentials, Stream};
 use tokio::sync::broadcast;
 
@@ -149,6 +151,35 @@ async fn signals_reach_a_step_that_reads_no_input() {
 
 fn nix_signal(name: &str) -> i32 {
     format!("SIG{name}").parse::<nix::sys::signal::Signal>().expect("a signal") as i32
+}
+
+#[tokio::test]
+async fn messages_pass_in_both_directions() {
+    const SIZE: usize = 2 << 20;
+    let run = Run::new();
+    let link = Link::open(&run.first, 1).await.expect("the host answers");
+    let surroundings = Surroundings::new(&run.first, std::env::vars_os(), run.directory.path().to_owned());
+    // The process sends back what it gets, and writes nothing else.
+    let script = format!("head -c {SIZE} <&$TALK >&$TALK");
+    let argv = ["bash", "-c", &script].map(OsString::from).to_vec();
+    let process = Process { argv, messages: Some("TALK".to_owned()), ..Process::default() };
+    let (mailbox, messages) = tokio::sync::mpsc::channel(64);
+    let sent: Vec<u8> = (0..SIZE).map(|index| (index % 251) as u8).collect();
+    for part in sent.chunks(70_000) {
+        mailbox.try_send(part.to_vec()).expect("there is room for all");
+    }
+    let mut received = Vec::new();
+    let tell = |progress: Progress<'_>| {
+        match progress {
+            Progress::Started => {}
+            Progress::Message(bytes) => received.extend_from_slice(bytes),
+            Progress::Output(_, bytes) => panic!("output: {}", String::from_utf8_lossy(bytes)),
+        }
+        Ok(())
+    };
+    let ended = link.run(&process, &surroundings, None, Some(messages), run.signals.subscribe(), tell).await;
+    assert_eq!(ended.expect("the process starts").code, 0);
+    assert!(received == sent, "{} of {SIZE} bytes came back", received.len());
 }
 
 #[tokio::test]

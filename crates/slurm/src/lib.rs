@@ -16,6 +16,7 @@ pub mod job_variables;
 pub mod layout;
 pub mod multi_prog;
 pub mod node_state;
+pub mod pmi;
 pub mod script;
 pub mod size;
 pub mod state;

@@ -162,7 +162,7 @@ fn on_several(output: &Output, allocation: &Allocation, counts: &[u32], step: &S
             let rank = tasks.len() as u64;
             let variables = if step.all { Vec::new() } else { hostler_agent::rank_variables(rank, local, world_size) };
             let variables = variables.into_iter().map(|(name, value)| (name.into(), value.into())).collect();
-            let process = Process { argv: step.words.clone(), variables, terminal: None };
+            let process = Process { argv: step.words.clone(), variables, terminal: None, messages: None };
             tasks.push(Task { node, process, has_input: !step.all && !step.no_input });
         }
     }
@@ -194,8 +194,7 @@ fn on_several(output: &Output, allocation: &Allocation, counts: &[u32], step: &S
     };
     let (tasks, ends) = finish(async {
         let signals = steps::signals()?;
-        // The first node keeps the records of the steps.
-        let links = steps::connect(allocation, tasks.iter().map(|task| task.node).chain([0])).await;
+        let links = steps::connect(allocation, tasks.iter().map(|task| task.node), None).await;
         let links = links.map_err(|error| failure(&error))?;
         let claimed = links[&0].claim(claim).await.map_err(|error| failure(&error))?;
         let plan = Plan { surroundings: &surroundings.of_step(&claimed), tasks, wait: None };

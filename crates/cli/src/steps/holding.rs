@@ -4,6 +4,7 @@ use std::fs::{DirBuilder, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, symlink};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use hostler_client::Client;
@@ -53,6 +54,8 @@ pub(crate) struct Requested {
 pub(crate) struct Held {
     pub(crate) job: JobDetail,
     pub(crate) allocation: Allocation,
+    /// The connection with the first node. It also carries steps.
+    pub(crate) first_node: Arc<Link>,
     directory: Option<PathBuf>,
     release: Option<oneshot::Sender<i32>>,
     holding: JoinHandle<bool>,
@@ -100,7 +103,8 @@ impl Requested {
             credentials: self.credentials,
             holder: None,
         };
-        let link = Link::open(&allocation, 0).await.map_err(|error| failure(&error))?;
+        let first_node = Arc::new(Link::open(&allocation, 0).await.map_err(|error| failure(&error))?);
+        let link = Arc::clone(&first_node);
         let (release, released) = oneshot::channel();
         let (holds, held) = oneshot::channel();
         let holding = tokio::spawn(async move {
@@ -116,7 +120,7 @@ impl Requested {
         });
         // An error shows when the allocation is used: the job has just ended.
         let _ = held.await;
-        Ok(Held { job, allocation, directory: None, release: Some(release), holding })
+        Ok(Held { job, allocation, first_node, directory: None, release: Some(release), holding })
     }
 }
 

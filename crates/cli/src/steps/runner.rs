@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use futures_util::stream::FuturesUnordered;
 use hostler_remote::step::{Allocation, Control, Link, Process, Progress, StepError, Surroundings, standard_input};
 use hostler_remote::{Report, Stream, WindowSize};
 use nix::libc;
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Semaphore, broadcast, mpsc};
 use tokio::time::{Instant, Sleep, sleep_until};
 
@@ -25,6 +27,9 @@ const STARTS: usize = 32;
 
 /// Controls that a task has not received yet.
 const CONTROLS: usize = 16;
+
+/// Messages to a task that the task has not read yet. Those of MPI programs read each answer before they ask again.
+const MESSAGES: usize = 256;
 
 /// A step.
 pub(crate) struct Plan<'a> {
@@ -62,6 +67,10 @@ pub(crate) enum Then {
 /// What users see of a step.
 pub(crate) trait Face {
     fn output(&mut self, rank: usize, stream: Stream, bytes: &[u8]) -> io::Result<()>;
+    /// A task sent a message. Returns what to send to which tasks.
+    fn message(&mut self, _rank: usize, _bytes: &[u8]) -> Vec<(usize, Vec<u8>)> {
+        Vec::new()
+    }
     fn ended(&mut self, rank: usize, end: &Result<Report, StepError>) -> Then;
     /// This process got a signal. `running` holds the ranks that have not ended.
     fn signalled(&mut self, number: i32, running: &[usize]) -> Then;
@@ -72,7 +81,7 @@ pub(crate) trait Face {
 }
 
 /// The connections with nodes, by rank of the node.
-pub(crate) type Links = BTreeMap<u32, Link>;
+pub(crate) type Links = BTreeMap<u32, Arc<Link>>;
 
 /// Runs a step over `links`, which has all nodes of the tasks. Returns how each task ended, by rank.
 pub(crate) async fn run(
@@ -84,12 +93,15 @@ pub(crate) async fn run(
     let (controls, _) = broadcast::channel(CONTROLS);
     let mut pieces = standard_input(plan.tasks.iter().filter(|task| task.has_input).count());
     let starts = Semaphore::new(STARTS);
+    let (mailboxes, messages): (Vec<_>, Vec<_>) = plan.tasks.iter().map(|_| mpsc::channel(MESSAGES)).unzip();
     let face = RefCell::new(face);
     let mut running: FuturesUnordered<_> = (0..)
-        .zip(&plan.tasks)
-        .map(|(rank, task)| {
+        .zip(plan.tasks.iter().zip(messages))
+        .map(|(rank, (task, messages))| {
             let input = if task.has_input { pieces.pop() } else { None };
+            let messages = task.process.messages.is_some().then_some(messages);
             let (link, controls, face, starts) = (&links[&task.node], controls.subscribe(), &face, &starts);
+            let mailboxes = &mailboxes;
             async move {
                 let mut start = starts.acquire().await.ok();
                 let tell = |progress: Progress<'_>| match progress {
@@ -98,8 +110,17 @@ pub(crate) async fn run(
                         Ok(())
                     }
                     Progress::Output(stream, bytes) => face.borrow_mut().output(rank, stream, bytes),
+                    Progress::Message(bytes) => {
+                        for (to, reply) in face.borrow_mut().message(rank, bytes) {
+                            // A task that has ended needs no reply.
+                            if let Err(TrySendError::Full(_)) = mailboxes[to].try_send(reply) {
+                                return Err(io::Error::other(format!("task {to} does not read the answers to it")));
+                            }
+                        }
+                        Ok(())
+                    }
                 };
-                (rank, link.run(&task.process, plan.surroundings, input, controls, tell).await)
+                (rank, link.run(&task.process, plan.surroundings, input, messages, controls, tell).await)
             }
         })
         .collect();
@@ -145,10 +166,24 @@ pub(crate) async fn run(
     ends.into_iter().map(|end| end.expect("every task has ended")).collect()
 }
 
-/// Connects with the nodes of these ranks.
-pub(crate) async fn connect(allocation: &Allocation, nodes: impl IntoIterator<Item = u32>) -> Result<Links, StepError> {
-    let nodes: BTreeSet<u32> = nodes.into_iter().collect();
-    let open = |node: u32| async move { Link::open(allocation, node).await.map(|link| (node, link)) };
+/// Connects with the first node, which numbers the steps, and with the nodes of these ranks. `first`: a connection with the
+/// first node, if there is one.
+pub(crate) async fn connect(
+    allocation: &Allocation,
+    nodes: impl IntoIterator<Item = u32>,
+    first: Option<Arc<Link>>,
+) -> Result<Links, StepError> {
+    let nodes: BTreeSet<u32> = nodes.into_iter().chain([0]).collect();
+    let open = |node: u32| {
+        let known = first.clone().filter(|_| node == 0);
+        async move {
+            let link = match known {
+                Some(link) => link,
+                None => Arc::new(Link::open(allocation, node).await?),
+            };
+            Ok((node, link))
+        }
+    };
     Ok(try_join_all(nodes.into_iter().map(open)).await?.into_iter().collect())
 }
 

@@ -1,5 +1,7 @@
 //! Programs that use Slurm through its commands, unmodified, on a cluster of Hostler.
 
+mod mpi;
+
 use std::path::Path;
 
 use hostler_testkit::{Outcome, Size, SlurmNames};
@@ -9,13 +11,18 @@ const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
 /// The variable with the directory that contains the programs' Python packages.
 const PACKAGES: &str = "HOSTLER_SLURM_CLIENTS";
 
-/// Runs a Python program of this directory with Slurm's commands on its `PATH`.
-fn use_by(program: &str) {
-    let packages = std::env::var(PACKAGES).unwrap_or_else(|_| {
+/// The directory with the programs' packages.
+fn packages() -> String {
+    std::env::var(PACKAGES).unwrap_or_else(|_| {
         panic!(
             "{PACKAGES} is not set: `pip install --target DIR submitit clusterfutures`, and set it to DIR; .ci/run does this"
         )
-    });
+    })
+}
+
+/// Runs a Python program of this directory with Slurm's commands on its `PATH`.
+fn use_by(program: &str) {
+    let packages = packages();
     let site = SlurmNames::up(HOSTLER, Size { nodes: 2, cpus: 2, memory: "2G" });
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/slurm_clients").join(program);
     let work = site.cluster.path("work");

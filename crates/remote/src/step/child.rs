@@ -1,14 +1,16 @@
 //! A process that the step host has started, and what it used.
 
 use std::io;
-use std::os::fd::{FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::Instant;
 
 use hostler_model::WindowSize;
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::libc;
 use nix::pty::{OpenptyResult, openpty};
+use nix::sys::socket::{AddressFamily, SockFlag, SockType, socketpair};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
@@ -23,16 +25,22 @@ pub(super) struct Child {
 }
 
 impl Child {
-    /// Starts a command with pipes, or on a terminal of this size.
+    /// Starts a command with pipes, or on a terminal of this size. If the variable `messages` is given, it names the
+    /// command's end of a socket.
     pub(super) fn start(
         mut command: Command,
         has_input: bool,
         terminal: Option<WindowSize>,
+        messages: Option<&str>,
     ) -> io::Result<(Self, Streams)> {
         let began = Instant::now();
+        let socket = messages.map(|variable| with_socket(&mut command, variable)).transpose()?;
+        // Its own end of the socket is open until the command has started.
+        let (messages, _its_end) = socket.unzip();
         if let Some(size) = terminal {
             let (child, master) = on_terminal(command, size)?;
-            let streams = Streams { input: Some(Input::Terminal), terminal: Some(master), ..Streams::default() };
+            let streams =
+                Streams { input: Some(Input::Terminal), terminal: Some(master), messages, ..Streams::default() };
             return Ok((Self::watch(&child, began)?, streams));
         }
         command.process_group(0);
@@ -44,6 +52,7 @@ impl Child {
             output: child.stdout.take().map(OwnedFd::from),
             errors: child.stderr.take().map(OwnedFd::from),
             terminal: None,
+            messages,
         };
         Ok((Self::watch(&child, began)?, streams))
     }
@@ -105,12 +114,27 @@ fn signal_group(pid: libc::pid_t, number: i32) {
     }
 }
 
+/// Gives the command one end of a socket, whose number the variable names. Returns both ends, ours first.
+fn with_socket(command: &mut Command, variable: &str) -> io::Result<(OwnedFd, OwnedFd)> {
+    let (ours, its) = socketpair(AddressFamily::Unix, SockType::Stream, None, SockFlag::SOCK_CLOEXEC)?;
+    let number = its.as_raw_fd();
+    command.env(variable, number.to_string());
+    // SAFETY: the closure calls only async-signal-safe functions. The descriptor is open until the command has started.
+    unsafe {
+        command.pre_exec(move || {
+            fcntl(BorrowedFd::borrow_raw(number), FcntlArg::F_SETFD(FdFlag::empty()))?;
+            Ok(())
+        });
+    }
+    Ok((ours, its))
+}
+
 /// Starts a command in a session of its own on a new terminal. Returns the other end of the terminal.
 fn on_terminal(mut command: Command, size: WindowSize) -> io::Result<(std::process::Child, OwnedFd)> {
     let size = libc::winsize { ws_row: size.rows, ws_col: size.columns, ws_xpixel: 0, ws_ypixel: 0 };
     let OpenptyResult { master, slave } = openpty(&size, None)?;
     // Otherwise the command would keep its own terminal open.
-    nix::fcntl::fcntl(&master, nix::fcntl::FcntlArg::F_SETFD(nix::fcntl::FdFlag::FD_CLOEXEC))?;
+    fcntl(&master, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC))?;
     command.stdin(slave.try_clone()?).stdout(slave.try_clone()?).stderr(slave);
     // SAFETY: the closure calls only async-signal-safe functions.
     unsafe {

@@ -39,8 +39,8 @@ use super::environment::on_this_node;
 use super::running::Register;
 use super::{RECORDS, VARIABLE};
 use crate::{
-    Became, Channel, Event, Frame, Open, Refusal, RefusalKind, Reply, Started, StepClaim, StepOutcome, StepStart,
-    Streams, Wanted, carry, keep_alive, multiplex,
+    Became, Channel, Connection, Event, Frame, Open, Refusal, RefusalKind, Reply, Started, StepClaim, StepOutcome,
+    StepStart, Streams, Wanted, carry, keep_alive, multiplex,
 };
 
 /// Timeout for the TLS handshake. The request that follows has a timeout of the same length.
@@ -65,6 +65,9 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// Capacity of the queues between a step's streams and its supervision.
 const EVENTS: usize = 16;
+
+/// How long the end of an allocation may wait for its holder to get the answer.
+const FAREWELL: Duration = Duration::from_millis(100);
 
 /// How long an allocation without a program lasts without its holder.
 const HOLDER_BOUND: Duration = Duration::from_secs(30);
@@ -277,14 +280,14 @@ impl Host {
 
     /// Serves the steps of one connection.
     async fn serve(self: &Arc<Self>, stream: TlsStream<TcpStream>) {
-        let (_connection, mut incoming, run) = multiplex(stream, None);
+        let (connection, mut incoming, run) = multiplex(stream, None);
         let steps = async {
             while let Some(mut channel) = incoming.next().await {
-                let host = Arc::clone(self);
+                let (host, connection) = (Arc::clone(self), connection.clone());
                 tokio::spawn(async move {
                     match channel.receive().await {
                         Some(Frame::Open(Open::Step(start))) => host.step(&mut channel, &start).await,
-                        Some(Frame::Open(Open::Hold)) => host.hold(&mut channel).await,
+                        Some(Frame::Open(Open::Hold)) => host.hold(&mut channel, &connection).await,
                         Some(Frame::Open(Open::Claim(claim))) => host.claim(&mut channel, &claim).await,
                         _ => {}
                     }
@@ -298,7 +301,7 @@ impl Host {
     }
 
     /// Keeps the allocation until the holder releases it or disconnects.
-    async fn hold(&self, channel: &mut Channel) {
+    async fn hold(&self, channel: &mut Channel, connection: &Connection) {
         let Some(holding) = &self.holding else {
             let message = format!("node {} is not the first node of an allocation without a program", self.node);
             return drop(channel.send(refusal(1, message)).await);
@@ -311,7 +314,7 @@ impl Host {
             end = Holding::Released(code);
             let _ = channel.send(Frame::Reply(Reply::Ended(Box::default()))).await;
             // The host's end closes the connection; the answer should arrive before.
-            sleep(Duration::from_millis(1)).await;
+            connection.responds(FAREWELL).await;
         }
         let _ = holding.send(end).await;
     }
@@ -382,7 +385,8 @@ impl Host {
             Ok(started) => started,
             Err((code, message)) => return drop(channel.send(refusal(code, message)).await),
         };
-        if channel.send(Frame::Reply(Reply::Started(Box::default()))).await.is_err() {
+        let started = Started { has_messages: streams.messages.is_some(), ..Started::default() };
+        if channel.send(Frame::Reply(Reply::Started(Box::new(started)))).await.is_err() {
             return end(child).await;
         }
         let _entry = start.step.map(|step| self.running.started(child.pid(), step));
@@ -409,7 +413,8 @@ impl Host {
         command.env("PWD", &directory).current_dir(&directory);
         let path = command.get_envs().find(|(name, _)| *name == "PATH").and_then(|(_, path)| path).map(OsStr::to_owned);
         let path = path.unwrap_or_default();
-        Child::start(command, start.command.has_input, start.command.terminal).map_err(|error| {
+        let (has_input, terminal) = (start.command.has_input, start.command.terminal);
+        Child::start(command, has_input, terminal, start.messages.as_deref()).map_err(|error| {
             let code = if error.kind() == io::ErrorKind::NotFound { 127 } else { 126 };
             let why = explain_start(&argv[0], &directory, &path, &error);
             (code, format!("node {} cannot start {}: {why}", self.node, argv[0].display()))

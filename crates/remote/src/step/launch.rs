@@ -68,9 +68,9 @@ pub async fn launch(
     let input = if step.has_input { standard_input(1).pop() } else { None };
     let link = Link::open(allocation, rank).await?;
     let tell = |progress: Progress<'_>| match progress {
-        Progress::Started => Ok(()),
+        Progress::Started | Progress::Message(_) => Ok(()),
         Progress::Output(stream, bytes) => output(stream, bytes),
     };
-    let report = link.run(&process, &surroundings, input, controls, tell).await?;
+    let report = link.run(&process, &surroundings, input, None, controls, tell).await?;
     Ok(u8::try_from(report.code).unwrap_or(u8::MAX))
 }

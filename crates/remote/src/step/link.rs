@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use hostler_model::WindowSize;
 use serde_bytes::ByteBuf;
 use tokio::net::TcpStream;
-use tokio::sync::{Semaphore, broadcast};
+use tokio::sync::{Semaphore, broadcast, mpsc};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsConnector;
@@ -23,8 +23,8 @@ use super::launch::StepError;
 use crate::connection::ChannelSender;
 use crate::credentials;
 use crate::{
-    Channel, Command, Connection, Event, Frame, Open, Reply, Report, StepClaim, StepOutcome, StepStart, Stream, WINDOW,
-    explain_tls, keep_alive, multiplex,
+    Channel, Command, Connection, Event, Frame, Open, PIECE_BYTES, Reply, Report, StepClaim, StepOutcome, StepStart,
+    Stream, WINDOW, explain_tls, keep_alive, multiplex,
 };
 
 /// Timeout for connecting, because the host on the other node may still be starting.
@@ -77,6 +77,8 @@ pub struct Process {
     pub variables: Vec<(OsString, OsString)>,
     /// The size of the process's terminal; `None` for a process without a terminal.
     pub terminal: Option<WindowSize>,
+    /// The variable that names the process's descriptor for messages; `None` for a process without one.
+    pub messages: Option<String>,
 }
 
 /// A message of the caller to running processes.
@@ -91,6 +93,8 @@ pub enum Control {
 pub enum Progress<'a> {
     Started,
     Output(Stream, &'a [u8]),
+    /// A part of the process's messages.
+    Message(&'a [u8]),
 }
 
 /// The connection with one node. Dropping it ends the processes that it carries.
@@ -104,6 +108,9 @@ pub struct Link {
     /// Dropping the set closes the connection.
     _driver: JoinSet<()>,
 }
+
+/// The messages of the caller to a process.
+pub type Messages = mpsc::Receiver<Vec<u8>>;
 
 /// CPUs that a step holds until this is dropped.
 #[derive(Debug)]
@@ -145,7 +152,7 @@ impl Link {
         Ok(Self { node: place.name.to_string(), address: address_of(place), connection, broke, _driver: driver })
     }
 
-    /// Runs a process to its end. Passes on the input and the controls, and tells about the progress.
+    /// Runs a process to its end. Passes on the input, the messages and the controls, and tells about the progress.
     ///
     /// Dropping the future ends the process.
     ///
@@ -156,6 +163,7 @@ impl Link {
         process: &Process,
         surroundings: &Surroundings,
         mut input: Option<Pieces>,
+        messages: Option<Messages>,
         mut controls: broadcast::Receiver<Control>,
         mut tell: impl FnMut(Progress<'_>) -> io::Result<()>,
     ) -> Result<Report, StepError> {
@@ -164,12 +172,17 @@ impl Link {
             Command::new(&process.argv, surroundings.environment.iter().cloned(), surroundings.directory.clone());
         command.has_input = input.is_some();
         command.terminal = process.terminal;
-        let start =
-            StepStart::new(command, surroundings.below_job.clone(), &process.variables).of_step(surroundings.step);
+        let mut start = StepStart::new(command, surroundings.below_job.clone(), &process.variables);
+        start.step = surroundings.step;
+        start.messages.clone_from(&process.messages);
         let mut channel = self.connection.open().ok_or_else(|| broken(self.why()))?;
         channel.send(Frame::Open(Open::Step(Box::new(start)))).await.map_err(broken)?;
         let room = Arc::new(Semaphore::new(WINDOW));
+        let room_for_messages = Arc::new(Semaphore::new(WINDOW));
         let mut feeding = JoinSet::new();
+        if let Some(messages) = messages {
+            feeding.spawn(post(channel.sender(), Arc::clone(&room_for_messages), messages));
+        }
         let mut has_started = false;
         loop {
             let frame = tokio::select! {
@@ -185,7 +198,14 @@ impl Link {
             };
             let output = |source| StepError::Output { node: self.node.clone(), source };
             match frame {
-                Some(Frame::Reply(Reply::Started(_))) => {
+                Some(Frame::Reply(Reply::Started(started))) => {
+                    if process.messages.is_some() && !started.has_messages {
+                        let message = format!(
+                            "node {} runs an older version of Hostler, which does not start MPI programs; update it",
+                            self.node
+                        );
+                        return Err(StepError::Refused { code: 1, message });
+                    }
                     has_started = true;
                     tell(Progress::Started).map_err(output)?;
                     if let Some(pieces) = input.take() {
@@ -193,9 +213,16 @@ impl Link {
                     }
                 }
                 Some(Frame::Credit(Stream::STDIN, pieces)) => room.add_permits((pieces as usize).min(WINDOW)),
+                Some(Frame::Credit(Stream::MESSAGES, pieces)) => {
+                    room_for_messages.add_permits((pieces as usize).min(WINDOW));
+                }
                 Some(Frame::Data(stream @ (Stream::STDOUT | Stream::STDERR), bytes)) => {
                     tell(Progress::Output(stream, &bytes)).map_err(output)?;
                     channel.send(Frame::Credit(stream, 1)).await.map_err(broken)?;
+                }
+                Some(Frame::Data(Stream::MESSAGES, bytes)) => {
+                    tell(Progress::Message(&bytes)).map_err(output)?;
+                    channel.send(Frame::Credit(Stream::MESSAGES, 1)).await.map_err(broken)?;
                 }
                 Some(Frame::Reply(Reply::Ended(report))) => return Ok(*report),
                 Some(Frame::Reply(Reply::Refused(refusal))) => {
@@ -277,6 +304,18 @@ async fn feed(sender: ChannelSender, room: Arc<Semaphore>, mut pieces: Pieces) -
         sender.send(Frame::Data(Stream::STDIN, piece.to_vec())).await?;
     }
     sender.send(Frame::Close(Stream::STDIN)).await
+}
+
+/// Sends messages as the window allows.
+async fn post(sender: ChannelSender, room: Arc<Semaphore>, mut messages: Messages) -> io::Result<()> {
+    while let Some(message) = messages.recv().await {
+        for piece in message.chunks(PIECE_BYTES) {
+            let Ok(permit) = room.acquire().await else { return Ok(()) };
+            permit.forget();
+            sender.send(Frame::Data(Stream::MESSAGES, piece.to_vec())).await?;
+        }
+    }
+    Ok(())
 }
 
 fn address_of(place: &Place) -> String {

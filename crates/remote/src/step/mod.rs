@@ -26,6 +26,8 @@
 //! [`Holder`]: it has a key of its own, whose certificate the hosts trust, and keeps a connection with the first host.
 //! The job ends when the client says so, or some time after the connection broke.
 //!
+//! **Messages.** A process may have a socket, on which it exchanges messages with the caller. `srun` manages MPI programs so.
+//!
 //! **CPUs.** A step with several processes may claim CPUs at the first node's host, which counts them and numbers the steps.
 //! It begins when no other step holds them. The kernel does not confine a step: it may use all of the job's resources on a
 //! node. The hosts write what runs to files, from which the agents list steps and find their processes.
@@ -48,7 +50,7 @@ pub use host::{HostEnd, host};
 pub use input::{Pieces, standard_input};
 pub use launch::{Step, StepError, launch};
 pub use layout::layout;
-pub use link::{Claimed, Control, Link, Process, Progress, Surroundings};
+pub use link::{Claimed, Control, Link, Messages, Process, Progress, Surroundings};
 pub use remote_shell::RemoteShell;
 pub use running::{RUNNING, RunningSteps};
 

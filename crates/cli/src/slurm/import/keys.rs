@@ -171,7 +171,7 @@ const CLUSTER: &[Keys] = &[
     ),
     missing("BurstBufferType BurstBufferParameters", "no burst buffers. Copy data in job scripts"),
     missing("SwitchType SwitchParameters", "no plug-ins for networks. MPI chooses its network itself"),
-    missing("MpiDefault MpiParams", "`srun` does not start MPI. Use `mpirun`, which finds the nodes of its job"),
+    missing("MpiDefault MpiParams", "use `srun --mpi=pmi2` for MPICH, and `mpirun` for Open MPI"),
     missing("JobContainerType NamespaceType", "jobs share the /tmp of their node. Use `mktemp -d` in job scripts"),
     missing("MaxMemPerCPU MaxMemPerNode", NO_MEMORY_LIMITS),
     missing("DefMemPerGPU DefCPUPerGPU", NO_GPU_DEFAULTS),

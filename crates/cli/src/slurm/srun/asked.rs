@@ -28,6 +28,8 @@ pub(super) struct Asked {
     pub(super) immediate: bool,
     pub(super) kill_on_bad_exit: bool,
     pub(super) label: bool,
+    /// Whether the tasks are the processes of an MPI program that this command manages.
+    pub(super) mpi: bool,
     multi_prog: bool,
     /// Whether the step takes no CPUs of its own.
     pub(super) overlap: bool,
@@ -120,7 +122,7 @@ impl Asked {
         match key {
             Key::Own("help" | "usage") => self.says = Some(USAGE.to_owned()),
             Key::Own("version") => self.says = Some(format!("{VERSION}\n")),
-            Key::Own("mpi") => self.check_mpi(&text())?,
+            Key::Own("mpi") => self.set_mpi(&text())?,
             Key::Own("immediate") => self.immediate = true,
             Key::Own("kill-on-bad-exit") => self.kill_on_bad_exit = text() != "0",
             Key::Own("label") => self.label = is_on(),
@@ -151,13 +153,14 @@ impl Asked {
         Ok(())
     }
 
-    fn check_mpi(&mut self, kind: &str) -> Result<(), Ended> {
+    fn set_mpi(&mut self, kind: &str) -> Result<(), Ended> {
         match kind {
-            "list" => self.says = Some("MPI plugin types are...\n\tnone\n".to_owned()),
-            "none" | "" => {}
+            "list" => self.says = Some("MPI plugin types are...\n\tnone\n\tpmi2\n".to_owned()),
+            "none" | "" => self.mpi = false,
+            "pmi2" => self.mpi = true,
             other => {
                 return Err(Ended::error(format!("invalid MPI type '{other}', --mpi=list for acceptable types"))
-                    .and("hint: `mpirun` starts the processes of an MPI program in a job"));
+                    .and("hint: `mpirun` of Open MPI starts the processes of its programs in a job"));
             }
         }
         Ok(())

@@ -6,12 +6,14 @@ mod shape;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use hostler_client::Client;
 use hostler_model::{Environment, JobId};
 use hostler_remote::StepClaim;
-use hostler_remote::step::{Allocation, Process, StepError, Surroundings};
+use hostler_remote::step::{Allocation, Link, Process, StepError, Surroundings};
 use hostler_slurm::ids::split_raw_id;
+use hostler_slurm::pmi::{self, Server};
 use hostler_slurm::step_variables::StepFacts;
 use tokio::sync::mpsc::Receiver;
 
@@ -41,6 +43,8 @@ struct Job {
     /// Id of the job, a number of its own for each task of an array.
     raw_id: u64,
     allocation: Allocation,
+    /// The connection with the first node, if this process holds the job.
+    first_node: Option<Arc<Link>>,
     /// CPUs on each node.
     cpus: u32,
     /// Variables of the tasks besides those of this process.
@@ -71,7 +75,8 @@ async fn inside(context: &Context, asked: &Asked, raw_id: u64) -> Outcome {
         ended.and(format!("Check SLURM_JOB_ID environment variable. Expired or invalid job {raw_id}"))
     })?;
     let cpus = ["HOSTLER_CPUS", "SLURM_CPUS_ON_NODE"].iter().find_map(|name| std::env::var(name).ok()?.parse().ok());
-    let job = Job { raw_id, allocation, cpus: cpus.unwrap_or(u32::MAX), variables: Environment::new() };
+    let cpus = cpus.unwrap_or(u32::MAX);
+    let job = Job { raw_id, allocation, first_node: None, cpus, variables: Environment::new() };
     let signals = signals(asked)?;
     step(context, asked, &job, signals).await
 }
@@ -109,6 +114,7 @@ async fn outside(context: &Context, mut asked: Asked, called: Option<&OsString>)
     let job = Job {
         raw_id: held.job.summary.id.0,
         allocation: held.allocation.clone(),
+        first_node: Some(Arc::clone(&held.first_node)),
         cpus: held.job.on_each_node().cpus,
         variables,
     };
@@ -134,9 +140,8 @@ async fn step(context: &Context, asked: &Asked, job: &Job, signals: Receiver<i32
     let programs = asked.programs(shape.places.len())?;
     let input = asked.input()?;
     let failed = |error: StepError| Ended::error(steps::failure(&error).summary());
-    // The first node numbers the steps.
     let used = shape.nodes.iter().map(|node| u32::try_from(*node).unwrap_or_default());
-    let links = steps::connect(&job.allocation, used.chain([0])).await.map_err(failed)?;
+    let links = steps::connect(&job.allocation, used, job.first_node.clone()).await.map_err(failed)?;
     let claimed = claim(context, asked, job, &shape, &links).await?;
     let nodes: Vec<String> = shape.nodes.iter().map(|node| names[*node].clone()).collect();
     let facts = StepFacts {
@@ -151,6 +156,7 @@ async fn step(context: &Context, asked: &Asked, job: &Job, signals: Receiver<i32
     };
     let terminal =
         asked.pty.then(|| crate::output::window_size().unwrap_or(hostler_model::WindowSize { rows: 24, columns: 80 }));
+    let manager = asked.mpi.then(|| Server::new(format!("{}.{}", job.raw_id, claimed.step), shape.places.clone()));
     let mut tasks = Vec::new();
     for (rank, argv) in programs.into_iter().enumerate() {
         let all = job
@@ -158,7 +164,8 @@ async fn step(context: &Context, asked: &Asked, job: &Job, signals: Receiver<i32
             .iter()
             .map(|(name, value)| (name.as_str(), value.clone()))
             .filter(|(name, _)| !name.starts_with("HOSTLER_"));
-        let all = all.chain(facts.shared()).chain(facts.of_task(rank));
+        let of_manager = manager.iter().flat_map(|manager| manager.variables(rank));
+        let all = all.chain(facts.shared()).chain(facts.of_task(rank)).chain(of_manager);
         let variables = all.map(|(name, value)| (name.into(), value.into())).collect();
         // Only the first task has the terminal; the others would fight over its keys.
         let terminal = terminal.filter(|_| rank == 0);
@@ -168,10 +175,11 @@ async fn step(context: &Context, asked: &Asked, job: &Job, signals: Receiver<i32
             Input::None => false,
         };
         let node = u32::try_from(shape.nodes[shape.places[rank]]).unwrap_or_default();
-        tasks.push(Task { node, process: Process { argv, variables, terminal }, has_input });
+        let messages = manager.as_ref().map(|_| pmi::DESCRIPTOR.to_owned());
+        tasks.push(Task { node, process: Process { argv, variables, terminal, messages }, has_input });
     }
     let surroundings = Surroundings::new(&job.allocation, asked.environment()?, directory(asked)?).of_step(&claimed);
-    let mut screen = Screen::new(context, asked, &facts, &nodes)?;
+    let mut screen = Screen::new(context, asked, &facts, &nodes, manager)?;
     let plan = Plan { surroundings: &surroundings, tasks, wait: asked.wait };
     let raw = screen.begin_terminal()?;
     let ends = steps::run(&plan, &links, &mut screen, signals).await;

@@ -11,6 +11,7 @@ use hostler_remote::step::StepError;
 use hostler_remote::{Report, Stream};
 use hostler_shepherd::merge::{Labels, Merger};
 use hostler_slurm::ids::split_raw_id;
+use hostler_slurm::pmi::{Effect, Server};
 use hostler_slurm::step_variables::StepFacts;
 use hostler_sys::RawTerminal;
 use nix::libc;
@@ -54,6 +55,10 @@ pub(super) struct Screen<'a> {
     interrupted: Option<Instant>,
     /// Why this process's output could not be written. The step then ends.
     lost: Option<Failure>,
+    /// The manager of an MPI program's processes.
+    manager: Option<Server>,
+    /// Since when the MPI program cannot go on. The step then ends.
+    aborted: Option<Instant>,
 }
 
 impl<'a> Screen<'a> {
@@ -62,6 +67,7 @@ impl<'a> Screen<'a> {
         asked: &Asked,
         facts: &StepFacts<'_>,
         nodes: &[String],
+        manager: Option<Server>,
     ) -> Result<Self, Ended> {
         let tasks = facts.places.len();
         let width = tasks.saturating_sub(1).to_string().len();
@@ -77,6 +83,8 @@ impl<'a> Screen<'a> {
             has_terminal: asked.pty,
             interrupted: None,
             lost: None,
+            manager,
+            aborted: None,
         })
     }
 
@@ -128,6 +136,14 @@ impl<'a> Screen<'a> {
     fn say(&self, text: &str) {
         tell(self.context, NAME, &[text.to_owned()]);
     }
+
+    /// Ends the step of an MPI program. Once is enough, so its manager goes.
+    fn abort(&mut self, why: &str) {
+        if self.manager.take().is_some() {
+            self.say(&format!("error: {why}"));
+            self.aborted = Some(Instant::now());
+        }
+    }
 }
 
 impl Face for Screen<'_> {
@@ -141,8 +157,20 @@ impl Face for Screen<'_> {
         self.write(sink, &lines)
     }
 
+    fn message(&mut self, rank: usize, bytes: &[u8]) -> Vec<(usize, Vec<u8>)> {
+        let effects = self.manager.as_mut().map(|manager| manager.receive(rank, bytes)).unwrap_or_default();
+        let mut replies = Vec::new();
+        for effect in effects {
+            match effect {
+                Effect::Send(rank, bytes) => replies.push((rank, bytes)),
+                Effect::Abort(why) => self.abort(&why),
+            }
+        }
+        replies
+    }
+
     fn due(&self) -> Option<Instant> {
-        self.sinks.iter().filter_map(|(_, merger)| merger.due()).min()
+        self.sinks.iter().filter_map(|(_, merger)| merger.due()).chain(self.aborted).min()
     }
 
     fn write_due(&mut self) -> Then {
@@ -152,13 +180,16 @@ impl Face for Screen<'_> {
             // `lost` keeps an error of this process's output. The task's next output reports an error of a file.
             let _ = self.write(sink, &lines);
         }
-        if self.lost.is_some() { Then::End } else { Then::GoOn }
+        if self.aborted.take().is_some() || self.lost.is_some() { Then::End } else { Then::GoOn }
     }
 
     fn ended(&mut self, rank: usize, end: &Result<Report, StepError>) -> Then {
         self.flush(rank);
         if self.lost.is_some() {
             return Then::End;
+        }
+        if self.manager.as_mut().is_some_and(|manager| manager.ended(rank)) {
+            self.abort(&format!("task {rank} ended without MPI_Finalize, and others would wait for it"));
         }
         let has_failed = end.as_ref().map_or(true, |report| report.code != 0);
         // Once is enough: further tasks fail because the step ends.
