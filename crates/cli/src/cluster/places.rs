@@ -1,8 +1,9 @@
 //! Paths of an embedded cluster: persistent state in the XDG state directory, sockets in the runtime directory.
 
+use std::ffi::OsString;
 use std::fs::{DirBuilder, Metadata};
 use std::io;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -28,11 +29,26 @@ pub(crate) struct Places {
 impl Places {
     /// The paths of this user: `$XDG_STATE_HOME/hostler` and `$XDG_RUNTIME_DIR/hostler`, or the XDG defaults. Without
     /// a usable runtime directory, each state directory gets its own one in `/tmp`, because a user may have several
-    /// clusters.
+    /// clusters. If the variable is not set, the directory of the last start is used while it exists.
     pub(crate) fn from_environment() -> Result<Self, Failure> {
         let user = geteuid();
         let state = xdg::directory("XDG_STATE_HOME", ".local/state");
-        Self::chosen(state, xdg::runtime(&shared_runtime(user).to_string_lossy()), user)
+        let places = Self::chosen(state, xdg::runtime(&shared_runtime(user).to_string_lossy()), user)?;
+        let is_set = std::env::var_os("XDG_RUNTIME_DIR").is_some();
+        Ok(if is_set { places } else { places.with_last_runtime(user) })
+    }
+
+    /// Uses the runtime directory of the last start, if it still exists. `cron` runs commands without XDG_RUNTIME_DIR,
+    /// and some programs hide the variable from the commands that they run, as Toil does from `sbatch`.
+    fn with_last_runtime(self, uid: Uid) -> Self {
+        let Ok(path) = std::fs::read(self.state.join(LAST_RUNTIME)) else { return self };
+        let last = PathBuf::from(OsString::from_vec(path));
+        let is_ours = std::fs::symlink_metadata(&last).is_ok_and(|metadata| is_private(&metadata, uid));
+        // The directories in `/tmp` follow from the state directory.
+        if !is_ours || !last.is_absolute() || last.starts_with(shared_runtime(uid)) {
+            return self;
+        }
+        Self { runtime: last, exposed: None, ..self }
     }
 
     pub(crate) fn below(directory: &Path) -> Self {
@@ -133,9 +149,14 @@ impl Places {
             create_private(exposed)?;
             ensure_ours(exposed)?;
         }
-        create_private(&self.runtime)
+        create_private(&self.runtime)?;
+        let last = self.state.join(LAST_RUNTIME);
+        std::fs::write(&last, self.runtime.as_os_str().as_bytes()).during(|| format!("cannot write {}", last.display()))
     }
 }
+
+/// The file in the state directory with the path of the runtime directory.
+const LAST_RUNTIME: &str = "runtime";
 
 /// Contains the runtime directories of a user who has no usable XDG_RUNTIME_DIR.
 fn shared_runtime(user: Uid) -> PathBuf {
@@ -214,6 +235,23 @@ mod tests {
         let long = |end: &str| chosen(None, Some(&format!("/run/{}{end}", "x".repeat(100)))).socket().expect("short");
         assert!(long("a").starts_with("/tmp/hostler-7/") && long("a") != long("b"));
         assert!(long("a").as_os_str().len() <= SOCKET_PATH_LIMIT);
+    }
+
+    #[test]
+    fn runtime_directory_of_the_last_start_is_used_while_it_exists() {
+        let directory = tempfile::tempdir().expect("temporary directory");
+        let (state, runtime) = (directory.path().join("state"), directory.path().join("run"));
+        let chosen = |runtime: Option<&PathBuf>| {
+            Places::chosen(Some(state.clone()), runtime.cloned(), geteuid()).expect("a state directory")
+        };
+        let started = chosen(Some(&runtime));
+        started.create().expect("made just now");
+        let later = chosen(None).with_last_runtime(geteuid());
+        assert_eq!(later.socket().expect("short"), started.socket().expect("short"));
+        std::fs::set_permissions(&started.runtime, PermissionsExt::from_mode(0o755)).expect("ours");
+        assert_eq!(chosen(None).with_last_runtime(geteuid()), chosen(None), "others can access the directory");
+        std::fs::remove_dir(&started.runtime).expect("empty");
+        assert_eq!(chosen(None).with_last_runtime(geteuid()), chosen(None), "the directory is gone");
     }
 
     #[test]
