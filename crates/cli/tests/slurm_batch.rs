@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::ops::Deref;
 use std::process::Stdio;
 
@@ -428,6 +428,24 @@ fn signals_reach_steps_before_the_limit_and_on_request() {
     assert_eq!(site.run("scancel", &["-b", "-s", "USR1", &script]).code, 0);
     site.wait(&script, "completed");
     assert_eq!(site.read(&format!("slurm-{script}.out")), "script\n");
+}
+
+#[test]
+fn signal_waits_for_the_start_of_its_job() {
+    let site = Site::up();
+    let job = site.submit(&["-H", "--wrap", "sleep 600"]);
+    let mut scancel = site.command("scancel", &["-v", "-f", "-s", "TERM", &job]);
+    let mut scancel = scancel.stderr(Stdio::piped()).spawn().expect("the command starts");
+    let mut lines = BufReader::new(scancel.stderr.take().expect("piped")).lines().map(|line| line.expect("text"));
+    assert_eq!(lines.next(), Some(format!("scancel: Signal 15 to job {job}")));
+    assert_eq!(lines.next().as_deref(), Some("scancel: Job is in transitional state, retrying"));
+    assert_eq!(site.run("scontrol", &["release", &job]).code, 0);
+    let rest: Vec<String> = lines.filter(|line| !line.ends_with("retrying")).collect();
+    assert_eq!((scancel.wait().expect("our child").code(), rest), (Some(0), Vec::new()));
+    site.wait(&job, "failed");
+    let ended = site.run("scancel", &["-s", "TERM", &job]);
+    let text = format!("scancel: error: Kill job error on job id {job}: Job/step already completing or completed\n");
+    assert_eq!((ended.code, ended.stderr), (1, text));
 }
 
 #[test]

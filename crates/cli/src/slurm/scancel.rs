@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
+use std::time::{Duration, Instant};
 
 use hostler_client::{Client, ClientError, JobFilter, RecordFilter};
 use hostler_model::{IndexSet, JobId, JobState, SignalNumber, SignalTarget};
@@ -230,7 +231,7 @@ async fn cancel(context: &Context, client: &Client, named: &[Named], filter: &Fi
         for index in indices {
             let done = match (step, how.signal) {
                 (None, None) => client.act(*job, index, JobAction::Cancel).await.map(drop),
-                (None, Some(signal)) => client.signal(*job, index, signal, how.to).await.map(drop),
+                (None, Some(signal)) => signal_started(context, client, (*job, index), signal, how).await,
                 (Some(step), signal) => {
                     let signal = signal.unwrap_or(SignalNumber::KILL);
                     match step {
@@ -254,6 +255,45 @@ async fn cancel(context: &Context, client: &Client, named: &[Named], filter: &Fi
         }
     }
     Ok(code)
+}
+
+/// The time that a signal waits for the start of its job: that of Slurm's ten attempts, whose pauses grow from 5 s to 14 s.
+const START_TIMEOUT: Duration = Duration::from_secs(95);
+
+/// Sends a signal to a job or to a task of an array. A job that has not started gets it after the start, as with Slurm.
+async fn signal_started(
+    context: &Context,
+    client: &Client,
+    (job, index): (JobId, Option<u32>),
+    signal: SignalNumber,
+    how: Treatment,
+) -> Result<(), ClientError> {
+    let until = Instant::now() + START_TIMEOUT;
+    let mut pause = Duration::from_millis(50);
+    loop {
+        let Err(error) = client.signal(job, index, signal, how.to).await else { return Ok(()) };
+        if error.code() != Some("not_running") || Instant::now() >= until || !may_start(client, job, index).await? {
+            return Err(error);
+        }
+        if how.verbose {
+            tell(context, NAME, &["Job is in transitional state, retrying".to_owned()]);
+        }
+        tokio::time::sleep(pause).await;
+        pause = (pause * 2).min(Duration::from_secs(5));
+    }
+}
+
+/// Whether a job or a task waits or is being prepared.
+async fn may_start(client: &Client, job: JobId, index: Option<u32>) -> Result<bool, ClientError> {
+    let records = client.records(&RecordFilter { jobs: vec![job], ..RecordFilter::default() }).await?;
+    let Some(record) = records.first() else { return Ok(false) };
+    let state = match index.filter(|_| record.array.is_some()) {
+        None => record.state,
+        Some(index) => {
+            record.tasks.iter().find(|task| task.index == index).map_or(JobState::Pending, |task| task.state)
+        }
+    };
+    Ok(matches!(state, JobState::Pending | JobState::Starting))
 }
 
 /// Leaves only the tasks of arrays that run on these nodes.
