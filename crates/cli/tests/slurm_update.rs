@@ -146,6 +146,22 @@ fn single_tasks_are_held_and_released() {
 }
 
 #[test]
+fn jobs_are_named_with_keys() {
+    let site = Site::up();
+    let job = site.submit("-J named --begin=2099-01-01T00:00", "true");
+    let keys = [format!("jobid={job}"), format!("JobId={job}"), format!("job={job}")];
+    for word in keys.iter().map(String::as_str).chain(["jobname=named", "JobName=named", "Name=named"]) {
+        assert_eq!(site.ok(&format!("scontrol hold {word}")), "");
+        assert_eq!(site.value(&job, "Priority"), "0", "{word}");
+        assert_eq!(site.ok(&format!("scontrol release {word}")), "");
+        assert_eq!(site.value(&job, "Reason"), "BeginTime", "{word}");
+    }
+    assert_eq!(site.ok("scontrol hold jobname=nobody"), "");
+    let pending = format!("Job is pending execution for job {job}\n");
+    assert_eq!(site.fails(&format!("scontrol requeue jobid={job}")), pending);
+}
+
+#[test]
 fn requeued_jobs_can_be_held() {
     let site = Site::up();
     let script = "[ -e ok ] || exit 3";

@@ -171,7 +171,8 @@ impl Session<'_> {
 
     /// Queues jobs again, and holds them if `held`.
     pub(super) fn requeue(&self, words: &[String], held: bool) -> Outcome {
-        self.each(words, None, &async |client, target, record| {
+        let words = self.named(words)?;
+        self.each(&words, None, &async |client, target, record| {
             if !record.requeue {
                 let what = &target.text;
                 let hint = format!(
@@ -247,24 +248,26 @@ impl Session<'_> {
         Ok(print(self.context, &format!("batch script for job {id} written to {file}\n")))
     }
 
-    /// Replaces names of jobs, as in `jobname=first`, by the ids of the user's jobs with that name.
+    /// Replaces names of jobs, as in `jobname=first`, by the ids of the user's jobs with that name, and `jobid=12` by `12`.
     fn named(&self, words: &[String]) -> Result<Vec<String>, Ended> {
         let mut all = Vec::new();
         for word in words {
-            let name = word.split_once('=').filter(|(key, _)| ["jobname", "name"].contains(key)).map(|(_, name)| name);
-            let Some(name) = name else {
-                all.push(word.clone());
-                continue;
-            };
-            let live = JobState::ALL.into_iter().filter(|state| !state.is_ended()).collect();
-            let filter = RecordFilter { states: live, user: Some(own_name()?), live: true, ..RecordFilter::default() };
-            let records = self.ask("slurm_load_jobs", async |client| client.records(&filter).await)?;
-            let ids: Vec<String> =
-                records.iter().filter(|record| record.name == name).map(|record| record.id.to_string()).collect();
-            if ids.is_empty() {
-                return Err(Ended::plain(format!("{INVALID} for job {name}")));
+            let (key, value) = word
+                .split_once('=')
+                .map_or((String::new(), word.as_str()), |(key, value)| (key.to_ascii_lowercase(), value));
+            match key.as_str() {
+                "jobname" | "name" => {
+                    let live = JobState::ALL.into_iter().filter(|state| !state.is_ended()).collect();
+                    let user = Some(own_name()?);
+                    let filter = RecordFilter { states: live, user, live: true, ..RecordFilter::default() };
+                    let records = self.ask("slurm_load_jobs", async |client| client.records(&filter).await)?;
+                    // As in Slurm, it is no error if there are none.
+                    let named = records.iter().filter(|record| record.name == value);
+                    all.extend(named.map(|record| record.id.to_string()));
+                }
+                "jobid" | "job" => all.push(value.to_owned()),
+                _ => all.push(word.clone()),
             }
-            all.extend(ids);
         }
         Ok(all)
     }
