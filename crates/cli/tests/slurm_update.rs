@@ -162,6 +162,18 @@ fn jobs_are_named_with_keys() {
 }
 
 #[test]
+fn job_without_partition_keeps_it_by_its_name() {
+    let site = Site::up();
+    let job = site.submit("-H", "true");
+    assert_eq!(site.value(&job, "Partition"), "all");
+    assert_eq!(site.ok(&format!("scontrol update jobid={job} partition=all")), "");
+    assert_eq!(site.ok(&format!("scontrol update jobid={job} partition=all comment=word")), "");
+    assert_eq!((site.value(&job, "Partition"), site.value(&job, "Comment")), ("all".into(), "word".into()));
+    let unknown = site.fails(&format!("scontrol update jobid={job} partition=other"));
+    assert!(unknown.starts_with(&format!("Invalid partition name specified for job {job}\n")), "{unknown}");
+}
+
+#[test]
 fn requeued_jobs_can_be_held() {
     let site = Site::up();
     let script = "[ -e ok ] || exit 3";

@@ -7,6 +7,7 @@ use hostler_slurm::job_options::JobOptions;
 use hostler_slurm::size;
 use hostler_slurm::time::{Limit, parse_limit};
 
+use super::super::machines::ALL_NODES;
 use super::super::{Ended, Outcome, Refused, request};
 use super::actions::{FINISHED, NOT_PENDING, Problem, Target, act_on_waiting, all_tasks};
 use super::update::Setting;
@@ -310,7 +311,7 @@ async fn change(client: &Client, target: &Target, record: &JobRecord, orders: &O
             let hint = format!("single tasks of an array cannot be changed; JobId={} changes all of them", target.job);
             return Err(problem(DISABLED, &hint));
         }
-        client.change_job(target.job, &change).await.map_err(explain)?;
+        change_values(client, record, &change).await.map_err(explain)?;
     }
     match orders.action {
         // A priority releases a held job, and needs no held one.
@@ -318,6 +319,20 @@ async fn change(client: &Client, target: &Target, record: &JobRecord, orders: &O
         Some(action) => act_on_waiting(client, target, record, action).await,
         None => Ok(()),
     }
+}
+
+/// Changes the values of a job. A job without a partition shows [`ALL_NODES`], and keeps it by that name.
+async fn change_values(client: &Client, record: &JobRecord, change: &JobChange) -> Result<(), ClientError> {
+    let Err(error) = client.change_job(record.id, change).await else { return Ok(()) };
+    let is_all = change.partition.as_ref().is_some_and(|partition| partition.as_str() == ALL_NODES);
+    if error.code() != Some("no_such_partition") || !is_all || record.partition.is_some() {
+        return Err(error);
+    }
+    let others = JobChange { partition: None, ..change.clone() };
+    if others == JobChange::default() {
+        return Ok(());
+    }
+    client.change_job(record.id, &others).await.map(drop)
 }
 
 const BAD_FEATURES: &str = "Invalid feature specification";
