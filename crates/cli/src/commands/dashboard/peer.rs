@@ -5,7 +5,9 @@
 
 use std::fs;
 use std::io;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
+
+use hostler_sys::TcpSocket;
 
 /// Returns the user of a connection: the owner of the socket at the address `peer` that is connected to `own`. `None` if this
 /// machine has no such socket, because the program has ended or runs on another machine.
@@ -30,37 +32,17 @@ pub(super) fn owner(peer: SocketAddr, own: SocketAddr) -> io::Result<Option<u32>
     Ok(None)
 }
 
-/// State of a socket that a program holds open. The kernel reports root as the owner of sockets that their program has
-/// closed.
-const ESTABLISHED: &str = "01";
-
-/// Finds the owner in the text of a table. Each line is a socket: number, local address, remote address, state, three
-/// other fields, and the uid.
+/// Finds the owner in the text of a table. The kernel reports root as the owner of sockets that their program has closed,
+/// so only open connections count.
 fn owner_in(table: &str, peer: SocketAddr, own: SocketAddr) -> Option<u32> {
-    table.lines().skip(1).find_map(|line| {
-        let mut fields = line.split_ascii_whitespace().skip(1);
-        let is_it = address(fields.next()?)? == plain(peer) && address(fields.next()?)? == plain(own);
-        (is_it && fields.next()? == ESTABLISHED).then(|| fields.nth(3)?.parse().ok())?
-    })
-}
-
-/// Parses an address such as `0100007F:1F90`: the address as words in the machine's byte order, and the port.
-fn address(text: &str) -> Option<(IpAddr, u16)> {
-    let (ip, port) = text.split_once(':')?;
-    let port = u16::from_str_radix(port, 16).ok()?;
-    let mut bytes = Vec::new();
-    for at in (0..ip.len()).step_by(8) {
-        bytes.extend(u32::from_str_radix(ip.get(at..at + 8)?, 16).ok()?.to_ne_bytes());
-    }
-    let ip = match <[u8; 4]>::try_from(bytes.as_slice()) {
-        Ok(short) => IpAddr::from(short),
-        Err(_) => IpAddr::from(<[u8; 16]>::try_from(bytes).ok()?),
+    let is_it = |socket: &TcpSocket| {
+        socket.local == plain(peer) && socket.remote == plain(own) && socket.state == TcpSocket::ESTABLISHED
     };
-    Some((ip.to_canonical(), port))
+    table.lines().filter_map(TcpSocket::parse).find(is_it).map(|socket| socket.uid)
 }
 
-fn plain(address: SocketAddr) -> (IpAddr, u16) {
-    (address.ip().to_canonical(), address.port())
+fn plain(address: SocketAddr) -> SocketAddr {
+    SocketAddr::new(address.ip().to_canonical(), address.port())
 }
 
 #[cfg(test)]
@@ -97,7 +79,7 @@ mod tests {
             let closed = table.replace(" 01 ", " 06 ");
             assert_eq!(owner_in(&closed, peer, own), None);
         }
-        for rubbish in ["", "x\ny", "x\n1: :: : 1", "x\n1: 0100007F:D431", &table[..200]] {
+        for rubbish in ["", "x\ny", &table[..200]] {
             assert_eq!(owner_in(rubbish, peer, own), None);
         }
     }
