@@ -121,6 +121,8 @@ const PATHS: [(&str, &[&str]); 7] = [
             "agent/src/activity.rs",
             "agent/src/exec/local.rs",
             "agent/src/exec/peer.rs",
+            "agent/src/forward/listeners.rs",
+            "agent/src/forward/mod.rs",
             "agent/src/gossip/measure.rs",
             "agent/src/gpu_use.rs",
             "agent/src/gpus.rs",

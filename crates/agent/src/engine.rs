@@ -23,7 +23,7 @@ use crate::restrictions::Restrictions;
 use crate::stage::{NoEnvironment, members};
 use crate::steps::{Own, free_port};
 use crate::supervise::{Control, Controlled, Order, RunState, control};
-use crate::{collect, output, roster, stage, steps, supervise, terminal, variables};
+use crate::{collect, forward, output, roster, stage, steps, supervise, terminal, variables};
 
 pub(crate) struct Engine {
     node: Arc<Node>,
@@ -245,6 +245,9 @@ impl Engine {
                 }
                 StreamKind::Terminal { rows, columns } => {
                     terminal::join(&node.head, &stream, &directory, rows, columns).await
+                }
+                StreamKind::Forward { port } => {
+                    forward::join(&node, &stream, control.zip(node.usage.place_of(run)), port).await
                 }
                 StreamKind::Steps => match control {
                     Some(control) => steps::send(&node.head, &stream, &control, directory).await,

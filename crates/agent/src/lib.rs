@@ -9,7 +9,7 @@
 //! - [`stage`] and [`environment`]: folder, environment and command line.
 //! - [`supervise`]: shepherds and their reports; [`shepherds`]: connections to them.
 //! - [`collect`] and [`transfer`]: results, and upload and download of chunks.
-//! - [`output`] and [`terminal`]: live output and terminals.
+//! - [`output`], [`terminal`] and [`forward`]: live output, terminals, and connections to ports.
 //! - [`account`]: the user of a run, and actions with that user's rights.
 //! - [`directory`]: files of a run that outlive the agent; [`temporary`]: files that need not; [`recover`]: recovery of
 //!   runs after an agent restart.
@@ -31,6 +31,7 @@ mod ending;
 mod engine;
 pub mod environment;
 mod exec;
+mod forward;
 mod gossip;
 mod gpu_use;
 mod gpus;

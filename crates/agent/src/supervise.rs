@@ -29,6 +29,9 @@ const ORDERS_LEN: usize = 8;
 /// How long a request for the running steps waits for the one before.
 const STEPS_TURN: Duration = Duration::from_secs(5);
 
+/// How long a connection to a port waits for those before it to be made.
+const CONNECT_TURN: Duration = Duration::from_secs(5);
+
 /// Delay between attempts to determine the state of a run.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
@@ -59,6 +62,8 @@ pub(crate) struct Control {
     orders: mpsc::Sender<Order>,
     /// Locked while a thread reads the run's list of steps.
     steps: Arc<tokio::sync::Mutex<()>>,
+    /// Locked while a thread connects to a port of the run.
+    connecting: Arc<tokio::sync::Mutex<()>>,
 }
 
 /// Receiving ends of a [`Control`].
@@ -70,7 +75,8 @@ pub(crate) struct Controlled {
 pub(crate) fn control() -> (Control, Controlled) {
     let (orders, receiver) = mpsc::channel(ORDERS_LEN);
     let ending = Arc::new(Ending::new());
-    (Control { ending: Arc::clone(&ending), orders, steps: Arc::default() }, Controlled { ending, orders: receiver })
+    let control = Control { ending: Arc::clone(&ending), orders, steps: Arc::default(), connecting: Arc::default() };
+    (control, Controlled { ending, orders: receiver })
 }
 
 impl Control {
@@ -96,6 +102,20 @@ impl Control {
             read()
         };
         Ok(tokio::task::spawn_blocking(read).await?)
+    }
+
+    /// Connects to a port of the run. That takes as long as its user makes it take, so only one thread per run does it.
+    pub(crate) async fn connect<T: Send + 'static>(
+        &self,
+        connect: impl FnOnce() -> T + Send + 'static,
+    ) -> anyhow::Result<T> {
+        let turn = timeout(CONNECT_TURN, Arc::clone(&self.connecting).lock_owned()).await;
+        let turn = turn.context("too many connections are being made")?;
+        let connect = move || {
+            let _turn = turn;
+            connect()
+        };
+        Ok(tokio::task::spawn_blocking(connect).await?)
     }
 }
 

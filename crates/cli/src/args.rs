@@ -96,6 +96,7 @@ enum Command {
     Update(update::Update),
     Signal(act::Signal),
     Attach(attach::Attach),
+    Forward(forward::Forward),
     Info(info::Info),
     Dashboard(dashboard::Dashboard),
     Nodes(nodes::Nodes),
@@ -229,6 +230,7 @@ impl Command {
             Self::Update(command) => command.run(context),
             Self::Signal(command) => command.run(context),
             Self::Attach(command) => command.run(context),
+            Self::Forward(command) => command.run(context),
             Self::Info(command) => command.run(context),
             Self::Dashboard(command) => command.run(context),
             Self::Nodes(command) => command.run(context),
@@ -278,6 +280,17 @@ mod tests {
             let Command::Run(run) = arguments.command else { panic!("{line} is a run") };
             assert_eq!(&run.command[..3], ["python3", "-c", "pass"], "{line}");
             assert!(!arguments.common.json, "{line}");
+        }
+    }
+
+    #[test]
+    fn forward_accepts_several_ports_and_its_ways_exclude_each_other() {
+        let parse = |line: &str| Arguments::try_parse_from(line.split_whitespace());
+        for line in ["hostler forward 12 8888 0:6006", "hostler forward 12_3 22 --stdio --node-rank 1"] {
+            assert!(parse(line).is_ok_and(|it| matches!(it.command, Command::Forward(_))), "{line}");
+        }
+        for line in ["hostler forward 12", "hostler forward 12 0", "hostler forward 12 22 --stdio --socket s"] {
+            assert!(parse(line).is_err(), "{line}");
         }
     }
 

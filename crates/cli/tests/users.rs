@@ -527,6 +527,7 @@ fn blocked_account_is_refused_everywhere_and_its_running_jobs_continue() {
             &["cancel", &running],
             &["logs", &running],
             &["attach", &running],
+            &["forward", &running, "8888", "--stdio"],
             &["requeue", &running],
             &["update", &waiting, "--name", "other"],
         ] {

@@ -8,6 +8,7 @@
 //! - [`upload`] and [`download`]: send captured folders, receive results; both resume.
 //! - [`Follow`]: live output across reconnections and attempts of a task.
 //! - [`Terminal`]: a job's terminal.
+//! - [`Tunnel`]: a connection to a port of a job.
 //! - [`remote_head`]: logins of users outside the cluster.
 //! - [`Uplink`] and [`tls`]: for agents.
 //!
@@ -26,8 +27,10 @@ mod retry_limits;
 mod routes;
 mod terminal;
 pub mod tls;
+mod tunnel;
 mod uplink;
 pub mod upload;
+mod websocket;
 
 pub use client::Client;
 pub use endpoint::{Endpoint, Stream, Token};
@@ -37,4 +40,5 @@ pub use logs::{Follow, LogEvent, OutputPart, OutputStream};
 pub use retry_limits::{Outage, RetryLimits};
 pub use routes::{JobFilter, LiveJobs, RecordFilter};
 pub use terminal::{Terminal, TerminalMessage};
+pub use tunnel::Tunnel;
 pub use uplink::Uplink;

@@ -3,15 +3,12 @@
 use bytes::Bytes;
 use futures_util::{SinkExt, StreamExt};
 use hostler_model::{TaskId, WindowSize};
-use hostler_proto::api::{API_VERSION, BASE, VERSION_HEADER, WATCHING_HEADER};
-use tokio_tungstenite::tungstenite::client::IntoClientRequest;
-use tokio_tungstenite::tungstenite::http::HeaderValue;
-use tokio_tungstenite::tungstenite::http::header::AUTHORIZATION;
+use hostler_proto::api::WATCHING_HEADER;
+use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::{Error as WebSocketError, Message};
-use tokio_tungstenite::{WebSocketStream, client_async};
 
-use crate::connection::{interrupted, refused};
-use crate::{Client, ClientError, Endpoint, Stream};
+use crate::connection::interrupted;
+use crate::{Client, ClientError, Endpoint, Stream, websocket};
 
 /// A connection to a job's terminal.
 #[derive(Debug)]
@@ -49,26 +46,9 @@ impl Client {
     }
 
     async fn terminal(&self, path: &str) -> Result<Terminal, ClientError> {
-        let endpoint = self.endpoint().clone();
-        let stream = endpoint.connect().await?;
-        let mut request = format!("ws://hostler{BASE}{path}")
-            .into_client_request()
-            .expect("paths are made of ids and numbers, which are valid in a URI");
-        request.headers_mut().insert(VERSION_HEADER, HeaderValue::from(API_VERSION));
-        if let Some(value) = endpoint.authorization() {
-            request.headers_mut().insert(AUTHORIZATION, value);
-        }
-        match client_async(request, stream).await {
-            Ok((socket, response)) => {
-                let types = !response.headers().contains_key(WATCHING_HEADER);
-                Ok(Terminal { socket, endpoint, types })
-            }
-            Err(WebSocketError::Http(response)) => {
-                let body = response.body().as_deref().unwrap_or_default();
-                Err(refused(&endpoint, response.status().as_u16(), body))
-            }
-            Err(error) => Err(interrupted(&endpoint, error.to_string())),
-        }
+        let (socket, response) = websocket::open(self.endpoint(), path, None).await?;
+        let types = !response.headers().contains_key(WATCHING_HEADER);
+        Ok(Terminal { socket, endpoint: self.endpoint().clone(), types })
     }
 }
 

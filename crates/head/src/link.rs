@@ -74,7 +74,7 @@ impl Link<'_> {
             }
         };
         tracing::info!(node = %self.node, pid, version, runs, "agent linked");
-        let outgoing = self.head.engine.register(self.connection);
+        let outgoing = self.head.engine.register(self.connection, link.protocol());
         self.work(&mut link).await?;
         let (command, blobs) = link.introduction().expect("a new link has a hello");
         if let Err(error) = self.head.engine.command_with_blobs(command, blobs).await {

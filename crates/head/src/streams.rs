@@ -1,4 +1,4 @@
-//! Connects readers of a job's output or terminal with the agent that runs the job.
+//! Connects readers of a job's output, terminal or port with the agent that runs the job.
 //!
 //! The head cannot open connections to agents, because nodes may be behind NAT. A reader registers under a random name,
 //! and the head sends this name to the agent over the link. The agent opens a connection with that name, which is
@@ -25,20 +25,26 @@ const OUTPUT_READERS: usize = 64;
 /// Maximum number of clients that are attached to the terminal of one run at once. A shepherd has the same limit.
 const TERMINAL_CLIENTS: usize = 32;
 
+/// Maximum number of connections to the ports of one run at once. A browser keeps a few for each page.
+const FORWARDED: usize = 128;
+
 pub(crate) struct Streams {
     pub(crate) outputs: StreamRegistry<Upload>,
-    pub(crate) terminals: StreamRegistry<WebSocket>,
+    /// Terminals and ports.
+    pub(crate) sockets: StreamRegistry<WebSocket>,
     pub(crate) output_readers: Arc<UsageLimits<RunId>>,
     pub(crate) terminal_clients: Arc<UsageLimits<RunId>>,
+    pub(crate) forwarded: Arc<UsageLimits<RunId>>,
 }
 
 impl Default for Streams {
     fn default() -> Self {
         Self {
             outputs: StreamRegistry::default(),
-            terminals: StreamRegistry::default(),
+            sockets: StreamRegistry::default(),
             output_readers: UsageLimits::of(OUTPUT_READERS),
             terminal_clients: UsageLimits::of(TERMINAL_CLIENTS),
+            forwarded: UsageLimits::of(FORWARDED),
         }
     }
 }

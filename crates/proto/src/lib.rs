@@ -2,6 +2,7 @@
 //!
 //! - [`api`]: REST + JSON between clients and the head.
 //! - [`browser`]: which requests of browsers the dashboard accepts.
+//! - [`forward`]: connections to ports of jobs, over WebSockets.
 //! - [`join`]: join codes for new nodes, and login codes for users.
 //! - [`link`]: messages between an agent and its head, in batches over one WebSocket.
 //! - [`manifest`]: captured folders and results.
@@ -25,6 +26,7 @@ mod blobs;
 pub mod browser;
 pub mod dry_run;
 pub mod files;
+pub mod forward;
 pub mod jobs;
 pub mod join;
 pub mod link;

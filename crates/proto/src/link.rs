@@ -19,13 +19,16 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 /// Link protocol versions that this build supports.
-pub const PROTOCOL: std::ops::RangeInclusive<u16> = 4..=6;
+pub const PROTOCOL: std::ops::RangeInclusive<u16> = 4..=7;
 
 /// The first protocol version in which agents know [`HeadMessage::TimeLimit`].
 pub const TIME_LIMIT_PROTOCOL: u16 = 5;
 
 /// The first protocol version in which agents know [`StreamKind::Steps`] and signals to single steps.
 pub const STEPS_PROTOCOL: u16 = 6;
+
+/// The first protocol version in which agents know [`StreamKind::Forward`].
+pub const FORWARD_PROTOCOL: u16 = 7;
 
 /// Maximum size of a frame in bytes. Senders split batches to stay below it.
 pub const MAX_FRAME_BYTES: usize = 4 << 20;
@@ -589,7 +592,7 @@ pub struct StreamRequest {
     pub stream: String,
     /// Id of the run.
     pub run: RunId,
-    /// Which output to send, or the terminal.
+    /// What to send.
     pub what: StreamKind,
 }
 
@@ -621,6 +624,11 @@ pub enum StreamKind {
     },
     /// The steps that the run has started, as a JSON array of [`StepRecord`]; at most [`MAX_STEP_RECORDS`].
     Steps,
+    /// A connection to a TCP port on which the run listens, over a WebSocket; see [`crate::forward`].
+    Forward {
+        /// The port.
+        port: u16,
+    },
 }
 
 /// A stored output of a run.

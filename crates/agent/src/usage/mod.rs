@@ -91,6 +91,11 @@ impl UsageMeter {
         MeasuredRun { meter: Arc::clone(self), run }
     }
 
+    /// Where a run on this node is measured, and so where its processes are.
+    pub(crate) fn place_of(&self, run: RunId) -> Option<RunPlace> {
+        lock(&self.runs).get(&run).cloned()
+    }
+
     /// Watches a run, or the node: measures it every second, and returns each measurement as a line of JSON. `None` if
     /// the run is not on the node. The receiver is closed when the run ends.
     pub(crate) fn watch(&self, subject: Option<RunId>) -> Option<broadcast::Receiver<Bytes>> {

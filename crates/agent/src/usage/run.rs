@@ -22,6 +22,18 @@ pub(crate) struct RunPlace {
     pub(crate) gpus: BTreeSet<GpuId>,
 }
 
+impl RunPlace {
+    /// The processes of the run. `None` if they cannot be listed, as after its end, or are too many.
+    pub(crate) fn processes(&self) -> Option<Vec<u32>> {
+        let Some(leaf) = &self.leaf else { return descendants(self.shepherd) };
+        let file = KernelFile::open(leaf.path.join(MEMBERS))?;
+        Some(pids(file.read(&mut Buffer::default())?))
+    }
+}
+
+/// File of a cgroup with the ids of its processes.
+const MEMBERS: &str = "cgroup.procs";
+
 /// Open files and last counters of a run.
 #[derive(Debug)]
 pub(super) struct RunMeter {
@@ -54,7 +66,7 @@ impl RunMeter {
         let controllers = place.leaf.as_ref().map(|leaf| &leaf.controllers);
         let has_v1 = |controller| controllers.is_some_and(|all| matches!(all.get(&controller), Some(Place::V1(_))));
         Self {
-            members: leaf("cgroup.procs"),
+            members: leaf(MEMBERS),
             cpu: leaf("cpu.stat"),
             memory: controlled(Controller::Memory, "memory.current", "memory.usage_in_bytes"),
             cache: (
@@ -110,7 +122,7 @@ impl RunMeter {
 
     fn sums(&self, buffer: &mut Buffer) -> Sums {
         let members = match &self.members {
-            Some(file) => file.read(buffer).map(|text| text.lines().filter_map(|line| line.parse().ok()).collect()),
+            Some(file) => file.read(buffer).map(pids),
             None => descendants(self.place.shepherd),
         };
         members.map_or_else(Sums::default, |members: Vec<u32>| sums(&members, self.place.shepherd))
@@ -124,6 +136,10 @@ pub(crate) fn leaf_at(tree: &hostler_shepherd::cgroup::Tree, path: &Path) -> Opt
 
 fn constant(name: SysconfVar) -> f32 {
     sysconf(name).ok().flatten().unwrap_or(1) as f32
+}
+
+fn pids(lines: &str) -> Vec<u32> {
+    lines.lines().filter_map(|line| line.parse().ok()).collect()
 }
 
 /// Sums of bytes read and written, from lines such as `8:0 rbytes=1 wbytes=2`.

@@ -8,8 +8,8 @@ use std::collections::{BTreeSet, VecDeque};
 
 use hostler_model::{Digest, NodeName, RunId, Timestamp};
 use hostler_proto::link::{
-    AgentHello, AgentMessage, Frame, HeadHello, HeadMessage, PROTOCOL, RunReport, RunStatus, STEPS_PROTOCOL,
-    StreamKind, StreamRequest, TIME_LIMIT_PROTOCOL,
+    AgentHello, AgentMessage, FORWARD_PROTOCOL, Frame, HeadHello, HeadMessage, PROTOCOL, RunReport, RunStatus,
+    STEPS_PROTOCOL, StreamKind, StreamRequest, TIME_LIMIT_PROTOCOL,
 };
 use serde_bytes::ByteBuf;
 
@@ -159,6 +159,7 @@ impl HeadLink {
                 HeadMessage::TimeLimit { .. } => TIME_LIMIT_PROTOCOL,
                 HeadMessage::Signal { step: Some(_), .. }
                 | HeadMessage::Stream(StreamRequest { what: StreamKind::Steps, .. }) => STEPS_PROTOCOL,
+                HeadMessage::Stream(StreamRequest { what: StreamKind::Forward { .. }, .. }) => FORWARD_PROTOCOL,
                 _ => *PROTOCOL.start(),
             }
     }
@@ -247,9 +248,9 @@ mod tests {
     #[test]
     fn link_needs_overlapping_versions_and_matching_node_name() {
         let node: NodeName = "a".parse().expect("a valid name");
-        assert_eq!(agree(&hello("a", 1, 7), &node), Ok(*PROTOCOL.end()));
-        let newer = agree(&hello("a", 7, 8), &node).expect_err("no overlap");
-        assert!(newer.contains("7 to 8") && newer.contains("upgrade the head"), "{newer}");
+        assert_eq!(agree(&hello("a", 1, 8), &node), Ok(*PROTOCOL.end()));
+        let newer = agree(&hello("a", 8, 9), &node).expect_err("no overlap");
+        assert!(newer.contains("8 to 9") && newer.contains("upgrade the head"), "{newer}");
         let older = agree(&hello("a", 0, 0), &node).expect_err("no overlap");
         assert!(older.contains("upgrade the agent"), "{older}");
         let other = agree(&hello("b", 2, 2), &node).expect_err("another node");
@@ -267,10 +268,12 @@ mod tests {
             to: SignalTarget::Steps,
             step,
         };
-        let steps = HeadMessage::Stream(StreamRequest { stream: "x".to_owned(), run, what: StreamKind::Steps });
-        for message in [signal(Some(0)), steps] {
+        let stream = |what| HeadMessage::Stream(StreamRequest { stream: "x".to_owned(), run, what });
+        for message in [signal(Some(0)), stream(StreamKind::Steps)] {
             assert!(HeadLink::is_known(STEPS_PROTOCOL, &message) && !HeadLink::is_known(5, &message));
         }
+        let forward = stream(StreamKind::Forward { port: 8888 });
+        assert!(HeadLink::is_known(FORWARD_PROTOCOL, &forward) && !HeadLink::is_known(6, &forward));
         assert!(HeadLink::is_known(4, &signal(None)) && HeadLink::is_known(4, &HeadMessage::Forget { run }));
     }
 

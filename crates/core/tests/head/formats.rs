@@ -34,7 +34,7 @@ use serde::de::DeserializeOwned;
 use crate::harness::{Head, ended as ended_with, name, spec, user};
 
 /// The files, oldest first.
-const FILES: [(&str, &str); 4] = [
+const FILES: [(&str, &str); 5] = [
     ("store8-link4.txt", include_str!("../formats/store8-link4.txt")),
     // Runs have steps and get signals.
     ("store8-link4-steps.txt", include_str!("../formats/store8-link4-steps.txt")),
@@ -42,6 +42,7 @@ const FILES: [(&str, &str); 4] = [
     // tasks are held.
     ("store8-link5.txt", include_str!("../formats/store8-link5.txt")),
     ("store8-link6.txt", include_str!("../formats/store8-link6.txt")),
+    ("store8-link7.txt", include_str!("../formats/store8-link7.txt")),
 ];
 
 /// The lines that this build writes: kinds and bytes.
@@ -146,6 +147,7 @@ fn written() -> Lines {
         stream(StreamKind::Output { output: Output::Stdout, from: 3, follow: true, tail: Some(5), limit: Some(7) }),
         stream(StreamKind::Terminal { rows: 24, columns: 80 }),
         stream(StreamKind::Steps),
+        stream(StreamKind::Forward { port: 8888 }),
         HeadMessage::Accounts {
             accounts: vec![account.clone()],
             blocked: vec![account],

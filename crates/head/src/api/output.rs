@@ -13,7 +13,7 @@ use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use futures_util::{SinkExt, StreamExt};
 use hostler_core::admission::{UsageLimits, UsagePermit};
-use hostler_core::head::{Job, Refusal};
+use hostler_core::head::{ConnectionId, Job, Refusal};
 use hostler_model::{Attempt, Digest, JobId, JobState, NodeName, RunId, TaskId};
 use hostler_proto::api::WATCHING_HEADER;
 use hostler_proto::link::{HeadMessage, Output, StreamKind, StreamRequest};
@@ -46,7 +46,7 @@ const OFFSET_HEADER: HeaderName = HeaderName::from_static("hostler-offset");
 const SIZE_HEADER: HeaderName = HeaderName::from_static("hostler-size");
 
 /// Timeout for an agent to open a requested stream.
-const AGENT_TIME: Duration = Duration::from_secs(10);
+pub(super) const AGENT_TIME: Duration = Duration::from_secs(10);
 
 /// Maximum size of a terminal message, in both directions.
 pub(super) const TERMINAL_BYTES: usize = 1 << 20;
@@ -152,9 +152,9 @@ pub(super) enum Standing {
 pub(super) struct Live {
     run: RunId,
     rank: u32,
-    node: NodeName,
+    pub(super) node: NodeName,
     has_terminal: bool,
-    runs: bool,
+    pub(super) runs: bool,
 }
 
 pub(super) async fn standing(head: &Head, user: &User, task: TaskId, rank: u32) -> Result<Standing, ApiError> {
@@ -291,17 +291,18 @@ pub(super) async fn from_node(
 }
 
 /// Asks the node of a live task to open a stream. Returns `false` if the node is not connected.
-fn ask(head: &Head, live: &Live, stream: &str, what: StreamKind) -> bool {
-    let connection = {
-        let state = head.engine.state();
-        state.node(&live.node).and_then(|node| node.link.as_ref()).map(|link| link.connection)
-    };
+pub(super) fn ask(head: &Head, live: &Live, stream: &str, what: StreamKind) -> bool {
     let request = StreamRequest { stream: stream.to_owned(), run: live.run, what };
-    connection.is_some_and(|connection| head.engine.send(connection, HeadMessage::Stream(request)))
+    connection_of(head, live).is_some_and(|connection| head.engine.send(connection, HeadMessage::Stream(request)))
+}
+
+/// The connection of the node of a live task.
+pub(super) fn connection_of(head: &Head, live: &Live) -> Option<ConnectionId> {
+    head.engine.state().node(&live.node).and_then(|node| node.link.as_ref()).map(|link| link.connection)
 }
 
 /// Returns when the run is no longer the task's current one, or has ended on the node of `live`.
-async fn wait_until_gone(head: &Head, live: &Live) {
+pub(super) async fn wait_until_gone(head: &Head, live: &Live) {
     let run = live.run;
     let is_gone = |job: Option<&Job>| {
         let active = job.and_then(|job| job.active.get(&run.task.index)).filter(|active| active.run == run);
@@ -322,7 +323,7 @@ async fn unreachable(head: &Head, live: &Live, follow: bool) -> Result<Option<Up
     Err(silent(&live.node))
 }
 
-fn silent(node: &NodeName) -> ApiError {
+pub(super) fn silent(node: &NodeName) -> ApiError {
     ApiError::new(StatusCode::SERVICE_UNAVAILABLE, "node_unreachable", format!("node {node} does not respond"))
         .hint("the job is not affected; try again when the node is connected, or fetch the result after the job's end")
 }
@@ -368,7 +369,7 @@ pub(crate) async fn attach(
         Standing::Over(..) | Standing::Ended => return Err(not_running(id, "over")),
     };
     let client_place = one_of(&head.streams.terminal_clients, &live, "are attached to the terminal")?;
-    let mut place = head.streams.terminals.wait_for(&live.node);
+    let mut place = head.streams.sockets.wait_for(&live.node);
     // A size of zero keeps the current one.
     let (rows, columns) = if types { (rows, columns) } else { (0, 0) };
     let agent = if ask(&head, &live, &place.name, StreamKind::Terminal { rows, columns }) {

@@ -1,17 +1,19 @@
-//! Streams that agents open for output requests: the counterpart of [`super::output`].
+//! Streams that agents open for requests of clients: the counterpart of [`super::output`] and [`super::forward`].
 
 use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::State;
-use axum::extract::ws::WebSocketUpgrade;
+use axum::extract::ws::{WebSocket, WebSocketUpgrade};
 use axum::http::StatusCode;
 use axum::response::{NoContent, Response};
+use hostler_model::NodeName;
 use serde::Deserialize;
 use utoipa::ToSchema;
 
 use super::error::ApiError;
 use super::extract::{Path, Query};
+use super::forward;
 use super::output::TERMINAL_BYTES;
 use super::who::Agent;
 use crate::head::Head;
@@ -52,12 +54,25 @@ pub(crate) async fn terminal(
     Path(id): Path<String>,
     upgrade: WebSocketUpgrade,
 ) -> Response {
-    upgrade.max_message_size(TERMINAL_BYTES).max_frame_size(TERMINAL_BYTES).on_upgrade(async move |socket| {
-        if let Err(socket) = head.streams.terminals.deliver(&id, &node, socket) {
-            // Closes the connection, because no client waits for this terminal.
-            drop(socket);
-        }
-    })
+    let upgrade = upgrade.max_message_size(TERMINAL_BYTES).max_frame_size(TERMINAL_BYTES);
+    upgrade.on_upgrade(async move |socket| deliver(&head, &id, &node, socket))
+}
+
+/// `GET /agent/streams/{id}/forward`, a WebSocket.
+pub(crate) async fn forward(
+    Agent(node): Agent,
+    State(head): State<Arc<Head>>,
+    Path(id): Path<String>,
+    upgrade: WebSocketUpgrade,
+) -> Response {
+    forward::limited(upgrade).on_upgrade(async move |socket| deliver(&head, &id, &node, socket))
+}
+
+fn deliver(head: &Head, id: &str, node: &NodeName, socket: WebSocket) {
+    if let Err(socket) = head.streams.sockets.deliver(id, node, socket) {
+        // Closes the connection, because no client waits for it.
+        drop(socket);
+    }
 }
 
 fn nobody_waits() -> ApiError {

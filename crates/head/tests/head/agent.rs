@@ -127,8 +127,14 @@ impl FakeAgent {
 
     /// Links a node with these `runs`.
     pub(crate) async fn link(head: &TestHead, identity: &Identity, runs: Vec<RunReport>) -> Self {
-        let (socket, answer) = introduce(head, identity, &identity.hello(runs)).await;
-        assert!(matches!(answer, HeadHello::Welcome { protocol: 6, .. }), "{answer:?}");
+        Self::link_with(head, identity, &identity.hello(runs)).await
+    }
+
+    /// Links a node with this hello.
+    pub(crate) async fn link_with(head: &TestHead, identity: &Identity, hello: &AgentHello) -> Self {
+        let (socket, answer) = introduce(head, identity, hello).await;
+        let is_newest = |protocol| protocol == hello.protocol_max;
+        assert!(matches!(answer, HeadHello::Welcome { protocol, .. } if is_newest(protocol)), "{answer:?}");
         Self {
             socket,
             outbox: Outbox::default(),

@@ -8,6 +8,7 @@ mod description;
 mod disk;
 mod events;
 mod floods;
+mod forward;
 mod harness;
 mod hostile;
 mod jobs;

@@ -185,9 +185,9 @@ async fn agents_that_violate_the_protocol_are_rejected_or_disconnected() {
     let head = TestHead::start().await;
     let identity = Identity::join(&head, "n1").await;
     let mut future = identity.hello(Vec::new());
-    (future.protocol_min, future.protocol_max) = (7, 9);
+    (future.protocol_min, future.protocol_max) = (8, 9);
     let (_, answer) = introduce(&head, &identity, &future).await;
-    let names_both = |message: &str| message.contains("7 to 9") && message.contains("4 to 6");
+    let names_both = |message: &str| message.contains("8 to 9") && message.contains("4 to 7");
     assert!(matches!(&answer, HeadHello::Refused { message } if names_both(message)), "{answer:?}");
     let mut other = identity.hello(Vec::new());
     other.node = "n2".parse().expect("a valid name");

@@ -1,0 +1,92 @@
+//! Connections to TCP ports of runs: connects only to sockets on which processes of the run listen, and carries bytes
+//! between the socket and the head.
+
+mod listeners;
+
+use std::fs::{self, File};
+use std::io;
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use hostler_proto::forward::ForwardAnswer;
+use nix::sched::{CloneFlags, setns};
+
+use self::listeners::{Listener, find};
+use crate::node::Node;
+use crate::supervise::Control;
+use crate::usage::RunPlace;
+
+/// Time to find a listener and to connect to it. With the turns of others, it is shorter than the head waits.
+const CONNECT_TIME: Duration = Duration::from_secs(4);
+
+/// Answers the head's request for a connection to `port` of a run, and carries its bytes until it ends. `running` is
+/// absent for a run that is not on this node.
+pub(crate) async fn join(
+    node: &Node,
+    stream: &str,
+    running: Option<(Control, RunPlace)>,
+    port: u16,
+) -> anyhow::Result<()> {
+    let connected = match running {
+        Some((control, place)) => control.connect(move || connect(&place, port)).await.flatten(),
+        None => Ok(None),
+    };
+    let (answer, near) = match connected {
+        Ok(Some(near)) => (ForwardAnswer::Connected, Some(near)),
+        Ok(None) => (ForwardAnswer::NothingListens, None),
+        Err(error) => (ForwardAnswer::Failed(format!("{error:#}")), None),
+    };
+    let far = node.head.stream_forward(stream, &answer).await?;
+    let Some(near) = near else { return Ok(()) };
+    near.set_nonblocking(true)?;
+    near.set_nodelay(true)?;
+    let mut near = tokio::net::TcpStream::from_std(near)?;
+    if let Err(error) = far.carry(&mut near).await {
+        // The job must not take what it has received for everything.
+        near.set_zero_linger()?;
+        return Err(error.into());
+    }
+    Ok(())
+}
+
+/// Connects to a port of a run; `None` if the run does not listen on it.
+fn connect(place: &RunPlace, port: u16) -> anyhow::Result<Option<TcpStream>> {
+    let deadline = Instant::now() + CONNECT_TIME;
+    let mut failure = None;
+    for listener in find(place, port, deadline)? {
+        match connect_to(&listener, deadline) {
+            // Meanwhile, the run may have closed the socket, and another program may have taken the port.
+            Ok(stream) => {
+                let is_same = |it: &Listener| it.namespace == listener.namespace && it.address == listener.address;
+                return Ok(find(place, port, deadline)?.iter().any(is_same).then_some(stream));
+            }
+            Err(error) => failure = Some(error),
+        }
+    }
+    failure.map_or(Ok(None), |error| Err(error.into()))
+}
+
+fn connect_to(Listener { namespace, pid, address }: &Listener, deadline: Instant) -> io::Result<TcpStream> {
+    let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+    if fs::read_link("/proc/self/ns/net")? == *namespace {
+        return TcpStream::connect_timeout(address, left);
+    }
+    let (pid, address, namespace) = (*pid, *address, namespace.clone());
+    // A thread of its own, because it never returns from the other namespace.
+    let connected = thread::Builder::new().spawn(move || connect_inside(&namespace, pid, address, left))?.join();
+    connected.expect("connecting does not panic")
+}
+
+/// Moves this thread to the network namespace of a process, and connects there.
+fn connect_inside(namespace: &Path, pid: u32, address: SocketAddr, timeout: Duration) -> io::Result<TcpStream> {
+    let file = File::open(format!("/proc/{pid}/ns/net"))?;
+    // The process may have ended, and its number may be that of another process.
+    if fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))? != namespace {
+        return Err(io::ErrorKind::NotFound.into());
+    }
+    setns(file, CloneFlags::CLONE_NEWNET)?;
+    TcpStream::connect_timeout(&address, timeout)
+}

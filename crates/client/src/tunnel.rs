@@ -1,0 +1,168 @@
+//! A connection to a TCP port of a job over a WebSocket; see [`hostler_proto::forward`].
+//!
+//! Each direction reads a piece only when the piece before has been written, so nothing is buffered beyond the sockets of
+//! the operating system.
+
+use std::convert::Infallible;
+use std::io;
+
+use bytes::BytesMut;
+use futures_util::stream::{SplitSink, SplitStream};
+use futures_util::{SinkExt, StreamExt};
+use hostler_model::TaskId;
+use hostler_proto::forward::{End, ForwardAnswer, MAX_MESSAGE_BYTES, PING_INTERVAL, SILENCE};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, split};
+use tokio::sync::oneshot;
+use tokio::time::{sleep, timeout};
+use tokio_tungstenite::WebSocketStream;
+use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
+use tokio_tungstenite::tungstenite::{Bytes, Message};
+
+use crate::connection::interrupted;
+use crate::{Client, ClientError, Endpoint, LocalError, Stream, websocket};
+
+/// A connection to a TCP port of a job. Dropping it breaks the connection.
+#[derive(Debug)]
+pub struct Tunnel {
+    socket: WebSocketStream<Stream>,
+    endpoint: Endpoint,
+}
+
+impl Client {
+    /// Connects to a TCP port on which a task listens, on its node of this rank. Not retried.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] with code `no_listener` if the task listens on no such port, `not_running` if it does
+    /// not run, and `forbidden` if it belongs to another user.
+    pub async fn forward(&self, task: TaskId, rank: u32, port: u16) -> Result<Tunnel, ClientError> {
+        let TaskId { job, index } = task;
+        self.tunnel(&format!("/jobs/{job}/tasks/{index}/forward?port={port}&node_rank={rank}")).await
+    }
+
+    /// For agents: opens the other end of a user's tunnel, and says whether the port is connected.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] if no user waits for this stream.
+    pub async fn stream_forward(&self, stream: &str, answer: &ForwardAnswer) -> Result<Tunnel, ClientError> {
+        let mut tunnel = self.tunnel(&format!("/agent/streams/{stream}/forward")).await?;
+        let sent = tunnel.socket.send(text(answer)).await;
+        sent.map_err(|error| interrupted(&tunnel.endpoint, error.to_string()))?;
+        Ok(tunnel)
+    }
+
+    async fn tunnel(&self, path: &str) -> Result<Tunnel, ClientError> {
+        let config = WebSocketConfig::default()
+            .read_buffer_size(MAX_MESSAGE_BYTES)
+            .max_message_size(Some(MAX_MESSAGE_BYTES))
+            .max_frame_size(Some(MAX_MESSAGE_BYTES));
+        let (socket, _) = websocket::open(self.endpoint(), path, Some(config)).await?;
+        Ok(Tunnel { socket, endpoint: self.endpoint().clone() })
+    }
+}
+
+impl Tunnel {
+    /// Carries bytes between the tunnel and `near` until both directions have ended. The end of one direction shuts down
+    /// the other side's writing half.
+    ///
+    /// # Errors
+    /// [`ClientError::Interrupted`] if the tunnel broke, and [`ClientError::Local`] if `near` did. Bytes may be lost then:
+    /// the caller resets `near`.
+    pub async fn carry(self, near: &mut (impl AsyncRead + AsyncWrite + Unpin)) -> Result<(), ClientError> {
+        let Self { socket, endpoint } = self;
+        let (mut sink, mut source) = socket.split();
+        let (from_near, to_near) = split(near);
+        let (all_sent, is_all_sent) = oneshot::channel();
+        let sending = send_all(from_near, &mut sink, all_sent);
+        let receiving = receive_all(&mut source, to_near, is_all_sent);
+        let carried = tokio::select! {
+            broken = sending => broken.map(|never| match never {}),
+            outcome = receiving => outcome,
+        };
+        carried.map_err(|broken| match broken {
+            Broken::Near(error) => LocalError::new("the local connection broke", error).into(),
+            Broken::Far(what) => interrupted(&endpoint, what),
+        })?;
+        let close = async {
+            // Everything has arrived here, so the other side's failures no longer matter.
+            let _ = sink.close().await;
+            std::future::pending::<()>().await;
+        };
+        // Dropping the connection now would discard bytes that are on their way to the other side.
+        let other_side = async { while let Ok(Some(Ok(_))) = timeout(SILENCE, source.next()).await {} };
+        tokio::select! {
+            () = close => {}
+            () = other_side => {}
+        }
+        Ok(())
+    }
+}
+
+/// Why a tunnel broke.
+enum Broken {
+    Near(io::Error),
+    Far(String),
+}
+
+/// Sends what `near` writes. Then pings until the tunnel breaks.
+async fn send_all(
+    mut near: impl AsyncRead + Unpin,
+    sink: &mut SplitSink<WebSocketStream<Stream>, Message>,
+    all_sent: oneshot::Sender<()>,
+) -> Result<Infallible, Broken> {
+    let mut piece = BytesMut::new();
+    loop {
+        piece.reserve(MAX_MESSAGE_BYTES);
+        let mut part = (&mut near).take(MAX_MESSAGE_BYTES as u64);
+        let message = match timeout(PING_INTERVAL, part.read_buf(&mut piece)).await {
+            Ok(Ok(0)) => break,
+            Ok(Ok(_)) => Message::Binary(piece.split().freeze()),
+            Ok(Err(error)) => return Err(Broken::Near(error)),
+            Err(_) => Message::Ping(Bytes::new()),
+        };
+        sink.send(message).await.map_err(|error| Broken::Far(error.to_string()))?;
+    }
+    sink.send(text(&End { end: true })).await.map_err(|error| Broken::Far(error.to_string()))?;
+    // The receiver lives as long as this function.
+    let _ = all_sent.send(());
+    loop {
+        sleep(PING_INTERVAL).await;
+        sink.send(Message::Ping(Bytes::new())).await.map_err(|error| Broken::Far(error.to_string()))?;
+    }
+}
+
+/// Writes what arrives to `near`. Returns when both directions have ended.
+async fn receive_all(
+    source: &mut SplitStream<WebSocketStream<Stream>>,
+    mut near: impl AsyncWrite + Unpin,
+    mut is_all_sent: oneshot::Receiver<()>,
+) -> Result<(), Broken> {
+    let mut has_ended = false;
+    loop {
+        let message = tokio::select! {
+            message = timeout(SILENCE, source.next()) => message,
+            _ = &mut is_all_sent, if has_ended => return Ok(()),
+        };
+        let message = message.map_err(|_| Broken::Far(format!("nothing heard for {} seconds", SILENCE.as_secs())))?;
+        match message {
+            Some(Ok(Message::Binary(bytes))) => {
+                near.write_all(&bytes).await.map_err(Broken::Near)?;
+                // Standard output keeps an unfinished line back.
+                near.flush().await.map_err(Broken::Near)?;
+            }
+            Some(Ok(Message::Text(text))) => {
+                if serde_json::from_str(&text).is_ok_and(|End { end }| end) {
+                    near.shutdown().await.map_err(Broken::Near)?;
+                    has_ended = true;
+                }
+            }
+            Some(Ok(Message::Close(_))) => return Ok(()),
+            Some(Ok(Message::Ping(_) | Message::Pong(_) | Message::Frame(_))) => {}
+            Some(Err(error)) => return Err(Broken::Far(error.to_string())),
+            None => return Err(Broken::Far("the connection was closed".to_owned())),
+        }
+    }
+}
+
+fn text(message: &impl serde::Serialize) -> Message {
+    Message::text(serde_json::to_string(message).expect("API types are valid JSON"))
+}

@@ -1,0 +1,168 @@
+//! Connections to TCP ports of running tasks; see [`hostler_proto::forward`].
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Extension;
+use axum::extract::State;
+use axum::extract::ws::{Message, WebSocket, WebSocketUpgrade};
+use axum::http::StatusCode;
+use axum::response::Response;
+use futures_util::stream::{SplitSink, SplitStream};
+use futures_util::{SinkExt, StreamExt};
+use hostler_model::{JobId, NodeName, TaskId};
+use hostler_proto::forward::{ForwardAnswer, MAX_MESSAGE_BYTES, SILENCE};
+use hostler_proto::link::{FORWARD_PROTOCOL, StreamKind};
+use serde::Deserialize;
+use tokio::time::{sleep, timeout};
+use utoipa::ToSchema;
+
+use super::error::ApiError;
+use super::extract::{Path, Query};
+use super::output::{AGENT_TIME, Live, Standing, ask, connection_of, one_of, silent, standing, wait_until_gone};
+use super::results::readable;
+use super::who::User;
+use crate::head::Head;
+use crate::lease::Lease;
+
+/// Time for the last bytes to arrive after the end of a task.
+const CLOSING: Duration = Duration::from_secs(10);
+
+/// The query of a request for a connection.
+#[derive(Deserialize, ToSchema)]
+pub(crate) struct Wanted {
+    /// TCP port on which the task listens.
+    #[schema(minimum = 1, maximum = 65_535)]
+    port: u16,
+    /// Rank of the node, for a task on several nodes; 0 if absent.
+    #[serde(default)]
+    node_rank: u32,
+}
+
+/// `GET /jobs/{id}/tasks/{index}/forward`: a WebSocket with a connection to a port of the task. Only for the job's owner,
+/// because servers in a job often trust everybody who reaches them. It breaks when the user loses rights or the task has
+/// ended.
+pub(crate) async fn forward(
+    user: User,
+    Extension(lease): Extension<Lease>,
+    State(head): State<Arc<Head>>,
+    Path((id, index)): Path<(JobId, u32)>,
+    Query(Wanted { port, node_rank }): Query<Wanted>,
+    upgrade: WebSocketUpgrade,
+) -> Result<Response, ApiError> {
+    if port == 0 {
+        return Err(ApiError::bad_request("`port` is 1 to 65535"));
+    }
+    let job = readable(&head, &user, id).await?;
+    if !user.0.owns(&job) {
+        return Err(user.0.refused(&job).into());
+    }
+    let task = TaskId { job: id, index };
+    let live = match standing(&head, &user, task, node_rank).await? {
+        Standing::Live(live) if live.runs => live,
+        Standing::Live(_) => return Err(not_running(task, "is starting").hint("try again when it runs")),
+        Standing::Waiting(_) => return Err(not_running(task, "is waiting").hint("try again when it runs")),
+        Standing::Over(..) | Standing::Ended => return Err(not_running(task, "is over")),
+    };
+    let client_place = one_of(&head.streams.forwarded, &live, "are connected to ports")?;
+    let agent = tokio::select! {
+        agent = connect(&head, &live, task, port) => agent?,
+        () = wait_until_gone(&head, &live) => return Err(not_running(task, "is over")),
+    };
+    Ok(limited(upgrade).on_upgrade(async move |client| {
+        let _until_the_end = client_place;
+        let is_over = async {
+            wait_until_gone(&head, &live).await;
+            sleep(CLOSING).await;
+        };
+        tokio::select! {
+            () = join(client, agent) => {}
+            () = is_over => {}
+            () = head.stop.cancelled() => {}
+            _ = lease.ended() => {}
+        }
+    }))
+}
+
+/// Bounds the memory of a connection.
+pub(super) fn limited(upgrade: WebSocketUpgrade) -> WebSocketUpgrade {
+    let upgrade = upgrade.read_buffer_size(MAX_MESSAGE_BYTES);
+    upgrade.max_message_size(MAX_MESSAGE_BYTES).max_frame_size(MAX_MESSAGE_BYTES)
+}
+
+/// Asks the node of a task to connect to a port. Returns the agent's end of the connection.
+async fn connect(head: &Head, live: &Live, task: TaskId, port: u16) -> Result<WebSocket, ApiError> {
+    let protocol = connection_of(head, live).and_then(|connection| head.engine.protocol(connection));
+    if protocol.is_some_and(|protocol| protocol < FORWARD_PROTOCOL) {
+        return Err(too_old(&live.node));
+    }
+    let mut place = head.streams.sockets.wait_for(&live.node);
+    let answer = async {
+        if !ask(head, live, &place.name, StreamKind::Forward { port }) {
+            return None;
+        }
+        let mut agent = place.arrival().await?;
+        let Some(Ok(Message::Text(answer))) = agent.recv().await else { return None };
+        Some((agent, serde_json::from_str(&answer).ok()?))
+    };
+    let (agent, answer) = timeout(AGENT_TIME, answer).await.ok().flatten().ok_or_else(|| silent(&live.node))?;
+    match answer {
+        ForwardAnswer::Connected => Ok(agent),
+        ForwardAnswer::NothingListens => Err(no_listener(&live.node, task, port)),
+        ForwardAnswer::Failed(why) => {
+            let message = format!("node {} cannot connect to port {port} of task {task}: {why}", live.node);
+            Err(ApiError::new(StatusCode::BAD_GATEWAY, "port_unreachable", message))
+        }
+    }
+}
+
+/// The answer is the same whether nobody listens on the port or another user or program of the node does.
+fn no_listener(node: &NodeName, task: TaskId, port: u16) -> ApiError {
+    let message = format!("nothing in task {task} listens on port {port} of node {node}");
+    ApiError::new(StatusCode::CONFLICT, "no_listener", message)
+        .hint("check the port, and that the job has started its server; the server must be a process of the job itself")
+        .hint("for a job on several nodes, --node-rank chooses the node")
+}
+
+fn not_running(task: TaskId, state: &str) -> ApiError {
+    let message = format!("task {task} {state}, so nothing listens on its ports");
+    ApiError::new(StatusCode::CONFLICT, "not_running", message)
+        .hint(format!("`hostler job {}` shows the task's state", task.job))
+}
+
+fn too_old(node: &NodeName) -> ApiError {
+    let message = format!("the agent of node {node} is too old to connect to ports of jobs");
+    ApiError::new(StatusCode::CONFLICT, "agent_too_old", message)
+        .hint(format!("upgrade Hostler on node {node}, and restart its agent; the job continues"))
+}
+
+/// Relays messages in both directions until both sides have closed, or one connection has broken.
+async fn join(client: WebSocket, agent: WebSocket) {
+    let (mut to_client, mut from_client) = client.split();
+    let (mut to_agent, mut from_agent) = agent.split();
+    let (is_complete, other) = tokio::select! {
+        is_complete = pass(&mut from_client, &mut to_agent) => (is_complete, &mut from_agent),
+        is_complete = pass(&mut from_agent, &mut to_client) => (is_complete, &mut from_client),
+    };
+    // The side that has closed has received everything. Dropping the connection of the other side now would discard bytes
+    // that are on their way to it.
+    while is_complete && matches!(timeout(SILENCE, other.next()).await, Ok(Some(Ok(_)))) {}
+}
+
+/// Relays messages one way, reading no message before the one before is sent. Returns whether the connection ended with
+/// a close frame; otherwise it is broken.
+async fn pass(from: &mut SplitStream<WebSocket>, to: &mut SplitSink<WebSocket, Message>) -> bool {
+    while let Ok(Some(Ok(message))) = timeout(SILENCE, from.next()).await {
+        match message {
+            Message::Close(frame) => return to.send(Message::Close(frame)).await.is_ok(),
+            // The WebSocket answers pings itself. A ping that is passed on shows the other end that this one lives.
+            Message::Pong(_) => {}
+            message => {
+                if to.send(message).await.is_err() {
+                    return false;
+                }
+            }
+        }
+    }
+    false
+}

@@ -1,0 +1,122 @@
+//! Connections to ports of jobs through the head.
+
+use hostler_client::{Client, ClientError, Tunnel};
+use hostler_model::RunId;
+use hostler_proto::forward::ForwardAnswer;
+use hostler_proto::link::{FORWARD_PROTOCOL, StreamKind};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+
+use crate::agent::{FakeAgent, Identity};
+use crate::harness::{TestHead, request, soon};
+use crate::jobs::code;
+use crate::output::{next_stream, running};
+
+const PORT: u16 = 8888;
+
+/// Opens a connection to a port. The agent gives this answer.
+async fn forward(
+    client: &Client,
+    agent: &mut FakeAgent,
+    run: RunId,
+    answer: ForwardAnswer,
+) -> (Result<Tunnel, ClientError>, Tunnel) {
+    let answered = async {
+        let request = next_stream(agent).await;
+        assert_eq!((request.run, request.what), (run, StreamKind::Forward { port: PORT }));
+        agent.client.stream_forward(&request.stream, &answer).await.expect("a reader waits")
+    };
+    soon("both ends", async { tokio::join!(client.forward(run.task, 0, PORT), answered) }).await
+}
+
+#[tokio::test]
+async fn bytes_and_ends_of_both_directions_are_passed_on() {
+    let head = TestHead::start().await;
+    let mut agent = FakeAgent::start(&head, "n1").await;
+    let run = running(&head, &mut agent, &request("a")).await;
+    let (user, job) = forward(&head.client(), &mut agent, run, ForwardAnswer::Connected).await;
+    let user = user.expect("connected");
+    // The pipes are smaller than what they carry.
+    let (mut program, mut near_program) = duplex(1000);
+    let (mut server, mut near_server) = duplex(1000);
+    let carried = tokio::spawn(async move { tokio::join!(user.carry(&mut near_program), job.carry(&mut near_server)) });
+    let question = vec![b'q'; 200_000];
+    let asked = async {
+        program.write_all(&question).await.expect("open");
+        program.shutdown().await.expect("open");
+        let mut answer = String::new();
+        program.read_to_string(&mut answer).await.expect("complete");
+        answer
+    };
+    let served = async {
+        let mut all = Vec::new();
+        server.read_to_end(&mut all).await.expect("complete");
+        server.write_all(format!("{} bytes", all.len()).as_bytes()).await.expect("open");
+        server.shutdown().await.expect("open");
+    };
+    let (answer, ()) = soon("the answer", async { tokio::join!(asked, served) }).await;
+    assert_eq!(answer, "200000 bytes");
+    let (user, job) = soon("both ends", carried).await.expect("no panic");
+    user.and(job).expect("both sides ended");
+}
+
+#[tokio::test]
+async fn broken_connection_is_an_error_and_not_an_end() {
+    let head = TestHead::start().await;
+    let mut agent = FakeAgent::start(&head, "n1").await;
+    let run = running(&head, &mut agent, &request("a")).await;
+    let (user, job) = forward(&head.client(), &mut agent, run, ForwardAnswer::Connected).await;
+    let (_program, mut near_program) = duplex(1000);
+    drop(job);
+    let broken = soon("the break", user.expect("connected").carry(&mut near_program)).await;
+    assert!(matches!(broken, Err(ClientError::Interrupted { .. })), "{broken:?}");
+}
+
+#[tokio::test]
+async fn failures_name_their_cause() {
+    let head = TestHead::start().await;
+    let identity = Identity::join(&head, "n1").await;
+    let mut agent = FakeAgent::link(&head, &identity, Vec::new()).await;
+    let client = head.client();
+    let run = running(&head, &mut agent, &request("a")).await;
+    let (refused, _) = forward(&client, &mut agent, run, ForwardAnswer::NothingListens).await;
+    assert_eq!(code(refused), "no_listener");
+    let (refused, _) = forward(&client, &mut agent, run, ForwardAnswer::Failed("no luck".to_owned())).await;
+    let refused = refused.expect_err("the agent has failed");
+    assert!(refused.to_string().ends_with("no luck") && refused.code() == Some("port_unreachable"), "{refused}");
+    assert_eq!(code(client.forward(run.task, 0, 0).await), "bad_request");
+    assert_eq!(code(client.forward(run.task, 1, PORT).await), "no_such_node");
+
+    let report = hostler_proto::link::RunReport { run, status: hostler_proto::link::RunStatus::Running };
+    let mut older = identity.hello(vec![report]);
+    older.protocol_max = FORWARD_PROTOCOL - 1;
+    let _agent = FakeAgent::link_with(&head, &identity, &older).await;
+    let refused = client.forward(run.task, 0, PORT).await.expect_err("the agent does not know the request");
+    assert!(refused.to_string().contains("agent of node n1") && refused.code() == Some("agent_too_old"), "{refused}");
+    assert!(refused.hints()[0].contains("upgrade"), "{refused:?}");
+}
+
+#[tokio::test]
+async fn connections_to_ports_of_one_run_are_limited() {
+    let head = TestHead::start().await;
+    let mut agent = FakeAgent::start(&head, "n1").await;
+    let run = running(&head, &mut agent, &request("a")).await;
+    let mut tunnels = Vec::new();
+    for _ in 0..128 {
+        tunnels.push(forward(&head.client(), &mut agent, run, ForwardAnswer::Connected).await);
+    }
+    assert_eq!(code(head.client().forward(run.task, 0, PORT).await), "too_many_watchers");
+    drop(tunnels.pop());
+    soon("a free place", async {
+        let again = async {
+            while head.client().forward(run.task, 0, PORT).await.is_err() {
+                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+            }
+        };
+        let answer = async {
+            let stream = next_stream(&mut agent).await.stream;
+            agent.client.stream_forward(&stream, &ForwardAnswer::Connected).await.map(drop)
+        };
+        tokio::join!(again, answer).1.expect("a reader waits");
+    })
+    .await;
+}
