@@ -15,7 +15,8 @@ const PACKAGES: &str = "HOSTLER_SLURM_CLIENTS";
 fn packages() -> String {
     std::env::var(PACKAGES).unwrap_or_else(|_| {
         panic!(
-            "{PACKAGES} is not set: `pip install --target DIR submitit clusterfutures`, and set it to DIR; .ci/run does this"
+            "{PACKAGES} is not set: `pip install --target DIR submitit clusterfutures simple_slurm qtoolkit`, and set it to DIR; \
+             .ci/run does this"
         )
     })
 }
@@ -43,6 +44,16 @@ fn use_by(program: &str) {
 #[test]
 fn submitit_runs_functions_arrays_tasks_and_checkpoints() {
     use_by("by_submitit.py");
+}
+
+#[test]
+fn simple_slurm_submits_signals_and_cancels() {
+    use_by("by_simple_slurm.py");
+}
+
+#[test]
+fn qtoolkit_submits_follows_and_cancels() {
+    use_by("by_qtoolkit.py");
 }
 
 #[test]
