@@ -53,11 +53,15 @@ pub(crate) fn running(directory: &RunDirectory) -> RunningSteps {
     serde_json::from_slice(&read(directory, RUNNING)).unwrap_or_default()
 }
 
-/// The steps of a run that run or have ended, by number.
-fn all(directory: &RunDirectory) -> Vec<StepRecord> {
-    let mut steps: BTreeMap<u32, StepRecord> = running(directory).steps;
+/// The steps of a run, by number: all that run, and the last ones that have ended; at most [`MAX_STEP_RECORDS`].
+fn merged(running: BTreeMap<u32, StepRecord>, mut ended: Vec<StepRecord>) -> Vec<StepRecord> {
+    let mut steps = running;
     // Between its record and its removal from the other file, a step is in both.
-    steps.extend(records(directory).into_iter().map(|record| (record.step, record)));
+    ended.iter().for_each(|record| drop(steps.remove(&record.step)));
+    ended.sort_by_key(|record| record.step);
+    let room = MAX_STEP_RECORDS.saturating_sub(steps.len());
+    let last = ended.split_off(ended.len().saturating_sub(room));
+    steps.extend(last.into_iter().map(|record| (record.step, record)));
     steps.into_values().take(MAX_STEP_RECORDS).map(bounded).collect()
 }
 
@@ -68,7 +72,7 @@ pub(crate) async fn send(
     control: &Control,
     directory: RunDirectory,
 ) -> anyhow::Result<()> {
-    let steps = control.of_step_host(move || all(&directory)).await?;
+    let steps = control.of_step_host(move || merged(running(&directory).steps, records(&directory))).await?;
     let text = serde_json::to_vec(&steps)?;
     let mut uplink = head.send_stream(stream, 0, text.len() as u64);
     uplink.send(text.into()).await?;
@@ -210,4 +214,31 @@ fn temporary_of(
         )
     })?;
     Ok(Some(made))
+}
+
+#[cfg(test)]
+mod tests {
+    use hostler_model::WallTime;
+
+    use super::*;
+
+    fn step(number: u32, ended_at: Option<i64>) -> StepRecord {
+        let text = format!("{{\"step\":{number},\"name\":\"a\",\"nodes\":[],\"tasks\":1,\"cpus\":1,\"started_at\":0}}");
+        let step: StepRecord = serde_json::from_str(&text).expect("a step");
+        StepRecord { ended_at: ended_at.map(WallTime), ..step }
+    }
+
+    #[test]
+    fn running_steps_are_listed_before_ended_ones() {
+        let most = u32::try_from(MAX_STEP_RECORDS).expect("a small number");
+        // The last one has just ended, and is in both lists.
+        let ended: Vec<StepRecord> = (0..=most).map(|number| step(number, Some(1))).collect();
+        let running = [most, most + 1, most + 2].map(|number| (number, step(number, None)));
+        let steps = merged(running.into(), ended);
+        assert_eq!(steps.len(), MAX_STEP_RECORDS);
+        let numbers: Vec<u32> = steps.iter().map(|step| step.step).collect();
+        assert_eq!((numbers[0], numbers[numbers.len() - 1]), (3, most + 2));
+        let is_running = |step: &&StepRecord| step.ended_at.is_none();
+        assert_eq!(steps.iter().filter(is_running).map(|step| step.step).collect::<Vec<_>>(), [most + 1, most + 2]);
+    }
 }

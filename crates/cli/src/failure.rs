@@ -122,7 +122,7 @@ impl From<ClientError> for Failure {
             ClientError::NotAHead { .. } | ClientError::OtherCluster { .. } | ClientError::OtherVersion { .. } => {
                 exit::MISMATCH
             }
-            ClientError::Local(_) => exit::FAILED,
+            ClientError::TunnelBroken { .. } | ClientError::Local(_) => exit::FAILED,
         };
         let code = error.code().map(str::to_owned);
         let failure = Self { code, ..Self::new(error.to_string()) }.because(&error).exiting(exit);

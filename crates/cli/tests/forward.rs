@@ -29,7 +29,11 @@ def echo(connection):
     connection.sendall(b'end')
     connection.close()
 family = socket.AF_INET6 if ':' in sys.argv[1] else socket.AF_INET
-server = socket.create_server((sys.argv[1], 0), family=family, backlog=100)
+server = socket.socket(family)
+# Also at addresses that the machine does not have.
+server.setsockopt(socket.IPPROTO_IP, 15, 1)
+server.bind((sys.argv[1], 0))
+server.listen(100)
 print(server.getsockname()[1], flush=True)
 while True:
     threading.Thread(target=echo, args=(server.accept()[0],)).start()
@@ -236,6 +240,11 @@ fn only_servers_of_the_job_are_reached_and_only_by_its_user() {
     outside.kill().expect("not reaped yet");
     outside.wait().expect("not reaped yet");
     cluster.ok(ADA, &["cancel", &other]);
+    // The job listens at an address of another machine.
+    let (elsewhere, port_elsewhere) = serve(&cluster, &[], "198.51.100.7");
+    let refused = through_stdio(&cluster, ADA, &elsewhere, &port_elsewhere);
+    assert!(refused.code == 1 && refused.stderr.contains("nothing in task"), "{}", refused.stderr);
+    cluster.ok(ADA, &["cancel", &elsewhere]);
 
     // Root is an admin here.
     for user in [BOB, "root"] {

@@ -434,13 +434,18 @@ fn signals_reach_steps_before_the_limit_and_on_request() {
 fn signal_waits_for_the_start_of_its_job() {
     let site = Site::up();
     let job = site.submit(&["-H", "--wrap", "sleep 600"]);
-    let mut scancel = site.command("scancel", &["-v", "-f", "-s", "TERM", &job]);
+    let running = site.submit(&["--wrap", "sleep 600"]);
+    site.wait(&running, "running");
+    let mut scancel = site.command("scancel", &["-v", "-f", "-s", "TERM", &job, &running]);
     let mut scancel = scancel.stderr(Stdio::piped()).spawn().expect("the command starts");
     let mut lines = BufReader::new(scancel.stderr.take().expect("piped")).lines().map(|line| line.expect("text"));
     assert_eq!(lines.next(), Some(format!("scancel: Signal 15 to job {job}")));
     assert_eq!(lines.next().as_deref(), Some("scancel: Job is in transitional state, retrying"));
+    assert_eq!(lines.next(), Some(format!("scancel: Signal 15 to job {running}")));
+    // It does not wait for the other one.
+    site.wait(&running, "failed");
     assert_eq!(site.run("scontrol", &["release", &job]).code, 0);
-    let rest: Vec<String> = lines.filter(|line| !line.ends_with("retrying")).collect();
+    let rest: Vec<String> = lines.collect();
     assert_eq!((scancel.wait().expect("our child").code(), rest), (Some(0), Vec::new()));
     site.wait(&job, "failed");
     let ended = site.run("scancel", &["-s", "TERM", &job]);

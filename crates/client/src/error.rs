@@ -43,6 +43,9 @@ pub enum ClientError {
     /// The connection closed before the answer was complete.
     #[error("the connection to the head at {endpoint} was lost: {what}")]
     Interrupted { endpoint: String, what: String },
+    /// A connection to a port of a job broke.
+    #[error("the job, its node or the head broke the connection: {what}")]
+    TunnelBroken { what: String },
     /// A local failure, e.g. of a file.
     #[error(transparent)]
     Local(#[from] LocalError),
@@ -86,7 +89,11 @@ impl ClientError {
             Self::Interrupted { .. } => true,
             // `stalled`: the head stopped receiving data, e.g. because a link was cut for a while.
             Self::Refused { body, .. } => ["stopping", "stalled", HEAD_AWAY].contains(&body.code.as_str()),
-            Self::NotAHead { .. } | Self::OtherCluster { .. } | Self::OtherVersion { .. } | Self::Local(_) => false,
+            Self::NotAHead { .. }
+            | Self::OtherCluster { .. }
+            | Self::OtherVersion { .. }
+            | Self::TunnelBroken { .. }
+            | Self::Local(_) => false,
         }
     }
 
@@ -128,7 +135,7 @@ impl ClientError {
             ],
             Self::OtherVersion { .. } => vec!["use the same release of Hostler on both sides".to_owned()],
             Self::Interrupted { .. } => vec!["check with `hostler info` whether the head is running".to_owned()],
-            Self::Local(_) => Vec::new(),
+            Self::TunnelBroken { .. } | Self::Local(_) => Vec::new(),
         }
     }
 }

@@ -65,10 +65,10 @@ impl Tunnel {
     /// the other side's writing half.
     ///
     /// # Errors
-    /// [`ClientError::Interrupted`] if the tunnel broke, and [`ClientError::Local`] if `near` did. Bytes may be lost then:
+    /// [`ClientError::TunnelBroken`] if the tunnel broke, and [`ClientError::Local`] if `near` did. Bytes may be lost then:
     /// the caller resets `near`.
     pub async fn carry(self, near: &mut (impl AsyncRead + AsyncWrite + Unpin)) -> Result<(), ClientError> {
-        let Self { socket, endpoint } = self;
+        let Self { socket, .. } = self;
         let (mut sink, mut source) = socket.split();
         let (from_near, to_near) = split(near);
         let (all_sent, is_all_sent) = oneshot::channel();
@@ -80,7 +80,7 @@ impl Tunnel {
         };
         carried.map_err(|broken| match broken {
             Broken::Near(error) => LocalError::new("the local connection broke", error).into(),
-            Broken::Far(what) => interrupted(&endpoint, what),
+            Broken::Far(what) => ClientError::TunnelBroken { what },
         })?;
         let close = async {
             // Everything has arrived here, so the other side's failures no longer matter.

@@ -17,9 +17,9 @@ use tokio::time::{Instant, MissedTickBehavior, timeout};
 use crate::frame::{self, Frame, WINDOW};
 use crate::message::{Event, Refusal, RefusalKind};
 
-/// Capacity of a channel's queue of received frames: a full window of each output, acknowledgements of input, and a few
-/// messages.
-const CHANNEL_LEN: usize = 3 * WINDOW + 16;
+/// Capacity of a channel's queue of received frames: a full window of each of three streams, acknowledgements of two or
+/// three others, and a few messages.
+const CHANNEL_LEN: usize = 6 * WINDOW + 16;
 
 /// Capacity of a connection's send queue, in frames. All channels of the connection share this queue.
 const OUTGOING_LEN: usize = 64;

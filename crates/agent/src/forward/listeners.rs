@@ -15,6 +15,9 @@ use hostler_sys::TcpSocket;
 
 use crate::usage::RunPlace;
 
+/// The most addresses that are tried. A job may listen at millions of them.
+const MOST_DESTINATIONS: usize = 8;
+
 /// An address at which only the run answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Listener {
@@ -94,14 +97,18 @@ fn in_time(deadline: Instant) -> io::Result<()> {
 /// The addresses at which sockets in `own` listen and no other socket answers. Several sockets can share an address, and
 /// the kernel then chooses any of them.
 fn destinations(sockets: &[TcpSocket], own: &BTreeSet<u64>) -> Vec<SocketAddr> {
+    // For each address, whether all sockets that listen there are the run's own.
+    let mut is_own: BTreeMap<IpAddr, bool> = BTreeMap::new();
+    for socket in sockets {
+        *is_own.entry(socket.local.ip()).or_insert(true) &= own.contains(&socket.inode);
+    }
     let own_sockets = sockets.iter().filter(|socket| own.contains(&socket.inode));
     let addresses: BTreeSet<SocketAddr> = own_sockets.flat_map(|socket| reachable_at(socket.local)).collect();
-    let mut safe: Vec<SocketAddr> = addresses
-        .into_iter()
-        .filter(|address| answering(sockets, address.ip()).all(|socket| own.contains(&socket.inode)))
-        .collect();
+    let mut safe: Vec<SocketAddr> =
+        addresses.into_iter().filter(|address| only_own_answer(&is_own, address.ip())).collect();
     // Loopback works without any network.
     safe.sort_by_key(|address| !address.ip().is_loopback());
+    safe.truncate(MOST_DESTINATIONS);
     safe
 }
 
@@ -116,13 +123,12 @@ fn reachable_at(local: SocketAddr) -> Vec<SocketAddr> {
     ips.iter().map(|ip| SocketAddr::new(*ip, local.port())).collect()
 }
 
-/// The sockets among which the kernel chooses for a connection to `ip`: those with exactly this address, else those for
-/// all addresses of its family, else those for all addresses.
-fn answering(sockets: &[TcpSocket], ip: IpAddr) -> impl Iterator<Item = &TcpSocket> {
+/// Whether a connection to `ip` can only reach the run. The kernel chooses among the sockets with exactly this address,
+/// else among those for all addresses of its family, else among those for all addresses.
+fn only_own_answer(is_own: &BTreeMap<IpAddr, bool>, ip: IpAddr) -> bool {
     let any: IpAddr = if ip.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let order = [ip, any, Ipv6Addr::UNSPECIFIED.into()];
-    let best = order.into_iter().find(|at| sockets.iter().any(|socket| socket.local.ip() == *at));
-    sockets.iter().filter(move |socket| Some(socket.local.ip()) == best)
+    order.iter().find_map(|at| is_own.get(at)).copied().unwrap_or(false)
 }
 
 #[cfg(test)]

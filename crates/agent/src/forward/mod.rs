@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use hostler_proto::forward::ForwardAnswer;
 use nix::sched::{CloneFlags, setns};
+use socket2::{Domain, Socket, Type};
 
 use self::listeners::{Listener, find};
 use crate::node::Node;
@@ -57,12 +58,17 @@ fn connect(place: &RunPlace, port: u16) -> anyhow::Result<Option<TcpStream>> {
     let deadline = Instant::now() + CONNECT_TIME;
     let mut failure = None;
     for listener in find(place, port, deadline)? {
+        if Instant::now() >= deadline {
+            break;
+        }
         match connect_to(&listener, deadline) {
             // Meanwhile, the run may have closed the socket, and another program may have taken the port.
             Ok(stream) => {
                 let is_same = |it: &Listener| it.namespace == listener.namespace && it.address == listener.address;
                 return Ok(find(place, port, deadline)?.iter().any(is_same).then_some(stream));
             }
+            // The machine does not have the address.
+            Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => {}
             Err(error) => failure = Some(error),
         }
     }
@@ -72,7 +78,7 @@ fn connect(place: &RunPlace, port: u16) -> anyhow::Result<Option<TcpStream>> {
 fn connect_to(Listener { namespace, pid, address }: &Listener, deadline: Instant) -> io::Result<TcpStream> {
     let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
     if fs::read_link("/proc/self/ns/net")? == *namespace {
-        return TcpStream::connect_timeout(address, left);
+        return connect_here(*address, left);
     }
     let (pid, address, namespace) = (*pid, *address, namespace.clone());
     // A thread of its own, because it never returns from the other namespace.
@@ -88,5 +94,14 @@ fn connect_inside(namespace: &Path, pid: u32, address: SocketAddr, timeout: Dura
         return Err(io::ErrorKind::NotFound.into());
     }
     setns(file, CloneFlags::CLONE_NEWNET)?;
-    TcpStream::connect_timeout(&address, timeout)
+    connect_here(address, timeout)
+}
+
+/// Connects to an address of this machine, from the same address. Programs can listen at addresses that the machine does not
+/// have; a connection to such an address must not reach the machine that has it.
+fn connect_here(address: SocketAddr, timeout: Duration) -> io::Result<TcpStream> {
+    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+    socket.bind(&SocketAddr::new(address.ip(), 0).into())?;
+    socket.connect_timeout(&address.into(), timeout)?;
+    Ok(socket.into())
 }

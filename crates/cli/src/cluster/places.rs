@@ -151,7 +151,11 @@ impl Places {
         }
         create_private(&self.runtime)?;
         let last = self.state.join(LAST_RUNTIME);
-        std::fs::write(&last, self.runtime.as_os_str().as_bytes()).during(|| format!("cannot write {}", last.display()))
+        let new = last.with_extension(format!("new-{}", std::process::id()));
+        // At once, since other commands may read it.
+        let written =
+            std::fs::write(&new, self.runtime.as_os_str().as_bytes()).and_then(|()| std::fs::rename(&new, &last));
+        written.during(|| format!("cannot write {}", last.display()))
     }
 }
 

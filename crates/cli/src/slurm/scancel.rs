@@ -221,6 +221,20 @@ async fn cancel(context: &Context, client: &Client, named: &[Named], filter: &Fi
         None => chosen,
     };
     let mut code = 0;
+    let mut report = |text: &str, step: Option<&Step>, error: ClientError| {
+        let refused = Refused::from(error);
+        // A job that has ended, or that nobody knows, is no longer running, which is what the user wants.
+        let is_unknown = matches!(refused.code.as_deref(), Some("no_such_job" | "no_such_task"));
+        let is_gone = is_unknown && how.is_plain && step.is_none();
+        if !is_gone || verbose {
+            let what = if step.is_some() { "job step id" } else { "job id" };
+            tell(context, NAME, &[format!("error: Kill job error on {what} {text}: {}", refused.text)]);
+        }
+        if !is_gone {
+            code = 1;
+        }
+    };
+    let mut waiting = Vec::new();
     for Named { text, job, tasks, step } in &chosen {
         if verbose {
             let doing =
@@ -231,7 +245,19 @@ async fn cancel(context: &Context, client: &Client, named: &[Named], filter: &Fi
         for index in indices {
             let done = match (step, how.signal) {
                 (None, None) => client.act(*job, index, JobAction::Cancel).await.map(drop),
-                (None, Some(signal)) => signal_started(context, client, (*job, index), signal, how).await,
+                (None, Some(signal)) => {
+                    let signal = Signalled { text, job: *job, index, signal, to: how.to };
+                    match signal.send(client).await {
+                        Ok(Sent::TooEarly(_)) => {
+                            if verbose {
+                                tell(context, NAME, &["Job is in transitional state, retrying".to_owned()]);
+                            }
+                            waiting.push(signal);
+                            Ok(())
+                        }
+                        sent => sent.map(drop),
+                    }
+                }
                 (Some(step), signal) => {
                     let signal = signal.unwrap_or(SignalNumber::KILL);
                     match step {
@@ -240,47 +266,66 @@ async fn cancel(context: &Context, client: &Client, named: &[Named], filter: &Fi
                     }
                 }
             };
-            let Err(error) = done else { continue };
-            let refused = Refused::from(error);
-            // A job that has ended, or that nobody knows, is no longer running, which is what the user wants.
-            let is_unknown = matches!(refused.code.as_deref(), Some("no_such_job" | "no_such_task"));
-            let is_gone = is_unknown && how.is_plain && step.is_none();
-            if !is_gone || verbose {
-                let what = if step.is_some() { "job step id" } else { "job id" };
-                tell(context, NAME, &[format!("error: Kill job error on {what} {text}: {}", refused.text)]);
-            }
-            if !is_gone {
-                code = 1;
+            if let Err(error) = done {
+                report(text, step.as_ref(), error);
             }
         }
+    }
+    for (text, error) in signal_started(client, waiting).await {
+        report(text, None, error);
     }
     Ok(code)
 }
 
-/// The time that a signal waits for the start of its job: that of Slurm's ten attempts, whose pauses grow from 5 s to 14 s.
+/// How long signals wait for the start of their jobs: as long as Slurm's ten attempts, whose pauses grow from 5 s to 14 s.
 const START_TIMEOUT: Duration = Duration::from_secs(95);
 
-/// Sends a signal to a job or to a task of an array. A job that has not started gets it after the start, as with Slurm.
-async fn signal_started(
-    context: &Context,
-    client: &Client,
-    (job, index): (JobId, Option<u32>),
+/// A signal to a job or to a task of an array.
+#[derive(Debug, Clone, Copy)]
+struct Signalled<'a> {
+    /// The job, as the user named it.
+    text: &'a str,
+    job: JobId,
+    index: Option<u32>,
     signal: SignalNumber,
-    how: Treatment,
-) -> Result<(), ClientError> {
+    to: SignalTarget,
+}
+
+enum Sent {
+    Done,
+    /// The job waits or is being prepared, so the head refused the signal with this error.
+    TooEarly(ClientError),
+}
+
+impl Signalled<'_> {
+    async fn send(&self, client: &Client) -> Result<Sent, ClientError> {
+        match client.signal(self.job, self.index, self.signal, self.to).await {
+            Ok(_) => Ok(Sent::Done),
+            Err(error) if error.code() == Some("not_running") && may_start(client, self.job, self.index).await? => {
+                Ok(Sent::TooEarly(error))
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
+/// Sends signals to jobs when they have started, as Slurm does. Returns what could not be sent.
+async fn signal_started<'a>(client: &Client, mut waiting: Vec<Signalled<'a>>) -> Vec<(&'a str, ClientError)> {
     let until = Instant::now() + START_TIMEOUT;
     let mut pause = Duration::from_millis(50);
-    loop {
-        let Err(error) = client.signal(job, index, signal, how.to).await else { return Ok(()) };
-        if error.code() != Some("not_running") || Instant::now() >= until || !may_start(client, job, index).await? {
-            return Err(error);
-        }
-        if how.verbose {
-            tell(context, NAME, &["Job is in transitional state, retrying".to_owned()]);
-        }
+    let mut failed = Vec::new();
+    while !waiting.is_empty() {
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(Duration::from_secs(5));
+        for signal in std::mem::take(&mut waiting) {
+            match signal.send(client).await {
+                Ok(Sent::Done) => {}
+                Ok(Sent::TooEarly(_)) if Instant::now() < until => waiting.push(signal),
+                Ok(Sent::TooEarly(error)) | Err(error) => failed.push((signal.text, error)),
+            }
+        }
     }
+    failed
 }
 
 /// Whether a job or a task waits or is being prepared.

@@ -10,9 +10,11 @@ use super::{HOSTLER, packages};
 /// What the processes of a program under MPICH do, by their first argument.
 const PROGRAM: &str = "\
 import os, sys
+what = sys.argv[1]
+if what == 'early' and os.environ['PMI_RANK'] == '1':
+    sys.exit(7)
 from mpi4py import MPI
 world = MPI.COMM_WORLD
-what = sys.argv[1]
 if what == 'sum':
     total = world.allreduce(world.rank + 1)
     os.write(1, f'{world.rank} of {world.size}: {total}\\n'.encode())
@@ -54,18 +56,27 @@ fn srun_starts_processes_of_mpich_on_several_nodes() {
     // Without a manager, each process is a program of its own.
     let outcome = mpich(&site, &["--mpi=none", "-n", "2"], "sum");
     assert_eq!((outcome.code, sorted(&outcome.stdout)), (0, vec!["0 of 1: 1"; 2]), "{}", outcome.stderr);
+    // A step within a step does not use the manager of the outer one.
+    let inner = ["srun", "--overlap", "-n", "1", "sh", "-c", "env | grep -c ^PMI_; echo end"];
+    let outer = [&["--mpi=pmi2", "-n", "1"][..], &inner].concat();
+    let outcome = Outcome::of(&site.command("srun", &outer).output().expect("srun starts"));
+    assert_eq!((outcome.code, outcome.stdout.as_str()), (0, "0\nend\n"), "{}", outcome.stderr);
 }
 
 #[test]
 fn mpi_program_that_cannot_go_on_ends() {
     let site = site();
-    for (what, message) in [
-        ("abort", "srun: error: task 1 aborted the program"),
-        ("exit", "srun: error: task 1 ended without MPI_Finalize, and others would wait for it"),
+    let missed = "task 1 ended without MPI_Finalize, and others would wait for it";
+    for (what, messages) in [
+        ("abort", ["task 1 aborted the program", "task 1 aborted the program"]),
+        ("exit", [missed, missed]),
+        // Whatever comes first: the end of the task, or another one that begins to wait.
+        ("early", [missed, "waits for task 1, which has ended"]),
     ] {
         let outcome = mpich(&site, &["--mpi=pmi2", "-N", "2", "-n", "4"], what);
         assert_ne!(outcome.code, 0, "{}", outcome.stderr);
-        assert_eq!(outcome.stderr.matches(message).count(), 1, "{}", outcome.stderr);
+        let said = |line: &&str| messages.iter().any(|message| line.contains(message));
+        assert_eq!(outcome.stderr.lines().filter(said).count(), 1, "{}", outcome.stderr);
     }
 }
 

@@ -15,7 +15,7 @@ use super::who::User;
 use crate::head::Head;
 
 /// The longest list that the head reads from an agent, in bytes.
-const MAX_BYTES: usize = 1 << 20;
+const MAX_BYTES: usize = 2 << 20;
 
 /// `GET /jobs/{id}/tasks/{index}/steps`.
 pub(crate) async fn list(

@@ -68,7 +68,7 @@ async fn broken_connection_is_an_error_and_not_an_end() {
     let (_program, mut near_program) = duplex(1000);
     drop(job);
     let broken = soon("the break", user.expect("connected").carry(&mut near_program)).await;
-    assert!(matches!(broken, Err(ClientError::Interrupted { .. })), "{broken:?}");
+    assert!(matches!(broken, Err(ClientError::TunnelBroken { .. })), "{broken:?}");
 }
 
 #[tokio::test]

@@ -13,6 +13,15 @@ use self::wire::{Message, Version};
 /// The variable with the number of the descriptor on which a process reaches its manager.
 pub const DESCRIPTOR: &str = "PMI_FD";
 
+/// All variables that belong to a manager.
+pub const VARIABLES: [&str; 5] = [DESCRIPTOR, "PMI_JOBID", "PMI_RANK", "PMI_SIZE", "PMI_SPAWNED"];
+
+/// Most bytes of keys and values that the processes of a program store: over a kilobyte for each of 50,000.
+const MOST_STORED: usize = 64 << 20;
+
+/// Most threads of a process that wait at the same time.
+const MOST_WAITS: usize = 64;
+
 /// The key under which every process finds which ranks share a node.
 const MAPPING: &str = "PMI_process_mapping";
 
@@ -24,6 +33,8 @@ pub struct Server {
     /// The node of each rank, as a number.
     places: Vec<usize>,
     values: BTreeMap<String, String>,
+    /// Bytes of all values that processes have stored.
+    stored: usize,
     /// Values that belong to a node.
     node_values: BTreeMap<(usize, String), String>,
     processes: Vec<Process>,
@@ -35,6 +46,8 @@ struct Process {
     received: Vec<u8>,
     /// The process has joined the program and has not left it.
     takes_part: bool,
+    /// The process has ended, or said that it needs the others no more.
+    has_left: bool,
     /// One wait for each thread that has asked.
     waits: Vec<Wait>,
 }
@@ -69,17 +82,18 @@ impl Server {
     pub fn new(name: String, places: Vec<usize>) -> Self {
         let values = BTreeMap::from([(MAPPING.to_owned(), mapping(&places))]);
         let processes = vec![Process::default(); places.len()];
-        Self { name, places, values, node_values: BTreeMap::new(), processes }
+        Self { name, places, values, stored: 0, node_values: BTreeMap::new(), processes }
     }
 
     /// The variables with which the process of this rank finds its place, besides [`DESCRIPTOR`].
     #[must_use]
     pub fn variables(&self, rank: usize) -> [(&'static str, String); 4] {
+        let [_, job, own_rank, size, spawned] = VARIABLES;
         [
-            ("PMI_JOBID", self.name.clone()),
-            ("PMI_RANK", rank.to_string()),
-            ("PMI_SIZE", self.places.len().to_string()),
-            ("PMI_SPAWNED", "0".to_owned()),
+            (job, self.name.clone()),
+            (own_rank, rank.to_string()),
+            (size, self.places.len().to_string()),
+            (spawned, "0".to_owned()),
         ]
     }
 
@@ -104,10 +118,17 @@ impl Server {
         }
     }
 
-    /// A process has ended. Returns whether others would wait for it without end.
-    pub fn ended(&mut self, rank: usize) -> bool {
+    /// A process has ended. Returns why the program cannot go on, if others would wait for the process without end.
+    pub fn ended(&mut self, rank: usize) -> Option<String> {
         let was_needed = std::mem::take(&mut self.processes[rank].takes_part);
-        was_needed && self.processes.iter().any(|other| other.takes_part)
+        self.processes[rank].has_left = true;
+        let is_missed = was_needed && self.processes.iter().any(|other| other.takes_part) || self.is_awaited();
+        is_missed.then(|| format!("task {rank} ended without MPI_Finalize, and others would wait for it"))
+    }
+
+    /// Whether a process waits for all others.
+    fn is_awaited(&self) -> bool {
+        self.processes.iter().any(|process| process.waits.iter().any(|wait| wait.on == On::All))
     }
 
     fn follow(&mut self, rank: usize, message: &Message, effects: &mut Vec<Effect>) {
@@ -125,6 +146,10 @@ impl Server {
             }
             "finalize" => {
                 self.processes[rank].takes_part = false;
+                self.processes[rank].has_left = true;
+                if self.is_awaited() {
+                    effects.push(Effect::Abort(format!("task {rank} called MPI_Finalize, and others wait for it")));
+                }
                 match self.processes[rank].version {
                     Version::One => Message::new("finalize_ack"),
                     Version::Two => done(message),
@@ -144,6 +169,9 @@ impl Server {
             "get_appnum" => Message::new("appnum").with("appnum", "0").with("rc", "0"),
             "get_my_kvsname" => Message::new("my_kvsname").with("kvsname", &self.name).with("rc", "0"),
             "get_universe_size" => Message::new("universe_size").with("size", self.size()).with("rc", "0"),
+            "put" | "kvs-put" | "info-putnodeattr" if !self.has_room(message) => {
+                return effects.push(Effect::Abort(format!("task {rank} stores more than {MOST_STORED} bytes")));
+            }
             "put" => {
                 self.values.insert(field("key").to_owned(), field("value").to_owned());
                 Message::new("put_result").with("rc", "0").with("msg", "success")
@@ -191,11 +219,23 @@ impl Server {
         effects.push(self.send(rank, &reply));
     }
 
+    /// Whether there is room for a value, which then counts as stored.
+    fn has_room(&mut self, message: &Message) -> bool {
+        self.stored += [message.get("key"), message.get("value")].into_iter().flatten().map(str::len).sum::<usize>();
+        self.stored <= MOST_STORED
+    }
+
     /// Answers a process later.
     fn wait(&mut self, rank: usize, message: &Message, on: On, effects: &mut Vec<Effect>) {
         let is_for_all = on == On::All;
         let thread = message.get(THREAD).map(str::to_owned);
         self.processes[rank].waits.push(Wait { on, thread });
+        if self.processes[rank].waits.len() > MOST_WAITS {
+            return effects.push(Effect::Abort(format!("task {rank} waits in more than {MOST_WAITS} threads")));
+        }
+        if is_for_all && let Some(gone) = self.processes.iter().position(|process| process.has_left) {
+            return effects.push(Effect::Abort(format!("task {rank} waits for task {gone}, which has ended")));
+        }
         let all_wait = || self.processes.iter().all(|process| process.waits.iter().any(|wait| wait.on == On::All));
         if is_for_all && all_wait() {
             self.answer(&On::All, |_| true, effects);
@@ -205,18 +245,25 @@ impl Server {
     /// Answers the processes at these nodes that have waited for this.
     fn answer(&mut self, what: &On, is_at: impl Fn(usize) -> bool, effects: &mut Vec<Effect>) {
         for rank in 0..self.processes.len() {
+            if !is_at(self.places[rank]) {
+                continue;
+            }
             let Process { waits, version, .. } = &mut self.processes[rank];
-            let Some(at) = waits.iter().position(|wait| wait.on == *what && is_at(self.places[rank])) else { continue };
-            let wait = waits.remove(at);
-            let reply = match (what, *version) {
-                (On::All, Version::One) => Message::new("barrier_out").with("rc", "0"),
-                (On::All, Version::Two) => to_thread("kvs-fence", wait.thread.as_deref()).with("rc", "0"),
-                (On::NodeValue(key), _) => {
-                    let value = self.node_values.get(&(self.places[rank], key.clone()));
-                    with_value(to_thread("info-getnodeattr", wait.thread.as_deref()), value)
-                }
-            };
-            effects.push(self.send(rank, &reply));
+            let version = *version;
+            let (over, rest): (Vec<Wait>, Vec<Wait>) =
+                std::mem::take(waits).into_iter().partition(|wait| wait.on == *what);
+            *waits = rest;
+            for Wait { thread, .. } in over {
+                let reply = match (what, version) {
+                    (On::All, Version::One) => Message::new("barrier_out").with("rc", "0"),
+                    (On::All, Version::Two) => to_thread("kvs-fence", thread.as_deref()).with("rc", "0"),
+                    (On::NodeValue(key), _) => {
+                        let value = self.node_values.get(&(self.places[rank], key.clone()));
+                        with_value(to_thread("info-getnodeattr", thread.as_deref()), value)
+                    }
+                };
+                effects.push(self.send(rank, &reply));
+            }
         }
     }
 
@@ -335,7 +382,7 @@ mod tests {
         let refused = to(0, "cmd=spawn_result rc=-1 msg=not_supported_by_this_process_manager");
         assert_eq!(line(&mut server, 0, "mcmd=spawn\nnprocs=2\nendcmd"), refused);
         assert_eq!(line(&mut server, 0, "cmd=finalize"), to(0, "cmd=finalize_ack"));
-        assert!(!server.ended(0), "it has left the program");
+        assert_eq!(server.ended(0), None, "it has left the program");
     }
 
     #[test]
@@ -391,8 +438,45 @@ mod tests {
         );
         let garbled = Effect::Abort("task 0 does not speak PMI: a message has no command".to_owned());
         assert_eq!(server.receive(0, b"hello\n"), [garbled]);
-        assert!(server.ended(1), "rank 0 would wait for it");
-        assert!(!server.ended(0), "nobody is left to wait");
+        assert!(server.ended(1).is_some(), "rank 0 would wait for it");
+        assert_eq!(server.ended(0), None, "nobody is left to wait");
+    }
+
+    #[test]
+    fn program_is_aborted_if_a_process_waits_for_one_that_has_ended() {
+        let abort = |effects: Vec<Effect>| matches!(effects[..], [Effect::Abort(_), ..]);
+        for waits_first in [true, false] {
+            let mut server = Server::new("7.0".into(), vec![0, 0]);
+            line(&mut server, 0, "cmd=init pmi_version=1 pmi_subversion=1");
+            if waits_first {
+                assert_eq!(line(&mut server, 0, "cmd=barrier_in"), []);
+                // The other one ends before it has joined.
+                assert!(server.ended(1).is_some());
+            } else {
+                assert_eq!(server.ended(1), None, "nobody waits yet");
+                assert!(abort(server.receive(0, b"cmd=barrier_in\n")));
+            }
+        }
+        let mut server = Server::new("7.0".into(), vec![0, 0]);
+        line(&mut server, 0, "cmd=init pmi_version=1 pmi_subversion=1");
+        line(&mut server, 1, "cmd=init pmi_version=1 pmi_subversion=1");
+        assert_eq!(line(&mut server, 0, "cmd=barrier_in"), []);
+        assert!(abort(server.receive(1, b"cmd=finalize\n")));
+    }
+
+    #[test]
+    fn what_processes_store_and_await_is_bounded() {
+        let mut server = Server::new("7.0".into(), vec![0, 0]);
+        line(&mut server, 0, "cmd=init pmi_version=2 pmi_subversion=0");
+        let put = format!("cmd=kvs-put;key=a;value={};", "x".repeat(60_000));
+        let put = format!("{:6}{put}", put.len());
+        let last = (0..2_000)
+            .map(|_| server.receive(0, put.as_bytes()))
+            .find(|effects| matches!(effects[..], [Effect::Abort(_)]));
+        assert!(last.is_some(), "120 MB are too many");
+        let get = "cmd=info-getnodeattr;key=shm;wait=TRUE;";
+        let get = format!("{:6}{get}", get.len()).repeat(MOST_WAITS + 1);
+        assert!(matches!(server.receive(0, get.as_bytes())[..], [Effect::Abort(_)]));
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use hostler_slurm::job_options::{JobOptions, Key, SRUN_JOB_VARIABLES, SRUN_OPTIONS, SRUN_VARIABLES};
 use hostler_slurm::multi_prog::{self, Wrong};
+use hostler_slurm::pmi;
 use hostler_slurm::step_variables::Dealing;
 
 use super::super::allocating::{apply, parse};
@@ -224,7 +225,9 @@ impl Asked {
 
     /// The variables of this process that the tasks get.
     pub(super) fn environment(&self) -> Result<Vec<(OsString, OsString)>, Ended> {
-        let own = || std::env::vars_os();
+        // A step within a step has another manager, or none.
+        let of_manager = |name: &OsStr| pmi::VARIABLES.iter().any(|variable| name == *variable);
+        let own = || std::env::vars_os().filter(|(name, _)| !of_manager(name));
         let Some(export) = &self.options.export else { return Ok(own().collect()) };
         let items = export_items(export);
         let is = |word: &str| items.iter().any(|item| item == word);

@@ -169,6 +169,10 @@ impl Face for Screen<'_> {
         replies
     }
 
+    fn unread(&mut self, rank: usize) {
+        self.abort(&format!("task {rank} does not read the answers to it"));
+    }
+
     fn due(&self) -> Option<Instant> {
         self.sinks.iter().filter_map(|(_, merger)| merger.due()).chain(self.aborted).min()
     }
@@ -188,8 +192,8 @@ impl Face for Screen<'_> {
         if self.lost.is_some() {
             return Then::End;
         }
-        if self.manager.as_mut().is_some_and(|manager| manager.ended(rank)) {
-            self.abort(&format!("task {rank} ended without MPI_Finalize, and others would wait for it"));
+        if let Some(why) = self.manager.as_mut().and_then(|manager| manager.ended(rank)) {
+            self.abort(&why);
         }
         let has_failed = end.as_ref().map_or(true, |report| report.code != 0);
         // Once is enough: further tasks fail because the step ends.
