@@ -40,15 +40,14 @@ const MAX_STEP_NODES: usize = 1_000;
 /// The longest name of a step, in characters.
 const MAX_NAME_CHARACTERS: usize = 100;
 
-/// The steps of a run that have ended. Programs of the job's user wrote the file, so it is read with care: invalid lines are
-/// left out.
+/// The steps of a run that have ended. The job's user can write anything to the file, so invalid lines are left out.
 pub(crate) fn records(directory: &RunDirectory) -> Vec<StepRecord> {
     let text = read(directory, RECORDS);
     let lines = text.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice::<StepRecord>(line).ok());
     lines.take(MAX_STEP_RECORDS).map(bounded).collect()
 }
 
-/// What the host on this node runs. Like [`records`], read with care.
+/// What the host on this node runs: nothing, if the user has made the file invalid.
 pub(crate) fn running(directory: &RunDirectory) -> RunningSteps {
     serde_json::from_slice(&read(directory, RUNNING)).unwrap_or_default()
 }

@@ -95,13 +95,7 @@ impl Control {
         &self,
         read: impl FnOnce() -> T + Send + 'static,
     ) -> anyhow::Result<T> {
-        let turn = timeout(STEPS_TURN, Arc::clone(&self.steps).lock_owned()).await;
-        let turn = turn.context("the directory with the lists of steps does not answer")?;
-        let read = move || {
-            let _turn = turn;
-            read()
-        };
-        Ok(tokio::task::spawn_blocking(read).await?)
+        alone(&self.steps, STEPS_TURN, "the directory with the lists of steps does not answer", read).await
     }
 
     /// Connects to a port of the run. That takes as long as its user makes it take, so only one thread per run does it.
@@ -109,14 +103,23 @@ impl Control {
         &self,
         connect: impl FnOnce() -> T + Send + 'static,
     ) -> anyhow::Result<T> {
-        let turn = timeout(CONNECT_TURN, Arc::clone(&self.connecting).lock_owned()).await;
-        let turn = turn.context("too many connections are being made")?;
-        let connect = move || {
-            let _turn = turn;
-            connect()
-        };
-        Ok(tokio::task::spawn_blocking(connect).await?)
+        alone(&self.connecting, CONNECT_TURN, "too many connections are being made", connect).await
     }
+}
+
+/// Does `work` on a thread when nothing else holds `turns`. Waits for at most `patience`, and then fails with `busy`.
+async fn alone<T: Send + 'static>(
+    turns: &Arc<tokio::sync::Mutex<()>>,
+    patience: Duration,
+    busy: &'static str,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> anyhow::Result<T> {
+    let turn = timeout(patience, Arc::clone(turns).lock_owned()).await.context(busy)?;
+    let work = move || {
+        let _turn = turn;
+        work()
+    };
+    Ok(tokio::task::spawn_blocking(work).await?)
 }
 
 /// State of a run that has begun.

@@ -1,5 +1,4 @@
-//! `hostler forward`: ports of jobs are reached by their users and by nobody else. Needs root, and accounts that every
-//! Debian has.
+//! `hostler forward`: users reach the ports of their own jobs, and no others. Needs root, and accounts that every Debian has.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};

@@ -223,7 +223,7 @@ async fn cancel(context: &Context, client: &Client, named: &[Named], filter: &Fi
     let mut code = 0;
     let mut report = |text: &str, step: Option<&Step>, error: ClientError| {
         let refused = Refused::from(error);
-        // A job that has ended, or that nobody knows, is no longer running, which is what the user wants.
+        // The user wants the job not to run, which is true of jobs that have ended or never existed.
         let is_unknown = matches!(refused.code.as_deref(), Some("no_such_job" | "no_such_task"));
         let is_gone = is_unknown && how.is_plain && step.is_none();
         if !is_gone || verbose {

@@ -70,7 +70,7 @@ fn mpi_program_that_cannot_go_on_ends() {
     for (what, messages) in [
         ("abort", ["task 1 aborted the program", "task 1 aborted the program"]),
         ("exit", [missed, missed]),
-        // Whatever comes first: the end of the task, or another one that begins to wait.
+        // The message depends on whether another task waits already when this one ends.
         ("early", [missed, "waits for task 1, which has ended"]),
     ] {
         let outcome = mpich(&site, &["--mpi=pmi2", "-N", "2", "-n", "4"], what);

@@ -116,7 +116,7 @@ async fn connect(head: &Head, live: &Live, task: TaskId, port: u16) -> Result<We
     }
 }
 
-/// The answer is the same whether nobody listens on the port or another user or program of the node does.
+/// The answer does not reveal whether a program outside of the job listens on the port.
 fn no_listener(node: &NodeName, task: TaskId, port: u16) -> ApiError {
     let message = format!("nothing in task {task} listens on port {port} of node {node}");
     ApiError::new(StatusCode::CONFLICT, "no_listener", message)

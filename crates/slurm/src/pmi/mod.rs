@@ -100,7 +100,7 @@ impl Server {
     /// Receives bytes of a process.
     ///
     /// # Panics
-    /// If there is no such rank.
+    /// Panics if `rank` is not smaller than the number of processes.
     pub fn receive(&mut self, rank: usize, bytes: &[u8]) -> Vec<Effect> {
         let mut effects = Vec::new();
         self.processes[rank].received.extend_from_slice(bytes);
@@ -133,6 +133,12 @@ impl Server {
 
     fn follow(&mut self, rank: usize, message: &Message, effects: &mut Vec<Effect>) {
         let field = |name: &str| message.get(name).unwrap_or_default();
+        if matches!(&*message.command, "put" | "kvs-put" | "info-putnodeattr") {
+            self.stored += field("key").len() + field("value").len();
+            if self.stored > MOST_STORED {
+                return effects.push(Effect::Abort(format!("the tasks store more than {MOST_STORED} bytes")));
+            }
+        }
         let reply = match message.command.as_str() {
             "init" => {
                 let version = if field("pmi_version") == "2" { Version::Two } else { Version::One };
@@ -169,9 +175,6 @@ impl Server {
             "get_appnum" => Message::new("appnum").with("appnum", "0").with("rc", "0"),
             "get_my_kvsname" => Message::new("my_kvsname").with("kvsname", &self.name).with("rc", "0"),
             "get_universe_size" => Message::new("universe_size").with("size", self.size()).with("rc", "0"),
-            "put" | "kvs-put" | "info-putnodeattr" if !self.has_room(message) => {
-                return effects.push(Effect::Abort(format!("task {rank} stores more than {MOST_STORED} bytes")));
-            }
             "put" => {
                 self.values.insert(field("key").to_owned(), field("value").to_owned());
                 Message::new("put_result").with("rc", "0").with("msg", "success")
@@ -217,12 +220,6 @@ impl Server {
             _ => unsupported(message, self.processes[rank].version),
         };
         effects.push(self.send(rank, &reply));
-    }
-
-    /// Whether there is room for a value, which then counts as stored.
-    fn has_room(&mut self, message: &Message) -> bool {
-        self.stored += [message.get("key"), message.get("value")].into_iter().flatten().map(str::len).sum::<usize>();
-        self.stored <= MOST_STORED
     }
 
     /// Answers a process later.

@@ -261,7 +261,7 @@ impl Session<'_> {
                     let user = Some(own_name()?);
                     let filter = RecordFilter { states: live, user, live: true, ..RecordFilter::default() };
                     let records = self.ask("slurm_load_jobs", async |client| client.records(&filter).await)?;
-                    // As in Slurm, it is no error if there are none.
+                    // Like Slurm, accept a name that no job has.
                     let named = records.iter().filter(|record| record.name == value);
                     all.extend(named.map(|record| record.id.to_string()));
                 }
