@@ -251,8 +251,14 @@ impl<'a> Row<'a> {
         }
     }
 
+    /// How often the task started again. For waiting tasks of an array this is zero: the record of the job does not say which of them
+    /// were requeued.
     pub(crate) fn restarts(&self) -> u32 {
-        self.task.map_or(self.job.attempt, |task| task.attempt).0.saturating_sub(u32::from(self.task.is_some()))
+        match self.task {
+            Some(task) => task.attempt.0.saturating_sub(1),
+            None if self.job.array.is_some() => 0,
+            None => self.job.attempt.0,
+        }
     }
 
     pub(crate) fn label(&self, name: &str) -> Option<&'a str> {
