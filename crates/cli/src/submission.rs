@@ -7,13 +7,14 @@ use std::collections::BTreeSet;
 use std::path::{Component, Path, PathBuf};
 
 use hostler_client::{Client, ClientError, upload};
-use hostler_model::{Digest, JobId, ParseError, PythonVersions, Submission, Work, format_bytes, plural};
-use hostler_proto::api::{SubmitRequest, Submitted};
+use hostler_model::{ArraySpec, Digest, JobId, ParseError, PythonVersions, Submission, Work, format_bytes, plural};
+use hostler_proto::api::SubmitRequest;
 use hostler_snapshot::{
     Capture, CaptureError, CaptureOptions, Ignored, LargestIgnored, LeftOut, LeftOutKind, Scan, SourceError, show,
 };
 
 use crate::context::Context;
+use crate::exit;
 use crate::failure::Failure;
 use crate::seen_folder::CaptureCache;
 use crate::xdg;
@@ -40,26 +41,33 @@ pub(crate) struct Captured {
     folder: CaptureCache,
 }
 
-/// Submits a job whose work names `captured`, and uploads the folder if the head does not have it.
+/// Submits a job whose work names `captured`, and uploads the folder if the head does not have it. With the `key` of an
+/// earlier job, returns that job; it must have the same folder, command and array.
 pub(crate) async fn submit_project(
     context: &Context,
     client: &Client,
     mut captured: Captured,
     mut spec: Submission,
-) -> Result<Submitted, Failure> {
+    key: Option<&str>,
+) -> Result<JobId, Failure> {
     let mut recaptures = 0;
     loop {
-        let request = SubmitRequest { key: new_key(), spec: spec.clone() };
+        let request = SubmitRequest { key: key.map_or_else(new_key, str::to_owned), spec: spec.clone() };
         match client.submit(&request).await {
             Err(error) if error.code() == Some("snapshot_missing") => {}
             result => {
                 let submitted = result?;
-                context.output.say("nothing to upload: the head has every chunk");
-                return Ok(submitted);
+                if submitted.duplicate && key.is_some() {
+                    check_same(client, &request, submitted.id).await?;
+                    context.output.say(&format!("job {} has this key, so nothing is submitted", submitted.id));
+                } else {
+                    context.output.say("nothing to upload: the head has every chunk");
+                }
+                return Ok(submitted.id);
             }
         }
         let error = match send(context, client, &captured.capture).await {
-            Ok(()) => return Ok(client.submit(&request).await?),
+            Ok(()) => return Ok(client.submit(&request).await?.id),
             Err(error) => error,
         };
         // A file may differ from the cache entry; without the entry, the next capture reads every file.
@@ -74,6 +82,25 @@ pub(crate) async fn submit_project(
         if let Work::Project { snapshot, .. } = &mut spec.work {
             *snapshot = captured.capture.digest;
         }
+    }
+}
+
+/// Checks that the job with the key of `request` is the one that the request describes.
+async fn check_same(client: &Client, request: &SubmitRequest, job: JobId) -> Result<(), Failure> {
+    let Work::Project { snapshot, .. } = &request.spec.work else { return Ok(()) };
+    let found = client.job(job, 0).await?;
+    // How many of its tasks may run at once can change later.
+    let indices = |array: Option<&ArraySpec>| array.map(|array| array.indices.clone());
+    let differs = [
+        ("folder", found.snapshot != Some(*snapshot)),
+        ("command", found.command != request.spec.work.command_line()),
+        ("array", indices(found.summary.array.as_ref()) != indices(request.spec.array.as_ref())),
+    ];
+    match differs.iter().find(|(_, differs)| *differs) {
+        None => Ok(()),
+        Some((what, _)) => Err(Failure::new(format!("job {job} has the key `{}` and another {what}", request.key))
+            .hint("choose another key for another job")
+            .exiting(exit::REFUSED)),
     }
 }
 

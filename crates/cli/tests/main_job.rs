@@ -71,6 +71,34 @@ fn later_changes_of_the_folder_do_not_affect_a_queued_job() {
 }
 
 #[test]
+fn submission_with_a_key_gives_one_job_also_after_its_end_and_after_a_restart() {
+    let cluster = Cluster::up(HOSTLER, Size::default());
+    let folder = project(&cluster, "model");
+    let submit = ["submit", "--key", "a/b ü", "-c", "1", "-m", "64M", &folder, "main.py"];
+    let id = cluster.ok(&submit);
+    assert_eq!(cluster.ok(&[&submit[..], &["--wait"][..]].concat()), id);
+    cluster.ok(&["down"]);
+    cluster.ok(&["up"]);
+    let again = cluster.run(&submit);
+    assert_eq!((again.stdout.trim(), again.code), (id.as_str(), 0));
+    assert!(again.stderr.contains(&format!("job {id} has this key, so nothing is submitted")), "{}", again.stderr);
+    assert_eq!(cluster.ok(&["--quiet", "jobs", "--key", "a/b ü"]), id);
+    assert_eq!(cluster.ok(&["--quiet", "jobs", "--key", "a/b"]), "");
+
+    let refused = cluster.run(&[&submit[..], &["--", "another"][..]].concat());
+    assert_eq!(refused.code, 4, "{}", refused.stderr);
+    assert!(
+        refused.stderr.contains(&format!("job {id} has the key `a/b ü` and another command")),
+        "{}",
+        refused.stderr
+    );
+    cluster.write("model/data.txt", "edited");
+    let refused = cluster.run(&submit);
+    assert!(refused.stderr.contains("another folder"), "{}", refused.stderr);
+    assert_ne!(cluster.ok(&[&["submit", "--key", "c"][..], &submit[3..]].concat()), id);
+}
+
+#[test]
 fn second_submission_of_a_folder_uploads_nothing() {
     let cluster = Cluster::up(HOSTLER, Size::default());
     let folder = project(&cluster, "model");

@@ -308,6 +308,15 @@ impl Client {
         self.call(Call::post("/jobs").json(request)).await
     }
 
+    /// The caller's job that was submitted with this key; none if there is no such job any more.
+    pub async fn job_of_key(&self, key: &str) -> Result<Option<JobId>, ClientError> {
+        match self.call::<Submitted>(Call::get(format!("/keys/{}", escape(key)))).await {
+            Ok(found) => Ok(Some(found.id)),
+            Err(error) if error.code() == Some("no_such_key") => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// What would happen to a job if it was submitted now.
     pub async fn dry_run(&self, spec: &Submission) -> Result<DryRunView, ClientError> {
         self.call(Call::post("/dry-run").json(&DryRunRequest { spec: spec.clone() })).await

@@ -42,13 +42,13 @@ impl Engine {
         }
     }
 
-    /// Whether an ended job was submitted with this key.
-    pub(crate) async fn ended_with_key(&self, key: SubmissionKey) -> Result<bool, ArchiveError> {
-        if self.archive().moves().job_of_key(key).is_some() {
-            return Ok(true);
+    /// The ended job that was submitted with this key.
+    pub(crate) async fn ended_job_of_key(&self, key: SubmissionKey) -> Result<Option<JobId>, ArchiveError> {
+        if let Some(job) = self.archive().moves().job_of_key(key) {
+            return Ok(Some(job));
         }
         let engine = self.clone();
-        tokio::task::spawn_blocking(move || Ok(engine.archive().job_of_key(key)?.is_some())).await?
+        tokio::task::spawn_blocking(move || engine.archive().job_of_key(key)).await?
     }
 
     /// The newest matching jobs in memory with ids below `before`, at most `limit`; the number of all matching jobs in

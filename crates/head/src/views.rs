@@ -130,7 +130,7 @@ pub(crate) fn detail(state: &State, job: &Job, viewer: Viewer, shown: Shown, his
         constraint: job.spec.constraint.clone(),
         after: job.spec.after.to_vec(),
         notify: if is_owner { job.spec.notify.to_vec() } else { Vec::new() },
-        command: if is_owner { command_line(&job.spec.work) } else { String::new() },
+        command: if is_owner { job.spec.work.command_line() } else { String::new() },
         snapshot: match &job.spec.work {
             Work::Project { snapshot, .. } if is_owner => Some(*snapshot),
             Work::Project { .. } | Work::Command { .. } => None,
@@ -197,7 +197,7 @@ pub(crate) fn record(state: &State, job: &Job, viewer: Viewer, history: &History
         after: job.spec.after.to_vec(),
         unmet: if job.pending.is_empty() { Vec::new() } else { job.open_dependencies().copied().collect() },
         begin_at: job.spec.begin.as_deref().copied(),
-        command: is_owner.then(|| command_line(&job.spec.work)),
+        command: is_owner.then(|| job.spec.work.command_line()),
         directory: directory.filter(|_| is_owner),
         files: job.spec.files.as_deref().filter(|_| is_owner).cloned(),
         allocation: job.spec.holder.is_some(),
@@ -408,27 +408,6 @@ fn limits<'a>(state: &State, job: &Job, rows: impl Iterator<Item = &'a EndedTask
     // The shepherd enforces the time limit.
     limits.extend(job.spec.time_limit_ms.map(|value| limit("time", value, &|_| None)));
     limits
-}
-
-/// The command line of a job, quoted for a shell.
-pub(crate) fn command_line(work: &Work) -> String {
-    let words: Vec<String> = match work {
-        Work::Project { entrypoint, args, .. } => {
-            std::iter::once(entrypoint).chain(args).map(|it| quoted(it)).collect()
-        }
-        Work::Command { argv, .. } => argv.iter().map(|word| quoted(word)).collect(),
-    };
-    words.join(" ")
-}
-
-/// Quotes a word for a shell, if necessary.
-fn quoted(word: &str) -> String {
-    let is_plain = |c: char| c.is_alphanumeric() || "-_./=:,+@%".contains(c);
-    if !word.is_empty() && word.chars().all(is_plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', r"'\''"))
-    }
 }
 
 /// Explains why a job waits, or describes its state. `message` is the known reason of its end.
@@ -681,13 +660,6 @@ fn and_more(names: &[impl AsRef<str>], total: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn command_lines_are_quoted_for_a_shell() {
-        let argv = ["echo", "two words", "", "it's", "a=b,c"].map(str::to_owned).to_vec();
-        let work = Work::command(argv, "/");
-        assert_eq!(command_line(&work), r"echo 'two words' '' 'it'\''s' a=b,c");
-    }
 
     #[test]
     fn long_lists_are_truncated() {

@@ -359,6 +359,28 @@ impl Work {
             Self::Project { .. } => None,
         }
     }
+
+    /// The command line, quoted for a shell.
+    #[must_use]
+    pub fn command_line(&self) -> String {
+        let words: Vec<String> = match self {
+            Self::Project { entrypoint, args, .. } => {
+                std::iter::once(entrypoint).chain(args).map(|word| quoted(word)).collect()
+            }
+            Self::Command { argv, .. } => argv.iter().map(|word| quoted(word)).collect(),
+        };
+        words.join(" ")
+    }
+}
+
+/// Quotes a word for a shell, if necessary.
+fn quoted(word: &str) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || "-_./=:,+@%".contains(c);
+    if !word.is_empty() && word.chars().all(is_plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
 }
 
 /// Resources that a task requests on each of its nodes.
@@ -580,6 +602,12 @@ pub struct Ending {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn command_lines_are_quoted_for_a_shell() {
+        let work = Work::command(["echo", "two words", "", "it's", "a=b,c"], "/");
+        assert_eq!(work.command_line(), r"echo 'two words' '' 'it'\''s' a=b,c");
+    }
 
     #[test]
     fn masks_of_earlier_releases_are_read() {

@@ -118,7 +118,7 @@ async fn show(context: &Context, places: &Places, directory: &Path, destination:
     let captured = submission::capture(context, &project, "main.py", CaptureCache::none())?;
     let memory_bytes = started.nodes.iter().map(|node| node.memory_bytes).min().unwrap_or(0).min(TASK_MEMORY_BYTES);
     let spec = sweep(captured.capture.digest, memory_bytes)?;
-    let job = submission::submit_project(context, &client, captured, spec.into()).await?.id;
+    let job = submission::submit_project(context, &client, captured, spec.into(), None).await?;
 
     output.say(&format!("3. watch job {job} (hostler jobs, hostler logs {job} -f)"));
     let ended = watch(context, &client, job).await?;

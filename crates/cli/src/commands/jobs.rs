@@ -3,7 +3,7 @@
 use clap::Args;
 use hostler_client::{Client, ClientError, JobFilter};
 use hostler_model::JobState;
-use hostler_proto::api::{JobOrder, JobPage, JobSummary};
+use hostler_proto::api::{JobDetail, JobOrder, JobPage, JobSummary};
 
 use crate::context::{Context, block_on};
 use crate::exit;
@@ -29,6 +29,10 @@ pub(crate) struct Jobs {
     #[arg(long, value_name = "ORDER", default_value = "newest")]
     sort: JobOrder,
 
+    /// List only the job that you submitted with `--key KEY`, also if it has ended
+    #[arg(long, value_name = "KEY", conflicts_with_all = ["all", "state", "user", "sort", "limit"])]
+    key: Option<String>,
+
     /// List at most N jobs
     #[arg(short = 'n', long, value_name = "N", default_value_t = 1000)]
     limit: u32,
@@ -37,7 +41,12 @@ pub(crate) struct Jobs {
 impl Jobs {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         let client = context.client()?;
-        let page = block_on(async { Ok(list(&client, self.filter(), self.limit).await?) })?;
+        let page = block_on(async {
+            Ok(match &self.key {
+                Some(key) => of_key(&client, key).await?,
+                None => list(&client, self.filter(), self.limit).await?,
+            })
+        })?;
         let JobPage { jobs, total, .. } = &page;
         let output = &context.output;
         if output.is_json() {
@@ -64,6 +73,13 @@ impl Jobs {
         let any_task = !self.state.is_empty();
         JobFilter { states, any_task, user: self.user.clone(), order: self.sort, ..JobFilter::default() }
     }
+}
+
+/// The job with this key, as a page.
+async fn of_key(client: &Client, key: &str) -> Result<JobPage, ClientError> {
+    let Some(id) = client.job_of_key(key).await? else { return Ok(JobPage { jobs: Vec::new(), total: 0, next: None }) };
+    let JobDetail { summary, .. } = client.job(id, 0).await?;
+    Ok(JobPage { jobs: vec![summary], total: 1, next: None })
 }
 
 /// Requests pages until `limit` jobs have arrived or no page is left, and returns the jobs as one page.

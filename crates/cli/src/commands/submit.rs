@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use clap::builder::NonEmptyStringValueParser;
 use hostler_model::{Environment, JobId};
 use serde_json::json;
 
@@ -48,8 +49,15 @@ pub(crate) struct Submit {
     #[command(flatten)]
     flags: JobFlags,
 
+    /// Submit only if none of your jobs has this key; otherwise print the id of that job
+    ///
+    /// A script that is interrupted may submit again with the same key. The job of the key must have the same folder,
+    /// program, arguments and indices. A job keeps its key until its results are deleted.
+    #[arg(long, value_name = "KEY", value_parser = NonEmptyStringValueParser::new())]
+    key: Option<String>,
+
     /// Say when and where the job would start, or why the head would refuse it; upload and submit nothing
-    #[arg(long, conflicts_with_all = ["wait", "follow", "fetch", "bell", "to"])]
+    #[arg(long, conflicts_with_all = ["key", "wait", "follow", "fetch", "bell", "to"])]
     dry_run: bool,
 
     /// Wait until the job has ended; exit with 0 if the job completed, else 1
@@ -91,8 +99,9 @@ impl Submit {
             return dry_run(context, &client, &spec);
         }
         block_on(async {
-            let id = match submission::submit_project(context, &client, captured, spec).await {
-                Ok(submitted) => submitted.id,
+            let key = self.key.as_deref();
+            let id = match submission::submit_project(context, &client, captured, spec, key).await {
+                Ok(id) => id,
                 Err(failure) => return Err(submission::explain_python(&client, python, failure).await),
             };
             if !(waits && context.output.is_json()) {

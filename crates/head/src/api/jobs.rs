@@ -82,7 +82,7 @@ pub(crate) async fn submit(
     let is_new = head.engine.state().job_of_key(key).is_none();
     if is_new
         && let Err(refusal) = may_submit(&head)
-        && !head.engine.ended_with_key(key).await?
+        && head.engine.ended_job_of_key(key).await?.is_none()
     {
         return Err(refusal);
     }
@@ -105,6 +105,25 @@ pub(crate) async fn submit(
     let (id, duplicate) =
         done.submitted.ok_or_else(|| ApiError::internal("the engine returned no job id for a submission"))?;
     Ok((Extension(About(format!("job {id}"))), Json(Submitted { id, duplicate })))
+}
+
+/// `GET /keys/{key}`.
+pub(crate) async fn of_key(
+    user: User,
+    State(head): State<Arc<Head>>,
+    Path(key): Path<String>,
+) -> Result<Json<Submitted>, ApiError> {
+    let hashed = submission_key(&user.0.user, &key);
+    let live = head.engine.state().job_of_key(hashed);
+    let found = match live {
+        Some(id) => Some(id),
+        None => head.engine.ended_job_of_key(hashed).await?,
+    };
+    let id = found.ok_or_else(|| {
+        let why = format!("{} has no job with the key {key:?}", user.0.user);
+        ApiError::new(StatusCode::NOT_FOUND, "no_such_key", why)
+    })?;
+    Ok(Json(Submitted { id, duplicate: true }))
 }
 
 /// `POST /jobs/{id}/duplicate`.
@@ -316,7 +335,7 @@ pub(crate) async fn list(
                 break 'page;
             }
             let is_shown = filter.commands && user.sees(job) == Viewer::Owner;
-            let command = is_shown.then(|| views::command_line(&job.spec.work));
+            let command = is_shown.then(|| job.spec.work.command_line());
             commands_bytes += command.as_ref().map_or(0, String::len);
             let summary = views::summary(&state, job, rows.get(&job.id), user.sees(job), head.engine.now());
             jobs.push(JobSummary { command, ..summary });

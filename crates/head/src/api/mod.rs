@@ -99,6 +99,7 @@ fn api() -> Api {
         .post("/dry-run", Users, dry_run::dry_run, "Says what would happen to a job if it was submitted now, and submits nothing. Refuses what `POST /jobs` refuses, except for a missing folder.")
         .get("/jobs", Viewers, jobs::list, "Lists jobs.")
         .get("/records", Users, records::list, "Lists jobs with their tasks.")
+        .get("/keys/{key}", Users, jobs::of_key, "Finds the job that the caller submitted with this key. 404 `no_such_key` if there is none, or if it ended so long ago that it was deleted.")
         .get("/jobs/{id}", Users, jobs::show, "Shows a job with its tasks.")
         .post("/jobs/{id}", Owners, change::change, "Changes a job. Absent fields keep their values. The checks of a submission apply. 403 `forbidden`, `over_quota`, `priority_too_high`, `partition_refuses`; 409 `wrong_state`, `never_fits`, `no_such_dependency`; 507 `disk_full`.")
         .get("/jobs/{id}/why", Users, jobs::why, "Explains why a job waits.")
