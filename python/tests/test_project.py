@@ -48,7 +48,7 @@ def test_large_package_that_is_not_installed_is_refused(tmp_path: Path, monkeypa
     module.__file__, module.__path__ = str(package / "__init__.py"), [str(package)]
     monkeypatch.setitem(sys.modules, "large", module)
     with pytest.raises(hostler.UsageError, match=r"the package large in .* has 65 MiB, and is not installed"):
-        _project._ship_modules(tmp_path / "modules")
+        _project.ship_modules(tmp_path / "modules")
 
 
 def test_indices_of_an_array_are_listed() -> None:

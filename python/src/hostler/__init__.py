@@ -21,7 +21,9 @@ from hostler.errors import (
 from hostler.executor import Executor, RemoteFunction, remote
 from hostler.job import Job, Status, Task
 from hostler.mapping import Results, map
+from hostler.named import Map
 from hostler.options import Options
+from hostler.preflight import Preflight, preflight
 
 __all__ = [
     "Client",
@@ -30,10 +32,12 @@ __all__ = [
     "HostlerError",
     "Job",
     "JobFailedError",
+    "Map",
     "MismatchError",
     "Node",
     "Options",
     "PicklingError",
+    "Preflight",
     "RefusedError",
     "RemoteError",
     "RemoteFunction",
@@ -45,5 +49,6 @@ __all__ = [
     "UsageError",
     "__version__",
     "map",
+    "preflight",
     "remote",
 ]

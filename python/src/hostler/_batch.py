@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import dataclasses
 import json
 import os
 import re
@@ -10,7 +11,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -74,6 +75,80 @@ class Outcome:
     error: BaseException | None = None
 
 
+@dataclass(frozen=True)
+class Shape:
+    """How inputs are divided over the tasks of an array, and the form of their results."""
+
+    count: int
+    chunksize: int
+    trusted: bool
+
+    @property
+    def tasks(self) -> int:
+        """The number of tasks."""
+        return -(-self.count // self.chunksize)
+
+    def inputs(self, task: int) -> range:
+        """Return the inputs of a task."""
+        return range(task * self.chunksize, min((task + 1) * self.chunksize, self.count))
+
+
+def on(cluster: dict[str, Any], settings: Settings) -> Settings:
+    """Return settings with the default environment of this cluster, as ``hostler info`` describes it."""
+    if settings.environment is not None:
+        return settings
+    # The nodes of `hostler up` are on the caller's machine.
+    return dataclasses.replace(settings, environment="own" if cluster["head"]["embedded"] else "build")
+
+
+def shape(count: int, tasks: int, settings: Settings) -> Shape:
+    """Divide inputs over as many tasks, or as the settings say.
+
+    Raises
+    ------
+    UsageError
+        If these are too many tasks.
+    """
+    found = Shape(count, settings.chunksize or -(-count // min(tasks, _MOST_TASKS)), settings.trusted)
+    if found.tasks > _MOST_TASKS:
+        raise UsageError(
+            f"{count} inputs with chunksize {found.chunksize} are {found.tasks} array tasks; a map has at most "
+            f"{_MOST_TASKS}",
+            "usage",
+            (f"choose a chunksize of at least {-(-count // _MOST_TASKS)}, or none",),
+        )
+    return found
+
+
+def write(
+    folder: Path, function: bytes, inputs: Iterable[bytes], name: str, divided: Shape, settings: Settings
+) -> list[str]:
+    """Write the project folder of a map. Return the arguments of ``hostler submit``.
+
+    Parameters
+    ----------
+    folder
+        An empty folder.
+    function
+        The pickled function of one argument.
+    inputs
+        The pickled arguments.
+    name
+        Name of the job, unless the options have one.
+    divided
+        How the inputs are divided over tasks.
+    settings
+        How the function runs; see `on`.
+    """
+    worker = _worker.Settings(python=list(sys.version_info[:3]), chunksize=divided.chunksize, trusted=settings.trusted)
+    _project.write(folder, function, inputs, worker)
+    entry = _project.write_environment(folder, settings.environment)
+    options = Options(name=re.sub(r"[^A-Za-z0-9_.-]", "", name) or "map")
+    options.update(settings.options)
+    limit = f"%{settings.max_workers}" if settings.max_workers else ""
+    return [*arguments(options), f"--array=0-{divided.tasks - 1}{limit}", str(folder), *entry]
+
+
 class Batch:
     """An array job that calls a function, and that is cancelled when this process ends.
 
@@ -96,71 +171,91 @@ class Batch:
     def __init__(self, function: bytes, inputs: Sequence[bytes], name: str, settings: Settings) -> None:
         client = settings.client
         cluster = client.info()
-        environment = settings.environment
-        if environment is None:
-            # The nodes of `hostler up` are on the caller's machine.
-            environment = "own" if cluster["head"]["embedded"] else "build"
         slots = max(1, cluster["cpus"]["total"] // (settings.options.get("cpus") or 1))
-        self._client = client
-        self._trusted = settings.trusted
-        self._count = len(inputs)
-        self._is_cancelled = False
-        self._chunksize = settings.chunksize or -(-self._count // min(_TASKS_PER_SLOT * slots, _MOST_TASKS))
-        tasks = -(-self._count // self._chunksize)
-        if tasks > _MOST_TASKS:
-            raise UsageError(
-                f"{self._count} inputs with chunksize {self._chunksize} are {tasks} array tasks; a map has at most "
-                f"{_MOST_TASKS}",
-                "usage",
-                (f"choose a chunksize of at least {-(-self._count // _MOST_TASKS)}, or none",),
-            )
-        limit = f"%{settings.max_workers}" if settings.max_workers else ""
-        self._directory = Path(tempfile.mkdtemp(prefix="hostler-map-"))
+        divided = shape(len(inputs), _TASKS_PER_SLOT * slots, settings)
+        directory = Path(tempfile.mkdtemp(prefix="hostler-map-"))
         try:
-            folder = self._directory / "folder"
+            folder = directory / "folder"
             folder.mkdir()
-            worker = _worker.Settings(
-                python=list(sys.version_info[:3]), chunksize=self._chunksize, trusted=settings.trusted
-            )
-            _project.write(folder, function, inputs, worker)
-            entry = _project.write_environment(folder, environment)
-            options = Options(name=re.sub(r"[^A-Za-z0-9_.-]", "", name) or "map")
-            options.update(settings.options)
-            flags = [*arguments(options), f"--array=0-{tasks - 1}{limit}"]
-            self._attached = _executable.AttachedJob([*flags, str(folder), *entry], client.head, str(self._directory))
+            flags = write(folder, function, inputs, name, divided, on(cluster, settings))
+            self._attached = _executable.AttachedJob(flags, client.head, str(directory))
         except BaseException:
-            shutil.rmtree(self._directory, ignore_errors=True)
+            shutil.rmtree(directory, ignore_errors=True)
             raise
         # The head has it now.
         shutil.rmtree(folder, ignore_errors=True)
         self.job = Job(client, int(self._attached.id))
+        self._shape = divided
+        self._results = Collector(self.job, divided, directory)
 
     def outcomes(self, on_start: Callable[[int], None] = lambda index: None) -> Iterator[Outcome]:
+        """Yield what became of each input; see `Collector.outcomes`."""
+        yield from self._results.outcomes(on_start)
+        self._attached.finish()
+
+    def cancel(self) -> None:
+        """Cancel the tasks that have not ended, and clean up."""
+        # Results must not be downloaded any more: the directory for them is deleted.
+        self._results.stop()
+        self._attached.cancel()
+
+    def cancel_inputs(self, indices: Sequence[int]) -> None:
+        """Cancel the tasks of these inputs."""
+        if indices:
+            tasks = sorted({index // self._shape.chunksize for index in indices})
+            self.job._client._ask("cancel", *(f"{self.job.id}_{task}" for task in tasks))
+
+
+class Collector:
+    """Downloads the results of the tasks of a map.
+
+    Parameters
+    ----------
+    job
+        The array job.
+    divided
+        How the inputs are divided over its tasks.
+    directory
+        A directory for results, each of which is deleted when it is read.
+    """
+
+    def __init__(self, job: Job, divided: Shape, directory: Path) -> None:
+        self.job = job
+        self._client = job._client
+        self._shape = divided
+        self._directory = directory
+        self._is_stopped = False
+
+    def outcomes(
+        self, on_start: Callable[[int], None] = lambda index: None, *, waits: bool = True
+    ) -> Iterator[Outcome]:
         """Yield what became of each input, in the order in which the tasks end.
 
         Parameters
         ----------
         on_start
             Called with each input whose task has started.
+        waits
+            Whether to wait for tasks that have not ended.
 
         Raises
         ------
         CancelledError
-            If the map was cancelled before its end.
+            After `stop`.
         """
         started: set[int] = set()
         ended: set[int] = set()
         pause = _SHORTEST_PAUSE
         is_over = False
         while not is_over:
-            self._check_not_cancelled()
-            details = self._ask("job", str(self.job.id), f"--tasks={self._count}")
-            is_over = details["state"] in ENDED
+            self._check_not_stopped()
+            details = self._ask("job", str(self.job.id), f"--tasks={self._shape.tasks}")
+            is_over = not waits or details["state"] in ENDED
             tasks = details["tasks_shown"]
             for task in tasks:
                 if task["state"] != "pending" and task["index"] not in started:
                     started.add(task["index"])
-                    for index in self._inputs(task["index"]):
+                    for index in self._shape.inputs(task["index"]):
                         on_start(index)
             new = [task for task in tasks if task["state"] in ENDED and task["index"] not in ended]
             for at in range(0, len(new), _FETCHED_AT_ONCE):
@@ -171,23 +266,14 @@ class Batch:
                 pause = min(2 * pause, _LONGEST_PAUSE)
             else:
                 pause = _SHORTEST_PAUSE
-        self._attached.finish()
 
-    def cancel(self) -> None:
-        """Cancel the tasks that have not ended, and clean up."""
-        # Results must not be downloaded any more: the directory for them is deleted.
-        self._is_cancelled = True
-        self._attached.cancel()
+    def stop(self) -> None:
+        """Download nothing more."""
+        self._is_stopped = True
 
-    def _check_not_cancelled(self) -> None:
-        if self._is_cancelled:
+    def _check_not_stopped(self) -> None:
+        if self._is_stopped:
             raise concurrent.futures.CancelledError("the map was cancelled")
-
-    def cancel_inputs(self, indices: Sequence[int]) -> None:
-        """Cancel the tasks of these inputs."""
-        if indices:
-            tasks = sorted({index // self._chunksize for index in indices})
-            self._client._ask("cancel", *(f"{self.job.id}_{task}" for task in tasks))
 
     def _ask(self, *arguments: str) -> Any:
         """Run a command. Waits while the head is unreachable, since the tasks continue."""
@@ -201,18 +287,15 @@ class Batch:
                 is_away = True
                 time.sleep(_LONGEST_PAUSE)
 
-    def _inputs(self, task: int) -> range:
-        return range(task * self._chunksize, min((task + 1) * self._chunksize, self._count))
-
     def _collect(self, tasks: list[dict[str, Any]]) -> Iterator[Outcome]:
         """Download the results of tasks, and yield what became of their inputs."""
-        self._check_not_cancelled()
+        self._check_not_stopped()
         names = [f"{self.job.id}_{task['index']}" for task in tasks if task["result"]]
         arrived = self._ask("fetch", *names, f"--to={self._directory}") if names else []
         places = {result["index"]: Path(result["path"]) for result in arrived}
         for task in tasks:
             place = places.get(task["index"])
-            missing = set(self._inputs(task["index"]))
+            missing = set(self._shape.inputs(task["index"]))
             for outcome in self._read(place / _worker.RESULTS) if place else ():
                 # A node cannot claim results of other tasks.
                 if outcome.index in missing:
@@ -249,9 +332,9 @@ class Batch:
     def _outcome(self, header: _worker.Header, content: bytes) -> Outcome:
         index = header["input"]
         if header["kind"] == "error":
-            return Outcome(index, error=_recreated(header, content if self._trusted else b""))
+            return Outcome(index, error=_recreated(header, content if self._shape.trusted else b""))
         try:
-            return Outcome(index, value=_worker.load(content, self._trusted))
+            return Outcome(index, value=_worker.load(content, self._shape.trusted))
         except Exception as error:
             failed = RemoteError(f"the result of input {index} cannot be read here: {error}", "remote")
             failed.__cause__ = error

@@ -69,7 +69,7 @@ def write(folder: Path, function: bytes, inputs: Iterable[bytes], settings: _wor
     (folder / _worker.FUNCTION).write_bytes(function)
     (folder / _worker.SETTINGS).write_text(json.dumps(settings), encoding="utf-8")
     (folder / "main.py").write_text(_MAIN, encoding="utf-8")
-    _ship_modules(folder / "modules")
+    ship_modules(folder / "modules")
     return len(offsets) - 1
 
 
@@ -121,7 +121,7 @@ def installed() -> list[str]:
     return sorted(found.values())
 
 
-def _ship_modules(target: Path) -> None:
+def ship_modules(target: Path) -> None:
     """Copy the imported modules that are not installed, and what the worker itself needs."""
     target.mkdir()
     places = _installed_places()

@@ -68,6 +68,7 @@ class Client:
         array: int | str | Iterable[int] | None = None,
         nodes: int | None = None,
         tasks_per_node: int | None = None,
+        key: str | None = None,
         **options: Unpack[Options],
     ) -> Job:
         """Submit a project folder as a job.
@@ -88,6 +89,9 @@ class Client:
             Number of nodes.
         tasks_per_node
             Processes per node.
+        key
+            Submit only if you have no job with this key; otherwise return that job, which must have the same folder,
+            command and indices.
         **options
             See `hostler.options.Options`: ``cpus``, ``memory``, ``gpus``, ``time``, ``after`` and others.
 
@@ -104,6 +108,7 @@ class Client:
         flags += [f"--array={_array(array)}"] if array is not None else []
         flags += [f"--nodes={nodes}"] if nodes is not None else []
         flags += [f"--tasks-per-node={tasks_per_node}"] if tasks_per_node is not None else []
+        flags += [f"--key={key}"] if key is not None else []
         answer = self._ask("submit", *flags, os.path.abspath(folder), entry, "--", *args)
         return Job(self, answer["id"])
 

@@ -9,13 +9,14 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
 from hostler import _project
 from hostler._batch import Batch, Settings
 from hostler.client import Client
 from hostler.errors import HostlerError
 from hostler.mapping import Results, map
+from hostler.named import Map
 from hostler.options import Options
 
 if TYPE_CHECKING:
@@ -240,9 +241,14 @@ class RemoteFunction(Generic[P, R]):
         finally:
             executor.shutdown(wait=False)
 
-    def map(self, *iterables: Iterable[Any], **settings: Any) -> Results[R]:
+    @overload
+    def map(self, *iterables: Iterable[Any], key: None = None, **settings: Any) -> Results[R]: ...
+    @overload
+    def map(self, *iterables: Iterable[Any], key: str, **settings: Any) -> Map[R]: ...
+    def map(self, *iterables: Iterable[Any], key: str | None = None, **settings: Any) -> Results[R] | Map[R]:
         """Call the function with each input; see `hostler.map`. Settings override those of the decorator."""
-        return map(self._function, *iterables, **{**self._settings, **settings})
+        found: Results[R] | Map[R] = map(self._function, *iterables, key=key, **{**self._settings, **settings})
+        return found
 
     def local(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run the function here."""

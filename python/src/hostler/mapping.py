@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from hostler import _project
-from hostler._batch import Batch, Outcome, Settings
+from hostler._batch import Batch, Settings
 from hostler.client import Client
 from hostler.errors import UsageError
 from hostler.job import Job
+from hostler.named import Errors, Map, values
 from hostler.options import Options
 
 if TYPE_CHECKING:
@@ -18,13 +19,13 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-Errors = Literal["raise", "return"]
 
-
+@overload
 def map(
     function: Callable[..., R],
     /,
     *iterables: Iterable[Any],
+    key: None = None,
     ordered: bool = True,
     errors: Errors = "raise",
     chunksize: int | None = None,
@@ -33,11 +34,42 @@ def map(
     trusted: bool = True,
     client: Client | None = None,
     **options: Unpack[Options],
-) -> Results[R]:
+) -> Results[R]: ...
+
+
+@overload
+def map(
+    function: Callable[..., R],
+    /,
+    *iterables: Iterable[Any],
+    key: str,
+    chunksize: int | None = None,
+    max_workers: int | None = None,
+    environment: _project.Environment = None,
+    trusted: bool = True,
+    client: Client | None = None,
+    **options: Unpack[Options],
+) -> Map[R]: ...
+
+
+def map(
+    function: Callable[..., R],
+    /,
+    *iterables: Iterable[Any],
+    key: str | None = None,
+    ordered: bool = True,
+    errors: Errors = "raise",
+    chunksize: int | None = None,
+    max_workers: int | None = None,
+    environment: _project.Environment = None,
+    trusted: bool = True,
+    client: Client | None = None,
+    **options: Unpack[Options],
+) -> Results[R] | Map[R]:
     """Call a function with each input, as one array job, and return an iterator over the results.
 
-    The job is submitted before this function returns. It is cancelled when the iterator is closed, when an exception
-    ends it, and when this process ends, even by SIGKILL.
+    The job is submitted before this function returns. Without a `key`, it is cancelled when the iterator is closed,
+    when an exception ends it, and when this process ends, even by SIGKILL.
 
     Parameters
     ----------
@@ -46,6 +78,9 @@ def map(
         not installed are sent with it.
     *iterables
         The inputs, as with the built-in `map`. They are read to their end at once.
+    key
+        A name for the map, which then continues without this process; returns a `Map`. If you have a map with this
+        key, it is returned, and nothing is submitted. It must have the same function, inputs and environment.
     ordered
         Return results in the order of the inputs; otherwise in the order in which they arrive.
     errors
@@ -53,7 +88,7 @@ def map(
         results.
     chunksize
         Inputs per array task. By default, the inputs are divided over at most four tasks for each one that the
-        cluster's CPUs can run at the same time.
+        cluster's CPUs can run at the same time; with a `key`, over at most 1000 tasks.
     max_workers
         Array tasks that run at the same time, at most.
     environment
@@ -72,12 +107,14 @@ def map(
     Returns
     -------
     Results
-        An iterator, and a context manager that cancels what has not ended.
+        An iterator, and a context manager that cancels what has not ended. With a `key`, a `Map`.
 
     Raises
     ------
     PicklingError
         If the function or an input cannot be pickled.
+    RefusedError
+        If you have a job with the same key and another content.
     HostlerError
         If the job cannot be submitted; see `Client.submit`.
 
@@ -88,14 +125,18 @@ def map(
     """
     if errors not in ("raise", "return"):
         raise UsageError(f'errors is "{errors}"', "usage", ('choose "raise" or "return"',))
+    if key is not None and (errors != "raise" or not ordered):
+        raise UsageError("ordered and errors belong to `Map.results`", "usage")
     if not iterables:
         raise UsageError("map needs at least one iterable", "usage")
     if (chunksize is not None and chunksize < 1) or (max_workers is not None and max_workers < 1):
         raise UsageError("chunksize and max_workers must be at least 1", "usage")
     settings = Settings(client or Client(), environment, trusted, chunksize, max_workers, options)
     call = _project.dumps("the function", _Starred(function))
-    inputs = [_project.dumps(f"input {index}", values) for index, values in enumerate(zip(*iterables, strict=False))]
+    inputs = [_project.dumps(f"input {index}", items) for index, items in enumerate(zip(*iterables, strict=False))]
     name = getattr(function, "__name__", "map")
+    if key is not None:
+        return Map._submit(call, inputs, name, key, settings)
     return Results(Batch(call, inputs, name, settings) if inputs else None, ordered, errors)
 
 
@@ -142,24 +183,6 @@ class Results(Iterator[R], Generic[R]):
     @staticmethod
     def _iterate(batch: Batch, ordered: bool, errors: Errors) -> Iterator[R]:
         try:
-            outcomes = batch.outcomes()
-            for outcome in _in_order(outcomes) if ordered else outcomes:
-                if outcome.error is None:
-                    yield outcome.value
-                elif errors == "raise":
-                    raise outcome.error
-                else:
-                    # The caller asked for exceptions among the results.
-                    yield outcome.error  # type: ignore[misc]
+            yield from values(batch.outcomes(), ordered, errors)
         finally:
             batch.cancel()
-
-
-def _in_order(outcomes: Iterator[Outcome]) -> Iterator[Outcome]:
-    early: dict[int, Outcome] = {}
-    following = 0
-    for outcome in outcomes:
-        early[outcome.index] = outcome
-        while following in early:
-            yield early.pop(following)
-            following += 1

@@ -1,0 +1,199 @@
+"""Maps with a name, which outlive the process that submitted them."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Generic, Literal, TypeVar
+
+from hostler import _batch
+from hostler._batch import Collector, Outcome, Settings, Shape
+from hostler.client import Client
+from hostler.errors import MismatchError, UsageError
+from hostler.job import Job, Status
+from hostler.options import arguments
+
+R = TypeVar("R")
+
+Errors = Literal["raise", "return"]
+
+# Inputs are divided over at most this many array tasks. The number does not depend on the cluster, because the same map
+# has to give the same job tomorrow.
+_TASKS = 1000
+
+# The job's tag that describes the inputs, and its value: number of inputs, inputs per task, and form of the results.
+_TAG = "map"
+_FORMS = {True: "pickle", False: "json"}
+
+# The time of each file of a folder, in seconds since the epoch. A folder with the same content is then the same folder.
+_TIME = 1_000_000_000
+
+
+class Map(Generic[R]):
+    """A map with a name, which continues without this process: the result of `map` with a ``key``.
+
+    Attributes
+    ----------
+    key : str
+    job : Job
+        The array job.
+
+    Examples
+    --------
+    >>> m = hostler.map(simulate, range(10_000), key="grid-3", cpus=2)
+    >>> # Tomorrow, or on another machine:
+    >>> m = hostler.Map.open("grid-3")
+    >>> results = list(m)
+    """
+
+    def __init__(self, key: str, job: Job, shape: Shape) -> None:
+        self.key = key
+        self.job = job
+        self._shape = shape
+
+    @classmethod
+    def open(cls, key: str, *, client: Client | None = None) -> Map[Any]:
+        """Return the map with this key.
+
+        Raises
+        ------
+        UsageError
+            If you have no map with this key, or its job was deleted.
+        """
+        client = client or Client()
+        found = client._ask("jobs", f"--key={key}")["jobs"]
+        if not found:
+            raise UsageError(
+                f"there is no map with the key `{key}`",
+                "no_such_key",
+                ("`hostler.map(…, key=…)` submits one; old jobs are deleted",),
+            )
+        return Map(key, Job(client, found[0]["id"]), _shape(key, found[0]))
+
+    @classmethod
+    def _submit(cls, function: bytes, inputs: Sequence[bytes], name: str, key: str, settings: Settings) -> Map[Any]:
+        """Submit a map, or find the one with this key and the same content."""
+        client = settings.client
+        if not inputs:
+            raise UsageError("a map with a key needs at least one input", "usage")
+        shape = _batch.shape(len(inputs), _TASKS, settings)
+        settings = _batch.on(client.info(), settings)
+        tag = f"{shape.count},{shape.chunksize},{_FORMS[shape.trusted]}"
+        tags = {**(settings.options.get("tags") or {}), _TAG: tag}
+        settings = dataclasses.replace(settings, options={**settings.options, "tags": tags})
+        with tempfile.TemporaryDirectory(prefix="hostler-map-") as directory:
+            folder = Path(directory) / "folder"
+            folder.mkdir()
+            flags = _batch.write(folder, function, inputs, name, shape, settings)
+            for path in (*folder.rglob("*"), folder):
+                os.utime(path, (_TIME, _TIME), follow_symlinks=False)
+            job = client._ask("submit", f"--key={key}", *flags)
+        return Map(key, Job(client, job["id"]), shape)
+
+    def __repr__(self) -> str:
+        return f"Map({self.key!r}, job {self.job.id}, {len(self)} inputs)"
+
+    def __len__(self) -> int:
+        return self._shape.count
+
+    def __iter__(self) -> Iterator[R]:
+        return self.results()
+
+    def results(self, *, ordered: bool = True, errors: Errors = "raise") -> Iterator[R]:
+        """Yield the results, and wait for those that are missing. Nothing is cancelled.
+
+        Each call begins with the first result again, and downloads all of them.
+
+        Parameters
+        ----------
+        ordered
+            Yield results in the order of the inputs; otherwise in the order in which they arrive.
+        errors
+            ``"raise"`` raises the first exception. ``"return"`` yields exceptions in place of results.
+        """
+        return values(self._outcomes(), ordered, errors)
+
+    def status(self) -> Status:
+        """Return the present state of the job; `tasks` counts array tasks, not inputs."""
+        return self.job.status()
+
+    def wait(self, timeout: float | None = None) -> Status:
+        """Wait for the end of all tasks; see `Job.wait`."""
+        return self.job.wait(timeout)
+
+    def failed(self) -> dict[int, BaseException]:
+        """Return the exceptions of those inputs whose tasks have ended without a result for them, by input."""
+        return {outcome.index: outcome.error for outcome in self._outcomes(waits=False) if outcome.error is not None}
+
+    def retry(
+        self, *, cpus: int | None = None, memory: int | str | None = None, time: float | str | None = None
+    ) -> list[int]:
+        """Run the failed inputs again; see `failed`. Return the inputs that run again.
+
+        All inputs of an array task run again, also those that have a result.
+
+        Parameters
+        ----------
+        cpus, memory, time
+            New values for all tasks that have not completed. Refused while tasks run.
+        """
+        tasks = sorted({index // self._shape.chunksize for index in self.failed()})
+        if not tasks:
+            return []
+        names = [f"{self.job.id}_{task}" for task in tasks]
+        changes = arguments({"cpus": cpus, "memory": memory, "time": time})
+        client = self.job._client
+        hold = ["--hold"] if changes else []
+        client._ask("requeue", "--completed", *hold, *names)
+        if changes:
+            client._ask("update", str(self.job.id), *changes)
+            client._ask("release", *names)
+        return [index for task in tasks for index in self._shape.inputs(task)]
+
+    def cancel(self) -> None:
+        """Cancel the tasks that have not ended. Results that exist remain."""
+        self.job.cancel()
+
+    def _outcomes(self, *, waits: bool = True) -> Iterator[Outcome]:
+        directory = Path(tempfile.mkdtemp(prefix="hostler-map-"))
+        try:
+            yield from Collector(self.job, self._shape, directory).outcomes(waits=waits)
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
+
+
+def values(outcomes: Iterator[Outcome], ordered: bool, errors: Errors) -> Iterator[Any]:
+    """Yield results, and raise or yield exceptions."""
+    for outcome in _in_order(outcomes) if ordered else outcomes:
+        if outcome.error is None:
+            yield outcome.value
+        elif errors == "raise":
+            raise outcome.error
+        else:
+            # The caller asked for exceptions among the results.
+            yield outcome.error
+
+
+def _in_order(outcomes: Iterator[Outcome]) -> Iterator[Outcome]:
+    early: dict[int, Outcome] = {}
+    following = 0
+    for outcome in outcomes:
+        early[outcome.index] = outcome
+        while following in early:
+            yield early.pop(following)
+            following += 1
+
+
+def _shape(key: str, job: dict[str, Any]) -> Shape:
+    """Read the description of the inputs in the tag of a job."""
+    try:
+        count, chunksize, form = job["labels"][_TAG].split(",")
+        return Shape(int(count), int(chunksize), {"pickle": True, "json": False}[form])
+    except (KeyError, ValueError):
+        raise MismatchError(
+            f"job {job['id']} with the key `{key}` is no map, or its tag `{_TAG}` was changed", "mismatch"
+        ) from None

@@ -1,0 +1,163 @@
+"""What would be sent with a function, and what would not work, before anything runs."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hostler import _batch, _project
+from hostler._batch import Settings
+from hostler.client import Client
+from hostler.errors import HostlerError, PicklingError
+
+
+@dataclass(frozen=True)
+class Preflight:
+    """What `map` and `Executor` would send with a function; printed as a table.
+
+    Attributes
+    ----------
+    function : int
+        Bytes of the pickled function, with everything that it captures.
+    captures : dict
+        Bytes of each variable that the function uses from outside, if pickled alone, the largest first. Values that
+        cannot be pickled are among the problems instead.
+    modules : dict
+        Bytes of each module that is sent because it is not installed, the largest first.
+    python : str
+        The minor version of Python, which nodes must have, e.g. ``3.12``.
+    environment : str or tuple of str
+        ``own``, with the interpreter in `interpreter`, or the packages that each node installs.
+    interpreter : str or None
+        Path of the interpreter on the nodes, with ``own``.
+    nodes : tuple of str
+        Nodes that have this Python.
+    problems : tuple of str
+        What would not work.
+    """
+
+    function: int
+    captures: dict[str, int]
+    modules: dict[str, int]
+    python: str
+    environment: str | tuple[str, ...]
+    interpreter: str | None
+    nodes: tuple[str, ...]
+    problems: tuple[str, ...]
+
+    def __str__(self) -> str:
+        if self.interpreter:
+            packages = f"own: {self.interpreter}"
+        else:
+            packages = f"built on each node, {len(self.environment)} packages"
+        rows = [
+            ("function", _size(self.function)),
+            *(("captures", f"{name}, {_size(size)}") for name, size in self.captures.items()),
+            *(("sends", f"module {name}, {_size(size)}") for name, size in self.modules.items()),
+            ("Python", f"{self.python} on {', '.join(self.nodes) or 'no node'}"),
+            ("environment", packages),
+            *(("problem", problem) for problem in self.problems),
+        ]
+        return "\n".join(f"{label:<12} {text}" for label, text in rows)
+
+
+def preflight(
+    function: Callable[..., object], *, environment: _project.Environment = None, client: Client | None = None
+) -> Preflight:
+    """Return what would be sent with a function, and what would not work. Nothing is sent, and nothing runs.
+
+    Parameters
+    ----------
+    function
+        As for `map`.
+    environment, client
+        As for `map`.
+
+    Raises
+    ------
+    UnreachableError
+        If no cluster is running.
+    """
+    client = client or Client()
+    problems: list[str] = []
+    captures: dict[str, int] = {}
+    for name, value in _captured(function).items():
+        try:
+            captures[name] = len(_project.dumps(f"the variable `{name}`", value))
+        except PicklingError as error:
+            problems.append(error.message)
+    size = 0
+    try:
+        size = len(_project.dumps("the function", function))
+    except PicklingError as error:
+        # The variable that is the cause is named already.
+        problems += [error.message] if not problems else []
+    modules: dict[str, int] = {}
+    with tempfile.TemporaryDirectory(prefix="hostler-preflight-") as directory:
+        folder = Path(directory)
+        try:
+            _project.ship_modules(folder / "modules")
+            modules = {path.stem: _bytes(path) for path in (folder / "modules").iterdir() if path.stem not in _OWN}
+        except HostlerError as error:
+            problems.append(error.message)
+        environment = _batch.on(client.info(), Settings(client, environment, True, None, None, {})).environment
+        _project.write_environment(folder, environment)
+        requirements = folder / "requirements.txt"
+        packages = tuple(requirements.read_text(encoding="utf-8").split("\n")[:-1]) if requirements.exists() else ()
+    version = _project.python_version()
+    nodes = tuple(node.name for node in client.nodes() if f"python{version}" in node.features)
+    if not nodes and environment != "own":
+        problems.append(f"no node has Python {version}")
+    return Preflight(
+        function=size,
+        captures=_largest_first(captures),
+        modules=_largest_first(modules),
+        python=version,
+        environment="own" if environment == "own" else packages,
+        interpreter=sys.executable if environment == "own" else None,
+        nodes=nodes,
+        problems=tuple(problems),
+    )
+
+
+# The worker itself.
+_OWN = ("hostler", "cloudpickle")
+
+
+def _captured(function: Callable[..., object]) -> dict[str, Any]:
+    """Return the variables that a function uses from outside and that are pickled with it."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    try:
+        found = inspect.getclosurevars(inspect.unwrap(function))
+    except TypeError:
+        # Built in, or an object that can be called.
+        return {}
+    return {
+        name: value
+        for name, value in {**found.globals, **found.nonlocals}.items()
+        if not (inspect.ismodule(value) or inspect.isroutine(value) or inspect.isclass(value))
+    }
+
+
+def _bytes(path: Path) -> int:
+    return sum(file.stat().st_size for file in (path, *path.rglob("*")) if file.is_file())
+
+
+def _largest_first(sizes: dict[str, int]) -> dict[str, int]:
+    return dict(sorted(sizes.items(), key=lambda item: (-item[1], item[0])))
+
+
+def _size(size: int) -> str:
+    amount = float(size)
+    for unit in ("bytes", "KiB", "MiB"):
+        if amount < 1024:
+            return f"{amount:.0f} {unit}" if unit == "bytes" else f"{amount:.1f} {unit}"
+        amount /= 1024
+    return f"{amount:.1f} GiB"
