@@ -1,0 +1,35 @@
+"""The backend for joblib on a real cluster."""
+
+from __future__ import annotations
+
+import math
+import os
+
+import joblib
+import pytest
+
+import hostler
+import hostler.joblib
+
+
+def test_parallel_runs_on_the_cluster(client: hostler.Client) -> None:
+    with joblib.parallel_config("hostler", n_jobs=4, cpus=1, memory="200M"):
+        found = joblib.Parallel()(joblib.delayed(math.sqrt)(number) for number in range(20))
+        tasks = joblib.Parallel()(joblib.delayed(os.getenv)("HOSTLER_JOB_ID") for _ in range(2))
+    assert found == [math.sqrt(number) for number in range(20)]
+    assert None not in tasks, "the calls ran in jobs"
+
+
+def test_all_cpus_of_the_cluster_count(client: hostler.Client) -> None:
+    backend = hostler.joblib.HostlerBackend(cpus=2)
+    total = client.info()["cpus"]["total"]
+    assert [backend.effective_n_jobs(jobs) for jobs in (-1, -2, 3, None)] == [total // 2, total // 2 - 1, 3, total // 2]
+    with pytest.raises(ValueError, match="no meaning"):
+        backend.effective_n_jobs(0)
+
+
+def test_exception_of_a_call_is_raised_here(client: hostler.Client) -> None:
+    with joblib.parallel_config("hostler", n_jobs=2, cpus=1, memory="200M"):
+        with pytest.raises(ValueError, match="math domain error"):
+            joblib.Parallel()(joblib.delayed(math.sqrt)(number) for number in (1, -1, 4))
+        assert joblib.Parallel()([joblib.delayed(math.sqrt)(9)]) == [3.0]
