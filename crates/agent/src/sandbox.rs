@@ -40,12 +40,18 @@ const OF_OUTSIDE: [&str; 9] = [
 ];
 
 /// Starts a sandbox in the agent's directory. Returns why this node cannot run sandboxed jobs, and what to do.
-pub(crate) async fn try_out(launcher: &Launcher, directory: &Path, leaf: Option<LeafSpec>) -> Result<(), String> {
+/// `of_machine`: the directories and files that the node's settings add to sandboxes.
+pub(crate) async fn try_out(
+    launcher: &Launcher,
+    directory: &Path,
+    leaf: Option<LeafSpec>,
+    of_machine: &[String],
+) -> Result<(), String> {
     if !nix::unistd::geteuid().is_root() {
         return Err("its agent does not run as root; start it as root".to_owned());
     }
     let folder = directory.join("sandbox-trial");
-    let tried = match tokio::time::timeout(TRIAL_BOUND, run(launcher, &folder, leaf)).await {
+    let tried = match tokio::time::timeout(TRIAL_BOUND, run(launcher, &folder, leaf, of_machine)).await {
         Ok(tried) => tried,
         Err(_) => Err(format!("the trial did not end within {} s", TRIAL_BOUND.as_secs())),
     };
@@ -53,7 +59,7 @@ pub(crate) async fn try_out(launcher: &Launcher, directory: &Path, leaf: Option<
     tried.map_err(|why| format!("{why}; this was tried when its agent started, so restart the agent after a change"))
 }
 
-async fn run(launcher: &Launcher, folder: &Path, leaf: Option<LeafSpec>) -> Result<(), String> {
+async fn run(launcher: &Launcher, folder: &Path, leaf: Option<LeafSpec>, of_machine: &[String]) -> Result<(), String> {
     let failed = |error: io::Error| format!("cannot prepare the trial of a sandbox: {error}");
     let make = || {
         match fs::create_dir(folder) {
@@ -70,7 +76,7 @@ async fn run(launcher: &Launcher, folder: &Path, leaf: Option<LeafSpec>) -> Resu
         options: Options {
             identity: "sandbox-trial".to_owned(),
             credentials: Some(user),
-            sandbox: Some(Sandbox::default()),
+            sandbox: Some(Sandbox { of_machine: of_machine.to_vec(), ..Sandbox::default() }),
             call: Some(CallOptions::default()),
             leaf,
             ..Options::default()
@@ -105,6 +111,7 @@ pub(crate) fn of_run(
     launch.spec().sandbox.then(|| Sandbox {
         home: account.map(|account| account.home.display().to_string()).unwrap_or_default(),
         read_only: has_script.then(|| directory.script().display().to_string()).into_iter().collect(),
+        of_machine: node.sandbox_read_only.clone(),
         devices: node.gpus.device_files(&launch.placement.resources.gpus),
     })
 }

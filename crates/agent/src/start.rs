@@ -88,6 +88,9 @@ pub struct Config {
     pub machines: Option<Machines>,
     /// Addresses of the ports that serve load data as plain text.
     pub status: StatusPorts,
+    /// Directories and files of the machine that sandboxed jobs see read-only. If one is missing, or others than root may
+    /// change it, the node runs no sandboxed jobs.
+    pub sandbox_read_only: Vec<String>,
     /// Address of the port for metrics, if any.
     pub metrics: Option<SocketAddr>,
 }
@@ -207,9 +210,13 @@ async fn serve(
     let program = program()?;
     let leaf_prefix = leaf_prefix(&directory)?;
     let leaf = cgroups.as_ref().ok().and_then(|tree| tree.leaf(&format!("{leaf_prefix}sandbox-trial")).ok());
-    let sandbox = sandbox::try_out(&launcher, &directory, leaf).await;
+    let sandbox = sandbox::try_out(&launcher, &directory, leaf, &config.sandbox_read_only).await;
     if let Err(reason) = &sandbox {
-        tracing::info!(%reason, "this node runs no sandboxed jobs");
+        if config.sandbox_read_only.is_empty() {
+            tracing::info!(%reason, "this node runs no sandboxed jobs");
+        } else {
+            tracing::warn!(%reason, "this node runs no sandboxed jobs");
+        }
     }
     let node = Arc::new(Node {
         head: Client::new(identity.endpoint()?),
@@ -230,6 +237,7 @@ async fn serve(
         cgroups,
         leaf_prefix,
         sandbox,
+        sandbox_read_only: config.sandbox_read_only,
         chunks: ChunkStore::open(&directory.join("chunks"))?.sharing_files(),
         chunk_cap_bytes: CACHE_BYTES,
         environments: Environments::open(&environments, settings)?,

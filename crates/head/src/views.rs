@@ -574,6 +574,7 @@ fn more_lines(state: &State, job: &Job, reason: &Reason, now: Now) -> Vec<String
                 "An operator can change this with `hostler configure partition`. Use `-p` for a partition other than {partition}."
             )]
         }
+        Reason::NeedsSandbox { partition } => vec![partitions::way_to_a_sandbox(job, partition)],
         Reason::NoNodes { for_root: true, .. } => {
             vec!["A node's admin can allow jobs of root with `root_jobs = true` in the node's agent.toml.".to_owned()]
         }

@@ -177,6 +177,12 @@ impl JobSpec {
         u64::from(self.nodes) * u64::from(self.tasks_per_node)
     }
 
+    /// Returns whether a sandbox can run the job: one process on one node, without steps and labelled output.
+    #[must_use]
+    pub fn fits_sandbox(&self) -> bool {
+        self.world_size() == 1 && !self.first_node && !self.label && self.holder.is_none()
+    }
+
     /// Returns whether one satisfied condition of `after` is enough.
     #[must_use]
     pub fn has_alternatives(&self) -> bool {

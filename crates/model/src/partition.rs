@@ -99,6 +99,49 @@ impl FromStr for PartitionState {
     }
 }
 
+/// Whether the jobs of a partition run in a sandbox.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SandboxRule {
+    /// Jobs that ask for a sandbox get one.
+    #[default]
+    Optional,
+    /// Every job gets a sandbox. Jobs that a sandbox cannot run are refused.
+    Always,
+}
+
+impl SandboxRule {
+    /// Returns the rule as a word in output and on the command line.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Optional => "optional",
+            Self::Always => "always",
+        }
+    }
+
+    /// Returns whether jobs may do without a sandbox.
+    #[must_use]
+    pub fn is_optional(&self) -> bool {
+        *self == Self::Optional
+    }
+}
+
+impl fmt::Display for SandboxRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl FromStr for SandboxRule {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let found = [Self::Optional, Self::Always].into_iter().find(|rule| rule.as_str() == text);
+        found.ok_or_else(|| ParseError::new(text, "optional or always"))
+    }
+}
+
 /// Patterns that match node names: `n1,n3`, `n[1-4,7]`, `gpu*`, or `*` for all. Numbers may have leading zeros:
 /// `node[01-16]`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -301,5 +344,9 @@ mod tests {
         for state in [PartitionState::Open, PartitionState::Paused, PartitionState::Closed] {
             assert_eq!(state.as_str().parse(), Ok(state));
         }
+        for rule in [SandboxRule::Optional, SandboxRule::Always] {
+            assert_eq!(rule.as_str().parse(), Ok(rule));
+        }
+        assert!("yes".parse::<SandboxRule>().is_err());
     }
 }

@@ -58,6 +58,11 @@ pub enum Reason {
         /// The removed partition.
         partition: PartitionName,
     },
+    /// The job has no sandbox, and all nodes that it may use otherwise are in partitions whose jobs run in a sandbox.
+    NeedsSandbox {
+        /// The partition that demands a sandbox: the job's own, or one whose nodes a job without a partition could use.
+        partition: PartitionName,
+    },
     /// The cluster has no node that the job may use, regardless of the nodes' size.
     NoNodes {
         /// The partition whose nodes the job may use; all nodes when absent.
@@ -174,6 +179,9 @@ impl fmt::Display for Reason {
             Self::Blocked { user, why: Some(why) } => write!(f, "{user} is blocked on this cluster: {why}"),
             Self::PartitionPaused { partition } => write!(f, "partition {partition} is paused"),
             Self::PartitionGone { partition } => write!(f, "partition {partition} no longer exists"),
+            Self::NeedsSandbox { partition } => {
+                write!(f, "partition {partition} runs its jobs in a sandbox, and this job has none")
+            }
             Self::NoNodes { partition, constraint, for_root, for_sandbox } => {
                 f.write_str("no node")?;
                 partition.iter().try_for_each(|partition| write!(f, " of partition {partition}"))?;

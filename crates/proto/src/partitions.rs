@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use hostler_model::{Feature, NodePatterns, PartitionName, PartitionState, UserName};
+use hostler_model::{Feature, NodePatterns, PartitionName, PartitionState, SandboxRule, UserName};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa::openapi::{AllOfBuilder, ObjectBuilder, Ref, Schema};
@@ -31,6 +31,8 @@ pub struct PartitionView {
     pub users: BTreeSet<UserName>,
     /// Groups whose users may use the partition.
     pub groups: BTreeSet<UserName>,
+    /// Whether the partition's jobs run in a sandbox.
+    pub sandbox: SandboxRule,
     /// Number of nodes in the partition.
     pub node_count: u32,
     /// Number of the partition's nodes that are up.
@@ -76,6 +78,9 @@ pub struct PartitionChange {
     /// Groups whose users may use the partition.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub groups: Option<BTreeSet<UserName>>,
+    /// Whether the partition's jobs run in a sandbox.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<SandboxRule>,
 }
 
 /// Returns the schema of [`PartitionChange`] with the field `nodes` required.

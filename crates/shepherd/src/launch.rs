@@ -158,8 +158,11 @@ pub struct CallOptions {
 pub struct Sandbox {
     /// The user's home directory, which must not be in the job's folder. Empty if unknown.
     pub home: String,
-    /// Files that the user may read, as absolute paths.
+    /// Files and directories that the user may read, as absolute paths.
     pub read_only: Vec<String>,
+    /// Directories and files of the machine, such as `/opt/matlab`, to show read-only. Nobody but root may be able to
+    /// change them or their parent directories.
+    pub of_machine: Vec<String>,
     /// Devices of the job, such as its GPUs.
     pub devices: Vec<DeviceFile>,
 }

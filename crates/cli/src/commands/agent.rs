@@ -74,6 +74,7 @@ struct AgentJoin {
 /// `load_weight` and `memory_weight` act like the options of the same names. `features` and the table `resources` act
 /// like --feature and --resource. `remote_commands = false` acts like --no-remote-commands. The keys `table` and `best`
 /// of the table `status` act like --table-port and --best-port. The table `dsh` sets how remote commands choose a node.
+/// `read_only` of the table `sandbox` lists directories and files that sandboxed jobs see, e.g. ["/opt/matlab"].
 /// `install_python = true` lets uv install Python versions that projects require. `metrics` is an address at which the
 /// agent serves its metrics to Prometheus, e.g. "127.0.0.1:9101"; an address that is not private also needs
 /// `metrics_public = true`.
@@ -361,6 +362,7 @@ impl AgentRun {
             weights,
             status,
             metrics: caps.metrics,
+            sandbox_read_only: caps.sandbox_read_only,
             policy: caps.policy,
             machines: None,
             directory: places.directory,

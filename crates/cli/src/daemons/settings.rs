@@ -38,6 +38,7 @@ const AGENT_KEYS: &[&str] = &[
     "shared_machine",
     "root_jobs",
     "install_python",
+    "sandbox",
     "accounts",
     "homes",
     "remote_commands",
@@ -51,6 +52,9 @@ const AGENT_KEYS: &[&str] = &[
 
 /// All keys of the table `status`.
 const STATUS_KEYS: &[&str] = &["table", "best"];
+
+/// All keys of the table `sandbox`.
+const SANDBOX_KEYS: &[&str] = &["read_only"];
 
 /// Default address at which a head listens: all IPv4 addresses, because nodes are on other machines.
 pub(crate) const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), DEFAULT_PORT);
@@ -117,6 +121,8 @@ pub(crate) struct AgentSettings {
     pub(crate) root_jobs: bool,
     /// Whether uv may install Python versions that projects require.
     pub(crate) install_python: bool,
+    /// Directories and files of the machine that sandboxed jobs see read-only.
+    pub(crate) sandbox_read_only: Vec<String>,
     /// Whether the agent creates missing accounts of cluster users.
     pub(crate) accounts: bool,
     /// Whether the agent creates home directories together with accounts.
@@ -277,10 +283,23 @@ impl AgentSettings {
             shared_machine: is_set("shared_machine")?,
             root_jobs: is_set("root_jobs")?,
             install_python: is_set("install_python")?,
+            sandbox_read_only: sandbox_read_only(file)?,
             accounts,
             homes,
             policy: file.structure("dsh", "{ call_ms = 3000, remote_margin = 150 }")?,
         })
+    }
+}
+
+/// Reads the places that sandboxed jobs see. The agent checks them.
+fn sandbox_read_only(file: &Settings) -> Result<Vec<String>, Failure> {
+    const EXAMPLE: &str = "[\"/opt/matlab\"]";
+    let places: Vec<String> =
+        file.table("sandbox", SANDBOX_KEYS, "{ read_only = [\"/opt/matlab\"] }")?.list("read_only", EXAMPLE)?;
+    match places.iter().find(|place| !place.starts_with('/')) {
+        Some(place) => Err(Failure::usage(format!("`sandbox.read_only` has a path that is not absolute: {place}"))
+            .hint(format!("write read_only = {EXAMPLE}"))),
+        None => Ok(places),
     }
 }
 
@@ -445,6 +464,11 @@ mod tests {
         assert!(wrong("resources = { gpus = 2 }").contains("reserved"));
         assert!(wrong("homes = true").contains("add a line accounts = true"));
         assert!(wrong("root_jobs = \"yes\"").contains("not true or false"));
+        assert!(wrong("sandbox = [\"/opt\"]").contains("not a table"));
+        assert!(wrong("[sandbox]\nread_olny = []").contains("did you mean `read_only`?"));
+        assert!(wrong("[sandbox]\nread_only = [\"opt\"]").contains("not absolute: opt"));
+        let places = agent("[sandbox]\nread_only = [\"/opt/matlab\", \"/etc/R\"]").expect("right").sandbox_read_only;
+        assert_eq!(places, ["/opt/matlab", "/etc/R"]);
         assert!(agent("install_python = true\n").expect("a right value").install_python);
         let users = agent("accounts = true\nhomes = true\nroot_jobs = true\n").expect("right values");
         assert_eq!((users.accounts, users.homes, users.root_jobs), (true, true, true));

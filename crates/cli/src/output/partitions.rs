@@ -53,6 +53,7 @@ pub(crate) fn one(partition: &PartitionView) -> String {
     lines.add_some("users", is_for_all.then(|| "all".to_owned()));
     lines.add_some("users", some(&partition.users));
     lines.add_some("groups", some(&partition.groups));
+    lines.add_some("sandbox", (!partition.sandbox.is_optional()).then(|| partition.sandbox.as_str()));
     lines.into_text()
 }
 
@@ -73,7 +74,7 @@ fn some(names: &BTreeSet<UserName>) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use hostler_model::PartitionState;
+    use hostler_model::{PartitionState, SandboxRule};
 
     use super::*;
 
@@ -89,6 +90,7 @@ mod tests {
             max_nodes: Some(2),
             users: BTreeSet::new(),
             groups: BTreeSet::from(["vision".parse().expect("a name")]),
+            sandbox: SandboxRule::Always,
             node_count: 4,
             nodes_up: 3,
             cpus: 24,
@@ -114,6 +116,7 @@ priority   5
 max time   1h30m
 max nodes  2
 groups     vision
+sandbox    always
 ";
         assert_eq!(one(&partition()), expected);
     }

@@ -339,7 +339,7 @@ const fn reason(reason: &Reason) -> &'static str {
         Reason::Quota { .. } => "AssocMaxJobsLimit",
         Reason::Blocked { .. } => "AccountNotAllowed",
         Reason::PartitionPaused { .. } => "PartitionDown",
-        Reason::PartitionGone { .. } => "PartitionConfig",
+        Reason::PartitionGone { .. } | Reason::NeedsSandbox { .. } => "PartitionConfig",
         Reason::NoNodes { .. } => "BadConstraints",
         Reason::Priority { .. } | Reason::Reservation { .. } => "Priority",
         Reason::NodesDown { .. } | Reason::NodesDrained { .. } => "ReqNodeNotAvail",

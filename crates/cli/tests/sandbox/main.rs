@@ -1,6 +1,7 @@
 //! Sandboxed jobs, on a real cluster with an agent of root. Needs root, and accounts that every Debian has.
 
 mod escapes;
+mod partitions;
 
 use std::fs;
 use std::io::Write;

@@ -36,7 +36,10 @@ pub(super) fn decide_change(
         return wrong("has ended, so it cannot be changed");
     }
     let before = &*job.spec;
-    let spec = changed(before, change)?;
+    let mut spec = changed(before, change)?;
+    if change.partition.is_some() {
+        state.partitions.add_sandbox(&mut spec);
+    }
     if spec == *before {
         return Ok(Vec::new());
     }
@@ -105,7 +108,8 @@ fn changed(before: &JobSpec, change: &JobChange) -> Result<JobSpec, Refusal> {
 /// Whether the nodes that the job may use, or what it has on them, change.
 fn is_moved(before: &JobSpec, after: &JobSpec) -> bool {
     let of = |spec: &JobSpec| {
-        (spec.partition.clone(), spec.constraint.clone(), spec.request.clone(), spec.nodes, spec.tasks_per_node)
+        let size = (spec.request.clone(), spec.nodes, spec.tasks_per_node);
+        (spec.partition.clone(), spec.constraint.clone(), size, spec.sandbox)
     };
     of(before) != of(after)
 }

@@ -258,8 +258,7 @@ pub(super) fn check_spec(spec: &JobSpec) -> Result<(), Refusal> {
             ));
         }
     }
-    let is_simple = spec.world_size() == 1 && !spec.first_node && !spec.label && spec.holder.is_none();
-    if spec.sandbox && !is_simple {
+    if spec.sandbox && !spec.fits_sandbox() {
         return Err(Refusal::Contradiction(
             "a sandboxed job is one process on one node, without steps and labelled output",
         ));

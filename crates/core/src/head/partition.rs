@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use hostler_model::{Constraint, Feature, JobSpec, NodeName, NodePatterns, PartitionName, PartitionState, UserName};
+use hostler_model::{
+    Constraint, Feature, JobSpec, NodeName, NodePatterns, PartitionName, PartitionState, SandboxRule, UserName,
+};
 use hostler_proto::partitions::PartitionChange;
 use hostler_sched::NodeSet;
 use serde::{Deserialize, Serialize};
@@ -31,6 +33,9 @@ pub struct Partition {
     pub users: BTreeSet<UserName>,
     /// Groups whose users may use it.
     pub groups: BTreeSet<UserName>,
+    /// Whether its jobs run in a sandbox.
+    #[serde(default, skip_serializing_if = "SandboxRule::is_optional")]
+    pub sandbox: SandboxRule,
 }
 
 /// Properties of a node that operators set.
@@ -158,9 +163,33 @@ impl Partitions {
 
     /// Whether a job with this specification may use a node.
     pub(super) fn may_use(&self, owner: Owner, spec: &JobSpec, node: &Node) -> bool {
+        let fits = if spec.sandbox {
+            node.facts.runs_sandboxes
+        } else {
+            self.demanding_sandbox(spec.partition.as_ref(), node).is_none()
+        };
+        fits && self.would_use(owner, spec, node)
+    }
+
+    /// The partition that admits no job without a sandbox to a node: the job's own, or any one of the node if the job
+    /// names none.
+    pub(super) fn demanding_sandbox(&self, partition: Option<&PartitionName>, node: &Node) -> Option<&Partition> {
+        match partition {
+            Some(name) => self.get(name).filter(|partition| partition.demands_sandbox()),
+            None => self.iter().find(|partition| partition.demands_sandbox() && partition.nodes.matches(&node.name)),
+        }
+    }
+
+    /// Gives a job a sandbox if its partition demands one, and if a sandbox can run the job.
+    pub(super) fn add_sandbox(&self, spec: &mut JobSpec) {
+        let partition = spec.partition.as_ref().and_then(|name| self.get(name));
+        spec.sandbox |= partition.is_some_and(Partition::demands_sandbox) && spec.fits_sandbox();
+    }
+
+    /// Whether a job may use a node as far as its owner, partition and constraint decide, regardless of sandboxes.
+    pub(super) fn would_use(&self, owner: Owner, spec: &JobSpec, node: &Node) -> bool {
         let is_in = |name: &PartitionName| self.get(name).is_some_and(|partition| partition.nodes.matches(&node.name));
         owner.runs_on(node)
-            && (node.facts.runs_sandboxes || !spec.sandbox)
             && spec.partition.as_ref().is_none_or(is_in)
             && spec.constraint.as_ref().is_none_or(|constraint| constraint.holds(|feature| self.has(node, feature)))
     }

@@ -3,14 +3,16 @@
 //! A partition is a part of the cluster with its own limits and priority. Patterns of node names select its nodes, so nodes that join
 //! later belong to it as well. Features describe a node: its agent names some, operators add others, and the node's name is one. A job
 //! may use the nodes of its partition that satisfy its constraint. A job with neither may use all nodes, and skips this code. A job of
-//! root may use only nodes that accept jobs of root.
+//! root may use only nodes that accept jobs of root. A job without a sandbox never starts in a partition that demands a sandbox, and if
+//! it names no partition, on no node of such a partition.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use hostler_model::{
-    Feature, JobSpec, NodeName, PartitionName, PartitionState, Reason, Submission, Timestamp, format_duration,
+    Feature, JobSpec, NodeName, PartitionName, PartitionState, Reason, SandboxRule, Submission, Timestamp,
+    format_duration,
 };
 use hostler_proto::partitions::PartitionChange;
 use hostler_sched::NodeSet;
@@ -43,6 +45,12 @@ impl Partition {
         self.state != PartitionState::Paused
     }
 
+    /// Returns whether jobs without a sandbox cannot start in the partition.
+    #[must_use]
+    pub fn demands_sandbox(&self) -> bool {
+        self.sandbox == SandboxRule::Always
+    }
+
     /// Refuses a job that exceeds the partition's limits, or that enters a partition that does not accept it.
     fn admit(&self, state: &State, user: &str, spec: &JobSpec, enters: bool) -> Result<(), Refusal> {
         let refuse = |why: String| Err(Refusal::PartitionRefuses { partition: self.name.clone(), why });
@@ -52,6 +60,16 @@ impl Partition {
         }
         if enters && !self.is_open_to(state, user) {
             return refuse(format!("is not open to {user}"));
+        }
+        if enters && self.demands_sandbox() && !spec.sandbox {
+            return refuse(match spec.fits_sandbox() {
+                true => "runs its jobs in a sandbox, and this job has none; submit it again".to_owned(),
+                false => {
+                    "runs its jobs in a sandbox, where a job is one process on one node, without steps and labelled \
+                          output; `hostler run` and `hostler submit` start such jobs"
+                        .to_owned()
+                }
+            });
         }
         if let Some(most) = self.max_nodes.filter(|most| spec.nodes > *most) {
             let nodes = if most == 1 { "node" } else { "nodes" };
@@ -85,6 +103,7 @@ impl State {
         }
         let has_chosen_time = submission.time_limit_ms.is_some();
         let mut spec = self.settings.complete(submission);
+        self.partitions.add_sandbox(&mut spec);
         let partition = spec.partition.as_ref().and_then(|name| self.partitions.get(name));
         let Some(partition) = partition.filter(|_| !has_chosen_time) else { return spec };
         let limit = partition.default_time_ms.or(spec.time_limit_ms);
@@ -147,8 +166,18 @@ impl State {
     }
 
     fn allowed_without_sandbox(&self, spec: &JobSpec) -> impl Iterator<Item = &Node> {
-        let unconfined = JobSpec { sandbox: false, ..spec.clone() };
-        self.nodes().filter(move |node| self.partitions.may_use(Owner::User, &unconfined, node))
+        self.nodes().filter(move |node| self.partitions.would_use(Owner::User, spec, node))
+    }
+
+    /// Returns a partition that demands a sandbox, if the job has none and may therefore use no node at all.
+    pub(super) fn needs_sandbox(&self, owner: Owner, spec: &JobSpec) -> Option<&PartitionName> {
+        if spec.sandbox {
+            return None;
+        }
+        let partition = spec.partition.as_ref();
+        let mut its = self.nodes().filter(|node| self.partitions.would_use(owner, spec, node));
+        let first = self.partitions.demanding_sandbox(partition, its.next()?)?;
+        its.all(|node| self.partitions.demanding_sandbox(partition, node).is_some()).then_some(&first.name)
     }
 
     /// Returns all features of a node except its name.
@@ -160,7 +189,7 @@ impl State {
 
     /// Returns the nodes that a job may use; `None` if it may use all.
     pub(super) fn allowed_nodes(&self, owner: Owner, spec: &JobSpec) -> Option<Arc<NodeSet>> {
-        if may_use_all(owner, spec) {
+        if self.may_use_all(owner, spec) {
             return None;
         }
         let sets = self.partitions.sets.get(&(owner, spec.sandbox)).and_then(|sets| sets.get(&spec.partition));
@@ -199,21 +228,22 @@ impl State {
         }
     }
 
+    fn may_use_all(&self, owner: Owner, spec: &JobSpec) -> bool {
+        let is_free = !spec.sandbox && spec.partition.is_none() && spec.constraint.is_none();
+        is_free && owner == Owner::User && !self.partitions.iter().any(Partition::demands_sandbox)
+    }
+
     /// Adds the node set of a job that may not use all nodes; returns whether the set is new.
     fn add_set(&self, sets: &mut Sets, owner: Owner, spec: &JobSpec) -> bool {
         let (partition, constraint) = (&spec.partition, &spec.constraint);
         let sets = sets.entry((owner, spec.sandbox)).or_default();
-        if may_use_all(owner, spec) || sets.get(partition).is_some_and(|sets| sets.contains_key(constraint)) {
+        if self.may_use_all(owner, spec) || sets.get(partition).is_some_and(|sets| sets.contains_key(constraint)) {
             return false;
         }
         let set = Arc::new(self.nodes_for(owner, spec));
         sets.entry(partition.clone()).or_default().insert(constraint.clone(), set);
         true
     }
-}
-
-fn may_use_all(owner: Owner, spec: &JobSpec) -> bool {
-    owner == Owner::User && !spec.sandbox && spec.partition.is_none() && spec.constraint.is_none()
 }
 
 /// Refuses a job that its partition does not accept. A job that does not enter the partition is in it already.
@@ -238,6 +268,9 @@ pub(super) fn waits_for_partition(state: &State, job: &Job) -> Option<Reason> {
     }
     let owner = state.owner_of(job);
     let is_nowhere = state.allowed_nodes(owner, spec).is_some_and(|among| among.is_empty());
+    if is_nowhere && let Some(partition) = state.needs_sandbox(owner, spec) {
+        return Some(Reason::NeedsSandbox { partition: partition.clone() });
+    }
     is_nowhere.then(|| no_nodes(spec, state.all_refuse(owner, spec), state.no_sandbox(spec).is_some()))
 }
 
@@ -270,6 +303,7 @@ pub(super) fn decide_partitions(state: &State, command: &PartitionsCommand) -> R
                 max_nodes: None,
                 users: BTreeSet::new(),
                 groups: BTreeSet::new(),
+                sandbox: SandboxRule::Optional,
             };
             put(partitions, &new, change)
         }
@@ -306,6 +340,7 @@ fn put(partitions: &Partitions, before: &Partition, change: &PartitionChange) ->
         after.nodes = nodes.clone();
     }
     after.state = change.state.unwrap_or(before.state);
+    after.sandbox = change.sandbox.unwrap_or(before.sandbox);
     after.priority = change.priority.unwrap_or(before.priority);
     after.default_time_ms = change.default_time_ms.map_or(before.default_time_ms, limit);
     after.max_time_ms = change.max_time_ms.map_or(before.max_time_ms, limit);

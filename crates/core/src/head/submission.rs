@@ -1,10 +1,10 @@
 //! Checks that a new job and a changed job share: partition, nodes, priority and quotas.
 
-use hostler_model::JobSpec;
+use hostler_model::{JobSpec, PartitionName};
 use hostler_sched::NeverFits;
 
 use super::command::Refusal;
-use super::partition::Owner;
+use super::partition::{Owner, Partition};
 use super::partitions::{self, no_nodes};
 use super::quotas::{refuses_more_waiting, refuses_submission, refuses_tasks};
 use super::schedule::asked;
@@ -48,14 +48,44 @@ impl Admission<'_> {
         over_quota.map_or(Ok(()), Err)
     }
 
+    /// Refuses a job that needs a sandbox and cannot have one. Names the partition that demands it.
+    fn check_sandbox(&self, state: &State, owner: Owner, spec: &JobSpec) -> Result<(), Refusal> {
+        let refuses = |partition: &PartitionName, why: String| {
+            Err(Refusal::PartitionRefuses {
+                partition: partition.clone(),
+                why: format!("runs its jobs in a sandbox, {why}"),
+            })
+        };
+        let demanding =
+            spec.partition.as_ref().filter(|name| state.partitions.get(name).is_some_and(Partition::demands_sandbox));
+        match (demanding, state.no_sandbox(spec)) {
+            (Some(name), Some((node, why))) => {
+                return refuses(name, format!("which none of the job's nodes can do; node {node}: {why}"));
+            }
+            (None, Some((node, why))) => return Err(Refusal::NoSandbox { node: node.clone(), why: why.to_owned() }),
+            (_, None) => {}
+        }
+        match demanding {
+            Some(name) if owner == Owner::Root => {
+                refuses(name, "and no job in a sandbox can belong to root".to_owned())
+            }
+            Some(_) => Ok(()),
+            None => match state.needs_sandbox(owner, spec) {
+                Some(name) => refuses(
+                    name,
+                    "and no other partition has nodes for a job that names none; submit it with `--sandbox`".to_owned(),
+                ),
+                None => Ok(()),
+            },
+        }
+    }
+
     /// Refuses a job that its partition does not accept, or that no node can ever run.
     fn check_nodes(&self, state: &State, spec: &JobSpec) -> Result<(), Refusal> {
         let enters = self.before.is_none_or(|before| before.partition != spec.partition);
         partitions::admit(state, self.user, spec, enters)?;
-        if let Some((node, why)) = state.no_sandbox(spec) {
-            return Err(Refusal::NoSandbox { node: node.clone(), why: why.to_owned() });
-        }
         let owner = state.owner(self.user, self.uid);
+        self.check_sandbox(state, owner, spec)?;
         if spec.sandbox && owner == Owner::Root {
             return Err(Refusal::Contradiction("a sandboxed job cannot belong to root; submit it as another user"));
         }

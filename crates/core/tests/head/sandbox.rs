@@ -1,11 +1,13 @@
 //! Sandboxed jobs: on which nodes they run.
 
-use hostler_core::head::{Caller, Refusal, explain};
-use hostler_model::{Advisory, JobId, JobSpec, Reason};
-
+use hostler_core::head::{Caller, Command, Refusal, explain};
+use hostler_model::{Advisory, JobId, JobSpec, JobState, Reason, Request, SandboxRule};
+use hostler_proto::api::{JobAction, JobChange};
 use hostler_proto::link::HeadMessage;
+use hostler_proto::partitions::PartitionChange;
 
 use crate::harness::*;
+use crate::partitions::{add as add_partition, change as change_partition, on};
 
 fn sandboxed() -> JobSpec {
     JobSpec { sandbox: true, ..spec() }
@@ -92,4 +94,177 @@ fn sandboxed_job_of_root_or_of_several_processes_is_refused() {
         let refused = head.submit(spec);
         assert!(matches!(refused, Err(Refusal::Contradiction(_))), "{refused:?}");
     }
+}
+
+const ALWAYS: PartitionChange = PartitionChange { sandbox: Some(SandboxRule::Always), ..NOTHING };
+const OPTIONAL: PartitionChange = PartitionChange { sandbox: Some(SandboxRule::Optional), ..NOTHING };
+const NOTHING: PartitionChange = PartitionChange {
+    nodes: None,
+    is_default: None,
+    state: None,
+    priority: None,
+    default_time_ms: None,
+    max_time_ms: None,
+    max_nodes: None,
+    users: None,
+    groups: None,
+    sandbox: None,
+};
+
+/// A head with nodes that can run sandboxed jobs, and with a partition `lab` that demands a sandbox.
+fn lab(nodes: &str, all: &[&str]) -> Head {
+    let mut head = Head::new();
+    for (node, connection) in all.iter().zip(1..) {
+        add(&mut head, node, connection, None);
+    }
+    add_partition(&mut head, "lab", PartitionChange { nodes: on(nodes).nodes, ..ALWAYS });
+    head
+}
+
+fn within(partition: &str) -> JobSpec {
+    JobSpec { partition: Some(partition.parse().expect(partition)), ..whole() }
+}
+
+/// A job that takes all of a node.
+fn whole() -> JobSpec {
+    JobSpec { request: Request { cpus: 2, ..spec().request }, ..spec() }
+}
+
+/// Submits a job as the API does: values that it leaves out are those of its partition.
+fn submit_as(head: &mut Head, caller: Caller, spec: JobSpec) -> Result<JobId, Refusal> {
+    let spec = head.state.complete(spec.into());
+    head.submit_as(caller, spec)
+}
+
+fn submit(head: &mut Head, spec: JobSpec) -> Result<JobId, Refusal> {
+    submit_as(head, user("ada"), spec)
+}
+
+fn move_to(head: &mut Head, job: JobId, partition: &str) -> Result<(), Refusal> {
+    let change = JobChange { partition: Some(partition.parse().expect(partition)), ..JobChange::default() };
+    head.command(&Command::Change { caller: user("ada"), job, change: Box::new(change) })
+}
+
+fn why(head: &Head, job: JobId) -> Option<String> {
+    explain(&head.state, head.job(job)).map(|reason| reason.to_string())
+}
+
+#[test]
+fn jobs_of_a_partition_that_demands_a_sandbox_get_one_or_are_refused() {
+    let mut head = lab("n1", &["n1", "n2"]);
+    let job = submit(&mut head, within("lab")).expect("it gets a sandbox");
+    assert!(head.job(job).spec.sandbox);
+    assert_eq!(node_of(&head, job).as_deref(), Some("n1"));
+    for spec in [
+        JobSpec { nodes: 2, ..within("lab") },
+        JobSpec { tasks_per_node: 2, ..within("lab") },
+        JobSpec { first_node: true, ..within("lab") },
+        JobSpec { label: true, ..within("lab") },
+    ] {
+        let refused = submit(&mut head, spec).expect_err("a sandbox cannot run it").to_string();
+        assert!(
+            refused.starts_with("partition lab runs its jobs in a sandbox, where a job is one process"),
+            "{refused}"
+        );
+    }
+    let of_root = submit_as(&mut head, Caller { uid: Some(0), ..user("root") }, within("lab")).expect_err("root");
+    assert_eq!(
+        of_root.to_string(),
+        "partition lab runs its jobs in a sandbox, and no job in a sandbox can belong to root"
+    );
+    // The partition may have changed between the two steps of a submission.
+    let late = head.submit(within("lab")).expect_err("it has no sandbox");
+    assert_eq!(late.to_string(), "partition lab runs its jobs in a sandbox, and this job has none; submit it again");
+
+    let mut head = Head::new();
+    add(&mut head, "n1", 1, Some("its agent does not run as root"));
+    add_partition(&mut head, "lab", PartitionChange { nodes: on("n1").nodes, ..ALWAYS });
+    let nowhere = submit(&mut head, within("lab")).expect_err("the node cannot");
+    let expected = "partition lab runs its jobs in a sandbox, which none of the job's nodes can do; node n1: its agent does not run as root";
+    assert_eq!(nowhere.to_string(), expected);
+}
+
+#[test]
+fn no_change_of_a_waiting_job_avoids_the_sandbox_of_a_partition() {
+    let mut head = lab("n1", &["n1", "n2"]);
+    add_partition(&mut head, "open", on("n2"));
+    let held = |spec| JobSpec { hold: true, ..spec };
+    let moved = submit(&mut head, held(within("open"))).expect("accepted");
+    let wide = submit(&mut head, held(JobSpec { tasks_per_node: 2, ..within("open") })).expect("accepted");
+    let without = submit(&mut head, held(spec())).expect("accepted");
+    for job in [moved, without] {
+        assert!(!head.job(job).spec.sandbox);
+        move_to(&mut head, job, "lab").expect("it gets a sandbox");
+        assert!(head.job(job).spec.sandbox);
+    }
+    let refused = move_to(&mut head, wide, "lab").expect_err("several processes").to_string();
+    assert!(refused.starts_with("partition lab runs its jobs in a sandbox, where"), "{refused}");
+    // It keeps its sandbox, so it cannot become wider either.
+    move_to(&mut head, moved, "open").expect("there is a partition open");
+    assert!(head.job(moved).spec.sandbox);
+    move_to(&mut head, moved, "lab").expect("there is a partition lab");
+    for change in [
+        JobChange { nodes: Some(2), ..JobChange::default() },
+        JobChange { tasks_per_node: Some(2), ..JobChange::default() },
+    ] {
+        let refused = head.command(&Command::Change { caller: user("ada"), job: moved, change: Box::new(change) });
+        assert!(matches!(refused, Err(Refusal::Contradiction(_))), "{refused:?}");
+    }
+    // While tasks run, a job cannot get a sandbox.
+    let runs = submit(&mut head, within("open")).expect("accepted");
+    assert_eq!(node_of(&head, runs).as_deref(), Some("n2"));
+    assert!(matches!(move_to(&mut head, runs, "lab"), Err(Refusal::WrongState { .. })));
+    assert!(!head.job(runs).spec.sandbox);
+}
+
+#[test]
+fn waiting_and_requeued_jobs_without_a_sandbox_do_not_start_once_their_partition_demands_one() {
+    let mut head = lab("n1", &["n1"]);
+    change_partition(&mut head, "lab", OPTIONAL).expect("there is a partition lab");
+    let runs = submit(&mut head, JobSpec { requeue: true, ..within("lab") }).expect("accepted");
+    assert_eq!(node_of(&head, runs).as_deref(), Some("n1"));
+    let waits = submit(&mut head, within("lab")).expect("accepted");
+    let wide = submit(&mut head, JobSpec { first_node: true, ..within("lab") }).expect("accepted");
+    change_partition(&mut head, "lab", ALWAYS).expect("there is a partition lab");
+    assert_eq!(head.state_of(runs), JobState::Starting, "running jobs are not affected");
+
+    let operator = Caller { operator: true, ..user("boss") };
+    let command = Command::Act { caller: operator, job: runs, index: None, action: JobAction::Requeue };
+    head.command(&command).expect("the job runs");
+    head.report(1, head.run_of(runs), ended(0)).expect("the run is known");
+    let expected = "partition lab runs its jobs in a sandbox, and this job has none";
+    for job in [runs, waits, wide] {
+        assert_eq!((node_of(&head, job), why(&head, job).as_deref()), (None, Some(expected)));
+    }
+    // The cache of node sets is rebuilt.
+    head.restart();
+    add(&mut head, "n1", 2, None);
+    assert_eq!([runs, waits, wide].map(|job| node_of(&head, job)), [None, None, None]);
+    move_to(&mut head, waits, "lab").expect("it gets a sandbox");
+    assert!(head.job(waits).spec.sandbox);
+    assert_eq!(node_of(&head, waits).as_deref(), Some("n1"));
+    change_partition(&mut head, "lab", OPTIONAL).expect("there is a partition lab");
+    assert_ne!(why(&head, wide).as_deref(), Some(expected));
+}
+
+#[test]
+fn jobs_without_a_partition_and_a_sandbox_avoid_nodes_of_partitions_that_demand_one() {
+    let mut head = lab("n1", &["n1", "n2"]);
+    let [one, two] = [(); 2].map(|()| submit(&mut head, whole()).expect("n2 may run it"));
+    assert_eq!([node_of(&head, one), node_of(&head, two)], [Some("n2".to_owned()), None]);
+    let boxed = submit(&mut head, sandboxed()).expect("accepted");
+    assert_eq!(node_of(&head, boxed).as_deref(), Some("n1"));
+    // Named partitions decide themselves.
+    add_partition(&mut head, "research", on("n1"));
+    let named = submit(&mut head, within("research")).expect("accepted");
+    assert!(!head.job(named).spec.sandbox);
+    // A constraint cannot lead there either.
+    let there = JobSpec { constraint: Some("n1".parse().expect("a constraint")), ..spec() };
+    let refused = submit(&mut head, there).expect_err("n1 runs only sandboxed jobs").to_string();
+    let expected = "partition lab runs its jobs in a sandbox, and no other partition has nodes for a job that names none; \
+                    submit it with `--sandbox`";
+    assert_eq!(refused, expected);
+    change_partition(&mut head, "lab", PartitionChange { nodes: on("*").nodes, ..NOTHING }).expect("there is lab");
+    assert_eq!(submit(&mut head, spec()).expect_err("no node is left").to_string(), expected);
+    assert_eq!(why(&head, two).as_deref(), Some("partition lab runs its jobs in a sandbox, and this job has none"));
 }

@@ -1,7 +1,7 @@
 //! API views of partitions.
 
-use hostler_core::head::{Node, Partition, State};
-use hostler_model::NodeState;
+use hostler_core::head::{Job, Node, Partition, State};
+use hostler_model::{NodeState, PartitionName};
 use hostler_proto::partitions::PartitionView;
 
 /// A partition with the resources of its nodes.
@@ -20,10 +20,24 @@ pub(crate) fn partition(state: &State, partition: &Partition) -> PartitionView {
         max_nodes: partition.max_nodes,
         users: partition.users.clone(),
         groups: partition.groups.clone(),
+        sandbox: partition.sandbox,
         node_count: count(nodes.len()),
         nodes_up: count(up.len()),
         cpus: up.iter().map(|node| u64::from(node.facts.resources.cpus.len())).sum(),
         cpus_free: up.iter().map(|node| u64::from(node.free().cpus)).sum(),
         waiting: state.waiting_in(&partition.name),
+    }
+}
+
+/// What the owner of a waiting job can do that has no sandbox, while `partition` demands one.
+pub(super) fn way_to_a_sandbox(job: &Job, partition: &PartitionName) -> String {
+    let id = job.id;
+    if job.spec.partition.as_ref() != Some(partition) {
+        return format!("Its nodes take no other jobs. `hostler update {id} --partition` chooses a partition.");
+    }
+    match job.spec.fits_sandbox() {
+        true => format!("`hostler update {id} --partition {partition}` puts it in a sandbox, if none of its tasks runs."),
+        false => "A sandbox runs one process on one node, without steps. `hostler update` can choose another partition."
+            .to_owned(),
     }
 }

@@ -72,6 +72,7 @@ pub(super) fn build(plan: &Plan<'_>) -> io::Result<()> {
     let host = openat2(nix::fcntl::AT_FDCWD, "/", how(OFlag::O_DIRECTORY, ResolveFlag::empty()))
         .during("open the root directory")?;
     let parts = parts(&host, plan)?;
+    let more = plan.wanted.of_machine.iter().map(|path| of_machine(&host, path)).collect::<io::Result<Vec<_>>>()?;
     let files = files(&host, plan)?;
     let folder = folder(&host, plan)?;
     let terminal = plan.terminal.and_then(|terminal| same_file(&host, terminal));
@@ -87,6 +88,9 @@ pub(super) fn build(plan: &Plan<'_>) -> io::Result<()> {
         show(&root, part)?;
     }
     settings_files(&root, plan.user).during("write /etc")?;
+    for part in more {
+        show(&root, part)?;
+    }
     let null = devices(&host, &root, plan, terminal)?;
     processes(&root, &null)?;
     temporary(&root, plan)?;
@@ -140,6 +144,57 @@ fn parts(host: &OwnedFd, plan: &Plan<'_>) -> io::Result<Vec<Part>> {
     Ok(parts)
 }
 
+/// Places of which every sandbox has its own, or the machine's already, or which contain sockets of its servers.
+const NOT_TO_ADD: [&str; 12] =
+    ["proc", "sys", "dev", "tmp", "run", "usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32"];
+
+/// Opens a directory or file of the machine that an admin adds to sandboxes. Nobody but root may be able to exchange it.
+fn of_machine(host: &OwnedFd, path: &str) -> io::Result<Part> {
+    let what = format_args!("show {path}");
+    let refuse = |why: String| Err(io::Error::other(why)).during(what);
+    let Ok(inside) = relative(path) else {
+        return refuse("it is not an absolute path without `..`".to_owned());
+    };
+    if NOT_TO_ADD.iter().any(|place| inside.starts_with(place)) || inside == Path::new("etc") {
+        return refuse(
+            "sandboxes have their own /etc, /tmp, /dev, /proc and /sys, and the machine's /usr, and never its /run"
+                .to_owned(),
+        );
+    }
+    let (mut found, mut so_far) = (host.try_clone()?, PathBuf::from("/"));
+    for part in inside.components() {
+        found =
+            openat2(&found, part.as_os_str(), how(OFlag::O_NOFOLLOW, ResolveFlag::RESOLVE_NO_SYMLINKS)).during(what)?;
+        so_far.push(part);
+        let (metadata, name) = (fstat(&found).during(what)?, so_far.display());
+        if is(&metadata, SFlag::S_IFLNK) {
+            return refuse(format!("{name} is a symbolic link; name the place that it leads to"));
+        }
+        let by_group = metadata.st_mode & 0o020 != 0 && metadata.st_gid != 0;
+        if metadata.st_uid != 0 || by_group || metadata.st_mode & 0o002 != 0 {
+            return refuse(format!("others than root may change {name}; use `chown root` and `chmod go-w`"));
+        }
+    }
+    let metadata = fstat(&found).during(what)?;
+    let is_directory = is(&metadata, SFlag::S_IFDIR);
+    if !is_directory && !is(&metadata, SFlag::S_IFREG) {
+        return refuse("it is neither a directory nor a file".to_owned());
+    }
+    refuse_kernel(&found).during(what)?;
+    let tree = MountTree::copy(&found, is_directory).during(what)?;
+    tree.add(LOCKED, is_directory).during(what)?;
+    Ok(Part::Tree { path: inside.to_owned(), tree, is_directory })
+}
+
+/// Refuses file systems that show processes and settings of the machine.
+fn refuse_kernel(found: &OwnedFd) -> io::Result<()> {
+    const OF_THE_KERNEL: [FsType; 4] = [PROC_SUPER_MAGIC, SYSFS_MAGIC, CGROUP_SUPER_MAGIC, CGROUP2_SUPER_MAGIC];
+    if OF_THE_KERNEL.contains(&fstatfs(found)?.filesystem_type()) {
+        return Err(io::Error::other("it is in a file system of the kernel"));
+    }
+    Ok(())
+}
+
 /// Opens the files of the job with the rights of the user.
 fn files(host: &OwnedFd, plan: &Plan<'_>) -> io::Result<Vec<Part>> {
     let mut parts = Vec::new();
@@ -169,11 +224,7 @@ fn folder(host: &OwnedFd, plan: &Plan<'_>) -> io::Result<MountTree> {
         );
         return Err(io::Error::other(why)).during(what);
     }
-    // These show processes and settings of the machine.
-    const OF_THE_KERNEL: [FsType; 4] = [PROC_SUPER_MAGIC, SYSFS_MAGIC, CGROUP_SUPER_MAGIC, CGROUP2_SUPER_MAGIC];
-    if OF_THE_KERNEL.contains(&fstatfs(&opened).during(what)?.filesystem_type()) {
-        return Err(io::Error::other("it is in a file system of the kernel")).during(what);
-    }
+    refuse_kernel(&opened).during(what)?;
     if contains_home(host, &opened, plan).during("find the home directory")? {
         let why = "all your files are there, also those that start programs outside of the sandbox; start it in a folder below";
         return Err(io::Error::other(why)).during(what);

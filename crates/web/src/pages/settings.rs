@@ -2,7 +2,7 @@
 
 use askama::Template;
 use axum::response::{Html, Response};
-use hostler_model::{PartitionName, PartitionState, format_duration, parse_duration};
+use hostler_model::{PartitionName, PartitionState, SandboxRule, format_duration, parse_duration};
 use hostler_proto::partitions::{NewPartition, PartitionChange, PartitionView};
 use hostler_proto::settings::{NewValue, SettingSource, SettingView};
 use serde_json::Value;
@@ -16,6 +16,7 @@ use crate::parts::Action;
 use crate::url::Url;
 
 const STATES: [PartitionState; 3] = [PartitionState::Open, PartitionState::Paused, PartitionState::Closed];
+const RULES: [SandboxRule; 2] = [SandboxRule::Optional, SandboxRule::Always];
 
 #[derive(Template)]
 #[template(path = "settings.html")]
@@ -131,5 +132,6 @@ fn partition_change(fields: &Fields) -> Result<PartitionChange, Refused> {
         max_nodes: fields.read("max_nodes")?,
         users: fields.get("users").map(names).transpose()?,
         groups: fields.get("groups").map(names).transpose()?,
+        sandbox: fields.read("sandbox")?,
     })
 }

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use clap::{Args, Subcommand};
 use hostler_client::Client;
-use hostler_model::{NodePatterns, PartitionName, PartitionState, UserName};
+use hostler_model::{NodePatterns, PartitionName, PartitionState, SandboxRule, UserName};
 use hostler_proto::partitions::{NewPartition, PartitionChange};
 
 use crate::context::{Context, block_on};
@@ -113,6 +113,14 @@ struct About {
     /// If the partition has neither users nor groups, all users may use it.
     #[arg(long, value_name = "GROUPS")]
     groups: Option<Names>,
+
+    /// Whether jobs run in a sandbox: `always`, or `optional` for those that ask for it
+    ///
+    /// With `always`, the partition refuses jobs that a sandbox cannot run, such as jobs on several nodes and jobs of
+    /// Slurm's commands. Jobs that name no partition and have no sandbox do not use the partition's nodes. Running jobs
+    /// are not affected. A new partition has `optional`.
+    #[arg(long, value_name = "RULE")]
+    sandbox: Option<SandboxRule>,
 
     /// State of the partition: `open`, `paused` or `closed`
     ///
@@ -264,6 +272,7 @@ impl About {
             max_nodes: self.max_nodes.map(|limit| limit.0.unwrap_or(0)),
             users: self.users.map(|names| names.0),
             groups: self.groups.map(|names| names.0),
+            sandbox: self.sandbox,
         }
     }
 }

@@ -140,6 +140,7 @@ fn partition(wanted: &NewPartition, present: &[PartitionView]) -> Option<Change>
         max_nodes: differs(about.max_nodes.as_ref(), &now.max_nodes.unwrap_or(0)),
         users: differs(about.users.as_ref(), &now.users),
         groups: differs(about.groups.as_ref(), &now.groups),
+        sandbox: differs(about.sandbox.as_ref(), &now.sandbox),
     };
     let is_news = change != PartitionChange::default();
     is_news.then(|| Change::SetPartition(NewPartition { name: name.clone(), about: change }))

@@ -107,6 +107,7 @@ fn of_partition(verb: &str, name: &str, about: &PartitionChange) -> String {
     add("--users", about.users.as_ref().map(names));
     add("--groups", about.groups.as_ref().map(names));
     add("--state", about.state.map(|state| state.to_string()));
+    add("--sandbox", about.sandbox.map(|rule| rule.to_string()));
     line(&all)
 }
 
@@ -122,5 +123,6 @@ fn without_defaults(about: &PartitionChange) -> PartitionChange {
         max_nodes: about.max_nodes.filter(|nodes| *nodes > 0),
         users: about.users.clone().filter(|users| !users.is_empty()),
         groups: about.groups.clone().filter(|groups| !groups.is_empty()),
+        sandbox: about.sandbox.filter(|rule| !rule.is_optional()),
     }
 }

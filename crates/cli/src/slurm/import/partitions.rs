@@ -216,6 +216,8 @@ impl Translation<'_> {
             max_nodes: Some(max_nodes.unwrap_or(0)),
             users: Some(users),
             groups: Some(groups),
+            // Slurm has none. A sandbox that an operator demands here stays.
+            sandbox: None,
         };
         Ok(Some(NewPartition { name, about }))
     }

@@ -375,6 +375,7 @@ fn new_partition(new: &NewPartition) -> PartitionView {
         max_nodes: None,
         users: BTreeSet::new(),
         groups: BTreeSet::new(),
+        sandbox: hostler_model::SandboxRule::Optional,
         node_count: 0,
         nodes_up: 0,
         cpus: 0,
@@ -384,8 +385,19 @@ fn new_partition(new: &NewPartition) -> PartitionView {
 }
 
 fn put_partition(present: &mut Present, NewPartition { name, about }: &NewPartition) {
-    let PartitionChange { nodes, is_default, state, priority, default_time_ms, max_time_ms, max_nodes, users, groups } =
-        about.clone();
+    let PartitionChange {
+        nodes,
+        is_default,
+        state,
+        priority,
+        default_time_ms,
+        max_time_ms,
+        max_nodes,
+        users,
+        groups,
+        sandbox,
+    } = about.clone();
+    assert_eq!(sandbox, None, "Slurm has no sandboxes");
     if is_default == Some(true) {
         present.partitions.iter_mut().for_each(|partition| partition.is_default = false);
     }

@@ -238,6 +238,7 @@ mod tests {
             max_nodes: (!is_default).then_some(2),
             users: std::collections::BTreeSet::new(),
             groups: std::collections::BTreeSet::new(),
+            sandbox: hostler_model::SandboxRule::Optional,
             node_count: 0,
             nodes_up: 0,
             cpus: 0,
