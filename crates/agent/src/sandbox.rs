@@ -113,6 +113,7 @@ pub(crate) fn of_run(
         read_only: has_script.then(|| directory.script().display().to_string()).into_iter().collect(),
         of_machine: node.sandbox_read_only.clone(),
         devices: node.gpus.device_files(&launch.placement.resources.gpus),
+        ..Sandbox::default()
     })
 }
 

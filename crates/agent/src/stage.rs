@@ -32,10 +32,6 @@ pub(crate) const PROCESS_LIMIT: u64 = 8192;
 /// Limit for the stored output of a build: ample for real builds, and too little to fill a disk.
 const BUILD_LOG_BYTES: usize = 16 << 20;
 
-/// Why a sandboxed project with requirements cannot start.
-const NO_ENVIRONMENT: &str = "a sandboxed job cannot have a Python environment: building it runs code outside of the sandbox; remove the \
-    requirements (requirements.txt, uv.lock, pyproject.toml, .python-version or inline metadata) from the folder, or omit --sandbox";
-
 /// Exit status of a job that a limit ended before its program started: the status of a killed process.
 const KILLED: i32 = 137;
 
@@ -193,8 +189,11 @@ impl Preparation {
         let began = Instant::now();
         let work = self.directory.work();
         let mut variables = self.variables();
-        let search_path = OsString::from(variables["PATH"].clone());
         let Self { node, launch, .. } = self;
+        let mut search_path = OsString::from(variables["PATH"].clone());
+        if launch.spec().sandbox {
+            search_path = node.environments.search_path_in_sandbox(&search_path);
+        }
         let leaf = |number| node.leaf(&format!("{}-build-{number}", launch.run()));
         let runner = Confined {
             launcher: &node.launcher,
@@ -207,7 +206,6 @@ impl Preparation {
         let found = act_as(self.ids(), || detect(&work, &project.entrypoint, &|| runner.goes_on()))?;
         let lease = match found.map_err(NoEnvironment::from)? {
             None => None,
-            Some(_) if launch.spec().sandbox => bail!(NO_ENVIRONMENT),
             Some(requirements) => {
                 let requirements = requirements.with_variables(&launch.spec().environment);
                 self.environment(&requirements, &search_path, &runner)?
@@ -222,6 +220,9 @@ impl Preparation {
         variables.insert("HOSTLER_SNAPSHOT".into(), project.snapshot.to_string());
         variables.insert("PWD".into(), work.display().to_string());
         let mut orders = self.orders(entry.argv, variables, work);
+        if let (Some(sandbox), Some(lease)) = (&mut orders.options.sandbox, &lease) {
+            sandbox.read_only.push(lease.attempt.display().to_string());
+        }
         // Also if nothing was built: the search for requirements may have taken long.
         let spent = began.elapsed();
         orders.options.time_spent = spent;
@@ -256,7 +257,7 @@ impl Preparation {
         };
         let Self { node, launch, .. } = self;
         let mut obtain = || {
-            let cache = node.environments.of(self.account.as_ref())?;
+            let cache = node.environments.of(self.account.as_ref(), launch.spec().sandbox)?;
             let usual = act_as(self.ids(), || first_on_path(&["python3", "python"], search_path)).unwrap_or_default();
             if cache.is_needless(requirements, usual.as_deref(), runner)? {
                 return Ok(None);

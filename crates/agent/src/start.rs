@@ -218,6 +218,7 @@ async fn serve(
             tracing::warn!(%reason, "this node runs no sandboxed jobs");
         }
     }
+    let build_sandbox = environment::BuildSandbox { of_machine: config.sandbox_read_only.clone() };
     let node = Arc::new(Node {
         head: Client::new(identity.endpoint()?),
         metrics: Metrics::new(name.as_str()),
@@ -240,7 +241,7 @@ async fn serve(
         sandbox_read_only: config.sandbox_read_only,
         chunks: ChunkStore::open(&directory.join("chunks"))?.sharing_files(),
         chunk_cap_bytes: CACHE_BYTES,
-        environments: Environments::open(&environments, settings)?,
+        environments: Environments::open(&environments, settings, build_sandbox)?,
         runs: Runs::open(directory.join("runs"), accounts.has_several_users())?,
         accounts,
         idle: Default::default(),

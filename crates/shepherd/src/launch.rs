@@ -87,7 +87,7 @@ pub struct Options {
     pub linger: Option<Duration>,
     /// Set for a call instead of a run.
     pub call: Option<CallOptions>,
-    /// Run in a sandbox, of which the working directory is the only lasting writable part. Needs credentials of a user
+    /// Run in a sandbox, of which the working directory is usually the only lasting writable part. Needs credentials of a user
     /// other than root, who owns that directory.
     pub sandbox: Option<Sandbox>,
 }
@@ -160,6 +160,15 @@ pub struct Sandbox {
     pub home: String,
     /// Files and directories that the user may read, as absolute paths.
     pub read_only: Vec<String>,
+    /// Settings of the machine, as absolute paths, to show read-only as far as they exist and the user may read them. Links are
+    /// followed.
+    pub settings: Vec<String>,
+    /// Directories that belong to the user, as absolute paths, in which the program may write.
+    pub writable: Vec<String>,
+    /// Whether the working directory is shown only as part of what else is shown.
+    pub without_folder: bool,
+    /// Whether the program has the machine's network, instead of one without other machines.
+    pub host_network: bool,
     /// Directories and files of the machine, such as `/opt/matlab`, to show read-only. Nobody but root may be able to
     /// change them or their parent directories.
     pub of_machine: Vec<String>,

@@ -23,6 +23,8 @@ pub struct SharedCluster {
     home: TempDir,
     executable: PathBuf,
     agent_options: Vec<String>,
+    /// Variables of agents in addition to those of the tests.
+    agent_variables: Vec<(String, String)>,
     agent: Option<Child>,
     /// Agents of further nodes.
     others: Vec<Child>,
@@ -44,10 +46,11 @@ impl SharedCluster {
         fs::hard_link(executable, &copy)
             .or_else(|_| fs::copy(executable, &copy).map(drop))
             .expect("the disk has space");
-        let head = daemon(&copy, home.path(), "head", &head_arguments(home.path()));
+        let head = daemon(&copy, home.path(), "head", &head_arguments(home.path()), &[]);
         let agent_options = agent_options.iter().map(|&option| option.to_owned()).collect();
         let (others, head) = (Vec::new(), Mutex::new(head));
-        let mut cluster = Self { home, executable: copy, agent_options, agent: None, others, head };
+        let agent_variables = Vec::new();
+        let mut cluster = Self { home, executable: copy, agent_options, agent_variables, agent: None, others, head };
         cluster.wait_for_head();
         // The users of the tests are accounts that every Debian has.
         cluster.ok("root", &["configure", "setting", "system-accounts", "yes"]);
@@ -88,8 +91,13 @@ impl SharedCluster {
         let mut head = self.head();
         kill(head.id(), Signal::SIGKILL);
         head.wait().expect("the process is not reaped yet");
-        *head = daemon(&self.executable, self.home.path(), "head", &head_arguments(self.home.path()));
+        *head = daemon(&self.executable, self.home.path(), "head", &head_arguments(self.home.path()), &[]);
         self.wait_for_head();
+    }
+
+    /// Sets a variable of agents that are started later.
+    pub fn set_agent_variable(&mut self, name: &str, value: &str) {
+        self.agent_variables.push((name.to_owned(), value.to_owned()));
     }
 
     /// Starts the agent and waits until its node is up.
@@ -108,7 +116,7 @@ impl SharedCluster {
             .chain(["--directory".into(), text(&self.path(directory)), "--join-file".into(), text(&self.path(code))])
             .collect();
         arguments.extend(self.agent_options.iter().cloned());
-        let agent = daemon(&self.executable, self.home.path(), directory, &arguments);
+        let agent = daemon(&self.executable, self.home.path(), directory, &arguments, &self.agent_variables);
         wait_until("the node to be up", 30, || {
             let nodes = self.run("root", &["nodes", "--json"]);
             let nodes: Value = serde_json::from_str(&nodes.stdout).ok()?;
@@ -260,7 +268,7 @@ fn head_arguments(home: &Path) -> Vec<String> {
 }
 
 /// Starts a daemon. Its log is next to its directory.
-fn daemon(executable: &Path, home: &Path, name: &str, arguments: &[String]) -> Child {
+fn daemon(executable: &Path, home: &Path, name: &str, arguments: &[String], variables: &[(String, String)]) -> Child {
     let log =
         File::options().create(true).append(true).open(home.join(format!("{name}.log"))).expect("the file is writable");
     fs::set_permissions(home.join(format!("{name}.log")), Permissions::from_mode(0o600))
@@ -271,6 +279,7 @@ fn daemon(executable: &Path, home: &Path, name: &str, arguments: &[String]) -> C
         .envs(std::env::vars().filter(|(name, _)| configures_index_access(name)))
         .env("PATH", std::env::var("PATH").unwrap_or_default())
         .env("HOME", home)
+        .envs(variables.iter().map(|(name, value)| (name, value)))
         .current_dir("/")
         .stdin(Stdio::null())
         .stdout(log.try_clone().expect("a descriptor is free"))

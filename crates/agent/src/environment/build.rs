@@ -225,7 +225,12 @@ impl Build<'_> {
             return self.copy_tree(from, work, most_bytes);
         }
         for (name, most) in [("pyproject.toml", PROJECT_BYTES), ("uv.lock", LOCK_BYTES), ("uv.toml", PROJECT_BYTES)] {
-            match files::copy_regular(&from.join(name), &work.join(name), most) {
+            let file = from.join(name);
+            // A link may lead to another file of the user, which packages must not read.
+            if file.canonicalize().is_ok_and(|real| !real.starts_with(from)) {
+                return Err(EnvError::OutsideProject { file: name.to_owned(), target: name.to_owned() });
+            }
+            match files::copy_regular(&file, &work.join(name), most) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
                     return Err(failed(io::Error::new(error.kind(), format!("cannot copy {name}: {error}"))));
                 }
@@ -342,13 +347,17 @@ impl Build<'_> {
             ("UV_NO_PROGRESS", "1".into()),
             ("PYTHONUNBUFFERED", "1".into()),
         ];
+        // Links into the downloads, which later builds can change, would make this environment changeable.
+        let link_mode = settings.sandbox.as_ref().map(|_| ("UV_LINK_MODE", "copy".into()));
         let of_job = self.requirements.variables().iter().map(|(name, value)| (name.into(), value.into()));
         let mut env: BTreeMap<OsString, OsString> =
             settings.environment().chain(of_job).filter(|(name, _)| !is_withheld(name)).collect();
-        env.extend(settings.identity().chain(own).map(|(name, value)| (name.into(), value)));
+        env.extend(settings.identity().chain(own).chain(link_mode).map(|(name, value)| (name.into(), value)));
         env.extend(command.env);
         let credentials = settings.run_as.as_ref().map(|user| user.credentials());
-        Step { env: env.into_iter().collect(), cwd: site.work.clone(), credentials, ..command }
+        let attempt = site.venv.parent().expect("it is in the attempt's directory");
+        let sandbox = settings.sandbox_of_step(&[attempt, &self.downloads]);
+        Step { env: env.into_iter().collect(), cwd: site.work.clone(), credentials, sandbox, ..command }
     }
 
     fn verdict(&self, name: &str, ended: &Ended, tail: &Tail) -> BuildError {
@@ -369,8 +378,15 @@ impl Build<'_> {
 /// installation and the downloads are not followed: each changed file is a new one.
 fn link_modules(venv: &Path, copy: &Path) -> io::Result<()> {
     let copy = copy.to_string_lossy();
-    let libraries = fs::read_dir(venv.join("lib"))?.flatten().map(|entry| entry.path().join("site-packages"));
-    for directory in libraries.filter(|directory| directory.is_dir()) {
+    // The build could have replaced a directory by a link to other files of the user, which a build in a sandbox must not
+    // change.
+    let is_directory = |path: &Path| fs::symlink_metadata(path).is_ok_and(|metadata| metadata.is_dir());
+    if !is_directory(venv) || !is_directory(&venv.join("lib")) {
+        return Err(io::Error::other("the installation has replaced a directory of the environment"));
+    }
+    let libraries = fs::read_dir(venv.join("lib"))?.flatten().map(|entry| entry.path());
+    let libraries = libraries.filter(|library| is_directory(library)).map(|library| library.join("site-packages"));
+    for directory in libraries.filter(|directory| is_directory(directory)) {
         for entry in fs::read_dir(directory)? {
             let path = entry?.path();
             let kind = path.extension().and_then(OsStr::to_str).unwrap_or_default();

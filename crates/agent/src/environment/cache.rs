@@ -53,6 +53,8 @@ pub struct Cache {
 pub struct Lease {
     /// Directory of the environment, for `VIRTUAL_ENV`.
     pub path: PathBuf,
+    /// The directory that has all of the environment, with the interpreter if uv has installed it.
+    pub attempt: PathBuf,
     /// Path of the environment's interpreter.
     pub python: PathBuf,
     /// Directory of the environment's programs, for `PATH`.
@@ -313,11 +315,12 @@ impl Cache {
 
     fn lease(&self, key: &Key, ready: &Ready, in_use: Flock<File>, built: bool) -> Lease {
         let env = self.env_dir(key);
-        let path = env.join(&ready.attempt).join("venv");
+        let attempt = env.join(&ready.attempt);
+        let path = attempt.join("venv");
         let bin_dir = path.join("bin");
         let users = env.join("users");
         let (python, node) = (bin_dir.join("python"), self.settings.node.clone());
-        Lease { python, path, bin_dir, key: key.clone(), built, users, node, _in_use: in_use }
+        Lease { python, attempt, path, bin_dir, key: key.clone(), built, users, node, _in_use: in_use }
     }
 
     /// Takes the lock of `key`; `None` if another process or thread holds a conflicting lock.

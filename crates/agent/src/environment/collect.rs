@@ -161,7 +161,9 @@ impl Cache {
         {
             let mut prune = Step::new(uv, ["cache", "prune", "--quiet"]);
             prune.env("UV_CACHE_DIR", self.downloads().join("uv"));
-            if let Err(error) = runner.run(&self.settings.as_builder(prune), &mut |_| {}) {
+            let mut prune = self.settings.as_builder(prune);
+            prune.sandbox = self.settings.sandbox_of_step(&[&self.downloads()]);
+            if let Err(error) = runner.run(&prune, &mut |_| {}) {
                 tracing::warn!(?error, "cannot run uv cache prune");
             }
         }
@@ -184,7 +186,12 @@ impl Cache {
 
     fn empty_downloads(&self) {
         for tool in DOWNLOADS {
-            let entries = fs::read_dir(self.downloads().join(tool));
+            let directory = self.downloads().join(tool);
+            // A package in a sandbox may have replaced it by a link to the user's other files.
+            if fs::symlink_metadata(&directory).is_ok_and(|metadata| metadata.is_symlink()) {
+                let _ = fs::remove_file(&directory);
+            }
+            let entries = fs::read_dir(&directory);
             for path in entries.into_iter().flatten().flatten().map(|entry| entry.path()) {
                 let is_directory = fs::symlink_metadata(&path).is_ok_and(|metadata| metadata.is_dir());
                 let removed = if is_directory { remove_tree(&path) } else { fs::remove_file(&path) };

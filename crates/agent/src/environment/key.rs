@@ -8,7 +8,7 @@ use std::path::Path;
 use super::build::is_withheld;
 use super::detect::Requirements;
 use super::files::read_regular;
-use super::settings::{Settings, is_of_builds};
+use super::settings::{IRRELEVANT_TO_CONTENT, Settings, is_of_builds};
 use super::tools::Tools;
 use crate::account::act_as;
 
@@ -53,6 +53,9 @@ pub(super) fn derive(requirements: &Requirements, tools: &Tools, settings: &Sett
     field("requirements", requirements.fingerprint().as_bytes());
     field("python", tools.python.identity().as_bytes());
     field("tool", tools.uv.as_ref().map_or("pip", |uv| uv.version.as_str()).as_bytes());
+    if settings.sandbox.is_some() {
+        field("sandbox", b"yes");
+    }
     for (name, value) in build_variables(requirements, settings) {
         field("variable", name.as_bytes());
         field("value", value.as_bytes());
@@ -67,8 +70,6 @@ pub(super) fn derive(requirements: &Requirements, tools: &Tools, settings: &Sett
 /// `${NAME}`. A missing variable could select a wrong environment; an unnecessary variable only costs a build. Variables
 /// that only set paths of the tools are excluded.
 fn build_variables(requirements: &Requirements, settings: &Settings) -> BTreeMap<String, String> {
-    const IRRELEVANT: [&str; 6] =
-        ["UV_CACHE_DIR", "PIP_CACHE_DIR", "UV_PROJECT_ENVIRONMENT", "UV_PYTHON", "PIP_DISABLE_PIP_VERSION_CHECK", "UV"];
     let of_node = settings
         .environment()
         .filter_map(|(name, value)| Some((name.into_string().ok()?, value.to_string_lossy().into_owned())));
@@ -76,7 +77,7 @@ fn build_variables(requirements: &Requirements, settings: &Settings) -> BTreeMap
     of_node
         .chain(of_job)
         .filter(|(name, _)| (is_of_builds(name) || requirements.names_variable(name)) && !is_withheld(OsStr::new(name)))
-        .filter(|(name, _)| !IRRELEVANT.contains(&name.as_str()))
+        .filter(|(name, _)| !IRRELEVANT_TO_CONTENT.contains(&name.as_str()))
         .collect()
 }
 

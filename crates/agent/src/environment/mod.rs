@@ -21,7 +21,8 @@
 //! <root>/downloads/{uv,pip,python}    caches of the tools, on the same file system so that uv can hard-link
 //! ```
 //!
-//! On a node with several users, each user has a separate cache, see [`Environments`].
+//! On a node with several users, each user has a separate cache, see [`Environments`]. Sandboxed jobs of a user have another one,
+//! whose commands all run in sandboxes.
 //!
 //! A project that is a package is installed too: a package of pure Python as editable, so that each job imports the source
 //! in its own folder, and others as copies.
@@ -51,7 +52,7 @@ pub use entry::{EntryCommand, entry_command};
 pub use error::{Bound, BuildError, EnvError};
 pub use key::Key;
 pub use runner::{Confined, Ended, GoesOn, Runner, Step, Stopped};
-pub use settings::Settings;
+pub use settings::{BuildSandbox, Settings};
 pub(crate) use tools::first_on_path;
 pub use tools::python_features;
 pub use users::Environments;

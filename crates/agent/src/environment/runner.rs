@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use hostler_shepherd::cgroup::LeafSpec;
 use hostler_shepherd::{
-    CallOptions, Cause, Credentials, Event, ExitRecord, Launch, Launcher, Options, Shepherd, Status,
+    CallOptions, Cause, Credentials, Event, ExitRecord, Launch, Launcher, Options, Sandbox, Shepherd, Status,
 };
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -36,6 +36,8 @@ pub struct Step {
     pub cwd: PathBuf,
     /// User who runs the command; `None` for the agent's own user.
     pub credentials: Option<Credentials>,
+    /// Sandbox of the command, if it has one.
+    pub sandbox: Option<Sandbox>,
 }
 
 impl Step {
@@ -159,6 +161,7 @@ impl Runner for Confined<'_> {
         let input = File::open("/dev/null").map_err(Stopped::System)?;
         let options = Options {
             credentials: step.credentials.clone(),
+            sandbox: step.sandbox.clone(),
             leaf: (self.leaf)(LEAVES.fetch_add(1, Ordering::Relaxed)),
             call: Some(CallOptions::default()),
             ..self.limits.clone()

@@ -2,11 +2,39 @@
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
-use std::path::PathBuf;
+use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
+use hostler_shepherd::{SANDBOX_HOME, Sandbox};
+
+use super::build::is_withheld;
 use super::runner::Step;
 use crate::account::{Account, Ids};
+
+/// What the sandboxes of builds have besides the directories of their cache.
+#[derive(Clone, Debug, Default)]
+pub struct BuildSandbox {
+    /// Directories and files of the machine that every sandbox of the node shows.
+    pub of_machine: Vec<String>,
+}
+
+impl BuildSandbox {
+    /// A search path without the directories that a sandbox does not show.
+    #[must_use]
+    pub fn search_path(&self, all: &OsStr) -> OsString {
+        let is_shown = |directory: &PathBuf| {
+            let of_system = SYSTEM.iter().any(|place| directory.starts_with(place));
+            of_system || self.of_machine.iter().any(|place| directory.starts_with(place))
+        };
+        std::env::join_paths(std::env::split_paths(all).filter(is_shown)).unwrap_or_default()
+    }
+}
+
+/// Directories of programs that every sandbox shows.
+const SYSTEM: [&str; 3] = ["/usr", "/bin", "/sbin"];
+
+/// Files and directories of the machine in which pip and uv are configured.
+const OF_TOOLS: [&str; 4] = ["/etc/pip.conf", "/etc/uv", "/etc/xdg/pip", "/etc/xdg/uv"];
 
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -25,6 +53,8 @@ pub struct Settings {
     /// User who builds and owns this cache, because package installation can run arbitrary code. Default: the agent's
     /// own user.
     pub run_as: Option<Arc<Account>>,
+    /// Set if all commands of the cache run in a sandbox: its environments are for sandboxed jobs.
+    pub sandbox: Option<Arc<BuildSandbox>>,
     /// Node whose runs pin environments. Agents on one machine may share a cache but only know their own runs.
     pub node: String,
 }
@@ -39,6 +69,7 @@ impl Settings {
             install_python: false,
             variables: Vec::new(),
             run_as: None,
+            sandbox: None,
             node: String::new(),
         }
     }
@@ -71,21 +102,73 @@ impl Settings {
         env.extend(step.env);
         step.env = env.into_iter().collect();
         step.credentials = self.run_as.as_ref().map(|user| user.credentials());
+        step.sandbox = self.sandbox_of_step(&[]);
         step
+    }
+
+    /// The sandbox of a step that may write in these directories; `None` without a sandbox. Only a step that may write reaches
+    /// the network.
+    pub(super) fn sandbox_of_step(&self, writable: &[&Path]) -> Option<Sandbox> {
+        let sandbox = self.sandbox.as_ref()?;
+        let text = |path: &&Path| path.display().to_string();
+        Some(Sandbox {
+            home: self.run_as.as_ref().map(|user| user.home.display().to_string()).unwrap_or_default(),
+            of_machine: sandbox.of_machine.clone(),
+            settings: self.site_files(),
+            writable: writable.iter().map(text).collect(),
+            without_folder: true,
+            host_network: !writable.is_empty(),
+            ..Sandbox::default()
+        })
+    }
+
+    /// Configuration of the tools, and the local places that the agent's variables name: indexes, certificates and the like.
+    fn site_files(&self) -> Vec<String> {
+        let mut files: Vec<String> = OF_TOOLS.map(str::to_owned).to_vec();
+        for (name, value) in self.environment() {
+            if is_withheld(&name) || IRRELEVANT_TO_CONTENT.iter().any(|other| name == *other) {
+                continue;
+            }
+            let value = value.to_string_lossy();
+            let words = value.split([' ', ',', '\n', '=']).map(|word| word.strip_prefix("file://").unwrap_or(word));
+            files.extend(words.filter(|word| is_plain_path(word)).map(|word| word.trim_end_matches('/').to_owned()));
+        }
+        files.sort();
+        files.dedup();
+        files
     }
 
     /// Variables that identify the building user, if it is not the agent's own user.
     pub(super) fn identity(&self) -> impl Iterator<Item = (&'static str, OsString)> {
+        let home = |user: &Arc<Account>| match &self.sandbox {
+            Some(_) => SANDBOX_HOME.into(),
+            None => user.home.clone().into_os_string(),
+        };
         let of = |user: &Arc<Account>| {
             let name = OsString::from(&user.name);
-            [("HOME", user.home.clone().into_os_string()), ("USER", name.clone()), ("LOGNAME", name)]
+            [("HOME", home(user)), ("USER", name.clone()), ("LOGNAME", name)]
         };
         self.run_as.iter().flat_map(of).collect::<Vec<_>>().into_iter()
     }
 
+    /// The directory with the user's configuration of the tools, if they see it.
     pub(super) fn home(&self) -> Option<OsString> {
+        if self.sandbox.is_some() {
+            return None;
+        }
         self.run_as.as_ref().map_or_else(|| std::env::var_os("HOME"), |user| Some(user.home.clone().into()))
     }
+}
+
+/// Variables that only set paths of the tools.
+pub(super) const IRRELEVANT_TO_CONTENT: [&str; 6] =
+    ["UV_CACHE_DIR", "PIP_CACHE_DIR", "UV_PROJECT_ENVIRONMENT", "UV_PYTHON", "PIP_DISABLE_PIP_VERSION_CHECK", "UV"];
+
+/// Whether a word of a variable is an absolute path that a sandbox can show.
+fn is_plain_path(word: &str) -> bool {
+    let path = Path::new(word);
+    let is_plain = path.components().skip(1).all(|part| matches!(part, Component::Normal(_)));
+    path.is_absolute() && is_plain && path.components().count() > 1
 }
 
 /// Whether a variable can change what a build installs. Such variables of a job reach its build, and are part of the key

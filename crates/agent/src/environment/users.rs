@@ -6,9 +6,14 @@
 //! ```text
 //! <root>/…               cache of the agent's own user
 //! <root>/users/<uid>/…   cache of another user, with the same layout
+//! <root>/sandboxed/<uid>/…   cache of a user's sandboxed jobs, with the same layout
 //! ```
+//!
+//! What a sandboxed job's packages leave in their cache must not reach jobs without a sandbox. So the two caches of a user
+//! share nothing, and each command for a sandboxed job runs in a sandbox: also a query, because the job names the programs.
 
 use std::collections::{HashMap, HashSet};
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -19,7 +24,7 @@ use hostler_snapshot::remove_tree;
 use super::cache::Cache;
 use super::error::{EnvError, IoContext, one_line};
 use super::files;
-use super::settings::Settings;
+use super::settings::{BuildSandbox, Settings};
 use crate::account::Account;
 use crate::mutex::lock;
 
@@ -30,9 +35,14 @@ const ORPHAN: &str = "orphan-";
 pub struct Environments {
     root: PathBuf,
     settings: Settings,
-    /// The open caches by uid; key `None` is the agent's own user.
-    caches: Mutex<HashMap<Option<u32>, Arc<Cache>>>,
+    /// What the sandboxes of builds have.
+    sandbox: Arc<BuildSandbox>,
+    /// The open caches by uid and by whether they are for sandboxed jobs. The uid `None` is that of the agent.
+    caches: Mutex<HashMap<(Option<u32>, bool), Arc<Cache>>>,
 }
+
+/// Directories of the users' caches: for jobs without and with a sandbox.
+const DIRECTORIES: [(&str, bool); 2] = [("users", false), ("sandboxed", true)];
 
 impl Environments {
     /// Opens or creates the caches in the directory `root`. Starts to remove leftovers of earlier builds in the
@@ -40,11 +50,11 @@ impl Environments {
     ///
     /// # Errors
     /// If the directory cannot be created.
-    pub fn open(root: &Path, settings: Settings) -> Result<Self, EnvError> {
+    pub fn open(root: &Path, settings: Settings, sandbox: BuildSandbox) -> Result<Self, EnvError> {
         fs::create_dir_all(root).context("create", root)?;
         let root = root.canonicalize().context("open", root)?;
-        let environments = Self { root, settings, caches: Mutex::default() };
-        if let Err(error) = environments.of(None) {
+        let environments = Self { root, settings, sandbox: Arc::new(sandbox), caches: Mutex::default() };
+        if let Err(error) = environments.of(None, false) {
             tracing::warn!(error = one_line(&error), "cannot open the cache of environments");
         }
         let mut orphans = Vec::new();
@@ -55,26 +65,39 @@ impl Environments {
         Ok(environments)
     }
 
-    /// The cache of a user; `None` for the agent's own user.
+    /// The cache of a user, for jobs with or without a sandbox. No account stands for the agent's own user, who has no
+    /// sandboxed jobs.
     ///
     /// # Errors
     /// As [`Cache::with_settings`].
-    pub fn of(&self, account: Option<&Arc<Account>>) -> Result<Arc<Cache>, EnvError> {
+    pub fn of(&self, account: Option<&Arc<Account>>, sandboxed: bool) -> Result<Arc<Cache>, EnvError> {
         let uid = account.map(|account| account.ids.uid);
         // Held while a cache is opened, so that each is opened only once. No user can delay that.
         let mut caches = lock(&self.caches);
-        if let Some(cache) = caches.get(&uid) {
+        if let Some(cache) = caches.get(&(uid, sandboxed)) {
             return Ok(Arc::clone(cache));
         }
         let mut directory = self.root.clone();
         if let Some(uid) = uid {
-            directory = self.directory().join(uid.to_string());
+            let users = self.directory(sandboxed);
+            directory = users.join(uid.to_string());
+            passage(&users)?;
             passage(&directory)?;
         }
-        let settings = Settings { run_as: account.cloned(), ..self.settings.clone() };
+        let mut settings = Settings { run_as: account.cloned(), ..self.settings.clone() };
+        if sandboxed {
+            settings.search_path = self.sandbox.search_path(&settings.search_path);
+            settings.sandbox = Some(Arc::clone(&self.sandbox));
+        }
         let cache = Arc::new(Cache::unswept(&directory, settings)?);
-        caches.insert(uid, Arc::clone(&cache));
+        caches.insert((uid, sandboxed), Arc::clone(&cache));
         Ok(cache)
+    }
+
+    /// A search path without the directories that sandboxes do not show.
+    #[must_use]
+    pub fn search_path_in_sandbox(&self, all: &OsStr) -> OsString {
+        self.sandbox.search_path(all)
     }
 
     /// Removes the pins of a run in all caches. Unknown runs are ignored.
@@ -97,9 +120,18 @@ impl Environments {
     /// user who gets the uid of a removed user must not run that user's programs.
     fn open_users(&self) -> Result<Vec<PathBuf>, EnvError> {
         passage(&self.root)?;
-        passage(&self.directory())?;
         let mut orphans = Vec::new();
-        for entry in fs::read_dir(self.directory()).context("read", &self.directory())?.flatten() {
+        for (_, sandboxed) in DIRECTORIES {
+            orphans.extend(self.open_users_in(sandboxed)?);
+        }
+        Ok(orphans)
+    }
+
+    fn open_users_in(&self, sandboxed: bool) -> Result<Vec<PathBuf>, EnvError> {
+        let directory = self.directory(sandboxed);
+        passage(&directory)?;
+        let mut orphans = Vec::new();
+        for entry in fs::read_dir(&directory).context("read", &directory)?.flatten() {
             let name = entry.file_name();
             let Some(uid) = name.to_str().and_then(|name| name.parse().ok()) else {
                 orphans.extend(name.to_str().is_some_and(|name| name.starts_with(ORPHAN)).then(|| entry.path()));
@@ -107,12 +139,12 @@ impl Environments {
             };
             match Account::numbered(uid) {
                 Ok(Some(account)) => {
-                    if let Err(error) = self.of(Some(&Arc::new(account))) {
+                    if let Err(error) = self.of(Some(&Arc::new(account)), sandboxed) {
                         tracing::warn!(uid, error = one_line(&error), "cannot open a user's cache of environments");
                     }
                 }
                 Ok(None) => {
-                    let orphan = self.directory().join(format!("{ORPHAN}{}", files::unique_name()));
+                    let orphan = directory.join(format!("{ORPHAN}{}", files::unique_name()));
                     match fs::rename(entry.path(), &orphan) {
                         Ok(()) => orphans.push(orphan),
                         Err(error) => {
@@ -154,8 +186,10 @@ impl Environments {
         lock(&self.caches).values().map(Arc::clone).collect()
     }
 
-    fn directory(&self) -> PathBuf {
-        self.root.join("users")
+    fn directory(&self, sandboxed: bool) -> PathBuf {
+        let name =
+            DIRECTORIES.iter().find(|(_, of_sandboxed)| *of_sandboxed == sandboxed).map_or("users", |(name, _)| name);
+        self.root.join(name)
     }
 }
 

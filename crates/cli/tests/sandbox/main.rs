@@ -1,5 +1,6 @@
 //! Sandboxed jobs, on a real cluster with an agent of root. Needs root, and accounts that every Debian has.
 
+mod environments;
 mod escapes;
 mod partitions;
 
@@ -227,14 +228,6 @@ fn what_a_sandbox_cannot_do_yet_is_refused_with_a_reason() {
     }
     let root = cluster.run("root", &["run", "--sandbox", "-m", "32M", "--", "true"]);
     assert!(root.code != 0 && root.stderr.contains("cannot belong to root"), "{}", root.stderr);
-
-    cluster.write(ADA, "project/main.py", "print('ran')");
-    cluster.write(ADA, "project/requirements.txt", "six\n");
-    let folder = cluster.home_of(ADA).join("project");
-    let id = cluster.ok(ADA, &["submit", "--sandbox", "-c", "1", "-m", "64M", &folder.to_string_lossy(), "main.py"]);
-    assert_ne!(cluster.run(ADA, &["wait", &id]).code, 0);
-    let told = cluster.ok(ADA, &["job", &id]);
-    assert!(told.contains("a sandboxed job cannot have a Python environment"), "{told}");
 
     // A folder of somebody else must not become writable.
     let shared = cluster.path("shared");

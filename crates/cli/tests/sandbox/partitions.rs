@@ -94,8 +94,10 @@ fn job_that_is_moved_or_waits_cannot_avoid_the_sandbox() {
     assert!(refused.stderr.contains("partition lab runs its jobs in a sandbox"), "{refused:?}");
 
     // The rule comes while jobs wait and have ended.
-    let ran = hold(&["-p", "open"]);
-    assert_ne!(finish(&ran), "sandbox");
+    let failed = ["run", "--detach", "-m", "32M", "-p", "open", "--", "sh", "-c", "hostname; exit 3"];
+    let ran = cluster.ok(ADA, &failed);
+    assert_ne!(cluster.run(ADA, &["wait", &ran]).code, 0);
+    assert_ne!(cluster.ok(ADA, &["logs", &ran]), "sandbox");
     let waits = hold(&["-p", "open"]);
     cluster.ok("root", &["configure", "partition", "set", "open", "--sandbox", "always"]);
     cluster.ok(ADA, &["release", &waits]);
@@ -104,9 +106,9 @@ fn job_that_is_moved_or_waits_cannot_avoid_the_sandbox() {
     assert!(why.contains("partition open runs its jobs in a sandbox, and this job has none"), "{why}");
     assert!(why.contains(&format!("`hostler update {waits} --partition open` puts it in a sandbox")), "{why}");
     assert!(cluster.ok(ADA, &["why", &steps]).contains("without steps"));
-    let again = cluster.run(ADA, &["requeue", "--all", &ran]);
+    let again = cluster.run(ADA, &["requeue", &ran]);
     assert!(again.stderr.contains("partition open runs its jobs in a sandbox"), "{again:?}");
-    cluster.ok("root", &["requeue", "--all", &ran]);
+    cluster.ok("root", &["requeue", &ran]);
     assert!(cluster.ok(ADA, &["why", &ran]).contains("this job has none"));
     cluster.ok(ADA, &["update", &waits, "--partition", "open"]);
     cluster.ok(ADA, &["wait", &waits]);

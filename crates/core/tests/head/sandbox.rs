@@ -159,7 +159,6 @@ fn jobs_of_a_partition_that_demands_a_sandbox_get_one_or_are_refused() {
         JobSpec { nodes: 2, ..within("lab") },
         JobSpec { tasks_per_node: 2, ..within("lab") },
         JobSpec { first_node: true, ..within("lab") },
-        JobSpec { label: true, ..within("lab") },
     ] {
         let refused = submit(&mut head, spec).expect_err("a sandbox cannot run it").to_string();
         assert!(

@@ -36,8 +36,12 @@ pub(super) fn way_to_a_sandbox(job: &Job, partition: &PartitionName) -> String {
         return format!("Its nodes take no other jobs. `hostler update {id} --partition` chooses a partition.");
     }
     match job.spec.fits_sandbox() {
-        true => format!("`hostler update {id} --partition {partition}` puts it in a sandbox, if none of its tasks runs."),
-        false => "A sandbox runs one process on one node, without steps. `hostler update` can choose another partition."
-            .to_owned(),
+        true => {
+            format!("`hostler update {id} --partition {partition}` puts it in a sandbox, if none of its tasks runs.")
+        }
+        false => {
+            "A sandbox runs one process on one node, without steps. `hostler update` can choose another partition."
+                .to_owned()
+        }
     }
 }

@@ -12,15 +12,15 @@
 //! Init never executes a program, so no executable of the machine runs with rights inside. It is not dumpable, so the
 //! job can neither read its memory nor trace it.
 //!
-//! **Not included:** user namespaces (the shepherd must be root), networks other than loopback, a limit for the job's
-//! folder.
+//! **Not included:** user namespaces (the shepherd must be root), networks between no other machine and the machine's own, a limit
+//! for the job's folder.
 
 mod filter;
 mod root;
 
 use std::fmt::Display;
 use std::io;
-use std::os::fd::BorrowedFd;
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use libc::{c_int, c_long};
@@ -33,9 +33,8 @@ use crate::sys;
 pub(crate) use self::filter::compile as compile_filters;
 pub use self::root::HOME;
 
-/// Namespaces of the init process. It adds a cgroup namespace when it is in its leaf.
-pub(crate) const NAMESPACES: c_int =
-    libc::CLONE_NEWNS | libc::CLONE_NEWPID | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS | libc::CLONE_NEWNET;
+/// Namespaces of the init process besides that of the network. It adds a cgroup namespace when it is in its leaf.
+const NAMESPACES: c_int = libc::CLONE_NEWNS | libc::CLONE_NEWPID | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS;
 
 /// The execution domain of `personality` without deviations.
 const LINUX: libc::c_ulong = 0;
@@ -53,6 +52,13 @@ pub(crate) struct Plan<'a> {
     pub(crate) memory_bytes: u64,
     /// The terminal of the program, if it has one.
     pub(crate) terminal: Option<BorrowedFd<'a>>,
+}
+
+impl Plan<'_> {
+    /// The flags of `clone` for the init process.
+    pub(crate) const fn namespaces(&self) -> c_int {
+        if self.wanted.host_network { NAMESPACES } else { NAMESPACES | libc::CLONE_NEWNET }
+    }
 }
 
 /// What init shares with the shepherd.
@@ -75,7 +81,11 @@ pub(crate) fn enter(plan: &Plan<'_>, shepherd: &ToShepherd<'_>) -> io::Result<()
     unshare(CloneFlags::CLONE_NEWCGROUP).during("create a cgroup namespace")?;
     root::build(plan)?;
     nix::unistd::sethostname(HOST_NAME).during("set the host name")?;
-    bring_up_loopback().during("bring up the loopback interface")?;
+    if plan.wanted.host_network {
+        leave_abstract_sockets().during("leave the sockets of the machine")?;
+    } else {
+        bring_up_loopback().during("bring up the loopback interface")?;
+    }
     drop_rights(plan.user)?;
     end_with_shepherd(shepherd)?;
     filter::install().during("install the system call filter")?;
@@ -100,6 +110,28 @@ impl<T, E: Into<io::Error>> During<T> for Result<T, E> {
             io::Error::new(error.kind(), format!("cannot {what}: {}", sys::explain(&error)))
         })
     }
+}
+
+/// Forbids connections to Unix sockets with abstract names, which belong to the network rather than to the file tree. Linux
+/// older than 6.12 has no way to forbid them.
+fn leave_abstract_sockets() -> io::Result<()> {
+    /// `struct landlock_ruleset_attr`.
+    #[repr(C)]
+    struct Rules {
+        files: u64,
+        network: u64,
+        scopes: u64,
+    }
+    const ABSTRACT_UNIX_SOCKETS: u64 = 1;
+    let rules = Rules { files: 0, network: 0, scopes: ABSTRACT_UNIX_SOCKETS };
+    // SAFETY: the kernel reads a structure of this size. An older kernel refuses the size or the value.
+    let opened = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, &raw const rules, size_of::<Rules>(), 0) };
+    let Ok(ruleset) = sys::check(opened) else { return Ok(()) };
+    // SAFETY: the kernel has just opened this descriptor.
+    let ruleset = unsafe { OwnedFd::from_raw_fd(ruleset as c_int) };
+    // Needs `CAP_SYS_ADMIN`, which init still has, or `no_new_privs`.
+    // SAFETY: the system call takes plain integers.
+    sys::check(unsafe { libc::syscall(libc::SYS_landlock_restrict_self, ruleset.as_raw_fd(), 0) }).map(drop)
 }
 
 fn bring_up_loopback() -> io::Result<()> {

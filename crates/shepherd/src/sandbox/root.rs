@@ -38,6 +38,9 @@ const SETTINGS: [&str; 11] = [
     "etc/timezone",
 ];
 
+/// Files of the machine without which programs find no other machines.
+const OF_NETWORK: [&str; 2] = ["etc/hosts", "etc/resolv.conf"];
+
 /// The machine's processors and memory nodes, without which numeric libraries do not find their topology.
 const PROCESSORS: &str = "sys/devices/system";
 
@@ -74,7 +77,11 @@ pub(super) fn build(plan: &Plan<'_>) -> io::Result<()> {
     let parts = parts(&host, plan)?;
     let more = plan.wanted.of_machine.iter().map(|path| of_machine(&host, path)).collect::<io::Result<Vec<_>>>()?;
     let files = files(&host, plan)?;
-    let folder = folder(&host, plan)?;
+    let settings = plan.wanted.settings.iter().filter_map(|path| setting(&host, plan, path).transpose());
+    let settings = settings.collect::<io::Result<Vec<_>>>()?;
+    let writable = plan.wanted.writable.iter().map(|path| Ok((path.as_str(), own_directory(&host, plan, path)?)));
+    let writable = writable.collect::<io::Result<Vec<_>>>()?;
+    let folder = (!plan.wanted.without_folder).then(|| folder(&host, plan)).transpose()?;
     let terminal = plan.terminal.and_then(|terminal| same_file(&host, terminal));
     propagate(MsFlags::MS_PRIVATE)?;
 
@@ -87,7 +94,7 @@ pub(super) fn build(plan: &Plan<'_>) -> io::Result<()> {
     for part in parts {
         show(&root, part)?;
     }
-    settings_files(&root, plan.user).during("write /etc")?;
+    settings_files(&root, plan).during("write /etc")?;
     for part in more {
         show(&root, part)?;
     }
@@ -98,9 +105,18 @@ pub(super) fn build(plan: &Plan<'_>) -> io::Result<()> {
     for file in files {
         show(&root, file)?;
     }
-    let place = directory(&root, relative(plan.folder)?)
-        .during(format_args!("mount the job's folder at {}: its parent directory", plan.folder))?;
-    folder.attach(&place).during(format_args!("mount the job's folder at {}", plan.folder))?;
+    for setting in settings {
+        show_new(&root, setting)?;
+    }
+    for (path, tree) in writable {
+        let place = directory(&root, relative(path)?).during(format_args!("mount {path}: its parent directory"))?;
+        tree.attach(&place).during(format_args!("mount {path}"))?;
+    }
+    if let Some(folder) = folder {
+        let place = directory(&root, relative(plan.folder)?)
+            .during(format_args!("mount the job's folder at {}: its parent directory", plan.folder))?;
+        folder.attach(&place).during(format_args!("mount the job's folder at {}", plan.folder))?;
+    }
     root.add(LOCKED, false).during("make the root file system read-only")?;
     become_root(&root).during("change the root directory")
 }
@@ -118,10 +134,11 @@ fn tmpfs(size: &str, inodes: &str, mode: &str, attributes: u64) -> io::Result<Mo
 fn parts(host: &OwnedFd, plan: &Plan<'_>) -> io::Result<Vec<Part>> {
     let mut parts = Vec::new();
     let sys = if plan.wanted.devices.is_empty() { PROCESSORS } else { "sys" };
+    let of_network = if plan.wanted.host_network { &OF_NETWORK[..] } else { &[] };
     for (path, resolve) in PROGRAMS
         .iter()
         .map(|path| (*path, ResolveFlag::RESOLVE_NO_SYMLINKS))
-        .chain(SETTINGS.into_iter().chain([sys]).map(|path| (path, ResolveFlag::RESOLVE_IN_ROOT)))
+        .chain(SETTINGS.iter().chain(of_network).copied().chain([sys]).map(|path| (path, ResolveFlag::RESOLVE_IN_ROOT)))
     {
         let what = format_args!("show /{path}");
         match openat2(host, path, how(OFlag::empty(), resolve)) {
@@ -195,19 +212,60 @@ fn refuse_kernel(found: &OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Opens the files of the job with the rights of the user.
+/// Opens a setting of the machine with the rights of the user; `None` if the user has no use of it.
+fn setting(host: &OwnedFd, plan: &Plan<'_>, path: &str) -> io::Result<Option<Part>> {
+    let what = format_args!("show {path}");
+    let inside = relative(path).during(what)?;
+    if PROGRAMS.iter().any(|place| inside.starts_with(place)) {
+        return Ok(None);
+    }
+    let opened = as_user(plan.user, || Ok(openat2(host, inside, how(OFlag::empty(), ResolveFlag::RESOLVE_IN_ROOT))));
+    let found = match opened.during(what)? {
+        Ok(found) => found,
+        Err(Errno::ENOENT | Errno::ENOTDIR | Errno::EACCES | Errno::ELOOP) => return Ok(None),
+        Err(error) => return Err(error).during(what),
+    };
+    let metadata = fstat(&found).during(what)?;
+    let is_directory = is(&metadata, SFlag::S_IFDIR);
+    if !is_directory && !is(&metadata, SFlag::S_IFREG) {
+        return Ok(None);
+    }
+    refuse_kernel(&found).during(what)?;
+    let tree = MountTree::copy(&found, false).during(what)?;
+    tree.add(LOCKED, false).during(what)?;
+    Ok(Some(Part::Tree { path: inside.to_owned(), tree, is_directory }))
+}
+
+/// Opens a directory with the rights of the user, to whom it must belong.
+fn own_directory(host: &OwnedFd, plan: &Plan<'_>, path: &str) -> io::Result<MountTree> {
+    let what = format_args!("use {path}");
+    let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW;
+    let opened = as_user(plan.user, || openat2(host, path, how(flags, ResolveFlag::empty()))).during(what)?;
+    if fstat(&opened).during(what)?.st_uid != plan.user.uid {
+        return Err(io::Error::other(format!("it does not belong to user {}", plan.user.name))).during(what);
+    }
+    refuse_kernel(&opened).during(what)?;
+    let tree = MountTree::copy(&opened, false).during(what)?;
+    tree.add(WRITABLE, false).during(what)?;
+    Ok(tree)
+}
+
+/// Opens the files and directories of the job with the rights of the user.
 fn files(host: &OwnedFd, plan: &Plan<'_>) -> io::Result<Vec<Part>> {
     let mut parts = Vec::new();
     for path in &plan.wanted.read_only {
         let what = format_args!("show {path}");
         let found = as_user(plan.user, || openat2(host, path.as_str(), how(OFlag::O_NOFOLLOW, ResolveFlag::empty())));
         let found = found.during(what)?;
-        if !is(&fstat(&found).during(what)?, SFlag::S_IFREG) {
-            return Err(io::Error::other("it is not a file")).during(what);
+        let metadata = fstat(&found).during(what)?;
+        let is_directory = is(&metadata, SFlag::S_IFDIR);
+        if !is_directory && !is(&metadata, SFlag::S_IFREG) {
+            return Err(io::Error::other("it is neither a file nor a directory")).during(what);
         }
+        refuse_kernel(&found).during(what)?;
         let tree = MountTree::copy(&found, false).during(what)?;
         tree.add(LOCKED, false).during(what)?;
-        parts.push(Part::Tree { path: relative(path)?.to_owned(), tree, is_directory: false });
+        parts.push(Part::Tree { path: relative(path)?.to_owned(), tree, is_directory });
     }
     Ok(parts)
 }
@@ -289,6 +347,15 @@ fn show(root: &MountTree, part: Part) -> io::Result<()> {
     }
 }
 
+/// Mounts a setting, unless something else is shown at its path already.
+fn show_new(root: &MountTree, part: Part) -> io::Result<()> {
+    let (Part::Tree { path, .. } | Part::Link { path, .. }) = &part;
+    match openat2(root, path, how(OFlag::O_NOFOLLOW, ResolveFlag::RESOLVE_IN_ROOT)) {
+        Ok(_) => Ok(()),
+        Err(_) => show(root, part),
+    }
+}
+
 /// A path without the leading slash. Only absolute paths without `..` have a place in the tree.
 fn relative(path: &str) -> io::Result<&Path> {
     let path = Path::new(path);
@@ -321,8 +388,9 @@ fn file(root: &impl AsFd, path: &Path) -> io::Result<OwnedFd> {
 }
 
 /// Writes the files of /etc that are made up: the machine's own ones tell about its users and network.
-fn settings_files(root: &MountTree, user: &Credentials) -> io::Result<()> {
-    let Credentials { name, uid, gid, .. } = user;
+fn settings_files(root: &MountTree, plan: &Plan<'_>) -> io::Result<()> {
+    let Credentials { name, uid, gid, .. } = plan.user;
+    let hosts = if plan.wanted.host_network { "files dns" } else { "files" };
     // A name that would break the format is not shown.
     let is_plain = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b':');
     let name = if is_plain { name.as_str() } else { "user" };
@@ -334,9 +402,13 @@ fn settings_files(root: &MountTree, user: &Credentials) -> io::Result<()> {
             ),
         ),
         ("etc/group", format!("root:x:0:\n{name}:x:{gid}:\nnogroup:x:65534:\n")),
-        ("etc/nsswitch.conf", "passwd: files\ngroup: files\nhosts: files\n".to_owned()),
+        ("etc/nsswitch.conf", format!("passwd: files\ngroup: files\nhosts: {hosts}\n")),
         ("etc/hosts", format!("127.0.0.1 localhost {HOST_NAME}\n::1 localhost\n")),
     ] {
+        if plan.wanted.host_network && OF_NETWORK.contains(&path) {
+            // The machine's own one, if it has one.
+            continue;
+        }
         File::from(file(root, Path::new(path))?).write_all(text.as_bytes())?;
     }
     Ok(())

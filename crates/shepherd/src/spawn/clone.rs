@@ -16,7 +16,7 @@ use libc::c_long;
 
 use super::child::become_program;
 use super::prepare::Prepared;
-use crate::sandbox::NAMESPACES;
+use crate::sandbox::Plan;
 use crate::sys;
 
 /// Creates the child and returns its pid. The child only runs [`become_program`].
@@ -27,14 +27,18 @@ pub(super) fn clone(prepared: &mut Prepared<'_>) -> io::Result<u32> {
         // Old kernels and the system call filters of containers: the child moves itself.
         Err(_) => prepared.members = prepared.program.leaf.and_then(|leaf| leaf.members_file().ok()),
     }
-    let how = if prepared.program.sandbox.is_some() { NAMESPACES } else { libc::CLONE_VFORK };
-    let flags = c_long::from(how | libc::SIGCHLD);
+    let flags = c_long::from(how(prepared) | libc::SIGCHLD);
     // SAFETY: without CLONE_VM and with a null stack, this is like fork(2), and may wait for the exec. This process has one
     // thread, so all locks are free in the child's copy; the child runs only `become_program`.
     match sys::check(unsafe { libc::syscall(libc::SYS_clone, flags, 0, 0, 0, 0) })? {
         0 => become_program(prepared),
         pid => Ok(pid as u32),
     }
+}
+
+/// The new namespaces of a sandbox, or the shepherd's wait for the start of the program.
+fn how(prepared: &Prepared<'_>) -> libc::c_int {
+    prepared.program.sandbox.as_ref().map_or(libc::CLONE_VFORK, Plan::namespaces)
 }
 
 /// `clone3`, called directly, because the child must not return from a function of the C library on another stack.
@@ -46,7 +50,6 @@ mod direct {
 
     use libc::c_long;
 
-    use crate::sandbox::NAMESPACES;
     use crate::spawn::child::become_program;
     use crate::spawn::prepare::Prepared;
 
@@ -63,8 +66,7 @@ mod direct {
         let mut stack = Box::<Stack>::new_uninit();
         // SAFETY: zeroes are a valid `clone_args`.
         let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
-        let how = if prepared.program.sandbox.is_some() { NAMESPACES } else { libc::CLONE_VFORK };
-        args.flags = how as u64;
+        args.flags = super::how(prepared) as u64;
         args.exit_signal = libc::SIGCHLD as u64;
         if prepared.program.credentials.is_none() {
             args.flags |= libc::CLONE_VM as u64;

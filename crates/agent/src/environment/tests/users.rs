@@ -12,7 +12,7 @@ use nix::sys::stat::Mode;
 use nix::unistd::{User, mkfifo};
 
 use super::super::files::{copy_regular, give, write_new};
-use super::super::{Bound, EnvError, Environments, Requirements, Settings};
+use super::super::{Bound, BuildSandbox, EnvError, Environments, Requirements, Settings};
 use super::{GIB, Place, Unconfined, detect, import, obtain, real_uv};
 use crate::account::Account;
 
@@ -70,7 +70,7 @@ fn detect_as(place: &Place, user: &Account) -> Result<Option<Requirements>, EnvE
 }
 
 fn environments(place: &Place, use_uv: bool) -> Environments {
-    Environments::open(&place.root(), settings(use_uv)).expect("the cache opens")
+    Environments::open(&place.root(), settings(use_uv), BuildSandbox::default()).expect("the cache opens")
 }
 
 #[test]
@@ -83,7 +83,7 @@ fn each_user_builds_a_private_environment_once() {
             hand_over(&place, &user);
             let requirements =
                 detect_as(&place, &user).expect("the project is valid").expect("the project has requirements");
-            let cache = environments.of(Some(&user)).expect("the cache opens");
+            let cache = environments.of(Some(&user), false).expect("the cache opens");
             let lease = obtain(&cache, &requirements).expect("the environment can be built");
             assert!(lease.built);
             let told = fs::read_to_string(Path::new(&import(&lease, "telling").expect("installed")))
@@ -141,20 +141,28 @@ fn cleanup_of_downloads_replaced_by_a_link_removes_nothing_of_others() {
     fs::create_dir(&precious).expect("this test owns the path");
     fs::write(precious.join("file"), [7; 4096]).expect("this test owns the path");
     let ada = account("games");
-    let tight =
-        Environments::open(&place.root(), Settings { cap_bytes: 1, ..settings(true) }).expect("the cache opens");
-    let cache = tight.of(Some(&ada)).expect("the cache opens");
+    let tight = Environments::open(&place.root(), Settings { cap_bytes: 1, ..settings(true) }, BuildSandbox::default())
+        .expect("the cache opens");
+    let cache = tight.of(Some(&ada), false).expect("the cache opens");
     cache.make_downloads().expect("the disk has space");
     let downloads = place.root().join(format!("users/{}/downloads", ada.ids.uid));
     assert_eq!(fs::metadata(&downloads).expect("the path exists").uid(), ada.ids.uid);
+    // A package of a sandboxed job may lead there too, although it cannot reach the place itself.
+    let own = place.path("own");
     let attack = || {
         fs::rename(downloads.join("pip"), downloads.join("old"))?;
         symlink(&precious, downloads.join("pip"))?;
+        fs::rename(downloads.join("python"), downloads.join("older"))?;
+        symlink(&own, downloads.join("python"))?;
         fs::write(downloads.join("uv/mine"), [7; 4096])
     };
+    fs::create_dir(&own).expect("this test owns the path");
+    fs::write(own.join("file"), [7; 4096]).expect("this test owns the path");
+    chown_tree(&own, ada.ids.uid, ada.ids.gid).expect("needs root");
     ada.ids.act(attack).expect("needs root").expect("the user owns the path");
     assert!(cache.collect(&Unconfined::default()).downloads_reduced);
     assert!(precious.join("file").exists(), "files that only root may remove still exist");
+    assert!(own.join("file").exists(), "the user's files elsewhere still exist");
     assert!(!downloads.join("uv/mine").exists(), "the user's own files are removed");
 }
 
@@ -169,7 +177,7 @@ fn build_that_leaves_read_only_directories_succeeds() {
         let ada = account("games");
         hand_over(&place, &ada);
         let requirements = detect_as(&place, &ada).expect("the project is valid").expect("it has requirements");
-        let cache = environments(&place, use_uv).of(Some(&ada)).expect("the cache opens");
+        let cache = environments(&place, use_uv).of(Some(&ada), false).expect("the cache opens");
         let lease = obtain(&cache, &requirements).expect("the package can be installed");
         assert!(import(&lease, "mine").is_some());
         let attempt = lease.path.parent().expect("the environment is in an attempt");
@@ -192,7 +200,7 @@ fn broken_cache_of_one_user_does_not_affect_others() {
     open_to_all(place.dir.path());
     let (ada, bob) = (account("games"), account("news"));
     for user in [&ada, &bob] {
-        let cache = environments(&place, true).of(Some(user)).expect("the cache opens");
+        let cache = environments(&place, true).of(Some(user), false).expect("the cache opens");
         cache.make_downloads().expect("the disk has space");
     }
     let of = |user: &Account| place.root().join(format!("users/{}", user.ids.uid));
@@ -204,16 +212,16 @@ fn broken_cache_of_one_user_does_not_affect_others() {
         symlink("/nowhere/at/all", of(&ada).join("downloads/pip"))
     };
     ada.ids.act(attack).expect("needs root").expect("the user owns the path");
-    let cache = environments(&place, true).of(Some(&ada)).expect("damaged downloads are tolerated");
+    let cache = environments(&place, true).of(Some(&ada), false).expect("damaged downloads are tolerated");
     cache.make_downloads().expect("damaged downloads are tolerated");
     // Damage that only a broken disk can cause.
     fs::remove_dir(of(&ada).join("envs")).expect("root has permission");
     fs::write(of(&ada).join("envs"), "no directory").expect("root has permission");
     let environments = environments(&place, true);
-    let error = environments.of(Some(&ada)).err().expect("the cache is damaged");
+    let error = environments.of(Some(&ada), false).err().expect("the cache is damaged");
     assert!(error.to_string().contains("/envs"), "{error}");
-    environments.of(Some(&bob)).expect("another cache is intact");
-    environments.of(None).expect("the agent's own cache is intact");
+    environments.of(Some(&bob), false).expect("another cache is intact");
+    environments.of(None, false).expect("the agent's own cache is intact");
     environments.release("1_0.1.1").expect("pins in intact caches are removed");
 }
 
@@ -301,7 +309,7 @@ fn directories_of_a_cache_are_closed_to_other_users() {
     let of = |name: &str| place.root().join(format!("users/{}/{name}", ada.ids.uid));
     let mode = |name: &str| fs::metadata(of(name)).expect("the path exists").mode() & 0o7777;
     let open = || {
-        let cache = environments(&place, true).of(Some(&ada)).expect("the cache opens");
+        let cache = environments(&place, true).of(Some(&ada), false).expect("the cache opens");
         cache.make_downloads().expect("the disk has space");
     };
     let directories = [("locks", 0o700), ("envs", 0o711), ("downloads", 0o700)];
