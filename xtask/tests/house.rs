@@ -123,6 +123,7 @@ const PATHS: [(&str, &[&str]); 7] = [
             "agent/src/exec/peer.rs",
             "agent/src/forward/listeners.rs",
             "agent/src/forward/mod.rs",
+            "agent/src/forward/sockets.rs",
             "agent/src/gossip/measure.rs",
             "agent/src/gpu_use.rs",
             "agent/src/gpus.rs",

@@ -18,8 +18,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use hostler_shepherd::Credentials;
-use nix::libc;
-use nix::unistd::{Gid, Uid, User, getegid, geteuid, getgroups};
+use nix::unistd::{Gid, Uid, User, geteuid};
 use tokio::sync::watch;
 
 use crate::mutex::lock;
@@ -420,123 +419,13 @@ impl Ids {
         let is_other = metadata.uid() != geteuid().as_raw();
         Ok(is_other.then(|| Self { uid: metadata.uid(), gid: metadata.gid(), groups: Vec::new() }))
     }
-
-    /// Runs `work` with this user's file access rights, on this thread and on threads that it starts. Needs root.
-    ///
-    /// # Errors
-    /// If the kernel refuses; `work` does not run then.
-    pub(crate) fn act<T>(&self, work: impl FnOnce() -> T) -> io::Result<T> {
-        let _own = Borrowed::rights(self)?;
-        Ok(work())
-    }
-}
-
-/// Like [`Ids::act`]; with `None`, runs `work` with the agent's own rights.
-///
-/// # Errors
-/// If the kernel refuses; `work` does not run then.
-pub(crate) fn act_as<T>(user: Option<&Ids>, work: impl FnOnce() -> T) -> io::Result<T> {
-    match user {
-        Some(user) => user.act(work),
-        None => Ok(work()),
-    }
-}
-
-/// Guard that gives the current thread another user's file access rights. Dropping the guard restores the thread's own
-/// rights.
-///
-/// Uses raw system calls, because the C library functions change all threads.
-struct Borrowed {
-    groups: Vec<u32>,
-}
-
-impl Borrowed {
-    fn rights(user: &Ids) -> io::Result<Self> {
-        let own = Self { groups: getgroups()?.into_iter().map(Gid::as_raw).collect() };
-        set_groups(&user.groups)?;
-        // From here on, dropping `own` restores the groups.
-        set_file_ids(user.uid, user.gid)?;
-        Ok(own)
-    }
-}
-
-impl Drop for Borrowed {
-    fn drop(&mut self) {
-        let restored = set_file_ids(geteuid().as_raw(), getegid().as_raw()).and_then(|()| set_groups(&self.groups));
-        if restored.is_err() {
-            // Abort rather than continue with another user's rights. Jobs survive the end of this process.
-            std::process::abort();
-        }
-    }
-}
-
-fn set_groups(groups: &[u32]) -> io::Result<()> {
-    // SAFETY: the pointer and the length describe a valid slice, which the kernel only reads.
-    let set = unsafe { libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) };
-    if set == -1 { Err(io::Error::last_os_error()) } else { Ok(()) }
-}
-
-/// Sets this thread's file system uid and gid. The system calls report no errors, so this function reads the values
-/// back.
-fn set_file_ids(uid: u32, gid: u32) -> io::Result<()> {
-    const ASK: u32 = u32::MAX;
-    // SAFETY: the system calls take plain integers.
-    let set = unsafe {
-        libc::syscall(libc::SYS_setfsgid, gid);
-        libc::syscall(libc::SYS_setfsuid, uid);
-        let now = (libc::syscall(libc::SYS_setfsuid, ASK), libc::syscall(libc::SYS_setfsgid, ASK));
-        (now.0 as u32, now.1 as u32)
-    };
-    if set == (uid, gid) { Ok(()) } else { Err(io::ErrorKind::PermissionDenied.into()) }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
     use hostler_proto::link::SystemAccounts;
 
     use super::*;
-
-    #[test]
-    fn act_changes_file_rights_on_this_thread_and_its_children_only() {
-        let directory = tempfile::tempdir().expect("a temporary directory");
-        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o711)).expect("this test owns the path");
-        let secret = directory.path().join("secret");
-        fs::write(&secret, "root's").expect("writable");
-        fs::set_permissions(&secret, fs::Permissions::from_mode(0o640)).expect("this test owns the path");
-        let reads = || fs::read(&secret).is_ok();
-        let user = Ids { uid: 65534, gid: 65533, groups: Vec::new() };
-        let (here, below, elsewhere) = std::thread::scope(|scope| {
-            let (ask, asked) = std::sync::mpsc::sync_channel::<()>(1);
-            let elsewhere = scope.spawn(move || asked.recv().is_ok() && reads());
-            let acted = user.act(|| {
-                let below = std::thread::scope(|scope| scope.spawn(reads).join().expect("reads"));
-                ask.send(()).expect("the receiver waits");
-                (reads(), below, elsewhere.join().expect("reads"))
-            });
-            acted.expect("acting as another user needs root")
-        });
-        assert!(!here && !below, "another user cannot read root's file");
-        assert!(elsewhere, "other threads keep root's rights");
-        assert!(reads(), "this thread has root's rights again");
-    }
-
-    #[test]
-    fn act_applies_supplementary_groups_and_restores_them() {
-        let directory = tempfile::tempdir().expect("a temporary directory");
-        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o711)).expect("this test owns the path");
-        let shared = directory.path().join("shared");
-        fs::write(&shared, "the group's").expect("writable");
-        std::os::unix::fs::chown(&shared, Some(0), Some(65532)).expect("needs root");
-        fs::set_permissions(&shared, fs::Permissions::from_mode(0o040)).expect("this test owns the path");
-        let before = getgroups().expect("readable");
-        let member = Ids { uid: 65534, gid: 65533, groups: vec![65532] };
-        assert!(member.act(|| fs::read(&shared).is_ok()).expect("needs root"));
-        let other = Ids { groups: Vec::new(), ..member };
-        assert!(!other.act(|| fs::read(&shared).is_ok()).expect("needs root"));
-        assert_eq!(getgroups().expect("readable"), before);
-    }
 
     #[tokio::test]
     async fn name_lookups_are_cached_but_misses_are_not() {

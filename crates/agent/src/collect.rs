@@ -21,9 +21,10 @@ use hostler_snapshot::{Baseline, Changes, ChangesOptions, SourceError, Sources, 
 use serde_bytes::ByteBuf;
 use tokio::task::spawn_blocking;
 
-use crate::account::{Ids, act_as};
+use crate::account::Ids;
 use crate::directory::RunDirectory;
 use crate::node::Node;
+use crate::rights::act_as;
 use crate::{output, transfer};
 
 /// Maximum size in bytes of a result inside the final report of a run. The agent uploads larger results.

@@ -10,6 +10,7 @@ use anyhow::{Context, bail};
 use hostler_core::agent::{Effect, Event, Exit, RunLaunch, Why, update};
 use hostler_model::{NodeFacts, RunId, SignalNumber, Work};
 use hostler_power::{MacAddress, WakeUp};
+use hostler_proto::forward::Destination;
 use hostler_proto::link::{AgentHello, AgentMessage, StreamKind, StreamRequest, Usage};
 use hostler_shepherd::{Launch, Members, RunSignal};
 use tokio::sync::broadcast::error::RecvError;
@@ -246,8 +247,13 @@ impl Engine {
                 StreamKind::Terminal { rows, columns } => {
                     terminal::join(&node.head, &stream, &directory, rows, columns).await
                 }
-                StreamKind::Forward { port } => {
-                    forward::join(&node, &stream, control.zip(node.usage.place_of(run)), port).await
+                StreamKind::Forward { port, socket } => {
+                    let running = || {
+                        let launch = Arc::clone(&handle.state().run(run)?.launch);
+                        Some(forward::Running { control: control?, place: node.usage.place_of(run)?, launch })
+                    };
+                    let to = socket.map_or(Destination::Port(port), Destination::Socket);
+                    forward::join(&node, &stream, running(), to).await
                 }
                 StreamKind::Steps => match control {
                     Some(control) => steps::send(&node.head, &stream, &control, directory).await,

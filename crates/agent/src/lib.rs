@@ -10,7 +10,7 @@
 //! - [`supervise`]: shepherds and their reports; [`shepherds`]: connections to them.
 //! - [`collect`] and [`transfer`]: results, and upload and download of chunks.
 //! - [`output`], [`terminal`] and [`forward`]: live output, terminals, and connections to ports.
-//! - [`account`]: the user of a run, and actions with that user's rights.
+//! - [`account`]: the user of a run; [`rights`]: actions with the rights of that user.
 //! - [`directory`]: files of a run that outlive the agent; [`temporary`]: files that need not; [`recover`]: recovery of
 //!   runs after an agent restart.
 //! - [`local_socket`]: the socket for local users; [`roster`]: creation of their accounts.
@@ -51,6 +51,7 @@ mod readiness;
 mod recover;
 mod renewal;
 mod restrictions;
+mod rights;
 mod roster;
 mod sandbox;
 mod shepherds;

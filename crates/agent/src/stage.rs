@@ -17,12 +17,13 @@ use hostler_proto::manifest::Manifest;
 use hostler_shepherd::{Files, Launch, Members, Options, RunSignal, WindowSize};
 use hostler_snapshot::{LayoutOptions, StoreError, lay_out};
 
-use crate::account::{Account, Ids, act_as};
+use crate::account::{Account, Ids};
 use crate::directory::RunDirectory;
 use crate::environment::{
     BuildError, Confined, EnvError, Lease, Requirements, Runner, detect, entry_command, first_on_path,
 };
 use crate::node::Node;
+use crate::rights::act_as;
 use crate::shepherds::LINGER;
 use crate::{sandbox, transfer, variables};
 

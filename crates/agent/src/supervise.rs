@@ -29,7 +29,7 @@ const ORDERS_LEN: usize = 8;
 /// How long a request for the running steps waits for the one before.
 const STEPS_TURN: Duration = Duration::from_secs(5);
 
-/// How long a connection to a port waits for those before it to be made.
+/// How long a connection to a port or socket waits for those before it to be made.
 const CONNECT_TURN: Duration = Duration::from_secs(5);
 
 /// Delay between attempts to determine the state of a run.
@@ -62,7 +62,7 @@ pub(crate) struct Control {
     orders: mpsc::Sender<Order>,
     /// Locked while a thread reads the run's list of steps.
     steps: Arc<tokio::sync::Mutex<()>>,
-    /// Locked while a thread connects to a port of the run.
+    /// Locked while a thread connects to a port or socket of the run.
     connecting: Arc<tokio::sync::Mutex<()>>,
 }
 
@@ -98,7 +98,7 @@ impl Control {
         alone(&self.steps, STEPS_TURN, "the directory with the lists of steps does not answer", read).await
     }
 
-    /// Connects to a port of the run. That takes as long as its user makes it take, so only one thread per run does it.
+    /// Connects to a port or socket of the run. That takes as long as its user makes it take, so only one thread per run does it.
     pub(crate) async fn connect<T: Send + 'static>(
         &self,
         connect: impl FnOnce() -> T + Send + 'static,

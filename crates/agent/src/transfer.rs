@@ -12,9 +12,10 @@ use hostler_model::Digest;
 use hostler_proto::manifest::{EntryKind, Manifest};
 use hostler_snapshot::{Sources, pack, wire};
 
-use crate::account::{Ids, act_as};
+use crate::account::Ids;
 use crate::mutex::lock;
 use crate::node::Node;
+use crate::rights::act_as;
 
 /// Content bytes per request: enough to keep the connection busy, few enough to hold in memory.
 const REQUEST_BYTES: u64 = 4 << 20;

@@ -286,7 +286,7 @@ mod tests {
     #[test]
     fn forward_accepts_several_ports_and_its_ways_exclude_each_other() {
         let parse = |line: &str| Arguments::try_parse_from(line.split_whitespace());
-        for line in ["hostler forward 12 8888 0:6006", "hostler forward 12_3 22 --stdio --node-rank 1"] {
+        for line in ["hostler forward 12 8888 0:6006 ./a.sock", "hostler forward 12_3 22 --stdio --node-rank 1"] {
             assert!(parse(line).is_ok_and(|it| matches!(it.command, Command::Forward(_))), "{line}");
         }
         for line in ["hostler forward 12", "hostler forward 12 0", "hostler forward 12 22 --stdio --socket s"] {

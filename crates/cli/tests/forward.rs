@@ -347,7 +347,7 @@ fn forwarding_ends_with_the_job_and_needs_a_running_one() {
     open.write_all(b"x").and_then(|()| open.read_exact(&mut [0])).expect("the server answers");
     cluster.ok(ADA, &["cancel", &id]);
     let (code, said) = forward.end();
-    let end = format!("job {task} was cancelled; its ports are no longer forwarded\n");
+    let end = format!("job {task} was cancelled; nothing is forwarded any more\n");
     assert!(code == Some(0) && said.ends_with(&end), "{code:?} {said}");
     // The connection is over, whether it was reset or ended.
     let _ = open.read_to_end(&mut Vec::new());

@@ -1,4 +1,4 @@
-//! A connection to a TCP port of a job over a WebSocket; see [`hostler_proto::forward`].
+//! A connection to a TCP port or a Unix socket of a job over a WebSocket; see [`hostler_proto::forward`].
 //!
 //! Each direction reads a piece only when the piece before has been written, so nothing is buffered beyond the sockets of
 //! the operating system.
@@ -10,7 +10,7 @@ use bytes::BytesMut;
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt, StreamExt};
 use hostler_model::TaskId;
-use hostler_proto::forward::{End, ForwardAnswer, MAX_MESSAGE_BYTES, PING_INTERVAL, SILENCE};
+use hostler_proto::forward::{Destination, End, ForwardAnswer, MAX_MESSAGE_BYTES, PING_INTERVAL, SILENCE};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, split};
 use tokio::sync::oneshot;
 use tokio::time::{sleep, timeout};
@@ -19,9 +19,10 @@ use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{Bytes, Message};
 
 use crate::connection::interrupted;
+use crate::routes::escape;
 use crate::{Client, ClientError, Endpoint, LocalError, Stream, websocket};
 
-/// A connection to a TCP port of a job. Dropping it breaks the connection.
+/// A connection to a TCP port or a Unix socket of a job. Dropping it breaks the connection.
 #[derive(Debug)]
 pub struct Tunnel {
     socket: WebSocketStream<Stream>,
@@ -29,17 +30,21 @@ pub struct Tunnel {
 }
 
 impl Client {
-    /// Connects to a TCP port on which a task listens, on its node of this rank. Not retried.
+    /// Connects to a port or socket on which a task listens, on its node of this rank. Not retried.
     ///
     /// # Errors
-    /// [`ClientError::Refused`] with code `no_listener` if the task listens on no such port, `not_running` if it does
-    /// not run, and `forbidden` if it belongs to another user.
-    pub async fn forward(&self, task: TaskId, rank: u32, port: u16) -> Result<Tunnel, ClientError> {
+    /// [`ClientError::Refused`] with code `no_listener` if the task does not listen there, `not_running` if it does not
+    /// run, and `forbidden` if it belongs to another user.
+    pub async fn forward(&self, task: TaskId, rank: u32, to: &Destination) -> Result<Tunnel, ClientError> {
         let TaskId { job, index } = task;
-        self.tunnel(&format!("/jobs/{job}/tasks/{index}/forward?port={port}&node_rank={rank}")).await
+        let to = match to {
+            Destination::Port(port) => format!("port={port}"),
+            Destination::Socket(path) => format!("socket={}", escape(path)),
+        };
+        self.tunnel(&format!("/jobs/{job}/tasks/{index}/forward?{to}&node_rank={rank}")).await
     }
 
-    /// For agents: opens the other end of a user's tunnel, and says whether the port is connected.
+    /// For agents: opens the other end of a user's tunnel, and says whether it is connected.
     ///
     /// # Errors
     /// [`ClientError::Refused`] if no user waits for this stream.

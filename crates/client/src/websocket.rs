@@ -21,7 +21,7 @@ pub(crate) async fn open(
     let stream = endpoint.connect().await?;
     let mut request = format!("ws://hostler{BASE}{path}")
         .into_client_request()
-        .expect("paths are made of ids and numbers, which are valid in a URI");
+        .expect("paths are made of ids, numbers and escaped text, which are valid in a URI");
     request.headers_mut().insert(VERSION_HEADER, HeaderValue::from(API_VERSION));
     if let Some(value) = endpoint.authorization() {
         request.headers_mut().insert(AUTHORIZATION, value);

@@ -18,6 +18,8 @@ use hostler_model::{
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::forward::Destination;
+
 /// Link protocol versions that this build supports.
 pub const PROTOCOL: std::ops::RangeInclusive<u16> = 4..=7;
 
@@ -597,7 +599,7 @@ pub struct StreamRequest {
 }
 
 /// What an agent sends over a stream.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StreamKind {
     /// Bytes of one output, starting at `from`.
@@ -624,11 +626,23 @@ pub enum StreamKind {
     },
     /// The steps that the run has started, as a JSON array of [`StepRecord`]; at most [`MAX_STEP_RECORDS`].
     Steps,
-    /// A connection to a TCP port on which the run listens, over a WebSocket; see [`crate::forward`].
+    /// A connection to a TCP port or a Unix socket on which the run listens, over a WebSocket; see [`crate::forward`].
     Forward {
-        /// The port.
+        /// The port; 0 for a socket.
         port: u16,
+        /// The path of the socket. Agents that do not know this field find nothing on port 0.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        socket: Option<String>,
     },
+}
+
+impl From<Destination> for StreamKind {
+    fn from(destination: Destination) -> Self {
+        match destination {
+            Destination::Port(port) => Self::Forward { port, socket: None },
+            Destination::Socket(path) => Self::Forward { port: 0, socket: Some(path) },
+        }
+    }
 }
 
 /// A stored output of a run.

@@ -22,7 +22,7 @@ use super::requirements::{Line, List};
 use super::runner::{Ended, Runner, Step};
 use super::settings::Settings;
 use super::tools::{Interpreter, Python, Tools, Uv};
-use crate::account::act_as;
+use crate::rights::act_as;
 
 /// How much of the end of a command's output is searched for the cause of a failure, in bytes.
 const TAIL_BYTES: usize = 64 << 10;

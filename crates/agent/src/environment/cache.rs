@@ -26,8 +26,8 @@ use super::key::{self, Key};
 use super::runner::Runner;
 use super::settings::Settings;
 use super::tools::ToolBox;
-use crate::account::act_as;
 use crate::mutex::lock;
+use crate::rights::act_as;
 
 /// Poll interval while another job builds the environment. A build takes much longer than the interval, and a check
 /// much less.

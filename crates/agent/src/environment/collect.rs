@@ -16,7 +16,7 @@ use super::cache::{Cache, DOWNLOADS};
 use super::key::Key;
 use super::runner::{Runner, Step};
 use super::{files, tools};
-use crate::account::act_as;
+use crate::rights::act_as;
 
 /// Age at which lock files are removed. Lock files store build failures for waiting jobs, which read them much more
 /// often.

@@ -10,7 +10,7 @@ use super::detect::Requirements;
 use super::files::read_regular;
 use super::settings::{IRRELEVANT_TO_CONTENT, Settings, is_of_builds};
 use super::tools::Tools;
-use crate::account::act_as;
+use crate::rights::act_as;
 
 /// Key of an environment: 32 hexadecimal digits. It is short because the path of the interpreter must fit into the
 /// first line of scripts, which older kernels limit to 127 bytes.

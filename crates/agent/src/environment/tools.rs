@@ -28,8 +28,8 @@ use super::files;
 use super::pyenv;
 use super::runner::{Ended, Runner, Step, Stopped};
 use super::settings::Settings;
-use crate::account::act_as;
 use crate::mutex::lock;
+use crate::rights::act_as;
 
 /// Prints, one per line: the program to start, its version, and everything that makes interpreters incompatible.
 const VERSION_QUERY: &str = "\

@@ -15,8 +15,9 @@ use hostler_model::NodeName;
 use hostler_remote::{Command, DirectoryId, Proof, Refusal, RefusalKind};
 
 use super::refusal::unsuitable;
-use crate::account::{Ids, act_as};
+use crate::account::Ids;
 use crate::mutex::lock;
+use crate::rights::act_as;
 
 /// Known identities of this machine's directories on other nodes.
 #[derive(Default)]

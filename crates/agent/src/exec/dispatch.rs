@@ -26,9 +26,9 @@ use super::refusal::unsuitable;
 use super::shared::Exec;
 use super::written::{Disk, newest};
 use super::{local, mirror, run};
-use crate::account::act_as;
 use crate::mutex::lock;
 use crate::random::random_bits;
+use crate::rights::act_as;
 
 /// Timeout for starting a command on a node. The node may have to look up an account, or wait for a disk to spin up.
 const START_BOUND: Duration = Duration::from_secs(60);

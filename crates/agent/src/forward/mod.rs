@@ -1,21 +1,27 @@
-//! Connections to TCP ports of runs: connects only to sockets on which processes of the run listen, and carries bytes
-//! between the socket and the head.
+//! Connections to TCP ports and Unix sockets of runs: connects only to sockets on which processes of the run listen, and
+//! carries bytes between the socket and the head.
 
 mod listeners;
+mod sockets;
 
 use std::fs::{self, File};
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::AsRawFd;
-use std::path::Path;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use hostler_proto::forward::ForwardAnswer;
+use hostler_core::agent::RunLaunch;
+use hostler_model::Work;
+use hostler_proto::forward::{Destination, ForwardAnswer};
 use nix::sched::{CloneFlags, setns};
 use socket2::{Domain, Socket, Type};
 
 use self::listeners::{Listener, find};
+use self::sockets::Site;
 use crate::node::Node;
 use crate::supervise::Control;
 use crate::usage::RunPlace;
@@ -23,34 +29,81 @@ use crate::usage::RunPlace;
 /// Time to find a listener and to connect to it. With the turns of others, it is shorter than the head waits.
 const CONNECT_TIME: Duration = Duration::from_secs(4);
 
-/// Answers the head's request for a connection to `port` of a run, and carries its bytes until it ends. `running` is
-/// absent for a run that is not on this node.
-pub(crate) async fn join(
-    node: &Node,
-    stream: &str,
-    running: Option<(Control, RunPlace)>,
-    port: u16,
-) -> anyhow::Result<()> {
+/// A run on this node.
+pub(crate) struct Running {
+    pub(crate) control: Control,
+    pub(crate) place: RunPlace,
+    pub(crate) launch: Arc<RunLaunch>,
+}
+
+/// A connection to a server of a run.
+enum Near {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+/// Answers the head's request for a connection to a run, and carries its bytes until it ends. `running` is absent for a run
+/// that is not on this node.
+pub(crate) async fn join(node: &Node, stream: &str, running: Option<Running>, to: Destination) -> anyhow::Result<()> {
+    let nothing = match &to {
+        Destination::Port(_) => ForwardAnswer::NothingListens,
+        Destination::Socket(_) => ForwardAnswer::NothingOnSocket,
+    };
     let connected = match running {
-        Some((control, place)) => control.connect(move || connect(&place, port)).await.flatten(),
+        Some(running) => running.connect(node, to).await,
         None => Ok(None),
     };
     let (answer, near) = match connected {
         Ok(Some(near)) => (ForwardAnswer::Connected, Some(near)),
-        Ok(None) => (ForwardAnswer::NothingListens, None),
+        Ok(None) => (nothing, None),
         Err(error) => (ForwardAnswer::Failed(format!("{error:#}")), None),
     };
     let far = node.head.stream_forward(stream, &answer).await?;
-    let Some(near) = near else { return Ok(()) };
-    near.set_nonblocking(true)?;
-    near.set_nodelay(true)?;
-    let mut near = tokio::net::TcpStream::from_std(near)?;
-    if let Err(error) = far.carry(&mut near).await {
-        // The job must not take what it has received for everything.
-        near.set_zero_linger()?;
-        return Err(error.into());
+    match near {
+        Some(Near::Tcp(near)) => {
+            near.set_nonblocking(true)?;
+            near.set_nodelay(true)?;
+            let mut near = tokio::net::TcpStream::from_std(near)?;
+            if let Err(error) = far.carry(&mut near).await {
+                // The job must not take what it has received for everything. A Unix socket has no such close.
+                near.set_zero_linger()?;
+                return Err(error.into());
+            }
+        }
+        Some(Near::Unix(near)) => {
+            near.set_nonblocking(true)?;
+            far.carry(&mut tokio::net::UnixStream::from_std(near)?).await?;
+        }
+        None => {}
     }
     Ok(())
+}
+
+impl Running {
+    /// Connects to a server of the run; `None` if the run does not listen there.
+    async fn connect(self, node: &Node, to: Destination) -> anyhow::Result<Option<Near>> {
+        let Self { control, place, launch } = self;
+        match to {
+            Destination::Port(port) => {
+                let connected = control.connect(move || connect(&place, port)).await.flatten()?;
+                Ok(connected.map(Near::Tcp))
+            }
+            Destination::Socket(path) => {
+                let account = node.accounts.of(&launch.job.user, launch.job.uid).await?;
+                let site = Site {
+                    folder: match &launch.spec().work {
+                        Work::Command { directory, .. } => PathBuf::from(&**directory),
+                        Work::Project { .. } => node.runs.of(launch.run()).work(),
+                    },
+                    is_sandboxed: launch.spec().sandbox,
+                    user: account.map(|account| account.ids.clone()),
+                };
+                let deadline = move || Instant::now() + CONNECT_TIME;
+                let connected = control.connect(move || sockets::connect(&place, &site, &path, deadline())).await?;
+                Ok(connected?.map(Near::Unix))
+            }
+        }
+    }
 }
 
 /// Connects to a port of a run; `None` if the run does not listen on it.

@@ -272,7 +272,7 @@ mod tests {
         for message in [signal(Some(0)), stream(StreamKind::Steps)] {
             assert!(HeadLink::is_known(STEPS_PROTOCOL, &message) && !HeadLink::is_known(5, &message));
         }
-        let forward = stream(StreamKind::Forward { port: 8888 });
+        let forward = stream(StreamKind::Forward { port: 8888, socket: None });
         assert!(HeadLink::is_known(FORWARD_PROTOCOL, &forward) && !HeadLink::is_known(6, &forward));
         assert!(HeadLink::is_known(4, &signal(None)) && HeadLink::is_known(4, &HeadMessage::Forget { run }));
     }

@@ -147,7 +147,8 @@ fn written() -> Lines {
         stream(StreamKind::Output { output: Output::Stdout, from: 3, follow: true, tail: Some(5), limit: Some(7) }),
         stream(StreamKind::Terminal { rows: 24, columns: 80 }),
         stream(StreamKind::Steps),
-        stream(StreamKind::Forward { port: 8888 }),
+        stream(StreamKind::Forward { port: 8888, socket: None }),
+        stream(StreamKind::Forward { port: 0, socket: Some("x.sock".to_owned()) }),
         HeadMessage::Accounts {
             accounts: vec![account.clone()],
             blocked: vec![account],

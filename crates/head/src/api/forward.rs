@@ -1,4 +1,4 @@
-//! Connections to TCP ports of running tasks; see [`hostler_proto::forward`].
+//! Connections to TCP ports and Unix sockets of running tasks; see [`hostler_proto::forward`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,8 +11,8 @@ use axum::response::Response;
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt, StreamExt};
 use hostler_model::{JobId, NodeName, TaskId};
-use hostler_proto::forward::{ForwardAnswer, MAX_MESSAGE_BYTES, SILENCE};
-use hostler_proto::link::{FORWARD_PROTOCOL, StreamKind};
+use hostler_proto::forward::{Destination, ForwardAnswer, MAX_MESSAGE_BYTES, MAX_PATH_BYTES, SILENCE};
+use hostler_proto::link::FORWARD_PROTOCOL;
 use serde::Deserialize;
 use tokio::time::{sleep, timeout};
 use utoipa::ToSchema;
@@ -31,15 +31,35 @@ const CLOSING: Duration = Duration::from_secs(10);
 /// The query of a request for a connection.
 #[derive(Deserialize, ToSchema)]
 pub(crate) struct Wanted {
-    /// TCP port on which the task listens.
+    /// TCP port on which the task listens; absent for a socket.
+    #[serde(default)]
     #[schema(minimum = 1, maximum = 65_535)]
-    port: u16,
+    port: Option<u16>,
+    /// Path of the Unix socket on which the task listens, relative to the task's folder or absolute; absent for a port.
+    #[serde(default)]
+    socket: Option<String>,
     /// Rank of the node, for a task on several nodes; 0 if absent.
     #[serde(default)]
     node_rank: u32,
 }
 
-/// `GET /jobs/{id}/tasks/{index}/forward`: a WebSocket with a connection to a port of the task. Only for the job's owner,
+impl Wanted {
+    fn destination(self) -> Result<Destination, ApiError> {
+        match (self.port, self.socket) {
+            (Some(port), None) if port != 0 => Ok(Destination::Port(port)),
+            (Some(_), None) => Err(ApiError::bad_request("`port` is 1 to 65535")),
+            (None, Some(path)) if (1..=MAX_PATH_BYTES).contains(&path.len()) && !path.contains('\0') => {
+                Ok(Destination::Socket(path))
+            }
+            (None, Some(_)) => {
+                Err(ApiError::bad_request(format!("`socket` is a path of at most {MAX_PATH_BYTES} bytes, without NUL")))
+            }
+            (Some(_), Some(_)) | (None, None) => Err(ApiError::bad_request("one of `port` and `socket` is needed")),
+        }
+    }
+}
+
+/// `GET /jobs/{id}/tasks/{index}/forward`: a WebSocket with a connection to a port or socket of the task. Only for the job's owner,
 /// because servers in a job often trust everybody who reaches them. It breaks when the user loses rights or the task has
 /// ended.
 pub(crate) async fn forward(
@@ -47,12 +67,11 @@ pub(crate) async fn forward(
     Extension(lease): Extension<Lease>,
     State(head): State<Arc<Head>>,
     Path((id, index)): Path<(JobId, u32)>,
-    Query(Wanted { port, node_rank }): Query<Wanted>,
+    Query(wanted): Query<Wanted>,
     upgrade: WebSocketUpgrade,
 ) -> Result<Response, ApiError> {
-    if port == 0 {
-        return Err(ApiError::bad_request("`port` is 1 to 65535"));
-    }
+    let node_rank = wanted.node_rank;
+    let to = wanted.destination()?;
     let job = readable(&head, &user, id).await?;
     if !user.0.owns(&job) {
         return Err(user.0.refused(&job).into());
@@ -64,9 +83,9 @@ pub(crate) async fn forward(
         Standing::Waiting(_) => return Err(not_running(task, "is waiting").hint("try again when it runs")),
         Standing::Over(..) | Standing::Ended => return Err(not_running(task, "is over")),
     };
-    let client_place = one_of(&head.streams.forwarded, &live, "are connected to ports")?;
+    let client_place = one_of(&head.streams.forwarded, &live, "are connected to ports or sockets")?;
     let agent = tokio::select! {
-        agent = connect(&head, &live, task, port) => agent?,
+        agent = connect(&head, &live, task, &to) => agent?,
         () = wait_until_gone(&head, &live) => return Err(not_running(task, "is over")),
     };
     Ok(limited(upgrade).on_upgrade(async move |client| {
@@ -90,15 +109,15 @@ pub(super) fn limited(upgrade: WebSocketUpgrade) -> WebSocketUpgrade {
     upgrade.max_message_size(MAX_MESSAGE_BYTES).max_frame_size(MAX_MESSAGE_BYTES)
 }
 
-/// Asks the node of a task to connect to a port. Returns the agent's end of the connection.
-async fn connect(head: &Head, live: &Live, task: TaskId, port: u16) -> Result<WebSocket, ApiError> {
+/// Asks the node of a task to connect to a port or socket. Returns the agent's end of the connection.
+async fn connect(head: &Head, live: &Live, task: TaskId, to: &Destination) -> Result<WebSocket, ApiError> {
     let protocol = connection_of(head, live).and_then(|connection| head.engine.protocol(connection));
     if protocol.is_some_and(|protocol| protocol < FORWARD_PROTOCOL) {
-        return Err(too_old(&live.node));
+        return Err(too_old(&live.node, "connect to ports of jobs"));
     }
     let mut place = head.streams.sockets.wait_for(&live.node);
     let answer = async {
-        if !ask(head, live, &place.name, StreamKind::Forward { port }) {
+        if !ask(head, live, &place.name, to.clone().into()) {
             return None;
         }
         let mut agent = place.arrival().await?;
@@ -106,21 +125,29 @@ async fn connect(head: &Head, live: &Live, task: TaskId, port: u16) -> Result<We
         Some((agent, serde_json::from_str(&answer).ok()?))
     };
     let (agent, answer) = timeout(AGENT_TIME, answer).await.ok().flatten().ok_or_else(|| silent(&live.node))?;
-    match answer {
-        ForwardAnswer::Connected => Ok(agent),
-        ForwardAnswer::NothingListens => Err(no_listener(&live.node, task, port)),
-        ForwardAnswer::Failed(why) => {
-            let message = format!("node {} cannot connect to port {port} of task {task}: {why}", live.node);
+    match (answer, to) {
+        (ForwardAnswer::Connected, _) => Ok(agent),
+        (ForwardAnswer::NothingListens, Destination::Socket(_)) => {
+            Err(too_old(&live.node, "connect to Unix sockets of jobs"))
+        }
+        (ForwardAnswer::NothingListens | ForwardAnswer::NothingOnSocket, _) => Err(no_listener(&live.node, task, to)),
+        (ForwardAnswer::Failed(why), _) => {
+            let message = format!("node {} cannot connect to {to} of task {task}: {why}", live.node);
             Err(ApiError::new(StatusCode::BAD_GATEWAY, "port_unreachable", message))
         }
     }
 }
 
-/// The answer does not reveal whether a program outside of the job listens on the port.
-fn no_listener(node: &NodeName, task: TaskId, port: u16) -> ApiError {
-    let message = format!("nothing in task {task} listens on port {port} of node {node}");
+/// The answer does not reveal whether a program outside of the job listens there, or whether a file exists.
+fn no_listener(node: &NodeName, task: TaskId, to: &Destination) -> ApiError {
+    let message = format!("nothing in task {task} listens on {to} of node {node}");
+    let what = match to {
+        Destination::Port(_) => "port",
+        Destination::Socket(_) => "path, which is relative to the job's folder",
+    };
+    let check = format!("check the {what}, and that the job has started its server");
     ApiError::new(StatusCode::CONFLICT, "no_listener", message)
-        .hint("check the port, and that the job has started its server; the server must be a process of the job itself")
+        .hint(format!("{check}; the server must be a process of the job itself"))
         .hint("for a job on several nodes, --node-rank chooses the node")
 }
 
@@ -130,8 +157,8 @@ fn not_running(task: TaskId, state: &str) -> ApiError {
         .hint(format!("`hostler job {}` shows the task's state", task.job))
 }
 
-fn too_old(node: &NodeName) -> ApiError {
-    let message = format!("the agent of node {node} is too old to connect to ports of jobs");
+fn too_old(node: &NodeName, what: &str) -> ApiError {
+    let message = format!("the agent of node {node} is too old to {what}");
     ApiError::new(StatusCode::CONFLICT, "agent_too_old", message)
         .hint(format!("upgrade Hostler on node {node}, and restart its agent; the job continues"))
 }

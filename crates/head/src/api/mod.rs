@@ -113,7 +113,7 @@ fn api() -> Api {
         .post("/jobs/{id}/fetched", Owners, results::fetched, "Confirms that the client has stored results safely. Has no effect on jobs of other users.")
         .get("/jobs/{id}/tasks/{index}/output/{output}", Owners, output::output, "Returns `stdout`, `stderr` or `setup` of a task. The headers contain the attempt that wrote the output (`hostler-attempt`), the offset of the first byte (`hostler-offset`) and the size of the whole output (`hostler-size`). 429 `too_many_watchers`.")
         .get("/jobs/{id}/tasks/{index}/attach", Owners, output::attach, "Attaches to a task's terminal by WebSocket. Binary messages are bytes; text messages are a new size as JSON `{\"rows\":24,\"columns\":80}`. 429 `too_many_watchers`.")
-        .get("/jobs/{id}/tasks/{index}/forward", Owners, forward::forward, "Connects to a TCP port on which a running task listens, by WebSocket, for the job's user only. Binary messages of at most 64 KiB are bytes; the text message `{\"end\":true}` says that no more bytes follow in its direction. A connection that ends without a close frame is broken, and so is one on which nothing, not even a ping, was heard for 20 seconds: send a ping every 10 seconds. 409 `no_listener`, `not_running`, `agent_too_old`; 429 `too_many_watchers`; 502 `port_unreachable`; 503 `node_unreachable`.")
+        .get("/jobs/{id}/tasks/{index}/forward", Owners, forward::forward, "Connects to the TCP port (`port`) or the Unix socket (`socket`) on which a running task listens, by WebSocket, for the job's user only. Binary messages of at most 64 KiB are bytes; the text message `{\"end\":true}` says that no more bytes follow in its direction. A connection that ends without a close frame is broken, and so is one on which nothing, not even a ping, was heard for 20 seconds: send a ping every 10 seconds. 409 `no_listener`, `not_running`, `agent_too_old`; 429 `too_many_watchers`; 502 `port_unreachable`; 503 `node_unreachable`.")
         .get("/jobs/{id}/tasks/{index}/steps", Owners, steps::list, "Lists the steps that a running task has started. Its first node answers. 503 `node_unreachable`.")
         .get("/jobs/{id}/tasks/{index}/usage", Owners, usage::of_task, "Shows what the last attempt of a task used over time, on one of its nodes.")
         .get("/jobs/{id}/tasks/{index}/usage/live", Owners, usage::task_live, "Streams what a running task uses, measured every second, as server-sent events. The data of each event is a `Reading`. 409 `not_running`.")
@@ -157,7 +157,7 @@ fn api() -> Api {
         .post("/agent/samples", Agents, usage::report, "Stores what a node and its runs used in the last minutes. Figures of other nodes and their runs are ignored.")
         .put("/agent/streams/{id}", Agents, streams::upload, "Uploads the output that the head requested.")
         .get("/agent/streams/{id}/terminal", Agents, streams::terminal, "Connects the terminal that the head requested, by WebSocket with the messages of `attach`.")
-        .get("/agent/streams/{id}/forward", Agents, streams::forward, "Connects the port that the head requested, by WebSocket with the messages of `forward`. The first message says as text whether the port is connected.")
+        .get("/agent/streams/{id}/forward", Agents, streams::forward, "Connects the port or socket that the head requested, by WebSocket with the messages of `forward`. The first message says as text whether it is connected.")
         .limit_bodies(MAX_BODY_BYTES)
         .merge(lists)
 }

@@ -2,7 +2,7 @@
 
 use hostler_client::{Client, ClientError, Tunnel};
 use hostler_model::RunId;
-use hostler_proto::forward::ForwardAnswer;
+use hostler_proto::forward::{Destination, ForwardAnswer, MAX_PATH_BYTES};
 use hostler_proto::link::{FORWARD_PROTOCOL, StreamKind};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
@@ -11,21 +11,22 @@ use crate::harness::{TestHead, request, soon};
 use crate::jobs::code;
 use crate::output::{next_stream, running};
 
-const PORT: u16 = 8888;
+const PORT: Destination = Destination::Port(8888);
 
-/// Opens a connection to a port. The agent gives this answer.
+/// Opens a connection. The agent gives this answer.
 async fn forward(
     client: &Client,
     agent: &mut FakeAgent,
     run: RunId,
+    to: &Destination,
     answer: ForwardAnswer,
 ) -> (Result<Tunnel, ClientError>, Tunnel) {
     let answered = async {
         let request = next_stream(agent).await;
-        assert_eq!((request.run, request.what), (run, StreamKind::Forward { port: PORT }));
+        assert_eq!((request.run, request.what), (run, StreamKind::from(to.clone())));
         agent.client.stream_forward(&request.stream, &answer).await.expect("a reader waits")
     };
-    soon("both ends", async { tokio::join!(client.forward(run.task, 0, PORT), answered) }).await
+    soon("both ends", async { tokio::join!(client.forward(run.task, 0, to), answered) }).await
 }
 
 #[tokio::test]
@@ -33,7 +34,7 @@ async fn bytes_and_ends_of_both_directions_are_passed_on() {
     let head = TestHead::start().await;
     let mut agent = FakeAgent::start(&head, "n1").await;
     let run = running(&head, &mut agent, &request("a")).await;
-    let (user, job) = forward(&head.client(), &mut agent, run, ForwardAnswer::Connected).await;
+    let (user, job) = forward(&head.client(), &mut agent, run, &PORT, ForwardAnswer::Connected).await;
     let user = user.expect("connected");
     // The pipes are smaller than what they carry.
     let (mut program, mut near_program) = duplex(1000);
@@ -64,7 +65,7 @@ async fn broken_connection_is_an_error_and_not_an_end() {
     let head = TestHead::start().await;
     let mut agent = FakeAgent::start(&head, "n1").await;
     let run = running(&head, &mut agent, &request("a")).await;
-    let (user, job) = forward(&head.client(), &mut agent, run, ForwardAnswer::Connected).await;
+    let (user, job) = forward(&head.client(), &mut agent, run, &PORT, ForwardAnswer::Connected).await;
     let (_program, mut near_program) = duplex(1000);
     drop(job);
     let broken = soon("the break", user.expect("connected").carry(&mut near_program)).await;
@@ -78,19 +79,33 @@ async fn failures_name_their_cause() {
     let mut agent = FakeAgent::link(&head, &identity, Vec::new()).await;
     let client = head.client();
     let run = running(&head, &mut agent, &request("a")).await;
-    let (refused, _) = forward(&client, &mut agent, run, ForwardAnswer::NothingListens).await;
+    let (refused, _) = forward(&client, &mut agent, run, &PORT, ForwardAnswer::NothingListens).await;
     assert_eq!(code(refused), "no_listener");
-    let (refused, _) = forward(&client, &mut agent, run, ForwardAnswer::Failed("no luck".to_owned())).await;
+    let socket = Destination::Socket("a b/ü&.sock".to_owned());
+    let (refused, _) = forward(&client, &mut agent, run, &socket, ForwardAnswer::NothingOnSocket).await;
+    let refused = refused.expect_err("nothing listens");
+    let why = format!("nothing in task {} listens on socket a b/ü&.sock of node n1", run.task);
+    assert!(refused.to_string().ends_with(&why) && refused.code() == Some("no_listener"), "{refused}");
+    let (refused, _) = forward(&client, &mut agent, run, &PORT, ForwardAnswer::Failed("no luck".to_owned())).await;
     let refused = refused.expect_err("the agent has failed");
     assert!(refused.to_string().ends_with("no luck") && refused.code() == Some("port_unreachable"), "{refused}");
-    assert_eq!(code(client.forward(run.task, 0, 0).await), "bad_request");
-    assert_eq!(code(client.forward(run.task, 1, PORT).await), "no_such_node");
+    let invalid = [String::new(), "a\0b".to_owned(), "x".repeat(MAX_PATH_BYTES + 1)].map(Destination::Socket);
+    for to in invalid.iter().chain([&Destination::Port(0)]) {
+        assert_eq!(code(client.forward(run.task, 0, to).await), "bad_request", "{to:?}");
+    }
+    assert_eq!(code(client.forward(run.task, 1, &PORT).await), "no_such_node");
+
+    // What an agent answers that does not know sockets: it looks for port 0.
+    let (refused, _) = forward(&client, &mut agent, run, &socket, ForwardAnswer::NothingListens).await;
+    let refused = refused.expect_err("the agent does not know sockets");
+    assert!(refused.to_string().contains("too old to connect to Unix sockets"), "{refused}");
+    assert_eq!(refused.code(), Some("agent_too_old"));
 
     let report = hostler_proto::link::RunReport { run, status: hostler_proto::link::RunStatus::Running };
     let mut older = identity.hello(vec![report]);
     older.protocol_max = FORWARD_PROTOCOL - 1;
     let _agent = FakeAgent::link_with(&head, &identity, &older).await;
-    let refused = client.forward(run.task, 0, PORT).await.expect_err("the agent does not know the request");
+    let refused = client.forward(run.task, 0, &PORT).await.expect_err("the agent does not know the request");
     assert!(refused.to_string().contains("agent of node n1") && refused.code() == Some("agent_too_old"), "{refused}");
     assert!(refused.hints()[0].contains("upgrade"), "{refused:?}");
 }
@@ -102,13 +117,13 @@ async fn connections_to_ports_of_one_run_are_limited() {
     let run = running(&head, &mut agent, &request("a")).await;
     let mut tunnels = Vec::new();
     for _ in 0..128 {
-        tunnels.push(forward(&head.client(), &mut agent, run, ForwardAnswer::Connected).await);
+        tunnels.push(forward(&head.client(), &mut agent, run, &PORT, ForwardAnswer::Connected).await);
     }
-    assert_eq!(code(head.client().forward(run.task, 0, PORT).await), "too_many_watchers");
+    assert_eq!(code(head.client().forward(run.task, 0, &PORT).await), "too_many_watchers");
     drop(tunnels.pop());
     soon("a free place", async {
         let again = async {
-            while head.client().forward(run.task, 0, PORT).await.is_err() {
+            while head.client().forward(run.task, 0, &PORT).await.is_err() {
                 tokio::time::sleep(std::time::Duration::from_millis(5)).await;
             }
         };

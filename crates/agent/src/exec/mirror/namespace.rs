@@ -18,7 +18,8 @@ use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sys::stat::{Mode, SFlag, fstat};
 use nix::unistd::{chdir, pivot_root};
 
-use crate::account::{Ids, act_as};
+use crate::account::Ids;
+use crate::rights::act_as;
 
 /// Maximum number of entries in a directory that is replaced by a copy. Each entry needs a mount.
 const MOST_NEIGHBOURS: usize = 1000;

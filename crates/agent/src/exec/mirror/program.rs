@@ -8,8 +8,9 @@ use hostler_model::Digest;
 use hostler_remote::Command;
 use hostler_remote::mirror::{Mark, is_program, places_of_program};
 
-use crate::account::{Ids, act_as};
+use crate::account::Ids;
 use crate::mutex::lock;
+use crate::rights::act_as;
 
 /// Maximum number of remembered digests.
 const MOST: usize = 1000;

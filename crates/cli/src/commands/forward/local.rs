@@ -10,34 +10,34 @@ use hostler_client::{Client, ClientError};
 use nix::sys::stat::{Mode, umask};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
-use super::JobPort;
+use super::JobServer;
 use crate::failure::{During, Failure};
 
 /// Listens for local connections.
-pub(super) enum Listener {
+pub(in crate::commands) enum Listener {
     Port(TcpListener),
     Socket(UnixListener, SocketFile),
 }
 
 /// A local connection.
-pub(super) enum Connection {
+pub(in crate::commands) enum Connection {
     Tcp(TcpStream),
     Unix(UnixStream),
 }
 
 /// The file of a Unix socket, removed when this value is dropped.
-pub(super) struct SocketFile(PathBuf);
+pub(in crate::commands) struct SocketFile(PathBuf);
 
 impl Listener {
     /// Listens on a port of 127.0.0.1; 0 stands for any free port.
-    pub(super) async fn on_port(port: u16) -> Result<Self, Failure> {
+    pub(in crate::commands) async fn on_port(port: u16) -> Result<Self, Failure> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await;
         let listener = listener.during(|| format!("cannot listen on 127.0.0.1:{port}"));
         listener.map(Self::Port).map_err(|failure| failure.hint("use another local port, e.g. 0:8888 for a free one"))
     }
 
     /// Listens on a Unix socket that only this user can connect to.
-    pub(super) fn on_socket(path: &Path) -> Result<Self, Failure> {
+    pub(in crate::commands) fn on_socket(path: &Path) -> Result<Self, Failure> {
         let bind = || {
             if is_stale(path) {
                 fs::remove_file(path)?;
@@ -52,7 +52,7 @@ impl Listener {
     }
 
     /// Where it listens, for people.
-    pub(super) fn address(&self) -> Result<String, Failure> {
+    pub(in crate::commands) fn address(&self) -> Result<String, Failure> {
         match self {
             Self::Port(listener) => {
                 let address = listener.local_addr().during(|| "cannot read the local port".to_owned())?;
@@ -63,7 +63,7 @@ impl Listener {
     }
 
     /// Accepts the next connection. Cancel safe.
-    pub(super) async fn accept(&self) -> io::Result<Connection> {
+    pub(in crate::commands) async fn accept(&self) -> io::Result<Connection> {
         match self {
             Self::Port(listener) => {
                 let (stream, _) = listener.accept().await?;
@@ -83,8 +83,8 @@ impl Drop for SocketFile {
 }
 
 impl Connection {
-    /// Carries bytes to and from a port of a job.
-    pub(super) async fn carry(self, client: &Client, to: JobPort) -> Result<(), ClientError> {
+    /// Carries bytes to and from a server of a job.
+    pub(in crate::commands) async fn carry(self, client: &Client, to: &JobServer) -> Result<(), ClientError> {
         match self {
             Self::Unix(mut stream) => to.carry(client, &mut stream).await,
             Self::Tcp(mut stream) => {

@@ -1,7 +1,7 @@
-//! `hostler forward`: reaches TCP ports of a job from this machine.
+//! `hostler forward`: reaches TCP ports and Unix sockets of a job from this machine.
 
-mod local;
-mod ports;
+pub(super) mod local;
+mod pair;
 mod stdio;
 
 use std::io;
@@ -14,13 +14,14 @@ use futures_util::future::select_all;
 use hostler_client::{Client, ClientError};
 use hostler_model::{JobState, NodeName, TaskId};
 use hostler_proto::api::JobSummary;
+use hostler_proto::forward::Destination;
 use serde::Serialize;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use self::local::{Connection, Listener};
-use self::ports::PortPair;
+use self::pair::Pair;
 use self::stdio::Stdio;
 use super::target::Target;
 use crate::context::{Context, block_on};
@@ -30,19 +31,19 @@ use crate::interrupts::Interrupts;
 use crate::output::views;
 
 /// How long one request for the job's state may wait.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Pause after an outage of the head that outlasts the client's own retries, and after a failed `accept`.
-const PAUSE: Duration = Duration::from_secs(1);
+pub(super) const PAUSE: Duration = Duration::from_secs(1);
 
 /// Time for the last bytes to arrive after the end of the job.
 const CLOSING: Duration = Duration::from_secs(3);
 
-/// Reach TCP ports of a running job from this machine
+/// Reach ports and Unix sockets of a job from this machine
 ///
-/// Each connection to a local port becomes a connection to the port of the job, until you press Ctrl-C or the job ends.
-/// Everybody on this machine can connect to a local port; with --socket, only you can. Only the job's user can forward
-/// ports.
+/// Each connection to a local port becomes a connection to the TCP port or socket of the job, until you press Ctrl-C or the
+/// job ends. Everybody on this machine can connect to a local port; with --socket, only you can. Only the job's user can
+/// forward ports and sockets.
 #[derive(Debug, Args)]
 pub(crate) struct Forward {
     /// Id of a job, e.g. 12, or of an array task, e.g. 12_3
@@ -50,14 +51,17 @@ pub(crate) struct Forward {
     target: Target,
 
     /// Port of the job, e.g. 8888, or 9000:8888 for local port 9000, 0:8888 for a free one
+    ///
+    /// Also the path of a Unix socket that contains a slash, e.g. ./job.sock in the job's folder, or 9000:/path/job.sock.
+    /// Without a local port, any free one leads to a socket.
     #[arg(value_name = "[LOCAL:]PORT", required = true)]
-    ports: Vec<PortPair>,
+    pairs: Vec<Pair>,
 
     /// Listen on a Unix socket at this path instead of a local port, for you alone
     #[arg(long, value_name = "PATH", conflicts_with = "stdio")]
     socket: Option<PathBuf>,
 
-    /// Connect standard input and output to the port, e.g. as an SSH ProxyCommand
+    /// Connect standard input and output to the job, e.g. as an SSH ProxyCommand
     #[arg(long)]
     stdio: bool,
 
@@ -66,20 +70,23 @@ pub(crate) struct Forward {
     node_rank: u32,
 }
 
-/// A port of a job, on one of its nodes.
-#[derive(Debug, Clone, Copy)]
-struct JobPort {
-    task: TaskId,
-    rank: u32,
-    port: u16,
+/// A server of a job, on one of its nodes.
+#[derive(Debug, Clone)]
+pub(super) struct JobServer {
+    pub(super) task: TaskId,
+    pub(super) rank: u32,
+    pub(super) at: Destination,
 }
 
-/// A forwarded port, as JSON.
+/// A forwarded port or socket, as JSON.
 #[derive(Serialize)]
 struct Forwarded<'a> {
     /// Address of the local port, or path of the socket.
     local: &'a str,
-    port: u16,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    port: Option<u16>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    socket: Option<&'a str>,
     #[serde(flatten)]
     task: TaskId,
     node: &'a NodeName,
@@ -87,8 +94,10 @@ struct Forwarded<'a> {
 
 impl Forward {
     pub(crate) fn run(self, context: &Context) -> Outcome {
-        if (self.stdio || self.socket.is_some()) && (self.ports.len() > 1 || self.ports[0].local.is_some()) {
-            return Err(Failure::usage("--stdio and --socket take one port of the job, without a local port"));
+        if (self.stdio || self.socket.is_some()) && (self.pairs.len() > 1 || self.pairs[0].local.is_some()) {
+            return Err(Failure::usage(
+                "--stdio and --socket take one port or socket of the job, without a local port",
+            ));
         }
         block_on(async { if self.stdio { self.on_stdio(context).await } else { self.on_listeners(context).await } })
     }
@@ -97,13 +106,13 @@ impl Forward {
         TaskId { job: self.target.job, index: self.target.index.unwrap_or(0) }
     }
 
-    fn to(&self, port: u16) -> JobPort {
-        JobPort { task: self.task(), rank: self.node_rank, port }
+    fn server(&self, at: &Destination) -> JobServer {
+        JobServer { task: self.task(), rank: self.node_rank, at: at.clone() }
     }
 
     async fn on_stdio(&self, context: &Context) -> Outcome {
         let client = context.client()?;
-        let carried = self.to(self.ports[0].port).carry(&client, &mut Stdio::take()).await;
+        let carried = self.server(&self.pairs[0].to).carry(&client, &mut Stdio::take()).await;
         carried.map(|()| exit::OK).map_err(|error| match error.code() {
             Some("no_listener") => Failure::from(error).exiting(exit::FAILED),
             _ => error.into(),
@@ -114,27 +123,24 @@ impl Forward {
         let mut interrupts = Interrupts::take()?;
         let client = Arc::new(context.watching_client()?);
         let node = self.node(&client).await?;
-        let mut listeners = Vec::new();
-        for PortPair { local, port } in &self.ports {
-            listeners.push(match &self.socket {
+        let mut ways = Vec::new();
+        for pair in &self.pairs {
+            let listener = match &self.socket {
                 Some(path) => Listener::on_socket(path)?,
-                None => Listener::on_port(local.unwrap_or(*port)).await?,
-            });
+                None => Listener::on_port(pair.local_port()).await?,
+            };
+            ways.push((listener, self.server(&pair.to)));
         }
-        self.print(context, &listeners, &node)?;
+        self.print(context, &ways, &node)?;
         let ended = tokio::select! {
-            ended = self.serve(context, &client, listeners) => ended?,
+            ended = serve(context, &client, ways, self.ended(&client)) => ended?,
             _ = interrupts.next() => return Ok(exit::OK),
         };
-        context.output.say(&format!(
-            "job {} {}; its ports are no longer forwarded",
-            self.target,
-            views::ending(&ended)
-        ));
+        context.output.say(&format!("job {} {}; nothing is forwarded any more", self.target, views::ending(&ended)));
         Ok(exit::OK)
     }
 
-    /// Checks that the job's ports can be forwarded. Returns the node that has them.
+    /// Checks that the job's servers can be reached. Returns their node.
     async fn node(&self, client: &Client) -> Result<NodeName, Failure> {
         let detail = match self.target.index {
             Some(_) => client.task(self.task(), Duration::ZERO).await?,
@@ -147,7 +153,7 @@ impl Forward {
             );
         }
         if detail.summary.user != client.me().await?.user {
-            let why = format!("belongs to {}, who alone can forward its ports", detail.summary.user);
+            let why = format!("belongs to {}, who alone can reach its ports", detail.summary.user);
             return Err(refused(why));
         }
         let task = views::of_task(&detail, self.task().index);
@@ -162,64 +168,20 @@ impl Forward {
         node.ok_or_else(|| refused(format!("has no node of rank {}", self.node_rank)))
     }
 
-    fn print(&self, context: &Context, listeners: &[Listener], node: &NodeName) -> Result<(), Failure> {
-        for (PortPair { port, .. }, listener) in self.ports.iter().zip(listeners) {
+    fn print(&self, context: &Context, ways: &[(Listener, JobServer)], node: &NodeName) -> Result<(), Failure> {
+        for (listener, JobServer { at, .. }) in ways {
             let local = listener.address()?;
+            let (port, socket) = match at {
+                Destination::Port(port) => (Some(*port), None),
+                Destination::Socket(path) => (None, Some(&path[..])),
+            };
             if context.output.is_json() {
-                context.output.json(&Forwarded { local: &local, port: *port, task: self.task(), node });
+                context.output.json(&Forwarded { local: &local, port, socket, task: self.task(), node });
             } else {
-                context.output.data(&format!("{local} -> port {port} of job {} on {node}", self.target));
+                context.output.data(&format!("{local} -> {at} of job {} on {node}", self.target));
             }
         }
         Ok(())
-    }
-
-    /// Forwards connections until the job ends. Returns how it ended.
-    async fn serve(
-        &self,
-        context: &Context,
-        client: &Arc<Client>,
-        listeners: Vec<Listener>,
-    ) -> Result<JobSummary, Failure> {
-        let mut connections = JoinSet::new();
-        let mut last_trouble = None;
-        let job = self.ended(client);
-        tokio::pin!(job);
-        let ended = loop {
-            tokio::select! {
-                (port, accepted) = self.accept(&listeners) => match accepted {
-                    Ok(connection) => {
-                        let (client, to) = (Arc::clone(client), self.to(port));
-                        connections.spawn(async move { (port, connection.carry(&client, to).await) });
-                    }
-                    Err(error) => {
-                        context.output.say(&format!("cannot accept a connection: {error}"));
-                        sleep(PAUSE).await;
-                    }
-                },
-                Some(Ok((port, outcome))) = connections.join_next() => {
-                    let trouble = trouble(port, outcome);
-                    // A browser tries again and again.
-                    if let Some(text) = trouble.as_ref().filter(|_| trouble != last_trouble) {
-                        context.output.say(text);
-                    }
-                    last_trouble = trouble;
-                }
-                ended = &mut job => break ended?,
-            }
-        };
-        drop(listeners);
-        let rest = async { while connections.join_next().await.is_some() {} };
-        // Connections that the local programs keep open end with this program.
-        let _ = timeout(CLOSING, rest).await;
-        Ok(ended)
-    }
-
-    /// The next connection, and the job's port for it. Cancel safe.
-    async fn accept(&self, listeners: &[Listener]) -> (u16, io::Result<Connection>) {
-        let all = listeners.iter().map(|listener| Box::pin(listener.accept()));
-        let (accepted, at, _) = select_all(all).await;
-        (self.ports[at].port, accepted)
     }
 
     /// Waits for the end of the task, however long the head is away.
@@ -239,16 +201,70 @@ impl Forward {
     }
 }
 
-impl JobPort {
-    /// Connects to the port, and carries bytes to and from `near`.
-    async fn carry(self, client: &Client, near: &mut (impl AsyncRead + AsyncWrite + Unpin)) -> Result<(), ClientError> {
-        client.forward(self.task, self.rank, self.port).await?.carry(near).await
+/// Forwards the connections that each listener accepts to its server, until `end` is ready. Returns the value of `end`.
+pub(super) async fn serve<T>(
+    context: &Context,
+    client: &Arc<Client>,
+    ways: Vec<(Listener, JobServer)>,
+    end: impl Future<Output = T>,
+) -> T {
+    let mut connections = JoinSet::new();
+    let mut last_trouble = None;
+    tokio::pin!(end);
+    let ended = loop {
+        tokio::select! {
+            (server, accepted) = accept(&ways) => match accepted {
+                Ok(connection) => {
+                    let (client, server) = (Arc::clone(client), server.clone());
+                    connections.spawn(async move {
+                        let outcome = connection.carry(&client, &server).await;
+                        (server.at, outcome)
+                    });
+                }
+                Err(error) => {
+                    context.output.say(&format!("cannot accept a connection: {error}"));
+                    sleep(PAUSE).await;
+                }
+            },
+            Some(Ok((to, outcome))) = connections.join_next() => {
+                let trouble = trouble(&to, outcome);
+                // A browser tries again and again.
+                if let Some(text) = trouble.as_ref().filter(|_| trouble != last_trouble) {
+                    context.output.say(text);
+                }
+                last_trouble = trouble;
+            }
+            ended = &mut end => break ended,
+        }
+    };
+    drop(ways);
+    let rest = async { while connections.join_next().await.is_some() {} };
+    // Connections that the local programs keep open end with this program.
+    let _ = timeout(CLOSING, rest).await;
+    ended
+}
+
+/// The next connection, and the server that it is for. Cancel safe.
+async fn accept(ways: &[(Listener, JobServer)]) -> (&JobServer, io::Result<Connection>) {
+    let all = ways.iter().map(|(listener, _)| Box::pin(listener.accept()));
+    let (accepted, at, _) = select_all(all).await;
+    (&ways[at].1, accepted)
+}
+
+impl JobServer {
+    /// Connects to the server, and carries bytes to and from `near`.
+    async fn carry(
+        &self,
+        client: &Client,
+        near: &mut (impl AsyncRead + AsyncWrite + Unpin),
+    ) -> Result<(), ClientError> {
+        client.forward(self.task, self.rank, &self.at).await?.carry(near).await
     }
 }
 
 /// What to tell the user about a connection that has ended. Nothing about one that the local program broke off.
-fn trouble(port: u16, outcome: Result<(), ClientError>) -> Option<String> {
+fn trouble(to: &Destination, outcome: Result<(), ClientError>) -> Option<String> {
     let error = outcome.err().filter(|error| !matches!(error, ClientError::Local(_)))?;
     let hints = error.hints().into_iter().map(|hint| format!("\nhint: {hint}"));
-    Some(format!("a connection to port {port} failed: {error}{}", hints.collect::<String>()))
+    Some(format!("a connection to {to} failed: {error}{}", hints.collect::<String>()))
 }
