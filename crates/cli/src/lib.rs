@@ -4,6 +4,7 @@
 //! so `dsh` also exists as a smaller program of its own (`hostler-dsh`), which starts faster.
 
 mod args;
+mod browser;
 mod cluster;
 mod cm;
 mod command_groups;

@@ -21,6 +21,7 @@ pub(crate) mod import;
 pub(crate) mod info;
 pub(crate) mod job;
 pub(crate) mod jobs;
+pub(crate) mod jupyter;
 pub(crate) mod login;
 pub(crate) mod logs;
 pub(crate) mod node;

@@ -378,12 +378,12 @@ fn explain(context: &Context, job: &JobDetail) {
 }
 
 /// Whether a node's message says that the node has no such directory.
-fn is_about_missing_directory(message: &str) -> bool {
+pub(crate) fn is_about_missing_directory(message: &str) -> bool {
     message.contains("cannot enter directory") && message.contains("No such file or directory")
 }
 
 /// The exit code of `run`; for an array, the exit code of the worst task.
-fn code_of(job: &JobDetail) -> u8 {
+pub(crate) fn code_of(job: &JobDetail) -> u8 {
     let code = job.summary.exit_code.map(|code| u8::try_from(code).unwrap_or(u8::MAX));
     match job.summary.state {
         JobState::Timeout => exit::RUN_TIMEOUT,

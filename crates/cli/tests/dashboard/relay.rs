@@ -221,7 +221,7 @@ fn browser_gets_a_private_file_and_the_secret_is_nowhere_else() {
     let runtime = cluster.path("run");
     let left = || {
         let entries = fs::read_dir(&runtime).expect("readable").flatten();
-        entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("hostler-dashboard-")).count()
+        entries.filter(|entry| entry.file_name().to_string_lossy().starts_with("hostler-browser-")).count()
     };
     assert_eq!(left(), 1);
     assert_eq!(relay.stop(), 0);

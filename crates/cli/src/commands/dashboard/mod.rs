@@ -5,9 +5,8 @@
 //!
 //! Other users of this machine and pages of other sites reach that port as well. The [`session`] therefore starts with a
 //! one-time secret, the relay checks the name and the origin of every request, and [`peer`] refuses programs of other
-//! users. The secret reaches the [`browser`] in a private file, because process lists and logs are public.
+//! users. The secret reaches the [`browser`](crate::browser) in a private file, because process lists and logs are public.
 
-mod browser;
 mod peer;
 mod relay;
 mod session;
@@ -17,9 +16,9 @@ use std::sync::Arc;
 use clap::Args;
 use serde_json::json;
 
-use self::browser::Browser;
 use self::relay::Relay;
 use self::session::{LINK_TTL, Session};
+use crate::browser::Browser;
 use crate::config;
 use crate::context::{Context, block_on};
 use crate::exit;
@@ -76,7 +75,7 @@ impl Dashboard {
         let entry = match &browser {
             Some(browser) => {
                 output.say(&format!("the dashboard is at {address}, for you on this machine"));
-                Some(browser.open(&session.link())?)
+                Some(browser.open(&session.link(), "`hostler dashboard --no-open` prints a link instead")?)
             }
             None => {
                 self.print(context, &session);

@@ -16,13 +16,13 @@ use crate::xdg;
 
 /// A command that opens an address.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Browser {
+pub(crate) struct Browser {
     words: Vec<String>,
 }
 
 impl Browser {
     /// The browser in BROWSER, or the default browser if there is a display.
-    pub(super) fn find() -> Option<Self> {
+    pub(crate) fn find() -> Option<Self> {
         let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
         match set("BROWSER") {
             Some(list) => Self::first_in(&list),
@@ -49,8 +49,9 @@ impl Browser {
         command
     }
 
-    /// Opens `link`. The directory with the file that leads to it is deleted when the returned value is dropped.
-    pub(super) fn open(&self, link: &str) -> Result<TempDir, Failure> {
+    /// Opens `link`. The directory with the file that leads to it is deleted when the returned value is dropped. `instead`
+    /// says what to do if the browser does not start.
+    pub(crate) fn open(&self, link: &str, instead: &str) -> Result<TempDir, Failure> {
         let directory = redirect_to(link).during(|| "cannot write a file for the browser".to_owned())?;
         let address = format!("file://{}", directory.path().join("open.html").display());
         let mut command = self.command(&address);
@@ -58,7 +59,7 @@ impl Browser {
         let mut child = command
             .spawn()
             .during(|| format!("cannot start the browser `{}`", self.words.join(" ")))
-            .map_err(|failure| failure.hint("`hostler dashboard --no-open` prints a link instead"))?;
+            .map_err(|failure| failure.hint(instead))?;
         // Some browsers run in the foreground. The thread collects the process when it ends.
         std::thread::spawn(move || child.wait());
         Ok(directory)
@@ -68,7 +69,7 @@ impl Browser {
 /// A private directory with a page that leads to `link`.
 fn redirect_to(link: &str) -> std::io::Result<TempDir> {
     let mut builder = tempfile::Builder::new();
-    builder.prefix("hostler-dashboard-").permissions(Permissions::from_mode(0o700));
+    builder.prefix("hostler-browser-").permissions(Permissions::from_mode(0o700));
     let directory =
         match xdg::runtime(&std::env::temp_dir().to_string_lossy()).map(|runtime| builder.tempdir_in(runtime)) {
             Some(Ok(directory)) => directory,
@@ -76,7 +77,7 @@ fn redirect_to(link: &str) -> std::io::Result<TempDir> {
         };
     let page = format!(
         "<!doctype html>\n<meta charset=\"utf-8\">\n<meta name=\"referrer\" content=\"no-referrer\">\n\
-         <meta http-equiv=\"refresh\" content=\"0;url={link}\">\n<title>Hostler</title>\n<p><a href=\"{link}\">Open the dashboard</a></p>\n"
+         <meta http-equiv=\"refresh\" content=\"0;url={link}\">\n<title>Hostler</title>\n<p><a href=\"{link}\">Continue</a></p>\n"
     );
     let path = directory.path().join("open.html");
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;

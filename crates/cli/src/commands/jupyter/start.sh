@@ -1,0 +1,41 @@
+#!/bin/sh
+# Starts Jupyter on a Unix socket, in a directory that only its user can enter.
+# Arguments: the directory, `lab` or `notebook`, and those of Jupyter.
+directory=$1
+app=$2
+shift 2
+
+fail() {
+    printf 'hostler: %s on node %s\n' "$1" "$HOSTLER_NODE" >&2
+    exit "$2"
+}
+
+# The first number of the version of a Jupyter command; 0 if the command is missing.
+version() {
+    number=$(jupyter "$1" --version 2>/dev/null)
+    number=${number%%.*}
+    case $number in '' | *[!0-9]*) number=0 ;; esac
+}
+
+command -v jupyter >/dev/null || fail 'there is no `jupyter` in the PATH of the job' 127
+# Older servers do not know the options, and would listen on a port.
+version server
+[ "$number" -ge 2 ] || fail 'the package jupyter_server is missing or older than version 2' 127
+oldest=3
+[ "$app" = lab ] || oldest=7
+version "$app"
+[ "$number" -ge "$oldest" ] || fail "\`jupyter $app\` is missing or older than version $oldest" 127
+
+# An earlier attempt of this job may have been killed.
+rm -rf -- "$directory"
+(umask 077 && mkdir -- "$directory" && printf %s "$HOSTLER_JUPYTER_TOKEN" >"$directory/token") ||
+    fail "cannot create $directory" 1
+trap 'rm -rf -- "$directory"' EXIT
+# A signal that ends the job reaches Jupyter as well; the directory is removed after Jupyter has ended.
+trap : HUP INT TERM
+# Kernels inherit the variables, and notebooks may print them.
+unset HOSTLER_JUPYTER_TOKEN JUPYTER_TOKEN JUPYTER_PORT
+export JUPYTER_TOKEN_FILE="$directory/token"
+# The default port, because a server refuses both a socket and another port from its settings.
+jupyter "$app" --no-browser --ServerApp.port=8888 --ServerApp.sock="$directory/server.sock" "$@"
+exit $?
