@@ -10,6 +10,7 @@ import pwd
 import shutil
 import subprocess
 import sys
+import zipfile
 from importlib.metadata import distribution
 from pathlib import Path
 
@@ -58,6 +59,10 @@ def add_cloudpickle(site_packages: Path) -> None:
 
 def test_installed_wheel_needs_nothing_else(tmp_path: Path, home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wheel = build(tmp_path / "dist")
+    # Jupyter finds the provisioner of kernels by this.
+    with zipfile.ZipFile(wheel) as archive:
+        (entries,) = (archive.read(name).decode() for name in archive.namelist() if name.endswith("entry_points.txt"))
+    assert "hostler=hostler.provisioner:HostlerProvisioner" in entries.replace(" ", "")
     fresh = tmp_path / "fresh"
     subprocess.run([sys.executable, "-m", "venv", str(fresh)], check=True)
     (site_packages,) = fresh.glob("lib/python*/site-packages")

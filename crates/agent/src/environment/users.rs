@@ -37,9 +37,11 @@ pub struct Environments {
     settings: Settings,
     /// What the sandboxes of builds have.
     sandbox: Arc<BuildSandbox>,
-    /// The open caches by uid and by whether they are for sandboxed jobs. The uid `None` is that of the agent.
-    caches: Mutex<HashMap<(Option<u32>, bool), Arc<Cache>>>,
+    caches: Mutex<HashMap<Jobs, Arc<Cache>>>,
 }
+
+/// The jobs that share a cache: those of a uid, or of the agent's own user without one, and whether they are sandboxed.
+type Jobs = (Option<u32>, bool);
 
 /// Directories of the users' caches: for jobs without and with a sandbox.
 const DIRECTORIES: [(&str, bool); 2] = [("users", false), ("sandboxed", true)];
