@@ -53,7 +53,7 @@ fn tests_named_in_the_security_page_exist() {
 }
 
 /// The rows and columns of the table of limits in the security page.
-const LIMITS: [&str; 12] = [
+const LIMITS: [&str; 13] = [
     "blocked account",
     "role: root, account of the head",
     "system account",
@@ -62,6 +62,7 @@ const LIMITS: [&str; 12] = [
     "drained node",
     "exclusive node",
     "sandbox (`--sandbox`)",
+    "partition that demands a sandbox",
     "priority",
     "time",
     "memory, processes, devices",

@@ -50,7 +50,8 @@ request = urllib.request.Request(f'http://{base}/api/kernels', data=b'{}', heade
 kernel = json.load(urllib.request.urlopen(request))['id']
 channels = websocket.create_connection(f'ws://{base}/api/kernels/{kernel}/channels?token={token}', timeout=60)
 header = {'msg_id': uuid.uuid4().hex, 'msg_type': 'execute_request', 'session': 's', 'username': 'u', 'version': '5.3'}
-code = {'code': 'print(6 * 7)', 'silent': False, 'store_history': False, 'user_expressions': {}, 'allow_stdin': False}
+said = 'import json, ipykernel; print(6 * 7, \'curve_publickey\' in json.load(open(ipykernel.get_connection_file())))'
+code = {'code': said, 'silent': False, 'store_history': False, 'user_expressions': {}, 'allow_stdin': False}
 message = {'header': header, 'parent_header': {}, 'metadata': {}, 'content': code, 'channel': 'shell', 'buffers': []}
 channels.send(json.dumps(message))
 while True:
@@ -193,7 +194,7 @@ fn real_jupyter_runs_kernels_and_its_token_is_nowhere_else() {
     assert_eq!(opened.status_of(&format!("/lab?token={token}"), ""), "200");
     let mut kernel = Command::new(bin.join("python"));
     let printed = kernel.args(["-c", USE_KERNEL, &opened.address]).arg(&token).output().expect("Python starts");
-    assert_eq!(String::from_utf8_lossy(&printed.stdout), "42\n", "{}", String::from_utf8_lossy(&printed.stderr));
+    assert_eq!(String::from_utf8_lossy(&printed.stdout), "42 True\n", "{}", String::from_utf8_lossy(&printed.stderr));
 
     // Jupyter listens on no port.
     let port = cluster.run(&["forward", "1", "8888", "--stdio"]);
@@ -255,6 +256,27 @@ fn detached_jupyter_is_opened_again_and_the_command_ends_with_the_job() {
     let again = on_path(&cluster, &bin, &["jupyter", "--attach", "1"]).output().expect("starts");
     let again = String::from_utf8_lossy(&again.stderr).into_owned();
     assert!(again.contains("does not have the token of a Jupyter in job 1"), "{again}");
+}
+
+#[test]
+fn job_ends_with_the_command_whatever_signals_end_it() {
+    let cluster = Cluster::up(HOSTLER, SIZE);
+    let bin = program(&cluster, FAKE);
+    let opened = Opened::start(&cluster, &bin, &["-m", "64M"]).ready();
+    for signal in [Signal::SIGHUP, Signal::SIGTERM] {
+        kill(opened.process.id(), signal);
+    }
+    let (code, said) = opened.end();
+    assert!(matches!(code, Some(129 | 143)), "{code:?} {said}");
+    wait_until("the job to end", 30, || (cluster.state("1") == "cancelled").then_some(()));
+
+    let detached = on_path(&cluster, &bin, &["jupyter", "--detach", "-m", "64M"]).output().expect("starts");
+    assert_eq!(String::from_utf8_lossy(&detached.stdout), "2\n");
+    cluster.ok(&["cancel", "2"]);
+    assert_eq!(cluster.run(&["wait", "2"]).code, 1);
+    let attached = on_path(&cluster, &bin, &["jupyter", "--attach", "2"]).output().expect("starts");
+    let attached = String::from_utf8_lossy(&attached.stderr).into_owned();
+    assert!(attached.contains("error: job 2 was cancelled") && !attached.contains("did not start"), "{attached}");
 }
 
 #[test]

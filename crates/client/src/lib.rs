@@ -38,7 +38,7 @@ pub use error::{ClientError, ConnectFailure, HEAD_AWAY, LocalError};
 pub use events::Events;
 pub use logs::{Follow, LogEvent, OutputPart, OutputStream};
 pub use retry_limits::{Outage, RetryLimits};
-pub use routes::{JobFilter, LiveJobs, RecordFilter};
+pub use routes::{JobFilter, LiveJobs, RecordFilter, escape};
 pub use terminal::{Terminal, TerminalMessage};
 pub use tunnel::Tunnel;
 pub use uplink::Uplink;

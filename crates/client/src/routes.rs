@@ -120,7 +120,8 @@ impl RecordFilter {
 }
 
 /// Percent-encodes all bytes except letters, digits and `-_.~`.
-pub(crate) fn escape(text: &str) -> String {
+#[must_use]
+pub fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for byte in text.bytes() {
         match byte {

@@ -5,6 +5,7 @@ mod file;
 mod interpreter;
 mod mount_trees;
 mod mounts;
+mod passage;
 mod tcp_sockets;
 mod terminal;
 
@@ -16,6 +17,7 @@ pub use file::{known_owner_of_directory, replace_file, replace_file_unflushed};
 pub use interpreter::{explain_start, explain_start_here, missing_interpreter};
 pub use mount_trees::{MountAttributes, MountTree};
 pub use mounts::{bind, change_propagation, detach_mounts, mount_tmpfs, unshare_mounts};
+pub use passage::admit_only;
 pub use tcp_sockets::TcpSocket;
 pub use terminal::{RawTerminal, is_in_background, window_size};
 

@@ -262,7 +262,10 @@ impl Cache {
         fs::create_dir_all(&users).map_err(|error| system_error(&self.root, &error))?;
         let attempt_dir = env.join(attempt);
         self.make_downloads()?;
-        let _downloads = self.use_downloads();
+        let _downloads = match self.settings.sandbox {
+            Some(_) => Some(self.wait_for_downloads(build.runner, log)?),
+            None => self.use_downloads(),
+        };
         build.run(&attempt_dir, log)?;
         let ready = Ready {
             attempt: attempt.to_owned(),
@@ -274,6 +277,23 @@ impl Cache {
         hostler_sys::replace_file(&env.join("ready"), &marker, 0o644)
             .map_err(|error| system_error(&self.root, &error))?;
         Ok(())
+    }
+
+    /// Waits until no other build uses the downloads. Two builds in sandboxes could pass open files to each other through
+    /// the downloads, and so one could change the other's environment.
+    fn wait_for_downloads(&self, runner: &dyn Runner, log: &mut dyn FnMut(&[u8])) -> Result<Flock<File>, EnvError> {
+        let mut told = false;
+        loop {
+            if let Some(alone) = self.use_downloads_alone().map_err(|error| system_error(&self.root, &error))? {
+                return Ok(alone);
+            }
+            if !told {
+                log(b"hostler: waiting until another environment of yours is built: one at a time in sandboxes\n");
+                told = true;
+            }
+            runner.goes_on().map_err(|stopped| stopped.explain(&self.root))?;
+            thread::sleep(POLL_INTERVAL);
+        }
     }
 
     /// Creates the directories of the tools' downloads, which belong to the user.
@@ -291,8 +311,16 @@ impl Cache {
                     .context("change the owner of", &downloads)?;
             }
         }
-        // The tools also create these directories. If the user replaces one, only that user's builds are affected.
-        let make = || DOWNLOADS.iter().for_each(|tool| drop(fs::create_dir(downloads.join(tool))));
+        // The tools also create these directories. If the user replaces one, only that user's builds are affected. A package
+        // may have left a link, which would keep later builds from their downloads.
+        let make = || {
+            for directory in DOWNLOADS.map(|tool| downloads.join(tool)) {
+                if fs::symlink_metadata(&directory).is_ok_and(|found| !found.is_dir()) {
+                    drop(fs::remove_file(&directory));
+                }
+                drop(fs::create_dir(&directory));
+            }
+        };
         if let Err(error) = act_as(self.settings.builder(), make) {
             tracing::debug!(%error, "cannot switch to the owner of the downloads");
         }

@@ -5,11 +5,13 @@
 //! environments counts twice, so the cache stays below its limit.
 
 use std::fs::{self, File};
+use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use hostler_snapshot::remove_tree;
+use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 
 use super::cache::{Cache, DOWNLOADS};
@@ -206,6 +208,19 @@ impl Cache {
     pub(super) fn use_downloads(&self) -> Option<Flock<File>> {
         let file = File::options().create(true).append(true).mode(0o600).open(self.root.join("downloads.lock")).ok()?;
         Flock::lock(file, FlockArg::LockShared).ok()
+    }
+
+    /// Marks the downloads as in use by this build alone; `None` while another one uses them.
+    ///
+    /// # Errors
+    /// If the file of the lock cannot be created or locked.
+    pub(super) fn use_downloads_alone(&self) -> io::Result<Option<Flock<File>>> {
+        let file = File::options().create(true).append(true).mode(0o600).open(self.root.join("downloads.lock"))?;
+        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
+            Ok(alone) => Ok(Some(alone)),
+            Err((_, Errno::EWOULDBLOCK)) => Ok(None),
+            Err((_, error)) => Err(error.into()),
+        }
     }
 
     fn exclusive_file(&self, name: &str) -> Option<Flock<File>> {

@@ -37,11 +37,12 @@ pub struct Environments {
     settings: Settings,
     /// What the sandboxes of builds have.
     sandbox: Arc<BuildSandbox>,
-    caches: Mutex<HashMap<Jobs, Arc<Cache>>>,
+    /// The open caches.
+    caches: Mutex<HashMap<Whose, Arc<Cache>>>,
 }
 
-/// The jobs that share a cache: those of a uid, or of the agent's own user without one, and whether they are sandboxed.
-type Jobs = (Option<u32>, bool);
+/// The uid of a cache's user, `None` for that of the agent, and whether the cache is for sandboxed jobs.
+type Whose = (Option<u32>, bool);
 
 /// Directories of the users' caches: for jobs without and with a sandbox.
 const DIRECTORIES: [(&str, bool); 2] = [("users", false), ("sandboxed", true)];
@@ -84,7 +85,11 @@ impl Environments {
             let users = self.directory(sandboxed);
             directory = users.join(uid.to_string());
             passage(&users)?;
-            passage(&directory)?;
+            match sandboxed {
+                // A package can open all that it may write to, but not this directory, which its sandbox does not show.
+                true => private_passage(&directory, uid)?,
+                false => passage(&directory)?,
+            }
         }
         let mut settings = Settings { run_as: account.cloned(), ..self.settings.clone() };
         if sandboxed {
@@ -200,4 +205,10 @@ fn passage(directory: &Path) -> Result<(), EnvError> {
     const MODE: u32 = 0o711;
     fs::DirBuilder::new().recursive(true).mode(MODE).create(directory).context("create", directory)?;
     fs::set_permissions(directory, fs::Permissions::from_mode(MODE)).context("set the permissions of", directory)
+}
+
+/// Creates a directory that only root and a user can pass through.
+fn private_passage(directory: &Path, uid: u32) -> Result<(), EnvError> {
+    fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).context("create", directory)?;
+    hostler_sys::admit_only(directory, uid).context("set the access control list of", directory)
 }

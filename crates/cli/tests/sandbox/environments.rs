@@ -99,8 +99,12 @@ open('result', 'w').write('result')
     let setup = |id: &str| cluster.run(ADA, &["logs", "--setup", id]).stderr;
     let (first, second) = (setup("1"), setup("2"));
     let key = |text: &str| {
-        let lines = text.lines().filter_map(|line| line.strip_prefix("hostler: environment "));
-        lines.last().and_then(|line| line.split(' ').next()).map(str::to_owned).expect("the log names the environment")
+        let mut lines = text.lines().filter_map(|line| line.strip_prefix("hostler: environment "));
+        lines
+            .next_back()
+            .and_then(|line| line.split(' ').next())
+            .map(str::to_owned)
+            .expect("the log names the environment")
     };
     assert!(first.contains(" built") && second.contains(" found in the cache"), "{first} {second}");
     cluster.ok(ADA, &["fetch", "1", "--to", "results"]);
@@ -119,7 +123,7 @@ open('result', 'w').write('result')
         .into_iter()
         .filter(|path| fs::symlink_metadata(path).is_ok_and(|metadata| metadata.nlink() > 1))
         .collect();
-    assert_eq!(linked, [PathBuf::new(); 0]);
+    assert_eq!(linked, Vec::<PathBuf>::new());
 }
 
 /// Attempts of a package, with those that succeed as the result. `FACTS` is a dictionary.
@@ -242,6 +246,58 @@ fn package_of_a_sandboxed_job_reaches_nothing_but_its_environment() {
 }
 
 /// Whether the kernel can keep processes from abstract sockets: Linux 6.12 or newer, with Landlock.
+/// A function that opens everything that the build may write to, for all users, and returns what it has opened. It also
+/// replaces a directory of the downloads by a link.
+const OPEN_ALL: &str = "
+import pathlib, sys
+def told():
+    opened = []
+    for place in (os.environ['PIP_CACHE_DIR'], sys.prefix, os.getcwd()):
+        for path in (pathlib.Path(place), *pathlib.Path(place).parents):
+            try:
+                path.chmod(0o777)
+                opened.append(str(path))
+            except OSError:
+                pass
+    unused = pathlib.Path(os.environ['PIP_CACHE_DIR']).with_name('python')
+    unused.rmdir()
+    unused.symlink_to('/nowhere')
+    return opened
+";
+
+#[test]
+fn other_users_do_not_reach_what_a_package_opens_for_them() {
+    use std::os::unix::process::CommandExt;
+    let cluster = SharedCluster::up(HOSTLER, &[]);
+    let main = "import telling\nprint(telling.__file__, *telling.told, sep='\\n')\n";
+    let folder = project(&cluster, "opening", main, OPEN_ALL);
+    let told = output(&cluster, &["--sandbox"], &folder);
+    let opened: Vec<&Path> = told.lines().skip(1).map(Path::new).filter(|path| path.exists()).collect();
+    let caches = cache(&cluster, "sandboxed");
+    let is_open = |path: &Path| fs::metadata(path).is_ok_and(|metadata| metadata.mode() & 0o777 == 0o777);
+    assert!(
+        is_open(&caches.join("downloads")) && opened.iter().any(|path| path.starts_with(caches.join("envs"))),
+        "{told}"
+    );
+    // Another user, of the same group.
+    let (uid, gid) = ids(ADA);
+    let reaches = |uid, path: &Path| {
+        let mut stat = Command::new("stat");
+        stat.arg(path).uid(uid).gid(gid).output().expect("it starts").status.success()
+    };
+    let module = Path::new(told.lines().next().expect("a module"));
+    for path in opened.iter().copied().filter(|path| path.starts_with(&caches)).chain([module]) {
+        assert!(reaches(uid, path) && !reaches(64_001, path), "{}", path.display());
+    }
+
+    // The next build has its downloads again.
+    let unused = caches.join("downloads/python");
+    assert!(unused.is_symlink(), "{told}");
+    let next = project(&cluster, "next", "import telling\n", "def told():\n    return 'next'\n");
+    output(&cluster, &["--sandbox"], &next);
+    assert!(!unused.is_symlink() && unused.is_dir());
+}
+
 fn refuses_abstract_sockets() -> bool {
     // SAFETY: asks for the version only.
     let version = unsafe { nix::libc::syscall(nix::libc::SYS_landlock_create_ruleset, std::ptr::null::<u8>(), 0, 1) };

@@ -150,7 +150,8 @@ fn admin_adds_directories_of_the_machine_that_only_root_can_change() {
                 "sh",
                 "-c",
                 &format!(
-                    "cat {0}/file; {0}/tools/program; ls {0}; touch {0}/tools/new 2>&1 | grep -o 'Read-only.*'",
+                    "cat {0}/file; {0}/tools/program; ls {0}; ls {0}/tools/below 2>/dev/null; \
+                     touch {0}/tools/new 2>&1 | grep -o 'Read-only.*'",
                     place.path().display()
                 ),
             ],
@@ -182,8 +183,23 @@ fn admin_adds_directories_of_the_machine_that_only_root_can_change() {
     refused(&tools, &format!("others than root may change {tools}"));
     refused(&format!("{tools}/program"), &format!("others than root may change {tools}"));
     chown(&tools, Some(0), Some(0)).expect("root may");
-    fs::set_permissions(&tools, fs::Permissions::from_mode(0o757)).expect("ours");
-    refused(&tools, &format!("others than root may change {tools}"));
+    // The bits of the group are also the most that an access control list gives to anybody.
+    for mode in [0o757, 0o775] {
+        fs::set_permissions(&tools, fs::Permissions::from_mode(mode)).expect("ours");
+        refused(&tools, &format!("others than root may change {tools}"));
+    }
+
+    // Something is mounted below it that shows processes of the machine.
+    fs::set_permissions(&tools, fs::Permissions::from_mode(0o755)).expect("ours");
+    let below = format!("{tools}/below");
+    fs::create_dir(&below).expect("ours");
+    let mount = |program: &str, arguments: &[&str]| {
+        assert!(std::process::Command::new(program).args(arguments).arg(&below).status().expect("it starts").success());
+    };
+    mount("mount", &["-t", "proc", "proc"]);
+    let (listed, _) = restart(&[&tools, &file]);
+    mount("umount", &[]);
+    assert_eq!(listed.stdout, run.stdout, "{listed:?}");
 
     // A directory that changes its owner after the start of the agent.
     fs::set_permissions(&tools, fs::Permissions::from_mode(0o755)).expect("ours");

@@ -355,7 +355,9 @@ async fn sorted_page(
 ) -> Result<Page, ApiError> {
     if wanted.wants_ended() {
         let order = order.as_str();
-        return Err(ApiError::bad_request(format!("jobs that have ended cannot be listed in the order `{order}`"))
+        let why = format!("jobs that have ended cannot be listed in the order `{order}`");
+        // The description allows each parameter; they contradict each other.
+        return Err(ApiError::new(StatusCode::CONFLICT, "bad_order", why)
             .hint("select only states of jobs that have not ended, such as pending,running"));
     }
     let page = head.live_jobs(user.party(), wanted, order, before, limit).await?;

@@ -138,7 +138,7 @@ async fn sorted_pages_show_each_job_once_while_jobs_arrive_and_end() {
     let live = client.jobs(&by_name).await.expect("listed").jobs;
     assert!(!live.is_empty() && live.iter().all(|job| !job.state.is_ended()), "{live:?}");
     let ended = JobFilter { states: vec![JobState::Completed], ..by_name };
-    assert_eq!(code(client.jobs(&ended).await), "bad_request");
+    assert_eq!(code(client.jobs(&ended).await), "bad_order");
 }
 
 #[tokio::test]

@@ -126,7 +126,15 @@ fn leave_abstract_sockets() -> io::Result<()> {
     let rules = Rules { files: 0, network: 0, scopes: ABSTRACT_UNIX_SOCKETS };
     // SAFETY: the kernel reads a structure of this size. An older kernel refuses the size or the value.
     let opened = unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, &raw const rules, size_of::<Rules>(), 0) };
-    let Ok(ruleset) = sys::check(opened) else { return Ok(()) };
+    let ruleset = match sys::check(opened) {
+        // The kernel is too old, or was started without Landlock.
+        Err(error)
+            if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EOPNOTSUPP | libc::EINVAL | libc::E2BIG)) =>
+        {
+            return Ok(());
+        }
+        opened => opened?,
+    };
     // SAFETY: the kernel has just opened this descriptor.
     let ruleset = unsafe { OwnedFd::from_raw_fd(ruleset as c_int) };
     // Needs `CAP_SYS_ADMIN`, which init still has, or `no_new_privs`.

@@ -96,7 +96,7 @@ pub(super) fn build(plan: &Plan<'_>) -> io::Result<()> {
     }
     settings_files(&root, plan).during("write /etc")?;
     for part in more {
-        show(&root, part)?;
+        show_new(&root, part)?;
     }
     let null = devices(&host, &root, plan, terminal)?;
     processes(&root, &null)?;
@@ -187,8 +187,8 @@ fn of_machine(host: &OwnedFd, path: &str) -> io::Result<Part> {
         if is(&metadata, SFlag::S_IFLNK) {
             return refuse(format!("{name} is a symbolic link; name the place that it leads to"));
         }
-        let by_group = metadata.st_mode & 0o020 != 0 && metadata.st_gid != 0;
-        if metadata.st_uid != 0 || by_group || metadata.st_mode & 0o002 != 0 {
+        // With an access control list, the bits of the group say what named users may do at most.
+        if metadata.st_uid != 0 || metadata.st_mode & 0o022 != 0 {
             return refuse(format!("others than root may change {name}; use `chown root` and `chmod go-w`"));
         }
     }
@@ -198,8 +198,9 @@ fn of_machine(host: &OwnedFd, path: &str) -> io::Result<Part> {
         return refuse("it is neither a directory nor a file".to_owned());
     }
     refuse_kernel(&found).during(what)?;
-    let tree = MountTree::copy(&found, is_directory).during(what)?;
-    tree.add(LOCKED, is_directory).during(what)?;
+    // Without the file systems that are mounted below: one of them may show processes of the machine.
+    let tree = MountTree::copy(&found, false).during(what)?;
+    tree.add(LOCKED, false).during(what)?;
     Ok(Part::Tree { path: inside.to_owned(), tree, is_directory })
 }
 

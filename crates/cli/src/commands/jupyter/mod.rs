@@ -7,16 +7,18 @@
 mod limit;
 mod session;
 
+use std::cell::Cell;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use hostler_client::Client;
+use hostler_client::{Client, ClientError, escape};
 use hostler_model::{JobId, JobState, NodeName, Submission, TaskId, Work, plural};
 use hostler_proto::api::{JobAction, JobDetail, JobSummary};
 use hostler_proto::forward::Destination;
 use hostler_proto::link::Output;
+use nix::sys::signal::Signal;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::time::{sleep, timeout};
@@ -49,6 +51,12 @@ const TOKEN_VARIABLE: &str = "HOSTLER_JUPYTER_TOKEN";
 /// Pause between two attempts to connect while Jupyter starts.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
 
+/// How often the command asks why the job waits.
+const WAITING_INTERVAL: Duration = Duration::from_secs(2);
+
+/// After this, a second signal ends the command also if the head has not confirmed the cancellation.
+const CANCEL_TIME: Duration = Duration::from_secs(1);
+
 /// The most lines of standard error that are shown when Jupyter does not start.
 const LAST_LINES: usize = 20;
 
@@ -70,7 +78,7 @@ pub(crate) struct Jupyter {
     app: Option<App>,
 
     /// Print the job id and return; --attach opens Jupyter later
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["no_browser", "port", "socket"])]
     detach: bool,
 
     /// Open the Jupyter of this job again; Ctrl-C leaves the job running
@@ -162,7 +170,11 @@ impl Jupyter {
         let client = context.client()?;
         let state = xdg::directory("XDG_STATE_HOME", ".local/state")
             .ok_or_else(|| Failure::new("no directory for the token: neither HOME nor XDG_STATE_HOME is set"))?;
-        let cluster = client.info().await?.head.authority.map_or_else(|| "local".to_owned(), |it| it.to_string());
+        let info = tokio::select! {
+            info = client.info() => info?,
+            signal = interrupts.next() => return Ok(exit_code(signal)),
+        };
+        let cluster = info.head.authority.map_or_else(|| "local".to_owned(), |it| it.to_string());
         let cluster = cluster.get(..16).unwrap_or(&cluster);
         // A port in use is found before a job is submitted.
         let listener = match &self.socket {
@@ -180,7 +192,10 @@ impl Jupyter {
             None => {
                 let session = Session::new(self.app.unwrap_or(App::Lab));
                 let spec = self.spec(context, &session)?;
-                let job = submit_command(&client, spec).await?;
+                let job = match submit(context, &client, spec, &mut interrupts).await? {
+                    Ok(job) => job,
+                    Err(signal) => return Ok(exit_code(signal)),
+                };
                 if let Err(error) = session.store(&file_of(&state, cluster, job)) {
                     context
                         .output
@@ -228,13 +243,7 @@ impl Jupyter {
     async fn attend(&self, server: &Server<'_>, listener: Listener, interrupts: &mut Interrupts) -> Outcome {
         let Server { context, client, job, .. } = server;
         let signal = tokio::select! {
-            ended = self.until_the_end(server, listener) => {
-                if ended.is_err() && self.attach.is_none() && !server.has_ended().await {
-                    context.output.say(&format!("cancelling job {job}"));
-                    client.act(*job, None, JobAction::Cancel).await?;
-                }
-                return ended.map(|job| code_of(&job));
-            }
+            ended = self.until_the_end(server, listener) => return ended.map(|job| code_of(&job)),
             signal = interrupts.next() => signal,
         };
         if self.attach.is_some() {
@@ -242,22 +251,38 @@ impl Jupyter {
             return Ok(exit::OK);
         }
         context.output.say(&format!("cancelling job {job}; press Ctrl-C again to return without waiting"));
+        let is_cancelled = Cell::new(false);
         let cancel = async {
             client.act(*job, None, JobAction::Cancel).await?;
-            server.watch().await
+            is_cancelled.set(true);
+            while !server.job(REQUEST_TIMEOUT).await?.is_some_and(|job| job.summary.state.is_ended()) {}
+            Ok(exit_code(signal))
+        };
+        let again = async {
+            // A second signal may be there already. The cancellation gets time to reach the head.
+            sleep(CANCEL_TIME).await;
+            interrupts.next().await
         };
         tokio::select! {
-            ended = cancel => ended.map(|_| exit_code(signal)),
-            signal = interrupts.next() => Ok(exit_code(signal)),
+            ended = cancel => ended,
+            signal = again => {
+                if !is_cancelled.get() {
+                    context.output.say(&format!("job {job} may continue: the head has not confirmed its end"));
+                }
+                Ok(exit_code(signal))
+            }
         }
     }
 
     async fn until_the_end(&self, server: &Server<'_>, listener: Listener) -> Result<JobDetail, Failure> {
         let Server { context, client, job, session } = server;
-        let node = server.until_it_listens().await?;
+        let node = match server.until_it_listens(self.attach.is_some()).await {
+            Err(failure) if self.attach.is_none() => return Err(server.give_up(failure).await),
+            listening => listening?,
+        };
         let address = listener.address()?;
         let base = match self.socket {
-            Some(_) => format!("http+unix://{}", address.replace('%', "%25").replace('/', "%2F")),
+            Some(_) => format!("http+unix://{}", escape(&address)),
             None => format!("http://{address}"),
         };
         let url = session.url(&base, self.app.unwrap_or(session.app));
@@ -274,7 +299,10 @@ impl Jupyter {
             context.output.say(failure.summary());
         }
         let to = JobServer { task: server.task(), rank: 0, at: Destination::Socket(session.socket()) };
-        let ended = serve(context, client, vec![(listener, to)], server.watch()).await?;
+        let ended = serve(context, client, vec![(listener, to)], server.watch()).await;
+        // The job outlasts a login that ends, for example.
+        let hint = || format!("the job may continue; `hostler jupyter --attach {job}` opens it again");
+        let ended = ended.map_err(|failure| failure.hint(hint()))?;
         context.output.say(&how_it_ended(&ended.summary));
         Ok(ended)
     }
@@ -287,7 +315,12 @@ impl Server<'_> {
 
     /// The job, as soon as it has ended, but at most after `wait`. `None` if the head is away for now.
     async fn job(&self, wait: Duration) -> Result<Option<JobDetail>, Failure> {
-        match self.client.task(self.task(), wait).await {
+        self.known(self.client.task(self.task(), wait).await).await
+    }
+
+    /// The job in an answer. `None` if the head is away for now.
+    async fn known(&self, answer: Result<JobDetail, ClientError>) -> Result<Option<JobDetail>, Failure> {
+        match answer {
             Ok(mut detail) => {
                 detail.summary = views::of_task(&detail, 0);
                 Ok(Some(detail))
@@ -306,17 +339,35 @@ impl Server<'_> {
         matches!(job, Ok(Ok(Some(job))) if job.summary.state.is_ended())
     }
 
+    /// Cancels a job whose Jupyter nobody can reach. Returns `failure`.
+    async fn give_up(&self, failure: Failure) -> Failure {
+        if !self.has_ended().await {
+            self.context.output.say(&format!("cancelling job {}", self.job));
+            if let Err(error) = self.client.act(self.job, None, JobAction::Cancel).await {
+                self.context.output.say(&format!("cannot cancel job {}: {error}", self.job));
+            }
+        }
+        failure
+    }
+
     /// Waits until Jupyter accepts connections. Says what it waits for. Returns the node.
     ///
     /// # Errors
-    /// If the job ends before.
-    async fn until_it_listens(&self) -> Result<NodeName, Failure> {
+    /// If the job ends before. If it `was_open`, that is no failed start.
+    async fn until_it_listens(&self, was_open: bool) -> Result<NodeName, Failure> {
         let to = Destination::Socket(self.session.socket());
         let mut said = None;
+        let mut asked = self.job(Duration::ZERO).await?;
         loop {
-            let Some(job) = self.job(POLL_INTERVAL).await? else { continue };
+            let Some(job) = asked else {
+                asked = self.job(POLL_INTERVAL).await?;
+                continue;
+            };
             let JobSummary { state, nodes, reason, message, .. } = &job.summary;
-            if state.is_ended() {
+            let is_waiting = *state == JobState::Pending;
+            if state.is_ended() && was_open {
+                return Err(Failure::new(how_it_ended(&job.summary)).exiting(code_of(&job).max(exit::FAILED)));
+            } else if state.is_ended() {
                 return Err(self.early_end(&job).await);
             }
             let now = match (state, nodes.first()) {
@@ -341,6 +392,10 @@ impl Server<'_> {
                 self.context.output.say(&now);
                 said = Some(now);
             }
+            asked = match is_waiting {
+                true => self.known(self.client.job_when_running(self.job, WAITING_INTERVAL).await).await?,
+                false => self.job(POLL_INTERVAL).await?,
+            };
         }
     }
 
@@ -377,7 +432,7 @@ impl Server<'_> {
             }
             was_waiting = is_waiting;
             let left = left(&job.summary, &Moment::now());
-            if let Some(left) = left.filter(|left| warnings.is_due(*left)) {
+            if let Some(left) = left.filter(|left| !left.is_zero() && warnings.is_due(*left)) {
                 let minutes = plural(left.as_secs().div_ceil(60), "minute");
                 let job = self.job;
                 self.context
@@ -385,6 +440,33 @@ impl Server<'_> {
                     .say(&format!("Jupyter ends in {minutes}, at the time limit of job {job}: save your work"));
             }
             wait = left.and_then(Warnings::next_in).map_or(REQUEST_TIMEOUT, |next| next.min(REQUEST_TIMEOUT));
+        }
+    }
+}
+
+/// Submits the job. `Err`: a signal came before, and the job is cancelled if the head has it.
+async fn submit(
+    context: &Context,
+    client: &Client,
+    spec: Submission,
+    interrupts: &mut Interrupts,
+) -> Result<Result<JobId, Signal>, Failure> {
+    let mut submitting = std::pin::pin!(submit_command(client, spec));
+    let signal = tokio::select! {
+        job = &mut submitting => return job.map(Ok),
+        signal = interrupts.next() => signal,
+    };
+    let cancel = async {
+        let job = submitting.await?;
+        context.output.say(&format!("cancelling job {job}"));
+        client.act(job, None, JobAction::Cancel).await?;
+        Ok(Err(signal))
+    };
+    tokio::select! {
+        cancelled = cancel => cancelled,
+        signal = interrupts.next() => {
+            context.output.say("the head may have the job: `hostler jobs` lists it, and `hostler cancel` ends it");
+            Ok(Err(signal))
         }
     }
 }

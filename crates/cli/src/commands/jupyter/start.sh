@@ -36,6 +36,9 @@ trap : HUP INT TERM
 # Kernels inherit the variables, and notebooks may print them.
 unset HOSTLER_JUPYTER_TOKEN JUPYTER_TOKEN JUPYTER_PORT
 export JUPYTER_TOKEN_FILE="$directory/token"
-# The default port, because a server refuses both a socket and another port from its settings.
-jupyter "$app" --no-browser --ServerApp.port=8888 --ServerApp.sock="$directory/server.sock" "$@"
+# Settings of the user may say otherwise: a server refuses both a socket and another port than the default one, and the
+# address of the page is that of a server without a prefix and a certificate.
+# Other users of the node can read the messages of kernels on ports, so kernels that can encrypt them do.
+jupyter "$app" --no-browser --ServerApp.port=8888 --ServerApp.sock="$directory/server.sock" \
+    --ServerApp.base_url=/ --ServerApp.certfile= --ServerApp.keyfile= --KernelManager.transport_encryption=auto "$@"
 exit $?
