@@ -88,7 +88,7 @@ pub struct Config {
     pub machines: Option<Machines>,
     /// Addresses of the ports that serve load data as plain text.
     pub status: StatusPorts,
-    /// Directories and files of the machine that sandboxed jobs see read-only. If one is missing, or others than root may
+    /// Directories and files of the machine that sandboxed jobs see read-only. If one is missing, or users other than root may
     /// change it, the node runs no sandboxed jobs.
     pub sandbox_read_only: Vec<String>,
     /// Address of the port for metrics, if any.

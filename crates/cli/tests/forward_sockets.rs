@@ -117,7 +117,7 @@ fn only_sockets_of_the_job_are_reached() {
     for (name, target) in [("to-root.sock", in_open("root.sock")), ("to-root-alone.sock", in_closed.clone())] {
         symlink(target, home.join(name)).expect("root may");
     }
-    // None of them is a stream socket that listens.
+    // Things at a path that are not listening stream sockets.
     drop(UnixListener::bind(home.join("stale.sock")).expect("a free name"));
     let _datagrams = UnixDatagram::bind(home.join("datagrams.sock")).expect("a free name");
     for foreign in [

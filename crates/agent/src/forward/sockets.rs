@@ -49,7 +49,7 @@ pub(super) fn connect(place: &RunPlace, site: &Site, path: &str, deadline: Insta
     }
 }
 
-/// The root directory of the run's file tree; `None` if no process of the run is there yet, or any more.
+/// The root directory of the run's file tree; `None` if the run has no process in it yet, or has ended.
 fn root_of(place: &RunPlace, site: &Site) -> io::Result<Option<File>> {
     if site.user.is_none() {
         // The agent's own user has no sandboxes, and may not look into other processes.

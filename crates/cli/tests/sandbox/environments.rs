@@ -93,7 +93,7 @@ open('result', 'w').write('result')
     let expected = format!("('sandbox', '/tmp/home', {uid})\nsandbox True\n{read_only}{read_only}");
     for _ in 0..2 {
         let told = output(&cluster, &["--sandbox"], &folder);
-        // The interpreter is a link to that of the system, which is read-only or belongs to root.
+        // In a virtual environment, `python` is a link to the system's interpreter, which the user cannot change.
         assert!(told.starts_with(&expected) && !told.contains("changed"), "{told}");
     }
     let setup = |id: &str| cluster.run(ADA, &["logs", "--setup", id]).stderr;

@@ -214,7 +214,7 @@ impl Jupyter {
         };
         let outcome = self.attend(&server, listener, &mut interrupts).await;
         if server.has_ended().await {
-            // The token of a server that has ended is of no use.
+            // Nobody can use the token of a server that has ended.
             let _ = std::fs::remove_file(file);
         }
         outcome
@@ -339,7 +339,7 @@ impl Server<'_> {
         matches!(job, Ok(Ok(Some(job))) if job.summary.state.is_ended())
     }
 
-    /// Cancels a job whose Jupyter nobody can reach. Returns `failure`.
+    /// Cancels the job after `failure`, because nobody can reach its Jupyter. Returns `failure`.
     async fn give_up(&self, failure: Failure) -> Failure {
         if !self.has_ended().await {
             self.context.output.say(&format!("cancelling job {}", self.job));
@@ -353,7 +353,7 @@ impl Server<'_> {
     /// Waits until Jupyter accepts connections. Says what it waits for. Returns the node.
     ///
     /// # Errors
-    /// If the job ends before. If it `was_open`, that is no failed start.
+    /// If the job ends before that. With `was_open`, the error does not say that Jupyter failed to start.
     async fn until_it_listens(&self, was_open: bool) -> Result<NodeName, Failure> {
         let to = Destination::Socket(self.session.socket());
         let mut said = None;
@@ -374,7 +374,7 @@ impl Server<'_> {
                 (JobState::Running, Some(node)) => {
                     match self.client.forward(self.task(), 0, &to).await {
                         Ok(_) => return Ok(node.clone()),
-                        // Not yet, or not any more.
+                        // Jupyter does not listen yet, or the job has stopped running.
                         Err(error) if error.is_transient() => {}
                         Err(error)
                             if matches!(error.code(), Some("no_listener" | "not_running" | "node_unreachable")) => {}

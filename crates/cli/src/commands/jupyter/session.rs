@@ -1,6 +1,6 @@
 //! What this machine keeps about a Jupyter that runs as a job: where it listens, and its token.
 //!
-//! The head tells nobody the variables of a job, so the token for a later `--attach` is in a file of the user.
+//! The head shows the variables of a job to nobody, so this machine keeps the token for a later `--attach` in a private file.
 
 use std::fs;
 use std::io;
