@@ -98,6 +98,8 @@ pub struct RecordFilter {
     pub states: Vec<JobState>,
     /// User; `None` means all.
     pub user: Option<String>,
+    /// Name of the jobs; `None` means any.
+    pub name: Option<String>,
     /// Only jobs that ended at this time or later.
     pub ended_since: Option<WallTime>,
     /// Whether to leave out tasks that have ended.
@@ -113,6 +115,7 @@ impl RecordFilter {
         parts.extend((!jobs.is_empty()).then(|| format!("jobs={}", jobs.join(","))));
         parts.extend((!states.is_empty()).then(|| format!("state={}", states.join(","))));
         parts.extend(self.user.as_ref().map(|user| format!("user={}", escape(user))));
+        parts.extend(self.name.as_ref().map(|name| format!("name={}", escape(name))));
         parts.extend(self.ended_since.map(|since| format!("ended_since={}", since.0)));
         parts.extend(before.map(|before| format!("before={before}")));
         format!("?{}", parts.join("&"))

@@ -93,6 +93,8 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Arc<Job>, ArchiveError> {
 pub(crate) struct Wanted {
     /// Jobs of this user only; of all users when absent.
     pub(crate) user: Option<String>,
+    /// Jobs with this name only.
+    pub(crate) name: Option<String>,
     /// Jobs in these states only; in all states when empty.
     pub(crate) states: Vec<JobState>,
     /// With `states`: also jobs with a task in one of these states.
@@ -184,6 +186,7 @@ impl Wanted {
     /// Whether the job matches the filter without its text. Takes little time, unlike the search for a text.
     pub(crate) fn may_want(&self, job: &Job) -> bool {
         self.user.as_ref().is_none_or(|user| *user == job.user)
+            && self.name.as_ref().is_none_or(|name| **name == *job.spec.name)
             && (self.states.is_empty()
                 || self.states.contains(&job.state())
                 || self.any_task && job.has_task_in(&self.states))
@@ -197,7 +200,8 @@ impl Wanted {
 
     /// Whether the store can select and count the jobs, because it knows their users and states.
     pub(crate) fn is_indexed(&self) -> bool {
-        self.partition.is_none() && self.node.is_none() && self.text.is_none() && self.ended_since.is_none()
+        let Self { user: _, name, states: _, any_task: _, partition, node, text, ended_since } = self;
+        name.is_none() && partition.is_none() && node.is_none() && text.is_none() && ended_since.is_none()
     }
 
     /// Whether ended jobs may match.

@@ -293,7 +293,7 @@ struct Signalled<'a> {
 
 enum Sent {
     Done,
-    /// The job waits or is being prepared, so the head refused the signal with this error.
+    /// The job waited or was being prepared, so the head refused the signal with this error.
     TooEarly(ClientError),
 }
 
@@ -301,7 +301,7 @@ impl Signalled<'_> {
     async fn send(&self, client: &Client) -> Result<Sent, ClientError> {
         match client.signal(self.job, self.index, self.signal, self.to).await {
             Ok(_) => Ok(Sent::Done),
-            Err(error) if error.code() == Some("not_running") && may_start(client, self.job, self.index).await? => {
+            Err(error) if error.code() == Some("not_running") && may_run(client, self.job, self.index).await? => {
                 Ok(Sent::TooEarly(error))
             }
             Err(error) => Err(error),
@@ -328,8 +328,9 @@ async fn signal_started<'a>(client: &Client, mut waiting: Vec<Signalled<'a>>) ->
     failed
 }
 
-/// Whether a job or a task waits or is being prepared.
-async fn may_start(client: &Client, job: JobId, index: Option<u32>) -> Result<bool, ClientError> {
+/// Whether a job or a task runs or may do so later. One that was refused a signal because it did not run may have started
+/// since.
+async fn may_run(client: &Client, job: JobId, index: Option<u32>) -> Result<bool, ClientError> {
     let records = client.records(&RecordFilter { jobs: vec![job], ..RecordFilter::default() }).await?;
     let Some(record) = records.first() else { return Ok(false) };
     let state = match index.filter(|_| record.array.is_some()) {
@@ -338,7 +339,7 @@ async fn may_start(client: &Client, job: JobId, index: Option<u32>) -> Result<bo
             record.tasks.iter().find(|task| task.index == index).map_or(JobState::Pending, |task| task.state)
         }
     };
-    Ok(matches!(state, JobState::Pending | JobState::Starting))
+    Ok(matches!(state, JobState::Pending | JobState::Starting | JobState::Running))
 }
 
 /// Leaves only the tasks of arrays that run on these nodes.

@@ -307,6 +307,7 @@ pub(crate) async fn list(
     let viewer = user.clone();
     let wanted = Wanted {
         user: filter.user,
+        name: None,
         states,
         any_task: filter.any_task,
         partition: filter.partition,

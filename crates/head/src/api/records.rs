@@ -50,6 +50,8 @@ pub(crate) struct Filter {
     state: Option<String>,
     /// Only jobs of this user; all if absent.
     user: Option<String>,
+    /// Only jobs with this name; all if absent.
+    name: Option<String>,
     /// Only jobs that ended at this time or later, in milliseconds since the Unix epoch.
     ended_since: Option<WallTime>,
     /// Leave out the ended tasks of the jobs.
@@ -77,7 +79,8 @@ pub(crate) async fn list(
         return Err(ApiError::bad_request(format!("`jobs` has at most {MOST_NAMED} ids")));
     }
     answer.reserve(&head.client_limits, PAGE_BYTES).await;
-    let wanted = Wanted { user: filter.user, states, ended_since: filter.ended_since, ..Wanted::default() };
+    let wanted =
+        Wanted { user: filter.user, name: filter.name, states, ended_since: filter.ended_since, ..Wanted::default() };
     let mut listing =
         Listing { head: &head, user: &user, live: filter.live, text: b"{\"records\":[".to_vec(), tasks: 0 };
     let before = filter.before.as_deref();
@@ -204,7 +207,8 @@ async fn ended_since(
     let filter = HistoryFilter {
         user: wanted.user.clone(),
         states: wanted.states.clone(),
-        name: String::new(),
+        // The store searches for a part of the name.
+        name: wanted.name.as_deref().unwrap_or_default().to_lowercase(),
         from: since,
         before,
         limit: LONGEST_PAGE,
@@ -218,6 +222,7 @@ async fn ended_since(
     };
     let read = head.client_limits.read_jobs(user.party(), read).await;
     let (mut jobs, next) = read.map_err(ApiError::internal)??;
+    jobs.retain(|job| wanted.wants(job));
     // Jobs that are not in the store yet, between the first and the last position of this page.
     let stored: BTreeSet<JobId> = jobs.iter().map(|job| job.id).collect();
     let is_in_page = |job: &&Arc<Job>| {

@@ -196,6 +196,7 @@ async fn records_of_large_arrays_are_listed_in_pages_of_bounded_length() {
     let client = head.client();
     for number in 0..3 {
         let mut array = request(&format!("array {number}"));
+        array.spec.name = format!("Array-{number}").into();
         array.spec.array = Some(format!("1-{TASKS}").parse().expect("an array"));
         let id = client.submit(&array).await.expect("accepted").id;
         client.act(id, None, JobAction::Cancel).await.expect("cancelled");
@@ -207,6 +208,10 @@ async fn records_of_large_arrays_are_listed_in_pages_of_bounded_length() {
     assert_eq!(pages_of_records(&node, "live=false").await, [vec![3, 2], vec![1]]);
     assert_eq!(pages_of_records(&node, "ended_since=0").await, [vec![3, 2], vec![1]]);
     assert_eq!(pages_of_records(&node, "jobs=1,2,3&live=true").await, [vec![1, 2, 3]]);
+    assert_eq!(pages_of_records(&node, "ended_since=0&name=Array-1").await, [vec![2]]);
+    assert_eq!(pages_of_records(&node, "name=Array-1").await, [vec![2]]);
+    assert_eq!(pages_of_records(&node, "jobs=1,2,3&name=Array-1").await, [vec![2]]);
+    assert_eq!(pages_of_records(&node, "ended_since=0&name=Array").await, [vec![0_u64; 0]], "a part of a name");
     // The client follows the pages.
     let filter = RecordFilter { jobs: [1, 2, 3].map(JobId).to_vec(), ..RecordFilter::default() };
     let records = client.records(&filter).await.expect("a list");

@@ -77,8 +77,11 @@ impl Range {
 impl Selection {
     /// Asks the head for the jobs that the selection may take, with all of their tasks.
     pub(super) async fn fetch(&self, client: &Client) -> Result<Vec<JobRecord>, ClientError> {
-        let user = self.users.as_deref().and_then(|users| <&[String; 1]>::try_from(users).ok());
-        let asked = RecordFilter { user: user.map(|[user]| user.clone()), ..RecordFilter::default() };
+        let only = |names: &Option<Vec<String>>| match names.as_deref() {
+            Some([name]) => Some(name.clone()),
+            _ => None,
+        };
+        let asked = RecordFilter { user: only(&self.users), name: only(&self.names), ..RecordFilter::default() };
         let mut records = match &self.named {
             Some(named) => {
                 let jobs: BTreeSet<_> = named.iter().map(|it| it.job).collect();
