@@ -126,11 +126,11 @@ build_image() {
     mkdir -p "$context/packaging"
     cp -r "$here" "$context/packaging/docker"
     cp "$program" "$context/hostler"
-    if test -x "$(dirname "$program")/hostler-dsh"; then cp "$(dirname "$program")/hostler-dsh" "$context/"; fi
+    if test -x "$(dirname "$program")/hostler-tools"; then cp "$(dirname "$program")/hostler-tools" "$context/"; fi
     docker build --quiet --file "$here/Dockerfile" --build-arg BASE=hostler-base --build-arg BUILD_BASE=hostler-base \
         --tag hostler "$context" >/dev/null
-    if test -x "$context/hostler-dsh"; then
-        exactly /usr/bin/hostler-dsh docker run --rm --entrypoint readlink hostler:latest /usr/local/bin/dsh
+    if test -x "$context/hostler-tools"; then
+        exactly /usr/bin/hostler-tools docker run --rm --entrypoint readlink hostler:latest /usr/local/bin/dsh
     fi
 }
 

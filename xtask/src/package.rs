@@ -20,7 +20,7 @@ pub(crate) struct Options {
     to: Option<PathBuf>,
 }
 
-const PROGRAMS: [&str; 2] = ["hostler", "hostler-dsh"];
+const PROGRAMS: [&str; 2] = ["hostler", "hostler-tools"];
 
 /// Builds the programs with optimisation and creates the package's files.
 pub(crate) fn run(options: &Options) -> Result<()> {

@@ -1,7 +1,7 @@
 //! The command line of Hostler.
 //!
-//! The executable acts as another tool when it is called by that tool's name. Builds start `dsh` thousands of times,
-//! so `dsh` also exists as a smaller program of its own (`hostler-dsh`), which starts faster.
+//! The executable acts as another tool when it is called by that tool's name. Builds and scripts start `dsh`, `sbatch`
+//! and others thousands of times, so a smaller program contains only these (`hostler-tools`), and starts faster.
 
 mod args;
 mod browser;
@@ -38,7 +38,8 @@ pub fn main() -> std::process::ExitCode {
     multicall::main(std::env::args_os().collect())
 }
 
+/// Runs the tool by whose name the executable was called, without those that need the head or the agent.
 #[must_use]
-pub fn dsh() -> std::process::ExitCode {
-    cm::main::<commands::exec::Dsh>(std::env::args_os().collect())
+pub fn light_main() -> std::process::ExitCode {
+    multicall::light_main(std::env::args_os().collect())
 }

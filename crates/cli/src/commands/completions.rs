@@ -6,7 +6,7 @@ use clap_complete::Shell;
 use crate::context::Context;
 use crate::exit;
 use crate::failure::{Failure, Outcome};
-use crate::multicall::{TOOLS, Tool};
+use crate::multicall::{Tool, tools};
 
 /// Print a shell completion script
 ///
@@ -24,9 +24,9 @@ pub(crate) struct Completions {
 
 impl Completions {
     pub(crate) fn run(self, context: &Context) -> Outcome {
-        let tool = TOOLS.iter().find(|tool| tool.name == self.tool);
+        let tool = tools().find(|tool| tool.name == self.tool);
         let script = tool.and_then(|tool| script(self.shell, tool)).ok_or_else(|| {
-            let known = TOOLS.iter().filter(|tool| tool.definition.is_some());
+            let known = tools().filter(|tool| tool.definition.is_some());
             let names: Vec<&str> = known.map(|tool| tool.name).collect();
             Failure::usage(format!("no completions for {}", self.tool)).hint(format!("tools: {}", names.join(", ")))
         })?;

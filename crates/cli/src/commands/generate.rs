@@ -13,7 +13,7 @@ use crate::args::GLOBAL_OPTIONS;
 use crate::context::Context;
 use crate::exit;
 use crate::failure::{During, Failure, Outcome};
-use crate::multicall::{TOOLS, Tool};
+use crate::multicall::{Tool, tools};
 
 /// Write the command reference, completions, man pages and API description
 #[derive(Debug, Args)]
@@ -30,7 +30,7 @@ impl Generate {
             ("cli.md".to_owned(), reference(&commands).into_bytes()),
             ("openapi.json".to_owned(), head::openapi().into_bytes()),
         ];
-        for tool in TOOLS {
+        for tool in tools() {
             let name = tool.name;
             for (file, shell) in [
                 (format!("completions/{name}.bash"), Shell::Bash),
@@ -56,7 +56,7 @@ fn definitions() -> Vec<Command> {
         command.build();
         Some(command)
     };
-    TOOLS.iter().filter_map(built).collect()
+    tools().filter_map(built).collect()
 }
 
 fn write(path: &Path, bytes: &[u8]) -> Result<(), Failure> {
@@ -120,7 +120,7 @@ fn visible(command: &Command) -> Vec<(String, &Command)> {
         }
     }
     let name = command.get_name();
-    if name != TOOLS[0].name {
+    if name != "hostler" {
         return vec![(name.to_owned(), command)];
     }
     let mut all = Vec::new();

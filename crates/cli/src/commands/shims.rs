@@ -34,8 +34,7 @@ pub(crate) struct Shims {
 
 impl Shims {
     pub(crate) fn run(self, context: &Context) -> Outcome {
-        let names: Vec<&str> =
-            multicall::TOOLS.iter().map(|tool| tool.name).filter(|name| *name != "hostler").collect();
+        let names: Vec<&str> = multicall::tools().map(|tool| tool.name).filter(|name| *name != "hostler").collect();
         let links = match &self.directory {
             Some(directory) => make_links(directory, &names, self.relative)?,
             None => names.iter().map(PathBuf::from).collect(),
@@ -67,25 +66,22 @@ fn make_links(directory: &Path, names: &[&str], relative: bool) -> Result<Vec<Pa
     Ok(links)
 }
 
-/// Returns the target of a link: the tool's own smaller program if it exists, else this program.
+/// Returns the target of a link: the smaller program if it exists and contains the tool, else this program.
 fn program_for(link: &Path, program: &Path) -> PathBuf {
-    let small = program.with_file_name(small_name(link));
-    if small.is_file() { small } else { program.to_owned() }
+    let light = program.with_file_name(multicall::LIGHT_PROGRAM);
+    let contains = link.file_name().and_then(OsStr::to_str).is_some_and(multicall::is_light);
+    if contains && light.is_file() { light } else { program.to_owned() }
 }
 
-fn small_name(link: &Path) -> String {
-    format!("hostler-{}", link.file_name().unwrap_or_default().to_string_lossy())
-}
-
-/// Checks that `link` does not exist, or is a link whose target has the file name of this program or of the tool's own
-/// smaller program.
+/// Checks that `link` does not exist, or is a link whose target has the file name of this program or of the smaller
+/// one.
 fn check_free(link: &Path, program: &Path) -> Result<(), Failure> {
     let taken = |what: String| {
         Failure::new(format!("{} is {what}", link.display()))
             .hint("no link was created; move the file away, or choose another directory")
     };
     match fs::read_link(link) {
-        Ok(target) if target.file_name() == program.file_name() || target.ends_with(small_name(link)) => Ok(()),
+        Ok(target) if target.file_name() == program.file_name() || target.ends_with(multicall::LIGHT_PROGRAM) => Ok(()),
         Ok(target) => Err(taken(format!("a link to {}, not to this program", target.display()))),
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
         Err(error) if error.kind() == ErrorKind::InvalidInput => Err(taken("an existing file, not a link".to_owned())),
@@ -146,17 +142,19 @@ mod tests {
     #[test]
     fn link_leads_to_the_smaller_program_if_it_exists() {
         let home = tempfile::tempdir().expect("temporary directory");
-        let (program, small) = (home.path().join("hostler"), home.path().join("hostler-dsh"));
+        let (program, small) = (home.path().join("hostler"), home.path().join(multicall::LIGHT_PROGRAM));
         let leads_to = |name| program_for(&Path::new("/nowhere").join(name), &program);
         assert_eq!(leads_to("dsh"), program);
         fs::write(&small, "").expect("ours");
-        assert_eq!((leads_to("dsh"), leads_to("dshd")), (small.clone(), program.clone()));
+        for (name, target) in [("dsh", &small), ("sbatch", &small), ("dshd", &program)] {
+            assert_eq!(&leads_to(name), target, "{name}");
+        }
         let link = home.path().join("dsh");
         for target in [&program, &small] {
             replace_link(&link, target).expect("ours");
             check_free(&link, &program).expect("the link points to Hostler");
         }
-        assert!(check_free(&home.path().join("hostler-dsh"), &program).is_err(), "no link");
+        assert!(check_free(&small, &program).is_err(), "no link");
     }
 
     #[test]

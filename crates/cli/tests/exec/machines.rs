@@ -47,7 +47,7 @@ impl Machines {
             let host = machines._network.host(&format!("n{number}"));
             host.ok(&["sh", "-c", &format!("mkdir /home/{USER} && chown {USER} /home/{USER} && chmod 1777 /tmp")]);
             // The small program on the first host, the full one on the others.
-            host.ok(&["ln", "-s", if number == 1 { "hostler-dsh" } else { "hostler" }, "/run/bin/dsh"]);
+            host.ok(&["ln", "-s", if number == 1 { "hostler-tools" } else { "hostler" }, "/run/bin/dsh"]);
             host.join(&machines.head);
             machines.nodes.push(host);
             machines.agents.push(None);

@@ -355,8 +355,8 @@ fn lay_out(plan: &Plan) {
 fn write_scripts(plan: &Plan, groups: &Groups) {
     let root = plan.root.display();
     fs::create_dir_all(plan.root.join("run/bin")).expect("directories can be made");
-    // The executable, and the small programs built with it.
-    let small = "hostler-dsh";
+    // The executable, and the small program built with it.
+    let small = "hostler-tools";
     let executables = [("hostler", plan.executable.clone()), (small, plan.executable.with_file_name(small))];
     let bind = |(name, path): &(&str, PathBuf)| {
         File::create(plan.root.join("run/bin").join(name)).expect("the file is writable");

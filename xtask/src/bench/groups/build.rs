@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread::available_parallelism;
@@ -39,8 +40,10 @@ pub(super) fn measure(bench: &Bench) -> Result<Vec<Row>> {
     let Some(cluster) = bench.cluster()? else { return Ok(Vec::new()) };
     wait_for_peers(&cluster)?;
     let folder = tempfile::tempdir()?;
-    let dsh = bench.hostler.as_deref().expect("there is a cluster").with_file_name("hostler-dsh");
-    ensure!(dsh.exists(), "{} does not exist; build it together with hostler", dsh.display());
+    let tools = bench.hostler.as_deref().expect("there is a cluster").with_file_name("hostler-tools");
+    ensure!(tools.exists(), "{} does not exist; build it together with hostler", tools.display());
+    let dsh = folder.path().join("dsh");
+    symlink(&tools, &dsh)?;
     let dsh = dsh.display().to_string();
     let mut ways = vec![
         Way::new(&cluster, source, folder.path(), "make here", "gcc", cpus()?)?,
