@@ -53,7 +53,7 @@ fn tests_named_in_the_security_page_exist() {
 }
 
 /// The rows and columns of the table of limits in the security page.
-const LIMITS: [&str; 13] = [
+const LIMITS: [&str; 14] = [
     "blocked account",
     "role: root, account of the head",
     "system account",
@@ -63,6 +63,7 @@ const LIMITS: [&str; 13] = [
     "exclusive node",
     "sandbox (`--sandbox`)",
     "partition that demands a sandbox",
+    "network of a sandbox in such a partition",
     "priority",
     "time",
     "memory, processes, devices",

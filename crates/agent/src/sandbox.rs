@@ -11,7 +11,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use hostler_core::agent::RunLaunch;
-use hostler_model::{Environment, Work};
+use hostler_model::{Environment, SandboxNetwork, Work};
 use hostler_shepherd::cgroup::LeafSpec;
 use hostler_shepherd::{CallOptions, Credentials, Event, Launch, Launcher, Options, SANDBOX_HOME, Sandbox, Status};
 
@@ -113,6 +113,7 @@ pub(crate) fn of_run(
         read_only: has_script.then(|| directory.script().display().to_string()).into_iter().collect(),
         of_machine: node.sandbox_read_only.clone(),
         devices: node.gpus.device_files(&launch.placement.resources.gpus),
+        host_network: launch.spec().network == SandboxNetwork::Host,
         ..Sandbox::default()
     })
 }

@@ -8,8 +8,8 @@ use clap::Args;
 use hostler_discovery::GpuPick;
 use hostler_model::{
     ArraySpec, Constraint, Counted, Dependency, Environment, LEAST_MEMORY_BYTES, Labels, LimitSignal, ParseError,
-    PartialRequest, PartitionName, Submission, Subscription, WallTime, WindowSize, Work, format_bytes, labels_problem,
-    parse_bytes, parse_duration,
+    PartialRequest, PartitionName, SandboxNetwork, Submission, Subscription, WallTime, WindowSize, Work, format_bytes,
+    labels_problem, parse_bytes, parse_duration,
 };
 use jiff::civil::DateTime;
 use jiff::{ToSpan, Zoned};
@@ -58,6 +58,13 @@ pub(crate) struct JobFlags {
     /// jobs. The job is one process on one node.
     #[arg(long)]
     pub(crate) sandbox: bool,
+
+    /// Network of the sandbox: `none`, or `host` for that of the node
+    ///
+    /// With `host`, the job reaches the same machines and ports as a job without a sandbox, for example to download
+    /// data. Partitions that demand a sandbox refuse it unless an operator has allowed it.
+    #[arg(long, value_name = "NETWORK", default_value_t, hide_default_value = true, requires = "sandbox")]
+    pub(crate) network: SandboxNetwork,
 
     /// Start the program only on the first node of the job
     ///
@@ -357,6 +364,7 @@ impl JobFlags {
             tasks_per_node: self.tasks_per_node,
             exclusive: self.exclusive,
             sandbox: self.sandbox,
+            network: self.network,
             first_node: self.first_node,
             holder: None,
             label: false,

@@ -142,6 +142,7 @@ pub(crate) fn detail(state: &State, job: &Job, viewer: Viewer, shown: Shown, his
         tasks_per_node: job.spec.tasks_per_node,
         exclusive: job.spec.exclusive,
         sandbox: job.spec.sandbox,
+        network: job.spec.network,
         held: (job.spec.exclusive && !job.active.is_empty()).then(|| job.on_each_node()),
         allocation: job.spec.holder.is_some(),
         step_hosts: if is_owner { step_hosts(state, job) } else { Vec::new() },
@@ -190,6 +191,7 @@ pub(crate) fn record(state: &State, job: &Job, viewer: Viewer, history: &History
         requeue: job.spec.requeue,
         exclusive: job.spec.exclusive,
         sandbox: job.spec.sandbox,
+        network: job.spec.network,
         held_by_operator: job.held_by_operator,
         held_tasks,
         held_tasks_by_operator,
@@ -574,7 +576,7 @@ fn more_lines(state: &State, job: &Job, reason: &Reason, now: Now) -> Vec<String
                 "An operator can change this with `hostler configure partition`. Use `-p` for a partition other than {partition}."
             )]
         }
-        Reason::NeedsSandbox { partition } => vec![partitions::way_to_a_sandbox(job, partition)],
+        Reason::NeedsSandbox { partition, .. } => vec![partitions::way_to_a_sandbox(job, partition)],
         Reason::NoNodes { for_root: true, .. } => {
             vec!["A node's admin can allow jobs of root with `root_jobs = true` in the node's agent.toml.".to_owned()]
         }

@@ -12,7 +12,7 @@ use utoipa::openapi::{ArrayBuilder, ObjectBuilder, Schema, Type};
 use crate::object::object_only;
 use crate::{
     ArraySpec, Constraint, Counted, Dependency, Digest, Files, Labels, LimitSignal, ParseError, PartitionName,
-    Subscription, WallTime, format_bytes, labels_schema,
+    SandboxNetwork, Subscription, WallTime, format_bytes, labels_schema,
 };
 
 /// The smallest memory request, in bytes. With less memory, the shepherd does not fit into the job's memory group under
@@ -46,10 +46,13 @@ pub struct JobSpec<Count = u32, Amounts = Request> {
     /// Whether each task has its nodes to itself, with all their resources. `request` is then the least that a node must have.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub exclusive: bool,
-    /// Whether each task runs in a sandbox: without a network, the files of others and rights, and with its folder as the only
-    /// lasting place that it may write to. For one process on one node.
+    /// Whether each task runs in a sandbox: without the files of others and rights, and with its folder as the only lasting
+    /// place that it may write to. For one process on one node.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sandbox: bool,
+    /// The network of the sandbox. Jobs without a sandbox have that of their nodes.
+    #[serde(default, skip_serializing_if = "SandboxNetwork::is_none")]
+    pub network: SandboxNetwork,
     /// Whether the program starts on the first node only. `mpirun` or `hostler step` then start processes on the other
     /// nodes.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -147,6 +150,7 @@ impl JobSpec {
             tasks_per_node: 1,
             exclusive: false,
             sandbox: false,
+            network: SandboxNetwork::None,
             first_node: false,
             holder: None,
             label: false,
@@ -264,6 +268,7 @@ impl<Count, Amounts> JobSpec<Count, Amounts> {
             tasks_per_node,
             exclusive: self.exclusive,
             sandbox: self.sandbox,
+            network: self.network,
             first_node: self.first_node,
             holder: self.holder,
             label: self.label,

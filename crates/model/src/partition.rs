@@ -142,6 +142,49 @@ impl FromStr for SandboxRule {
     }
 }
 
+/// The network of a sandboxed job. A later one reaches more than an earlier one.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum SandboxNetwork {
+    /// Loopback only, and one of the sandbox's own.
+    #[default]
+    None,
+    /// That of the node.
+    Host,
+}
+
+impl SandboxNetwork {
+    /// Returns the network as a word in output and on the command line.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::None => "none",
+            Self::Host => "host",
+        }
+    }
+
+    /// Returns whether no other machine can be reached.
+    #[must_use]
+    pub fn is_none(&self) -> bool {
+        *self == Self::None
+    }
+}
+
+impl fmt::Display for SandboxNetwork {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl FromStr for SandboxNetwork {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let found = [Self::None, Self::Host].into_iter().find(|network| network.as_str() == text);
+        found.ok_or_else(|| ParseError::new(text, "none or host"))
+    }
+}
+
 /// Patterns that match node names: `n1,n3`, `n[1-4,7]`, `gpu*`, or `*` for all. Numbers may have leading zeros:
 /// `node[01-16]`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -348,5 +391,9 @@ mod tests {
             assert_eq!(rule.as_str().parse(), Ok(rule));
         }
         assert!("yes".parse::<SandboxRule>().is_err());
+        for network in [SandboxNetwork::None, SandboxNetwork::Host] {
+            assert_eq!(network.as_str().parse(), Ok(network));
+        }
+        assert!("job".parse::<SandboxNetwork>().is_err());
     }
 }

@@ -58,10 +58,14 @@ pub enum Reason {
         /// The removed partition.
         partition: PartitionName,
     },
-    /// The job has no sandbox, and all nodes that it may use otherwise are in partitions whose jobs run in a sandbox.
+    /// The job has no sandbox, or one with more network than allowed, and all nodes that it may use otherwise are in partitions
+    /// whose jobs run in a sandbox.
     NeedsSandbox {
         /// The partition that demands a sandbox: the job's own, or one whose nodes a job without a partition could use.
         partition: PartitionName,
+        /// Whether the job has a sandbox, with the network of the node, which the partition does not allow.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        for_network: bool,
     },
     /// The cluster has no node that the job may use, regardless of the nodes' size.
     NoNodes {
@@ -179,8 +183,11 @@ impl fmt::Display for Reason {
             Self::Blocked { user, why: Some(why) } => write!(f, "{user} is blocked on this cluster: {why}"),
             Self::PartitionPaused { partition } => write!(f, "partition {partition} is paused"),
             Self::PartitionGone { partition } => write!(f, "partition {partition} no longer exists"),
-            Self::NeedsSandbox { partition } => {
+            Self::NeedsSandbox { partition, for_network: false } => {
                 write!(f, "partition {partition} runs its jobs in a sandbox, and this job has none")
+            }
+            Self::NeedsSandbox { partition, for_network: true } => {
+                write!(f, "partition {partition} runs its jobs without a network, and this job has that of its node")
             }
             Self::NoNodes { partition, constraint, for_root, for_sandbox } => {
                 f.write_str("no node")?;

@@ -8,7 +8,7 @@ use std::net::IpAddr;
 
 use hostler_model::{
     ArraySpec, Attempt, Constraint, Counted, Dependency, Digest, Files, GpuId, JobId, JobSpec, JobState, Labels,
-    NodeName, NodeState, PartitionName, Reason, Request, Submission, Subscription, WallTime,
+    NodeName, NodeState, PartitionName, Reason, Request, SandboxNetwork, Submission, Subscription, WallTime,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -370,6 +370,9 @@ pub struct JobDetail {
     /// Whether each task runs in a sandbox.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sandbox: bool,
+    /// The network of the sandbox. Jobs without a sandbox have that of their nodes.
+    #[serde(default, skip_serializing_if = "SandboxNetwork::is_none")]
+    pub network: SandboxNetwork,
     /// What a placed task of an exclusive job has on its first node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<Request>,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use hostler_model::{Feature, NodePatterns, PartitionName, PartitionState, SandboxRule, UserName};
+use hostler_model::{Feature, NodePatterns, PartitionName, PartitionState, SandboxNetwork, SandboxRule, UserName};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa::openapi::{AllOfBuilder, ObjectBuilder, Ref, Schema};
@@ -33,6 +33,9 @@ pub struct PartitionView {
     pub groups: BTreeSet<UserName>,
     /// Whether the partition's jobs run in a sandbox.
     pub sandbox: SandboxRule,
+    /// The most network that the partition's jobs may have, if all of them run in a sandbox.
+    #[serde(default)]
+    pub sandbox_network: SandboxNetwork,
     /// Number of nodes in the partition.
     pub node_count: u32,
     /// Number of the partition's nodes that are up.
@@ -81,6 +84,9 @@ pub struct PartitionChange {
     /// Whether the partition's jobs run in a sandbox.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<SandboxRule>,
+    /// The most network that the partition's jobs may have, if all of them run in a sandbox.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sandbox_network: Option<SandboxNetwork>,
 }
 
 /// Returns the schema of [`PartitionChange`] with the field `nodes` required.

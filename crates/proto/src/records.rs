@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use hostler_model::{
     ArraySpec, Attempt, Constraint, Counted, Dependency, Files, IndexSet, JobId, JobState, Labels, PartitionName,
-    Reason, WallTime,
+    Reason, SandboxNetwork, WallTime,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -79,6 +79,9 @@ pub struct JobRecord {
     /// Whether each task runs in a sandbox.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sandbox: bool,
+    /// The network of the sandbox. Jobs without a sandbox have that of their nodes.
+    #[serde(default, skip_serializing_if = "SandboxNetwork::is_none")]
+    pub network: SandboxNetwork,
     /// Whether an operator holds the job, so that its owner cannot release it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub held_by_operator: bool,

@@ -44,6 +44,8 @@ class Options(TypedDict, total=False):
     exclusive: bool
     #: Run in a sandbox: without network, and with its folder as the only lasting place to write to.
     sandbox: bool
+    #: Network of the sandbox: ``"none"``, or ``"host"`` for that of the node.
+    network: str | None
     #: Keep the job waiting until ``hostler release``.
     hold: bool
     #: Labels of the job.
@@ -58,6 +60,7 @@ _FLAGS = {
     "time": "--time",
     "partition": "--partition",
     "constraint": "--constraint",
+    "network": "--network",
     "after": "--after",
     "name": "--name",
     "priority": "--priority",

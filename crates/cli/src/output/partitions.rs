@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use hostler_model::{UserName, format_duration};
+use hostler_model::{SandboxNetwork, UserName, format_duration};
 use hostler_proto::partitions::PartitionView;
 
 use super::table::{Align, Table};
@@ -53,7 +53,11 @@ pub(crate) fn one(partition: &PartitionView) -> String {
     lines.add_some("users", is_for_all.then(|| "all".to_owned()));
     lines.add_some("users", some(&partition.users));
     lines.add_some("groups", some(&partition.groups));
-    lines.add_some("sandbox", (!partition.sandbox.is_optional()).then(|| partition.sandbox.as_str()));
+    let network = match partition.sandbox_network {
+        SandboxNetwork::None => "",
+        SandboxNetwork::Host => "; jobs may ask for --network host",
+    };
+    lines.add_some("sandbox", (!partition.sandbox.is_optional()).then(|| format!("{}{network}", partition.sandbox)));
     lines.into_text()
 }
 
@@ -91,6 +95,7 @@ mod tests {
             users: BTreeSet::new(),
             groups: BTreeSet::from(["vision".parse().expect("a name")]),
             sandbox: SandboxRule::Always,
+            sandbox_network: SandboxNetwork::Host,
             node_count: 4,
             nodes_up: 3,
             cpus: 24,
@@ -116,7 +121,7 @@ priority   5
 max time   1h30m
 max nodes  2
 groups     vision
-sandbox    always
+sandbox    always; jobs may ask for --network host
 ";
         assert_eq!(one(&partition()), expected);
     }

@@ -205,7 +205,8 @@ fn described(id: &str, job: &JobDetail, moment: &Moment, width: Option<usize>) -
     let separator = if job.after.iter().any(|it| it.alternative) { " or " } else { ", " };
     lines.add_some("after", (!after.is_empty()).then(|| after.join(separator)));
     lines.add_some("priority", (job.priority != 0).then(|| job.priority.to_string()));
-    lines.add_some("sandbox", job.sandbox.then_some("yes"));
+    let network = if job.network.is_none() { "yes" } else { "yes, with the network of its node" };
+    lines.add_some("sandbox", job.sandbox.then_some(network));
     lines.add_some("requeue", job.requeue.then_some("if its node is lost"));
     let notify: Vec<String> = job.notify.iter().map(ToString::to_string).collect();
     lines.add_some("notify", (!notify.is_empty()).then(|| notify.join(" ")));

@@ -66,6 +66,7 @@ pub(crate) fn submission(
         first_node: true,
         holder: None,
         sandbox: false,
+        network: hostler_model::SandboxNetwork::None,
         label: false,
         partition,
         constraint: constraint(options)?,

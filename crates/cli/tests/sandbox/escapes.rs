@@ -47,6 +47,21 @@ const ALLOWED_OUTSIDE: [&str; 24] = [
     "find_shared_memory_by_key",
 ];
 
+/// Attempts that the network of the machine lets succeed: it shows its interfaces and tables.
+const OF_THE_NETWORK: [&str; 4] = [
+    "connect_to_a_server_of_the_machine",
+    "connect_to_a_cloud_address",
+    "have_a_network_interface",
+    "find_abstract_sockets",
+];
+
+/// Whether Landlock of this kernel has scopes for abstract sockets.
+fn keeps_abstract_sockets_out() -> bool {
+    const VERSION: libc::c_long = 1;
+    // SAFETY: with this flag, the kernel only returns a number.
+    unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, std::ptr::null::<u8>(), 0, VERSION) >= 6 }
+}
+
 /// A shared memory segment of System V that is removed with this value.
 struct SharedMemory {
     id: libc::c_int,
@@ -119,7 +134,9 @@ fn attempts_to_leave_the_sandbox_fail() {
         let output = cluster.command(ADA, &arguments).current_dir(&folder).output().expect("starts");
         String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr)
     };
-    let (inside, outside) = (attempt(&["--sandbox"]), attempt(&[]));
+    let inside = attempt(&["--sandbox"]);
+    let with_network = attempt(&["--sandbox", "--network", "host"]);
+    let outside = attempt(&[]);
     sleeper.kill().expect("ours");
     sleeper.wait().expect("ours");
     for path in [in_tmp, in_shm] {
@@ -127,13 +144,18 @@ fn attempts_to_leave_the_sandbox_fail() {
     }
 
     let count = ATTEMPTS.matches("@attempt\n").count();
-    for text in [&inside, &outside] {
+    for text in [&inside, &with_network, &outside] {
         assert!(text.contains(&format!("tried {count}\n")), "all attempts were made: {text}");
     }
     let reached = |text: &str| -> Vec<String> {
         text.lines().filter_map(|line| line.strip_prefix("reached ")).map(str::to_owned).collect()
     };
     assert_eq!(reached(&inside), [""; 0], "{inside}");
+    let more = reached(&with_network);
+    assert!(more.contains(&"connect_to_a_server_of_the_machine".to_owned()), "{with_network}");
+    let beyond: Vec<_> = more.iter().filter(|name| !OF_THE_NETWORK.contains(&&***name)).collect();
+    let expected: &[&str] = if keeps_abstract_sockets_out() { &[] } else { &["connect_to_an_abstract_socket"] };
+    assert_eq!(beyond, expected, "{with_network}");
     let reached: BTreeMap<String, ()> = reached(&outside).into_iter().map(|name| (name, ())).collect();
     for name in ALLOWED_OUTSIDE {
         assert!(reached.contains_key(name), "`{name}` proves nothing: it fails outside too: {outside}");

@@ -120,6 +120,37 @@ fn job_that_is_moved_or_waits_cannot_avoid_the_sandbox() {
 }
 
 #[test]
+fn network_of_the_node_is_only_for_partitions_that_allow_it() {
+    let cluster = lab(&["--default"]);
+    let server = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let port = server.local_addr().expect("bound").port();
+    let script = format!(
+        "import os, socket; socket.create_connection(('localhost', {port})); own = socket.create_server(('127.0.0.1', 0)); \
+         print(socket.gethostname(), os.path.exists('/home'), os.getpid()); print(open('/etc/resolv.conf').read())"
+    );
+    let submit =
+        || cluster.run(ADA, &["run", "--sandbox", "--network", "host", "-m", "64M", "--", "python3", "-c", &script]);
+    let refused = submit();
+    let why = "partition lab runs its jobs in a sandbox without a network; submit the job without `--network host`";
+    assert!(refused.code != 0 && refused.stderr.contains(why), "{refused:?}");
+    let alone = cluster.run(ADA, &["run", "--network", "host", "--", "true"]);
+    assert!(alone.stderr.contains("--sandbox"), "{alone:?}");
+
+    cluster.ok("root", &["configure", "partition", "set", "lab", "--sandbox-network", "host"]);
+    let shown = cluster.ok(ADA, &["configure", "partition", "show", "lab"]);
+    assert!(shown.contains("\nsandbox    always; jobs may ask for --network host"), "{shown}");
+    let told = submit();
+    let host = nix::unistd::gethostname().expect("every machine has a name");
+    let resolver = fs::read_to_string("/etc/resolv.conf").expect("the test needs a resolver");
+    let expected = format!("{} False 2\n{resolver}\n", host.display());
+    assert_eq!(told.stdout, expected, "{told:?}");
+    assert!(cluster.ok(ADA, &["job", "1"]).contains("sandbox    yes, with the network of its node"));
+    // Nobody gets a network without asking.
+    let usual = cluster.run(ADA, &["run", "-m", "64M", "--", "python3", "-c", &script]);
+    assert!(usual.code != 0 && usual.stderr.contains("Connection refused"), "{usual:?}");
+}
+
+#[test]
 fn admin_adds_directories_of_the_machine_that_only_root_can_change() {
     let mut cluster = SharedCluster::up(HOSTLER, &[]);
     // Below `/tmp`, others could exchange it.

@@ -263,6 +263,9 @@ pub(super) fn check_spec(spec: &JobSpec) -> Result<(), Refusal> {
             "a sandboxed job is one process on one node, without steps and labelled output",
         ));
     }
+    if !spec.sandbox && !spec.network.is_none() {
+        return Err(Refusal::Contradiction("a job without a sandbox has the network of its nodes; add `--sandbox`"));
+    }
     if spec.files.is_some() && spec.pty.is_some() {
         return Err(Refusal::Contradiction("a job in a terminal reads and writes no files"));
     }

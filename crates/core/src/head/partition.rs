@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use hostler_model::{
-    Constraint, Feature, JobSpec, NodeName, NodePatterns, PartitionName, PartitionState, SandboxRule, UserName,
+    Constraint, Feature, JobSpec, NodeName, NodePatterns, PartitionName, PartitionState, SandboxNetwork, SandboxRule,
+    UserName,
 };
 use hostler_proto::partitions::PartitionChange;
 use hostler_sched::NodeSet;
@@ -36,6 +37,9 @@ pub struct Partition {
     /// Whether its jobs run in a sandbox.
     #[serde(default, skip_serializing_if = "SandboxRule::is_optional")]
     pub sandbox: SandboxRule,
+    /// The most network that its jobs may have, if all of them run in a sandbox.
+    #[serde(default, skip_serializing_if = "SandboxNetwork::is_none")]
+    pub sandbox_network: SandboxNetwork,
 }
 
 /// Properties of a node that operators set.
@@ -62,8 +66,10 @@ pub struct Partitions {
 }
 
 /// Node sets by owner, sandbox, partition and constraint. Nested maps allow lookups without copies.
-pub(super) type Sets =
-    BTreeMap<(Owner, bool), BTreeMap<Option<PartitionName>, BTreeMap<Option<Constraint>, Arc<NodeSet>>>>;
+pub(super) type Sets = BTreeMap<
+    (Owner, Option<SandboxNetwork>),
+    BTreeMap<Option<PartitionName>, BTreeMap<Option<Constraint>, Arc<NodeSet>>>,
+>;
 
 /// The kind of a job's owner, as far as it restricts the nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -163,20 +169,18 @@ impl Partitions {
 
     /// Whether a job with this specification may use a node.
     pub(super) fn may_use(&self, owner: Owner, spec: &JobSpec, node: &Node) -> bool {
-        let fits = if spec.sandbox {
-            node.facts.runs_sandboxes
-        } else {
-            self.demanding_sandbox(spec.partition.as_ref(), node).is_none()
-        };
-        fits && self.would_use(owner, spec, node)
+        let is_able = node.facts.runs_sandboxes || !spec.sandbox;
+        is_able && self.demanding_sandbox(spec, node).is_none() && self.would_use(owner, spec, node)
     }
 
-    /// The partition that admits no job without a sandbox to a node: the job's own, or any one of the node if the job
-    /// names none.
-    pub(super) fn demanding_sandbox(&self, partition: Option<&PartitionName>, node: &Node) -> Option<&Partition> {
-        match partition {
-            Some(name) => self.get(name).filter(|partition| partition.demands_sandbox()),
-            None => self.iter().find(|partition| partition.demands_sandbox() && partition.nodes.matches(&node.name)),
+    /// The partition that demands another sandbox of a job on this node than it has: the job's own partition, or any one of
+    /// the node if the job names none.
+    pub(super) fn demanding_sandbox(&self, spec: &JobSpec, node: &Node) -> Option<&Partition> {
+        match &spec.partition {
+            Some(name) => self.get(name).filter(|partition| partition.demands_another_sandbox(spec)),
+            None => self
+                .iter()
+                .find(|partition| partition.demands_another_sandbox(spec) && partition.nodes.matches(&node.name)),
         }
     }
 

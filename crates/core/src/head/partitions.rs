@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hostler_model::{
-    Feature, JobSpec, NodeName, PartitionName, PartitionState, Reason, SandboxRule, Submission, Timestamp,
-    format_duration,
+    Feature, JobSpec, NodeName, PartitionName, PartitionState, Reason, SandboxNetwork, SandboxRule, Submission,
+    Timestamp, format_duration,
 };
 use hostler_proto::partitions::PartitionChange;
 use hostler_sched::NodeSet;
@@ -51,6 +51,11 @@ impl Partition {
         self.sandbox == SandboxRule::Always
     }
 
+    /// Returns whether the job cannot start in the partition because of its sandbox: it has none, or too much network.
+    pub(super) fn demands_another_sandbox(&self, spec: &JobSpec) -> bool {
+        self.demands_sandbox() && (!spec.sandbox || spec.network > self.sandbox_network)
+    }
+
     /// Refuses a job that exceeds the partition's limits, or that enters a partition that does not accept it.
     fn admit(&self, state: &State, user: &str, spec: &JobSpec, enters: bool) -> Result<(), Refusal> {
         let refuse = |why: String| Err(Refusal::PartitionRefuses { partition: self.name.clone(), why });
@@ -70,6 +75,11 @@ impl Partition {
                         .to_owned()
                 }
             });
+        }
+        if enters && self.demands_another_sandbox(spec) {
+            return refuse(
+                "runs its jobs in a sandbox without a network; submit the job without `--network host`".to_owned(),
+            );
         }
         if let Some(most) = self.max_nodes.filter(|most| spec.nodes > *most) {
             let nodes = if most == 1 { "node" } else { "nodes" };
@@ -169,15 +179,11 @@ impl State {
         self.nodes().filter(move |node| self.partitions.would_use(Owner::User, spec, node))
     }
 
-    /// Returns a partition that demands a sandbox, if the job has none and may therefore use no node at all.
+    /// Returns a partition that demands another sandbox than the job has, if the job may therefore use no node at all.
     pub(super) fn needs_sandbox(&self, owner: Owner, spec: &JobSpec) -> Option<&PartitionName> {
-        if spec.sandbox {
-            return None;
-        }
-        let partition = spec.partition.as_ref();
         let mut its = self.nodes().filter(|node| self.partitions.would_use(owner, spec, node));
-        let first = self.partitions.demanding_sandbox(partition, its.next()?)?;
-        its.all(|node| self.partitions.demanding_sandbox(partition, node).is_some()).then_some(&first.name)
+        let first = self.partitions.demanding_sandbox(spec, its.next()?)?;
+        its.all(|node| self.partitions.demanding_sandbox(spec, node).is_some()).then_some(&first.name)
     }
 
     /// Returns all features of a node except its name.
@@ -192,7 +198,7 @@ impl State {
         if self.may_use_all(owner, spec) {
             return None;
         }
-        let sets = self.partitions.sets.get(&(owner, spec.sandbox)).and_then(|sets| sets.get(&spec.partition));
+        let sets = self.partitions.sets.get(&(owner, sandbox_of(spec))).and_then(|sets| sets.get(&spec.partition));
         match sets.and_then(|sets| sets.get(&spec.constraint)) {
             Some(set) if !self.partitions.is_stale => Some(Arc::clone(set)),
             _ => Some(Arc::new(self.nodes_for(owner, spec))),
@@ -236,7 +242,7 @@ impl State {
     /// Adds the node set of a job that may not use all nodes; returns whether the set is new.
     fn add_set(&self, sets: &mut Sets, owner: Owner, spec: &JobSpec) -> bool {
         let (partition, constraint) = (&spec.partition, &spec.constraint);
-        let sets = sets.entry((owner, spec.sandbox)).or_default();
+        let sets = sets.entry((owner, sandbox_of(spec))).or_default();
         if self.may_use_all(owner, spec) || sets.get(partition).is_some_and(|sets| sets.contains_key(constraint)) {
             return false;
         }
@@ -244,6 +250,11 @@ impl State {
         sets.entry(partition.clone()).or_default().insert(constraint.clone(), set);
         true
     }
+}
+
+/// The sandbox of a job as far as it restricts the nodes: its network, if it has one.
+fn sandbox_of(spec: &JobSpec) -> Option<SandboxNetwork> {
+    spec.sandbox.then_some(spec.network)
 }
 
 /// Refuses a job that its partition does not accept. A job that does not enter the partition is in it already.
@@ -269,7 +280,7 @@ pub(super) fn waits_for_partition(state: &State, job: &Job) -> Option<Reason> {
     let owner = state.owner_of(job);
     let is_nowhere = state.allowed_nodes(owner, spec).is_some_and(|among| among.is_empty());
     if is_nowhere && let Some(partition) = state.needs_sandbox(owner, spec) {
-        return Some(Reason::NeedsSandbox { partition: partition.clone() });
+        return Some(Reason::NeedsSandbox { partition: partition.clone(), for_network: spec.sandbox });
     }
     is_nowhere.then(|| no_nodes(spec, state.all_refuse(owner, spec), state.no_sandbox(spec).is_some()))
 }
@@ -304,6 +315,7 @@ pub(super) fn decide_partitions(state: &State, command: &PartitionsCommand) -> R
                 users: BTreeSet::new(),
                 groups: BTreeSet::new(),
                 sandbox: SandboxRule::Optional,
+                sandbox_network: SandboxNetwork::None,
             };
             put(partitions, &new, change)
         }
@@ -341,6 +353,7 @@ fn put(partitions: &Partitions, before: &Partition, change: &PartitionChange) ->
     }
     after.state = change.state.unwrap_or(before.state);
     after.sandbox = change.sandbox.unwrap_or(before.sandbox);
+    after.sandbox_network = change.sandbox_network.unwrap_or(before.sandbox_network);
     after.priority = change.priority.unwrap_or(before.priority);
     after.default_time_ms = change.default_time_ms.map_or(before.default_time_ms, limit);
     after.max_time_ms = change.max_time_ms.map_or(before.max_time_ms, limit);

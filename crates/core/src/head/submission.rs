@@ -71,10 +71,13 @@ impl Admission<'_> {
             }
             Some(_) => Ok(()),
             None => match state.needs_sandbox(owner, spec) {
-                Some(name) => refuses(
-                    name,
-                    "and no other partition has nodes for a job that names none; submit it with `--sandbox`".to_owned(),
-                ),
+                Some(name) => {
+                    let remedy = if spec.sandbox { "without `--network host`" } else { "with `--sandbox`" };
+                    refuses(
+                        name,
+                        format!("and no other partition has nodes for a job that names none; submit it {remedy}"),
+                    )
+                }
                 None => Ok(()),
             },
         }

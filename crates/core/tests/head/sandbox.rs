@@ -1,7 +1,7 @@
 //! Sandboxed jobs: on which nodes they run.
 
 use hostler_core::head::{Caller, Command, Refusal, explain};
-use hostler_model::{Advisory, JobId, JobSpec, JobState, Reason, Request, SandboxRule};
+use hostler_model::{Advisory, JobId, JobSpec, JobState, Reason, Request, SandboxNetwork, SandboxRule};
 use hostler_proto::api::{JobAction, JobChange};
 use hostler_proto::link::HeadMessage;
 use hostler_proto::partitions::PartitionChange;
@@ -90,10 +90,16 @@ fn sandboxed_job_of_root_or_of_several_processes_is_refused() {
         JobSpec { tasks_per_node: 2, ..sandboxed() },
         JobSpec { first_node: true, ..sandboxed() },
         JobSpec { label: true, ..sandboxed() },
+        JobSpec { sandbox: false, ..with_network() },
     ] {
         let refused = head.submit(spec);
         assert!(matches!(refused, Err(Refusal::Contradiction(_))), "{refused:?}");
     }
+}
+
+/// A sandboxed job with the network of its node.
+fn with_network() -> JobSpec {
+    JobSpec { network: SandboxNetwork::Host, ..sandboxed() }
 }
 
 const ALWAYS: PartitionChange = PartitionChange { sandbox: Some(SandboxRule::Always), ..NOTHING };
@@ -109,6 +115,7 @@ const NOTHING: PartitionChange = PartitionChange {
     users: None,
     groups: None,
     sandbox: None,
+    sandbox_network: None,
 };
 
 /// A head with nodes that can run sandboxed jobs, and with a partition `lab` that demands a sandbox.
@@ -266,4 +273,40 @@ fn jobs_without_a_partition_and_a_sandbox_avoid_nodes_of_partitions_that_demand_
     change_partition(&mut head, "lab", PartitionChange { nodes: on("*").nodes, ..NOTHING }).expect("there is lab");
     assert_eq!(submit(&mut head, spec()).expect_err("no node is left").to_string(), expected);
     assert_eq!(why(&head, two).as_deref(), Some("partition lab runs its jobs in a sandbox, and this job has none"));
+}
+
+#[test]
+fn partition_that_demands_a_sandbox_decides_whether_it_has_a_network() {
+    let mut head = lab("n1", &["n1", "n2"]);
+    add_partition(&mut head, "open", on("n1"));
+    let allow = |network| PartitionChange { sandbox_network: Some(network), ..NOTHING };
+    let into = |partition: &str| JobSpec { partition: within(partition).partition, ..with_network() };
+    let refusal = "partition lab runs its jobs in a sandbox without a network; submit the job without `--network host`";
+    assert_eq!(submit(&mut head, into("lab")).expect_err("it has a network").to_string(), refusal);
+    // Where jobs may do without a sandbox, they may have the network.
+    let held = submit(&mut head, JobSpec { hold: true, ..into("open") }).expect("accepted");
+    assert_eq!(move_to(&mut head, held, "lab").expect_err("it has a network").to_string(), refusal);
+    // Without a partition, the job uses other nodes, and a constraint cannot lead there either.
+    let elsewhere = submit(&mut head, JobSpec { request: whole().request, ..with_network() }).expect("accepted");
+    assert_eq!(node_of(&head, elsewhere).as_deref(), Some("n2"));
+    let there = JobSpec { constraint: Some("n1".parse().expect("a constraint")), ..with_network() };
+    let refused = submit(&mut head, there.clone()).expect_err("n1 gives no network").to_string();
+    assert!(refused.ends_with("for a job that names none; submit it without `--network host`"), "{refused}");
+
+    change_partition(&mut head, "lab", allow(SandboxNetwork::Host)).expect("there is a partition lab");
+    move_to(&mut head, held, "lab").expect("it may have the network");
+    let job = submit(&mut head, into("lab")).expect("accepted");
+    assert_eq!((node_of(&head, job).as_deref(), head.job(job).spec.network), (Some("n1"), SandboxNetwork::Host));
+    submit(&mut head, there).expect("accepted");
+    // Jobs do not get a network without asking, and none without a sandbox.
+    let usual = submit(&mut head, within("lab")).expect("accepted");
+    assert_eq!(head.job(usual).spec.network, SandboxNetwork::None);
+
+    change_partition(&mut head, "lab", allow(SandboxNetwork::None)).expect("there is a partition lab");
+    let release = Command::Act { caller: user("ada"), job: held, index: None, action: JobAction::Release };
+    head.command(&release).expect("it is held");
+    let expected = "partition lab runs its jobs without a network, and this job has that of its node";
+    assert_eq!((node_of(&head, held), why(&head, held).as_deref()), (None, Some(expected)));
+    head.restart();
+    assert_eq!(why(&head, held).as_deref(), Some(expected));
 }

@@ -21,6 +21,7 @@ pub(crate) fn partition(state: &State, partition: &Partition) -> PartitionView {
         users: partition.users.clone(),
         groups: partition.groups.clone(),
         sandbox: partition.sandbox,
+        sandbox_network: partition.sandbox_network,
         node_count: count(nodes.len()),
         nodes_up: count(up.len()),
         cpus: up.iter().map(|node| u64::from(node.facts.resources.cpus.len())).sum(),
@@ -29,11 +30,16 @@ pub(crate) fn partition(state: &State, partition: &Partition) -> PartitionView {
     }
 }
 
-/// What the owner of a waiting job can do that has no sandbox, while `partition` demands one.
+/// What the owner of a waiting job can do whose sandbox is not what `partition` demands.
 pub(super) fn way_to_a_sandbox(job: &Job, partition: &PartitionName) -> String {
     let id = job.id;
     if job.spec.partition.as_ref() != Some(partition) {
         return format!("Its nodes take no other jobs. `hostler update {id} --partition` chooses a partition.");
+    }
+    if job.spec.sandbox {
+        return format!(
+            "`hostler update {id} --partition` chooses another partition, or submit it without `--network`."
+        );
     }
     match job.spec.fits_sandbox() {
         true => {

@@ -80,10 +80,11 @@ pub(crate) fn enter(plan: &Plan<'_>, shepherd: &ToShepherd<'_>) -> io::Result<()
     nix::sys::stat::umask(nix::sys::stat::Mode::empty());
     unshare(CloneFlags::CLONE_NEWCGROUP).during("create a cgroup namespace")?;
     root::build(plan)?;
-    nix::unistd::sethostname(HOST_NAME).during("set the host name")?;
     if plan.wanted.host_network {
+        // The host name stays too: on the network, the machine is known by it.
         leave_abstract_sockets().during("leave the sockets of the machine")?;
     } else {
+        nix::unistd::sethostname(HOST_NAME).during("set the host name")?;
         bring_up_loopback().during("bring up the loopback interface")?;
     }
     drop_rights(plan.user)?;

@@ -325,6 +325,7 @@ fn again(job: &JobDetail) -> String {
     let mut words = vec!["hostler".to_owned(), verb.to_owned()];
     words.extend(job.exclusive.then(|| "--exclusive".to_owned()));
     words.extend(job.sandbox.then(|| "--sandbox".to_owned()));
+    words.extend((!job.network.is_none()).then(|| format!("--network={}", job.network)));
     let mut option = |name: &str, value: String| words.extend([name.to_owned(), quoted(&value)]);
     option("--name", summary.name.clone());
     option("-c", summary.cpus.to_string());

@@ -2,7 +2,7 @@
 
 use askama::Template;
 use axum::response::{Html, Response};
-use hostler_model::{PartitionName, PartitionState, SandboxRule, format_duration, parse_duration};
+use hostler_model::{PartitionName, PartitionState, SandboxNetwork, SandboxRule, format_duration, parse_duration};
 use hostler_proto::partitions::{NewPartition, PartitionChange, PartitionView};
 use hostler_proto::settings::{NewValue, SettingSource, SettingView};
 use serde_json::Value;
@@ -17,6 +17,7 @@ use crate::url::Url;
 
 const STATES: [PartitionState; 3] = [PartitionState::Open, PartitionState::Paused, PartitionState::Closed];
 const RULES: [SandboxRule; 2] = [SandboxRule::Optional, SandboxRule::Always];
+const NETWORKS: [SandboxNetwork; 2] = [SandboxNetwork::None, SandboxNetwork::Host];
 
 #[derive(Template)]
 #[template(path = "settings.html")]
@@ -133,5 +134,6 @@ fn partition_change(fields: &Fields) -> Result<PartitionChange, Refused> {
         users: fields.get("users").map(names).transpose()?,
         groups: fields.get("groups").map(names).transpose()?,
         sandbox: fields.read("sandbox")?,
+        sandbox_network: fields.read("sandbox_network")?,
     })
 }

@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use clap::{Args, Subcommand};
 use hostler_client::Client;
-use hostler_model::{NodePatterns, PartitionName, PartitionState, SandboxRule, UserName};
+use hostler_model::{NodePatterns, PartitionName, PartitionState, SandboxNetwork, SandboxRule, UserName};
 use hostler_proto::partitions::{NewPartition, PartitionChange};
 
 use crate::context::{Context, block_on};
@@ -121,6 +121,13 @@ struct About {
     /// are not affected. A new partition has `optional`.
     #[arg(long, value_name = "RULE")]
     sandbox: Option<SandboxRule>,
+
+    /// The most network of jobs if all run in a sandbox: `none`, or `host`
+    ///
+    /// With `host`, jobs of a partition with `--sandbox always` may ask for the network of their nodes with
+    /// `--network host`. Others have no network. A new partition has `none`.
+    #[arg(long, value_name = "NETWORK")]
+    sandbox_network: Option<SandboxNetwork>,
 
     /// State of the partition: `open`, `paused` or `closed`
     ///
@@ -273,6 +280,7 @@ impl About {
             users: self.users.map(|names| names.0),
             groups: self.groups.map(|names| names.0),
             sandbox: self.sandbox,
+            sandbox_network: self.sandbox_network,
         }
     }
 }

@@ -203,6 +203,7 @@ fn detail(id: u64) -> (JobDetail, Why) {
         tasks_per_node: 1,
         exclusive: false,
         sandbox: false,
+        network: hostler_model::SandboxNetwork::None,
         held: None,
         allocation: false,
         step_hosts: Vec::new(),

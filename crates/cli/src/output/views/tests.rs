@@ -85,6 +85,7 @@ fn detail(summary: JobSummary, tasks_shown: Vec<TaskView>) -> JobDetail {
         tasks_per_node: 1,
         exclusive: false,
         sandbox: false,
+        network: hostler_model::SandboxNetwork::None,
         held: None,
         allocation: false,
         step_hosts: Vec::new(),

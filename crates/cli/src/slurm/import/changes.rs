@@ -141,6 +141,7 @@ fn partition(wanted: &NewPartition, present: &[PartitionView]) -> Option<Change>
         users: differs(about.users.as_ref(), &now.users),
         groups: differs(about.groups.as_ref(), &now.groups),
         sandbox: differs(about.sandbox.as_ref(), &now.sandbox),
+        sandbox_network: differs(about.sandbox_network.as_ref(), &now.sandbox_network),
     };
     let is_news = change != PartitionChange::default();
     is_news.then(|| Change::SetPartition(NewPartition { name: name.clone(), about: change }))

@@ -108,6 +108,7 @@ fn of_partition(verb: &str, name: &str, about: &PartitionChange) -> String {
     add("--groups", about.groups.as_ref().map(names));
     add("--state", about.state.map(|state| state.to_string()));
     add("--sandbox", about.sandbox.map(|rule| rule.to_string()));
+    add("--sandbox-network", about.sandbox_network.map(|network| network.to_string()));
     line(&all)
 }
 
@@ -124,5 +125,6 @@ fn without_defaults(about: &PartitionChange) -> PartitionChange {
         users: about.users.clone().filter(|users| !users.is_empty()),
         groups: about.groups.clone().filter(|groups| !groups.is_empty()),
         sandbox: about.sandbox.filter(|rule| !rule.is_optional()),
+        sandbox_network: about.sandbox_network.filter(|network| !network.is_none()),
     }
 }

@@ -218,6 +218,7 @@ impl Translation<'_> {
             groups: Some(groups),
             // Slurm has none. A sandbox that an operator demands here stays.
             sandbox: None,
+            sandbox_network: None,
         };
         Ok(Some(NewPartition { name, about }))
     }

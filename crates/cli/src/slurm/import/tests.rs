@@ -376,6 +376,7 @@ fn new_partition(new: &NewPartition) -> PartitionView {
         users: BTreeSet::new(),
         groups: BTreeSet::new(),
         sandbox: hostler_model::SandboxRule::Optional,
+        sandbox_network: hostler_model::SandboxNetwork::None,
         node_count: 0,
         nodes_up: 0,
         cpus: 0,
@@ -396,8 +397,9 @@ fn put_partition(present: &mut Present, NewPartition { name, about }: &NewPartit
         users,
         groups,
         sandbox,
+        sandbox_network,
     } = about.clone();
-    assert_eq!(sandbox, None, "Slurm has no sandboxes");
+    assert_eq!((sandbox, sandbox_network), (None, None), "Slurm has no sandboxes");
     if is_default == Some(true) {
         present.partitions.iter_mut().for_each(|partition| partition.is_default = false);
     }

@@ -239,6 +239,7 @@ mod tests {
             users: std::collections::BTreeSet::new(),
             groups: std::collections::BTreeSet::new(),
             sandbox: hostler_model::SandboxRule::Optional,
+            sandbox_network: hostler_model::SandboxNetwork::None,
             node_count: 0,
             nodes_up: 0,
             cpus: 0,
