@@ -54,6 +54,8 @@ pub(crate) struct Node {
     pub(crate) activity: Arc<Activity>,
     /// Whether the node runs sandboxed jobs, or why it does not.
     pub(crate) sandbox: Result<(), String>,
+    /// Whether commands of other nodes run in a sandbox, also if they do not ask for one.
+    pub(crate) demands_sandbox_of_commands: bool,
     /// Directories and files of the machine that sandboxes show read-only, besides those of the system.
     pub(crate) sandbox_read_only: Vec<String>,
     /// Whether other activity on the machine keeps it from being switched off.

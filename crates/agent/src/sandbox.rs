@@ -4,6 +4,7 @@
 //! any of the steps, so nothing but the whole recipe proves that it works. A node on which it fails gets no sandboxed
 //! jobs: a weaker sandbox would be worse than none.
 
+use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::os::fd::AsFd;
@@ -118,13 +119,33 @@ pub(crate) fn of_run(
     })
 }
 
+/// What the sandbox of a remote command shows. `folder` is the mirrored tree, if there is one.
+pub(crate) fn of_command(node: &Node, account: Option<&Account>, folder: Option<&Path>) -> Sandbox {
+    Sandbox {
+        home: account.map(|account| account.home.display().to_string()).unwrap_or_default(),
+        folder: folder.map(|folder| folder.display().to_string()).unwrap_or_default(),
+        of_machine: node.sandbox_read_only.clone(),
+        ..Sandbox::default()
+    }
+}
+
+/// Variables that name places in a sandbox.
+const OF_INSIDE: [(&str, &str); 5] =
+    [("HOME", SANDBOX_HOME), ("TMPDIR", "/tmp"), ("TMP", "/tmp"), ("TEMP", "/tmp"), ("SHELL", "/bin/sh")];
+
 /// Replaces variables that name what is not in a sandbox.
 pub(crate) fn adapt(environment: &mut Environment) {
     for name in OF_OUTSIDE {
         environment.remove(name);
     }
-    for (name, value) in [("HOME", SANDBOX_HOME), ("TMPDIR", "/tmp"), ("TMP", "/tmp"), ("TEMP", "/tmp")] {
+    for (name, value) in OF_INSIDE {
         environment.insert(name.to_owned(), value.to_owned());
     }
-    environment.insert("SHELL".to_owned(), "/bin/sh".to_owned());
+}
+
+/// Like [`adapt`], for the environment of a remote command.
+pub(crate) fn adapt_command(environment: &mut Vec<(OsString, OsString)>) {
+    let is_replaced = |name: &OsString| OF_INSIDE.iter().any(|(inside, _)| name == inside);
+    environment.retain(|(name, _)| !OF_OUTSIDE.iter().any(|outside| name == outside) && !is_replaced(name));
+    environment.extend(OF_INSIDE.map(|(name, value)| (name.into(), value.into())));
 }

@@ -80,6 +80,8 @@ pub struct Config {
     pub gossip: Vec<SocketAddr>,
     /// Whether to run remote commands of other nodes, and to send remote commands to other nodes.
     pub calls: bool,
+    /// Whether commands of other nodes run in a sandbox, also if they do not ask for one.
+    pub sandboxed_calls: bool,
     /// The node's weights, which gossip distributes.
     pub weights: Weights,
     /// Policy that selects a node for a remote command sent from this node.
@@ -238,6 +240,7 @@ async fn serve(
         cgroups,
         leaf_prefix,
         sandbox,
+        demands_sandbox_of_commands: config.sandboxed_calls,
         sandbox_read_only: config.sandbox_read_only,
         chunks: ChunkStore::open(&directory.join("chunks"))?.sharing_files(),
         chunk_cap_bytes: CACHE_BYTES,

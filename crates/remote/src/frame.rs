@@ -30,7 +30,7 @@ const MESSAGE_BYTES: usize = 4 << 20;
 const HEADER_BYTES: usize = 11;
 
 /// Version of the protocol. Both ends of a connection must use the same version.
-pub const PROTOCOL: u8 = 4;
+pub const PROTOCOL: u8 = 5;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Frame {

@@ -257,6 +257,9 @@ pub struct Command {
     /// The source tree to be mirrored at the same path on the target node.
     #[serde(default)]
     pub tree: Option<TreeSpec>,
+    /// Whether the command runs in a sandbox, of which the directory or the mirrored tree is the only lasting part.
+    #[serde(default)]
+    pub sandbox: bool,
 }
 
 /// A resource limit as in `getrlimit`; `u64::MAX` means unlimited.
@@ -484,6 +487,7 @@ impl Command {
             is_merged: false,
             memory_bytes: None,
             tree: None,
+            sandbox: false,
         }
     }
 

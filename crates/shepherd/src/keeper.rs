@@ -270,7 +270,8 @@ impl Keeper {
                 streams_of_run(start.terminal.as_ref(), &start.outputs)
             }
         };
-        let sandbox = options.sandbox.as_ref().map(|wanted| plan(wanted, view, start.terminal.as_ref())).transpose()?;
+        let terminal = is_on_terminal.then_some(stdio[0]);
+        let sandbox = options.sandbox.as_ref().map(|wanted| plan(wanted, view, terminal)).transpose()?;
         let program = Program {
             argv: &view.argv,
             env: &view.env,
@@ -512,7 +513,7 @@ impl Keeper {
 fn plan<'a>(
     wanted: &'a Sandbox,
     view: &'a LaunchView<'_>,
-    terminal: Option<&'a Terminal>,
+    terminal: Option<BorrowedFd<'a>>,
 ) -> Result<Plan<'a>, (String, i32)> {
     /// Size of file systems in memory without a memory limit.
     const USUAL_BYTES: u64 = 1 << 30;
@@ -525,9 +526,12 @@ fn plan<'a>(
             .as_ref()
             .filter(|user| user.uid != 0)
             .ok_or_else(|| refused("it needs an agent of root, and a user other than root"))?,
-        folder: view.cwd.to_str().map_err(|_| refused("the job's folder has a path that is not text"))?,
+        folder: match wanted.folder.as_str() {
+            "" => view.cwd.to_str().map_err(|_| refused("the job's folder has a path that is not text"))?,
+            folder => folder,
+        },
         memory_bytes: options.memory_limit_bytes.unwrap_or(USUAL_BYTES),
-        terminal: terminal.map(Terminal::slave),
+        terminal,
     })
 }
 

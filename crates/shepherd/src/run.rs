@@ -180,8 +180,9 @@ impl Run {
     /// Sends a signal to the process group of a call's main process.
     pub(crate) fn signal(&self, signal: i32) -> Result<(), String> {
         let Some(call) = &self.options.call else { return Err("a run does not accept signals".into()) };
-        // The pid is not reused until the process is reaped, so the group is still its own.
-        let Some(group) = self.child else { return Ok(()) };
+        // The pid is not reused until the process is reaped, so the group is still its own. The program of a sandbox is reaped
+        // by its init process, and then the kernel ends the sandbox.
+        let Some(group) = self.main_program() else { return Ok(()) };
         let signal = match signal {
             libc::SIGTSTP | libc::SIGTTIN | libc::SIGTTOU if !call.terminal => libc::SIGSTOP,
             other => other,
@@ -192,12 +193,16 @@ impl Run {
 
     /// Sends a signal to processes of the run.
     pub(crate) fn signal_members(&self, signal: &RunSignal) {
-        let main = match &self.program {
+        if let Some(main) = self.main_program() {
+            members::signal_some(main, self.options.has_steps, signal);
+        }
+    }
+
+    /// The process of the program, which in a sandbox is not this process's child.
+    fn main_program(&self) -> Option<u32> {
+        match &self.program {
             Some(_) => self.child.and_then(members::program_in_sandbox),
             None => self.child,
-        };
-        if let Some(main) = main {
-            members::signal_some(main, self.options.has_steps, signal);
         }
     }
 

@@ -176,6 +176,14 @@ async fn run_locally(
     let _going = exec.node.activity.begin();
     let Client { caller, peer, streams } = client;
     let score = placed.how.as_ref().map_or(1000, |how| how.score);
+    if ask.command.sandbox {
+        return match run_in_sandbox(exec, channel, ask, placed, caller, &peer).await {
+            Ok(Some(ran_us)) => lock(&exec.costs).ran(kind, ran_us, score),
+            Ok(None) => {}
+            // Its caller must not run it without a sandbox instead.
+            Err(refusal) => drop(channel.send(Frame::refused(refusal)).await),
+        };
+    }
     if let Some(its) = streams
         && !local::may_be_in_a_leaf(exec, &peer)
     {
@@ -197,6 +205,32 @@ async fn run_locally(
         }
     }
     relay_command(exec, channel, ask, placed, kind, (score, &peer)).await;
+}
+
+/// Runs a command in a sandbox on this node.
+async fn run_in_sandbox(
+    exec: &Arc<Exec>,
+    channel: &mut Channel,
+    ask: &ExecRequest,
+    placed: Destination,
+    caller: Caller,
+    peer: &Peer,
+) -> Result<Option<u64>, Box<Refusal>> {
+    if local::may_be_in_a_leaf(exec, peer) {
+        let node = &exec.node.name;
+        let message = format!("a program of a job starts no sandboxed command on its own node {node}");
+        return Err(Box::new(Refusal { kind: RefusalKind::Hopeless, ..unsuitable(126, message) }));
+    }
+    let command = match ask.mirrors_tree && ask.command.tree.is_none() {
+        true => match with_tree(channel, &ask.command).await {
+            Ok(command) => command,
+            Err(Failed::Not(refusal)) => return Err(refusal),
+            Err(Failed::Unknown(_) | Failed::CallerGone) => return Ok(None),
+        },
+        false => ask.command.clone(),
+    };
+    let start = Start { command, caller, written: Paths::default() };
+    run::run_own_in_sandbox(exec, channel, start, placed).await
 }
 
 /// Tells the caller to execute the command itself, within the command's limits.

@@ -12,7 +12,7 @@ use hostler_model::{CpuSet, NodeName, Resources, WindowSize, format_bytes};
 use hostler_remote::Paths;
 use hostler_remote::{
     Became, Caller, Channel, Command, Destination, Event as CallEvent, Frame, Input, Limit, Refusal, RefusalKind,
-    Reply, Report, Start, Started, Streams, Wanted, carry_home, shared_files,
+    Reply, Report, Start, Started, Streams, TreeSpec, Wanted, carry_home, shared_files,
 };
 use hostler_shepherd::cgroup::LeafSpec;
 use hostler_shepherd::{
@@ -34,6 +34,7 @@ use super::written::Disk;
 use crate::account::{Account, AccountError};
 use crate::handle::Held;
 use crate::rights::act_as;
+use crate::sandbox;
 use crate::shepherds::{self, LINGER, Taken, Watched};
 use crate::stage::PROCESS_LIMIT;
 use crate::supervise::is_out_of_memory;
@@ -53,7 +54,8 @@ const PROOF_POLL: Duration = Duration::from_millis(20);
 const NEWS_BOUND: Duration = Duration::from_secs(2);
 
 /// Runs a command from another node to its end, and reports on its channel.
-pub(super) async fn run(exec: &Arc<Exec>, mut channel: Channel, start: Start, from: &NodeName) {
+pub(super) async fn run(exec: &Arc<Exec>, mut channel: Channel, mut start: Start, from: &NodeName) {
+    start.command.sandbox |= exec.node.demands_sandbox_of_commands;
     let Some(_going) = exec.node.activity.begin() else {
         let message = format!("node {} is being switched off", exec.node.name);
         return drop(channel.send(Frame::refused(Box::new(unsuitable(126, message)))).await);
@@ -85,6 +87,23 @@ pub(super) async fn run_own(
     let mut begun = begin(exec, channel, start, &name, Some(its)).await?;
     begun.started.placed = Some(placed);
     begun.started.has_streams = true;
+    Ok(supervise_call(exec, channel, begun).await)
+}
+
+/// Runs a sandboxed command of this machine to its end. The streams are pipes or a terminal of the agent, because those of the
+/// caller may lead out of the sandbox. Returns the command's run time in microseconds, if the command ended.
+///
+/// # Errors
+/// Fails when the command cannot be started.
+pub(super) async fn run_own_in_sandbox(
+    exec: &Arc<Exec>,
+    channel: &mut Channel,
+    start: Start,
+    placed: Destination,
+) -> Result<Option<u64>, Box<Refusal>> {
+    let name = exec.node.name.clone();
+    let mut begun = begin(exec, channel, start, &name, None).await?;
+    begun.started.placed = Some(placed);
     Ok(supervise_call(exec, channel, begun).await)
 }
 
@@ -129,6 +148,11 @@ async fn begin(
 ) -> Result<Begun, Box<Refusal>> {
     let node = &exec.node;
     let Start { command, caller, written } = start;
+    if command.sandbox
+        && let Err(why) = &node.sandbox
+    {
+        return Err(Box::new(unsuitable(126, format!("node {} runs no sandboxed commands: {why}", node.name))));
+    }
     let account = account_of(exec, &caller, from).await?;
     let (mirrored, directory_id, is_shared) = match &command.tree {
         Some(spec) => {
@@ -311,10 +335,16 @@ fn orders(exec: &Exec, command: &Command, account: Option<&Account>) -> Launch {
     });
     let mut env = command.environment();
     env.retain(|(name, _)| name != "PWD" && name != "HOSTLER_NODE");
+    if command.sandbox {
+        sandbox::adapt_command(&mut env);
+        options.sandbox =
+            Some(sandbox::of_command(node, account, command.tree.as_ref().map(TreeSpec::root).as_deref()));
+    }
     env.push(("PWD".into(), command.directory().into_os_string()));
     env.push(("HOSTLER_NODE".into(), node.name.as_str().into()));
     let mut argv = command.argv();
-    if command.is_interactive() {
+    // A sandbox does not show this program. Without it, ^Z has no effect.
+    if command.is_interactive() && !command.sandbox {
         // A session leader is needed for the terminal.
         argv.splice(0..0, [node.program.clone().into(), "session-leader".into(), "--".into()]);
     }

@@ -359,6 +359,7 @@ impl AgentRun {
             accounts,
             gossip,
             calls: !self.no_remote_commands && caps.remote_commands.unwrap_or(true),
+            sandboxed_calls: caps.sandboxed_commands,
             weights,
             status,
             metrics: caps.metrics,

@@ -108,6 +108,8 @@ pub(crate) struct AgentSettings {
     pub(crate) gossip: Option<GossipAt>,
     /// Whether the node takes part in remote commands [default: true].
     pub(crate) remote_commands: Option<bool>,
+    /// Whether remote commands of other nodes run in a sandbox.
+    pub(crate) sandboxed_commands: bool,
     /// Relative speed and memory of the node.
     pub(crate) weights: Weights,
     pub(crate) status: StatusPorts,
@@ -265,6 +267,7 @@ impl AgentSettings {
             )
             .hint("add a line accounts = true"));
         }
+        let (remote_commands, sandboxed_commands) = remote_commands(file)?;
         Ok(Self {
             cpus: file.parsed("cpus", "\"0-3,8\"")?,
             memory: file.parsed("memory", "\"8G\"")?,
@@ -273,7 +276,8 @@ impl AgentSettings {
             features: file.list("features", "[\"ssd\", \"rack-2\"]")?,
             resources: file.counts("resources", "{ license = 10, camera = 1 }")?,
             gossip: file.parsed("gossip", "\"10.0.0.5:7761\"")?,
-            remote_commands: file.truth("remote_commands", "false")?,
+            remote_commands,
+            sandboxed_commands,
             weights: Weights {
                 load: weight(file, "load_weight", "2.0")?,
                 memory: weight(file, "memory_weight", "0.5")?,
@@ -289,6 +293,16 @@ impl AgentSettings {
             policy: file.structure("dsh", "{ call_ms = 3000, remote_margin = 150 }")?,
         })
     }
+}
+
+/// Reads whether the node takes part in remote commands, and whether those of other nodes run in a sandbox.
+fn remote_commands(file: &Settings) -> Result<(Option<bool>, bool), Failure> {
+    const KEY: &str = "remote_commands";
+    if matches!(file.text(KEY, "\"sandboxed\""), Ok(Some("sandboxed"))) {
+        return Ok((Some(true), true));
+    }
+    let hint = "write remote_commands = \"sandboxed\" to run commands of other nodes in a sandbox";
+    Ok((file.truth(KEY, "false").map_err(|failure| failure.hint(hint))?, false))
 }
 
 /// Reads the places that sandboxed jobs see. The agent checks them.
@@ -433,6 +447,8 @@ mod tests {
             ),
             (Some(false), None)
         );
+        let sandboxed = agent("remote_commands = \"sandboxed\"").expect("right");
+        assert_eq!((sandboxed.remote_commands, sandboxed.sandboxed_commands), (Some(true), true));
         assert!(wrong("load_weight = 0").contains("not a weight from 0.01 to 100"));
         assert!(wrong("memory_weight = \"2\"").contains("a string, not a number"));
         for public in ["0.0.0.0:9101", "[::]:9101", "203.0.113.7:9101", "[::ffff:203.0.113.7]:9101", "[2001:db8::1]:1"]

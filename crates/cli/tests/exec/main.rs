@@ -8,6 +8,7 @@ mod load;
 mod machines;
 mod many;
 mod placement;
+mod sandboxed;
 mod signals;
 mod strangers;
 mod streams;

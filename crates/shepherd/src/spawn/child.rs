@@ -31,13 +31,18 @@ fn settle(prepared: &Prepared<'_>) -> Result<(), Step> {
     set_oom_score();
     bind_to_cpus(prepared);
     if program.sandbox.is_some() {
+        // The sandbox is built from what the namespace shows, in a copy of it.
+        enter_namespace(prepared)?;
+        if program.namespace.is_some() {
+            // SAFETY: the system call takes plain integers.
+            check(unsafe { libc::unshare(libc::CLONE_NEWNS) }, Step::Namespace)?;
+        }
         enter_sandbox(prepared)?;
     }
     own_session(prepared)?;
     lower_limits(prepared)?;
-    if let Some(namespace) = program.namespace {
-        // SAFETY: the system call takes plain integers.
-        check(unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNS) }, Step::Namespace)?;
+    if program.sandbox.is_none() {
+        enter_namespace(prepared)?;
     }
     // In a sandbox, the init process has done this already.
     if program.sandbox.is_none() {
@@ -55,6 +60,12 @@ fn settle(prepared: &Prepared<'_>) -> Result<(), Step> {
     open_files(prepared)?;
     unblock_signals();
     Ok(())
+}
+
+fn enter_namespace(prepared: &Prepared<'_>) -> Result<(), Step> {
+    let Some(namespace) = prepared.program.namespace else { return Ok(()) };
+    // SAFETY: the system call takes plain integers.
+    check(unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNS) }, Step::Namespace)
 }
 
 /// Makes this process the init process of a sandbox, and returns in the process of the program. Allocates, since the
@@ -140,7 +151,9 @@ fn own_session(prepared: &Prepared<'_>) -> Result<(), Step> {
 
 fn lower_limits(prepared: &Prepared<'_>) -> Result<(), Step> {
     let nothing = ptr::null_mut::<CappedLimit>();
-    prepared.limits.iter().try_for_each(|(resource, limit)| {
+    // A sandbox has its own limit of core files, which only root could raise again.
+    let is_ours = |resource: i32| prepared.program.sandbox.is_none() || resource != libc::RLIMIT_CORE as i32;
+    prepared.limits.iter().filter(|(resource, _)| is_ours(*resource)).try_for_each(|(resource, limit)| {
         // SAFETY: the kernel reads the limit.
         let set = unsafe { libc::syscall(libc::SYS_prlimit64, 0, *resource, ptr::from_ref(limit), nothing) };
         check(set as c_int, Step::Limits)

@@ -90,7 +90,7 @@ pub(super) fn is_null(stream: BorrowedFd<'_>) -> bool {
 pub(super) fn run(context: &Context, ask: ExecRequest, report: bool, mut local_tree: Option<LocalTree>) -> Outcome {
     let mut agent = match connect() {
         Ok(agent) => agent,
-        // The command requires certain nodes or a memory limit, so it must not run here without the agent.
+        // The command requires certain nodes, a memory limit or a sandbox, so it must not run here without the agent.
         Err(failure) if !is_anywhere(&ask) => return Err(failure),
         Err(failure) => {
             context.output.say(&format!("{}; running the command here", failure.summary()));
@@ -154,7 +154,7 @@ pub(super) fn run(context: &Context, ask: ExecRequest, report: bool, mut local_t
 }
 
 fn is_anywhere(ask: &ExecRequest) -> bool {
-    ask.only.is_empty() && ask.constraint.is_none() && ask.command.memory_bytes.is_none()
+    ask.only.is_empty() && ask.constraint.is_none() && ask.command.memory_bytes.is_none() && !ask.command.sandbox
 }
 
 /// Asks the agent for the score of each node, without running a command.

@@ -65,6 +65,13 @@ pub(crate) struct Exec {
     #[arg(long, requires = "mirror")]
     any_program: bool,
 
+    /// Run the command in a sandbox, which nothing but the directory outlives
+    ///
+    /// As for jobs with `hostler run --sandbox`: without a network, and without other files of yours. The directory, or
+    /// with --mirror the source tree, must be yours, and your home directory must not be in it. ^Z has no effect.
+    #[arg(long)]
+    sandbox: bool,
+
     /// Run the command without standard input
     #[arg(short = 'n', long)]
     no_input: bool,
@@ -188,6 +195,9 @@ impl Exec {
         if let Some(directory) = &self.directory {
             command.arg("-C").arg(directory);
         }
+        if self.sandbox {
+            command.arg("--sandbox");
+        }
         command.arg("--").args(&self.command);
         command
     }
@@ -217,6 +227,7 @@ impl Exec {
         let on_terminal = terminals.map(|is_terminal| is_terminal && !self.no_terminal);
         let mut command = call::command(&argv, self.directory.as_deref(), on_terminal)?;
         command.has_input = !self.no_input && !call::is_null(io::stdin().as_fd());
+        command.sandbox = self.sandbox;
         command.memory_bytes = self.where_to.memory.map(|memory| memory.bytes_for("a command")).transpose()?;
         Ok(ExecRequest {
             command,
