@@ -1,6 +1,8 @@
 //! An embedded cluster in a private home, controlled by the command line.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -12,6 +14,9 @@ use crate::workspace::shown;
 
 /// Four virtual nodes with two CPUs each, as in the measurements of the peers.
 const SIZE: [&str; 6] = ["--nodes", "4", "--cpus", "2", "--memory", "4000M"];
+
+/// The uid and gid of a user other than root, usually named `nobody`.
+const ANOTHER_USER: (u32, u32) = (65534, 65534);
 
 /// A running cluster. Dropping it stops the cluster and removes its files.
 pub(crate) struct Cluster {
@@ -45,14 +50,45 @@ impl Cluster {
         Self::up_within(program, &["unshare", "--mount", "sh", "-c", hide, "sh"])
     }
 
+    /// Like [`Self::up`], so that jobs of [`ANOTHER_USER`] can be submitted and can have a sandbox. Needs root.
+    pub(crate) fn up_for_another_user(program: &Path) -> Result<Self> {
+        let (user, group) = ANOTHER_USER;
+        let traversable = |path: &Path| fs::set_permissions(path, fs::Permissions::from_mode(0o711));
+        let cluster = Self::prepared(program)?;
+        let home = cluster.home.path();
+        traversable(home)?;
+        traversable(&home.join("run"))?;
+        // Sandboxes open the folder of a job with the rights of its user.
+        for directory in ["state", "state/hostler", "state/hostler/nodes"] {
+            fs::create_dir(home.join(directory))?;
+            traversable(&home.join(directory))?;
+        }
+        let copy = home.join("hostler");
+        fs::copy(&cluster.program, copy)?;
+        let folder = home.join("folder");
+        fs::create_dir(&folder)?;
+        std::os::unix::fs::chown(&folder, Some(user), Some(group))?;
+        cluster.output(cluster.command(&["up"]).args(SIZE))?;
+        traversable(&home.join("run/hostler"))?;
+        // On most systems, the account is one of the system.
+        cluster.output(&mut cluster.command(&["configure", "setting", "system-accounts", "yes"]))?;
+        Ok(cluster)
+    }
+
+    /// `hostler WORDS…` as [`ANOTHER_USER`], in a folder of that user.
+    pub(crate) fn command_of_another_user(&self, words: &[&str]) -> Command {
+        let (user, group) = ANOTHER_USER;
+        let folder = self.home.path().join("folder");
+        let mut command = Command::new(self.home.path().join("hostler"));
+        command.args(words).uid(user).gid(group).current_dir(&folder).env_clear().env("HOME", &folder);
+        command.env("PATH", "/usr/bin:/bin");
+        command.env("HOSTLER_HEAD", format!("unix:{}", self.home.path().join("run/hostler/n1.sock").display()));
+        command
+    }
+
     /// Starts a cluster through the wrapper command `within`.
     fn up_within(program: &Path, within: &[&str]) -> Result<Self> {
-        // Short, for the sake of socket paths.
-        let home = tempfile::Builder::new().prefix("hb").rand_bytes(4).tempdir()?;
-        let runtime = home.path().join("run");
-        fs::create_dir(&runtime)?;
-        fs::set_permissions(&runtime, std::os::unix::fs::PermissionsExt::from_mode(0o700))?;
-        let cluster = Self { program: program.to_owned(), home };
+        let cluster = Self::prepared(program)?;
         let mut up = match within.split_first() {
             None => cluster.command(&[]),
             Some((outer, words)) => {
@@ -63,6 +99,16 @@ impl Cluster {
         };
         cluster.output(up.arg("up").args(SIZE))?;
         Ok(cluster)
+    }
+
+    /// The home of a cluster that does not run yet.
+    fn prepared(program: &Path) -> Result<Self> {
+        // Short, for the sake of socket paths.
+        let home = tempfile::Builder::new().prefix("hb").rand_bytes(4).tempdir()?;
+        let runtime = home.path().join("run");
+        fs::create_dir(&runtime)?;
+        fs::set_permissions(&runtime, fs::Permissions::from_mode(0o700))?;
+        Ok(Self { program: program.to_owned(), home })
     }
 
     /// Creates an empty project folder.

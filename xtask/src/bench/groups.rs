@@ -11,6 +11,7 @@ mod idle;
 mod latency;
 mod neighbours;
 mod pending;
+mod sandbox;
 mod scheduling;
 mod several_nodes;
 mod staging;
@@ -46,6 +47,7 @@ pub(super) const GROUPS: &[Group] = &[
     Group { name: "exec", about: "a remote command, without the queue", measure: exec::measure },
     Group { name: "build", about: "a C program of many files, compiled on several nodes", measure: build::measure },
     Group { name: "enforcement", about: "cost of enforcing a job's limits", measure: enforcement::measure },
+    Group { name: "sandbox", about: "cost of a job's sandbox", measure: sandbox::measure },
     Group { name: "neighbours", about: "a job next to misbehaving jobs", measure: neighbours::measure },
     Group { name: "dead-node", about: "detection of an unresponsive node", measure: dead_node::measure },
     Group { name: "swarm", about: "1,000 idle agents", measure: swarm::measure },
