@@ -109,12 +109,16 @@ pub(crate) fn of_run(
     account: Option<&Account>,
 ) -> Option<Sandbox> {
     let has_script = matches!(launch.spec().work, Work::Command { script: Some(_), .. });
-    launch.spec().sandbox.then(|| Sandbox {
+    let spec = launch.spec();
+    // Ranks and steps are started inside, by this program.
+    let has_several = spec.tasks_per_node > 1 || spec.label || spec.first_node;
+    spec.sandbox.then(|| Sandbox {
         home: account.map(|account| account.home.display().to_string()).unwrap_or_default(),
         read_only: has_script.then(|| directory.script().display().to_string()).into_iter().collect(),
+        settings: has_several.then(|| node.program.clone()).into_iter().collect(),
         of_machine: node.sandbox_read_only.clone(),
         devices: node.gpus.device_files(&launch.placement.resources.gpus),
-        host_network: launch.spec().network == SandboxNetwork::Host,
+        host_network: spec.network == SandboxNetwork::Host,
         ..Sandbox::default()
     })
 }

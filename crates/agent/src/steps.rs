@@ -168,6 +168,9 @@ impl Own {
             give(&steps)
         };
         write().with_context(|| format!("cannot write the files for the job's steps in {}", steps.display()))?;
+        if let Some(sandbox) = &mut orders.options.sandbox {
+            sandbox.writable.push(steps.display().to_string());
+        }
         orders.env.push((VARIABLE.into(), steps.join(ALLOCATION).into_os_string()));
         if let Some(path) = temporary {
             orders.env.retain(|(name, _)| name != TEMPORARY);
@@ -188,7 +191,8 @@ pub(crate) fn free_port() -> std::io::Result<u16> {
     Ok(TcpListener::bind((Ipv4Addr::UNSPECIFIED, 0))?.local_addr()?.port())
 }
 
-/// Creates the directory for the run's temporary files. Returns `None` if the job's environment sets one.
+/// Creates the directory for the run's temporary files. Returns `None` if the job's environment sets one, or the
+/// job has a sandbox.
 ///
 /// The directory's name is the same on all nodes if possible, because some launchers copy the first node's environment.
 /// The name contains the fingerprint of the first node's certificate, which is new for each run. If several nodes share
@@ -199,7 +203,8 @@ fn temporary_of(
     endpoints: &[StepEndpoint],
     owner: Option<(u32, u32)>,
 ) -> anyhow::Result<Option<PathBuf>> {
-    if launch.spec().environment.contains_key(TEMPORARY) {
+    // A sandbox has its own.
+    if launch.spec().environment.contains_key(TEMPORARY) || launch.spec().sandbox {
         return Ok(None);
     }
     let rank = launch.placement.gang.as_ref().map_or(0, |gang| gang.rank);

@@ -55,7 +55,7 @@ pub(crate) struct JobFlags {
     ///
     /// Inside, there are the node's programs and libraries, an empty /tmp and home directory, and the job's folder, and
     /// no network, other users, files and processes. Only nodes whose agent is root and whose kernel allows it run such
-    /// jobs. The job is one process on one node.
+    /// jobs. The job has one node.
     #[arg(long)]
     pub(crate) sandbox: bool,
 

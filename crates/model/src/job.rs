@@ -47,7 +47,7 @@ pub struct JobSpec<Count = u32, Amounts = Request> {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub exclusive: bool,
     /// Whether each task runs in a sandbox: without the files of others and rights, and with its folder as the only lasting
-    /// place that it may write to. For one process on one node.
+    /// place that it may write to. For jobs on one node.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sandbox: bool,
     /// The network of the sandbox. Jobs without a sandbox have that of their nodes.
@@ -181,10 +181,10 @@ impl JobSpec {
         u64::from(self.nodes) * u64::from(self.tasks_per_node)
     }
 
-    /// Returns whether a sandbox can run the job: one process on one node, without steps and labelled output.
+    /// Returns whether a sandbox can run the job: on one node, with a program of its own, which starts all steps.
     #[must_use]
     pub fn fits_sandbox(&self) -> bool {
-        self.world_size() == 1 && !self.first_node && !self.label && self.holder.is_none()
+        self.nodes == 1 && self.holder.is_none()
     }
 
     /// Returns whether one satisfied condition of `after` is enough.

@@ -51,8 +51,17 @@ pub(crate) fn program_in_sandbox(init: u32) -> Option<u32> {
     children(init).into_iter().find(is_second)
 }
 
-/// Sends a signal to members of a run whose main process is `main`: the job's program, or a step host if `has_steps`.
-pub(crate) fn signal_some(main: u32, has_steps: bool, signal: &RunSignal) {
+/// The process group of a process as its sandbox numbers it.
+fn group_in_sandbox(pid: u32) -> Option<u32> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    let groups = status.lines().find_map(|line| line.strip_prefix("NSpgid:"))?;
+    // The first number is that of this process's own namespace.
+    groups.split_ascii_whitespace().nth(1)?.parse().ok()
+}
+
+/// Sends a signal to members of a run whose main process is `main`: the job's program, or a step host if `has_steps`. In a
+/// sandbox, the host knows the groups of its steps by other numbers.
+pub(crate) fn signal_some(main: u32, has_steps: bool, in_sandbox: bool, signal: &RunSignal) {
     let Some(host) = process::stat(main) else { return };
     // The host itself gets nothing: it runs the steps.
     let is_program = |pid: u32, stat: Stat| match has_steps {
@@ -66,7 +75,10 @@ pub(crate) fn signal_some(main: u32, has_steps: bool, signal: &RunSignal) {
             Members::Program => is_program(pid, stat),
             Members::Group => is_in_group,
             Members::Steps => is_step,
-            Members::Groups(groups) => is_step && groups.contains(&stat.group),
+            Members::Groups(groups) => {
+                let group = if in_sandbox { group_in_sandbox(pid) } else { Some(stat.group) };
+                is_step && group.is_some_and(|group| groups.contains(&group))
+            }
             Members::All => is_in_group || is_step,
         }
     };

@@ -194,7 +194,7 @@ impl Run {
     /// Sends a signal to processes of the run.
     pub(crate) fn signal_members(&self, signal: &RunSignal) {
         if let Some(main) = self.main_program() {
-            members::signal_some(main, self.options.has_steps, signal);
+            members::signal_some(main, self.options.has_steps, self.program.is_some(), signal);
         }
     }
 

@@ -31,8 +31,8 @@ fn sandboxed_command_has_its_directory_and_no_way_around_the_sandbox() {
             "cd work; dsh --sandbox --node {node} sh -c 'trap \"exit 3\" TERM; echo yes > started; while :; do sleep 0.05; done' & \
              until [ -s started ]; do sleep 0.05; done; kill $!; wait $!; echo $?; rm started"
         );
-        assert_eq!(machines.ok(0, &signalled), "3");
-        let elsewhere = machines.run(0, &format!("cd /tmp; dsh --sandbox --node {node} true"));
+        assert_eq!(machines.run(0, &signalled).stdout, "3\n");
+        let elsewhere = machines.run(0, &format!("dsh --sandbox -C /tmp --node {node} true"));
         assert!(
             elsewhere.code == 126 && elsewhere.stderr.contains("it does not belong to user games"),
             "{elsewhere:?}"

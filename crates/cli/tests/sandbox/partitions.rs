@@ -45,12 +45,11 @@ fn partition_demands_a_sandbox_of_all_ways_to_submit() {
         assert_eq!(cluster.ok(ADA, &["logs", &format!("{array}_{task}")]), "sandbox");
     }
     // A dry run says the same as a submission.
-    let refusal = "partition lab runs its jobs in a sandbox, where a job is one process on one node";
+    let refusal = "partition lab runs its jobs in a sandbox, where a job has one node";
     for arguments in [
-        &["run", "-n", "2", "-m", "32M", "--", "true"][..],
-        &["run", "--first-node", "-m", "32M", "--", "true"],
-        &["run", "--dry-run", "-n", "2", "-m", "32M", "--", "true"],
-        &["submit", "-n", "2", "-m", "32M", &folder, "main.sh"],
+        &["run", "-N", "2", "-m", "32M", "--", "true"][..],
+        &["run", "--dry-run", "-N", "2", "-m", "32M", "--", "true"],
+        &["submit", "-N", "2", "-m", "32M", &folder, "main.sh"],
         &["alloc", "-m", "32M", "--", "true"],
     ] {
         let refused = cluster.run(ADA, arguments);
@@ -58,14 +57,19 @@ fn partition_demands_a_sandbox_of_all_ways_to_submit() {
     }
     cluster.write(ADA, "batch.sh", "#!/bin/sh\nhostname\n");
     for (name, arguments) in [
-        ("sbatch", &["--mem=32M", "batch.sh"][..]),
-        ("sbatch", &["--mem=32M", "-p", "lab", "batch.sh"]),
+        ("sbatch", &["--mem=32M", "-N2", "batch.sh"][..]),
         ("srun", &["--mem=32M", "hostname"]),
         ("salloc", &["--mem=32M", "true"]),
     ] {
         let refused = slurm(&cluster, name, arguments);
         assert!(refused.code != 0 && refused.stderr.contains(refusal), "{name} {arguments:?}: {refused:?}");
     }
+    // A script of Slurm with a step, in the same sandbox.
+    cluster.write(ADA, "batch.sh", "#!/bin/sh\nhostname\ntouch /tmp/here\nhostler step --tasks 1 ls /tmp/here\n");
+    let submitted = slurm(&cluster, "sbatch", &["--mem=32M", "--parsable", "-o", "batch.out", "batch.sh"]);
+    let id = submitted.stdout.trim();
+    assert_eq!(cluster.run(ADA, &["wait", id]).code, 0, "{submitted:?}");
+    assert_eq!(fs::read_to_string(home.join("batch.out")).expect("written"), "sandbox\n/tmp/here\n");
     let of_root = cluster.run("root", &["run", "-m", "32M", "--", "true"]);
     assert!(of_root.stderr.contains("no job in a sandbox can belong to root"), "{of_root:?}");
 }
@@ -89,9 +93,6 @@ fn job_that_is_moved_or_waits_cannot_avoid_the_sandbox() {
     let updated = slurm(&cluster, "scontrol", &["update", &format!("JobId={by_slurm}"), "Partition=lab"]);
     assert_eq!(updated.code, 0, "{updated:?}");
     assert_eq!(finish(&by_slurm), "sandbox");
-    let steps = hold(&["-p", "open", "--first-node"]);
-    let refused = cluster.run(ADA, &["update", &steps, "--partition", "lab"]);
-    assert!(refused.stderr.contains("partition lab runs its jobs in a sandbox"), "{refused:?}");
 
     // The rule comes while jobs wait and have ended.
     let failed = ["run", "--detach", "-m", "32M", "-p", "open", "--", "sh", "-c", "hostname; exit 3"];
@@ -101,11 +102,9 @@ fn job_that_is_moved_or_waits_cannot_avoid_the_sandbox() {
     let waits = hold(&["-p", "open"]);
     cluster.ok("root", &["configure", "partition", "set", "open", "--sandbox", "always"]);
     cluster.ok(ADA, &["release", &waits]);
-    cluster.ok(ADA, &["release", &steps]);
     let why = cluster.ok(ADA, &["why", &waits]);
     assert!(why.contains("partition open runs its jobs in a sandbox, and this job has none"), "{why}");
     assert!(why.contains(&format!("`hostler update {waits} --partition open` puts it in a sandbox")), "{why}");
-    assert!(cluster.ok(ADA, &["why", &steps]).contains("without steps"));
     let again = cluster.run(ADA, &["requeue", &ran]);
     assert!(again.stderr.contains("partition open runs its jobs in a sandbox"), "{again:?}");
     cluster.ok("root", &["requeue", &ran]);

@@ -260,7 +260,7 @@ pub(super) fn check_spec(spec: &JobSpec) -> Result<(), Refusal> {
     }
     if spec.sandbox && !spec.fits_sandbox() {
         return Err(Refusal::Contradiction(
-            "a sandboxed job is one process on one node, without steps and labelled output",
+            "a sandboxed job has one node and a program of its own, which starts its steps",
         ));
     }
     if !spec.sandbox && !spec.network.is_none() {

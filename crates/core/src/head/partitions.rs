@@ -70,8 +70,8 @@ impl Partition {
             return refuse(match spec.fits_sandbox() {
                 true => "runs its jobs in a sandbox, and this job has none; submit it again".to_owned(),
                 false => {
-                    "runs its jobs in a sandbox, where a job is one process on one node, without steps and labelled \
-                          output; `hostler run` and `hostler submit` start such jobs"
+                    "runs its jobs in a sandbox, where a job has one node and starts its steps itself; `hostler run`, \
+                     `hostler submit` and `sbatch` start such jobs"
                         .to_owned()
                 }
             });

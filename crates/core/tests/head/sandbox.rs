@@ -1,7 +1,9 @@
 //! Sandboxed jobs: on which nodes they run.
 
 use hostler_core::head::{Caller, Command, Refusal, explain};
-use hostler_model::{Advisory, JobId, JobSpec, JobState, Reason, Request, SandboxNetwork, SandboxRule};
+use hostler_model::{
+    Advisory, AllocationHolder, Digest, JobId, JobSpec, JobState, Reason, Request, SandboxNetwork, SandboxRule,
+};
 use hostler_proto::api::{JobAction, JobChange};
 use hostler_proto::link::HeadMessage;
 use hostler_proto::partitions::PartitionChange;
@@ -80,21 +82,16 @@ fn launch_that_an_older_agent_would_not_understand_is_taken_back() {
 }
 
 #[test]
-fn sandboxed_job_of_root_or_of_several_processes_is_refused() {
+fn sandboxed_job_of_root_or_of_several_nodes_is_refused() {
     let mut head = Head::new();
     add(&mut head, "n1", 1, None);
     let of_root = head.submit_as(Caller { uid: Some(0), ..user("root") }, sandboxed());
     assert!(matches!(of_root, Err(Refusal::Contradiction(_))), "{of_root:?}");
-    for spec in [
-        JobSpec { nodes: 2, ..sandboxed() },
-        JobSpec { tasks_per_node: 2, ..sandboxed() },
-        JobSpec { first_node: true, ..sandboxed() },
-        JobSpec { label: true, ..sandboxed() },
-        JobSpec { sandbox: false, ..with_network() },
-    ] {
+    for spec in [JobSpec { nodes: 2, ..sandboxed() }, JobSpec { sandbox: false, ..with_network() }] {
         let refused = head.submit(spec);
         assert!(matches!(refused, Err(Refusal::Contradiction(_))), "{refused:?}");
     }
+    head.submit(JobSpec { tasks_per_node: 2, first_node: true, label: true, ..sandboxed() }).expect("on one node");
 }
 
 /// A sandboxed job with the network of its node.
@@ -137,6 +134,12 @@ fn whole() -> JobSpec {
     JobSpec { request: Request { cpus: 2, ..spec().request }, ..spec() }
 }
 
+/// A job whose steps are started from outside.
+fn allocation(spec: JobSpec) -> JobSpec {
+    let holder = AllocationHolder { certificate: Digest([7; 32]), stays: false };
+    JobSpec { first_node: true, holder: Some(Box::new(holder)), ..spec }
+}
+
 /// Submits a job as the API does: values that it leaves out are those of its partition.
 fn submit_as(head: &mut Head, caller: Caller, spec: JobSpec) -> Result<JobId, Refusal> {
     let spec = head.state.complete(spec.into());
@@ -162,16 +165,9 @@ fn jobs_of_a_partition_that_demands_a_sandbox_get_one_or_are_refused() {
     let job = submit(&mut head, within("lab")).expect("it gets a sandbox");
     assert!(head.job(job).spec.sandbox);
     assert_eq!(node_of(&head, job).as_deref(), Some("n1"));
-    for spec in [
-        JobSpec { nodes: 2, ..within("lab") },
-        JobSpec { tasks_per_node: 2, ..within("lab") },
-        JobSpec { first_node: true, ..within("lab") },
-    ] {
+    for spec in [JobSpec { nodes: 2, ..within("lab") }, allocation(within("lab"))] {
         let refused = submit(&mut head, spec).expect_err("a sandbox cannot run it").to_string();
-        assert!(
-            refused.starts_with("partition lab runs its jobs in a sandbox, where a job is one process"),
-            "{refused}"
-        );
+        assert!(refused.starts_with("partition lab runs its jobs in a sandbox, where a job has one node"), "{refused}");
     }
     let of_root = submit_as(&mut head, Caller { uid: Some(0), ..user("root") }, within("lab")).expect_err("root");
     assert_eq!(
@@ -194,28 +190,25 @@ fn jobs_of_a_partition_that_demands_a_sandbox_get_one_or_are_refused() {
 fn no_change_of_a_waiting_job_avoids_the_sandbox_of_a_partition() {
     let mut head = lab("n1", &["n1", "n2"]);
     add_partition(&mut head, "open", on("n2"));
+    add_partition(&mut head, "both", on("n[1-2]"));
     let held = |spec| JobSpec { hold: true, ..spec };
     let moved = submit(&mut head, held(within("open"))).expect("accepted");
-    let wide = submit(&mut head, held(JobSpec { tasks_per_node: 2, ..within("open") })).expect("accepted");
+    let wide = submit(&mut head, held(JobSpec { nodes: 2, ..within("both") })).expect("accepted");
     let without = submit(&mut head, held(spec())).expect("accepted");
     for job in [moved, without] {
         assert!(!head.job(job).spec.sandbox);
         move_to(&mut head, job, "lab").expect("it gets a sandbox");
         assert!(head.job(job).spec.sandbox);
     }
-    let refused = move_to(&mut head, wide, "lab").expect_err("several processes").to_string();
+    let refused = move_to(&mut head, wide, "lab").expect_err("several nodes").to_string();
     assert!(refused.starts_with("partition lab runs its jobs in a sandbox, where"), "{refused}");
     // It keeps its sandbox, so it cannot become wider either.
     move_to(&mut head, moved, "open").expect("there is a partition open");
     assert!(head.job(moved).spec.sandbox);
     move_to(&mut head, moved, "lab").expect("there is a partition lab");
-    for change in [
-        JobChange { nodes: Some(2), ..JobChange::default() },
-        JobChange { tasks_per_node: Some(2), ..JobChange::default() },
-    ] {
-        let refused = head.command(&Command::Change { caller: user("ada"), job: moved, change: Box::new(change) });
-        assert!(matches!(refused, Err(Refusal::Contradiction(_))), "{refused:?}");
-    }
+    let change = JobChange { nodes: Some(2), ..JobChange::default() };
+    let refused = head.command(&Command::Change { caller: user("ada"), job: moved, change: Box::new(change) });
+    assert!(matches!(refused, Err(Refusal::Contradiction(_))), "{refused:?}");
     // While tasks run, a job cannot get a sandbox.
     let runs = submit(&mut head, within("open")).expect("accepted");
     assert_eq!(node_of(&head, runs).as_deref(), Some("n2"));
@@ -230,7 +223,7 @@ fn waiting_and_requeued_jobs_without_a_sandbox_do_not_start_once_their_partition
     let runs = submit(&mut head, JobSpec { requeue: true, ..within("lab") }).expect("accepted");
     assert_eq!(node_of(&head, runs).as_deref(), Some("n1"));
     let waits = submit(&mut head, within("lab")).expect("accepted");
-    let wide = submit(&mut head, JobSpec { first_node: true, ..within("lab") }).expect("accepted");
+    let wide = submit(&mut head, allocation(within("lab"))).expect("accepted");
     change_partition(&mut head, "lab", ALWAYS).expect("there is a partition lab");
     assert_eq!(head.state_of(runs), JobState::Starting, "running jobs are not affected");
 

@@ -44,6 +44,9 @@ const OF_NETWORK: [&str; 2] = ["etc/hosts", "etc/resolv.conf"];
 /// The machine's processors and memory nodes, without which numeric libraries do not find their topology.
 const PROCESSORS: &str = "sys/devices/system";
 
+/// The directory of network interfaces, empty.
+const INTERFACES: &str = "sys/class/net";
+
 /// Character devices: name, major and minor number.
 const DEVICES: [(&str, u64, u64); 6] =
     [("null", 1, 3), ("zero", 1, 5), ("full", 1, 7), ("random", 1, 8), ("urandom", 1, 9), ("tty", 5, 0)];
@@ -93,6 +96,10 @@ pub(super) fn build(plan: &Plan<'_>) -> io::Result<()> {
         .during("mount the root file system")?;
     for part in parts {
         show(&root, part)?;
+    }
+    if plan.wanted.devices.is_empty() {
+        // Libraries of MPI complain if it is missing.
+        directory(&root, Path::new(INTERFACES)).during("make /sys/class/net")?;
     }
     settings_files(&root, plan).during("write /etc")?;
     for part in more {

@@ -116,8 +116,8 @@ struct About {
 
     /// Whether jobs run in a sandbox: `always`, or `optional` for those that ask for it
     ///
-    /// With `always`, the partition refuses jobs that a sandbox cannot run, such as jobs on several nodes and jobs of
-    /// Slurm's commands. Jobs that name no partition and have no sandbox do not use the partition's nodes. Running jobs
+    /// With `always`, the partition refuses jobs that a sandbox cannot run, such as jobs on several nodes, and `salloc`.
+    /// Jobs that name no partition and have no sandbox do not use the partition's nodes. Running jobs
     /// are not affected. A new partition has `optional`.
     #[arg(long, value_name = "RULE")]
     sandbox: Option<SandboxRule>,
