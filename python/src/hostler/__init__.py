@@ -4,6 +4,10 @@ The package is thin: the executable ``hostler``, which the wheel contains, finds
 folders, and downloads results.
 """
 
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from hostler._version import __version__
 from hostler.client import Client, Node
 from hostler.errors import (
@@ -24,6 +28,9 @@ from hostler.mapping import Results, map
 from hostler.named import Map
 from hostler.options import Options
 from hostler.preflight import Preflight, preflight
+
+if TYPE_CHECKING:
+    from typing import Any
 
 __all__ = [
     "Client",
@@ -52,3 +59,17 @@ __all__ = [
     "preflight",
     "remote",
 ]
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """Add ``%%hostler`` and ``%hostler`` to IPython, which calls this for ``%load_ext hostler``."""
+    from hostler import _magic
+
+    _magic.load(shell)
+
+
+def unload_ipython_extension(shell: Any) -> None:
+    """Remove ``%%hostler`` and ``%hostler`` from IPython."""
+    from hostler import _magic
+
+    _magic.unload(shell)

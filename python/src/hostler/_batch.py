@@ -332,7 +332,7 @@ class Collector:
     def _outcome(self, header: _worker.Header, content: bytes) -> Outcome:
         index = header["input"]
         if header["kind"] == "error":
-            return Outcome(index, error=_recreated(header, content if self._shape.trusted else b""))
+            return Outcome(index, error=recreated(header, content if self._shape.trusted else b""))
         try:
             return Outcome(index, value=_worker.load(content, self._shape.trusted))
         except Exception as error:
@@ -373,7 +373,7 @@ def _is_header(header: _worker.Header, size: int) -> bool:
     )
 
 
-def _recreated(header: _worker.Header, content: bytes) -> BaseException:
+def recreated(header: _worker.Header, content: bytes) -> BaseException:
     """Return the exception of a task, with its traceback as the cause."""
     error: BaseException | None = None
     if content:

@@ -7,6 +7,7 @@ still need the executable: Python's ``ssl`` module cannot verify a certificate b
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import functools
 import json
@@ -17,7 +18,6 @@ import sys
 import sysconfig
 import tempfile
 import weakref
-from collections import deque
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, cast
@@ -39,6 +39,10 @@ _KINDS: dict[int, tuple[type[HostlerError], str]] = {
     4: (RefusedError, "refused"),
     5: (MismatchError, "mismatch"),
 }
+
+# Text that is read at once, and how much of it an error shows.
+_CHUNK_BYTES = 1 << 16
+_TAIL_CHARACTERS = 4000
 
 
 def find() -> str:
@@ -136,7 +140,17 @@ def ask(
 
 
 def lines(arguments: Sequence[str], head: str | None, *, to_stderr: bool) -> Iterator[str]:
-    """Run a command and yield the lines that it prints, as they appear.
+    """Run a command and yield the lines that it prints, as they appear; see `chunks`."""
+    rest = ""
+    for text in chunks(arguments, head, to_stderr=to_stderr):
+        *whole, rest = (rest + text).split("\n")
+        yield from whole
+    if rest:
+        yield rest
+
+
+def chunks(arguments: Sequence[str], head: str | None, *, to_stderr: bool) -> Iterator[str]:
+    """Run a command and yield the text that it prints, as it appears.
 
     Parameters
     ----------
@@ -145,7 +159,7 @@ def lines(arguments: Sequence[str], head: str | None, *, to_stderr: bool) -> Ite
     head
         Address of the head; None lets the executable choose.
     to_stderr
-        Whether the command prints the lines to its standard error.
+        Whether the command prints the text to its standard error.
 
     Raises
     ------
@@ -163,17 +177,22 @@ def lines(arguments: Sequence[str], head: str | None, *, to_stderr: bool) -> Ite
             start_new_session=True,
         ) as process,
     ):
-        tail: deque[str] = deque(maxlen=20)
+        decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+        pipe = cast("IO[bytes]", process.stderr if to_stderr else process.stdout)
+        tail = ""
         try:
-            for line in cast("IO[bytes]", process.stderr if to_stderr else process.stdout):
-                tail.append(line.decode(errors="replace").removesuffix("\n"))
-                yield tail[-1]
+            while content := os.read(pipe.fileno(), _CHUNK_BYTES):
+                text = decoder.decode(content)
+                tail = (tail + text)[-_TAIL_CHARACTERS:]
+                yield text
+            if text := decoder.decode(b"", final=True):
+                yield text
             exit_code = process.wait()
         finally:
             process.kill()
         if exit_code != 0:
             rest.seek(0)
-            raise failure(exit_code, "\n".join(tail) if to_stderr else rest.read().decode(errors="replace"))
+            raise failure(exit_code, tail if to_stderr else rest.read().decode(errors="replace"))
 
 
 def environment(head: str | None) -> dict[str, str]:

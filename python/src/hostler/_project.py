@@ -138,6 +138,11 @@ def ship_modules(target: Path) -> None:
             _copy_namespace(name, target, places)
 
 
+def is_installed(file: str) -> bool:
+    """Whether this file of a module belongs to the standard library or to an installed package."""
+    return _is_below(file, _installed_places())
+
+
 def _copy_module(name: str, module: ModuleType, target: Path) -> None:
     file = Path(str(module.__file__))
     if "__path__" not in vars(module):

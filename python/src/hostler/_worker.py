@@ -92,9 +92,9 @@ def _record(records: IO[bytes], index: int, work: bytes, trusted: bool) -> None:
     # As in concurrent.futures, also SystemExit and KeyboardInterrupt belong to the caller.
     except BaseException as error:
         header["kind"] = "error"
-        header["error"] = f"{type(error).__module__}.{type(error).__qualname__}: {error}".removeprefix("builtins.")
+        header["error"] = described(error)
         header["traceback"] = "".join(traceback.format_exception(type(error), error, error.__traceback__))
-        content = _packed_error(error) if trusted else b""
+        content = packed_error(error) if trusted else b""
     header["bytes"] = len(content)
     records.write(json.dumps(header).encode() + b"\n" + content)
     records.flush()
@@ -108,7 +108,12 @@ def _packed(value: object, trusted: bool) -> bytes:
         raise pickle.PicklingError(f"the result, a {type(value).__qualname__}, cannot be {form}: {error}") from error
 
 
-def _packed_error(error: BaseException) -> bytes:
+def described(error: BaseException) -> str:
+    """Return class and text of an exception."""
+    return f"{type(error).__module__}.{type(error).__qualname__}: {error}".removeprefix("builtins.")
+
+
+def packed_error(error: BaseException) -> bytes:
     """Pickle an exception if it survives that, which classes with other constructors do not."""
     try:
         content: bytes = cloudpickle.dumps(error)

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from hostler import _executable
-from hostler.job import Job
+from hostler._display import Rich, RichList, fields, size, table
+from hostler.job import Job, Jobs
 from hostler.options import Options, arguments
 
 if TYPE_CHECKING:
@@ -46,8 +47,30 @@ class Node:
     details: dict[str, Any] = field(repr=False, hash=False)
 
 
+class Nodes(RichList, list[Node]):
+    """The nodes of a cluster, which notebooks show as a table."""
+
+    def _view(self) -> tuple[str, str]:
+        return table(
+            ["name", "state", "CPUs", "CPUs free", "memory", "memory free", "GPUs", "GPUs free"],
+            [
+                (
+                    node.name,
+                    node.state,
+                    node.cpus,
+                    node.cpus_free,
+                    size(node.memory),
+                    size(node.memory_free),
+                    node.gpus,
+                    node.gpus_free,
+                )
+                for node in self
+            ],
+        )
+
+
 @dataclass(frozen=True)
-class Client:
+class Client(Rich):
     """A client of one cluster. It holds no connection, so it may be copied, pickled and shared between threads.
 
     Parameters
@@ -116,14 +139,13 @@ class Client:
         """Return the job with this id, without asking whether it exists."""
         return Job(self, id)
 
-    def jobs(self, *, ended: bool = False) -> list[Job]:
+    def jobs(self, *, ended: bool = False) -> Jobs:
         """Return jobs, newest first; with `ended`, also those that have ended. At most a thousand."""
-        answer = self._ask("jobs", *(["--all"] if ended else []))
-        return [Job(self, job["id"]) for job in answer["jobs"]]
+        return Jobs(self, self._ask("jobs", *(["--all"] if ended else []))["jobs"])
 
-    def nodes(self) -> list[Node]:
+    def nodes(self) -> Nodes:
         """Return the nodes, by name."""
-        return [
+        return Nodes(
             Node(
                 name=node["name"],
                 state=node["state"],
@@ -137,12 +159,27 @@ class Client:
                 details=node,
             )
             for node in self._ask("nodes")
-        ]
+        )
 
     def info(self) -> dict[str, Any]:
         """Return a summary of the cluster, as ``hostler info --json`` prints it."""
         answer: dict[str, Any] = self._ask("info")
         return answer
+
+    def _view(self) -> tuple[str, str]:
+        info = self.info()
+        head = info["head"]
+        return fields(
+            f"Hostler cluster at {self.head or head['address'] or 'this machine'}",
+            {
+                "nodes": ", ".join(f"{count} {state}" for state, count in info["nodes"].items() if count) or "none",
+                "tasks": ", ".join(f"{count} {state}" for state, count in info["tasks"].items() if count) or "none",
+                "CPUs": f"{info['cpus']['free']} of {info['cpus']['total']} free",
+                "memory": f"{size(info['memory_bytes']['free'])} of {size(info['memory_bytes']['total'])} free",
+                "GPUs": f"{info['gpus']['free']} of {info['gpus']['total']} free" if info["gpus"]["total"] else None,
+                "warning": head["warning"],
+            },
+        )
 
     def _ask(self, *arguments: str, accepted: Collection[int] = (0,), timeout: float | None = None) -> Any:
         return _executable.ask(arguments, self.head, accepted=accepted, timeout=timeout)

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from hostler import _executable
+from hostler._display import Rich, RichList, bar, clock, fields, progress, table
 from hostler.errors import JobFailedError, UsageError
 
 if TYPE_CHECKING:
@@ -198,7 +199,7 @@ class Task(_Work):
         self.index = index
 
 
-class Job(_Work):
+class Job(_Work, Rich):
     """A submitted job.
 
     Attributes
@@ -219,6 +220,9 @@ class Job(_Work):
         """Return the task with this index."""
         return Task(self, index)
 
+    def _view(self) -> tuple[str, str]:
+        return described(f"job {self.id}", self.status())
+
     def _check_single(self) -> None:
         details = self.status().details
         if details.get("array"):
@@ -231,6 +235,69 @@ class Job(_Work):
             raise UsageError(
                 f"job {self.id} has one result for each of its nodes", "usage", ("use `job.wait()` and `job.fetch()`",)
             )
+
+
+class Jobs(RichList, list[Job]):
+    """Jobs, which notebooks show as a table with the states when they were asked for.
+
+    Parameters
+    ----------
+    client
+        The client of their cluster.
+    details
+        The head's answer for each job.
+    """
+
+    def __init__(self, client: Client, details: list[dict[str, Any]]) -> None:
+        super().__init__(Job(client, job["id"]) for job in details)
+        self._details = {job["id"]: job for job in details}
+
+    def _view(self) -> tuple[str, str]:
+        # The list may have been changed meanwhile.
+        found = [self._details[job.id] for job in self if job.id in self._details]
+        return table(
+            ["job", "name", "user", "state", "tasks", "nodes", "submitted", "reason"],
+            [
+                (
+                    job["id"],
+                    job["name"],
+                    job["user"],
+                    job["state"],
+                    progress(job["tasks"]) if job["tasks"]["total"] > 1 else "",
+                    ", ".join(job["nodes"]),
+                    _time(job["submitted_at"]),
+                    job["reason"],
+                )
+                for job in found
+            ],
+        )
+
+
+def described(title: str, status: Status) -> tuple[str, str]:
+    """Return the state of a job as text and as HTML."""
+    details, tasks = status.details, status.tasks
+    taken = None
+    if status.started_at:
+        end = status.ended_at or datetime.now(timezone.utc)
+        taken = clock(max(0.0, (end - status.started_at).total_seconds()))
+    text, markup = fields(
+        f"{title}: {status.state}",
+        {
+            "name": details["name"],
+            "reason": status.reason,
+            "message": status.message,
+            "exit code": status.exit_code,
+            "nodes": ", ".join(status.nodes),
+            "tasks": f"{progress(tasks)}, of {tasks['total']}" if details["array"] else None,
+            "submitted": status.submitted_at,
+            "run time": taken,
+        },
+    )
+    if details["array"]:
+        completed = tasks["completed"]
+        ended = tasks["total"] - tasks["pending"] - tasks["live"]
+        markup += bar(completed, ended - completed, tasks["total"])
+    return text, markup
 
 
 def _checked(output: str) -> str:

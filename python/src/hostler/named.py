@@ -12,9 +12,10 @@ from typing import Any, Generic, Literal, TypeVar
 
 from hostler import _batch
 from hostler._batch import Collector, Outcome, Settings, Shape
+from hostler._display import Rich
 from hostler.client import Client
 from hostler.errors import MismatchError, UsageError
-from hostler.job import Job, Status
+from hostler.job import Job, Status, described
 from hostler.options import arguments
 
 R = TypeVar("R")
@@ -33,7 +34,7 @@ _FORMS = {True: "pickle", False: "json"}
 _TIME = 1_000_000_000
 
 
-class Map(Generic[R]):
+class Map(Rich, Generic[R]):
     """A map with a name, which continues without this process: the result of `map` with a ``key``.
 
     Attributes
@@ -157,6 +158,9 @@ class Map(Generic[R]):
     def cancel(self) -> None:
         """Cancel the tasks that have not ended. Results that exist remain."""
         self.job.cancel()
+
+    def _view(self) -> tuple[str, str]:
+        return described(f"map {self.key} of {len(self)} inputs, job {self.job.id}", self.status())
 
     def _outcomes(self, *, waits: bool = True) -> Iterator[Outcome]:
         directory = Path(tempfile.mkdtemp(prefix="hostler-map-"))

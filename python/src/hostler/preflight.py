@@ -87,7 +87,7 @@ def preflight(
     client = client or Client()
     problems: list[str] = []
     captures: dict[str, int] = {}
-    for name, value in _captured(function).items():
+    for name, value in captured(function).items():
         try:
             captures[name] = len(_project.dumps(f"the variable `{name}`", value))
         except PicklingError as error:
@@ -130,7 +130,7 @@ def preflight(
 _OWN = ("hostler", "cloudpickle")
 
 
-def _captured(function: Callable[..., object]) -> dict[str, Any]:
+def captured(function: Callable[..., object]) -> dict[str, Any]:
     """Return the variables that a function uses from outside and that are pickled with it."""
     while isinstance(function, functools.partial):
         function = function.func

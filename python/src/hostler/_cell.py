@@ -1,0 +1,282 @@
+"""What runs a cell of a notebook on a node, and what carries variables there and back; see `hostler._magic`.
+
+The cell runs in ``__main__``, as in a notebook: functions that refer to other variables find them there, and processes
+that the cell starts find its functions. Afterwards, each variable that is new, has another value or was changed in
+place goes back, all in one pickle, so that objects that two variables share stay shared.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import builtins
+import hashlib
+import importlib
+import inspect
+import io
+import linecache
+import os
+import pickle
+import sys
+import traceback
+from collections.abc import Iterable
+from dataclasses import dataclass
+from types import CodeType, FunctionType, ModuleType, TracebackType
+from typing import Any
+
+import cloudpickle
+
+from hostler import _worker
+
+# Variables of a module itself.
+_OWN = ("__name__", "__doc__", "__package__", "__loader__", "__spec__", "__file__", "__cached__", "__builtins__")
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A cell, and what it needs.
+
+    Attributes
+    ----------
+    source : str
+    name : str
+        File name in tracebacks.
+    flags : int
+        Compiler flags of the notebook's ``from __future__ import``.
+    shows_value : bool
+        Whether the value of a last expression goes back.
+    imports : tuple of str
+        Submodules that the notebook has imported.
+    variables : bytes
+        A pickled dictionary.
+    """
+
+    source: str
+    name: str
+    flags: int
+    shows_value: bool
+    imports: tuple[str, ...]
+    variables: bytes
+
+
+@dataclass(frozen=True)
+class Done:
+    """What comes back.
+
+    Attributes
+    ----------
+    values : bytes
+        The pickled variables as a dictionary, the value of the last expression, and a list of what was displayed.
+    modules : dict
+        Imported modules by variable.
+    deleted : tuple of str
+    lost : dict
+        Variables that cannot be pickled, and why.
+    node : str
+    error, traceback, exception
+        Class and text of the exception, or an empty text; its traceback; the exception as a pickle, or nothing.
+    """
+
+    values: bytes
+    modules: dict[str, str]
+    deleted: tuple[str, ...]
+    lost: dict[str, str]
+    node: str
+    error: str
+    traceback: str
+    exception: bytes
+
+
+@dataclass(frozen=True)
+class Text:
+    """Stands for a value that cannot be pickled."""
+
+    text: str
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure of matplotlib."""
+
+    png: bytes
+
+    def __repr__(self) -> str:
+        return "<figure>"
+
+    def _repr_png_(self) -> bytes:
+        return self.png
+
+
+def compiled(source: str, name: str, flags: int) -> tuple[CodeType, CodeType | None]:
+    """Compile a cell: everything before a last expression, and that expression.
+
+    Raises
+    ------
+    SyntaxError
+        If the cell is not Python.
+    """
+    # dont_inherit: the flags of this module are not those of the notebook.
+    flags |= ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    tree = compile(source, name, "exec", flags | ast.PyCF_ONLY_AST, dont_inherit=True)
+    last = tree.body.pop() if tree.body and isinstance(tree.body[-1], ast.Expr) else None
+    body = compile(tree, name, "exec", flags, dont_inherit=True)
+    if not isinstance(last, ast.Expr):
+        return body, None
+    return body, compile(ast.Expression(last.value), name, "eval", flags, dont_inherit=True)
+
+
+def load(content: bytes, namespace: dict[str, Any]) -> Any:
+    """Unpickle values. Functions of notebooks get this namespace as their global variables."""
+    own = namespace.get("__builtins__")
+    try:
+        return _Unpickler(io.BytesIO(content), namespace).load()
+    finally:
+        # cloudpickle replaces it.
+        namespace["__builtins__"] = own if own is not None else builtins
+
+
+class _Unpickler(pickle.Unpickler):
+    def __init__(self, file: io.BytesIO, namespace: dict[str, Any]) -> None:
+        super().__init__(file)
+        self._namespace = namespace
+
+    def find_class(self, module: str, name: str) -> Any:
+        found = super().find_class(module, name)
+        if (module, name) != ("cloudpickle.cloudpickle", "_make_function"):
+            return found
+
+        def make(code: CodeType, variables: dict[str, Any], *rest: Any) -> FunctionType:
+            is_notebook = variables.get("__name__") == "__main__"
+            function: FunctionType = found(code, self._namespace if is_notebook else variables, *rest)
+            return function
+
+        return make
+
+
+def run(cell: Cell) -> Done:
+    """Run a cell. Its exception is part of what is returned."""
+    for module in cell.imports:
+        importlib.import_module(module)
+    namespace = vars(sys.modules["__main__"])
+    _clear(namespace)
+    namespace.update(load(cell.variables, namespace))
+    before = {name: (value, _fingerprint(value)) for name, value in _variables(namespace).items()}
+    displayed: list[object] = []
+    vars(builtins)["display"] = lambda *objects, **_: displayed.extend(objects)
+    linecache.cache[cell.name] = (len(cell.source), None, cell.source.splitlines(keepends=True), cell.name)
+    value, error = None, None
+    try:
+        value = _evaluate(compiled(cell.source, cell.name, cell.flags), namespace)
+    # As in a notebook, also SystemExit and KeyboardInterrupt belong to the cell.
+    except BaseException as raised:
+        error = raised
+    displayed += _figures()
+    after = _variables(namespace)
+    changed = {
+        name: value
+        for name, value in after.items()
+        if name not in before or before[name][0] is not value or before[name][1] != _fingerprint(value)
+    }
+    modules = {name: value.__name__ for name, value in changed.items() if isinstance(value, ModuleType)}
+    values = {name: value for name, value in changed.items() if name not in modules}
+    # The functions among the values must not take all variables that they mention along.
+    _clear(namespace)
+    packed, lost = _packed(values, value if cell.shows_value else None, displayed)
+    return Done(
+        values=packed,
+        modules=modules,
+        deleted=tuple(name for name in before if name not in after),
+        lost=lost,
+        node=os.environ.get("HOSTLER_NODE", ""),
+        error=_worker.described(error) if error else "",
+        traceback=_traceback(error, cell.name) if error else "",
+        exception=_worker.packed_error(error) if error else b"",
+    )
+
+
+def _variables(namespace: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in namespace.items() if name not in _OWN}
+
+
+def _clear(namespace: dict[str, Any]) -> None:
+    for name in _variables(namespace):
+        del namespace[name]
+
+
+def _evaluate(parts: Iterable[CodeType | None], namespace: dict[str, Any]) -> Any:
+    codes = [code for code in parts if code is not None]
+
+    async def evaluate() -> Any:
+        value = None
+        for code in codes:
+            value = eval(code, namespace)
+            if code.co_flags & inspect.CO_COROUTINE:
+                value = await value
+        return value
+
+    if any(code.co_flags & inspect.CO_COROUTINE for code in codes):
+        return asyncio.run(evaluate())
+    value = None
+    for code in codes:
+        value = eval(code, namespace)
+    return value
+
+
+def _fingerprint(value: object) -> bytes:
+    """Return a digest of a value, to see later whether it was changed. False alarms only cost time."""
+    if isinstance(value, (ModuleType, FunctionType, type)):
+        return b""
+    digest = hashlib.blake2b()
+
+    class Sink:
+        def write(self, content: bytes) -> None:
+            digest.update(content)
+
+    try:
+        cloudpickle.dump(value, Sink())
+    except Exception:
+        return b""
+    return digest.digest()
+
+
+def _figures() -> list[Figure]:
+    """Return the open figures of matplotlib."""
+    pyplot = sys.modules.get("matplotlib.pyplot")
+    if pyplot is None:
+        return []
+    found = []
+    for number in pyplot.get_fignums():
+        image = io.BytesIO()
+        pyplot.figure(number).savefig(image, format="png", bbox_inches="tight")
+        found.append(Figure(image.getvalue()))
+    return found
+
+
+def _packed(values: dict[str, Any], value: object, displayed: list[object]) -> tuple[bytes, dict[str, str]]:
+    """Pickle what goes back. Return also the variables that cannot be pickled, and why."""
+    try:
+        return bytes(cloudpickle.dumps((values, value, displayed))), {}
+    except Exception:
+        lost = {name: why for name, found in values.items() if (why := _refusal(found))}
+        kept = {name: found for name, found in values.items() if name not in lost}
+        shown = [Text(repr(item)) if _refusal(item) else item for item in (value, *displayed)]
+        return bytes(cloudpickle.dumps((kept, shown[0], shown[1:]))), lost
+
+
+def _refusal(value: object) -> str:
+    try:
+        cloudpickle.dumps(value)
+    except Exception as error:
+        return f"a {type(value).__qualname__} cannot be pickled: {error}"
+    return ""
+
+
+def _traceback(error: BaseException, name: str) -> str:
+    """Return the traceback from the cell on."""
+    start: TracebackType | None = error.__traceback__
+    while start and start.tb_frame.f_code.co_filename != name:
+        start = start.tb_next
+    return "".join(traceback.format_exception(type(error), error, start))

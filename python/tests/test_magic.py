@@ -1,0 +1,205 @@
+"""The extension of IPython, in a shell of this process and in the kernel of a notebook."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, cast
+
+import nbformat
+import pytest
+from IPython.core.interactiveshell import InteractiveShell
+from nbclient import NotebookClient
+
+import hostler
+from hostler import _display
+
+Run = Callable[[str], Any]
+
+
+class Failed(Exception):
+    """A cell failed; the text is what IPython shows."""
+
+
+@pytest.fixture
+def run(client: hostler.Client, capsys: pytest.CaptureFixture[str]) -> Iterator[Run]:
+    """Return a function that runs a cell in a new shell, and returns the cell's value."""
+    shell = cast("Any", InteractiveShell)()
+    shell.colors = "nocolor"
+
+    def run_cell(source: str) -> Any:
+        result = shell.run_cell(source)
+        if not result.success:
+            raise Failed("".join(capsys.readouterr())) from result.error_in_exec
+        return result.result
+
+    run_cell("%load_ext hostler")
+    yield run_cell
+    shell.history_manager.end_session()
+
+
+def on_node(source: str, options: str = "") -> str:
+    return f"%%hostler -q -c 1 -m 300M {options}\n{source}"
+
+
+def test_cell_uses_and_changes_variables_of_the_notebook(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    run(
+        "import sys, xml, xml.dom.minidom as minidom\n"
+        "factor, items, gone, idle = 3, [1], 0, [None]\n"
+        "both = (items, idle)\n"
+        "class Model:\n    fitted = None\n    def fit(self): self.fitted = scaled(2); return self\n"
+        "def scaled(value): return factor * value\n"
+        "model = Model()\nsame = idle\n"
+    )
+    value = run(
+        on_node(
+            "print(xml.dom.minidom.parseString('<root/>').documentElement.tagName)\n"
+            "sys.stderr.write('warned\\n')\n"
+            "factor = 10\n"
+            "items.append(idle[0])\n"
+            "first = model.fit()\n"
+            "del gone\n"
+            "def offset(value): return scaled(value) + shift\n"
+            "shift = 1\n"
+            "import fractions as exact\n"
+            "display('shown')\n"
+            "__import__('os').getpid(), offset(1)"
+        )
+    )
+    assert value[0] != os.getpid()
+    assert value[1] == 11
+    captured = capsys.readouterr()
+    assert "root\n" in captured.out
+    assert "shown\n" in captured.out
+    assert captured.err == "warned\n"
+    # Objects that two variables share stay shared, and what the cell does not change stays the same object.
+    assert run("items, model.fitted, first is model, isinstance(first, Model), 'gone' in dir(), idle is same") == (
+        [1, None],
+        20,
+        True,
+        True,
+        False,
+        True,
+    )
+    # Functions that come back belong to the notebook.
+    assert run("shift = 5\nfactor = 100\noffset(1), exact.Fraction(1, 2).denominator") == (105, 2)
+
+
+def test_cell_runs_top_level_await_and_processes_with_functions_of_the_notebook(run: Run) -> None:
+    run("def double(x): return 2 * x")
+    source = (
+        "import asyncio, multiprocessing\n"
+        "await asyncio.sleep(0)\n"
+        "with multiprocessing.get_context('fork').Pool(2) as pool:\n    doubled = pool.map(double, range(3))\n"
+        "doubled;"
+    )
+    assert run(on_node(source)) is None
+    assert run("doubled") == [0, 2, 4]
+
+
+def test_exception_of_a_cell_has_its_traceback_and_keeps_what_was_assigned(run: Run) -> None:
+    run("class Broken(Exception): pass\ndef check(x):\n    if x: raise Broken('too large')")
+    with pytest.raises(Failed) as failed:
+        run(on_node("before = 1\nstream = (n for n in ())\ncheck(5)"))
+    text = str(failed.value)
+    assert "On n" in text
+    assert ", in job " in text
+    assert "line 4, in <module>\n    check(5)\n" in text
+    assert "Broken: too large" in text
+    assert "_magic.py" not in text
+    assert "the variable `stream` did not come back: a generator cannot be pickled" in text
+    assert type(failed.value.__cause__).__name__ == "Broken"
+    assert isinstance(failed.value.__cause__.__cause__, hostler.RemoteTraceback)  # type: ignore[union-attr]
+    assert run("before, 'stream' in dir()") == (1, False)
+
+
+@pytest.mark.parametrize(
+    ("cell", "message"),
+    [
+        (on_node("lock"), "PicklingError: the variable `lock` cannot be pickled: a lock"),
+        (on_node("locked()"), "PicklingError: the variable `lock`, which `locked` uses, cannot be pickled"),
+        (on_node("!ls"), "UsageError: line 2 of the cell is not Python"),
+        (on_node("get_ipython()"), "UsageError: there is no IPython on a node"),
+        (on_node("1", "-c 999"), "RefusedError: no node can ever run this job"),
+        (on_node("1", "--colour"), "UsageError: unrecognized arguments: --colour"),
+        ("%hostler why 99999", "RefusedError: there is no job 99999"),
+        ("%hostler watch nothing", "UsageError: `nothing` is neither the id of a job nor a variable"),
+    ],
+)
+def test_wrong_input_is_refused_before_anything_runs(run: Run, client: hostler.Client, cell: str, message: str) -> None:
+    run("import threading\nlock = threading.Lock()\ndef locked(): return lock")
+    before = len(client.jobs(ended=True))
+    with pytest.raises(Failed, match=message.replace("(", r"\(").replace("+", r"\+")) as failed:
+        run(cell)
+    assert "_magic.py" not in str(failed.value)
+    assert len(client.jobs(ended=True)) == before
+
+
+def test_module_beside_the_notebook_is_sent(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "beside.py").write_text("ANSWER = 42\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "beside", raising=False)
+    assert run(on_node("from beside import ANSWER\nANSWER")) == 42
+    del sys.modules["beside"]
+
+
+def test_interrupt_cancels_the_job(run: Run, client: hostler.Client, tmp_path: Path) -> None:
+    started = tmp_path / "started"
+
+    def interrupt() -> None:
+        deadline = time.monotonic() + 60
+        while not started.exists() and time.monotonic() < deadline:
+            time.sleep(0.02)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    source = f"import pathlib, time\npathlib.Path({str(started)!r}).touch()\ntime.sleep(600)"
+    with pytest.raises(Failed, match=r"KeyboardInterrupt: job \d+ was cancelled"):
+        run(on_node(source))
+    thread.join()
+    newest, *_ = client.jobs(ended=True)
+    assert newest.wait(60).state == "cancelled"
+
+
+def test_notebook_shows_progress_output_and_tables(client: hostler.Client, tmp_path: Path) -> None:
+    cells = [
+        "%load_ext hostler\nimport hostler",
+        "%%hostler -c 1 -m 300M --name cell-2\nprint('from a node')\n6 * 7",
+        "%hostler jobs --all",
+        "m = hostler.map(str, range(3), key='shown', cpus=1, memory='300M')\n%hostler watch m",
+        "%%hostler -m 300M\n1 / 0",
+    ]
+    v4: Any = nbformat.v4
+    notebook = v4.new_notebook(cells=[v4.new_code_cell(cell) for cell in cells])
+    NotebookClient(notebook, kernel_name="python3", allow_errors=True, timeout=120).execute(cwd=str(tmp_path))
+    (_, ran, jobs, watched, failed) = (cell.outputs for cell in notebook.cells)
+    progress, *streams, value = ran
+    assert "ended on n" in progress.data["text/html"]
+    assert ("".join(stream.text for stream in streams), value.data["text/plain"]) == ("from a node\n", "42")
+    assert "cell-2" in jobs[0].data["text/html"]
+    assert jobs[0].data["text/plain"].startswith("JOB  NAME")
+    (shown,) = watched
+    assert "completed" in shown.data["text/plain"]
+    assert 'role="progressbar"' in shown.data["text/html"]
+    assert failed[-1].ename == "ZeroDivisionError"
+    assert "line 2, in <module>" in failed[-1].traceback[2]
+
+
+def test_rich_display_shows_states_and_escapes_names(client: hostler.Client, project: Path) -> None:
+    job = client.submit(project, "main.py", cpus=1, memory="300M", tags={"a": "<i>"})
+    job.wait(60)
+    for shown in (job, client, client.jobs(ended=True), client.nodes()):
+        bundle = shown._repr_mimebundle_()
+        assert bundle["text/html"] == shown._repr_html_()
+        assert "<table>" in bundle["text/html"]
+    assert f"job {job.id}: completed" in job._repr_mimebundle_()["text/plain"]
+    text, markup = _display.table(["a"], [["<script>\x1b[2J"]])
+    assert "&lt;script&gt;" in markup
+    assert "\x1b" not in text + markup
+    assert hostler.Client("127.0.0.1:1")._repr_html_().startswith("Client(")
