@@ -168,8 +168,8 @@ const PYTHON_TOOLS: &str = "HOSTLER_PYTHON_TOOLS";
 fn python_package(flaky: &mut Vec<String>) -> Result<()> {
     let tools = std::env::var_os(PYTHON_TOOLS).map(PathBuf::from).with_context(|| {
         format!(
-            "{PYTHON_TOOLS} is not set: `python3 -m venv DIR`, `DIR/bin/pip install cloudpickle ipykernel joblib maturin mypy \
-             nbclient pytest ruff`, and set it to DIR; .ci/run does this"
+            "{PYTHON_TOOLS} is not set: `python3 -m venv DIR`, `DIR/bin/pip install cloudpickle ipykernel joblib lightgbm \
+             matplotlib maturin mypy nbclient pytest ruff`, and set it to DIR; .ci/run does this"
         )
     })?;
     let (target, path) = (target_directory()?, path_without_shims()?);
@@ -182,8 +182,9 @@ fn python_package(flaky: &mut Vec<String>) -> Result<()> {
             .env("PATH", &path);
         run_command(command.env("HOSTLER_BIN", target.join("debug/hostler")))
     };
-    // The example is outside of the directory, and would have the default settings.
-    let files = ["--no-cache", "--config", "pyproject.toml", ".", "../examples/functions"];
+    // The examples are outside of the directory, and would have the default settings.
+    let examples = ["../examples/functions", "../examples/numerai-like"];
+    let files = [&["--no-cache", "--config", "pyproject.toml", "."], &examples[..]].concat();
     run_tool("ruff", &[&["format", "--check"], &files[..]].concat())?;
     run_tool("ruff", &[&["check"], &files[..]].concat())?;
     run_tool("mypy", &["--cache-dir", "/dev/null"])?;
