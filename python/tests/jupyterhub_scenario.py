@@ -1,0 +1,304 @@
+"""A JupyterHub with three users. `test_jupyterhub` runs this in namespaces of its own, where all ports are free.
+
+Arguments: the executable, the environment with JupyterHub, and an empty directory that all users can enter.
+"""
+
+from __future__ import annotations
+
+import http.cookiejar
+import json
+import os
+import pwd
+import re
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+EXECUTABLE, ENVIRONMENT, BASE = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
+SOURCE = Path(__file__).resolve().parents[1] / "src"
+SITE = "http://127.0.0.1:8000"
+TOKEN = "secret-of-the-test"
+SECONDS = 30
+# Accounts that every Debian has.
+USERS = ("games", "man", "lp")
+CONFIG = f"""
+c.JupyterHub.spawner_class = "hostler.jupyterhub.HostlerSpawner"
+c.JupyterHub.bind_url = "{SITE}"
+c.JupyterHub.hub_bind_url = "http://127.0.0.1:8081"
+c.JupyterHub.cleanup_servers = False
+c.ConfigurableHTTPProxy.should_start = False
+c.ConfigurableHTTPProxy.auth_token = "{TOKEN}"
+c.JupyterHub.authenticator_class = "dummy"
+c.Authenticator.allow_all = True
+c.JupyterHub.services = [{{"name": "test", "api_token": "{TOKEN}"}}]
+c.JupyterHub.load_roles = [
+    {{"name": "test", "services": ["test"], "scopes": ["admin:users", "admin:servers", "access:servers"]}}
+]
+c.JupyterHub.tornado_settings = {{"slow_spawn_timeout": 0}}
+c.HostlerSpawner.cmd = ["{ENVIRONMENT}/bin/jupyterhub-singleuser"]
+c.HostlerSpawner.env_keep = []
+c.HostlerSpawner.environment = {{
+    "HOME": lambda spawner: "{BASE}/" + spawner.user.name,
+    "JUPYTERHUB_SINGLEUSER_APP": "jupyter_server.serverapp.ServerApp",
+}}
+c.HostlerSpawner.minimum_uid = 1
+c.HostlerSpawner.max_cpus = 2
+c.HostlerSpawner.poll_interval = 1
+"""
+
+
+def start(name: str, *command: str) -> subprocess.Popen[bytes]:
+    with open(BASE / f"{name}.log", "ab") as log:
+        return subprocess.Popen(command, cwd=BASE, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+
+
+def hostler(*arguments: str, user: str | None = None) -> Any:
+    options: dict[str, Any] = {}
+    if user:
+        account = pwd.getpwnam(user)
+        options = {"user": account.pw_uid, "group": account.pw_gid, "extra_groups": []}
+    done = subprocess.run([EXECUTABLE, "--json", *arguments], cwd="/", capture_output=True, check=True, **options)
+    return json.loads(done.stdout) if done.stdout.strip() else None
+
+
+def until(condition: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + SECONDS
+    while not (found := condition()):
+        assert time.monotonic() < deadline, condition
+        time.sleep(0.1)
+    return found
+
+
+def ask(method: str, path: str, body: object = None) -> tuple[int, str]:
+    """Send a request to the site with the token of the test. 0 means that it does not answer."""
+    request = urllib.request.Request(SITE + path, None if body is None else json.dumps(body).encode(), method=method)
+    request.add_header("Authorization", f"token {TOKEN}")
+    try:
+        with urllib.request.urlopen(request, timeout=SECONDS) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+    except OSError:
+        return 0, ""
+
+
+def api(method: str, path: str, body: object = None) -> Any:
+    status, text = ask(method, f"/hub/api{path}", body)
+    assert 200 <= status < 300, (method, path, status, text)
+    return json.loads(text) if text else None
+
+
+def server(user: str) -> dict[str, Any]:
+    found: dict[str, Any] = api("GET", f"/users/{user}")["servers"].get("", {})
+    return found
+
+
+def is_ready(user: str) -> bool:
+    return bool(server(user).get("ready"))
+
+
+def reaches(user: str) -> bool:
+    return ask("GET", f"/user/{user}/api/status")[0] == 200
+
+
+def job_of(user: str) -> Any:
+    (job,) = hostler("jobs", "--user", user)["jobs"]
+    return hostler("job", str(job["id"]))
+
+
+def forward_of(user: str) -> int:
+    """Return the process id of the forward of a user."""
+    job = str(job_of(user)["id"])
+    for place in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (place / "cmdline").read_bytes().decode().split("\0")
+        except OSError:
+            continue
+        if words[:1] == [EXECUTABLE] and "forward" in words and job in words:
+            assert place.stat().st_uid == pwd.getpwnam(user).pw_uid
+            return int(place.name)
+    raise AssertionError(f"no forward of {user}")
+
+
+def start_head() -> subprocess.Popen[bytes]:
+    head = start(
+        "head",
+        EXECUTABLE,
+        "head",
+        "run",
+        f"--directory={BASE}/head",
+        f"--socket={BASE}/head.sock",
+        "--listen=127.0.0.1:7760",
+    )
+    until(lambda: not subprocess.run([EXECUTABLE, "info"], capture_output=True).returncode)
+    return head
+
+
+def start_hub() -> subprocess.Popen[bytes]:
+    hub = start("hub", str(ENVIRONMENT / "bin/jupyterhub"), "--config", str(BASE / "jupyterhub_config.py"))
+    until(lambda: ask("GET", "/hub/api/")[0] == 200)
+    return hub
+
+
+def log_in_and_spawn(user: str, options: dict[str, str]) -> str:
+    """Log in as a browser does, send the form, and return the page that follows."""
+    jar = http.cookiejar.CookieJar()
+    browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor(jar))
+
+    def token(page: str) -> str:
+        return next(cookie.value or "" for cookie in jar if cookie.name.endswith("_xsrf") and cookie.path == page)
+
+    browser.open(f"{SITE}/hub/login").read()
+    form = {"username": user, "password": "any", "_xsrf": token("/hub/")}
+    browser.open(f"{SITE}/hub/login?next=/hub/spawn", urllib.parse.urlencode(form).encode()).read()
+    page = browser.open(f"{SITE}/hub/spawn").read().decode()
+    for field in ("cpus", "memory_gib", "hours"):
+        assert f'name="{field}"' in page, page
+    assert 'name="gpus"' not in page
+    form = {**options, "_xsrf": token("/hub/")}
+    try:
+        sent = browser.open(f"{SITE}/hub/spawn", urllib.parse.urlencode(form).encode())
+        return str(sent.read().decode())
+    except urllib.error.HTTPError as error:
+        return error.read().decode()
+
+
+def main() -> None:
+    os.environ.update(
+        HOME=str(BASE / "root"), HOSTLER_HEAD=f"unix:{BASE}/head.sock", HOSTLER_BIN=EXECUTABLE, PYTHONPATH=str(SOURCE)
+    )
+    os.environ.update(PYTHONDONTWRITEBYTECODE="1", CONFIGPROXY_AUTH_TOKEN=TOKEN)
+    for name in ("root", *USERS):
+        (BASE / name).mkdir(mode=0o700)
+        if name != "root":
+            os.chown(BASE / name, pwd.getpwnam(name).pw_uid, pwd.getpwnam(name).pw_gid)
+    (BASE / "jupyterhub_config.py").write_text(CONFIG)
+    running = {"head": start_head()}
+    try:
+        scenario(running)
+    finally:
+        # First the jobs, since their processes are children of the agent.
+        for job in hostler("jobs")["jobs"]:
+            hostler("cancel", str(job["id"]), user=job["user"])
+        until(lambda: not hostler("jobs")["jobs"])
+        for process in reversed(running.values()):
+            process.send_signal(signal.SIGTERM)
+        for process in running.values():
+            process.wait(SECONDS)
+
+
+def scenario(running: dict[str, subprocess.Popen[bytes]]) -> None:
+    hostler("configure", "setting", "system-accounts", "yes")
+    (BASE / "join").write_text(hostler("node", "invite", "n1")["code"])
+    # Two servers fit.
+    running["agent"] = start(
+        "agent",
+        EXECUTABLE,
+        "agent",
+        "run",
+        "--name=n1",
+        "--cpus=0-1",
+        "--memory=2G",
+        f"--directory={BASE}/agent",
+        f"--join-file={BASE}/join",
+        f"--socket={BASE}/agent.sock",
+    )
+    until(lambda: [node["state"] for node in hostler("nodes")] == ["up"])
+    proxy = [
+        "--ip=127.0.0.1",
+        "--port=8000",
+        "--api-ip=127.0.0.1",
+        "--api-port=8001",
+        "--default-target=http://127.0.0.1:8081",
+    ]
+    running["proxy"] = start("proxy", str(ENVIRONMENT / "bin/configurable-http-proxy"), *proxy)
+    running["hub"] = start_hub()
+
+    # What is not allowed is refused, in the form and through the API, and nothing is submitted.
+    assert "cpus is 99; choose 1 to 2" in log_in_and_spawn("man", {"cpus": "99", "memory_gib": "1", "hours": "1"})
+    for user in ("games", "lp"):
+        api("POST", f"/users/{user}")
+    log = BASE / "hub.log"
+    for options, message in (
+        ({"partition": "other"}, "there is no partition 'other' to choose"),
+        ({"memory_gib": "1; rm"}, "memory_gib is '1; rm', which is no number"),
+        ({"cmd": "sh"}, "unknown options: cmd"),
+    ):
+        ask("POST", "/hub/api/users/games/server", options)
+        until(lambda: not server("games"))
+        assert message in log.read_text(), message
+    assert hostler("jobs", "--all")["jobs"] == []
+
+    # One server from the form, one from the API; each is a job of its user.
+    log_in_and_spawn("man", {"cpus": "1", "memory_gib": "0.3", "hours": "0.5"})
+    api("POST", "/users/games/server", {"memory_gib": 0.4})
+    for user, memory in (("man", 307 << 20), ("games", 409 << 20)):
+        until(partial(is_ready, user))
+        job = job_of(user)
+        assert (job["user"], job["cpus"], job["memory_bytes"]) == (user, 1, memory), job
+        until(partial(reaches, user))
+    socket = next(Path("/tmp").glob("hostler-hub-*/server.sock"))
+    assert socket.parent.stat().st_mode & 0o077 == 0
+
+    # The third waits, and the page says why. It starts when another one stops.
+    assert ask("POST", "/hub/api/users/lp/server", {"memory_gib": 0.3})[0] == 202
+    until(lambda: [job["state"] for job in hostler("jobs", "--user", "lp")["jobs"]] == ["pending"])
+    # This proxy keeps answers until they are complete, so the hub itself is asked.
+    request = urllib.request.Request("http://127.0.0.1:8081/hub/api/users/lp/server/progress")
+    request.add_header("Authorization", f"token {TOKEN}")
+    with urllib.request.urlopen(request, timeout=SECONDS) as events:
+        for line in events:
+            if b"CPU" in line:
+                break
+        assert b"waits" in line, line
+    job = job_of("man")
+    assert ask("DELETE", "/hub/api/users/man/server")[0] in (202, 204)
+    until(lambda: is_ready("lp"))
+    assert hostler("job", str(job["id"]))["state"] == "cancelled"
+
+    # A forward that ends is opened again.
+    os.kill(forward_of("games"), signal.SIGKILL)
+    until(lambda: reaches("games"))
+
+    # Without the hub, servers stay reachable; a new hub finds them again, also while the head is away.
+    before = job_of("games")["id"]
+    running["hub"].kill()
+    running["hub"].wait()
+    assert reaches("games")
+    running["hub"] = start_hub()
+    until(lambda: is_ready("games") and is_ready("lp"))
+    assert job_of("games")["id"] == before
+    assert reaches("games")
+    running["head"].kill()
+    running["head"].wait()
+    # The hub polls meanwhile, and believes no server to be stopped.
+    until(lambda: re.search(r"\[W .*Job \d+ of games", log.read_text(errors="replace")))
+    running["head"] = start_head()
+    until(lambda: reaches("games"))
+    assert is_ready("games")
+    assert job_of("games")["id"] == before
+
+    # A job that ends by itself, as at its time limit, ends the server.
+    hostler("cancel", str(before), user="games")
+    until(lambda: not server("games"))
+
+    # A job that fails before Jupyter answers says why.
+    with open(BASE / "jupyterhub_config.py", "a") as config:
+        config.write('c.HostlerSpawner.cmd = ["no-such-command"]\n')
+    running["hub"].send_signal(signal.SIGTERM)
+    running["hub"].wait(SECONDS)
+    running["hub"] = start_hub()
+    ask("POST", "/hub/api/users/games/server")
+    until(lambda: "no-such-command: not found" in log.read_text(errors="replace"))
+    assert TOKEN not in subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout
+
+
+main()
