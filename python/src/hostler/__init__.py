@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hostler._delegate import delegate
 from hostler._version import __version__
 from hostler.client import Client, Node
 from hostler.errors import (
@@ -55,6 +56,7 @@ __all__ = [
     "UnreachableError",
     "UsageError",
     "__version__",
+    "delegate",
     "map",
     "preflight",
     "remote",

@@ -27,9 +27,10 @@ from hostler.errors import PicklingError, UsageError
 #: ``"own"``: the caller's interpreter; ``"build"``: an environment with the caller's packages, or with these packages.
 Environment = str | Sequence[str] | None
 
-_MAIN = """import sys
+# The path is absolute, since functions may change the directory and import later.
+_MAIN = """import os, sys
 
-sys.path.insert(0, "modules")
+sys.path.insert(0, os.path.abspath("modules"))
 
 from hostler._worker import main
 

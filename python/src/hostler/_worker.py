@@ -93,7 +93,7 @@ def _record(records: IO[bytes], index: int, work: bytes, trusted: bool) -> None:
     except BaseException as error:
         header["kind"] = "error"
         header["error"] = described(error)
-        header["traceback"] = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+        header["traceback"] = formatted(error)
         content = packed_error(error) if trusted else b""
     header["bytes"] = len(content)
     records.write(json.dumps(header).encode() + b"\n" + content)
@@ -111,6 +111,11 @@ def _packed(value: object, trusted: bool) -> bytes:
 def described(error: BaseException) -> str:
     """Return class and text of an exception."""
     return f"{type(error).__module__}.{type(error).__qualname__}: {error}".removeprefix("builtins.")
+
+
+def formatted(error: BaseException) -> str:
+    """Return the traceback of an exception."""
+    return "".join(traceback.format_exception(type(error), error, error.__traceback__))
 
 
 def packed_error(error: BaseException) -> bytes:

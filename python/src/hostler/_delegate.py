@@ -1,0 +1,217 @@
+"""Run methods of an object on a node, and have its changed state back."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import cloudpickle
+
+from hostler import _batch, _project, _worker
+from hostler._batch import Batch, Settings
+from hostler.client import Client
+from hostler.errors import PicklingError, RemoteError, UsageError
+from hostler.options import Options
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+T = TypeVar("T")
+
+
+def delegate(
+    target: T,
+    *,
+    shared: bool = False,
+    output: bool = True,
+    environment: _project.Environment = None,
+    client: Client | None = None,
+    **options: Unpack[Options],
+) -> T:
+    """Return a stand-in for an object whose methods run on a node. Each call is a job, and waits for its end.
+
+    The object travels to the node with the arguments. Afterwards, the attributes of the object here are those of the
+    object there, also if the method raised an exception. Attributes that are read from the stand-in, or assigned to it,
+    are those of the object here. Methods whose names begin with an underscore run here. A function works as well.
+
+    Parameters
+    ----------
+    target
+        The object. It must be possible to pickle it, and it needs a ``__dict__``.
+    shared
+        Run in the present working directory, which the node must have at the same path, as on a shared disk. Otherwise
+        each call runs in an empty directory.
+    output
+        Print what the method wrote to stdout and stderr, at its end.
+    environment, client
+        As for `map`.
+    **options
+        Resources of the job: ``cpus``, ``memory``, ``sandbox`` and others of `hostler.options.Options`.
+
+    Raises
+    ------
+    UsageError
+        If the state of the object cannot be replaced.
+
+    Examples
+    --------
+    >>> on_node = hostler.delegate(experiment, cpus=4, memory="8G", sandbox=True)
+    >>> on_node.run(repetitions=10)
+    >>> experiment.results
+    """
+    if not hasattr(target, "__dict__"):
+        raise UsageError(
+            f"a {type(target).__qualname__} has no `__dict__`, so its state cannot be replaced",
+            "usage",
+            ("delegate an object of a class without `__slots__`, or a function",),
+        )
+    settings = Settings(client or Client(), environment, True, None, None, options)
+    return cast("T", _Delegate(target, settings, os.getcwd() if shared else None, output))
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of a method.
+
+    Attributes
+    ----------
+    target : bytes
+        The pickled object, arguments and keyword arguments.
+    method : str
+    directory : str or None
+        Working directory.
+    """
+
+    target: bytes
+    method: str
+    directory: str | None
+
+
+@dataclass(frozen=True)
+class Done:
+    """What became of a call.
+
+    Attributes
+    ----------
+    values : bytes
+        The result and the object, pickled together, because they may share objects.
+    error, traceback, exception
+        As in `hostler._cell.Done`.
+    """
+
+    values: bytes
+    error: str
+    traceback: str
+    exception: bytes
+
+
+def run(call: Call) -> Done:
+    """Call the method. Its exception is part of what is returned."""
+    target, arguments, keywords = cloudpickle.loads(call.target)
+    if call.directory:
+        os.chdir(call.directory)
+    result, raised = None, None
+    try:
+        result = getattr(target, call.method)(*arguments, **keywords)
+    # As in concurrent.futures, also SystemExit and KeyboardInterrupt belong to the caller.
+    except BaseException as error:
+        raised = error
+    return Done(
+        values=_packed(result, target),
+        error=_worker.described(raised) if raised else "",
+        traceback=_worker.formatted(raised) if raised else "",
+        exception=_worker.packed_error(raised) if raised else b"",
+    )
+
+
+def _packed(result: object, target: object) -> bytes:
+    try:
+        return bytes(cloudpickle.dumps((result, target)))
+    except Exception:
+        for what, value in (
+            ("the result", result),
+            *((f"the attribute `{name}`", it) for name, it in vars(target).items()),
+        ):
+            _project.dumps(f"{what} of the call", value)
+        raise
+
+
+class _Delegate:
+    """Stands for an object."""
+
+    def __init__(self, target: object, settings: Settings, directory: str | None, output: bool) -> None:
+        vars(self).update(_target=target, _settings=settings, _directory=directory, _output=output)
+
+    def __repr__(self) -> str:
+        return f"<{self._target!r} on a node>"
+
+    def __getattr__(self, name: str) -> Any:
+        # Private names are what Python and notebooks ask of every object.
+        if name.startswith("__"):
+            raise AttributeError(name)
+        value = getattr(self._target, name)
+        if name.startswith("_") or not callable(value):
+            return value
+        return functools.wraps(value)(functools.partial(self._call, name))
+
+    def __setattr__(self, name: str, value: object) -> None:
+        setattr(self._target, name, value)
+
+    def __call__(self, *arguments: Any, **keywords: Any) -> Any:
+        return self._call("__call__", *arguments, **keywords)
+
+    def _call(self, method: str, /, *arguments: Any, **keywords: Any) -> Any:
+        target = self._target
+        packed = _pickled(target, arguments, keywords)
+        call = _project.dumps("the call", Call(packed, method, self._directory))
+        name = getattr(target, "__name__", type(target).__name__)
+        batch = Batch(_project.dumps("the call", run), [call], name if method == "__call__" else method, self._settings)
+        try:
+            (outcome,) = batch.outcomes()
+        except BaseException:
+            batch.cancel()
+            raise
+        if self._output:
+            for kind, stream in (("stdout", sys.stdout), ("stderr", sys.stderr)):
+                print(batch.job.logs(cast("Any", kind)), end="", file=stream)
+        if outcome.error is not None:
+            raise outcome.error
+        if not isinstance(outcome.value, Done):
+            raise RemoteError(f"job {batch.job.id} returned something else than the state of an object", "remote")
+        return _received(target, outcome.value)
+
+
+def _pickled(target: object, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> bytes:
+    try:
+        return bytes(cloudpickle.dumps((target, arguments, keywords)))
+    except Exception as error:
+        for name, value in vars(target).items():
+            _project.dumps(f"the attribute `{name}`", value)
+        for number, value in enumerate(arguments):
+            _project.dumps(f"argument {number}", value)
+        for name, value in keywords.items():
+            _project.dumps(f"the argument `{name}`", value)
+        raise PicklingError(f"the object cannot be pickled: {error}", "pickling") from error
+
+
+def _received(target: object, done: Done) -> Any:
+    """Replace the state of the object, and return the result."""
+    try:
+        result, other = cloudpickle.loads(done.values)
+    except Exception as error:
+        raise RemoteError(f"the result of the call cannot be read here: {error}", "remote") from error
+    # Functions are only called.
+    if not callable(target) or type(target).__module__ != "builtins":
+        vars(target).clear()
+        vars(target).update(vars(other))
+    if done.error:
+        header = _worker.Header(
+            input=0, kind="error", bytes=len(done.exception), error=done.error, traceback=done.traceback
+        )
+        failure = _batch.recreated(header, done.exception)
+        raise failure from failure.__cause__
+    # Methods that return their object return the one that is here.
+    return target if result is other else result
