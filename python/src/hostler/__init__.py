@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from hostler._delegate import delegate
 from hostler._version import __version__
+from hostler.asynchronous import AsyncClient, AsyncJob, AsyncTask
 from hostler.client import Client, Node
 from hostler.errors import (
     ExecutableError,
@@ -34,6 +35,9 @@ if TYPE_CHECKING:
     from typing import Any
 
 __all__ = [
+    "AsyncClient",
+    "AsyncJob",
+    "AsyncTask",
     "Client",
     "ExecutableError",
     "Executor",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -127,13 +127,8 @@ class Client(Rich):
         UnreachableError
             If no cluster is running.
         """
-        flags = arguments(options)
-        flags += [f"--array={_array(array)}"] if array is not None else []
-        flags += [f"--nodes={nodes}"] if nodes is not None else []
-        flags += [f"--tasks-per-node={tasks_per_node}"] if tasks_per_node is not None else []
-        flags += [f"--key={key}"] if key is not None else []
-        answer = self._ask("submit", *flags, os.path.abspath(folder), entry, "--", *args)
-        return Job(self, answer["id"])
+        flags = submission(folder, entry, args, array, nodes, tasks_per_node, key, options)
+        return Job(self, self._ask(*flags)["id"])
 
     def job(self, id: int) -> Job:
         """Return the job with this id, without asking whether it exists."""
@@ -145,21 +140,7 @@ class Client(Rich):
 
     def nodes(self) -> Nodes:
         """Return the nodes, by name."""
-        return Nodes(
-            Node(
-                name=node["name"],
-                state=node["state"],
-                cpus=node["cpus"],
-                cpus_free=node["cpus_free"],
-                memory=node["memory_bytes"],
-                memory_free=node["memory_free_bytes"],
-                gpus=node["gpus"],
-                gpus_free=node["gpus_free"],
-                features=tuple(node["features"]),
-                details=node,
-            )
-            for node in self._ask("nodes")
-        )
+        return described_nodes(self._ask("nodes"))
 
     def info(self) -> dict[str, Any]:
         """Return a summary of the cluster, as ``hostler info --json`` prints it."""
@@ -183,6 +164,44 @@ class Client(Rich):
 
     def _ask(self, *arguments: str, accepted: Collection[int] = (0,), timeout: float | None = None) -> Any:
         return _executable.ask(arguments, self.head, accepted=accepted, timeout=timeout)
+
+
+def submission(
+    folder: str | os.PathLike[str],
+    entry: str,
+    args: Sequence[str],
+    array: int | str | Iterable[int] | None,
+    nodes: int | None,
+    tasks_per_node: int | None,
+    key: str | None,
+    options: Options,
+) -> list[str]:
+    """Return the command for `Client.submit`."""
+    flags = arguments(options)
+    flags += [f"--array={_array(array)}"] if array is not None else []
+    flags += [f"--nodes={nodes}"] if nodes is not None else []
+    flags += [f"--tasks-per-node={tasks_per_node}"] if tasks_per_node is not None else []
+    flags += [f"--key={key}"] if key is not None else []
+    return ["submit", *flags, os.path.abspath(folder), entry, "--", *args]
+
+
+def described_nodes(answer: list[dict[str, Any]]) -> Nodes:
+    """Return the nodes that the head describes."""
+    return Nodes(
+        Node(
+            name=node["name"],
+            state=node["state"],
+            cpus=node["cpus"],
+            cpus_free=node["cpus_free"],
+            memory=node["memory_bytes"],
+            memory_free=node["memory_free_bytes"],
+            gpus=node["gpus"],
+            gpus_free=node["gpus_free"],
+            features=tuple(node["features"]),
+            details=node,
+        )
+        for node in answer
+    )
 
 
 def _array(array: int | str | Iterable[int]) -> str:

@@ -87,7 +87,7 @@ class _Work:
 
     def status(self) -> Status:
         """Return the present state."""
-        return _status(self._client._ask("job", self._name), is_task=isinstance(self, Task))
+        return status_of(self._client._ask("job", self._name), is_task=isinstance(self, Task))
 
     def wait(self, timeout: float | None = None) -> Status:
         """Wait for the end, however it ends.
@@ -118,7 +118,7 @@ class _Work:
         output
             ``stdout``, ``stderr``, or ``setup`` for the log of the Python environment.
         """
-        parts = self._client._ask("logs", f"--{_checked(output)}", self._name)
+        parts = self._client._ask("logs", f"--{checked(output)}", self._name)
         return "".join(part[output] for part in parts)
 
     def stream(self, output: Output = "stdout") -> Iterator[str]:
@@ -129,7 +129,7 @@ class _Work:
         # Raises an exception if there is no such job. Otherwise its text would be among the lines of stderr.
         self.status()
         yield from _executable.lines(
-            ["logs", "--follow", f"--{_checked(output)}", self._name], self._client.head, to_stderr=output != "stdout"
+            ["logs", "--follow", f"--{checked(output)}", self._name], self._client.head, to_stderr=output != "stdout"
         )
 
     def fetch(self, to: str | os.PathLike[str] = ".", *, overwrite: bool = False) -> list[Path]:
@@ -164,7 +164,7 @@ class _Work:
         self._check_single()
         status = self.wait()
         if not status.completed:
-            raise self._failed(status)
+            raise incomplete(repr(self), self._name, status)
         return self.fetch(to)[0]
 
     def cancel(self) -> None:
@@ -177,11 +177,6 @@ class _Work:
 
     def _check_single(self) -> None:
         pass
-
-    def _failed(self, status: Status) -> JobFailedError:
-        how = f"exit code {status.exit_code}" if status.state == "failed" and status.exit_code else status.state
-        message = f"{self!r} did not complete: {status.message or how}"
-        return JobFailedError(message, "job_failed", (f"`hostler logs {self._name}` shows its output",))
 
 
 class Task(_Work):
@@ -214,7 +209,7 @@ class Job(_Work, Rich):
     def tasks(self) -> list[Task]:
         """Return the tasks of an array job."""
         array = self.status().details.get("array")
-        return [Task(self, index) for index in _indices(array)] if array else []
+        return [Task(self, index) for index in indices(array)] if array else []
 
     def task(self, index: int) -> Task:
         """Return the task with this index."""
@@ -224,17 +219,7 @@ class Job(_Work, Rich):
         return described(f"job {self.id}", self.status())
 
     def _check_single(self) -> None:
-        details = self.status().details
-        if details.get("array"):
-            raise UsageError(
-                f"job {self.id} is an array, with one result for each task",
-                "usage",
-                ("use `[task.result() for task in job.tasks()]`, or `job.wait()` and `job.fetch()`",),
-            )
-        if details["node_count"] > 1:
-            raise UsageError(
-                f"job {self.id} has one result for each of its nodes", "usage", ("use `job.wait()` and `job.fetch()`",)
-            )
+        check_single(self.id, self.status().details)
 
 
 class Jobs(RichList, list[Job]):
@@ -273,6 +258,27 @@ class Jobs(RichList, list[Job]):
         )
 
 
+def check_single(id: int, details: dict[str, Any]) -> None:
+    """Raise an exception if a job has several results."""
+    if details.get("array"):
+        raise UsageError(
+            f"job {id} is an array, with one result for each task",
+            "usage",
+            ("use `[task.result() for task in job.tasks()]`, or `job.wait()` and `job.fetch()`",),
+        )
+    if details["node_count"] > 1:
+        raise UsageError(
+            f"job {id} has one result for each of its nodes", "usage", ("use `job.wait()` and `job.fetch()`",)
+        )
+
+
+def incomplete(what: str, name: str, status: Status) -> JobFailedError:
+    """Return the exception for a job or task that did not complete."""
+    how = f"exit code {status.exit_code}" if status.state == "failed" and status.exit_code else status.state
+    message = f"{what} did not complete: {status.message or how}"
+    return JobFailedError(message, "job_failed", (f"`hostler logs {name}` shows its output",))
+
+
 def described(title: str, status: Status) -> tuple[str, str]:
     """Return the state of a job as text and as HTML."""
     details, tasks = status.details, status.tasks
@@ -300,13 +306,14 @@ def described(title: str, status: Status) -> tuple[str, str]:
     return text, markup
 
 
-def _checked(output: str) -> str:
+def checked(output: str) -> str:
+    """Return the name of an output, if there is such an output."""
     if output not in ("stdout", "stderr", "setup"):
         raise UsageError(f"there is no output `{output}`", "usage", ("choose stdout, stderr or setup",))
     return output
 
 
-def _status(details: dict[str, Any], *, is_task: bool) -> Status:
+def status_of(details: dict[str, Any], *, is_task: bool) -> Status:
     """Return the status of a job, or of a task of an array: for that, the head describes the job and shows the task."""
     shown = details.get("tasks_shown", [])
     only = shown[0] if len(shown) == 1 and (is_task or not details.get("array")) else {}
@@ -331,7 +338,7 @@ def _time(milliseconds: int | None) -> datetime | None:
     return None if milliseconds is None else datetime.fromtimestamp(milliseconds / 1000, timezone.utc)
 
 
-def _indices(text: str) -> list[int]:
+def indices(text: str) -> list[int]:
     """Return the indices of an array such as ``0-9:3,12%4``."""
     found: list[int] = []
     for part in text.split("%")[0].split(","):

@@ -1,0 +1,190 @@
+"""The client for programs with an event loop. Classes and methods are those of `hostler.client` and `hostler.job`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator, Collection, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hostler import _executable
+from hostler.client import Nodes, described_nodes, submission
+from hostler.job import Output, Status, check_single, checked, incomplete, indices, status_of
+from hostler.options import Options
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+
+@dataclass(frozen=True)
+class AsyncClient:
+    """A client of one cluster, whose methods are coroutines.
+
+    A cancelled call ends the command that it runs, and nothing waits any more. A cancelled `submit` may have submitted
+    the job; with a `key`, the next call returns that one.
+
+    Parameters
+    ----------
+    head
+        As for `Client`.
+
+    Examples
+    --------
+    >>> client = hostler.AsyncClient()
+    >>> jobs = [await client.submit("project", "main.py", str(n)) for n in range(3)]
+    >>> await asyncio.gather(*(job.wait() for job in jobs))
+    """
+
+    head: str | None = None
+
+    async def submit(
+        self,
+        folder: str | os.PathLike[str],
+        entry: str,
+        *args: str,
+        array: int | str | Iterable[int] | None = None,
+        nodes: int | None = None,
+        tasks_per_node: int | None = None,
+        key: str | None = None,
+        **options: Unpack[Options],
+    ) -> AsyncJob:
+        """Submit a project folder as a job; see `Client.submit`."""
+        flags = submission(folder, entry, args, array, nodes, tasks_per_node, key, options)
+        return AsyncJob(self, (await self._ask(*flags))["id"])
+
+    def job(self, id: int) -> AsyncJob:
+        """Return the job with this id, without asking whether it exists."""
+        return AsyncJob(self, id)
+
+    async def jobs(self, *, ended: bool = False) -> list[AsyncJob]:
+        """Return jobs, newest first; with `ended`, also those that have ended. At most a thousand."""
+        answer = await self._ask("jobs", *(["--all"] if ended else []))
+        return [AsyncJob(self, job["id"]) for job in answer["jobs"]]
+
+    async def nodes(self) -> Nodes:
+        """Return the nodes, by name."""
+        return described_nodes(await self._ask("nodes"))
+
+    async def info(self) -> dict[str, Any]:
+        """Return a summary of the cluster; see `Client.info`."""
+        answer: dict[str, Any] = await self._ask("info")
+        return answer
+
+    async def _ask(self, *arguments: str, accepted: Collection[int] = (0,)) -> Any:
+        return await _executable.ask_async(arguments, self.head, accepted=accepted)
+
+
+class _AsyncWork:
+    """What jobs and array tasks have in common."""
+
+    def __init__(self, client: AsyncClient, name: str) -> None:
+        self._client = client
+        self._name = name
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._name})"
+
+    async def status(self) -> Status:
+        """Return the present state."""
+        return status_of(await self._client._ask("job", self._name), is_task=isinstance(self, AsyncTask))
+
+    async def wait(self, timeout: float | None = None) -> Status:
+        """Wait for the end; see `Job.wait`.
+
+        Raises
+        ------
+        TimeoutError
+            If it has not ended in time. It continues.
+        """
+        try:
+            await asyncio.wait_for(self._client._ask("wait", self._name, accepted=(0, 1)), timeout)
+        except asyncio.TimeoutError:
+            # Before Python 3.11, it is another class than the built-in one.
+            raise TimeoutError(f"`hostler wait` took longer than {timeout:g} s") from None
+        return await self.status()
+
+    async def why(self) -> str:
+        """Explain why it waits, and estimate when it starts."""
+        return "\n".join((await self._client._ask("why", self._name))["lines"])
+
+    async def logs(self, output: Output = "stdout") -> str:
+        """Return what was written so far; see `Job.logs`."""
+        parts = await self._client._ask("logs", f"--{checked(output)}", self._name)
+        return "".join(part[output] for part in parts)
+
+    async def stream(self, output: Output = "stdout") -> AsyncIterator[str]:
+        """Yield the lines of an output as they appear, until the end; see `Job.stream`."""
+        await self.status()
+        flags = ["logs", "--follow", f"--{checked(output)}", self._name]
+        async for line in _executable.lines_async(flags, self._client.head, to_stderr=output != "stdout"):
+            yield line
+
+    async def fetch(self, to: str | os.PathLike[str] = ".", *, overwrite: bool = False) -> list[Path]:
+        """Download the results that exist; see `Job.fetch`."""
+        flags = ["--overwrite"] if overwrite else []
+        arrived = await self._client._ask("fetch", self._name, f"--to={os.fspath(to)}", *flags)
+        return [Path(result["path"]) for result in arrived]
+
+    async def result(self, to: str | os.PathLike[str] = ".") -> Path:
+        """Wait for the end, download the results, and return their directory; see `Job.result`.
+
+        Raises
+        ------
+        JobFailedError
+            If it did not complete.
+        UsageError
+            If there are several directories.
+        """
+        if isinstance(self, AsyncJob):
+            check_single(self.id, (await self.status()).details)
+        status = await self.wait()
+        if not status.completed:
+            raise incomplete(repr(self), self._name, status)
+        return (await self.fetch(to))[0]
+
+    async def cancel(self) -> None:
+        """Cancel it. Results written so far can still be fetched. Does nothing if it has ended."""
+        await self._client._ask("cancel", self._name)
+
+    async def requeue(self) -> None:
+        """Queue it again. Tasks of an array that have completed keep their results."""
+        await self._client._ask("requeue", self._name)
+
+
+class AsyncTask(_AsyncWork):
+    """One task of an array job.
+
+    Attributes
+    ----------
+    job : AsyncJob
+    index : int
+    """
+
+    def __init__(self, job: AsyncJob, index: int) -> None:
+        super().__init__(job._client, f"{job.id}_{index}")
+        self.job = job
+        self.index = index
+
+
+class AsyncJob(_AsyncWork):
+    """A submitted job.
+
+    Attributes
+    ----------
+    id : int
+    """
+
+    def __init__(self, client: AsyncClient, id: int) -> None:
+        super().__init__(client, str(id))
+        self.id = id
+
+    async def tasks(self) -> list[AsyncTask]:
+        """Return the tasks of an array job."""
+        array = (await self.status()).details.get("array")
+        return [AsyncTask(self, index) for index in indices(array)] if array else []
+
+    def task(self, index: int) -> AsyncTask:
+        """Return the task with this index."""
+        return AsyncTask(self, index)
