@@ -51,6 +51,6 @@ def test_large_package_that_is_not_installed_is_refused(tmp_path: Path, monkeypa
         _project.ship_modules(tmp_path / "modules")
 
 
-def testindices_of_an_array_are_listed() -> None:
+def test_indices_of_an_array_are_listed() -> None:
     assert indices("0-3") == [0, 1, 2, 3]
     assert indices("1,5,7-11:2%4") == [1, 5, 7, 9, 11]

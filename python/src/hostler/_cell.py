@@ -32,7 +32,7 @@ from hostler import _worker
 _OWN = ("__name__", "__doc__", "__package__", "__loader__", "__spec__", "__file__", "__cached__", "__builtins__")
 
 
-@dataclass(frozen=True)
+@dataclass
 class Cell:
     """A cell, and what it needs.
 
@@ -163,6 +163,8 @@ def run(cell: Cell) -> Done:
     namespace = vars(sys.modules["__main__"])
     _clear(namespace)
     namespace.update(load(cell.variables, namespace))
+    # The memory belongs to the cell.
+    cell.variables = b""
     before = {name: (value, _fingerprint(value)) for name, value in _variables(namespace).items()}
     displayed: list[object] = []
     vars(builtins)["display"] = lambda *objects, **_: displayed.extend(objects)

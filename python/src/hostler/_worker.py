@@ -62,8 +62,8 @@ def main() -> None:
         print(f"hostler: warning: Python {_dotted(own)} instead of {_dotted(wanted)}", file=sys.stderr)
     task = int(os.environ["HOSTLER_ARRAY_INDEX"])
     with open(RESULTS, "wb") as records:
-        for index, work in _inputs(task * settings["chunksize"], settings["chunksize"]):
-            _record(records, index, work, settings["trusted"])
+        for index, read in _inputs(task * settings["chunksize"], settings["chunksize"]):
+            _record(records, index, read, settings["trusted"])
 
 
 def load(content: bytes, trusted: bool) -> Any:
@@ -77,18 +77,19 @@ def _function() -> Callable[[Any], Any]:
     return function
 
 
-def _inputs(first: int, count: int) -> Iterator[tuple[int, bytes]]:
+def _inputs(first: int, count: int) -> Iterator[tuple[int, Callable[[], bytes]]]:
+    """Yield inputs, and functions that read them: nothing keeps a large input while the function runs."""
     offsets = array.array("Q", Path(OFFSETS).read_bytes())
     with open(INPUTS, "rb") as file:
         for index in range(first, min(first + count, len(offsets) - 1)):
             file.seek(offsets[index])
-            yield index, file.read(offsets[index + 1] - offsets[index])
+            yield index, functools.partial(file.read, offsets[index + 1] - offsets[index])
 
 
-def _record(records: IO[bytes], index: int, work: bytes, trusted: bool) -> None:
+def _record(records: IO[bytes], index: int, read: Callable[[], bytes], trusted: bool) -> None:
     header = Header(input=index, kind="value", bytes=0, error="", traceback="")
     try:
-        content = _packed(_function()(pickle.loads(work)), trusted)
+        content = _packed(_function()(pickle.loads(read())), trusted)
     # As in concurrent.futures, also SystemExit and KeyboardInterrupt belong to the caller.
     except BaseException as error:
         header["kind"] = "error"
