@@ -148,6 +148,15 @@ fn pack(launch: &RunLaunch, directory: &RunDirectory, found: Changes) -> Result<
             problems.insert(0, format!("the job's {which} was cut: {kept} of {length} are kept (setting output-cap)"));
         }
     }
+    let certificate = directory.certificate();
+    let certificate = certificate.exists().then(|| sources.add_file(&certificate, MAX_BLOB_BYTES as u64));
+    let certificate = certificate.and_then(|added| match added {
+        Ok((content, _)) => Some(content),
+        Err(error) => {
+            problems.push(format!("cannot read the measurement certificate: {error}"));
+            None
+        }
+    });
     let [stdout, stderr, setup] = outputs.map(|(_, (content, _))| content);
     let message = summary(&problems);
     let not_kept = problems.len().saturating_sub(PROBLEMS_KEPT);
@@ -161,6 +170,7 @@ fn pack(launch: &RunLaunch, directory: &RunDirectory, found: Changes) -> Result<
         stdout,
         stderr,
         setup,
+        certificate,
         problems,
     };
     let encoded = hostler_proto::encode(&manifest);

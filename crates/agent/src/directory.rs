@@ -10,6 +10,7 @@
 //!               steps/      files for launches on the job's other nodes (steps)
 //!               temporary   link to a temporary directory         (temporary)
 //!               setup       output of the environment setup       (stage)
+//!               certificate how quiet the node was                (certificate)
 //!               stdout, stderr                                    (the job)
 //!               end         end of the run, if not in the journal (this module)
 //! spare-7/                  a directory for reuse
@@ -235,7 +236,7 @@ impl RunDirectory {
     /// Empties a command's directory for reuse. Returns the uid of the owner of its outputs; `None` if the directory
     /// must not be reused, e.g. because a process still uses it.
     fn wipe(&self) -> io::Result<Option<u32>> {
-        for file in [self.path.join("end"), self.script()] {
+        for file in [self.path.join("end"), self.script(), self.certificate()] {
             match fs::remove_file(file) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
@@ -274,6 +275,11 @@ impl RunDirectory {
     /// The job's script.
     pub(crate) fn script(&self) -> PathBuf {
         self.path.join("script")
+    }
+
+    /// The measurement certificate, as JSON.
+    pub(crate) fn certificate(&self) -> PathBuf {
+        self.path.join("certificate")
     }
 
     pub(crate) fn output(&self, output: Output) -> PathBuf {

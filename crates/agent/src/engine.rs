@@ -17,6 +17,7 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::mpsc;
 
 use crate::activity::power_off;
+use crate::certificate::Measuring;
 use crate::directory::RunDirectory;
 use crate::handle::{Handle, Input, Inputs};
 use crate::node::Node;
@@ -300,6 +301,7 @@ async fn start_run(
     {
         return handle.happened(Event::Exited { run, exit: not_started(format!("{error:#}")) });
     }
+    let measuring = Measuring::begin(&node, &launch).await;
     match supervise::launch(&node, &launch, &mut orders, &controlled.ending).await {
         Ok(RunState::Ended(exit)) => {
             node.metrics.started(began.elapsed());
@@ -310,7 +312,7 @@ async fn start_run(
             handle.happened(Event::Started { run });
             let owner = supervise::owner_of(&orders);
             let place = Some((orders.options.leaf, owner));
-            supervise::watch(node, handle, launch, shepherd, place, controlled).await;
+            supervise::watch(node, handle, launch, shepherd, place, controlled, measuring).await;
         }
         Err(error) => {
             node.metrics.not_started();
@@ -357,5 +359,5 @@ async fn join_others(
 
 /// Exit of a run that never started.
 fn not_started(message: String) -> Exit {
-    Exit { why: Why::NotStarted, message: Some(message), usage: Usage::default(), steps: Vec::new() }
+    Exit { why: Why::NotStarted, message: Some(message), usage: Usage::default(), steps: Vec::new(), certificate: None }
 }

@@ -25,6 +25,7 @@
 
 pub mod account;
 mod activity;
+mod certificate;
 mod collect;
 mod directory;
 mod ending;
@@ -65,6 +66,7 @@ mod transfer;
 mod usage;
 mod variables;
 
+pub use certificate::NoiseLimits;
 pub use gossip::{Machine, Machines, StatusPorts, Weight, Weights};
 pub use gpus::{DeviceFile, MachineGpu};
 pub use hostler_gossip::Policy;

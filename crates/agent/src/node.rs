@@ -11,6 +11,7 @@ use hostler_snapshot::ChunkStore;
 
 use crate::account::Accounts;
 use crate::activity::Activity;
+use crate::certificate::NoiseLimits;
 use crate::directory::Runs;
 use crate::environment::Environments;
 use crate::gossip::Gossiping;
@@ -58,6 +59,8 @@ pub(crate) struct Node {
     pub(crate) demands_sandbox_of_commands: bool,
     /// Directories and files of the machine that sandboxes show read-only, besides those of the system.
     pub(crate) sandbox_read_only: Vec<String>,
+    /// Values up to which the node counts as quiet while an exclusive job runs.
+    pub(crate) noise_limits: NoiseLimits,
     /// Whether other activity on the machine keeps it from being switched off.
     pub(crate) has_whole_machine: bool,
 }

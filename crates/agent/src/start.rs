@@ -22,6 +22,7 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::account::Accounts;
+use crate::certificate::NoiseLimits;
 use crate::directory::Runs;
 use crate::engine::Engine;
 use crate::environment::{self, Environments};
@@ -93,6 +94,8 @@ pub struct Config {
     /// Directories and files of the machine that sandboxed jobs see read-only. If one is missing, or users other than root may
     /// change it, the node runs no sandboxed jobs.
     pub sandbox_read_only: Vec<String>,
+    /// Values up to which the node counts as quiet while an exclusive job runs.
+    pub noise_limits: NoiseLimits,
     /// Address of the port for metrics, if any.
     pub metrics: Option<SocketAddr>,
 }
@@ -242,6 +245,7 @@ async fn serve(
         sandbox,
         demands_sandbox_of_commands: config.sandboxed_calls,
         sandbox_read_only: config.sandbox_read_only,
+        noise_limits: config.noise_limits,
         chunks: ChunkStore::open(&directory.join("chunks"))?.sharing_files(),
         chunk_cap_bytes: CACHE_BYTES,
         environments: Environments::open(&environments, settings, build_sandbox)?,

@@ -16,6 +16,7 @@ use hostler_shepherd::{
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
+use crate::certificate::{self, Measuring};
 use crate::ending::{Ending, or_end};
 use crate::handle::Handle;
 use crate::node::Node;
@@ -149,7 +150,9 @@ pub(crate) async fn launch(
 }
 
 async fn begin(node: &Node, launch: &RunLaunch, orders: &mut Launch) -> anyhow::Result<RunState> {
+    // A measured run has a new cgroup to itself, whose counters begin at zero.
     if orders.options.linger.is_some()
+        && !launch.spec().exclusive
         && let Some((mut shepherd, leaf)) = node.idle.take(&launch.placement.resources.cpus, owner_of(orders))
     {
         let own_leaf = std::mem::replace(&mut orders.options.leaf, leaf);
@@ -187,6 +190,7 @@ pub(crate) async fn watch(
     mut shepherd: Watched,
     place: Option<(Option<LeafSpec>, Option<u32>)>,
     mut controlled: Controlled,
+    mut measuring: Option<Measuring>,
 ) {
     let _measured = node.usage.begin(launch.run(), measured_at(&node, &launch, &shepherd, place.as_ref()));
     let mut new_limit = None;
@@ -196,6 +200,10 @@ pub(crate) async fn watch(
         let record =
             if has_started { followed.await } else { or_end(&node, &launch, &ending, followed).await.flatten() };
         if let Some(record) = record {
+            if let Some(measuring) = measuring.take() {
+                let leaf = place.as_ref().and_then(|(leaf, _)| leaf.as_ref()).map(|leaf| leaf.path.clone());
+                measuring.finish(&node, &launch, &record, leaf).await;
+            }
             if let Some((leaf, owner)) = place
                 && launch.spec().pty.is_none()
                 && leaf.is_some() == node.cgroups.is_ok()
@@ -242,7 +250,9 @@ pub(crate) async fn watch_recovered(
     };
     let exit = match state {
         // The leaf of this shepherd is unknown, so it is not kept for later runs.
-        Some(RunState::Running(shepherd)) => return watch(node, handle, launch, shepherd, None, controlled).await,
+        Some(RunState::Running(shepherd)) => {
+            return watch(node, handle, launch, shepherd, None, controlled, None).await;
+        }
         Some(RunState::Ended(exit)) => exit,
         None => lost(&node, LostReason::NeverStarted),
     };
@@ -368,7 +378,7 @@ fn lost(node: &Node, reason: LostReason) -> Exit {
         LostReason::Damaged => "has damaged files of this run",
     };
     let message = Some(format!("node {} {what}", node.name));
-    Exit { why: Why::Lost, message, usage: Usage::default(), steps: Vec::new() }
+    Exit { why: Why::Lost, message, usage: Usage::default(), steps: Vec::new(), certificate: None }
 }
 
 /// Converts an exit record to the report for the head.
@@ -405,6 +415,7 @@ async fn exit_of(node: &Node, record: &ExitRecord, launch: &RunLaunch) -> Exit {
             io: record.io.map(io_of),
         },
         steps: steps_of(node, launch).await,
+        certificate: certificate::of_ended(node, launch, record),
     }
 }
 
@@ -495,6 +506,7 @@ mod tests {
             containment: Containment::Descent { reason: "a test".to_owned() },
             memory_peak_bytes: None,
             io: None,
+            events: None,
             limits: Limits::default(),
             log_error: None,
         }

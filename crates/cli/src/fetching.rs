@@ -1,9 +1,10 @@
 //! Downloads results and places their files.
 //!
 //! The results of a job go to `DIR/<job>`, those of an array task to `DIR/<job>_<index>`, and those of further nodes to
-//! `DIR/<job>.node1` and so on. The logs `stdout.log`, `stderr.log` and, if there is one, `setup.log` are added. A
-//! hidden file marks the directory, so that `submit` leaves it out of a project that contains it. The command confirms
-//! the download to the head only after all files are in place, so an interrupted download can be repeated.
+//! `DIR/<job>.node1` and so on. The logs `stdout.log`, `stderr.log` and, if there is one, `setup.log` are added,
+//! and `measurement.json` for exclusive jobs. A hidden file marks the directory, so that `submit` leaves it out of a
+//! project that contains it. The command confirms the download to the head only after all files are in place, so an
+//! interrupted download can be repeated.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -286,6 +287,9 @@ const STDERR_LOG: &str = "stderr.log";
 /// File name of the log of the environment setup.
 const SETUP_LOG: &str = "setup.log";
 
+/// File name of the measurement certificate of an exclusive job.
+const CERTIFICATE: &str = "measurement.json";
+
 /// The files of the result, with its logs.
 fn with_logs(result: &ResultManifest) -> Manifest {
     let mut tree = result.tree.clone();
@@ -294,10 +298,13 @@ fn with_logs(result: &ResultManifest) -> Manifest {
     if result.setup.size > 0 {
         add_log(&mut tree, SETUP_LOG, &result.setup);
     }
+    if let Some(certificate) = &result.certificate {
+        add_log(&mut tree, CERTIFICATE, certificate);
+    }
     tree
 }
 
-/// Adds a log under `name`. If the job wrote a file of this name, the log gets the prefix `hostler-`.
+/// Adds a log or the certificate under `name`. If the job wrote a file of this name, Hostler's file gets the prefix `hostler-`.
 fn add_log(tree: &mut Manifest, name: &str, content: &Content) {
     let mut path = name.as_bytes().to_vec();
     loop {
@@ -351,6 +358,7 @@ mod tests {
             stdout: Content::default(),
             stderr: Content::default(),
             setup: Content { size: setup_bytes, chunks: Vec::new() },
+            certificate: None,
             problems: Vec::new(),
         }
     }
@@ -380,6 +388,9 @@ mod tests {
         let plain = with_logs(&result(&["metrics.json", "zebra.png"], 0));
         assert_eq!(names(&plain), ["metrics.json", "stderr.log", "stdout.log", "zebra.png"]);
         assert_eq!(names(&with_logs(&result(&[], 7))), ["setup.log", "stderr.log", "stdout.log"]);
+        let measured = ResultManifest { certificate: Some(Content::default()), ..result(&["measurement.json"], 0) };
+        let expected = ["hostler-measurement.json", "measurement.json", "stderr.log", "stdout.log"];
+        assert_eq!(names(&with_logs(&measured)), expected, "the job's own file keeps its name");
     }
 
     #[test]

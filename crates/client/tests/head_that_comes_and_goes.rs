@@ -313,6 +313,7 @@ async fn resumed_download_requests_only_missing_chunks() {
         stdout: Default::default(),
         stderr: Default::default(),
         setup: Default::default(),
+        certificate: None,
         problems: Vec::new(),
     };
     let encoded: Vec<Vec<u8>> = (0..2).map(|index| hostler_proto::encode(&manifest(index))).collect();

@@ -26,7 +26,7 @@ fn restarted(found: Found) -> (State, Vec<Effect>, RunStatus) {
 }
 
 fn exit(why: Why) -> Exit {
-    Exit { why, message: Some("a message".into()), usage: Usage::default(), steps: Vec::new() }
+    Exit { why, message: Some("a message".into()), usage: Usage::default(), steps: Vec::new(), certificate: None }
 }
 
 fn end(state: JobState, exit_code: i32) -> RunEnd {

@@ -170,6 +170,7 @@ fn ended() -> RunStatus {
         result: None,
         usage: Usage::default(),
         steps: Vec::new(),
+        certificate: None,
     })
 }
 

@@ -412,8 +412,10 @@ impl AnyManifest {
             EntryKind::Directory | EntryKind::Symlink { .. } => None,
         });
         let outputs = match self {
-            Self::Folder(_) => [None, None, None],
-            Self::Result(result) => [&result.stdout, &result.stderr, &result.setup].map(Some),
+            Self::Folder(_) => [None; 4],
+            Self::Result(result) => {
+                [Some(&result.stdout), Some(&result.stderr), Some(&result.setup), result.certificate.as_ref()]
+            }
         };
         let contents = files.chain(outputs.into_iter().flatten());
         contents.flat_map(|content| &content.chunks)

@@ -235,6 +235,7 @@ fn tasks(state: &State, job: &Job, is_owner: bool, shown: Shown, history: &Histo
         fetched: false,
         usage: None,
         steps: Vec::new(),
+        certificate: None,
         parts: live_parts(active, is_owner),
     });
     let over = ended.iter().map(|&(index, ending)| {
@@ -284,6 +285,7 @@ fn pending_task(job: &Job, index: u32) -> TaskView {
         fetched: false,
         usage: None,
         steps: Vec::new(),
+        certificate: None,
         parts: Vec::new(),
     }
 }
@@ -304,6 +306,7 @@ fn ended_task(job: &Job, index: u32, ending: Ending, row: Option<&EndedTask>, is
         fetched: job.fetched.contains(index),
         usage: row.filter(|row| row.attempt > Attempt(0)).map(|row| row.usage),
         steps: row.filter(|_| is_owner).map(|row| row.steps.clone()).unwrap_or_default(),
+        certificate: row.and_then(|row| row.certificate.clone()),
         parts: row.into_iter().flat_map(|row| &row.parts).map(|part| ended_part(part, ending, is_owner)).collect(),
     }
 }
@@ -333,6 +336,7 @@ fn live_parts(active: &Active, is_owner: bool) -> Vec<PartView> {
             message: over.and_then(|over| over.message.as_deref()).map(|message| message_for(message, is_owner)),
             result: over.and_then(RunEnd::manifest).filter(|_| is_owner),
             usage: over.map(|over| over.usage),
+            certificate: over.and_then(|over| over.certificate.clone()),
         }
     };
     active.parts.iter().map(view).collect()
@@ -353,6 +357,7 @@ fn ended_part(part: &EndedPart, of_task: Ending, is_owner: bool) -> PartView {
         message: part.end.message.as_deref().map(|message| message_for(message, is_owner)),
         result: part.end.manifest().filter(|_| is_owner),
         usage: Some(part.end.usage),
+        certificate: part.end.certificate.clone(),
     }
 }
 

@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 pub use crate::blobs::{BlobRequest, DigestList};
+use crate::certificate::Certificate;
 pub use crate::jobs::{DuplicateRequest, JobChange, JobOrder, ScriptView, Signalled};
 use crate::link::{StepRecord, Usage};
 pub use crate::nodes::{CertificateView, DrainView, GpuView, NodeDetail, NodeRunView, NodeView};
@@ -478,6 +479,9 @@ pub struct TaskView {
     /// The steps of the last attempt, after its end.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<StepRecord>,
+    /// How quiet the node was while the task ran; only for exclusive jobs. For a task on several nodes, see `parts`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certificate: Option<Box<Certificate>>,
     /// Parts of a task on several nodes, by rank; empty for a task on one node.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<PartView>,
@@ -501,6 +505,9 @@ pub struct PartView {
     pub result: Option<Digest>,
     /// Resource usage of this part.
     pub usage: Option<Usage>,
+    /// How quiet the node was while this part ran; only for exclusive jobs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certificate: Option<Box<Certificate>>,
 }
 
 /// Answer of `GET /jobs/{id}/why`: why a job waits.

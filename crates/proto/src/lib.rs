@@ -2,6 +2,7 @@
 //!
 //! - [`api`]: REST + JSON between clients and the head.
 //! - [`browser`]: which requests of browsers the dashboard accepts.
+//! - [`certificate`]: how quiet a node was while an exclusive job ran.
 //! - [`forward`]: connections to ports of jobs, over WebSockets.
 //! - [`join`]: join codes for new nodes, and login codes for users.
 //! - [`link`]: messages between an agent and its head, in batches over one WebSocket.
@@ -24,6 +25,7 @@ pub mod accounting;
 pub mod api;
 mod blobs;
 pub mod browser;
+pub mod certificate;
 pub mod dry_run;
 pub mod files;
 pub mod forward;

@@ -18,6 +18,7 @@ use hostler_model::{
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::certificate::Certificate;
 use crate::forward::Destination;
 
 /// Link protocol versions that this build supports.
@@ -429,6 +430,9 @@ pub struct RunEnd {
     /// The steps of the run, in the order of their ends; at most [`MAX_STEP_RECORDS`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<StepRecord>,
+    /// How quiet the node was; only for exclusive jobs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certificate: Option<Box<Certificate>>,
 }
 
 /// The largest number of steps that a node reports about a run.
@@ -468,7 +472,7 @@ impl RunEnd {
     /// Creates an end without a result and without resource usage.
     #[must_use]
     pub fn without_result(fate: Fate, message: Option<String>) -> Self {
-        Self { fate, message, result: None, usage: Usage::default(), steps: Vec::new() }
+        Self { fate, message, result: None, usage: Usage::default(), steps: Vec::new(), certificate: None }
     }
 
     /// Returns whether the run completed: exit code 0 and a complete result.
@@ -496,7 +500,14 @@ impl RunEnd {
     #[must_use]
     pub fn without_content(&self) -> Self {
         let result = self.manifest().map(|manifest| RunResult { manifest, inline: Vec::new() });
-        Self { fate: self.fate, message: self.message.clone(), result, usage: self.usage, steps: self.steps.clone() }
+        Self {
+            fate: self.fate,
+            message: self.message.clone(),
+            result,
+            usage: self.usage,
+            steps: self.steps.clone(),
+            certificate: self.certificate.clone(),
+        }
     }
 }
 

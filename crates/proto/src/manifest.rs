@@ -96,6 +96,9 @@ pub struct ResultManifest {
     pub stderr: Content,
     /// Output of the environment setup; empty if nothing was built.
     pub setup: Content,
+    /// The measurement certificate as JSON; only for exclusive jobs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certificate: Option<Content>,
     /// Problems during the capture of the result, one sentence each.
     #[serde(deserialize_with = "at_most::<_, _, MAX_PROBLEMS>")]
     pub problems: Vec<String>,

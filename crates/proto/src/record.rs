@@ -3,6 +3,7 @@
 use hostler_model::{Attempt, Digest, Ending, JobId, NodeName, TaskId, WallTime};
 use serde::{Deserialize, Serialize};
 
+use crate::certificate::Certificate;
 use crate::link::{RunEnd, StepRecord, Usage};
 use crate::stages::Stages;
 
@@ -35,6 +36,9 @@ pub struct EndedTask {
     /// The steps of the last attempt.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub steps: Vec<StepRecord>,
+    /// How quiet the node was; only for exclusive jobs on one node.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certificate: Option<Box<Certificate>>,
     /// Parts of a task on several nodes, by rank. `result` is the result of the first node.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parts: Vec<EndedPart>,

@@ -184,6 +184,7 @@ fn exit_record(record: &RunningRecord, status: Status, cause: Cause, unkillable:
         },
         memory_peak_bytes: None,
         io: None,
+        events: None,
         limits: Limits::default(),
         log_error: None,
     }

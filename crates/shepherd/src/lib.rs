@@ -85,8 +85,8 @@ pub use launch::{
 pub use launcher::{LaunchError, Launcher, StartError, Starting};
 pub use process::ProcessId;
 pub use record::{
-    Cause, Containment, Enforcement, ExitRecord, Io, IoSource, Limits, Moment, Phase, RunningRecord, Status,
-    StatusReport,
+    Cause, Containment, Enforcement, ExitRecord, Io, IoSource, Limits, Moment, Phase, ProcessEvents, RunningRecord,
+    Status, StatusReport,
 };
 pub use sandbox::HOME as SANDBOX_HOME;
 pub use sys::{pidfd_ended, pidfd_open, receive_all};

@@ -57,12 +57,37 @@ pub struct ExitRecord {
     /// Disk reads and writes of the job; `None` if the kernel does not report them.
     #[serde(default)]
     pub io: Option<Io>,
+    /// Context switches and page faults of the processes that were waited for; `None` if unknown.
+    #[serde(default)]
+    pub events: Option<ProcessEvents>,
     /// Which limits were enforced.
     #[serde(default)]
     pub limits: Limits,
     /// Error while writing terminal output to `stdout`, e.g. because of a full disk.
     #[serde(default)]
     pub log_error: Option<String>,
+}
+
+/// Context switches and page faults of processes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessEvents {
+    /// Context switches because a process waited.
+    pub voluntary_switches: u64,
+    /// Context switches because a process had to give up its CPU.
+    pub involuntary_switches: u64,
+    /// Page faults that needed no disk.
+    pub minor_faults: u64,
+    /// Page faults that needed a disk.
+    pub major_faults: u64,
+}
+
+impl std::ops::AddAssign for ProcessEvents {
+    fn add_assign(&mut self, other: Self) {
+        self.voluntary_switches += other.voluntary_switches;
+        self.involuntary_switches += other.involuntary_switches;
+        self.minor_faults += other.minor_faults;
+        self.major_faults += other.major_faults;
+    }
 }
 
 /// How the main process of a run ended.

@@ -253,6 +253,7 @@ impl Run {
                     self.usage.max_rss_bytes = self.usage.max_rss_bytes.max(usage.max_rss_bytes);
                     self.usage.read_bytes += usage.read_bytes;
                     self.usage.write_bytes += usage.write_bytes;
+                    self.usage.events += usage.events;
                     if self.child == Some(pid) {
                         self.child = None;
                         let of_program = self.program.as_ref().and_then(ProgramEnd::status);
@@ -453,6 +454,7 @@ impl Run {
             containment: self.containment.clone(),
             memory_peak_bytes: leaf.filter(|_| self.has_peak).and_then(Leaf::memory_peak_bytes),
             io: Some(self.io(before.io, after.io)),
+            events: Some(self.usage.events),
             limits: self.limits.clone(),
             log_error: self.terminal.as_ref().and_then(|terminal| terminal.log_error()).map(str::to_owned),
         }

@@ -12,6 +12,8 @@ use nix::sys::socket::{
     listen, sendmsg, socket, sockopt,
 };
 
+use crate::record::ProcessEvents;
+
 /// Converts a C result (-1 and `errno`) to a `Result`.
 pub(crate) fn check(returned: libc::c_long) -> io::Result<libc::c_long> {
     if returned == -1 { Err(io::Error::last_os_error()) } else { Ok(returned) }
@@ -238,6 +240,7 @@ pub(crate) struct Usage {
     pub(crate) read_bytes: u64,
     /// Bytes written to files on disks.
     pub(crate) write_bytes: u64,
+    pub(crate) events: ProcessEvents,
 }
 
 /// Reaps one child if one has ended.
@@ -268,6 +271,12 @@ impl From<libc::rusage> for Usage {
             max_rss_bytes: usage.ru_maxrss as u64 * 1024,
             read_bytes: usage.ru_inblock as u64 * BLOCK_BYTES,
             write_bytes: usage.ru_oublock as u64 * BLOCK_BYTES,
+            events: ProcessEvents {
+                voluntary_switches: usage.ru_nvcsw as u64,
+                involuntary_switches: usage.ru_nivcsw as u64,
+                minor_faults: usage.ru_minflt as u64,
+                major_faults: usage.ru_majflt as u64,
+            },
         }
     }
 }

@@ -223,7 +223,14 @@ impl<'t> World<'t> {
             ScheduledEvent::Says(machine, message) => self.say(machine, message),
             ScheduledEvent::Ends { on, run } => {
                 let fate = Fate::Ended(Ending { state: JobState::Completed, exit_code: Some(0) });
-                let end = RunEnd { fate, message: None, result: None, usage: Usage::default(), steps: Vec::new() };
+                let end = RunEnd {
+                    fate,
+                    message: None,
+                    result: None,
+                    usage: Usage::default(),
+                    steps: Vec::new(),
+                    certificate: None,
+                };
                 self.say(on, AgentMessage::Report(RunReport { run, status: RunStatus::Ended(end) }));
             }
             ScheduledEvent::Answers { node, ask, supply } => {

@@ -89,6 +89,7 @@ fn batch(sequence: u64) -> Batch {
         result: None,
         usage: Usage { wall_ms: 900, user_ms: 800, system_ms: 20, max_rss_bytes: 1 << 26, ..Usage::default() },
         steps: Vec::new(),
+        certificate: None,
         parts: Vec::new(),
     };
     Batch { first_sequence: sequence, events: vec![vec![7; 200]], changes: vec![Change::Ended(ended)] }

@@ -61,7 +61,7 @@ impl MachineMeter {
             ],
             disks: KernelFile::open("/proc/diskstats"),
             network: KernelFile::open("/proc/net/dev"),
-            sensors: sensors(Path::new("/sys/class")),
+            sensors: processor_sensors().into_iter().filter_map(KernelFile::open).collect(),
             rapl: if has_power { Rapl::find(Path::new(POWERCAP)) } else { None },
             busy: None,
             reads: Counter::default(),
@@ -119,7 +119,7 @@ impl MachineMeter {
 }
 
 /// Total time in which a process waited, in microseconds, from a file of `/proc/pressure`.
-fn waited(text: &str) -> Option<u64> {
+pub(crate) fn waited(text: &str) -> Option<u64> {
     let some = text.lines().find(|line| line.starts_with("some "))?;
     some.split_ascii_whitespace().find_map(|word| word.strip_prefix("total="))?.parse().ok()
 }
@@ -165,8 +165,13 @@ fn free_bytes(directory: &Path) -> Option<u64> {
     Some(found.blocks_available() * found.fragment_size())
 }
 
+/// The temperature sensors of the processors.
+pub(crate) fn processor_sensors() -> Vec<PathBuf> {
+    sensors(Path::new("/sys/class"))
+}
+
 /// The temperature sensors of the processors below `class`.
-fn sensors(class: &Path) -> Vec<KernelFile> {
+fn sensors(class: &Path) -> Vec<PathBuf> {
     let list = |directory: &Path| fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());
     let name_of = |path: &Path, file: &str| fs::read_to_string(path.join(file)).unwrap_or_default();
     let starts =
@@ -175,14 +180,14 @@ fn sensors(class: &Path) -> Vec<KernelFile> {
     for chip in list(&class.join("hwmon")) {
         if PROCESSOR_SENSORS.contains(&name_of(&chip, "name").trim()) {
             let inputs = list(&chip).filter(|path| starts(path, "temp") && path.to_string_lossy().ends_with("_input"));
-            found.extend(inputs.filter_map(KernelFile::open));
+            found.extend(inputs);
         }
     }
     if found.is_empty() {
         for zone in list(&class.join("thermal")).filter(|path| starts(path, "thermal_zone")) {
             let kind = name_of(&zone, "type");
             if kind.trim() == "x86_pkg_temp" || kind.starts_with("cpu") {
-                found.extend(KernelFile::open(zone.join("temp")));
+                found.push(zone.join("temp"));
             }
         }
     }
@@ -225,7 +230,7 @@ mod tests {
         assert!(sensors(class.path()).is_empty());
         sensor("hwmon1", "coretemp", "45500");
         let found = sensors(class.path());
-        assert_eq!(found.iter().map(|file| file.number(&mut Buffer::default())).collect::<Vec<_>>(), [Some(45_500)]);
+        assert_eq!(found, [class.path().join("hwmon/hwmon1/temp1_input")]);
     }
 
     #[test]

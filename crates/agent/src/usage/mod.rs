@@ -26,7 +26,9 @@ use tokio::time::{sleep, timeout};
 
 use self::fold::{Folds, Subject, report};
 use self::machine::MachineMeter;
+pub(crate) use self::machine::{processor_sensors, waited};
 use self::read::Buffer;
+pub(crate) use self::read::value_of;
 use self::run::RunMeter;
 pub(crate) use self::run::{RunPlace, leaf_at};
 use crate::gpu_use::GpuUse;

@@ -56,7 +56,7 @@ impl KernelFile {
 }
 
 /// Value of `key` in lines of a key and a number.
-pub(super) fn value_of(text: &str, key: &str) -> Option<u64> {
+pub(crate) fn value_of(text: &str, key: &str) -> Option<u64> {
     let line =
         text.lines().find_map(|line| line.strip_prefix(key).filter(|rest| rest.starts_with([' ', ':', '\t'])))?;
     line.trim_start_matches([' ', ':', '\t']).split_ascii_whitespace().next()?.parse().ok()

@@ -364,6 +364,7 @@ impl AgentRun {
             status,
             metrics: caps.metrics,
             sandbox_read_only: caps.sandbox_read_only,
+            noise_limits: caps.noise_limits,
             policy: caps.policy,
             machines: None,
             directory: places.directory,

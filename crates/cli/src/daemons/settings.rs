@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use hostler_agent::{Policy, StatusPorts, Weight, Weights};
+use hostler_agent::{NoiseLimits, Policy, StatusPorts, Weight, Weights};
 use hostler_model::{Counted, CpuSet, Feature, ParseError};
 use hostler_proto::join::{Address, DEFAULT_PORT};
 
@@ -39,6 +39,7 @@ const AGENT_KEYS: &[&str] = &[
     "root_jobs",
     "install_python",
     "sandbox",
+    "measurement",
     "accounts",
     "homes",
     "remote_commands",
@@ -125,6 +126,8 @@ pub(crate) struct AgentSettings {
     pub(crate) install_python: bool,
     /// Directories and files of the machine that sandboxed jobs see read-only.
     pub(crate) sandbox_read_only: Vec<String>,
+    /// Values up to which the node counts as quiet while an exclusive job runs.
+    pub(crate) noise_limits: NoiseLimits,
     /// Whether the agent creates missing accounts of cluster users.
     pub(crate) accounts: bool,
     /// Whether the agent creates home directories together with accounts.
@@ -288,6 +291,7 @@ impl AgentSettings {
             root_jobs: is_set("root_jobs")?,
             install_python: is_set("install_python")?,
             sandbox_read_only: sandbox_read_only(file)?,
+            noise_limits: file.structure("measurement", "{ others_millicpus = 100 }")?,
             accounts,
             homes,
             policy: file.structure("dsh", "{ call_ms = 3000, remote_margin = 150 }")?,
@@ -469,6 +473,9 @@ mod tests {
         assert!(wrong("[status]\ntable = 65536").contains("a port such as 8181"));
         assert!(wrong("[dsh]\ncall_sm = 3").contains("unknown field `call_sm`"));
         assert!(wrong("[dsh]\ntie = -3").contains("`dsh` is not valid"));
+        assert!(wrong("[measurement]\nothers_cpus = 3").contains("unknown field `others_cpus`"));
+        assert!(wrong("[measurement]\ngap_us = -3").contains("`measurement` is not valid"));
+        assert_eq!(agent("[measurement]\ngap_us = 9").expect("right").noise_limits.gap_us, 9);
         assert!(wrong("resources = 3").contains("not a table of counts"));
         assert!(wrong("[resources]\nlicense = \"ten\"").contains("`resources.license` is a string, not a count"));
         for text in ["license = 0", "license = -1"] {

@@ -225,11 +225,14 @@ fn described(id: &str, job: &JobDetail, moment: &Moment, width: Option<usize>) -
         lines.add_some("gpus", held_gpus(&task.gpu_ids));
         lines.add("stages", stages(summary, task, moment));
         lines.add_some("used", task.usage.as_ref().map(usage));
+        lines.add_some("measured", task.certificate.as_ref().map(|certificate| certificate.in_words()));
         lines.add_some("message", message(job, task));
     }
     lines.add_some("energy", job.energy.as_ref().map(job_energy));
     for part in job.tasks_shown.iter().filter(|_| summary.array.is_none()).flat_map(|task| &task.parts) {
         lines.add_some("gpus", held_gpus(&part.gpu_ids).map(|ids| format!("{}: {ids}", part.node)));
+        let measured = part.certificate.as_ref().map(|it| format!("{}: {}", part.node, it.in_words()));
+        lines.add_some("measured", measured);
     }
     lines.add_some("results", results(id, job));
     let mut text = lines.text;

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use hostler_model::{JobSpec, RunId, SignalNumber, SignalTarget};
+use hostler_proto::certificate::Certificate;
 use hostler_proto::link::{
     Account, AgentMessage, EndCause, HeadMessage, JobLaunch, Placement, RunEnd, RunReport, RunResult, RunStatus,
     StepEndpoint, StepRecord, StreamRequest, SystemAccounts, Usage,
@@ -95,6 +96,8 @@ pub struct Exit {
     pub usage: Usage,
     /// The steps of the run.
     pub steps: Vec<StepRecord>,
+    /// How quiet the node was; only for exclusive jobs.
+    pub certificate: Option<Box<Certificate>>,
 }
 
 /// Why a run's process ended.

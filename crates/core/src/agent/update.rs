@@ -136,8 +136,9 @@ fn forget(state: &mut State, run: RunId, effects: &mut Vec<Effect>) {
 
 fn recover(state: &mut State, launch: Arc<RunLaunch>, found: Found, effects: &mut Vec<Effect>) {
     let run = launch.run();
-    let lost =
-        |message, usage| Stage::Over(RunEnd { fate: Fate::Lost, message, result: None, usage, steps: Vec::new() });
+    let lost = |message, usage| {
+        Stage::Over(RunEnd { fate: Fate::Lost, message, result: None, usage, steps: Vec::new(), certificate: None })
+    };
     let stage = match found {
         Found::Launch { is_of_this_boot: true } => {
             effects.push(Effect::Start(Arc::clone(&launch)));
@@ -219,8 +220,8 @@ fn collected(
         }
         Stage::Recollecting(end) => {
             let fate = if is_whole || !end.is_completed() { end.fate } else { fate(Why::NotStarted, held.ending) };
-            let message = join(end.message, problems);
-            finish(state, run, RunEnd { fate, message, result, usage: end.usage, steps: end.steps }, true, effects);
+            let message = join(end.message.clone(), problems);
+            finish(state, run, RunEnd { fate, message, result, ..end }, true, effects);
         }
         Stage::Staging | Stage::Building | Stage::Ready { .. } | Stage::Running | Stage::Over(_) => {}
     }
@@ -241,8 +242,14 @@ fn over(
 ) {
     let held = state.runs.get(&run).expect("the caller checked that the run exists");
     let message = join(exit.message.clone(), problems);
-    let end =
-        RunEnd { fate: fate(exit.why, held.ending), message, result, usage: exit.usage, steps: exit.steps.clone() };
+    let end = RunEnd {
+        fate: fate(exit.why, held.ending),
+        message,
+        result,
+        usage: exit.usage,
+        steps: exit.steps.clone(),
+        certificate: exit.certificate.clone(),
+    };
     // A restarted agent derives the end from the exit record. These runs may have none, e.g. when the build of an environment
     // reached a limit.
     let stores = matches!(exit.why, Why::NotStarted | Why::Lost | Why::TimeLimit(_) | Why::OutOfMemory(_));

@@ -248,6 +248,11 @@ impl Step<'_> {
             result: ended_part_ends(active).next().and_then(RunEnd::manifest),
             usage,
             steps: ended_part_ends(active).next().map(|end| end.steps.clone()).unwrap_or_default(),
+            // The parts of a task on several nodes have their own.
+            certificate: ended_part_ends(active)
+                .next()
+                .filter(|_| active.parts.len() == 1)
+                .and_then(|end| end.certificate.clone()),
             parts: if active.parts.len() > 1 { ended_parts(active) } else { Vec::new() },
         })));
         self.state.change_job(run.task.job, |job| {

@@ -223,6 +223,7 @@ impl Step<'_> {
                 result: None,
                 usage: Usage::default(),
                 steps: Vec::new(),
+                certificate: None,
                 parts: Vec::new(),
             })));
         }

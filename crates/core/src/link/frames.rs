@@ -91,7 +91,8 @@ impl EncodedSize for AgentMessage {
                     let inline: usize =
                         end.result.iter().flat_map(|result| &result.inline).map(|blob| blob.len()).sum();
                     let steps: usize = end.steps.iter().map(|step| 512 + step.name.len() + 64 * step.nodes.len()).sum();
-                    FIXED + inline + steps + end.message.as_ref().map_or(0, String::len)
+                    let certificate = end.certificate.as_ref().map_or(0, |it| it.encoded_size());
+                    FIXED + inline + steps + certificate + end.message.as_ref().map_or(0, String::len)
                 }
                 RunStatus::Accepted
                 | RunStatus::Staged

@@ -22,6 +22,7 @@ use hostler_model::{
     Vendor, WallTime, WindowSize, Work,
 };
 use hostler_proto::api::{JobAction, JobChange};
+use hostler_proto::certificate::{Certificate, MeasuredRun, Verdict};
 use hostler_proto::link::{
     Account, AgentHello, AgentMessage, EndCause, Fate, Frame, HeadHello, HeadMessage, IoSource, IoUsage, Output,
     RunEnd, RunReport, RunResult, RunStatus, StepEndpoint, StepRecord, StreamKind, StreamRequest, SystemAccounts,
@@ -34,7 +35,7 @@ use serde::de::DeserializeOwned;
 use crate::harness::{Head, ended as ended_with, name, spec, user};
 
 /// The files, oldest first.
-const FILES: [(&str, &str); 5] = [
+const FILES: [(&str, &str); 6] = [
     ("store8-link4.txt", include_str!("../formats/store8-link4.txt")),
     // Runs have steps and get signals.
     ("store8-link4-steps.txt", include_str!("../formats/store8-link4-steps.txt")),
@@ -43,6 +44,8 @@ const FILES: [(&str, &str); 5] = [
     ("store8-link5.txt", include_str!("../formats/store8-link5.txt")),
     ("store8-link6.txt", include_str!("../formats/store8-link6.txt")),
     ("store8-link7.txt", include_str!("../formats/store8-link7.txt")),
+    // Runs of exclusive jobs have certificates.
+    ("store8-link7-certificate.txt", include_str!("../formats/store8-link7-certificate.txt")),
 ];
 
 /// The lines that this build writes: kinds and bytes.
@@ -361,6 +364,13 @@ fn end() -> RunEnd {
             cpu_ms: 7,
             peak_memory_bytes: Some(8),
         }],
+        certificate: Some(Box::new(Certificate {
+            verdict: Verdict::Noisy,
+            reasons: vec!["other processes used 1.8 CPUs".to_owned()],
+            unknown: vec!["temperature".to_owned()],
+            run: MeasuredRun { cpus: "0-1".parse().expect("a list"), wall_us: 9, cpu_us: 8, ..MeasuredRun::default() },
+            ..Certificate::default()
+        })),
     }
 }
 

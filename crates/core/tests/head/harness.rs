@@ -347,9 +347,23 @@ pub(crate) fn spec() -> JobSpec {
 pub(crate) fn ended(code: i32) -> RunStatus {
     let state = if code == 0 { JobState::Completed } else { JobState::Failed };
     let fate = Fate::Ended(Ending { state, exit_code: Some(code) });
-    RunStatus::Ended(RunEnd { fate, message: None, result: None, usage: Usage::default(), steps: Vec::new() })
+    RunStatus::Ended(RunEnd {
+        fate,
+        message: None,
+        result: None,
+        usage: Usage::default(),
+        steps: Vec::new(),
+        certificate: None,
+    })
 }
 
 pub(crate) fn fate(fate: Fate) -> RunStatus {
-    RunStatus::Ended(RunEnd { fate, message: None, result: None, usage: Usage::default(), steps: Vec::new() })
+    RunStatus::Ended(RunEnd {
+        fate,
+        message: None,
+        result: None,
+        usage: Usage::default(),
+        steps: Vec::new(),
+        certificate: None,
+    })
 }

@@ -368,6 +368,7 @@ mod tests {
             stdout: Content { size: parts.iter().map(|part| part.len() as u64).sum(), chunks },
             stderr: Content::default(),
             setup: Content::default(),
+            certificate: None,
             problems: Vec::new(),
         })
     }
@@ -376,7 +377,8 @@ mod tests {
     async fn end(engine: &Engine, run: RunId, manifest: Digest) {
         let fate = Fate::Ended(Ending { state: JobState::Completed, exit_code: Some(0) });
         let result = Some(RunResult { manifest, inline: Vec::new() });
-        let end = RunEnd { fate, message: None, result, usage: Default::default(), steps: Vec::new() };
+        let end =
+            RunEnd { fate, message: None, result, usage: Default::default(), steps: Vec::new(), certificate: None };
         let message = AgentMessage::Report(RunReport { run, status: RunStatus::Ended(end) });
         let command = Command::Message { connection: ConnectionId(1), message, result_is_complete: true };
         engine.command(command).await.expect("on the node's connection");

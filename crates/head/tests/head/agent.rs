@@ -214,6 +214,7 @@ pub(crate) fn completed(run: RunId, stdout: &[u8]) -> RunStatus {
         result: Some(RunResult { manifest, inline }),
         usage: Usage { wall_ms: 12, ..Usage::default() },
         steps: Vec::new(),
+        certificate: None,
     })
 }
 
@@ -233,6 +234,7 @@ pub(crate) fn result(run: RunId, stdout: &[u8]) -> (hostler_model::Digest, Vec<B
         stdout: Content { size: stdout.len() as u64, chunks },
         stderr: Content::default(),
         setup: Content::default(),
+        certificate: None,
         problems: Vec::new(),
     });
     (digest_of(&manifest), vec![ByteBuf::from(manifest), ByteBuf::from(stdout.to_vec())])

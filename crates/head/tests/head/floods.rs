@@ -353,6 +353,7 @@ async fn manifest_that_expands_in_memory_is_rejected_before_it_is_decoded() {
         stdout: Content::default(),
         stderr: Content::default(),
         setup: Content::default(),
+        certificate: None,
         problems: Vec::new(),
     };
     // Replaces the last, empty list by a list of eight million empty words, one byte each.

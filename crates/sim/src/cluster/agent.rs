@@ -115,6 +115,7 @@ impl World {
                     message: Some(why.to_owned()),
                     usage: Usage::default(),
                     steps: Vec::new(),
+                    certificate: None,
                 };
                 self.agent_event(node, Event::Exited { run, exit });
             }
@@ -341,5 +342,11 @@ fn lost(why: &str) -> Found {
 }
 
 fn lost_exit(why: &str) -> Exit {
-    Exit { why: Why::Lost, message: Some(why.to_owned()), usage: Usage::default(), steps: Vec::new() }
+    Exit {
+        why: Why::Lost,
+        message: Some(why.to_owned()),
+        usage: Usage::default(),
+        steps: Vec::new(),
+        certificate: None,
+    }
 }

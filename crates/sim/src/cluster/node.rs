@@ -147,7 +147,7 @@ impl World {
         }
         let shepherd = machine.shepherds.remove(&run).expect("the shepherd was found above");
         let usage = Usage { wall_ms: (now_us - shepherd.started_us) / MS, ..Usage::default() };
-        let exit = Exit { why: shepherd.exit, message: None, usage, steps: Vec::new() };
+        let exit = Exit { why: shepherd.exit, message: None, usage, steps: Vec::new(), certificate: None };
         if !dies && let Some(directory) = machine.directories.get_mut(&run) {
             directory.exit = Some(exit);
         }

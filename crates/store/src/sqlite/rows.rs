@@ -7,9 +7,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use hostler_model::{Attempt, Digest, Ending, JobId, NodeName, TaskState, WallTime};
+use hostler_proto::certificate::Certificate;
+use hostler_proto::link::Usage;
 use hostler_proto::record::EndedTask;
 use hostler_proto::stages::Stages;
 use rusqlite::{CachedStatement, Connection, ErrorCode, OptionalExtension, Row, params};
+use serde::{Deserialize, Serialize};
 
 use super::accounting;
 use super::filesystem::free_bytes;
@@ -83,6 +86,15 @@ macro_rules! select_ended {
 }
 pub(super) use select_ended;
 
+/// The content of the column `usage`. Programs that do not know the certificate skip it.
+#[derive(Serialize, Deserialize)]
+struct Measured {
+    #[serde(flatten)]
+    usage: Usage,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    certificate: Option<Box<Certificate>>,
+}
+
 /// Runs [`INSERT_ENDED`] for `task`.
 pub(super) fn insert_ended(connection: &Connection, task: &EndedTask) -> rusqlite::Result<()> {
     let mut statement: CachedStatement<'_> = connection.prepare_cached(INSERT_ENDED)?;
@@ -98,7 +110,7 @@ pub(super) fn insert_ended(connection: &Connection, task: &EndedTask) -> rusqlit
         task.ended_at.0,
         task.result.as_ref().map(|digest| digest.0.as_slice()),
         (!task.parts.is_empty()).then(|| hostler_proto::encode(&task.parts)),
-        hostler_proto::encode(&task.usage),
+        hostler_proto::encode(&Measured { usage: task.usage, certificate: task.certificate.clone() }),
         task.stages.placed_at.map(|time| time.0),
         task.stages.staged_at.map(|time| time.0),
         task.stages.exited_at.map(|time| time.0),
@@ -123,7 +135,8 @@ pub(super) fn ended(row: &Row<'_>) -> Result<EndedTask, SqlError> {
     let steps: Option<Vec<u8>> = row.get(15)?;
     let steps = steps.map(|bytes| hostler_proto::decode(&bytes)).transpose();
     let usage: Vec<u8> = row.get(11)?;
-    let usage = hostler_proto::decode(&usage);
+    let measured: Result<Measured, _> = hostler_proto::decode(&usage);
+    let Measured { usage, certificate } = measured.map_err(|error| damaged(format!("{error}")))?;
     let time = |column| row.get::<_, Option<i64>>(column).map(|time| time.map(WallTime));
     Ok(EndedTask {
         job,
@@ -136,7 +149,8 @@ pub(super) fn ended(row: &Row<'_>) -> Result<EndedTask, SqlError> {
         ended_at: WallTime(row.get(8)?),
         stages: Stages { placed_at: time(12)?, staged_at: time(13)?, exited_at: time(14)? },
         result,
-        usage: usage.map_err(|error| damaged(format!("{error}")))?,
+        usage,
+        certificate,
         steps: steps.map_err(|error| damaged(format!("{error}")))?.unwrap_or_default(),
         parts: parts.map_err(|error| damaged(format!("{error}")))?.unwrap_or_default(),
     })

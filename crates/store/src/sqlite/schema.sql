@@ -28,7 +28,7 @@ CREATE TABLE IF NOT EXISTS ended_tasks (
     ended_at      INTEGER NOT NULL,
     result        BLOB,                 -- 32 bytes: the hash of the result's manifest
     parts         BLOB,                 -- for a task on several nodes: its parts, MessagePack
-    usage         BLOB    NOT NULL,     -- what it used, MessagePack
+    usage         BLOB    NOT NULL,     -- what it used, and its measurement certificate, MessagePack
     placed_at     INTEGER,              -- when its last attempt reached each stage
     staged_at     INTEGER,
     exited_at     INTEGER,

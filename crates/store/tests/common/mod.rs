@@ -3,6 +3,7 @@
 
 use bytes::Bytes;
 use hostler_model::{Attempt, Digest, Ending, JobId, TaskId, TaskState, WallTime};
+use hostler_proto::certificate::{Certificate, MeasuredRun, Verdict};
 use hostler_proto::link::{Fate, IoSource, IoUsage, RunEnd, RunResult, StepRecord, Usage};
 use hostler_proto::record::{EndedPart, EndedTask};
 use hostler_proto::stages::Stages;
@@ -41,6 +42,18 @@ pub(crate) fn ended(job: u64, index: u32) -> EndedTask {
             cpu_ms: 70,
             peak_memory_bytes: Some(1 << 20),
         }],
+        certificate: Some(Box::new(Certificate {
+            verdict: Verdict::Noisy,
+            reasons: vec!["other processes used 1.8 CPUs".to_owned()],
+            unknown: vec!["temperature".to_owned()],
+            run: MeasuredRun {
+                cpus: "0-1".parse().expect("a list"),
+                wall_us: 9,
+                cpu_us: u64::MAX,
+                ..MeasuredRun::default()
+            },
+            ..Certificate::default()
+        })),
         parts: Vec::new(),
     }
 }
@@ -69,6 +82,7 @@ pub(crate) fn ended_bare(job: u64, index: u32) -> EndedTask {
         stages: Stages::default(),
         result: None,
         usage: Usage::default(),
+        certificate: None,
         ..ended(job, index)
     }
 }

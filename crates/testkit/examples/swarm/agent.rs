@@ -177,6 +177,7 @@ fn answers(messages: Vec<HeadMessage>) -> Vec<AgentMessage> {
         result: None,
         usage: Usage::default(),
         steps: Vec::new(),
+        certificate: None,
     };
     let report = |run| AgentMessage::Report(RunReport { run, status: RunStatus::Ended(end.clone()) });
     launches.flatten().map(|placement| report(placement.run)).collect()

@@ -181,6 +181,7 @@ fn detail(id: u64) -> (JobDetail, Why) {
         fetched: false,
         usage: None,
         steps: Vec::new(),
+        certificate: None,
         parts: Vec::new(),
     };
     let why = Why {

@@ -135,6 +135,7 @@ fn ended_task() -> TaskView {
             io: Some(IoUsage { read_bytes: 3 << 20, write_bytes: 7 << 10, source: IoSource::Cgroup }),
         }),
         steps: Vec::new(),
+        certificate: None,
         parts: Vec::new(),
     }
 }

@@ -1,0 +1,192 @@
+//! Measurement certificates of exclusive jobs: what disturbed a run on this node.
+//!
+//! The agent reads the machine's counters just before and just after the run, and probes one CPU for 50 ms before the first
+//! and after the second reading. Only exclusive jobs are measured, so no other start waits for a probe.
+//!
+//! - [`parse`] and [`judge`] are pure; [`probe`] finds interruptions; this module reads the files.
+//! - The certificate is a file in the run's directory, which belongs to the agent. From there it goes into the report of
+//!   the run's end and into the results.
+
+mod judge;
+mod parse;
+mod probe;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
+
+use hostler_core::agent::RunLaunch;
+use hostler_model::CpuSet;
+use hostler_proto::certificate::{Certificate, MeasuredMachine, MeasuredRun, ProcessorState};
+use hostler_shepherd::{ExitRecord, Status};
+use nix::unistd::{SysconfVar, sysconf};
+use tokio::task::spawn_blocking;
+
+pub use self::judge::NoiseLimits;
+use self::judge::Reading;
+use self::parse::{add_cpuinfo, all_waited, short, stat, swapped};
+use crate::node::Node;
+use crate::usage::{processor_sensors, value_of};
+
+/// Where the kernel describes CPUs.
+const CPUS: &str = "/sys/devices/system/cpu";
+
+/// A run that is being measured.
+pub(crate) struct Measuring {
+    machine: MeasuredMachine,
+    cpus: CpuSet,
+    before: (Reading, ProcessorState),
+    at: Instant,
+}
+
+impl Measuring {
+    /// Measures the machine before the start of a run; `None` unless the run is of an exclusive job.
+    pub(crate) async fn begin(node: &Arc<Node>, launch: &RunLaunch) -> Option<Self> {
+        if !launch.spec().exclusive {
+            return None;
+        }
+        let (node, cpus) = (Arc::clone(node), launch.placement.resources.cpus.clone());
+        let work = move || {
+            let machine = machine(&node);
+            let state = processors(&cpus);
+            let before = (reading(), state);
+            Self { machine, cpus, before, at: Instant::now() }
+        };
+        spawn_blocking(work).await.ok()
+    }
+
+    /// Measures the machine after the end of the run, and stores the certificate in the run's directory. `leaf` is the
+    /// cgroup that the run had to itself.
+    pub(crate) async fn finish(self, node: &Arc<Node>, launch: &RunLaunch, record: &ExitRecord, leaf: Option<PathBuf>) {
+        let (node, run, record) = (Arc::clone(node), launch.run(), record.clone());
+        let work = move || {
+            let wall_us = u64::try_from(self.at.elapsed().as_micros()).unwrap_or(u64::MAX);
+            let reading = reading();
+            let figures = figures(self.cpus, wall_us, &record, leaf.as_deref());
+            let after = (reading, processors(&figures.cpus));
+            let made = judge::certificate(self.machine, figures, [self.before, after], &node.noise_limits);
+            let directory = node.runs.of(run);
+            let text = serde_json::to_vec_pretty(&made).expect("a certificate is valid JSON");
+            if let Err(error) = directory.store(&directory.certificate(), &text) {
+                tracing::warn!(%run, %error, "cannot store the measurement certificate of a run");
+            }
+        };
+        let _ = spawn_blocking(work).await;
+    }
+}
+
+/// The stored certificate of an ended run; `None` unless a program of an exclusive job ran.
+pub(crate) fn of_ended(node: &Node, launch: &RunLaunch, record: &ExitRecord) -> Option<Box<Certificate>> {
+    if !launch.spec().exclusive || matches!(record.status, Status::StartFailed { .. }) {
+        return None;
+    }
+    let stored = fs::read(node.runs.of(launch.run()).certificate()).ok();
+    let stored = stored.and_then(|text| serde_json::from_slice(&text).ok());
+    Some(Box::new(stored.unwrap_or_else(|| {
+        Certificate::without_figures("the node's agent was restarted while the job ran, or could not store the figures")
+    })))
+}
+
+/// The figures of the run's own processes.
+fn figures(cpus: CpuSet, wall_us: u64, record: &ExitRecord, leaf: Option<&Path>) -> MeasuredRun {
+    let cpu_time = record.user_time + record.system_time;
+    let in_leaf = |name: &str| text(&leaf?.join(name));
+    MeasuredRun {
+        cpus,
+        wall_us,
+        cpu_us: u64::try_from(cpu_time.as_micros()).unwrap_or(u64::MAX),
+        voluntary_switches: record.events.map(|events| events.voluntary_switches),
+        involuntary_switches: record.events.map(|events| events.involuntary_switches),
+        minor_faults: record.events.map(|events| events.minor_faults),
+        major_faults: record.events.map(|events| events.major_faults),
+        waited: all_waited(|name| in_leaf(&format!("{name}.pressure"))),
+        quota_stops: in_leaf("cpu.stat").and_then(|text| value_of(&text, "nr_throttled")),
+    }
+}
+
+fn text(path: &Path) -> Option<String> {
+    fs::read_to_string(path).ok()
+}
+
+fn number(path: &Path) -> Option<u64> {
+    text(path)?.trim().parse().ok()
+}
+
+/// The machine's counters now.
+fn reading() -> Reading {
+    let ticks = sysconf(SysconfVar::CLK_TCK).ok().flatten().and_then(|it| u64::try_from(it).ok()).unwrap_or(100);
+    Reading {
+        stat: text(Path::new("/proc/stat")).and_then(|text| stat(&text, 1_000_000 / ticks.max(1))),
+        waited: all_waited(|name| text(&Path::new("/proc/pressure").join(name))),
+        swapped_pages: text(Path::new("/proc/vmstat")).and_then(|text| swapped(&text)),
+        throttles: throttles(Path::new(CPUS)),
+    }
+}
+
+/// How often the cores and packages below `cpus` have slowed down because of heat or power.
+fn throttles(cpus: &Path) -> Option<u64> {
+    let all: Vec<PathBuf> =
+        fs::read_dir(cpus).ok()?.flatten().map(|entry| entry.path().join("thermal_throttle")).collect();
+    let count =
+        |name: &str| all.iter().filter_map(|directory| number(&directory.join(name))).reduce(u64::saturating_add);
+    // Each CPU of a package has the package's counter.
+    let package = all.iter().filter_map(|directory| number(&directory.join("package_throttle_count"))).max();
+    Some(count("core_throttle_count")?.saturating_add(package.unwrap_or(0)))
+}
+
+/// Frequencies and temperature, and a probe of the first of these CPUs.
+fn processors(cpus: &CpuSet) -> ProcessorState {
+    let frequency = |cpu: u32| number(&Path::new(CPUS).join(format!("cpu{cpu}/cpufreq/scaling_cur_freq")));
+    let frequencies: Vec<u64> = cpus.iter().filter_map(frequency).collect();
+    let degrees = processor_sensors().into_iter().filter_map(|sensor| text(&sensor)?.trim().parse::<i64>().ok());
+    ProcessorState {
+        lowest_khz: frequencies.iter().copied().min(),
+        highest_khz: frequencies.iter().copied().max(),
+        temperature_mc: degrees.max(),
+        probe: cpus.iter().next().and_then(probe::probe),
+    }
+}
+
+fn machine(node: &Node) -> MeasuredMachine {
+    let topology: Vec<_> = node.facts.hardware.topology.cpus().collect();
+    let count = |of: fn(&hostler_model::Cpu) -> u32| topology.iter().map(of).collect::<BTreeSet<_>>().len() as u32;
+    let cpu_file = |name: &str| text(&Path::new(CPUS).join(name));
+    let mut machine = MeasuredMachine {
+        kernel: text(Path::new("/proc/sys/kernel/osrelease")).map(|text| short(&text)),
+        is_shared: !node.has_whole_machine,
+        cpus: node.facts.resources.cpus.len(),
+        cores: count(|cpu| cpu.core),
+        packages: count(|cpu| cpu.package),
+        numa_nodes: count(|cpu| cpu.numa),
+        governor: cpu_file("cpu0/cpufreq/scaling_governor").map(|text| short(&text)),
+        boost: match (cpu_file("cpufreq/boost"), cpu_file("intel_pstate/no_turbo")) {
+            (Some(boost), _) => Some(boost.trim() == "1"),
+            (None, Some(no_turbo)) => Some(no_turbo.trim() == "0"),
+            (None, None) => None,
+        },
+        smt: cpu_file("smt/control").map(|text| short(&text)),
+        ..MeasuredMachine::default()
+    };
+    add_cpuinfo(&mut machine, &text(Path::new("/proc/cpuinfo")).unwrap_or_default());
+    machine
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn throttle_counters_of_cores_add_up_and_a_package_counts_once() {
+        let top = tempfile::tempdir().expect("a temporary directory");
+        assert_eq!(throttles(top.path()), None, "a virtual machine has no counters");
+        for (cpu, core) in [("cpu0", "3"), ("cpu1", "4")] {
+            let directory = top.path().join(cpu).join("thermal_throttle");
+            fs::create_dir_all(&directory).expect("the test owns the directory");
+            fs::write(directory.join("core_throttle_count"), core).expect("the test owns the directory");
+            fs::write(directory.join("package_throttle_count"), "10\n").expect("the test owns the directory");
+        }
+        assert_eq!(throttles(top.path()), Some(17));
+    }
+}
