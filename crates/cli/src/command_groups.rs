@@ -11,8 +11,8 @@ const GROUPS: [(&str, &[&str]); 6] = [
     (
         "Jobs",
         &[
-            "submit", "run", "jupyter", "jobs", "job", "why", "logs", "wait", "fetch", "attach", "forward", "cancel",
-            "hold", "release", "requeue", "update", "signal",
+            "submit", "run", "measure", "jupyter", "jobs", "job", "why", "logs", "wait", "fetch", "attach", "forward",
+            "cancel", "hold", "release", "requeue", "update", "signal",
         ],
     ),
     ("Remote commands", &["exec", "alloc", "step"]),

@@ -1,4 +1,4 @@
-//! Measurement certificates of exclusive jobs.
+//! Measurement certificates of exclusive jobs, and `hostler measure`.
 
 use std::fs;
 use std::process::{Child, Command, Stdio};
@@ -74,4 +74,50 @@ fn exclusive_job_names_the_noise_beside_it() {
     let job = cluster.ok(&["run", "--detach", "-m", "100M", "--", "true"]);
     cluster.wait_for_state(job.trim(), "completed");
     assert!(certificate(&cluster, job.trim()).is_null(), "only exclusive jobs are measured");
+}
+
+/// A command line that measures six runs.
+fn measure<'a>(options: &[&'a str]) -> Vec<&'a str> {
+    [&["measure", "-n", "6", "--warmup", "1", "-m", "100M"], options].concat()
+}
+
+#[test]
+fn commands_are_measured_compared_and_their_failures_shown() {
+    let cluster = Cluster::up(HOSTLER, Size { nodes: 1, ..Size::default() });
+    let text = cluster.ok(&measure(&["--", "sh", "-c", "echo to nobody"]));
+    for part in ["6 runs after 1 warm-up on node n1, job 1\n", "median  ", "spread  ", "used  ", "\nmeasured  "] {
+        assert!(text.contains(part), "{part:?} is not in {text}");
+    }
+    assert!(!text.contains("to nobody"), "{text}");
+
+    // The option `--json` belongs before the command.
+    let made = cluster.ok(&measure(&["--json", "--seed", "3", "--against", "sleep '0.05'", "--", "true"]));
+    let made: Value = serde_json::from_str(&made).expect("JSON");
+    let [one, other] = [0, 1].map(|at| made["commands"][at]["runs"].as_array().expect("a list").len());
+    assert_eq!((one, other, &made["seed"]), (6, 6, &Value::from(3)), "{made:#}");
+    assert_eq!(made["commands"][1]["command"], serde_json::json!(["sleep", "0.05"]));
+    assert!(made["commands"][1]["summary"]["median_s"].as_f64() >= Some(0.05), "{made:#}");
+    assert_eq!(made["comparison"]["shows_difference"], true, "{made:#}");
+    assert!(made["certificate"]["verdict"].is_string(), "{made:#}");
+
+    let shown = cluster.run(&measure(&["--show-output", "--", "echo", "to everybody"]));
+    assert_eq!((shown.code, shown.stderr.matches("to everybody").count()), (0, 7), "{shown:?}");
+    let failed = cluster.fails(&measure(&["--", "sh", "-c", "echo oops; exit 3"]));
+    assert!(
+        failed.contains("a run of `sh -c 'echo oops; exit 3'` failed: exit code 3") && failed.contains("oops"),
+        "{failed}"
+    );
+    assert!(cluster.fails(&measure(&["--against", "it's", "--", "true"])).contains("the quote ' does not end"));
+
+    let noise = Noise::start();
+    let busy = format!("python3 -c '{BUSY}'");
+    let noisy =
+        cluster.run(&["measure", "-n", "1", "--warmup", "0", "--require-quiet", "1", "-m", "100M", "sh", "-c", &busy]);
+    drop(noise);
+    assert_eq!(noisy.code, 1, "{noisy:?}");
+    assert!(noisy.stderr.contains("measuring again") && noisy.stdout.contains("median"), "{noisy:?}");
+    assert!(
+        noisy.stderr.contains("the node was not quiet in 2 measurements: noisy: other processes used"),
+        "{noisy:?}"
+    );
 }

@@ -105,8 +105,11 @@ pub fn directives(script: &str) -> Result<Vec<Vec<String>>, Unmatched> {
         .collect()
 }
 
-/// Splits a line into words, with quotes and backslashes as in a shell, up to a comment. Returns the quote that does not end.
-pub(crate) fn words(line: &str) -> Result<Vec<String>, char> {
+/// Splits a line into words, with quotes and backslashes as in a shell, up to a comment.
+///
+/// # Errors
+/// If a quote does not end; returns the quote.
+pub fn words(line: &str) -> Result<Vec<String>, char> {
     let mut words = Vec::new();
     let mut word: Option<String> = None;
     let mut chars = line.chars();

@@ -1,5 +1,6 @@
 //! Operating system functions that the standard library lacks.
 
+mod child;
 mod descriptors;
 mod file;
 mod interpreter;
@@ -12,6 +13,7 @@ mod terminal;
 use std::fs;
 use std::io;
 
+pub use child::{ChildUsage, wait_with_usage};
 pub use descriptors::refuse_descriptors;
 pub use file::{known_owner_of_directory, replace_file, replace_file_unflushed};
 pub use interpreter::{explain_start, explain_start_here, missing_interpreter};

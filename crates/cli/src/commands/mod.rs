@@ -24,6 +24,7 @@ pub(crate) mod jobs;
 pub(crate) mod jupyter;
 pub(crate) mod login;
 pub(crate) mod logs;
+pub(crate) mod measure;
 pub(crate) mod node;
 pub(crate) mod nodes;
 pub(crate) mod power;
