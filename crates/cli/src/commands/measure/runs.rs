@@ -157,7 +157,7 @@ impl Kept {
         program.args(&argv[1..]).stdin(Stdio::null()).stdout(stdout).stderr(stderr);
         let start = Instant::now();
         let child = program.spawn().map_err(|error| cannot(&error))?;
-        let (status, used) = wait_with_usage(&child).map_err(|error| cannot(&error))?;
+        let (status, used) = wait_with_usage(child).map_err(|error| cannot(&error))?;
         let wall = start.elapsed();
         if !status.success() {
             return Err(failed(why(status), self.tail()));
