@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from hostler._delegate import delegate
 from hostler._version import __version__
-from hostler.asynchronous import AsyncClient, AsyncJob, AsyncTask
 from hostler.client import Client, Node
 from hostler.errors import (
     ExecutableError,
@@ -33,6 +32,8 @@ from hostler.preflight import Preflight, preflight
 
 if TYPE_CHECKING:
     from typing import Any
+
+    from hostler.asynchronous import AsyncClient, AsyncJob, AsyncTask
 
 __all__ = [
     "AsyncClient",
@@ -65,6 +66,15 @@ __all__ = [
     "preflight",
     "remote",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """Import the classes with coroutines when they are used: each task on a node would take longer to start."""
+    if name in ("AsyncClient", "AsyncJob", "AsyncTask"):
+        from hostler import asynchronous
+
+        return getattr(asynchronous, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def load_ipython_extension(shell: Any) -> None:

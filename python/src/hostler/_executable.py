@@ -7,7 +7,6 @@ still need the executable: Python's ``ssl`` module cannot verify a certificate b
 
 from __future__ import annotations
 
-import asyncio
 import codecs
 import contextlib
 import functools
@@ -19,7 +18,7 @@ import sys
 import sysconfig
 import tempfile
 import weakref
-from collections.abc import AsyncIterator, Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -41,9 +40,9 @@ _KINDS: dict[int, tuple[type[HostlerError], str]] = {
     5: (MismatchError, "mismatch"),
 }
 
-# Text that is read at once, and how much of it an error shows.
-_CHUNK_BYTES = 1 << 16
-_TAIL_CHARACTERS = 4000
+#: Text that is read at once, and how much of it an error shows.
+CHUNK_BYTES = 1 << 16
+TAIL_CHARACTERS = 4000
 
 
 def find() -> str:
@@ -135,43 +134,14 @@ def ask(
         )
     except subprocess.TimeoutExpired:
         raise TimeoutError(f"`hostler {arguments[0]}` took longer than {timeout:g} s") from None
-    return _answer(done.returncode, done.stdout, done.stderr, accepted)
+    return answer(done.returncode, done.stdout, done.stderr, accepted)
 
 
-async def ask_async(arguments: Sequence[str], head: str | None, *, accepted: Collection[int] = (0,)) -> Any:
-    """Do the same as `ask`, without blocking the event loop. A cancellation ends the command."""
-    async with _running(["--json", *arguments], head, asyncio.subprocess.PIPE) as process:
-        output, errors = await process.communicate()
-    return _answer(process.returncode or 0, output, errors, accepted)
-
-
-def _answer(exit_code: int, output: bytes, errors: bytes, accepted: Collection[int]) -> Any:
+def answer(exit_code: int, output: bytes, errors: bytes, accepted: Collection[int]) -> Any:
+    """Return the answer of a command with ``--json`` that has ended, or raise its error."""
     if exit_code not in accepted or not output.strip():
         raise failure(exit_code, errors.decode(errors="replace"))
     return json.loads(output)
-
-
-@contextlib.asynccontextmanager
-async def _running(
-    arguments: Sequence[str], head: str | None, stdout: int | IO[bytes]
-) -> AsyncIterator[asyncio.subprocess.Process]:
-    """Run a command, and end it if the block is left before."""
-    process = await asyncio.create_subprocess_exec(
-        find(),
-        *arguments,
-        env=environment(head),
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=stdout,
-        stderr=asyncio.subprocess.PIPE,
-        start_new_session=True,
-    )
-    try:
-        yield process
-    finally:
-        if process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
-            await process.wait()
 
 
 def lines(arguments: Sequence[str], head: str | None, *, to_stderr: bool) -> Iterator[str]:
@@ -216,9 +186,9 @@ def chunks(arguments: Sequence[str], head: str | None, *, to_stderr: bool) -> It
         pipe = cast("IO[bytes]", process.stderr if to_stderr else process.stdout)
         tail = ""
         try:
-            while content := os.read(pipe.fileno(), _CHUNK_BYTES):
+            while content := os.read(pipe.fileno(), CHUNK_BYTES):
                 text = decoder.decode(content)
-                tail = (tail + text)[-_TAIL_CHARACTERS:]
+                tail = (tail + text)[-TAIL_CHARACTERS:]
                 yield text
             if text := decoder.decode(b"", final=True):
                 yield text
@@ -228,28 +198,6 @@ def chunks(arguments: Sequence[str], head: str | None, *, to_stderr: bool) -> It
         if exit_code != 0:
             rest.seek(0)
             raise failure(exit_code, tail if to_stderr else rest.read().decode(errors="replace"))
-
-
-async def lines_async(arguments: Sequence[str], head: str | None, *, to_stderr: bool) -> AsyncIterator[str]:
-    """Do the same as `lines`, without blocking the event loop."""
-    with tempfile.TemporaryFile() as rest:
-        stdout = rest if to_stderr else asyncio.subprocess.PIPE
-        async with _running(["--quiet", *arguments], head, stdout) as process:
-            pipe = cast("asyncio.StreamReader", process.stderr if to_stderr else process.stdout)
-            decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-            tail = line = ""
-            while content := await pipe.read(_CHUNK_BYTES):
-                text = decoder.decode(content)
-                tail = (tail + text)[-_TAIL_CHARACTERS:]
-                *whole, line = (line + text).split("\n")
-                for found in whole:
-                    yield found
-            if line:
-                yield line
-            errors = b"" if to_stderr else await cast("asyncio.StreamReader", process.stderr).read()
-            exit_code = await process.wait()
-        if exit_code != 0:
-            raise failure(exit_code, tail if to_stderr else errors.decode(errors="replace"))
 
 
 def environment(head: str | None) -> dict[str, str]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import codecs
+import contextlib
 import os
-from collections.abc import AsyncIterator, Collection, Iterable
+import tempfile
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, cast
 
 from hostler import _executable
 from hostler.client import Nodes, described_nodes, submission
@@ -73,7 +76,7 @@ class AsyncClient:
         return answer
 
     async def _ask(self, *arguments: str, accepted: Collection[int] = (0,)) -> Any:
-        return await _executable.ask_async(arguments, self.head, accepted=accepted)
+        return await _ask(arguments, self.head, accepted=accepted)
 
 
 class _AsyncWork:
@@ -118,7 +121,7 @@ class _AsyncWork:
         """Yield the lines of an output as they appear, until the end; see `Job.stream`."""
         await self.status()
         flags = ["logs", "--follow", f"--{checked(output)}", self._name]
-        async for line in _executable.lines_async(flags, self._client.head, to_stderr=output != "stdout"):
+        async for line in _lines(flags, self._client.head, to_stderr=output != "stdout"):
             yield line
 
     async def fetch(self, to: str | os.PathLike[str] = ".", *, overwrite: bool = False) -> list[Path]:
@@ -188,3 +191,55 @@ class AsyncJob(_AsyncWork):
     def task(self, index: int) -> AsyncTask:
         """Return the task with this index."""
         return AsyncTask(self, index)
+
+
+async def _ask(arguments: Sequence[str], head: str | None, *, accepted: Collection[int] = (0,)) -> Any:
+    """Do the same as `_executable.ask`, without blocking the event loop. A cancellation ends the command."""
+    async with _running(["--json", *arguments], head, asyncio.subprocess.PIPE) as process:
+        output, errors = await process.communicate()
+    return _executable.answer(process.returncode or 0, output, errors, accepted)
+
+
+@contextlib.asynccontextmanager
+async def _running(
+    arguments: Sequence[str], head: str | None, stdout: int | IO[bytes]
+) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Run a command, and end it if the block is left before."""
+    process = await asyncio.create_subprocess_exec(
+        _executable.find(),
+        *arguments,
+        env=_executable.environment(head),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=stdout,
+        stderr=asyncio.subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+            await process.wait()
+
+
+async def _lines(arguments: Sequence[str], head: str | None, *, to_stderr: bool) -> AsyncIterator[str]:
+    """Do the same as `_executable.lines`, without blocking the event loop."""
+    with tempfile.TemporaryFile() as rest:
+        stdout = rest if to_stderr else asyncio.subprocess.PIPE
+        async with _running(["--quiet", *arguments], head, stdout) as process:
+            pipe = cast("asyncio.StreamReader", process.stderr if to_stderr else process.stdout)
+            decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
+            tail = line = ""
+            while content := await pipe.read(_executable.CHUNK_BYTES):
+                text = decoder.decode(content)
+                tail = (tail + text)[-_executable.TAIL_CHARACTERS :]
+                *whole, line = (line + text).split("\n")
+                for found in whole:
+                    yield found
+            if line:
+                yield line
+            errors = b"" if to_stderr else await cast("asyncio.StreamReader", process.stderr).read()
+            exit_code = await process.wait()
+        if exit_code != 0:
+            raise _executable.failure(exit_code, tail if to_stderr else errors.decode(errors="replace"))
