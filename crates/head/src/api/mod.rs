@@ -27,6 +27,7 @@ pub(crate) mod reply;
 mod results;
 mod script;
 mod settings;
+mod settled;
 mod shutdown;
 mod signal;
 mod steps;
