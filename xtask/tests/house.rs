@@ -119,6 +119,7 @@ const PATHS: [(&str, &[&str]); 7] = [
         "files of the kernel and the system, which users cannot replace",
         &[
             "agent/src/activity.rs",
+            "agent/src/certificate/mod.rs",
             "agent/src/exec/local.rs",
             "agent/src/exec/peer.rs",
             "agent/src/forward/listeners.rs",

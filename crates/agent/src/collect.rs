@@ -151,7 +151,7 @@ fn pack(launch: &RunLaunch, directory: &RunDirectory, found: Changes) -> Result<
     let certificate = directory.certificate();
     let certificate = certificate.exists().then(|| sources.add_file(&certificate, MAX_BLOB_BYTES as u64));
     let certificate = certificate.and_then(|added| match added {
-        Ok((content, _)) => Some(content),
+        Ok((content, _)) => Some(Box::new(content)),
         Err(error) => {
             problems.push(format!("cannot read the measurement certificate: {error}"));
             None

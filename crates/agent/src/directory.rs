@@ -32,6 +32,7 @@ use std::time::SystemTime;
 
 use hostler_core::agent::RunLaunch;
 use hostler_model::{BootId, RunId};
+use hostler_proto::certificate::Certificate;
 use hostler_proto::link::{Output, RunEnd};
 use hostler_shepherd::journal::{self, JournalContent};
 use nix::libc;
@@ -280,6 +281,11 @@ impl RunDirectory {
     /// The measurement certificate, as JSON.
     pub(crate) fn certificate(&self) -> PathBuf {
         self.path.join("certificate")
+    }
+
+    /// The stored measurement certificate.
+    pub(crate) fn stored_certificate(&self) -> Option<Certificate> {
+        serde_json::from_slice(&fs::read(self.certificate()).ok()?).ok()
     }
 
     pub(crate) fn output(&self, output: Output) -> PathBuf {

@@ -388,7 +388,7 @@ mod tests {
         let plain = with_logs(&result(&["metrics.json", "zebra.png"], 0));
         assert_eq!(names(&plain), ["metrics.json", "stderr.log", "stdout.log", "zebra.png"]);
         assert_eq!(names(&with_logs(&result(&[], 7))), ["setup.log", "stderr.log", "stdout.log"]);
-        let measured = ResultManifest { certificate: Some(Content::default()), ..result(&["measurement.json"], 0) };
+        let measured = ResultManifest { certificate: Some(Box::default()), ..result(&["measurement.json"], 0) };
         let expected = ["hostler-measurement.json", "measurement.json", "stderr.log", "stdout.log"];
         assert_eq!(names(&with_logs(&measured)), expected, "the job's own file keeps its name");
     }

@@ -92,7 +92,7 @@ impl Deref for Opened<'_> {
 /// A decoded manifest of a folder or of a result.
 pub(crate) enum AnyManifest {
     Folder(Manifest),
-    Result(Box<ResultManifest>),
+    Result(ResultManifest),
 }
 
 /// Why a manifest cannot be used.
@@ -281,7 +281,7 @@ impl Library {
     /// The manifest does not exist, or is not a result.
     pub(crate) fn result(&self, manifest: &Digest) -> Result<ResultManifest, LibraryError> {
         match self.read_manifest(manifest)?.anything {
-            AnyManifest::Result(result) => Ok(*result),
+            AnyManifest::Result(result) => Ok(result),
             AnyManifest::Folder(_) => Err(LibraryError::NotAManifest(*manifest)),
         }
     }
@@ -414,7 +414,7 @@ impl AnyManifest {
         let outputs = match self {
             Self::Folder(_) => [None; 4],
             Self::Result(result) => {
-                [Some(&result.stdout), Some(&result.stderr), Some(&result.setup), result.certificate.as_ref()]
+                [Some(&result.stdout), Some(&result.stderr), Some(&result.setup), result.certificate.as_deref()]
             }
         };
         let contents = files.chain(outputs.into_iter().flatten());

@@ -98,7 +98,7 @@ pub struct ResultManifest {
     pub setup: Content,
     /// The measurement certificate as JSON; only for exclusive jobs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub certificate: Option<Content>,
+    pub certificate: Option<Box<Content>>,
     /// Problems during the capture of the result, one sentence each.
     #[serde(deserialize_with = "at_most::<_, _, MAX_PROBLEMS>")]
     pub problems: Vec<String>,

@@ -82,8 +82,7 @@ pub(crate) fn of_ended(node: &Node, launch: &RunLaunch, record: &ExitRecord) -> 
     if !launch.spec().exclusive || matches!(record.status, Status::StartFailed { .. }) {
         return None;
     }
-    let stored = fs::read(node.runs.of(launch.run()).certificate()).ok();
-    let stored = stored.and_then(|text| serde_json::from_slice(&text).ok());
+    let stored = node.runs.of(launch.run()).stored_certificate();
     Some(Box::new(stored.unwrap_or_else(|| {
         Certificate::without_figures("the node's agent was restarted while the job ran, or could not store the figures")
     })))
