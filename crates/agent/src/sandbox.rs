@@ -123,11 +123,10 @@ pub(crate) fn of_run(
     })
 }
 
-/// What the sandbox of a remote command shows. `folder` is the mirrored tree, if there is one.
-pub(crate) fn of_command(node: &Node, account: Option<&Account>, folder: Option<&Path>) -> Sandbox {
+/// What the sandbox of a remote command shows.
+pub(crate) fn of_command(node: &Node, account: Option<&Account>) -> Sandbox {
     Sandbox {
         home: account.map(|account| account.home.display().to_string()).unwrap_or_default(),
-        folder: folder.map(|folder| folder.display().to_string()).unwrap_or_default(),
         of_machine: node.sandbox_read_only.clone(),
         ..Sandbox::default()
     }

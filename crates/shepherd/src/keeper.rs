@@ -526,10 +526,7 @@ fn plan<'a>(
             .as_ref()
             .filter(|user| user.uid != 0)
             .ok_or_else(|| refused("it needs an agent of root, and a user other than root"))?,
-        folder: match wanted.folder.as_str() {
-            "" => view.cwd.to_str().map_err(|_| refused("the job's folder has a path that is not text"))?,
-            folder => folder,
-        },
+        folder: view.cwd.to_str().map_err(|_| refused("the job's folder has a path that is not text"))?,
         memory_bytes: options.memory_limit_bytes.unwrap_or(USUAL_BYTES),
         terminal,
     })

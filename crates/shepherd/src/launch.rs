@@ -148,8 +148,7 @@ pub struct CallOptions {
     pub terminal: bool,
     /// Resource limits of the program. A limit above the shepherd's own has no effect.
     pub limits: Vec<ResourceLimit>,
-    /// Whether a fourth descriptor follows: the mount namespace for the program, or the one that its sandbox shows parts of.
-    /// Needs root.
+    /// Whether a fourth descriptor follows: the mount namespace for the program, which then has no sandbox. Needs root.
     pub namespace: bool,
 }
 
@@ -166,8 +165,6 @@ pub struct Sandbox {
     pub settings: Vec<String>,
     /// Directories that belong to the user, as absolute paths, in which the program may write.
     pub writable: Vec<String>,
-    /// The folder if it is not the working directory, as an absolute path. Empty for the working directory.
-    pub folder: String,
     /// Whether the working directory is shown only as part of what else is shown.
     pub without_folder: bool,
     /// Whether the program has the machine's network, instead of one without other machines.

@@ -97,10 +97,17 @@ pub(super) async fn answer(exec: &Arc<Exec>, channel: &mut Channel, mut ask: Exe
         tried: tried.to_vec(),
         advisory: Vec::new(),
     };
+    let no_sandbox_here =
+        ask.command.sandbox.then(|| check_own_sandbox(exec, &ask, &client.peer)).and_then(Result::err);
     let mut tried = Vec::new();
     let mut last = None;
     for candidate in candidates(exec, &needs).await {
         let chosen = placed(&candidate.name, Some(how(&candidate)), &tried);
+        if let Some(refusal) = no_sandbox_here.clone().filter(|_| candidate.is_local) {
+            tried.push(FailedAttempt { node: candidate.name, why: refusal.message.clone() });
+            last = Some(refusal);
+            continue;
+        }
         if candidate.is_local {
             return run_locally(exec, channel, &ask, chosen, &kind, client).await;
         }
@@ -122,12 +129,15 @@ pub(super) async fn answer(exec: &Arc<Exec>, channel: &mut Channel, mut ask: Exe
         }
     }
     let own = &exec.node.name;
-    let may_run_here =
-        !ask.not.contains(own) && ask.only.is_empty() && ask.constraint.is_none() && ask.command.memory_bytes.is_none();
+    let may_run_here = !ask.not.contains(own)
+        && ask.only.is_empty()
+        && ask.constraint.is_none()
+        && ask.command.memory_bytes.is_none()
+        && no_sandbox_here.is_none();
     if may_run_here && last.as_ref().is_none_or(|refusal| refusal.kind != RefusalKind::Hopeless) {
         return run_locally(exec, channel, &ask, placed(own, None, &tried), &kind, client).await;
     }
-    let refusal = last.unwrap_or_else(|| Box::new(no_suitable_node(exec, &needs)));
+    let refusal = last.or(no_sandbox_here).unwrap_or_else(|| Box::new(no_suitable_node(exec, &needs)));
     let _ = channel.send(Frame::refused(refusal)).await;
 }
 
@@ -177,7 +187,8 @@ async fn run_locally(
     let Client { caller, peer, streams } = client;
     let score = placed.how.as_ref().map_or(1000, |how| how.score);
     if ask.command.sandbox {
-        return match run_in_sandbox(exec, channel, ask, placed, caller, &peer).await {
+        let start = Start { command: ask.command.clone(), caller, written: Paths::default() };
+        return match run::run_own_in_sandbox(exec, channel, start, placed).await {
             Ok(Some(ran_us)) => lock(&exec.costs).ran(kind, ran_us, score),
             Ok(None) => {}
             // Its caller must not run it without a sandbox instead.
@@ -207,30 +218,18 @@ async fn run_locally(
     relay_command(exec, channel, ask, placed, kind, (score, &peer)).await;
 }
 
-/// Runs a command in a sandbox on this node.
-async fn run_in_sandbox(
-    exec: &Arc<Exec>,
-    channel: &mut Channel,
-    ask: &ExecRequest,
-    placed: Destination,
-    caller: Caller,
-    peer: &Peer,
-) -> Result<Option<u64>, Box<Refusal>> {
+/// Refuses a sandboxed command that this node cannot run for one of its own users.
+fn check_own_sandbox(exec: &Exec, ask: &ExecRequest, peer: &Peer) -> Result<(), Box<Refusal>> {
+    let node = &exec.node.name;
     if local::may_be_in_a_leaf(exec, peer) {
-        let node = &exec.node.name;
         let message = format!("a program of a job starts no sandboxed command on its own node {node}");
-        return Err(Box::new(Refusal { kind: RefusalKind::Hopeless, ..unsuitable(126, message) }));
+        return Err(Box::new(unsuitable(126, message)));
     }
-    let command = match ask.mirrors_tree && ask.command.tree.is_none() {
-        true => match with_tree(channel, &ask.command).await {
-            Ok(command) => command,
-            Err(Failed::Not(refusal)) => return Err(refusal),
-            Err(Failed::Unknown(_) | Failed::CallerGone) => return Ok(None),
-        },
-        false => ask.command.clone(),
-    };
-    let start = Start { command, caller, written: Paths::default() };
-    run::run_own_in_sandbox(exec, channel, start, placed).await
+    if ask.mirrors_tree {
+        let message = "a sandbox cannot show a tree of --mirror; run the command without --sandbox or without --mirror";
+        return Err(Box::new(unsuitable(126, message)));
+    }
+    run::check_sandbox(&exec.node, &ask.command)
 }
 
 /// Tells the caller to execute the command itself, within the command's limits.

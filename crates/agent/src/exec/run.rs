@@ -12,7 +12,7 @@ use hostler_model::{CpuSet, NodeName, Resources, WindowSize, format_bytes};
 use hostler_remote::Paths;
 use hostler_remote::{
     Became, Caller, Channel, Command, Destination, Event as CallEvent, Frame, Input, Limit, Refusal, RefusalKind,
-    Reply, Report, Start, Started, Streams, TreeSpec, Wanted, carry_home, shared_files,
+    Reply, Report, Start, Started, Streams, Wanted, carry_home, shared_files,
 };
 use hostler_shepherd::cgroup::LeafSpec;
 use hostler_shepherd::{
@@ -33,6 +33,7 @@ use super::shared::Exec;
 use super::written::Disk;
 use crate::account::{Account, AccountError};
 use crate::handle::Held;
+use crate::node::Node;
 use crate::rights::act_as;
 use crate::sandbox;
 use crate::shepherds::{self, LINGER, Taken, Watched};
@@ -107,6 +108,20 @@ pub(super) async fn run_own_in_sandbox(
     Ok(supervise_call(exec, channel, begun).await)
 }
 
+/// Refuses a command that cannot run in a sandbox on this node.
+pub(super) fn check_sandbox(node: &Node, command: &Command) -> Result<(), Box<Refusal>> {
+    let name = &node.name;
+    if let Err(why) = &node.sandbox {
+        return Err(Box::new(unsuitable(126, format!("node {name} runs no sandboxed commands: {why}"))));
+    }
+    // Its user says where in the file system the tree is, also in front of what root would show in the sandbox.
+    if command.tree.is_some() {
+        let message = format!("node {name} runs the command in a sandbox only, which cannot show a tree of --mirror");
+        return Err(Box::new(unsuitable(126, message)));
+    }
+    Ok(())
+}
+
 /// Supervises a command until it has ended.
 async fn supervise_call(exec: &Arc<Exec>, channel: &mut Channel, begun: Begun) -> Option<u64> {
     let Begun { started, streams, shepherd, leaf, account, mirrored } = begun;
@@ -148,10 +163,8 @@ async fn begin(
 ) -> Result<Begun, Box<Refusal>> {
     let node = &exec.node;
     let Start { command, caller, written } = start;
-    if command.sandbox
-        && let Err(why) = &node.sandbox
-    {
-        return Err(Box::new(unsuitable(126, format!("node {} runs no sandboxed commands: {why}", node.name))));
+    if command.sandbox {
+        check_sandbox(node, &command)?;
     }
     let account = account_of(exec, &caller, from).await?;
     let (mirrored, directory_id, is_shared) = match &command.tree {
@@ -337,8 +350,7 @@ fn orders(exec: &Exec, command: &Command, account: Option<&Account>) -> Launch {
     env.retain(|(name, _)| name != "PWD" && name != "HOSTLER_NODE");
     if command.sandbox {
         sandbox::adapt_command(&mut env);
-        options.sandbox =
-            Some(sandbox::of_command(node, account, command.tree.as_ref().map(TreeSpec::root).as_deref()));
+        options.sandbox = Some(sandbox::of_command(node, account));
     }
     env.push(("PWD".into(), command.directory().into_os_string()));
     env.push(("HOSTLER_NODE".into(), node.name.as_str().into()));

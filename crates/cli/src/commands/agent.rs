@@ -72,12 +72,12 @@ struct AgentJoin {
 /// Settings are in /etc/hostler/agent.toml, or in agent.toml in the node's directory; options override settings. The
 /// settings `cpus`, `memory`, `gpus`, `environments`, `accounts`, `homes`, `root_jobs`, `shared_machine`, `gossip`,
 /// `load_weight` and `memory_weight` act like the options of the same names. `features` and the table `resources` act
-/// like --feature and --resource. `remote_commands = false` acts like --no-remote-commands. The keys `table` and `best`
-/// of the table `status` act like --table-port and --best-port. The table `dsh` sets how remote commands choose a node.
-/// `read_only` of the table `sandbox` lists directories and files that sandboxed jobs see, e.g. ["/opt/matlab"].
-/// `install_python = true` lets uv install Python versions that projects require. `metrics` is an address at which the
-/// agent serves its metrics to Prometheus, e.g. "127.0.0.1:9101"; an address that is not private also needs
-/// `metrics_public = true`.
+/// like --feature and --resource. `remote_commands = false` acts like --no-remote-commands, and `remote_commands =
+/// "sandboxed"` runs commands of other nodes in sandboxes. The keys `table` and `best` of the table `status` act like
+/// --table-port and --best-port. The table `dsh` sets how remote commands choose a node. `read_only` of the table
+/// `sandbox` lists directories and files that sandboxed jobs see, e.g. ["/opt/matlab"]. `install_python = true` lets uv
+/// install Python versions that projects require. `metrics` is an address at which the agent serves its metrics to
+/// Prometheus, e.g. "127.0.0.1:9101"; an address that is not private also needs `metrics_public = true`.
 #[derive(Debug, Default, Args)]
 pub(crate) struct AgentRun {
     /// Directory for jobs, environments and chunks

@@ -38,7 +38,7 @@ pub(super) fn way_to_a_sandbox(job: &Job, partition: &PartitionName) -> String {
     }
     if job.spec.sandbox {
         return format!(
-            "`hostler update {id} --partition` chooses another partition, or submit it without `--network`."
+            "`hostler update {id} --partition` chooses another partition, or submit it again without `--network host`."
         );
     }
     match job.spec.fits_sandbox() {

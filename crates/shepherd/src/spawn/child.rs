@@ -31,18 +31,13 @@ fn settle(prepared: &Prepared<'_>) -> Result<(), Step> {
     set_oom_score();
     bind_to_cpus(prepared);
     if program.sandbox.is_some() {
-        // The sandbox is built from what the namespace shows, in a copy of it.
-        enter_namespace(prepared)?;
-        if program.namespace.is_some() {
-            // SAFETY: the system call takes plain integers.
-            check(unsafe { libc::unshare(libc::CLONE_NEWNS) }, Step::Namespace)?;
-        }
         enter_sandbox(prepared)?;
     }
     own_session(prepared)?;
     lower_limits(prepared)?;
-    if program.sandbox.is_none() {
-        enter_namespace(prepared)?;
+    if let Some(namespace) = program.namespace {
+        // SAFETY: the system call takes plain integers.
+        check(unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNS) }, Step::Namespace)?;
     }
     // In a sandbox, the init process has done this already.
     if program.sandbox.is_none() {
@@ -60,12 +55,6 @@ fn settle(prepared: &Prepared<'_>) -> Result<(), Step> {
     open_files(prepared)?;
     unblock_signals();
     Ok(())
-}
-
-fn enter_namespace(prepared: &Prepared<'_>) -> Result<(), Step> {
-    let Some(namespace) = prepared.program.namespace else { return Ok(()) };
-    // SAFETY: the system call takes plain integers.
-    check(unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNS) }, Step::Namespace)
 }
 
 /// Makes this process the init process of a sandbox, and returns in the process of the program. Allocates, since the

@@ -67,9 +67,9 @@ pub(crate) struct Exec {
 
     /// Run the command in a sandbox, which nothing but the directory outlives
     ///
-    /// As for jobs with `hostler run --sandbox`: without a network, and without other files of yours. The directory, or
-    /// with --mirror the source tree, must be yours, and your home directory must not be in it. ^Z has no effect.
-    #[arg(long)]
+    /// As for jobs with `hostler run --sandbox`: without a network, and without other files of yours. The directory must
+    /// be yours, and your home directory must not be in it. ^Z has no effect.
+    #[arg(long, conflicts_with = "mirror")]
     sandbox: bool,
 
     /// Run the command without standard input
