@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import concurrent.futures
 import json
+import math
+import multiprocessing
 import os
 import pickle
 import signal
@@ -245,6 +247,20 @@ def test_client_killed_in_the_middle_leaves_nothing_running(client: hostler.Clie
             process.send_signal(number)
         assert job.wait(20).state == "cancelled"
     until(lambda: not list(tmp_path.glob("hostler-map-*")))
+
+
+def test_function_may_start_processes_that_run_the_main_program(client: hostler.Client, tmp_path: Path) -> None:
+    calls = tmp_path / "calls"
+
+    def root(number: float) -> list[float]:
+        with open(calls, "a") as file:
+            file.write(f"{number}\n")
+        with multiprocessing.get_context("forkserver").Pool(1) as pool:
+            return pool.map(math.sqrt, [number])
+
+    options = hostler.Options(cpus=1, memory="400M", time="1m")
+    assert list(hostler.map(root, [9, 4], chunksize=2, client=client, **options)) == [[3.0], [2.0]]
+    assert calls.read_text() == "9\n4\n"
 
 
 def test_map_with_too_many_tasks_is_refused_before_it_is_submitted(client: hostler.Client) -> None:

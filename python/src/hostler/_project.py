@@ -27,14 +27,16 @@ from hostler.errors import PicklingError, UsageError
 #: ``"own"``: the caller's interpreter; ``"build"``: an environment with the caller's packages, or with these packages.
 Environment = str | Sequence[str] | None
 
-# The path is absolute, since functions may change the directory and import later.
+# The path is absolute, since functions may change the directory and import later. Processes that the function starts
+# with `spawn` or `forkserver` run this file under another name.
 _MAIN = """import os, sys
 
 sys.path.insert(0, os.path.abspath("modules"))
 
-from hostler._worker import main
+if __name__ == "__main__":
+    from hostler._worker import main
 
-main()
+    main()
 """
 
 # Larger packages are data, which belongs into a project folder or on a shared disk.
