@@ -249,6 +249,25 @@ def test_client_killed_in_the_middle_leaves_nothing_running(client: hostler.Clie
     until(lambda: not list(tmp_path.glob("hostler-map-*")))
 
 
+def test_interrupt_during_the_submission_leaves_nothing_running(
+    client: hostler.Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executable = tmp_path / "hostler"
+    executable.write_text(
+        f"#!/bin/sh\nreal={_executable.find()}\n"
+        'case "$*" in *" submit "*) ;; *) exec "$real" "$@" ;; esac\n'
+        'id=$("$real" "$@") && kill -INT "$CALLER" && echo "$id"\n'
+    )
+    executable.chmod(0o755)
+    monkeypatch.setenv("HOSTLER_BIN", str(executable))
+    monkeypatch.setenv("CALLER", str(os.getpid()))
+    # The exception is kept, as the last one of a notebook is, and with it all frames.
+    with pytest.raises(KeyboardInterrupt) as kept:
+        hostler.map(time.sleep, [600], client=client, **SMALL)
+    newest, *_ = client.jobs(ended=True)
+    assert (newest.wait(20).state, kept.traceback[-1].name) == ("cancelled", "__init__")
+
+
 def test_function_may_start_processes_that_run_the_main_program(client: hostler.Client, tmp_path: Path) -> None:
     calls = tmp_path / "calls"
 

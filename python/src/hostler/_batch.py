@@ -174,19 +174,23 @@ class Batch:
         slots = max(1, cluster["cpus"]["total"] // (settings.options.get("cpus") or 1))
         divided = shape(len(inputs), _TASKS_PER_SLOT * slots, settings)
         directory = Path(tempfile.mkdtemp(prefix="hostler-map-"))
+        attached: _executable.AttachedJob | None = None
         try:
             folder = directory / "folder"
             folder.mkdir()
             flags = write(folder, function, inputs, name, divided, on(cluster, settings))
-            self._attached = _executable.AttachedJob(flags, client.head, str(directory))
+            attached = _executable.AttachedJob(flags, client.head, str(directory))
+            # The head has it now.
+            shutil.rmtree(folder, ignore_errors=True)
+            self._attached = attached
+            self.job = Job(client, int(attached.id))
+            self._shape = divided
+            self._results = Collector(self.job, divided, directory)
         except BaseException:
+            if attached is not None:
+                attached.cancel()
             shutil.rmtree(directory, ignore_errors=True)
             raise
-        # The head has it now.
-        shutil.rmtree(folder, ignore_errors=True)
-        self.job = Job(client, int(self._attached.id))
-        self._shape = divided
-        self._results = Collector(self.job, divided, directory)
 
     def outcomes(self, on_start: Callable[[int], None] = lambda index: None) -> Iterator[Outcome]:
         """Yield what became of each input; see `Collector.outcomes`."""

@@ -270,23 +270,30 @@ class AttachedJob:
     """
 
     def __init__(self, arguments: Sequence[str], head: str | None, directory: str) -> None:
-        with tempfile.TemporaryFile() as stderr:
-            guard = subprocess.Popen(
-                ["sh", "-c", _ATTACHED, find(), directory, *arguments],
-                env=environment(head),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=stderr,
-                start_new_session=True,
-            )
-            self._stdin = cast("IO[bytes]", guard.stdin)
-            self._close = weakref.finalize(self, _release, guard, self._stdin)
-            with cast("IO[bytes]", guard.stdout) as stdout:
-                self.id = stdout.readline().decode().strip()
-            if not self.id:
-                self._close()
-                stderr.seek(0)
-                raise failure(guard.returncode, stderr.read().decode(errors="replace"))
+        guard: subprocess.Popen[bytes] | None = None
+        try:
+            with tempfile.TemporaryFile() as stderr:
+                guard = subprocess.Popen(
+                    ["sh", "-c", _ATTACHED, find(), directory, *arguments],
+                    env=environment(head),
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=stderr,
+                    start_new_session=True,
+                )
+                self._stdin = cast("IO[bytes]", guard.stdin)
+                self._close = weakref.finalize(self, _release, guard, self._stdin)
+                with cast("IO[bytes]", guard.stdout) as stdout:
+                    self.id = stdout.readline().decode().strip()
+                if not self.id:
+                    self._close()
+                    stderr.seek(0)
+                    raise failure(guard.returncode, stderr.read().decode(errors="replace"))
+        except BaseException:
+            # A traceback, such as the last one of a notebook, would keep this object and the pipe, and so the job.
+            if guard is not None:
+                _release(guard, cast("IO[bytes]", guard.stdin))
+            raise
 
     def finish(self) -> None:
         """Clean up after a job that has ended."""

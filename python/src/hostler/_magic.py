@@ -105,7 +105,11 @@ def _run(shell: Any, line: str, cell: str) -> Any:
     settings = Settings(Client(given.head), given.environment, True, None, None, options)
     call, argument = (_project.dumps("the cell", part) for part in (_cell.run, work))
     batch = Batch(call, [argument], "cell", settings)
-    outcome = _follow(batch, _Live(shell, given.quiet))
+    try:
+        outcome = _follow(batch, _Live(shell, given.quiet))
+    except BaseException:
+        batch.cancel()
+        raise
     if outcome.error is not None:
         raise outcome.error
     return _received(shell, batch.job, outcome.value)
@@ -291,14 +295,14 @@ def _follow(batch: Batch, live: _Live) -> Outcome:
             events.put(("closed", output))
 
     outputs = {"stdout", "stderr"}
-    for target in (collect, partial(read, "stdout"), partial(read, "stderr")):
-        threading.Thread(target=target, daemon=True).start()
     outcome: Outcome | None = None
     started: float | None = None
     where = ""
     turn = deadline = time.monotonic()
-    live.say(f"job {job.id} was submitted")
     try:
+        for target in (collect, partial(read, "stdout"), partial(read, "stderr")):
+            threading.Thread(target=target, daemon=True).start()
+        live.say(f"job {job.id} was submitted")
         while outcome is None or (outputs and time.monotonic() < deadline):
             with contextlib.suppress(queue.Empty):
                 kind, value = events.get(timeout=_PAUSE)
@@ -321,9 +325,6 @@ def _follow(batch: Batch, live: _Live) -> Outcome:
         batch.cancel()
         live.say(f"job {job.id} was cancelled")
         _show_only(interrupt, [f"KeyboardInterrupt: job {job.id} was cancelled"])
-        raise
-    except BaseException:
-        batch.cancel()
         raise
     how = "has no result" if outcome.error else "ended"
     live.say(f"job {job.id} {how}{where}", f", {clock(time.monotonic() - started)}" if started else "")

@@ -137,7 +137,14 @@ def map(
     name = getattr(function, "__name__", "map")
     if key is not None:
         return Map._submit(call, inputs, name, key, settings)
-    return Results(Batch(call, inputs, name, settings) if inputs else None, ordered, errors)
+    if not inputs:
+        return Results(None, ordered, errors)
+    batch = Batch(call, inputs, name, settings)
+    try:
+        return Results(batch, ordered, errors)
+    except BaseException:
+        batch.cancel()
+        raise
 
 
 class _Starred:
