@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import enum
+import functools
+import json
+import logging
 import os
 import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +52,37 @@ class Experiment:
         self.results = [threading.Lock()]
 
 
+class Colour(enum.Enum):
+    """A member is pickled by its name."""
+
+    RED = 1
+
+    def text(self) -> str:
+        """Return the name and the value."""
+        return f"{self.name} {self.value}"
+
+
+class Samples(list[int]):
+    """Has its items outside of `__dict__`."""
+
+
+class Point:
+    """Has an attribute outside of `__dict__`."""
+
+    __slots__ = ("__dict__", "x")
+
+
+class Later:
+    """Methods that return before they have run."""
+
+    async def wait(self) -> None:
+        """Return a coroutine."""
+
+    def each(self) -> Iterator[int]:
+        """Return a generator."""
+        yield 1
+
+
 def on_node(experiment: Experiment, **options: Any) -> Experiment:
     return hostler.delegate(experiment, cpus=1, memory="300M", **options)
 
@@ -87,8 +123,7 @@ def test_functions_and_what_cannot_be_delegated(client: hostler.Client) -> None:
 
     double = hostler.delegate(twice, cpus=1, memory="300M")
     assert double(4) == 8
-    with pytest.raises(hostler.UsageError, match="a list has no `__dict__`"):
-        hostler.delegate([])
+    assert hostler.delegate(functools.partial(pow, 2), cpus=1, memory="300M")(3) == 8
     experiment = Experiment()
     with pytest.raises(hostler.PicklingError, match="the attribute `results` of the call cannot be pickled"):
         on_node(experiment).keep_lock()
@@ -97,3 +132,31 @@ def test_functions_and_what_cannot_be_delegated(client: hostler.Client) -> None:
     experiment.results = [threading.Lock()]
     with pytest.raises(hostler.PicklingError, match="the attribute `results` cannot be pickled"):
         on_node(experiment).run()
+
+
+def test_objects_that_are_pickled_by_name_keep_their_state(client: hostler.Client) -> None:
+    assert hostler.delegate(Colour.RED, cpus=1, memory="300M").text() == "RED 1"
+    assert Colour.RED.text() == "RED 1"
+    logger = logging.getLogger("hostler.test")
+    logger.setLevel(logging.ERROR)
+    hostler.delegate(logger, cpus=1, memory="300M").isEnabledFor(logging.ERROR)
+    assert (logger.name, logger.level) == ("hostler.test", logging.ERROR)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: hostler.delegate([]), "a list has no `__dict__`"),
+        (lambda: hostler.delegate(Samples()), "a Samples has state outside of its `__dict__`"),
+        (lambda: hostler.delegate(Point()), "a Point has state outside of its `__dict__`"),
+        (lambda: hostler.delegate(Refused()), "a Refused has state outside of its `__dict__`"),
+        (lambda: hostler.delegate(Experiment), "Experiment is a class"),
+        (lambda: hostler.delegate(json), "json is a module"),
+        (lambda: hostler.delegate(Later()).wait(), "Later.wait returns a coroutine"),
+        (lambda: hostler.delegate(Later()).each(), "Later.each returns a generator"),
+        (lambda: hostler.delegate(Later().each)(), "Later.each returns a generator"),
+    ],
+)
+def test_what_could_not_come_back_is_refused(call: Callable[[], object], message: str) -> None:
+    with pytest.raises(hostler.UsageError, match=message):
+        call()

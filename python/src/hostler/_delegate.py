@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import os
 import sys
 from dataclasses import dataclass
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import cloudpickle
@@ -20,6 +22,9 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 T = TypeVar("T")
+
+# The size of a reference in an object.
+_REFERENCE = tuple.__itemsize__
 
 
 def delegate(
@@ -40,7 +45,7 @@ def delegate(
     Parameters
     ----------
     target
-        The object. It must be possible to pickle it, and it needs a ``__dict__``.
+        The object. It must be possible to pickle it, and all of its state must be in its ``__dict__``.
     shared
         Run in the present working directory, which the node must have at the same path, as on a shared disk. Otherwise
         each call runs in an empty directory.
@@ -54,7 +59,7 @@ def delegate(
     Raises
     ------
     UsageError
-        If the state of the object cannot be replaced.
+        If this is a module or a class, or if the state of the object cannot be replaced.
 
     Examples
     --------
@@ -62,14 +67,39 @@ def delegate(
     >>> on_node.run(repetitions=10)
     >>> experiment.results
     """
+    _check(target)
+    settings = Settings(client or Client(), environment, True, None, None, options)
+    return cast("T", _Delegate(target, settings, os.getcwd() if shared else None, output))
+
+
+def _check(target: object) -> None:
+    """Refuse what would not come back."""
+    if isinstance(target, (ModuleType, type)):
+        what = "class" if isinstance(target, type) else "module"
+        raise UsageError(f"{target.__name__} is a {what}", "usage", ("delegate an object or a function",))
+    if _is_function(target):
+        return
+    kind = type(target)
     if not hasattr(target, "__dict__"):
         raise UsageError(
-            f"a {type(target).__qualname__} has no `__dict__`, so its state cannot be replaced",
+            f"a {kind.__qualname__} has no `__dict__`, so its state cannot be replaced",
             "usage",
             ("delegate an object of a class without `__slots__`, or a function",),
         )
-    settings = Settings(client or Client(), environment, True, None, None, options)
-    return cast("T", _Delegate(target, settings, os.getcwd() if shared else None, output))
+    # The offsets are negative if the reference is not a part of this size.
+    references = (kind.__dictoffset__ > 0) + (kind.__weakrefoffset__ > 0)
+    if kind.__itemsize__ or kind.__basicsize__ > object.__basicsize__ + references * _REFERENCE:
+        raise UsageError(
+            f"a {kind.__qualname__} has state outside of its `__dict__`, which would not come back: its class has "
+            "`__slots__`, or is derived from a built-in one such as `list`",
+            "usage",
+            ("delegate an object that has this one as an attribute", "use `hostler.map` and return the object"),
+        )
+
+
+def _is_function(target: object) -> bool:
+    """Whether this is only called, and has no state."""
+    return inspect.isroutine(target) or isinstance(target, functools.partial)
 
 
 @dataclass(frozen=True)
@@ -133,7 +163,7 @@ def _packed(result: object, target: object) -> bytes:
     except Exception:
         for what, value in (
             ("the result", result),
-            *((f"the attribute `{name}`", it) for name, it in vars(target).items()),
+            *((f"the attribute `{name}`", it) for name, it in getattr(target, "__dict__", {}).items()),
         ):
             _project.dumps(f"{what} of the call", value)
         raise
@@ -165,6 +195,7 @@ class _Delegate:
 
     def _call(self, method: str, /, *arguments: Any, **keywords: Any) -> Any:
         target = self._target
+        _check_returns(target if _is_function(target) else getattr(target, method))
         packed = _pickled(target, arguments, keywords)
         call = _project.dumps("the call", Call(packed, method, self._directory))
         name = getattr(target, "__name__", type(target).__name__)
@@ -184,11 +215,27 @@ class _Delegate:
         return _received(target, outcome.value)
 
 
+def _check_returns(function: object) -> None:
+    """Refuse functions that return before they have run."""
+    for what, is_one in (
+        ("a coroutine", inspect.iscoroutinefunction),
+        ("a generator", inspect.isgeneratorfunction),
+        ("an asynchronous generator", inspect.isasyncgenfunction),
+    ):
+        if is_one(function):
+            name = getattr(function, "__qualname__", repr(function))
+            raise UsageError(
+                f"{name} returns {what}, which cannot come back from a node",
+                "usage",
+                ("delegate a function that runs it to its end and returns what it yields",),
+            )
+
+
 def _pickled(target: object, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> bytes:
     try:
         return bytes(cloudpickle.dumps((target, arguments, keywords)))
     except Exception as error:
-        for name, value in vars(target).items():
+        for name, value in getattr(target, "__dict__", {}).items():
             _project.dumps(f"the attribute `{name}`", value)
         for number, value in enumerate(arguments):
             _project.dumps(f"argument {number}", value)
@@ -203,10 +250,11 @@ def _received(target: object, done: Done) -> Any:
         result, other = cloudpickle.loads(done.values)
     except Exception as error:
         raise RemoteError(f"the result of the call cannot be read here: {error}", "remote") from error
-    # Functions are only called.
-    if not callable(target) or type(target).__module__ != "builtins":
+    # What is pickled by its name, such as a logger or a member of an enumeration, is the same object.
+    if other is not target and not _is_function(target):
+        state = dict(vars(other))
         vars(target).clear()
-        vars(target).update(vars(other))
+        vars(target).update(state)
     if done.error:
         header = _worker.Header(
             input=0, kind="error", bytes=len(done.exception), error=done.error, traceback=done.traceback
