@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import importlib.metadata
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +13,7 @@ from pathlib import Path
 import nbformat
 import pytest
 from nbclient import NotebookClient
+from packaging.requirements import Requirement
 
 import hostler
 from hostler import _executable
@@ -38,8 +42,11 @@ def check_table(text: str, models: list[str]) -> None:
 
 
 def test_example_runs_as_array_of_a_project(client: hostler.Client, tmp_path: Path) -> None:
-    flags = ["-a", "0,1", "-c", "1", "-m", "700M", "--wait", "--", "--features", "20"]
-    job = run(_executable.find(), "submit", EXAMPLE, "main.py", *flags, directory=tmp_path).split()[0]
+    # With the packages of this Python, since the node would download those of `requirements.txt`.
+    folder = tmp_path / "example"
+    shutil.copytree(EXAMPLE, folder, ignore=shutil.ignore_patterns("requirements.txt"))
+    flags = ["-a", "0,1", "-c", "1", "-m", "700M", "--wait", "--", "main.py", "--features", "20"]
+    job = run(_executable.find(), "submit", folder, sys.executable, *flags, directory=tmp_path).split()[0]
     run(_executable.find(), "fetch", job, "--to", "out", directory=tmp_path)
     metrics = [json.loads(file.read_text()) for file in sorted(tmp_path.glob("out/*/metrics.json"))]
     assert [(found["model"], found["seed"], len(found["eras"])) for found in metrics] == [
@@ -49,6 +56,21 @@ def test_example_runs_as_array_of_a_project(client: hostler.Client, tmp_path: Pa
     assert all(file.read_bytes().startswith(PNG) for file in tmp_path.glob("out/*/plot.png"))
     check_table(run(sys.executable, EXAMPLE / "report.py", "out", directory=tmp_path), ["ridge", "shallow", "ensemble"])
     assert (tmp_path / "leaderboard.png").read_bytes().startswith(PNG)
+
+
+def test_requirements_name_what_the_example_imports() -> None:
+    lines = (EXAMPLE / "requirements.txt").read_text(encoding="utf-8").splitlines()
+    required = {found.name: found.specifier for found in map(Requirement, lines)}
+    # The other tests run with these versions.
+    for name, specifier in required.items():
+        assert importlib.metadata.version(name) in specifier
+    needed: set[str] = set()
+    for file in ("main.py", "report.py", "tournament.py"):
+        for step in ast.walk(ast.parse((EXAMPLE / file).read_text(encoding="utf-8"))):
+            names = [alias.name for alias in step.names] if isinstance(step, ast.Import) else []
+            names += [step.module or ""] if isinstance(step, ast.ImportFrom) else []
+            needed |= {name.partition(".")[0] for name in names}
+    assert needed - sys.stdlib_module_names - {"report", "tournament"} <= set(required)
 
 
 def test_example_runs_as_script(client: hostler.Client, tmp_path: Path) -> None:
