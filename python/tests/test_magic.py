@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import threading
@@ -180,7 +181,7 @@ def test_notebook_shows_progress_output_and_tables(client: hostler.Client, tmp_p
     NotebookClient(notebook, kernel_name="python3", allow_errors=True, timeout=120).execute(cwd=str(tmp_path))
     (_, ran, jobs, watched, failed) = (cell.outputs for cell in notebook.cells)
     progress, *streams, value = ran
-    assert "ended on n" in progress.data["text/html"]
+    assert re.search(r"job \d+ ended on n\d, \d:\d\d", progress.data["text/html"])
     assert ("".join(stream.text for stream in streams), value.data["text/plain"]) == ("from a node\n", "42")
     assert "cell-2" in jobs[0].data["text/html"]
     assert jobs[0].data["text/plain"].startswith("JOB  NAME")

@@ -23,11 +23,11 @@ from IPython import display as ipython
 
 from hostler import _batch, _cell, _executable, _project
 from hostler._batch import Batch, Outcome, Settings
-from hostler._display import Rich, clock, escaped
+from hostler._display import Rich, escaped
 from hostler._worker import Header
 from hostler.client import Client
 from hostler.errors import HostlerError, PicklingError, RemoteError, RemoteTraceback, UsageError
-from hostler.job import Job, Jobs, described
+from hostler.job import Job, Jobs, Status, described, run_time
 from hostler.options import Options
 from hostler.preflight import captured
 
@@ -279,7 +279,7 @@ def _follow(batch: Batch, live: _Live) -> Outcome:
 
     def collect() -> None:
         try:
-            for outcome in batch.outcomes(lambda _: events.put(("started", time.monotonic()))):
+            for outcome in batch.outcomes(lambda _: events.put(("started", None))):
                 events.put(("ended", outcome))
         except BaseException as error:
             events.put(("ended", Outcome(0, error=error)))
@@ -296,8 +296,8 @@ def _follow(batch: Batch, live: _Live) -> Outcome:
 
     outputs = {"stdout", "stderr"}
     outcome: Outcome | None = None
-    started: float | None = None
-    where = ""
+    is_started = False
+    status: Status | None = None
     turn = deadline = time.monotonic()
     try:
         for target in (collect, partial(read, "stdout"), partial(read, "stderr")):
@@ -307,8 +307,7 @@ def _follow(batch: Batch, live: _Live) -> Outcome:
             with contextlib.suppress(queue.Empty):
                 kind, value = events.get(timeout=_PAUSE)
                 if kind == "started":
-                    started, turn = value, 0.0
-                    where = "".join(f" on {node}" for node in job.status().nodes)
+                    is_started, turn = True, 0.0
                 elif kind == "ended":
                     outcome, deadline = value, time.monotonic() + _OUTPUT_SECONDS
                 elif kind == "closed":
@@ -317,18 +316,36 @@ def _follow(batch: Batch, live: _Live) -> Outcome:
                     print(value, end="", flush=True, file=sys.stderr if kind == "stderr" else sys.stdout)
             if outcome is None and time.monotonic() >= turn:
                 turn = time.monotonic() + _PAUSE
-                if started is None:
-                    live.say(f"job {job.id} waits{_reason(job)}")
+                if is_started:
+                    status = status or _status(job)
+                    live.say(f"job {job.id} runs{_where(status)}", _clock(status))
                 else:
-                    live.say(f"job {job.id} runs{where}", f", {clock(time.monotonic() - started)}")
+                    live.say(f"job {job.id} waits{_reason(job)}")
     except KeyboardInterrupt as interrupt:
         batch.cancel()
         live.say(f"job {job.id} was cancelled")
         _show_only(interrupt, [f"KeyboardInterrupt: job {job.id} was cancelled"])
         raise
     how = "has no result" if outcome.error else "ended"
-    live.say(f"job {job.id} {how}{where}", f", {clock(time.monotonic() - started)}" if started else "")
+    status = _status(job) or status
+    live.say(f"job {job.id} {how}{_where(status)}", _clock(status))
     return outcome
+
+
+def _status(job: Job) -> Status | None:
+    """Return the status of the only task: the job itself names no nodes after its end."""
+    with contextlib.suppress(HostlerError):
+        return job.task(0).status()
+    return None
+
+
+def _where(status: Status | None) -> str:
+    return "".join(f" on {node}" for node in status.nodes) if status else ""
+
+
+def _clock(status: Status | None) -> str:
+    taken = run_time(status) if status else None
+    return f", {taken}" if taken else ""
 
 
 def _reason(job: Job) -> str:

@@ -282,10 +282,6 @@ def incomplete(what: str, name: str, status: Status) -> JobFailedError:
 def described(title: str, status: Status) -> tuple[str, str]:
     """Return the state of a job as text and as HTML."""
     details, tasks = status.details, status.tasks
-    taken = None
-    if status.started_at:
-        end = status.ended_at or datetime.now(timezone.utc)
-        taken = clock(max(0.0, (end - status.started_at).total_seconds()))
     text, markup = fields(
         f"{title}: {status.state}",
         {
@@ -296,7 +292,7 @@ def described(title: str, status: Status) -> tuple[str, str]:
             "nodes": ", ".join(status.nodes),
             "tasks": f"{progress(tasks)}, of {tasks['total']}" if details["array"] else None,
             "submitted": status.submitted_at,
-            "run time": taken,
+            "run time": run_time(status),
         },
     )
     if details["array"]:
@@ -304,6 +300,14 @@ def described(title: str, status: Status) -> tuple[str, str]:
         ended = tasks["total"] - tasks["pending"] - tasks["live"]
         markup += bar(completed, ended - completed, tasks["total"])
     return text, markup
+
+
+def run_time(status: Status) -> str | None:
+    """Return how long a job has run, or ran."""
+    if not status.started_at:
+        return None
+    end = status.ended_at or datetime.now(timezone.utc)
+    return clock(max(0.0, (end - status.started_at).total_seconds()))
 
 
 def checked(output: str) -> str:
