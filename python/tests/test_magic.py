@@ -119,11 +119,42 @@ def test_exception_of_a_cell_has_its_traceback_and_keeps_what_was_assigned(run: 
     assert run("before, 'stream' in dir()") == (1, False)
 
 
+def test_what_cannot_be_shown_does_not_cost_the_variables(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    source = (
+        "import sys, types\n"
+        "class Figure:\n    def savefig(self, *_, **__): raise ValueError('wrong formula')\n"
+        "class Shy(Exception):\n"
+        "    def __repr__(self): raise ValueError('no text')\n"
+        "    def __str__(self): raise ValueError('no text')\n"
+        "    def __reduce__(self): raise TypeError('no pickle')\n"
+        # Stands for matplotlib.
+        "plot = types.SimpleNamespace(get_fignums=lambda: [1], figure=lambda number: Figure())\n"
+        "sys.modules['matplotlib.pyplot'] = plot\n"
+        "kept, shy = 1, Shy()\n"
+        "display(shy)\n"
+    )
+    run(on_node(source))
+    captured = capsys.readouterr()
+    assert "figure 1 cannot be drawn: ValueError: wrong formula" in captured.out
+    assert "<a Shy; its repr failed: ValueError: no text>" in captured.out
+    assert "the variable `shy` did not come back" in captured.err
+    with pytest.raises(Failed, match="<its text cannot be read>"):
+        run(on_node(source + "kept = 2\nraise shy"))
+    assert run("kept") == 2
+
+
 @pytest.mark.parametrize(
     ("cell", "message"),
     [
         (on_node("lock"), "PicklingError: the variable `lock` cannot be pickled: a lock"),
         (on_node("locked()"), "PicklingError: the variable `lock`, which `locked` uses, cannot be pickled"),
+        (on_node("doubled(2)"), "PicklingError: the variable `doubled` cannot be pickled: `doubled` is decorated with"),
+        (
+            on_node("quadrupled(2)"),
+            "PicklingError: the variable `quadrupled` cannot be pickled: `doubled` is decorated",
+        ),
+        (on_node("_ + 1"), "UsageError: `_` belongs to IPython"),
+        (on_node("Out[1]"), "UsageError: `Out` belongs to IPython"),
         (on_node("!ls"), "UsageError: line 2 of the cell is not Python"),
         (on_node("get_ipython()"), "UsageError: there is no IPython on a node"),
         (on_node("1", "-c 999"), "RefusedError: no node can ever run this job"),

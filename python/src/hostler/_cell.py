@@ -244,16 +244,21 @@ def _fingerprint(value: object) -> bytes:
     return digest.digest()
 
 
-def _figures() -> list[Figure]:
+def _figures() -> list[Figure | Text]:
     """Return the open figures of matplotlib."""
     pyplot = sys.modules.get("matplotlib.pyplot")
     if pyplot is None:
         return []
-    found = []
+    found: list[Figure | Text] = []
     for number in pyplot.get_fignums():
         image = io.BytesIO()
-        pyplot.figure(number).savefig(image, format="png", bbox_inches="tight")
-        found.append(Figure(image.getvalue()))
+        try:
+            pyplot.figure(number).savefig(image, format="png", bbox_inches="tight")
+        except Exception as error:
+            # Text in a figure may have a wrong formula.
+            found.append(Text(f"figure {number} cannot be drawn: {_worker.described(error)}"))
+        else:
+            found.append(Figure(image.getvalue()))
     return found
 
 
@@ -264,8 +269,15 @@ def _packed(values: dict[str, Any], value: object, displayed: list[object]) -> t
     except Exception:
         lost = {name: why for name, found in values.items() if (why := _refusal(found))}
         kept = {name: found for name, found in values.items() if name not in lost}
-        shown = [Text(repr(item)) if _refusal(item) else item for item in (value, *displayed)]
+        shown = [Text(_repr(item)) if _refusal(item) else item for item in (value, *displayed)]
         return bytes(cloudpickle.dumps((kept, shown[0], shown[1:]))), lost
+
+
+def _repr(value: object) -> str:
+    try:
+        return repr(value)
+    except Exception as error:
+        return f"<a {type(value).__qualname__}; its repr failed: {_worker.described(error)}>"
 
 
 def _refusal(value: object) -> str:

@@ -111,7 +111,11 @@ def _packed(value: object, trusted: bool) -> bytes:
 
 def described(error: BaseException) -> str:
     """Return class and text of an exception."""
-    return f"{type(error).__module__}.{type(error).__qualname__}: {error}".removeprefix("builtins.")
+    try:
+        text = str(error)
+    except Exception:
+        text = "<its text cannot be read>"
+    return f"{type(error).__module__}.{type(error).__qualname__}: {text}".removeprefix("builtins.")
 
 
 def formatted(error: BaseException) -> str:
