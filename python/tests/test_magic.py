@@ -164,7 +164,12 @@ def test_what_cannot_be_shown_does_not_cost_the_variables(run: Run, capsys: pyte
     ],
 )
 def test_wrong_input_is_refused_before_anything_runs(run: Run, client: hostler.Client, cell: str, message: str) -> None:
-    run("import threading\nlock = threading.Lock()\ndef locked(): return lock")
+    run(
+        "import functools, threading\nlock = threading.Lock()\ndef locked(): return lock\n"
+        "@functools.lru_cache\ndef doubled(x): return 2 * x\n"
+        "def quadrupled(x): return doubled(doubled(x))\n"
+        "5"
+    )
     before = len(client.jobs(ended=True))
     with pytest.raises(Failed, match=message.replace("(", r"\(").replace("+", r"\+")) as failed:
         run(cell)

@@ -233,7 +233,7 @@ def _check_returns(function: object) -> None:
 
 def _pickled(target: object, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> bytes:
     try:
-        return bytes(cloudpickle.dumps((target, arguments, keywords)))
+        return _project.pickled((target, arguments, keywords))
     except Exception as error:
         for name, value in getattr(target, "__dict__", {}).items():
             _project.dumps(f"the attribute `{name}`", value)

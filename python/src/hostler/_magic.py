@@ -9,6 +9,7 @@ import importlib
 import importlib.util
 import os
 import queue
+import re
 import shlex
 import sys
 import threading
@@ -18,7 +19,6 @@ from functools import partial
 from types import CodeType, ModuleType
 from typing import Any, NoReturn
 
-import cloudpickle
 from IPython import display as ipython
 
 from hostler import _batch, _cell, _executable, _project
@@ -38,7 +38,11 @@ _PAUSE = 1.0
 _OUTPUT_SECONDS = 10.0
 
 _READS = {"LOAD_NAME", "LOAD_GLOBAL", "LOAD_FROM_DICT_OR_GLOBALS", "DELETE_NAME", "DELETE_GLOBAL"}
+_STORES = {"STORE_NAME", "STORE_GLOBAL"}
 _ATTRIBUTES = {"LOAD_ATTR", "LOAD_METHOD"}
+
+# Variables with the inputs and outputs of the notebook.
+_HISTORY = re.compile("In|Out|_{1,3}|_i{1,3}|_[iod]h")
 
 
 _display: Any = ipython.display
@@ -200,6 +204,11 @@ def _used(shell: Any, codes: list[CodeType]) -> dict[str, Any]:
         raise UsageError("there is no IPython on a node, so `get_ipython` does not work in this cell", "usage")
     hidden = shell.user_ns_hidden
     absent = object()
+    for name in sorted(filter(_HISTORY.fullmatch, names - _operands(codes, _STORES))):
+        if shell.user_ns.get(name, absent) is hidden.get(name):
+            raise UsageError(
+                f"`{name}` belongs to IPython and is not sent to a node", "usage", ("assign it to another variable",)
+            )
     return {
         name: value
         for name in sorted(names)
@@ -225,7 +234,7 @@ def _submodules(codes: list[CodeType], values: Iterable[object]) -> tuple[str, .
 def _packed(variables: dict[str, Any]) -> bytes:
     """Pickle variables together, so that what they share stays shared."""
     try:
-        return bytes(cloudpickle.dumps(variables))
+        return _project.pickled(variables)
     except Exception as error:
         for name, value in variables.items():
             for inner, found in captured(value).items() if callable(value) else ():

@@ -6,7 +6,9 @@ The executable captures the folder; nothing here hashes or packs. All of the fol
 from __future__ import annotations
 
 import array
+import functools
 import importlib.metadata
+import io
 import json
 import os
 import shutil
@@ -43,6 +45,29 @@ if __name__ == "__main__":
 _MODULE_BYTES = 64 << 20
 
 
+_Cached = type(functools.lru_cache(len))
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """Refuses what a node would look for in the main program of the caller."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, _Cached) and obj.__module__ == "__main__":
+            raise PicklingError(
+                f"`{obj.__qualname__}` is decorated with `functools.lru_cache`, and would be looked for by its name",
+                "pickling",
+                ("decorate it inside the function or the cell, or define it in a module beside the program",),
+            )
+        return super().reducer_override(obj)
+
+
+def pickled(value: object) -> bytes:
+    """Pickle a value."""
+    file = io.BytesIO()
+    _Pickler(file).dump(value)
+    return file.getvalue()
+
+
 def dumps(what: str, value: object) -> bytes:
     """Pickle a value that the user passed.
 
@@ -52,7 +77,9 @@ def dumps(what: str, value: object) -> bytes:
         If the value cannot be pickled.
     """
     try:
-        return bytes(cloudpickle.dumps(value))
+        return pickled(value)
+    except PicklingError as error:
+        raise PicklingError(f"{what} cannot be pickled: {error.message}", "pickling", error.hints) from error
     except Exception as error:
         name = getattr(value, "__qualname__", None) or f"a {type(value).__qualname__}"
         raise PicklingError(
