@@ -5,12 +5,14 @@ Arguments: the executable, the environment with JupyterHub, and an empty directo
 
 from __future__ import annotations
 
+import contextlib
 import http.cookiejar
 import json
 import os
 import pwd
 import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -26,7 +28,7 @@ EXECUTABLE, ENVIRONMENT, BASE = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3]
 SOURCE = Path(__file__).resolve().parents[1] / "src"
 SITE = "http://127.0.0.1:8000"
 TOKEN = "secret-of-the-test"
-SECONDS = 30
+SECONDS = 90
 # Accounts that every Debian has.
 USERS = ("games", "man", "lp")
 CONFIG = f"""
@@ -42,7 +44,8 @@ c.JupyterHub.services = [{{"name": "test", "api_token": "{TOKEN}"}}]
 c.JupyterHub.load_roles = [
     {{"name": "test", "services": ["test"], "scopes": ["admin:users", "admin:servers", "access:servers"]}}
 ]
-c.JupyterHub.tornado_settings = {{"slow_spawn_timeout": 0}}
+c.JupyterHub.tornado_settings = {{"slow_spawn_timeout": 0, "slow_stop_timeout": 0}}
+c.JupyterHub.init_spawners_timeout = 1
 c.HostlerSpawner.cmd = ["{ENVIRONMENT}/bin/jupyterhub-singleuser"]
 c.HostlerSpawner.env_keep = []
 c.HostlerSpawner.environment = {{
@@ -51,6 +54,8 @@ c.HostlerSpawner.environment = {{
 }}
 c.HostlerSpawner.minimum_uid = 1
 c.HostlerSpawner.max_cpus = 2
+# Less than the default.
+c.HostlerSpawner.max_hours = 4
 c.HostlerSpawner.poll_interval = 1
 """
 
@@ -77,12 +82,12 @@ def until(condition: Callable[[], Any]) -> Any:
     return found
 
 
-def ask(method: str, path: str, body: object = None) -> tuple[int, str]:
+def ask(method: str, path: str, body: object = None, seconds: float = SECONDS) -> tuple[int, str]:
     """Send a request to the site with the token of the test. 0 means that it does not answer."""
     request = urllib.request.Request(SITE + path, None if body is None else json.dumps(body).encode(), method=method)
     request.add_header("Authorization", f"token {TOKEN}")
     try:
-        with urllib.request.urlopen(request, timeout=SECONDS) as answer:
+        with urllib.request.urlopen(request, timeout=seconds) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
@@ -106,7 +111,7 @@ def is_ready(user: str) -> bool:
 
 
 def reaches(user: str) -> bool:
-    return ask("GET", f"/user/{user}/api/status")[0] == 200
+    return ask("GET", f"/user/{user}/api/status", seconds=5)[0] == 200
 
 
 def job_of(user: str) -> Any:
@@ -114,18 +119,29 @@ def job_of(user: str) -> Any:
     return hostler("job", str(job["id"]))
 
 
-def forward_of(user: str) -> int:
-    """Return the process id of the forward of a user."""
-    job = str(job_of(user)["id"])
+def state_of(user: str) -> Any:
+    """Return what the spawner stored."""
+    return server(user)["state"]["hostler"]
+
+
+def token_of(user: str) -> str:
+    """Return the token of a running server."""
     for place in Path("/proc").glob("[0-9]*"):
-        try:
-            words = (place / "cmdline").read_bytes().decode().split("\0")
-        except OSError:
-            continue
-        if words[:1] == [EXECUTABLE] and "forward" in words and job in words:
-            assert place.stat().st_uid == pwd.getpwnam(user).pw_uid
-            return int(place.name)
-    raise AssertionError(f"no forward of {user}")
+        with contextlib.suppress(OSError):
+            program = (place / "cmdline").read_bytes()
+            if place.stat().st_uid == pwd.getpwnam(user).pw_uid and b"/jupyterhub-singleuser\0" in program:
+                variables = (place / "environ").read_bytes().decode().split("\0")
+                return dict(variable.split("=", 1) for variable in variables if variable)["JUPYTERHUB_API_TOKEN"]
+    raise AssertionError(f"no server of {user}")
+
+
+def binds(other: socket.socket, port: int) -> bool:
+    """Whether a socket gets a port. It accepts connections and answers none."""
+    with contextlib.suppress(OSError):
+        other.bind(("127.0.0.1", port))
+        other.listen()
+        return True
+    return False
 
 
 def start_head() -> subprocess.Popen[bytes]:
@@ -224,16 +240,17 @@ def scenario(running: dict[str, subprocess.Popen[bytes]]) -> None:
 
     # What is not allowed is refused, in the form and through the API, and nothing is submitted.
     assert "cpus is 99; choose 1 to 2" in log_in_and_spawn("man", {"cpus": "99", "memory_gib": "1", "hours": "1"})
-    for user in ("games", "lp"):
+    for user in ("games", "lp", "root"):
         api("POST", f"/users/{user}")
     log = BASE / "hub.log"
-    for options, message in (
-        ({"partition": "other"}, "there is no partition 'other' to choose"),
-        ({"memory_gib": "1; rm"}, "memory_gib is '1; rm', which is no number"),
-        ({"cmd": "sh"}, "unknown options: cmd"),
+    for user, options, message in (
+        ("games", {"partition": "other"}, "there is no partition 'other' to choose"),
+        ("games", {"memory_gib": "1; rm"}, "memory_gib is '1; rm', which is no number"),
+        ("games", {"cmd": "sh"}, "unknown options: cmd"),
+        ("root", {}, "root is a system account, which gets no server"),
     ):
-        ask("POST", "/hub/api/users/games/server", options)
-        until(lambda: not server("games"))
+        ask("POST", f"/hub/api/users/{user}/server", options)
+        until(partial(lambda user: not server(user), user))
         assert message in log.read_text(), message
     assert hostler("jobs", "--all")["jobs"] == []
 
@@ -245,8 +262,17 @@ def scenario(running: dict[str, subprocess.Popen[bytes]]) -> None:
         job = job_of(user)
         assert (job["user"], job["cpus"], job["memory_bytes"]) == (user, 1, memory), job
         until(partial(reaches, user))
-    socket = next(Path("/tmp").glob("hostler-hub-*/server.sock"))
-    assert socket.parent.stat().st_mode & 0o077 == 0
+    assert job_of("games")["time_limit_ms"] == 4 * 3_600_000
+    assert Path(state_of("games")["socket"]).parent.stat().st_mode & 0o077 == 0
+    # The token is on no command line, and in no file that other users can read.
+    token = token_of("games")
+    assert token not in subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout
+    reader = pwd.getpwnam("man")
+    search = ["grep", "--recursive", "--devices=skip", "--files-with-matches", "--no-messages", "--file=-", "."]
+    found = subprocess.run(
+        search, cwd=BASE, input=token, capture_output=True, text=True, user=reader.pw_uid, group=reader.pw_gid
+    )
+    assert found.stdout == "", found.stdout
 
     # The third waits, and the page says why. It starts when another one stops.
     assert ask("POST", "/hub/api/users/lp/server", {"memory_gib": 0.3})[0] == 202
@@ -264,27 +290,44 @@ def scenario(running: dict[str, subprocess.Popen[bytes]]) -> None:
     until(lambda: is_ready("lp"))
     assert hostler("job", str(job["id"]))["state"] == "cancelled"
 
-    # A forward that ends is opened again.
-    os.kill(forward_of("games"), signal.SIGKILL)
-    until(lambda: reaches("games"))
+    # A forward that ends is opened again. If somebody else has its port by then, the proxy gets the new one at once.
+    pid, _, port = state_of("games")["forward"]
+    assert os.stat(f"/proc/{pid}").st_uid == pwd.getpwnam("games").pw_uid
+    running["hub"].send_signal(signal.SIGSTOP)
+    # Without the hub, servers stay reachable.
+    assert reaches("games")
+    os.kill(pid, signal.SIGKILL)
+    with socket.socket() as other:
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        until(lambda: binds(other, port))
+        running["hub"].send_signal(signal.SIGCONT)
+        until(lambda: state_of("games")["forward"][2] != port)
+        until(lambda: reaches("games"))
 
-    # Without the hub, servers stay reachable; a new hub finds them again, also while the head is away.
+    # While the head is away, the hub believes no server to be stopped.
     before = job_of("games")["id"]
-    running["hub"].kill()
-    running["hub"].wait()
-    assert reaches("games")
-    running["hub"] = start_hub()
-    until(lambda: is_ready("games") and is_ready("lp"))
-    assert job_of("games")["id"] == before
-    assert reaches("games")
+    stopped = job_of("lp")["id"]
+    assert ask("POST", "/hub/api/users/man/server", {"memory_gib": 0.3})[0] == 202
+    until(lambda: [job["state"] for job in hostler("jobs", "--user", "man")["jobs"]] == ["pending"])
+    until(lambda: state_of("man"))
     running["head"].kill()
     running["head"].wait()
-    # The hub polls meanwhile, and believes no server to be stopped.
+    # A server that is stopped meanwhile ends later, also without this hub. A new hub waits for the head and for a
+    # server in the queue.
+    assert ask("DELETE", "/hub/api/users/lp/server")[0] == 202
+    until(lambda: f"Cancelling job {stopped} of lp" in log.read_text(errors="replace"))
     until(lambda: re.search(r"\[W .*Job \d+ of games", log.read_text(errors="replace")))
-    running["head"] = start_head()
-    until(lambda: reaches("games"))
     assert is_ready("games")
+    running["hub"].kill()
+    running["hub"].wait()
+    running["hub"] = start_hub()
+    assert [server(user)["pending"] for user in USERS] == ["check"] * 3
+    running["head"] = start_head()
+    until(lambda: is_ready("games") and is_ready("man"))
+    until(lambda: reaches("games") and reaches("man"))
     assert job_of("games")["id"] == before
+    assert hostler("job", str(stopped))["state"] == "cancelled"
+    until(lambda: not server("lp"))
 
     # A job that ends by itself, as at its time limit, ends the server.
     hostler("cancel", str(before), user="games")
@@ -298,7 +341,6 @@ def scenario(running: dict[str, subprocess.Popen[bytes]]) -> None:
     running["hub"] = start_hub()
     ask("POST", "/hub/api/users/games/server")
     until(lambda: "no-such-command: not found" in log.read_text(errors="replace"))
-    assert TOKEN not in subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout
 
 
 main()

@@ -11,6 +11,7 @@ import contextlib
 import html
 import ipaddress
 import json
+import math
 import os
 import pwd
 import re
@@ -44,9 +45,21 @@ cd || exit
 """
 _PORT = 8888
 
+# Cancels a job as soon as the head answers (3: it is unreachable), also when the hub has ended meanwhile. A new cluster
+# counts from 1 again, so the time of submission must be the same; `*` fits all.
+_CANCEL = """
+while
+    found=$("$0" --json job "$1") && case $found in
+        *'"submitted_at":'$2[,}]*) "$0" --quiet cancel "$1" ;;
+    esac
+    [ $? -eq 3 ]
+do sleep 2; done
+"""
+
 # The head is asked this often while something is awaited, in seconds.
 _PAUSE = 0.5
 _STOP_SECONDS = 60.0
+_FORWARD_SECONDS = 30.0
 
 _OPTIONS = ("cpus", "memory_gib", "hours", "gpus", "partition")
 
@@ -76,6 +89,8 @@ class HostlerSpawner(Spawner):  # type: ignore[misc]
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         self._is_starting = False
+        # Whether an earlier hub process started the server, and this one has not yet looked for it.
+        self._is_unchecked = False
         self._forget()
 
     @default("head")
@@ -129,6 +144,7 @@ class HostlerSpawner(Spawner):  # type: ignore[misc]
             self._submitted_at = found["submitted_at"]
             self._socket = found["socket"]
             self._forward = found["forward"]
+            self._is_unchecked = True
 
     def clear_state(self) -> None:
         """Forget the job."""
@@ -160,42 +176,67 @@ class HostlerSpawner(Spawner):  # type: ignore[misc]
         submission = asyncio.ensure_future(self._submit(chosen))
         try:
             await asyncio.shield(submission)
-        except asyncio.CancelledError:
-            # The hub stops servers that do not start in time, and must know the job for that.
-            await submission
+            await self._check_cluster()
+        except BaseException:
+            # The job would stay, and the hub would not know it.
+            with contextlib.suppress(Exception):
+                await submission
+            if self._job:
+                await self._cancel()
+                self._job = 0
             raise
         self._save()
-        while not self._forward or not await self._answers():
-            details = await self._details()
-            if details["state"] in ENDED:
-                raise await self._failure(details)
-            if details["state"] == "running" and not self._forward:
-                await self._open_forward()
-            self._message = await self._describe(details)
-            await asyncio.sleep(_PAUSE)
+        if details := await self._wait():
+            raise await self._failure(details)
         self.log.info("Server of %s: job %s, local port %s", self.user.name, self._job, self._forward[2])
         return self._address()
 
+    async def _wait(self, deadline: float = math.inf) -> dict[str, Any] | None:
+        """Wait until the server answers. Returns the job if it ended before, or at the deadline."""
+        while not _is_alive(self._forward) or not await self._answers():
+            details = await self._details()
+            if details["state"] in ENDED or time.monotonic() > deadline:
+                return details
+            if details["state"] == "running" and not _is_alive(self._forward):
+                await self._open_forward()
+            self._message = await self._describe(details)
+            await asyncio.sleep(_PAUSE)
+        return None
+
     async def stop(self, now: bool = False) -> None:
-        """Cancel the job, and wait for its end."""
+        """Cancel the job, and wait for its end. If the head is away for long, the job ends when it is back."""
         if not self._job:
             return
-        if await self._find() is not None:
-            await self._ask("cancel", str(self._job), as_user=True)
-            deadline = time.monotonic() + _STOP_SECONDS
-            while (details := await self._find()) and details["state"] not in ENDED and time.monotonic() < deadline:
-                await asyncio.sleep(_PAUSE)
+        await self._cancel()
+        deadline = time.monotonic() + _STOP_SECONDS
+        while time.monotonic() < deadline:
+            with contextlib.suppress(HostlerError):
+                details = await self._find()
+                if details is None or details["state"] in ENDED:
+                    break
+            await asyncio.sleep(_PAUSE)
+        else:
+            self.log.warning("Job %s of %s is cancelled, but has not ended yet", self._job, self.user.name)
         self._close_forward()
 
     async def poll(self) -> int | None:
         """Return None if the job has not ended, or its exit code. A head that does not answer means nothing."""
         if not self._job:
             return None if self._is_starting else 0
+        if self.pending == "stop":
+            # The hub asks before it calls `stop`, which finds out by itself.
+            return None
+        if self._is_unchecked:
+            self._is_unchecked = False
+            if not await self._resume():
+                return 1
         try:
             details = await self._find()
             if details is not None and details["state"] not in ENDED:
-                if self._forward and not _is_alive(self._forward):
+                is_running = details["state"] == "running" and not self._is_starting
+                if is_running and not _is_alive(self._forward):
                     await self._open_forward()
+                    await self._route()
                 return None
         except HostlerError as error:
             self.log.warning("Job %s of %s: %s", self._job, self.user.name, error.message)
@@ -205,6 +246,21 @@ class HostlerSpawner(Spawner):  # type: ignore[misc]
             return 0
         self.log.info("Server of %s: job %s ended: %s", self.user.name, self._job, details["state"])
         return int(details["exit_code"] or 0)
+
+    async def _resume(self) -> bool:
+        """Wait for the server as its start did, and return whether it is in time or has ended.
+
+        The hub itself waits for half a minute only, and at a port that is not the server's if there is no forward yet.
+        """
+        before = self._forward
+        with contextlib.suppress(HostlerError, HTTPError):
+            # A head that is away takes nothing from the time for the start.
+            await self._details()
+            if details := await self._wait(time.monotonic() + self.start_timeout):
+                return details["state"] in ENDED
+            if self._forward != before:
+                await self._route()
+        return True
 
     async def get_url(self) -> str:
         """Return the address of the server on this machine, which changes if the forward had to be opened again."""
@@ -232,7 +288,8 @@ class HostlerSpawner(Spawner):  # type: ignore[misc]
             account = self.account()
         except KeyError:
             raise _error(403, f"there is no account {self.user.name} on the machine of the hub") from None
-        if account.pw_uid < max(1, self.minimum_uid) and account.pw_uid != os.geteuid():
+        own = os.geteuid()
+        if account.pw_uid < max(1, self.minimum_uid) and (own == 0 or account.pw_uid != own):
             raise _error(403, f"{account.pw_name} is a system account, which gets no server")
         base = {
             "PATH": os.environ.get("PATH", os.defpath),
@@ -240,9 +297,9 @@ class HostlerSpawner(Spawner):  # type: ignore[misc]
             "USER": account.pw_name,
             "LOGNAME": account.pw_name,
         }
-        if account.pw_uid == os.geteuid():
+        if account.pw_uid == own:
             return {"env": base}
-        if os.geteuid() != 0:
+        if own != 0:
             raise _error(500, "only a hub that runs as root can start servers of other users")
         groups = os.getgrouplist(account.pw_name, account.pw_gid)
         return {"env": base, "user": account.pw_uid, "group": account.pw_gid, "extra_groups": groups}
@@ -271,12 +328,31 @@ class HostlerSpawner(Spawner):  # type: ignore[misc]
         arguments = ["run", "--detach", *flags, *self.submit_args, "--", *command]
         answer = await self._ask(*arguments, as_user=True, env=env)
         self._job = answer["id"]
-        details = await self._ask("job", str(self._job))
-        # The user's own settings can name another cluster, unless `head` is set.
-        if details["user"].partition("@")[0] != self.account().pw_name:
-            self._job = 0
-            raise _error(500, f"job {answer['id']} is not in the hub's cluster; an admin sets HostlerSpawner.head")
+
+    async def _check_cluster(self) -> None:
+        """Find the job that was submitted as the user, whose own settings can name another cluster without `head`."""
+        details = await self._find_reached()
+        if details is None or details["user"].partition("@")[0] != self.account().pw_name:
+            raise _error(500, f"job {self._job} is not in the hub's cluster; an admin sets HostlerSpawner.head")
         self._submitted_at = details["submitted_at"]
+
+    async def _cancel(self) -> None:
+        """Start a process that cancels the job in the cluster of the user, as the user."""
+        await asyncio.create_subprocess_exec(
+            "sh",
+            "-c",
+            _CANCEL,
+            _executable.find(),
+            str(self._job),
+            str(self._submitted_at or "*"),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.DEVNULL,
+            start_new_session=True,
+            cwd="/",
+            **self._environment(self._identity()),
+        )
+        self.log.info("Cancelling job %s of %s", self._job, self.user.name)
 
     def _save(self) -> None:
         """Store the state now. The hub itself stores it only after the start, and would lose the job before that."""
@@ -285,18 +361,21 @@ class HostlerSpawner(Spawner):  # type: ignore[misc]
 
     async def _details(self) -> dict[str, Any]:
         """Return the job; waits while the head is unreachable."""
+        details = await self._find_reached()
+        if details is None:
+            raise _error(500, f"job {self._job} does not exist any more")
+        return details
+
+    async def _find_reached(self) -> dict[str, Any] | None:
+        """Return the job, or None if it does not exist any more; waits while the head is unreachable."""
         while True:
             try:
-                details = await self._find()
+                return await self._find()
             except RefusedError:
                 raise
             except HostlerError as error:
                 self._message = error.message
-                await asyncio.sleep(_PAUSE)
-                continue
-            if details is None:
-                raise _error(500, f"job {self._job} does not exist any more")
-            return details
+            await asyncio.sleep(_PAUSE)
 
     async def _find(self) -> dict[str, Any] | None:
         """Return the job, or None if it does not exist any more."""
@@ -307,7 +386,7 @@ class HostlerSpawner(Spawner):  # type: ignore[misc]
                 return None
             raise
         # A new cluster counts from 1 again.
-        return details if details["submitted_at"] == self._submitted_at else None
+        return details if self._submitted_at in (0, details["submitted_at"]) else None
 
     async def _describe(self, details: dict[str, Any]) -> str:
         if details["state"] == "pending":
@@ -348,19 +427,35 @@ class HostlerSpawner(Spawner):  # type: ignore[misc]
                     **self._environment(self._identity()),
                 )
                 line = b""
-                while not line.endswith(b"\n") and process.returncode is None:
-                    await asyncio.sleep(0.05)
-                    line = os.pread(output.fileno(), 4096, 0)
+                deadline = time.monotonic() + _FORWARD_SECONDS
+                try:
+                    while not line.endswith(b"\n") and process.returncode is None and time.monotonic() < deadline:
+                        await asyncio.sleep(0.05)
+                        line = os.pread(output.fileno(), 4096, 0)
+                finally:
+                    if not line.endswith(b"\n") and process.returncode is None:
+                        process.kill()
             if line.endswith(b"\n"):
                 local = json.loads(line.splitlines()[0])["local"]
                 self._forward = [process.pid, _started(process.pid), int(local.rpartition(":")[2])]
-                if len(wanted) > 1 and self.server:
-                    self.server.port = self._forward[2]
                 self._save()
                 return
 
+    async def _route(self) -> None:
+        """Tell the proxy at once where the server is: others can take the port of a forward that has ended."""
+        if not self._forward or not self.server:
+            return
+        self.server.port = self._forward[2]
+        self._save()
+        data = {"user": self.user.name, "server_name": self.name}
+        try:
+            await self.user.settings["proxy"].add_route(self.proxy_spec, self.server.host, data)
+        except Exception:
+            # The hub compares all routes from time to time.
+            self.log.exception("Cannot update the route of %s", self.user.name)
+
     def _close_forward(self) -> None:
-        if self._forward and _is_alive(self._forward):
+        if _is_alive(self._forward):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._forward[0], signal.SIGTERM)
         self._forward = []
@@ -410,7 +505,7 @@ def form(spawner: HostlerSpawner) -> str:
     def number(name: str, label: str, value: float, least: float, most: float, step: str) -> str:
         return (
             f'<label for="{name}">{label}</label><input class="form-control" id="{name}" name="{name}" type="number" '
-            f'value="{value:g}" min="{least:g}" max="{most:g}" step="{step}" required>'
+            f'value="{min(value, most):g}" min="{least:g}" max="{most:g}" step="{step}" required>'
         )
 
     fields = [
@@ -443,11 +538,13 @@ def checked(spawner: HostlerSpawner, chosen: Mapping[str, Any]) -> dict[str, Any
         "hours": (spawner.default_hours, 1 / 60, spawner.max_hours),
         "gpus": (0, 0, spawner.max_gpus),
     }
+    if not isinstance(chosen, Mapping):
+        raise _error(400, "the options are no object")
     if unknown := sorted(set(chosen).difference(_OPTIONS)):
         raise _error(400, f"unknown options: {', '.join(unknown)}")
     found: dict[str, Any] = {}
     for name, (value, least, most) in limits.items():
-        given = chosen.get(name, value)
+        given = chosen.get(name, min(value, most))
         whole = name in ("cpus", "gpus")
         if not re.fullmatch(r"\d{1,9}" if whole else r"\d{1,9}(\.\d{1,9})?", str(given)):
             raise _error(400, f"{name} is {given!r}, which is no {'whole ' * whole}number")
@@ -477,5 +574,4 @@ def _started(pid: int) -> int:
 
 
 def _is_alive(forward: list[int]) -> bool:
-    pid, started, _ = forward
-    return started != 0 and _started(pid) == started
+    return bool(forward) and forward[1] != 0 and _started(forward[0]) == forward[1]
