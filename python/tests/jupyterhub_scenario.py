@@ -59,6 +59,15 @@ c.HostlerSpawner.max_hours = 4
 c.HostlerSpawner.poll_interval = 1
 """
 
+# The hub's executable: while there is a file `refuse`, queries of root are refused.
+REFUSING = f"""#!/bin/sh
+if [ "$2" = job ] && [ -e {BASE}/refuse ] && [ "$(id -u)" = 0 ]; then
+    echo '{{"error":{{"message":"refused by the test","causes":[],"code":null,"hints":[]}}}}' >&2
+    exit 4
+fi
+exec {EXECUTABLE} "$@"
+"""
+
 
 def start(name: str, *command: str) -> subprocess.Popen[bytes]:
     with open(BASE / f"{name}.log", "ab") as log:
@@ -189,7 +198,10 @@ def log_in_and_spawn(user: str, options: dict[str, str]) -> str:
 
 def main() -> None:
     os.environ.update(
-        HOME=str(BASE / "root"), HOSTLER_HEAD=f"unix:{BASE}/head.sock", HOSTLER_BIN=EXECUTABLE, PYTHONPATH=str(SOURCE)
+        HOME=str(BASE / "root"),
+        HOSTLER_HEAD=f"unix:{BASE}/head.sock",
+        HOSTLER_BIN=f"{BASE}/refusing",
+        PYTHONPATH=str(SOURCE),
     )
     os.environ.update(PYTHONDONTWRITEBYTECODE="1", CONFIGPROXY_AUTH_TOKEN=TOKEN)
     for name in ("root", *USERS):
@@ -197,6 +209,8 @@ def main() -> None:
         if name != "root":
             os.chown(BASE / name, pwd.getpwnam(name).pw_uid, pwd.getpwnam(name).pw_gid)
     (BASE / "jupyterhub_config.py").write_text(CONFIG)
+    (BASE / "refusing").write_text(REFUSING)
+    (BASE / "refusing").chmod(0o755)
     running = {"head": start_head()}
     try:
         scenario(running)
@@ -253,6 +267,14 @@ def scenario(running: dict[str, subprocess.Popen[bytes]]) -> None:
         until(partial(lambda user: not server(user), user))
         assert message in log.read_text(), message
     assert hostler("jobs", "--all")["jobs"] == []
+
+    # A start that fails after the submission leaves no job.
+    (BASE / "refuse").touch()
+    ask("POST", "/hub/api/users/games/server", {"memory_gib": 0.3})
+    until(lambda: [job["state"] for job in hostler("jobs", "--all")["jobs"]] == ["cancelled"])
+    until(lambda: not server("games"))
+    assert "refused by the test" in log.read_text()
+    (BASE / "refuse").unlink()
 
     # One server from the form, one from the API; each is a job of its user.
     log_in_and_spawn("man", {"cpus": "1", "memory_gib": "0.3", "hours": "0.5"})
