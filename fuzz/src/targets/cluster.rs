@@ -284,7 +284,7 @@ fn status(script: &mut Script<'_>) -> RunStatus {
                 max_rss_bytes: u64::MAX,
                 ..Usage::default()
             };
-            RunStatus::Ended(RunEnd { fate, message: None, result, usage, steps: Vec::new() })
+            RunStatus::Ended(RunEnd { fate, message: None, result, usage, steps: Vec::new(), certificate: None })
         }
     }
 }

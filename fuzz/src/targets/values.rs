@@ -81,6 +81,7 @@ pub(crate) fn ended() -> RunStatus {
         }),
         usage: Usage { wall_ms: 5, ..Usage::default() },
         steps: Vec::new(),
+        certificate: None,
     })
 }
 
@@ -112,6 +113,7 @@ pub(crate) fn result() -> (ResultManifest, Vec<u8>) {
         stdout: content(),
         stderr: Content::default(),
         setup: Content::default(),
+        certificate: None,
         problems: vec!["one".into()],
     };
     (manifest, CONTENT.to_vec())
