@@ -13,7 +13,7 @@ use super::parse::Stat;
 /// Shortest time over which the CPU time of other processes means anything.
 const SHORTEST_US: u64 = 100_000;
 
-/// CPU time of other processes, or of the hypervisor, that is within the error of the counters.
+/// Less CPU time of other processes, or of the hypervisor, may be an error of the counters and does not count.
 const COUNTER_ERROR_US: u64 = 50_000;
 
 /// Values up to which a node counts as quiet: the table `measurement` of `agent.toml`.

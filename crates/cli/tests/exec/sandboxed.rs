@@ -11,7 +11,7 @@ const WHERE: &str = "sh -c 'test -e /home && echo outside || echo inside'";
 fn sandboxed_command_has_its_directory_and_no_way_around_the_sandbox() {
     let mut machines = Machines::of(2);
     machines.ok(0, "mkdir work; echo text > work/data; echo secret > beside");
-    // The node of the caller is no exception.
+    // The same holds on the caller's own node.
     for node in ["n1", "n2"] {
         let tell = "hostname; cat; cat data; ls -A ..; id -un; echo $HOME $HOSTLER_NODE; ls /sys/class/net 2>/dev/null; echo made > made-there";
         let told = machines.ok(

@@ -144,7 +144,7 @@ fn network_of_the_node_is_only_for_partitions_that_allow_it() {
     let expected = format!("{} False 2\n{resolver}\n", host.display());
     assert_eq!(told.stdout, expected, "{told:?}");
     assert!(cluster.ok(ADA, &["job", "1"]).contains("sandbox    yes, with the network of its node"));
-    // Nobody gets a network without asking.
+    // A job that does not ask for the network does not get it.
     let usual = cluster.run(ADA, &["run", "-m", "64M", "--", "python3", "-c", &script]);
     assert!(usual.code != 0 && usual.stderr.contains("Connection refused"), "{usual:?}");
 }

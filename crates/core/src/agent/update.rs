@@ -136,9 +136,7 @@ fn forget(state: &mut State, run: RunId, effects: &mut Vec<Effect>) {
 
 fn recover(state: &mut State, launch: Arc<RunLaunch>, found: Found, effects: &mut Vec<Effect>) {
     let run = launch.run();
-    let lost = |message, usage| {
-        Stage::Over(RunEnd { fate: Fate::Lost, message, result: None, usage, steps: Vec::new(), certificate: None })
-    };
+    let lost = |message, usage| Stage::Over(RunEnd { usage, ..RunEnd::without_result(Fate::Lost, message) });
     let stage = match found {
         Found::Launch { is_of_this_boot: true } => {
             effects.push(Effect::Start(Arc::clone(&launch)));

@@ -14,7 +14,7 @@ use hostler_model::{
     Request, Resources, RunId, Timestamp, WallTime, Work,
 };
 use hostler_proto::api::JobAction;
-use hostler_proto::link::{AgentHello, AgentMessage, Fate, HeadMessage, RunEnd, RunReport, RunStatus, Usage};
+use hostler_proto::link::{AgentHello, AgentMessage, Fate, HeadMessage, RunEnd, RunReport, RunStatus};
 use hostler_proto::stored::{Batch, Change};
 
 /// A head without I/O. It records the events, changes and messages that a real head would store and send.
@@ -347,23 +347,9 @@ pub(crate) fn spec() -> JobSpec {
 pub(crate) fn ended(code: i32) -> RunStatus {
     let state = if code == 0 { JobState::Completed } else { JobState::Failed };
     let fate = Fate::Ended(Ending { state, exit_code: Some(code) });
-    RunStatus::Ended(RunEnd {
-        fate,
-        message: None,
-        result: None,
-        usage: Usage::default(),
-        steps: Vec::new(),
-        certificate: None,
-    })
+    RunStatus::Ended(RunEnd::without_result(fate, None))
 }
 
 pub(crate) fn fate(fate: Fate) -> RunStatus {
-    RunStatus::Ended(RunEnd {
-        fate,
-        message: None,
-        result: None,
-        usage: Usage::default(),
-        steps: Vec::new(),
-        certificate: None,
-    })
+    RunStatus::Ended(RunEnd::without_result(fate, None))
 }

@@ -417,14 +417,7 @@ fn result_counts_only_when_complete() {
     let run = head.run_of(job);
     let result = Some(RunResult { manifest: Digest([7; 32]), inline: vec![] });
     let fate = Fate::Ended(Ending { state: JobState::Completed, exit_code: Some(0) });
-    let status = RunStatus::Ended(RunEnd {
-        fate,
-        message: None,
-        result,
-        usage: Usage::default(),
-        steps: Vec::new(),
-        certificate: None,
-    });
+    let status = RunStatus::Ended(RunEnd { result, ..RunEnd::without_result(fate, None) });
     let message = AgentMessage::Report(RunReport { run, status });
     let mut command = Command::Message { connection: ConnectionId(1), message, result_is_complete: false };
     head.command(&command).expect("accepted");

@@ -77,8 +77,8 @@ fn quantile(sorted: &[f64], part: f64) -> f64 {
     below + (above - below) * at.fract()
 }
 
-/// The narrowest pair of order statistics, symmetric by rank, that contains the median with a probability of at least 95 %,
-/// whatever the distribution.
+/// The narrowest pair of order statistics, symmetric by rank, that contains the median with a probability of at least 95 %.
+/// This holds for every distribution.
 fn median_interval(sorted: &[f64]) -> Option<Interval> {
     let count = sorted.len();
     // The probability that fewer than `rank` of the values are below the median; it grows by terms of the binomial
@@ -93,7 +93,7 @@ fn median_interval(sorted: &[f64]) -> Option<Interval> {
     (rank > 0).then(|| Interval { low: sorted[rank - 1], high: sorted[count - rank] })
 }
 
-/// The change from the first half of the values to the second, if a rank test says that it is more than chance.
+/// The median of the second half of the values divided by that of the first; `None` if a rank test finds no difference.
 fn drift(values: &[f64]) -> Option<f64> {
     let half = values.len() / 2;
     // The middle value of an odd number belongs to neither half.
