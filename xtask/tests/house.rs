@@ -145,6 +145,7 @@ const PATHS: [(&str, &[&str]); 7] = [
             "shepherd/src/members.rs",
             "shepherd/src/oom.rs",
             "shepherd/src/process.rs",
+            "shepherd/src/sandbox/mod.rs",
             "shepherd/src/sandbox/root.rs",
             "shepherd/src/zygote.rs",
         ],

@@ -108,6 +108,8 @@ pub(crate) enum AccountError {
 pub(crate) struct Accounts {
     is_root: bool,
     root_jobs: bool,
+    /// The agent's own user, unless it is root.
+    own: Option<Arc<Account>>,
     known: LookupCache<String, Arc<Account>>,
     /// User names by uid.
     names: LookupCache<u32, String>,
@@ -184,6 +186,7 @@ impl Accounts {
         Self {
             is_root: geteuid().is_root(),
             root_jobs,
+            own: (!geteuid().is_root()).then(|| Arc::new(Account::own())),
             known: LookupCache::default(),
             names: LookupCache::default(),
             creation_errors: Mutex::default(),
@@ -214,6 +217,11 @@ impl Accounts {
     /// Whether this node refuses jobs of root.
     pub(crate) fn refuse_root(&self) -> bool {
         self.is_root && !self.root_jobs
+    }
+
+    /// The user in a sandbox: `account`, or else the agent's own user. A sandbox of root does not exist.
+    pub(crate) fn in_sandbox<'a>(&'a self, account: Option<&'a Arc<Account>>) -> Option<&'a Arc<Account>> {
+        account.or(self.own.as_ref())
     }
 
     /// Whether jobs on this node can run as several users.
@@ -381,6 +389,16 @@ impl Account {
     /// Looks up an account by uid; `None` if there is none. May block for a long time.
     pub(crate) fn numbered(uid: u32) -> io::Result<Option<Self>> {
         User::from_uid(Uid::from_raw(uid))?.map(Self::from_user).transpose()
+    }
+
+    /// The agent's own user, also without an entry in the account database.
+    fn own() -> Self {
+        let groups = nix::unistd::getgroups().unwrap_or_default().into_iter().map(Gid::as_raw).collect();
+        let ids = Ids { uid: geteuid().as_raw(), gid: nix::unistd::getegid().as_raw(), groups };
+        match User::from_uid(geteuid()) {
+            Ok(Some(user)) => Self { name: user.name, ids, home: user.dir, shell: user.shell },
+            _ => Self { name: ids.uid.to_string(), ids, home: PathBuf::from("/"), shell: PathBuf::from("/bin/sh") },
+        }
     }
 
     fn from_user(user: User) -> io::Result<Self> {

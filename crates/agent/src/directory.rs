@@ -90,6 +90,11 @@ impl Runs {
         Ok(Self { root, mode, spares: Mutex::default() })
     }
 
+    /// The parent directory of all runs.
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
     /// Directory of a run, whether or not it exists.
     pub(crate) fn of(&self, run: RunId) -> RunDirectory {
         RunDirectory { path: self.root.join(run.to_string()) }

@@ -15,6 +15,7 @@ use hostler_core::agent::RunLaunch;
 use hostler_model::{Environment, SandboxNetwork, Work};
 use hostler_shepherd::cgroup::LeafSpec;
 use hostler_shepherd::{CallOptions, Credentials, Event, Launch, Launcher, Options, SANDBOX_HOME, Sandbox, Status};
+use nix::unistd::{getegid, geteuid};
 
 use crate::account::Account;
 use crate::directory::RunDirectory;
@@ -24,7 +25,7 @@ use crate::shepherds;
 /// Time for the trial. It usually takes some milliseconds.
 const TRIAL_BOUND: Duration = Duration::from_secs(20);
 
-/// The uid and gid of the program in the trial, usually named `nobody`. Any user except root would do.
+/// The uid and gid of the program in the trial of root, usually named `nobody`. Any user except root would do.
 const NOBODY: u32 = 65534;
 
 /// Variables about directories and servers that are not in the sandbox.
@@ -48,30 +49,31 @@ pub(crate) async fn try_out(
     leaf: Option<LeafSpec>,
     of_machine: &[String],
 ) -> Result<(), String> {
-    if !nix::unistd::geteuid().is_root() {
-        return Err("its agent does not run as root; start it as root".to_owned());
-    }
     let folder = directory.join("sandbox-trial");
     let tried = match tokio::time::timeout(TRIAL_BOUND, run(launcher, &folder, leaf, of_machine)).await {
         Ok(tried) => tried,
         Err(_) => Err(format!("the trial did not end within {} s", TRIAL_BOUND.as_secs())),
     };
     let _ = fs::remove_dir(&folder);
-    tried.map_err(|why| format!("{why}; this was tried when its agent started, so restart the agent after a change"))
+    let root = if geteuid().is_root() { "" } else { ", or start the agent as root, which needs no user namespaces" };
+    tried.map_err(|why| {
+        format!("{why}; this was tried when its agent started, so restart the agent after a change{root}")
+    })
 }
 
 async fn run(launcher: &Launcher, folder: &Path, leaf: Option<LeafSpec>, of_machine: &[String]) -> Result<(), String> {
+    let (uid, gid) = if geteuid().is_root() { (NOBODY, NOBODY) } else { (geteuid().as_raw(), getegid().as_raw()) };
+    let user = Credentials { name: "nobody".to_owned(), uid, gid, groups: Vec::new() };
     let failed = |error: io::Error| format!("cannot prepare the trial of a sandbox: {error}");
     let make = || {
         match fs::create_dir(folder) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
             _ => {}
         }
-        std::os::unix::fs::lchown(folder, Some(NOBODY), Some(NOBODY))?;
+        std::os::unix::fs::lchown(folder, Some(user.uid), Some(user.gid))?;
         fs::File::options().read(true).write(true).open("/dev/null")
     };
     let null = make().map_err(failed)?;
-    let user = Credentials { name: "nobody".to_owned(), uid: NOBODY, gid: NOBODY, groups: Vec::new() };
     let launch = Launch {
         cwd: folder.to_owned(),
         options: Options {
@@ -113,7 +115,7 @@ pub(crate) fn of_run(
     // Ranks and steps are started inside, by this program.
     let has_several = spec.tasks_per_node > 1 || spec.label || spec.first_node;
     spec.sandbox.then(|| Sandbox {
-        home: account.map(|account| account.home.display().to_string()).unwrap_or_default(),
+        private: private(node, account),
         read_only: has_script.then(|| directory.script().display().to_string()).into_iter().collect(),
         settings: has_several.then(|| node.program.clone()).into_iter().collect(),
         of_machine: node.sandbox_read_only.clone(),
@@ -123,13 +125,15 @@ pub(crate) fn of_run(
     })
 }
 
+/// Directories that must not be in the folder of a job: what is there is trusted outside of the sandbox.
+fn private(node: &Node, account: Option<&Account>) -> Vec<String> {
+    let home = account.map(|account| account.home.as_path());
+    home.into_iter().chain([node.runs.root()]).map(|path| path.display().to_string()).collect()
+}
+
 /// What the sandbox of a remote command shows.
 pub(crate) fn of_command(node: &Node, account: Option<&Account>) -> Sandbox {
-    Sandbox {
-        home: account.map(|account| account.home.display().to_string()).unwrap_or_default(),
-        of_machine: node.sandbox_read_only.clone(),
-        ..Sandbox::default()
-    }
+    Sandbox { private: private(node, account), of_machine: node.sandbox_read_only.clone(), ..Sandbox::default() }
 }
 
 /// Variables that name places in a sandbox.

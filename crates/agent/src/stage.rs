@@ -297,8 +297,10 @@ impl Preparation {
         let gpus = &launch.placement.resources.gpus;
         environment.extend(node.gpus.variables(gpus, node.open_gpus().is_none()));
         let spec = launch.spec();
+        let mut user = account.as_ref();
         if spec.sandbox {
             sandbox::adapt(&mut environment);
+            user = node.accounts.in_sandbox(user);
         }
         let options = Options {
             has_journal: true,
@@ -312,10 +314,10 @@ impl Preparation {
             output_limit_bytes: Some(launch.job.output_cap_bytes()),
             files: files(launch, &node.name),
             umask: spec.umask.unwrap_or(0o022).into(),
-            credentials: account.as_ref().map(|account| account.credentials()),
+            credentials: user.map(|user| user.credentials()),
             leaf: node.leaf(&launch.run().to_string()),
             linger: spec.pty.is_none().then_some(LINGER),
-            sandbox: sandbox::of_run(node, launch, directory, account.as_deref()),
+            sandbox: sandbox::of_run(node, launch, directory, user.map(Arc::as_ref)),
             ..self.limits()
         };
         Launch {

@@ -223,7 +223,10 @@ async fn serve(
             tracing::warn!(%reason, "this node runs no sandboxed jobs");
         }
     }
-    let build_sandbox = environment::BuildSandbox { of_machine: config.sandbox_read_only.clone() };
+    let build_sandbox = environment::BuildSandbox {
+        of_machine: config.sandbox_read_only.clone(),
+        own: accounts.in_sandbox(None).cloned(),
+    };
     let node = Arc::new(Node {
         head: Client::new(identity.endpoint()?),
         metrics: Metrics::new(name.as_str()),

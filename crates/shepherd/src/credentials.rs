@@ -35,6 +35,12 @@ pub(crate) fn become_user(user: &Credentials) -> Result<(), ()> {
         done(libc::syscall(libc::SYS_setresgid, user.gid, user.gid, user.gid))?;
         done(libc::syscall(libc::SYS_setresuid, user.uid, user.uid, user.uid))?;
     }
+    give_up_rights()
+}
+
+/// Gives up all capabilities for good, and the session's keyring.
+pub(crate) fn give_up_rights() -> Result<(), ()> {
+    let done = |returned: c_long| if returned == -1 { Err(()) } else { Ok(()) };
     drop_capabilities()?;
     // SAFETY: the system call takes plain integers.
     done(c_long::from(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }))?;

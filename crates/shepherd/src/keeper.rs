@@ -519,13 +519,14 @@ fn plan<'a>(
     const USUAL_BYTES: u64 = 1 << 30;
     let refused = |why: &str| (format!("cannot build the sandbox: {why}"), 126);
     let options = &view.options;
+    let own = nix::unistd::geteuid();
+    let user = options.credentials.as_ref().filter(|user| user.uid != 0);
     Ok(Plan {
         wanted,
-        user: options
-            .credentials
-            .as_ref()
-            .filter(|user| user.uid != 0)
-            .ok_or_else(|| refused("it needs an agent of root, and a user other than root"))?,
+        user: user.filter(|user| own.is_root() || user.uid == own.as_raw()).ok_or_else(|| {
+            refused("it needs a user other than root, who is that of the agent unless the agent is of root")
+        })?,
+        is_unprivileged: !own.is_root(),
         folder: view.cwd.to_str().map_err(|_| refused("the job's folder has a path that is not text"))?,
         memory_bytes: options.memory_limit_bytes.unwrap_or(USUAL_BYTES),
         terminal,

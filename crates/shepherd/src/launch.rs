@@ -88,7 +88,7 @@ pub struct Options {
     /// Set for a call instead of a run.
     pub call: Option<CallOptions>,
     /// Run in a sandbox, of which the working directory is usually the only lasting writable part. Needs credentials of a user
-    /// other than root, who owns that directory.
+    /// other than root, who owns that directory: any user if the shepherd is root, otherwise its own.
     pub sandbox: Option<Sandbox>,
 }
 
@@ -156,8 +156,8 @@ pub struct CallOptions {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Sandbox {
-    /// The user's home directory, which must not be in the job's folder. Empty if unknown.
-    pub home: String,
+    /// The user's home directory and that of the agent's runs, neither of which may be in the job's folder.
+    pub private: Vec<String>,
     /// Files and directories that the user may read, as absolute paths.
     pub read_only: Vec<String>,
     /// Settings of the machine, as absolute paths, to show read-only as far as they exist and the user may read them. Links are

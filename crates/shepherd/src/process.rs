@@ -4,6 +4,7 @@
 //! process forever. Signals are sent through pidfds that are verified after opening.
 
 use std::fs;
+use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
@@ -53,6 +54,14 @@ pub(crate) fn stat(pid: u32) -> Option<Stat> {
 /// executes a program.
 pub(crate) fn name(pid: u32) -> Option<Vec<u8>> {
     fs::read(format!("/proc/{pid}/comm")).ok()
+}
+
+/// The addresses of this process's arguments, which `/proc/PID/cmdline` shows: fields 48 and 49 of `/proc/PID/stat`.
+pub(crate) fn arguments() -> Option<Range<usize>> {
+    let text = fs::read_to_string("/proc/self/stat").ok()?;
+    let mut fields = text[text.rfind(')')? + 1..].split_ascii_whitespace().skip(45);
+    let (start, end) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
+    (0 < start && start < end).then_some(start..end)
 }
 
 /// Parses `/proc/PID/stat`. The command name, field 2, may contain spaces and parentheses; parsing starts after the

@@ -354,7 +354,7 @@ impl Build<'_> {
             settings.environment().chain(of_job).filter(|(name, _)| !is_withheld(name)).collect();
         env.extend(settings.identity().chain(own).chain(link_mode).map(|(name, value)| (name.into(), value)));
         env.extend(command.env);
-        let credentials = settings.run_as.as_ref().map(|user| user.credentials());
+        let credentials = settings.credentials();
         let attempt = site.venv.parent().expect("it is in the attempt's directory");
         let sandbox = settings.sandbox_of_step(&[attempt, &self.downloads]);
         Step { env: env.into_iter().collect(), cwd: site.work.clone(), credentials, sandbox, ..command }

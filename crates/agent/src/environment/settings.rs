@@ -5,7 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
-use hostler_shepherd::{SANDBOX_HOME, Sandbox};
+use hostler_shepherd::{Credentials, SANDBOX_HOME, Sandbox};
 
 use super::build::is_withheld;
 use super::runner::Step;
@@ -16,6 +16,8 @@ use crate::account::{Account, Ids};
 pub struct BuildSandbox {
     /// Directories and files of the machine that every sandbox of the node shows.
     pub of_machine: Vec<String>,
+    /// The agent's own user, unless it is root.
+    pub own: Option<Arc<Account>>,
 }
 
 impl BuildSandbox {
@@ -80,7 +82,7 @@ impl Settings {
         let overridden = |name: &OsString| self.variables.iter().any(|(other, _)| OsStr::new(other) == name);
         std::env::vars_os()
             .filter(move |(name, _)| !overridden(name))
-            .filter(|(name, _)| self.run_as.is_none() || is_of_the_site(name))
+            .filter(|(name, _)| self.user().is_none() || is_of_the_site(name))
             .chain(self.variables.iter().map(|(name, value)| (name.into(), value.into())))
     }
 
@@ -94,6 +96,16 @@ impl Settings {
         self.run_as.as_ref().map(|user| &user.ids)
     }
 
+    /// The user of the steps; `None` for the agent's own user, with all that the agent's environment has.
+    fn user(&self) -> Option<&Arc<Account>> {
+        self.run_as.as_ref().or_else(|| self.sandbox.as_ref()?.own.as_ref())
+    }
+
+    /// The user to switch to in a step.
+    pub(super) fn credentials(&self) -> Option<Credentials> {
+        self.user().map(|user| user.credentials())
+    }
+
     /// Configures a step to run as the user who builds, with that user's home and the permitted variables.
     pub(super) fn as_builder(&self, mut step: Step) -> Step {
         let mut env: BTreeMap<OsString, OsString> = self.environment().collect();
@@ -101,7 +113,7 @@ impl Settings {
         env.extend(self.identity().map(|(name, value)| (name.into(), value)));
         env.extend(step.env);
         step.env = env.into_iter().collect();
-        step.credentials = self.run_as.as_ref().map(|user| user.credentials());
+        step.credentials = self.credentials();
         step.sandbox = self.sandbox_of_step(&[]);
         step
     }
@@ -112,7 +124,6 @@ impl Settings {
         let sandbox = self.sandbox.as_ref()?;
         let text = |path: &&Path| path.display().to_string();
         Some(Sandbox {
-            home: self.run_as.as_ref().map(|user| user.home.display().to_string()).unwrap_or_default(),
             of_machine: sandbox.of_machine.clone(),
             settings: self.site_files(),
             writable: writable.iter().map(text).collect(),
@@ -138,7 +149,7 @@ impl Settings {
         files
     }
 
-    /// Variables that identify the building user, if it is not the agent's own user.
+    /// Variables that identify the user of the steps.
     pub(super) fn identity(&self) -> impl Iterator<Item = (&'static str, OsString)> {
         let home = |user: &Arc<Account>| match &self.sandbox {
             Some(_) => SANDBOX_HOME.into(),
@@ -148,7 +159,7 @@ impl Settings {
             let name = OsString::from(&user.name);
             [("HOME", home(user)), ("USER", name.clone()), ("LOGNAME", name)]
         };
-        self.run_as.iter().flat_map(of).collect::<Vec<_>>().into_iter()
+        self.user().into_iter().flat_map(of).collect::<Vec<_>>().into_iter()
     }
 
     /// The directory with the user's configuration of the tools, if they see it.

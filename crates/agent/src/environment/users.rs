@@ -63,13 +63,16 @@ impl Environments {
         let mut orphans = Vec::new();
         if nix::unistd::geteuid().is_root() {
             orphans = environments.open_users()?;
+        } else if environments.directory(true).exists()
+            && let Err(error) = environments.of(None, true)
+        {
+            tracing::warn!(error = one_line(&error), "cannot open the cache of environments of sandboxed jobs");
         }
         environments.sweep(orphans);
         Ok(environments)
     }
 
-    /// The cache of a user, for jobs with or without a sandbox. No account stands for the agent's own user, who has no
-    /// sandboxed jobs.
+    /// The cache of a user, for jobs with or without a sandbox. No account stands for the agent's own user.
     ///
     /// # Errors
     /// As [`Cache::with_settings`].
@@ -81,7 +84,8 @@ impl Environments {
             return Ok(Arc::clone(cache));
         }
         let mut directory = self.root.clone();
-        if let Some(uid) = uid {
+        let own = || sandboxed.then(|| nix::unistd::geteuid().as_raw());
+        if let Some(uid) = uid.or_else(own) {
             let users = self.directory(sandboxed);
             directory = users.join(uid.to_string());
             passage(&users)?;

@@ -195,7 +195,7 @@ async fn begin(
         (None, made) => made.iter().flatten().map(AsFd::as_fd).collect(),
     };
     let namespace = mirrored.as_ref().map(MirroredTree::namespace);
-    let mut orders = orders(exec, &command, account.as_deref());
+    let mut orders = orders(exec, &command, account.as_ref());
     let shepherd = launch(exec, &mut orders, &stdio, namespace, owner).await?;
     drop((its, made));
     if shepherd.has_started() {
@@ -332,12 +332,13 @@ fn open_terminal(command: &Command, size: WindowSize, owner: Option<u32>) -> io:
 }
 
 /// Builds the shepherd's launch request.
-fn orders(exec: &Exec, command: &Command, account: Option<&Account>) -> Launch {
+fn orders(exec: &Exec, command: &Command, account: Option<&Arc<Account>>) -> Launch {
     let node = &exec.node;
     let number = exec.started.fetch_add(1, Ordering::Relaxed);
     let mut options = options(exec, command.memory_bytes);
     options.umask = command.umask;
-    options.credentials = account.map(Account::credentials);
+    let user = if command.sandbox { node.accounts.in_sandbox(account) } else { account };
+    options.credentials = user.map(|user| user.credentials());
     options.linger = (!command.is_interactive()).then_some(LINGER);
     options.leaf = node.leaf(&format!("call-{number}"));
     let limit = |limit: &Limit| ResourceLimit { resource: limit.resource, soft: limit.soft, hard: limit.hard };
@@ -350,7 +351,7 @@ fn orders(exec: &Exec, command: &Command, account: Option<&Account>) -> Launch {
     env.retain(|(name, _)| name != "PWD" && name != "HOSTLER_NODE");
     if command.sandbox {
         sandbox::adapt_command(&mut env);
-        options.sandbox = Some(sandbox::of_command(node, account));
+        options.sandbox = Some(sandbox::of_command(node, user.map(Arc::as_ref)));
     }
     env.push(("PWD".into(), command.directory().into_os_string()));
     env.push(("HOSTLER_NODE".into(), node.name.as_str().into()));

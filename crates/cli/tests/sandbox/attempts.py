@@ -7,6 +7,7 @@ without a sandbox, and the test checks that too; the others would succeed only w
 import ctypes
 import errno
 import json
+import mmap
 import os
 import platform
 import signal
@@ -390,23 +391,28 @@ def copy_a_mount():
     call("open_tree", -100, b"/", 1)
 
 
-@attempt
-def change_the_root():
-    call("chroot", b"/tmp")
-
-
-@attempt
-def make_a_user_namespace():
+def call_in_child(name, *arguments):
+    """Make a system call that would change what later attempts see."""
     child = os.fork()
     if child == 0:
         try:
-            call("unshare", NEW_USER)
+            call(name, *arguments)
         except OSError as error:
             os._exit(error.errno)
         os._exit(0)
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     if code:
         raise OSError(code, os.strerror(code))
+
+
+@attempt
+def change_the_root():
+    call_in_child("chroot", b"/tmp")
+
+
+@attempt
+def make_a_user_namespace():
+    call_in_child("unshare", NEW_USER)
 
 
 def clone(flags):
@@ -555,8 +561,6 @@ def call_by_the_x32_numbers():
 @attempt
 def call_as_a_32_bit_program():
     require(X86, "another processor")
-    import mmap
-
     code = mmap.mmap(-1, 4096, prot=mmap.PROT_READ | mmap.PROT_WRITE | mmap.PROT_EXEC)
     # getpid by the interrupt of 32-bit programs, which has other numbers.
     code.write(bytes.fromhex("b814000000cd80c3"))

@@ -13,7 +13,7 @@ use hostler_testkit::{SharedCluster, processes_with, wait_until};
 use crate::{ADA, HOSTLER, ids, mounts_at};
 
 /// A build back end without dependencies, whose `told()` runs when the package is built.
-const BACK_END: &str = "\
+pub(crate) const BACK_END: &str = "\
 import os, zipfile
 def build_wheel(directory, config_settings=None, metadata_directory=None):
     text = 'told = %r' % (told(),)
@@ -26,12 +26,14 @@ def build_wheel(directory, config_settings=None, metadata_directory=None):
     return name
 ";
 
+/// The settings of a package with that back end.
+pub(crate) const SETTINGS: &str = "[build-system]\nrequires = []\nbuild-backend = 'back'\nbackend-path = ['.']\n[project]\nname = 'telling'\nversion = '1'\n";
+
 /// A project with a local dependency whose build runs `told`, a function in Python. Returns its folder.
 fn project(cluster: &SharedCluster, name: &str, main: &str, told: &str) -> String {
-    let settings = "[build-system]\nrequires = []\nbuild-backend = 'back'\nbackend-path = ['.']\n[project]\nname = 'telling'\nversion = '1'\n";
     cluster.write(ADA, &format!("{name}/main.py"), main);
     cluster.write(ADA, &format!("{name}/requirements.txt"), "./dependency\n");
-    cluster.write(ADA, &format!("{name}/dependency/pyproject.toml"), settings);
+    cluster.write(ADA, &format!("{name}/dependency/pyproject.toml"), SETTINGS);
     cluster.write(ADA, &format!("{name}/dependency/back.py"), format!("{BACK_END}{told}"));
     cluster.home_of(ADA).join(name).to_string_lossy().into_owned()
 }

@@ -17,7 +17,7 @@ use serde_json::json;
 
 use crate::{ADA, BOB, HOSTLER, ids};
 
-const ATTEMPTS: &str = include_str!("attempts.py");
+pub(crate) const ATTEMPTS: &str = include_str!("attempts.py");
 
 /// Attempts that every Linux allows to an ordinary job. Others depend on settings of the kernel or need more rights.
 const ALLOWED_OUTSIDE: [&str; 24] = [
@@ -60,6 +60,11 @@ fn keeps_abstract_sockets_out() -> bool {
     const VERSION: libc::c_long = 1;
     // SAFETY: with this flag, the kernel only returns a number.
     unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, std::ptr::null::<u8>(), 0, VERSION) >= 6 }
+}
+
+/// The attempts that succeeded, as `attempts.py` prints them.
+pub(crate) fn reached(text: &str) -> Vec<String> {
+    text.lines().filter_map(|line| line.strip_prefix("reached ")).map(str::to_owned).collect()
 }
 
 /// A shared memory segment of System V that is removed with this value.
@@ -147,9 +152,6 @@ fn attempts_to_leave_the_sandbox_fail() {
     for text in [&inside, &with_network, &outside] {
         assert!(text.contains(&format!("tried {count}\n")), "all attempts were made: {text}");
     }
-    let reached = |text: &str| -> Vec<String> {
-        text.lines().filter_map(|line| line.strip_prefix("reached ")).map(str::to_owned).collect()
-    };
     assert_eq!(reached(&inside), [""; 0], "{inside}");
     let more = reached(&with_network);
     assert!(more.contains(&"connect_to_a_server_of_the_machine".to_owned()), "{with_network}");

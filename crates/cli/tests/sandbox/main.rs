@@ -1,13 +1,14 @@
-//! Sandboxed jobs, on a real cluster with an agent of root. Needs root, and accounts that every Debian has.
+//! Sandboxed jobs, on real clusters with an agent of root, and of an ordinary user. Needs root, and accounts that every Debian has.
 
 mod environments;
 mod escapes;
 mod partitions;
 mod steps;
+mod unprivileged;
 
 use std::fs;
 use std::io::Write;
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -237,28 +238,4 @@ fn what_a_sandbox_cannot_do_yet_is_refused_with_a_reason() {
         let told = format!("{}{}", outcome.stdout, outcome.stderr);
         assert!(told.contains("it does not belong to user games"), "{}: {told}", place.display());
     }
-}
-
-#[test]
-fn agent_without_root_runs_no_sandboxed_jobs() {
-    let home = tempfile::Builder::new().prefix("hostler-test-").tempdir().expect("a temporary directory");
-    let (uid, gid) = ids(ADA);
-    chown(home.path(), Some(uid), Some(gid)).expect("root may");
-    fs::copy(HOSTLER, home.path().join("hostler")).expect("the disk has space");
-    let hostler = |arguments: &[&str]| {
-        let mut command = Command::new(home.path().join("hostler"));
-        command.args(arguments).uid(uid).gid(gid).env_clear().current_dir(home.path());
-        command.env("PATH", "/usr/local/bin:/usr/bin:/bin").env("HOME", home.path());
-        Outcome::of(&command.output().expect("starts"))
-    };
-    let up = hostler(&["up", "--nodes", "1", "--cpus", "1", "--memory", "256M"]);
-    assert_eq!(up.code, 0, "{up:?}");
-    let refused = hostler(&["run", "--sandbox", "-m", "32M", "--", "true"]);
-    let node = hostler(&["node", "show", "n1"]);
-    let usual = hostler(&["run", "-m", "32M", "--", "true"]);
-    hostler(&["down"]);
-    assert_ne!(refused.code, 0);
-    assert!(refused.stderr.contains("its agent does not run as root; start it as root"), "{}", refused.stderr);
-    assert!(node.stdout.contains("no sandboxed jobs run here: its agent does not run as root"), "{}", node.stdout);
-    assert_eq!(usual.code, 0, "{usual:?}");
 }

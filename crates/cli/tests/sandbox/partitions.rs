@@ -210,13 +210,13 @@ fn admin_adds_directories_of_the_machine_that_only_root_can_change() {
     refused("/opt/../etc", "it is not an absolute path without `..`");
     let (uid, gid) = crate::ids(ADA);
     chown(&tools, Some(uid), Some(gid)).expect("root may");
-    refused(&tools, &format!("others than root may change {tools}"));
-    refused(&format!("{tools}/program"), &format!("others than root may change {tools}"));
+    refused(&tools, &format!("users other than root may change {tools}"));
+    refused(&format!("{tools}/program"), &format!("users other than root may change {tools}"));
     chown(&tools, Some(0), Some(0)).expect("root may");
     // The bits of the group are also the most that an access control list gives to anybody.
     for mode in [0o757, 0o775] {
         fs::set_permissions(&tools, fs::Permissions::from_mode(mode)).expect("ours");
-        refused(&tools, &format!("others than root may change {tools}"));
+        refused(&tools, &format!("users other than root may change {tools}"));
     }
 
     // Something is mounted below it that shows processes of the machine.
@@ -236,5 +236,5 @@ fn admin_adds_directories_of_the_machine_that_only_root_can_change() {
     restart(&[&tools]);
     chown(&tools, Some(uid), Some(gid)).expect("root may");
     let late = cluster.run(ADA, &["run", "--sandbox", "-m", "32M", "--", "true"]);
-    assert!(late.code != 0 && late.stderr.contains("others than root may change"), "{late:?}");
+    assert!(late.code != 0 && late.stderr.contains("users other than root may change"), "{late:?}");
 }

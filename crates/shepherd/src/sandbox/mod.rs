@@ -12,15 +12,19 @@
 //! Init never executes a program, so no executable of the machine runs with rights inside. It is not dumpable, so the
 //! job can neither read its memory nor trace it.
 //!
-//! **Not included:** user namespaces (the shepherd must be root), networks between no other machine and the machine's own, a limit
-//! for the job's folder.
+//! A shepherd that is not root adds a user namespace, in which init has the rights for all this. Only the shepherd's own
+//! user exists there, as itself; files of all others seem to belong to `nobody`.
+//!
+//! **Not included:** networks between no other machine and the machine's own, a limit for the job's folder.
 
 mod filter;
 mod root;
 
 use std::fmt::Display;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use libc::{c_int, c_long};
@@ -28,7 +32,7 @@ use nix::sched::{CloneFlags, unshare};
 
 use crate::credentials;
 use crate::launch::{Credentials, Sandbox};
-use crate::sys;
+use crate::{process, sys};
 
 pub(crate) use self::filter::compile as compile_filters;
 pub use self::root::HOME;
@@ -46,6 +50,8 @@ const HOST_NAME: &str = "sandbox";
 pub(crate) struct Plan<'a> {
     pub(crate) wanted: &'a Sandbox,
     pub(crate) user: &'a Credentials,
+    /// Whether the shepherd is not root. `user` is then its own.
+    pub(crate) is_unprivileged: bool,
     /// The job's folder, an absolute path.
     pub(crate) folder: &'a str,
     /// Size of all file systems in memory together, in bytes.
@@ -57,7 +63,9 @@ pub(crate) struct Plan<'a> {
 impl Plan<'_> {
     /// The flags of `clone` for the init process.
     pub(crate) const fn namespaces(&self) -> c_int {
-        if self.wanted.host_network { NAMESPACES } else { NAMESPACES | libc::CLONE_NEWNET }
+        let network = if self.wanted.host_network { 0 } else { libc::CLONE_NEWNET };
+        let rights = if self.is_unprivileged { libc::CLONE_NEWUSER } else { 0 };
+        NAMESPACES | network | rights
     }
 }
 
@@ -78,7 +86,11 @@ pub(crate) struct ToShepherd<'a> {
 pub(crate) fn enter(plan: &Plan<'_>, shepherd: &ToShepherd<'_>) -> io::Result<()> {
     // Inherited from the shepherd, it would hide directories from the job.
     nix::sys::stat::umask(nix::sys::stat::Mode::empty());
+    if plan.is_unprivileged {
+        map_user(plan.user)?;
+    }
     unshare(CloneFlags::CLONE_NEWCGROUP).during("create a cgroup namespace")?;
+    let arguments = process::arguments();
     root::build(plan)?;
     if plan.wanted.host_network {
         // The host name stays too: on the network, the machine is known by it.
@@ -87,14 +99,19 @@ pub(crate) fn enter(plan: &Plan<'_>, shepherd: &ToShepherd<'_>) -> io::Result<()
         nix::unistd::sethostname(HOST_NAME).during("set the host name")?;
         bring_up_loopback().during("bring up the loopback interface")?;
     }
-    drop_rights(plan.user)?;
+    drop_rights(plan)?;
     end_with_shepherd(shepherd)?;
     filter::install().during("install the system call filter")?;
     // SAFETY: this process has one thread, so the child may run any code.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()).during("start the program's process"),
         0 => Ok(()),
-        program => reap_until_end(program, shepherd.ended),
+        program => {
+            if let Some(arguments) = arguments {
+                hide(arguments);
+            }
+            reap_until_end(program, shepherd.ended)
+        }
     }
 }
 
@@ -155,8 +172,32 @@ fn bring_up_loopback() -> io::Result<()> {
     Ok(())
 }
 
+/// Why the namespaces of an unprivileged sandbox cannot be created.
+pub(crate) fn explain_clone(error: &io::Error) -> String {
+    let why = sys::explain(error);
+    let remedy = match error.raw_os_error() {
+        Some(libc::EPERM | libc::ENOSPC | libc::EUSERS | libc::EINVAL) => {
+            "; the kernel lets no ordinary user create user namespaces (sysctl user.max_user_namespaces and \
+             kernel.unprivileged_userns_clone)"
+        }
+        _ => "",
+    };
+    format!("cannot build the sandbox: cannot create its namespaces: {why}{remedy}")
+}
+
+/// Makes the user exist in the new user namespace, under its own number, and nobody else.
+fn map_user(user: &Credentials) -> io::Result<()> {
+    let what = "map the user in a user namespace";
+    let Credentials { uid, gid, .. } = user;
+    // The kernel demands it before an ordinary user maps groups.
+    std::fs::write("/proc/self/setgroups", "deny").during(what)?;
+    std::fs::write("/proc/self/uid_map", format!("{uid} {uid} 1")).during(what)?;
+    std::fs::write("/proc/self/gid_map", format!("{gid} {gid} 1")).during(what)
+}
+
 /// Becomes the user, without any capability in any set, and without core files.
-fn drop_rights(user: &Credentials) -> io::Result<()> {
+fn drop_rights(plan: &Plan<'_>) -> io::Result<()> {
+    let user = plan.user;
     let none = libc::rlimit64 { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the kernel only reads the structure; the other calls take plain integers.
     unsafe {
@@ -168,7 +209,9 @@ fn drop_rights(user: &Credentials) -> io::Result<()> {
             return Err(io::Error::last_os_error()).during("drop the capabilities");
         }
     }
-    credentials::become_user(user)
+    let become_user =
+        || if plan.is_unprivileged { credentials::give_up_rights() } else { credentials::become_user(user) };
+    become_user()
         .map_err(|()| io::Error::last_os_error())
         .during(format_args!("switch to user {} (uid {})", user.name, user.uid))?;
     // SAFETY: the system call takes plain integers.
@@ -192,6 +235,18 @@ fn end_with_shepherd(shepherd: &ToShepherd<'_>) -> io::Result<()> {
         sys::exit(126)
     }
     Ok(())
+}
+
+/// Replaces the arguments of this process, which are those of the agent, by a name. `arguments`: their addresses.
+fn hide(arguments: Range<usize>) {
+    let name = b"hostler-init";
+    // SAFETY: the kernel has put the arguments there, in writable memory of this process, which has a copy of its parent's
+    // memory and never reads them again.
+    unsafe {
+        let start = arguments.start as *mut u8;
+        ptr::write_bytes(start, 0, arguments.len());
+        ptr::copy_nonoverlapping(name.as_ptr(), start, name.len().min(arguments.len().saturating_sub(1)));
+    }
 }
 
 /// The init process: reaps processes until the program ends.

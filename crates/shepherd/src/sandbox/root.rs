@@ -18,6 +18,7 @@ use nix::sys::statfs::{CGROUP_SUPER_MAGIC, CGROUP2_SUPER_MAGIC, FsType, PROC_SUP
 use nix::unistd::{Gid, Uid, chdir, fchdir, fchownat, pivot_root, symlinkat};
 
 use super::{During, HOST_NAME, Plan};
+use crate::cgroup::Device;
 use crate::launch::{Credentials, DeviceFile};
 
 /// Directories of the machine's programs. Where they are symbolic links, the sandbox has the same links.
@@ -44,11 +45,14 @@ const OF_NETWORK: [&str; 2] = ["etc/hosts", "etc/resolv.conf"];
 /// The machine's processors and memory nodes, without which numeric libraries do not find their topology.
 const PROCESSORS: &str = "sys/devices/system";
 
+/// What drivers of devices need of /sys. Other file systems are mounted below the rest of it, such as control groups.
+const OF_DRIVERS: [&str; 5] = ["sys/devices", "sys/class", "sys/bus", "sys/dev", "sys/module"];
+
 /// The directory of network interfaces, empty.
 const INTERFACES: &str = "sys/class/net";
 
 /// Character devices: name, major and minor number.
-const DEVICES: [(&str, u64, u64); 6] =
+const DEVICES: [(&str, u32, u32); 6] =
     [("null", 1, 3), ("zero", 1, 5), ("full", 1, 7), ("random", 1, 8), ("urandom", 1, 9), ("tty", 5, 0)];
 
 /// Files and directories in /proc that settings of the machine are in.
@@ -78,7 +82,8 @@ pub(super) fn build(plan: &Plan<'_>) -> io::Result<()> {
     let host = openat2(nix::fcntl::AT_FDCWD, "/", how(OFlag::O_DIRECTORY, ResolveFlag::empty()))
         .during("open the root directory")?;
     let parts = parts(&host, plan)?;
-    let more = plan.wanted.of_machine.iter().map(|path| of_machine(&host, path)).collect::<io::Result<Vec<_>>>()?;
+    let more =
+        plan.wanted.of_machine.iter().map(|path| of_machine(&host, plan, path)).collect::<io::Result<Vec<_>>>()?;
     let files = files(&host, plan)?;
     let settings = plan.wanted.settings.iter().filter_map(|path| setting(&host, plan, path).transpose());
     let settings = settings.collect::<io::Result<Vec<_>>>()?;
@@ -140,19 +145,16 @@ fn tmpfs(size: &str, inodes: &str, mode: &str, attributes: u64) -> io::Result<Mo
 /// Opens the directories and files of the system.
 fn parts(host: &OwnedFd, plan: &Plan<'_>) -> io::Result<Vec<Part>> {
     let mut parts = Vec::new();
-    let sys = if plan.wanted.devices.is_empty() { PROCESSORS } else { "sys" };
+    let of_sys = if plan.wanted.devices.is_empty() { &[PROCESSORS][..] } else { &OF_DRIVERS };
     let of_network = if plan.wanted.host_network { &OF_NETWORK[..] } else { &[] };
-    for (path, resolve) in PROGRAMS
-        .iter()
-        .map(|path| (*path, ResolveFlag::RESOLVE_NO_SYMLINKS))
-        .chain(SETTINGS.iter().chain(of_network).copied().chain([sys]).map(|path| (path, ResolveFlag::RESOLVE_IN_ROOT)))
-    {
+    for (path, resolve) in PROGRAMS.iter().map(|path| (*path, ResolveFlag::RESOLVE_NO_SYMLINKS)).chain(
+        SETTINGS.iter().chain(of_network).chain(of_sys).copied().map(|path| (path, ResolveFlag::RESOLVE_IN_ROOT)),
+    ) {
         let what = format_args!("show /{path}");
         match openat2(host, path, how(OFlag::empty(), resolve)) {
             Ok(found) => {
                 let is_directory = is(&fstat(&found).during(what)?, SFlag::S_IFDIR);
-                // Mounts below /sys are file systems of their own, such as the control groups.
-                let is_recursive = is_directory && path != sys;
+                let is_recursive = is_directory && !path.starts_with("sys/");
                 let tree = MountTree::copy(&found, is_recursive).during(what)?;
                 tree.add(LOCKED, is_recursive).during(what)?;
                 parts.push(Part::Tree { path: path.into(), tree, is_directory });
@@ -173,7 +175,7 @@ const NOT_TO_ADD: [&str; 12] =
     ["proc", "sys", "dev", "tmp", "run", "usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32"];
 
 /// Opens a directory or file of the machine that an admin adds to sandboxes. Nobody but root may be able to exchange it.
-fn of_machine(host: &OwnedFd, path: &str) -> io::Result<Part> {
+fn of_machine(host: &OwnedFd, plan: &Plan<'_>, path: &str) -> io::Result<Part> {
     let what = format_args!("show {path}");
     let refuse = |why: String| Err(io::Error::other(why)).during(what);
     let Ok(inside) = relative(path) else {
@@ -194,9 +196,11 @@ fn of_machine(host: &OwnedFd, path: &str) -> io::Result<Part> {
         if is(&metadata, SFlag::S_IFLNK) {
             return refuse(format!("{name} is a symbolic link; name the place that it leads to"));
         }
+        // An unprivileged sandbox cannot tell root from other users but its own.
+        let is_of_others = metadata.st_uid != 0 && !plan.is_unprivileged;
         // With an access control list, the bits of the group say what named users may do at most.
-        if metadata.st_uid != 0 || metadata.st_mode & 0o022 != 0 {
-            return refuse(format!("others than root may change {name}; use `chown root` and `chmod go-w`"));
+        if is_of_others || metadata.st_mode & 0o022 != 0 {
+            return refuse(format!("users other than root may change {name}; use `chown root` and `chmod go-w`"));
         }
     }
     let metadata = fstat(&found).during(what)?;
@@ -227,7 +231,7 @@ fn setting(host: &OwnedFd, plan: &Plan<'_>, path: &str) -> io::Result<Option<Par
     if PROGRAMS.iter().any(|place| inside.starts_with(place)) {
         return Ok(None);
     }
-    let opened = as_user(plan.user, || Ok(openat2(host, inside, how(OFlag::empty(), ResolveFlag::RESOLVE_IN_ROOT))));
+    let opened = as_user(plan, || Ok(openat2(host, inside, how(OFlag::empty(), ResolveFlag::RESOLVE_IN_ROOT))));
     let found = match opened.during(what)? {
         Ok(found) => found,
         Err(Errno::ENOENT | Errno::ENOTDIR | Errno::EACCES | Errno::ELOOP) => return Ok(None),
@@ -248,7 +252,7 @@ fn setting(host: &OwnedFd, plan: &Plan<'_>, path: &str) -> io::Result<Option<Par
 fn own_directory(host: &OwnedFd, plan: &Plan<'_>, path: &str) -> io::Result<MountTree> {
     let what = format_args!("use {path}");
     let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW;
-    let opened = as_user(plan.user, || openat2(host, path, how(flags, ResolveFlag::empty()))).during(what)?;
+    let opened = as_user(plan, || openat2(host, path, how(flags, ResolveFlag::empty()))).during(what)?;
     if fstat(&opened).during(what)?.st_uid != plan.user.uid {
         return Err(io::Error::other(format!("it does not belong to user {}", plan.user.name))).during(what);
     }
@@ -263,7 +267,7 @@ fn files(host: &OwnedFd, plan: &Plan<'_>) -> io::Result<Vec<Part>> {
     let mut parts = Vec::new();
     for path in &plan.wanted.read_only {
         let what = format_args!("show {path}");
-        let found = as_user(plan.user, || openat2(host, path.as_str(), how(OFlag::O_NOFOLLOW, ResolveFlag::empty())));
+        let found = as_user(plan, || openat2(host, path.as_str(), how(OFlag::O_NOFOLLOW, ResolveFlag::empty())));
         let found = found.during(what)?;
         let metadata = fstat(&found).during(what)?;
         let is_directory = is(&metadata, SFlag::S_IFDIR);
@@ -281,8 +285,8 @@ fn files(host: &OwnedFd, plan: &Plan<'_>) -> io::Result<Vec<Part>> {
 /// Opens the job's folder with the rights of the user, to whom it must belong.
 fn folder(host: &OwnedFd, plan: &Plan<'_>) -> io::Result<MountTree> {
     let what = format_args!("use {} as the job's folder", plan.folder);
-    let opened = as_user(plan.user, || openat2(host, plan.folder, how(OFlag::O_DIRECTORY, ResolveFlag::empty())));
-    let opened = opened.during(what)?;
+    let opened = as_user(plan, || open_without_links_of_users(host, plan)).during(what)?;
+    let opened = opened.map_err(io::Error::other).during(what)?;
     if fstat(&opened).during(what)?.st_uid != plan.user.uid {
         let why = format!(
             "it does not belong to user {}; a sandboxed job can write to its folder only, so start it in a folder of your own",
@@ -291,22 +295,65 @@ fn folder(host: &OwnedFd, plan: &Plan<'_>) -> io::Result<MountTree> {
         return Err(io::Error::other(why)).during(what);
     }
     refuse_kernel(&opened).during(what)?;
-    if contains_home(host, &opened, plan).during("find the home directory")? {
-        let why = "all your files are there, also those that start programs outside of the sandbox; start it in a folder below";
-        return Err(io::Error::other(why)).during(what);
+    for path in &plan.wanted.private {
+        if contains(host, &opened, plan, path).during(format_args!("find {path}"))? {
+            let why = format!(
+                "{path} is there, with files that programs outside of the sandbox trust; start it in a folder below"
+            );
+            return Err(io::Error::other(why)).during(what);
+        }
     }
     let tree = MountTree::copy(&opened, false).during(what)?;
     tree.add(WRITABLE, false).during(what)?;
     Ok(tree)
 }
 
-/// Whether the user's home directory is this folder or below it.
-fn contains_home(host: &OwnedFd, folder: &OwnedFd, plan: &Plan<'_>) -> io::Result<bool> {
-    let home = plan.wanted.home.as_str();
-    match as_user(plan.user, || Ok(openat2(host, home, how(OFlag::O_DIRECTORY, ResolveFlag::empty()))))? {
-        Ok(home) => Ok(is_at_or_below(home, folder)),
-        // The user has none.
-        Err(Errno::ENOENT | Errno::ENOTDIR) => Ok(false),
+/// Opens the job's folder. Follows links of the system only: an earlier job in a folder above may have made others, which lead to
+/// anything of the user. Returns why not, if there is such a link.
+fn open_without_links_of_users(host: &OwnedFd, plan: &Plan<'_>) -> nix::Result<Result<OwnedFd, String>> {
+    const MOST_LINKS: u32 = 40;
+    let directory =
+        |at: &OwnedFd, path: &Path| openat2(at, path, how(OFlag::O_DIRECTORY, ResolveFlag::RESOLVE_NO_SYMLINKS));
+    let mut left = Path::new("/").join(plan.folder);
+    for _ in 0..MOST_LINKS {
+        match directory(host, &left) {
+            Err(Errno::ELOOP) => {}
+            opened => return opened.map(Ok),
+        }
+        // Replaces the first link by what it leads to.
+        let (mut at, mut so_far) = (directory(host, Path::new("/"))?, PathBuf::from("/"));
+        let mut parts = left.components();
+        parts.next();
+        let target = loop {
+            let Some(part) = parts.next() else { return Err(Errno::ELOOP) };
+            let found = openat2(&at, part.as_os_str(), how(OFlag::O_NOFOLLOW, ResolveFlag::RESOLVE_NO_SYMLINKS))?;
+            let metadata = fstat(&found)?;
+            if is(&metadata, SFlag::S_IFLNK) {
+                let of_system = metadata.st_uid == 0 || plan.is_unprivileged && metadata.st_uid != plan.user.uid;
+                if !of_system {
+                    let link = so_far.join(part);
+                    return Ok(Err(format!(
+                        "{} is a symbolic link; use the directory that it leads to",
+                        link.display()
+                    )));
+                }
+                break readlinkat(&found, "")?;
+            }
+            so_far.push(part);
+            at = found;
+        };
+        // There is no link in `so_far`, so `..` leads where it would have led.
+        left = so_far.join(target).join(parts.as_path());
+    }
+    Err(Errno::ELOOP)
+}
+
+/// Whether a directory is this folder or below it.
+fn contains(host: &OwnedFd, folder: &OwnedFd, plan: &Plan<'_>, path: &str) -> io::Result<bool> {
+    match as_user(plan, || Ok(openat2(host, path, how(OFlag::O_DIRECTORY, ResolveFlag::empty()))))? {
+        Ok(directory) => Ok(is_at_or_below(directory, folder)),
+        // There is none, or the user cannot reach it, as the job cannot either.
+        Err(Errno::ENOENT | Errno::ENOTDIR | Errno::EACCES) => Ok(false),
         Err(error) => Err(error.into()),
     }
 }
@@ -326,7 +373,12 @@ fn is_at_or_below(mut directory: OwnedFd, other: &OwnedFd) -> bool {
 }
 
 /// Runs `act` with the user's rights to files. The supplementary groups stay those of the user.
-fn as_user<T>(user: &Credentials, act: impl FnOnce() -> nix::Result<T>) -> io::Result<T> {
+fn as_user<T>(plan: &Plan<'_>, act: impl FnOnce() -> nix::Result<T>) -> io::Result<T> {
+    if plan.is_unprivileged {
+        // Capabilities in a user namespace override no permissions of files of users outside.
+        return Ok(act()?);
+    }
+    let user = plan.user;
     // SAFETY: system calls with integers, and with memory that outlives them. The C library's `setgroups` would try to
     // reach other threads.
     unsafe {
@@ -429,8 +481,18 @@ fn devices(host: &OwnedFd, root: &MountTree, plan: &Plan<'_>, terminal: Option<M
     let dev = tmpfs("64k", "1k", "0755", attributes).during(what)?;
     dev.attach(directory(root, Path::new("dev"))?).during(what)?;
     for (name, major, minor) in DEVICES {
-        mknodat(&dev, name, SFlag::S_IFCHR, Mode::from_bits_truncate(0o666), makedev(major, minor))
-            .during(format_args!("make the device /dev/{name}"))?;
+        let make = || match plan.is_unprivileged {
+            // No device can be made, but those of the machine can be shown.
+            true => {
+                let found = copy_device(host, &Path::new("dev").join(name), Device { major, minor })?;
+                found.attach(file(&dev, Path::new(name))?)
+            }
+            false => {
+                let mode = Mode::from_bits_truncate(0o666);
+                mknodat(&dev, name, SFlag::S_IFCHR, mode, makedev(major.into(), minor.into())).map_err(io::Error::from)
+            }
+        };
+        make().during(format_args!("make the device /dev/{name}"))?;
     }
     for (name, target) in [
         ("fd", "/proc/self/fd"),
@@ -466,15 +528,19 @@ fn memory(plan: &Plan<'_>) -> io::Result<MountTree> {
 /// Shows a device of the machine at its own path, if it has the expected number.
 fn show_device(host: &OwnedFd, root: &MountTree, device: &DeviceFile) -> io::Result<()> {
     let path = relative(&device.path)?;
+    copy_device(host, path, device.device)?.attach(file(root, path)?)
+}
+
+/// Copies the mount of a character device of the machine, if it has the expected number.
+fn copy_device(host: &OwnedFd, path: &Path, Device { major, minor }: Device) -> io::Result<MountTree> {
     let found = openat2(host, path, how(OFlag::O_NOFOLLOW, ResolveFlag::RESOLVE_NO_SYMLINKS))?;
     let metadata = fstat(&found)?;
-    let number = makedev(device.device.major.into(), device.device.minor.into());
-    if !is(&metadata, SFlag::S_IFCHR) || metadata.st_rdev != number {
+    if !is(&metadata, SFlag::S_IFCHR) || metadata.st_rdev != makedev(major.into(), minor.into()) {
         return Err(io::Error::other("it is another device now"));
     }
     let tree = MountTree::copy(&found, false)?;
     tree.add(MountAttributes::NO_SUID | MountAttributes::NO_EXECUTION, false)?;
-    tree.attach(file(root, path)?)
+    Ok(tree)
 }
 
 /// Copies the mount of an open terminal; `None` if this mount namespace has no path to it.

@@ -5,7 +5,7 @@
 //! and moves itself into the leaf.
 //!
 //! A child that switches to another user always has a copy, because that user could otherwise access the memory of a
-//! root process.
+//! root process. So has the child of a sandbox.
 //!
 //! The child of a sandbox also starts in new namespaces, and the shepherd is not suspended: the child never executes a
 //! program itself.
@@ -68,7 +68,7 @@ mod direct {
         let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
         args.flags = super::how(prepared) as u64;
         args.exit_signal = libc::SIGCHLD as u64;
-        if prepared.program.credentials.is_none() {
+        if prepared.program.credentials.is_none() && prepared.program.sandbox.is_none() {
             args.flags |= libc::CLONE_VM as u64;
             args.stack = stack.as_mut_ptr() as u64;
             args.stack_size = STACK_BYTES as u64;

@@ -23,6 +23,7 @@ use self::prepare::Prepared;
 pub(crate) use self::prepare::Program;
 use self::report::{Page, Report, Step, error};
 use crate::launch::Credentials;
+use crate::sandbox;
 use crate::sys;
 
 /// A child that runs its program.
@@ -64,7 +65,10 @@ pub(crate) fn spawn(program: &Program<'_>) -> Result<Child, (String, i32)> {
         let pipe = nix::unistd::pipe2(nix::fcntl::OFlag::O_CLOEXEC).map_err(io::Error::from);
         prepared.outcome = Some(pipe.map_err(|error| failed("pipe", &error))?);
     }
-    let pid = clone::clone(&mut prepared).map_err(|error| failed("clone", &error))?;
+    let pid = clone::clone(&mut prepared).map_err(|error| match &program.sandbox {
+        Some(plan) if plan.is_unprivileged => (sandbox::explain_clone(&error), 126),
+        _ => failed("clone", &error),
+    })?;
     if let Some((reader, writer)) = prepared.outcome.take() {
         drop(writer);
         // Nothing is written; the end of the file is awaited.

@@ -34,7 +34,7 @@ pub(crate) struct Program<'a> {
     pub(crate) credentials: Option<&'a Credentials>,
     pub(crate) cpus: Option<&'a [u32]>,
     pub(crate) leaf: Option<&'a Leaf>,
-    /// Needs credentials, and no namespace.
+    /// Excludes a namespace.
     pub(crate) sandbox: Option<Plan<'a>>,
 }
 

@@ -1,0 +1,215 @@
+//! Sandboxes of an ordinary user, whose agent is not root: the same, with a user namespace.
+
+use std::fs;
+use std::net::TcpListener;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::fs::{MetadataExt, chown};
+use std::os::unix::net::{SocketAddr, UnixListener};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::Command;
+
+use hostler_testkit::{Outcome, processes_with, wait_until};
+use serde_json::json;
+use tempfile::TempDir;
+
+use crate::environments::{BACK_END, SETTINGS};
+use crate::escapes::{ATTEMPTS, reached};
+use crate::{ADA, HOSTLER, ids};
+
+/// A cluster of one node that an ordinary user has started for herself.
+struct OwnCluster {
+    home: TempDir,
+    /// Programs before `hostler`, with their arguments.
+    through: Vec<String>,
+}
+
+impl OwnCluster {
+    fn up(through: &[&str]) -> Self {
+        let home = tempfile::Builder::new().prefix("hostler-test-").tempdir().expect("a temporary directory");
+        let (uid, gid) = ids(ADA);
+        chown(home.path(), Some(uid), Some(gid)).expect("root may");
+        fs::copy(HOSTLER, home.path().join("hostler")).expect("the disk has space");
+        let cluster = Self { home, through: through.iter().map(ToString::to_string).collect() };
+        let up = cluster.hostler(&["up", "--nodes", "1", "--cpus", "2", "--memory", "512M"]);
+        assert_eq!(up.code, 0, "{up:?}");
+        cluster
+    }
+
+    /// A command of the user in her home directory.
+    fn command(&self, program: &str, arguments: &[&str]) -> Command {
+        let (uid, gid) = ids(ADA);
+        let mut command = Command::new(program);
+        command.args(arguments).uid(uid).gid(gid).env_clear().current_dir(self.home.path());
+        command.env("PATH", "/usr/local/bin:/usr/bin:/bin").env("HOME", self.home.path()).env("SECRET", "of the agent");
+        command
+    }
+
+    fn hostler(&self, arguments: &[&str]) -> Outcome {
+        let program = self.home.path().join("hostler").display().to_string();
+        let all: Vec<&str> =
+            self.through.iter().map(String::as_str).chain([&*program]).chain(arguments.iter().copied()).collect();
+        Outcome::of(&self.command(all[0], &all[1..]).output().expect("starts"))
+    }
+
+    /// Makes a folder of the user.
+    fn folder(&self, name: &str) -> PathBuf {
+        let (uid, gid) = ids(ADA);
+        let folder = self.home.path().join(name);
+        fs::create_dir(&folder).expect("writable");
+        chown(&folder, Some(uid), Some(gid)).expect("root may");
+        folder
+    }
+
+    /// Runs `hostler` in a folder.
+    fn hostler_in(&self, folder: &str, arguments: &[&str]) -> Outcome {
+        let mut command = self.command("../hostler", arguments);
+        Outcome::of(&command.current_dir(self.home.path().join(folder)).output().expect("starts"))
+    }
+}
+
+impl Drop for OwnCluster {
+    fn drop(&mut self) {
+        self.hostler(&["down", "--cancel"]);
+    }
+}
+
+#[test]
+fn jobs_ranks_and_remote_commands_of_an_ordinary_user_run_in_sandboxes() {
+    let cluster = OwnCluster::up(&[]);
+    let (uid, gid) = ids(ADA);
+    let folder = cluster.folder("folder");
+    let script = "id -u; id -g; id -un; id -G; pwd; echo $HOME; hostname; touch made; ls -A /home /root /opt 2>/dev/null; \
+                  grep -E '^(CapEff|CapBnd|NoNewPrivs)' /proc/self/status; echo x > /dev/null && head -c 1 /dev/zero | wc -c; exit 7";
+    let told = cluster.hostler_in("folder", &["run", "--sandbox", "-m", "100M", "--", "sh", "-c", script]);
+    let none = "0000000000000000";
+    let expected = format!(
+        "{uid}\n{gid}\n{ADA}\n{gid}\n{}\n/tmp/home\nsandbox\nCapEff:\t{none}\nCapBnd:\t{none}\nNoNewPrivs:\t1\n1\n",
+        folder.display()
+    );
+    assert_eq!((told.stdout.as_str(), told.code), (expected.as_str(), 7), "{}", told.stderr);
+    assert_eq!(fs::metadata(folder.join("made")).expect("the folder is the user's").uid(), uid);
+
+    let ranks = cluster
+        .hostler_in("folder", &["run", "--sandbox", "-m", "100M", "-n", "2", "--", "sh", "-c", "echo $HOSTLER_RANK"]);
+    let mut numbers: Vec<&str> = ranks.stdout.lines().collect();
+    numbers.sort_unstable();
+    assert_eq!(numbers, ["0", "1"], "{ranks:?}");
+    let called =
+        cluster.hostler_in("folder", &["exec", "--sandbox", "--", "sh", "-c", "ls /proc | grep -c '^[0-9]'; exit 5"]);
+    assert_eq!(called.code, 5, "{called:?}");
+    assert!(called.stdout.trim().parse::<u32>().is_ok_and(|processes| processes < 9), "{called:?}");
+
+    let program = cluster.home.path().join("hostler").display().to_string();
+    // All her files, and those of the agent, stay outside.
+    for place in [".", ".local", ".local/state/hostler/nodes/n1"] {
+        for command in [["run", "--sandbox", "--", "true"], ["exec", "--sandbox", "--", "true"]] {
+            let outcome = Outcome::of(
+                &cluster
+                    .command(&program, &command)
+                    .current_dir(cluster.home.path().join(place))
+                    .output()
+                    .expect("starts"),
+            );
+            let told = format!("{}{}", outcome.stdout, outcome.stderr);
+            assert!(outcome.code == 126 && told.contains("is there, with files"), "{place}: {outcome:?}");
+        }
+    }
+
+    // A process that the job leaves behind ends with it.
+    let number = format!("7{}", std::process::id());
+    let script = format!("setsid sleep {number} & echo started");
+    let left = cluster.hostler_in("folder", &["run", "--sandbox", "-m", "100M", "--", "sh", "-c", &script]);
+    assert_eq!(left.code, 0, "{left:?}");
+    let sleeper = format!("sleep\0{number}\0");
+    wait_until("the process has ended", 10, || processes_with(&sleeper).is_empty().then_some(()));
+}
+
+#[test]
+fn project_of_an_ordinary_user_is_built_and_runs_in_sandboxes() {
+    let cluster = OwnCluster::up(&[]);
+    let uid = ids(ADA).0;
+    let folder = cluster.folder("project");
+    fs::create_dir(folder.join("dependency")).expect("writable");
+    let told = "def told():\n    return (os.path.exists('/home'), os.environ['HOME'], os.environ.get('SECRET'))\n";
+    let main =
+        "import socket, telling\nprint(telling.told, socket.gethostname())\nopen('result', 'w').write('result')\n";
+    for (name, text) in [
+        ("main.py", main),
+        ("requirements.txt", "./dependency\n"),
+        ("dependency/pyproject.toml", SETTINGS),
+        ("dependency/back.py", &format!("{BACK_END}{told}")),
+    ] {
+        fs::write(folder.join(name), text).expect("writable");
+    }
+    for _ in 0..2 {
+        let id = cluster.hostler(&["submit", "--sandbox", "-c", "1", "-m", "400M", "project", "main.py"]).stdout;
+        let waited = cluster.hostler(&["wait", id.trim()]);
+        let logs = cluster.hostler(&["logs", id.trim()]);
+        assert_eq!(
+            (logs.stdout.as_str(), waited.code),
+            ("(False, '/tmp/home', None) sandbox\n", 0),
+            "{logs:?} {waited:?}"
+        );
+        let fetched = cluster.hostler(&["fetch", id.trim(), "--to", "results"]);
+        assert_eq!(fetched.code, 0, "{fetched:?}");
+        let result = fs::metadata(cluster.home.path().join("results").join(id.trim()).join("result"));
+        assert_eq!(result.expect("the result came home").uid(), uid);
+    }
+    let setup = cluster.hostler(&["logs", "--setup", "2"]).stderr;
+    assert!(setup.contains(" found in the cache"), "{setup}");
+}
+
+#[test]
+fn attempts_to_leave_the_sandbox_of_an_ordinary_user_fail() {
+    let cluster = OwnCluster::up(&[]);
+    let (uid, gid) = ids(ADA);
+    let folder = cluster.folder("folder");
+    fs::write(folder.join("attempts.py"), ATTEMPTS).expect("writable");
+    let neighbour = cluster.home.path().join("neighbour");
+    fs::write(&neighbour, "text").expect("writable");
+    let mut sleeper = Command::new("sleep").arg("300").uid(uid).gid(gid).spawn().expect("sleep exists");
+    let server = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let unique = format!("hostler-own-{}", std::process::id());
+    let address = SocketAddr::from_abstract_name(&unique).expect("a short name");
+    let _abstract = UnixListener::bind_addr(&address).expect("the name is free");
+    let facts = json!({
+        // The directory above exists inside, in a file system of the sandbox.
+        "beside": "/usr/escaped",
+        "beside_existing": neighbour,
+        "of_bob": neighbour,
+        "in_tmp": neighbour,
+        "in_shm": neighbour,
+        "cluster": cluster.home.path(),
+        "setuid_id": "/usr/bin/passwd",
+        "device": folder.join("none"),
+        "sleeper": sleeper.id(),
+        "port": server.local_addr().expect("bound").port(),
+        "abstract": unique,
+        "shm_key": 0x6873_1111,
+    });
+    let facts = facts.to_string();
+    let attempt = ["run", "--sandbox", "-m", "200M", "--", "python3", "attempts.py", &facts];
+    let told = cluster.hostler_in("folder", &attempt);
+    sleeper.kill().expect("ours");
+    sleeper.wait().expect("ours");
+    let count = ATTEMPTS.matches("@attempt\n").count();
+    assert!(told.stdout.contains(&format!("tried {count}\n")), "{told:?}");
+    assert_eq!(reached(&told.stdout), [""; 0], "{}", told.stdout);
+}
+
+#[test]
+fn agent_of_an_ordinary_user_without_user_namespaces_runs_no_sandboxed_jobs() {
+    // In this user namespace, no others can be made.
+    let closed = "echo 0 > /proc/sys/user/max_user_namespaces && exec setpriv --inh-caps=-all --ambient-caps=-all --no-new-privs \"$@\"";
+    let through = ["unshare", "--user", "--map-current-user", "--keep-caps", "sh", "-c", closed, "sh"];
+    let cluster = OwnCluster::up(&through);
+    let refused = cluster.hostler(&["run", "--sandbox", "-m", "32M", "--", "true"]);
+    let node = cluster.hostler(&["node", "show", "n1"]);
+    let usual = cluster.hostler(&["run", "-m", "32M", "--", "true"]);
+    assert_ne!(refused.code, 0);
+    let why = "the kernel lets no ordinary user create user namespaces";
+    assert!(refused.stderr.contains(why), "{}", refused.stderr);
+    assert!(node.stdout.contains(why) && node.stdout.contains("or start the agent as root"), "{}", node.stdout);
+    assert_eq!(usual.code, 0, "{usual:?}");
+}
