@@ -75,4 +75,5 @@ pub use hostler_shepherd::ranks::{Ranks, variables as rank_variables};
 pub use hostler_shepherd::session_leader;
 pub use identity::{Introduction, has_joined, is_running, join, leave};
 pub use roster::NewAccounts;
+pub use sandbox::SandboxSettings;
 pub use start::{Config, run, run_and_say, run_ports_beside};

@@ -19,6 +19,7 @@ use crate::gpus::Gpus;
 use crate::metrics::Metrics;
 use crate::program_directory::ProgramDirectory;
 use crate::roster::NewAccounts;
+use crate::sandbox::SandboxSettings;
 use crate::shepherds::IdleShepherds;
 use crate::usage::UsageMeter;
 
@@ -57,8 +58,7 @@ pub(crate) struct Node {
     pub(crate) sandbox: Result<(), String>,
     /// Whether commands of other nodes run in a sandbox, also if they do not ask for one.
     pub(crate) demands_sandbox_of_commands: bool,
-    /// Directories and files of the machine that sandboxes show read-only, besides those of the system.
-    pub(crate) sandbox_read_only: Vec<String>,
+    pub(crate) sandbox_settings: SandboxSettings,
     /// Values up to which the node counts as quiet while an exclusive job runs.
     pub(crate) noise_limits: NoiseLimits,
     /// Whether other activity on the machine keeps it from being switched off.

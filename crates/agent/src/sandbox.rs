@@ -41,16 +41,28 @@ const OF_OUTSIDE: [&str; 9] = [
     "OLDPWD",
 ];
 
+/// What the admin of a node adds to sandboxes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SandboxSettings {
+    /// Directories and files of the machine that sandboxed jobs see read-only. If one is missing, or users other than root may
+    /// change it, the node runs no sandboxed jobs.
+    pub read_only: Vec<String>,
+    /// Whether sandboxed jobs that are alone on the node may measure with performance counters. Needs an agent of root.
+    pub performance_counters: bool,
+}
+
 /// Starts a sandbox in the agent's directory. Returns why this node cannot run sandboxed jobs, and what to do.
-/// `of_machine`: the directories and files that the node's settings add to sandboxes.
 pub(crate) async fn try_out(
     launcher: &Launcher,
     directory: &Path,
     leaf: Option<LeafSpec>,
-    of_machine: &[String],
+    settings: &SandboxSettings,
 ) -> Result<(), String> {
+    if settings.performance_counters && !geteuid().is_root() {
+        return Err("`sandbox.performance_counters` needs an agent of root".to_owned());
+    }
     let folder = directory.join("sandbox-trial");
-    let tried = match tokio::time::timeout(TRIAL_BOUND, run(launcher, &folder, leaf, of_machine)).await {
+    let tried = match tokio::time::timeout(TRIAL_BOUND, run(launcher, &folder, leaf, settings)).await {
         Ok(tried) => tried,
         Err(_) => Err(format!("the trial did not end within {} s", TRIAL_BOUND.as_secs())),
     };
@@ -61,7 +73,12 @@ pub(crate) async fn try_out(
     })
 }
 
-async fn run(launcher: &Launcher, folder: &Path, leaf: Option<LeafSpec>, of_machine: &[String]) -> Result<(), String> {
+async fn run(
+    launcher: &Launcher,
+    folder: &Path,
+    leaf: Option<LeafSpec>,
+    settings: &SandboxSettings,
+) -> Result<(), String> {
     let (uid, gid) = if geteuid().is_root() { (NOBODY, NOBODY) } else { (geteuid().as_raw(), getegid().as_raw()) };
     let user = Credentials { name: "nobody".to_owned(), uid, gid, groups: Vec::new() };
     let failed = |error: io::Error| format!("cannot prepare the trial of a sandbox: {error}");
@@ -79,7 +96,11 @@ async fn run(launcher: &Launcher, folder: &Path, leaf: Option<LeafSpec>, of_mach
         options: Options {
             identity: "sandbox-trial".to_owned(),
             credentials: Some(user),
-            sandbox: Some(Sandbox { of_machine: of_machine.to_vec(), ..Sandbox::default() }),
+            sandbox: Some(Sandbox {
+                of_machine: settings.read_only.clone(),
+                performance_counters: settings.performance_counters,
+                ..Sandbox::default()
+            }),
             call: Some(CallOptions::default()),
             leaf,
             ..Options::default()
@@ -118,7 +139,9 @@ pub(crate) fn of_run(
         private: private(node, account),
         read_only: has_script.then(|| directory.script().display().to_string()).into_iter().collect(),
         settings: has_several.then(|| node.program.clone()).into_iter().collect(),
-        of_machine: node.sandbox_read_only.clone(),
+        of_machine: node.sandbox_settings.read_only.clone(),
+        // They show what others do, so only without others.
+        performance_counters: node.sandbox_settings.performance_counters && spec.exclusive,
         devices: node.gpus.device_files(&launch.placement.resources.gpus),
         host_network: spec.network == SandboxNetwork::Host,
         ..Sandbox::default()
@@ -133,7 +156,11 @@ fn private(node: &Node, account: Option<&Account>) -> Vec<String> {
 
 /// What the sandbox of a remote command shows.
 pub(crate) fn of_command(node: &Node, account: Option<&Account>) -> Sandbox {
-    Sandbox { private: private(node, account), of_machine: node.sandbox_read_only.clone(), ..Sandbox::default() }
+    Sandbox {
+        private: private(node, account),
+        of_machine: node.sandbox_settings.read_only.clone(),
+        ..Sandbox::default()
+    }
 }
 
 /// Variables that name places in a sandbox.

@@ -37,6 +37,7 @@ use crate::metrics::{Exporter, Metrics};
 use crate::node::Node;
 use crate::program_directory::{ProgramDirectory, is_found_on};
 use crate::roster::NewAccounts;
+use crate::sandbox::SandboxSettings;
 use crate::variables::default_path;
 use crate::{exec, link, recover, renewal, sandbox, usage};
 
@@ -91,9 +92,8 @@ pub struct Config {
     pub machines: Option<Machines>,
     /// Addresses of the ports that serve load data as plain text.
     pub status: StatusPorts,
-    /// Directories and files of the machine that sandboxed jobs see read-only. If one is missing, or users other than root may
-    /// change it, the node runs no sandboxed jobs.
-    pub sandbox_read_only: Vec<String>,
+    /// What sandboxed jobs get besides the usual.
+    pub sandbox: SandboxSettings,
     /// Values up to which the node counts as quiet while an exclusive job runs.
     pub noise_limits: NoiseLimits,
     /// Address of the port for metrics, if any.
@@ -215,16 +215,16 @@ async fn serve(
     let program = program()?;
     let leaf_prefix = leaf_prefix(&directory)?;
     let leaf = cgroups.as_ref().ok().and_then(|tree| tree.leaf(&format!("{leaf_prefix}sandbox-trial")).ok());
-    let sandbox = sandbox::try_out(&launcher, &directory, leaf, &config.sandbox_read_only).await;
+    let sandbox = sandbox::try_out(&launcher, &directory, leaf, &config.sandbox).await;
     if let Err(reason) = &sandbox {
-        if config.sandbox_read_only.is_empty() {
+        if config.sandbox == SandboxSettings::default() {
             tracing::info!(%reason, "this node runs no sandboxed jobs");
         } else {
             tracing::warn!(%reason, "this node runs no sandboxed jobs");
         }
     }
     let build_sandbox = environment::BuildSandbox {
-        of_machine: config.sandbox_read_only.clone(),
+        of_machine: config.sandbox.read_only.clone(),
         own: accounts.in_sandbox(None).cloned(),
     };
     let node = Arc::new(Node {
@@ -247,7 +247,7 @@ async fn serve(
         leaf_prefix,
         sandbox,
         demands_sandbox_of_commands: config.sandboxed_calls,
-        sandbox_read_only: config.sandbox_read_only,
+        sandbox_settings: config.sandbox,
         noise_limits: config.noise_limits,
         chunks: ChunkStore::open(&directory.join("chunks"))?.sharing_files(),
         chunk_cap_bytes: CACHE_BYTES,

@@ -172,6 +172,9 @@ pub struct Sandbox {
     /// Directories and files of the machine, such as `/opt/matlab`, to show read-only. Nobody but root may be able to
     /// change them or their parent directories.
     pub of_machine: Vec<String>,
+    /// Whether the program may measure with `perf_event_open`, for which it has `CAP_PERFMON`. It can then observe processes
+    /// of others and the kernel. Needs a shepherd of root.
+    pub performance_counters: bool,
     /// Devices of the job, such as its GPUs.
     pub devices: Vec<DeviceFile>,
 }

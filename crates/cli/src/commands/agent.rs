@@ -75,9 +75,10 @@ struct AgentJoin {
 /// like --feature and --resource. `remote_commands = false` acts like --no-remote-commands, and `remote_commands =
 /// "sandboxed"` runs commands of other nodes in sandboxes. The keys `table` and `best` of the table `status` act like
 /// --table-port and --best-port. The table `dsh` sets how remote commands choose a node. `read_only` of the table
-/// `sandbox` lists directories and files that sandboxed jobs see, e.g. ["/opt/matlab"]. `install_python = true` lets uv
-/// install Python versions that projects require. `metrics` is an address at which the agent serves its metrics to
-/// Prometheus, e.g. "127.0.0.1:9101"; an address that is not private also needs `metrics_public = true`.
+/// `sandbox` lists directories and files that sandboxed jobs see, e.g. ["/opt/matlab"], and its `performance_counters =
+/// true` lets exclusive ones measure with hardware counters. `install_python = true` lets uv install Python versions
+/// that projects require. `metrics` is an address at which the agent serves its metrics to Prometheus, e.g.
+/// "127.0.0.1:9101"; an address that is not private also needs `metrics_public = true`.
 #[derive(Debug, Default, Args)]
 pub(crate) struct AgentRun {
     /// Directory for jobs, environments and chunks
@@ -363,7 +364,7 @@ impl AgentRun {
             weights,
             status,
             metrics: caps.metrics,
-            sandbox_read_only: caps.sandbox_read_only,
+            sandbox: caps.sandbox,
             noise_limits: caps.noise_limits,
             policy: caps.policy,
             machines: None,

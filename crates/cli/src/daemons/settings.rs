@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use hostler_agent::{NoiseLimits, Policy, StatusPorts, Weight, Weights};
+use hostler_agent::{NoiseLimits, Policy, SandboxSettings, StatusPorts, Weight, Weights};
 use hostler_model::{Counted, CpuSet, Feature, ParseError};
 use hostler_proto::join::{Address, DEFAULT_PORT};
 
@@ -55,7 +55,7 @@ const AGENT_KEYS: &[&str] = &[
 const STATUS_KEYS: &[&str] = &["table", "best"];
 
 /// All keys of the table `sandbox`.
-const SANDBOX_KEYS: &[&str] = &["read_only"];
+const SANDBOX_KEYS: &[&str] = &["read_only", "performance_counters"];
 
 /// Default address at which a head listens: all IPv4 addresses, because nodes are on other machines.
 pub(crate) const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), DEFAULT_PORT);
@@ -124,8 +124,7 @@ pub(crate) struct AgentSettings {
     pub(crate) root_jobs: bool,
     /// Whether uv may install Python versions that projects require.
     pub(crate) install_python: bool,
-    /// Directories and files of the machine that sandboxed jobs see read-only.
-    pub(crate) sandbox_read_only: Vec<String>,
+    pub(crate) sandbox: SandboxSettings,
     /// Values up to which the node counts as quiet while an exclusive job runs.
     pub(crate) noise_limits: NoiseLimits,
     /// Whether the agent creates missing accounts of cluster users.
@@ -290,7 +289,7 @@ impl AgentSettings {
             shared_machine: is_set("shared_machine")?,
             root_jobs: is_set("root_jobs")?,
             install_python: is_set("install_python")?,
-            sandbox_read_only: sandbox_read_only(file)?,
+            sandbox: sandbox(file)?,
             noise_limits: file.structure("measurement", "{ others_millicpus = 100 }")?,
             accounts,
             homes,
@@ -309,15 +308,16 @@ fn remote_commands(file: &Settings) -> Result<(Option<bool>, bool), Failure> {
     Ok((file.truth(KEY, "false").map_err(|failure| failure.hint(hint))?, false))
 }
 
-/// Reads the places that sandboxed jobs see. The agent checks them.
-fn sandbox_read_only(file: &Settings) -> Result<Vec<String>, Failure> {
+/// Reads what sandboxed jobs get. The agent checks the places.
+fn sandbox(file: &Settings) -> Result<SandboxSettings, Failure> {
     const EXAMPLE: &str = "[\"/opt/matlab\"]";
-    let places: Vec<String> =
-        file.table("sandbox", SANDBOX_KEYS, "{ read_only = [\"/opt/matlab\"] }")?.list("read_only", EXAMPLE)?;
+    let table = file.table("sandbox", SANDBOX_KEYS, "{ read_only = [\"/opt/matlab\"] }")?;
+    let places: Vec<String> = table.list("read_only", EXAMPLE)?;
+    let performance_counters = table.truth("performance_counters", "true")?.unwrap_or(false);
     match places.iter().find(|place| !place.starts_with('/')) {
         Some(place) => Err(Failure::usage(format!("`sandbox.read_only` has a path that is not absolute: {place}"))
             .hint(format!("write read_only = {EXAMPLE}"))),
-        None => Ok(places),
+        None => Ok(SandboxSettings { read_only: places, performance_counters }),
     }
 }
 
@@ -490,7 +490,7 @@ mod tests {
         assert!(wrong("sandbox = [\"/opt\"]").contains("not a table"));
         assert!(wrong("[sandbox]\nread_olny = []").contains("did you mean `read_only`?"));
         assert!(wrong("[sandbox]\nread_only = [\"opt\"]").contains("not absolute: opt"));
-        let places = agent("[sandbox]\nread_only = [\"/opt/matlab\", \"/etc/R\"]").expect("right").sandbox_read_only;
+        let places = agent("[sandbox]\nread_only = [\"/opt/matlab\", \"/etc/R\"]").expect("right").sandbox.read_only;
         assert_eq!(places, ["/opt/matlab", "/etc/R"]);
         assert!(agent("install_python = true\n").expect("a right value").install_python);
         let users = agent("accounts = true\nhomes = true\nroot_jobs = true\n").expect("right values");

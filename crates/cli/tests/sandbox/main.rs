@@ -239,3 +239,28 @@ fn what_a_sandbox_cannot_do_yet_is_refused_with_a_reason() {
         assert!(told.contains("it does not belong to user games"), "{}: {told}", place.display());
     }
 }
+
+#[test]
+fn performance_counters_are_for_jobs_that_are_alone_where_the_admin_allows_them() {
+    let mut cluster = SharedCluster::up(HOSTLER, &[]);
+    // Counts the context switches of all processes on CPU 0, also in the kernel.
+    let count = "import ctypes, struct\n\
+                 it = bytearray(128); it[0:16] = struct.pack('IIQ', 1, 128, 3)\n\
+                 number = 298 if __import__('platform').machine() == 'x86_64' else 241\n\
+                 call = ctypes.CDLL(None, use_errno=True).syscall\n\
+                 fd = call(number, (ctypes.c_char * 128).from_buffer(it), -1, 0, -1, 8)\n\
+                 print(fd > 2, ctypes.get_errno())";
+    let counts = |cluster: &SharedCluster, options: &[&str]| {
+        run(cluster, options, &format!("python3 -c \"{count}\"; grep -E '^Cap(Eff|Bnd)' /proc/self/status")).stdout
+    };
+    let none = "CapEff:\t0000000000000000\nCapBnd:\t0000000000000000\n";
+    let refused = format!("False {}\n{none}", nix::libc::EPERM);
+    assert_eq!(counts(&cluster, &["--exclusive"]), refused, "the admin has not allowed it");
+    fs::write(cluster.path("agent/agent.toml"), "[sandbox]\nperformance_counters = true\n").expect("root may");
+    cluster.kill_agent();
+    cluster.start_agent();
+    assert_eq!(counts(&cluster, &[]), refused, "others may run beside it");
+    let only = format!("{:016x}", 1_u64 << 38);
+    let with = format!("CapEff:\t{only}\nCapBnd:\t{only}\n");
+    assert_eq!(counts(&cluster, &["--exclusive"]), format!("True 0\n{with}"));
+}

@@ -404,14 +404,21 @@ const TYPING: [u64; 2] = [libc::TIOCSTI, libc::TIOCLINUX];
 /// Execution domains of `personality`: Linux, without random addresses (debuggers), older version numbers, and the query.
 const DOMAINS: [u64; 6] = [0, 8, 0x4_0000, 0x2_0000, 0x2_0008, 0xffff_ffff];
 
-static FILTERS: OnceLock<Result<[BpfProgram; 2], String>> = OnceLock::new();
+type Filters = Result<[BpfProgram; 2], String>;
 
-/// Compiles the filters, once in this process and for its later forks.
+/// The filters of usual jobs, and those of jobs that may use performance counters.
+static FILTERS: [OnceLock<Filters>; 2] = [OnceLock::new(), OnceLock::new()];
+
+/// Compiles the filters of usual jobs, once in this process and for its later forks.
 pub(crate) fn compile() {
-    FILTERS.get_or_init(|| make().map_err(|error| error.to_string()));
+    compiled(false);
 }
 
-fn make() -> Result<[BpfProgram; 2], seccompiler::BackendError> {
+fn compiled(counters: bool) -> &'static Filters {
+    FILTERS[usize::from(counters)].get_or_init(|| make(counters).map_err(|error| error.to_string()))
+}
+
+fn make(counters: bool) -> Result<[BpfProgram; 2], seccompiler::BackendError> {
     let architecture = std::env::consts::ARCH.try_into()?;
     let always =
         |calls: &[c_long]| -> Vec<(i64, Vec<SeccompRule>)> { calls.iter().map(|call| (*call, Vec::new())).collect() };
@@ -421,6 +428,10 @@ fn make() -> Result<[BpfProgram; 2], seccompiler::BackendError> {
     allowed.push((libc::SYS_personality, DOMAINS.into_iter().map(domain).collect::<Result<_, _>>()?));
 
     let mut refused = always(REFUSED);
+    if counters {
+        allowed.extend(always(&[libc::SYS_perf_event_open]));
+        refused.retain(|(call, _)| *call != libc::SYS_perf_event_open);
+    }
     #[cfg(target_arch = "x86_64")]
     refused.extend(always(&[libc::SYS_iopl, libc::SYS_ioperm]));
     let new = |flag: libc::c_int| {
@@ -492,9 +503,9 @@ fn rule(conditions: &[SeccompCondition]) -> Result<SeccompRule, seccompiler::Bac
 
 /// Installs the filters for this process and its descendants. Does not switch on protections of the processor that
 /// would slow down the job: the flag says so.
-pub(super) fn install() -> io::Result<()> {
-    compile();
-    let filters = FILTERS.get().expect("just compiled").as_ref().map_err(|error| io::Error::other(error.clone()))?;
+/// `counters`: whether performance counters may be used.
+pub(super) fn install(counters: bool) -> io::Result<()> {
+    let filters = compiled(counters).as_ref().map_err(|error| io::Error::other(error.clone()))?;
     for filter in filters {
         let program =
             libc::sock_fprog { len: filter.len() as libc::c_ushort, filter: filter.as_ptr().cast_mut().cast() };
@@ -513,9 +524,10 @@ mod tests {
 
     #[test]
     fn filters_compile_and_no_refused_call_is_in_the_allowed_list() {
-        compile();
-        let filters = FILTERS.get().expect("just compiled").as_ref().expect("valid rules");
-        assert!(filters.iter().all(|filter| filter.len() > REFUSED.len()));
+        for counters in [false, true] {
+            let filters = compiled(counters).as_ref().expect("valid rules");
+            assert!(filters.iter().all(|filter| filter.len() >= REFUSED.len()));
+        }
         assert!(!REFUSED.iter().any(|call| ALLOWED.contains(call) || ALLOWED_HERE.contains(call)));
         for call in [libc::SYS_io_uring_setup, libc::SYS_clone3, libc::SYS_openat2, libc::SYS_kexec_file_load] {
             assert!(!ALLOWED.contains(&call) && !ALLOWED_HERE.contains(&call), "{call}");

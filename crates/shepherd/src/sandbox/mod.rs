@@ -43,6 +43,9 @@ const NAMESPACES: c_int = libc::CLONE_NEWNS | libc::CLONE_NEWPID | libc::CLONE_N
 /// The execution domain of `personality` without deviations.
 const LINUX: libc::c_ulong = 0;
 
+/// Measure with performance counters; since Linux 5.8. The library does not name it.
+const CAP_PERFMON: u32 = 38;
+
 /// Host name inside.
 const HOST_NAME: &str = "sandbox";
 
@@ -101,7 +104,7 @@ pub(crate) fn enter(plan: &Plan<'_>, shepherd: &ToShepherd<'_>) -> io::Result<()
     }
     drop_rights(plan)?;
     end_with_shepherd(shepherd)?;
-    filter::install().during("install the system call filter")?;
+    filter::install(plan.wanted.performance_counters).during("install the system call filter")?;
     // SAFETY: this process has one thread, so the child may run any code.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()).during("start the program's process"),
@@ -204,13 +207,18 @@ fn drop_rights(plan: &Plan<'_>) -> io::Result<()> {
         libc::setrlimit64(libc::RLIMIT_CORE, &raw const none);
         libc::personality(LINUX);
         // The first capability that the kernel does not know ends the list.
-        let last = (0..64).find(|capability| libc::prctl(libc::PR_CAPBSET_DROP, *capability, 0, 0, 0) == -1);
+        let is_kept = |capability| plan.wanted.performance_counters && capability == CAP_PERFMON;
+        let last = (0..64)
+            .find(|capability| !is_kept(*capability) && libc::prctl(libc::PR_CAPBSET_DROP, *capability, 0, 0, 0) == -1);
         if last.is_none_or(|last| last == 0) {
             return Err(io::Error::last_os_error()).during("drop the capabilities");
         }
     }
-    let become_user =
-        || if plan.is_unprivileged { credentials::give_up_rights() } else { credentials::become_user(user) };
+    let become_user = || match (plan.is_unprivileged, plan.wanted.performance_counters) {
+        (true, _) => credentials::give_up_rights(),
+        (false, false) => credentials::become_user(user),
+        (false, true) => credentials::become_user_with(user, CAP_PERFMON),
+    };
     become_user()
         .map_err(|()| io::Error::last_os_error())
         .during(format_args!("switch to user {} (uid {})", user.name, user.uid))?;
