@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import concurrent.futures
+import importlib
+import itertools
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -50,7 +52,7 @@ def test_waiting_call_can_be_cancelled_and_a_running_one_cannot(
     client: hostler.Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # All calls belong to one job, also on a busy machine.
-    monkeypatch.setattr("hostler.executor._COLLECTING", 1.0)
+    monkeypatch.setattr("hostler._pool._COLLECTING", 1.0)
     with hostler.Executor(1, client=client, memory="100M") as executor:
         first = executor.submit(wait_for, tmp_path / "end")
         second = executor.submit(os.mkdir, str(tmp_path / "ran"))
@@ -68,6 +70,85 @@ def test_waiting_call_can_be_cancelled_and_a_running_one_cannot(
         assert not concurrent.futures.wait([second], 30).not_done
     assert third.result(30) > 0
     assert not (tmp_path / "ran").exists()
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_workers_stay_for_more_calls_and_end_when_idle(client: hostler.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    with hostler.Executor(2, client=client, memory="100M") as executor:
+        # No more than that many, although all calls wait at once.
+        assert len(set(executor.map(lambda _: os.getpid(), range(200)))) <= 2
+        (pool,) = executor._pools
+        job = next(iter(pool.workers)).job.id
+        monkeypatch.setattr("hostler._pool._IDLE", 0.0)
+        wait_until(lambda: client.job(job).status().ended)
+        assert client.job(job).status().state == "completed"
+        # New ones start.
+        assert executor.submit(int, "7").result(30) == 7
+
+
+def test_call_of_a_lost_worker_fails_alone(client: hostler.Client) -> None:
+    with hostler.Executor(1, client=client, memory="100M") as executor:
+        short = [executor.submit(int) for _ in range(50)]
+        # Short calls let the worker have several ones ahead.
+        assert [future.result(30) for future in short] == [0] * 50
+        lost = executor.submit(os._exit, 3)
+        after = [executor.submit(pow, 2, n) for n in range(20)]
+        with pytest.raises(hostler.JobFailedError, match=r"no result: task .* ended with exit code 3 on n"):
+            lost.result(30)
+        assert [future.result(30) for future in after] == [2**n for n in range(20)]
+
+
+def test_calls_continue_after_a_lost_connection(executor: hostler.Executor, tmp_path: Path) -> None:
+    calls = [executor.submit(wait_for, tmp_path / "first")]
+    wait_until(calls[0].running)
+    (worker,) = executor._pools[0].workers
+    assert worker._forward
+    worker._forward.kill()
+    calls += [executor.submit(wait_for, tmp_path / "second") for _ in range(3)]
+    (tmp_path / "first").touch()
+    assert calls[0].result(30) == "first"
+    (tmp_path / "second").touch()
+    assert [call.result(30) for call in calls] == ["first", *["second"] * 3]
+
+
+def test_call_behind_a_long_one_moves_to_an_idle_worker(client: hostler.Client, tmp_path: Path) -> None:
+    with hostler.Executor(2, client=client, memory="100M") as executor:
+        assert sum(executor.map(int, range(2000))) == sum(range(2000))
+        # Calls of this length travel in batches, and the first ones of a batch wait for the last ones.
+        files = [tmp_path / str(n) for n in range(20)]
+        first = executor.submit(wait_for, files[-1])
+        others = [executor.submit(file.touch) for file in files]
+        assert first.result(30) == "19"
+        assert [other.result(30) for other in others] == [None] * 20
+
+
+def test_modules_that_are_imported_later_are_sent(
+    executor: hostler.Executor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert executor.submit(int).result(30) == 0
+    (tmp_path / "imported_later.py").write_text("def answer():\n    return 42\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    module = importlib.import_module("imported_later")
+    assert executor.submit(module.answer).result(30) == 42
+
+
+def test_map_with_buffersize_reads_inputs_as_results_are_taken(executor: hostler.Executor) -> None:
+    taken: list[int] = []
+    results = executor.map(abs, (taken.append(n) or -n for n in itertools.count()), buffersize=3)  # type: ignore[func-returns-value]
+    assert taken == [0, 1, 2]
+    assert list(itertools.islice(results, 4)) == [0, 1, 2, 3]
+    assert len(taken) == 7
+
+
+def test_each_call_with_a_time_limit_has_a_worker_of_its_own(client: hostler.Client) -> None:
+    with hostler.Executor(client=client, memory="100M", time="1m") as executor:
+        assert len(set(executor.map(lambda _: os.getpid(), range(3)))) == 3
 
 
 def test_shutdown_cancels_calls_and_refuses_new_ones(client: hostler.Client) -> None:

@@ -140,13 +140,27 @@ def write(
     settings
         How the function runs; see `on`.
     """
-    worker = _worker.Settings(python=list(sys.version_info[:3]), chunksize=divided.chunksize, trusted=settings.trusted)
-    _project.write(folder, function, inputs, worker)
+    _project.write(folder, function, inputs, worker_settings(settings, divided.chunksize))
+    return submission(folder, name, divided.tasks, settings.max_workers, settings)
+
+
+def worker_settings(settings: Settings, chunksize: int | None) -> _worker.Settings:
+    """Return what the tasks must know."""
+    return _worker.Settings(python=list(sys.version_info[:3]), chunksize=chunksize, trusted=settings.trusted)
+
+
+def submission(folder: Path, name: str, tasks: int, at_once: int | None, settings: Settings) -> list[str]:
+    """Write the environment into a folder with everything else. Return the arguments of ``hostler submit``."""
     entry = _project.write_environment(folder, settings.environment)
     options = Options(name=re.sub(r"[^A-Za-z0-9_.-]", "", name) or "map")
     options.update(settings.options)
-    limit = f"%{settings.max_workers}" if settings.max_workers else ""
-    return [*arguments(options), f"--array=0-{divided.tasks - 1}{limit}", str(folder), *entry]
+    limit = f"%{at_once}" if at_once else ""
+    return [*arguments(options), f"--array=0-{tasks - 1}{limit}", str(folder), *entry]
+
+
+def slots(cluster: dict[str, Any], settings: Settings) -> int:
+    """Return how many tasks the CPUs of a cluster can run at the same time, at least one."""
+    return max(1, int(cluster["cpus"]["total"]) // (settings.options.get("cpus") or 1))
 
 
 class Batch:
@@ -171,8 +185,7 @@ class Batch:
     def __init__(self, function: bytes, inputs: Sequence[bytes], name: str, settings: Settings) -> None:
         client = settings.client
         cluster = client.info()
-        slots = max(1, cluster["cpus"]["total"] // (settings.options.get("cpus") or 1))
-        divided = shape(len(inputs), _TASKS_PER_SLOT * slots, settings)
+        divided = shape(len(inputs), _TASKS_PER_SLOT * slots(cluster, settings), settings)
         directory = Path(tempfile.mkdtemp(prefix="hostler-map-"))
         attached: _executable.AttachedJob | None = None
         try:
@@ -322,43 +335,38 @@ class Collector:
                 try:
                     header: _worker.Header = json.loads(line)
                     # The job may have written something else into this file.
-                    if not _is_header(header, size):
+                    if not is_header(header, size):
                         return
                     content = records.read(header["bytes"])
                     if len(content) < header["bytes"]:
                         return
-                    outcome = self._outcome(header, content)
+                    outcome = outcome_of(header, content, self._shape.trusted)
                 except (ValueError, TypeError, KeyError, RecursionError):
                     return
                 yield outcome
                 del outcome
 
-    def _outcome(self, header: _worker.Header, content: bytes) -> Outcome:
-        index = header["input"]
-        if header["kind"] == "error":
-            return Outcome(index, error=recreated(header, content if self._shape.trusted else b""))
-        try:
-            return Outcome(index, value=_worker.load(content, self._shape.trusted))
-        except Exception as error:
-            failed = RemoteError(f"the result of input {index} cannot be read here: {error}", "remote")
-            failed.__cause__ = error
-            return Outcome(index, error=failed)
-
     def _lost(self, index: int, task: dict[str, Any], place: Path | None) -> HostlerError:
         """Return the error for an input without a result."""
-        name = f"{self.job.id}_{task['index']}"
-        code = task["exit_code"]
-        how = _ENDINGS.get(task["state"], "could not start" if code is None else f"ended with exit code {code}")
-        node = f" on {task['node']}" if task["node"] else ""
-        message = f": {task['message']}" if task["message"] else ""
         log = place / "stderr.log" if place else None
-        tail = log.read_text(errors="replace")[-_TAIL_CHARACTERS:].strip() if log and _is_own_file(log) else ""
-        tail = f"\nend of its stderr:\n{tail}" if tail else ""
-        return JobFailedError(
-            f"input {index} has no result: task {name} {how}{node}{message}{tail}",
-            "job_failed",
-            (f"`hostler job {name}` and `hostler logs {name}` show more",),
-        )
+        tail = log.read_text(errors="replace")[-_TAIL_CHARACTERS:] if log and _is_own_file(log) else ""
+        return lost(f"input {index} has no result", self.job.id, task, tail)
+
+
+def lost(what: str, job: int, task: dict[str, Any], stderr: str) -> JobFailedError:
+    """Return the error for what a task did not complete."""
+    name = f"{job}_{task['index']}"
+    code = task["exit_code"]
+    how = _ENDINGS.get(task["state"], "could not start" if code is None else f"ended with exit code {code}")
+    node = f" on {task['node']}" if task["node"] else ""
+    message = f": {task['message']}" if task["message"] else ""
+    tail = stderr[-_TAIL_CHARACTERS:].strip()
+    tail = f"\nend of its stderr:\n{tail}" if tail else ""
+    return JobFailedError(
+        f"{what}: task {name} {how}{node}{message}{tail}",
+        "job_failed",
+        (f"`hostler job {name}` and `hostler logs {name}` show more",),
+    )
 
 
 def _is_own_file(file: Path) -> bool:
@@ -366,7 +374,7 @@ def _is_own_file(file: Path) -> bool:
     return file.is_file() and not file.is_symlink() and file.stat().st_uid == os.geteuid()
 
 
-def _is_header(header: _worker.Header, size: int) -> bool:
+def is_header(header: _worker.Header, size: int) -> bool:
     """Whether this has the fields of a header of a record in a file of `size` bytes."""
     numbers = (header["input"], header["bytes"])
     texts = (header["kind"], header["error"], header["traceback"])
@@ -375,6 +383,19 @@ def _is_header(header: _worker.Header, size: int) -> bool:
         and 0 <= header["bytes"] <= size
         and all(isinstance(text, str) for text in texts)
     )
+
+
+def outcome_of(header: _worker.Header, content: bytes, trusted: bool) -> Outcome:
+    """Return what a record says."""
+    index = header["input"]
+    if header["kind"] == "error":
+        return Outcome(index, error=recreated(header, content if trusted else b""))
+    try:
+        return Outcome(index, value=_worker.load(content, trusted))
+    except Exception as error:
+        failed = RemoteError(f"the result of input {index} cannot be read here: {error}", "remote")
+        failed.__cause__ = error
+        return Outcome(index, error=failed)
 
 
 def recreated(header: _worker.Header, content: bytes) -> BaseException:

@@ -97,10 +97,15 @@ def write(folder: Path, function: bytes, inputs: Iterable[bytes], settings: _wor
             offsets.append(offsets[-1] + file.write(work))
     (folder / _worker.OFFSETS).write_bytes(offsets.tobytes())
     (folder / _worker.FUNCTION).write_bytes(function)
+    write_program(folder, settings)
+    return len(offsets) - 1
+
+
+def write_program(folder: Path, settings: _worker.Settings) -> None:
+    """Write the program of a task, and all modules that are not installed."""
     (folder / _worker.SETTINGS).write_text(json.dumps(settings), encoding="utf-8")
     (folder / "main.py").write_text(_MAIN, encoding="utf-8")
     ship_modules(folder / "modules")
-    return len(offsets) - 1
 
 
 def write_environment(folder: Path, environment: Environment) -> list[str]:
@@ -166,6 +171,17 @@ def ship_modules(target: Path) -> None:
             _copy_module(name, module, target)
         elif file is None and "__path__" in vars(module):
             _copy_namespace(name, target, places)
+
+
+def shipped_modules() -> set[str]:
+    """Return the names of the modules that `ship_modules` copies now."""
+    places = _installed_places()
+    found = set()
+    for name, module in list(sys.modules.items()):
+        file = vars(module).get("__file__") if isinstance(module, ModuleType) and name != "__main__" else None
+        if file and not _is_below(file, places) and os.path.isfile(file):
+            found.add(name)
+    return found
 
 
 def is_installed(file: str) -> bool:

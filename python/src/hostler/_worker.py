@@ -15,7 +15,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, Any, TypedDict
+from typing import Any, TypedDict
 
 import cloudpickle
 
@@ -32,8 +32,8 @@ class Settings(TypedDict):
 
     #: Version of the caller's Python.
     python: list[int]
-    #: Inputs per array task.
-    chunksize: int
+    #: Inputs per array task; None if the task waits for calls (see `hostler._server`).
+    chunksize: int | None
     #: Whether results are pickled; otherwise they are JSON.
     trusted: bool
 
@@ -60,10 +60,17 @@ def main() -> None:
         sys.exit(f"this node runs Python {_dotted(own)}, but the function was pickled with {_dotted(wanted)}")
     if own != wanted:
         print(f"hostler: warning: Python {_dotted(own)} instead of {_dotted(wanted)}", file=sys.stderr)
+    chunksize = settings["chunksize"]
+    if chunksize is None:
+        from hostler._server import serve
+
+        serve(settings["trusted"])
+        return
     task = int(os.environ["HOSTLER_ARRAY_INDEX"])
     with open(RESULTS, "wb") as records:
-        for index, read in _inputs(task * settings["chunksize"], settings["chunksize"]):
-            _record(records, index, read, settings["trusted"])
+        for index, read in _inputs(task * chunksize, chunksize):
+            records.write(record(index, functools.partial(_call, read), settings["trusted"]))
+            records.flush()
 
 
 def load(content: bytes, trusted: bool) -> Any:
@@ -86,10 +93,15 @@ def _inputs(first: int, count: int) -> Iterator[tuple[int, Callable[[], bytes]]]
             yield index, functools.partial(file.read, offsets[index + 1] - offsets[index])
 
 
-def _record(records: IO[bytes], index: int, read: Callable[[], bytes], trusted: bool) -> None:
+def _call(read: Callable[[], bytes]) -> Any:
+    return _function()(pickle.loads(read()))
+
+
+def record(index: int, call: Callable[[], Any], trusted: bool) -> bytes:
+    """Call a function, and return the record of its result or exception."""
     header = Header(input=index, kind="value", bytes=0, error="", traceback="")
     try:
-        content = _packed(_function()(pickle.loads(read())), trusted)
+        content = _packed(call(), trusted)
     # As in concurrent.futures, also SystemExit and KeyboardInterrupt belong to the caller.
     except BaseException as error:
         header["kind"] = "error"
@@ -97,8 +109,7 @@ def _record(records: IO[bytes], index: int, read: Callable[[], bytes], trusted: 
         header["traceback"] = formatted(error)
         content = packed_error(error) if trusted else b""
     header["bytes"] = len(content)
-    records.write(json.dumps(header).encode() + b"\n" + content)
-    records.flush()
+    return json.dumps(header).encode() + b"\n" + content
 
 
 def _packed(value: object, trusted: bool) -> bytes:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import collections
 import concurrent.futures
-import contextlib
 import functools
+import itertools
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+import weakref
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
 from hostler import _project
-from hostler._batch import Batch, Settings
+from hostler._batch import Settings, slots
+from hostler._pool import Call, Future, Pool
 from hostler.client import Client
-from hostler.errors import HostlerError
 from hostler.mapping import Results, map
 from hostler.named import Map
 from hostler.options import Options
@@ -25,21 +27,19 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
-# Calls that are submitted within this time share an array job, in seconds.
-_COLLECTING = 0.02
-
 
 class Executor(concurrent.futures.Executor):
-    """Runs calls on the cluster, each in an array task of its own.
+    """Runs calls on the cluster, on workers that stay for more calls.
 
-    Calls that are submitted one after another share an array job. All calls end with this process, even by SIGKILL.
+    Workers are array tasks. They start when calls wait for them, and end after ten seconds without calls. All of them
+    end with this process, even by SIGKILL.
 
     Parameters
     ----------
     max_workers
-        Tasks of each array job that run at the same time; None for no limit.
+        Calls that run at the same time, at most. By default, as many as the CPUs of the cluster can run.
     environment, trusted, client, **options
-        See `hostler.map`.
+        See `hostler.map`. The options are those of each worker. With ``time``, each call has a worker of its own.
 
     Examples
     --------
@@ -59,19 +59,19 @@ class Executor(concurrent.futures.Executor):
     ) -> None:
         if max_workers is not None and max_workers < 1:
             raise ValueError("max_workers must be greater than 0")
-        self._settings = Settings(client or Client(), environment, trusted, 1, max_workers, options)
+        self._settings = Settings(client or Client(), environment, trusted, None, max_workers, options)
         self._lock = threading.Lock()
         self._is_shut_down = False
-        # Calls that no job has yet, and the threads of jobs. A thread that collects calls is the last one.
-        self._waiting: list[_Call] = []
-        self._is_collecting = False
-        self._threads: set[threading.Thread] = set()
-        self._unfinished: set[_Future[Any]] = set()
+        # The last one takes calls. The workers of the others lack modules that were imported later.
+        self._pools: list[Pool] = []
+        self._modules = 0
+        self._shipped: set[str] = set()
+        weakref.finalize(self, _close, self._pools).atexit = False
 
     def submit(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> concurrent.futures.Future[R]:
         """Submit a call and return its future.
 
-        Cancelling the future cancels the task, as long as the task waits.
+        Cancelling the future cancels the call, unless a worker has it.
 
         Raises
         ------
@@ -80,20 +80,69 @@ class Executor(concurrent.futures.Executor):
         RuntimeError
             After `shutdown`.
         """
-        call = _Call(_project.dumps("the call", (fn, args, kwargs)), _Future())
+        call = Call(_project.dumps("the call", (fn, args, kwargs)), Future())
         with self._lock:
             if self._is_shut_down:
                 raise RuntimeError("cannot schedule new futures after shutdown")
-            self._waiting.append(call)
-            self._unfinished.add(call.future)
-            call.future.add_done_callback(self._forget)
-            if not self._is_collecting:
-                # No daemon: as with other executors, Python waits for the calls before it exits.
-                thread = threading.Thread(target=self._run_batch, name="hostler-executor", daemon=False)
-                self._threads.add(thread)
-                self._is_collecting = True
-                thread.start()
+            if not threading.main_thread().is_alive():
+                raise RuntimeError("cannot schedule new futures after interpreter shutdown")
+            self._pool().put(call)
         return call.future
+
+    def map(
+        self,
+        fn: Callable[..., R],
+        *iterables: Iterable[Any],
+        timeout: float | None = None,
+        chunksize: int = 1,
+        buffersize: int | None = None,
+    ) -> Iterator[R]:
+        """Call a function with each input, and return an iterator over the results in the order of the inputs.
+
+        Parameters
+        ----------
+        fn
+            The function.
+        *iterables
+            The inputs, as with the built-in `map`.
+        timeout
+            Time from now in which each result must be there, in seconds.
+        chunksize
+            Has no effect: short calls are sent in batches by themselves.
+        buffersize
+            Calls whose results have not been taken, at most; inputs are read as results are taken. By default, all
+            inputs are read at once.
+
+        Raises
+        ------
+        TimeoutError
+            From the iterator, if a result is not there in time.
+        """
+        if buffersize is not None and buffersize < 1:
+            raise ValueError("buffersize must be None or > 0")
+        if buffersize is None:
+            return super().map(fn, *iterables, timeout=timeout, chunksize=chunksize)
+        deadline = None if timeout is None else time.monotonic() + timeout
+        inputs = zip(*iterables, strict=False)
+        futures = collections.deque(self.submit(fn, *items) for items in itertools.islice(inputs, buffersize))
+        return self._buffered(fn, inputs, futures, deadline)
+
+    def _buffered(
+        self,
+        fn: Callable[..., R],
+        inputs: Iterator[tuple[Any, ...]],
+        futures: collections.deque[concurrent.futures.Future[R]],
+        deadline: float | None,
+    ) -> Iterator[R]:
+        """Yield results, and submit a call for each."""
+        try:
+            while futures:
+                if (items := next(inputs, None)) is not None:
+                    futures.append(self.submit(fn, *items))
+                yield _taken(futures.popleft(), deadline)
+        finally:
+            for future in futures:
+                future.cancel()
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
         """Accept no more calls.
@@ -103,122 +152,46 @@ class Executor(concurrent.futures.Executor):
         wait
             Return when all calls have ended.
         cancel_futures
-            Cancel calls that have not started.
+            Cancel calls that no worker has.
         """
         with self._lock:
             self._is_shut_down = True
-            threads = list(self._threads)
-            unfinished = list(self._unfinished)
-        if cancel_futures:
-            for future in unfinished:
-                future.cancel()
+        for pool in self._pools:
+            if cancel_futures:
+                pool.cancel()
+            pool.close()
         if wait:
-            for thread in threads:
-                thread.join()
+            for pool in self._pools:
+                pool.join()
 
-    def _forget(self, future: concurrent.futures.Future[Any]) -> None:
-        with self._lock:
-            self._unfinished.discard(future)
+    @property
+    def _max_workers(self) -> int:
+        """How many calls run at the same time; Dask reads this."""
+        return self._settings.max_workers or slots(self._settings.client.info(), self._settings)
 
-    def _run_batch(self) -> None:
-        """Collect calls for a moment, and run them as one job."""
-        try:
-            time.sleep(_COLLECTING)
-            with self._lock:
-                calls, self._waiting = self._waiting, []
-                self._is_collecting = False
-            calls = [call for call in calls if not call.future.cancelled()]
-            work = [call.work for call in calls]
-            futures = dict(enumerate(call.future for call in calls))
-            del calls
-            if futures:
-                self._follow(work, futures)
-        finally:
-            with self._lock:
-                self._threads.discard(threading.current_thread())
-
-    def _follow(self, work: list[bytes], futures: dict[int, _Future[Any]]) -> None:
-        """Run pickled calls as one job. Removes futures that have ended, so that their results can be freed."""
-        try:
-            batch = Batch(_project.dumps("the function", _call), work, "executor", self._settings)
-            work.clear()
-            try:
-                for index in futures:
-                    futures[index].cancel_with(functools.partial(batch.cancel_inputs, [index]))
-                for outcome in batch.outcomes(lambda index: futures[index].start()):
-                    futures.pop(outcome.index).settle(outcome.value, outcome.error)
-                    del outcome
-            finally:
-                batch.cancel()
-        except BaseException as error:
-            for future in futures.values():
-                future.settle(error=error)
+    def _pool(self) -> Pool:
+        """Return a pool whose workers have all modules that a call may need."""
+        if len(sys.modules) != self._modules:
+            self._modules = len(sys.modules)
+            shipped = _project.shipped_modules()
+            if not self._pools or not shipped <= self._shipped:
+                _close(self._pools)
+                self._pools.append(Pool(self._settings))
+                self._shipped = shipped
+        return self._pools[-1]
 
 
-@dataclass(frozen=True)
-class _Call:
-    """A pickled call and its future."""
-
-    work: bytes
-    future: _Future[Any]
+def _close(pools: list[Pool]) -> None:
+    for pool in pools:
+        pool.close()
 
 
-def _call(work: tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]) -> Any:
-    function, args, kwargs = work
-    return function(*args, **kwargs)
-
-
-class _Future(concurrent.futures.Future[R]):
-    """A future whose cancellation also cancels the task on the cluster."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._changing = threading.RLock()
-        self._cancel_task: Callable[[], None] | None = None
-
-    def cancel(self) -> bool:
-        with self._changing:
-            if self.cancelled():
-                return True
-            if not super().cancel():
-                return False
-            # Wakes those who wait for the future.
-            self.set_running_or_notify_cancel()
-            cancel_task = self._cancel_task
-        if cancel_task:
-            _quietly(cancel_task)
-        return True
-
-    def cancel_with(self, cancel_task: Callable[[], None]) -> None:
-        """Say how to cancel the task. Cancels the task if the future was cancelled before."""
-        with self._changing:
-            self._cancel_task = cancel_task
-            is_cancelled = self.cancelled()
-        if is_cancelled:
-            _quietly(cancel_task)
-
-    def start(self) -> None:
-        """Mark a waiting future as running."""
-        with self._changing:
-            if not self.cancelled() and not self.running():
-                self.set_running_or_notify_cancel()
-
-    def settle(self, value: Any = None, error: BaseException | None = None) -> None:
-        """Set the result, unless the future was cancelled."""
-        self.start()
-        # A cancelled task on the cluster has an outcome as well.
-        if self.cancelled():
-            return
-        if error is None:
-            self.set_result(value)
-        else:
-            self.set_exception(error)
-
-
-def _quietly(cancel_task: Callable[[], None]) -> None:
-    """Cancel a task. If the head is unreachable, the task runs, and its result is dropped."""
-    with contextlib.suppress(HostlerError):
-        cancel_task()
+def _taken(future: concurrent.futures.Future[R], deadline: float | None) -> R:
+    """Return a result that only the caller keeps."""
+    try:
+        return future.result(None if deadline is None else deadline - time.monotonic())
+    finally:
+        future.cancel()
 
 
 class RemoteFunction(Generic[P, R]):

@@ -1,0 +1,642 @@
+"""Warm workers of an `Executor`: array tasks that run one call after another, each over a connection of its own.
+
+One thread with an event loop serves all workers. It starts when there are calls, submits workers as they are needed,
+and ends when all workers have ended. `hostler forward` connects it with the socket of `hostler._server`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextlib
+import functools
+import json
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from hostler import _batch, _executable, _project, _server
+from hostler._batch import Settings
+from hostler.client import Client
+from hostler.errors import HostlerError, UnreachableError
+from hostler.job import ENDED, Job
+
+R = TypeVar("R")
+
+# Calls that are submitted within this time share their job, in seconds.
+_COLLECTING = 0.02
+
+# A worker gets as many calls ahead as it can run in this time, in seconds, and at most so many.
+_AHEAD = 0.01
+_MOST_AHEAD = 256
+
+# Calls that wait for this long behind another one go to idle workers.
+_STUCK = 0.02
+
+# A worker without calls ends after this time, in seconds.
+_IDLE = 10.0
+
+# Time in which workers without calls must end, in seconds.
+_ENDING = 2.0
+
+# A worker that runs and cannot be connected with for this long is given up, in seconds.
+_UNANSWERED = 60.0
+
+# How often the head is asked for workers without a connection, in seconds. The pause grows.
+_SHORTEST_PAUSE = 0.02
+_LONGEST_PAUSE = 1.0
+
+# Idle times, and the end of the main thread, are looked for this often, in seconds.
+_TICK = 0.1
+
+
+class Future(concurrent.futures.Future[R]):
+    """The future of a call. Those who wait for it learn at once that it is cancelled."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._changing = threading.RLock()
+
+    def cancel(self) -> bool:
+        """Cancel the call unless a worker has it."""
+        with self._changing:
+            if not self.cancelled():
+                if not super().cancel():
+                    return False
+                self.set_running_or_notify_cancel()
+            return True
+
+    def start(self) -> bool:
+        """Mark the future as running. Return False if it is cancelled."""
+        with self._changing:
+            return not self.cancelled() and (self.running() or self.set_running_or_notify_cancel())
+
+    def settle(self, value: Any = None, error: BaseException | None = None) -> None:
+        """Set the result, unless the future is cancelled."""
+        if not self.start():
+            return
+        if error is None:
+            self.set_result(value)
+        else:
+            self.set_exception(error)
+
+
+@dataclass(frozen=True)
+class Call:
+    """A pickled call and its future."""
+
+    work: bytes
+    future: Future[Any]
+
+
+class Pool:
+    """Runs calls on workers of the same kind.
+
+    Parameters
+    ----------
+    settings
+        How workers run.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        # With a time limit, each call has a worker of its own, and so all of the time.
+        self.is_single = settings.options.get("time") is not None
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._is_running = False
+        self._is_closed = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_woken = False
+        self._waiting: deque[Call] = deque()
+        # All below belong to the thread. Workers that have been told to end are not in `workers` any more.
+        self.event = asyncio.Event()
+        self.workers: set[Worker] = set()
+        self._jobs: dict[_WorkerJob, list[Worker]] = {}
+        self._next = 0
+        self._most_workers = None if self.is_single else settings.max_workers
+        self._is_growing = False
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._failure: BaseException | None = None
+        # Mean time of a call, in seconds.
+        self.mean = _AHEAD
+
+    def put(self, call: Call) -> None:
+        """Run a call."""
+        with self._lock:
+            self._waiting.append(call)
+            if not self._is_running:
+                self._is_running = True
+                # No daemon: as with other executors, Python waits for the calls before it exits.
+                self._thread = threading.Thread(target=self._run, name="hostler-executor", daemon=False)
+                self._thread.start()
+            self._wake()
+
+    def close(self) -> None:
+        """End when all calls have ended."""
+        with self._lock:
+            self._is_closed = True
+            self._wake()
+
+    def cancel(self) -> None:
+        """Cancel the calls that no worker has."""
+        with self._lock:
+            waiting = self._waiting.copy()
+        for call in waiting:
+            call.future.cancel()
+
+    def join(self) -> None:
+        """Wait for the end after `close`."""
+        with self._lock:
+            thread = self._thread
+        if thread is not None:
+            thread.join()
+
+    def _wake(self) -> None:
+        if self._loop is not None and not self._is_woken:
+            self._is_woken = True
+            self._loop.call_soon_threadsafe(self.event.set)
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        except BaseException as error:
+            with self._lock:
+                self._loop = None
+                self._is_running = False
+            self._fail_waiting(error)
+            for workers in self._jobs.values():
+                for worker in workers:
+                    worker.fail(error)
+        finally:
+            for job in self._jobs:
+                job.cancel()
+
+    async def _serve(self) -> None:
+        self.event, self._failure = asyncio.Event(), None
+        self.workers, self._jobs, self._is_growing = set(), {}, False
+        with self._lock:
+            self._loop = asyncio.get_running_loop()
+            self._is_woken = False
+        while True:
+            while not self._is_over():
+                self.dispatch()
+                with contextlib.suppress(asyncio.TimeoutError):
+                    await asyncio.wait_for(self.event.wait(), _TICK)
+                self.event.clear()
+                if self._failure is not None:
+                    raise self._failure
+            await self._end()
+            with self._lock:
+                if not self._waiting:
+                    # The next call starts another thread.
+                    self._loop, self._is_running = None, False
+                    return
+
+    def _is_over(self) -> bool:
+        with self._lock:
+            self._is_woken = False
+            if self._waiting or self._is_growing or any(worker.outstanding for worker in self.workers):
+                return False
+            return self._is_closed or not threading.main_thread().is_alive() or not self.workers
+
+    async def _end(self) -> None:
+        """End workers without calls. Those that do not end by themselves are cancelled."""
+        for worker in list(self.workers):
+            worker.end()
+        live = [worker for workers in self._jobs.values() for worker in workers]
+        deadline = time.monotonic() + _ENDING
+        while any(worker.is_ending and worker.is_connected for worker in live) and time.monotonic() < deadline:
+            await asyncio.sleep(0.002)
+        for job, workers in self._jobs.items():
+            if all(worker.is_over for worker in workers):
+                job.finish()
+            else:
+                job.cancel()
+        for worker in live:
+            worker.close()
+        self._jobs.clear()
+
+    def dispatch(self) -> None:
+        """Hand waiting calls to workers, call for more workers, and end idle ones."""
+        ready = [worker for worker in self.workers if worker.is_ready]
+        self._balance(ready)
+        for worker in sorted(ready, key=lambda worker: len(worker.outstanding)):
+            self.refill(worker, len(ready))
+        while self._waiting and self._waiting[0].future.cancelled():
+            self._waiting.popleft()
+        if self._waiting and not self._is_growing and self._wanted() > 0:
+            self._is_growing = True
+            self._start(self._grow())
+        for worker in ready:
+            if not worker.outstanding and time.monotonic() - worker.last > _IDLE:
+                worker.end()
+
+    def refill(self, worker: Worker, ready: int) -> bool:
+        """Hand waiting calls to a worker, so that it has enough to do for a moment. Return False if there are none."""
+        ahead = 1 if self.is_single else max(1, min(int(_AHEAD / self.mean), _MOST_AHEAD))
+        # Few calls are divided fairly.
+        room = min(ahead, -(-len(self._waiting) // max(1, ready))) - len(worker.outstanding)
+        calls: list[tuple[int, Call]] = []
+        while len(calls) < room and self._waiting:
+            call = self._waiting.popleft()
+            if call.future.start():
+                self._next += 1
+                calls.append((self._next, call))
+        if calls:
+            worker.send_calls(calls)
+        return bool(calls)
+
+    def _balance(self, ready: list[Worker]) -> None:
+        """Recall calls that wait behind a long one while other workers are idle."""
+        if self._waiting or all(worker.outstanding for worker in ready):
+            return
+        now = time.monotonic()
+        for worker in ready:
+            if len(worker.outstanding) > 1 and now - worker.last > _STUCK:
+                worker.recall()
+
+    def give_back(self, calls: list[Call]) -> None:
+        """Put calls back that have not begun."""
+        self._waiting.extendleft(reversed(calls))
+        self.event.set()
+
+    def _wanted(self) -> int:
+        """Return how many more workers there should be."""
+        wanted = len(self._waiting) - sum(1 for worker in self.workers if not worker.is_ready)
+        return wanted if self._most_workers is None else min(wanted, self._most_workers - len(self.workers))
+
+    async def _grow(self) -> None:
+        """Submit an array job of more workers."""
+        try:
+            await asyncio.sleep(_COLLECTING)
+            if self._most_workers is None and not self.is_single:
+                self._most_workers = _batch.slots(await in_thread(self.settings.client.info), self.settings)
+            if (count := self._wanted()) > 0:
+                job = await in_thread(functools.partial(_WorkerJob, self.settings, count))
+                self._jobs[job] = [Worker(self, job, index) for index in range(count)]
+                self.workers.update(self._jobs[job])
+                self._start(self._watch(job))
+        except HostlerError as error:
+            if not self.workers:
+                self._fail_waiting(error)
+        finally:
+            self._is_growing = False
+            self.event.set()
+
+    async def _watch(self, job: _WorkerJob) -> None:
+        """Connect the workers of a job, again after lost connections, until all have ended."""
+        pause = _SHORTEST_PAUSE
+        while live := [worker for worker in self._jobs[job] if not worker.is_over]:
+            job.changed.clear()
+            unconnected = [worker for worker in live if not worker.is_connected]
+            if unconnected:
+                states = await job.tasks()
+                for worker in unconnected:
+                    task = states.get(worker.index)
+                    if task is not None and task["state"] in ENDED:
+                        await self._on_lost(worker, task)
+                    elif task is not None and task["state"] == "running":
+                        await worker.connect()
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, _LONGEST_PAUSE)
+            else:
+                await job.changed.wait()
+                pause = _SHORTEST_PAUSE
+        del self._jobs[job]
+        job.finish()
+
+    async def _on_lost(self, worker: Worker, task: dict[str, Any]) -> None:
+        """Fail the call that a worker was running, and run the others elsewhere."""
+        worker.is_over = True
+        self.workers.discard(worker)
+        calls = list(worker.outstanding.values())
+        worker.outstanding.clear()
+        # If no worker can start, another try would not help.
+        is_hopeless = not worker.was_ready and not self.workers
+        if calls or (is_hopeless and self._waiting):
+            stderr = await in_thread(functools.partial(worker.job.stderr, worker.index))
+            what = "the call has no result" if worker.was_ready else "no worker could start"
+            error = _batch.lost(what, worker.job.id, task, stderr)
+            if calls:
+                calls[0].future.settle(error=error)
+            self.give_back(calls[1:])
+            if is_hopeless:
+                self._fail_waiting(error)
+        self.event.set()
+
+    def _fail_waiting(self, error: BaseException) -> None:
+        with self._lock:
+            waiting, self._waiting = self._waiting, deque()
+        for call in waiting:
+            call.future.settle(error=error)
+
+    def fail(self, error: BaseException) -> None:
+        """Fail all calls, and end."""
+        self._failure = error
+        self.event.set()
+
+    def _start(self, coroutine: Coroutine[Any, Any, None]) -> None:
+        task: asyncio.Task[None] = asyncio.get_running_loop().create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._on_done)
+
+    def _on_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self.fail(error)
+
+
+class _WorkerJob:
+    """An array job whose tasks are workers, and which ends with this process."""
+
+    def __init__(self, settings: Settings, count: int) -> None:
+        client = settings.client
+        directory = Path(tempfile.mkdtemp(prefix="hostler-executor-"))
+        try:
+            folder = directory / "folder"
+            folder.mkdir()
+            settings = _batch.on(client.info(), settings)
+            _project.write_program(folder, _batch.worker_settings(settings, None))
+            flags = _batch.submission(folder, "executor", count, settings.max_workers, settings)
+            self._attached = _executable.AttachedJob(flags, client.head, str(directory))
+            # The head has it now.
+            shutil.rmtree(folder, ignore_errors=True)
+        except BaseException:
+            shutil.rmtree(directory, ignore_errors=True)
+            raise
+        self.client: Client = client
+        self.id = int(self._attached.id)
+        #: Set when a connection is lost.
+        self.changed = asyncio.Event()
+        self._count = count
+        self._is_away = False
+
+    async def tasks(self) -> dict[int, dict[str, Any]]:
+        """Return the tasks by index; none if the head is unreachable."""
+        ask = functools.partial(self.client._ask, "job", str(self.id), f"--tasks={self._count}")
+        try:
+            tasks = (await in_thread(ask))["tasks_shown"]
+        except UnreachableError as error:
+            if not self._is_away:
+                print(f"hostler: {error.message}; the calls wait", file=sys.stderr)
+            self._is_away = True
+            return {}
+        self._is_away = False
+        return {task["index"]: task for task in tasks}
+
+    def stderr(self, index: int) -> str:
+        """Return what a worker has written to its stderr."""
+        with contextlib.suppress(HostlerError):
+            return Job(self.client, self.id).task(index).logs("stderr")
+        return ""
+
+    def finish(self) -> None:
+        """Clean up after all workers have ended, or end now."""
+        self._attached.finish()
+
+    def cancel(self) -> None:
+        """Cancel the workers that have not ended, and clean up."""
+        self._attached.cancel()
+
+
+class Worker(asyncio.Protocol):
+    """A worker, and the connection to it.
+
+    Attributes
+    ----------
+    outstanding : dict
+        Calls that it has, with the one that it runs first.
+    is_ready : bool
+        Whether it takes calls.
+    was_ready : bool
+        Whether it ever did.
+    is_ending : bool
+        Whether it was told to end.
+    is_over : bool
+        Whether it has ended.
+    last : float
+        When its last result came, or the first call was sent.
+    """
+
+    def __init__(self, pool: Pool, job: _WorkerJob, index: int) -> None:
+        self.job = job
+        self.index = index
+        self.outstanding: dict[int, Call] = {}
+        self.is_ready = self.was_ready = self.is_ending = self.is_over = False
+        self.last = 0.0
+        self._pool = pool
+        self._seen = 0
+        self._is_recalled = False
+        self._received = bytearray()
+        self._trouble_since: float | None = None
+        self._forward: subprocess.Popen[bytes] | None = None
+        self._output: asyncio.Transport | None = None
+        self._input: asyncio.Transport | None = None
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a connection, which the worker may not have answered yet."""
+        return self._input is not None
+
+    async def connect(self) -> None:
+        """Connect to the worker, which may not listen yet."""
+        target = [f"{self.job.id}_{self.index}", f"./{_server.SOCKET}", "--stdio"]
+        # Two connections: the end of one of them does not end the other.
+        pairs = [socket.socketpair() for _ in range(2)]
+        self._forward = subprocess.Popen(
+            [_executable.find(), "--json", "forward", *target],
+            env=_executable.environment(self.job.client.head),
+            stdin=pairs[0][1].fileno(),
+            stdout=pairs[1][1].fileno(),
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+        for _, there in pairs:
+            there.close()
+        loop = asyncio.get_running_loop()
+        self._output, _ = await loop.create_unix_connection(asyncio.Protocol, sock=pairs[0][0])
+        self._input, _ = await loop.create_unix_connection(lambda: self, sock=pairs[1][0])
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Forget the connection. Another one follows if the worker has not ended."""
+        forward, self._forward = self._forward, None
+        if forward is None:
+            return
+        self.is_over = self.is_ending
+        if self._output is not None:
+            self._output.abort()
+        self._input = self._output = None
+        forward.kill()
+        _, stderr = forward.communicate()
+        if self.is_ready:
+            self._trouble_since = None
+        elif not self.is_ending:
+            self._on_trouble(forward.returncode, stderr.decode(errors="replace"))
+        self.is_ready = self._is_recalled = False
+        self._received.clear()
+        self.job.changed.set()
+
+    def _on_trouble(self, exit_code: int, stderr: str) -> None:
+        """Give up after a while in which the worker runs and does not answer."""
+        failure = _executable.failure(exit_code, stderr)
+        now = time.monotonic()
+        if self._trouble_since is None or isinstance(failure, UnreachableError):
+            self._trouble_since = now
+        elif now - self._trouble_since > _UNANSWERED:
+            self._pool.fail(failure)
+
+    def data_received(self, data: bytes) -> None:
+        """Settle the calls of complete records, and send more."""
+        if self.is_ending:
+            return
+        self._received += data
+        before = self._seen
+        returned: list[Call] = []
+        try:
+            at = self._read_greeting() if not self.is_ready else 0
+            if self.is_ready:
+                del self._received[: self._take(at, returned)]
+        except (ValueError, TypeError, KeyError, RecursionError):
+            # The job has written something else.
+            self.close()
+            return
+        except Exception as error:
+            self._pool.fail(error)
+            return
+        if returned:
+            self._is_recalled = False
+            self._pool.give_back(returned)
+        if count := self._seen - before:
+            self._on_results(count)
+
+    def _on_results(self, count: int) -> None:
+        now = time.monotonic()
+        # Quick to fall, so that short calls are not slow for long.
+        self._pool.mean = (self._pool.mean + (now - self.last) / count) / 2
+        self.last = self.idle_since = now
+        seen = self._seen
+        if self._pool.is_single:
+            self.end()
+            return
+        sent = len(self.outstanding)
+        self._pool.refill(self, sum(1 for worker in self._pool.workers if worker.is_ready))
+        if len(self.outstanding) == sent and seen == self._seen:
+            self._send(_server.RECEIVED)
+        if not self.outstanding:
+            self._pool.event.set()
+
+    def _read_greeting(self) -> int:
+        end = self._received.find(b"\n")
+        if end < 0:
+            return 0
+        greeting = json.loads(self._received[:end])
+        self._seen = int(greeting["received"])
+        self.is_ready = self.was_ready = True
+        self.last = time.monotonic()
+        # After a lost connection. The worker knows which ones it has.
+        for number, call in self.outstanding.items():
+            self._send(number, call.work)
+        self._pool.event.set()
+        return end + 1
+
+    def _take(self, at: int, returned: list[Call]) -> int:
+        """Settle the calls of the records from here on. Return where the first incomplete one begins."""
+        trusted = self._pool.settings.trusted
+        while (end := self._received.find(b"\n", at)) >= 0:
+            header = json.loads(self._received[at:end])
+            if not _batch.is_header(header, 1 << 62):
+                raise ValueError
+            after = end + 1 + header["bytes"]
+            if len(self._received) < after:
+                break
+            content = bytes(self._received[end + 1 : after])
+            at = after
+            call = self.outstanding.pop(header["input"], None)
+            if header["kind"] == _server.RETURNED:
+                returned += [call] if call else []
+                continue
+            self._seen += 1
+            if call is not None:
+                outcome = _batch.outcome_of(header, content, trusted)
+                call.future.settle(outcome.value, outcome.error)
+                # Results must not stay in memory until the next one arrives.
+                del outcome
+            del call, content
+        return at
+
+    def send_calls(self, calls: list[tuple[int, Call]]) -> None:
+        """Send calls."""
+        if not self.outstanding:
+            self.last = time.monotonic()
+        self.outstanding.update(calls)
+        self._write(
+            b"".join(_server.FRAME.pack(number, self._seen, len(call.work)) + call.work for number, call in calls)
+        )
+
+    def recall(self) -> None:
+        """Ask for the calls that have not begun."""
+        if not self._is_recalled:
+            self._is_recalled = True
+            self._send(_server.RECALL)
+
+    def end(self) -> None:
+        """Let a worker without calls end."""
+        if self.is_ready:
+            self._send(_server.END)
+            self.is_ready = False
+            self.is_ending = True
+        self._pool.workers.discard(self)
+        self._pool.event.set()
+
+    def fail(self, error: BaseException) -> None:
+        """Fail the calls that it has."""
+        calls = list(self.outstanding.values())
+        self.outstanding.clear()
+        for call in calls:
+            call.future.settle(error=error)
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._input is not None:
+            self._input.abort()
+        self.connection_lost(None)
+
+    def _send(self, number: int, content: bytes = b"") -> None:
+        self._write(_server.FRAME.pack(number, self._seen, len(content)) + content)
+
+    def _write(self, content: bytes) -> None:
+        if self._output is not None:
+            self._output.write(content)
+
+
+async def in_thread(function: Callable[[], R]) -> R:
+    """Run a function in a thread of its own. Those of `asyncio.to_thread` are not there when Python exits."""
+    loop = asyncio.get_running_loop()
+    future: asyncio.Future[R] = loop.create_future()
+
+    def run() -> None:
+        try:
+            settle = functools.partial(future.set_result, function())
+        except BaseException as error:
+            settle = functools.partial(future.set_exception, error)
+        # The loop may have ended because of an error.
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(_settle, future, settle)
+
+    threading.Thread(target=run, name="hostler-ask", daemon=False).start()
+    return await future
+
+
+def _settle(future: asyncio.Future[Any], settle: Callable[[], None]) -> None:
+    if not future.done():
+        settle()
