@@ -178,10 +178,23 @@ def test_decorated_function_runs_on_the_cluster(client: hostler.Client) -> None:
 
 
 def test_python_waits_for_calls_before_it_exits(client: hostler.Client, tmp_path: Path) -> None:
-    script = (
-        "import hostler, time\n"
-        "future = hostler.Executor(memory='100M').submit(int, '7')\n"
-        "future.add_done_callback(lambda future: print(future.result()))\n"
-    )
+    script = """
+import atexit, hostler
+
+def too_late():
+    try:
+        executor.submit(int)
+    except RuntimeError as error:
+        print(error)
+
+atexit.register(too_late)
+executor = hostler.Executor(memory='100M')
+executor.submit(int, '7').add_done_callback(lambda future: print(future.result()))
+other = hostler.Executor(memory='100M')
+other.submit(int, '8').add_done_callback(lambda future: print(future.result()))
+other.shutdown(wait=False)
+"""
     done = subprocess.run([sys.executable, "-W", "error", "-c", script], capture_output=True, text=True, cwd=tmp_path)
-    assert (done.stdout, done.stderr) == ("7\n", "")
+    first, second, last = done.stdout.splitlines()
+    assert (sorted((first, second)), last) == (["7", "8"], "cannot schedule new futures after interpreter shutdown")
+    assert done.stderr == ""

@@ -392,7 +392,8 @@ def outcome_of(header: _worker.Header, content: bytes, trusted: bool) -> Outcome
         return Outcome(index, error=recreated(header, content if trusted else b""))
     try:
         return Outcome(index, value=_worker.load(content, trusted))
-    except Exception as error:
+    # What a result calls here may not end this process.
+    except (Exception, SystemExit) as error:
         failed = RemoteError(f"the result of input {index} cannot be read here: {error}", "remote")
         failed.__cause__ = error
         return Outcome(index, error=failed)
@@ -405,7 +406,7 @@ def recreated(header: _worker.Header, content: bytes) -> BaseException:
         try:
             found = _worker.load(content, True)
             error = found if isinstance(found, BaseException) else None
-        except Exception:
+        except (Exception, SystemExit):
             # Its class may exist only on the node.
             pass
     if error is None:

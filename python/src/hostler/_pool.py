@@ -317,22 +317,22 @@ class Pool:
 
     async def _on_lost(self, worker: Worker, task: dict[str, Any]) -> None:
         """Fail the call that a worker was running, and run the others elsewhere."""
+        error: BaseException | None = None
+        if worker.outstanding or not worker.was_ready:
+            what = "the call has no result" if worker.was_ready else "no worker could start"
+            stderr = await in_thread(functools.partial(worker.job.stderr, worker.index))
+            error = _batch.lost(what, worker.job.id, task, stderr)
+        # Until here, the thread may not end.
         worker.is_over = True
         self.workers.discard(worker)
         calls = list(worker.outstanding.values())
         worker.outstanding.clear()
-        # If no worker can start, another try would not help.
-        is_hopeless = not worker.was_ready and not self.workers
-        if calls or (is_hopeless and self._waiting):
-            stderr = await in_thread(functools.partial(worker.job.stderr, worker.index))
-            what = "the call has no result" if worker.was_ready else "no worker could start"
-            error = _batch.lost(what, worker.job.id, task, stderr)
-            if calls:
-                calls[0].future.settle(error=error)
-            self.give_back(calls[1:])
-            if is_hopeless:
-                self._fail_waiting(error)
-        self.event.set()
+        if calls:
+            calls[0].future.settle(error=error)
+        self.give_back(calls[1:])
+        if error is not None and not worker.was_ready and not self.workers:
+            # No worker can start, and another try would not help.
+            self._fail_waiting(error)
 
     def _fail_waiting(self, error: BaseException) -> None:
         with self._lock:
