@@ -84,7 +84,7 @@ def test_workers_stay_for_more_calls_and_end_when_idle(client: hostler.Client, m
         # No more than that many, although all calls wait at once.
         assert len(set(executor.map(lambda _: os.getpid(), range(200)))) <= 2
         (pool,) = executor._pools
-        job = next(iter(pool.workers)).job.id
+        job = int(next(iter(pool.workers)).job.name(0).partition("_")[0])
         monkeypatch.setattr("hostler._pool._IDLE", 0.0)
         wait_until(lambda: client.job(job).status().ended)
         assert client.job(job).status().state == "completed"
@@ -144,6 +144,20 @@ def test_map_with_buffersize_reads_inputs_as_results_are_taken(executor: hostler
     assert taken == [0, 1, 2]
     assert list(itertools.islice(results, 4)) == [0, 1, 2, 3]
     assert len(taken) == 7
+
+
+def test_local_workers_run_calls_as_on_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    # No cluster is there, nor the program.
+    monkeypatch.setenv("HOSTLER_BIN", "/nonexistent")
+    with hostler.Executor.local(2, env={"COLOUR": "red"}) as executor:
+        assert list(executor.map(lambda x: (x, os.environ["COLOUR"]), range(3))) == [(x, "red") for x in range(3)]
+        assert executor.submit(os.getpid).result(30) != os.getpid()
+        with pytest.raises(ZeroDivisionError):
+            executor.submit(divmod, 1, 0).result(30)
+        with pytest.raises(hostler.JobFailedError, match=r"no result: process \d+ ended with exit code 3$"):
+            executor.submit(os._exit, 3).result(30)
+        with pytest.raises(hostler.PicklingError):
+            executor.submit(next, (n for n in range(3)))
 
 
 def test_each_call_with_a_time_limit_has_a_worker_of_its_own(client: hostler.Client) -> None:

@@ -146,7 +146,9 @@ def write(
 
 def worker_settings(settings: Settings, chunksize: int | None) -> _worker.Settings:
     """Return what the tasks must know."""
-    return _worker.Settings(python=list(sys.version_info[:3]), chunksize=chunksize, trusted=settings.trusted)
+    return _worker.Settings(
+        python=list(sys.version_info[:3]), chunksize=chunksize, trusted=settings.trusted, local=False
+    )
 
 
 def submission(folder: Path, name: str, tasks: int, at_once: int | None, settings: Settings) -> list[str]:
@@ -350,22 +352,22 @@ class Collector:
         """Return the error for an input without a result."""
         log = place / "stderr.log" if place else None
         tail = log.read_text(errors="replace")[-_TAIL_CHARACTERS:] if log and _is_own_file(log) else ""
-        return lost(f"input {index} has no result", self.job.id, task, tail)
+        return lost(f"input {index} has no result", f"{self.job.id}_{task['index']}", task, tail)
 
 
-def lost(what: str, job: int, task: dict[str, Any], stderr: str) -> JobFailedError:
-    """Return the error for what a task did not complete."""
-    name = f"{job}_{task['index']}"
+def lost(what: str, name: str, task: dict[str, Any], stderr: str) -> JobFailedError:
+    """Return the error for what a task, or a process of this machine, did not complete."""
     code = task["exit_code"]
     how = _ENDINGS.get(task["state"], "could not start" if code is None else f"ended with exit code {code}")
     node = f" on {task['node']}" if task["node"] else ""
     message = f": {task['message']}" if task["message"] else ""
     tail = stderr[-_TAIL_CHARACTERS:].strip()
     tail = f"\nend of its stderr:\n{tail}" if tail else ""
+    is_task = name[:1].isdigit()
     return JobFailedError(
-        f"{what}: task {name} {how}{node}{message}{tail}",
+        f"{what}: {'task ' if is_task else ''}{name} {how}{node}{message}{tail}",
         "job_failed",
-        (f"`hostler job {name}` and `hostler logs {name}` show more",),
+        (f"`hostler job {name}` and `hostler logs {name}` show more",) if is_task else (),
     )
 
 

@@ -11,24 +11,19 @@ import concurrent.futures
 import contextlib
 import functools
 import json
-import shutil
-import socket
 import subprocess
-import sys
-import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine
+from collections.abc import Coroutine
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeVar
 
-from hostler import _batch, _executable, _project, _server
+from hostler import _batch, _executable, _server
 from hostler._batch import Settings
-from hostler.client import Client
+from hostler._worker_jobs import ClusterJob, LocalJob, WorkerJob, in_thread
 from hostler.errors import HostlerError, UnreachableError
-from hostler.job import ENDED, Job
+from hostler.job import ENDED
 
 R = TypeVar("R")
 
@@ -105,10 +100,13 @@ class Pool:
     ----------
     settings
         How workers run.
+    is_local
+        Whether they are processes of this machine instead of array tasks.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, is_local: bool = False) -> None:
         self.settings = settings
+        self._start_job = LocalJob if is_local else ClusterJob
         # With a time limit, each call has a worker of its own, and so all of the time.
         self.is_single = settings.options.get("time") is not None
         self._lock = threading.Lock()
@@ -121,7 +119,7 @@ class Pool:
         # All below belong to the thread. Workers that have been told to end are not in `workers` any more.
         self.event = asyncio.Event()
         self.workers: set[Worker] = set()
-        self._jobs: dict[_WorkerJob, list[Worker]] = {}
+        self._jobs: dict[WorkerJob, list[Worker]] = {}
         self._next = 0
         self._most_workers = None if self.is_single else settings.max_workers
         self._is_growing = False
@@ -282,7 +280,7 @@ class Pool:
             if self._most_workers is None and not self.is_single:
                 self._most_workers = _batch.slots(await in_thread(self.settings.client.info), self.settings)
             if (count := self._wanted()) > 0:
-                job = await in_thread(functools.partial(_WorkerJob, self.settings, count))
+                job = await in_thread(functools.partial(self._start_job, self.settings, count))
                 self._jobs[job] = [Worker(self, job, index) for index in range(count)]
                 self.workers.update(self._jobs[job])
                 self._start(self._watch(job))
@@ -293,7 +291,7 @@ class Pool:
             self._is_growing = False
             self.event.set()
 
-    async def _watch(self, job: _WorkerJob) -> None:
+    async def _watch(self, job: WorkerJob) -> None:
         """Connect the workers of a job, again after lost connections, until all have ended."""
         pause = _SHORTEST_PAUSE
         while live := [worker for worker in self._jobs[job] if not worker.is_over]:
@@ -321,7 +319,7 @@ class Pool:
         if worker.outstanding or not worker.was_ready:
             what = "the call has no result" if worker.was_ready else "no worker could start"
             stderr = await in_thread(functools.partial(worker.job.stderr, worker.index))
-            error = _batch.lost(what, worker.job.id, task, stderr)
+            error = _batch.lost(what, worker.job.name(worker.index), task, stderr)
         # Until here, the thread may not end.
         worker.is_over = True
         self.workers.discard(worker)
@@ -356,59 +354,6 @@ class Pool:
             self.fail(error)
 
 
-class _WorkerJob:
-    """An array job whose tasks are workers, and which ends with this process."""
-
-    def __init__(self, settings: Settings, count: int) -> None:
-        client = settings.client
-        directory = Path(tempfile.mkdtemp(prefix="hostler-executor-"))
-        try:
-            folder = directory / "folder"
-            folder.mkdir()
-            settings = _batch.on(client.info(), settings)
-            _project.write_program(folder, _batch.worker_settings(settings, None))
-            flags = _batch.submission(folder, "executor", count, settings.max_workers, settings)
-            self._attached = _executable.AttachedJob(flags, client.head, str(directory))
-            # The head has it now.
-            shutil.rmtree(folder, ignore_errors=True)
-        except BaseException:
-            shutil.rmtree(directory, ignore_errors=True)
-            raise
-        self.client: Client = client
-        self.id = int(self._attached.id)
-        #: Set when a connection is lost.
-        self.changed = asyncio.Event()
-        self._count = count
-        self._is_away = False
-
-    async def tasks(self) -> dict[int, dict[str, Any]]:
-        """Return the tasks by index; none if the head is unreachable."""
-        ask = functools.partial(self.client._ask, "job", str(self.id), f"--tasks={self._count}")
-        try:
-            tasks = (await in_thread(ask))["tasks_shown"]
-        except UnreachableError as error:
-            if not self._is_away:
-                print(f"hostler: {error.message}; the calls wait", file=sys.stderr)
-            self._is_away = True
-            return {}
-        self._is_away = False
-        return {task["index"]: task for task in tasks}
-
-    def stderr(self, index: int) -> str:
-        """Return what a worker has written to its stderr."""
-        with contextlib.suppress(HostlerError):
-            return Job(self.client, self.id).task(index).logs("stderr")
-        return ""
-
-    def finish(self) -> None:
-        """Clean up after all workers have ended, or end now."""
-        self._attached.finish()
-
-    def cancel(self) -> None:
-        """Cancel the workers that have not ended, and clean up."""
-        self._attached.cancel()
-
-
 class Worker(asyncio.Protocol):
     """A worker, and the connection to it.
 
@@ -428,7 +373,7 @@ class Worker(asyncio.Protocol):
         When its last result came, or the first call was sent.
     """
 
-    def __init__(self, pool: Pool, job: _WorkerJob, index: int) -> None:
+    def __init__(self, pool: Pool, job: WorkerJob, index: int) -> None:
         self.job = job
         self.index = index
         self.outstanding: dict[int, Call] = {}
@@ -450,38 +395,31 @@ class Worker(asyncio.Protocol):
 
     async def connect(self) -> None:
         """Connect to the worker, which may not listen yet."""
-        target = [f"{self.job.id}_{self.index}", f"./{_server.SOCKET}", "--stdio"]
-        # Two connections: the end of one of them does not end the other.
-        pairs = [socket.socketpair() for _ in range(2)]
-        self._forward = subprocess.Popen(
-            [_executable.find(), "--json", "forward", *target],
-            env=_executable.environment(self.job.client.head),
-            stdin=pairs[0][1].fileno(),
-            stdout=pairs[1][1].fileno(),
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
-        for _, there in pairs:
-            there.close()
+        opened = self.job.connect(self.index)
+        if opened is None:
+            return
+        sockets, self._forward = opened
         loop = asyncio.get_running_loop()
-        self._output, _ = await loop.create_unix_connection(asyncio.Protocol, sock=pairs[0][0])
-        self._input, _ = await loop.create_unix_connection(lambda: self, sock=pairs[1][0])
+        self._input, _ = await loop.create_unix_connection(lambda: self, sock=sockets[0])
+        self._output = self._input
+        if len(sockets) > 1:
+            self._output, _ = await loop.create_unix_connection(asyncio.Protocol, sock=sockets[1])
 
     def connection_lost(self, error: Exception | None) -> None:
         """Forget the connection. Another one follows if the worker has not ended."""
-        forward, self._forward = self._forward, None
-        if forward is None:
+        if self._output is None:
             return
         self.is_over = self.is_ending
-        if self._output is not None:
-            self._output.abort()
+        self._output.abort()
         self._input = self._output = None
-        forward.kill()
-        _, stderr = forward.communicate()
+        forward, self._forward = self._forward, None
+        if forward is not None:
+            forward.kill()
+            _, stderr = forward.communicate()
+            if not self.is_ready and not self.is_ending:
+                self._on_trouble(forward.returncode, stderr.decode(errors="replace"))
         if self.is_ready:
             self._trouble_since = None
-        elif not self.is_ending:
-            self._on_trouble(forward.returncode, stderr.decode(errors="replace"))
         self.is_ready = self._is_recalled = False
         self._received.clear()
         self.job.changed.set()
@@ -617,26 +555,3 @@ class Worker(asyncio.Protocol):
     def _write(self, content: bytes) -> None:
         if self._output is not None:
             self._output.write(content)
-
-
-async def in_thread(function: Callable[[], R]) -> R:
-    """Run a function in a thread of its own. Those of `asyncio.to_thread` are not there when Python exits."""
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[R] = loop.create_future()
-
-    def run() -> None:
-        try:
-            settle = functools.partial(future.set_result, function())
-        except BaseException as error:
-            settle = functools.partial(future.set_exception, error)
-        # The loop may have ended because of an error.
-        with contextlib.suppress(RuntimeError):
-            loop.call_soon_threadsafe(_settle, future, settle)
-
-    threading.Thread(target=run, name="hostler-ask", daemon=False).start()
-    return await future
-
-
-def _settle(future: asyncio.Future[Any], settle: Callable[[], None]) -> None:
-    if not future.done():
-        settle()

@@ -48,9 +48,9 @@ _ALONE = 600.0
 _READ_BYTES = 1 << 18
 
 
-def serve(trusted: bool) -> None:
+def serve(settings: _worker.Settings) -> None:
     """Run calls until the caller says that it needs no more."""
-    worker = _Worker(trusted)
+    worker = _Worker(settings)
     threading.Thread(target=worker.receive, name="hostler-receive", daemon=True).start()
     threading.Thread(target=worker.send_gathered, name="hostler-send", daemon=True).start()
     try:
@@ -61,9 +61,10 @@ def serve(trusted: bool) -> None:
 
 
 class _Worker:
-    def __init__(self, trusted: bool) -> None:
+    def __init__(self, settings: _worker.Settings) -> None:
         self.path = os.path.abspath(SOCKET)
-        self._trusted = trusted
+        self._trusted = settings["trusted"]
+        self._is_local = settings["local"]
         self._calls: queue.SimpleQueue[tuple[int, bytes] | None] = queue.SimpleQueue()
         self._has_unsent = threading.Event()
         # For everything below.
@@ -137,6 +138,9 @@ class _Worker:
                         received += content
                         self._take(received)
                         continue
+                    if self._is_local:
+                        # The caller has ended.
+                        os._exit(1)
                     # It has ended, or another one has come.
                     selector.unregister(connection)
                     self._connect(None)

@@ -36,6 +36,8 @@ class Settings(TypedDict):
     chunksize: int | None
     #: Whether results are pickled; otherwise they are JSON.
     trusted: bool
+    #: Whether the task is a process of the caller's machine, which ends with the caller.
+    local: bool
 
 
 class Header(TypedDict):
@@ -64,7 +66,7 @@ def main() -> None:
     if chunksize is None:
         from hostler._server import serve
 
-        serve(settings["trusted"])
+        serve(settings)
         return
     task = int(os.environ["HOSTLER_ARRAY_INDEX"])
     with open(RESULTS, "wb") as records:

@@ -6,11 +6,12 @@ import collections
 import concurrent.futures
 import functools
 import itertools
+import os
 import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
 from hostler import _project
@@ -60,6 +61,7 @@ class Executor(concurrent.futures.Executor):
         if max_workers is not None and max_workers < 1:
             raise ValueError("max_workers must be greater than 0")
         self._settings = Settings(client or Client(), environment, trusted, None, max_workers, options)
+        self._is_local = False
         self._lock = threading.Lock()
         self._is_shut_down = False
         # The last one takes calls. The workers of the others lack modules that were imported later.
@@ -67,6 +69,27 @@ class Executor(concurrent.futures.Executor):
         self._modules = 0
         self._shipped: set[str] = set()
         weakref.finalize(self, _close, self._pools).atexit = False
+
+    @classmethod
+    def local(
+        cls, max_workers: int | None = None, *, trusted: bool = True, env: Mapping[str, str] | None = None
+    ) -> Executor:
+        """Return an executor whose workers are processes of this machine. It needs no cluster.
+
+        Functions, arguments and results travel as on a cluster, so what works here can be sent to nodes.
+
+        Parameters
+        ----------
+        max_workers
+            Calls that run at the same time, at most; by default the number of CPUs.
+        trusted
+            See `hostler.map`.
+        env
+            Variables of the workers besides those of this process.
+        """
+        executor = cls(max_workers or os.cpu_count(), environment="own", trusted=trusted, env=env)
+        executor._is_local = True
+        return executor
 
     def submit(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> concurrent.futures.Future[R]:
         """Submit a call and return its future.
@@ -176,7 +199,7 @@ class Executor(concurrent.futures.Executor):
             shipped = _project.shipped_modules()
             if not self._pools or not shipped <= self._shipped:
                 _close(self._pools)
-                self._pools.append(Pool(self._settings))
+                self._pools.append(Pool(self._settings, self._is_local))
                 self._shipped = shipped
         return self._pools[-1]
 
