@@ -222,6 +222,8 @@ class Pool:
                 job.cancel()
         for worker in live:
             worker.close()
+        for task in self._tasks:
+            task.cancel()
         self._jobs.clear()
 
     def dispatch(self) -> None:
@@ -287,6 +289,8 @@ class Pool:
         except HostlerError as error:
             if not self.workers:
                 self._fail_waiting(error)
+            else:
+                await asyncio.sleep(_LONGEST_PAUSE)
         finally:
             self._is_growing = False
             self.event.set()
@@ -398,12 +402,18 @@ class Worker(asyncio.Protocol):
         opened = self.job.connect(self.index)
         if opened is None:
             return
-        sockets, self._forward = opened
+        (source, *sink), self._forward = opened
         loop = asyncio.get_running_loop()
-        self._input, _ = await loop.create_unix_connection(lambda: self, sock=sockets[0])
-        self._output = self._input
-        if len(sockets) > 1:
-            self._output, _ = await loop.create_unix_connection(asyncio.Protocol, sock=sockets[1])
+        if sink:
+            self._output, _ = await loop.create_unix_connection(asyncio.Protocol, sock=sink[0])
+        # The greeting may come at once.
+        await loop.create_unix_connection(lambda: self, sock=source)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Wait for the greeting of the worker."""
+        assert isinstance(transport, asyncio.Transport)
+        self._input = transport
+        self._output = self._output or transport
 
     def connection_lost(self, error: Exception | None) -> None:
         """Forget the connection. Another one follows if the worker has not ended."""

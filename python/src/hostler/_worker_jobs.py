@@ -109,7 +109,7 @@ class ClusterJob(WorkerJob):
     def connect(self, index: int) -> tuple[list[socket.socket], subprocess.Popen[bytes]]:
         """Connect to a worker, which may not listen yet, through `hostler forward`."""
         # Two connections: the end of one of them does not end the other.
-        (output, its_output), (input, its_input) = (socket.socketpair() for _ in range(2))
+        (source, its_output), (sink, its_input) = (socket.socketpair() for _ in range(2))
         with its_output, its_input:
             forward = subprocess.Popen(
                 [_executable.find(), "--json", "forward", self.name(index), f"./{_server.SOCKET}", "--stdio"],
@@ -119,7 +119,7 @@ class ClusterJob(WorkerJob):
                 stderr=subprocess.PIPE,
                 start_new_session=True,
             )
-        return [output, input], forward
+        return [source, sink], forward
 
     def stderr(self, index: int) -> str:
         """Return what a worker has written to its stderr."""
