@@ -120,19 +120,13 @@ def shape(count: int, tasks: int, settings: Settings) -> Shape:
     return found
 
 
-def write(
-    folder: Path, function: bytes, inputs: Iterable[bytes], name: str, divided: Shape, settings: Settings
-) -> list[str]:
-    """Write the project folder of a map. Return the arguments of ``hostler submit``.
+def write(folder: Path, name: str, divided: Shape, settings: Settings) -> list[str]:
+    """Write everything but function and inputs into the folder of a map. Return the arguments of ``hostler submit``.
 
     Parameters
     ----------
     folder
-        An empty folder.
-    function
-        The pickled function of one argument.
-    inputs
-        The pickled arguments.
+        A folder with function and inputs.
     name
         Name of the job, unless the options have one.
     divided
@@ -140,7 +134,7 @@ def write(
     settings
         How the function runs; see `on`.
     """
-    _project.write(folder, function, inputs, worker_settings(settings, divided.chunksize))
+    _project.write_program(folder, worker_settings(settings, divided.chunksize))
     return submission(folder, name, divided.tasks, settings.max_workers, settings)
 
 
@@ -173,7 +167,7 @@ class Batch:
     function
         The pickled function of one argument.
     inputs
-        The pickled arguments, at least one.
+        The pickled arguments, at least one. They are read to their end, and not kept in memory.
     name
         Name of the job, unless the options have one.
     settings
@@ -184,16 +178,17 @@ class Batch:
     job : Job
     """
 
-    def __init__(self, function: bytes, inputs: Sequence[bytes], name: str, settings: Settings) -> None:
+    def __init__(self, function: bytes, inputs: Iterable[bytes], name: str, settings: Settings) -> None:
         client = settings.client
         cluster = client.info()
-        divided = shape(len(inputs), _TASKS_PER_SLOT * slots(cluster, settings), settings)
         directory = Path(tempfile.mkdtemp(prefix="hostler-map-"))
         attached: _executable.AttachedJob | None = None
         try:
             folder = directory / "folder"
             folder.mkdir()
-            flags = write(folder, function, inputs, name, divided, on(cluster, settings))
+            count = _project.write_inputs(folder, function, inputs)
+            divided = shape(count, _TASKS_PER_SLOT * slots(cluster, settings), settings)
+            flags = write(folder, name, divided, on(cluster, settings))
             attached = _executable.AttachedJob(flags, client.head, str(directory))
             # The head has it now.
             shutil.rmtree(folder, ignore_errors=True)

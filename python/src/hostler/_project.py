@@ -15,7 +15,7 @@ import shutil
 import site
 import sys
 import sysconfig
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -89,15 +89,41 @@ def dumps(what: str, value: object) -> bytes:
         ) from error
 
 
-def write(folder: Path, function: bytes, inputs: Iterable[bytes], settings: _worker.Settings) -> int:
-    """Write function and inputs, and everything that they import. Return the number of inputs."""
+def pickled_inputs(inputs: Iterable[object]) -> Iterator[bytes]:
+    """Pickle inputs one after another.
+
+    Raises
+    ------
+    PicklingError
+        If one cannot be pickled.
+    """
+    file = io.BytesIO()
+    # One for all: a new one for each input would take twice as long.
+    pickler = _Pickler(file)
+    for index, value in enumerate(inputs):
+        try:
+            pickler.dump(value)
+        except Exception:
+            # It fails again, and says what is wrong.
+            yield dumps(f"input {index}", value)
+            pickler = _Pickler(file)
+        else:
+            yield file.getvalue()
+        file.seek(0)
+        file.truncate()
+        pickler.clear_memo()
+        # Here cloudpickle remembers the globals of functions, by addresses that others may have later.
+        pickler.globals_ref.clear()
+
+
+def write_inputs(folder: Path, function: bytes, inputs: Iterable[bytes]) -> int:
+    """Write the pickled function and inputs. Return the number of inputs."""
     offsets = array.array("Q", [0])
     with open(folder / _worker.INPUTS, "wb") as file:
         for work in inputs:
             offsets.append(offsets[-1] + file.write(work))
     (folder / _worker.OFFSETS).write_bytes(offsets.tobytes())
     (folder / _worker.FUNCTION).write_bytes(function)
-    write_program(folder, settings)
     return len(offsets) - 1
 
 

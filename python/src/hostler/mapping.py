@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
@@ -133,13 +134,14 @@ def map(
         raise UsageError("chunksize and max_workers must be at least 1", "usage")
     settings = Settings(client or Client(), environment, trusted, chunksize, max_workers, options)
     call = _project.dumps("the function", _Starred(function))
-    inputs = [_project.dumps(f"input {index}", items) for index, items in enumerate(zip(*iterables, strict=False))]
+    inputs = _project.pickled_inputs(zip(*iterables, strict=False))
     name = getattr(function, "__name__", "map")
     if key is not None:
         return Map._submit(call, inputs, name, key, settings)
-    if not inputs:
+    first = next(inputs, None)
+    if first is None:
         return Results(None, ordered, errors)
-    batch = Batch(call, inputs, name, settings)
+    batch = Batch(call, itertools.chain([first], inputs), name, settings)
     try:
         return Results(batch, ordered, errors)
     except BaseException:

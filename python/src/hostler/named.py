@@ -6,11 +6,11 @@ import dataclasses
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
-from hostler import _batch
+from hostler import _batch, _project
 from hostler._batch import Collector, Outcome, Settings, Shape
 from hostler._display import Rich
 from hostler.client import Client
@@ -76,20 +76,21 @@ class Map(Rich, Generic[R]):
         return Map(key, Job(client, found[0]["id"]), _shape(key, found[0]))
 
     @classmethod
-    def _submit(cls, function: bytes, inputs: Sequence[bytes], name: str, key: str, settings: Settings) -> Map[Any]:
+    def _submit(cls, function: bytes, inputs: Iterable[bytes], name: str, key: str, settings: Settings) -> Map[Any]:
         """Submit a map, or find the one with this key and the same content."""
         client = settings.client
-        if not inputs:
-            raise UsageError("a map with a key needs at least one input", "usage")
-        shape = _batch.shape(len(inputs), _TASKS, settings)
         settings = _batch.on(client.info(), settings)
-        tag = f"{shape.count},{shape.chunksize},{_FORMS[shape.trusted]}"
-        tags = {**(settings.options.get("tags") or {}), _TAG: tag}
-        settings = dataclasses.replace(settings, options={**settings.options, "tags": tags})
         with tempfile.TemporaryDirectory(prefix="hostler-map-") as directory:
             folder = Path(directory) / "folder"
             folder.mkdir()
-            flags = _batch.write(folder, function, inputs, name, shape, settings)
+            count = _project.write_inputs(folder, function, inputs)
+            if count == 0:
+                raise UsageError("a map with a key needs at least one input", "usage")
+            shape = _batch.shape(count, _TASKS, settings)
+            tag = f"{shape.count},{shape.chunksize},{_FORMS[shape.trusted]}"
+            tags = {**(settings.options.get("tags") or {}), _TAG: tag}
+            settings = dataclasses.replace(settings, options={**settings.options, "tags": tags})
+            flags = _batch.write(folder, name, shape, settings)
             for path in (*folder.rglob("*"), folder):
                 os.utime(path, (_TIME, _TIME), follow_symlinks=False)
             job = client._ask("submit", f"--key={key}", *flags)
