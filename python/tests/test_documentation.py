@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import doctest
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -35,3 +37,20 @@ def test_code_of_the_guide_runs(
         expected = "".join(f"{line}\n" for line in re.findall(r"# prints: (.*)", block))
         exec(compile(block, "guide", "exec"), {"__name__": "__main__"})
         assert capsys.readouterr().out == expected, block
+
+
+def test_reference_is_that_of_the_docstrings() -> None:
+    render = runpy.run_path(str(REPOSITORY / "python/reference.py"))["render"]
+    page = (REPOSITORY / "docs/reference/python.md").read_text(encoding="utf-8")
+    assert page == render(), "run `python3 python/reference.py`"
+
+
+def test_examples_of_docstrings_with_an_output_print_it(client: hostler.Client) -> None:
+    runner = doctest.DocTestRunner()
+    finder = doctest.DocTestFinder(recurse=False)
+    found = [test for name in hostler.__all__ for test in finder.find(getattr(hostler, name), name, globs={})]
+    tests = [test for test in found if any(example.want for example in test.examples)]
+    assert len(tests) >= 2
+    for test in tests:
+        test.globs["hostler"] = hostler
+        assert runner.run(test).failed == 0, test.name
