@@ -83,6 +83,8 @@ def test_workers_stay_for_more_calls_and_end_when_idle(client: hostler.Client, m
     with hostler.Executor(2, client=client, memory="100M") as executor:
         # No more than that many, although all calls wait at once.
         assert len(set(executor.map(lambda _: os.getpid(), range(200)))) <= 2
+        # Dask reads this: `compute(scheduler=executor)`.
+        assert (executor._max_workers, hostler.Executor(client=client, cpus=2)._max_workers) == (2, 4)
         (pool,) = executor._pools
         job = int(next(iter(pool.workers)).job.name(0).partition("_")[0])
         monkeypatch.setattr("hostler._pool._IDLE", 0.0)
