@@ -6,6 +6,7 @@ import concurrent.futures
 import importlib
 import itertools
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -15,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import hostler
+from hostler import _executable
 
 
 @pytest.fixture
@@ -106,17 +108,29 @@ def test_call_of_a_lost_worker_fails_alone(client: hostler.Client) -> None:
         assert [future.result(30) for future in after] == [2**n for n in range(20)]
 
 
-def test_calls_continue_after_a_lost_connection(executor: hostler.Executor, tmp_path: Path) -> None:
-    calls = [executor.submit(wait_for, tmp_path / "first")]
-    wait_until(calls[0].running)
-    (worker,) = executor._pools[0].workers
-    assert worker._forward
-    worker._forward.kill()
-    calls += [executor.submit(wait_for, tmp_path / "second") for _ in range(3)]
-    (tmp_path / "first").touch()
-    assert calls[0].result(30) == "first"
-    (tmp_path / "second").touch()
-    assert [call.result(30) for call in calls] == ["first", *["second"] * 3]
+@pytest.mark.parametrize("crash", ["connection", "head"])
+def test_calls_survive_a_crash(client: hostler.Client, tmp_path: Path, crash: str) -> None:
+    with hostler.Executor(1, client=client, memory="100M") as executor:
+        calls = [executor.submit(wait_for, tmp_path / "first")]
+        wait_until(calls[0].running)
+        (worker,) = executor._pools[0].workers
+        assert worker._forward
+        lost = worker._forward
+        if crash == "head":
+            os.kill(client.info()["head"]["pid"], signal.SIGKILL)
+        else:
+            lost.kill()
+        # The call ends while nobody is connected, and the next ones wait for the new connection.
+        (tmp_path / "first").touch()
+        calls += [executor.submit(wait_for, tmp_path / "second") for _ in range(3)]
+        wait_until(lambda: lost.poll() is not None)
+        if crash == "head":
+            subprocess.run([_executable.find(), "up"], check=True, stdout=subprocess.DEVNULL)
+        assert calls[0].result(30) == "first"
+        (tmp_path / "second").touch()
+        assert [call.result(30) for call in calls] == ["first", *["second"] * 3]
+        # The same worker ran all of them.
+        assert list(executor._pools[0].workers) == [worker]
 
 
 def test_call_behind_a_long_one_moves_to_an_idle_worker(client: hostler.Client, tmp_path: Path) -> None:
