@@ -132,6 +132,7 @@ def test_options_become_arguments() -> None:
     given = arguments({"cpus": 2, "gpus": None, "time": 1.5, "requeue": True, "hold": False, "tags": {"a": "b"}})
     assert given == ["--cpus=2", "--time=2s", "--requeue", "--tag=a=b"]
     assert arguments({"sandbox": True, "network": "host"}) == ["--sandbox", "--network=host"]
+    assert arguments({"exclusive": True, "quiet_machine": True}) == ["--exclusive", "--quiet-machine"]
     jobs = [hostler.Job(hostler.Client(), number) for number in (3, 4)]
     assert arguments({"after": jobs}) == ["--after=afterok:3:4"]
     assert arguments({"after": "afterany:3"}) == ["--after=afterany:3"]

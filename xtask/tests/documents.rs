@@ -53,7 +53,7 @@ fn tests_named_in_the_security_page_exist() {
 }
 
 /// The rows and columns of the table of limits in the security page.
-const LIMITS: [&str; 14] = [
+const LIMITS: [&str; 15] = [
     "blocked account",
     "role: root, account of the head",
     "system account",
@@ -62,6 +62,7 @@ const LIMITS: [&str; 14] = [
     "drained node",
     "exclusive node",
     "sandbox (`--sandbox`)",
+    "quiet machine (`--quiet-machine`)",
     "partition that demands a sandbox",
     "network of a sandbox in such a partition",
     "priority",

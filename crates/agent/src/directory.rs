@@ -293,6 +293,15 @@ impl RunDirectory {
         serde_json::from_slice(&fs::read(self.certificate()).ok()?).ok()
     }
 
+    /// Stores the measurement certificate. If that fails, the run has a certificate without figures.
+    pub(crate) fn store_certificate(&self, certificate: &Certificate) {
+        let text = serde_json::to_vec_pretty(certificate).expect("a certificate is valid JSON");
+        if let Err(error) = self.store(&self.certificate(), &text) {
+            let path = self.path.display();
+            tracing::warn!(%path, %error, "cannot store the measurement certificate of a run");
+        }
+    }
+
     pub(crate) fn output(&self, output: Output) -> PathBuf {
         self.path.join(output.as_str())
     }

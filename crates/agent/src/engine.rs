@@ -25,7 +25,7 @@ use crate::restrictions::Restrictions;
 use crate::stage::{NoEnvironment, members};
 use crate::steps::{Own, free_port};
 use crate::supervise::{Control, Controlled, Order, RunState, control};
-use crate::{collect, forward, output, roster, stage, steps, supervise, terminal, variables};
+use crate::{collect, forward, output, quiet, roster, stage, steps, supervise, terminal, variables};
 
 pub(crate) struct Engine {
     node: Arc<Node>,
@@ -70,6 +70,7 @@ impl Engine {
         let facts = NodeFacts {
             advisory: self.node.advisory(),
             runs_sandboxes: self.node.sandbox.is_ok(),
+            quiets_machine: self.node.quiet.offered.is_ok(),
             address,
             gossip_at: self.node.gossiping.as_ref().and_then(|gossiping| gossiping.address()),
             ..self.node.facts.clone()
@@ -296,14 +297,20 @@ async fn start_run(
         }
     };
     orders.options.identity = identity;
+    if let Err(error) = quiet::begin(&node, &launch).await {
+        node.metrics.not_started();
+        return handle.happened(Event::Exited { run, exit: not_started(format!("{error:#}")) });
+    }
     if (launch.spec().world_size() > 1 || launch.spec().first_node)
         && let Err(error) = join_others(&node, &handle, &launch, &directory, &mut controlled, &mut orders).await
     {
+        quiet::end(&node, &launch).await;
         return handle.happened(Event::Exited { run, exit: not_started(format!("{error:#}")) });
     }
     let measuring = Measuring::begin(&node, &launch).await;
     match supervise::launch(&node, &launch, &mut orders, &controlled.ending).await {
         Ok(RunState::Ended(exit)) => {
+            quiet::end(&node, &launch).await;
             node.metrics.started(began.elapsed());
             handle.happened(Event::Exited { run, exit });
         }
@@ -315,6 +322,7 @@ async fn start_run(
             supervise::watch(node, handle, launch, shepherd, place, controlled, measuring).await;
         }
         Err(error) => {
+            quiet::end(&node, &launch).await;
             node.metrics.not_started();
             let message = format!("node {} cannot start the job: {error:#}", node.name);
             handle.happened(Event::Exited { run, exit: not_started(message) });

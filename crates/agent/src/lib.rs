@@ -8,6 +8,7 @@
 //! - [`link`]: the WebSocket to the head.
 //! - [`stage`] and [`environment`]: folder, environment and command line.
 //! - [`supervise`]: shepherds and their reports; [`shepherds`]: connections to them.
+//! - [`certificate`]: what disturbed an exclusive job; [`quiet`]: settings of the machine that are changed for one.
 //! - [`collect`] and [`transfer`]: results, and upload and download of chunks.
 //! - [`output`], [`terminal`] and [`forward`]: live output, terminals, and connections to ports.
 //! - [`account`]: the user of a run; [`rights`]: actions with the rights of that user.
@@ -46,6 +47,7 @@ mod node;
 mod nvidia_smi;
 mod output;
 mod program_directory;
+mod quiet;
 mod random;
 mod rapl;
 mod readiness;
@@ -74,6 +76,7 @@ pub use hostler_shepherd::cgroup::{Device, leave_cgroup};
 pub use hostler_shepherd::ranks::{Ranks, variables as rank_variables};
 pub use hostler_shepherd::session_leader;
 pub use identity::{Introduction, has_joined, is_running, join, leave};
+pub use quiet::{Knob, QuietSettings};
 pub use roster::NewAccounts;
 pub use sandbox::SandboxSettings;
 pub use start::{Config, run, run_and_say, run_ports_beside};

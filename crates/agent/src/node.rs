@@ -18,6 +18,7 @@ use crate::gossip::Gossiping;
 use crate::gpus::Gpus;
 use crate::metrics::Metrics;
 use crate::program_directory::ProgramDirectory;
+use crate::quiet::Quiet;
 use crate::roster::NewAccounts;
 use crate::sandbox::SandboxSettings;
 use crate::shepherds::IdleShepherds;
@@ -59,6 +60,8 @@ pub(crate) struct Node {
     /// Whether commands of other nodes run in a sandbox, also if they do not ask for one.
     pub(crate) demands_sandbox_of_commands: bool,
     pub(crate) sandbox_settings: SandboxSettings,
+    /// Changes of the machine's settings for runs.
+    pub(crate) quiet: Arc<Quiet>,
     /// Values up to which the node counts as quiet while an exclusive job runs.
     pub(crate) noise_limits: NoiseLimits,
     /// Whether other activity on the machine keeps it from being switched off.
@@ -87,6 +90,7 @@ impl Node {
             users: self.accounts.shortcoming(),
             refuses_root: self.accounts.refuse_root(),
             sandbox: self.sandbox.clone().err(),
+            quiet_machine: self.quiet.offered.clone().err(),
         }
     }
 

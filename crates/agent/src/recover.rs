@@ -61,6 +61,7 @@ pub(crate) async fn recover(node: &Arc<Node>, handle: &Handle) -> anyhow::Result
         controls.insert(run, control);
         tokio::spawn(supervise::watch_recovered(Arc::clone(node), handle.clone(), launch, shepherd, controlled));
     }
+    node.quiet.recover(&going_on);
     clean_up(node, &going_on, &leaves);
     Ok(controls)
 }

@@ -36,6 +36,7 @@ use crate::metrics::port::Port;
 use crate::metrics::{Exporter, Metrics};
 use crate::node::Node;
 use crate::program_directory::{ProgramDirectory, is_found_on};
+use crate::quiet::{Quiet, QuietSettings};
 use crate::roster::NewAccounts;
 use crate::sandbox::SandboxSettings;
 use crate::variables::default_path;
@@ -94,6 +95,8 @@ pub struct Config {
     pub status: StatusPorts,
     /// What sandboxed jobs get besides the usual.
     pub sandbox: SandboxSettings,
+    /// Which settings of the machine jobs may ask to change.
+    pub quiet_machine: QuietSettings,
     /// Values up to which the node counts as quiet while an exclusive job runs.
     pub noise_limits: NoiseLimits,
     /// Address of the port for metrics, if any.
@@ -227,12 +230,16 @@ async fn serve(
         of_machine: config.sandbox.read_only.clone(),
         own: accounts.in_sandbox(None).cloned(),
     };
+    let boot = hostler_sys::boot_id().context("cannot read the boot id")?;
+    let quiet =
+        Quiet::new(config.quiet_machine, &directory, boot.clone(), resources.cpus.clone(), !config.shared_machine);
+    let quiet = Arc::new(quiet);
     let node = Arc::new(Node {
         head: Client::new(identity.endpoint()?),
         metrics: Metrics::new(name.as_str()),
         name,
         facts: NodeFacts {
-            boot: BootId(hostler_sys::boot_id().context("cannot read the boot id")?),
+            boot: BootId(boot),
             resources,
             hardware,
             features: config.features.into_iter().chain(environment::python_features(&settings)).collect(),
@@ -248,6 +255,7 @@ async fn serve(
         sandbox,
         demands_sandbox_of_commands: config.sandboxed_calls,
         sandbox_settings: config.sandbox,
+        quiet,
         noise_limits: config.noise_limits,
         chunks: ChunkStore::open(&directory.join("chunks"))?.sharing_files(),
         chunk_cap_bytes: CACHE_BYTES,

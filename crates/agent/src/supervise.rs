@@ -21,8 +21,8 @@ use crate::ending::{Ending, or_end};
 use crate::handle::Handle;
 use crate::node::Node;
 use crate::shepherds::{self, Watched};
-use crate::steps;
 use crate::usage::{RunPlace, leaf_at};
+use crate::{quiet, steps};
 
 /// Queued orders per run: one to end it, one to end it at once, and a reserve.
 const ORDERS_LEN: usize = 8;
@@ -225,6 +225,8 @@ pub(crate) async fn watch(
             None => break lost(&node, LostReason::NeverStarted),
         }
     };
+    // Also if its shepherd was killed. If there is an exit record, that was done before.
+    quiet::end(&node, &launch).await;
     let exit = with_disk(&node, exit);
     handle.happened(Event::Exited { run: launch.run(), exit });
 }
@@ -256,6 +258,7 @@ pub(crate) async fn watch_recovered(
         Some(RunState::Ended(exit)) => exit,
         None => lost(&node, LostReason::NeverStarted),
     };
+    quiet::end(&node, &launch).await;
     handle.happened(Event::Exited { run: launch.run(), exit });
 }
 
@@ -381,8 +384,9 @@ fn lost(node: &Node, reason: LostReason) -> Exit {
     Exit { why: Why::Lost, message, usage: Usage::default(), steps: Vec::new(), certificate: None }
 }
 
-/// Converts an exit record to the report for the head.
+/// Converts an exit record to the report for the head, after restoring what was changed for the run.
 async fn exit_of(node: &Node, record: &ExitRecord, launch: &RunLaunch) -> Exit {
+    quiet::end(node, launch).await;
     let memory = memory_message(record, launch.placement.resources.memory_bytes);
     let mut messages: Vec<String> = memory.into_iter().collect();
     if record.cause == Some(Cause::OutputLimit) {

@@ -51,6 +51,13 @@ pub(crate) struct JobFlags {
     #[arg(long)]
     pub(crate) exclusive: bool,
 
+    /// Change settings of the machine while the job runs, to disturb it less; needs --exclusive
+    ///
+    /// For example the frequency governor. The admin of each node decides which settings, and the agent restores them
+    /// after the job. Jobs run only on nodes that allow this. The job's measurement certificate lists what was changed.
+    #[arg(long, requires = "exclusive")]
+    pub(crate) quiet_machine: bool,
+
     /// Run the job in a sandbox, which nothing but its folder outlives
     ///
     /// Inside, there are the node's programs and libraries, an empty /tmp and home directory, and the job's folder, and
@@ -363,6 +370,7 @@ impl JobFlags {
             nodes: self.nodes,
             tasks_per_node: self.tasks_per_node,
             exclusive: self.exclusive,
+            quiet_machine: self.quiet_machine,
             sandbox: self.sandbox,
             network: self.network,
             first_node: self.first_node,

@@ -1,9 +1,11 @@
-//! Measurement certificates of exclusive jobs, and `hostler measure`.
+//! Measurement certificates of exclusive jobs, `hostler measure`, and machines that are made quiet.
 
 use std::fs;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use hostler_testkit::{Cluster, Size};
+use hostler_testkit::{Cluster, RealCluster, Size, end, kill, wait_until};
+use nix::sys::signal::Signal;
 use serde_json::Value;
 
 const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
@@ -120,4 +122,124 @@ fn commands_are_measured_compared_and_their_failures_shown() {
         noisy.stderr.contains("the node was not quiet in 2 measurements: noisy: other processes used"),
         "{noisy:?}"
     );
+}
+
+/// Settings of a made-up machine: path, value before, value during a job.
+const SETTINGS: [(&str, &str, &str); 3] = [
+    ("sys/devices/system/cpu/cpufreq/policy0/scaling_governor", "schedutil", "performance"),
+    ("sys/kernel/mm/transparent_hugepage/enabled", "madvise", "never"),
+    ("proc/sys/vm/stat_interval", "1", "10"),
+];
+
+fn values(tree: &Path) -> [String; 3] {
+    SETTINGS.map(|(path, ..)| fs::read_to_string(tree.join(path)).expect("it exists").trim().to_owned())
+}
+
+/// Starts the agent with this table `quiet_machine`, and waits until the head knows.
+fn start_agent(cluster: &RealCluster, quiet_machine: &str) -> Child {
+    let settings = format!("[quiet_machine]\n{quiet_machine}\n");
+    fs::write(cluster.path("n1/agent.toml"), settings).expect("the test owns the directory");
+    let agent = cluster.run_agent("n1");
+    wait_until("the agent to connect", 30, || {
+        let nodes = cluster.json(&["nodes"]);
+        let node = nodes.as_array()?.first()?;
+        (node["agent_pid"] == agent.id() && node["state"] == "up").then_some(())
+    });
+    agent
+}
+
+#[test]
+fn machine_is_quiet_during_a_job_and_as_before_after_it_and_after_crashes() {
+    assert!(nix::unistd::geteuid().is_root(), "only agents of root change settings of their machine");
+    let cluster = RealCluster::start(HOSTLER);
+    let tree = cluster.home.path("tree");
+    for (path, before, _) in SETTINGS.into_iter().chain([("dev/cpu_dma_latency", "", "")]) {
+        fs::create_dir_all(tree.join(path).parent().expect("a parent")).expect("the test owns the directory");
+        fs::write(tree.join(path), format!("{before}\n")).expect("the test owns the directory");
+    }
+    let (before, during) = (SETTINGS.map(|it| it.1), SETTINGS.map(|it| it.2));
+    let job = ["run", "--exclusive", "--quiet-machine", "-m", "64M"];
+    let first = cluster.add_node("n1");
+    let refused = cluster.fails(&[&job[..], &["--", "true"]].concat());
+    assert!(
+        refused
+            .contains("node n1: it lists no knobs that jobs may ask for; an admin of the node adds `[quiet_machine]`"),
+        "{refused}"
+    );
+    end(first);
+    let knobs = format!(
+        "root = {:?}\nknobs = [\"vm-stat\", \"governor\", \"huge-pages\", \"boost\", \"idle-states\"]",
+        tree.display().to_string()
+    );
+    let mut agent = start_agent(&cluster, &knobs);
+
+    // The program begins with a quiet machine.
+    let cat = format!("cd {}; cat {}", tree.display(), SETTINGS.map(|it| it.0).join(" "));
+    let seen = cluster.ok(&[&job[..], &["--", "sh", "-c", &cat]].concat());
+    assert_eq!(seen.lines().collect::<Vec<_>>(), during);
+    assert_eq!(values(&tree), before, "its end is told after the settings are restored");
+    let text = cluster.ok(&["job", "1"]);
+    assert!(
+        text.contains("machine    changed governor, huge-pages, idle-states, vm-stat; not offered: boost"),
+        "{text}"
+    );
+    let made = cluster.json(&["job", "1"])["tasks_shown"][0]["certificate"].clone();
+    let changes = made["quiet_machine"]["changes"].as_array().expect("a list");
+    let governor = serde_json::json!({
+        "knob": "governor", "path": format!("/{}", SETTINGS[0].0), "files": 1, "before": "schedutil",
+        "during": "performance",
+    });
+    assert_eq!((&changes[0], changes.len()), (&governor, 4), "{made:#}");
+    assert_eq!(made["quiet_machine"]["not_restored"], serde_json::json!([]), "{made:#}");
+
+    let begin = |name: &str| {
+        let started = cluster.home.path(name);
+        let script = format!(
+            "echo $PPID > {0}.new; mv {0}.new {0}; until [ -e {0}-go ]; do sleep 0.05; done",
+            started.display()
+        );
+        let id = cluster.ok(&[&job[..], &["--detach", "--", "sh", "-c", &script]].concat());
+        let shepherd =
+            wait_until("the job to run", 30, || fs::read_to_string(&started).ok()?.trim().parse::<u32>().ok());
+        assert_eq!(values(&tree), during);
+        (id.trim().to_owned(), shepherd)
+    };
+    let restored = || wait_until("the settings to be restored", 30, || (values(&tree) == before).then_some(()));
+
+    // The agent is killed. The job goes on, and so does its quiet machine, until the next agent sees its end.
+    let (id, _) = begin("agent");
+    end(agent);
+    agent = start_agent(&cluster, &knobs);
+    assert_eq!(values(&tree), during);
+    fs::write(cluster.home.path("agent-go"), "").expect("the test owns the directory");
+    cluster.wait_for_job(&id, "completed");
+    assert_eq!(values(&tree), before);
+    let made = cluster.json(&["job", &id])["tasks_shown"][0]["certificate"].clone();
+    assert_eq!(made["verdict"], "unknown", "{made:#}");
+    assert_eq!(made["quiet_machine"]["changes"].as_array().map(Vec::len), Some(4), "{made:#}");
+
+    // The shepherd is killed, and then both, the agent first. Somebody else changes a setting, which stays.
+    let (id, shepherd) = begin("shepherd");
+    kill(shepherd, Signal::SIGKILL);
+    restored();
+    cluster.wait_for_job(&id, "node_fail");
+    let (_, shepherd) = begin("both");
+    end(agent);
+    kill(shepherd, Signal::SIGKILL);
+    fs::write(tree.join(SETTINGS[0].0), "powersave\n").expect("the test owns the directory");
+    assert_eq!(values(&tree)[1..], during[1..]);
+    agent = start_agent(&cluster, &knobs);
+    assert_eq!(values(&tree), ["powersave", before[1], before[2]], "restored before the agent connects");
+    assert!(!Path::new(&cluster.path("n1/quiet.json")).exists());
+
+    // The real machine, with a setting that nothing else on it changes.
+    end(agent);
+    agent = start_agent(&cluster, "knobs = [\"vm-stat\"]");
+    let real = "/proc/sys/vm/stat_interval";
+    let old = fs::read_to_string(real).expect("Linux has it");
+    let seen = cluster.ok(&[&job[..], &["--", "cat", real]].concat());
+    let is_writable = fs::OpenOptions::new().write(true).open(real).is_ok();
+    assert_eq!(seen.trim(), if is_writable { "10" } else { old.trim() });
+    assert_eq!(fs::read_to_string(real).expect("Linux has it"), old);
+    end(agent);
 }

@@ -141,6 +141,7 @@ pub(crate) fn detail(state: &State, job: &Job, viewer: Viewer, shown: Shown, his
         },
         tasks_per_node: job.spec.tasks_per_node,
         exclusive: job.spec.exclusive,
+        quiet_machine: job.spec.quiet_machine,
         sandbox: job.spec.sandbox,
         network: job.spec.network,
         held: (job.spec.exclusive && !job.active.is_empty()).then(|| job.on_each_node()),
@@ -190,6 +191,7 @@ pub(crate) fn record(state: &State, job: &Job, viewer: Viewer, history: &History
         priority: job.spec.priority,
         requeue: job.spec.requeue,
         exclusive: job.spec.exclusive,
+        quiet_machine: job.spec.quiet_machine,
         sandbox: job.spec.sandbox,
         network: job.spec.network,
         held_by_operator: job.held_by_operator,
@@ -588,6 +590,10 @@ fn more_lines(state: &State, job: &Job, reason: &Reason, now: Now) -> Vec<String
         Reason::NoNodes { for_sandbox: true, .. } => {
             let refusing = state.nodes_without_sandboxes(&job.spec).take(NAMED);
             refusing.map(|(node, why)| format!("Node {node} runs no sandboxed jobs: {why}.")).collect()
+        }
+        Reason::NoNodes { for_quiet_machine: true, .. } => {
+            let refusing = state.nodes_without_quiet_machine(&job.spec).take(NAMED);
+            refusing.map(|(node, why)| format!("Node {node} does not make its machine quiet: {why}.")).collect()
         }
         Reason::NoNodes { .. } => {
             vec!["`hostler nodes` shows the resources and partitions of all nodes.".to_owned()]

@@ -46,6 +46,9 @@ pub struct JobSpec<Count = u32, Amounts = Request> {
     /// Whether each task has its nodes to itself, with all their resources. `request` is then the least that a node must have.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub exclusive: bool,
+    /// Whether the nodes change settings of their machines while a task runs, to disturb it less. For exclusive jobs.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub quiet_machine: bool,
     /// Whether each task runs in a sandbox: without the files of others and rights, and with its folder as the only lasting
     /// place that it may write to. For jobs on one node.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -149,6 +152,7 @@ impl JobSpec {
             nodes: 1,
             tasks_per_node: 1,
             exclusive: false,
+            quiet_machine: false,
             sandbox: false,
             network: SandboxNetwork::None,
             first_node: false,
@@ -267,6 +271,7 @@ impl<Count, Amounts> JobSpec<Count, Amounts> {
             nodes,
             tasks_per_node,
             exclusive: self.exclusive,
+            quiet_machine: self.quiet_machine,
             sandbox: self.sandbox,
             network: self.network,
             first_node: self.first_node,

@@ -38,6 +38,9 @@ pub struct NodeFacts {
     /// Whether the node runs sandboxed jobs; false if its agent is older than sandboxes. [`Advisory::sandbox`] is the reason.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub runs_sandboxes: bool,
+    /// Whether jobs may ask the node to make its machine quiet. [`Advisory::quiet_machine`] is the reason if not.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub quiets_machine: bool,
 }
 
 impl NodeFacts {
@@ -68,6 +71,9 @@ pub struct Advisory {
     /// Why the node runs no sandboxed jobs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<String>,
+    /// Why jobs cannot ask the node to make its machine quiet.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quiet_machine: Option<String>,
 }
 
 /// Whether a node can get work.

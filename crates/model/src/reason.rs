@@ -79,6 +79,9 @@ pub enum Reason {
         /// Whether the job needs a sandbox and no node that it may use runs sandboxed jobs.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         for_sandbox: bool,
+        /// Whether the job needs a quiet machine and no node that it may use makes its machine quiet.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        for_quiet_machine: bool,
     },
     /// The job is first in the queue, and no up node has enough free resources or is large enough.
     Resources {
@@ -189,14 +192,15 @@ impl fmt::Display for Reason {
             Self::NeedsSandbox { partition, for_network: true } => {
                 write!(f, "partition {partition} runs its jobs without a network, and this job has that of its node")
             }
-            Self::NoNodes { partition, constraint, for_root, for_sandbox } => {
+            Self::NoNodes { partition, constraint, for_root, for_sandbox, for_quiet_machine } => {
                 f.write_str("no node")?;
                 partition.iter().try_for_each(|partition| write!(f, " of partition {partition}"))?;
                 constraint.iter().try_for_each(|constraint| write!(f, " that has {constraint}"))?;
-                f.write_str(match (for_root, for_sandbox) {
-                    (true, _) => " runs jobs of root",
-                    (false, true) => " runs sandboxed jobs",
-                    (false, false) => " is in the cluster",
+                f.write_str(match (for_root, for_sandbox, for_quiet_machine) {
+                    (true, _, _) => " runs jobs of root",
+                    (false, true, _) => " runs sandboxed jobs",
+                    (false, false, true) => " makes its machine quiet",
+                    (false, false, false) => " is in the cluster",
                 })
             }
             Self::BeginTime { .. } => f.write_str("its begin time has not come"),

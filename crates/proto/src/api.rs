@@ -368,6 +368,9 @@ pub struct JobDetail {
     /// Whether each task has its nodes to itself, with all their resources.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub exclusive: bool,
+    /// Whether the nodes change settings of their machines while a task runs, to disturb it less.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub quiet_machine: bool,
     /// Whether each task runs in a sandbox.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sandbox: bool,

@@ -2,6 +2,8 @@
 //!
 //! The agent of the node makes it. A figure that the machine does not tell is absent, and [`Certificate::unknown`] names it.
 
+use std::collections::BTreeSet;
+
 use hostler_model::CpuSet;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -32,6 +34,71 @@ pub struct Certificate {
     /// The processors just after the run.
     #[serde(default)]
     pub after: ProcessorState,
+    /// What was changed on the machine while the run lasted; absent if the job did not ask for a quiet machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<QuietMachine>)]
+    pub quiet_machine: Option<Box<QuietMachine>>,
+}
+
+/// Settings of a machine that were changed while a run lasted.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct QuietMachine {
+    /// The changed settings.
+    #[serde(default)]
+    pub changes: Vec<MachineChange>,
+    /// Settings that the machine does not have or refuses to change.
+    #[serde(default)]
+    pub not_offered: Vec<KnobProblem>,
+    /// Settings that are not as they were before the run.
+    #[serde(default)]
+    pub not_restored: Vec<KnobProblem>,
+}
+
+/// A changed setting, or several that had the same value.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct MachineChange {
+    /// Name of the group of settings in the node's `agent.toml`.
+    pub knob: String,
+    /// The setting's file; for several files, a pattern with `*`.
+    pub path: String,
+    /// Number of files.
+    pub files: u32,
+    /// Value before the run, and after it unless it is in `not_restored`; `various` stands for several.
+    pub before: String,
+    /// Value while the run lasted.
+    pub during: String,
+}
+
+/// Why a setting could not be changed or restored.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct KnobProblem {
+    /// Name of the group of settings in the node's `agent.toml`.
+    pub knob: String,
+    /// The reason.
+    pub why: String,
+}
+
+impl QuietMachine {
+    /// Returns what was changed in a few words, such as `changed governor, watchdog; not offered: boost`.
+    #[must_use]
+    pub fn in_words(&self) -> String {
+        let names = |all: Vec<&str>| {
+            let unique: BTreeSet<&str> = all.into_iter().collect();
+            unique.into_iter().collect::<Vec<_>>().join(", ")
+        };
+        let problems = |all: &[KnobProblem]| names(all.iter().map(|it| it.knob.as_str()).collect());
+        let changed = names(self.changes.iter().map(|it| it.knob.as_str()).collect());
+        let changed = if changed.is_empty() { "changed nothing".to_owned() } else { format!("changed {changed}") };
+        let some = |what: &str, names: String| (!names.is_empty()).then(|| format!("{what}: {names}"));
+        let not_restored = some("not restored", problems(&self.not_restored));
+        let parts = [Some(changed), some("not offered", problems(&self.not_offered)), not_restored];
+        parts.into_iter().flatten().collect::<Vec<_>>().join("; ")
+    }
+
+    fn texts(&self) -> impl Iterator<Item = &String> {
+        let changes = self.changes.iter().flat_map(|it| [&it.knob, &it.path, &it.before, &it.during]);
+        changes.chain(self.not_offered.iter().chain(&self.not_restored).flat_map(|it| [&it.knob, &it.why]))
+    }
 }
 
 /// Whether a node was quiet.
@@ -215,6 +282,12 @@ impl Certificate {
         Self { reasons: vec![reason.into()], ..Self::default() }
     }
 
+    /// Creates the certificate of a run whose figures are missing.
+    #[must_use]
+    pub fn of_restarted_agent() -> Self {
+        Self::without_figures("the node's agent was restarted while the job ran, or could not store the figures")
+    }
+
     /// Returns the certificate as one line, such as `noisy: other processes used 1.8 CPUs`.
     #[must_use]
     pub fn in_words(&self) -> String {
@@ -226,7 +299,8 @@ impl Certificate {
     #[must_use]
     pub fn encoded_size(&self) -> usize {
         const FIGURES: usize = 2048;
-        let texts = self.reasons.iter().chain(&self.unknown).map(|text| text.len() + 8);
+        let quiet = self.quiet_machine.iter().flat_map(|quiet| quiet.texts());
+        let texts = self.reasons.iter().chain(&self.unknown).chain(quiet).map(|text| text.len() + 16);
         FIGURES + texts.sum::<usize>()
     }
 }

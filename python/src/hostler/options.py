@@ -42,6 +42,8 @@ class Options(TypedDict, total=False):
     requeue: bool
     #: Have the nodes to itself, with all their resources.
     exclusive: bool
+    #: Change settings of the nodes' machines meanwhile, to disturb the job less; only with ``exclusive``.
+    quiet_machine: bool
     #: Run in a sandbox: without network, and with its folder as the only lasting place to write to.
     sandbox: bool
     #: Network of the sandbox: ``"none"``, or ``"host"`` for that of the node.
@@ -66,7 +68,13 @@ _FLAGS = {
     "priority": "--priority",
 }
 _PAIRS = {"resources": "--resource", "env": "--env", "tags": "--tag"}
-_SWITCHES = {"requeue": "--requeue", "hold": "--hold", "exclusive": "--exclusive", "sandbox": "--sandbox"}
+_SWITCHES = {
+    "requeue": "--requeue",
+    "hold": "--hold",
+    "exclusive": "--exclusive",
+    "quiet_machine": "--quiet-machine",
+    "sandbox": "--sandbox",
+}
 
 
 def arguments(options: Mapping[str, object]) -> list[str]:

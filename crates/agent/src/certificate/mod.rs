@@ -67,11 +67,7 @@ impl Measuring {
             let figures = figures(self.cpus, wall_us, &record, leaf.as_deref());
             let after = (reading, processors(&figures.cpus));
             let made = judge::certificate(self.machine, figures, [self.before, after], &node.noise_limits);
-            let directory = node.runs.of(run);
-            let text = serde_json::to_vec_pretty(&made).expect("a certificate is valid JSON");
-            if let Err(error) = directory.store(&directory.certificate(), &text) {
-                tracing::warn!(%run, %error, "cannot store the measurement certificate of a run");
-            }
+            node.runs.of(run).store_certificate(&made);
         };
         let _ = spawn_blocking(work).await;
     }
@@ -83,9 +79,7 @@ pub(crate) fn of_ended(node: &Node, launch: &RunLaunch, record: &ExitRecord) -> 
         return None;
     }
     let stored = node.runs.of(launch.run()).stored_certificate();
-    Some(Box::new(stored.unwrap_or_else(|| {
-        Certificate::without_figures("the node's agent was restarted while the job ran, or could not store the figures")
-    })))
+    Some(Box::new(stored.unwrap_or_else(Certificate::of_restarted_agent)))
 }
 
 /// The figures of the run's own processes.

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use hostler_agent::{NoiseLimits, Policy, SandboxSettings, StatusPorts, Weight, Weights};
+use hostler_agent::{NoiseLimits, Policy, QuietSettings, SandboxSettings, StatusPorts, Weight, Weights};
 use hostler_model::{Counted, CpuSet, Feature, ParseError};
 use hostler_proto::join::{Address, DEFAULT_PORT};
 
@@ -40,6 +40,7 @@ const AGENT_KEYS: &[&str] = &[
     "install_python",
     "sandbox",
     "measurement",
+    "quiet_machine",
     "accounts",
     "homes",
     "remote_commands",
@@ -125,6 +126,8 @@ pub(crate) struct AgentSettings {
     /// Whether uv may install Python versions that projects require.
     pub(crate) install_python: bool,
     pub(crate) sandbox: SandboxSettings,
+    /// Which settings of the machine jobs may ask to change.
+    pub(crate) quiet_machine: QuietSettings,
     /// Values up to which the node counts as quiet while an exclusive job runs.
     pub(crate) noise_limits: NoiseLimits,
     /// Whether the agent creates missing accounts of cluster users.
@@ -290,6 +293,7 @@ impl AgentSettings {
             root_jobs: is_set("root_jobs")?,
             install_python: is_set("install_python")?,
             sandbox: sandbox(file)?,
+            quiet_machine: file.structure("quiet_machine", "{ knobs = [\"governor\", \"watchdog\"] }")?,
             noise_limits: file.structure("measurement", "{ others_millicpus = 100 }")?,
             accounts,
             homes,
@@ -374,6 +378,8 @@ fn absolute_path(file: &Settings, key: &str, example: &str) -> Result<Option<Pat
 
 #[cfg(test)]
 mod tests {
+    use hostler_agent::Knob;
+
     use super::*;
 
     fn parse(text: &str) -> Result<HeadSettings, Failure> {
@@ -473,6 +479,10 @@ mod tests {
         assert!(wrong("[status]\ntable = 65536").contains("a port such as 8181"));
         assert!(wrong("[dsh]\ncall_sm = 3").contains("unknown field `call_sm`"));
         assert!(wrong("[dsh]\ntie = -3").contains("`dsh` is not valid"));
+        let unknown = wrong("[quiet_machine]\nknobs = [\"turbo\"]");
+        assert!(unknown.contains("unknown variant `turbo`") && unknown.contains("`boost`"), "{unknown}");
+        let quiet = agent("[quiet_machine]\nknobs = [\"boost\", \"idle-states\"]").expect("right").quiet_machine;
+        assert!(quiet.knobs.into_iter().eq([Knob::Boost, Knob::IdleStates]));
         assert!(wrong("[measurement]\nothers_cpus = 3").contains("unknown field `others_cpus`"));
         assert!(wrong("[measurement]\ngap_us = -3").contains("`measurement` is not valid"));
         assert_eq!(agent("[measurement]\ngap_us = 9").expect("right").noise_limits.gap_us, 9);

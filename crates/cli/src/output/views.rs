@@ -207,6 +207,9 @@ fn described(id: &str, job: &JobDetail, moment: &Moment, width: Option<usize>) -
     lines.add_some("priority", (job.priority != 0).then(|| job.priority.to_string()));
     let network = if job.network.is_none() { "yes" } else { "yes, with the network of its node" };
     lines.add_some("sandbox", job.sandbox.then_some(network));
+    // Of an ended job, the certificate says more.
+    let is_quieted = job.quiet_machine && summary.ended_at.is_none();
+    lines.add_some("machine", is_quieted.then_some("made quiet while the job runs"));
     lines.add_some("requeue", job.requeue.then_some("if its node is lost"));
     let notify: Vec<String> = job.notify.iter().map(ToString::to_string).collect();
     lines.add_some("notify", (!notify.is_empty()).then(|| notify.join(" ")));
@@ -226,6 +229,8 @@ fn described(id: &str, job: &JobDetail, moment: &Moment, width: Option<usize>) -
         lines.add("stages", stages(summary, task, moment));
         lines.add_some("used", task.usage.as_ref().map(usage));
         lines.add_some("measured", task.certificate.as_ref().map(|certificate| certificate.in_words()));
+        let quiet = task.certificate.as_ref().and_then(|certificate| certificate.quiet_machine.as_ref());
+        lines.add_some("machine", quiet.map(|quiet| quiet.in_words()));
         lines.add_some("message", message(job, task));
     }
     lines.add_some("energy", job.energy.as_ref().map(job_energy));
@@ -233,6 +238,8 @@ fn described(id: &str, job: &JobDetail, moment: &Moment, width: Option<usize>) -
         lines.add_some("gpus", held_gpus(&part.gpu_ids).map(|ids| format!("{}: {ids}", part.node)));
         let measured = part.certificate.as_ref().map(|it| format!("{}: {}", part.node, it.in_words()));
         lines.add_some("measured", measured);
+        let quiet = part.certificate.as_ref().and_then(|certificate| certificate.quiet_machine.as_ref());
+        lines.add_some("machine", quiet.map(|quiet| format!("{}: {}", part.node, quiet.in_words())));
     }
     lines.add_some("results", results(id, job));
     let mut text = lines.text;

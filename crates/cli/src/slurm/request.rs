@@ -65,6 +65,7 @@ pub(crate) fn submission(
         exclusive: options.exclusive || options.mem_mib == Some(0),
         first_node: true,
         holder: None,
+        quiet_machine: false,
         sandbox: false,
         network: hostler_model::SandboxNetwork::None,
         label: false,

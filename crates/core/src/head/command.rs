@@ -245,6 +245,14 @@ pub enum Refusal {
         /// Why it runs none, and what to do.
         why: String,
     },
+    /// The job needs a quiet machine, and no node that it may use makes its machine quiet.
+    #[error("no node that this job may use makes its machine quiet; node {node}: {why}")]
+    NoQuietMachine {
+        /// One of the nodes.
+        node: NodeName,
+        /// Why it does not, and what to do.
+        why: String,
+    },
     /// The job belongs to root, and no node that the job may use runs jobs of root.
     #[error("no node that this job may use runs jobs of root")]
     NotForRoot,
@@ -444,6 +452,7 @@ impl Refusal {
         match self {
             Self::NeverFits(_) => "never_fits",
             Self::NoSandbox { .. } => "no_sandbox",
+            Self::NoQuietMachine { .. } => "no_quiet_machine",
             Self::NotForRoot | Self::NotForRootOfNode => "not_for_root",
             Self::SystemAccount { .. } => "system_account",
             Self::NotThroughNodes(_) => "not_through_nodes",

@@ -266,6 +266,11 @@ pub(super) fn check_spec(spec: &JobSpec) -> Result<(), Refusal> {
     if !spec.sandbox && !spec.network.is_none() {
         return Err(Refusal::Contradiction("a job without a sandbox has the network of its nodes; add `--sandbox`"));
     }
+    if spec.quiet_machine && !spec.exclusive {
+        return Err(Refusal::Contradiction(
+            "only a job that has its nodes to itself may change settings of their machines; add `--exclusive`",
+        ));
+    }
     if spec.files.is_some() && spec.pty.is_some() {
         return Err(Refusal::Contradiction("a job in a terminal reads and writes no files"));
     }
@@ -510,8 +515,11 @@ fn decide_hello(state: &State, connection: ConnectionId, hello: &AgentHello, com
             let Some((_, rank)) = state.part_on(&node.name, run) else { continue };
             let phase = state.active(run).and_then(|active| active.part(rank)).map_or(Phase::Placed, |part| part.phase);
             // Launches are sent again, but an older agent would not understand this one.
-            let needs_sandbox = state.job(run.task.job).is_some_and(|job| job.spec.sandbox);
-            if phase > Phase::Placed || rebooted || (needs_sandbox && !hello.facts.runs_sandboxes) {
+            let spec = state.job(run.task.job).map(|job| &job.spec);
+            let is_unknown = spec.is_some_and(|spec| {
+                (spec.sandbox && !hello.facts.runs_sandboxes) || (spec.quiet_machine && !hello.facts.quiets_machine)
+            });
+            if phase > Phase::Placed || rebooted || is_unknown {
                 events.push(gone(state, run, rank, format!("node {} reconnected without this run", node.name)));
             }
         }

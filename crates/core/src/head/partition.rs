@@ -65,11 +65,23 @@ pub struct Partitions {
     pub(super) is_stale: bool,
 }
 
-/// Node sets by owner, sandbox, partition and constraint. Nested maps allow lookups without copies.
-pub(super) type Sets = BTreeMap<
-    (Owner, Option<SandboxNetwork>),
-    BTreeMap<Option<PartitionName>, BTreeMap<Option<Constraint>, Arc<NodeSet>>>,
->;
+/// Node sets by owner, protections, partition and constraint. Nested maps allow lookups without copies.
+pub(super) type Sets =
+    BTreeMap<(Owner, Wanted), BTreeMap<Option<PartitionName>, BTreeMap<Option<Constraint>, Arc<NodeSet>>>>;
+
+/// What a job wants of its nodes besides resources, as far as it restricts the nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Wanted {
+    /// The network of the sandbox, if the job has one.
+    sandbox: Option<SandboxNetwork>,
+    quiet_machine: bool,
+}
+
+impl Wanted {
+    pub(super) fn of(spec: &JobSpec) -> Self {
+        Self { sandbox: spec.sandbox.then_some(spec.network), quiet_machine: spec.quiet_machine }
+    }
+}
 
 /// The kind of a job's owner, as far as it restricts the nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -169,7 +181,8 @@ impl Partitions {
 
     /// Whether a job with this specification may use a node.
     pub(super) fn may_use(&self, owner: Owner, spec: &JobSpec, node: &Node) -> bool {
-        let is_able = node.facts.runs_sandboxes || !spec.sandbox;
+        let is_able =
+            (node.facts.runs_sandboxes || !spec.sandbox) && (node.facts.quiets_machine || !spec.quiet_machine);
         is_able && self.demanding_sandbox(spec, node).is_none() && self.would_use(owner, spec, node)
     }
 
@@ -190,7 +203,7 @@ impl Partitions {
         spec.sandbox |= partition.is_some_and(Partition::demands_sandbox) && spec.fits_sandbox();
     }
 
-    /// Whether a job may use a node as far as its owner, partition and constraint decide, regardless of sandboxes.
+    /// Whether a job may use a node as far as its owner, partition and constraint decide, regardless of sandboxes and quiet machines.
     pub(super) fn would_use(&self, owner: Owner, spec: &JobSpec, node: &Node) -> bool {
         let is_in = |name: &PartitionName| self.get(name).is_some_and(|partition| partition.nodes.matches(&node.name));
         owner.runs_on(node)

@@ -20,7 +20,7 @@ use hostler_sched::NodeSet;
 use super::command::Refusal;
 use super::job::Job;
 use super::node::Node;
-use super::partition::{NodeTraits, Owner, Partition, Partitions, PartitionsCommand, PartitionsEvent, Sets};
+use super::partition::{NodeTraits, Owner, Partition, Partitions, PartitionsCommand, PartitionsEvent, Sets, Wanted};
 use super::state::State;
 
 const MAX_PARTITIONS: usize = 1_000;
@@ -175,6 +175,21 @@ impl State {
         if spec.sandbox && all_refuse() { self.nodes_without_sandboxes(spec).next() } else { None }
     }
 
+    /// The nodes that partition and constraint allow and that do not make their machine quiet, with the reasons.
+    pub fn nodes_without_quiet_machine(&self, spec: &JobSpec) -> impl Iterator<Item = (&NodeName, &str)> {
+        self.allowed_without_sandbox(spec).filter(|node| !node.facts.quiets_machine).map(|node| {
+            let why = node.facts.advisory.quiet_machine.as_deref();
+            (&node.name, why.unwrap_or("its agent is older than this; update it"))
+        })
+    }
+
+    /// Returns a node and the reason why it does not make its machine quiet, if the job needs that and all nodes that
+    /// partition and constraint allow are like that.
+    pub(super) fn no_quiet_machine(&self, spec: &JobSpec) -> Option<(&NodeName, &str)> {
+        let all_refuse = || !self.allowed_without_sandbox(spec).any(|node| node.facts.quiets_machine);
+        if spec.quiet_machine && all_refuse() { self.nodes_without_quiet_machine(spec).next() } else { None }
+    }
+
     fn allowed_without_sandbox(&self, spec: &JobSpec) -> impl Iterator<Item = &Node> {
         self.nodes().filter(move |node| self.partitions.would_use(Owner::User, spec, node))
     }
@@ -198,7 +213,7 @@ impl State {
         if self.may_use_all(owner, spec) {
             return None;
         }
-        let sets = self.partitions.sets.get(&(owner, sandbox_of(spec))).and_then(|sets| sets.get(&spec.partition));
+        let sets = self.partitions.sets.get(&(owner, Wanted::of(spec))).and_then(|sets| sets.get(&spec.partition));
         match sets.and_then(|sets| sets.get(&spec.constraint)) {
             Some(set) if !self.partitions.is_stale => Some(Arc::clone(set)),
             _ => Some(Arc::new(self.nodes_for(owner, spec))),
@@ -235,14 +250,14 @@ impl State {
     }
 
     fn may_use_all(&self, owner: Owner, spec: &JobSpec) -> bool {
-        let is_free = !spec.sandbox && spec.partition.is_none() && spec.constraint.is_none();
+        let is_free = !spec.sandbox && !spec.quiet_machine && spec.partition.is_none() && spec.constraint.is_none();
         is_free && owner == Owner::User && !self.partitions.iter().any(Partition::demands_sandbox)
     }
 
     /// Adds the node set of a job that may not use all nodes; returns whether the set is new.
     fn add_set(&self, sets: &mut Sets, owner: Owner, spec: &JobSpec) -> bool {
         let (partition, constraint) = (&spec.partition, &spec.constraint);
-        let sets = sets.entry((owner, sandbox_of(spec))).or_default();
+        let sets = sets.entry((owner, Wanted::of(spec))).or_default();
         if self.may_use_all(owner, spec) || sets.get(partition).is_some_and(|sets| sets.contains_key(constraint)) {
             return false;
         }
@@ -250,11 +265,6 @@ impl State {
         sets.entry(partition.clone()).or_default().insert(constraint.clone(), set);
         true
     }
-}
-
-/// The sandbox of a job as far as it restricts the nodes: its network, if it has one.
-fn sandbox_of(spec: &JobSpec) -> Option<SandboxNetwork> {
-    spec.sandbox.then_some(spec.network)
 }
 
 /// Refuses a job that its partition does not accept. A job that does not enter the partition is in it already.
@@ -282,13 +292,13 @@ pub(super) fn waits_for_partition(state: &State, job: &Job) -> Option<Reason> {
     if is_nowhere && let Some(partition) = state.needs_sandbox(owner, spec) {
         return Some(Reason::NeedsSandbox { partition: partition.clone(), for_network: spec.sandbox });
     }
-    is_nowhere.then(|| no_nodes(spec, state.all_refuse(owner, spec), state.no_sandbox(spec).is_some()))
-}
-
-/// Returns why a job waits that may use no node.
-pub(super) fn no_nodes(spec: &JobSpec, for_root: bool, for_sandbox: bool) -> Reason {
-    let (partition, constraint) = (spec.partition.clone(), spec.constraint.clone());
-    Reason::NoNodes { partition, constraint, for_root, for_sandbox }
+    is_nowhere.then(|| Reason::NoNodes {
+        partition: spec.partition.clone(),
+        constraint: spec.constraint.clone(),
+        for_root: state.all_refuse(owner, spec),
+        for_sandbox: state.no_sandbox(spec).is_some(),
+        for_quiet_machine: state.no_quiet_machine(spec).is_some(),
+    })
 }
 
 /// Returns the events that follow from `command`.

@@ -1,11 +1,11 @@
 //! Checks that a new job and a changed job share: partition, nodes, priority and quotas.
 
-use hostler_model::{JobSpec, PartitionName};
+use hostler_model::{JobSpec, PartitionName, Reason};
 use hostler_sched::NeverFits;
 
 use super::command::Refusal;
 use super::partition::{Owner, Partition};
-use super::partitions::{self, no_nodes};
+use super::partitions;
 use super::quotas::{refuses_more_waiting, refuses_submission, refuses_tasks};
 use super::schedule::asked;
 use super::state::State;
@@ -92,6 +92,9 @@ impl Admission<'_> {
         if spec.sandbox && owner == Owner::Root {
             return Err(Refusal::Contradiction("a sandboxed job cannot belong to root; submit it as another user"));
         }
+        if let Some((node, why)) = state.no_quiet_machine(spec) {
+            return Err(Refusal::NoQuietMachine { node: node.clone(), why: why.to_owned() });
+        }
         if state.all_refuse(owner, spec) {
             return Err(match owner {
                 Owner::ThroughNode if self.user.starts_with("root@") => Refusal::NotForRootOfNode,
@@ -103,7 +106,13 @@ impl Admission<'_> {
             // The cluster has no nodes yet; a large enough node may join later.
             Ok(()) | Err(NeverFits::NoNodes) => Ok(()),
             Err(NeverFits::NoNodeAllowed) if spec.partition.is_none() && spec.constraint.is_none() => Ok(()),
-            Err(NeverFits::NoNodeAllowed) => Err(Refusal::NoNodes(no_nodes(spec, false, false))),
+            Err(NeverFits::NoNodeAllowed) => Err(Refusal::NoNodes(Reason::NoNodes {
+                partition: spec.partition.clone(),
+                constraint: spec.constraint.clone(),
+                for_root: false,
+                for_sandbox: false,
+                for_quiet_machine: false,
+            })),
             Err(too_large) => Err(Refusal::NeverFits(Box::new(too_large))),
         }
     }

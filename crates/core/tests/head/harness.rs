@@ -41,6 +41,8 @@ pub(crate) struct Head {
     pub(crate) advisory: Advisory,
     /// Whether nodes that say hello run sandboxed jobs.
     pub(crate) runs_sandboxes: bool,
+    /// Whether nodes that say hello make their machine quiet for jobs.
+    pub(crate) quiets_machine: bool,
 }
 
 impl Head {
@@ -61,6 +63,7 @@ impl Head {
             gossip_at: None,
             advisory: Advisory::default(),
             runs_sandboxes: false,
+            quiets_machine: false,
         };
         let epoch = head.state.next_epoch();
         head.apply(Event::EpochStarted { epoch, owner: None });
@@ -206,6 +209,7 @@ impl Head {
             hardware,
             advisory: self.advisory.clone(),
             runs_sandboxes: self.runs_sandboxes,
+            quiets_machine: self.quiets_machine,
             address: self.gossip_at.map(|_| [192, 0, 2, 7].into()),
             gossip_at: self.gossip_at,
             ..NodeFacts::new(boot, resources)

@@ -126,7 +126,7 @@ impl Entry {
 /// A head with the users ada and ben, the nodes n1 and n2 of two CPUs each, and the partition p that contains n1.
 fn cluster() -> Head {
     let mut head = Head::new();
-    head.runs_sandboxes = true;
+    (head.runs_sandboxes, head.quiets_machine) = (true, true);
     head.hello("n1", 1, "boot", vec![]);
     head.hello("n2", 2, "boot", vec![]);
     add(&mut head, "p", on("n1"));
@@ -332,6 +332,24 @@ fn sandboxed_job_waits_for_a_node_that_can_run_it_on_any_way_into_the_queue() {
     check(&ways, (&ada(), &sandboxed), lose, regain, |way| match way {
         Submission | Array | Change => Refused("no_sandbox"),
         Requeue | Loss | Dependent => Waits("no node that has n1 runs sandboxed jobs"),
+    });
+}
+
+#[test]
+fn job_with_a_quiet_machine_waits_for_a_node_that_offers_it_on_any_way_into_the_queue() {
+    let set = |quiets_machine, connection, boot: &'static str| {
+        move |head: &mut Head| {
+            head.quiets_machine = quiets_machine;
+            head.hello("n1", connection, boot, vec![]);
+        }
+    };
+    let (lose, regain) = (set(false, 10, "boot"), set(true, 200, "third boot"));
+    let quiet = JobSpec { exclusive: true, quiet_machine: true, ..here() };
+    // A change cannot add it to a job.
+    let ways: Vec<Way> = WAYS.into_iter().filter(|way| *way != Change).collect();
+    check(&ways, (&ada(), &quiet), lose, regain, |way| match way {
+        Submission | Array | Change => Refused("no_quiet_machine"),
+        Requeue | Loss | Dependent => Waits("no node that has n1 makes its machine quiet"),
     });
 }
 

@@ -16,6 +16,7 @@ mod notifications;
 mod partitions;
 mod peers;
 mod power;
+mod quiet_machine;
 mod rounds;
 mod sandbox;
 mod settings;

@@ -125,6 +125,7 @@ impl From<Refusal> for ApiError {
             Refusal::NameTaken(_) | Refusal::NameOfUser { .. } => StatusCode::CONFLICT,
             Refusal::NeverFits(_)
             | Refusal::NoSandbox { .. }
+            | Refusal::NoQuietMachine { .. }
             | Refusal::NoSuchDependency(_)
             | Refusal::NoSuchTaskDependency(_)
             | Refusal::BadSetting(_) => StatusCode::CONFLICT,
@@ -226,7 +227,7 @@ impl From<Refusal> for ApiError {
                 "`id -u {name}` on a node shows the uid; pass it to `hostler configure user block {name} --uid N`"
             )),
             Refusal::NotForRootOfNode | Refusal::BadPartition(_) | Refusal::Contradiction(_) => None,
-            Refusal::Users(_) | Refusal::BadSpec(_) | Refusal::KeyRefusal(_) | Refusal::Stale => None,
+            Refusal::NoQuietMachine { .. } | Refusal::Users(_) | Refusal::BadSpec(_) | Refusal::KeyRefusal(_) | Refusal::Stale => None,
         };
         let error = Self::new(status, refusal.code(), refusal.to_string());
         match hint {

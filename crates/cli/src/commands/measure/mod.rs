@@ -117,6 +117,10 @@ struct NodeFlags {
     /// Run the command in a sandbox
     #[arg(long)]
     sandbox: bool,
+
+    /// Change settings of the machine meanwhile, e.g. the frequency governor
+    #[arg(long)]
+    quiet_machine: bool,
 }
 
 impl NodeFlags {
@@ -133,6 +137,7 @@ impl NodeFlags {
             partition: self.partition.clone(),
             constraint: self.constraint.clone(),
             sandbox: self.sandbox,
+            quiet_machine: self.quiet_machine,
             ..defaults
         }
     }

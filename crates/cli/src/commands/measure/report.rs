@@ -55,6 +55,9 @@ impl Measurement<'_> {
             text.push_str(&line("ratio", &self.compared(&comparison)));
         }
         text.push_str(&line("measured", &self.verdict()));
+        if let Some(machine) = self.certificate.as_ref().and_then(|certificate| certificate.quiet_machine.as_ref()) {
+            text.push_str(&line("machine", &machine.in_words()));
+        }
         text
     }
 
@@ -212,7 +215,7 @@ impl Unit {
 
 #[cfg(test)]
 mod tests {
-    use hostler_proto::certificate::Verdict;
+    use hostler_proto::certificate::{KnobProblem, QuietMachine, Verdict};
 
     use super::*;
 
@@ -256,6 +259,11 @@ outliers  run 8 (19.00 ms)
 measured  quiet
 ";
         assert_eq!(measured(&plan, &[&times]).text(), expected);
+        let mut on_quiet_machine = measured(&plan, &[&times]);
+        let problem = |knob: &str| KnobProblem { knob: knob.to_owned(), why: "a reason".to_owned() };
+        let machine = QuietMachine { not_offered: vec![problem("boost"), problem("boost")], ..QuietMachine::default() };
+        on_quiet_machine.certificate.as_mut().expect("it has one").quiet_machine = Some(Box::new(machine));
+        assert!(on_quiet_machine.text().ends_with("quiet\nmachine   changed nothing; not offered: boost\n"));
         let few = measured(&plan, &[&times[..3]]).text();
         assert!(few.contains("no confidence interval with fewer than 6 runs"), "{few}");
     }

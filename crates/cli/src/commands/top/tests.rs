@@ -203,6 +203,7 @@ fn detail(id: u64) -> (JobDetail, Why) {
         directory: None,
         tasks_per_node: 1,
         exclusive: false,
+        quiet_machine: false,
         sandbox: false,
         network: hostler_model::SandboxNetwork::None,
         held: None,

@@ -84,6 +84,7 @@ fn detail(summary: JobSummary, tasks_shown: Vec<TaskView>) -> JobDetail {
         directory: None,
         tasks_per_node: 1,
         exclusive: false,
+        quiet_machine: false,
         sandbox: false,
         network: hostler_model::SandboxNetwork::None,
         held: None,

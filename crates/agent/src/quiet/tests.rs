@@ -1,0 +1,291 @@
+//! The transaction on a made-up tree, with refusals and crashes at each operation.
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use tempfile::TempDir;
+
+use super::*;
+
+/// The files of a machine of two policies, and what each holds.
+const TREE: [(&str, &str); 8] = [
+    ("sys/devices/system/cpu/cpufreq/policy0/scaling_governor", "schedutil\n"),
+    ("sys/devices/system/cpu/cpufreq/policy1/scaling_governor", "ondemand\n"),
+    ("sys/devices/system/cpu/cpufreq/boost", "1\n"),
+    ("proc/irq/9/smp_affinity_list", "0-3\n"),
+    ("sys/devices/virtual/workqueue/cpumask", "0000000f\n"),
+    ("sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n"),
+    ("proc/sys/vm/stat_interval", "1\n"),
+    ("dev/cpu_dma_latency", "\n"),
+];
+
+const KNOBS: [Knob; 8] = [
+    Knob::Governor,
+    Knob::Boost,
+    Knob::IdleStates,
+    Knob::Interrupts,
+    Knob::Workqueues,
+    Knob::HugePages,
+    Knob::VmStat,
+    Knob::NumaBalancing,
+];
+
+/// What the files of [`TREE`] hold during a run.
+const QUIET: [&str; 8] = ["performance", "performance", "0", "3", "8", "never", "10", ""];
+
+/// A machine below a temporary directory.
+struct Fake {
+    top: TempDir,
+    /// Operations that change something until the agent is gone; all later ones fail.
+    left: Cell<Option<usize>>,
+    /// Whether the operation at which the agent goes still takes place.
+    last_counts: bool,
+    /// Paths that refuse to be written, with the error of the system.
+    refused: BTreeMap<PathBuf, i32>,
+    /// Paths of which the kernel makes something else.
+    bent: BTreeMap<PathBuf, &'static str>,
+}
+
+impl Fake {
+    fn new() -> Self {
+        let top = tempfile::tempdir().expect("a temporary directory");
+        for (path, content) in TREE {
+            let path = top.path().join(path);
+            fs::create_dir_all(path.parent().expect("a parent")).expect("ours");
+            fs::write(path, content).expect("ours");
+        }
+        let (refused, bent) = (BTreeMap::new(), BTreeMap::new());
+        Self { top, left: Cell::new(None), last_counts: false, refused, bent }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.top.path().join(name)
+    }
+
+    fn record(&self) -> PathBuf {
+        self.path("quiet.json")
+    }
+
+    /// The values of all files.
+    fn values(&self) -> Vec<String> {
+        TREE.map(|(path, _)| {
+            let form = if path.ends_with("enabled") { Form::Choice } else { Form::Plain };
+            form.value_in(&fs::read_to_string(self.path(path)).expect("it exists"))
+        })
+        .to_vec()
+    }
+
+    fn set(&self, run: &str) -> io::Result<Record> {
+        let spare = "3".parse().expect("a CPU");
+        let wish = Wish { run, boot: "now", knobs: &KNOBS, root: self.top.path(), spare: &spare };
+        set(self, &self.record(), &wish)
+    }
+
+    fn undo(&self) -> io::Result<Undone> {
+        undo(self, &self.record(), "now")
+    }
+
+    /// Lets the agent go at this operation, counted from 1.
+    fn go_after(&mut self, operations: usize, last_counts: bool) {
+        self.left.set(Some(operations));
+        self.last_counts = last_counts;
+    }
+
+    /// Starts the agent again. Returns whether it was gone.
+    fn restart(&self) -> bool {
+        self.left.replace(None) == Some(0)
+    }
+
+    /// Does an operation, or goes.
+    fn operate(&self, work: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+        let gone = || Err(io::Error::other("the agent is gone"));
+        match self.left.get() {
+            None => work(),
+            Some(0) => gone(),
+            Some(1) => {
+                self.left.set(Some(0));
+                if self.last_counts {
+                    work()?;
+                }
+                gone()
+            }
+            Some(left) => {
+                self.left.set(Some(left - 1));
+                work()
+            }
+        }
+    }
+}
+
+impl Files for Fake {
+    fn read(&self, path: &Path) -> io::Result<String> {
+        if self.left.get() == Some(0) { Err(io::Error::other("the agent is gone")) } else { Machine.read(path) }
+    }
+
+    fn write(&self, path: &Path, value: &str) -> io::Result<()> {
+        self.operate(|| {
+            if let Some(&error) = self.refused.get(path) {
+                return Err(io::Error::from_raw_os_error(error));
+            }
+            let old = TREE.iter().find(|(name, _)| self.path(name) == path).map(|(_, content)| content.trim());
+            let value = self.bent.get(path).filter(|_| old != Some(value)).copied().unwrap_or(value);
+            match path.ends_with("enabled") {
+                true => Machine.write(path, &"always madvise never".replace(value, &format!("[{value}]"))),
+                false => Machine.write(path, value),
+            }
+        })
+    }
+
+    fn store(&self, record: &Path, bytes: &[u8]) -> io::Result<()> {
+        self.operate(|| Machine.store(record, bytes))
+    }
+
+    fn remove(&self, record: &Path) -> io::Result<()> {
+        self.operate(|| Machine.remove(record))
+    }
+}
+
+#[test]
+fn settings_are_changed_for_a_run_and_back_after_it() {
+    let fake = Fake::new();
+    let before = fake.values();
+    let record = fake.set("7.0.1").expect("set");
+    let during: Vec<String> = fake.values().into_iter().map(|value| value.trim_start_matches('0').to_owned()).collect();
+    assert_eq!(during, QUIET.map(|value| value.trim_start_matches('0')), "each has its new value");
+    assert_eq!((record.run.as_str(), record.entries.len(), record.holds_latency), ("7.0.1", 7, true));
+    assert_eq!(record.not_offered, [(Knob::NumaBalancing, "this machine has no such setting".to_owned())]);
+
+    let undone = fake.undo().expect("undone");
+    assert_eq!(undone.record, Some(record));
+    assert!(undone.not_restored.is_empty() && !fake.record().exists(), "{undone:?}");
+    let masks = |values: Vec<String>| values.into_iter().map(|value| value.trim_start_matches('0').to_owned());
+    assert!(masks(fake.values()).eq(masks(before)), "{:?}", fake.values());
+    assert!(fake.undo().expect("nothing to do").record.is_none());
+}
+
+#[test]
+fn what_the_machine_refuses_is_listed_and_untouched() {
+    let mut fake = Fake::new();
+    let [governor, boost, thp, interval] = [1, 2, 5, 6].map(|at| fake.path(TREE[at].0));
+    fake.refused = BTreeMap::from([(governor.clone(), 5), (boost.clone(), 1), (thp.clone(), 22)]);
+    fake.bent.insert(interval.clone(), "60");
+    let before = fake.values();
+    let record = fake.set("7.0.1").expect("set");
+    let why = |path: &Path| {
+        let path = path.display().to_string();
+        record.not_offered.iter().find_map(|(_, why)| why.strip_prefix(&path).map(str::to_owned))
+    };
+    assert_eq!(why(&governor).as_deref(), Some(": Input/output error (os error 5)"));
+    assert_eq!(why(&boost).as_deref(), Some(": Operation not permitted (os error 1)"));
+    assert_eq!(why(&thp).as_deref(), Some(": Invalid argument (os error 22)"));
+    assert_eq!(why(&interval).as_deref(), Some(": the kernel made 60 of 10"));
+    for at in [1, 2, 5, 6] {
+        assert_eq!(fake.values()[at], before[at]);
+    }
+    assert_eq!(record.entries.len(), 3, "the rest is set");
+}
+
+#[test]
+fn setting_that_somebody_else_changed_stays_and_is_reported() {
+    let fake = Fake::new();
+    fake.set("7.0.1").expect("set");
+    let boost = fake.path(TREE[2].0);
+    fs::remove_file(fake.path(TREE[3].0)).expect("the device of an interrupt goes");
+    fs::write(fake.path(TREE[1].0), "powersave\n").expect("ours");
+    fs::write(&boost, "1\n").expect("ours");
+    let undone = fake.undo().expect("undone");
+    let [(Knob::Governor, why)] = undone.not_restored.as_slice() else { panic!("{undone:?}") };
+    assert!(why.ends_with("policy1/scaling_governor was ondemand, and somebody else made it powersave"), "{why}");
+    assert!(!fake.record().exists(), "a later run does not touch it either");
+}
+
+#[test]
+fn setting_that_cannot_be_restored_is_tried_again() {
+    let mut fake = Fake::new();
+    fake.set("7.0.1").expect("set");
+    let interval = fake.path(TREE[6].0);
+    fake.refused.insert(interval.clone(), 5);
+    let undone = fake.undo().expect("undone");
+    assert_eq!((undone.not_restored.len(), undone.left.len()), (1, 1), "{undone:?}");
+    let again = fake.set("8.0.1").expect("the rest is set");
+    assert_eq!(again.entries[0].path, interval, "the next run carries it");
+    fake.refused.clear();
+    assert!(fake.undo().expect("undone").not_restored.is_empty());
+    assert_eq!(fs::read_to_string(interval).expect("it exists"), "1\n");
+}
+
+#[test]
+fn record_of_another_boot_or_without_meaning_changes_nothing() {
+    let fake = Fake::new();
+    fake.set("7.0.1").expect("set");
+    let during = fake.values();
+    let undone = undo(&fake, &fake.record(), "the next").expect("discarded");
+    assert!(undone.record.is_none() && !fake.record().exists());
+    assert_eq!(fake.values(), during);
+    fs::write(fake.record(), "{").expect("ours");
+    assert!(fake.undo().expect("ignored").record.is_none());
+}
+
+#[test]
+fn run_whose_record_cannot_be_stored_changes_nothing() {
+    let mut fake = Fake::new();
+    let before = fake.values();
+    fake.go_after(1, false);
+    fake.set("7.0.1").expect_err("the disk is full");
+    fake.restart();
+    assert_eq!(fake.values(), before);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// The agent goes at any operation of setting, undoing or recovering, several times, and the last recovery ends.
+    #[test]
+    fn settings_are_back_after_any_crashes(
+        crashes in prop::collection::vec((1_usize..16, any::<bool>(), any::<bool>()), 1..4),
+    ) {
+        let mut fake = Fake::new();
+        let masks = |values: Vec<String>| -> Vec<String> {
+            values.into_iter().map(|value| value.trim_start_matches('0').to_owned()).collect()
+        };
+        let before = masks(fake.values());
+        for (run, (operations, last_counts, sets)) in crashes.into_iter().enumerate() {
+            fake.go_after(operations, last_counts);
+            // A crash in one of them leaves the rest to the next start of the agent.
+            let _ = if sets { fake.set(&run.to_string()).map(drop) } else { fake.undo().map(drop) };
+            let _ = fake.undo();
+            fake.restart();
+        }
+        let undone = fake.undo().expect("nothing fails any more");
+        prop_assert!(undone.not_restored.is_empty(), "{:?}", undone);
+        prop_assert_eq!(masks(fake.values()), before);
+        prop_assert!(!fake.record().exists());
+    }
+}
+
+#[test]
+fn settings_are_back_after_a_crash_at_each_operation() {
+    for last_counts in [false, true] {
+        let mut operations = 1;
+        loop {
+            let mut fake = Fake::new();
+            fake.go_after(operations, last_counts);
+            let _ = fake.set("7.0.1").and_then(|_| fake.undo());
+            let was_gone = fake.restart();
+            assert!(fake.undo().expect("nothing fails any more").not_restored.is_empty());
+            let values = fake.values().into_iter().map(|value| value.trim_start_matches('0').to_owned());
+            let original = TREE.map(|(path, content)| match path.ends_with("enabled") {
+                true => "madvise",
+                false => content.trim().trim_start_matches('0'),
+            });
+            assert!(values.eq(original), "after {operations} operations: {:?}", fake.values());
+            if !was_gone {
+                // Two records, seven files forth and back, and the removal of the record.
+                assert_eq!(operations, 18);
+                break;
+            }
+            operations += 1;
+        }
+    }
+}

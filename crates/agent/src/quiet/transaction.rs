@@ -1,0 +1,256 @@
+//! The transaction: settings of the machine are changed for a run, and are back as they were after it or after any crash.
+//!
+//! Before the first write, a record with all old and new values is on the disk. Undoing goes through it backwards and
+//! restores each file that still has the value that was written; what somebody else has changed meanwhile stays and is
+//! reported. After a restart of the machine all settings are new, so the record is discarded.
+
+use std::fs;
+use std::io::{self, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+use hostler_model::CpuSet;
+use serde::{Deserialize, Serialize};
+
+use super::knobs::{Form, Knob, LATENCY, Target};
+
+/// The files that a transaction works on. Tests let it fail and crash at any operation.
+pub(super) trait Files {
+    fn read(&self, path: &Path) -> io::Result<String>;
+
+    /// Writes to an existing file.
+    fn write(&self, path: &Path, value: &str) -> io::Result<()>;
+
+    /// Replaces the record, so that it survives a power failure.
+    fn store(&self, record: &Path, bytes: &[u8]) -> io::Result<()>;
+
+    fn remove(&self, record: &Path) -> io::Result<()>;
+}
+
+/// The files of the machine.
+pub(super) struct Machine;
+
+impl Files for Machine {
+    fn read(&self, path: &Path) -> io::Result<String> {
+        fs::read_to_string(path)
+    }
+
+    fn write(&self, path: &Path, value: &str) -> io::Result<()> {
+        // The kernel wants the whole value in one write.
+        let mut file = fs::File::options().write(true).truncate(true).open(path)?;
+        file.write_all(format!("{value}\n").as_bytes())
+    }
+
+    fn store(&self, record: &Path, bytes: &[u8]) -> io::Result<()> {
+        hostler_sys::replace_file(record, bytes, 0o600)
+    }
+
+    fn remove(&self, record: &Path) -> io::Result<()> {
+        fs::remove_file(record)
+    }
+}
+
+/// What a run has changed: the content of `quiet.json`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Record {
+    /// Boot id of the machine.
+    pub(super) boot: String,
+    /// The run; empty if only settings of earlier runs are left, which could not be restored.
+    pub(super) run: String,
+    pub(super) entries: Vec<Entry>,
+    /// What the machine does not offer, with the reasons.
+    pub(super) not_offered: Vec<(Knob, String)>,
+    /// Whether the agent keeps the CPUs out of idle states. The kernel ends that together with the agent.
+    pub(super) holds_latency: bool,
+}
+
+/// A changed file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Entry {
+    pub(super) knob: Knob,
+    pub(super) path: PathBuf,
+    pub(super) form: Form,
+    pub(super) old: String,
+    pub(super) new: String,
+}
+
+/// A run that wants a quiet machine.
+pub(super) struct Wish<'a> {
+    pub(super) run: &'a str,
+    pub(super) boot: &'a str,
+    /// In the order in which they are set.
+    pub(super) knobs: &'a [Knob],
+    /// Where the files of the machine are: `/`, except in tests.
+    pub(super) root: &'a Path,
+    /// CPUs of the machine that the node does not offer.
+    pub(super) spare: &'a CpuSet,
+}
+
+/// Changes the machine for a run, after undoing what an earlier run left. Returns what it changed. A setting that the
+/// machine refuses is no error, but listed.
+///
+/// # Errors
+/// If the record cannot be stored. Everything is then as before.
+pub(super) fn set(files: &dyn Files, record_at: &Path, wish: &Wish<'_>) -> io::Result<Record> {
+    let left = undo(files, record_at, wish.boot)?.left;
+    let carried = left.len();
+    let mut record = Record {
+        boot: wish.boot.to_owned(),
+        run: wish.run.to_owned(),
+        entries: left,
+        holds_latency: wish.knobs.contains(&Knob::IdleStates) && wish.root.join(LATENCY).exists(),
+        ..Record::default()
+    };
+    for &knob in wish.knobs {
+        plan(files, knob, wish, &mut record);
+    }
+    store(files, record_at, &record)?;
+    let planned = record.entries.split_off(carried);
+    for entry in planned {
+        match change(files, &entry) {
+            Ok(()) => record.entries.push(entry),
+            Err(why) => record.not_offered.push((entry.knob, format!("{}: {why}", entry.path.display()))),
+        }
+    }
+    if let Err(error) = store(files, record_at, &record) {
+        // The record on the disk still has all entries.
+        undo(files, record_at, wish.boot)?;
+        return Err(error);
+    }
+    Ok(record)
+}
+
+/// Adds the files of a knob that have another value.
+fn plan(files: &dyn Files, knob: Knob, wish: &Wish<'_>, record: &mut Record) {
+    if knob == Knob::IdleStates {
+        if !record.holds_latency {
+            record.not_offered.push((knob, "this machine has no such setting".to_owned()));
+        }
+        return;
+    }
+    let targets = match knob.targets(wish.root, wish.spare) {
+        Ok(targets) => targets,
+        Err(why) => return record.not_offered.push((knob, why)),
+    };
+    for target in targets {
+        match files.read(&target.path) {
+            Ok(content) => {
+                let old = target.form.value_in(&content);
+                let new = target.form.value_in(&target.value);
+                if old != new {
+                    let Target { knob, path, form, .. } = target;
+                    record.entries.push(Entry { knob, path, form, old, new });
+                }
+            }
+            Err(error) => record.not_offered.push((knob, format!("{}: {error}", target.path.display()))),
+        }
+    }
+}
+
+/// Writes the new value and reads it back. If the kernel does not keep it, writes the old one again: what the kernel made of
+/// the value would later look like the work of somebody else.
+fn change(files: &dyn Files, entry: &Entry) -> Result<(), String> {
+    files.write(&entry.path, &entry.new).map_err(|error| error.to_string())?;
+    let why = match files.read(&entry.path) {
+        Ok(content) if entry.form.value_in(&content) == entry.new => return Ok(()),
+        Ok(content) => format!("the kernel made {} of {}", entry.form.value_in(&content), entry.new),
+        Err(error) => format!("cannot read it: {error}"),
+    };
+    match files.write(&entry.path, &entry.old) {
+        Ok(()) => Err(why),
+        Err(error) => Err(format!("{why}, and refuses {}: {error}", entry.old)),
+    }
+}
+
+/// What came of undoing.
+#[derive(Debug, Default)]
+pub(super) struct Undone {
+    /// The record, if there was one of this boot.
+    pub(super) record: Option<Record>,
+    /// Settings that are not as they were, with the reasons.
+    pub(super) not_restored: Vec<(Knob, String)>,
+    /// Changed settings that could not be written. The record on the disk still has them.
+    pub(super) left: Vec<Entry>,
+}
+
+/// Restores the settings of the machine, if a record says that they were changed.
+///
+/// # Errors
+/// If the record cannot be read or removed.
+pub(super) fn undo(files: &dyn Files, record_at: &Path, boot: &str) -> io::Result<Undone> {
+    let Some(record) = stored(files, record_at)? else { return Ok(Undone::default()) };
+    if record.boot != boot {
+        files.remove(record_at)?;
+        return Ok(Undone::default());
+    }
+    let mut undone = Undone::default();
+    for entry in record.entries.iter().rev() {
+        match restore(files, entry) {
+            Ok(()) => {}
+            Err(NotRestored::Failed(why)) => {
+                undone.not_restored.push((entry.knob, format!("{}: {why}", entry.path.display())));
+                undone.left.push(entry.clone());
+            }
+            Err(NotRestored::Foreign(now)) => {
+                let why = format!("{} was {}, and somebody else made it {now}", entry.path.display(), entry.old);
+                undone.not_restored.push((entry.knob, why));
+            }
+        }
+    }
+    undone.left.reverse();
+    if undone.left.is_empty() {
+        files.remove(record_at)?;
+    } else {
+        let rest = Record { boot: boot.to_owned(), entries: undone.left.clone(), ..Record::default() };
+        store(files, record_at, &rest)?;
+    }
+    undone.record = Some(record);
+    Ok(undone)
+}
+
+/// The stored record. One that nobody can read is ignored: the next one replaces it.
+pub(super) fn stored(files: &dyn Files, record_at: &Path) -> io::Result<Option<Record>> {
+    let text = match files.read(record_at) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        text => text?,
+    };
+    let record = serde_json::from_str(&text);
+    if let Err(error) = &record {
+        tracing::error!(%error, path = %record_at.display(), "cannot read which settings of the machine were changed");
+    }
+    Ok(record.ok())
+}
+
+/// Why a setting is not as it was.
+enum NotRestored {
+    Failed(io::Error),
+    /// It has a value that was not written here.
+    Foreign(String),
+}
+
+fn restore(files: &dyn Files, entry: &Entry) -> Result<(), NotRestored> {
+    let now = || files.read(&entry.path).map(|content| entry.form.value_in(&content));
+    let before = match now() {
+        // For example, the device of an interrupt has gone.
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        value => value.map_err(NotRestored::Failed)?,
+    };
+    if before == entry.old {
+        return Ok(());
+    }
+    if before != entry.new {
+        return Err(NotRestored::Foreign(before));
+    }
+    files.write(&entry.path, &entry.old).map_err(NotRestored::Failed)?;
+    match now().map_err(NotRestored::Failed)? {
+        after if after == entry.old => Ok(()),
+        after => Err(NotRestored::Failed(io::Error::other(format!("it is {after} instead of {}", entry.old)))),
+    }
+}
+
+fn store(files: &dyn Files, record_at: &Path, record: &Record) -> io::Result<()> {
+    files.store(record_at, &serde_json::to_vec_pretty(record).expect("a record is valid JSON"))
+}
+
+#[cfg(test)]
+#[path = "tests.rs"]
+mod tests;
