@@ -124,7 +124,11 @@ fn pages_show_what_failed_what_waits_and_what_is_free() {
     let cluster = Cluster::up(HOSTLER, SMALL);
     let mut browser = Browser::new(&cluster);
     let evil = "<script>alert(1)</script>\"'&";
-    let failed = run(&cluster, &["--name", evil], "echo fine; printf '\\033[31m<b>broken\\033[0m\\n' >&2; exit 3");
+    let failed = run(
+        &cluster,
+        &["--exclusive", "--name", evil],
+        "echo fine; printf '\\033[31m<b>broken\\033[0m\\n' >&2; exit 3",
+    );
     cluster.wait_for_state(&failed, "failed");
     let running = run(&cluster, &["-c", "2", "--name", "holder", "-t", "1h"], "sleep 600");
     let other = run(&cluster, &["-c", "2", "--name", "second", "-t", "1h"], "sleep 600");
@@ -149,7 +153,8 @@ fn pages_show_what_failed_what_waits_and_what_is_free() {
     job.has(&[
         "Last lines of stderr",
         "<span class=\"t1\">&lt;b&gt;broken</span>",
-        "hostler run --name",
+        "hostler run --exclusive --name",
+        "<dt>Measured</dt><dd>",
         "Ran",
         "Timeline",
     ]);

@@ -4,7 +4,8 @@ use askama::Template;
 use axum::extract::Path;
 use axum::response::Html;
 use hostler_model::{Attempt, JobId, JobState, OpenMode, WallTime, format_bytes};
-use hostler_proto::api::{JobAction, JobDetail, LimitView, Stage, TaskView, Why, timeline};
+use hostler_proto::api::{JobAction, JobDetail, LimitView, PartView, Stage, TaskView, Why, timeline};
+use hostler_proto::certificate::Certificate;
 use hostler_proto::link::Output;
 
 use super::jobs::may_change;
@@ -58,6 +59,8 @@ struct Page {
     outputs: Vec<(&'static str, Url)>,
     /// What the only task used, if the job is no array.
     usage: Option<Usage>,
+    /// Whether its nodes were quiet, if the job is exclusive and no array.
+    measured: Vec<String>,
     command: Option<String>,
     actions: Vec<Action>,
     duplicate: Option<Url>,
@@ -160,6 +163,7 @@ pub(crate) async fn show(frame: Frame, Path(id): Path<JobId>) -> Result<Html<Str
         has_ended: summary.state.is_ended(),
         life: life(&frame, &job),
         used: used(&frame, &job, usage.as_ref()),
+        measured: if is_array { Vec::new() } else { measured(&job) },
         command: is_own.then(|| again(&job)),
         actions: if is_own { actions(&frame, &job) } else { Vec::new() },
         duplicate: is_own.then(|| url.clone().then("duplicate")),
@@ -318,12 +322,27 @@ fn used(frame: &Frame, job: &JobDetail, usage: Option<&Usage>) -> Vec<Used> {
     job.limits.iter().map(row).collect()
 }
 
+/// The measurement certificates of the only task in words, one for each of its nodes.
+fn measured(job: &JobDetail) -> Vec<String> {
+    let words = |certificate: &Certificate| match &certificate.quiet_machine {
+        Some(machine) => format!("{} (machine {})", certificate.in_words(), machine.in_words()),
+        None => certificate.in_words(),
+    };
+    let of_task = |task: &TaskView| {
+        let part = |part: &PartView| Some(format!("{}: {}", part.node, words(part.certificate.as_deref()?)));
+        let own = task.certificate.as_deref().map(words);
+        own.into_iter().chain(task.parts.iter().filter_map(part)).collect::<Vec<_>>()
+    };
+    job.tasks_shown.iter().flat_map(of_task).collect()
+}
+
 /// The command that submits the job again.
 fn again(job: &JobDetail) -> String {
     let summary = &job.summary;
     let verb = if job.directory.is_some() { "run" } else { "submit" };
     let mut words = vec!["hostler".to_owned(), verb.to_owned()];
     words.extend(job.exclusive.then(|| "--exclusive".to_owned()));
+    words.extend(job.quiet_machine.then(|| "--quiet-machine".to_owned()));
     words.extend(job.sandbox.then(|| "--sandbox".to_owned()));
     words.extend((!job.network.is_none()).then(|| format!("--network={}", job.network)));
     let mut option = |name: &str, value: String| words.extend([name.to_owned(), quoted(&value)]);
