@@ -46,12 +46,13 @@ const IMPURE: [&str; 26] = [
 ];
 
 /// The arrows of ARCHITECTURE.md: what each crate may use of the workspace. Tests may also use [`TEST_TOOLS`].
-const ARROWS: [(&str, &[&str]); 24] = [
+const ARROWS: [(&str, &[&str]); 25] = [
     ("hostler-model", &[]),
     ("hostler-proto", &["model"]),
     ("hostler-sched", &["model"]),
     ("hostler-core", &["model", "proto", "sched"]),
     ("hostler-gossip", &["model"]),
+    ("hostler-image", &[]),
     ("hostler-metrics", &[]),
     ("hostler-slurm", &[]),
     ("hostler-snapshot", &["model", "proto", "sys"]),
@@ -74,8 +75,8 @@ const ARROWS: [(&str, &[&str]); 24] = [
     (
         "hostler-agent",
         &[
-            "model", "proto", "core", "gossip", "client", "metrics", "power", "snapshot", "shepherd", "remote",
-            "slurm", "sys", "tls",
+            "model", "proto", "core", "gossip", "client", "image", "metrics", "power", "snapshot", "shepherd",
+            "remote", "slurm", "sys", "tls",
         ],
     ),
     // A simulator that linked a daemon would test something else than what it simulates. Its disk is the store's memory backend.
@@ -168,6 +169,7 @@ const PATHS: [(&str, &[&str]); 7] = [
             "agent/src/exec/shared.rs",
             "agent/src/gossip/disk.rs",
             "agent/src/identity.rs",
+            "agent/src/images.rs",
             "agent/src/local_socket.rs",
             "agent/src/output.rs",
             "agent/src/restrictions.rs",

@@ -1,0 +1,143 @@
+//! Tests of images in OCI layouts and in archives of `docker save`.
+
+use std::fs;
+use std::path::PathBuf;
+
+use serde_json::json;
+use tempfile::TempDir;
+
+use super::*;
+
+/// An OCI layout with the images of a test.
+struct Layout {
+    directory: TempDir,
+    manifests: Vec<serde_json::Value>,
+}
+
+impl Layout {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        fs::create_dir_all(directory.path().join("blobs/sha256")).expect("writable");
+        Self { directory, manifests: Vec::new() }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.directory.path().to_owned()
+    }
+
+    fn blob(&self, bytes: &[u8]) -> String {
+        let digest = Sha256::of(bytes);
+        fs::write(blob_path(self.directory.path(), &digest), bytes).expect("writable");
+        digest.to_string()
+    }
+
+    /// Adds an image with one layer, and returns its id.
+    fn add(&mut self, tag: &str, layer: &[u8], env: &[&str], architecture: &str) -> String {
+        let config = json!({
+            "architecture": architecture, "config": { "Env": env }, "rootfs": { "diff_ids": [Sha256::of(layer).to_string()] },
+        });
+        let id = self.blob(config.to_string().as_bytes());
+        let manifest = json!({ "config": { "digest": id }, "layers": [{ "digest": self.blob(layer) }] });
+        let digest = self.blob(manifest.to_string().as_bytes());
+        self.manifests.push(json!({
+            "digest": digest, "annotations": { "org.opencontainers.image.ref.name": tag },
+            "platform": { "architecture": architecture, "os": "linux" },
+        }));
+        let index = json!({ "manifests": self.manifests }).to_string();
+        fs::write(self.directory.path().join("index.json"), index).expect("writable");
+        id
+    }
+
+    fn error(&self, tag: Option<&str>) -> String {
+        Image::in_layout(&self.path(), tag).expect_err("refused").to_string()
+    }
+}
+
+#[test]
+fn layout_has_its_images_by_tag() {
+    let mut layout = Layout::new();
+    let first = layout.add("1", b"one", &["A=b=c", "PATH=/bin", "broken", "=x"], architecture());
+    let image = Image::in_layout(&layout.path(), None).expect("the only image");
+    assert_eq!(image.id.to_string(), first);
+    let expected = [("A", "b=c"), ("PATH", "/bin")].map(|(name, value)| (name.to_owned(), value.to_owned()));
+    assert_eq!(image.config.env, expected);
+    assert_eq!(image.layers.len(), 1);
+    assert_eq!(image.layers[0].order.digest, Some(Sha256::of(b"one")));
+    let second = layout.add("2", b"two", &[], architecture());
+    assert_eq!(Image::in_layout(&layout.path(), Some("2")).expect("it exists").id.to_string(), second);
+    assert!(layout.error(None).contains("several images; name one by its tag: 1, 2"));
+    assert!(layout.error(Some("3")).contains("no image \"3\"; it has: 1, 2"));
+}
+
+#[test]
+fn layout_with_wrong_content_is_refused() {
+    let mut layout = Layout::new();
+    assert!(layout.error(None).contains("cannot read"), "a missing index");
+    let id = layout.add("1", b"one", &[], "mips");
+    assert!(layout.error(None).contains("no image for"));
+    layout = Layout::new();
+    layout.add("1", b"one", &[&"x".repeat(40 << 10)], architecture());
+    assert!(layout.error(None).contains("environment variables"));
+    layout = Layout::new();
+    let own = layout.add("1", b"one", &[], architecture());
+    fs::write(blob_path(&layout.path(), &own.parse().expect("a digest")), "{}").expect("writable");
+    assert!(layout.error(None).contains("another digest than its name"));
+    fs::remove_file(blob_path(&layout.path(), &own.parse().expect("a digest"))).expect("it exists");
+    assert!(layout.error(None).contains("cannot read"));
+    let index = |text: &str| fs::write(layout.path().join("index.json"), text).expect("writable");
+    index(r#"{"manifests":[{"digest":"sha256:../../../../etc/passwd"}]}"#);
+    assert!(layout.error(None).contains("unknown form"));
+    index(&json!({ "manifests": [{ "digest": id }] }).to_string());
+    layout.error(None);
+    index(&" ".repeat(5 << 20));
+    assert!(layout.error(None).contains("more than 4 MiB"));
+    fs::remove_file(layout.path().join("index.json")).expect("it exists");
+    nix::unistd::mkfifo(&layout.path().join("index.json"), nix::sys::stat::Mode::S_IRWXU).expect("a pipe");
+    assert!(layout.error(None).contains("not a regular file"));
+}
+
+#[test]
+fn archive_of_docker_save_has_its_images_by_name() {
+    let config = |layer: &[u8]| {
+        json!({ "architecture": architecture(), "rootfs": { "diff_ids": vec![Sha256::of(layer).to_string(); 2] } })
+            .to_string()
+    };
+    let manifest = json!([
+        { "Config": "a.json", "RepoTags": ["a:1", "host:5000/x/a:latest"], "Layers": ["l/layer.tar", "m/layer.tar"] },
+        { "Config": "b.json", "RepoTags": null, "Layers": ["l/layer.tar"] },
+    ])
+    .to_string();
+    let mut all = tar::Builder::new(Vec::new());
+    let mut add = |name: &str, text: &str| {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(text.len() as u64);
+        header.set_mode(0o644);
+        all.append_data(&mut header, name, text.as_bytes()).expect("writable");
+    };
+    add("l/layer.tar", "layer");
+    add("a.json", &config(b"layer"));
+    add("b.json", &config(b"layer"));
+    add("manifest.json", &manifest);
+    // As Docker writes a layer that it has written already.
+    let mut header = tar::Header::new_gnu();
+    header.set_entry_type(EntryType::Symlink);
+    header.set_size(0);
+    all.append_link(&mut header, "m/layer.tar", "../l/layer.tar").expect("writable");
+    let file = tempfile::NamedTempFile::new().expect("a temporary file");
+    fs::write(file.path(), all.into_inner().expect("writable")).expect("writable");
+
+    for name in ["a:1", "host:5000/x/a"] {
+        let image = Image::in_archive(file.path(), Some(name)).expect("it exists");
+        assert_eq!(image.id, Sha256::of(config(b"layer").as_bytes()));
+        for layer in &image.layers {
+            crate::layer::unpack(&layer.file, &layer.order, None, crate::Limits { bytes: 0, entries: 0 })
+                .expect("same digest");
+        }
+    }
+    let error = |name| Image::in_archive(file.path(), name).expect_err("refused").to_string();
+    assert!(error(None).contains("several images; name one: a:1"));
+    assert!(error(Some("b")).contains("no image \"b:latest\""));
+    let damaged = tempfile::NamedTempFile::new().expect("a temporary file");
+    fs::write(damaged.path(), "not an archive").expect("writable");
+    assert!(Image::in_archive(damaged.path(), None).is_err());
+}
