@@ -133,6 +133,7 @@ def test_options_become_arguments() -> None:
     assert given == ["--cpus=2", "--time=2s", "--requeue", "--tag=a=b"]
     assert arguments({"sandbox": True, "network": "host"}) == ["--sandbox", "--network=host"]
     assert arguments({"exclusive": True, "quiet_machine": True}) == ["--exclusive", "--quiet-machine"]
+    assert arguments({"image": "oci:/data/a:1"}) == ["--image=oci:/data/a:1"]
     jobs = [hostler.Job(hostler.Client(), number) for number in (3, 4)]
     assert arguments({"after": jobs}) == ["--after=afterok:3:4"]
     assert arguments({"after": "afterany:3"}) == ["--after=afterany:3"]

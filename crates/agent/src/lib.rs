@@ -7,6 +7,7 @@
 //! - [`engine`]: the loop that owns the state; [`handle`]: events for it; [`node`]: what all modules share.
 //! - [`link`]: the WebSocket to the head.
 //! - [`stage`] and [`environment`]: folder, environment and command line.
+//! - [`images`]: images of root directories, unpacked once.
 //! - [`supervise`]: shepherds and their reports; [`shepherds`]: connections to them.
 //! - [`certificate`]: what disturbed an exclusive job; [`quiet`]: settings of the machine that are changed for one.
 //! - [`collect`] and [`transfer`]: results, and upload and download of chunks.
@@ -39,6 +40,7 @@ mod gpu_use;
 mod gpus;
 mod handle;
 mod identity;
+mod images;
 mod link;
 mod local_socket;
 mod metrics;
@@ -72,10 +74,12 @@ pub use certificate::NoiseLimits;
 pub use gossip::{Machine, Machines, StatusPorts, Weight, Weights};
 pub use gpus::{DeviceFile, MachineGpu};
 pub use hostler_gossip::Policy;
+pub use hostler_image::{LayerOrder, Limits as LayerLimits, Sha256};
 pub use hostler_shepherd::cgroup::{Device, leave_cgroup};
 pub use hostler_shepherd::ranks::{Ranks, variables as rank_variables};
 pub use hostler_shepherd::session_leader;
 pub use identity::{Introduction, has_joined, is_running, join, leave};
+pub use images::unpack_layer;
 pub use quiet::{Knob, QuietSettings};
 pub use roster::NewAccounts;
 pub use sandbox::SandboxSettings;

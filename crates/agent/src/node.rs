@@ -16,6 +16,7 @@ use crate::directory::Runs;
 use crate::environment::Environments;
 use crate::gossip::Gossiping;
 use crate::gpus::Gpus;
+use crate::images::Images;
 use crate::metrics::Metrics;
 use crate::program_directory::ProgramDirectory;
 use crate::quiet::Quiet;
@@ -44,6 +45,7 @@ pub(crate) struct Node {
     pub(crate) chunk_cap_bytes: u64,
     pub(crate) accounts: Arc<Accounts>,
     pub(crate) environments: Environments,
+    pub(crate) images: Images,
     pub(crate) runs: Runs,
     pub(crate) idle: IdleShepherds,
     pub(crate) new_accounts: NewAccounts,

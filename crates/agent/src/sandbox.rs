@@ -19,6 +19,7 @@ use nix::unistd::{getegid, geteuid};
 
 use crate::account::Account;
 use crate::directory::RunDirectory;
+use crate::images::Obtained;
 use crate::node::Node;
 use crate::shepherds;
 
@@ -130,6 +131,7 @@ pub(crate) fn of_run(
     launch: &RunLaunch,
     directory: &RunDirectory,
     account: Option<&Account>,
+    image: Option<&Obtained>,
 ) -> Option<Sandbox> {
     let has_script = matches!(launch.spec().work, Work::Command { script: Some(_), .. });
     let spec = launch.spec();
@@ -139,11 +141,12 @@ pub(crate) fn of_run(
         private: private(node, account),
         read_only: has_script.then(|| directory.script().display().to_string()).into_iter().collect(),
         settings: has_several.then(|| node.program.clone()).into_iter().collect(),
-        of_machine: node.sandbox_settings.read_only.clone(),
+        of_machine: of_machine(node, image.is_some()),
         // They show what others do, so only without others.
         performance_counters: node.sandbox_settings.performance_counters && spec.exclusive,
         devices: node.gpus.device_files(&launch.placement.resources.gpus),
         host_network: spec.network == SandboxNetwork::Host,
+        image: image.map(|image| image.root.clone()),
         ..Sandbox::default()
     })
 }
@@ -152,6 +155,12 @@ pub(crate) fn of_run(
 fn private(node: &Node, account: Option<&Account>) -> Vec<String> {
     let home = account.map(|account| account.home.as_path());
     home.into_iter().chain([node.runs.root()]).map(|path| path.display().to_string()).collect()
+}
+
+/// The directories and files that the node's settings add. An image has its own settings in /etc.
+fn of_machine(node: &Node, has_image: bool) -> Vec<String> {
+    let all = &node.sandbox_settings.read_only;
+    all.iter().filter(|path| !(has_image && path.starts_with("/etc/"))).cloned().collect()
 }
 
 /// What the sandbox of a remote command shows.

@@ -1,10 +1,10 @@
 //! Staging: from a launch to orders for a shepherd, with folder, environment and command line.
 
 use std::ffi::{OsStr, OsString};
-use std::fs::{self, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -14,14 +14,17 @@ use hostler_core::agent::{RunLaunch, Why};
 use hostler_model::{Digest, Environment, NodeName, PathFacts, RunId, SignalTarget, Work};
 use hostler_proto::link::Output;
 use hostler_proto::manifest::Manifest;
+use hostler_shepherd::cgroup::LeafSpec;
 use hostler_shepherd::{Files, Launch, Members, Options, RunSignal, WindowSize};
 use hostler_snapshot::{LayoutOptions, StoreError, lay_out};
 
 use crate::account::{Account, Ids};
 use crate::directory::RunDirectory;
 use crate::environment::{
-    BuildError, Confined, EnvError, Lease, Requirements, Runner, detect, entry_command, first_on_path,
+    BuildError, Confined, EnvError, Lease, Requirements, Runner, detect, entry_command, entry_command_in_image,
+    first_on_path,
 };
+use crate::images;
 use crate::node::Node;
 use crate::rights::act_as;
 use crate::shepherds::LINGER;
@@ -32,6 +35,9 @@ pub(crate) const PROCESS_LIMIT: u64 = 8192;
 
 /// Limit for the stored output of a build: ample for real builds, and too little to fill a disk.
 const BUILD_LOG_BYTES: usize = 16 << 20;
+
+/// Memory that the unpacking of an image may use, also if the job has less.
+const UNPACK_BYTES: u64 = 256 << 20;
 
 /// Exit status of a job that a limit ended before its program started: the status of a killed process.
 const KILLED: i32 = 137;
@@ -57,6 +63,16 @@ impl From<EnvError> for NoEnvironment {
     }
 }
 
+impl From<images::Failure> for NoEnvironment {
+    fn from(failure: images::Failure) -> Self {
+        let why = match &failure {
+            images::Failure::TimedOut(_) => Why::TimeLimit(KILLED),
+            _ => Why::NotStarted,
+        };
+        Self { why, message: format!("{:#}", anyhow::Error::from(failure)) }
+    }
+}
+
 /// Prepares the orders for a shepherd without starting anything. Calls `on_staged` when a captured folder is on this node.
 ///
 /// # Errors
@@ -78,15 +94,26 @@ pub(crate) async fn prepare(
     }
     let account = node.accounts.of(&launch.job.user, launch.job.uid).await;
     let account = account.with_context(|| format!("node {} cannot run the job", node.name))?;
-    let preparation =
-        Preparation { node: Arc::clone(node), launch: Arc::clone(launch), directory: directory.clone(), account };
+    let (own_node, own_launch) = (Arc::clone(node), Arc::clone(launch));
+    let mut preparation =
+        Preparation { node: own_node, launch: own_launch, directory: directory.clone(), account, image: None };
     match &launch.spec().work {
-        Work::Command { argv, directory: cwd, script: None } => Ok(preparation.command(argv.clone(), cwd)),
-        Work::Command { argv, directory: cwd, script: Some(script) } => {
-            preparation.store_script(script).context("cannot store the job's script")?;
-            let program = preparation.directory.script().display().to_string();
-            let argv = std::iter::once(program).chain(argv[1..].iter().cloned()).collect();
-            Ok(preparation.command(argv, cwd))
+        Work::Command { argv, directory: cwd, script } => {
+            let mut argv = argv.clone();
+            if let Some(script) = script {
+                preparation.store_script(script).context("cannot store the job's script")?;
+                argv[0] = preparation.directory.script().display().to_string();
+            }
+            if launch.spec().image.is_none() {
+                return Ok(preparation.command(argv, cwd));
+            }
+            let (cwd, cancel) = (cwd.to_string(), Arc::clone(cancel));
+            let work = move || {
+                let began = Instant::now();
+                preparation.obtain_image(Path::new(&cwd), &cancel, began)?;
+                Ok(after(began, preparation.command(argv, &cwd)))
+            };
+            tokio::task::spawn_blocking(work).await.context("preparing the job's image was interrupted")?
         }
         Work::Project { snapshot, entrypoint, args } => {
             let manifest = fetch(node, *snapshot).await?;
@@ -139,6 +166,8 @@ struct Preparation {
     directory: RunDirectory,
     /// The user's account; `None` for the agent's own user.
     account: Option<Arc<Account>>,
+    /// The job's image, once it is there.
+    image: Option<images::Obtained>,
 }
 
 impl Preparation {
@@ -150,7 +179,11 @@ impl Preparation {
     fn variables(&self) -> Environment {
         let Self { node, launch, account, .. } = self;
         let directory = node.program_directory.as_ref();
-        variables::environment(launch, &node.name, !node.has_whole_machine, account.as_deref(), directory)
+        let image = self.image.as_ref().map(|image| image.env.as_slice());
+        let mut all =
+            variables::environment(launch, &node.name, !node.has_whole_machine, account.as_deref(), directory, image);
+        all.extend(self.image.iter().filter_map(|image| Some(("HOSTLER_IMAGE_DIGEST".to_owned(), image.id.clone()?))));
+        all
     }
 
     /// Orders for a command in a directory of this node, with the submitter's environment.
@@ -186,24 +219,26 @@ impl Preparation {
     ///
     /// The user owns the folder by now, and other jobs of the same user may change it. The agent therefore reads the
     /// folder with the user's rights.
-    fn project(&self, project: &Project, cancel: &AtomicBool) -> anyhow::Result<Launch> {
+    fn project(&mut self, project: &Project, cancel: &AtomicBool) -> anyhow::Result<Launch> {
         let began = Instant::now();
         let work = self.directory.work();
+        if self.launch.spec().image.is_some() {
+            self.obtain_image(&work, cancel, began)?;
+            let entry = || entry_command_in_image(&work, &project.entrypoint, &project.args);
+            let argv = act_as(self.ids(), entry)??;
+            let mut variables = self.variables();
+            variables.insert("HOSTLER_SNAPSHOT".into(), project.snapshot.to_string());
+            variables.insert("PWD".into(), work.display().to_string());
+            return Ok(after(began, self.orders(argv, variables, work)));
+        }
         let mut variables = self.variables();
-        let Self { node, launch, .. } = self;
+        let Self { node, launch, .. } = &*self;
         let mut search_path = OsString::from(variables["PATH"].clone());
         if launch.spec().sandbox {
             search_path = node.environments.search_path_in_sandbox(&search_path);
         }
         let leaf = |number| node.leaf(&format!("{}-build-{number}", launch.run()));
-        let runner = Confined {
-            launcher: &node.launcher,
-            limits: self.limits(),
-            leaf: &leaf,
-            cancel,
-            began,
-            time_limit: launch.spec().time_limit_ms.map(Duration::from_millis),
-        };
+        let runner = self.runner(self.limits(), &leaf, cancel, began);
         let found = act_as(self.ids(), || detect(&work, &project.entrypoint, &|| runner.goes_on()))?;
         let lease = match found.map_err(NoEnvironment::from)? {
             None => None,
@@ -225,12 +260,35 @@ impl Preparation {
             sandbox.read_only.push(lease.attempt.display().to_string());
         }
         // Also if nothing was built: the search for requirements may have taken long.
-        let spent = began.elapsed();
-        orders.options.time_spent = spent;
-        if let Some(limit) = &mut orders.options.time_limit {
-            *limit = limit.saturating_sub(spent);
-        }
-        Ok(orders)
+        Ok(after(began, orders))
+    }
+
+    /// Runs commands that prepare the job, within these limits.
+    fn runner<'a>(
+        &'a self,
+        limits: Options,
+        leaf: &'a (dyn Fn(u64) -> Option<LeafSpec> + Sync),
+        cancel: &'a AtomicBool,
+        began: Instant,
+    ) -> Confined<'a> {
+        let time_limit = self.launch.spec().time_limit_ms.map(Duration::from_millis);
+        Confined { launcher: &self.node.launcher, limits, leaf, cancel, began, time_limit }
+    }
+
+    /// Provides the job's image, if it has one. Blocks.
+    fn obtain_image(&mut self, folder: &Path, cancel: &AtomicBool, began: Instant) -> anyhow::Result<()> {
+        let Self { node, launch, .. } = &*self;
+        let Some(image) = &launch.spec().image else { return Ok(()) };
+        let leaf = |number| node.leaf(&format!("{}-image-{number}", launch.run()));
+        let mut limits = self.limits();
+        limits.memory_limit_bytes = limits.memory_limit_bytes.map(|bytes| bytes.max(UNPACK_BYTES));
+        let runner = self.runner(limits, &leaf, cancel, began);
+        let mut log = SetupLog::open(&self.directory)?;
+        let run = launch.run().to_string();
+        let wanted = images::Wanted { image, run: &run, folder, user: self.ids(), program: &node.program };
+        let obtained = node.images.obtain(&wanted, &runner, &mut |bytes| log.write(bytes));
+        self.image = Some(obtained.map_err(NoEnvironment::from)?);
+        Ok(())
     }
 
     /// Provides the required environment and builds it if necessary. Pins the environment until the run is removed.
@@ -240,22 +298,8 @@ impl Preparation {
         search_path: &OsStr,
         runner: &Confined<'_>,
     ) -> anyhow::Result<Option<Lease>> {
-        let mut log = OpenOptions::new()
-            .append(true)
-            .create(true)
-            .mode(0o600)
-            .open(self.directory.output(Output::Setup))
-            .context("cannot open the log of the environment's build")?;
-        let mut room = BUILD_LOG_BYTES;
-        // A failed log write does not fail the build; if the disk is full, the build fails by itself.
-        let mut write = |bytes: &[u8]| {
-            let kept = bytes.len().min(room);
-            room -= kept;
-            drop(log.write_all(&bytes[..kept]));
-            if kept < bytes.len() && kept > 0 {
-                drop(log.write_all(b"\nhostler: the rest of the build output is not kept\n"));
-            }
-        };
+        let mut log = SetupLog::open(&self.directory)?;
+        let mut write = |bytes: &[u8]| log.write(bytes);
         let Self { node, launch, .. } = self;
         let mut obtain = || {
             let cache = node.environments.of(self.account.as_ref(), launch.spec().sandbox)?;
@@ -293,7 +337,7 @@ impl Preparation {
     }
 
     fn orders(&self, argv: Vec<String>, mut environment: Environment, cwd: PathBuf) -> Launch {
-        let Self { node, launch, directory, account } = self;
+        let Self { node, launch, directory, account, image } = self;
         let gpus = &launch.placement.resources.gpus;
         environment.extend(node.gpus.variables(gpus, node.open_gpus().is_none()));
         let spec = launch.spec();
@@ -317,7 +361,7 @@ impl Preparation {
             credentials: user.map(|user| user.credentials()),
             leaf: node.leaf(&launch.run().to_string()),
             linger: spec.pty.is_none().then_some(LINGER),
-            sandbox: sandbox::of_run(node, launch, directory, user.map(Arc::as_ref)),
+            sandbox: sandbox::of_run(node, launch, directory, user.map(Arc::as_ref), image.as_ref()),
             ..self.limits()
         };
         Launch {
@@ -326,6 +370,40 @@ impl Preparation {
             env: environment.into_iter().map(|(name, value)| (name.into(), value.into())).collect(),
             cwd,
             options,
+        }
+    }
+}
+
+/// Subtracts the time since `began` from the time limit.
+fn after(began: Instant, mut orders: Launch) -> Launch {
+    let spent = began.elapsed();
+    orders.options.time_spent = spent;
+    if let Some(limit) = &mut orders.options.time_limit {
+        *limit = limit.saturating_sub(spent);
+    }
+    orders
+}
+
+/// The output of what prepares a run, up to a limit.
+struct SetupLog {
+    file: File,
+    room: usize,
+}
+
+impl SetupLog {
+    fn open(directory: &RunDirectory) -> anyhow::Result<Self> {
+        let mut options = OpenOptions::new();
+        let file = options.append(true).create(true).mode(0o600).open(directory.output(Output::Setup));
+        Ok(Self { file: file.context("cannot open the log of the job's preparation")?, room: BUILD_LOG_BYTES })
+    }
+
+    /// A failed write does not fail the build; if the disk is full, the build fails by itself.
+    fn write(&mut self, bytes: &[u8]) {
+        let kept = bytes.len().min(self.room);
+        self.room -= kept;
+        drop(self.file.write_all(&bytes[..kept]));
+        if kept < bytes.len() && kept > 0 {
+            drop(self.file.write_all(b"\nhostler: the rest of the build output is not kept\n"));
         }
     }
 }

@@ -31,6 +31,7 @@ use crate::gpu_use::GpuUse;
 use crate::gpus::{Gpus, MachineGpu};
 use crate::handle::Handle;
 use crate::identity::{Identity, LOCK};
+use crate::images::Images;
 use crate::local_socket::{Descriptors, LocalSocket};
 use crate::metrics::port::Port;
 use crate::metrics::{Exporter, Metrics};
@@ -260,6 +261,7 @@ async fn serve(
         chunks: ChunkStore::open(&directory.join("chunks"))?.sharing_files(),
         chunk_cap_bytes: CACHE_BYTES,
         environments: Environments::open(&environments, settings, build_sandbox)?,
+        images: Images::open(directory.join("images"), directory.join("runs"))?,
         runs: Runs::open(directory.join("runs"), accounts.has_several_users())?,
         accounts,
         idle: Default::default(),

@@ -42,6 +42,8 @@ pub(crate) fn default_path() -> OsString {
 /// override all others. Only jobs of Slurm's commands have variables with Slurm's names: MPI libraries that find some of them
 /// expect a complete Slurm allocation.
 ///
+/// With an image, its variables (`image`) replace those of the node.
+///
 /// `is_shared`: other nodes run on the same machine. `program_directory` becomes the last directory of `PATH`, so that
 /// jobs find `hostler`.
 pub(crate) fn environment(
@@ -50,10 +52,14 @@ pub(crate) fn environment(
     is_shared: bool,
     account: Option<&Account>,
     program_directory: Option<&ProgramDirectory>,
+    image: Option<&[(String, String)]>,
 ) -> Environment {
     let spec = launch.spec();
     let mut all = Environment::new();
-    if matches!(spec.work, Work::Project { .. }) || spec.environment.is_empty() {
+    if let Some(image) = image {
+        all.insert("PATH".to_owned(), DEFAULT_PATH.to_owned());
+        all.extend(image.iter().cloned());
+    } else if matches!(spec.work, Work::Project { .. }) || spec.environment.is_empty() {
         let inherited = if account.is_some() { &OF_THE_NODE[..] } else { &INHERITED[..] };
         all.extend(inherited.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?))));
     }
@@ -62,7 +68,9 @@ pub(crate) fn environment(
         Some(account) => log_in(account, &mut all),
         None => drop(all.entry("PATH".into()).or_insert_with(|| DEFAULT_PATH.into())),
     }
-    let directory = program_directory.filter(|directory| directory.is_for_all || account.is_none());
+    // An image does not have it.
+    let directory = program_directory.filter(|_| image.is_none());
+    let directory = directory.filter(|directory| directory.is_for_all || account.is_none());
     if let (Some(directory), Some(path)) = (directory, all.get_mut("PATH")) {
         *path = directory.appended_to(path);
     }

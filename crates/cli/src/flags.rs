@@ -7,9 +7,9 @@ use std::time::Duration;
 use clap::Args;
 use hostler_discovery::GpuPick;
 use hostler_model::{
-    ArraySpec, Constraint, Counted, Dependency, Environment, LEAST_MEMORY_BYTES, Labels, LimitSignal, ParseError,
-    PartialRequest, PartitionName, SandboxNetwork, Submission, Subscription, WallTime, WindowSize, Work, format_bytes,
-    labels_problem, parse_bytes, parse_duration,
+    ArraySpec, Constraint, Counted, Dependency, Environment, ImageRef, LEAST_MEMORY_BYTES, Labels, LimitSignal,
+    ParseError, PartialRequest, PartitionName, SandboxNetwork, Submission, Subscription, WallTime, WindowSize, Work,
+    format_bytes, labels_problem, parse_bytes, parse_duration,
 };
 use jiff::civil::DateTime;
 use jiff::{ToSpan, Zoned};
@@ -70,8 +70,17 @@ pub(crate) struct JobFlags {
     ///
     /// With `host`, the job reaches the same machines and ports as a job without a sandbox, for example to download
     /// data. Partitions that demand a sandbox refuse it unless an operator has allowed it.
-    #[arg(long, value_name = "NETWORK", default_value_t, hide_default_value = true, requires = "sandbox")]
+    #[arg(long, value_name = "NETWORK", default_value_t, hide_default_value = true)]
     pub(crate) network: SandboxNetwork,
+
+    /// Run in a sandbox with the root directory of an image, e.g. oci:DIR:TAG
+    ///
+    /// dir:DIR is a directory with a root file system, oci:DIR[:TAG] an OCI layout, docker-archive:FILE[:NAME] a file from
+    /// `docker save`. They are on the node; relative paths start in the job's folder. The job gets the image's
+    /// environment variables, and of the current ones only TERM and those of --env and --env-only. The root directory
+    /// is read-only. Implies --sandbox.
+    #[arg(long, value_name = "IMAGE")]
+    pub(crate) image: Option<ImageRef>,
 
     /// Start the program only on the first node of the job
     ///
@@ -356,6 +365,10 @@ impl JobFlags {
             environment.insert(name, value);
         }
         self.check_alternatives()?;
+        let sandbox = self.sandbox || self.image.is_some();
+        if !sandbox && !self.network.is_none() {
+            return Err(Failure::usage("--network needs --sandbox or --image"));
+        }
         let memory_bytes = self.memory.map(|memory| memory.bytes_for("a job")).transpose()?;
         Ok(Submission {
             name: self.name.clone().unwrap_or_else(|| derived_name(default_name)).into(),
@@ -371,8 +384,9 @@ impl JobFlags {
             tasks_per_node: self.tasks_per_node,
             exclusive: self.exclusive,
             quiet_machine: self.quiet_machine,
-            sandbox: self.sandbox,
+            sandbox,
             network: self.network,
+            image: self.image.clone().map(Box::new),
             first_node: self.first_node,
             holder: None,
             label: false,

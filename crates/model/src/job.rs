@@ -11,8 +11,8 @@ use utoipa::openapi::{ArrayBuilder, ObjectBuilder, Schema, Type};
 
 use crate::object::object_only;
 use crate::{
-    ArraySpec, Constraint, Counted, Dependency, Digest, Files, Labels, LimitSignal, ParseError, PartitionName,
-    SandboxNetwork, Subscription, WallTime, format_bytes, labels_schema,
+    ArraySpec, Constraint, Counted, Dependency, Digest, Files, ImageRef, Labels, LimitSignal, ParseError,
+    PartitionName, SandboxNetwork, Subscription, WallTime, format_bytes, labels_schema,
 };
 
 /// The smallest memory request, in bytes. With less memory, the shepherd does not fit into the job's memory group under
@@ -56,6 +56,10 @@ pub struct JobSpec<Count = u32, Amounts = Request> {
     /// The network of the sandbox. Jobs without a sandbox have that of their nodes.
     #[serde(default, skip_serializing_if = "SandboxNetwork::is_none")]
     pub network: SandboxNetwork,
+    /// The image that the root directory of the sandbox comes from; the programs of the node when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<ImageRef>)]
+    pub image: Option<Box<ImageRef>>,
     /// Whether the program starts on the first node only. `mpirun` or `hostler step` then start processes on the other
     /// nodes.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -155,6 +159,7 @@ impl JobSpec {
             quiet_machine: false,
             sandbox: false,
             network: SandboxNetwork::None,
+            image: None,
             first_node: false,
             holder: None,
             label: false,
@@ -189,6 +194,12 @@ impl JobSpec {
     #[must_use]
     pub fn fits_sandbox(&self) -> bool {
         self.nodes == 1 && self.holder.is_none()
+    }
+
+    /// Returns whether an image can be the root of the job's sandbox. Ranks and steps need this program, which no image has.
+    #[must_use]
+    pub fn fits_image(&self) -> bool {
+        self.sandbox && self.tasks_per_node == 1 && !self.first_node && !self.label
     }
 
     /// Returns whether one satisfied condition of `after` is enough.
@@ -274,6 +285,7 @@ impl<Count, Amounts> JobSpec<Count, Amounts> {
             quiet_machine: self.quiet_machine,
             sandbox: self.sandbox,
             network: self.network,
+            image: self.image,
             first_node: self.first_node,
             holder: self.holder,
             label: self.label,

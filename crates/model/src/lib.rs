@@ -15,6 +15,7 @@ mod files;
 mod gpu;
 mod hardware;
 mod ids;
+mod image;
 mod job;
 mod labels;
 mod node;
@@ -43,6 +44,7 @@ pub use files::{Files, OpenMode, PathFacts};
 pub use gpu::{Gpu, GpuId, Vendor};
 pub use hardware::Hardware;
 pub use ids::{Attempt, BootId, Epoch, JobId, NodeName, RunId, TaskId};
+pub use image::{ImageRef, ImageSource};
 pub use job::{
     AllocationHolder, Ending, Environment, JobSpec, JobState, LEAST_MEMORY_BYTES, MAX_SCRIPT_BYTES, PartialRequest,
     Request, Submission, TaskState, WindowSize, Work, argv_schema,

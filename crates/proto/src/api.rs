@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use hostler_model::{
-    ArraySpec, Attempt, Constraint, Counted, Dependency, Digest, Files, GpuId, JobId, JobSpec, JobState, Labels,
-    NodeName, NodeState, PartitionName, Reason, Request, SandboxNetwork, Submission, Subscription, WallTime,
+    ArraySpec, Attempt, Constraint, Counted, Dependency, Digest, Files, GpuId, ImageRef, JobId, JobSpec, JobState,
+    Labels, NodeName, NodeState, PartitionName, Reason, Request, SandboxNetwork, Submission, Subscription, WallTime,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -377,6 +377,10 @@ pub struct JobDetail {
     /// The network of the sandbox. Jobs without a sandbox have that of their nodes.
     #[serde(default, skip_serializing_if = "SandboxNetwork::is_none")]
     pub network: SandboxNetwork,
+    /// The image that the root directory of the sandbox comes from; absent for the programs of the node, and for others
+    /// than the job's owner and operators.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<Box<ImageRef>>,
     /// What a placed task of an exclusive job has on its first node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<Request>,

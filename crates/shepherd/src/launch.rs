@@ -175,8 +175,19 @@ pub struct Sandbox {
     /// Whether the program may measure with `perf_event_open`, for which it has `CAP_PERFMON`. It can then observe processes
     /// of others and the kernel. Needs a shepherd of root.
     pub performance_counters: bool,
+    /// The image of the root directory, instead of the machine's programs.
+    pub image: Option<RootImage>,
     /// Devices of the job, such as its GPUs.
     pub devices: Vec<DeviceFile>,
+}
+
+/// A directory with the root file system of an image.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RootImage {
+    /// The directory, as an absolute path.
+    pub path: String,
+    /// Whether the directory is the user's, and is opened with the user's rights.
+    pub of_user: bool,
 }
 
 /// A character device.

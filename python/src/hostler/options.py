@@ -48,6 +48,8 @@ class Options(TypedDict, total=False):
     sandbox: bool
     #: Network of the sandbox: ``"none"``, or ``"host"`` for that of the node.
     network: str | None
+    #: Image of the root directory, e.g. ``"oci:/data/images:debian"``. Implies a sandbox.
+    image: str | None
     #: Keep the job waiting until ``hostler release``.
     hold: bool
     #: Labels of the job.
@@ -63,6 +65,7 @@ _FLAGS = {
     "partition": "--partition",
     "constraint": "--constraint",
     "network": "--network",
+    "image": "--image",
     "after": "--after",
     "name": "--name",
     "priority": "--priority",

@@ -43,6 +43,36 @@ pub fn entry_command(
     Ok(EntryCommand { argv, env })
 }
 
+/// Like [`entry_command`], for a job whose programs are those of an image: names of programs are looked up when the job
+/// starts, in the image. Only the folder is read.
+pub fn entry_command_in_image(project_dir: &Path, entrypoint: &str, args: &[String]) -> Result<Vec<String>, EnvError> {
+    let file = project_dir.join(entrypoint);
+    let allowed = !entrypoint.is_empty() && (stays_inside(entrypoint) || Path::new(entrypoint).is_absolute());
+    let mut argv = if allowed && is_python(&file) {
+        vec!["python3".to_owned(), not_an_option(entrypoint)]
+    } else if allowed && file.is_file() {
+        if is_executable(&file) {
+            vec![text(&file)?]
+        } else if file.extension().is_some_and(|extension| extension == "sh") {
+            let start = files::read_start(&file, START_BYTES).context("read", &file)?;
+            let mut words = first_line(&start).unwrap_or_default();
+            if words.is_empty() {
+                words.push("sh".to_owned());
+            }
+            words.push(text(&file)?);
+            words
+        } else {
+            return Err(EnvError::NotExecutable { entry: entrypoint.to_owned() });
+        }
+    } else if !entrypoint.is_empty() && !entrypoint.contains('/') {
+        vec![entrypoint.to_owned()]
+    } else {
+        return Err(EnvError::NoEntry { entry: entrypoint.to_owned(), candidates: python_files(project_dir) });
+    };
+    argv.extend(args.iter().cloned());
+    Ok(argv)
+}
+
 fn program(dir: &Path, entry: &str, lease: Option<&Lease>, path: &OsStr) -> Result<Vec<String>, EnvError> {
     let file = dir.join(entry);
     let allowed = !entry.is_empty() && (stays_inside(entry) || Path::new(entry).is_absolute());
@@ -85,11 +115,15 @@ fn file_program(file: &Path, entry: &str, path: &OsStr) -> Result<Vec<String>, E
 
 /// Interpreter and argument from a script's first line, if the interpreter exists.
 fn shebang(content: &[u8]) -> Option<Vec<String>> {
+    first_line(content).filter(|words| words.first().is_some_and(|program| is_executable(Path::new(program))))
+}
+
+/// Interpreter and argument from a script's first line.
+fn first_line(content: &[u8]) -> Option<Vec<String>> {
     let line = content.strip_prefix(b"#!")?.split(|byte| *byte == b'\n').next()?;
     let line = std::str::from_utf8(line).ok()?.trim();
     let (program, argument) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
-    let words = [program, argument.trim()].into_iter().filter(|word| !word.is_empty()).map(str::to_owned).collect();
-    is_executable(Path::new(program)).then_some(words)
+    Some([program, argument.trim()].into_iter().filter(|word| !word.is_empty()).map(str::to_owned).collect())
 }
 
 fn python(lease: Option<&Lease>, path: &OsStr) -> Result<String, EnvError> {

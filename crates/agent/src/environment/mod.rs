@@ -48,7 +48,7 @@ mod users;
 pub use cache::{Cache, Lease};
 pub use collect::{Collected, EnvironmentInfo};
 pub use detect::{Kind, Requirements, check, detect, python_wanted};
-pub use entry::{EntryCommand, entry_command};
+pub use entry::{EntryCommand, entry_command, entry_command_in_image};
 pub use error::{Bound, BuildError, EnvError};
 pub use key::Key;
 pub use runner::{Confined, Ended, GoesOn, Runner, Step, Stopped};

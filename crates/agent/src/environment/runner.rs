@@ -11,6 +11,7 @@ use std::fs::File;
 use std::io::{self, PipeReader, Read};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -38,6 +39,8 @@ pub struct Step {
     pub credentials: Option<Credentials>,
     /// Sandbox of the command, if it has one.
     pub sandbox: Option<Sandbox>,
+    /// Standard input; empty by default.
+    pub input: Option<Arc<File>>,
 }
 
 impl Step {
@@ -158,7 +161,10 @@ impl Runner for Confined<'_> {
     fn run(&self, step: &Step, output: &mut dyn FnMut(&[u8])) -> Result<Ended, Stopped> {
         self.goes_on()?;
         let (reader, writer) = io::pipe().map_err(Stopped::System)?;
-        let input = File::open("/dev/null").map_err(Stopped::System)?;
+        let input = match &step.input {
+            Some(input) => Arc::clone(input),
+            None => Arc::new(File::open("/dev/null").map_err(Stopped::System)?),
+        };
         let options = Options {
             credentials: step.credentials.clone(),
             sandbox: step.sandbox.clone(),

@@ -37,6 +37,7 @@ pub(crate) mod step;
 pub(crate) mod submit;
 pub(crate) mod target;
 pub(crate) mod top;
+pub(crate) mod unpack_layer;
 pub(crate) mod up;
 pub(crate) mod update;
 pub(crate) mod virtual_node;

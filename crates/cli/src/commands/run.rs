@@ -162,7 +162,12 @@ impl Run {
         let program = self.command[0].rsplit('/').next().unwrap_or_default();
         let script = self.script.then(|| read_script(&self.command[0])).transpose()?;
         let work = Work::Command { argv: self.command.clone(), directory: own_directory()?.into(), script };
-        let mut environment = own_environment(&PassedOn::chosen(&self.env_only)?);
+        // An image brings its own variables, such as PATH. Those of this machine name files that it does not have.
+        let passed_on = match self.flags.image {
+            Some(_) if self.env_only.is_empty() => PassedOn::Only(vec!["TERM".parse()?]),
+            _ => PassedOn::chosen(&self.env_only)?,
+        };
+        let mut environment = own_environment(&passed_on);
         if self.flags.first_node {
             // The job gets a directory for temporary files on each node instead of the caller's.
             environment.remove(TEMPORARY);
@@ -172,7 +177,7 @@ impl Run {
         spec.files = self.files().map(Box::new);
         // The cluster's settings may set the number of processes, so the head decides whether labels contain ranks.
         spec.label = self.label;
-        if let Some(note) = undeliverable(std::env::vars_os(), &PassedOn::chosen(&self.env_only)?, &spec.environment) {
+        if let Some(note) = undeliverable(std::env::vars_os(), &passed_on, &spec.environment) {
             context.output.say(&note);
         }
         if self.stdin.is_none() && spec.pty.is_none() && has_unread_input() {

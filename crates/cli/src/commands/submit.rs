@@ -93,8 +93,14 @@ impl Submit {
         let captured = submission::capture(context, &self.project, &self.entrypoint, CaptureCache::of(&self.project))?;
         let work = submission::project_work(captured.capture.digest, &self.entrypoint, &self.args);
         let mut spec = self.flags.spec(work, &submission::project_name(&self.project), Environment::new())?;
-        submission::check_requirements(&self.project, &self.entrypoint, &captured)?;
-        let python = submission::ask_for_python(&self.project, &self.entrypoint, &mut spec)?;
+        // An image has its own Python and packages.
+        let python = match self.flags.image {
+            Some(_) => None,
+            None => {
+                submission::check_requirements(&self.project, &self.entrypoint, &captured)?;
+                submission::ask_for_python(&self.project, &self.entrypoint, &mut spec)?
+            }
+        };
         if self.dry_run {
             return dry_run(context, &client, &spec);
         }

@@ -68,6 +68,7 @@ pub(crate) fn submission(
         quiet_machine: false,
         sandbox: false,
         network: hostler_model::SandboxNetwork::None,
+        image: None,
         label: false,
         partition,
         constraint: constraint(options)?,

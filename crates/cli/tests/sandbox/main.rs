@@ -2,6 +2,7 @@
 
 mod environments;
 mod escapes;
+mod images;
 mod partitions;
 mod steps;
 mod unprivileged;

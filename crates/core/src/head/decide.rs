@@ -271,6 +271,11 @@ pub(super) fn check_spec(spec: &JobSpec) -> Result<(), Refusal> {
             "only a job that has its nodes to itself may change settings of their machines; add `--exclusive`",
         ));
     }
+    if spec.image.is_some() && !spec.fits_image() {
+        return Err(Refusal::Contradiction(
+            "a job with an image has a sandbox and one process, without steps; omit `-n`, `--first-node` and `--label`",
+        ));
+    }
     if spec.files.is_some() && spec.pty.is_some() {
         return Err(Refusal::Contradiction("a job in a terminal reads and writes no files"));
     }

@@ -94,6 +94,24 @@ fn sandboxed_job_of_root_or_of_several_nodes_is_refused() {
     head.submit(JobSpec { tasks_per_node: 2, first_node: true, label: true, ..sandboxed() }).expect("on one node");
 }
 
+#[test]
+fn job_with_an_image_has_a_sandbox_and_one_process() {
+    let mut head = Head::new();
+    add(&mut head, "n1", 1, None);
+    let image = JobSpec { image: Some(Box::new("oci:a".parse().expect("valid"))), ..sandboxed() };
+    head.submit(image.clone()).expect("one process in a sandbox");
+    let refused = [
+        JobSpec { sandbox: false, ..image.clone() },
+        JobSpec { tasks_per_node: 2, ..image.clone() },
+        JobSpec { first_node: true, ..image.clone() },
+        JobSpec { label: true, ..image },
+    ];
+    for spec in refused {
+        let refused = head.submit(spec);
+        assert!(matches!(refused, Err(Refusal::Contradiction(_))), "{refused:?}");
+    }
+}
+
 /// A sandboxed job with the network of its node.
 fn with_network() -> JobSpec {
     JobSpec { network: SandboxNetwork::Host, ..sandboxed() }

@@ -4,7 +4,7 @@
 //! shepherd ──clone with new namespaces──▶ init (pid 1) ──fork──▶ the job's program (pid 2) ──▶ its descendants
 //! ```
 //!
-//! The child that [`crate::spawn`] creates becomes the init process. It builds the file tree ([`root`]), becomes the job's
+//! The child that [`crate::spawn`] creates becomes the init process. It builds the file tree ([`root`], with an [`image`] if the job has one), becomes the job's
 //! user, gives up all rights, installs the filter ([`filter`]) and forks the program. Then it only reaps processes. It
 //! ends with the program, and the kernel then kills all other processes in the pid namespace. The mounts are not visible
 //! outside, and the kernel removes the namespaces with their last process.
@@ -18,6 +18,7 @@
 //! **Not included:** networks between no other machine and the machine's own, a limit for the job's folder.
 
 mod filter;
+mod image;
 mod root;
 
 use std::fmt::Display;

@@ -1,4 +1,4 @@
-//! The file tree of a sandbox: read-only parts of the machine's own tree, and the job's folder.
+//! The file tree of a sandbox: read-only parts of the machine's own tree or an [`image`], and the job's folder.
 //!
 //! All sources are opened first, and then mounted by descriptor, so that a path that is replaced meanwhile has no effect.
 //! Paths of the user are opened with the user's rights. Targets are found without symbolic links, in a file system that
@@ -17,7 +17,7 @@ use nix::sys::stat::{FileStat, Mode, SFlag, fstat, makedev, mkdirat, mknodat};
 use nix::sys::statfs::{CGROUP_SUPER_MAGIC, CGROUP2_SUPER_MAGIC, FsType, PROC_SUPER_MAGIC, SYSFS_MAGIC, fstatfs};
 use nix::unistd::{Gid, Uid, chdir, fchdir, fchownat, pivot_root, symlinkat};
 
-use super::{During, HOST_NAME, Plan};
+use super::{During, HOST_NAME, Plan, image};
 use crate::cgroup::Device;
 use crate::launch::{Credentials, DeviceFile};
 
@@ -66,12 +66,20 @@ const HIDDEN_IN_PROC: [&str; 9] =
 pub const HOME: &str = "/tmp/home";
 
 const LOCKED: u64 = MountAttributes::READ_ONLY | MountAttributes::NO_SUID | MountAttributes::NO_DEVICES;
-const WRITABLE: u64 = MountAttributes::NO_SUID | MountAttributes::NO_DEVICES;
+pub(super) const WRITABLE: u64 = MountAttributes::NO_SUID | MountAttributes::NO_DEVICES;
 
 /// A part of the machine to show, at a path without the leading slash.
 enum Part {
     Link { path: PathBuf, target: PathBuf },
     Tree { path: PathBuf, tree: MountTree, is_directory: bool },
+}
+
+impl Part {
+    fn path(&self) -> &Path {
+        match self {
+            Self::Link { path, .. } | Self::Tree { path, .. } => path,
+        }
+    }
 }
 
 /// Builds the tree in this process's mount namespace, and makes it the root directory.
@@ -81,6 +89,7 @@ pub(super) fn build(plan: &Plan<'_>) -> io::Result<()> {
     propagate(MsFlags::MS_SLAVE)?;
     let host = openat2(nix::fcntl::AT_FDCWD, "/", how(OFlag::O_DIRECTORY, ResolveFlag::empty()))
         .during("open the root directory")?;
+    let image = plan.wanted.image.as_ref().map(|image| image::open(&host, plan, image)).transpose()?;
     let parts = parts(&host, plan)?;
     let more =
         plan.wanted.of_machine.iter().map(|path| of_machine(&host, plan, path)).collect::<io::Result<Vec<_>>>()?;
@@ -93,12 +102,18 @@ pub(super) fn build(plan: &Plan<'_>) -> io::Result<()> {
     let terminal = plan.terminal.and_then(|terminal| same_file(&host, terminal));
     propagate(MsFlags::MS_PRIVATE)?;
 
-    let root = tmpfs("1m", "64k", "0755", WRITABLE).during("create the root file system")?;
     // Any directory will do: the file system becomes the root directory at the end.
-    openat2(&host, "usr", how(OFlag::O_DIRECTORY, ResolveFlag::empty()))
-        .map_err(io::Error::from)
-        .and_then(|place| root.attach(&place))
-        .during("mount the root file system")?;
+    let place = openat2(&host, "usr", how(OFlag::O_DIRECTORY, ResolveFlag::empty())).during("open /usr")?;
+    let mut root = tmpfs("1m", "64k", "0755", WRITABLE).during("create the root file system")?;
+    root.attach(&place).during("mount the root file system")?;
+    if let Some(image) = &image {
+        root = image::overlay(image, &root).during("create the root file system from the image")?;
+        root.attach(&place).during("mount the root file system")?;
+        let more = more.iter().map(|part| part.path().display().to_string());
+        for path in targets(plan).chain(more) {
+            image::clear(&root, Path::new(&path)).during(format_args!("make room for /{path} in the image"))?;
+        }
+    }
     for part in parts {
         show(&root, part)?;
     }
@@ -108,7 +123,7 @@ pub(super) fn build(plan: &Plan<'_>) -> io::Result<()> {
     }
     settings_files(&root, plan).during("write /etc")?;
     for part in more {
-        show_new(&root, part)?;
+        if image.is_some() { show(&root, part)? } else { show_new(&root, part)? }
     }
     let null = devices(&host, &root, plan, terminal)?;
     processes(&root, &null)?;
@@ -133,8 +148,17 @@ pub(super) fn build(plan: &Plan<'_>) -> io::Result<()> {
     become_root(&root).during("change the root directory")
 }
 
+/// Paths in an image that must not be links, without the leading slash.
+fn targets<'a>(plan: &'a Plan<'_>) -> impl Iterator<Item = String> + 'a {
+    let fixed = ["dev", "proc", "tmp", PROCESSORS, INTERFACES, "etc/passwd", "etc/group", "etc/nsswitch.conf"];
+    let wanted = plan.wanted;
+    let of_job = wanted.read_only.iter().chain(&wanted.settings).chain(&wanted.writable).map(String::as_str);
+    let folder = (!wanted.without_folder).then_some(plan.folder);
+    fixed.into_iter().chain(OF_NETWORK).chain(of_job).chain(folder).map(|path| path.trim_start_matches('/').to_owned())
+}
+
 /// Options to open a path without reading it.
-fn how(flags: OFlag, resolve: ResolveFlag) -> OpenHow {
+pub(super) fn how(flags: OFlag, resolve: ResolveFlag) -> OpenHow {
     OpenHow::new().flags(OFlag::O_PATH | OFlag::O_CLOEXEC | flags).resolve(ResolveFlag::RESOLVE_NO_MAGICLINKS | resolve)
 }
 
@@ -147,9 +171,13 @@ fn parts(host: &OwnedFd, plan: &Plan<'_>) -> io::Result<Vec<Part>> {
     let mut parts = Vec::new();
     let of_sys = if plan.wanted.devices.is_empty() { &[PROCESSORS][..] } else { &OF_DRIVERS };
     let of_network = if plan.wanted.host_network { &OF_NETWORK[..] } else { &[] };
-    for (path, resolve) in PROGRAMS.iter().map(|path| (*path, ResolveFlag::RESOLVE_NO_SYMLINKS)).chain(
-        SETTINGS.iter().chain(of_network).chain(of_sys).copied().map(|path| (path, ResolveFlag::RESOLVE_IN_ROOT)),
-    ) {
+    // An image has its own.
+    let (programs, settings) =
+        if plan.wanted.image.is_some() { (&[][..], &[][..]) } else { (&PROGRAMS[..], &SETTINGS[..]) };
+    let others = settings.iter().chain(of_network).chain(of_sys);
+    for (path, resolve) in (programs.iter().map(|path| (*path, ResolveFlag::RESOLVE_NO_SYMLINKS)))
+        .chain(others.map(|path| (*path, ResolveFlag::RESOLVE_IN_ROOT)))
+    {
         let what = format_args!("show /{path}");
         match openat2(host, path, how(OFlag::empty(), resolve)) {
             Ok(found) => {
@@ -216,7 +244,7 @@ fn of_machine(host: &OwnedFd, plan: &Plan<'_>, path: &str) -> io::Result<Part> {
 }
 
 /// Refuses file systems that show processes and settings of the machine.
-fn refuse_kernel(found: &OwnedFd) -> io::Result<()> {
+pub(super) fn refuse_kernel(found: &OwnedFd) -> io::Result<()> {
     const OF_THE_KERNEL: [FsType; 4] = [PROC_SUPER_MAGIC, SYSFS_MAGIC, CGROUP_SUPER_MAGIC, CGROUP2_SUPER_MAGIC];
     if OF_THE_KERNEL.contains(&fstatfs(found)?.filesystem_type()) {
         return Err(io::Error::other("it is in a file system of the kernel"));
@@ -349,7 +377,7 @@ fn open_without_links_of_users(host: &OwnedFd, plan: &Plan<'_>) -> nix::Result<R
 }
 
 /// Whether a directory is this folder or below it.
-fn contains(host: &OwnedFd, folder: &OwnedFd, plan: &Plan<'_>, path: &str) -> io::Result<bool> {
+pub(super) fn contains(host: &OwnedFd, folder: &OwnedFd, plan: &Plan<'_>, path: &str) -> io::Result<bool> {
     match as_user(plan, || Ok(openat2(host, path, how(OFlag::O_DIRECTORY, ResolveFlag::empty()))))? {
         Ok(directory) => Ok(is_at_or_below(directory, folder)),
         // There is none, or the user cannot reach it, as the job cannot either.
@@ -373,7 +401,7 @@ fn is_at_or_below(mut directory: OwnedFd, other: &OwnedFd) -> bool {
 }
 
 /// Runs `act` with the user's rights to files. The supplementary groups stay those of the user.
-fn as_user<T>(plan: &Plan<'_>, act: impl FnOnce() -> nix::Result<T>) -> io::Result<T> {
+pub(super) fn as_user<T>(plan: &Plan<'_>, act: impl FnOnce() -> nix::Result<T>) -> io::Result<T> {
     if plan.is_unprivileged {
         // Capabilities in a user namespace override no permissions of files of users outside.
         return Ok(act()?);
@@ -409,8 +437,7 @@ fn show(root: &MountTree, part: Part) -> io::Result<()> {
 
 /// Mounts a setting, unless something else is shown at its path already.
 fn show_new(root: &MountTree, part: Part) -> io::Result<()> {
-    let (Part::Tree { path, .. } | Part::Link { path, .. }) = &part;
-    match openat2(root, path, how(OFlag::O_NOFOLLOW, ResolveFlag::RESOLVE_IN_ROOT)) {
+    match openat2(root, part.path(), how(OFlag::O_NOFOLLOW, ResolveFlag::RESOLVE_IN_ROOT)) {
         Ok(_) => Ok(()),
         Err(_) => show(root, part),
     }
@@ -605,6 +632,6 @@ fn become_root(root: &MountTree) -> io::Result<()> {
     Ok(chdir("/")?)
 }
 
-fn is(metadata: &FileStat, kind: SFlag) -> bool {
+pub(super) fn is(metadata: &FileStat, kind: SFlag) -> bool {
     metadata.st_mode & SFlag::S_IFMT.bits() == kind.bits()
 }

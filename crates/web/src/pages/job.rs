@@ -344,6 +344,7 @@ fn again(job: &JobDetail) -> String {
     words.extend(job.exclusive.then(|| "--exclusive".to_owned()));
     words.extend(job.quiet_machine.then(|| "--quiet-machine".to_owned()));
     words.extend(job.sandbox.then(|| "--sandbox".to_owned()));
+    words.extend(job.image.iter().flat_map(|image| ["--image".to_owned(), quoted(image.as_str())]));
     words.extend((!job.network.is_none()).then(|| format!("--network={}", job.network)));
     let mut option = |name: &str, value: String| words.extend([name.to_owned(), quoted(&value)]);
     option("--name", summary.name.clone());

@@ -206,6 +206,7 @@ fn detail(id: u64) -> (JobDetail, Why) {
         quiet_machine: false,
         sandbox: false,
         network: hostler_model::SandboxNetwork::None,
+        image: None,
         held: None,
         allocation: false,
         step_hosts: Vec::new(),

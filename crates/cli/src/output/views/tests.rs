@@ -87,6 +87,7 @@ fn detail(summary: JobSummary, tasks_shown: Vec<TaskView>) -> JobDetail {
         quiet_machine: false,
         sandbox: false,
         network: hostler_model::SandboxNetwork::None,
+        image: None,
         held: None,
         allocation: false,
         step_hosts: Vec::new(),

@@ -1,0 +1,457 @@
+//! Images of jobs: unpacks each image once, and keeps it for later jobs.
+//!
+//! ```text
+//! images/<id>/root         the unpacked root file system
+//! images/<id>/image        what the image sets, and its size; the time of the last use
+//! images/<id>/sources      files that have proved to contain a layer of the image
+//! images/<id>/runs/<run>   pins of runs, which outlive the agent
+//! images/attempt-<n>/      an image that is being unpacked, or removed
+//! ```
+//!
+//! The id is the digest of the image's configuration, which lists the digests of all layers. The files of an image are opened
+//! with the rights of the job's user. Their layers are unpacked by a process of its own in a sandbox, as a user that
+//! nobody else is: a process of the job's user could be changed by other processes of that user, and all users of the node
+//! share the result. Nobody but root can enter the directory of an unpacked image.
+//!
+//! Whoever knows an image's id could name its layers without having them. So a user gets an unpacked image only if each of
+//! the user's own files contains its layer, too.
+
+use std::collections::{HashMap, HashSet};
+use std::fs::{self, DirBuilder, File, Permissions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, lchown};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, TryLockError};
+use std::time::{Duration, Instant, SystemTime};
+
+use hostler_image::{Image, ImageError, Layer};
+use hostler_model::{ImageRef, ImageSource, escaped};
+use hostler_shepherd::{Credentials, RootImage, Sandbox};
+use hostler_snapshot::remove_tree;
+use nix::unistd::geteuid;
+use serde::{Deserialize, Serialize};
+
+use crate::account::Ids;
+use crate::environment::{Ended, Runner, Step, Stopped};
+use crate::mutex::lock;
+use crate::rights::act_as;
+
+/// Uid and gid of the processes that unpack layers. Outside of the ranges that Linux distributions and directory services
+/// use.
+const UNPACKER: u32 = 2_100_000_035;
+
+/// Maximum size of all unpacked images, in bytes. Above it, those that were not used for longest are removed.
+const CACHE_BYTES: u64 = 40 << 30;
+
+/// Maximum size of one unpacked image, in bytes.
+const IMAGE_BYTES: u64 = 32 << 30;
+
+/// Maximum number of entries of all layers of an image.
+const IMAGE_ENTRIES: u64 = 1_000_000;
+
+/// Interval in which a job that waits for another one's unpacking looks whether it still goes on.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// Maximum number of lines about files that contain a layer.
+const MAX_SOURCES: usize = 1000;
+
+/// Prefix of directories that a new agent removes.
+const ATTEMPT: &str = "attempt-";
+
+/// The unpacked images of a node.
+#[derive(Debug)]
+pub(crate) struct Images {
+    root: PathBuf,
+    /// The directories of all runs, by which pins are recognized as outdated.
+    runs: PathBuf,
+    cap_bytes: u64,
+    /// Locks of the images that are being unpacked, by id.
+    busy: Mutex<HashMap<String, Arc<Mutex<()>>>>,
+    /// Held while images are chosen and pinned, or removed.
+    choosing: Mutex<()>,
+    count: AtomicU64,
+}
+
+/// An image that a run can use.
+#[derive(Debug, Clone)]
+pub(crate) struct Obtained {
+    pub(crate) root: RootImage,
+    /// Variables that the image sets.
+    pub(crate) env: Vec<(String, String)>,
+    /// The id; `None` for a plain directory.
+    pub(crate) id: Option<String>,
+}
+
+/// Who wants which image.
+pub(crate) struct Wanted<'a> {
+    pub(crate) image: &'a ImageRef,
+    /// The run, as a file name.
+    pub(crate) run: &'a str,
+    /// The job's folder, where relative paths start.
+    pub(crate) folder: &'a Path,
+    pub(crate) user: Option<&'a Ids>,
+    /// Path of this executable.
+    pub(crate) program: &'a str,
+}
+
+/// Why an image is not available.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    #[error(transparent)]
+    Image(#[from] ImageError),
+    #[error("{0}")]
+    Unpack(String),
+    #[error("cannot keep the image: {0}")]
+    Io(#[from] io::Error),
+    #[error("the job was ended before its start")]
+    Cancelled,
+    #[error("the time limit of {0} s was reached while the image was unpacked")]
+    TimedOut(u64),
+}
+
+impl From<Stopped> for Failure {
+    fn from(stopped: Stopped) -> Self {
+        match stopped {
+            Stopped::Cancelled => Self::Cancelled,
+            Stopped::TimedOut { limit_secs } => Self::TimedOut(limit_secs),
+            Stopped::System(error) => Self::Io(error),
+        }
+    }
+}
+
+/// The file `image` of an unpacked image.
+#[derive(Debug, Serialize, Deserialize)]
+struct About {
+    env: Vec<(String, String)>,
+    bytes: u64,
+}
+
+impl Images {
+    /// Opens or creates the directory of images, and removes what an earlier agent has not finished. `runs`: the parent of all
+    /// runs' directories.
+    pub(crate) fn open(root: PathBuf, runs: PathBuf) -> io::Result<Self> {
+        DirBuilder::new().recursive(true).mode(0o711).create(&root)?;
+        fs::set_permissions(&root, Permissions::from_mode(0o711))?;
+        let entries = fs::read_dir(&root)?.flatten();
+        let left: Vec<_> =
+            entries.filter(|entry| entry.file_name().as_encoded_bytes().starts_with(ATTEMPT.as_bytes())).collect();
+        let mut next = 0;
+        for entry in &left {
+            let number = entry.file_name().to_str().and_then(|name| name.strip_prefix(ATTEMPT)?.parse::<u64>().ok());
+            next = next.max(number.map_or(0, |number| number.saturating_add(1)));
+        }
+        if !left.is_empty() {
+            // Takes long for large images.
+            std::thread::spawn(move || left.iter().for_each(|entry| remove(&entry.path())));
+        }
+        let (busy, choosing) = (Mutex::default(), Mutex::default());
+        Ok(Self { root, runs, cap_bytes: CACHE_BYTES, busy, choosing, count: AtomicU64::new(next) })
+    }
+
+    /// Provides an image to a run, and unpacks it if necessary. Blocks.
+    ///
+    /// # Errors
+    /// With a message for the user, if there is no such image, if it is damaged or hostile, or if the job ends meanwhile.
+    pub(crate) fn obtain(
+        &self,
+        wanted: &Wanted<'_>,
+        runner: &dyn Runner,
+        log: &mut dyn FnMut(&[u8]),
+    ) -> Result<Obtained, Failure> {
+        let at = |path: &str| wanted.folder.join(path);
+        let image = match wanted.image.source() {
+            ImageSource::Directory { path } => {
+                // The sandbox opens and checks it.
+                let root = RootImage { path: at(path).display().to_string(), of_user: true };
+                return Ok(Obtained { root, env: Vec::new(), id: None });
+            }
+            _ if !geteuid().is_root() => {
+                let why =
+                    "an agent that is not root unpacks no images; start it as root, or unpack the image and use `dir:`";
+                return Err(Failure::Unpack(why.to_owned()));
+            }
+            ImageSource::Layout { path, tag } => act_as(wanted.user, || Image::in_layout(&at(path), tag))??,
+            ImageSource::Archive { path, name } => act_as(wanted.user, || Image::in_archive(&at(path), name))??,
+        };
+        let id = image.id.hex();
+        let own = Arc::clone(lock(&self.busy).entry(id.clone()).or_default());
+        let _unpacking = loop {
+            match own.try_lock() {
+                Ok(guard) => break guard,
+                Err(TryLockError::Poisoned(poisoned)) => break poisoned.into_inner(),
+                Err(TryLockError::WouldBlock) => {
+                    runner.goes_on()?;
+                    std::thread::sleep(LOOK);
+                }
+            }
+        };
+        let began = Instant::now();
+        let found = self.pinned(&id, wanted.run);
+        let is_new = found.is_none();
+        match found {
+            Some(_) => self.prove(&id, &image, wanted, runner)?,
+            None => self.unpack(&id, &image, wanted, runner)?,
+        }
+        let Some(about) = self.pinned(&id, wanted.run) else {
+            return Err(Failure::Unpack("the image disappeared from the node's cache".to_owned()));
+        };
+        let how = if is_new {
+            format!("unpacked in {:.1} s", began.elapsed().as_secs_f64())
+        } else {
+            "found in the cache".to_owned()
+        };
+        log(format!("hostler: image sha256:{id} {how}\n").as_bytes());
+        self.evict();
+        let root = RootImage { path: self.root.join(&id).join("root").display().to_string(), of_user: false };
+        Ok(Obtained { root, env: about.env, id: Some(format!("sha256:{id}")) })
+    }
+
+    /// Pins an unpacked image for a run; `None` if the image is not there.
+    fn pinned(&self, id: &str, run: &str) -> Option<About> {
+        let _choosing = lock(&self.choosing);
+        let directory = self.root.join(id);
+        let about = serde_json::from_slice(&fs::read(directory.join("image")).ok()?).ok()?;
+        File::create(directory.join("runs").join(run)).ok()?;
+        if let Ok(file) = File::options().write(true).open(directory.join("image")) {
+            // Only the order of removal depends on it.
+            let _ = file.set_modified(SystemTime::now());
+        }
+        Some(about)
+    }
+
+    /// Verifies that the user has the layers, unless the same files have proved it before.
+    fn prove(&self, id: &str, image: &Image, wanted: &Wanted<'_>, runner: &dyn Runner) -> Result<(), Failure> {
+        let path = self.root.join(id).join("sources");
+        let text = fs::read_to_string(&path).unwrap_or_default();
+        let known: HashSet<&str> = text.lines().collect();
+        let mut new = Vec::new();
+        for (number, layer) in image.layers.iter().enumerate() {
+            let source = source(layer)?;
+            if !known.contains(source.as_str()) {
+                process(layer, number, None, (0, 0), wanted, runner)?;
+                new.push(source);
+            }
+        }
+        if !new.is_empty() {
+            let kept = text.lines().rev().take(MAX_SOURCES).map(str::to_owned).chain(new);
+            fs::write(&path, kept.collect::<Vec<_>>().join("\n"))?;
+        }
+        Ok(())
+    }
+
+    /// Unpacks an image, and makes it available in one step.
+    fn unpack(&self, id: &str, image: &Image, wanted: &Wanted<'_>, runner: &dyn Runner) -> Result<(), Failure> {
+        let attempt = self.new_attempt();
+        let made = self.unpack_into(&attempt, image, wanted, runner).and_then(|()| {
+            let _choosing = lock(&self.choosing);
+            fs::rename(&attempt, self.root.join(id)).map_err(Failure::Io)
+        });
+        if made.is_err() {
+            remove(&attempt);
+        }
+        made
+    }
+
+    fn unpack_into(
+        &self,
+        attempt: &Path,
+        image: &Image,
+        wanted: &Wanted<'_>,
+        runner: &dyn Runner,
+    ) -> Result<(), Failure> {
+        let root = attempt.join("root");
+        // The unpacking process passes through the directory to its own one.
+        DirBuilder::new().mode(0o711).create(attempt)?;
+        fs::set_permissions(attempt, Permissions::from_mode(0o711))?;
+        DirBuilder::new().mode(0o700).create(&root)?;
+        lchown(&root, Some(UNPACKER), Some(UNPACKER))?;
+        let (mut bytes, mut entries, mut sources) = (IMAGE_BYTES, IMAGE_ENTRIES, Vec::new());
+        for (number, layer) in image.layers.iter().enumerate() {
+            sources.push(source(layer)?);
+            let used = process(layer, number, Some(&root), (bytes, entries), wanted, runner)?;
+            (bytes, entries) = (bytes.saturating_sub(used.0), entries.saturating_sub(used.1));
+        }
+        // From here on, no other process can reach the files.
+        fs::set_permissions(attempt, Permissions::from_mode(0o700))?;
+        let bytes = give_to_root(&root)?;
+        fs::set_permissions(&root, Permissions::from_mode(0o755))?;
+        DirBuilder::new().mode(0o700).create(attempt.join("runs"))?;
+        fs::write(attempt.join("sources"), sources.join("\n"))?;
+        let about = About { env: image.config.env.clone(), bytes };
+        fs::write(attempt.join("image"), serde_json::to_vec(&about).expect("an image serializes to JSON"))?;
+        // Otherwise a crash of the machine could leave a complete name with incomplete files.
+        nix::unistd::syncfs(File::open(attempt)?).map_err(io::Error::from)?;
+        Ok(())
+    }
+
+    /// Removes the images that were not used for longest, until the others fit. Images of runs stay.
+    fn evict(&self) {
+        let choosing = lock(&self.choosing);
+        let mut all: Vec<(SystemTime, u64, PathBuf)> = Vec::new();
+        for entry in fs::read_dir(&self.root).into_iter().flatten().flatten() {
+            let about = entry.path().join("image");
+            let Ok(text) = fs::read(&about) else { continue };
+            let Ok(About { bytes, .. }) = serde_json::from_slice(&text) else { continue };
+            let used = fs::metadata(&about).and_then(|metadata| metadata.modified()).unwrap_or(SystemTime::UNIX_EPOCH);
+            if !entry.file_name().as_encoded_bytes().starts_with(ATTEMPT.as_bytes()) {
+                all.push((used, bytes, entry.path()));
+            }
+        }
+        let mut total: u64 = all.iter().map(|(_, bytes, _)| bytes).sum();
+        all.sort();
+        let mut removed = Vec::new();
+        for (_, bytes, path) in all {
+            if total <= self.cap_bytes {
+                break;
+            }
+            let attempt = self.new_attempt();
+            if !self.is_used(&path) && fs::rename(&path, &attempt).is_ok() {
+                total -= bytes;
+                removed.push(attempt);
+            }
+        }
+        drop(choosing);
+        removed.iter().for_each(|path| remove(path));
+    }
+
+    /// Whether a run uses the image. Removes the pins of runs that have gone.
+    fn is_used(&self, image: &Path) -> bool {
+        let mut is_used = false;
+        for pin in fs::read_dir(image.join("runs")).into_iter().flatten().flatten() {
+            if self.runs.join(pin.file_name()).exists() {
+                is_used = true;
+            } else {
+                let _ = fs::remove_file(pin.path());
+            }
+        }
+        is_used
+    }
+
+    fn new_attempt(&self) -> PathBuf {
+        self.root.join(format!("{ATTEMPT}{}", self.count.fetch_add(1, Ordering::Relaxed)))
+    }
+}
+
+fn remove(path: &Path) {
+    if let Err(error) = remove_tree(path) {
+        tracing::warn!(path = %path.display(), %error, "cannot remove an image");
+    }
+}
+
+/// What distinguishes the file of a layer from all other files of the machine, also from itself after a change.
+fn source(layer: &Layer) -> io::Result<String> {
+    let it = layer.file.metadata()?;
+    let order = &layer.order;
+    Ok(format!(
+        "{} {} {} {}.{:09} {}.{:09} {} {} {}",
+        it.dev(),
+        it.ino(),
+        it.len(),
+        it.mtime(),
+        it.mtime_nsec(),
+        it.ctime(),
+        it.ctime_nsec(),
+        order.offset,
+        order.length,
+        order.diff_id,
+    ))
+}
+
+/// Unpacks a layer into a directory, or only verifies it. Returns the bytes and entries that it has added.
+fn process(
+    layer: &Layer,
+    number: usize,
+    root: Option<&Path>,
+    (bytes, entries): (u64, u64),
+    wanted: &Wanted<'_>,
+    runner: &dyn Runner,
+) -> Result<(u64, u64), Failure> {
+    let order = &layer.order;
+    let mut argv = vec![
+        wanted.program.to_owned(),
+        "unpack-layer".to_owned(),
+        format!("--offset={}", order.offset),
+        format!("--length={}", order.length),
+        format!("--diff-id={}", order.diff_id),
+        format!("--max-bytes={bytes}"),
+        format!("--max-entries={entries}"),
+    ];
+    argv.extend(order.digest.map(|digest| format!("--digest={digest}")));
+    argv.extend(root.map(|root| format!("--into={}", root.display())));
+    let name = "hostler-images".to_owned();
+    let step = Step {
+        argv: argv.into_iter().map(Into::into).collect(),
+        cwd: "/".into(),
+        credentials: Some(Credentials { name, uid: UNPACKER, gid: UNPACKER, groups: Vec::new() }),
+        sandbox: Some(Sandbox {
+            settings: vec![wanted.program.to_owned()],
+            writable: root.map(|root| root.display().to_string()).into_iter().collect(),
+            without_folder: true,
+            ..Sandbox::default()
+        }),
+        input: Some(Arc::new(layer.file.try_clone()?)),
+        ..Step::default()
+    };
+    let mut output = Vec::new();
+    let ended = runner.run(&step, &mut |bytes| {
+        const MOST: usize = 4096;
+        output.extend_from_slice(&bytes[..bytes.len().min(MOST - output.len().min(MOST))]);
+    })?;
+    let text = String::from_utf8_lossy(&output);
+    let failed =
+        |why: &str| Failure::Unpack(format!("cannot unpack layer {} of the image: {}", number + 1, escaped(why)));
+    match ended {
+        Ended::Exited(0) => {
+            let mut numbers = text.split_whitespace().map(|word| word.parse().ok());
+            let (Some(Some(bytes)), Some(Some(entries))) = (numbers.next(), numbers.next()) else {
+                return Err(failed("unexpected output"));
+            };
+            Ok((bytes, entries))
+        }
+        Ended::Exited(_) => Err(failed(text.trim())),
+        Ended::NotStarted(why) => {
+            Err(failed(&format!("{why}; all users of the node must be able to execute {}", wanted.program)))
+        }
+        other => Err(failed(&format!("the process {other}"))),
+    }
+}
+
+/// Gives all files to root, and returns the size that they take on the disk. Nobody else can reach the files.
+fn give_to_root(root: &Path) -> io::Result<u64> {
+    let mut bytes = 0;
+    let mut waiting = vec![root.to_owned()];
+    while let Some(directory) = waiting.pop() {
+        lchown(&directory, Some(0), Some(0))?;
+        for entry in fs::read_dir(&directory)? {
+            let entry = entry?;
+            let metadata = entry.metadata()?;
+            bytes += metadata.blocks() * 512;
+            if metadata.is_dir() {
+                waiting.push(entry.path());
+            } else {
+                lchown(entry.path(), Some(0), Some(0))?;
+            }
+        }
+    }
+    Ok(bytes)
+}
+
+/// Unpacks a layer from standard input as `process` says, and prints what it has added.
+///
+/// # Errors
+/// As for [`hostler_image::layer::unpack`], or if there is no such directory.
+pub fn unpack_layer(
+    order: &hostler_image::LayerOrder,
+    into: Option<&Path>,
+    limits: hostler_image::Limits,
+) -> anyhow::Result<()> {
+    use std::os::fd::{AsFd, OwnedFd};
+    // Other processes of this user, if there are any, must not reach this one.
+    nix::sys::prctl::set_dumpable(false)?;
+    let blob = File::from(io::stdin().as_fd().try_clone_to_owned()?);
+    let root = into.map(File::open).transpose()?.map(OwnedFd::from);
+    let applied = hostler_image::layer::unpack(&blob, order, root.as_ref(), limits)?;
+    writeln!(io::stdout(), "{} {}", applied.bytes, applied.entries)?;
+    Ok(())
+}

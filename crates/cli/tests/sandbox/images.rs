@@ -1,0 +1,186 @@
+//! Jobs with an image as root directory. The images contain a few programs of this machine.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+use std::process::Command;
+
+use hostler_testkit::{Outcome, SharedCluster, wait_until};
+
+use super::{ADA, BOB, HOSTLER, ids};
+
+const WRITER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/sandbox/image.py");
+
+/// Writes images into a directory of ADA's home.
+fn images(cluster: &SharedCluster, name: &str, hostile: Option<&str>) -> PathBuf {
+    let directory = cluster.home_of(ADA).join(name);
+    let written = Command::new("python3").arg(WRITER).arg(&directory).args(hostile).status().expect("Python runs");
+    assert!(written.success(), "{name}");
+    directory
+}
+
+/// Runs a shell script of a user in an image.
+fn run(cluster: &SharedCluster, user: &str, image: &str, script: &str) -> Outcome {
+    cluster.run(user, &["run", "--image", image, "-m", "64M", "--", "sh", "-c", script])
+}
+
+/// What a job's log says about its preparation.
+fn preparation(cluster: &SharedCluster, id: &str) -> String {
+    cluster.run(ADA, &["logs", "--setup", id]).stderr
+}
+
+/// What the node has unpacked, and what it has not finished.
+fn unpacked(cluster: &SharedCluster) -> (usize, usize) {
+    let entries = fs::read_dir(cluster.path("agent/images")).expect("the agent has started");
+    let names = entries.filter_map(|entry| Some(entry.ok()?.file_name().to_string_lossy().into_owned()));
+    let (attempts, images): (Vec<String>, Vec<String>) = names.partition(|name| name.starts_with("attempt-"));
+    (images.len(), attempts.len())
+}
+
+#[test]
+fn job_in_an_image_has_the_image_its_folder_and_nothing_of_the_node() {
+    let cluster = SharedCluster::up(HOSTLER, &[]);
+    let directory = images(&cluster, "images", None);
+    let home = cluster.home_of(ADA);
+    let (uid, _) = ids(ADA);
+    let script = "cat /etc/image; echo $OF_IMAGE $PATH $HOSTLER_JOB_ID; id -un; id -u; pwd; ls /opaque; ls /etc/removed; \
+                  ls -d /usr/bin/python3 /home/* /device; touch /etc/image /new /opaque/new; touch here /tmp/here; \
+                  cat /etc/hosts; ls -d /dev/null /proc/self/exe /dev/sda /proc/removed; exit 7";
+    let oci = format!("oci:{}/oci:1", directory.display());
+    let told = run(&cluster, ADA, &oci, script);
+    assert_eq!(told.code, 7, "{told:?}");
+    let expected = |env: &str, hosts: &str| {
+        format!(
+            "from the upper layer\n{env}\n{ADA}\n{uid}\n{0}\nkept\n/home/{1}\n{hosts}/dev/null\n/proc/self/exe\n",
+            home.display(),
+            "",
+        )
+    };
+    // The folder's parent directories are there, and empty.
+    let hosts = "127.0.0.1 localhost sandbox\n::1 localhost\n";
+    let without_home = |text: &str| {
+        let lines = text.lines().filter(|line| !line.starts_with("/home/"));
+        lines.map(|line| format!("{line}\n")).collect::<String>()
+    };
+    assert_eq!(without_home(&told.stdout), without_home(&expected("yes /bin 1", hosts)), "{told:?}");
+    for refused in
+        ["touch: cannot touch '/new': Read-only", "cannot touch '/opaque/new'", "'/etc/removed'", "'/device'"]
+    {
+        assert!(told.stderr.contains(refused), "{refused}: {}", told.stderr);
+    }
+    assert!(home.join("here").exists());
+    let page = cluster.ok(ADA, &["job", "1"]);
+    assert!(page.contains("sandbox    yes") && page.contains(&format!("image      {oci}")), "{page}");
+    assert_eq!(unpacked(&cluster), (1, 0));
+    assert!(preparation(&cluster, "1").contains("unpacked in"));
+
+    // The same image in another form; a project; and a plain directory, which sets no variables.
+    let saved = run(&cluster, ADA, "docker-archive:images/saved.tar", script);
+    assert_eq!(
+        (without_home(&saved.stdout), saved.code),
+        (without_home(&expected("yes /bin 2", hosts)), 7),
+        "{saved:?}"
+    );
+    assert_eq!(unpacked(&cluster), (1, 0), "both forms have the same id");
+    assert!(preparation(&cluster, "2").contains("found in the cache"));
+    let plain = run(&cluster, ADA, "dir:images/root", "cat /etc/image; ls /opaque; echo $PATH; touch /new || exit 8");
+    assert!(plain.stdout.starts_with("from the upper layer\nkept\n/usr/local/sbin:"), "{plain:?}");
+    assert_eq!(plain.code, 8);
+    cluster.write(ADA, "folder/main.sh", "cat /etc/image > result; cat given");
+    cluster.write(ADA, "folder/given", "given");
+    cluster.write(ADA, "folder/requirements.txt", "no-such-package-in-any-index");
+    let folder = home.join("folder");
+    let id =
+        cluster.ok(ADA, &["submit", "--image", &oci, "-c", "1", "-m", "64M", &folder.to_string_lossy(), "main.sh"]);
+    cluster.ok(ADA, &["wait", &id]);
+    assert_eq!(cluster.ok(ADA, &["logs", &id]), "given");
+    cluster.ok(ADA, &["fetch", &id, "--to", "results"]);
+    let result = fs::read_to_string(home.join("results").join(&id).join("result")).expect("fetched");
+    assert_eq!(result, "from the upper layer\n");
+
+    // Another user may use what ADA's image has become only with the image's files.
+    let private = directory.join("oci/blobs");
+    fs::set_permissions(&private, fs::Permissions::from_mode(0o700)).expect("ours");
+    let denied = run(&cluster, BOB, &oci, "cat /etc/image");
+    assert!(denied.code == 126 || denied.code == 125 || denied.code == 1, "{denied:?}");
+    assert!(!denied.stdout.contains("layer"), "{denied:?}");
+    let bobs = cluster.home_of(BOB).join("oci");
+    assert!(
+        Command::new("cp").arg("-r").args([directory.join("oci"), bobs.clone()]).status().expect("cp runs").success()
+    );
+    fs::set_permissions(bobs.join("blobs"), fs::Permissions::from_mode(0o755)).expect("ours");
+    let layer = fs::read_dir(bobs.join("blobs/sha256")).expect("readable").map(|entry| entry.expect("readable").path());
+    let layer = layer.max_by_key(|path| fs::metadata(path).expect("readable").len()).expect("the lower layer");
+    let content = fs::read(&layer).expect("readable");
+    fs::write(&layer, b"forged").expect("ours");
+    let forged = run(&cluster, BOB, "oci:oci", "cat /etc/image");
+    assert!(!forged.stdout.contains("layer") && forged.code != 0, "{forged:?}");
+    fs::write(&layer, content).expect("ours");
+    assert_eq!(run(&cluster, BOB, "oci:oci", "cat /etc/image").stdout, "from the upper layer\n");
+    assert_eq!(unpacked(&cluster), (1, 0));
+}
+
+#[test]
+fn hostile_and_damaged_images_are_refused_and_leave_nothing() {
+    let cluster = SharedCluster::up(HOSTLER, &[]);
+    for (hostile, why) in [
+        ("parent", "has `..` in its path"),
+        ("absolute link", "is a hard link to an absolute path"),
+        ("through a link", "has `..` in its path"),
+        ("exchanged", "has the digest sha256:"),
+        ("bomb", "200 bytes for each compressed byte"),
+    ] {
+        let directory = images(&cluster, &hostile.replace(' ', "-"), Some(hostile));
+        let image = format!("oci:{}/oci", directory.display());
+        let id = cluster.ok(ADA, &["run", "--detach", "--image", &image, "-m", "64M", "--", "sh", "-c", "echo ran"]);
+        assert_ne!(cluster.run(ADA, &["wait", &id]).code, 0, "{hostile}");
+        let page = cluster.ok(ADA, &["job", &id]);
+        assert!(page.contains(why), "{hostile}: {page}");
+        assert_eq!(cluster.ok(ADA, &["logs", "--stdout", &id]), "");
+        assert_eq!(unpacked(&cluster), (0, 0), "{hostile}");
+    }
+    for (image, why) in [
+        ("dir:/", "it is the root directory of the machine"),
+        // The account's home is /usr/games.
+        ("dir:/usr", "your home directory is there"),
+        ("dir:/var", "it has neither /usr nor /bin"),
+        ("oci:missing", "cannot read"),
+        ("docker-archive:/etc/shadow", "Permission denied"),
+    ] {
+        let id = cluster.ok(ADA, &["run", "--detach", "--image", image, "-m", "64M", "--", "sh", "-c", "echo ran"]);
+        assert_ne!(cluster.run(ADA, &["wait", &id]).code, 0, "{image}");
+        let page = cluster.ok(ADA, &["job", &id]);
+        assert!(page.contains(why), "{image}: {page}");
+    }
+    let pulled = cluster.run(ADA, &["run", "--image", "debian:12", "--", "true"]);
+    assert!(pulled.code == 2 && pulled.stderr.contains("skopeo copy"), "{pulled:?}");
+    let several = cluster.run(ADA, &["run", "--image", "oci:a", "-n", "2", "--", "true"]);
+    assert!(several.stderr.contains("one process"), "{several:?}");
+}
+
+#[test]
+fn jobs_share_one_unpacking_and_a_killed_agent_leaves_no_incomplete_image() {
+    let mut cluster = SharedCluster::up(HOSTLER, &[]);
+    let directory = images(&cluster, "images", Some("large"));
+    let image = format!("oci:{}/oci", directory.display());
+    let start = |cluster: &SharedCluster| {
+        let arguments = ["run", "--detach", "--image", &image, "-c", "1", "-m", "64M", "--", "cat", "/etc/image"];
+        cluster.ok(ADA, &arguments)
+    };
+    let interrupted = start(&cluster);
+    // It may also have finished already.
+    wait_until("the unpacking to begin", 60, || (unpacked(&cluster) != (0, 0)).then_some(()));
+    cluster.kill_agent();
+    cluster.start_agent();
+    let _ = cluster.run(ADA, &["wait", &interrupted]);
+    wait_until("the incomplete image to be removed", 60, || (unpacked(&cluster).1 == 0).then_some(()));
+
+    let jobs = [start(&cluster), start(&cluster)];
+    for id in &jobs {
+        cluster.ok(ADA, &["wait", id]);
+        assert_eq!(cluster.ok(ADA, &["logs", "--stdout", id]), "from the upper layer");
+    }
+    assert_eq!(unpacked(&cluster), (1, 0));
+    let logs: String = jobs.iter().map(|id| preparation(&cluster, id)).collect();
+    assert!(logs.contains("found in the cache") && logs.matches("unpacked in").count() <= 1, "{logs}");
+}
