@@ -125,6 +125,7 @@ const PATHS: [(&str, &[&str]); 7] = [
             "agent/src/exec/peer.rs",
             "agent/src/forward/listeners.rs",
             "agent/src/forward/mod.rs",
+            "agent/src/forward/reverse.rs",
             "agent/src/forward/sockets.rs",
             "agent/src/gossip/measure.rs",
             "agent/src/gpu_use.rs",

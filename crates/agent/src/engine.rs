@@ -240,6 +240,10 @@ impl Engine {
         tokio::spawn(async move {
             let StreamRequest { stream, run, what } = request;
             let directory = node.runs.of(run);
+            let running = || {
+                let launch = Arc::clone(&handle.state().run(run)?.launch);
+                Some(forward::Running { control: control.clone()?, place: node.usage.place_of(run)?, launch })
+            };
             let result = match what {
                 StreamKind::Output { output, from, follow, tail, limit } => {
                     let part = output::Part { from, tail, limit, cap_bytes: handle.output_cap_bytes(run) };
@@ -250,13 +254,14 @@ impl Engine {
                     terminal::join(&node.head, &stream, &directory, rows, columns).await
                 }
                 StreamKind::Forward { port, socket } => {
-                    let running = || {
-                        let launch = Arc::clone(&handle.state().run(run)?.launch);
-                        Some(forward::Running { control: control?, place: node.usage.place_of(run)?, launch })
-                    };
                     let to = socket.map_or(Destination::Port(port), Destination::Socket);
                     forward::join(&node, &stream, running(), to).await
                 }
+                StreamKind::Listen { port, socket } => {
+                    let at = socket.map_or(Destination::Port(port), Destination::Socket);
+                    forward::listen(&node, &stream, run, running(), at, || handle.is_live(run)).await
+                }
+                StreamKind::Accepted { number } => forward::join_accepted(&node, &stream, run, number).await,
                 StreamKind::Steps => match control {
                     Some(control) => steps::send(&node.head, &stream, &control, directory).await,
                     // The run has just ended, as the head is about to learn.

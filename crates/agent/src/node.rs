@@ -14,6 +14,7 @@ use crate::activity::Activity;
 use crate::certificate::NoiseLimits;
 use crate::directory::Runs;
 use crate::environment::Environments;
+use crate::forward::AcceptedConnections;
 use crate::gossip::Gossiping;
 use crate::gpus::Gpus;
 use crate::images::Images;
@@ -53,6 +54,8 @@ pub(crate) struct Node {
     pub(crate) gossiping: Option<Arc<Gossiping>>,
     /// What the agent counts.
     pub(crate) metrics: Metrics,
+    /// Connections of runs to the machines of their users.
+    pub(crate) accepted: AcceptedConnections,
     /// Measures the node and its runs.
     pub(crate) usage: Arc<UsageMeter>,
     /// Activity on the node other than jobs.

@@ -267,6 +267,7 @@ async fn serve(
         idle: Default::default(),
         new_accounts: config.accounts,
         gossiping: gossiping.clone(),
+        accepted: Default::default(),
         usage: Arc::default(),
         activity: Arc::default(),
         has_whole_machine: !config.shared_machine,

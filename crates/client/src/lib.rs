@@ -40,5 +40,5 @@ pub use logs::{Follow, LogEvent, OutputPart, OutputStream};
 pub use retry_limits::{Outage, RetryLimits};
 pub use routes::{JobFilter, LiveJobs, RecordFilter, escape};
 pub use terminal::{Terminal, TerminalMessage};
-pub use tunnel::Tunnel;
+pub use tunnel::{ForwardControl, Tunnel};
 pub use uplink::Uplink;

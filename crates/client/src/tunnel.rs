@@ -10,10 +10,12 @@ use bytes::BytesMut;
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt, StreamExt};
 use hostler_model::TaskId;
-use hostler_proto::forward::{Destination, End, ForwardAnswer, MAX_MESSAGE_BYTES, PING_INTERVAL, SILENCE};
+use hostler_proto::forward::{
+    Announcement, Destination, End, ForwardAnswer, MAX_MESSAGE_BYTES, PING_INTERVAL, SILENCE,
+};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, split};
 use tokio::sync::oneshot;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{Bytes, Message};
@@ -40,8 +42,37 @@ impl Client {
         let to = match to {
             Destination::Port(port) => format!("port={port}"),
             Destination::Socket(path) => format!("socket={}", escape(path)),
+            Destination::Accepted(number) => format!("accepted={number}"),
         };
         self.tunnel(&format!("/jobs/{job}/tasks/{index}/forward?{to}&node_rank={rank}")).await
+    }
+
+    /// Listens on a port or Unix socket for programs of a task, on its node of this rank. Returns the listener, which lives
+    /// as long as the connection, and its port, which is 0 for a socket. Not retried.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] with code `address_taken` if the task cannot listen there, and else as for
+    /// [`Client::forward`].
+    pub async fn listen(
+        &self,
+        task: TaskId,
+        rank: u32,
+        at: &Destination,
+    ) -> Result<(ForwardControl, u16), ClientError> {
+        let TaskId { job, index } = task;
+        let at = match at {
+            Destination::Port(port) => format!("port={port}"),
+            Destination::Socket(path) => format!("socket={}", escape(path)),
+            Destination::Accepted(_) => {
+                return Err(LocalError::new("cannot listen", "a connection is no address").into());
+            }
+        };
+        let tunnel = self.tunnel(&format!("/jobs/{job}/tasks/{index}/listen?{at}&node_rank={rank}")).await?;
+        let mut control = tunnel.into_control();
+        match control.next().await? {
+            Announcement::Listening(port) => Ok((control, port)),
+            Announcement::Accepted(_) => Err(broken(&"the node did not say where it listens")),
+        }
     }
 
     /// For agents: opens the other end of a user's tunnel, and says whether it is connected.
@@ -65,7 +96,66 @@ impl Client {
     }
 }
 
+/// The WebSocket of a listener in a job; see [`hostler_proto::forward`]. Dropping it ends the listener.
+#[derive(Debug)]
+pub struct ForwardControl {
+    tunnel: Tunnel,
+    next_ping: Instant,
+    last_heard: Instant,
+}
+
+impl ForwardControl {
+    /// For agents: tells the client of the listener.
+    ///
+    /// # Errors
+    /// [`ClientError::TunnelBroken`].
+    pub async fn send(&mut self, announcement: &Announcement) -> Result<(), ClientError> {
+        self.tunnel.socket.send(text(announcement)).await.map_err(|error| broken(&error))
+    }
+
+    /// Waits for the next announcement, and pings meanwhile. Cancel safe.
+    ///
+    /// # Errors
+    /// [`ClientError::TunnelBroken`] at the end.
+    pub async fn next(&mut self) -> Result<Announcement, ClientError> {
+        loop {
+            let message = tokio::select! {
+                message = self.tunnel.socket.next() => message,
+                () = sleep_until(self.next_ping) => {
+                    self.next_ping = Instant::now() + PING_INTERVAL;
+                    self.ping().await?;
+                    continue;
+                }
+                () = sleep_until(self.last_heard + SILENCE) => return Err(broken(&silence())),
+            };
+            self.last_heard = Instant::now();
+            match message {
+                Some(Ok(Message::Text(text))) => {
+                    if let Ok(announcement) = serde_json::from_str(&text) {
+                        return Ok(announcement);
+                    }
+                }
+                Some(Ok(Message::Close(_))) | None => return Err(broken(&"the connection was closed")),
+                Some(Ok(_)) => {}
+                Some(Err(error)) => return Err(broken(&error)),
+            }
+        }
+    }
+
+    async fn ping(&mut self) -> Result<(), ClientError> {
+        let sent = timeout(SILENCE, self.tunnel.socket.send(Message::Ping(Bytes::new()))).await;
+        sent.map_err(|_| broken(&silence()))?.map_err(|error| broken(&error))
+    }
+}
+
 impl Tunnel {
+    /// Makes this the WebSocket of a listener.
+    #[must_use]
+    pub fn into_control(self) -> ForwardControl {
+        let now = Instant::now();
+        ForwardControl { tunnel: self, next_ping: now + PING_INTERVAL, last_heard: now }
+    }
+
     /// Carries bytes between the tunnel and `near` until both directions have ended. The end of one direction shuts down
     /// the other side's writing half.
     ///
@@ -147,7 +237,7 @@ async fn receive_all(
             message = timeout(SILENCE, source.next()) => message,
             _ = &mut is_all_sent, if has_ended => return Ok(()),
         };
-        let message = message.map_err(|_| Broken::Far(format!("nothing heard for {} seconds", SILENCE.as_secs())))?;
+        let message = message.map_err(|_| Broken::Far(silence()))?;
         match message {
             Some(Ok(Message::Binary(bytes))) => {
                 near.write_all(&bytes).await.map_err(Broken::Near)?;
@@ -166,6 +256,14 @@ async fn receive_all(
             None => return Err(Broken::Far("the connection was closed".to_owned())),
         }
     }
+}
+
+fn broken(what: &impl ToString) -> ClientError {
+    ClientError::TunnelBroken { what: what.to_string() }
+}
+
+fn silence() -> String {
+    format!("nothing heard for {} seconds", SILENCE.as_secs())
 }
 
 fn text(message: &impl serde::Serialize) -> Message {

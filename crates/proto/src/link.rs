@@ -22,7 +22,7 @@ use crate::certificate::Certificate;
 use crate::forward::Destination;
 
 /// Link protocol versions that this build supports.
-pub const PROTOCOL: std::ops::RangeInclusive<u16> = 4..=7;
+pub const PROTOCOL: std::ops::RangeInclusive<u16> = 4..=8;
 
 /// The first protocol version in which agents know [`HeadMessage::TimeLimit`].
 pub const TIME_LIMIT_PROTOCOL: u16 = 5;
@@ -32,6 +32,9 @@ pub const STEPS_PROTOCOL: u16 = 6;
 
 /// The first protocol version in which agents know [`StreamKind::Forward`].
 pub const FORWARD_PROTOCOL: u16 = 7;
+
+/// The first protocol version in which agents know [`StreamKind::Listen`].
+pub const LISTEN_PROTOCOL: u16 = 8;
 
 /// Maximum size of a frame in bytes. Senders split batches to stay below it.
 pub const MAX_FRAME_BYTES: usize = 4 << 20;
@@ -645,6 +648,19 @@ pub enum StreamKind {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         socket: Option<String>,
     },
+    /// A listener for programs of the run, over a WebSocket; see [`crate::forward`].
+    Listen {
+        /// The TCP port; 0 for any free one, and for a socket.
+        port: u16,
+        /// The path of the Unix socket.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        socket: Option<String>,
+    },
+    /// A connection that a program of the run has made to a listener, over a WebSocket.
+    Accepted {
+        /// Its number on the node.
+        number: u64,
+    },
 }
 
 impl From<Destination> for StreamKind {
@@ -652,6 +668,7 @@ impl From<Destination> for StreamKind {
         match destination {
             Destination::Port(port) => Self::Forward { port, socket: None },
             Destination::Socket(path) => Self::Forward { port: 0, socket: Some(path) },
+            Destination::Accepted(number) => Self::Accepted { number },
         }
     }
 }

@@ -88,6 +88,7 @@ fn seeds() -> Vec<Vec<u8>> {
         HeadMessage::Resend { run },
         stream(StreamKind::Output { output: Output::Stdout, from: 1, follow: true, tail: Some(3), limit: None }),
         stream(StreamKind::Terminal { rows: 2, columns: 3 }),
+        stream(StreamKind::Listen { port: 1, socket: Some("x".to_owned()) }),
         HeadMessage::Watch { stream: "x".into(), run: None },
         HeadMessage::Shutdown,
     ];

@@ -1,14 +1,13 @@
-//! Finds the sockets on which a run listens.
+//! Finds the sockets on which a run listens, and says whether a connection comes from the run.
 //!
-//! The kernel lists the listening sockets of a network namespace, and the open files of each process. A socket belongs to
-//! the run if a process of the run holds it. Processes may end and start meanwhile, so the caller looks again after it has
-//! connected.
+//! The kernel lists the sockets of a network namespace, and the open files of each process. A socket belongs to the run if
+//! a process of the run holds it. Processes may end and start meanwhile, so the caller looks again after it has connected.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use hostler_sys::TcpSocket;
@@ -33,18 +32,10 @@ pub(super) struct Listener {
 /// # Errors
 /// If the search takes longer than until `deadline`, or the processes of the run cannot be listed.
 pub(super) fn find(place: &RunPlace, port: u16, deadline: Instant) -> io::Result<Vec<Listener>> {
-    let mut namespaces: BTreeMap<PathBuf, Vec<u32>> = BTreeMap::new();
-    let processes = place.processes().ok_or_else(|| io::Error::other("cannot list the processes of the job"))?;
-    for pid in processes {
-        in_time(deadline)?;
-        // A process that has ended has no namespace.
-        if let Ok(namespace) = fs::read_link(format!("/proc/{pid}/ns/net")) {
-            namespaces.entry(namespace).or_default().push(pid);
-        }
-    }
+    let is_wanted = |it: &TcpSocket| it.state == TcpSocket::LISTEN && it.local.port() == port;
     let mut found = Vec::new();
-    for (namespace, pids) in namespaces {
-        let sockets = listening(&pids, port, deadline)?;
+    for (namespace, pids) in namespaces(place, deadline)? {
+        let sockets = sockets(&pids, is_wanted, deadline)?;
         let own = held(&pids, &sockets, deadline)?;
         let listener = |address| Listener { namespace: namespace.clone(), pid: pids[0], address };
         found.extend(destinations(&sockets, &own).into_iter().map(listener));
@@ -52,8 +43,39 @@ pub(super) fn find(place: &RunPlace, port: u16, deadline: Instant) -> io::Result
     Ok(found)
 }
 
-/// The sockets that listen on `port` in the network namespace of these processes.
-fn listening(pids: &[u32], port: u16, deadline: Instant) -> io::Result<Vec<TcpSocket>> {
+/// Whether a process of a run holds the socket at `from` that is connected to `to` in this network namespace.
+///
+/// # Errors
+/// As for [`find`].
+pub(super) fn connects(
+    place: &RunPlace,
+    namespace: &Path,
+    from: SocketAddr,
+    to: SocketAddr,
+    deadline: Instant,
+) -> io::Result<bool> {
+    let is_wanted = |it: &TcpSocket| (it.local, it.remote) == (from, to) && it.inode != 0;
+    let Some(pids) = namespaces(place, deadline)?.remove(namespace) else { return Ok(false) };
+    let sockets = sockets(&pids, is_wanted, deadline)?;
+    Ok(!held(&pids, &sockets, deadline)?.is_empty())
+}
+
+/// The processes of the run by their network namespaces.
+fn namespaces(place: &RunPlace, deadline: Instant) -> io::Result<BTreeMap<PathBuf, Vec<u32>>> {
+    let mut found: BTreeMap<PathBuf, Vec<u32>> = BTreeMap::new();
+    let processes = place.processes().ok_or_else(|| io::Error::other("cannot list the processes of the job"))?;
+    for pid in processes {
+        in_time(deadline)?;
+        // A process that has ended has no namespace.
+        if let Ok(namespace) = fs::read_link(format!("/proc/{pid}/ns/net")) {
+            found.entry(namespace).or_default().push(pid);
+        }
+    }
+    Ok(found)
+}
+
+/// The wanted sockets in the network namespace of these processes.
+fn sockets(pids: &[u32], is_wanted: impl Fn(&TcpSocket) -> bool, deadline: Instant) -> io::Result<Vec<TcpSocket>> {
     let mut found = Vec::new();
     for table in ["tcp", "tcp6"] {
         // The kernel may have no IPv6, and some of the processes may have ended.
@@ -61,8 +83,7 @@ fn listening(pids: &[u32], port: u16, deadline: Instant) -> io::Result<Vec<TcpSo
         let Some(file) = pids.iter().find_map(open) else { continue };
         for line in BufReader::new(file).lines() {
             in_time(deadline)?;
-            found
-                .extend(TcpSocket::parse(&line?).filter(|it| it.state == TcpSocket::LISTEN && it.local.port() == port));
+            found.extend(TcpSocket::parse(&line?).filter(&is_wanted));
         }
     }
     Ok(found)

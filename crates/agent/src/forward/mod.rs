@@ -1,7 +1,8 @@
 //! Connections to TCP ports and Unix sockets of runs: connects only to sockets on which processes of the run listen, and
-//! carries bytes between the socket and the head.
+//! carries bytes between the socket and the head. [`reverse`] has the connections from runs.
 
 mod listeners;
+mod reverse;
 mod sockets;
 
 use std::fs::{self, File};
@@ -15,12 +16,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use hostler_core::agent::RunLaunch;
-use hostler_model::Work;
+use hostler_model::{RunId, Work};
 use hostler_proto::forward::{Destination, ForwardAnswer};
 use nix::sched::{CloneFlags, setns};
 use socket2::{Domain, Socket, Type};
 
 use self::listeners::{Listener, find};
+use self::reverse::Accepted;
+pub(crate) use self::reverse::{AcceptedConnections, listen};
 use self::sockets::Site;
 use crate::node::Node;
 use crate::supervise::Control;
@@ -36,10 +39,20 @@ pub(crate) struct Running {
     pub(crate) launch: Arc<RunLaunch>,
 }
 
-/// A connection to a server of a run.
+/// A connection to a process of a run.
 enum Near {
     Tcp(TcpStream),
     Unix(UnixStream),
+}
+
+impl Near {
+    /// Closes the connection in such a way that the other end gets an error. A Unix socket has no such close.
+    fn reset(self) {
+        if let Self::Tcp(stream) = self {
+            // It may be reset already.
+            let _ = socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO));
+        }
+    }
 }
 
 /// Answers the head's request for a connection to a run, and carries its bytes until it ends. `running` is absent for a run
@@ -47,7 +60,7 @@ enum Near {
 pub(crate) async fn join(node: &Node, stream: &str, running: Option<Running>, to: Destination) -> anyhow::Result<()> {
     let nothing = match &to {
         Destination::Port(_) => ForwardAnswer::NothingListens,
-        Destination::Socket(_) => ForwardAnswer::NothingOnSocket,
+        Destination::Socket(_) | Destination::Accepted(_) => ForwardAnswer::NothingOnSocket,
     };
     let connected = match running {
         Some(running) => running.connect(node, to).await,
@@ -58,7 +71,22 @@ pub(crate) async fn join(node: &Node, stream: &str, running: Option<Running>, to
         Ok(None) => (nothing, None),
         Err(error) => (ForwardAnswer::Failed(format!("{error:#}")), None),
     };
-    let far = node.head.stream_forward(stream, &answer).await?;
+    carry(node, stream, &answer, near).await
+}
+
+/// Carries the bytes of a connection that a process of the run has made to a listener.
+pub(crate) async fn join_accepted(node: &Node, stream: &str, run: RunId, number: u64) -> anyhow::Result<()> {
+    let Some(Accepted { near, permit }) = node.accepted.take(run, number) else {
+        return carry(node, stream, &ForwardAnswer::NothingOnSocket, None).await;
+    };
+    let carried = carry(node, stream, &ForwardAnswer::Connected, Some(near)).await;
+    drop(permit);
+    carried
+}
+
+/// Answers the head, and carries the bytes of `near` until it ends.
+async fn carry(node: &Node, stream: &str, answer: &ForwardAnswer, near: Option<Near>) -> anyhow::Result<()> {
+    let far = node.head.stream_forward(stream, answer).await?;
     match near {
         Some(Near::Tcp(near)) => {
             near.set_nonblocking(true)?;
@@ -82,27 +110,35 @@ pub(crate) async fn join(node: &Node, stream: &str, running: Option<Running>, to
 impl Running {
     /// Connects to a server of the run; `None` if the run does not listen there.
     async fn connect(self, node: &Node, to: Destination) -> anyhow::Result<Option<Near>> {
-        let Self { control, place, launch } = self;
         match to {
             Destination::Port(port) => {
+                let Self { control, place, .. } = self;
                 let connected = control.connect(move || connect(&place, port)).await.flatten()?;
                 Ok(connected.map(Near::Tcp))
             }
             Destination::Socket(path) => {
-                let account = node.accounts.of(&launch.job.user, launch.job.uid).await?;
-                let site = Site {
-                    folder: match &launch.spec().work {
-                        Work::Command { directory, .. } => PathBuf::from(&**directory),
-                        Work::Project { .. } => node.runs.of(launch.run()).work(),
-                    },
-                    is_sandboxed: launch.spec().sandbox,
-                    user: account.map(|account| account.ids.clone()),
-                };
+                let site = self.site(node).await?;
+                let Self { control, place, .. } = self;
                 let deadline = move || Instant::now() + CONNECT_TIME;
                 let connected = control.connect(move || sockets::connect(&place, &site, &path, deadline())).await?;
                 Ok(connected?.map(Near::Unix))
             }
+            Destination::Accepted(_) => Ok(None),
         }
+    }
+
+    /// How the run sees files.
+    async fn site(&self, node: &Node) -> anyhow::Result<Site> {
+        let launch = &self.launch;
+        let account = node.accounts.of(&launch.job.user, launch.job.uid).await?;
+        Ok(Site {
+            folder: match &launch.spec().work {
+                Work::Command { directory, .. } => PathBuf::from(&**directory),
+                Work::Project { .. } => node.runs.of(launch.run()).work(),
+            },
+            is_sandboxed: launch.spec().sandbox,
+            user: account.map(|account| account.ids.clone()),
+        })
     }
 }
 
@@ -133,21 +169,23 @@ fn connect_to(Listener { namespace, pid, address }: &Listener, deadline: Instant
     if fs::read_link("/proc/self/ns/net")? == *namespace {
         return connect_here(*address, left);
     }
-    let (pid, address, namespace) = (*pid, *address, namespace.clone());
-    // A thread of its own, because it never returns from the other namespace.
-    let connected = thread::Builder::new().spawn(move || connect_inside(&namespace, pid, address, left))?.join();
-    connected.expect("connecting does not panic")
+    inside(namespace, *pid, || connect_here(*address, left))
 }
 
-/// Moves this thread to the network namespace of a process, and connects there.
-fn connect_inside(namespace: &Path, pid: u32, address: SocketAddr, timeout: Duration) -> io::Result<TcpStream> {
+/// Runs `work` in the network namespace of a process, on a thread of its own, because it never returns from there.
+fn inside<T: Send>(namespace: &Path, pid: u32, work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
     let file = File::open(format!("/proc/{pid}/ns/net"))?;
     // The process may have ended, and its number may be that of another process.
     if fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))? != namespace {
         return Err(io::ErrorKind::NotFound.into());
     }
-    setns(file, CloneFlags::CLONE_NEWNET)?;
-    connect_here(address, timeout)
+    thread::scope(|scope| {
+        let enter_and_work = || {
+            setns(file, CloneFlags::CLONE_NEWNET)?;
+            work()
+        };
+        thread::Builder::new().spawn_scoped(scope, enter_and_work)?.join().expect("the work does not panic")
+    })
 }
 
 /// Connects to an address of this machine, from the same address. Programs can listen at addresses that the machine does not

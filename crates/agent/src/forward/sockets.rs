@@ -50,18 +50,23 @@ pub(super) fn connect(place: &RunPlace, site: &Site, path: &str, deadline: Insta
 }
 
 /// The root directory of the run's file tree; `None` if the run has no process in it yet, or has ended.
-fn root_of(place: &RunPlace, site: &Site) -> io::Result<Option<File>> {
+pub(super) fn root_of(place: &RunPlace, site: &Site) -> io::Result<Option<File>> {
     if site.user.is_none() && !site.is_sandboxed {
         // The agent's own user may not look into all processes.
         return File::open("/").map(Some);
     }
+    // A process may end meanwhile. If its number is reused, the listener that is found is not one of the run.
+    Ok(inhabitants(place, site).into_iter().find_map(|pid| File::open(format!("/proc/{pid}/root")).ok()))
+}
+
+/// Processes that see files, and the network, as the job does.
+pub(super) fn inhabitants(place: &RunPlace, site: &Site) -> Vec<u32> {
     let namespace = |pid: u32| fs::read_link(format!("/proc/{pid}/ns/mnt")).ok();
     // The shepherd of a sandbox stays outside.
     let outside = namespace(place.shepherd);
-    let pids = if site.is_sandboxed { place.processes().unwrap_or_default() } else { vec![place.shepherd] };
-    let is_there = |pid: &u32| (namespace(*pid) != outside) == site.is_sandboxed;
-    // A process may end meanwhile. If its number is reused, the listener that is found is not one of the run.
-    Ok(pids.into_iter().filter(is_there).find_map(|pid| File::open(format!("/proc/{pid}/root")).ok()))
+    let mut pids = if site.is_sandboxed { place.processes().unwrap_or_default() } else { vec![place.shepherd] };
+    pids.retain(|pid| (namespace(*pid) != outside) == site.is_sandboxed);
+    pids
 }
 
 /// Connects to the socket at `path` below `root`, with the rights of the calling thread.
@@ -78,7 +83,7 @@ fn connect_below(root: &File, path: &Path, deadline: Instant) -> io::Result<Unix
 }
 
 /// Opens a file without reading or writing it. Links lead nowhere else than they would with `root` as root directory.
-fn open_in(root: &File, path: &Path, deadline: Instant) -> io::Result<OwnedFd> {
+pub(super) fn open_in(root: &File, path: &Path, deadline: Instant) -> io::Result<OwnedFd> {
     let how = OpenHow::new()
         .flags(OFlag::O_PATH | OFlag::O_CLOEXEC)
         .resolve(ResolveFlag::RESOLVE_IN_ROOT | ResolveFlag::RESOLVE_NO_MAGICLINKS);
@@ -91,12 +96,13 @@ fn open_in(root: &File, path: &Path, deadline: Instant) -> io::Result<OwnedFd> {
     }
 }
 
-/// Whether a process of the run, of its user, made the socket listen.
-fn is_of_run(place: &RunPlace, site: &Site, stream: &UnixStream) -> io::Result<bool> {
-    let listener = getsockopt(stream, sockopt::PeerCredentials)?;
+/// Whether the other end belongs to a process of the run, of its user: the one that made the socket listen, or that
+/// connected.
+pub(super) fn is_of_run(place: &RunPlace, site: &Site, stream: &UnixStream) -> io::Result<bool> {
+    let peer = getsockopt(stream, sockopt::PeerCredentials)?;
     let user = site.user.as_ref().map_or_else(|| geteuid().as_raw(), |user| user.uid);
     let processes = place.processes().ok_or_else(|| io::Error::other("cannot list the processes of the job"))?;
-    Ok(listener.uid() == user && u32::try_from(listener.pid()).is_ok_and(|pid| processes.contains(&pid)))
+    Ok(peer.uid() == user && u32::try_from(peer.pid()).is_ok_and(|pid| processes.contains(&pid)))
 }
 
 #[cfg(test)]

@@ -8,8 +8,8 @@ use std::collections::{BTreeSet, VecDeque};
 
 use hostler_model::{Digest, NodeName, RunId, Timestamp};
 use hostler_proto::link::{
-    AgentHello, AgentMessage, FORWARD_PROTOCOL, Frame, HeadHello, HeadMessage, PROTOCOL, RunReport, RunStatus,
-    STEPS_PROTOCOL, StreamKind, StreamRequest, TIME_LIMIT_PROTOCOL,
+    AgentHello, AgentMessage, FORWARD_PROTOCOL, Frame, HeadHello, HeadMessage, LISTEN_PROTOCOL, PROTOCOL, RunReport,
+    RunStatus, STEPS_PROTOCOL, StreamKind, StreamRequest, TIME_LIMIT_PROTOCOL,
 };
 use serde_bytes::ByteBuf;
 
@@ -160,6 +160,10 @@ impl HeadLink {
                 HeadMessage::Signal { step: Some(_), .. }
                 | HeadMessage::Stream(StreamRequest { what: StreamKind::Steps, .. }) => STEPS_PROTOCOL,
                 HeadMessage::Stream(StreamRequest { what: StreamKind::Forward { .. }, .. }) => FORWARD_PROTOCOL,
+                HeadMessage::Stream(StreamRequest {
+                    what: StreamKind::Listen { .. } | StreamKind::Accepted { .. },
+                    ..
+                }) => LISTEN_PROTOCOL,
                 _ => *PROTOCOL.start(),
             }
     }
@@ -274,6 +278,10 @@ mod tests {
         }
         let forward = stream(StreamKind::Forward { port: 8888, socket: None });
         assert!(HeadLink::is_known(FORWARD_PROTOCOL, &forward) && !HeadLink::is_known(6, &forward));
+        let accepted = StreamKind::Accepted { number: 1 };
+        for message in [stream(StreamKind::Listen { port: 0, socket: None }), stream(accepted)] {
+            assert!(HeadLink::is_known(LISTEN_PROTOCOL, &message) && !HeadLink::is_known(7, &message));
+        }
         assert!(HeadLink::is_known(4, &signal(None)) && HeadLink::is_known(4, &HeadMessage::Forget { run }));
     }
 

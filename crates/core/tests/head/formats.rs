@@ -35,7 +35,7 @@ use serde::de::DeserializeOwned;
 use crate::harness::{Head, ended as ended_with, name, spec, user};
 
 /// The files, oldest first.
-const FILES: [(&str, &str); 6] = [
+const FILES: [(&str, &str); 7] = [
     ("store8-link4.txt", include_str!("../formats/store8-link4.txt")),
     // Runs have steps and get signals.
     ("store8-link4-steps.txt", include_str!("../formats/store8-link4-steps.txt")),
@@ -46,6 +46,8 @@ const FILES: [(&str, &str); 6] = [
     ("store8-link7.txt", include_str!("../formats/store8-link7.txt")),
     // Runs of exclusive jobs have certificates.
     ("store8-link7-certificate.txt", include_str!("../formats/store8-link7-certificate.txt")),
+    // Agents listen for runs.
+    ("store8-link8.txt", include_str!("../formats/store8-link8.txt")),
 ];
 
 /// The lines that this build writes: kinds and bytes.
@@ -152,6 +154,9 @@ fn written() -> Lines {
         stream(StreamKind::Steps),
         stream(StreamKind::Forward { port: 8888, socket: None }),
         stream(StreamKind::Forward { port: 0, socket: Some("x.sock".to_owned()) }),
+        stream(StreamKind::Listen { port: 8081, socket: None }),
+        stream(StreamKind::Listen { port: 0, socket: Some("x.sock".to_owned()) }),
+        stream(StreamKind::Accepted { number: 1 }),
         HeadMessage::Accounts {
             accounts: vec![account.clone()],
             blocked: vec![account],

@@ -1,4 +1,4 @@
-//! Connections to TCP ports and Unix sockets of running tasks; see [`hostler_proto::forward`].
+//! Connections to TCP ports and Unix sockets of running tasks, and from them to their users; see [`hostler_proto::forward`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt, StreamExt};
 use hostler_model::{JobId, NodeName, TaskId};
 use hostler_proto::forward::{Destination, ForwardAnswer, MAX_MESSAGE_BYTES, MAX_PATH_BYTES, SILENCE};
-use hostler_proto::link::FORWARD_PROTOCOL;
+use hostler_proto::link::{FORWARD_PROTOCOL, LISTEN_PROTOCOL, StreamKind};
 use serde::Deserialize;
 use tokio::time::{sleep, timeout};
 use utoipa::ToSchema;
@@ -28,16 +28,19 @@ use crate::lease::Lease;
 /// Time for the last bytes to arrive after the end of a task.
 const CLOSING: Duration = Duration::from_secs(10);
 
-/// The query of a request for a connection.
+/// The query of a request for a connection. One of `port`, `socket` and `accepted` is needed.
 #[derive(Deserialize, ToSchema)]
 pub(crate) struct Wanted {
-    /// TCP port on which the task listens; absent for a socket.
+    /// TCP port on which the task listens.
     #[serde(default)]
     #[schema(minimum = 1, maximum = 65_535)]
     port: Option<u16>,
-    /// Path of the Unix socket on which the task listens, relative to the task's folder or absolute; absent for a port.
+    /// Path of the Unix socket on which the task listens, relative to the task's folder or absolute.
     #[serde(default)]
     socket: Option<String>,
+    /// Number of a connection that the task has made to a listener of `GET /jobs/{id}/tasks/{index}/listen`.
+    #[serde(default)]
+    accepted: Option<u64>,
     /// Rank of the node, for a task on several nodes; 0 if absent.
     #[serde(default)]
     node_rank: u32,
@@ -45,18 +48,52 @@ pub(crate) struct Wanted {
 
 impl Wanted {
     fn destination(self) -> Result<Destination, ApiError> {
+        match (self.port, self.socket, self.accepted) {
+            (Some(0), None, None) => Err(ApiError::bad_request("`port` is 1 to 65535")),
+            (Some(port), None, None) => Ok(Destination::Port(port)),
+            (None, Some(path), None) => at_path(path),
+            (None, None, Some(number)) => Ok(Destination::Accepted(number)),
+            _ => Err(ApiError::bad_request("one of `port`, `socket` and `accepted` is needed")),
+        }
+    }
+}
+
+/// The query of a request for a listener. One of `port` and `socket` is needed.
+#[derive(Deserialize, ToSchema)]
+pub(crate) struct Listener {
+    /// TCP port; 0 for any free one.
+    #[serde(default)]
+    port: Option<u16>,
+    /// Path of the Unix socket, relative to the task's folder or absolute.
+    #[serde(default)]
+    socket: Option<String>,
+    /// Rank of the node, for a task on several nodes; 0 if absent.
+    #[serde(default)]
+    node_rank: u32,
+}
+
+impl Listener {
+    fn address(self) -> Result<Destination, ApiError> {
         match (self.port, self.socket) {
-            (Some(port), None) if port != 0 => Ok(Destination::Port(port)),
-            (Some(_), None) => Err(ApiError::bad_request("`port` is 1 to 65535")),
-            (None, Some(path)) if (1..=MAX_PATH_BYTES).contains(&path.len()) && !path.contains('\0') => {
-                Ok(Destination::Socket(path))
-            }
-            (None, Some(_)) => {
-                Err(ApiError::bad_request(format!("`socket` is a path of at most {MAX_PATH_BYTES} bytes, without NUL")))
-            }
+            (Some(port), None) => Ok(Destination::Port(port)),
+            (None, Some(path)) => at_path(path),
             (Some(_), Some(_)) | (None, None) => Err(ApiError::bad_request("one of `port` and `socket` is needed")),
         }
     }
+}
+
+fn at_path(path: String) -> Result<Destination, ApiError> {
+    if (1..=MAX_PATH_BYTES).contains(&path.len()) && !path.contains('\0') {
+        return Ok(Destination::Socket(path));
+    }
+    Err(ApiError::bad_request(format!("`socket` is a path of at most {MAX_PATH_BYTES} bytes, without NUL")))
+}
+
+/// What the node of a task is asked for.
+#[derive(Debug, Clone)]
+enum Wish {
+    Connect(Destination),
+    Listen(Destination),
 }
 
 /// `GET /jobs/{id}/tasks/{index}/forward`: a WebSocket with a connection to a port or socket of the task. Only for the job's owner,
@@ -71,12 +108,39 @@ pub(crate) async fn forward(
     upgrade: WebSocketUpgrade,
 ) -> Result<Response, ApiError> {
     let node_rank = wanted.node_rank;
-    let to = wanted.destination()?;
-    let job = readable(&head, &user, id).await?;
+    let wish = Wish::Connect(wanted.destination()?);
+    open(user, lease, head, TaskId { job: id, index }, node_rank, wish, upgrade).await
+}
+
+/// `GET /jobs/{id}/tasks/{index}/listen`: a WebSocket that announces the connections that the task makes to a port or socket.
+/// Only for the job's owner, who gets what the job sends.
+pub(crate) async fn listen(
+    user: User,
+    Extension(lease): Extension<Lease>,
+    State(head): State<Arc<Head>>,
+    Path((id, index)): Path<(JobId, u32)>,
+    Query(listener): Query<Listener>,
+    upgrade: WebSocketUpgrade,
+) -> Result<Response, ApiError> {
+    let node_rank = listener.node_rank;
+    let wish = Wish::Listen(listener.address()?);
+    open(user, lease, head, TaskId { job: id, index }, node_rank, wish, upgrade).await
+}
+
+/// Has the node of a task open a WebSocket, and joins it with that of the user.
+async fn open(
+    user: User,
+    lease: Lease,
+    head: Arc<Head>,
+    task: TaskId,
+    node_rank: u32,
+    wish: Wish,
+    upgrade: WebSocketUpgrade,
+) -> Result<Response, ApiError> {
+    let job = readable(&head, &user, task.job).await?;
     if !user.0.owns(&job) {
         return Err(user.0.refused(&job).into());
     }
-    let task = TaskId { job: id, index };
     let live = match standing(&head, &user, task, node_rank).await? {
         Standing::Live(live) if live.runs => live,
         Standing::Live(_) => return Err(not_running(task, "is starting").hint("try again when it runs")),
@@ -85,7 +149,7 @@ pub(crate) async fn forward(
     };
     let client_place = one_of(&head.streams.forwarded, &live, "are connected to ports or sockets")?;
     let agent = tokio::select! {
-        agent = connect(&head, &live, task, &to) => agent?,
+        agent = connect(&head, &live, task, &wish) => agent?,
         () = wait_until_gone(&head, &live) => return Err(not_running(task, "is over")),
     };
     Ok(limited(upgrade).on_upgrade(async move |client| {
@@ -109,15 +173,26 @@ pub(super) fn limited(upgrade: WebSocketUpgrade) -> WebSocketUpgrade {
     upgrade.max_message_size(MAX_MESSAGE_BYTES).max_frame_size(MAX_MESSAGE_BYTES)
 }
 
-/// Asks the node of a task to connect to a port or socket. Returns the agent's end of the connection.
-async fn connect(head: &Head, live: &Live, task: TaskId, to: &Destination) -> Result<WebSocket, ApiError> {
+/// Asks the node of a task to connect to a port or socket, or to listen there. Returns the agent's end of the WebSocket.
+async fn connect(head: &Head, live: &Live, task: TaskId, wish: &Wish) -> Result<WebSocket, ApiError> {
+    let (needed, what, kind) = match wish.clone() {
+        Wish::Connect(to) => (FORWARD_PROTOCOL, "connect to ports of jobs", to.into()),
+        Wish::Listen(at) => {
+            let (port, socket) = match at {
+                Destination::Port(port) => (port, None),
+                Destination::Socket(path) => (0, Some(path)),
+                Destination::Accepted(_) => (0, None),
+            };
+            (LISTEN_PROTOCOL, "listen for jobs", StreamKind::Listen { port, socket })
+        }
+    };
     let protocol = connection_of(head, live).and_then(|connection| head.engine.protocol(connection));
-    if protocol.is_some_and(|protocol| protocol < FORWARD_PROTOCOL) {
-        return Err(too_old(&live.node, "connect to ports of jobs"));
+    if protocol.is_some_and(|protocol| protocol < needed) {
+        return Err(too_old(&live.node, what));
     }
     let mut place = head.streams.sockets.wait_for(&live.node);
     let answer = async {
-        if !ask(head, live, &place.name, to.clone().into()) {
+        if !ask(head, live, &place.name, kind) {
             return None;
         }
         let mut agent = place.arrival().await?;
@@ -125,23 +200,46 @@ async fn connect(head: &Head, live: &Live, task: TaskId, to: &Destination) -> Re
         Some((agent, serde_json::from_str(&answer).ok()?))
     };
     let (agent, answer) = timeout(AGENT_TIME, answer).await.ok().flatten().ok_or_else(|| silent(&live.node))?;
-    match (answer, to) {
+    let node = &live.node;
+    match (answer, wish) {
         (ForwardAnswer::Connected, _) => Ok(agent),
-        (ForwardAnswer::NothingListens, Destination::Socket(_)) => {
-            Err(too_old(&live.node, "connect to Unix sockets of jobs"))
+        (ForwardAnswer::NothingListens, Wish::Connect(Destination::Socket(_))) => {
+            Err(too_old(node, "connect to Unix sockets of jobs"))
         }
-        (ForwardAnswer::NothingListens | ForwardAnswer::NothingOnSocket, _) => Err(no_listener(&live.node, task, to)),
-        (ForwardAnswer::Failed(why), _) => {
-            let message = format!("node {} cannot connect to {to} of task {task}: {why}", live.node);
-            Err(ApiError::new(StatusCode::BAD_GATEWAY, "port_unreachable", message))
+        (ForwardAnswer::Taken, Wish::Connect(at) | Wish::Listen(at)) => Err(taken(node, at)),
+        (ForwardAnswer::Failed(why), Wish::Connect(to)) => {
+            Err(failed(format!("node {node} cannot connect to {to} of task {task}: {why}")))
+        }
+        (ForwardAnswer::Failed(why), Wish::Listen(at)) => {
+            Err(failed(format!("node {node} cannot listen on {at} in task {task}: {why}")))
+        }
+        (ForwardAnswer::NothingListens | ForwardAnswer::NothingOnSocket, Wish::Connect(to) | Wish::Listen(to)) => {
+            Err(no_listener(node, task, to))
         }
     }
 }
 
+fn failed(message: String) -> ApiError {
+    ApiError::new(StatusCode::BAD_GATEWAY, "port_unreachable", message)
+}
+
+fn taken(node: &NodeName, at: &Destination) -> ApiError {
+    let message = format!("{at} of node {node} is taken");
+    let hint = match at {
+        Destination::Socket(_) => "another program listens there, or the file is no socket: choose another path",
+        _ => "choose another port of the job, e.g. 0 for a free one",
+    };
+    ApiError::new(StatusCode::CONFLICT, "address_taken", message).hint(hint)
+}
+
 /// The answer does not reveal whether a program outside of the job listens there, or whether a file exists.
 fn no_listener(node: &NodeName, task: TaskId, to: &Destination) -> ApiError {
-    let message = format!("nothing in task {task} listens on {to} of node {node}");
+    let message = match to {
+        Destination::Accepted(_) => format!("the connection of task {task} has been given up"),
+        _ => format!("nothing in task {task} listens on {to} of node {node}"),
+    };
     let what = match to {
+        Destination::Accepted(_) => return ApiError::new(StatusCode::CONFLICT, "no_listener", message),
         Destination::Port(_) => "port",
         Destination::Socket(_) => "path, which is relative to the job's folder",
     };

@@ -2,8 +2,8 @@
 
 use hostler_client::{Client, ClientError, Tunnel};
 use hostler_model::RunId;
-use hostler_proto::forward::{Destination, ForwardAnswer, MAX_PATH_BYTES};
-use hostler_proto::link::{FORWARD_PROTOCOL, StreamKind};
+use hostler_proto::forward::{Announcement, Destination, ForwardAnswer, MAX_PATH_BYTES};
+use hostler_proto::link::{FORWARD_PROTOCOL, LISTEN_PROTOCOL, RunReport, RunStatus, StreamKind};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
 use crate::agent::{FakeAgent, Identity};
@@ -101,13 +101,59 @@ async fn failures_name_their_cause() {
     assert!(refused.to_string().contains("too old to connect to Unix sockets"), "{refused}");
     assert_eq!(refused.code(), Some("agent_too_old"));
 
-    let report = hostler_proto::link::RunReport { run, status: hostler_proto::link::RunStatus::Running };
+    let report = RunReport { run, status: RunStatus::Running };
     let mut older = identity.hello(vec![report]);
     older.protocol_max = FORWARD_PROTOCOL - 1;
     let _agent = FakeAgent::link_with(&head, &identity, &older).await;
     let refused = client.forward(run.task, 0, &PORT).await.expect_err("the agent does not know the request");
     assert!(refused.to_string().contains("agent of node n1") && refused.code() == Some("agent_too_old"), "{refused}");
     assert!(refused.hints()[0].contains("upgrade"), "{refused:?}");
+}
+
+#[tokio::test]
+async fn listener_announces_connections_until_one_end_is_gone() {
+    let head = TestHead::start().await;
+    let identity = Identity::join(&head, "n1").await;
+    let mut agent = FakeAgent::link(&head, &identity, Vec::new()).await;
+    let client = head.client();
+    let run = running(&head, &mut agent, &request("a")).await;
+    let any_port = Destination::Port(0);
+    let answered = async {
+        let request = next_stream(&mut agent).await;
+        assert_eq!((request.run, request.what), (run, StreamKind::Listen { port: 0, socket: None }));
+        let tunnel = agent.client.stream_forward(&request.stream, &ForwardAnswer::Connected).await;
+        let mut control = tunnel.expect("a reader waits").into_control();
+        control.send(&Announcement::Listening(4000)).await.expect("open");
+        control.send(&Announcement::Accepted(7)).await.expect("open");
+        control
+    };
+    let listening = async { tokio::join!(client.listen(run.task, 0, &any_port), answered) };
+    let (listener, mut of_agent) = soon("both ends", listening).await;
+    let (mut listener, port) = listener.expect("it listens");
+    assert_eq!((port, listener.next().await.expect("open")), (4000, Announcement::Accepted(7)));
+    let accepted = Destination::Accepted(7);
+    let (connection, _) = forward(&client, &mut agent, run, &accepted, ForwardAnswer::Connected).await;
+    connection.expect("connected");
+    let (refused, _) = forward(&client, &mut agent, run, &accepted, ForwardAnswer::NothingOnSocket).await;
+    let refused = refused.expect_err("nobody is there");
+    assert!(refused.to_string().ends_with("has been given up"), "{refused}");
+    drop(listener);
+    soon("the end", of_agent.next()).await.expect_err("the client is gone");
+
+    let socket = Destination::Socket("./a.sock".to_owned());
+    let answered = async {
+        let request = next_stream(&mut agent).await;
+        assert_eq!(request.what, StreamKind::Listen { port: 0, socket: Some("./a.sock".to_owned()) });
+        agent.client.stream_forward(&request.stream, &ForwardAnswer::Taken).await.expect("a reader waits")
+    };
+    let (refused, _) = soon("both ends", async { tokio::join!(client.listen(run.task, 0, &socket), answered) }).await;
+    assert_eq!(code(refused), "address_taken");
+    assert_eq!(code(client.listen(run.task, 0, &Destination::Socket(String::new())).await), "bad_request");
+
+    let mut older = identity.hello(vec![RunReport { run, status: RunStatus::Running }]);
+    older.protocol_max = LISTEN_PROTOCOL - 1;
+    let _agent = FakeAgent::link_with(&head, &identity, &older).await;
+    assert_eq!(code(client.listen(run.task, 0, &PORT).await), "agent_too_old");
 }
 
 #[tokio::test]

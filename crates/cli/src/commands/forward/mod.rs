@@ -1,7 +1,8 @@
-//! `hostler forward`: reaches TCP ports and Unix sockets of a job from this machine.
+//! `hostler forward`: reaches TCP ports and Unix sockets of a job from this machine, and the other way round.
 
 pub(super) mod local;
 mod pair;
+mod reverse;
 mod stdio;
 
 use std::io;
@@ -10,7 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use futures_util::future::select_all;
+use futures_util::future::{join_all, pending, select_all};
 use hostler_client::{Client, ClientError};
 use hostler_model::{JobState, NodeName, TaskId};
 use hostler_proto::api::JobSummary;
@@ -22,6 +23,7 @@ use tokio::time::{sleep, timeout};
 
 use self::local::{Connection, Listener};
 use self::pair::Pair;
+use self::reverse::{JobListener, Reverse};
 use self::stdio::Stdio;
 use super::target::Target;
 use crate::context::{Context, block_on};
@@ -54,8 +56,15 @@ pub(crate) struct Forward {
     ///
     /// Also the path of a Unix socket that contains a slash, e.g. ./job.sock in the job's folder, or 9000:/path/job.sock.
     /// Without a local port, any free one leads to a socket.
-    #[arg(value_name = "[LOCAL:]PORT", required = true)]
+    #[arg(value_name = "[LOCAL:]PORT", required_unless_present = "reverse")]
     pairs: Vec<Pair>,
+
+    /// Let the job reach a port from here: its port 8081, or 8081:9000 for port 9000 here
+    ///
+    /// Its programs connect to port 8081 of 127.0.0.1, and those of nobody else. 0:9000 takes a free port, 8081:HOST:80 leads
+    /// to another machine, and ./job.sock:9000 is a Unix socket in the job's folder. May be given several times.
+    #[arg(long, value_name = "PORT[:TARGET]", conflicts_with = "stdio")]
+    reverse: Vec<Reverse>,
 
     /// Listen on a Unix socket at this path instead of a local port, for you alone
     #[arg(long, value_name = "PATH", conflicts_with = "stdio")]
@@ -87,6 +96,9 @@ struct Forwarded<'a> {
     port: Option<u16>,
     #[serde(skip_serializing_if = "Option::is_none")]
     socket: Option<&'a str>,
+    /// Whether the job connects to the local address.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    reverse: bool,
     #[serde(flatten)]
     task: TaskId,
     node: &'a NodeName,
@@ -94,7 +106,8 @@ struct Forwarded<'a> {
 
 impl Forward {
     pub(crate) fn run(self, context: &Context) -> Outcome {
-        if (self.stdio || self.socket.is_some()) && (self.pairs.len() > 1 || self.pairs[0].local.is_some()) {
+        let is_one = matches!(&self.pairs[..], [Pair { local: None, .. }]);
+        if (self.stdio || self.socket.is_some()) && !is_one {
             return Err(Failure::usage(
                 "--stdio and --socket take one port or socket of the job, without a local port",
             ));
@@ -131,9 +144,21 @@ impl Forward {
             };
             ways.push((listener, self.server(&pair.to)));
         }
-        self.print(context, &ways, &node)?;
+        let mut listeners = Vec::new();
+        for Reverse { at, target } in &self.reverse {
+            listeners.push(JobListener::start(&client, self.server(at), target.clone()).await?);
+        }
+        self.print(context, &ways, &listeners, &node)?;
+        let reversed = join_all(listeners.into_iter().map(|listener| listener.serve(context, &client)));
+        let end = async {
+            tokio::select! {
+                ended = self.ended(&client) => ended,
+                // Its futures have no end.
+                _ = reversed, if !self.reverse.is_empty() => pending().await,
+            }
+        };
         let ended = tokio::select! {
-            ended = serve(context, &client, ways, self.ended(&client)) => ended?,
+            ended = serve(context, &client, ways, end) => ended?,
             _ = interrupts.next() => return Ok(exit::OK),
         };
         context.output.say(&format!("job {} {}; nothing is forwarded any more", self.target, views::ending(&ended)));
@@ -168,20 +193,39 @@ impl Forward {
         node.ok_or_else(|| refused(format!("has no node of rank {}", self.node_rank)))
     }
 
-    fn print(&self, context: &Context, ways: &[(Listener, JobServer)], node: &NodeName) -> Result<(), Failure> {
+    fn print(
+        &self,
+        context: &Context,
+        ways: &[(Listener, JobServer)],
+        listeners: &[JobListener],
+        node: &NodeName,
+    ) -> Result<(), Failure> {
         for (listener, JobServer { at, .. }) in ways {
             let local = listener.address()?;
-            let (port, socket) = match at {
-                Destination::Port(port) => (Some(*port), None),
-                Destination::Socket(path) => (None, Some(&path[..])),
-            };
             if context.output.is_json() {
-                context.output.json(&Forwarded { local: &local, port, socket, task: self.task(), node });
+                context.output.json(&self.forwarded(&local, at, node));
             } else {
                 context.output.data(&format!("{local} -> {at} of job {} on {node}", self.target));
             }
         }
+        for JobListener { at: JobServer { at, .. }, target, .. } in listeners {
+            let local = target.as_str();
+            if context.output.is_json() {
+                context.output.json(&Forwarded { reverse: true, ..self.forwarded(local, at, node) });
+            } else {
+                context.output.data(&format!("{at} of job {} on {node} -> {local}", self.target));
+            }
+        }
         Ok(())
+    }
+
+    fn forwarded<'a>(&self, local: &'a str, at: &'a Destination, node: &'a NodeName) -> Forwarded<'a> {
+        let (port, socket) = match at {
+            Destination::Port(port) => (Some(*port), None),
+            Destination::Socket(path) => (None, Some(&path[..])),
+            Destination::Accepted(_) => (None, None),
+        };
+        Forwarded { local, port, socket, reverse: false, task: self.task(), node }
     }
 
     /// Waits for the end of the task, however long the head is away.
@@ -213,7 +257,7 @@ pub(super) async fn serve<T>(
     tokio::pin!(end);
     let ended = loop {
         tokio::select! {
-            (server, accepted) = accept(&ways) => match accepted {
+            (server, accepted) = accept(&ways), if !ways.is_empty() => match accepted {
                 Ok(connection) => {
                     let (client, server) = (Arc::clone(client), server.clone());
                     connections.spawn(async move {
@@ -266,5 +310,6 @@ impl JobServer {
 fn trouble(to: &Destination, outcome: Result<(), ClientError>) -> Option<String> {
     let error = outcome.err().filter(|error| !matches!(error, ClientError::Local(_)))?;
     let hints = error.hints().into_iter().map(|hint| format!("\nhint: {hint}"));
-    Some(format!("a connection to {to} failed: {error}{}", hints.collect::<String>()))
+    let preposition = if matches!(to, Destination::Accepted(_)) { "from" } else { "to" };
+    Some(format!("a connection {preposition} {to} failed: {error}{}", hints.collect::<String>()))
 }

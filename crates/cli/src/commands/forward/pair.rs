@@ -21,7 +21,7 @@ impl Pair {
     pub(super) fn local_port(&self) -> u16 {
         self.local.unwrap_or(match self.to {
             Destination::Port(port) => port,
-            Destination::Socket(_) => 0,
+            Destination::Socket(_) | Destination::Accepted(_) => 0,
         })
     }
 }
@@ -45,7 +45,7 @@ impl FromStr for Pair {
     }
 }
 
-fn number(text: &str) -> Option<u16> {
+pub(super) fn number(text: &str) -> Option<u16> {
     text.bytes().all(|it| it.is_ascii_digit()).then(|| text.parse().ok()).flatten()
 }
 

@@ -1,5 +1,4 @@
-//! `hostler forward` to Unix sockets: users reach the sockets of their own jobs, and no others. Needs root, and accounts
-//! that every Debian has.
+//! Users reach the Unix sockets of their own jobs, and no others.
 
 use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -9,13 +8,9 @@ use std::os::unix::net::{UnixDatagram, UnixListener};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
-use hostler_testkit::{Outcome, SharedCluster, wait_until};
+use hostler_testkit::{SharedCluster, wait_until};
 
-const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
-
-/// Two accounts without processes of their own.
-const ADA: &str = "games";
-const BOB: &str = "news";
+use crate::{ADA, BOB, HOSTLER, through_stdio, uid_of};
 
 /// An echo server on a Unix socket that prints when it listens. It answers the end of its input with the uid of its peer.
 const ECHO: &str = r#"
@@ -35,10 +30,6 @@ while True:
     threading.Thread(target=echo, args=(server.accept()[0],)).start()
 "#;
 
-fn uid_of(user: &str) -> u32 {
-    nix::unistd::User::from_name(user).expect("readable").expect("on every Debian").uid.as_raw()
-}
-
 /// Starts an echo server at this path as a job of Ada. Returns the job's id.
 fn serve(cluster: &SharedCluster, options: &[&str], path: &str) -> String {
     cluster.write(ADA, "echo.py", ECHO);
@@ -57,20 +48,6 @@ fn serve_outside(user: &str, path: &str) -> Child {
     let mut server = server.spawn().expect("Python starts");
     BufReader::new(server.stdout.take().expect("piped")).read_line(&mut String::new()).expect("text");
     server
-}
-
-/// Sends a message on standard input, ends it, and returns everything that comes back.
-fn through_stdio(cluster: &SharedCluster, user: &str, id: &str, path: &str) -> Outcome {
-    let mut command = cluster.command(user, &["forward", id, path, "--stdio"]);
-    let mut process = command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the executable starts");
-    // A program that is refused does not read.
-    let _ = process.stdin.take().expect("piped").write_all(b"hello ");
-    Outcome::of(&process.wait_with_output().expect("not reaped yet"))
 }
 
 /// Checks that the job's server answers at this path, and sees its own user.

@@ -1,4 +1,4 @@
-//! `hostler forward`: users reach the ports of their own jobs, and no others. Needs root, and accounts that every Debian has.
+//! Users reach the ports of their own jobs, and no others.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -6,18 +6,13 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::thread;
-use std::time::Duration;
 
 use hostler_testkit::{Cluster, Outcome, Random, SharedCluster, Size, free_port, kill, program, wait_until};
 use nix::sys::signal::Signal;
 
-const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
-
-/// Two accounts without processes of their own.
-const ADA: &str = "games";
-const BOB: &str = "news";
+use crate::{ADA, BOB, Forward, HOSTLER, through_stdio, uid_of};
 
 /// An echo server that prints its port. It answers the end of its input with `end`.
 const ECHO: &str = r#"
@@ -50,67 +45,9 @@ fn serve(cluster: &SharedCluster, options: &[&str], address: &str) -> (String, S
     (id, port)
 }
 
-/// A running `hostler forward`.
-struct Forward {
-    process: Child,
-    /// The lines that it prints at its start, up to the arrow.
-    local: Vec<String>,
-}
-
-impl Forward {
-    fn start(mut command: Command, ports: usize) -> Self {
-        let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the executable starts");
-        let printed = BufReader::new(process.stdout.take().expect("piped")).lines().take(ports);
-        let lines: Vec<String> = printed.map(|line| line.expect("text")).collect();
-        let local = lines.iter().map(|line| line.split(" -> ").next().expect("a part").to_owned()).collect();
-        assert_eq!(lines.len(), ports, "{:?}", process.try_wait());
-        Self { process, local }
-    }
-
-    /// Forwards a port of Ada's job to a free one.
-    fn of(cluster: &SharedCluster, id: &str, port: &str) -> Self {
-        Self::start(cluster.command(ADA, &["forward", id, &format!("0:{port}")]), 1)
-    }
-
-    fn connect(&self) -> TcpStream {
-        let stream = TcpStream::connect(&self.local[0]).expect("the program listens");
-        stream.set_read_timeout(Some(Duration::from_secs(60))).expect("a valid timeout");
-        stream
-    }
-
-    /// Whether a new connection works.
-    fn works(&self) -> bool {
-        let mut stream = self.connect();
-        stream.write_all(b"x").and_then(|()| stream.read_exact(&mut [0])).is_ok()
-    }
-
-    /// Waits for the end of the program. Returns its exit code and what it said.
-    fn end(mut self) -> (Option<i32>, String) {
-        let mut said = String::new();
-        self.process.stderr.take().expect("piped").read_to_string(&mut said).expect("text");
-        (self.process.wait().expect("not reaped yet").code(), said)
-    }
-}
-
-impl Drop for Forward {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
-
-/// Sends a message to an echo server on standard input, ends it, and returns everything that comes back.
-fn through_stdio(cluster: &SharedCluster, user: &str, id: &str, port: &str) -> Outcome {
-    let mut command = cluster.command(user, &["forward", id, port, "--stdio"]);
-    let mut process = command
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the executable starts");
-    // A program that is refused does not read.
-    let _ = process.stdin.take().expect("piped").write_all(b"hello ");
-    Outcome::of(&process.wait_with_output().expect("not reaped yet"))
+/// Forwards a port of Ada's job to a free one.
+fn forward_port(cluster: &SharedCluster, id: &str, port: &str) -> Forward {
+    Forward::start(cluster.command(ADA, &["forward", id, &format!("0:{port}")]), 1)
 }
 
 #[test]
@@ -173,7 +110,7 @@ fn connections_are_independent_and_carry_much_in_both_directions() {
     const PIECES: u64 = 64;
     let cluster = SharedCluster::up(HOSTLER, &[]);
     let (id, port) = serve(&cluster, &[], "0.0.0.0");
-    let forward = Forward::of(&cluster, &id, &port);
+    let forward = forward_port(&cluster, &id, &port);
 
     let mut streams: Vec<TcpStream> = (0..50).map(|_| forward.connect()).collect();
     for (number, stream) in streams.iter_mut().enumerate() {
@@ -222,9 +159,8 @@ fn only_servers_of_the_job_are_reached_and_only_by_its_user() {
 
     let of_node = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let (other, port_of_other) = serve(&cluster, &[], "127.0.0.1");
-    let ada = nix::unistd::User::from_name(ADA).expect("readable").expect("on every Debian");
     let mut outside = Command::new("python3");
-    outside.args(["-c", ECHO, "127.0.0.1"]).uid(ada.uid.as_raw()).gid(ada.gid.as_raw()).stdout(Stdio::piped());
+    outside.args(["-c", ECHO, "127.0.0.1"]).uid(uid_of(ADA)).gid(uid_of(ADA)).stdout(Stdio::piped());
     let mut outside = outside.spawn().expect("Python starts");
     let mut port_outside = String::new();
     BufReader::new(outside.stdout.take().expect("piped")).read_line(&mut port_outside).expect("text");
@@ -265,7 +201,7 @@ fn server_in_a_sandbox_is_reached() {
     let of_node = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let refused = through_stdio(&cluster, ADA, &id, &of_node.local_addr().expect("bound").port().to_string());
     assert!(refused.code == 1 && refused.stderr.contains("nothing in task"), "{}", refused.stderr);
-    let forward = Forward::of(&cluster, &id, &port);
+    let forward = forward_port(&cluster, &id, &port);
     assert!(forward.works() && forward.works());
 }
 
@@ -312,7 +248,7 @@ fn ssh_reaches_a_server_in_a_job() {
 fn restarts_of_head_and_agent_break_connections_and_new_ones_work() {
     let mut cluster = SharedCluster::up(HOSTLER, &[]);
     let (id, port) = serve(&cluster, &[], "127.0.0.1");
-    let forward = Forward::of(&cluster, &id, &port);
+    let forward = forward_port(&cluster, &id, &port);
     let connect = || {
         let mut stream = forward.connect();
         stream.write_all(b"x").expect("connected");
@@ -341,7 +277,7 @@ fn forwarding_ends_with_the_job_and_needs_a_running_one() {
     let said = cluster.run(ADA, &["forward", &id, &port]);
     assert!(said.code == 4 && said.stderr.contains("is an array"), "{}", said.stderr);
     let task = format!("{id}_3");
-    let forward = Forward::of(&cluster, &task, &port);
+    let forward = forward_port(&cluster, &task, &port);
     assert!(forward.works());
     let mut open = forward.connect();
     open.write_all(b"x").and_then(|()| open.read_exact(&mut [0])).expect("the server answers");
