@@ -1,4 +1,6 @@
-"""A JupyterHub with three users. `test_jupyterhub` runs this in namespaces of its own, where all ports are free.
+"""A JupyterHub with three users, whose servers cannot reach it over the network.
+
+`test_jupyterhub` runs this in namespaces of its own, where all ports are free.
 
 Arguments: the executable, the environment with JupyterHub, and an empty directory that all users can enter.
 """
@@ -22,7 +24,7 @@ import urllib.request
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
 EXECUTABLE, ENVIRONMENT, BASE = sys.argv[1], Path(sys.argv[2]), Path(sys.argv[3])
 SOURCE = Path(__file__).resolve().parents[1] / "src"
@@ -104,6 +106,14 @@ def ask(method: str, path: str, body: object = None, seconds: float = SECONDS) -
         return 0, ""
 
 
+def status_of(request: urllib.request.Request) -> int:
+    try:
+        with urllib.request.urlopen(request, timeout=SECONDS) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as error:
+        return error.code
+
+
 def api(method: str, path: str, body: object = None) -> Any:
     status, text = ask(method, f"/hub/api{path}", body)
     assert 200 <= status < 300, (method, path, status, text)
@@ -161,10 +171,26 @@ def start_head() -> subprocess.Popen[bytes]:
         "run",
         f"--directory={BASE}/head",
         f"--socket={BASE}/head.sock",
-        "--listen=127.0.0.1:7760",
+        "--listen=192.0.2.1:7760",
     )
     until(lambda: not subprocess.run([EXECUTABLE, "info"], capture_output=True).returncode)
     return head
+
+
+def start_node(name: str, *options: str) -> subprocess.Popen[bytes]:
+    """Start an agent in a network of its own, in which only the head can be reached, and not the hub."""
+    (BASE / "join").write_text(hostler("node", "invite", name)["code"])
+    enter = 'read go; ip link set lo up; ip address add 192.0.2.2/24 dev node; ip link set node up; exec "$@" <&-'
+    agent = [f"--name={name}", f"--directory={BASE}/{name}", f"--join-file={BASE}/join", f"--socket={BASE}/agent.sock"]
+    command = ["unshare", "--net", "sh", "-c", enter, "sh", EXECUTABLE, "agent", "run", *agent, *options]
+    with open(BASE / "agent.log", "ab") as log:
+        process = subprocess.Popen(command, cwd=BASE, stdin=subprocess.PIPE, stdout=log, stderr=log)
+    own = os.readlink("/proc/self/ns/net")
+    until(lambda: os.readlink(f"/proc/{process.pid}/ns/net") != own)
+    subprocess.run(["ip", "link", "set", "node", "netns", str(process.pid)], check=True)
+    with cast("IO[bytes]", process.stdin) as go:
+        go.write(b"go\n")
+    return process
 
 
 def start_hub() -> subprocess.Popen[bytes]:
@@ -211,6 +237,9 @@ def main() -> None:
     (BASE / "jupyterhub_config.py").write_text(CONFIG)
     (BASE / "refusing").write_text(REFUSING)
     (BASE / "refusing").chmod(0o755)
+    for link in ("add hub type veth peer name node", "set hub up"):
+        subprocess.run(["ip", "link", *link.split()], check=True)
+    subprocess.run(["ip", "address", "add", "192.0.2.1/24", "dev", "hub"], check=True)
     running = {"head": start_head()}
     try:
         scenario(running)
@@ -227,20 +256,8 @@ def main() -> None:
 
 def scenario(running: dict[str, subprocess.Popen[bytes]]) -> None:
     hostler("configure", "setting", "system-accounts", "yes")
-    (BASE / "join").write_text(hostler("node", "invite", "n1")["code"])
     # Two servers fit.
-    running["agent"] = start(
-        "agent",
-        EXECUTABLE,
-        "agent",
-        "run",
-        "--name=n1",
-        "--cpus=0-1",
-        "--memory=2G",
-        f"--directory={BASE}/agent",
-        f"--join-file={BASE}/join",
-        f"--socket={BASE}/agent.sock",
-    )
+    running["agent"] = start_node("n1", "--cpus=0-1", "--memory=2G")
     until(lambda: [node["state"] for node in hostler("nodes")] == ["up"])
     proxy = [
         "--ip=127.0.0.1",
@@ -285,7 +302,14 @@ def scenario(running: dict[str, subprocess.Popen[bytes]]) -> None:
         assert (job["user"], job["cpus"], job["memory_bytes"]) == (user, 1, memory), job
         until(partial(reaches, user))
     assert job_of("games")["time_limit_ms"] == 4 * 3_600_000
-    assert Path(state_of("games")["socket"]).parent.stat().st_mode & 0o077 == 0
+    directory = Path(state_of("games")["socket"]).parent
+    assert directory.stat().st_mode & 0o077 == 0
+    # Servers ask the hub who it is, over a socket of their own, and let nobody else in.
+    assert sorted(file.name for file in directory.iterdir()) == ["hub.sock", "server.sock"]
+    for caller, user, status in (("games", "games", 200), ("man", "games", 403), ("games", "man", 403)):
+        request = urllib.request.Request(f"http://127.0.0.1:{state_of(user)['forward'][2]}/user/{user}/api/status")
+        request.add_header("Authorization", f"token {token_of(caller)}")
+        assert status_of(request) == status, (caller, user)
     # The token is on no command line, and in no file that other users can read.
     token = token_of("games")
     assert token not in subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True).stdout
@@ -331,7 +355,7 @@ def scenario(running: dict[str, subprocess.Popen[bytes]]) -> None:
     stopped = job_of("lp")["id"]
     assert ask("POST", "/hub/api/users/man/server", {"memory_gib": 0.3})[0] == 202
     until(lambda: [job["state"] for job in hostler("jobs", "--user", "man")["jobs"]] == ["pending"])
-    until(lambda: state_of("man"))
+    until(lambda: "hostler" in (server("man")["state"] or {}))
     running["head"].kill()
     running["head"].wait()
     # A server that is stopped meanwhile ends later, also without this hub. A new hub waits for the head and for a

@@ -1,7 +1,8 @@
 """A spawner for JupyterHub: each user's server runs as a job of that user, and is reached through ``hostler forward``.
 
-The server listens on a Unix socket in a private directory of its node, so it needs no port there. The hub submits,
-cancels and forwards as the user, by changing to the user's account: it needs root for that, and no password.
+The server listens on a Unix socket in a private directory of its node, and another one there leads to the hub. So it
+needs no port, and no way through the network. The hub submits, cancels and forwards as the user, by changing to the
+user's account: it needs root for that, and no password.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ import time
 from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any, cast
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
+from jupyterhub import version_info
 from jupyterhub.spawner import Spawner
 from sqlalchemy.orm import object_session
 from tornado.web import HTTPError
@@ -33,12 +35,17 @@ from hostler import _executable
 from hostler.errors import HostlerError, RefusedError
 from hostler.job import ENDED
 
-# Starts the server with a socket in a new private directory. Its port only makes it accept the socket: servers refuse
-# both a socket and another port than the default one. Kernels that can encrypt their messages do so.
+# Starts the server with a socket in a new private directory, once another one there leads to the hub. Its port only
+# makes it accept the socket: servers refuse both a socket and another port than the default one. Kernels that can
+# encrypt their messages do so.
 _START = """
 directory=$1; shift
 rm -rf -- "$directory" && mkdir -m 700 -- "$directory" || exit
 trap 'rm -rf -- "$directory"' EXIT
+trap 'exit 143' HUP INT TERM
+case $JUPYTERHUB_API_URL in
+    http+unix:*) until [ -S "$directory/hub.sock" ]; do sleep 0.1; done ;;
+esac
 trap : HUP INT TERM
 cd || exit
 "$@" --ServerApp.sock="$directory/server.sock" --KernelManager.transport_encryption=auto
@@ -304,8 +311,20 @@ class HostlerSpawner(Spawner):  # type: ignore[misc]
         groups = os.getgrouplist(account.pw_name, account.pw_gid)
         return {"env": base, "user": account.pw_uid, "group": account.pw_gid, "extra_groups": groups}
 
+    def _hub_address(self) -> str:
+        """Return where the hub is for this machine, or nothing if servers cannot reach it over a Unix socket."""
+        url = urlsplit(self.hub_connect_url or self.hub.api_url)
+        if version_info < (6,) or url.scheme != "http" or not url.hostname:
+            return ""
+        return f"[{url.hostname}]:{url.port or 80}" if ":" in url.hostname else f"{url.hostname}:{url.port or 80}"
+
+    def _hub_socket(self) -> str:
+        return os.path.join(os.path.dirname(self._socket), "hub.sock")
+
     def _check_way_back(self) -> None:
         """Warn if servers on other machines cannot reach the hub."""
+        if self._hub_address():
+            return
         host = urlsplit(self.hub_connect_url or self.hub.api_url).hostname or ""
         with contextlib.suppress(ValueError):
             if host == "localhost" or ipaddress.ip_address(host).is_loopback:
@@ -313,6 +332,9 @@ class HostlerSpawner(Spawner):  # type: ignore[misc]
 
     async def _submit(self, chosen: Mapping[str, Any]) -> None:
         env = {name: str(value) for name, value in self.get_env().items() if value is not None}
+        if self._hub_address():
+            for name in ("JUPYTERHUB_API_URL", "JUPYTERHUB_ACTIVITY_URL"):
+                env[name] = f"http+unix://{quote(self._hub_socket(), safe='')}{urlsplit(env[name]).path}"
         flags = [
             f"--cpus={chosen['cpus']}",
             f"--memory={int(chosen['memory_gib'] * 1024)}M",
@@ -408,7 +430,12 @@ class HostlerSpawner(Spawner):  # type: ignore[misc]
         return _error(500, message)
 
     async def _open_forward(self) -> None:
-        """Start a process that makes the socket a local port. It lives as long as the job, also without the hub."""
+        """Start a process that makes the socket a local port, and the hub a socket of the job.
+
+        It lives as long as the job, also without the hub.
+        """
+        hub = self._hub_address()
+        reverse = ["--reverse", f"{self._hub_socket()}:{hub}"] if hub else []
         wanted = [self._forward[2], 0] if self._forward else [0]
         for port in wanted:
             # Nothing reads what it prints later, so that is no pipe.
@@ -419,6 +446,7 @@ class HostlerSpawner(Spawner):  # type: ignore[misc]
                     "forward",
                     str(self._job),
                     f"{port}:{self._socket}",
+                    *reverse,
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=output,
                     stderr=asyncio.subprocess.DEVNULL,
