@@ -159,17 +159,15 @@ impl Images {
         runner: &dyn Runner,
         log: &mut dyn FnMut(&[u8]),
     ) -> Result<Obtained, Failure> {
+        if !geteuid().is_root() {
+            return Err(Failure::Unpack("an agent that is not root runs no images; start it as root".to_owned()));
+        }
         let at = |path: &str| wanted.folder.join(path);
         let image = match wanted.image.source() {
             ImageSource::Directory { path } => {
                 // The sandbox opens and checks it.
                 let root = RootImage { path: at(path).display().to_string(), of_user: true };
                 return Ok(Obtained { root, env: Vec::new(), id: None });
-            }
-            _ if !geteuid().is_root() => {
-                let why =
-                    "an agent that is not root unpacks no images; start it as root, or unpack the image and use `dir:`";
-                return Err(Failure::Unpack(why.to_owned()));
             }
             ImageSource::Layout { path, tag } => act_as(wanted.user, || Image::in_layout(&at(path), tag))??,
             ImageSource::Archive { path, name } => act_as(wanted.user, || Image::in_archive(&at(path), name))??,

@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use hostler_core::agent::RunLaunch;
 use hostler_model::{RunId, Work};
 use hostler_proto::forward::{Destination, ForwardAnswer};
+use nix::errno::Errno;
 use nix::sched::{CloneFlags, setns};
 use socket2::{Domain, Socket, Type};
 
@@ -181,7 +182,12 @@ fn inside<T: Send>(namespace: &Path, pid: u32, work: impl FnOnce() -> io::Result
     }
     thread::scope(|scope| {
         let enter_and_work = || {
-            setns(file, CloneFlags::CLONE_NEWNET)?;
+            setns(file, CloneFlags::CLONE_NEWNET).map_err(|error| match error {
+                Errno::EPERM => io::Error::other(
+                    "an agent that is not root reaches no ports in sandboxes; let the program use a Unix socket",
+                ),
+                other => other.into(),
+            })?;
             work()
         };
         thread::Builder::new().spawn_scoped(scope, enter_and_work)?.join().expect("the work does not panic")
