@@ -83,7 +83,7 @@ impl fmt::Display for Feature {
     max_length = 1000,
     pattern = "^!?([A-Za-z0-9][A-Za-z0-9._:+-]{0,62}|\\(!?[A-Za-z0-9][A-Za-z0-9._:+-]{0,62}([&|,]!?[A-Za-z0-9][A-Za-z0-9._:+-]{0,62})*\\))([&|,]!?([A-Za-z0-9][A-Za-z0-9._:+-]{0,62}|\\(!?[A-Za-z0-9][A-Za-z0-9._:+-]{0,62}([&|,]!?[A-Za-z0-9][A-Za-z0-9._:+-]{0,62})*\\)))*$"
 )]
-pub struct Constraint(Term);
+pub struct Constraint(Box<Term>);
 
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Term {
@@ -179,7 +179,7 @@ impl FromStr for Constraint {
         let mut parser = Parser { rest: text.trim(), depth: 0 };
         let term = (text.len() <= MAX_BYTES).then(|| parser.any()).flatten();
         match term {
-            Some(term) if parser.rest.is_empty() => Ok(Self(term)),
+            Some(term) if parser.rest.is_empty() => Ok(Self(Box::new(term))),
             _ => Err(ParseError::new(text, EXPECTED)),
         }
     }

@@ -48,7 +48,7 @@ const ALLOWED_OUTSIDE: [&str; 24] = [
 ];
 
 /// Attempts that the network of the machine lets succeed: it shows its interfaces and tables.
-const OF_THE_NETWORK: [&str; 4] = [
+pub(crate) const OF_THE_NETWORK: [&str; 4] = [
     "connect_to_a_server_of_the_machine",
     "connect_to_a_cloud_address",
     "have_a_network_interface",
@@ -56,7 +56,7 @@ const OF_THE_NETWORK: [&str; 4] = [
 ];
 
 /// Whether Landlock of this kernel has scopes for abstract sockets.
-fn keeps_abstract_sockets_out() -> bool {
+pub(crate) fn keeps_abstract_sockets_out() -> bool {
     const VERSION: libc::c_long = 1;
     // SAFETY: with this flag, the kernel only returns a number.
     unsafe { libc::syscall(libc::SYS_landlock_create_ruleset, std::ptr::null::<u8>(), 0, VERSION) >= 6 }

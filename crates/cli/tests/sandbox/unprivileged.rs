@@ -14,7 +14,7 @@ use serde_json::json;
 use tempfile::TempDir;
 
 use crate::environments::{BACK_END, SETTINGS};
-use crate::escapes::{ATTEMPTS, reached};
+use crate::escapes::{ATTEMPTS, OF_THE_NETWORK, keeps_abstract_sockets_out, reached};
 use crate::{ADA, HOSTLER, ids};
 
 /// A cluster of one node that an ordinary user has started for herself.
@@ -142,6 +142,12 @@ fn project_of_an_ordinary_user_is_built_and_runs_in_sandboxes() {
     ] {
         fs::write(folder.join(name), text).expect("writable");
     }
+    if !keeps_abstract_sockets_out() {
+        // Builds use the network.
+        let id = cluster.hostler(&["submit", "--sandbox", "-c", "1", "-m", "400M", "project", "main.py"]).stdout;
+        assert_ne!(cluster.hostler(&["wait", id.trim()]).code, 0);
+        return;
+    }
     for _ in 0..2 {
         let id = cluster.hostler(&["submit", "--sandbox", "-c", "1", "-m", "400M", "project", "main.py"]).stdout;
         let waited = cluster.hostler(&["wait", id.trim()]);
@@ -189,13 +195,25 @@ fn attempts_to_leave_the_sandbox_of_an_ordinary_user_fail() {
         "shm_key": 0x6873_1111,
     });
     let facts = facts.to_string();
-    let attempt = ["run", "--sandbox", "-m", "200M", "--", "python3", "attempts.py", &facts];
-    let told = cluster.hostler_in("folder", &attempt);
+    let attempt = |network: &str| {
+        let arguments =
+            ["run", "--sandbox", "--network", network, "-m", "200M", "--", "python3", "attempts.py", &facts];
+        cluster.hostler_in("folder", &arguments)
+    };
+    let (told, with_network) = (attempt("none"), attempt("host"));
     sleeper.kill().expect("ours");
     sleeper.wait().expect("ours");
     let count = ATTEMPTS.matches("@attempt\n").count();
     assert!(told.stdout.contains(&format!("tried {count}\n")), "{told:?}");
     assert_eq!(reached(&told.stdout), [""; 0], "{}", told.stdout);
+    if keeps_abstract_sockets_out() {
+        assert!(with_network.stdout.contains(&format!("tried {count}\n")), "{with_network:?}");
+        let beyond: Vec<_> = reached(&with_network.stdout);
+        let beyond: Vec<_> = beyond.iter().filter(|name| !OF_THE_NETWORK.contains(&&***name)).collect();
+        assert_eq!(beyond, [""; 0], "{}", with_network.stdout);
+    } else {
+        assert!(with_network.stderr.contains("cannot share the network"), "{with_network:?}");
+    }
 }
 
 #[test]

@@ -98,7 +98,13 @@ pub(crate) fn enter(plan: &Plan<'_>, shepherd: &ToShepherd<'_>) -> io::Result<()
     root::build(plan)?;
     if plan.wanted.host_network {
         // The host name stays too: on the network, the machine is known by it.
-        leave_abstract_sockets().during("leave the sockets of the machine")?;
+        let has_left = leave_abstract_sockets().during("leave the sockets of the machine")?;
+        if plan.is_unprivileged && !has_left {
+            // Its shepherd, for example, obeys every program of this user.
+            let why = "programs of the same user outside listen on sockets that Linux before 6.12 cannot keep a job with the \
+                       network of the machine from; start the agent as root";
+            return Err(io::Error::other(why)).during("share the network");
+        }
     } else {
         nix::unistd::sethostname(HOST_NAME).during("set the host name")?;
         bring_up_loopback().during("bring up the loopback interface")?;
@@ -135,8 +141,8 @@ impl<T, E: Into<io::Error>> During<T> for Result<T, E> {
 }
 
 /// Forbids connections to Unix sockets with abstract names, which belong to the network rather than to the file tree. Linux
-/// older than 6.12 has no way to forbid them.
-fn leave_abstract_sockets() -> io::Result<()> {
+/// older than 6.12 has no way to forbid them. Returns whether they are forbidden.
+fn leave_abstract_sockets() -> io::Result<bool> {
     /// `struct landlock_ruleset_attr`.
     #[repr(C)]
     struct Rules {
@@ -153,7 +159,7 @@ fn leave_abstract_sockets() -> io::Result<()> {
         Err(error)
             if matches!(error.raw_os_error(), Some(libc::ENOSYS | libc::EOPNOTSUPP | libc::EINVAL | libc::E2BIG)) =>
         {
-            return Ok(());
+            return Ok(false);
         }
         opened => opened?,
     };
@@ -161,7 +167,7 @@ fn leave_abstract_sockets() -> io::Result<()> {
     let ruleset = unsafe { OwnedFd::from_raw_fd(ruleset as c_int) };
     // Needs `CAP_SYS_ADMIN`, which init still has, or `no_new_privs`.
     // SAFETY: the system call takes plain integers.
-    sys::check(unsafe { libc::syscall(libc::SYS_landlock_restrict_self, ruleset.as_raw_fd(), 0) }).map(drop)
+    sys::check(unsafe { libc::syscall(libc::SYS_landlock_restrict_self, ruleset.as_raw_fd(), 0) }).map(|_| true)
 }
 
 fn bring_up_loopback() -> io::Result<()> {
