@@ -252,9 +252,13 @@ mod tests {
     #[test]
     fn link_needs_overlapping_versions_and_matching_node_name() {
         let node: NodeName = "a".parse().expect("a valid name");
-        assert_eq!(agree(&hello("a", 1, 8), &node), Ok(*PROTOCOL.end()));
-        let newer = agree(&hello("a", 8, 9), &node).expect_err("no overlap");
-        assert!(newer.contains("8 to 9") && newer.contains("upgrade the head"), "{newer}");
+        let end = *PROTOCOL.end();
+        assert_eq!(agree(&hello("a", 1, end + 1), &node), Ok(end));
+        let newer = agree(&hello("a", end + 1, end + 2), &node).expect_err("no overlap");
+        assert!(
+            newer.contains(&format!("{} to {}", end + 1, end + 2)) && newer.contains("upgrade the head"),
+            "{newer}"
+        );
         let older = agree(&hello("a", 0, 0), &node).expect_err("no overlap");
         assert!(older.contains("upgrade the agent"), "{older}");
         let other = agree(&hello("b", 2, 2), &node).expect_err("another node");
