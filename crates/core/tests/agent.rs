@@ -108,3 +108,22 @@ fn stored_end_is_reported_until_the_head_forgets_the_run() {
     assert_eq!(effects, [Effect::Remove { launch: launch() }]);
     assert!(state.reports().is_empty());
 }
+
+#[test]
+fn message_of_an_end_fits_into_a_frame() {
+    let long = "\u{1}é".repeat(3 << 20);
+    let shown = |status: RunStatus| {
+        let RunStatus::Ended(end) = status else { panic!("the run is over: {status:?}") };
+        let message = end.message.expect("users read why");
+        assert!(message.ends_with('…'));
+        message.chars().count()
+    };
+    let exit = Exit { message: Some(long.clone()), ..exit(Why::Lost) };
+    let (mut state, _, _) = restarted(Found::Launch { is_of_this_boot: true });
+    update(&mut state, Event::Exited { run: run(), exit: exit.clone() });
+    assert_eq!(shown(state.reports().pop().expect("reported").status), 2_001);
+    assert_eq!(shown(restarted(Found::Exit(exit)).2), 2_001);
+    // As an earlier version may have stored it.
+    let stored = RunEnd { message: Some(long), ..end(JobState::Failed, 1) };
+    assert_eq!(shown(restarted(Found::Over(stored)).2), 2_001);
+}

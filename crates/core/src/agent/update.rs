@@ -137,7 +137,7 @@ fn forget(state: &mut State, run: RunId, effects: &mut Vec<Effect>) {
 fn recover(state: &mut State, launch: Arc<RunLaunch>, found: Found, effects: &mut Vec<Effect>) {
     let run = launch.run();
     let lost = |message, usage| Stage::Over(RunEnd { usage, ..RunEnd::without_result(Fate::Lost, message) });
-    let stage = match found {
+    let mut stage = match found {
         Found::Launch { is_of_this_boot: true } => {
             effects.push(Effect::Start(Arc::clone(&launch)));
             Stage::Staging
@@ -155,6 +155,9 @@ fn recover(state: &mut State, launch: Arc<RunLaunch>, found: Found, effects: &mu
         }
         Found::Over(end) => Stage::Over(end),
     };
+    if let Stage::Over(end) = &mut stage {
+        cut(end);
+    }
     state.runs.insert(run, Run { launch, stage, ending: None, new_limit: None, forgotten: false });
 }
 
@@ -260,8 +263,21 @@ fn join(message: Option<String>, problems: Option<String>) -> Option<String> {
     (!all.is_empty()).then(|| all.join("; "))
 }
 
+/// Cuts the message of an end: parts of it may be text of any length from the job's files, and the head refuses large
+/// frames.
+fn cut(end: &mut RunEnd) {
+    const MAX_CHARS: usize = 2_000;
+    if let Some(message) = &mut end.message
+        && let Some((at, _)) = message.char_indices().nth(MAX_CHARS)
+    {
+        message.truncate(at);
+        message.push('…');
+    }
+}
+
 /// Sets the end of a run and reports it. Stores it on disk if `stores` is set.
-fn finish(state: &mut State, run: RunId, end: RunEnd, stores: bool, effects: &mut Vec<Effect>) {
+fn finish(state: &mut State, run: RunId, mut end: RunEnd, stores: bool, effects: &mut Vec<Effect>) {
+    cut(&mut end);
     let held = state.runs.get_mut(&run).expect("the caller checked that the run exists");
     held.stage = Stage::Over(end.clone());
     if stores {
