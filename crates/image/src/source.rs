@@ -4,12 +4,12 @@
 //! depend on the form of the image, unless a program that copies the image rewrites the configuration.
 
 use std::collections::HashMap;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 
-use nix::libc;
+use nix::errno::Errno;
+use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat2};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tar::{Archive, EntryType};
@@ -258,13 +258,15 @@ impl Parts {
     fn find_part(&self, shown: &str, name: &str) -> Result<(u64, u64), ImageError> {
         let name = self.links.get(name).map_or(name, String::as_str);
         let found = self.files.get(name).copied();
-        found.ok_or_else(|| ImageError::content(shown, format!("has no entry {name:?}; is it from `docker save`?")))
+        found.ok_or_else(|| {
+            ImageError::content(shown, format!("has no entry {:?}; is it from `docker save`?", short(name)))
+        })
     }
 
     fn small(&self, shown: &str, mut file: &File, name: &str) -> Result<Vec<u8>, ImageError> {
         let (offset, length) = self.find_part(shown, name)?;
         if length > MAX_JSON_BYTES {
-            return Err(ImageError::content(shown, format!("has an entry {name:?} of more than 4 MiB")));
+            return Err(ImageError::content(shown, format!("has an entry {:?} of more than 4 MiB", short(name))));
         }
         let mut bytes = Vec::new();
         file.seek(SeekFrom::Start(offset))
@@ -284,8 +286,8 @@ fn choose(file: &str, manifests: Vec<Descriptor>) -> Result<Descriptor, ImageErr
         (Some(only), []) => Ok(only),
         (None, _) => Err(ImageError::Choice(format!("{file} has no image for {}", architecture()))),
         (Some(last), others) => {
-            let tags: Vec<&str> = others.iter().chain([&last]).filter_map(tag_of).take(10).collect();
-            Err(ImageError::Choice(format!("{file} has several images; name one by its tag: {}", tags.join(", "))))
+            let tags = listed(others.iter().chain([&last]).filter_map(tag_of));
+            Err(ImageError::Choice(format!("{file} has several images; name one by its tag: {tags}")))
         }
     }
 }
@@ -305,15 +307,31 @@ fn choose_saved(file: &str, mut images: Vec<Saved>, name: Option<&str>) -> Resul
         (Some(only), true) => Ok(only),
         (None, _) => Err(ImageError::content(file, "contains no image")),
         (Some(_), false) => {
-            let tags = tags.into_iter().take(10).collect::<Vec<_>>().join(", ");
+            let tags = listed(tags.iter().map(String::as_str));
             Err(ImageError::Choice(format!("{file} has several images; name one: {tags}")))
         }
     }
 }
 
 fn no_such(file: &str, tag: &str, tags: &[String]) -> ImageError {
-    let known = if tags.is_empty() { "none has a tag".to_owned() } else { tags[..tags.len().min(10)].join(", ") };
-    ImageError::Choice(format!("{file} has no image {tag:?}; it has: {known}"))
+    let known = listed(tags.iter().map(String::as_str));
+    ImageError::Choice(format!("{file} has no image {:?}; it has: {known}", short(tag)))
+}
+
+/// The first tags of an image, for a message.
+fn listed<'a>(tags: impl Iterator<Item = &'a str>) -> String {
+    let tags: Vec<String> = tags.take(10).map(short).collect();
+    if tags.is_empty() { "none has a tag".to_owned() } else { tags.join(", ") }
+}
+
+/// The start of a name, which may have any length, for a message.
+fn short(name: &str) -> String {
+    const SHOWN: usize = 80;
+    let mut shown: String = name.chars().take(SHOWN).collect();
+    if shown.len() < name.len() {
+        shown.push('…');
+    }
+    shown
 }
 
 fn tag_of(manifest: &Descriptor) -> Option<&str> {
@@ -334,7 +352,7 @@ fn architecture() -> &'static str {
 fn read_config(file: &str, bytes: &[u8]) -> Result<(Config, Vec<Sha256>), ImageError> {
     let config: ConfigFile = parse(file, bytes)?;
     if !config.architecture.is_empty() && config.architecture != architecture() {
-        let why = format!("is an image for {}, and this node is {}", config.architecture, architecture());
+        let why = format!("is an image for {}, and this node is {}", short(&config.architecture), architecture());
         return Err(ImageError::content(file, why));
     }
     if config.rootfs.diff_ids.len() > MAX_LAYERS {
@@ -384,9 +402,15 @@ fn read_small(path: &Path) -> Result<Vec<u8>, ImageError> {
 /// Opens a regular file. Returns its size too.
 fn open_file(path: &Path) -> Result<(File, u64), ImageError> {
     let failed = |error| ImageError::Read { file: shown(path), error };
-    // A pipe would let the reader wait.
-    let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY).open(path);
-    let file = file.map_err(failed)?;
+    // A pipe would let the reader wait. Links such as those in `/proc/self/fd` lead where no path of the user does.
+    let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
+    let how = OpenHow::new().flags(flags).resolve(ResolveFlag::RESOLVE_NO_MAGICLINKS);
+    let file = loop {
+        match openat2(AT_FDCWD, path, how) {
+            Err(Errno::EINTR) => {}
+            opened => break File::from(opened.map_err(|errno| failed(errno.into()))?),
+        }
+    };
     let metadata = file.metadata().map_err(failed)?;
     if !metadata.is_file() {
         return Err(ImageError::content(&shown(path), "is not a regular file"));
@@ -395,8 +419,10 @@ fn open_file(path: &Path) -> Result<(File, u64), ImageError> {
 }
 
 fn parse<T: DeserializeOwned>(file: &str, bytes: &[u8]) -> Result<T, ImageError> {
-    serde_json::from_slice(bytes)
-        .map_err(|error| ImageError::content(file, format!("is not the description of an image: {error}")))
+    serde_json::from_slice(bytes).map_err(|error| {
+        // The text of the error may contain a string of the file.
+        ImageError::content(file, format!("is not the description of an image: {}", short(&error.to_string())))
+    })
 }
 
 fn shown(path: &Path) -> String {

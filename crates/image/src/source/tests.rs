@@ -141,3 +141,41 @@ fn archive_of_docker_save_has_its_images_by_name() {
     fs::write(damaged.path(), "not an archive").expect("writable");
     assert!(Image::in_archive(damaged.path(), None).is_err());
 }
+
+#[test]
+fn messages_do_not_grow_with_the_names_in_an_image() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let long = "\u{1}".repeat(1 << 20);
+    let error = |manifest: &serde_json::Value, name: Option<&str>| {
+        let path = directory.path().join("saved.tar");
+        let mut all = tar::Builder::new(File::create(&path).expect("writable"));
+        let text = manifest.to_string();
+        let mut header = tar::Header::new_gnu();
+        header.set_size(text.len() as u64);
+        all.append_data(&mut header, "manifest.json", text.as_bytes()).expect("writable");
+        all.finish().expect("writable");
+        Image::in_archive(&path, name).expect_err("refused").to_string()
+    };
+    let saved = |tag: &str| json!({ "Config": long.clone() + ".json", "RepoTags": [tag], "Layers": [] });
+    for (manifest, name) in [
+        (json!([saved("a")]), None),
+        (json!([saved(&long), saved(&long)]), None),
+        (json!([saved(&long)]), Some(long.as_str())),
+        (json!([long.clone()]), None),
+    ] {
+        let message = error(&manifest, name);
+        assert!(message.len() < 2000, "{} bytes: {}", message.len(), message.chars().take(200).collect::<String>());
+    }
+}
+
+#[test]
+fn no_file_is_read_through_a_link_of_a_process() {
+    let mut layout = Layout::new();
+    layout.add("1", b"one", &[], architecture());
+    let directory = File::open(layout.path()).expect("readable");
+    let open = std::os::fd::AsRawFd::as_raw_fd(&directory);
+    for path in [format!("/proc/self/fd/{open}"), format!("/proc/self/root{}", layout.path().display())] {
+        let refused = Image::in_layout(Path::new(&path), None).expect_err("refused").to_string();
+        assert!(refused.contains("symbolic links"), "{refused}");
+    }
+}
