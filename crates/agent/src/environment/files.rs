@@ -6,6 +6,7 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, lchown};
 use std::path::{Path, PathBuf};
 
+use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat2};
 use nix::libc;
 
 use super::runner::{GoesOn, Stopped};
@@ -119,8 +120,11 @@ fn within(bytes: u64, most_bytes: u64) -> io::Result<()> {
     Err(io::Error::new(io::ErrorKind::FileTooLarge, message))
 }
 
+/// Links in `/proc`, such as `/proc/self/fd/3`, lead nowhere: the agent may follow more of them than the user.
 fn open_regular(path: &Path) -> io::Result<fs::File> {
-    let file = fs::OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+    let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
+    let how = OpenHow::new().flags(flags).resolve(ResolveFlag::RESOLVE_NO_MAGICLINKS);
+    let file = fs::File::from(openat2(AT_FDCWD, path, how)?);
     if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("not a regular file")) }
 }
 
