@@ -139,19 +139,35 @@ fn hostile_and_damaged_images_are_refused_and_leave_nothing() {
         assert_eq!(cluster.ok(ADA, &["logs", "--stdout", &id]), "");
         assert_eq!(unpacked(&cluster), (0, 0), "{hostile}");
     }
+    // A root file system of root's that only root may read, and an archive whose error message would be larger than any frame.
+    let home = cluster.home_of(ADA);
+    let (closed, long) = (home.join("closed"), home.join("long.tar"));
+    fs::create_dir_all(closed.join("bin")).expect("writable");
+    std::os::unix::fs::chown(&closed, Some(0), Some(0)).expect("needs root");
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0o700)).expect("ours");
+    let write_long = "import io, json, sys, tarfile\n\
+        data = json.dumps([{'Config': '\\1' * 600000, 'Layers': []}]).encode()\n\
+        info = tarfile.TarInfo('manifest.json')\n\
+        info.size = len(data)\n\
+        tarfile.open(sys.argv[1], 'w').addfile(info, io.BytesIO(data))";
+    let written = Command::new("python3").args(["-c", write_long]).arg(&long).status().expect("Python runs");
+    assert!(written.success());
     for (image, why) in [
         ("dir:/", "it is the root directory of the machine"),
         // The account's home is /usr/games.
-        ("dir:/usr", "your home directory is there"),
+        ("dir:/usr", "/usr/games is there"),
         ("dir:/var", "it has neither /usr nor /bin"),
+        (&format!("dir:{}", closed.display()), "Permission denied"),
         ("oci:missing", "cannot read"),
         ("docker-archive:/etc/shadow", "Permission denied"),
+        (&format!("docker-archive:{}", long.display()), "…"),
     ] {
         let id = cluster.ok(ADA, &["run", "--detach", "--image", image, "-m", "64M", "--", "sh", "-c", "echo ran"]);
         assert_ne!(cluster.run(ADA, &["wait", &id]).code, 0, "{image}");
         let page = cluster.ok(ADA, &["job", &id]);
         assert!(page.contains(why), "{image}: {page}");
     }
+    assert_eq!(cluster.ok(ADA, &["run", "-m", "64M", "--", "echo", "up"]), "up", "the node still takes jobs");
     let pulled = cluster.run(ADA, &["run", "--image", "debian:12", "--", "true"]);
     assert!(pulled.code == 2 && pulled.stderr.contains("skopeo copy"), "{pulled:?}");
     let several = cluster.run(ADA, &["run", "--image", "oci:a", "-n", "2", "--", "true"]);

@@ -10,7 +10,7 @@ use std::path::Path;
 
 use hostler_sys::MountTree;
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, ResolveFlag, openat2};
+use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
 use nix::sys::stat::{Mode, SFlag, fstat, mkdirat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 
@@ -25,8 +25,12 @@ pub(super) fn open(host: &OwnedFd, plan: &Plan<'_>, image: &RootImage) -> io::Re
     if !image.of_user {
         return openat2(host, path, how(OFlag::O_DIRECTORY, ResolveFlag::empty())).during(what);
     }
-    let opened = as_user(plan, || openat2(host, path, how(OFlag::O_DIRECTORY, ResolveFlag::empty())));
-    let opened = opened.during(what)?;
+    // Everybody may read a root file system. So the user must be able to read and to enter the directory, as a shell would
+    // have to: opening it without reading (`O_PATH`) needs rights to its parent directories only.
+    let inside = format!("{path}/.");
+    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
+    let readable = OpenHow::new().flags(flags).resolve(ResolveFlag::RESOLVE_NO_MAGICLINKS);
+    let opened = as_user(plan, || openat2(host, inside.as_str(), readable)).during(what)?;
     check(host, plan, &opened).during(what)?;
     Ok(opened)
 }
