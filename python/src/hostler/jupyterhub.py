@@ -140,6 +140,7 @@ class HostlerSpawner(Spawner):  # type: ignore[misc]
                 "submitted_at": self._submitted_at,
                 "socket": self._socket,
                 "forward": self._forward,
+                "reverse": self._is_reverse,
             }
         return state
 
@@ -151,6 +152,8 @@ class HostlerSpawner(Spawner):  # type: ignore[misc]
             self._submitted_at = found["submitted_at"]
             self._socket = found["socket"]
             self._forward = found["forward"]
+            # Servers that an earlier release started reach the hub through the network.
+            self._is_reverse = found.get("reverse", False)
             self._is_unchecked = True
 
     def clear_state(self) -> None:
@@ -163,6 +166,10 @@ class HostlerSpawner(Spawner):  # type: ignore[misc]
         self._submitted_at = 0
         self._socket = ""
         self._forward = []
+        # Whether the server reaches the hub through a socket of the job.
+        self._is_reverse = False
+        # Why the last forward ended at once.
+        self._trouble = ""
         self._message = "Submitting the job"
 
     async def start(self) -> str:
@@ -332,7 +339,8 @@ class HostlerSpawner(Spawner):  # type: ignore[misc]
 
     async def _submit(self, chosen: Mapping[str, Any]) -> None:
         env = {name: str(value) for name, value in self.get_env().items() if value is not None}
-        if self._hub_address():
+        self._is_reverse = bool(self._hub_address())
+        if self._is_reverse:
             for name in ("JUPYTERHUB_API_URL", "JUPYTERHUB_ACTIVITY_URL"):
                 env[name] = f"http+unix://{quote(self._hub_socket(), safe='')}{urlsplit(env[name]).path}"
         flags = [
@@ -415,7 +423,8 @@ class HostlerSpawner(Spawner):  # type: ignore[misc]
             with contextlib.suppress(HostlerError):
                 return " ".join((await self._ask("why", str(self._job)))["lines"])
         where = f" on {', '.join(details['nodes'])}" if details["nodes"] else ""
-        return f"Job {self._job} is {details['state']}{where}; Jupyter starts"
+        step = f"it is not reached yet: {self._trouble}" if self._trouble else "Jupyter starts"
+        return f"Job {self._job} is {details['state']}{where}; {step}"
 
     async def _failure(self, details: dict[str, Any]) -> HTTPError:
         """Return the error for a job that ended before its server answered."""
@@ -435,21 +444,22 @@ class HostlerSpawner(Spawner):  # type: ignore[misc]
         It lives as long as the job, also without the hub.
         """
         hub = self._hub_address()
-        reverse = ["--reverse", f"{self._hub_socket()}:{hub}"] if hub else []
+        reverse = ["--reverse", f"{self._hub_socket()}:{hub}"] if hub and self._is_reverse else []
         wanted = [self._forward[2], 0] if self._forward else [0]
         for port in wanted:
-            # Nothing reads what it prints later, so that is no pipe.
-            with tempfile.TemporaryFile() as output:
+            # Nothing reads what it prints later, so these are no pipes.
+            with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
                 process = await asyncio.create_subprocess_exec(
                     _executable.find(),
                     "--json",
+                    "--quiet",
                     "forward",
                     str(self._job),
                     f"{port}:{self._socket}",
                     *reverse,
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=output,
-                    stderr=asyncio.subprocess.DEVNULL,
+                    stderr=errors,
                     start_new_session=True,
                     cwd="/",
                     **self._environment(self._identity()),
@@ -463,11 +473,15 @@ class HostlerSpawner(Spawner):  # type: ignore[misc]
                 finally:
                     if not line.endswith(b"\n") and process.returncode is None:
                         process.kill()
+                said = os.pread(errors.fileno(), 1 << 16, 0).decode(errors="replace")
             if line.endswith(b"\n"):
                 local = json.loads(line.splitlines()[0])["local"]
                 self._forward = [process.pid, _started(process.pid), int(local.rpartition(":")[2])]
+                self._trouble = ""
                 self._save()
                 return
+            self._trouble = _executable.failure(process.returncode, said).message if process.returncode else "no answer"
+        self.log.info("Job %s of %s is not reached yet: %s", self._job, self.user.name, self._trouble)
 
     async def _route(self) -> None:
         """Tell the proxy at once where the server is: others can take the port of a forward that has ended."""
