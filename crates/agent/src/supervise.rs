@@ -33,6 +33,9 @@ const STEPS_TURN: Duration = Duration::from_secs(5);
 /// How long a connection to a port or socket waits for those before it to be made.
 const CONNECT_TURN: Duration = Duration::from_secs(5);
 
+/// The most connections at once that a run makes to its listeners. Further ones wait in their queues.
+const MOST_ACCEPTED: usize = 100;
+
 /// Delay between attempts to determine the state of a run.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
@@ -65,6 +68,8 @@ pub(crate) struct Control {
     steps: Arc<tokio::sync::Mutex<()>>,
     /// Locked while a thread connects to a port or socket of the run.
     connecting: Arc<tokio::sync::Mutex<()>>,
+    /// Places for connections that the run makes to its listeners.
+    pub(crate) accepted: Arc<tokio::sync::Semaphore>,
 }
 
 /// Receiving ends of a [`Control`].
@@ -76,7 +81,13 @@ pub(crate) struct Controlled {
 pub(crate) fn control() -> (Control, Controlled) {
     let (orders, receiver) = mpsc::channel(ORDERS_LEN);
     let ending = Arc::new(Ending::new());
-    let control = Control { ending: Arc::clone(&ending), orders, steps: Arc::default(), connecting: Arc::default() };
+    let control = Control {
+        ending: Arc::clone(&ending),
+        orders,
+        steps: Arc::default(),
+        connecting: Arc::default(),
+        accepted: Arc::new(tokio::sync::Semaphore::new(MOST_ACCEPTED)),
+    };
     (control, Controlled { ending, orders: receiver })
 }
 

@@ -8,6 +8,7 @@ use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+use std::process;
 use std::time::Instant;
 
 use hostler_sys::TcpSocket;
@@ -43,18 +44,23 @@ pub(super) fn find(place: &RunPlace, port: u16, deadline: Instant) -> io::Result
     Ok(found)
 }
 
-/// Whether a process of a run holds the socket at `from` that is connected to `to` in this network namespace.
+/// Whether a process of a run holds the socket of `user` at `from` that is connected to `to` in this network namespace.
 ///
 /// # Errors
 /// As for [`find`].
 pub(super) fn connects(
     place: &RunPlace,
+    user: u32,
     namespace: &Path,
-    from: SocketAddr,
-    to: SocketAddr,
+    (from, to): (SocketAddr, SocketAddr),
     deadline: Instant,
 ) -> io::Result<bool> {
-    let is_wanted = |it: &TcpSocket| (it.local, it.remote) == (from, to) && it.inode != 0;
+    let is_wanted = |it: &TcpSocket| (it.local, it.remote) == (from, to) && it.inode != 0 && it.uid == user;
+    // Other users of the node can connect as often as they like, so this comes before the search of all processes.
+    let is_here = fs::read_link("/proc/self/ns/net")? == namespace;
+    if is_here && sockets(&[process::id()], is_wanted, deadline)?.is_empty() {
+        return Ok(false);
+    }
     let Some(pids) = namespaces(place, deadline)?.remove(namespace) else { return Ok(false) };
     let sockets = sockets(&pids, is_wanted, deadline)?;
     Ok(!held(&pids, &sockets, deadline)?.is_empty())

@@ -20,7 +20,7 @@ use hostler_model::{RunId, Work};
 use hostler_proto::forward::{Destination, ForwardAnswer};
 use nix::errno::Errno;
 use nix::sched::{CloneFlags, setns};
-use socket2::{Domain, Socket, Type};
+use socket2::{Domain, SockRef, Socket, Type};
 
 use self::listeners::{Listener, find};
 use self::reverse::Accepted;
@@ -47,11 +47,11 @@ enum Near {
 }
 
 impl Near {
-    /// Closes the connection in such a way that the other end gets an error. A Unix socket has no such close.
-    fn reset(self) {
+    /// Unless it is carried, the other end gets an error instead of an end. A Unix socket has no such close.
+    fn reset_when_dropped(&self) {
         if let Self::Tcp(stream) = self {
             // It may be reset already.
-            let _ = socket2::SockRef::from(&stream).set_linger(Some(Duration::ZERO));
+            let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO));
         }
     }
 }
@@ -92,6 +92,7 @@ async fn carry(node: &Node, stream: &str, answer: &ForwardAnswer, near: Option<N
         Some(Near::Tcp(near)) => {
             near.set_nonblocking(true)?;
             near.set_nodelay(true)?;
+            SockRef::from(&near).set_linger(None)?;
             let mut near = tokio::net::TcpStream::from_std(near)?;
             if let Err(error) = far.carry(&mut near).await {
                 // The job must not take what it has received for everything. A Unix socket has no such close.

@@ -23,7 +23,7 @@ use nix::fcntl::AtFlags;
 use nix::sys::stat::{Mode, SFlag, fchmod, fstatat};
 use nix::unistd::{UnlinkatFlags, unlinkat};
 use socket2::{Domain, SockAddr, Socket, Type};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::sleep;
 
 use super::listeners::connects;
@@ -35,14 +35,17 @@ use crate::rights::act_alone;
 use crate::supervise::Control;
 use crate::usage::RunPlace;
 
-/// The most connections of one listener at once. Further ones wait in its queue.
-const MOST_CONNECTIONS: usize = 100;
-
 /// Length of the queue of a listener.
 const QUEUE: i32 = 128;
 
+/// Maximum length of the address of a Unix socket, in bytes.
+const MAX_ADDRESS: usize = 107;
+
 /// Pause after a failed `accept`, as when no descriptor is free.
 const PAUSE: Duration = Duration::from_secs(1);
+
+/// Pause after a connection of somebody else, who may try again and again.
+const SHORT_PAUSE: Duration = Duration::from_millis(5);
 
 /// How often a listener checks whether its run has ended.
 const CHECK: Duration = Duration::from_secs(1);
@@ -140,7 +143,6 @@ struct Listener {
     control: Control,
     place: RunPlace,
     site: Arc<Site>,
-    free: Arc<Semaphore>,
 }
 
 /// The socket of a listener.
@@ -154,7 +156,6 @@ impl Running {
     async fn listen(self, node: &Node, at: Destination) -> anyhow::Result<Listener> {
         let site = Arc::new(self.site(node).await?);
         let Self { control, place, .. } = self;
-        let free = Arc::new(Semaphore::new(MOST_CONNECTIONS));
         let (its_place, its_site) = (place.clone(), Arc::clone(&site));
         let socket = match at {
             Destination::Port(port) => {
@@ -167,7 +168,7 @@ impl Running {
             }
             Destination::Accepted(_) => anyhow::bail!("a connection is no address"),
         };
-        Ok(Listener { socket, control, place, site, free })
+        Ok(Listener { socket, control, place, site })
     }
 }
 
@@ -193,9 +194,7 @@ impl Listener {
             let node = Arc::clone(node);
             tokio::spawn(async move {
                 sleep(PICKUP).await;
-                if let Some(Accepted { near, .. }) = node.accepted.take(run, number) {
-                    near.reset();
-                }
+                drop(node.accepted.take(run, number));
             });
             to.send(&Announcement::Accepted(number)).await?;
         }
@@ -204,7 +203,6 @@ impl Listener {
     /// Accepts the next connection of the run, and resets those of others. Cancel safe.
     async fn accept(&self) -> Accepted {
         loop {
-            let permit = Arc::clone(&self.free).acquire_owned().await.expect("it is never closed");
             let accepted = match &self.socket {
                 Listening::Tcp(listener, _) => listener.accept().await.and_then(|(it, _)| it.into_std()).map(Near::Tcp),
                 Listening::Unix(listener, _) => {
@@ -215,13 +213,18 @@ impl Listener {
                 sleep(PAUSE).await;
                 continue;
             };
-            if let Some(near) = self.checked(near).await {
-                return Accepted { near, permit };
-            }
+            near.reset_when_dropped();
+            let Some(near) = self.checked(near).await else {
+                sleep(SHORT_PAUSE).await;
+                continue;
+            };
+            // Only afterwards: a listener that waits for a connection takes no place from the others.
+            let permit = Arc::clone(&self.control.accepted).acquire_owned().await.expect("it is never closed");
+            return Accepted { near, permit };
         }
     }
 
-    /// Returns the connection if it belongs to the run; otherwise resets it.
+    /// Returns the connection if it belongs to the run.
     async fn checked(&self, near: Near) -> Option<Near> {
         let (place, site) = (self.place.clone(), Arc::clone(&self.site));
         let namespace = match &self.socket {
@@ -231,16 +234,13 @@ impl Listener {
         let check = move || {
             let is_own = match &near {
                 Near::Tcp(stream) => {
-                    let connects = |from, to| connects(&place, &namespace, from, to, Instant::now() + CONNECT_TIME);
-                    stream.peer_addr().and_then(|from| connects(from, stream.local_addr()?))
+                    let deadline = Instant::now() + CONNECT_TIME;
+                    let connects = |ends| connects(&place, site.uid(), &namespace, ends, deadline);
+                    stream.peer_addr().and_then(|from| connects((from, stream.local_addr()?)))
                 }
                 Near::Unix(stream) => is_of_run(&place, &site, stream),
             };
-            if is_own.unwrap_or(false) {
-                return Some(near);
-            }
-            near.reset();
-            None
+            is_own.unwrap_or(false).then_some(near)
         };
         self.control.connect(check).await.ok().flatten()
     }
@@ -250,7 +250,7 @@ impl Listener {
 fn listen_on_port(place: &RunPlace, site: &Site, port: u16) -> anyhow::Result<(TcpListener, PathBuf)> {
     let listen = || {
         let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
-        // A port on which a listener of before has had connections is free.
+        // Allow rebinding while old connections are in TIME_WAIT.
         socket.set_reuse_address(true)?;
         socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)).into())?;
         socket.listen(QUEUE)?;
@@ -285,7 +285,13 @@ fn bind_below(root: &File, path: &Path, deadline: Instant) -> io::Result<(UnixLi
     };
     let directory = open_in(root, directory, deadline)?;
     // By the number of the open directory: the path may be too long for an address, and may lead elsewhere by now.
-    let address = SockAddr::unix(Path::new(&format!("/proc/self/fd/{}", directory.as_raw_fd())).join(name))?;
+    let start = format!("/proc/self/fd/{}/", directory.as_raw_fd());
+    let most = MAX_ADDRESS.saturating_sub(start.len());
+    if name.len() > most {
+        let why = format!("the last part of the path is longer than {most} bytes");
+        return Err(io::Error::new(io::ErrorKind::InvalidFilename, why));
+    }
+    let address = SockAddr::unix(Path::new(&start).join(name))?;
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     // The file gets the mode of the socket.
     fchmod(&socket, Mode::S_IRUSR | Mode::S_IWUSR)?;
@@ -384,6 +390,8 @@ mod tests {
         for path in ["/missing/s", "/..", "/"] {
             bind(&root, path).map(drop).expect_err(path);
         }
+        let long = bind(&root, &format!("/{}", "s".repeat(100))).map(drop).expect_err("too long");
+        assert!(long.to_string().starts_with("the last part of the path is longer than "), "{long}");
     }
 
     #[test]
@@ -391,7 +399,7 @@ mod tests {
         let accepted = AcceptedConnections::default();
         let run = |id: u32| format!("{id}_0.1.1").parse::<RunId>().expect("a run");
         let (near, _far) = UnixStream::pair().expect("a descriptor is free");
-        let permit = Arc::new(Semaphore::new(1)).try_acquire_owned().expect("free");
+        let permit = Arc::new(tokio::sync::Semaphore::new(1)).try_acquire_owned().expect("free");
         let number = accepted.keep(run(1), Accepted { near: Near::Unix(near), permit });
         assert!(accepted.take(run(2), number).is_none() && accepted.take(run(1), number + 1).is_none());
         assert!(accepted.take(run(1), number).is_some() && accepted.take(run(1), number).is_none());

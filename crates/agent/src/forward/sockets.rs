@@ -31,6 +31,12 @@ pub(super) struct Site {
     pub(super) user: Option<Ids>,
 }
 
+impl Site {
+    pub(super) fn uid(&self) -> u32 {
+        self.user.as_ref().map_or_else(|| geteuid().as_raw(), |user| user.uid)
+    }
+}
+
 /// Connects to the socket at `path`, which is relative to the job's folder or absolute. `None` if no process of the run
 /// listens there.
 ///
@@ -100,9 +106,8 @@ pub(super) fn open_in(root: &File, path: &Path, deadline: Instant) -> io::Result
 /// connected.
 pub(super) fn is_of_run(place: &RunPlace, site: &Site, stream: &UnixStream) -> io::Result<bool> {
     let peer = getsockopt(stream, sockopt::PeerCredentials)?;
-    let user = site.user.as_ref().map_or_else(|| geteuid().as_raw(), |user| user.uid);
     let processes = place.processes().ok_or_else(|| io::Error::other("cannot list the processes of the job"))?;
-    Ok(peer.uid() == user && u32::try_from(peer.pid()).is_ok_and(|pid| processes.contains(&pid)))
+    Ok(peer.uid() == site.uid() && u32::try_from(peer.pid()).is_ok_and(|pid| processes.contains(&pid)))
 }
 
 #[cfg(test)]
