@@ -44,7 +44,12 @@ rm -rf -- "$directory" && mkdir -m 700 -- "$directory" || exit
 trap 'rm -rf -- "$directory"' EXIT
 trap 'exit 143' HUP INT TERM
 case $JUPYTERHUB_API_URL in
-    http+unix:*) until [ -S "$directory/hub.sock" ]; do sleep 0.1; done ;;
+    http+unix:*)
+        tries=0
+        until [ -S "$directory/hub.sock" ]; do
+            [ $((tries += 1)) -le 600 ] || { echo "the hub has opened no way to itself within 60 s" >&2; exit 1; }
+            sleep 0.1
+        done ;;
 esac
 trap : HUP INT TERM
 cd || exit
