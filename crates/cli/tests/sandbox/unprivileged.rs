@@ -1,6 +1,7 @@
 //! Sandboxes of an ordinary user, whose agent is not root: the same, with a user namespace.
 
 use std::fs;
+use std::io::Write;
 use std::net::TcpListener;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::{MetadataExt, chown};
@@ -123,6 +124,27 @@ fn jobs_ranks_and_remote_commands_of_an_ordinary_user_run_in_sandboxes() {
     assert_eq!(left.code, 0, "{left:?}");
     let sleeper = format!("sleep\0{number}\0");
     wait_until("the process has ended", 10, || processes_with(&sleeper).is_empty().then_some(()));
+    check_reverse_forward(&cluster);
+}
+
+/// A job in a sandbox reaches this machine through a Unix socket, and not through a port.
+fn check_reverse_forward(cluster: &OwnCluster) {
+    let script = "import socket, time\nwhile True:\n    try:\n        s = socket.socket(socket.AF_UNIX)\n        s.connect('job.sock')\n        \
+                  break\n    except OSError:\n        time.sleep(0.1)\nprint(s.recv(9).decode())";
+    let run = ["run", "--detach", "--sandbox", "-m", "100M", "--", "python3", "-c", script];
+    let id = cluster.hostler_in("folder", &run).stdout.trim().to_owned();
+    let server = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let port = server.local_addr().expect("bound").port();
+    wait_until("the job to have a process", 60, || {
+        let refused = cluster.hostler(&["forward", &id, "--reverse", &format!("0:{port}")]).stderr;
+        refused.contains("reaches no ports in sandboxes; let the program use a Unix socket").then_some(())
+    });
+    let program = cluster.home.path().join("hostler").display().to_string();
+    let forward = cluster.command(&program, &["forward", &id, "--reverse", &format!("./job.sock:{port}")]).spawn();
+    server.accept().expect("the job connects").0.write_all(b"hello").expect("it reads");
+    assert_eq!(cluster.hostler(&["wait", &id]).code, 0);
+    assert_eq!(cluster.hostler(&["logs", &id]).stdout, "hello\n");
+    assert_eq!(forward.expect("starts").wait().expect("ours").code(), Some(0));
 }
 
 #[test]

@@ -91,7 +91,7 @@ fn at_path(path: String) -> Result<Destination, ApiError> {
 
 /// What the node of a task is asked for.
 #[derive(Debug, Clone)]
-enum Wish {
+enum Request {
     Connect(Destination),
     Listen(Destination),
 }
@@ -108,8 +108,8 @@ pub(crate) async fn forward(
     upgrade: WebSocketUpgrade,
 ) -> Result<Response, ApiError> {
     let node_rank = wanted.node_rank;
-    let wish = Wish::Connect(wanted.destination()?);
-    open(user, lease, head, TaskId { job: id, index }, node_rank, wish, upgrade).await
+    let request = Request::Connect(wanted.destination()?);
+    open(user, lease, head, TaskId { job: id, index }, node_rank, request, upgrade).await
 }
 
 /// `GET /jobs/{id}/tasks/{index}/listen`: a WebSocket that announces the connections that the task makes to a port or socket.
@@ -123,8 +123,8 @@ pub(crate) async fn listen(
     upgrade: WebSocketUpgrade,
 ) -> Result<Response, ApiError> {
     let node_rank = listener.node_rank;
-    let wish = Wish::Listen(listener.address()?);
-    open(user, lease, head, TaskId { job: id, index }, node_rank, wish, upgrade).await
+    let request = Request::Listen(listener.address()?);
+    open(user, lease, head, TaskId { job: id, index }, node_rank, request, upgrade).await
 }
 
 /// Has the node of a task open a WebSocket, and joins it with that of the user.
@@ -134,7 +134,7 @@ async fn open(
     head: Arc<Head>,
     task: TaskId,
     node_rank: u32,
-    wish: Wish,
+    request: Request,
     upgrade: WebSocketUpgrade,
 ) -> Result<Response, ApiError> {
     let job = readable(&head, &user, task.job).await?;
@@ -149,7 +149,7 @@ async fn open(
     };
     let client_place = one_of(&head.streams.forwarded, &live, "are connected to ports or sockets")?;
     let agent = tokio::select! {
-        agent = connect(&head, &live, task, &wish) => agent?,
+        agent = connect(&head, &live, task, &request) => agent?,
         () = wait_until_gone(&head, &live) => return Err(not_running(task, "is over")),
     };
     Ok(limited(upgrade).on_upgrade(async move |client| {
@@ -174,10 +174,10 @@ pub(super) fn limited(upgrade: WebSocketUpgrade) -> WebSocketUpgrade {
 }
 
 /// Asks the node of a task to connect to a port or socket, or to listen there. Returns the agent's end of the WebSocket.
-async fn connect(head: &Head, live: &Live, task: TaskId, wish: &Wish) -> Result<WebSocket, ApiError> {
-    let (needed, what, kind) = match wish.clone() {
-        Wish::Connect(to) => (FORWARD_PROTOCOL, "connect to ports of jobs", to.into()),
-        Wish::Listen(at) => {
+async fn connect(head: &Head, live: &Live, task: TaskId, request: &Request) -> Result<WebSocket, ApiError> {
+    let (needed, what, kind) = match request.clone() {
+        Request::Connect(to) => (FORWARD_PROTOCOL, "connect to ports of jobs", to.into()),
+        Request::Listen(at) => {
             let (port, socket) = match at {
                 Destination::Port(port) => (port, None),
                 Destination::Socket(path) => (0, Some(path)),
@@ -201,21 +201,26 @@ async fn connect(head: &Head, live: &Live, task: TaskId, wish: &Wish) -> Result<
     };
     let (agent, answer) = timeout(AGENT_TIME, answer).await.ok().flatten().ok_or_else(|| silent(&live.node))?;
     let node = &live.node;
-    match (answer, wish) {
+    match (answer, request) {
         (ForwardAnswer::Connected, _) => Ok(agent),
-        (ForwardAnswer::NothingListens, Wish::Connect(Destination::Socket(_))) => {
+        (ForwardAnswer::NothingListens, Request::Connect(Destination::Socket(_))) => {
             Err(too_old(node, "connect to Unix sockets of jobs"))
         }
-        (ForwardAnswer::Taken, Wish::Connect(at) | Wish::Listen(at)) => Err(taken(node, at)),
-        (ForwardAnswer::Failed(why), Wish::Connect(to)) => {
+        (ForwardAnswer::Taken, Request::Connect(at) | Request::Listen(at)) => Err(taken(node, at)),
+        (ForwardAnswer::Failed(why), Request::Connect(to)) => {
             Err(failed(format!("node {node} cannot connect to {to} of task {task}: {why}")))
         }
-        (ForwardAnswer::Failed(why), Wish::Listen(at)) => {
-            Err(failed(format!("node {node} cannot listen on {at} in task {task}: {why}")))
+        (ForwardAnswer::Failed(why), Request::Listen(at)) => {
+            let error = failed(format!("node {node} cannot listen on {at} in task {task}: {why}"));
+            Err(match at {
+                Destination::Port(1..1024) => error.hint("ports below 1024 are only for root"),
+                _ => error,
+            })
         }
-        (ForwardAnswer::NothingListens | ForwardAnswer::NothingOnSocket, Wish::Connect(to) | Wish::Listen(to)) => {
-            Err(no_listener(node, task, to))
-        }
+        (
+            ForwardAnswer::NothingListens | ForwardAnswer::NothingOnSocket,
+            Request::Connect(to) | Request::Listen(to),
+        ) => Err(no_listener(node, task, to)),
     }
 }
 

@@ -61,7 +61,7 @@ pub(crate) struct Forward {
 
     /// Let the job reach a port from here: its port 8081, or 8081:9000 for port 9000 here
     ///
-    /// Its programs connect to port 8081 of 127.0.0.1, and those of nobody else. 0:9000 takes a free port, 8081:HOST:80 leads
+    /// Only programs of the job can connect, to 127.0.0.1:8081 on its node. 0:9000 takes a free port, 8081:HOST:80 leads
     /// to another machine, and ./job.sock:9000 is a Unix socket in the job's folder. May be given several times.
     #[arg(long, value_name = "PORT[:TARGET]", conflicts_with = "stdio")]
     reverse: Vec<Reverse>,
@@ -106,6 +106,9 @@ struct Forwarded<'a> {
 
 impl Forward {
     pub(crate) fn run(self, context: &Context) -> Outcome {
+        if self.socket.is_some() && self.pairs.is_empty() {
+            return Err(Failure::usage("--socket needs one port or socket of the job"));
+        }
         let is_one = matches!(&self.pairs[..], [Pair { local: None, .. }]);
         if (self.stdio || self.socket.is_some()) && !is_one {
             return Err(Failure::usage(

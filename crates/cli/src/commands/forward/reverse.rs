@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use hostler_client::{Client, ClientError, ForwardControl};
 use hostler_model::ParseError;
-use hostler_proto::forward::{Announcement, Destination, MAX_PATH_BYTES};
+use hostler_proto::forward::{Announcement, Destination, MAX_PATH_BYTES, PICKUP};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::task::JoinSet;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::local::Connection;
 use super::pair::number;
@@ -19,6 +19,8 @@ use crate::context::Context;
 
 const EXPECTED: &str = "a port of the job such as 8081, or where the job connects and where that leads, \
                         as in 8081:9000, 8081:host.lan:80 or ./job.sock:8081";
+const EXPECTED_TARGET: &str = "a target: port 0 needs one, e.g. 0:9000";
+const EXPECTED_SOCKET: &str = "the path of a socket, not of a directory, e.g. ./job.sock:9000";
 
 /// Where a job connects, and the address that this leads to, on the command line: `8081`, `8081:9000`, `8081:host.lan:80`,
 /// `./job.sock:9000` or `8081:./local.sock`.
@@ -49,12 +51,16 @@ impl FromStr for Reverse {
         let is_path = |text: &str| text.contains('/') && text.len() <= MAX_PATH_BYTES;
         let at = match number(at) {
             Some(port) => Destination::Port(port),
+            None if ["/", "/.", "/.."].iter().any(|end| at.ends_with(end)) => {
+                return Err(ParseError::new(text, EXPECTED_SOCKET));
+            }
             None if is_path(at) => Destination::Socket(at.to_owned()),
             None => return Err(wrong()),
         };
         let on_loopback = |port: u16| LocalAddress::Tcp(format!("127.0.0.1:{port}"));
         let target = match (target, &at) {
             (None, Destination::Port(port)) if *port != 0 => on_loopback(*port),
+            (None, Destination::Port(_)) => return Err(ParseError::new(text, EXPECTED_TARGET)),
             (None, _) => return Err(wrong()),
             (Some(target), _) => match (number(target), target.rsplit_once(':')) {
                 (Some(0), _) => return Err(wrong()),
@@ -124,7 +130,7 @@ impl JobListener {
                         connections.spawn(carry(Arc::clone(client), from, self.target.clone()));
                     }
                     Ok(Announcement::Listening(_)) => {}
-                    Err(_) => self.start_again(client).await,
+                    Err(_) => self.start_again(client, &mut say).await,
                 },
                 Some(Ok(trouble)) = connections.join_next() => if let Some(text) = trouble { say(text) },
             }
@@ -132,13 +138,17 @@ impl JobListener {
     }
 
     /// Waits until the job can be reached again. Whether it has ended is found out elsewhere.
-    async fn start_again(&mut self, client: &Client) {
+    async fn start_again(&mut self, client: &Client, say: &mut impl FnMut(String)) {
+        let JobServer { task, rank, at } = &self.at;
         loop {
             // The node notices a broken connection later, and its old listener has the address until then. The job may wait,
             // or may not have made the directory of the socket yet.
-            if let Ok((control, _)) = client.listen(self.at.task, self.at.rank, &self.at.at).await {
-                self.control = control;
-                return;
+            match client.listen(*task, *rank, at).await {
+                Ok((control, _)) => {
+                    self.control = control;
+                    return;
+                }
+                Err(error) => say(format!("cannot listen on {at} again: {error}; retrying")),
             }
             sleep(PAUSE).await;
         }
@@ -147,7 +157,12 @@ impl JobListener {
 
 /// Carries one connection of the job. Returns what to tell the user.
 async fn carry(client: Arc<Client>, from: JobServer, target: LocalAddress) -> Option<String> {
-    match target.connect().await {
+    // In time for the node, which gives up a connection that nobody asks for.
+    let patience = PICKUP / 2;
+    let connected = timeout(patience, target.connect()).await;
+    let connected =
+        connected.unwrap_or_else(|_| Err(io::Error::other(format!("no answer in {} s", patience.as_secs()))));
+    match connected {
         Ok(connection) => trouble(&from.at, connection.carry(&client, &from).await),
         Err(error) => {
             // Taken and dropped, so that the program of the job sees a break at once.
@@ -181,6 +196,10 @@ mod tests {
         let wrong = ["", "0", "65536", "./a.sock", "a.sock:9000", "8081:", "8081:0", "8081:host", "8081:host:0", ":80"];
         for text in wrong.into_iter().chain(["8081::80", "8081:host.lan:http", "@a:80", "8081:80:"]) {
             assert!(text.parse::<Reverse>().is_err(), "{text}");
+        }
+        for (text, expected) in [("0", "port 0 needs one"), ("./:9000", "not of a directory")] {
+            let error = text.parse::<Reverse>().expect_err(text);
+            assert!(error.to_string().contains(expected), "{error}");
         }
     }
 }
