@@ -160,7 +160,7 @@ fn job_reaches_this_machine_and_nobody_else_does() {
             (format!("{port}:{here}"), format!("port {port} of node n1 is taken")),
             (to_socket.clone(), "socket ./job.sock of node n1 is taken".to_owned()),
             (format!("./bridge.py:{here}"), "socket ./bridge.py of node n1 is taken".to_owned()),
-            (format!("80:{here}"), "Permission denied".to_owned()),
+            (format!("80:{here}"), "ports below 1024 are only for root".to_owned()),
             (format!("./missing/x:{here}"), "No such file".to_owned()),
         ] {
             let refused = cluster.run(ADA, &["forward", &bridge.id, "--reverse", &pair]);
