@@ -7,6 +7,7 @@ use std::time::Duration;
 use hostler_core::agent::{Event, Found, RunLaunch};
 use hostler_model::{BootId, RunId};
 use hostler_shepherd::journal::JournalContent;
+use tokio::task::spawn_blocking;
 
 use crate::directory::{FoundRun, RunDirectory};
 use crate::exec;
@@ -61,7 +62,8 @@ pub(crate) async fn recover(node: &Arc<Node>, handle: &Handle) -> anyhow::Result
         controls.insert(run, control);
         tokio::spawn(supervise::watch_recovered(Arc::clone(node), handle.clone(), launch, shepherd, controlled));
     }
-    node.quiet.recover(&going_on);
+    let (quiet, runs) = (Arc::clone(&node.quiet), going_on.clone());
+    spawn_blocking(move || quiet.recover(&runs)).await?;
     clean_up(node, &going_on, &leaves);
     Ok(controls)
 }

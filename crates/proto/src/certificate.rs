@@ -54,7 +54,7 @@ pub struct QuietMachine {
     pub not_restored: Vec<KnobProblem>,
 }
 
-/// A changed setting, or several that had the same value.
+/// A changed setting, or several of the same kind.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct MachineChange {
     /// Name of the group of settings in the node's `agent.toml`.
@@ -69,35 +69,38 @@ pub struct MachineChange {
     pub during: String,
 }
 
-/// Why a setting could not be changed or restored.
+/// Why a setting, or several of the same kind, could not be changed or restored.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct KnobProblem {
     /// Name of the group of settings in the node's `agent.toml`.
     pub knob: String,
+    /// The setting's file; for several files, a pattern with `*`; absent if all files of the group are meant.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// Number of files; 0 if all files of the group are meant.
+    #[serde(default)]
+    pub files: u32,
     /// The reason.
     pub why: String,
 }
 
 impl QuietMachine {
-    /// Returns what was changed in a few words, such as `changed governor, watchdog; not offered: boost`.
+    /// Returns what was changed in a few words, such as `changed governor; partly: interrupts; not offered: boost`.
     #[must_use]
     pub fn in_words(&self) -> String {
-        let names = |all: Vec<&str>| {
-            let unique: BTreeSet<&str> = all.into_iter().collect();
-            unique.into_iter().collect::<Vec<_>>().join(", ")
-        };
-        let problems = |all: &[KnobProblem]| names(all.iter().map(|it| it.knob.as_str()).collect());
-        let changed = names(self.changes.iter().map(|it| it.knob.as_str()).collect());
-        let changed = if changed.is_empty() { "changed nothing".to_owned() } else { format!("changed {changed}") };
-        let some = |what: &str, names: String| (!names.is_empty()).then(|| format!("{what}: {names}"));
-        let not_restored = some("not restored", problems(&self.not_restored));
-        let parts = [Some(changed), some("not offered", problems(&self.not_offered)), not_restored];
-        parts.into_iter().flatten().collect::<Vec<_>>().join("; ")
-    }
-
-    fn texts(&self) -> impl Iterator<Item = &String> {
-        let changes = self.changes.iter().flat_map(|it| [&it.knob, &it.path, &it.before, &it.during]);
-        changes.chain(self.not_offered.iter().chain(&self.not_restored).flat_map(|it| [&it.knob, &it.why]))
+        let names = |all: &[KnobProblem]| all.iter().map(|it| it.knob.clone()).collect::<BTreeSet<_>>();
+        let changed: BTreeSet<_> = self.changes.iter().map(|it| it.knob.clone()).collect();
+        let refused = names(&self.not_offered);
+        let parts = [
+            ("changed", &changed - &refused),
+            ("partly:", &changed & &refused),
+            ("not offered:", &refused - &changed),
+            ("not restored:", names(&self.not_restored)),
+        ];
+        let some = parts.into_iter().filter(|(_, names)| !names.is_empty());
+        let words = some.map(|(what, names)| format!("{what} {}", names.into_iter().collect::<Vec<_>>().join(", ")));
+        let nothing = changed.is_empty().then(|| "changed nothing".to_owned());
+        nothing.into_iter().chain(words).collect::<Vec<_>>().join("; ")
     }
 }
 
@@ -299,8 +302,9 @@ impl Certificate {
     #[must_use]
     pub fn encoded_size(&self) -> usize {
         const FIGURES: usize = 2048;
-        let quiet = self.quiet_machine.iter().flat_map(|quiet| quiet.texts());
-        let texts = self.reasons.iter().chain(&self.unknown).chain(quiet).map(|text| text.len() + 16);
-        FIGURES + texts.sum::<usize>()
+        const QUIET_MACHINE: usize = 8192;
+        let quiet = self.quiet_machine.as_ref().map_or(0, |_| QUIET_MACHINE);
+        let texts = self.reasons.iter().chain(&self.unknown).map(|text| text.len() + 16);
+        FIGURES + quiet + texts.sum::<usize>()
     }
 }

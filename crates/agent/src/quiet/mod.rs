@@ -10,8 +10,10 @@ mod knobs;
 mod transaction;
 
 use std::collections::{BTreeSet, HashSet};
+use std::fmt::Display;
 use std::fs::{self, File};
 use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
@@ -19,16 +21,15 @@ use anyhow::Context;
 use hostler_core::agent::RunLaunch;
 use hostler_model::{CpuSet, RunId};
 use hostler_proto::certificate::{Certificate, KnobProblem, MachineChange, QuietMachine};
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 use tokio::task::spawn_blocking;
 
 pub use self::knobs::Knob;
-use self::transaction::{Machine, Record, Undone, Wish};
+use self::transaction::{Machine, Problem, Record, Undone, Wish};
 use crate::mutex::lock;
 use crate::node::Node;
-
-/// The most different old values of a knob that a certificate lists, so that a machine with many interrupts has a short one.
-const MOST_VALUES: usize = 8;
 
 /// The table `quiet_machine` of `agent.toml`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,7 +37,7 @@ const MOST_VALUES: usize = 8;
 pub struct QuietSettings {
     /// The knobs that jobs may ask for.
     pub knobs: BTreeSet<Knob>,
-    /// Directory with the files of the machine, for tests [default: /].
+    /// For tests: directory with the files of the machine, of root [default: /].
     pub root: Option<PathBuf>,
 }
 
@@ -51,6 +52,8 @@ pub(crate) struct Quiet {
     boot: String,
     /// CPUs that the node offers.
     cpus: CpuSet,
+    /// Locked while this process may change settings, so that no other agent of the machine does.
+    only: Option<Flock<File>>,
     /// Locked during each change. While the file is open, the kernel keeps the CPUs out of idle states.
     latency: Mutex<Option<File>>,
 }
@@ -76,15 +79,57 @@ impl Quiet {
         } else {
             None
         };
-        Self {
+        let mut quiet = Self {
             offered: why_not.map_or(Ok(()), |why| Err(why.to_owned())),
             knobs: settings.knobs.into_iter().collect(),
             root: settings.root.unwrap_or_else(|| PathBuf::from("/")),
             record: directory.join("quiet.json"),
             boot,
             cpus,
+            only: None,
             latency: Mutex::default(),
+        };
+        quiet.offered = quiet.offered.clone().and_then(|()| quiet.prepare());
+        quiet
+    }
+
+    /// Checks what the settings of the agent do not tell.
+    fn prepare(&mut self) -> Result<(), String> {
+        let is_of_root = fs::metadata(&self.root).is_ok_and(|it| it.uid() == 0);
+        if !self.root.is_absolute() || !is_of_root {
+            return Err("`root` of `[quiet_machine]` is for tests, and needs an absolute path of root".to_owned());
         }
+        self.only = Some(self.lock_machine()?);
+        transaction::stored(&Machine, &self.record).map_err(|error| {
+            let path = self.record.display();
+            tracing::error!(%error, %path, "cannot read the old settings of the machine");
+            format!(
+                "{path} is damaged, so the old settings are unknown; restore them or restart the machine, then delete the file \
+                 and restart the agent"
+            )
+        })?;
+        Ok(())
+    }
+
+    /// Locks a directory that all agents of the machine have. Two would take each other's values for old ones.
+    fn lock_machine(&self) -> Result<Flock<File>, String> {
+        let path = ["sys/devices/system/cpu", "proc"].map(|name| self.root.join(name));
+        let path = path.iter().find(|path| path.exists()).unwrap_or(&self.root);
+        let failed = |error: &dyn Display| format!("cannot lock {}: {error}", path.display());
+        let file = File::open(path).map_err(|error| failed(&error))?;
+        Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(_, error)| match error {
+            Errno::EWOULDBLOCK => "another agent on this machine already changes its settings".to_owned(),
+            error => failed(&error),
+        })
+    }
+
+    /// The stored record. A damaged one is logged.
+    fn stored(&self) -> Option<Record> {
+        let stored = transaction::stored(&Machine, &self.record);
+        if let Err(error) = &stored {
+            tracing::error!(%error, record = %self.record.display(), "cannot read which settings of the machine were changed");
+        }
+        stored.ok().flatten()
     }
 
     fn begin(&self, run: RunId) -> io::Result<()> {
@@ -124,7 +169,7 @@ impl Quiet {
     fn end(&self, run: RunId) -> Option<QuietMachine> {
         let mut latency = lock(&self.latency);
         let is_of_run = |record: &Record| record.run == run.to_string();
-        transaction::stored(&Machine, &self.record).ok().flatten().filter(is_of_run)?;
+        self.stored().filter(is_of_run)?;
         let held = latency.take().is_some();
         let undone = self.undo()?;
         let record = undone.record.as_ref()?;
@@ -135,8 +180,8 @@ impl Quiet {
     fn undo(&self) -> Option<Undone> {
         match transaction::undo(&Machine, &self.record, &self.boot) {
             Ok(undone) => {
-                for (knob, why) in &undone.not_restored {
-                    tracing::warn!(knob = knob.name(), why, "did not restore a setting of the machine");
+                for Problem { knob, path, why } in &undone.not_restored {
+                    tracing::warn!(knob = knob.name(), ?path, why, "did not restore a setting of the machine");
                 }
                 if let Some(record) = &undone.record {
                     tracing::info!(run = record.run, files = record.entries.len(), "restored the machine's settings");
@@ -153,14 +198,23 @@ impl Quiet {
     /// Restores what an earlier agent has changed, unless the run still goes on.
     pub(crate) fn recover(&self, going_on: &HashSet<RunId>) {
         let mut latency = lock(&self.latency);
-        let Some(record) = transaction::stored(&Machine, &self.record).ok().flatten() else { return };
+        let Some(mut record) = self.stored() else { return };
         if record.boot == self.boot && going_on.iter().any(|run| run.to_string() == record.run) {
             if record.holds_latency {
                 *latency = self.hold_latency();
+                record.latency_interrupted = true;
+                if let Err(error) = transaction::store(&Machine, &self.record, &record) {
+                    tracing::warn!(%error, "cannot store that the CPUs entered idle states");
+                }
             }
             return;
         }
-        self.undo();
+        // Another agent would take what it finds for the old settings.
+        let only = self.only.is_none().then(|| self.lock_machine()).transpose();
+        match only {
+            Ok(_only) => drop(self.undo()),
+            Err(why) => tracing::error!(why, record = %self.record.display(), "cannot restore the machine's settings"),
+        }
     }
 }
 
@@ -200,45 +254,73 @@ pub(crate) async fn end(node: &Node, launch: &RunLaunch) {
 
 /// What a run changed, for its certificate.
 fn in_words(root: &Path, record: &Record, held_latency: bool, undone: &Undone) -> QuietMachine {
-    let problem = |(knob, why): &(Knob, String)| KnobProblem { knob: knob.name(), why: why.clone() };
-    let mut not_offered: Vec<KnobProblem> = record.not_offered.iter().map(problem).collect();
+    let mut not_offered = problems(root, &record.not_offered);
     let mut changes = changes(root, record);
     if record.holds_latency {
         let knob = Knob::IdleStates.name();
+        let path = format!("/{}", knobs::LATENCY);
+        let why = match (held_latency, record.latency_interrupted) {
+            (true, false) => None,
+            (true, true) => Some("not held while the agent was stopped"),
+            (false, _) => Some("the CPUs could not be kept out of idle states"),
+        };
+        if let Some(why) = why {
+            let (knob, path) = (knob.clone(), Some(path.clone()));
+            not_offered.push(KnobProblem { knob, path, files: 1, why: why.to_owned() });
+        }
         if held_latency {
-            let path = format!("/{}", knobs::LATENCY);
             changes.push(MachineChange { knob, path, files: 1, before: "any".to_owned(), during: "none".to_owned() });
-        } else {
-            not_offered.push(KnobProblem { knob, why: "the CPUs could not be kept out of idle states".to_owned() });
         }
     }
-    QuietMachine { changes, not_offered, not_restored: undone.not_restored.iter().map(problem).collect() }
+    QuietMachine { changes, not_offered, not_restored: problems(root, &undone.not_restored) }
 }
 
-/// The changed files, those with the same pattern, old and new value together.
+/// The changed files, those with the same pattern together, so that a machine with many interrupts has a short certificate.
 fn changes(root: &Path, record: &Record) -> Vec<MachineChange> {
     let mut changes: Vec<(MachineChange, String)> = Vec::new();
     for entry in &record.entries {
-        let path = entry.path.strip_prefix(root).unwrap_or(&entry.path).display().to_string();
-        let pattern = format!("/{}", without_numbers(&path));
-        let (knob, path) = (entry.knob.name(), format!("/{path}"));
-        let values_of_pattern = changes.iter().filter(|(_, other)| *other == pattern).count();
-        let before = if values_of_pattern < MOST_VALUES { entry.old.as_str() } else { "various" };
-        let same = |(it, other): &&mut (MachineChange, String)| {
-            *other == pattern && it.during == entry.new && (it.before == entry.old || it.before == before)
-        };
-        match changes.iter_mut().find(same) {
+        let (path, pattern) = shown(root, &entry.path);
+        match changes.iter_mut().find(|(it, other)| *other == pattern && it.during == entry.new) {
             Some((it, _)) => {
                 it.files += 1;
                 it.path.clone_from(&pattern);
+                if it.before != entry.old {
+                    "various".clone_into(&mut it.before);
+                }
             }
             None => {
-                let (before, during) = (before.to_owned(), entry.new.clone());
+                let (knob, before, during) = (entry.knob.name(), entry.old.clone(), entry.new.clone());
                 changes.push((MachineChange { knob, path, files: 1, before, during }, pattern));
             }
         }
     }
     changes.into_iter().map(|(change, _)| change).collect()
+}
+
+/// The problems, those of files with the same pattern and reason together.
+fn problems(root: &Path, problems: &[Problem]) -> Vec<KnobProblem> {
+    let mut listed: Vec<(KnobProblem, Option<String>)> = Vec::new();
+    for Problem { knob, path, why } in problems {
+        let (path, pattern) = path.as_ref().map(|path| shown(root, path)).unzip();
+        let same = |(it, other): &&mut (KnobProblem, Option<String>)| *other == pattern && it.why == *why;
+        match listed.iter_mut().find(same).filter(|_| pattern.is_some()) {
+            Some((it, _)) => {
+                it.files += 1;
+                it.path.clone_from(&pattern);
+            }
+            None => {
+                let files = u32::from(path.is_some());
+                listed.push((KnobProblem { knob: knob.name(), path, files, why: why.clone() }, pattern));
+            }
+        }
+    }
+    listed.into_iter().map(|(problem, _)| problem).collect()
+}
+
+/// A file as certificates show it: its path, and its pattern.
+fn shown(root: &Path, path: &Path) -> (String, String) {
+    let path = path.strip_prefix(root).unwrap_or(path).display().to_string();
+    (format!("/{path}"), format!("/{}", without_numbers(&path)))
 }
 
 /// A path with `*` in place of each number.
@@ -275,11 +357,71 @@ mod tests {
         entries.extend((8..28).map(|irq| entry(&format!("proc/irq/{irq}/smp_affinity_list"), "0-3")));
         entries.extend((28..60).map(|irq| entry(&format!("proc/irq/{irq}/smp_affinity_list"), &irq.to_string())));
         let listed = of(&entries);
-        assert_eq!(listed.len(), MOST_VALUES + 1, "{listed:?}");
-        assert_eq!((listed[0].path.as_str(), listed[0].files), ("/proc/irq/*/smp_affinity_list", 21));
-        let last = listed.last().expect("there are some");
-        assert_eq!((last.before.as_str(), last.files), ("various", 25));
-        assert_eq!(listed.iter().map(|it| it.files).sum::<u32>() as usize, entries.len());
+        let [it] = listed.as_slice() else { panic!("{listed:?}") };
+        assert_eq!((it.path.as_str(), it.files), ("/proc/irq/*/smp_affinity_list", 53));
+        assert_eq!(it.before, "various");
+
+        let refuses = |irq: u32| Problem {
+            knob: Knob::Interrupts,
+            path: Some(PathBuf::from(format!("/proc/irq/{irq}/smp_affinity_list"))),
+            why: "Input/output error (os error 5)".to_owned(),
+        };
+        let listed = problems(Path::new("/"), &(0..400).map(refuses).collect::<Vec<_>>());
+        let [it] = listed.as_slice() else { panic!("{listed:?}") };
+        assert_eq!((it.path.as_deref(), it.files), (Some("/proc/irq/*/smp_affinity_list"), 400));
+    }
+
+    /// A machine with one setting, and an agent of root on it with this directory.
+    fn agent(top: &Path, name: &str) -> Quiet {
+        let file = top.join(knobs::LATENCY);
+        fs::create_dir_all(file.parent().expect("a parent")).expect("ours");
+        fs::write(file, "").expect("ours");
+        fs::create_dir_all(top.join("sys/devices/system/cpu")).expect("ours");
+        fs::create_dir_all(top.join(name)).expect("ours");
+        let settings = QuietSettings { knobs: BTreeSet::from([Knob::IdleStates]), root: Some(top.to_owned()) };
+        Quiet::new(settings, &top.join(name), "now".to_owned(), CpuSet::first(1), true)
+    }
+
+    #[test]
+    fn only_one_agent_of_a_machine_changes_its_settings() {
+        assert!(nix::unistd::geteuid().is_root(), "only agents of root change settings of their machine");
+        let top = tempfile::tempdir().expect("a temporary directory");
+        let first = agent(top.path(), "a");
+        assert_eq!(first.offered, Ok(()));
+        let second = agent(top.path(), "b").offered.expect_err("the first one does");
+        assert_eq!(second, "another agent on this machine already changes its settings");
+        drop(first);
+        assert_eq!(agent(top.path(), "b").offered, Ok(()));
+        let settings = QuietSettings { knobs: BTreeSet::from([Knob::Boost]), root: Some("sys".into()) };
+        let refused = Quiet::new(settings, top.path(), String::new(), CpuSet::first(1), true).offered;
+        assert!(refused.is_err_and(|why| why.contains("for tests")), "a relative root");
+    }
+
+    #[test]
+    fn damaged_record_stops_the_offer_and_stays() {
+        let top = tempfile::tempdir().expect("a temporary directory");
+        for damaged in [&b"{"[..], b"\xff"] {
+            fs::create_dir_all(top.path().join("a")).expect("ours");
+            let record = top.path().join("a/quiet.json");
+            fs::write(&record, damaged).expect("ours");
+            let quiet = agent(top.path(), "a");
+            let why = quiet.offered.clone().expect_err("nobody knows the old settings");
+            assert!(why.contains("quiet.json is damaged, so the old settings are unknown"), "{why}");
+            quiet.recover(&HashSet::new());
+            assert_eq!(fs::read(&record).expect("it stays"), damaged);
+        }
+    }
+
+    #[test]
+    fn certificate_says_that_idle_states_were_not_held_meanwhile() {
+        let top = tempfile::tempdir().expect("a temporary directory");
+        let run: RunId = "7_0.1.1".parse().expect("a run");
+        agent(top.path(), "a").begin(run).expect("made quiet");
+        let next = agent(top.path(), "a");
+        next.recover(&HashSet::from([run]));
+        let made = next.end(run).expect("it was changed");
+        assert_eq!(made.not_offered[0].why, "not held while the agent was stopped");
+        assert_eq!(made.in_words(), "partly: idle-states");
     }
 
     #[test]

@@ -154,7 +154,7 @@ fn settings_are_changed_for_a_run_and_back_after_it() {
     let during: Vec<String> = fake.values().into_iter().map(|value| value.trim_start_matches('0').to_owned()).collect();
     assert_eq!(during, QUIET.map(|value| value.trim_start_matches('0')), "each has its new value");
     assert_eq!((record.run.as_str(), record.entries.len(), record.holds_latency), ("7.0.1", 7, true));
-    assert_eq!(record.not_offered, [(Knob::NumaBalancing, "this machine has no such setting".to_owned())]);
+    assert_eq!(record.not_offered, [Problem::of_knob(Knob::NumaBalancing, "this machine has no such setting")]);
 
     let undone = fake.undo().expect("undone");
     assert_eq!(undone.record, Some(record));
@@ -173,13 +173,13 @@ fn what_the_machine_refuses_is_listed_and_untouched() {
     let before = fake.values();
     let record = fake.set("7.0.1").expect("set");
     let why = |path: &Path| {
-        let path = path.display().to_string();
-        record.not_offered.iter().find_map(|(_, why)| why.strip_prefix(&path).map(str::to_owned))
+        let problem = record.not_offered.iter().find(|it| it.path.as_deref() == Some(path));
+        problem.map(|it| it.why.clone())
     };
-    assert_eq!(why(&governor).as_deref(), Some(": Input/output error (os error 5)"));
-    assert_eq!(why(&boost).as_deref(), Some(": Operation not permitted (os error 1)"));
-    assert_eq!(why(&thp).as_deref(), Some(": Invalid argument (os error 22)"));
-    assert_eq!(why(&interval).as_deref(), Some(": the kernel made 60 of 10"));
+    assert_eq!(why(&governor).as_deref(), Some("Input/output error (os error 5)"));
+    assert_eq!(why(&boost).as_deref(), Some("Operation not permitted (os error 1)"));
+    assert_eq!(why(&thp).as_deref(), Some("Invalid argument (os error 22)"));
+    assert_eq!(why(&interval).as_deref(), Some("the kernel made another value of 10"));
     for at in [1, 2, 5, 6] {
         assert_eq!(fake.values()[at], before[at]);
     }
@@ -195,8 +195,9 @@ fn setting_that_somebody_else_changed_stays_and_is_reported() {
     fs::write(fake.path(TREE[1].0), "powersave\n").expect("ours");
     fs::write(&boost, "1\n").expect("ours");
     let undone = fake.undo().expect("undone");
-    let [(Knob::Governor, why)] = undone.not_restored.as_slice() else { panic!("{undone:?}") };
-    assert!(why.ends_with("policy1/scaling_governor was ondemand, and somebody else made it powersave"), "{why}");
+    let path = fake.path(TREE[1].0);
+    let expected = Problem::of_file(Knob::Governor, &path, "somebody else has changed it meanwhile");
+    assert_eq!(undone.not_restored, [expected]);
     assert!(!fake.record().exists(), "a later run does not touch it either");
 }
 
@@ -216,15 +217,20 @@ fn setting_that_cannot_be_restored_is_tried_again() {
 }
 
 #[test]
-fn record_of_another_boot_or_without_meaning_changes_nothing() {
+fn record_of_another_boot_is_discarded_and_one_without_meaning_stays() {
     let fake = Fake::new();
     fake.set("7.0.1").expect("set");
     let during = fake.values();
     let undone = undo(&fake, &fake.record(), "the next").expect("discarded");
     assert!(undone.record.is_none() && !fake.record().exists());
     assert_eq!(fake.values(), during);
-    fs::write(fake.record(), "{").expect("ours");
-    assert!(fake.undo().expect("ignored").record.is_none());
+    for damaged in [&b"{"[..], b"\xff"] {
+        fs::write(fake.record(), damaged).expect("ours");
+        let errors = [fake.undo().map(drop), fake.set("8.0.1").map(drop)].map(|it| it.expect_err("damaged").kind());
+        assert_eq!(errors, [ErrorKind::InvalidData; 2]);
+        assert_eq!(fs::read(fake.record()).expect("it stays"), damaged);
+    }
+    assert_eq!(fake.values(), during);
 }
 
 #[test]

@@ -57,10 +57,33 @@ pub(super) struct Record {
     /// The run; empty if only settings of earlier runs are left, which could not be restored.
     pub(super) run: String,
     pub(super) entries: Vec<Entry>,
-    /// What the machine does not offer, with the reasons.
-    pub(super) not_offered: Vec<(Knob, String)>,
+    /// What the machine does not offer.
+    pub(super) not_offered: Vec<Problem>,
     /// Whether the agent keeps the CPUs out of idle states. The kernel ends that together with the agent.
     pub(super) holds_latency: bool,
+    /// Whether an agent was stopped meanwhile.
+    #[serde(default)]
+    pub(super) latency_interrupted: bool,
+}
+
+/// Why a setting could not be changed or restored. The reasons have no values, so that a certificate can list those of many
+/// files together.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Problem {
+    pub(super) knob: Knob,
+    /// The setting's file; absent if all files of the knob are meant.
+    pub(super) path: Option<PathBuf>,
+    pub(super) why: String,
+}
+
+impl Problem {
+    fn of_knob(knob: Knob, why: impl Into<String>) -> Self {
+        Self { knob, path: None, why: why.into() }
+    }
+
+    fn of_file(knob: Knob, path: &Path, why: impl ToString) -> Self {
+        Self { knob, path: Some(path.to_owned()), why: why.to_string() }
+    }
 }
 
 /// A changed file.
@@ -108,7 +131,7 @@ pub(super) fn set(files: &dyn Files, record_at: &Path, wish: &Wish<'_>) -> io::R
     for entry in planned {
         match change(files, &entry) {
             Ok(()) => record.entries.push(entry),
-            Err(why) => record.not_offered.push((entry.knob, format!("{}: {why}", entry.path.display()))),
+            Err(why) => record.not_offered.push(Problem::of_file(entry.knob, &entry.path, why)),
         }
     }
     if let Err(error) = store(files, record_at, &record) {
@@ -123,13 +146,13 @@ pub(super) fn set(files: &dyn Files, record_at: &Path, wish: &Wish<'_>) -> io::R
 fn plan(files: &dyn Files, knob: Knob, wish: &Wish<'_>, record: &mut Record) {
     if knob == Knob::IdleStates {
         if !record.holds_latency {
-            record.not_offered.push((knob, "this machine has no such setting".to_owned()));
+            record.not_offered.push(Problem::of_knob(knob, "this machine has no such setting"));
         }
         return;
     }
     let targets = match knob.targets(wish.root, wish.spare) {
         Ok(targets) => targets,
-        Err(why) => return record.not_offered.push((knob, why)),
+        Err(why) => return record.not_offered.push(Problem::of_knob(knob, why)),
     };
     for target in targets {
         match files.read(&target.path) {
@@ -141,7 +164,7 @@ fn plan(files: &dyn Files, knob: Knob, wish: &Wish<'_>, record: &mut Record) {
                     record.entries.push(Entry { knob, path, form, old, new });
                 }
             }
-            Err(error) => record.not_offered.push((knob, format!("{}: {error}", target.path.display()))),
+            Err(error) => record.not_offered.push(Problem::of_file(knob, &target.path, error)),
         }
     }
 }
@@ -152,12 +175,12 @@ fn change(files: &dyn Files, entry: &Entry) -> Result<(), String> {
     files.write(&entry.path, &entry.new).map_err(|error| error.to_string())?;
     let why = match files.read(&entry.path) {
         Ok(content) if entry.form.value_in(&content) == entry.new => return Ok(()),
-        Ok(content) => format!("the kernel made {} of {}", entry.form.value_in(&content), entry.new),
+        Ok(_) => format!("the kernel made another value of {}", entry.new),
         Err(error) => format!("cannot read it: {error}"),
     };
     match files.write(&entry.path, &entry.old) {
         Ok(()) => Err(why),
-        Err(error) => Err(format!("{why}, and refuses {}: {error}", entry.old)),
+        Err(error) => Err(format!("{why}, and refuses the old one: {error}")),
     }
 }
 
@@ -167,7 +190,7 @@ pub(super) struct Undone {
     /// The record, if there was one of this boot.
     pub(super) record: Option<Record>,
     /// Settings that are not as they were, with the reasons.
-    pub(super) not_restored: Vec<(Knob, String)>,
+    pub(super) not_restored: Vec<Problem>,
     /// Changed settings that could not be written. The record on the disk still has them.
     pub(super) left: Vec<Entry>,
 }
@@ -187,12 +210,13 @@ pub(super) fn undo(files: &dyn Files, record_at: &Path, boot: &str) -> io::Resul
         match restore(files, entry) {
             Ok(()) => {}
             Err(NotRestored::Failed(why)) => {
-                undone.not_restored.push((entry.knob, format!("{}: {why}", entry.path.display())));
+                undone.not_restored.push(Problem::of_file(entry.knob, &entry.path, why));
                 undone.left.push(entry.clone());
             }
             Err(NotRestored::Foreign(now)) => {
-                let why = format!("{} was {}, and somebody else made it {now}", entry.path.display(), entry.old);
-                undone.not_restored.push((entry.knob, why));
+                tracing::warn!(path = %entry.path.display(), old = entry.old, now, "somebody else has changed a setting");
+                let why = "somebody else has changed it meanwhile";
+                undone.not_restored.push(Problem::of_file(entry.knob, &entry.path, why));
             }
         }
     }
@@ -207,17 +231,16 @@ pub(super) fn undo(files: &dyn Files, record_at: &Path, boot: &str) -> io::Resul
     Ok(undone)
 }
 
-/// The stored record. One that nobody can read is ignored: the next one replaces it.
+/// The stored record.
+///
+/// # Errors
+/// If it cannot be read, or has no meaning: then nobody knows the old settings.
 pub(super) fn stored(files: &dyn Files, record_at: &Path) -> io::Result<Option<Record>> {
     let text = match files.read(record_at) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         text => text?,
     };
-    let record = serde_json::from_str(&text);
-    if let Err(error) = &record {
-        tracing::error!(%error, path = %record_at.display(), "cannot read which settings of the machine were changed");
-    }
-    Ok(record.ok())
+    serde_json::from_str(&text).map(Some).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))
 }
 
 /// Why a setting is not as it was.
@@ -243,11 +266,11 @@ fn restore(files: &dyn Files, entry: &Entry) -> Result<(), NotRestored> {
     files.write(&entry.path, &entry.old).map_err(NotRestored::Failed)?;
     match now().map_err(NotRestored::Failed)? {
         after if after == entry.old => Ok(()),
-        after => Err(NotRestored::Failed(io::Error::other(format!("it is {after} instead of {}", entry.old)))),
+        _ => Err(NotRestored::Failed(io::Error::other("the kernel made another value of the old one"))),
     }
 }
 
-fn store(files: &dyn Files, record_at: &Path, record: &Record) -> io::Result<()> {
+pub(super) fn store(files: &dyn Files, record_at: &Path, record: &Record) -> io::Result<()> {
     files.store(record_at, &serde_json::to_vec_pretty(record).expect("a record is valid JSON"))
 }
 

@@ -260,7 +260,7 @@ measured  quiet
 ";
         assert_eq!(measured(&plan, &[&times]).text(), expected);
         let mut on_quiet_machine = measured(&plan, &[&times]);
-        let problem = |knob: &str| KnobProblem { knob: knob.to_owned(), why: "a reason".to_owned() };
+        let problem = |knob: &str| KnobProblem { knob: knob.to_owned(), ..KnobProblem::default() };
         let machine = QuietMachine { not_offered: vec![problem("boost"), problem("boost")], ..QuietMachine::default() };
         on_quiet_machine.certificate.as_mut().expect("it has one").quiet_machine = Some(Box::new(machine));
         assert!(on_quiet_machine.text().ends_with("quiet\nmachine   changed nothing; not offered: boost\n"));
