@@ -261,9 +261,6 @@ impl Tree<'_> {
     }
 
     fn hard_link(&mut self, path: &Path, target: &[u8]) -> Result<(), LayerError> {
-        if target.starts_with(b"/") {
-            return Err(refused(path, "is a hard link to an absolute path"));
-        }
         let target = plain_path(target)?;
         if target == path {
             return Err(refused(path, "is a hard link to itself"));
@@ -326,8 +323,8 @@ impl Tree<'_> {
         Ok(())
     }
 
-    /// Opens the directory that contains a path, and creates it if it is missing.
-    fn parent<'p>(&self, path: &'p Path) -> nix::Result<(OwnedFd, &'p OsStr)> {
+    /// Opens the directory that contains a path, and creates it if it is missing. Created directories count as entries.
+    fn parent<'p>(&mut self, path: &'p Path) -> nix::Result<(OwnedFd, &'p OsStr)> {
         let name = path.file_name().unwrap_or_default();
         match open_directory(self.root, path.parent()) {
             Err(Errno::ENOENT) => {}
@@ -337,6 +334,7 @@ impl Tree<'_> {
         let (above, directory) = self.parent(missing)?;
         // A symbolic link that leads nowhere stays in the way.
         mkdirat(&above, directory, OPEN)?;
+        self.applied.entries += 1;
         Ok((open_directory(self.root, Some(missing))?, name))
     }
 

@@ -199,7 +199,7 @@ impl Image {
     /// If there is no such image, or if the archive is damaged.
     pub fn in_archive(path: &Path, name: Option<&str>) -> Result<Self, ImageError> {
         let shown = shown(path);
-        let (file, _) = open_file(path)?;
+        let (file, file_length) = open_file(path)?;
         let failed = |error| ImageError::Read { file: shown.clone(), error };
         let parts = Parts::find(&shown, &file)?;
         let images: Vec<Saved> = parse(&shown, &parts.small(&shown, &file, "manifest.json")?)?;
@@ -212,6 +212,8 @@ impl Image {
         let mut layers = Vec::new();
         for (layer, diff_id) in image.layers.iter().zip(diff_ids) {
             let (offset, length) = parts.find_part(&shown, layer)?;
+            // The header may state any size.
+            let length = length.min(file_length.saturating_sub(offset));
             let file = file.try_clone().map_err(failed)?;
             layers.push(Layer { file, order: LayerOrder { offset, length, digest: None, diff_id } });
         }

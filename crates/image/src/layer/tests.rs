@@ -215,6 +215,7 @@ fn sizes_numbers_and_ratios_have_limits() {
     };
     let few = Limits { entries: 2, ..PLENTY };
     assert!(limit(few, &[file("a", ""), file("b", ""), file("c", "")]).contains("entries"));
+    assert!(limit(few, &[file("a/b/c", ""), file("d", "")]).contains("entries"), "parent directories count");
     assert!(limit(Limits { bytes: 3, ..PLENTY }, &[file("a", "12"), file("b", "34")]).contains("bytes"));
     let deep = "d/".repeat(45);
     let mut path = PathBuf::from(&deep);
