@@ -21,6 +21,7 @@ use hostler_shepherd::Credentials;
 use nix::unistd::{Gid, Uid, User, geteuid};
 use tokio::sync::watch;
 
+use crate::images::UNPACKER;
 use crate::mutex::lock;
 use crate::restrictions::Restrictions;
 
@@ -95,6 +96,11 @@ pub(crate) enum AccountError {
          hostler configure user add {name}, or for all: hostler configure setting system-accounts yes"
     )]
     System { name: String, uid: u32 },
+    /// The account has the uid of the processes that unpack images, which must belong to nobody.
+    #[error(
+        "user `{name}` has uid {uid}, with which this node unpacks images; an administrator has to give the account another uid"
+    )]
+    Unpacker { name: String, uid: u32 },
     /// The agent was not started with `--root-jobs`.
     #[error("this node does not run jobs of root; submit the job as another user, or start its agent with --root-jobs")]
     Root,
@@ -258,6 +264,9 @@ impl Accounts {
             // The uid may be corrected at any time.
             self.known.forget(user);
             return Err(AccountError::OtherUid { name: user.to_owned(), here, there });
+        }
+        if here == UNPACKER {
+            return Err(AccountError::Unpacker { name: user.to_owned(), uid: here });
         }
         if !lock(&self.restrictions).system.allow(here) {
             return Err(AccountError::System { name: user.to_owned(), uid: here });

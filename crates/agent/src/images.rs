@@ -29,6 +29,7 @@ use hostler_image::{Image, ImageError, Layer};
 use hostler_model::{ImageRef, ImageSource, escaped};
 use hostler_shepherd::{Credentials, RootImage, Sandbox};
 use hostler_snapshot::remove_tree;
+use nix::libc;
 use nix::unistd::geteuid;
 use serde::{Deserialize, Serialize};
 
@@ -39,7 +40,7 @@ use crate::rights::act_as;
 
 /// Uid and gid of the processes that unpack layers. Outside of the ranges that Linux distributions and directory services
 /// use.
-const UNPACKER: u32 = 2_100_000_035;
+pub(crate) const UNPACKER: u32 = 2_100_000_035;
 
 /// Maximum size of all unpacked images, in bytes. Above it, those that were not used for longest are removed.
 const CACHE_BYTES: u64 = 40 << 30;
@@ -66,8 +67,10 @@ pub(crate) struct Images {
     /// The directories of all runs, by which pins are recognized as outdated.
     runs: PathBuf,
     cap_bytes: u64,
-    /// Locks of the images that are being unpacked, by id.
-    busy: Mutex<HashMap<String, Arc<Mutex<()>>>>,
+    /// Locks of the images that are being unpacked or verified, by uid and id: no user waits for another one's slow file.
+    busy: Mutex<HashMap<(Option<u32>, String), Arc<Mutex<()>>>>,
+    /// Held while a file `sources` is written.
+    noting: Mutex<()>,
     /// Held while images are chosen and pinned, or removed.
     choosing: Mutex<()>,
     count: AtomicU64,
@@ -102,7 +105,7 @@ pub(crate) enum Failure {
     Image(#[from] ImageError),
     #[error("{0}")]
     Unpack(String),
-    #[error("cannot keep the image: {0}")]
+    #[error("cannot keep the image")]
     Io(#[from] io::Error),
     #[error("the job was ended before its start")]
     Cancelled,
@@ -145,8 +148,8 @@ impl Images {
             // Takes long for large images.
             std::thread::spawn(move || left.iter().for_each(|entry| remove(&entry.path())));
         }
-        let (busy, choosing) = (Mutex::default(), Mutex::default());
-        Ok(Self { root, runs, cap_bytes: CACHE_BYTES, busy, choosing, count: AtomicU64::new(next) })
+        let (busy, noting, choosing) = (Mutex::default(), Mutex::default(), Mutex::default());
+        Ok(Self { root, runs, cap_bytes: CACHE_BYTES, busy, noting, choosing, count: AtomicU64::new(next) })
     }
 
     /// Provides an image to a run, and unpacks it if necessary. Blocks.
@@ -173,7 +176,14 @@ impl Images {
             ImageSource::Archive { path, name } => act_as(wanted.user, || Image::in_archive(&at(path), name))??,
         };
         let id = image.id.hex();
-        let own = Arc::clone(lock(&self.busy).entry(id.clone()).or_default());
+        if let Some(number) = image.layers.iter().position(|layer| layer.order.length > IMAGE_BYTES) {
+            return Err(Failure::Unpack(format!("layer {} of the image has more than 32 GiB", number + 1)));
+        }
+        let own = {
+            let mut busy = lock(&self.busy);
+            busy.retain(|_, unpacking| Arc::strong_count(unpacking) > 1);
+            Arc::clone(busy.entry((wanted.user.map(|user| user.uid), id.clone())).or_default())
+        };
         let _unpacking = loop {
             match own.try_lock() {
                 Ok(guard) => break guard,
@@ -231,24 +241,39 @@ impl Images {
                 new.push(source);
             }
         }
-        if !new.is_empty() {
-            let kept = text.lines().rev().take(MAX_SOURCES).map(str::to_owned).chain(new);
-            fs::write(&path, kept.collect::<Vec<_>>().join("\n"))?;
-        }
+        self.note_sources(&path, &new);
         Ok(())
     }
 
-    /// Unpacks an image, and makes it available in one step.
+    /// Adds lines to a file `sources`, and keeps the newest ones. Without them, the next job of the user verifies the layers again.
+    fn note_sources(&self, path: &Path, new: &[String]) {
+        if new.is_empty() {
+            return;
+        }
+        let _noting = lock(&self.noting);
+        let text = fs::read_to_string(path).unwrap_or_default();
+        let mut kept: Vec<&str> = text.lines().filter(|line| !new.iter().any(|it| it == line)).collect();
+        kept.extend(new.iter().map(String::as_str));
+        let newest = &kept[kept.len().saturating_sub(MAX_SOURCES)..];
+        if let Err(error) = fs::write(path, newest.join("\n")) {
+            tracing::warn!(path = %path.display(), %error, "cannot note which files contain an image");
+        }
+    }
+
+    /// Unpacks an image, and makes it available in one step. If another user's job was faster, its directory stays.
     fn unpack(&self, id: &str, image: &Image, wanted: &Wanted<'_>, runner: &dyn Runner) -> Result<(), Failure> {
         let attempt = self.new_attempt();
         let made = self.unpack_into(&attempt, image, wanted, runner).and_then(|()| {
             let _choosing = lock(&self.choosing);
-            fs::rename(&attempt, self.root.join(id)).map_err(Failure::Io)
+            match fs::rename(&attempt, self.root.join(id)) {
+                Err(error) if matches!(error.raw_os_error(), Some(libc::ENOTEMPTY | libc::EEXIST)) => Ok(false),
+                renamed => renamed.map(|()| true).map_err(Failure::Io),
+            }
         });
-        if made.is_err() {
+        if !matches!(made, Ok(true)) {
             remove(&attempt);
         }
-        made
+        made.map(drop)
     }
 
     fn unpack_into(
@@ -264,10 +289,20 @@ impl Images {
         fs::set_permissions(attempt, Permissions::from_mode(0o711))?;
         DirBuilder::new().mode(0o700).create(&root)?;
         lchown(&root, Some(UNPACKER), Some(UNPACKER))?;
-        let (mut bytes, mut entries, mut sources) = (IMAGE_BYTES, IMAGE_ENTRIES, Vec::new());
+        let disk = nix::sys::statvfs::statvfs(attempt).map_err(io::Error::from)?;
+        let half_free = disk.blocks_available().saturating_mul(disk.fragment_size()) / 2;
+        let (mut bytes, mut entries, mut sources) = (IMAGE_BYTES.min(half_free), IMAGE_ENTRIES, Vec::new());
         for (number, layer) in image.layers.iter().enumerate() {
             sources.push(source(layer)?);
-            let used = process(layer, number, Some(&root), (bytes, entries), wanted, runner)?;
+            let used =
+                process(layer, number, Some(&root), (bytes, entries), wanted, runner).map_err(
+                    |failure| match failure {
+                        Failure::Unpack(why) if half_free < IMAGE_BYTES && why.contains("bytes of an image") => {
+                            Failure::Unpack(format!("{why}: half of the free space of the node's disk"))
+                        }
+                        other => other,
+                    },
+                )?;
             (bytes, entries) = (bytes.saturating_sub(used.0), entries.saturating_sub(used.1));
         }
         // From here on, no other process can reach the files.
@@ -407,7 +442,7 @@ fn process(
             };
             Ok((bytes, entries))
         }
-        Ended::Exited(_) => Err(failed(text.trim())),
+        Ended::Exited(_) => Err(failed(text.trim().trim_start_matches("error: "))),
         Ended::NotStarted(why) => {
             Err(failed(&format!("{why}; all users of the node must be able to execute {}", wanted.program)))
         }
