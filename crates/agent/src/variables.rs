@@ -58,7 +58,8 @@ pub(crate) fn environment(
     let mut all = Environment::new();
     if let Some(image) = image {
         all.insert("PATH".to_owned(), DEFAULT_PATH.to_owned());
-        all.extend(image.iter().cloned());
+        let is_ours = |name: &str| name.starts_with("HOSTLER_") || name.starts_with("SLURM_");
+        all.extend(image.iter().filter(|(name, _)| !is_ours(name)).cloned());
     } else if matches!(spec.work, Work::Project { .. }) || spec.environment.is_empty() {
         let inherited = if account.is_some() { &OF_THE_NODE[..] } else { &INHERITED[..] };
         all.extend(inherited.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?))));

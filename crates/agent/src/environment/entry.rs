@@ -44,11 +44,13 @@ pub fn entry_command(
 }
 
 /// Like [`entry_command`], for a job whose programs are those of an image: names of programs are looked up when the job
-/// starts, in the image. Only the folder is read.
+/// starts, in the image, and so are absolute paths. Only the folder is read.
 pub fn entry_command_in_image(project_dir: &Path, entrypoint: &str, args: &[String]) -> Result<Vec<String>, EnvError> {
     let file = project_dir.join(entrypoint);
-    let allowed = !entrypoint.is_empty() && (stays_inside(entrypoint) || Path::new(entrypoint).is_absolute());
-    let mut argv = if allowed && is_python(&file) {
+    let allowed = !entrypoint.is_empty() && stays_inside(entrypoint);
+    let mut argv = if Path::new(entrypoint).is_absolute() {
+        vec![entrypoint.to_owned()]
+    } else if allowed && is_python(&file) {
         vec!["python3".to_owned(), not_an_option(entrypoint)]
     } else if allowed && file.is_file() {
         if is_executable(&file) {
