@@ -95,10 +95,15 @@ impl TryFrom<String> for ImageRef {
         const LOCAL: &str = "dir:PATH, oci:PATH[:TAG] or docker-archive:FILE[:NAME]";
         const PULLED: &str = "dir:PATH, oci:PATH[:TAG] or docker-archive:FILE[:NAME]; Hostler does not pull images from registries: \
              run `skopeo copy docker://NAME oci:DIR` first, and use oci:DIR";
+        const PACKED: &str = "dir:PATH, oci:PATH[:TAG] or docker-archive:FILE[:NAME]; \
+             run `skopeo copy oci-archive:FILE oci:DIR` first, and use oci:DIR";
         if parse(&text).is_some() {
             return Ok(Self(text));
         }
         let is_local = ["dir:", "oci:", "docker-archive:"].iter().any(|kind| text.starts_with(kind));
+        if text.starts_with("oci-archive:") {
+            return Err(ParseError::new(&text, PACKED));
+        }
         let looks_pullable = !is_local && !text.starts_with(['/', '.']) && !text.is_empty();
         Err(ParseError::new(&text, if looks_pullable { PULLED } else { LOCAL }))
     }

@@ -121,7 +121,7 @@ pub(super) fn build(plan: &Plan<'_>) -> io::Result<()> {
         // Libraries of MPI complain if it is missing.
         directory(&root, Path::new(INTERFACES)).during("make /sys/class/net")?;
     }
-    settings_files(&root, plan).during("write /etc")?;
+    settings_files(&root, plan)?;
     for part in more {
         if image.is_some() { show(&root, part)? } else { show_new(&root, part)? }
     }
@@ -496,7 +496,8 @@ fn settings_files(root: &MountTree, plan: &Plan<'_>) -> io::Result<()> {
             // The machine's own one, if it has one.
             continue;
         }
-        File::from(file(root, Path::new(path))?).write_all(text.as_bytes())?;
+        let written = file(root, Path::new(path)).and_then(|it| File::from(it).write_all(text.as_bytes()));
+        written.during(format_args!("write /{path}"))?;
     }
     Ok(())
 }

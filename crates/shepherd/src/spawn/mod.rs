@@ -127,6 +127,7 @@ fn explain(step: Step, errno: i32, prepared: &Prepared<'_>, report: &Report) -> 
     let is_about_a_file = matches!(step, Step::Execute | Step::Interpreter | Step::Stdin | Step::Stdout | Step::Stderr);
     if let Some(sandbox) = program.sandbox.as_ref().filter(|_| is_about_a_file) {
         message.push_str(match sandbox.wanted.image {
+            Some(_) if errno != libc::ENOENT => "",
             Some(_) => "; the job has only the programs of its image and of its folder",
             None => "; the job's sandbox shows only the programs of the system (/usr) and the job's folder",
         });
