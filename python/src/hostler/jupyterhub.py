@@ -457,7 +457,6 @@ class HostlerSpawner(Spawner):  # type: ignore[misc]
                 process = await asyncio.create_subprocess_exec(
                     _executable.find(),
                     "--json",
-                    "--quiet",
                     "forward",
                     str(self._job),
                     f"{port}:{self._socket}",
