@@ -10,6 +10,7 @@ import re
 import shutil
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -389,9 +390,9 @@ def outcome_of(header: _worker.Header, content: bytes, trusted: bool) -> Outcome
         return Outcome(index, error=recreated(header, content if trusted else b""))
     try:
         return Outcome(index, value=_worker.load(content, trusted))
-    # What a result calls here may not end this process.
-    except (Exception, SystemExit) as error:
-        failed = RemoteError(f"the result of input {index} cannot be read here: {error}", "remote")
+    except BaseException as error:
+        _stop_if_interrupted(error)
+        failed = RemoteError(f"the result of input {index} cannot be read here: {_worker.described(error)}", "remote")
         failed.__cause__ = error
         return Outcome(index, error=failed)
 
@@ -403,10 +404,16 @@ def recreated(header: _worker.Header, content: bytes) -> BaseException:
         try:
             found = _worker.load(content, True)
             error = found if isinstance(found, BaseException) else None
-        except (Exception, SystemExit):
+        except BaseException as failure:
             # Its class may exist only on the node.
-            pass
+            _stop_if_interrupted(failure)
     if error is None:
         error = RemoteError(header["error"], "remote")
     error.__cause__ = RemoteTraceback(header["traceback"])
     return error
+
+
+def _stop_if_interrupted(error: BaseException) -> None:
+    """Raise it again if it can be the user's Ctrl-C. Anything else that a result calls here may not end this thread."""
+    if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+        raise error
