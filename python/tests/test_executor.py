@@ -96,16 +96,100 @@ def test_workers_stay_for_more_calls_and_end_when_idle(client: hostler.Client, m
         assert executor.submit(int, "7").result(30) == 7
 
 
-def test_call_of_a_lost_worker_fails_alone(client: hostler.Client) -> None:
+def mark(log: Path, number: int, last: int) -> int:
+    with log.open("a") as file:
+        print(number, file=file, flush=True)
+    if number == last:
+        os._exit(3)
+    return number
+
+
+def test_calls_of_a_lost_worker_fail_and_none_runs_again(client: hostler.Client, tmp_path: Path) -> None:
+    log = tmp_path / "log"
     with hostler.Executor(1, client=client, memory="100M") as executor:
-        short = [executor.submit(int) for _ in range(50)]
         # Short calls let the worker have several ones ahead.
-        assert [future.result(30) for future in short] == [0] * 50
-        lost = executor.submit(os._exit, 3)
-        after = [executor.submit(pow, 2, n) for n in range(20)]
+        assert list(executor.map(int, range(50))) == list(range(50))
+        calls = [executor.submit(mark, log, number, 20) for number in range(60)]
         with pytest.raises(hostler.JobFailedError, match=r"no result: task .* ended with exit code 3 on n"):
-            lost.result(30)
-        assert [future.result(30) for future in after] == [2**n for n in range(20)]
+            calls[20].result(30)
+        for number, call in enumerate(calls):
+            assert isinstance(call.exception(30), hostler.JobFailedError) or call.result() == number
+        # Another worker runs those that had not been sent.
+        assert executor.submit(int, "7").result(30) == 7
+    ran = log.read_text().split()
+    assert len(ran) == len(set(ran))
+
+
+def test_call_of_a_requeued_worker_fails(client: hostler.Client, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="no requeue"):
+        hostler.Executor(client=client, requeue=True)
+    log = tmp_path / "log"
+    with hostler.Executor(1, client=client, memory="100M") as executor:
+        call = executor.submit(lambda: wait_for(tmp_path / str(mark(log, 0, 1))))
+        wait_until(log.exists)
+        (worker,) = executor._pools[0].workers
+        client.job(int(worker.job.name(0).partition("_")[0])).requeue()
+        with pytest.raises(hostler.JobFailedError, match="was started again"):
+            call.result(30)
+        assert executor.submit(int, "7").result(30) == 7
+    assert log.read_text() == "0\n"
+
+
+def test_calls_of_a_failed_pool_fail_and_callbacks_can_submit_others(tmp_path: Path) -> None:
+    with hostler.Executor.local(1) as executor:
+        calls = [executor.submit(wait_for, tmp_path / "never") for _ in range(3)]
+        wait_until(calls[0].running)
+        again: list[concurrent.futures.Future[int]] = []
+        calls[0].add_done_callback(lambda _: again.append(executor.submit(int, "7")))
+        pool = executor._pools[0]
+        assert pool._loop
+        pool._loop.call_soon_threadsafe(pool.fail, RuntimeError("broken"))
+        assert [str(call.exception(30)) for call in calls] == ["broken"] * 3
+        wait_until(lambda: bool(again))
+        assert again[0].result(30) == 7
+
+
+class Raises:
+    """An object that cannot be unpickled."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return exec, ("import asyncio; raise asyncio.CancelledError",)
+
+
+def test_result_that_cannot_be_read_fails_its_call_alone() -> None:
+    with hostler.Executor.local(1) as executor:
+        wrong, right = executor.submit(Raises), executor.submit(int, "7")
+        assert isinstance(wrong.exception(30), hostler.RemoteError)
+        assert right.result(30) == 7
+        # A recall that finds nothing does not prevent others.
+        (pool,) = executor._pools
+        (worker,) = pool.workers
+        assert pool._loop
+        pool._loop.call_soon_threadsafe(worker.recall)
+        assert executor.submit(int, "7").result(30) == 7
+        wait_until(lambda: not worker._is_recalled)
+
+
+def test_local_workers_end_with_a_killed_process(tmp_path: Path) -> None:
+    # Longer than the path of a socket can be.
+    directory = tmp_path / ("d" * 120)
+    directory.mkdir()
+    script = """
+import os, signal, hostler, time
+executor = hostler.Executor.local(2)
+if CONNECTED:
+    assert sum(executor.map(int, range(9))) == 36
+executor.submit(time.sleep, 600)
+while not any(executor._pools[0]._jobs):
+    time.sleep(0.001)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+    for connected in ("True", "False"):
+        variables = {**os.environ, "TMPDIR": str(directory)}
+        done = subprocess.run([sys.executable, "-c", script.replace("CONNECTED", connected)], env=variables, timeout=30)
+        assert done.returncode == -signal.SIGKILL
+        # The last worker removes what they need.
+        wait_until(lambda: not list(directory.iterdir()))
 
 
 @pytest.mark.parametrize("crash", ["connection", "head"])

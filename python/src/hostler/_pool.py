@@ -15,14 +15,14 @@ import subprocess
 import threading
 import time
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from hostler import _batch, _executable, _server
 from hostler._batch import Settings
 from hostler._worker_jobs import ClusterJob, LocalJob, WorkerJob, in_thread
-from hostler.errors import HostlerError, UnreachableError
+from hostler.errors import HostlerError, JobFailedError, UnreachableError
 from hostler.job import ENDED
 
 R = TypeVar("R")
@@ -165,19 +165,31 @@ class Pool:
             self._loop.call_soon_threadsafe(self.event.set)
 
     def _run(self) -> None:
-        try:
-            asyncio.run(self._serve())
-        except BaseException as error:
+        while True:
+            try:
+                asyncio.run(self._serve())
+                return
+            except BaseException as error:
+                self._clean_up(error)
             with self._lock:
-                self._loop = None
-                self._is_running = False
-            self._fail_waiting(error)
-            for workers in self._jobs.values():
-                for worker in workers:
-                    worker.fail(error)
-        finally:
-            for job in self._jobs:
+                if not self._waiting:
+                    self._is_running = False
+                    return
+            # Callbacks of the calls that failed have submitted others.
+
+    def _clean_up(self, error: BaseException) -> None:
+        """Cancel all workers and fail all calls."""
+        with self._lock:
+            self._loop = None
+        for job in self._jobs:
+            with contextlib.suppress(Exception):
                 job.cancel()
+        calls = [call for workers in self._jobs.values() for worker in workers for call in worker.take_calls()]
+        self._jobs = {}
+        with self._lock:
+            calls += self._waiting
+            self._waiting.clear()
+        _fail(calls, error)
 
     async def _serve(self) -> None:
         self.event, self._failure = asyncio.Event(), None
@@ -318,7 +330,7 @@ class Pool:
         job.finish()
 
     async def _on_lost(self, worker: Worker, task: dict[str, Any]) -> None:
-        """Fail the call that a worker was running, and run the others elsewhere."""
+        """Fail the calls that a worker had. Any of them may have begun, and none begins twice."""
         error: BaseException | None = None
         if worker.outstanding or not worker.was_ready:
             what = "the call has no result" if worker.was_ready else "no worker could start"
@@ -327,20 +339,18 @@ class Pool:
         # Until here, the thread may not end.
         worker.is_over = True
         self.workers.discard(worker)
-        calls = list(worker.outstanding.values())
-        worker.outstanding.clear()
-        if calls:
-            calls[0].future.settle(error=error)
-        self.give_back(calls[1:])
-        if error is not None and not worker.was_ready and not self.workers:
+        self.event.set()
+        if error is None:
+            return
+        _fail(worker.take_calls(), error)
+        if not worker.was_ready and not self.workers:
             # No worker can start, and another try would not help.
             self._fail_waiting(error)
 
     def _fail_waiting(self, error: BaseException) -> None:
         with self._lock:
             waiting, self._waiting = self._waiting, deque()
-        for call in waiting:
-            call.future.settle(error=error)
+        _fail(waiting, error)
 
     def fail(self, error: BaseException) -> None:
         """Fail all calls, and end."""
@@ -356,6 +366,13 @@ class Pool:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self.fail(error)
+
+
+def _fail(calls: Iterable[Call], error: BaseException) -> None:
+    for call in calls:
+        # What a callback of the caller raises may not keep others from learning of it.
+        with contextlib.suppress(BaseException):
+            call.future.settle(error=error)
 
 
 class Worker(asyncio.Protocol):
@@ -384,6 +401,7 @@ class Worker(asyncio.Protocol):
         self.is_ready = self.was_ready = self.is_ending = self.is_over = False
         self.last = 0.0
         self._pool = pool
+        self._id: object = None
         self._seen = 0
         self._is_recalled = False
         self._received = bytearray()
@@ -458,7 +476,7 @@ class Worker(asyncio.Protocol):
             # The job has written something else.
             self.close()
             return
-        except Exception as error:
+        except BaseException as error:
             self._pool.fail(error)
             return
         if returned:
@@ -471,7 +489,9 @@ class Worker(asyncio.Protocol):
         now = time.monotonic()
         # Quick to fall, so that short calls are not slow for long.
         self._pool.mean = (self._pool.mean + (now - self.last) / count) / 2
-        self.last = self.idle_since = now
+        self.last = now
+        # A recall may have found nothing.
+        self._is_recalled = False
         seen = self._seen
         if self._pool.is_single:
             self.end()
@@ -489,6 +509,11 @@ class Worker(asyncio.Protocol):
             return 0
         greeting = json.loads(self._received[:end])
         self._seen = int(greeting["received"])
+        if greeting["id"] != self._id and self._id is not None:
+            # Those of another process may have begun, and none begins twice.
+            what = f"the call has no result: {self.job.name(self.index)} was started again"
+            _fail(self.take_calls(), JobFailedError(what, "job_failed", ()))
+        self._id = greeting["id"]
         self.is_ready = self.was_ready = True
         self.last = time.monotonic()
         # After a lost connection. The worker knows which ones it has.
@@ -546,12 +571,11 @@ class Worker(asyncio.Protocol):
         self._pool.workers.discard(self)
         self._pool.event.set()
 
-    def fail(self, error: BaseException) -> None:
-        """Fail the calls that it has."""
+    def take_calls(self) -> list[Call]:
+        """Return the calls that it has, and forget them."""
         calls = list(self.outstanding.values())
         self.outstanding.clear()
-        for call in calls:
-            call.future.settle(error=error)
+        return calls
 
     def close(self) -> None:
         """Close the connection."""

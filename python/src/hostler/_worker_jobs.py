@@ -49,7 +49,7 @@ class WorkerJob(abc.ABC):
         -------
         tuple or None
             A socket from the worker, one to it unless the first one is for both, and the process that carries what
-            passes. None if the worker does not listen yet.
+            passes. None if there is none.
         """
 
     @abc.abstractmethod
@@ -143,6 +143,8 @@ class LocalJob(WorkerJob):
         super().__init__()
         self._directory = Path(tempfile.mkdtemp(prefix="hostler-executor-"))
         self._processes: list[subprocess.Popen[bytes]] = []
+        # Its end is the end of the worker, also before the first call, and also if this process is killed.
+        self._connections: list[socket.socket | None] = []
         try:
             program = self._directory / "program"
             program.mkdir()
@@ -152,13 +154,15 @@ class LocalJob(WorkerJob):
                 place.mkdir()
                 for entry in program.iterdir():
                     (place / entry.name).symlink_to(entry)
-                with open(place / "stderr", "wb") as stderr:
+                ours, its = socket.socketpair()
+                self._connections.append(ours)
+                with its, open(place / "stderr", "wb") as stderr:
                     self._processes.append(
                         subprocess.Popen(
                             [sys.executable, "main.py"],
                             cwd=place,
                             env={**os.environ, **(settings.options.get("env") or {})},
-                            stdin=subprocess.DEVNULL,
+                            stdin=its.fileno(),
                             stderr=stderr,
                             start_new_session=True,
                         )
@@ -176,21 +180,24 @@ class LocalJob(WorkerJob):
         return f"process {self._processes[index].pid}"
 
     def connect(self, index: int) -> tuple[list[socket.socket], None] | None:
-        """Connect to a worker."""
-        connection = socket.socket(socket.AF_UNIX)
-        try:
-            connection.connect(str(self._directory / str(index) / _server.SOCKET))
-        except OSError:
-            connection.close()
+        """Take the connection to a worker, which has no other one."""
+        connection, self._connections[index] = self._connections[index], None
+        if connection is None:
+            self._processes[index].kill()
             return None
         return [connection], None
 
     def stderr(self, index: int) -> str:
         """Return what a worker has written to its stderr."""
-        return (self._directory / str(index) / "stderr").read_text(errors="replace")
+        with contextlib.suppress(OSError):
+            return (self._directory / str(index) / "stderr").read_text(errors="replace")
+        return ""
 
     def finish(self) -> None:
         """Clean up after all workers have ended, or end now."""
+        for connection in self._connections:
+            if connection is not None:
+                connection.close()
         for process in self._processes:
             process.wait()
         shutil.rmtree(self._directory, ignore_errors=True)

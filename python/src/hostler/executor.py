@@ -41,6 +41,7 @@ class Executor(concurrent.futures.Executor):
         Calls that run at the same time, at most. By default, as many as the CPUs of the cluster can run.
     environment, trusted, client, **options
         See `hostler.map`. The options are those of each worker. With ``time``, each call has a worker of its own.
+        ``requeue`` is refused: calls run at most once.
 
     Examples
     --------
@@ -60,6 +61,8 @@ class Executor(concurrent.futures.Executor):
     ) -> None:
         if max_workers is not None and max_workers < 1:
             raise ValueError("max_workers must be greater than 0")
+        if options.get("requeue"):
+            raise ValueError("calls run at most once, so an Executor has no requeue; hostler.map has")
         self._settings = Settings(client or Client(), environment, trusted, None, max_workers, options)
         self._is_local = False
         self._lock = threading.Lock()
