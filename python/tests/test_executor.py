@@ -89,6 +89,7 @@ def test_workers_stay_for_more_calls_and_end_when_idle(client: hostler.Client, m
         assert (executor._max_workers, hostler.Executor(client=client, cpus=2)._max_workers) == (2, 4)
         (pool,) = executor._pools
         job = int(next(iter(pool.workers)).job.name(0).partition("_")[0])
+        wait_until(lambda: all(worker.is_ready for worker in list(pool.workers)))
         monkeypatch.setattr("hostler._pool._IDLE", 0.0)
         wait_until(lambda: client.job(job).status().ended)
         assert client.job(job).status().state == "completed"
@@ -258,6 +259,10 @@ def test_local_workers_run_calls_as_on_a_cluster(monkeypatch: pytest.MonkeyPatch
             executor.submit(os._exit, 3).result(30)
         with pytest.raises(hostler.PicklingError):
             executor.submit(next, (n for n in range(3)))
+    with pytest.raises(ValueError, match="greater than 0"):
+        hostler.Executor.local(0)
+    with hostler.Executor.local(1, env={"PYTHONHOME": "/nonexistent"}) as executor:
+        assert "no worker could start" in str(executor.submit(int).exception(30))
 
 
 def test_each_call_with_a_time_limit_has_a_worker_of_its_own(client: hostler.Client) -> None:
@@ -272,6 +277,20 @@ def test_shutdown_cancels_calls_and_refuses_new_ones(client: hostler.Client) -> 
     assert all(future.cancelled() for future in futures)
     with pytest.raises(RuntimeError, match="after shutdown"):
         executor.submit(int)
+
+
+def test_workers_that_nothing_needs_end_without_having_started(
+    client: hostler.Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with hostler.Executor(client=client, memory="100M", hold=True) as executor:
+        future = executor.submit(int)
+        pool = executor._pools[0]
+        wait_until(lambda: bool(pool._jobs))
+        (job,) = pool._jobs
+        number = int(job.name(0).partition("_")[0])
+        assert future.cancel()
+        monkeypatch.setattr("hostler._pool._IDLE", 0.0)
+        wait_until(lambda: client.job(number).status().state == "cancelled")
 
 
 def test_refused_job_fails_its_calls(client: hostler.Client) -> None:

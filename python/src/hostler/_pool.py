@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import errno
 import functools
+import itertools
 import json
 import subprocess
 import threading
@@ -39,6 +41,22 @@ _STUCK = 0.02
 
 # A worker without calls ends after this time, in seconds.
 _IDLE = 10.0
+
+# Most workers of a job.
+_MOST_WORKERS = 1000
+
+# After so many failed starts one after another, calls that wait fail. The pause between them grows to this, in seconds.
+_MOST_FAILED_STARTS = 10
+_LONGEST_PAUSE_OF_STARTS = 10.0
+
+# Calls of up to this many bytes are sent together.
+_COPIED = 1 << 16
+
+# Most bytes of the line before a result.
+_MOST_HEADER = 1 << 20
+
+# What connecting fails with when this process has too many files or processes, which may get fewer.
+_EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
 
 # Time in which workers without calls must end, in seconds.
 _ENDING = 2.0
@@ -125,6 +143,9 @@ class Pool:
         self._is_growing = False
         self._tasks: set[asyncio.Task[None]] = set()
         self._failure: BaseException | None = None
+        self._needed_at = 0.0
+        self._failed_starts = 0
+        self._next_start = 0.0
         # Mean time of a call, in seconds.
         self.mean = _AHEAD
 
@@ -144,6 +165,12 @@ class Pool:
         with self._lock:
             self._is_closed = True
             self._wake()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all calls have ended after `close`."""
+        with self._lock:
+            return self._is_closed and not self._is_running
 
     def cancel(self) -> None:
         """Cancel the calls that no worker has."""
@@ -193,6 +220,7 @@ class Pool:
 
     async def _serve(self) -> None:
         self.event, self._failure = asyncio.Event(), None
+        self._failed_starts, self._next_start = 0, 0.0
         self.workers, self._jobs, self._is_growing = set(), {}, False
         with self._lock:
             self._loop = asyncio.get_running_loop()
@@ -216,8 +244,12 @@ class Pool:
         with self._lock:
             self._is_woken = False
             if self._waiting or self._is_growing or any(worker.outstanding for worker in self.workers):
+                self._needed_at = time.monotonic()
                 return False
-            return self._is_closed or not threading.main_thread().is_alive() or not self.workers
+            if self._is_closed or not threading.main_thread().is_alive() or not self.workers:
+                return True
+            # Also workers that never started, e.g. because the cluster is busy.
+            return time.monotonic() - self._needed_at > _IDLE
 
     async def _end(self) -> None:
         """End workers without calls. Those that do not end by themselves are cancelled."""
@@ -246,7 +278,8 @@ class Pool:
             self.refill(worker, len(ready))
         while self._waiting and self._waiting[0].future.cancelled():
             self._waiting.popleft()
-        if self._waiting and not self._is_growing and self._wanted() > 0:
+        is_due = time.monotonic() >= self._next_start
+        if self._waiting and not self._is_growing and is_due and self._wanted() > 0:
             self._is_growing = True
             self._start(self._grow())
         for worker in ready:
@@ -284,8 +317,15 @@ class Pool:
 
     def _wanted(self) -> int:
         """Return how many more workers there should be."""
-        wanted = len(self._waiting) - sum(1 for worker in self.workers if not worker.is_ready)
-        return wanted if self._most_workers is None else min(wanted, self._most_workers - len(self.workers))
+        room = _MOST_WORKERS
+        if self._most_workers is not None:
+            room = min(room, self._most_workers - len(self.workers))
+        if room <= 0:
+            return 0
+        starting = sum(1 for worker in self.workers if not worker.is_ready)
+        with self._lock:
+            calls = (call for call in self._waiting if not call.future.cancelled())
+            return sum(1 for _ in itertools.islice(calls, room + starting)) - starting
 
     async def _grow(self) -> None:
         """Submit an array job of more workers."""
@@ -298,11 +338,8 @@ class Pool:
                 self._jobs[job] = [Worker(self, job, index) for index in range(count)]
                 self.workers.update(self._jobs[job])
                 self._start(self._watch(job))
-        except HostlerError as error:
-            if not self.workers:
-                self._fail_waiting(error)
-            else:
-                await asyncio.sleep(_LONGEST_PAUSE)
+        except (HostlerError, OSError) as error:
+            self._on_failed_start(error)
         finally:
             self._is_growing = False
             self.event.set()
@@ -314,13 +351,11 @@ class Pool:
             job.changed.clear()
             unconnected = [worker for worker in live if not worker.is_connected]
             if unconnected:
-                states = await job.tasks()
-                for worker in unconnected:
-                    task = states.get(worker.index)
-                    if task is not None and task["state"] in ENDED:
-                        await self._on_lost(worker, task)
-                    elif task is not None and task["state"] == "running":
-                        await worker.connect()
+                try:
+                    await self._connect(job, unconnected)
+                except OSError as error:
+                    if error.errno not in _EXHAUSTED:
+                        raise
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
             else:
@@ -328,6 +363,16 @@ class Pool:
                 pause = _SHORTEST_PAUSE
         del self._jobs[job]
         job.finish()
+
+    async def _connect(self, job: WorkerJob, unconnected: list[Worker]) -> None:
+        """Connect the workers of a job that run, and forget those that have ended."""
+        states = await job.tasks()
+        for worker in unconnected:
+            task = states.get(worker.index)
+            if task is not None and task["state"] in ENDED:
+                await self._on_lost(worker, task)
+            elif task is not None and task["state"] == "running":
+                await worker.connect()
 
     async def _on_lost(self, worker: Worker, task: dict[str, Any]) -> None:
         """Fail the calls that a worker had. Any of them may have begun, and none begins twice."""
@@ -343,9 +388,25 @@ class Pool:
         if error is None:
             return
         _fail(worker.take_calls(), error)
-        if not worker.was_ready and not self.workers:
-            # No worker can start, and another try would not help.
+        if not worker.was_ready and not worker.job.has_failed:
+            # Once for all of its workers.
+            worker.job.has_failed = True
+            self._on_failed_start(error)
+        elif not self.workers and not worker.was_ready:
             self._fail_waiting(error)
+
+    def _on_failed_start(self, error: BaseException) -> None:
+        """Try again after a while, or fail the calls that wait if no worker is left for them or nothing helps."""
+        self._failed_starts += 1
+        pause = min(2**self._failed_starts / 10, _LONGEST_PAUSE_OF_STARTS)
+        self._next_start = time.monotonic() + pause
+        if not self.workers or self._failed_starts >= _MOST_FAILED_STARTS:
+            self._fail_waiting(error)
+
+    def on_started(self) -> None:
+        """Note that workers can start."""
+        self._failed_starts, self._next_start = 0, 0.0
+        self.event.set()
 
     def _fail_waiting(self, error: BaseException) -> None:
         with self._lock:
@@ -403,6 +464,7 @@ class Worker(asyncio.Protocol):
         self._pool = pool
         self._id: object = None
         self._seen = 0
+        self._bad_records = 0
         self._is_recalled = False
         self._received = bytearray()
         self._trouble_since: float | None = None
@@ -443,9 +505,9 @@ class Worker(asyncio.Protocol):
         forward, self._forward = self._forward, None
         if forward is not None:
             forward.kill()
-            _, stderr = forward.communicate()
+            exit_code = forward.wait()
             if not self.is_ready and not self.is_ending:
-                self._on_trouble(forward.returncode, stderr.decode(errors="replace"))
+                self._on_trouble(exit_code, self.job.connection_stderr(self.index))
         if self.is_ready:
             self._trouble_since = None
         self.is_ready = self._is_recalled = False
@@ -473,8 +535,8 @@ class Worker(asyncio.Protocol):
             if self.is_ready:
                 del self._received[: self._take(at, returned)]
         except (ValueError, TypeError, KeyError, RecursionError):
-            # The job has written something else.
-            self.close()
+            # A call has written something else.
+            self._on_bad_record()
             return
         except BaseException as error:
             self._pool.fail(error)
@@ -484,6 +546,17 @@ class Worker(asyncio.Protocol):
             self._pool.give_back(returned)
         if count := self._seen - before:
             self._on_results(count)
+
+    def _on_bad_record(self) -> None:
+        """Try once with another connection, which brings all results again. Then give up."""
+        self._bad_records += 1
+        if self._bad_records > 1:
+            what = f"the call has no result: {self.job.name(self.index)} has sent what is no result"
+            _fail(self.take_calls(), JobFailedError(what, "job_failed", ()))
+            self.is_ready = True
+            self.end()
+        else:
+            self.close()
 
     def _on_results(self, count: int) -> None:
         now = time.monotonic()
@@ -506,6 +579,8 @@ class Worker(asyncio.Protocol):
     def _read_greeting(self) -> int:
         end = self._received.find(b"\n")
         if end < 0:
+            if len(self._received) > _MOST_HEADER:
+                raise ValueError
             return 0
         greeting = json.loads(self._received[:end])
         self._seen = int(greeting["received"])
@@ -517,9 +592,8 @@ class Worker(asyncio.Protocol):
         self.is_ready = self.was_ready = True
         self.last = time.monotonic()
         # After a lost connection. The worker knows which ones it has.
-        for number, call in self.outstanding.items():
-            self._send(number, call.work)
-        self._pool.event.set()
+        self._write_calls(list(self.outstanding.items()))
+        self._pool.on_started()
         return end + 1
 
     def _take(self, at: int, returned: list[Call]) -> int:
@@ -531,8 +605,9 @@ class Worker(asyncio.Protocol):
                 raise ValueError
             after = end + 1 + header["bytes"]
             if len(self._received) < after:
-                break
-            content = bytes(self._received[end + 1 : after])
+                return at
+            with memoryview(self._received) as received:
+                content = bytes(received[end + 1 : after])
             at = after
             call = self.outstanding.pop(header["input"], None)
             if header["kind"] == _server.RETURNED:
@@ -545,6 +620,8 @@ class Worker(asyncio.Protocol):
                 # Results must not stay in memory until the next one arrives.
                 del outcome
             del call, content
+        if len(self._received) - at > _MOST_HEADER:
+            raise ValueError
         return at
 
     def send_calls(self, calls: list[tuple[int, Call]]) -> None:
@@ -552,9 +629,19 @@ class Worker(asyncio.Protocol):
         if not self.outstanding:
             self.last = time.monotonic()
         self.outstanding.update(calls)
-        self._write(
-            b"".join(_server.FRAME.pack(number, self._seen, len(call.work)) + call.work for number, call in calls)
-        )
+        self._write_calls(calls)
+
+    def _write_calls(self, calls: list[tuple[int, Call]]) -> None:
+        small: list[bytes] = []
+        for number, call in calls:
+            small.append(_server.FRAME.pack(number, self._seen, len(call.work)))
+            if len(call.work) <= _COPIED:
+                small.append(call.work)
+            else:
+                self._write(b"".join(small))
+                self._write(call.work)
+                small.clear()
+        self._write(b"".join(small))
 
     def recall(self) -> None:
         """Ask for the calls that have not begun."""
@@ -583,9 +670,9 @@ class Worker(asyncio.Protocol):
             self._input.abort()
         self.connection_lost(None)
 
-    def _send(self, number: int, content: bytes = b"") -> None:
-        self._write(_server.FRAME.pack(number, self._seen, len(content)) + content)
+    def _send(self, command: int) -> None:
+        self._write(_server.FRAME.pack(command, self._seen, 0))
 
     def _write(self, content: bytes) -> None:
-        if self._output is not None:
+        if self._output is not None and content:
             self._output.write(content)

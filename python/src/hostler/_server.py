@@ -253,7 +253,8 @@ class _Worker:
                 if is_new:
                     self._known.add(number)
             if is_new:
-                self._calls.put((number, bytes(received[at + FRAME.size : end])))
+                with memoryview(received) as view:
+                    self._calls.put((number, bytes(view[at + FRAME.size : end])))
             elif number == RECALL:
                 self._give_back()
             elif number == END:

@@ -27,6 +27,10 @@ OFFSETS = "inputs.offsets"
 RESULTS = "results"
 
 
+# Most characters of the text of an exception, and of its traceback. With these, a header has less than 1 MiB.
+_MOST_CHARACTERS = 40_000
+
+
 class Settings(TypedDict):
     """How a task runs."""
 
@@ -107,8 +111,8 @@ def record(index: int, call: Callable[[], Any], trusted: bool) -> bytes:
     # As in concurrent.futures, also SystemExit and KeyboardInterrupt belong to the caller.
     except BaseException as error:
         header["kind"] = "error"
-        header["error"] = described(error)
-        header["traceback"] = formatted(error)
+        header["error"] = described(error)[:_MOST_CHARACTERS]
+        header["traceback"] = formatted(error)[-_MOST_CHARACTERS:]
         content = packed_error(error) if trusted else b""
     header["bytes"] = len(content)
     return json.dumps(header).encode() + b"\n" + content

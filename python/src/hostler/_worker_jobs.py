@@ -32,6 +32,8 @@ class WorkerJob(abc.ABC):
     def __init__(self) -> None:
         #: Set when a connection is lost.
         self.changed = asyncio.Event()
+        #: Whether a worker could not start.
+        self.has_failed = False
 
     @abc.abstractmethod
     async def tasks(self) -> dict[int, dict[str, Any]]:
@@ -49,8 +51,12 @@ class WorkerJob(abc.ABC):
         -------
         tuple or None
             A socket from the worker, one to it unless the first one is for both, and the process that carries what
-            passes. None if there is none.
+            passes. None if there is no connection.
         """
+
+    def connection_stderr(self, index: int) -> str:
+        """Return what the process that carried a connection has written to its stderr."""
+        return ""
 
     @abc.abstractmethod
     def stderr(self, index: int) -> str:
@@ -84,6 +90,7 @@ class ClusterJob(WorkerJob):
         except BaseException:
             shutil.rmtree(directory, ignore_errors=True)
             raise
+        self._directory = directory
         self._client: Client = client
         self._id = int(self._attached.id)
         self._count = count
@@ -108,18 +115,33 @@ class ClusterJob(WorkerJob):
 
     def connect(self, index: int) -> tuple[list[socket.socket], subprocess.Popen[bytes]]:
         """Connect to a worker, which may not listen yet, through `hostler forward`."""
-        # Two connections: the end of one of them does not end the other.
-        (source, its_output), (sink, its_input) = (socket.socketpair() for _ in range(2))
-        with its_output, its_input:
+        with contextlib.ExitStack() as here, contextlib.ExitStack() as there:
+            # Two connections: the end of one of them does not end the other.
+            (source, its_output), (sink, its_input) = pairs = [socket.socketpair() for _ in range(2)]
+            for ours, its in pairs:
+                here.enter_context(ours)
+                there.enter_context(its)
+            # A file needs no descriptor here.
+            stderr = there.enter_context(open(self._forward_stderr(index), "wb"))
             forward = subprocess.Popen(
                 [_executable.find(), "--json", "forward", self.name(index), f"./{_server.SOCKET}", "--stdio"],
                 env=_executable.environment(self._client.head),
                 stdin=its_input.fileno(),
                 stdout=its_output.fileno(),
-                stderr=subprocess.PIPE,
+                stderr=stderr,
                 start_new_session=True,
             )
+            here.pop_all()
         return [source, sink], forward
+
+    def _forward_stderr(self, index: int) -> Path:
+        return self._directory / f"forward-{index}"
+
+    def connection_stderr(self, index: int) -> str:
+        """Return what the process that carried a connection has written to its stderr."""
+        with contextlib.suppress(OSError):
+            return self._forward_stderr(index).read_text(errors="replace")
+        return ""
 
     def stderr(self, index: int) -> str:
         """Return what a worker has written to its stderr."""

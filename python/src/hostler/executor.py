@@ -84,13 +84,15 @@ class Executor(concurrent.futures.Executor):
         Parameters
         ----------
         max_workers
-            Calls that run at the same time, at most; by default the number of CPUs.
+            Calls that run at the same time, at most; by default the CPUs that this process may use.
         trusted
             See `hostler.map`.
         env
             Variables of the workers besides those of this process.
         """
-        executor = cls(max_workers or os.cpu_count(), environment="own", trusted=trusted, env=env)
+        if max_workers is None:
+            max_workers = len(os.sched_getaffinity(0))
+        executor = cls(max_workers, environment="own", trusted=trusted, env=env)
         executor._is_local = True
         return executor
 
@@ -202,6 +204,7 @@ class Executor(concurrent.futures.Executor):
             shipped = _project.shipped_modules()
             if not self._pools or not shipped <= self._shipped:
                 _close(self._pools)
+                self._pools[:] = [pool for pool in self._pools if not pool.is_over]
                 self._pools.append(Pool(self._settings, self._is_local))
                 self._shipped = shipped
         return self._pools[-1]
