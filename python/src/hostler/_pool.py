@@ -7,24 +7,22 @@ and ends when all workers have ended. `hostler forward` connects it with the soc
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import contextlib
 import errno
 import functools
 import itertools
-import json
-import subprocess
 import threading
 import time
 from collections import deque
-from collections.abc import Coroutine, Iterable
-from dataclasses import dataclass
+from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from hostler import _batch, _executable, _server
+from hostler import _batch, _server
 from hostler._batch import Settings
+from hostler._call import Call, fail
 from hostler._worker_jobs import ClusterJob, LocalJob, WorkerJob, in_thread
-from hostler.errors import HostlerError, JobFailedError, UnreachableError
+from hostler._worker_link import State, Worker
+from hostler.errors import HostlerError
 from hostler.job import ENDED
 
 R = TypeVar("R")
@@ -49,20 +47,11 @@ _MOST_WORKERS = 1000
 _MOST_FAILED_STARTS = 10
 _LONGEST_PAUSE_OF_STARTS = 10.0
 
-# Calls of up to this many bytes are sent together.
-_COPIED = 1 << 16
-
-# Most bytes of the line before a result.
-_MOST_HEADER = 1 << 20
-
 # What connecting fails with when this process has too many files or processes, which may get fewer.
 _EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)
 
 # Time in which workers without calls must end, in seconds.
 _ENDING = 2.0
-
-# A worker that runs and cannot be connected with for this long is given up, in seconds.
-_UNANSWERED = 60.0
 
 # How often the head is asked for workers without a connection, in seconds. The pause grows.
 _SHORTEST_PAUSE = 0.02
@@ -70,45 +59,6 @@ _LONGEST_PAUSE = 1.0
 
 # Idle times, and the end of the main thread, are looked for this often, in seconds.
 _TICK = 0.1
-
-
-class Future(concurrent.futures.Future[R]):
-    """The future of a call. Those who wait for it learn at once that it is cancelled."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._changing = threading.RLock()
-
-    def cancel(self) -> bool:
-        """Cancel the call unless a worker has it."""
-        with self._changing:
-            if not self.cancelled():
-                if not super().cancel():
-                    return False
-                self.set_running_or_notify_cancel()
-            return True
-
-    def start(self) -> bool:
-        """Mark the future as running. Return False if it is cancelled."""
-        with self._changing:
-            return not self.cancelled() and (self.running() or self.set_running_or_notify_cancel())
-
-    def settle(self, value: Any = None, error: BaseException | None = None) -> None:
-        """Set the result, unless the future is cancelled."""
-        if not self.start():
-            return
-        if error is None:
-            self.set_result(value)
-        else:
-            self.set_exception(error)
-
-
-@dataclass(frozen=True)
-class Call:
-    """A pickled call and its future."""
-
-    work: bytes
-    future: Future[Any]
 
 
 class Pool:
@@ -216,7 +166,7 @@ class Pool:
         with self._lock:
             calls += self._waiting
             self._waiting.clear()
-        _fail(calls, error)
+        fail(calls, error)
 
     async def _serve(self) -> None:
         self.event, self._failure = asyncio.Event(), None
@@ -257,10 +207,12 @@ class Pool:
             worker.end()
         live = [worker for workers in self._jobs.values() for worker in workers]
         deadline = time.monotonic() + _ENDING
-        while any(worker.is_ending and worker.is_connected for worker in live) and time.monotonic() < deadline:
+        while (
+            any(worker.state is State.ENDING and worker.is_connected for worker in live) and time.monotonic() < deadline
+        ):
             await asyncio.sleep(0.002)
         for job, workers in self._jobs.items():
-            if all(worker.is_over for worker in workers):
+            if all(worker.state is State.OVER for worker in workers):
                 job.finish()
             else:
                 job.cancel()
@@ -334,7 +286,7 @@ class Pool:
             if self._most_workers is None and not self.is_single:
                 self._most_workers = _batch.slots(await in_thread(self.settings.client.info), self.settings)
             if (count := self._wanted()) > 0:
-                job = await in_thread(functools.partial(self._start_job, self.settings, count))
+                job = await in_thread(functools.partial(self._new_job, asyncio.get_running_loop(), count))
                 self._jobs[job] = [Worker(self, job, index) for index in range(count)]
                 self.workers.update(self._jobs[job])
                 self._start(self._watch(job))
@@ -344,10 +296,20 @@ class Pool:
             self._is_growing = False
             self.event.set()
 
+    def _new_job(self, loop: asyncio.AbstractEventLoop, count: int) -> WorkerJob:
+        job = self._start_job(self.settings, count)
+        with self._lock:
+            if self._loop is loop:
+                self._jobs[job] = []
+                return job
+        # The pool has failed meanwhile.
+        job.cancel()
+        raise asyncio.CancelledError
+
     async def _watch(self, job: WorkerJob) -> None:
         """Connect the workers of a job, again after lost connections, until all have ended."""
         pause = _SHORTEST_PAUSE
-        while live := [worker for worker in self._jobs[job] if not worker.is_over]:
+        while live := [worker for worker in self._jobs[job] if worker.state is not State.OVER]:
             job.changed.clear()
             unconnected = [worker for worker in live if not worker.is_connected]
             if unconnected:
@@ -380,14 +342,16 @@ class Pool:
         if worker.outstanding or not worker.was_ready:
             what = "the call has no result" if worker.was_ready else "no worker could start"
             stderr = await in_thread(functools.partial(worker.job.stderr, worker.index))
-            error = _batch.lost(what, worker.job.name(worker.index), task, stderr)
+            # A worker that was killed leaves its socket, which says nothing about the call.
+            message = (task["message"] or "").replace(f"{_server.SOCKET} is a socket.", "").strip()
+            error = _batch.lost(what, worker.job.name(worker.index), {**task, "message": message}, stderr)
         # Until here, the thread may not end.
-        worker.is_over = True
+        worker.state = State.OVER
         self.workers.discard(worker)
         self.event.set()
         if error is None:
             return
-        _fail(worker.take_calls(), error)
+        fail(worker.take_calls(), error)
         if not worker.was_ready and not worker.job.has_failed:
             # Once for all of its workers.
             worker.job.has_failed = True
@@ -411,7 +375,7 @@ class Pool:
     def _fail_waiting(self, error: BaseException) -> None:
         with self._lock:
             waiting, self._waiting = self._waiting, deque()
-        _fail(waiting, error)
+        fail(waiting, error)
 
     def fail(self, error: BaseException) -> None:
         """Fail all calls, and end."""
@@ -427,252 +391,3 @@ class Pool:
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self.fail(error)
-
-
-def _fail(calls: Iterable[Call], error: BaseException) -> None:
-    for call in calls:
-        # What a callback of the caller raises may not keep others from learning of it.
-        with contextlib.suppress(BaseException):
-            call.future.settle(error=error)
-
-
-class Worker(asyncio.Protocol):
-    """A worker, and the connection to it.
-
-    Attributes
-    ----------
-    outstanding : dict
-        Calls that it has, with the one that it runs first.
-    is_ready : bool
-        Whether it takes calls.
-    was_ready : bool
-        Whether it ever did.
-    is_ending : bool
-        Whether it was told to end.
-    is_over : bool
-        Whether it has ended.
-    last : float
-        When its last result came, or the first call was sent.
-    """
-
-    def __init__(self, pool: Pool, job: WorkerJob, index: int) -> None:
-        self.job = job
-        self.index = index
-        self.outstanding: dict[int, Call] = {}
-        self.is_ready = self.was_ready = self.is_ending = self.is_over = False
-        self.last = 0.0
-        self._pool = pool
-        self._id: object = None
-        self._seen = 0
-        self._bad_records = 0
-        self._is_recalled = False
-        self._received = bytearray()
-        self._trouble_since: float | None = None
-        self._forward: subprocess.Popen[bytes] | None = None
-        self._output: asyncio.Transport | None = None
-        self._input: asyncio.Transport | None = None
-
-    @property
-    def is_connected(self) -> bool:
-        """Whether there is a connection, which the worker may not have answered yet."""
-        return self._input is not None
-
-    async def connect(self) -> None:
-        """Connect to the worker, which may not listen yet."""
-        opened = self.job.connect(self.index)
-        if opened is None:
-            return
-        (source, *sink), self._forward = opened
-        loop = asyncio.get_running_loop()
-        if sink:
-            self._output, _ = await loop.create_unix_connection(asyncio.Protocol, sock=sink[0])
-        # The greeting may come at once.
-        await loop.create_unix_connection(lambda: self, sock=source)
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Wait for the greeting of the worker."""
-        assert isinstance(transport, asyncio.Transport)
-        self._input = transport
-        self._output = self._output or transport
-
-    def connection_lost(self, error: Exception | None) -> None:
-        """Forget the connection. Another one follows if the worker has not ended."""
-        if self._output is None:
-            return
-        self.is_over = self.is_ending
-        self._output.abort()
-        self._input = self._output = None
-        forward, self._forward = self._forward, None
-        if forward is not None:
-            forward.kill()
-            exit_code = forward.wait()
-            if not self.is_ready and not self.is_ending:
-                self._on_trouble(exit_code, self.job.connection_stderr(self.index))
-        if self.is_ready:
-            self._trouble_since = None
-        self.is_ready = self._is_recalled = False
-        self._received.clear()
-        self.job.changed.set()
-
-    def _on_trouble(self, exit_code: int, stderr: str) -> None:
-        """Give up after a while in which the worker runs and does not answer."""
-        failure = _executable.failure(exit_code, stderr)
-        now = time.monotonic()
-        if self._trouble_since is None or isinstance(failure, UnreachableError):
-            self._trouble_since = now
-        elif now - self._trouble_since > _UNANSWERED:
-            self._pool.fail(failure)
-
-    def data_received(self, data: bytes) -> None:
-        """Settle the calls of complete records, and send more."""
-        if self.is_ending:
-            return
-        self._received += data
-        before = self._seen
-        returned: list[Call] = []
-        try:
-            at = self._read_greeting() if not self.is_ready else 0
-            if self.is_ready:
-                del self._received[: self._take(at, returned)]
-        except (ValueError, TypeError, KeyError, RecursionError):
-            # A call has written something else.
-            self._on_bad_record()
-            return
-        except BaseException as error:
-            self._pool.fail(error)
-            return
-        if returned:
-            self._is_recalled = False
-            self._pool.give_back(returned)
-        if count := self._seen - before:
-            self._on_results(count)
-
-    def _on_bad_record(self) -> None:
-        """Try once with another connection, which brings all results again. Then give up."""
-        self._bad_records += 1
-        if self._bad_records > 1:
-            what = f"the call has no result: {self.job.name(self.index)} has sent what is no result"
-            _fail(self.take_calls(), JobFailedError(what, "job_failed", ()))
-            self.is_ready = True
-            self.end()
-        else:
-            self.close()
-
-    def _on_results(self, count: int) -> None:
-        now = time.monotonic()
-        # Quick to fall, so that short calls are not slow for long.
-        self._pool.mean = (self._pool.mean + (now - self.last) / count) / 2
-        self.last = now
-        # A recall may have found nothing.
-        self._is_recalled = False
-        seen = self._seen
-        if self._pool.is_single:
-            self.end()
-            return
-        sent = len(self.outstanding)
-        self._pool.refill(self, sum(1 for worker in self._pool.workers if worker.is_ready))
-        if len(self.outstanding) == sent and seen == self._seen:
-            self._send(_server.RECEIVED)
-        if not self.outstanding:
-            self._pool.event.set()
-
-    def _read_greeting(self) -> int:
-        end = self._received.find(b"\n")
-        if end < 0:
-            if len(self._received) > _MOST_HEADER:
-                raise ValueError
-            return 0
-        greeting = json.loads(self._received[:end])
-        self._seen = int(greeting["received"])
-        if greeting["id"] != self._id and self._id is not None:
-            # Those of another process may have begun, and none begins twice.
-            what = f"the call has no result: {self.job.name(self.index)} was started again"
-            _fail(self.take_calls(), JobFailedError(what, "job_failed", ()))
-        self._id = greeting["id"]
-        self.is_ready = self.was_ready = True
-        self.last = time.monotonic()
-        # After a lost connection. The worker knows which ones it has.
-        self._write_calls(list(self.outstanding.items()))
-        self._pool.on_started()
-        return end + 1
-
-    def _take(self, at: int, returned: list[Call]) -> int:
-        """Settle the calls of the records from here on. Return where the first incomplete one begins."""
-        trusted = self._pool.settings.trusted
-        while (end := self._received.find(b"\n", at)) >= 0:
-            header = json.loads(self._received[at:end])
-            if not _batch.is_header(header, 1 << 62):
-                raise ValueError
-            after = end + 1 + header["bytes"]
-            if len(self._received) < after:
-                return at
-            with memoryview(self._received) as received:
-                content = bytes(received[end + 1 : after])
-            at = after
-            call = self.outstanding.pop(header["input"], None)
-            if header["kind"] == _server.RETURNED:
-                returned += [call] if call else []
-                continue
-            self._seen += 1
-            if call is not None:
-                outcome = _batch.outcome_of(header, content, trusted)
-                call.future.settle(outcome.value, outcome.error)
-                # Results must not stay in memory until the next one arrives.
-                del outcome
-            del call, content
-        if len(self._received) - at > _MOST_HEADER:
-            raise ValueError
-        return at
-
-    def send_calls(self, calls: list[tuple[int, Call]]) -> None:
-        """Send calls."""
-        if not self.outstanding:
-            self.last = time.monotonic()
-        self.outstanding.update(calls)
-        self._write_calls(calls)
-
-    def _write_calls(self, calls: list[tuple[int, Call]]) -> None:
-        small: list[bytes] = []
-        for number, call in calls:
-            small.append(_server.FRAME.pack(number, self._seen, len(call.work)))
-            if len(call.work) <= _COPIED:
-                small.append(call.work)
-            else:
-                self._write(b"".join(small))
-                self._write(call.work)
-                small.clear()
-        self._write(b"".join(small))
-
-    def recall(self) -> None:
-        """Ask for the calls that have not begun."""
-        if not self._is_recalled:
-            self._is_recalled = True
-            self._send(_server.RECALL)
-
-    def end(self) -> None:
-        """Let a worker without calls end."""
-        if self.is_ready:
-            self._send(_server.END)
-            self.is_ready = False
-            self.is_ending = True
-        self._pool.workers.discard(self)
-        self._pool.event.set()
-
-    def take_calls(self) -> list[Call]:
-        """Return the calls that it has, and forget them."""
-        calls = list(self.outstanding.values())
-        self.outstanding.clear()
-        return calls
-
-    def close(self) -> None:
-        """Close the connection."""
-        if self._input is not None:
-            self._input.abort()
-        self.connection_lost(None)
-
-    def _send(self, command: int) -> None:
-        self._write(_server.FRAME.pack(command, self._seen, 0))
-
-    def _write(self, content: bytes) -> None:
-        if self._output is not None and content:
-            self._output.write(content)

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
 from hostler import _project
 from hostler._batch import Settings, slots
-from hostler._pool import Call, Future, Pool
+from hostler._call import Call, Future
+from hostler._pool import Pool
 from hostler.client import Client
 from hostler.mapping import Results, map
 from hostler.named import Map

@@ -1,0 +1,285 @@
+"""The caller's side of a worker of an `Executor`."""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import json
+import subprocess
+import time
+from typing import TYPE_CHECKING
+
+from hostler import _batch, _executable, _server
+from hostler._call import Call, fail
+from hostler._worker_jobs import WorkerJob
+from hostler.errors import JobFailedError, UnreachableError
+
+if TYPE_CHECKING:
+    from hostler._pool import Pool
+
+# A worker that runs and cannot be connected with for this long is given up, in seconds.
+_UNANSWERED = 60.0
+
+# Calls of up to this many bytes are sent together.
+_COPIED = 1 << 16
+
+# Most bytes of the line before a result.
+_MOST_HEADER = 1 << 20
+
+
+class State(enum.Enum):
+    """What a worker does."""
+
+    #: It has not answered on a connection yet, or not since the last one was lost.
+    STARTING = enum.auto()
+    #: It takes calls.
+    READY = enum.auto()
+    #: It was told to end.
+    ENDING = enum.auto()
+    #: It has ended.
+    OVER = enum.auto()
+
+
+class Worker(asyncio.Protocol):
+    """A worker, and the connection to it.
+
+    Attributes
+    ----------
+    outstanding : dict
+        Calls that it has, with the one that it runs first.
+    state : State
+        What it does.
+    was_ready : bool
+        Whether it ever took calls.
+    last : float
+        When its last result came, or the first call was sent.
+    """
+
+    def __init__(self, pool: Pool, job: WorkerJob, index: int) -> None:
+        self.job = job
+        self.index = index
+        self.outstanding: dict[int, Call] = {}
+        self.state = State.STARTING
+        self.was_ready = False
+        self.last = 0.0
+        self._pool = pool
+        self._id: object = None
+        self._seen = 0
+        self._bad_records = 0
+        self._is_recalled = False
+        self._received = bytearray()
+        self._trouble_since: float | None = None
+        self._forward: subprocess.Popen[bytes] | None = None
+        self._output: asyncio.Transport | None = None
+        self._input: asyncio.Transport | None = None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether it takes calls."""
+        return self.state is State.READY
+
+    @property
+    def is_connected(self) -> bool:
+        """Whether there is a connection, which the worker may not have answered yet."""
+        return self._input is not None
+
+    async def connect(self) -> None:
+        """Connect to the worker, which may not listen yet."""
+        opened = self.job.connect(self.index)
+        if opened is None:
+            return
+        (source, *sink), self._forward = opened
+        loop = asyncio.get_running_loop()
+        if sink:
+            self._output, _ = await loop.create_unix_connection(asyncio.Protocol, sock=sink[0])
+        # The greeting may come at once.
+        await loop.create_unix_connection(lambda: self, sock=source)
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Wait for the greeting of the worker."""
+        assert isinstance(transport, asyncio.Transport)
+        self._input = transport
+        self._output = self._output or transport
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """Forget the connection. Another one follows if the worker has not ended."""
+        if self._output is None:
+            return
+        self._output.abort()
+        self._input = self._output = None
+        forward, self._forward = self._forward, None
+        if forward is not None:
+            forward.kill()
+            exit_code = forward.wait()
+            if self.state is State.STARTING:
+                self._on_trouble(exit_code, self.job.connection_stderr(self.index))
+        if self.state is State.ENDING:
+            self.state = State.OVER
+        elif self.state is State.READY:
+            self.state = State.STARTING
+            self._trouble_since = None
+        self._is_recalled = False
+        self._received.clear()
+        self.job.changed.set()
+
+    def _on_trouble(self, exit_code: int, stderr: str) -> None:
+        """Give up after a while in which the worker runs and does not answer."""
+        failure = _executable.failure(exit_code, stderr)
+        now = time.monotonic()
+        if self._trouble_since is None or isinstance(failure, UnreachableError):
+            self._trouble_since = now
+        elif now - self._trouble_since > _UNANSWERED:
+            self._pool.fail(failure)
+
+    def data_received(self, data: bytes) -> None:
+        """Settle the calls of complete records, and send more."""
+        if self.state is State.ENDING:
+            return
+        self._received += data
+        before = self._seen
+        returned: list[Call] = []
+        try:
+            at = self._read_greeting() if not self.is_ready else 0
+            if self.is_ready:
+                del self._received[: self._take(at, returned)]
+        except (ValueError, TypeError, KeyError, RecursionError):
+            # A call has written something else.
+            self._on_bad_record()
+            return
+        except BaseException as error:
+            self._pool.fail(error)
+            return
+        if returned:
+            self._is_recalled = False
+            self._pool.give_back(returned)
+        if count := self._seen - before:
+            self._on_results(count)
+
+    def _on_bad_record(self) -> None:
+        """Try once with another connection, which brings all results again. Then give up."""
+        self._bad_records += 1
+        if self._bad_records > 1:
+            what = f"the call has no result: {self.job.name(self.index)} has sent what is no result"
+            fail(self.take_calls(), JobFailedError(what, "job_failed", ()))
+            self.state = State.READY
+            self.end()
+        else:
+            self.close()
+
+    def _on_results(self, count: int) -> None:
+        now = time.monotonic()
+        # Quick to fall, so that short calls are not slow for long.
+        self._pool.mean = (self._pool.mean + (now - self.last) / count) / 2
+        self.last = now
+        # A recall may have found nothing.
+        self._is_recalled = False
+        seen = self._seen
+        if self._pool.is_single:
+            self.end()
+            return
+        sent = len(self.outstanding)
+        self._pool.refill(self, sum(1 for worker in self._pool.workers if worker.is_ready))
+        if len(self.outstanding) == sent and seen == self._seen:
+            self._send(_server.RECEIVED)
+        if not self.outstanding:
+            self._pool.event.set()
+
+    def _read_greeting(self) -> int:
+        end = self._received.find(b"\n")
+        if end < 0:
+            if len(self._received) > _MOST_HEADER:
+                raise ValueError
+            return 0
+        greeting = json.loads(self._received[:end])
+        self._seen = int(greeting["received"])
+        if greeting["id"] != self._id and self._id is not None:
+            # Those of another process may have begun, and none begins twice.
+            what = f"the call has no result: {self.job.name(self.index)} was started again"
+            fail(self.take_calls(), JobFailedError(what, "job_failed", ()))
+        self._id = greeting["id"]
+        self.state, self.was_ready = State.READY, True
+        self.last = time.monotonic()
+        # After a lost connection. The worker knows which ones it has.
+        self._write_calls(list(self.outstanding.items()))
+        self._pool.on_started()
+        return end + 1
+
+    def _take(self, at: int, returned: list[Call]) -> int:
+        """Settle the calls of the records from here on. Return where the first incomplete one begins."""
+        trusted = self._pool.settings.trusted
+        while (end := self._received.find(b"\n", at)) >= 0:
+            header = json.loads(self._received[at:end])
+            if not _batch.is_header(header, 1 << 62):
+                raise ValueError
+            after = end + 1 + header["bytes"]
+            if len(self._received) < after:
+                return at
+            with memoryview(self._received) as received:
+                content = bytes(received[end + 1 : after])
+            at = after
+            call = self.outstanding.pop(header["input"], None)
+            if header["kind"] == _server.RETURNED:
+                returned += [call] if call else []
+                continue
+            self._seen += 1
+            if call is not None:
+                outcome = _batch.outcome_of(header, content, trusted)
+                call.future.settle(outcome.value, outcome.error)
+                # Results must not stay in memory until the next one arrives.
+                del outcome
+            del call, content
+        if len(self._received) - at > _MOST_HEADER:
+            raise ValueError
+        return at
+
+    def send_calls(self, calls: list[tuple[int, Call]]) -> None:
+        """Send calls."""
+        if not self.outstanding:
+            self.last = time.monotonic()
+        self.outstanding.update(calls)
+        self._write_calls(calls)
+
+    def _write_calls(self, calls: list[tuple[int, Call]]) -> None:
+        small: list[bytes] = []
+        for number, call in calls:
+            small.append(_server.FRAME.pack(number, self._seen, len(call.work)))
+            if len(call.work) <= _COPIED:
+                small.append(call.work)
+            else:
+                self._write(b"".join(small))
+                self._write(call.work)
+                small.clear()
+        self._write(b"".join(small))
+
+    def recall(self) -> None:
+        """Ask for the calls that have not begun."""
+        if not self._is_recalled:
+            self._is_recalled = True
+            self._send(_server.RECALL)
+
+    def end(self) -> None:
+        """Let a worker without calls end."""
+        if self.is_ready:
+            self._send(_server.END)
+            self.state = State.ENDING
+        self._pool.workers.discard(self)
+        self._pool.event.set()
+
+    def take_calls(self) -> list[Call]:
+        """Return the calls that it has, and forget them."""
+        calls = list(self.outstanding.values())
+        self.outstanding.clear()
+        return calls
+
+    def close(self) -> None:
+        """Close the connection."""
+        if self._input is not None:
+            self._input.abort()
+        self.connection_lost(None)
+
+    def _send(self, command: int) -> None:
+        self._write(_server.FRAME.pack(command, self._seen, 0))
+
+    def _write(self, content: bytes) -> None:
+        if self._output is not None and content:
+            self._output.write(content)
