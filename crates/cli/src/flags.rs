@@ -51,7 +51,7 @@ pub(crate) struct JobFlags {
     #[arg(long)]
     pub(crate) exclusive: bool,
 
-    /// Change settings of the machine while the job runs, to disturb it less; needs --exclusive
+    /// Tune kernel settings for stable timings while the job runs; needs --exclusive
     ///
     /// For example the frequency governor. The admin of each node decides which settings, and the agent restores them
     /// after the job. Jobs run only on nodes that allow this. The job's measurement certificate lists what was changed.

@@ -81,8 +81,8 @@ impl Problem {
         Self { knob, path: None, why: why.into() }
     }
 
-    fn of_file(knob: Knob, path: &Path, why: impl ToString) -> Self {
-        Self { knob, path: Some(path.to_owned()), why: why.to_string() }
+    fn of_file(knob: Knob, path: &Path, why: impl Into<String>) -> Self {
+        Self { knob, path: Some(path.to_owned()), why: why.into() }
     }
 }
 
@@ -164,7 +164,7 @@ fn plan(files: &dyn Files, knob: Knob, wish: &Wish<'_>, record: &mut Record) {
                     record.entries.push(Entry { knob, path, form, old, new });
                 }
             }
-            Err(error) => record.not_offered.push(Problem::of_file(knob, &target.path, error)),
+            Err(error) => record.not_offered.push(Problem::of_file(knob, &target.path, error.to_string())),
         }
     }
 }
@@ -210,7 +210,7 @@ pub(super) fn undo(files: &dyn Files, record_at: &Path, boot: &str) -> io::Resul
         match restore(files, entry) {
             Ok(()) => {}
             Err(NotRestored::Failed(why)) => {
-                undone.not_restored.push(Problem::of_file(entry.knob, &entry.path, why));
+                undone.not_restored.push(Problem::of_file(entry.knob, &entry.path, why.to_string()));
                 undone.left.push(entry.clone());
             }
             Err(NotRestored::Foreign(now)) => {

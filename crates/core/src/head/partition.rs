@@ -203,7 +203,8 @@ impl Partitions {
         spec.sandbox |= partition.is_some_and(Partition::demands_sandbox) && spec.fits_sandbox();
     }
 
-    /// Whether a job may use a node as far as its owner, partition and constraint decide, regardless of sandboxes and quiet machines.
+    /// Whether a job may use a node as far as its owner, partition and constraint decide, regardless of sandboxes and
+    /// quiet machines.
     pub(super) fn would_use(&self, owner: Owner, spec: &JobSpec, node: &Node) -> bool {
         let is_in = |name: &PartitionName| self.get(name).is_some_and(|partition| partition.nodes.matches(&node.name));
         owner.runs_on(node)

@@ -227,7 +227,8 @@ impl From<Refusal> for ApiError {
                 "`id -u {name}` on a node shows the uid; pass it to `hostler configure user block {name} --uid N`"
             )),
             Refusal::NotForRootOfNode | Refusal::BadPartition(_) | Refusal::Contradiction(_) => None,
-            Refusal::NoQuietMachine { .. } | Refusal::Users(_) | Refusal::BadSpec(_) | Refusal::KeyRefusal(_) | Refusal::Stale => None,
+            Refusal::NoQuietMachine { .. } | Refusal::Users(_) | Refusal::BadSpec(_) => None,
+            Refusal::KeyRefusal(_) | Refusal::Stale => None,
         };
         let error = Self::new(status, refusal.code(), refusal.to_string());
         match hint {

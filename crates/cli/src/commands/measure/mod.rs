@@ -118,7 +118,7 @@ struct NodeFlags {
     #[arg(long)]
     sandbox: bool,
 
-    /// Change settings of the machine meanwhile, e.g. the frequency governor
+    /// Tune kernel settings for stable timings while the job runs
     #[arg(long)]
     quiet_machine: bool,
 }
