@@ -198,7 +198,8 @@ impl fmt::Display for Reason {
                 constraint.iter().try_for_each(|constraint| write!(f, " that has {constraint}"))?;
                 f.write_str(match (for_root, for_sandbox, for_quiet_machine) {
                     (true, _, _) => " runs jobs of root",
-                    (false, true, _) => " runs sandboxed jobs",
+                    (false, true, true) => " that runs sandboxed jobs makes its machine quiet",
+                    (false, true, false) => " runs sandboxed jobs",
                     (false, false, true) => " makes its machine quiet",
                     (false, false, false) => " is in the cluster",
                 })

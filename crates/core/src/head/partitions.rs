@@ -175,19 +175,23 @@ impl State {
         if spec.sandbox && all_refuse() { self.nodes_without_sandboxes(spec).next() } else { None }
     }
 
-    /// The nodes that partition and constraint allow and that do not make their machine quiet, with the reasons.
+    /// The nodes that partition, constraint and sandbox allow and that do not make their machine quiet, with the reasons.
     pub fn nodes_without_quiet_machine(&self, spec: &JobSpec) -> impl Iterator<Item = (&NodeName, &str)> {
-        self.allowed_without_sandbox(spec).filter(|node| !node.facts.quiets_machine).map(|node| {
+        self.able_without_quiet_machine(spec).filter(|node| !node.facts.quiets_machine).map(|node| {
             let why = node.facts.advisory.quiet_machine.as_deref();
-            (&node.name, why.unwrap_or("its agent is older than this; update it"))
+            (&node.name, why.unwrap_or("its agent is too old; upgrade Hostler there"))
         })
     }
 
     /// Returns a node and the reason why it does not make its machine quiet, if the job needs that and all nodes that
-    /// partition and constraint allow are like that.
+    /// partition, constraint and sandbox allow are like that.
     pub(super) fn no_quiet_machine(&self, spec: &JobSpec) -> Option<(&NodeName, &str)> {
-        let all_refuse = || !self.allowed_without_sandbox(spec).any(|node| node.facts.quiets_machine);
+        let all_refuse = || !self.able_without_quiet_machine(spec).any(|node| node.facts.quiets_machine);
         if spec.quiet_machine && all_refuse() { self.nodes_without_quiet_machine(spec).next() } else { None }
+    }
+
+    fn able_without_quiet_machine(&self, spec: &JobSpec) -> impl Iterator<Item = &Node> {
+        self.allowed_without_sandbox(spec).filter(|node| node.facts.runs_sandboxes || !spec.sandbox)
     }
 
     fn allowed_without_sandbox(&self, spec: &JobSpec) -> impl Iterator<Item = &Node> {
@@ -292,12 +296,13 @@ pub(super) fn waits_for_partition(state: &State, job: &Job) -> Option<Reason> {
     if is_nowhere && let Some(partition) = state.needs_sandbox(owner, spec) {
         return Some(Reason::NeedsSandbox { partition: partition.clone(), for_network: spec.sandbox });
     }
+    let no_quiet_machine = is_nowhere && state.no_quiet_machine(spec).is_some();
     is_nowhere.then(|| Reason::NoNodes {
         partition: spec.partition.clone(),
         constraint: spec.constraint.clone(),
         for_root: state.all_refuse(owner, spec),
-        for_sandbox: state.no_sandbox(spec).is_some(),
-        for_quiet_machine: state.no_quiet_machine(spec).is_some(),
+        for_sandbox: state.no_sandbox(spec).is_some() || (spec.sandbox && no_quiet_machine),
+        for_quiet_machine: no_quiet_machine,
     })
 }
 

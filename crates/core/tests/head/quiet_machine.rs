@@ -46,3 +46,24 @@ fn jobs_with_a_quiet_machine_run_only_on_nodes_that_offer_it() {
     let why: Vec<_> = head.state.nodes_without_quiet_machine(&head.job(jobs[0]).spec).map(|(_, why)| why).collect();
     assert_eq!(why, ["it lists no knobs", "its agent does not run as root; start it as root"]);
 }
+
+#[test]
+fn job_with_a_sandbox_and_a_quiet_machine_needs_a_node_with_both() {
+    let mut head = Head::new();
+    head.runs_sandboxes = true;
+    add(&mut head, "n1", 1, Some("it lists no knobs"));
+    head.runs_sandboxes = false;
+    add(&mut head, "n2", 2, None);
+    let both = || JobSpec { sandbox: true, ..quiet() };
+    let refused = head.submit(both()).expect_err("no node has both").to_string();
+    assert_eq!(refused, "no node that this job may use makes its machine quiet; node n1: it lists no knobs");
+
+    head.runs_sandboxes = true;
+    add(&mut head, "n2", 3, None);
+    let jobs = [(); 2].map(|()| head.submit(both()).expect("n2 has both"));
+    assert_eq!(jobs.map(|job| node_of(&head, job)), [Some("n2".to_owned()), None]);
+    head.runs_sandboxes = false;
+    add(&mut head, "n2", 4, None);
+    let reason = explain(&head.state, head.job(jobs[1])).expect("the job waits");
+    assert_eq!(reason.to_string(), "no node that runs sandboxed jobs makes its machine quiet");
+}
