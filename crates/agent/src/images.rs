@@ -60,6 +60,9 @@ const MAX_SOURCES: usize = 1000;
 /// Prefix of directories that a new agent removes.
 const ATTEMPT: &str = "attempt-";
 
+/// Whose image is being unpacked, and its id.
+type Busy = (Option<u32>, String);
+
 /// The unpacked images of a node.
 #[derive(Debug)]
 pub(crate) struct Images {
@@ -68,7 +71,7 @@ pub(crate) struct Images {
     runs: PathBuf,
     cap_bytes: u64,
     /// Locks of the images that are being unpacked or verified, by uid and id: no user waits for another one's slow file.
-    busy: Mutex<HashMap<(Option<u32>, String), Arc<Mutex<()>>>>,
+    busy: Mutex<HashMap<Busy, Arc<Mutex<()>>>>,
     /// Held while a file `sources` is written.
     noting: Mutex<()>,
     /// Held while images are chosen and pinned, or removed.
