@@ -185,9 +185,11 @@ async fn agents_that_violate_the_protocol_are_rejected_or_disconnected() {
     let head = TestHead::start().await;
     let identity = Identity::join(&head, "n1").await;
     let mut future = identity.hello(Vec::new());
-    (future.protocol_min, future.protocol_max) = (8, 9);
+    let (oldest, newest) = hostler_proto::link::PROTOCOL.into_inner();
+    (future.protocol_min, future.protocol_max) = (newest + 1, newest + 2);
     let (_, answer) = introduce(&head, &identity, &future).await;
-    let names_both = |message: &str| message.contains("8 to 9") && message.contains("4 to 7");
+    let (theirs, ours) = (format!("{} to {}", newest + 1, newest + 2), format!("{oldest} to {newest}"));
+    let names_both = |message: &str| message.contains(&theirs) && message.contains(&ours);
     assert!(matches!(&answer, HeadHello::Refused { message } if names_both(message)), "{answer:?}");
     let mut other = identity.hello(Vec::new());
     other.node = "n2".parse().expect("a valid name");
