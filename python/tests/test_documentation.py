@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import doctest
 import re
 import runpy
@@ -54,3 +55,5 @@ def test_examples_of_docstrings_with_an_output_print_it(client: hostler.Client) 
     for test in tests:
         test.globs["hostler"] = hostler
         assert runner.run(test).failed == 0, test.name
+    # Examples leave their last value there, where IPython would look for its own `_`.
+    vars(builtins).pop("_", None)
