@@ -96,7 +96,7 @@ pub(crate) enum AccountError {
          hostler configure user add {name}, or for all: hostler configure setting system-accounts yes"
     )]
     System { name: String, uid: u32 },
-    /// The account has the uid of the processes that unpack images, which must belong to nobody.
+    /// The account has the uid that is reserved for unpacking images.
     #[error(
         "user `{name}` has uid {uid}, with which this node unpacks images; an administrator has to give the account another uid"
     )]

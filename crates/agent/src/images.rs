@@ -9,12 +9,11 @@
 //! ```
 //!
 //! The id is the digest of the image's configuration, which lists the digests of all layers. The files of an image are opened
-//! with the rights of the job's user. Their layers are unpacked by a process of its own in a sandbox, as a user that
-//! nobody else is: a process of the job's user could be changed by other processes of that user, and all users of the node
-//! share the result. Nobody but root can enter the directory of an unpacked image.
+//! with the rights of the job's user. A sandboxed process unpacks their layers, under a uid of its own: all users of the node
+//! share the result, and other processes of the job's user could change a process with the uid of that user. Only root can
+//! enter the directory of an unpacked image.
 //!
-//! Whoever knows an image's id could name its layers without having them. So a user gets an unpacked image only if each of
-//! the user's own files contains its layer, too.
+//! An image's id alone gives no access to a cached image: the user's own files must contain each of its layers.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, DirBuilder, File, Permissions};
@@ -158,7 +157,7 @@ impl Images {
     /// Provides an image to a run, and unpacks it if necessary. Blocks.
     ///
     /// # Errors
-    /// With a message for the user, if there is no such image, if it is damaged or hostile, or if the job ends meanwhile.
+    /// If the image does not exist, is damaged or is hostile, or if the job ends meanwhile. The message is for the user.
     pub(crate) fn obtain(
         &self,
         wanted: &Wanted<'_>,
@@ -453,7 +452,7 @@ fn process(
     }
 }
 
-/// Gives all files to root, and returns the size that they take on the disk. Nobody else can reach the files.
+/// Makes root the owner of all files. Returns their size on the disk. Only root can reach them at this point.
 fn give_to_root(root: &Path) -> io::Result<u64> {
     let mut bytes = 0;
     let mut waiting = vec![root.to_owned()];
@@ -476,7 +475,7 @@ fn give_to_root(root: &Path) -> io::Result<u64> {
 /// Unpacks a layer from standard input as `process` says, and prints what it has added.
 ///
 /// # Errors
-/// As for [`hostler_image::layer::unpack`], or if there is no such directory.
+/// If the directory does not exist, or as [`hostler_image::layer::unpack`].
 pub fn unpack_layer(
     order: &hostler_image::LayerOrder,
     into: Option<&Path>,

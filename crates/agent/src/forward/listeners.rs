@@ -44,7 +44,8 @@ pub(super) fn find(place: &RunPlace, port: u16, deadline: Instant) -> io::Result
     Ok(found)
 }
 
-/// Whether a process of a run holds the socket of `user` at `from` that is connected to `to` in this network namespace.
+/// Whether a process of a run made the connection from `from` to `to`, in this network namespace. Sockets of other users than
+/// `user` do not count.
 ///
 /// # Errors
 /// As for [`find`].

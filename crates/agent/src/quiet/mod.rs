@@ -405,7 +405,7 @@ mod tests {
             let record = top.path().join("a/quiet.json");
             fs::write(&record, damaged).expect("ours");
             let quiet = agent(top.path(), "a");
-            let why = quiet.offered.clone().expect_err("nobody knows the old settings");
+            let why = quiet.offered.clone().expect_err("the old settings are unknown");
             assert!(why.contains("quiet.json is damaged, so the old settings are unknown"), "{why}");
             quiet.recover(&HashSet::new());
             assert_eq!(fs::read(&record).expect("it stays"), damaged);

@@ -279,7 +279,7 @@ fn settings_are_back_after_a_crash_at_each_operation() {
             fake.go_after(operations, last_counts);
             let _ = fake.set("7.0.1").and_then(|_| fake.undo());
             let was_gone = fake.restart();
-            assert!(fake.undo().expect("nothing fails any more").not_restored.is_empty());
+            assert!(fake.undo().expect("no operation fails now").not_restored.is_empty());
             let values = fake.values().into_iter().map(|value| value.trim_start_matches('0').to_owned());
             let original = TREE.map(|(path, content)| match path.ends_with("enabled") {
                 true => "madvise",

@@ -108,8 +108,8 @@ pub(super) struct Wish<'a> {
     pub(super) spare: &'a CpuSet,
 }
 
-/// Changes the machine for a run, after undoing what an earlier run left. Returns what it changed. A setting that the
-/// machine refuses is no error, but listed.
+/// Changes the machine for a run, after undoing what an earlier run left. Returns what it changed. If the
+/// machine refuses a setting, that is listed and is no error.
 ///
 /// # Errors
 /// If the record cannot be stored. Everything is then as before.
@@ -234,7 +234,7 @@ pub(super) fn undo(files: &dyn Files, record_at: &Path, boot: &str) -> io::Resul
 /// The stored record.
 ///
 /// # Errors
-/// If it cannot be read, or has no meaning: then nobody knows the old settings.
+/// If it cannot be read or decoded. The old settings are then unknown.
 pub(super) fn stored(files: &dyn Files, record_at: &Path) -> io::Result<Option<Record>> {
     let text = match files.read(record_at) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
