@@ -8,6 +8,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::io;
 use std::os::fd::AsFd;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -62,6 +63,13 @@ pub(crate) async fn try_out(
     if settings.performance_counters && !geteuid().is_root() {
         return Err("`sandbox.performance_counters` needs an agent of root".to_owned());
     }
+    if let Some(closed) = closed_to_users(directory).filter(|_| geteuid().is_root()) {
+        return Err(format!(
+            "sandboxed jobs never run as root, and other users cannot enter {}, which contains the agent's directory; start \
+             `hostler up` as an ordinary user, or give the agent a directory such as /var/lib/hostler",
+            closed.display()
+        ));
+    }
     let folder = directory.join("sandbox-trial");
     let tried = match tokio::time::timeout(TRIAL_BOUND, run(launcher, &folder, leaf, settings)).await {
         Ok(tried) => tried,
@@ -72,6 +80,12 @@ pub(crate) async fn try_out(
     tried.map_err(|why| {
         format!("{why}; this was tried when its agent started, so restart the agent after a change{root}")
     })
+}
+
+/// The first directory that keeps other users from entering `directory`.
+fn closed_to_users(directory: &Path) -> Option<&Path> {
+    let is_closed = |it: &&Path| fs::metadata(it).is_ok_and(|metadata| metadata.permissions().mode() & 0o001 == 0);
+    directory.ancestors().filter(is_closed).last()
 }
 
 async fn run(
@@ -191,4 +205,25 @@ pub(crate) fn adapt_command(environment: &mut Vec<(OsString, OsString)>) {
     let is_replaced = |name: &OsString| OF_INSIDE.iter().any(|(inside, _)| name == inside);
     environment.retain(|(name, _)| !OF_OUTSIDE.iter().any(|outside| name == outside) && !is_replaced(name));
     environment.extend(OF_INSIDE.map(|(name, value)| (name.into(), value.into())));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directory_that_other_users_cannot_enter_is_found() {
+        let directory = tempfile::tempdir().expect("a directory of the test");
+        let (outer, inner) = (directory.path().join("outer"), directory.path().join("outer/inner"));
+        fs::create_dir_all(&inner).expect("the test owns the directory");
+        let set = |path: &Path, mode: u32| fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("ours");
+        set(directory.path(), 0o711);
+        set(&outer, 0o700);
+        set(&inner, 0o700);
+        assert_eq!(closed_to_users(&inner), Some(outer.as_path()));
+        set(&outer, 0o711);
+        assert_eq!(closed_to_users(&inner), Some(inner.as_path()));
+        set(&inner, 0o755);
+        assert_eq!(closed_to_users(&inner), None);
+    }
 }
