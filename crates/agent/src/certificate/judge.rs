@@ -34,7 +34,17 @@ pub struct NoiseLimits {
 
 impl Default for NoiseLimits {
     fn default() -> Self {
-        Self { others_millicpus: 50, steal_permille: 10, gap_permille: 10, gap_us: 2_000, memory_wait_permille: 10 }
+        Self { others_millicpus: 50, steal_permille: 10, gap_permille: 30, gap_us: 2_000, memory_wait_permille: 10 }
+    }
+}
+
+impl NoiseLimits {
+    /// Whether something interrupted the probe no more than on a quiet node.
+    pub(super) fn allow(&self, probe: &Probe) -> bool {
+        let duration_ns = u128::from(probe.duration_us) * 1000;
+        let is_much = u128::from(probe.gaps_ns) * 1000 > duration_ns * u128::from(self.gap_permille);
+        let is_long = probe.longest_ns > u64::from(self.gap_us) * 1000;
+        !is_much && !is_long
     }
 }
 
@@ -166,11 +176,9 @@ fn reasons(made: &Certificate, busy_us: u64, limits: &NoiseLimits) -> Vec<String
 
 /// Says that a probe was interrupted too much; `None` if it was not.
 fn interrupted(probe: &Probe, when: &str, limits: &NoiseLimits) -> Option<String> {
-    let duration_ns = probe.duration_us.saturating_mul(1000);
-    let is_much = u128::from(probe.gaps_ns) * 1000 > u128::from(duration_ns) * u128::from(limits.gap_permille);
-    let is_long = probe.longest_ns > u64::from(limits.gap_us) * 1000;
-    (is_much || is_long).then(|| {
-        let (share, longest) = (percent(probe.gaps_ns, duration_ns), probe.longest_ns as f64 / 1e6);
+    (!limits.allow(probe)).then(|| {
+        let share = percent(probe.gaps_ns, probe.duration_us.saturating_mul(1000));
+        let longest = probe.longest_ns as f64 / 1e6;
         format!("{when} the run, a probe was interrupted for {share} of the time ({longest:.1} ms at once)")
     })
 }

@@ -1,7 +1,8 @@
 //! Measurement certificates of exclusive jobs: what disturbed a run on this node.
 //!
 //! The agent reads the machine's counters just before and just after the run, and probes one CPU for 50 ms before the first
-//! and after the second reading. Only exclusive jobs are measured, so no other start waits for a probe.
+//! and after the second reading; again if something interrupted the probe, since the submission and the end of a job also
+//! cause work. Only exclusive jobs are measured, so no other start waits for a probe.
 //!
 //! - [`parse`] and [`judge`] are pure; [`probe`] finds interruptions; this module reads the files.
 //! - The certificate is a file in the run's directory, which belongs to the agent. From there it goes into the report of
@@ -50,7 +51,7 @@ impl Measuring {
         let (node, cpus) = (Arc::clone(node), launch.placement.resources.cpus.clone());
         let work = move || {
             let machine = machine(&node);
-            let state = processors(&cpus);
+            let state = processors(&cpus, &node.noise_limits);
             let before = (reading(), state);
             Self { machine, cpus, before, at: Instant::now() }
         };
@@ -65,7 +66,7 @@ impl Measuring {
             let wall_us = u64::try_from(self.at.elapsed().as_micros()).unwrap_or(u64::MAX);
             let reading = reading();
             let figures = figures(self.cpus, wall_us, &record, leaf.as_deref());
-            let after = (reading, processors(&figures.cpus));
+            let after = (reading, processors(&figures.cpus, &node.noise_limits));
             let made = judge::certificate(self.machine, figures, [self.before, after], &node.noise_limits);
             node.runs.of(run).store_certificate(&made);
         };
@@ -130,7 +131,7 @@ fn throttles(cpus: &Path) -> Option<u64> {
 }
 
 /// Frequencies and temperature, and a probe of the first of these CPUs.
-fn processors(cpus: &CpuSet) -> ProcessorState {
+fn processors(cpus: &CpuSet, limits: &NoiseLimits) -> ProcessorState {
     let frequency = |cpu: u32| number(&Path::new(CPUS).join(format!("cpu{cpu}/cpufreq/scaling_cur_freq")));
     let frequencies: Vec<u64> = cpus.iter().filter_map(frequency).collect();
     let degrees = processor_sensors().into_iter().filter_map(|sensor| text(&sensor)?.trim().parse::<i64>().ok());
@@ -138,7 +139,7 @@ fn processors(cpus: &CpuSet) -> ProcessorState {
         lowest_khz: frequencies.iter().copied().min(),
         highest_khz: frequencies.iter().copied().max(),
         temperature_mc: degrees.max(),
-        probe: cpus.iter().next().and_then(probe::probe),
+        probe: cpus.iter().next().and_then(|cpu| probe::quietest(cpu, |probe| limits.allow(probe))),
     }
 }
 
