@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 
 use hostler_testkit::{Cluster, RealCluster, Size, end, kill, wait_until};
 use nix::sys::signal::Signal;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
 
@@ -97,7 +97,7 @@ fn commands_are_measured_compared_and_their_failures_shown() {
     let made: Value = serde_json::from_str(&made).expect("JSON");
     let [one, other] = [0, 1].map(|at| made["commands"][at]["runs"].as_array().expect("a list").len());
     assert_eq!((one, other, &made["seed"]), (6, 6, &Value::from(3)), "{made:#}");
-    assert_eq!(made["commands"][1]["command"], serde_json::json!(["sleep", "0.05"]));
+    assert_eq!(made["commands"][1]["command"], json!(["sleep", "0.05"]));
     assert!(made["commands"][1]["summary"]["median_s"].as_f64() >= Some(0.05), "{made:#}");
     assert_eq!(made["comparison"]["shows_difference"], true, "{made:#}");
     assert!(made["certificate"]["verdict"].is_string(), "{made:#}");
@@ -118,10 +118,34 @@ fn commands_are_measured_compared_and_their_failures_shown() {
     drop(noise);
     assert_eq!(noisy.code, 1, "{noisy:?}");
     assert!(noisy.stderr.contains("measuring again") && noisy.stdout.contains("median"), "{noisy:?}");
-    assert!(
-        noisy.stderr.contains("the node was not quiet in 2 measurements: noisy: other processes used"),
-        "{noisy:?}"
-    );
+    assert!(noisy.stderr.contains("node n1 was not quiet in 2 measurements: noisy: other processes used"), "{noisy:?}");
+}
+
+#[test]
+fn nodes_of_one_model_are_compared_and_drawn() {
+    let cluster = Cluster::up(HOSTLER, Size { nodes: 2, ..Size::default() });
+    let file = cluster.path("times.png");
+    let plot = file.to_str().expect("text");
+    let made = cluster.ok(&measure(&["--json", "--on-each", "n[1-9]", "--plot", plot, "--", "sleep", "0.01"]));
+    let made: Value = serde_json::from_str(&made).expect("JSON");
+    let nodes: Vec<&Value> = made["measurements"].as_array().expect("a list").iter().map(|it| &it["node"]).collect();
+    assert_eq!(nodes, ["n1", "n2"], "{made:#}");
+    // Both nodes are this machine.
+    let model = &made["models"][0];
+    assert_eq!((&model["nodes"], &model["differs"]), (&json!(["n1", "n2"]), &json!({})), "{made:#}");
+    assert!(model["comparison"]["result"].is_string(), "{made:#}");
+    assert!(fs::read(&file).expect("the plot").starts_with(b"\x89PNG"));
+
+    let text = cluster.ok(&measure(&["--on-each", "*", "--tolerance", "100%", "--", "sleep", "0.01"]));
+    for part in ["6 runs after 1 warm-up on each node\n", "\nn2  ", "results   comparable: the nodes differ by at most"]
+    {
+        assert!(text.contains(part), "{part:?} is not in {text}");
+    }
+    // A failure on one node ends the jobs on the others.
+    let program = "case $HOSTLER_NODE in n1) exit 3;; esac; exec sleep 3600";
+    let failed = cluster.fails(&measure(&["--on-each", "*", "--", "sh", "-c", program]));
+    assert!(failed.contains("failed: exit code 3") && failed.contains("cancelling job"), "{failed}");
+    assert!(cluster.fails(&measure(&["--on-each", "x*", "--", "true"])).contains("no node matches x*"));
 }
 
 /// Settings of a made-up machine: path, value before, value during a job.

@@ -1,27 +1,34 @@
 //! `hostler measure`: measures the run time of a command, alone on a node.
 
+mod across;
+mod plot;
 mod report;
 mod runs;
 mod statistics;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgMatches, Args, Command, FromArgMatches};
+use futures_util::future::join_all;
 use hostler_client::Client;
-use hostler_model::{Constraint, JobId, JobState, PartitionName, Submission, TaskId, Work, plural};
+use hostler_model::{
+    Constraint, JobId, JobState, NodeName, NodePatterns, PartitionName, Submission, TaskId, Work, plural,
+};
 use hostler_proto::api::{JobAction, JobDetail};
-use hostler_proto::certificate::{Certificate, Verdict};
 use hostler_proto::link::Output;
+use tokio::sync::watch;
 
+use self::across::Across;
 use self::report::Measurement;
 pub(crate) use self::runs::MeasureRuns;
-use self::runs::{FailedRun, Line, OneRun, Plan};
+use self::runs::{FailedRun, Line, Plan};
 use super::logs::{Source, read};
 use super::run::{own_directory, own_environment, own_umask};
 use crate::command_words::check_command;
 use crate::context::{Context, block_on};
 use crate::exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::{During, Failure, Outcome};
 use crate::flags::{JobFlags, Memory, TimeLimit, VariableNames};
 use crate::interrupts::{Interrupts, exit_code};
 use crate::output::views;
@@ -61,6 +68,21 @@ pub(crate) struct Measure {
     /// Seed of the random order of two commands [default: random]
     #[arg(long, value_name = "N", requires = "against")]
     seed: Option<u64>,
+
+    /// Measure on each of these nodes, e.g. n1,n3 or n[1-4,7]; * means all
+    ///
+    /// Says whether results from nodes with the same processors can be compared: the medians differ by at most --tolerance
+    /// with a confidence of 95 %.
+    #[arg(long, value_name = "NODES", conflicts_with_all = ["against", "constraint"])]
+    on_each: Option<NodePatterns>,
+
+    /// Difference in percent up to which results of two nodes are comparable
+    #[arg(long, value_name = "PERCENT", default_value_t = 2.0, requires = "on_each", value_parser = percent)]
+    tolerance: f64,
+
+    /// Draw all run times in this PNG file
+    #[arg(long, value_name = "FILE")]
+    plot: Option<PathBuf>,
 
     /// Measure again up to N times while the node is noisy, and fail if it stays noisy
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1000))]
@@ -143,11 +165,12 @@ impl NodeFlags {
     }
 }
 
-/// What came of one measuring job.
-enum Ended {
-    Measured(Vec<OneRun>, Box<JobDetail>),
-    /// A signal ended this command.
-    Interrupted(u8),
+/// The exit code with which all measuring jobs have to stop.
+type Stop = watch::Sender<Option<u8>>;
+
+fn percent(text: &str) -> Result<f64, String> {
+    let found = text.trim_end_matches('%').trim_end().parse().ok().filter(|value| (0.01..=100.0).contains(value));
+    found.ok_or_else(|| "expected a percentage from 0.01 to 100".to_owned())
 }
 
 impl Measure {
@@ -191,56 +214,107 @@ impl Measure {
     }
 
     async fn measure(&self, context: &Context, client: &Client, plan: &Plan, spec: &Submission) -> Outcome {
+        let specs: Vec<Submission> = match &self.on_each {
+            None => vec![spec.clone()],
+            Some(patterns) => {
+                let chosen = nodes(client, patterns).await?;
+                chosen.iter().map(|node| Submission { constraint: Some(only(node)), ..spec.clone() }).collect()
+            }
+        };
+        let stop = Stop::new(None);
         let mut interrupts = Interrupts::take()?;
-        let most = self.require_quiet.unwrap_or(0);
-        for attempt in 0.. {
-            let (runs, job) = match self.one_job(context, client, plan, spec, &mut interrupts).await? {
-                Ended::Measured(runs, job) => (runs, job),
-                Ended::Interrupted(code) => return Ok(code),
+        let mut all =
+            std::pin::pin!(join_all(specs.iter().map(|spec| self.until_quiet(context, client, plan, spec, &stop))));
+        let ended = loop {
+            tokio::select! {
+                ended = &mut all => break ended,
+                signal = interrupts.next() => stop.send_replace(Some(exit_code(signal))),
             };
-            let task = job.tasks_shown.first();
-            let certificate = task.and_then(|task| task.certificate.as_deref()).cloned();
-            let is_quiet = certificate.as_ref().is_some_and(|it: &Certificate| it.verdict == Verdict::Quiet);
-            let node = task.and_then(|task| task.node.as_ref()).map(ToString::to_string).unwrap_or_default();
-            let measured = Measurement { job: job.summary.id, node, plan, runs, certificate, attempts: attempt + 1 };
-            if !is_quiet && attempt < most {
-                context.output.say(&format!("job {}: {}; measuring again", job.summary.id, measured.verdict()));
-                continue;
-            }
-            if context.output.is_json() {
-                context.output.json(&measured.json());
-            } else {
-                context.output.data(&measured.text());
-            }
-            if self.require_quiet.is_some() && !is_quiet {
-                let attempts = plural(attempt + 1, "measurement");
-                return Err(Failure::new(format!("the node was not quiet in {attempts}: {}", measured.verdict())));
-            }
-            break;
+        };
+        let measured = ended.into_iter().collect::<Result<Option<Vec<_>>, Failure>>()?;
+        match (measured, *stop.borrow()) {
+            (Some(measured), None) => self.show(context, measured),
+            (_, code) => Ok(code.unwrap_or(exit::FAILED)),
         }
-        Ok(exit::OK)
     }
 
-    /// Runs one measuring job. A signal cancels it.
-    async fn one_job(
+    fn show(&self, context: &Context, measured: Vec<Measurement<'_>>) -> Outcome {
+        if let Some(file) = &self.plot {
+            let picture = plot::png(&measured);
+            std::fs::write(file, picture).during(|| format!("cannot write the plot {}", file.display()))?;
+        }
+        let noisy = measured.iter().find(|it| !it.is_quiet()).map(|it| {
+            let attempts = plural(it.attempts, "measurement");
+            Failure::new(format!("node {} was not quiet in {attempts}: {}", it.node, it.verdict()))
+        });
+        let (json, text) = match (&self.on_each, &measured[..]) {
+            (None, [one]) => (one.json(), one.text()),
+            _ => {
+                let across = Across::new(measured, self.tolerance / 100.0);
+                (across.json(), across.text())
+            }
+        };
+        if context.output.is_json() {
+            context.output.json(&json);
+        } else {
+            context.output.data(&text);
+        }
+        match noisy {
+            Some(failure) if self.require_quiet.is_some() => Err(failure),
+            _ => Ok(exit::OK),
+        }
+    }
+
+    /// Measures until the node is quiet, or until there was no quiet measurement in as many attempts as the user allows.
+    /// `None` if it has to stop. A failure stops the other jobs.
+    async fn until_quiet<'a>(
         &self,
         context: &Context,
         client: &Client,
-        plan: &Plan,
+        plan: &'a Plan,
         spec: &Submission,
-        interrupts: &mut Interrupts,
-    ) -> Result<Ended, Failure> {
-        let id = submit_command(client, spec.clone()).await?;
-        context.output.say(&format!("job {id} measures"));
-        let job = {
-            let mut ending = std::pin::pin!(ended(client, id));
-            tokio::select! {
-                job = &mut ending => job?,
-                signal = interrupts.next() => {
-                    context.output.say(&format!("cancelling job {id}"));
-                    client.act(id, None, JobAction::Cancel).await?;
-                    return Ok(Ended::Interrupted(exit_code(signal)));
+        stop: &Stop,
+    ) -> Result<Option<Measurement<'a>>, Failure> {
+        let most = self.require_quiet.unwrap_or(0);
+        let mut attempts = 1;
+        loop {
+            let measured = self.one_job(context, client, plan, spec, stop, attempts).await;
+            match measured {
+                Ok(Some(measured)) if !measured.is_quiet() && attempts <= most => {
+                    context.output.say(&format!("job {}: {}; measuring again", measured.job, measured.verdict()));
+                    attempts += 1;
                 }
+                measured => {
+                    if measured.is_err() {
+                        stop.send_replace(Some(exit::FAILED));
+                    }
+                    return measured;
+                }
+            }
+        }
+    }
+
+    /// Runs one measuring job. `None` if it has to stop, and the job was cancelled.
+    async fn one_job<'a>(
+        &self,
+        context: &Context,
+        client: &Client,
+        plan: &'a Plan,
+        spec: &Submission,
+        stop: &Stop,
+        attempts: u32,
+    ) -> Result<Option<Measurement<'a>>, Failure> {
+        let id = submit_command(client, spec.clone()).await?;
+        let on = spec.constraint.as_ref().filter(|_| self.on_each.is_some());
+        let on = on.map(|node| format!(" on node {node}")).unwrap_or_default();
+        context.output.say(&format!("job {id} measures{on}"));
+        let mut stopped = stop.subscribe();
+        let job = tokio::select! {
+            job = ended(client, id) => job?,
+            _ = stopped.wait_for(Option::is_some) => {
+                context.output.say(&format!("cancelling job {id}"));
+                client.act(id, None, JobAction::Cancel).await?;
+                return Ok(None);
             }
         };
         let source = Source { task: TaskId { job: id, index: 0 }, ranks: 0..1 };
@@ -259,7 +333,10 @@ impl Measure {
         if job.summary.state != JobState::Completed || runs.is_empty() {
             return Err(incomplete(&job, &read(client, &source, Output::Stderr, false).await?));
         }
-        Ok(Ended::Measured(runs, Box::new(job)))
+        let task = job.tasks_shown.first();
+        let node = task.and_then(|task| task.node.as_ref()).map(ToString::to_string).unwrap_or_default();
+        let certificate = task.and_then(|task| task.certificate.as_deref()).cloned();
+        Ok(Some(Measurement { job: id, node, plan, runs, certificate, attempts }))
     }
 
     /// The error for a run that failed.
@@ -269,6 +346,21 @@ impl Measure {
         let output = if failed.output.is_empty() { String::new() } else { format!("\nits output:\n{}", failed.output) };
         Failure::new(format!("{message}{output}"))
     }
+}
+
+/// The nodes whose names match.
+async fn nodes(client: &Client, patterns: &NodePatterns) -> Result<Vec<NodeName>, Failure> {
+    let all = client.nodes().await?;
+    let chosen: Vec<NodeName> = all.into_iter().map(|node| node.name).filter(|name| patterns.matches(name)).collect();
+    if chosen.is_empty() {
+        return Err(Failure::new(format!("no node matches {patterns}")).hint("`hostler nodes` lists them"));
+    }
+    Ok(chosen)
+}
+
+/// The constraint that only this node satisfies.
+fn only(node: &NodeName) -> Constraint {
+    node.as_str().parse().expect("a node's name is a feature")
 }
 
 async fn ended(client: &Client, id: JobId) -> Result<JobDetail, Failure> {

@@ -1,7 +1,7 @@
 //! The text and JSON of a measurement. Pure.
 
 use hostler_model::{JobId, format_bytes, plural};
-use hostler_proto::certificate::Certificate;
+use hostler_proto::certificate::{Certificate, Verdict};
 use serde_json::{Value, json};
 
 use super::runs::{OneRun, Plan};
@@ -24,7 +24,7 @@ impl Measurement<'_> {
     }
 
     /// The run times of a command in seconds, in the order of the runs.
-    fn times(&self, command: usize) -> Vec<f64> {
+    pub(super) fn times(&self, command: usize) -> Vec<f64> {
         self.of(command).map(|run| run.wall_ns as f64 / 1e9).collect()
     }
 
@@ -59,6 +59,11 @@ impl Measurement<'_> {
             text.push_str(&line("machine", &machine.in_words()));
         }
         text
+    }
+
+    /// Whether the node's agent certifies that the node was quiet.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.certificate.as_ref().is_some_and(|it| it.verdict == Verdict::Quiet)
     }
 
     /// The certificate's verdict in words.
@@ -173,19 +178,19 @@ fn run(run: &OneRun) -> Value {
     })
 }
 
-fn line(name: &str, value: &str) -> String {
+pub(super) fn line(name: &str, value: &str) -> String {
     format!("{name:9} {value}\n")
 }
 
 /// A unit of time that suits a duration.
 #[derive(Clone, Copy)]
-struct Unit {
-    name: &'static str,
+pub(super) struct Unit {
+    pub(super) name: &'static str,
     per_second: f64,
 }
 
 impl Unit {
-    fn of(seconds: f64) -> Self {
+    pub(super) fn of(seconds: f64) -> Self {
         let (name, per_second) = match seconds {
             it if it >= 1.0 => ("s", 1.0),
             it if it >= 1e-3 => ("ms", 1e3),
@@ -194,7 +199,7 @@ impl Unit {
         Self { name, per_second }
     }
 
-    fn number(self, seconds: f64) -> String {
+    pub(super) fn number(self, seconds: f64) -> String {
         let value = seconds * self.per_second;
         // Four significant digits of a value of this unit, which is at least 1.
         match value {
@@ -204,18 +209,18 @@ impl Unit {
         }
     }
 
-    fn show(self, seconds: f64) -> String {
+    pub(super) fn show(self, seconds: f64) -> String {
         format!("{} {}", self.number(seconds), self.name)
     }
 
-    fn span(self, Interval { low, high }: Interval) -> String {
+    pub(super) fn span(self, Interval { low, high }: Interval) -> String {
         format!("{} to {} {}", self.number(low), self.number(high), self.name)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use hostler_proto::certificate::{KnobProblem, QuietMachine, Verdict};
+    use hostler_proto::certificate::{KnobProblem, QuietMachine};
 
     use super::*;
 

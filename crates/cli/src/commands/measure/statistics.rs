@@ -132,12 +132,12 @@ fn upper_tail(z: f64) -> f64 {
     (-z * z / 2.0).exp() / (2.0 * std::f64::consts::PI).sqrt() * polynomial
 }
 
-/// How one command compares to another.
+/// How one command or node compares to another.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Comparison {
     /// Median of the first command divided by the median of the second.
     pub(super) ratio: f64,
-    /// 95 % confidence interval of the ratio; `None` for fewer than [`FEWEST_FOR_INTERVAL`] rounds.
+    /// Confidence interval of the ratio, 95 % for two commands; `None` for fewer than [`FEWEST_FOR_INTERVAL`] values.
     pub(super) interval: Option<Interval>,
 }
 
@@ -152,19 +152,45 @@ impl Comparison {
 /// rounds, so that changes of the machine, which affect both commands of a round, cancel out. `None` without values.
 pub(super) fn compare(one: &[f64], other: &[f64], seed: u64) -> Option<Comparison> {
     let rounds = one.len().min(other.len());
-    let (one, other) = (&one[..rounds], &other[..rounds]);
-    if rounds == 0 {
+    let draw = |dice: &mut Dice| {
+        let drawn = draws(dice, rounds);
+        (drawn.clone(), drawn)
+    };
+    bootstrap(&one[..rounds], &other[..rounds], 0.05, seed, draw)
+}
+
+/// Compares values that were measured independently of each other, with a probability of error of at most `error`. `None`
+/// without values.
+pub(super) fn compare_independent(one: &[f64], other: &[f64], error: f64, seed: u64) -> Option<Comparison> {
+    bootstrap(one, other, error, seed, |dice| (draws(dice, one.len()), draws(dice, other.len())))
+}
+
+/// As many positions as there are values, drawn with replacement.
+fn draws(dice: &mut Dice, count: usize) -> Vec<usize> {
+    (0..count).map(|_| dice.below(count)).collect()
+}
+
+/// The ratio of two medians, with its interval from resamples that `draw` chooses.
+fn bootstrap(
+    one: &[f64],
+    other: &[f64],
+    error: f64,
+    seed: u64,
+    draw: impl Fn(&mut Dice) -> (Vec<usize>, Vec<usize>),
+) -> Option<Comparison> {
+    let fewest = one.len().min(other.len());
+    if fewest == 0 {
         return None;
     }
     let ratio = median_of(one.iter().copied()) / median_of(other.iter().copied());
     let mut dice = Dice::new(seed);
     let mut resample = || {
-        let drawn: Vec<usize> = (0..rounds).map(|_| dice.below(rounds)).collect();
-        median_of(drawn.iter().map(|&at| one[at])) / median_of(drawn.iter().map(|&at| other[at]))
+        let (first, second) = draw(&mut dice);
+        median_of(first.iter().map(|&at| one[at])) / median_of(second.iter().map(|&at| other[at]))
     };
-    let interval = (rounds >= FEWEST_FOR_INTERVAL).then(|| {
+    let interval = (fewest >= FEWEST_FOR_INTERVAL).then(|| {
         let ratios = sorted(&(0..RESAMPLES).map(|_| resample()).collect::<Vec<_>>());
-        Interval { low: quantile(&ratios, 0.025), high: quantile(&ratios, 0.975) }
+        Interval { low: quantile(&ratios, error / 2.0), high: quantile(&ratios, 1.0 - error / 2.0) }
     });
     Some(Comparison { ratio, interval })
 }
@@ -283,6 +309,13 @@ mod tests {
         let few = compare(&TIMES[..5], &slower[..5], 7).expect("there are values");
         assert!(few.interval.is_none() && !few.shows_difference());
         assert_eq!(compare(&[], &[], 7), None);
+
+        let apart = compare_independent(&slower, &TIMES, 0.05, 7).expect("there are values");
+        assert!(is_close(apart.ratio, 1.1) && apart.shows_difference(), "{apart:?}");
+        let surer = compare_independent(&slower, &TIMES[..12], 0.001, 7).expect("there are values");
+        let width = |it: Comparison| it.interval.map(|it| it.high - it.low);
+        assert!(width(surer) > width(apart), "fewer values and a smaller error widen the interval: {surer:?}");
+        assert_eq!(compare_independent(&[], &TIMES, 0.05, 7), None);
     }
 
     fn times() -> impl Strategy<Value = Vec<f64>> {
