@@ -4,28 +4,26 @@
 mod listeners;
 mod reverse;
 mod sockets;
+mod visit;
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::net::{SocketAddr, TcpStream};
-use std::os::fd::AsRawFd;
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use hostler_core::agent::RunLaunch;
 use hostler_model::{RunId, Work};
 use hostler_proto::forward::{Destination, ForwardAnswer};
-use nix::errno::Errno;
-use nix::sched::{CloneFlags, setns};
 use socket2::{Domain, SockRef, Socket, Type};
 
 use self::listeners::{Listener, find};
 use self::reverse::Accepted;
 pub(crate) use self::reverse::{AcceptedConnections, listen};
 use self::sockets::Site;
+use self::visit::socket_inside;
 use crate::node::Node;
 use crate::supervise::Control;
 use crate::usage::RunPlace;
@@ -168,37 +166,17 @@ fn connect(place: &RunPlace, port: u16) -> anyhow::Result<Option<TcpStream>> {
 
 fn connect_to(Listener { namespace, pid, address }: &Listener, deadline: Instant) -> io::Result<TcpStream> {
     let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
-    if fs::read_link("/proc/self/ns/net")? == *namespace {
-        return connect_here(*address, left);
-    }
-    inside(namespace, *pid, || connect_here(*address, left))
+    let domain = Domain::for_address(*address);
+    let socket = match fs::read_link("/proc/self/ns/net")? == *namespace {
+        true => Socket::new(domain, Type::STREAM, None)?,
+        false => socket_inside(namespace, *pid, domain)?,
+    };
+    connect_from_same(socket, *address, left)
 }
 
-/// Runs `work` in the network namespace of a process, on a thread of its own, because it never returns from there.
-fn inside<T: Send>(namespace: &Path, pid: u32, work: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
-    let file = File::open(format!("/proc/{pid}/ns/net"))?;
-    // The process may have ended, and its number may be that of another process.
-    if fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()))? != namespace {
-        return Err(io::ErrorKind::NotFound.into());
-    }
-    thread::scope(|scope| {
-        let enter_and_work = || {
-            setns(file, CloneFlags::CLONE_NEWNET).map_err(|error| match error {
-                Errno::EPERM => io::Error::other(
-                    "an agent that is not root reaches no ports in sandboxes; let the program use a Unix socket",
-                ),
-                other => other.into(),
-            })?;
-            work()
-        };
-        thread::Builder::new().spawn_scoped(scope, enter_and_work)?.join().expect("the work does not panic")
-    })
-}
-
-/// Connects to an address of this machine, from the same address. Programs can listen at addresses that the machine does not
+/// Connects a socket to an address of its machine or sandbox, from the same address. Programs can listen at addresses that the machine does not
 /// have; a connection to such an address must not reach the machine that has it.
-fn connect_here(address: SocketAddr, timeout: Duration) -> io::Result<TcpStream> {
-    let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+fn connect_from_same(socket: Socket, address: SocketAddr, timeout: Duration) -> io::Result<TcpStream> {
     socket.bind(&SocketAddr::new(address.ip(), 0).into())?;
     socket.connect_timeout(&address.into(), timeout)?;
     Ok(socket.into())

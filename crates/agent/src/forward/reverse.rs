@@ -28,7 +28,8 @@ use tokio::time::sleep;
 
 use super::listeners::connects;
 use super::sockets::{Site, inhabitants, is_of_run, open_in, root_of};
-use super::{CONNECT_TIME, Near, Running, inside};
+use super::visit::socket_inside;
+use super::{CONNECT_TIME, Near, Running};
 use crate::node::Node;
 use crate::random::random_bits;
 use crate::rights::act_alone;
@@ -248,8 +249,8 @@ impl Listener {
 
 /// Listens on a port of the loopback that the job sees, with the user's rights. Returns the network namespace, too.
 fn listen_on_port(place: &RunPlace, site: &Site, port: u16) -> anyhow::Result<(TcpListener, PathBuf)> {
-    let listen = || {
-        let socket = Socket::new(Domain::IPV4, Type::STREAM, None)?;
+    let new = || Socket::new(Domain::IPV4, Type::STREAM, None);
+    let listen = |socket: Socket| {
         // Allow rebinding while old connections are in TIME_WAIT.
         socket.set_reuse_address(true)?;
         socket.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)).into())?;
@@ -257,15 +258,21 @@ fn listen_on_port(place: &RunPlace, site: &Site, port: u16) -> anyhow::Result<(T
         socket.set_nonblocking(true)?;
         Ok(socket.into())
     };
-    let as_user = || act_alone(site.user.as_ref(), listen);
     let here = fs::read_link("/proc/self/ns/net")?;
-    if !site.is_sandboxed {
-        return Ok((as_user()?, here));
-    }
     let namespace = |pid: u32| Some((pid, fs::read_link(format!("/proc/{pid}/ns/net")).ok()?));
-    let found = inhabitants(place, site).into_iter().find_map(namespace);
-    let (pid, namespace) = found.ok_or_else(|| anyhow::anyhow!("the job has no process yet"))?;
-    let listener = if namespace == here { as_user()? } else { inside(&namespace, pid, as_user)? };
+    let (pid, namespace) = match site.is_sandboxed {
+        true => {
+            let found = inhabitants(place, site).into_iter().find_map(namespace);
+            found.ok_or_else(|| anyhow::anyhow!("the job has no process yet"))?
+        }
+        false => (std::process::id(), here.clone()),
+    };
+    let listener = if namespace == here {
+        act_alone(site.user.as_ref(), || listen(new()?))?
+    } else {
+        let socket = socket_inside(&namespace, pid, Domain::IPV4)?;
+        act_alone(site.user.as_ref(), || listen(socket))?
+    };
     Ok((listener, namespace))
 }
 

@@ -1,14 +1,14 @@
 //! Sandboxes of an ordinary user, whose agent is not root: the same, with a user namespace.
 
 use std::fs;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::{MetadataExt, chown};
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use hostler_testkit::{Outcome, processes_with, wait_until};
 use serde_json::json;
@@ -124,27 +124,45 @@ fn jobs_ranks_and_remote_commands_of_an_ordinary_user_run_in_sandboxes() {
     assert_eq!(left.code, 0, "{left:?}");
     let sleeper = format!("sleep\0{number}\0");
     wait_until("the process has ended", 10, || processes_with(&sleeper).is_empty().then_some(()));
-    check_reverse_forward(&cluster);
 }
 
-/// A job in a sandbox reaches this machine through a Unix socket, and not through a port.
-fn check_reverse_forward(cluster: &OwnCluster) {
-    let script = "import socket, time\nwhile True:\n    try:\n        s = socket.socket(socket.AF_UNIX)\n        s.connect('job.sock')\n        \
-                  break\n    except OSError:\n        time.sleep(0.1)\nprint(s.recv(9).decode())";
+#[test]
+fn ports_in_sandboxes_of_an_ordinary_user_are_reached_both_ways() {
+    let cluster = OwnCluster::up(&[]);
+    cluster.folder("folder");
+    // It serves one client with what it has got from this machine, over a port and over a Unix socket.
+    let script = "import socket, time\ndef got(*address):\n    while True:\n        try:\n            s = socket.socket(address[0])\n            \
+                  s.connect(address[1])\n            return s.recv(9)\n        except OSError:\n            time.sleep(0.05)\n\
+                  open('started', 'w')\nport = got(socket.AF_INET, ('127.0.0.1', 8001))\n\
+                  path = got(socket.AF_UNIX, 'job.sock')\nserver = socket.create_server(('127.0.0.1', 8002))\n\
+                  client = server.accept()[0]\nclient.sendall(port + path)\nclient.recv(1)";
     let run = ["run", "--detach", "--sandbox", "-m", "100M", "--", "python3", "-c", script];
     let id = cluster.hostler_in("folder", &run).stdout.trim().to_owned();
+    wait_until("the job to run", 60, || cluster.home.path().join("folder/started").exists().then_some(()));
+    let program = cluster.home.path().join("hostler").display().to_string();
     let server = TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let port = server.local_addr().expect("bound").port();
-    wait_until("the job to have a process", 60, || {
-        let refused = cluster.hostler(&["forward", &id, "--reverse", &format!("0:{port}")]).stderr;
-        refused.contains("reaches no ports in sandboxes; let the program use a Unix socket").then_some(())
+    let mut reverse = Vec::new();
+    for (from, text) in [("8001", "of port"), ("./job.sock", "+socket")] {
+        let forward = cluster.command(&program, &["forward", &id, "--reverse", &format!("{from}:{port}")]).spawn();
+        reverse.push(forward.expect("starts"));
+        server.accept().expect("the job connects").0.write_all(text.as_bytes()).expect("it reads");
+    }
+    let answer = wait_until("the job to serve", 60, || {
+        let mut forward = cluster.command(&program, &["forward", &id, "8002", "--stdio"]);
+        let mut forward = forward.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("starts");
+        let mut answer = [0; 14];
+        let read = forward.stdout.as_mut().expect("a pipe").read_exact(&mut answer);
+        // Only now does the job end.
+        drop(forward.stdin.take());
+        forward.wait().expect("ours");
+        read.ok().map(|()| answer)
     });
-    let program = cluster.home.path().join("hostler").display().to_string();
-    let forward = cluster.command(&program, &["forward", &id, "--reverse", &format!("./job.sock:{port}")]).spawn();
-    server.accept().expect("the job connects").0.write_all(b"hello").expect("it reads");
+    assert_eq!(&answer, b"of port+socket");
     assert_eq!(cluster.hostler(&["wait", &id]).code, 0);
-    assert_eq!(cluster.hostler(&["logs", &id]).stdout, "hello\n");
-    assert_eq!(forward.expect("starts").wait().expect("ours").code(), Some(0));
+    for mut forward in reverse {
+        assert_eq!(forward.wait().expect("ours").code(), Some(0));
+    }
 }
 
 #[test]
