@@ -134,6 +134,7 @@ def test_options_become_arguments() -> None:
     assert arguments({"sandbox": True, "network": "host"}) == ["--sandbox", "--network=host"]
     assert arguments({"exclusive": True, "quiet_machine": True}) == ["--exclusive", "--quiet-machine"]
     assert arguments({"image": "oci:/data/a:1"}) == ["--image=oci:/data/a:1"]
+    assert arguments({"image": "debian:12", "runtime": "podman"}) == ["--image=debian:12", "--runtime=podman"]
     jobs = [hostler.Job(hostler.Client(), number) for number in (3, 4)]
     assert arguments({"after": jobs}) == ["--after=afterok:3:4"]
     assert arguments({"after": "afterany:3"}) == ["--after=afterany:3"]

@@ -25,7 +25,7 @@ use crate::restrictions::Restrictions;
 use crate::stage::{NoEnvironment, members};
 use crate::steps::{Own, free_port};
 use crate::supervise::{Control, Controlled, Order, RunState, control};
-use crate::{collect, forward, output, quiet, roster, stage, steps, supervise, terminal, variables};
+use crate::{collect, engines, forward, output, quiet, roster, stage, steps, supervise, terminal, variables};
 
 pub(crate) struct Engine {
     node: Arc<Node>,
@@ -315,6 +315,7 @@ async fn start_run(
     let measuring = Measuring::begin(&node, &launch).await;
     match supervise::launch(&node, &launch, &mut orders, &controlled.ending).await {
         Ok(RunState::Ended(exit)) => {
+            engines::end(&node, &launch, exit.why).await;
             quiet::end(&node, &launch).await;
             node.metrics.started(began.elapsed());
             handle.happened(Event::Exited { run, exit });

@@ -13,6 +13,8 @@ use std::path::Path;
 use hostler_model::{Gpu, GpuId, Vendor};
 use hostler_shepherd::cgroup::Device;
 
+use crate::engines::ContainerGpus;
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MachineGpu {
     /// The GPU as reported to the head.
@@ -88,6 +90,18 @@ impl Gpus {
         let own = self.all.iter().filter(|gpu| held.contains(&gpu.gpu.id)).flat_map(|gpu| &gpu.devices);
         let files: BTreeMap<&str, Device> = own.map(|file| (file.path.as_str(), file.device)).collect();
         files.into_iter().map(|(path, device)| hostler_shepherd::DeviceFile { path: path.to_owned(), device }).collect()
+    }
+
+    /// What a container of a run with these GPUs gets.
+    pub(crate) fn in_container(&self, held: &BTreeSet<GpuId>) -> ContainerGpus {
+        let own = self.all.iter().filter(|gpu| held.contains(&gpu.gpu.id));
+        let (nvidia, others): (Vec<_>, Vec<_>) = own.partition(|gpu| gpu.gpu.vendor == Vendor::Nvidia);
+        let devices: BTreeSet<&str> =
+            others.iter().flat_map(|gpu| &gpu.devices).map(|device| device.path.as_str()).collect();
+        ContainerGpus {
+            nvidia: nvidia.iter().map(|gpu| gpu.gpu.id.to_string()).collect(),
+            devices: devices.into_iter().map(str::to_owned).collect(),
+        }
     }
 
     /// Variables of a run with these GPUs; empty on machines without GPUs. If other GPUs are denied, drivers number the

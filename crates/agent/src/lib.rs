@@ -32,6 +32,7 @@ mod collect;
 mod directory;
 mod ending;
 mod engine;
+mod engines;
 pub mod environment;
 mod exec;
 mod forward;

@@ -13,6 +13,7 @@ use crate::account::Accounts;
 use crate::activity::Activity;
 use crate::certificate::NoiseLimits;
 use crate::directory::Runs;
+use crate::engines::Engines;
 use crate::environment::Environments;
 use crate::forward::AcceptedConnections;
 use crate::gossip::Gossiping;
@@ -65,6 +66,8 @@ pub(crate) struct Node {
     /// Whether commands of other nodes run in a sandbox, also if they do not ask for one.
     pub(crate) demands_sandbox_of_commands: bool,
     pub(crate) sandbox_settings: SandboxSettings,
+    /// Container engines that jobs may use.
+    pub(crate) engines: Engines,
     /// Changes of the machine's settings for runs.
     pub(crate) quiet: Arc<Quiet>,
     /// Values up to which the node counts as quiet while an exclusive job runs.

@@ -10,11 +10,11 @@ use hostler_shepherd::journal::JournalContent;
 use tokio::task::spawn_blocking;
 
 use crate::directory::{FoundRun, RunDirectory};
-use crate::exec;
 use crate::handle::Handle;
 use crate::node::Node;
 use crate::shepherds::Watched;
 use crate::supervise::{self, Control, RunState, control};
+use crate::{engines, exec};
 
 /// Time to determine the states of all runs together. A run whose shepherd lives but does not answer by then continues
 /// as far as the head knows: the agent goes on without it. A little longer than a damaged journal takes.
@@ -43,6 +43,11 @@ pub(crate) async fn recover(node: &Arc<Node>, handle: &Handle) -> anyhow::Result
         let shepherd = match look {
             Look::Known(found) => {
                 tracing::info!(%run, ?found, "found a run");
+                if let Found::Exit(exit) = &found {
+                    // In the background: how long it takes is up to the run's user.
+                    let (node, launch, why) = (Arc::clone(node), Arc::clone(&launch), exit.why);
+                    tokio::spawn(async move { engines::end(&node, &launch, why).await });
+                }
                 handle.happened(Event::Recovered { launch, found });
                 continue;
             }

@@ -28,7 +28,7 @@ use crate::images;
 use crate::node::Node;
 use crate::rights::act_as;
 use crate::shepherds::LINGER;
-use crate::{sandbox, transfer, variables};
+use crate::{engines, sandbox, transfer, variables};
 
 /// Maximum number of processes and threads per run: ample for real programs, and low enough to protect the machine.
 pub(crate) const PROCESS_LIMIT: u64 = 8192;
@@ -105,13 +105,13 @@ pub(crate) async fn prepare(
                 argv[0] = preparation.directory.script().display().to_string();
             }
             if launch.spec().image.is_none() {
-                return Ok(preparation.command(argv, cwd));
+                return preparation.command(argv, cwd);
             }
             let (cwd, cancel) = (cwd.to_string(), Arc::clone(cancel));
             let work = move || {
                 let began = Instant::now();
                 preparation.obtain_image(Path::new(&cwd), &cancel, began)?;
-                Ok(after(began, preparation.command(argv, &cwd)))
+                Ok(after(began, preparation.command(argv, &cwd)?))
             };
             tokio::task::spawn_blocking(work).await.context("preparing the job's image was interrupted")?
         }
@@ -187,7 +187,7 @@ impl Preparation {
     }
 
     /// Orders for a command in a directory of this node, with the submitter's environment.
-    fn command(&self, argv: Vec<String>, cwd: &str) -> Launch {
+    fn command(&self, argv: Vec<String>, cwd: &str) -> anyhow::Result<Launch> {
         let environment = self.variables();
         self.orders(argv, environment, PathBuf::from(cwd))
     }
@@ -222,14 +222,14 @@ impl Preparation {
     fn project(&mut self, project: &Project, cancel: &AtomicBool) -> anyhow::Result<Launch> {
         let began = Instant::now();
         let work = self.directory.work();
-        if self.launch.spec().image.is_some() {
+        if self.launch.spec().image.is_some() || self.launch.spec().container.is_some() {
             self.obtain_image(&work, cancel, began)?;
             let entry = || entry_command_in_image(&work, &project.entrypoint, &project.args);
             let argv = act_as(self.ids(), entry)??;
             let mut variables = self.variables();
             variables.insert("HOSTLER_SNAPSHOT".into(), project.snapshot.to_string());
             variables.insert("PWD".into(), work.display().to_string());
-            return Ok(after(began, self.orders(argv, variables, work)));
+            return Ok(after(began, self.orders(argv, variables, work)?));
         }
         let mut variables = self.variables();
         let Self { node, launch, .. } = &*self;
@@ -255,7 +255,7 @@ impl Preparation {
         variables.extend(entry.env);
         variables.insert("HOSTLER_SNAPSHOT".into(), project.snapshot.to_string());
         variables.insert("PWD".into(), work.display().to_string());
-        let mut orders = self.orders(entry.argv, variables, work);
+        let mut orders = self.orders(entry.argv, variables, work)?;
         if let (Some(sandbox), Some(lease)) = (&mut orders.options.sandbox, &lease) {
             sandbox.read_only.push(lease.attempt.display().to_string());
         }
@@ -336,11 +336,13 @@ impl Preparation {
         }
     }
 
-    fn orders(&self, argv: Vec<String>, mut environment: Environment, cwd: PathBuf) -> Launch {
+    fn orders(&self, argv: Vec<String>, mut environment: Environment, cwd: PathBuf) -> anyhow::Result<Launch> {
         let Self { node, launch, directory, account, image } = self;
         let gpus = &launch.placement.resources.gpus;
-        environment.extend(node.gpus.variables(gpus, node.open_gpus().is_none()));
         let spec = launch.spec();
+        let shows_only_own = spec.container.is_some() || node.open_gpus().is_none();
+        environment.extend(node.gpus.variables(gpus, shows_only_own));
+        let argv = engines::wrap(node, launch, account.as_deref(), &argv, &mut environment, &cwd)?;
         let mut user = account.as_ref();
         if spec.sandbox {
             sandbox::adapt(&mut environment);
@@ -359,18 +361,19 @@ impl Preparation {
             files: files(launch, &node.name),
             umask: spec.umask.unwrap_or(0o022).into(),
             credentials: user.map(|user| user.credentials()),
+            may_gain_rights: spec.container.as_deref().is_some_and(|it| engines::gains_rights(it.engine)),
             leaf: node.leaf(&launch.run().to_string()),
             linger: spec.pty.is_none().then_some(LINGER),
             sandbox: sandbox::of_run(node, launch, directory, user.map(Arc::as_ref), image.as_ref()),
             ..self.limits()
         };
-        Launch {
+        Ok(Launch {
             directory: directory.path().to_owned(),
             argv: ranked(node, launch, argv).into_iter().map(OsString::from).collect(),
             env: environment.into_iter().map(|(name, value)| (name.into(), value.into())).collect(),
             cwd,
             options,
-        }
+        })
     }
 }
 

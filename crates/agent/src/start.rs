@@ -12,7 +12,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, bail};
 use hostler_client::{Client, Endpoint};
 use hostler_gossip::Policy;
-use hostler_model::{BootId, Feature, Hardware, NodeFacts, NodeName, Resources, Topology};
+use hostler_model::{BootId, Engine, Feature, Hardware, NodeFacts, NodeName, Resources, Topology};
 use hostler_shepherd::{Launcher, cgroup};
 use hostler_snapshot::ChunkStore;
 use nix::fcntl::{Flock, FlockArg};
@@ -24,7 +24,8 @@ use tokio::sync::watch;
 use crate::account::Accounts;
 use crate::certificate::NoiseLimits;
 use crate::directory::Runs;
-use crate::engine::Engine;
+use crate::engine;
+use crate::engines::Engines;
 use crate::environment::{self, Environments};
 use crate::gossip::{Away, Gossiping, Machines, Ports, Setup, StatusPorts, Weights};
 use crate::gpu_use::GpuUse;
@@ -69,6 +70,8 @@ pub struct Config {
     pub root_jobs: bool,
     /// Whether uv may install Python versions that projects request and the node lacks.
     pub install_python: bool,
+    /// Container engines that jobs may use.
+    pub engines: BTreeSet<Engine>,
     /// File with a join code, for a node that has not joined yet.
     pub join_file: Option<PathBuf>,
     /// File with the address of a head on the same machine.
@@ -231,6 +234,9 @@ async fn serve(
         of_machine: config.sandbox.read_only.clone(),
         own: accounts.in_sandbox(None).cloned(),
     };
+    let engines = Engines::find(&config.engines);
+    let of_machine = config.features.into_iter().chain(engines.features());
+    let features = of_machine.chain(environment::python_features(&settings)).collect();
     let boot = hostler_sys::boot_id().context("cannot read the boot id")?;
     let quiet =
         Quiet::new(config.quiet_machine, &directory, boot.clone(), resources.cpus.clone(), !config.shared_machine);
@@ -243,7 +249,7 @@ async fn serve(
             boot: BootId(boot),
             resources,
             hardware,
-            features: config.features.into_iter().chain(environment::python_features(&settings)).collect(),
+            features,
             call_key: (config.calls && gossiping.is_some()).then_some(own.key),
             ..NodeFacts::default()
         },
@@ -256,6 +262,7 @@ async fn serve(
         sandbox,
         demands_sandbox_of_commands: config.sandboxed_calls,
         sandbox_settings: config.sandbox,
+        engines,
         quiet,
         noise_limits: config.noise_limits,
         chunks: ChunkStore::open(&directory.join("chunks"))?.sharing_files(),
@@ -280,7 +287,7 @@ async fn serve(
     if let Some(port) = metrics_port {
         port.serve(Arc::clone(&exporter)).context("cannot serve the metrics")?;
     }
-    let engine = Engine::new(Arc::clone(&node), handle.clone(), adopted);
+    let engine = engine::Engine::new(Arc::clone(&node), handle.clone(), adopted);
     let (renew, due) = watch::channel(None);
     if let Some(gossiping) = &gossiping {
         let engine = handle.clone();

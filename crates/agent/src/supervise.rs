@@ -22,7 +22,7 @@ use crate::handle::Handle;
 use crate::node::Node;
 use crate::shepherds::{self, Watched};
 use crate::usage::{RunPlace, leaf_at};
-use crate::{quiet, steps};
+use crate::{engines, quiet, steps};
 
 /// Queued orders per run: one to end it, one to end it at once, and a reserve.
 const ORDERS_LEN: usize = 8;
@@ -236,6 +236,7 @@ pub(crate) async fn watch(
             None => break lost(&node, LostReason::NeverStarted),
         }
     };
+    engines::end(&node, &launch, exit.why).await;
     // Also if its shepherd was killed. If there is an exit record, that was done before.
     quiet::end(&node, &launch).await;
     let exit = with_disk(&node, exit);
@@ -269,6 +270,7 @@ pub(crate) async fn watch_recovered(
         Some(RunState::Ended(exit)) => exit,
         None => lost(&node, LostReason::NeverStarted),
     };
+    engines::end(&node, &launch, exit.why).await;
     quiet::end(&node, &launch).await;
     handle.happened(Event::Exited { run: launch.run(), exit });
 }
@@ -406,6 +408,7 @@ async fn exit_of(node: &Node, record: &ExitRecord, launch: &RunLaunch) -> Exit {
             "the job wrote more than {cap} of output (setting output-cap), and this file system cannot discard the rest"
         ));
     }
+    messages.extend(engines::explain(launch, &record.status));
     if let Status::StartFailed { message, .. } = &record.status {
         messages.push(message.clone());
     }

@@ -7,9 +7,9 @@ use std::time::Duration;
 use clap::Args;
 use hostler_discovery::GpuPick;
 use hostler_model::{
-    ArraySpec, Constraint, Counted, Dependency, Environment, ImageRef, LEAST_MEMORY_BYTES, Labels, LimitSignal,
-    ParseError, PartialRequest, PartitionName, SandboxNetwork, Submission, Subscription, WallTime, WindowSize, Work,
-    format_bytes, labels_problem, parse_bytes, parse_duration,
+    ArraySpec, Constraint, Container, Counted, Dependency, Engine, Environment, ImageRef, LEAST_MEMORY_BYTES, Labels,
+    LimitSignal, ParseError, PartialRequest, PartitionName, SandboxNetwork, Submission, Subscription, WallTime,
+    WindowSize, Work, format_bytes, labels_problem, parse_bytes, parse_duration,
 };
 use jiff::civil::DateTime;
 use jiff::{ToSpan, Zoned};
@@ -79,8 +79,17 @@ pub(crate) struct JobFlags {
     /// `docker save`. They are on the node; relative paths start in the job's folder. The job gets the image's
     /// environment variables, and of the current ones only TERM and those of --env and --env-only. The root directory
     /// is read-only. Implies --sandbox.
+    ///
+    /// With --runtime, the image is one as the engine knows it, e.g. debian:12, and there is no sandbox.
     #[arg(long, value_name = "IMAGE")]
-    pub(crate) image: Option<ImageRef>,
+    pub(crate) image: Option<String>,
+
+    /// Run the image with an engine of the node: `docker`, `podman` or `apptainer`
+    ///
+    /// Only nodes whose admin allows the engine run such jobs. The engine runs as you, with the rights that you have on
+    /// the node. The job's folder is at the same path in the container, which has the node's network.
+    #[arg(long, value_name = "ENGINE", requires = "image")]
+    pub(crate) runtime: Option<Engine>,
 
     /// Start the program only on the first node of the job
     ///
@@ -353,6 +362,17 @@ impl JobFlags {
         Ok(())
     }
 
+    /// Returns the image of a sandbox, or the container of an engine.
+    #[expect(clippy::type_complexity, reason = "one of both, as the specification has them")]
+    fn image(&self) -> Result<(Option<Box<ImageRef>>, Option<Box<Container>>), Failure> {
+        let Some(text) = &self.image else { return Ok((None, None)) };
+        let wrong = |error: ParseError| Failure::usage(format!("--image: {error}"));
+        match self.runtime {
+            Some(engine) => Ok((None, Some(Box::new(Container { engine, image: text.parse().map_err(wrong)? })))),
+            None => Ok((Some(Box::new(text.parse().map_err(wrong)?)), None)),
+        }
+    }
+
     /// Returns the job that these flags describe. `--env` adds variables to `environment` and overrides them.
     pub(crate) fn spec(
         &self,
@@ -365,7 +385,8 @@ impl JobFlags {
             environment.insert(name, value);
         }
         self.check_alternatives()?;
-        let sandbox = self.sandbox || self.image.is_some();
+        let (image, container) = self.image()?;
+        let sandbox = self.sandbox || image.is_some();
         if !sandbox && !self.network.is_none() {
             return Err(Failure::usage("--network needs --sandbox or --image"));
         }
@@ -386,7 +407,8 @@ impl JobFlags {
             quiet_machine: self.quiet_machine,
             sandbox,
             network: self.network,
-            image: self.image.clone().map(Box::new),
+            image,
+            container,
             first_node: self.first_node,
             holder: None,
             label: false,

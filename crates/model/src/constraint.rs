@@ -107,6 +107,21 @@ impl Constraint {
         self.0.holds(&has)
     }
 
+    /// Returns a constraint that demands a feature in addition to `before`.
+    #[must_use]
+    pub fn demanding(before: Option<Self>, feature: Feature) -> Self {
+        let demanded = Term::Has(feature);
+        let mut terms = match before.map(|before| *before.0) {
+            None => Vec::new(),
+            Some(Term::All(terms)) => terms,
+            Some(term) => vec![term],
+        };
+        if !terms.contains(&demanded) {
+            terms.push(demanded);
+        }
+        Self(Box::new(alone_or(terms, Term::All)))
+    }
+
     /// Returns every feature in the constraint.
     #[must_use]
     pub fn features(&self) -> BTreeSet<&Feature> {
@@ -301,6 +316,20 @@ mod tests {
         assert!(deep(33).parse::<Constraint>().is_err());
         assert!("!".repeat(900).parse::<Constraint>().is_err());
         assert!("a&".repeat(600).parse::<Constraint>().is_err(), "too long");
+    }
+
+    #[test]
+    fn demanded_feature_is_added_once() {
+        let demanding = |before: Option<&str>| {
+            let before = before.map(|text| text.parse().expect("a constraint"));
+            Constraint::demanding(before, "x".parse().expect("a feature")).to_string()
+        };
+        assert_eq!(demanding(None), "x");
+        assert_eq!(demanding(Some("x")), "x");
+        assert_eq!(demanding(Some("a|b")), "(a|b)&x");
+        assert_eq!(demanding(Some("(a|b)&x")), "(a|b)&x");
+        assert_eq!(demanding(Some("a&b")), "a&b&x");
+        assert_eq!(demanding(Some("x|a")), "(x|a)&x");
     }
 
     #[test]

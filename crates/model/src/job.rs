@@ -11,7 +11,7 @@ use utoipa::openapi::{ArrayBuilder, ObjectBuilder, Schema, Type};
 
 use crate::object::object_only;
 use crate::{
-    ArraySpec, Constraint, Counted, Dependency, Digest, Files, ImageRef, Labels, LimitSignal, ParseError,
+    ArraySpec, Constraint, Container, Counted, Dependency, Digest, Files, ImageRef, Labels, LimitSignal, ParseError,
     PartitionName, SandboxNetwork, Subscription, WallTime, format_bytes, labels_schema,
 };
 
@@ -60,6 +60,10 @@ pub struct JobSpec<Count = u32, Amounts = Request> {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<ImageRef>)]
     pub image: Option<Box<ImageRef>>,
+    /// The container that each task runs in, instead of a sandbox.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Container>)]
+    pub container: Option<Box<Container>>,
     /// Whether the program starts on the first node only. `mpirun` or `hostler step` then start processes on the other
     /// nodes.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -160,6 +164,7 @@ impl JobSpec {
             sandbox: false,
             network: SandboxNetwork::None,
             image: None,
+            container: None,
             first_node: false,
             holder: None,
             label: false,
@@ -193,7 +198,22 @@ impl JobSpec {
     /// Returns whether a sandbox can run the job: on one node, with a program of its own, which starts all steps.
     #[must_use]
     pub fn fits_sandbox(&self) -> bool {
-        self.nodes == 1 && self.holder.is_none()
+        self.nodes == 1 && self.holder.is_none() && self.container.is_none()
+    }
+
+    /// Returns whether a container can run the job: without a sandbox, and as one process on each node. Ranks and steps need this
+    /// program, which no image has.
+    #[must_use]
+    pub fn fits_container(&self) -> bool {
+        let is_single = self.tasks_per_node == 1 && !self.first_node && !self.label;
+        is_single && !self.sandbox && self.image.is_none() && self.network.is_none()
+    }
+
+    /// Demands nodes with the engine of the job's container, if it has one.
+    pub fn demand_engine(&mut self) {
+        if let Some(container) = &self.container {
+            self.constraint = Some(Constraint::demanding(self.constraint.take(), container.engine.feature()));
+        }
     }
 
     /// Returns whether an image can be the root of the job's sandbox. Ranks and steps need this program, which no image has.
@@ -286,6 +306,7 @@ impl<Count, Amounts> JobSpec<Count, Amounts> {
             sandbox: self.sandbox,
             network: self.network,
             image: self.image,
+            container: self.container,
             first_node: self.first_node,
             holder: self.holder,
             label: self.label,

@@ -7,6 +7,7 @@
 
 mod array;
 mod constraint;
+mod container;
 mod counted;
 mod cpus;
 mod dependency;
@@ -36,6 +37,7 @@ mod users;
 
 pub use array::{ArraySpec, IndexSet};
 pub use constraint::{Constraint, Feature};
+pub use container::{Container, Engine, EngineImage};
 pub use counted::{Counted, CountedError};
 pub use cpus::CpuSet;
 pub use dependency::{Condition, Dependency};

@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use hostler_model::{
-    ArraySpec, Attempt, Constraint, Counted, Dependency, Digest, Files, GpuId, ImageRef, JobId, JobSpec, JobState,
-    Labels, NodeName, NodeState, PartitionName, Reason, Request, SandboxNetwork, Submission, Subscription, WallTime,
+    ArraySpec, Attempt, Constraint, Container, Counted, Dependency, Digest, Files, GpuId, ImageRef, JobId, JobSpec,
+    JobState, Labels, NodeName, NodeState, PartitionName, Reason, Request, SandboxNetwork, Submission, Subscription,
+    WallTime,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -381,6 +382,9 @@ pub struct JobDetail {
     /// than the job's owner and operators.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub image: Option<Box<ImageRef>>,
+    /// The container that each task runs in; absent for others than the job's owner and operators.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub container: Option<Box<Container>>,
     /// What a placed task of an exclusive job has on its first node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<Request>,

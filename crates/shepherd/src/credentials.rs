@@ -29,6 +29,14 @@ pub(crate) fn become_user(user: &Credentials) -> Result<(), ()> {
     give_up_rights()
 }
 
+/// Like [`become_user`], but programs with a set-user-id bit gain rights, as in a login.
+pub(crate) fn become_user_as_in_login(user: &Credentials) -> Result<(), ()> {
+    switch_to(user, false)?;
+    set_capabilities(0)?;
+    join_new_keyring();
+    Ok(())
+}
+
 /// Like [`become_user`], but this process and all that it executes keep `capability`.
 pub(crate) fn become_user_with(user: &Credentials, capability: u32) -> Result<(), ()> {
     switch_to(user, true)?;

@@ -283,6 +283,7 @@ impl Keeper {
             limits: call.map_or(&[], |call| &call.limits),
             namespace,
             credentials: options.credentials.as_ref(),
+            may_gain_rights: options.may_gain_rights,
             // If the leaf enforces the CPUs, an affinity is not needed.
             cpus: options.cpus.as_deref().filter(|_| start.limits.cpus != Some(Enforcement::Enforced)),
             leaf: self.leaf.as_ref(),

@@ -70,6 +70,8 @@ pub struct Options {
     pub umask: u32,
     /// Run as this user. Needs root; `None` for the agent's own user.
     pub credentials: Option<Credentials>,
+    /// Whether set-user-id programs work for the user, as in a login. Otherwise nothing gains rights.
+    pub may_gain_rights: bool,
     /// Allowed CPUs. Enforced by the leaf; without a leaf, set as CPU affinity, which the job may change.
     pub cpus: Option<Vec<u32>>,
     /// Memory limit in bytes. Needs a leaf.
@@ -108,6 +110,7 @@ impl Default for Options {
             output_limit_bytes: None,
             umask: 0o022,
             credentials: None,
+            may_gain_rights: false,
             cpus: None,
             memory_limit_bytes: None,
             process_limit: None,

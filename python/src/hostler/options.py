@@ -50,6 +50,8 @@ class Options(TypedDict, total=False):
     network: str | None
     #: Image of the root directory, e.g. ``"oci:/data/images:debian"``. Implies a sandbox.
     image: str | None
+    #: Engine of the node that runs ``image`` instead of a sandbox: ``"docker"``, ``"podman"`` or ``"apptainer"``.
+    runtime: str | None
     #: Keep the job waiting until ``hostler release``.
     hold: bool
     #: Labels of the job.
@@ -66,6 +68,7 @@ _FLAGS = {
     "constraint": "--constraint",
     "network": "--network",
     "image": "--image",
+    "runtime": "--runtime",
     "after": "--after",
     "name": "--name",
     "priority": "--priority",

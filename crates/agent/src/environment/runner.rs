@@ -37,6 +37,8 @@ pub struct Step {
     pub cwd: PathBuf,
     /// User who runs the command; `None` for the agent's own user.
     pub credentials: Option<Credentials>,
+    /// Whether set-user-id programs work for the user.
+    pub may_gain_rights: bool,
     /// Sandbox of the command, if it has one.
     pub sandbox: Option<Sandbox>,
     /// Standard input; empty by default.
@@ -167,6 +169,7 @@ impl Runner for Confined<'_> {
         };
         let options = Options {
             credentials: step.credentials.clone(),
+            may_gain_rights: step.may_gain_rights,
             sandbox: step.sandbox.clone(),
             leaf: (self.leaf)(LEAVES.fetch_add(1, Ordering::Relaxed)),
             call: Some(CallOptions::default()),

@@ -78,7 +78,7 @@ struct AgentJoin {
 /// `sandbox` lists directories and files that sandboxed jobs see, e.g. ["/opt/matlab"], and its `performance_counters =
 /// true` lets exclusive ones measure with hardware counters. `knobs` of the table `quiet_machine` lists the settings of
 /// the machine that jobs may ask to change. `install_python = true` lets uv install Python versions that projects
-/// require. `metrics` is an address at which the agent serves its metrics to Prometheus, e.g. "127.0.0.1:9101"; an
+/// require. `engines` lists the container engines that jobs may use, e.g. ["podman"]. `metrics` is an address at which the agent serves its metrics to Prometheus, e.g. "127.0.0.1:9101"; an
 /// address that is not private also needs `metrics_public = true`.
 #[derive(Debug, Default, Args)]
 pub(crate) struct AgentRun {
@@ -382,6 +382,7 @@ impl AgentRun {
             gpus,
             root_jobs: self.root_jobs || caps.root_jobs,
             install_python: caps.install_python,
+            engines: caps.engines.into_iter().collect(),
             shared_machine: self.shared_machine || caps.shared_machine,
             join_file: self.join_file,
             head_file: self.head_file,

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use hostler_agent::{NoiseLimits, Policy, QuietSettings, SandboxSettings, StatusPorts, Weight, Weights};
-use hostler_model::{Counted, CpuSet, Feature, ParseError};
+use hostler_model::{Counted, CpuSet, Engine, Feature, ParseError};
 use hostler_proto::join::{Address, DEFAULT_PORT};
 
 use crate::failure::Failure;
@@ -33,6 +33,7 @@ const AGENT_KEYS: &[&str] = &[
     "gpus",
     "environments",
     "features",
+    "engines",
     "resources",
     "gossip",
     "shared_machine",
@@ -106,6 +107,8 @@ pub(crate) struct AgentSettings {
     pub(crate) environments: Option<PathBuf>,
     /// Additional features of the machine.
     pub(crate) features: Vec<Feature>,
+    /// Container engines that jobs may use.
+    pub(crate) engines: Vec<Engine>,
     pub(crate) resources: Counted,
     pub(crate) gossip: Option<GossipAt>,
     /// Whether the node takes part in remote commands [default: true].
@@ -279,6 +282,7 @@ impl AgentSettings {
             gpus: file.parsed("gpus", "\"0,2\"")?,
             environments: absolute_path(file, "environments", "\"/var/cache/hostler/environments\"")?,
             features: file.list("features", "[\"ssd\", \"rack-2\"]")?,
+            engines: file.list("engines", "[\"podman\"]")?,
             resources: file.counts("resources", "{ license = 10, camera = 1 }")?,
             gossip: file.parsed("gossip", "\"10.0.0.5:7761\"")?,
             remote_commands,
@@ -514,11 +518,12 @@ mod tests {
         assert_eq!(set.status.best, "10.0.0.5:8282".parse().ok());
         assert_eq!(set.policy, Policy { tie: 7, ..Policy::default() });
         let agent = agent(
-            "cpus = \"0-1\"\nmemory = \"1G\"\ngpus = \"none\"\nfeatures = [\"ssd\"]\n[resources]\nlicense = 10\n",
+            "cpus = \"0-1\"\nmemory = \"1G\"\ngpus = \"none\"\nfeatures = [\"ssd\"]\nengines = [\"docker\"]\n[resources]\nlicense = 10\n",
         );
         let agent = agent.expect("right values");
         assert_eq!(agent.resources.to_string(), "license=10");
         assert_eq!((agent.cpus, agent.memory), (Some(CpuSet::first(2)), Some(Memory(1 << 30))));
+        assert_eq!(agent.engines, [Engine::Docker]);
         assert_eq!(agent.features, ["ssd".parse().expect("a feature")]);
         assert_eq!(agent.gpus, Some(GpuCap::Only(Vec::new())));
     }

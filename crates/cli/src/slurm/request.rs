@@ -69,6 +69,7 @@ pub(crate) fn submission(
         sandbox: false,
         network: hostler_model::SandboxNetwork::None,
         image: None,
+        container: None,
         label: false,
         partition,
         constraint: constraint(options)?,

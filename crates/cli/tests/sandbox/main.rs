@@ -1,5 +1,6 @@
 //! Sandboxed jobs, on real clusters with an agent of root, and of an ordinary user. Needs root, and accounts that every Debian has.
 
+mod engines;
 mod environments;
 mod escapes;
 mod images;

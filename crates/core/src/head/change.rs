@@ -40,6 +40,7 @@ pub(super) fn decide_change(
     if change.partition.is_some() {
         state.partitions.add_sandbox(&mut spec);
     }
+    spec.demand_engine();
     if spec == *before {
         return Ok(Vec::new());
     }

@@ -258,6 +258,12 @@ pub(super) fn check_spec(spec: &JobSpec) -> Result<(), Refusal> {
             ));
         }
     }
+    if spec.container.is_some() && !spec.fits_container() {
+        return Err(Refusal::Contradiction(
+            "a job in a container of an engine has no sandbox, and one process on each node, without steps; omit `--sandbox`, \
+             `--network`, `-n`, `--first-node` and `--label`, or `--runtime`",
+        ));
+    }
     if spec.sandbox && !spec.fits_sandbox() {
         return Err(Refusal::Contradiction(
             "a sandboxed job has one node and a program of its own, which starts its steps",

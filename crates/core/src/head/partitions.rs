@@ -70,7 +70,7 @@ impl Partition {
             return refuse(match spec.fits_sandbox() {
                 true => "runs its jobs in a sandbox, and this job has none; submit it again".to_owned(),
                 false => {
-                    "runs its jobs in a sandbox, where a job has one node and starts its steps itself; `hostler run`, \
+                    "runs its jobs in a sandbox, where a job has one node, no container engine (`--runtime`), and starts its steps itself; `hostler run`, \
                      `hostler submit` and `sbatch` start such jobs"
                         .to_owned()
                 }
@@ -114,6 +114,7 @@ impl State {
         let has_chosen_time = submission.time_limit_ms.is_some();
         let mut spec = self.settings.complete(submission);
         self.partitions.add_sandbox(&mut spec);
+        spec.demand_engine();
         let partition = spec.partition.as_ref().and_then(|name| self.partitions.get(name));
         let Some(partition) = partition.filter(|_| !has_chosen_time) else { return spec };
         let limit = partition.default_time_ms.or(spec.time_limit_ms);

@@ -1,6 +1,7 @@
 //! Scripted tests of the head's state machine: commands in, messages and records out.
 
 mod changes;
+mod containers;
 mod counted;
 mod counts;
 mod dependencies;

@@ -42,7 +42,11 @@ fn settle(prepared: &Prepared<'_>) -> Result<(), Step> {
     // In a sandbox, the init process has done this already.
     if program.sandbox.is_none() {
         if let Some(user) = program.credentials {
-            credentials::become_user(user).map_err(|()| Step::Credentials)?;
+            let become_user = match program.may_gain_rights {
+                true => credentials::become_user_as_in_login,
+                false => credentials::become_user,
+            };
+            become_user(user).map_err(|()| Step::Credentials)?;
         }
         // After the change of user, which clears the signal.
         end_with_parent(prepared.parent)?;

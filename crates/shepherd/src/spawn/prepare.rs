@@ -32,6 +32,8 @@ pub(crate) struct Program<'a> {
     /// Mount namespace of the program.
     pub(crate) namespace: Option<BorrowedFd<'a>>,
     pub(crate) credentials: Option<&'a Credentials>,
+    /// Whether programs with a set-user-id bit may give the user rights.
+    pub(crate) may_gain_rights: bool,
     pub(crate) cpus: Option<&'a [u32]>,
     pub(crate) leaf: Option<&'a Leaf>,
     /// Excludes a namespace.

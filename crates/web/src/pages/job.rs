@@ -3,7 +3,7 @@
 use askama::Template;
 use axum::extract::Path;
 use axum::response::Html;
-use hostler_model::{Attempt, JobId, JobState, OpenMode, WallTime, format_bytes};
+use hostler_model::{Attempt, Container, JobId, JobState, OpenMode, WallTime, format_bytes};
 use hostler_proto::api::{JobAction, JobDetail, LimitView, PartView, Stage, TaskView, Why, timeline};
 use hostler_proto::certificate::Certificate;
 use hostler_proto::link::Output;
@@ -345,6 +345,9 @@ fn again(job: &JobDetail) -> String {
     words.extend(job.quiet_machine.then(|| "--quiet-machine".to_owned()));
     words.extend(job.sandbox.then(|| "--sandbox".to_owned()));
     words.extend(job.image.iter().flat_map(|image| ["--image".to_owned(), quoted(image.as_str())]));
+    if let Some(Container { engine, image }) = job.container.as_deref() {
+        words.extend([format!("--runtime={engine}"), "--image".to_owned(), quoted(image.as_str())]);
+    }
     words.extend((!job.network.is_none()).then(|| format!("--network={}", job.network)));
     let mut option = |name: &str, value: String| words.extend([name.to_owned(), quoted(&value)]);
     option("--name", summary.name.clone());

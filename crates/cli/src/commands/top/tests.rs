@@ -207,6 +207,7 @@ fn detail(id: u64) -> (JobDetail, Why) {
         sandbox: false,
         network: hostler_model::SandboxNetwork::None,
         image: None,
+        container: None,
         held: None,
         allocation: false,
         step_hosts: Vec::new(),

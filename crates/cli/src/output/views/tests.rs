@@ -88,6 +88,7 @@ fn detail(summary: JobSummary, tasks_shown: Vec<TaskView>) -> JobDetail {
         sandbox: false,
         network: hostler_model::SandboxNetwork::None,
         image: None,
+        container: None,
         held: None,
         allocation: false,
         step_hosts: Vec::new(),

@@ -1,0 +1,367 @@
+//! Jobs in containers of Docker, Podman or Apptainer: the engine's program runs as the job's user, like any program of the
+//! job, and starts the container.
+//!
+//! Processes of Podman and Apptainer stay in the job's control group, and end with it. Those of Docker are children of its
+//! daemon. So a container has a name of its run, and the agent removes it before the run counts as ended, also after the
+//! engine's program or the run's shepherd was killed.
+//!
+//! The names of variables are arguments of the engine, and their values are not: everybody can read arguments.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+
+use anyhow::{bail, ensure};
+use hostler_core::agent::{RunLaunch, Why};
+use hostler_model::{Container, Engine, Environment, Feature, Resources, RunId};
+use hostler_shepherd::{Options, Status};
+use tokio::task::spawn_blocking;
+
+use crate::account::Account;
+use crate::environment::{Confined, Ended, Runner, Step, first_on_path};
+use crate::node::Node;
+use crate::stage::PROCESS_LIMIT;
+use crate::variables;
+
+/// Time for the removal of a container.
+const REMOVAL: Duration = Duration::from_secs(30);
+
+/// Memory that the removal may use, also if the job has less.
+const REMOVAL_BYTES: u64 = 256 << 20;
+
+/// Variables of the node and of logins, which name what the image may not have.
+const OF_THE_NODE: [&str; 10] =
+    ["HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "PWD", "SHELL", "TMPDIR", "USER", "XDG_RUNTIME_DIR"];
+
+/// Status of `docker run` and `podman run` when the engine itself has failed.
+const ENGINE_FAILED: i32 = 125;
+
+/// Status of a program that SIGKILL has ended.
+const KILLED: i32 = 137;
+
+/// The engines that jobs may use, with the paths of their programs.
+#[derive(Debug, Default)]
+pub(crate) struct Engines(BTreeMap<Engine, String>);
+
+impl Engines {
+    /// Finds the programs of allowed engines on the agent's search path. Logs those that are missing.
+    pub(crate) fn find(allowed: &BTreeSet<Engine>) -> Self {
+        let path = std::env::var_os("PATH").unwrap_or_else(variables::default_path);
+        let find = |engine: &Engine| {
+            let found =
+                first_on_path(&[engine.as_str()], &path).and_then(|path| path.into_os_string().into_string().ok());
+            if found.is_none() {
+                tracing::warn!(%engine, "jobs may use this container engine, but its program is not on the agent's PATH");
+            }
+            Some((*engine, found?))
+        };
+        Self(allowed.iter().filter_map(find).collect())
+    }
+
+    /// The features of nodes with these engines.
+    pub(crate) fn features(&self) -> impl Iterator<Item = Feature> {
+        self.0.keys().map(|engine| engine.feature())
+    }
+}
+
+/// The GPUs of a container.
+#[derive(Debug, Default)]
+pub(crate) struct ContainerGpus {
+    /// Ids of GPUs of NVIDIA, which the engine's tools for them know.
+    pub(crate) nvidia: Vec<String>,
+    /// Device files of others.
+    pub(crate) devices: Vec<String>,
+}
+
+/// What a container gets.
+struct Contents<'a> {
+    name: &'a str,
+    argv: &'a [String],
+    folder: &'a str,
+    /// Names of variables of the engine's program that the container gets.
+    variables: &'a [&'a str],
+    /// Uid, gid and other groups of the user.
+    user: (u32, u32, &'a [u32]),
+    resources: &'a Resources,
+    gpus: &'a ContainerGpus,
+    has_terminal: bool,
+}
+
+/// Replaces the command line of a run with a container by that of its engine. `environment` has all variables of the run;
+/// those for Apptainer's containers are added.
+///
+/// # Errors
+/// If the node does not allow the engine, or the engine cannot show the folder.
+pub(crate) fn wrap(
+    node: &Node,
+    launch: &RunLaunch,
+    account: Option<&Account>,
+    argv: &[String],
+    environment: &mut Environment,
+    folder: &Path,
+) -> anyhow::Result<Vec<String>> {
+    let Some(container) = launch.spec().container.as_deref() else { return Ok(argv.to_vec()) };
+    let engine = container.engine;
+    let Some(program) = node.engines.0.get(&engine) else {
+        bail!("node {} does not let jobs use {engine}; its admin allows that with `engines` in agent.toml", node.name);
+    };
+    let folder = folder.to_string_lossy();
+    ensure!(
+        !folder.contains(['"', ',', ':']) && !folder.contains(char::is_control),
+        "{engine} cannot show the folder {folder}, because of its name"
+    );
+    let own = &launch.spec().environment;
+    let is_passed = |name: &&str| own.contains_key(*name) || !OF_THE_NODE.contains(name);
+    let mut names: Vec<&str> = environment.keys().map(String::as_str).filter(is_passed).collect();
+    if launch.spec().world_size() > 1 {
+        // Known when all nodes are ready.
+        names.push("MASTER_PORT");
+    }
+    let user = match account {
+        Some(account) => (account.ids.uid, account.ids.gid, account.ids.groups.as_slice()),
+        None => (nix::unistd::geteuid().as_raw(), nix::unistd::getegid().as_raw(), &[][..]),
+    };
+    let resources = &launch.placement.resources;
+    let contents = Contents {
+        name: &name_of(node, launch.run()),
+        argv,
+        folder: &folder,
+        variables: &names,
+        user,
+        resources,
+        gpus: &node.gpus.in_container(&resources.gpus),
+        has_terminal: launch.spec().pty.is_some(),
+    };
+    let all = command_line(program, container, &contents);
+    if engine == Engine::Apptainer {
+        let passed: Vec<(String, String)> = names
+            .iter()
+            .filter_map(|name| Some((format!("APPTAINERENV_{name}"), environment.get(*name)?.clone())))
+            .collect();
+        environment.extend(passed);
+    }
+    Ok(all)
+}
+
+/// The name of a run's container, which no other agent on the machine uses.
+fn name_of(node: &Node, run: RunId) -> String {
+    format!("hostler-{}{run}", node.leaf_prefix)
+}
+
+/// The command line of an engine.
+fn command_line(program: &str, container: &Container, it: &Contents<'_>) -> Vec<String> {
+    let mut all = vec![program.to_owned()];
+    let (engine, folder) = (container.engine, it.folder);
+    let mut add = |words: &[&str]| all.extend(words.iter().map(|word| (*word).to_owned()));
+    match engine {
+        Engine::Docker | Engine::Podman => {
+            add(&["run", "--rm", "--interactive", "--init", "--network=host", "--log-driver=none"]);
+            add(&[&format!("--name={}", it.name), "--label=hostler"]);
+            // The folder has no label of SELinux that containers may use.
+            add(&["--security-opt=label=disable", &format!("--workdir={folder}")]);
+            add(&[&format!("--mount=type=bind,source={folder},target={folder}")]);
+            if it.has_terminal {
+                // Without these keys, a user who types them would leave the container, and the job would end.
+                add(&["--tty", "--detach-keys=ctrl-@,ctrl-@,ctrl-@,ctrl-@"]);
+            }
+        }
+        Engine::Apptainer => {
+            add(&["exec", "--cleanenv", "--no-home", &format!("--bind={folder}"), &format!("--pwd={folder}")]);
+        }
+    }
+    let (uid, gid, groups) = it.user;
+    match engine {
+        Engine::Docker => {
+            add(&[&format!("--user={uid}:{gid}"), "--security-opt=no-new-privileges"]);
+            groups.iter().for_each(|group| add(&[&format!("--group-add={group}")]));
+            // Its daemon starts the container outside of the job's control group.
+            let memory = it.resources.memory_bytes;
+            add(&[&format!("--cpuset-cpus={}", it.resources.cpus), &format!("--pids-limit={PROCESS_LIMIT}")]);
+            add(&[&format!("--memory={memory}"), &format!("--memory-swap={memory}")]);
+            if !it.gpus.nvidia.is_empty() {
+                add(&[&format!("--gpus=\"device={}\"", it.gpus.nvidia.join(","))]);
+            }
+        }
+        Engine::Podman => {
+            // In its user namespace, root is the job's user.
+            add(&["--user=0:0", "--cgroups=disabled"]);
+            it.gpus.nvidia.iter().for_each(|gpu| add(&[&format!("--device=nvidia.com/gpu={gpu}")]));
+        }
+        Engine::Apptainer => {
+            if !it.gpus.nvidia.is_empty() {
+                add(&["--nv"]);
+            }
+            if !it.gpus.devices.is_empty() {
+                add(&["--rocm"]);
+            }
+        }
+    }
+    let image = container.image.argument(engine);
+    let (first, rest) = it.argv.split_first().map_or(("", &[][..]), |(first, rest)| (first.as_str(), rest));
+    if engine == Engine::Apptainer {
+        add(&[&image, first]);
+    } else {
+        it.gpus.devices.iter().for_each(|device| add(&[&format!("--device={device}")]));
+        it.variables.iter().for_each(|name| add(&[&format!("--env={name}")]));
+        if engine == Engine::Docker && !it.variables.contains(&"HOME") {
+            // Images do not know the user, whose home directory would be the root directory.
+            add(&["--env=HOME=/tmp"]);
+        }
+        add(&[&format!("--entrypoint={first}"), &image]);
+    }
+    all.extend(rest.iter().cloned());
+    all
+}
+
+/// Removes what is left of the container of a run that has ended. Does nothing for other runs.
+pub(crate) async fn end(node: &Arc<Node>, launch: &RunLaunch, why: Why) {
+    if launch.spec().pty.is_none() && matches!(why, Why::Exited(code) if !(ENGINE_FAILED..=KILLED).contains(&code)) {
+        // The engine's program has seen the end of the container, and has removed it.
+        return;
+    }
+    let engine = match launch.spec().container.as_deref() {
+        // Without its daemon, nothing of Apptainer outlives the run.
+        None | Some(Container { engine: Engine::Apptainer, .. }) => return,
+        Some(container) => container.engine,
+    };
+    let Some(program) = node.engines.0.get(&engine).cloned() else { return };
+    let run = launch.run();
+    let account = match node.accounts.of(&launch.job.user, launch.job.uid).await {
+        Ok(account) => account,
+        Err(error) => return tracing::warn!(%run, %error, "cannot remove the container of a run"),
+    };
+    let environment = variables::environment(launch, &node.name, false, account.as_deref(), None, None);
+    let text = |word: &str| OsString::from(word);
+    let mut argv = vec![program.into(), text("rm"), text("--force")];
+    if engine == Engine::Podman {
+        argv.push(text("--ignore"));
+    }
+    argv.push(name_of(node, run).into());
+    let step = Step {
+        argv,
+        env: environment.into_iter().map(|(name, value)| (name.into(), value.into())).collect(),
+        cwd: "/".into(),
+        credentials: account.as_ref().map(|account| account.credentials()),
+        may_gain_rights: gains_rights(engine),
+        ..Step::default()
+    };
+    let held = &launch.placement.resources;
+    let limits = Options {
+        cpus: Some(held.cpus.iter().collect()),
+        memory_limit_bytes: Some(held.memory_bytes.max(REMOVAL_BYTES)),
+        process_limit: Some(PROCESS_LIMIT),
+        denied_devices: node.gpus.denied(&held.gpus),
+        ..Options::default()
+    };
+    let node = Arc::clone(node);
+    let remove = move || {
+        let leaf = |number| node.leaf(&format!("{run}-container-{number}"));
+        let runner = Confined {
+            launcher: &node.launcher,
+            limits,
+            leaf: &leaf,
+            cancel: &AtomicBool::new(false),
+            began: Instant::now(),
+            time_limit: Some(REMOVAL),
+        };
+        let mut output = Vec::new();
+        let ended = runner.run(&step, &mut |bytes| {
+            const MOST: usize = 500;
+            output.extend_from_slice(&bytes[..bytes.len().min(MOST - output.len())]);
+        });
+        let told = String::from_utf8_lossy(&output).trim().to_owned();
+        match ended {
+            Ok(Ended::Exited(0)) => {}
+            // It had removed itself.
+            Ok(_) if told.contains("No such container") => {}
+            other => tracing::warn!(%run, ?other, told, "cannot remove the container of a run"),
+        }
+    };
+    if let Err(error) = spawn_blocking(remove).await {
+        tracing::warn!(%run, %error, "cannot remove the container of a run");
+    }
+}
+
+/// Whether the engine needs set-user-id programs, such as `newuidmap`, to start a container of a user.
+pub(crate) const fn gains_rights(engine: Engine) -> bool {
+    matches!(engine, Engine::Podman | Engine::Apptainer)
+}
+
+/// Says what the status of a run's engine means, if it is about the engine.
+pub(crate) fn explain(launch: &RunLaunch, status: &Status) -> Option<String> {
+    let engine = launch.spec().container.as_deref()?.engine;
+    let is_failure = *status == Status::Exited { code: ENGINE_FAILED } && engine != Engine::Apptainer;
+    is_failure.then(|| format!("{engine} did not run the container; the job's output says why"))
+}
+
+#[cfg(test)]
+mod tests {
+    use hostler_model::CpuSet;
+
+    use super::*;
+
+    fn line(engine: Engine, gpus: &ContainerGpus, has_terminal: bool) -> String {
+        let argv = ["python3", "a b.py"].map(str::to_owned);
+        let resources = Resources::new(CpuSet::first(2), 64 << 20);
+        let contents = Contents {
+            name: "hostler-7-1_0.1.1",
+            argv: &argv,
+            folder: "/data/my folder",
+            variables: &["HOSTLER_JOB_ID", "TERM"],
+            user: (1000, 100, &[4, 24]),
+            resources: &resources,
+            gpus,
+            has_terminal,
+        };
+        let container = Container { engine, image: "docker://debian:12".parse().expect("an image") };
+        command_line("/usr/bin/engine", &container, &contents).join("\n").replace('\n', " | ")
+    }
+
+    #[test]
+    fn docker_runs_as_the_user_within_the_limits_of_the_job() {
+        let expected = "/usr/bin/engine | run | --rm | --interactive | --init | --network=host | --log-driver=none | \
+                        --name=hostler-7-1_0.1.1 | --label=hostler | --security-opt=label=disable | --workdir=/data/my folder | \
+                        --mount=type=bind,source=/data/my folder,target=/data/my folder | --user=1000:100 | \
+                        --security-opt=no-new-privileges | --group-add=4 | --group-add=24 | --cpuset-cpus=0-1 | --pids-limit=8192 | \
+                        --memory=67108864 | --memory-swap=67108864 | --env=HOSTLER_JOB_ID | --env=TERM | --env=HOME=/tmp | \
+                        --entrypoint=python3 | debian:12 | a b.py";
+        assert_eq!(line(Engine::Docker, &ContainerGpus::default(), false), expected);
+    }
+
+    #[test]
+    fn podman_stays_in_the_control_group_of_the_job() {
+        let all = line(Engine::Podman, &ContainerGpus::default(), true);
+        assert!(all.contains(" | --tty | ") && all.contains(" | --user=0:0 | --cgroups=disabled | "), "{all}");
+        assert!(!all.contains("--memory") && !all.contains("HOME"), "{all}");
+        assert!(all.ends_with(" | --env=TERM | --entrypoint=python3 | debian:12 | a b.py"), "{all}");
+    }
+
+    #[test]
+    fn apptainer_gets_its_variables_by_its_own_environment() {
+        let all = line(Engine::Apptainer, &ContainerGpus::default(), false);
+        let expected = "/usr/bin/engine | exec | --cleanenv | --no-home | --bind=/data/my folder | --pwd=/data/my folder | \
+                        docker://debian:12 | python3 | a b.py";
+        assert_eq!(all, expected);
+    }
+
+    #[test]
+    fn gpus_of_the_job_are_given_in_the_way_of_each_engine() {
+        let nvidia = ContainerGpus { nvidia: vec!["GPU-a".to_owned(), "GPU-b".to_owned()], devices: Vec::new() };
+        assert!(line(Engine::Docker, &nvidia, false).contains(" | --gpus=\"device=GPU-a,GPU-b\" | "));
+        let podman = line(Engine::Podman, &nvidia, false);
+        assert!(podman.contains(" | --device=nvidia.com/gpu=GPU-a | --device=nvidia.com/gpu=GPU-b | "), "{podman}");
+        assert!(line(Engine::Apptainer, &nvidia, false).contains(" | --nv | "));
+        let other = ContainerGpus { nvidia: Vec::new(), devices: vec!["/dev/kfd".to_owned()] };
+        assert!(line(Engine::Docker, &other, false).contains(" | --device=/dev/kfd | "));
+        assert!(line(Engine::Apptainer, &other, false).contains(" | --rocm | "));
+    }
+
+    #[test]
+    fn missing_engines_are_left_out() {
+        let none = Engines::find(&BTreeSet::new());
+        assert_eq!(none.features().count(), 0);
+    }
+}
