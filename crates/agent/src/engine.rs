@@ -70,6 +70,7 @@ impl Engine {
         let facts = NodeFacts {
             advisory: self.node.advisory(),
             runs_sandboxes: self.node.sandbox.is_ok(),
+            runs_images: self.node.sandbox.is_ok(),
             quiets_machine: self.node.quiet.offered.is_ok(),
             address,
             gossip_at: self.node.gossiping.as_ref().and_then(|gossiping| gossiping.address()),

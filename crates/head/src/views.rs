@@ -589,13 +589,10 @@ fn more_lines(state: &State, job: &Job, reason: &Reason, now: Now) -> Vec<String
         Reason::NoNodes { for_root: true, .. } => {
             vec!["A node's admin can allow jobs of root with `root_jobs = true` in the node's agent.toml.".to_owned()]
         }
-        Reason::NoNodes { for_quiet_machine: true, .. } => {
-            let refusing = state.nodes_without_quiet_machine(&job.spec).take(NAMED);
-            refusing.map(|(node, why)| format!("Node {node} does not make its machine quiet: {why}.")).collect()
-        }
-        Reason::NoNodes { for_sandbox: true, .. } => {
-            let refusing = state.nodes_without_sandboxes(&job.spec).take(NAMED);
-            refusing.map(|(node, why)| format!("Node {node} runs no sandboxed jobs: {why}.")).collect()
+        Reason::NoNodes { abilities, .. } if !abilities.is_empty() => {
+            let lacks = abilities.last().map_or("", |ability| ability.negation());
+            let refusing = state.nodes_without(&job.spec, abilities).take(NAMED);
+            refusing.map(|(node, why)| format!("Node {node} {lacks}: {why}.")).collect()
         }
         Reason::NoNodes { .. } => {
             vec!["`hostler nodes` shows the resources and partitions of all nodes.".to_owned()]

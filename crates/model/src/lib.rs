@@ -5,6 +5,7 @@
 
 #![warn(missing_docs)]
 
+mod ability;
 mod array;
 mod constraint;
 mod container;
@@ -35,6 +36,7 @@ mod units;
 mod usage;
 mod users;
 
+pub use ability::Ability;
 pub use array::{ArraySpec, IndexSet};
 pub use constraint::{Constraint, Feature};
 pub use container::{Container, Engine, EngineImage};

@@ -38,6 +38,9 @@ pub struct NodeFacts {
     /// Whether the node runs sandboxed jobs; false if its agent is older than sandboxes. [`Advisory::sandbox`] is the reason.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub runs_sandboxes: bool,
+    /// Whether the node runs jobs with an image: it runs sandboxed jobs, and its agent is not older than images.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub runs_images: bool,
     /// Whether jobs may ask the node to make its machine quiet. [`Advisory::quiet_machine`] is the reason if not.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub quiets_machine: bool,

@@ -6,7 +6,9 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::{Constraint, JobId, NodeName, PartitionName, QuotaKind, Request, WallTime, format_duration, plural};
+use crate::{
+    Ability, Constraint, JobId, NodeName, PartitionName, QuotaKind, Request, WallTime, format_duration, plural,
+};
 
 /// Why a job is pending. Every pending job has a reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -76,12 +78,10 @@ pub enum Reason {
         /// Whether the job belongs to root and every node that it may use refuses jobs of root.
         #[serde(default)]
         for_root: bool,
-        /// Whether the job needs a sandbox and no node that it may use runs sandboxed jobs.
-        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-        for_sandbox: bool,
-        /// Whether the job needs a quiet machine and no node that it may use makes its machine quiet.
-        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-        for_quiet_machine: bool,
+        /// Abilities that the job needs, up to the first one that no node has together with those before it. Empty if
+        /// abilities are not the reason.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        abilities: Vec<Ability>,
     },
     /// The job is first in the queue, and no up node has enough free resources or is large enough.
     Resources {
@@ -192,17 +192,20 @@ impl fmt::Display for Reason {
             Self::NeedsSandbox { partition, for_network: true } => {
                 write!(f, "partition {partition} runs its jobs without a network, and this job has that of its node")
             }
-            Self::NoNodes { partition, constraint, for_root, for_sandbox, for_quiet_machine } => {
+            Self::NoNodes { partition, constraint, for_root, abilities } => {
                 f.write_str("no node")?;
                 partition.iter().try_for_each(|partition| write!(f, " of partition {partition}"))?;
                 constraint.iter().try_for_each(|constraint| write!(f, " that has {constraint}"))?;
-                f.write_str(match (for_root, for_sandbox, for_quiet_machine) {
-                    (true, _, _) => " runs jobs of root",
-                    (false, true, true) => " that runs sandboxed jobs makes its machine quiet",
-                    (false, true, false) => " runs sandboxed jobs",
-                    (false, false, true) => " makes its machine quiet",
-                    (false, false, false) => " is in the cluster",
-                })
+                match abilities.split_last() {
+                    _ if *for_root => f.write_str(" runs jobs of root"),
+                    None => f.write_str(" is in the cluster"),
+                    Some((missing, present)) => {
+                        for (number, ability) in present.iter().enumerate() {
+                            write!(f, " {} {}", if number == 0 { "that" } else { "and" }, ability.verb())?;
+                        }
+                        write!(f, " {}", missing.verb())
+                    }
+                }
             }
             Self::BeginTime { .. } => f.write_str("its begin time has not come"),
             Self::ArrayLimit { limit } => write!(f, "the array runs at most {} at once", plural(limit, "task")),

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use hostler_model::{
-    Dependency, Digest, IndexSet, JobId, JobSpec, NodeName, PartitionName, Reason, RunId, TaskId, Timestamp, UserName,
-    plural,
+    Ability, Dependency, Digest, IndexSet, JobId, JobSpec, NodeName, PartitionName, Reason, RunId, TaskId, Timestamp,
+    UserName, plural,
 };
 use hostler_proto::api::JobAction;
 use hostler_proto::jobs::JobChange;
@@ -237,20 +237,14 @@ pub enum Refusal {
     /// No node is large enough for the job.
     #[error("no node can ever run this job: the job {0}")]
     NeverFits(Box<NeverFits>),
-    /// The job needs a sandbox, and no node that it may use runs sandboxed jobs.
-    #[error("no node that this job may use runs sandboxed jobs; node {node}: {why}")]
-    NoSandbox {
+    /// The job needs an ability, and no node that it may use has it.
+    #[error("no node that this job may use {}; node {node}: {why}", ability.verb())]
+    NoAbility {
+        /// The ability.
+        ability: Ability,
         /// One of the nodes.
         node: NodeName,
-        /// Why it runs none, and what to do.
-        why: String,
-    },
-    /// The job needs a quiet machine, and no node that it may use makes its machine quiet.
-    #[error("no node that this job may use makes its machine quiet; node {node}: {why}")]
-    NoQuietMachine {
-        /// One of the nodes.
-        node: NodeName,
-        /// Why it does not, and what to do.
+        /// Why it lacks the ability, and what to do.
         why: String,
     },
     /// The job belongs to root, and no node that the job may use runs jobs of root.
@@ -451,8 +445,9 @@ impl Refusal {
     pub const fn code(&self) -> &'static str {
         match self {
             Self::NeverFits(_) => "never_fits",
-            Self::NoSandbox { .. } => "no_sandbox",
-            Self::NoQuietMachine { .. } => "no_quiet_machine",
+            Self::NoAbility { ability: Ability::Sandbox, .. } => "no_sandbox",
+            Self::NoAbility { ability: Ability::Image, .. } => "no_image",
+            Self::NoAbility { ability: Ability::QuietMachine, .. } => "no_quiet_machine",
             Self::NotForRoot | Self::NotForRootOfNode => "not_for_root",
             Self::SystemAccount { .. } => "system_account",
             Self::NotThroughNodes(_) => "not_through_nodes",

@@ -527,9 +527,7 @@ fn decide_hello(state: &State, connection: ConnectionId, hello: &AgentHello, com
             let phase = state.active(run).and_then(|active| active.part(rank)).map_or(Phase::Placed, |part| part.phase);
             // Launches are sent again, but an older agent would not understand this one.
             let spec = state.job(run.task.job).map(|job| &job.spec);
-            let is_unknown = spec.is_some_and(|spec| {
-                (spec.sandbox && !hello.facts.runs_sandboxes) || (spec.quiet_machine && !hello.facts.quiets_machine)
-            });
+            let is_unknown = spec.is_some_and(|spec| !spec.fits_abilities(&hello.facts));
             if phase > Phase::Placed || rebooted || is_unknown {
                 events.push(gone(state, run, rank, format!("node {} reconnected without this run", node.name)));
             }

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use hostler_model::{
-    Constraint, Feature, JobSpec, NodeName, NodePatterns, PartitionName, PartitionState, SandboxNetwork, SandboxRule,
-    UserName,
+    Ability, Constraint, Feature, JobSpec, NodeName, NodePatterns, PartitionName, PartitionState, SandboxNetwork,
+    SandboxRule, UserName,
 };
 use hostler_proto::partitions::PartitionChange;
 use hostler_sched::NodeSet;
@@ -72,14 +72,14 @@ pub(super) type Sets =
 /// What a job wants of its nodes besides resources, as far as it restricts the nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Wanted {
-    /// The network of the sandbox, if the job has one.
-    sandbox: Option<SandboxNetwork>,
-    quiet_machine: bool,
+    abilities: [bool; Ability::ALL.len()],
+    /// The network of the sandbox.
+    network: SandboxNetwork,
 }
 
 impl Wanted {
     pub(super) fn of(spec: &JobSpec) -> Self {
-        Self { sandbox: spec.sandbox.then_some(spec.network), quiet_machine: spec.quiet_machine }
+        Self { abilities: Ability::ALL.map(|ability| spec.needs(ability)), network: spec.network }
     }
 }
 
@@ -181,9 +181,9 @@ impl Partitions {
 
     /// Whether a job with this specification may use a node.
     pub(super) fn may_use(&self, owner: Owner, spec: &JobSpec, node: &Node) -> bool {
-        let is_able =
-            (node.facts.runs_sandboxes || !spec.sandbox) && (node.facts.quiets_machine || !spec.quiet_machine);
-        is_able && self.demanding_sandbox(spec, node).is_none() && self.would_use(owner, spec, node)
+        spec.fits_abilities(&node.facts)
+            && self.demanding_sandbox(spec, node).is_none()
+            && self.would_use(owner, spec, node)
     }
 
     /// The partition that demands another sandbox of a job on this node than it has: the job's own partition, or any one of
@@ -204,7 +204,7 @@ impl Partitions {
     }
 
     /// Whether a job may use a node as far as its owner, partition and constraint decide, regardless of sandboxes and
-    /// quiet machines.
+    /// other abilities.
     pub(super) fn would_use(&self, owner: Owner, spec: &JobSpec, node: &Node) -> bool {
         let is_in = |name: &PartitionName| self.get(name).is_some_and(|partition| partition.nodes.matches(&node.name));
         owner.runs_on(node)

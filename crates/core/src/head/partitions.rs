@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hostler_model::{
-    Feature, JobSpec, NodeName, PartitionName, PartitionState, Reason, SandboxNetwork, SandboxRule, Submission,
-    Timestamp, format_duration,
+    Ability, Feature, JobSpec, NodeName, PartitionName, PartitionState, Reason, SandboxNetwork, SandboxRule,
+    Submission, Timestamp, format_duration,
 };
 use hostler_proto::partitions::PartitionChange;
 use hostler_sched::NodeSet;
@@ -161,41 +161,35 @@ impl State {
         its.peek().is_some() && !its.any(|node| owner.runs_on(node))
     }
 
-    /// The nodes that partition and constraint allow and that run no sandboxed jobs, with the reasons.
-    pub fn nodes_without_sandboxes(&self, spec: &JobSpec) -> impl Iterator<Item = (&NodeName, &str)> {
-        self.allowed_without_sandbox(spec).filter(|node| !node.facts.runs_sandboxes).map(|node| {
-            let why = node.facts.advisory.sandbox.as_deref();
-            (&node.name, why.unwrap_or("its agent is older than sandboxes; update it"))
+    /// The nodes that partition and constraint allow and that lack the last of these abilities, but none before it, with
+    /// the reasons.
+    pub fn nodes_without(&self, spec: &JobSpec, abilities: &[Ability]) -> impl Iterator<Item = (&NodeName, &str)> {
+        let can = |node: &Node, ability: &Ability| node.facts.can(*ability);
+        self.allowed_without_abilities(spec).filter_map(move |node| {
+            let (missing, present) = abilities.split_last()?;
+            let is_nearest = present.iter().all(|ability| can(node, ability)) && !can(node, missing);
+            is_nearest.then(|| (&node.name, node.facts.why_not(*missing)))
         })
     }
 
-    /// Returns a node and the reason why it runs no sandboxed jobs, if the job needs a sandbox and all nodes that partition
-    /// and constraint allow are like that.
-    pub(super) fn no_sandbox(&self, spec: &JobSpec) -> Option<(&NodeName, &str)> {
-        let all_refuse = || !self.allowed_without_sandbox(spec).any(|node| node.facts.runs_sandboxes);
-        if spec.sandbox && all_refuse() { self.nodes_without_sandboxes(spec).next() } else { None }
+    /// Returns the abilities that the job needs, up to the first one that no node has together with those before it. Empty if
+    /// a node has all of them, or if partition and constraint allow no node.
+    pub(super) fn missing_abilities(&self, spec: &JobSpec) -> Vec<Ability> {
+        let needed: Vec<Ability> = Ability::ALL.into_iter().filter(|ability| spec.needs(*ability)).collect();
+        // How many of them, in this order, the best node has.
+        let of_node = |node: &Node| needed.iter().take_while(|ability| node.facts.can(**ability)).count();
+        let most = self.allowed_without_abilities(spec).map(of_node).max();
+        most.map_or_else(Vec::new, |most| needed.get(..=most).map_or_else(Vec::new, <[_]>::to_vec))
     }
 
-    /// The nodes that partition, constraint and sandbox allow and that do not make their machine quiet, with the reasons.
-    pub fn nodes_without_quiet_machine(&self, spec: &JobSpec) -> impl Iterator<Item = (&NodeName, &str)> {
-        self.able_without_quiet_machine(spec).filter(|node| !node.facts.quiets_machine).map(|node| {
-            let why = node.facts.advisory.quiet_machine.as_deref();
-            (&node.name, why.unwrap_or("its agent is too old; upgrade Hostler there"))
-        })
+    /// Returns the ability that the job needs and no node has, with a node and the reason.
+    pub(super) fn missing_ability(&self, spec: &JobSpec) -> Option<(Ability, &NodeName, &str)> {
+        let abilities = self.missing_abilities(spec);
+        let (node, why) = self.nodes_without(spec, &abilities).next()?;
+        Some((*abilities.last()?, node, why))
     }
 
-    /// Returns a node and the reason why it does not make its machine quiet, if the job needs that and all nodes that
-    /// partition, constraint and sandbox allow are like that.
-    pub(super) fn no_quiet_machine(&self, spec: &JobSpec) -> Option<(&NodeName, &str)> {
-        let all_refuse = || !self.able_without_quiet_machine(spec).any(|node| node.facts.quiets_machine);
-        if spec.quiet_machine && all_refuse() { self.nodes_without_quiet_machine(spec).next() } else { None }
-    }
-
-    fn able_without_quiet_machine(&self, spec: &JobSpec) -> impl Iterator<Item = &Node> {
-        self.allowed_without_sandbox(spec).filter(|node| node.facts.runs_sandboxes || !spec.sandbox)
-    }
-
-    fn allowed_without_sandbox(&self, spec: &JobSpec) -> impl Iterator<Item = &Node> {
+    fn allowed_without_abilities(&self, spec: &JobSpec) -> impl Iterator<Item = &Node> {
         self.nodes().filter(move |node| self.partitions.would_use(Owner::User, spec, node))
     }
 
@@ -255,7 +249,9 @@ impl State {
     }
 
     fn may_use_all(&self, owner: Owner, spec: &JobSpec) -> bool {
-        let is_free = !spec.sandbox && !spec.quiet_machine && spec.partition.is_none() && spec.constraint.is_none();
+        let is_free = !Ability::ALL.into_iter().any(|ability| spec.needs(ability))
+            && spec.partition.is_none()
+            && spec.constraint.is_none();
         is_free && owner == Owner::User && !self.partitions.iter().any(Partition::demands_sandbox)
     }
 
@@ -297,13 +293,11 @@ pub(super) fn waits_for_partition(state: &State, job: &Job) -> Option<Reason> {
     if is_nowhere && let Some(partition) = state.needs_sandbox(owner, spec) {
         return Some(Reason::NeedsSandbox { partition: partition.clone(), for_network: spec.sandbox });
     }
-    let no_quiet_machine = is_nowhere && state.no_quiet_machine(spec).is_some();
     is_nowhere.then(|| Reason::NoNodes {
         partition: spec.partition.clone(),
         constraint: spec.constraint.clone(),
         for_root: state.all_refuse(owner, spec),
-        for_sandbox: state.no_sandbox(spec).is_some() || (spec.sandbox && no_quiet_machine),
-        for_quiet_machine: no_quiet_machine,
+        abilities: state.missing_abilities(spec),
     })
 }
 

@@ -1,6 +1,6 @@
 //! Checks that a new job and a changed job share: partition, nodes, priority and quotas.
 
-use hostler_model::{JobSpec, PartitionName, Reason};
+use hostler_model::{Ability, JobSpec, PartitionName, Reason};
 use hostler_sched::NeverFits;
 
 use super::command::Refusal;
@@ -48,8 +48,8 @@ impl Admission<'_> {
         over_quota.map_or(Ok(()), Err)
     }
 
-    /// Refuses a job that needs a sandbox and cannot have one. Names the partition that demands it.
-    fn check_sandbox(&self, state: &State, owner: Owner, spec: &JobSpec) -> Result<(), Refusal> {
+    /// Refuses a job that needs a sandbox or another ability, and cannot have it. Names the partition that demands a sandbox.
+    fn check_abilities(&self, state: &State, owner: Owner, spec: &JobSpec) -> Result<(), Refusal> {
         let refuses = |partition: &PartitionName, why: String| {
             Err(Refusal::PartitionRefuses {
                 partition: partition.clone(),
@@ -58,11 +58,13 @@ impl Admission<'_> {
         };
         let demanding =
             spec.partition.as_ref().filter(|name| state.partitions.get(name).is_some_and(Partition::demands_sandbox));
-        match (demanding, state.no_sandbox(spec)) {
-            (Some(name), Some((node, why))) => {
+        match (demanding, state.missing_ability(spec)) {
+            (Some(name), Some((Ability::Sandbox, node, why))) => {
                 return refuses(name, format!("which none of the job's nodes can do; node {node}: {why}"));
             }
-            (None, Some((node, why))) => return Err(Refusal::NoSandbox { node: node.clone(), why: why.to_owned() }),
+            (_, Some((ability, node, why))) => {
+                return Err(Refusal::NoAbility { ability, node: node.clone(), why: why.to_owned() });
+            }
             (_, None) => {}
         }
         match demanding {
@@ -88,12 +90,9 @@ impl Admission<'_> {
         let enters = self.before.is_none_or(|before| before.partition != spec.partition);
         partitions::admit(state, self.user, spec, enters)?;
         let owner = state.owner(self.user, self.uid);
-        self.check_sandbox(state, owner, spec)?;
+        self.check_abilities(state, owner, spec)?;
         if spec.sandbox && owner == Owner::Root {
             return Err(Refusal::Contradiction("a sandboxed job cannot belong to root; submit it as another user"));
-        }
-        if let Some((node, why)) = state.no_quiet_machine(spec) {
-            return Err(Refusal::NoQuietMachine { node: node.clone(), why: why.to_owned() });
         }
         if state.all_refuse(owner, spec) {
             return Err(match owner {
@@ -110,8 +109,7 @@ impl Admission<'_> {
                 partition: spec.partition.clone(),
                 constraint: spec.constraint.clone(),
                 for_root: false,
-                for_sandbox: false,
-                for_quiet_machine: false,
+                abilities: Vec::new(),
             })),
             Err(too_large) => Err(Refusal::NeverFits(Box::new(too_large))),
         }

@@ -41,6 +41,8 @@ pub(crate) struct Head {
     pub(crate) advisory: Advisory,
     /// Whether nodes that say hello run sandboxed jobs.
     pub(crate) runs_sandboxes: bool,
+    /// Whether nodes that say hello run images.
+    pub(crate) runs_images: bool,
     /// Whether nodes that say hello make their machine quiet for jobs.
     pub(crate) quiets_machine: bool,
 }
@@ -63,6 +65,7 @@ impl Head {
             gossip_at: None,
             advisory: Advisory::default(),
             runs_sandboxes: false,
+            runs_images: false,
             quiets_machine: false,
         };
         let epoch = head.state.next_epoch();
@@ -209,6 +212,7 @@ impl Head {
             hardware,
             advisory: self.advisory.clone(),
             runs_sandboxes: self.runs_sandboxes,
+            runs_images: self.runs_images,
             quiets_machine: self.quiets_machine,
             address: self.gossip_at.map(|_| [192, 0, 2, 7].into()),
             gossip_at: self.gossip_at,

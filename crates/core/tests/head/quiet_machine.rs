@@ -41,9 +41,9 @@ fn jobs_with_a_quiet_machine_run_only_on_nodes_that_offer_it() {
     add(&mut head, "n2", 3, Some("its agent does not run as root; start it as root"));
     assert_eq!(jobs.map(|job| node_of(&head, job)), [None, None]);
     let reason = explain(&head.state, head.job(jobs[0])).expect("the job waits");
-    assert!(matches!(reason, Reason::NoNodes { for_quiet_machine: true, .. }), "{reason:?}");
     assert_eq!(reason.to_string(), "no node makes its machine quiet");
-    let why: Vec<_> = head.state.nodes_without_quiet_machine(&head.job(jobs[0]).spec).map(|(_, why)| why).collect();
+    let Reason::NoNodes { abilities, .. } = &reason else { panic!("{reason:?}") };
+    let why: Vec<_> = head.state.nodes_without(&head.job(jobs[0]).spec, abilities).map(|(_, why)| why).collect();
     assert_eq!(why, ["it lists no knobs", "its agent does not run as root; start it as root"]);
 }
 

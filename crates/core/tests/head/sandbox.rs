@@ -50,9 +50,9 @@ fn sandboxed_jobs_run_only_on_nodes_whose_trial_succeeded() {
     add(&mut head, "n1", 11, Some("cannot create /proc: Operation not permitted"));
     add(&mut head, "n2", 12, Some("its agent does not run as root"));
     let reason = explain(&head.state, head.job(jobs[2])).expect("the job waits");
-    assert!(matches!(reason, Reason::NoNodes { for_sandbox: true, .. }), "{reason:?}");
     assert_eq!(reason.to_string(), "no node runs sandboxed jobs");
-    let why: Vec<_> = head.state.nodes_without_sandboxes(&head.job(jobs[2]).spec).map(|(_, why)| why).collect();
+    let Reason::NoNodes { abilities, .. } = &reason else { panic!("{reason:?}") };
+    let why: Vec<_> = head.state.nodes_without(&head.job(jobs[2]).spec, abilities).map(|(_, why)| why).collect();
     assert_eq!(why, ["cannot create /proc: Operation not permitted", "its agent does not run as root"]);
 }
 
@@ -63,7 +63,7 @@ fn node_with_an_older_agent_runs_no_sandboxed_jobs() {
     head.hello("n1", 1, "boot", vec![]);
     assert_eq!(node_of(&head, waiting), None);
     let refused = head.submit(sandboxed()).expect_err("the only node cannot").to_string();
-    assert!(refused.ends_with("node n1: its agent is older than sandboxes; update it"), "{refused}");
+    assert!(refused.ends_with("node n1: its agent is too old; upgrade Hostler there"), "{refused}");
 }
 
 #[test]
@@ -97,6 +97,7 @@ fn sandboxed_job_of_root_or_of_several_nodes_is_refused() {
 #[test]
 fn job_with_an_image_has_a_sandbox_and_one_process() {
     let mut head = Head::new();
+    head.runs_images = true;
     add(&mut head, "n1", 1, None);
     let image = JobSpec { image: Some(Box::new("oci:a".parse().expect("valid"))), ..sandboxed() };
     head.submit(image.clone()).expect("one process in a sandbox");
@@ -110,6 +111,36 @@ fn job_with_an_image_has_a_sandbox_and_one_process() {
         let refused = head.submit(spec);
         assert!(matches!(refused, Err(Refusal::Contradiction(_))), "{refused:?}");
     }
+}
+
+#[test]
+fn jobs_with_an_image_run_only_on_nodes_whose_agent_runs_images() {
+    let mut head = Head::new();
+    let image = || JobSpec { image: Some(Box::new("oci:a".parse().expect("valid"))), ..sandboxed() };
+    add(&mut head, "n1", 1, Some("its kernel is too old"));
+    // An agent that is older than images.
+    add(&mut head, "n2", 2, None);
+    let refused = head.submit(image()).expect_err("no node can");
+    assert_eq!(refused.code(), "no_image");
+    assert_eq!(
+        refused.to_string(),
+        "no node that this job may use runs images; node n2: its agent is too old; upgrade Hostler there"
+    );
+    head.runs_images = true;
+    add(&mut head, "n3", 3, None);
+    let jobs = [(); 3].map(|()| head.submit(image()).expect("one node can"));
+    assert_eq!(jobs.map(|job| node_of(&head, job)), [Some("n3".to_owned()), Some("n3".to_owned()), None]);
+
+    // The agent returns as an older release, without having confirmed the launches.
+    head.runs_images = false;
+    head.sent();
+    add(&mut head, "n3", 4, None);
+    assert!(!head.sent().iter().any(|message| matches!(message, HeadMessage::Launch(_))));
+    assert_eq!(jobs.map(|job| node_of(&head, job)), [None, None, None]);
+    assert_eq!(why(&head, jobs[0]).as_deref(), Some("no node that runs sandboxed jobs runs images"));
+    let Some(Reason::NoNodes { abilities, .. }) = explain(&head.state, head.job(jobs[0])) else { panic!("it waits") };
+    let refusing: Vec<_> = head.state.nodes_without(&head.job(jobs[0]).spec, &abilities).map(|(_, why)| why).collect();
+    assert_eq!(refusing, ["its agent is too old; upgrade Hostler there"; 2]);
 }
 
 /// A sandboxed job with the network of its node.

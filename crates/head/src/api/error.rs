@@ -124,8 +124,7 @@ impl From<Refusal> for ApiError {
             Refusal::NotForRoot | Refusal::NotForRootOfNode | Refusal::NotThroughNodes(_) => StatusCode::FORBIDDEN,
             Refusal::NameTaken(_) | Refusal::NameOfUser { .. } => StatusCode::CONFLICT,
             Refusal::NeverFits(_)
-            | Refusal::NoSandbox { .. }
-            | Refusal::NoQuietMachine { .. }
+            | Refusal::NoAbility { .. }
             | Refusal::NoSuchDependency(_)
             | Refusal::NoSuchTaskDependency(_)
             | Refusal::BadSetting(_) => StatusCode::CONFLICT,
@@ -142,8 +141,8 @@ impl From<Refusal> for ApiError {
                  allow such jobs with `hostler configure setting roles-through-nodes yes`"
                     .to_owned(),
             ),
-            Refusal::NoSandbox { .. } => {
-                Some("`hostler node show NAME` shows why a node runs no sandboxed jobs".to_owned())
+            Refusal::NoAbility { ability, .. } => {
+                Some(format!("`hostler node show NAME` shows why a node {}", ability.negation()))
             }
             Refusal::NeverFits(_) => Some("request less; `hostler nodes` shows the available resources".to_owned()),
             Refusal::NoSuchPartition { there, .. } if there.is_empty() => {
@@ -227,7 +226,7 @@ impl From<Refusal> for ApiError {
                 "`id -u {name}` on a node shows the uid; pass it to `hostler configure user block {name} --uid N`"
             )),
             Refusal::NotForRootOfNode | Refusal::BadPartition(_) | Refusal::Contradiction(_) => None,
-            Refusal::NoQuietMachine { .. } | Refusal::Users(_) | Refusal::BadSpec(_) => None,
+            Refusal::Users(_) | Refusal::BadSpec(_) => None,
             Refusal::KeyRefusal(_) | Refusal::Stale => None,
         };
         let error = Self::new(status, refusal.code(), refusal.to_string());
