@@ -1,20 +1,24 @@
 //! The root directory of a sandbox from an image.
 //!
-//! The image is the lower layer of an overlay, and an empty file system in memory is the upper one. So the sandbox can have its
-//! own /dev, /proc, /tmp and files in /etc on every image, and the image stays as it is. Before something is mounted, a
-//! symbolic link or file of the image in its way is removed from the overlay: no mount point is behind a link.
+//! What the image has is mounted, read-only, into an empty file system in memory. So the sandbox can have its own /dev, /proc,
+//! /tmp and files in /etc on every image, and the image stays as it is. There is no overlay: ordinary users can mount none on older
+//! kernels, and not on every file system.
 
+use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::path::Path;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
 
 use hostler_sys::MountTree;
+use nix::dir::Dir;
 use nix::errno::Errno;
-use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2};
-use nix::sys::stat::{Mode, SFlag, fstat, mkdirat};
-use nix::unistd::{UnlinkatFlags, unlinkat};
+use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat2, readlinkat};
+use nix::sys::stat::{Mode, SFlag, fchmod, fstat};
+use nix::unistd::{Gid, Uid, fchownat, symlinkat};
 
-use super::root::{WRITABLE, as_user, contains, how, is, refuse_kernel};
+use super::root::{LOCKED, as_user, contains, directory, file, how, is, refuse_kernel};
 use super::{During, Plan};
 use crate::launch::RootImage;
 
@@ -42,7 +46,8 @@ fn check(host: &OwnedFd, plan: &Plan<'_>, opened: &OwnedFd) -> io::Result<()> {
     if (metadata.st_dev, metadata.st_ino) == (machine.st_dev, machine.st_ino) {
         return refuse("it is the root directory of the machine");
     }
-    if ![0, plan.user.uid].contains(&metadata.st_uid) {
+    // An unprivileged sandbox cannot tell root from other users but its own.
+    if ![0, plan.user.uid].contains(&metadata.st_uid) && !plan.is_unprivileged {
         return refuse("it belongs neither to you nor to root");
     }
     refuse_kernel(opened)?;
@@ -58,30 +63,84 @@ fn check(host: &OwnedFd, plan: &Plan<'_>, opened: &OwnedFd) -> io::Result<()> {
     Ok(())
 }
 
-/// Creates the root file system of the sandbox: an overlay over the image, in this mounted file system.
-pub(super) fn overlay(image: &OwnedFd, memory: &MountTree) -> io::Result<MountTree> {
-    let make = |name: &str| -> io::Result<OwnedFd> {
-        mkdirat(memory, name, Mode::from_bits_truncate(0o755))?;
-        Ok(openat2(memory, name, how(OFlag::O_DIRECTORY, ResolveFlag::RESOLVE_NO_SYMLINKS))?)
-    };
-    let (upper, work) = (make("upper")?, make("work")?);
-    let path = |descriptor: &OwnedFd| format!("/proc/self/fd/{}", descriptor.as_raw_fd());
-    let (lower, upper, work) = (path(image), path(&upper), path(&work));
-    let options = [(c"lowerdir", lower.as_str()), (c"upperdir", upper.as_str()), (c"workdir", work.as_str())];
-    MountTree::create(c"overlay", &options, WRITABLE)
+/// Shows the image in the root file system of the sandbox, which is empty and in memory, except at the paths where the sandbox
+/// mounts something else.
+///
+/// `own` are these paths, without the leading slash. Directories on the way to them are made anew, and what the image has in them
+/// is mounted one by one, read-only. A link or file in their way is left out, so no mount point is behind a link of the image.
+pub(super) fn show(image: &OwnedFd, root: &MountTree, own: &BTreeSet<PathBuf>) -> io::Result<()> {
+    let root = root.as_fd().try_clone_to_owned()?;
+    show_directory(image, &root, Path::new(""), own)
 }
 
-/// Removes a link or file of the image from the overlay if it is at the path, or in place of a parent directory.
-pub(super) fn clear(root: &impl AsFd, path: &Path) -> io::Result<()> {
-    let mut at = root.as_fd().try_clone_to_owned()?;
-    for part in path.components() {
-        match openat2(&at, part.as_os_str(), how(OFlag::O_NOFOLLOW, ResolveFlag::RESOLVE_NO_SYMLINKS)) {
-            Ok(found) if is(&fstat(&found)?, SFlag::S_IFDIR) => at = found,
-            Err(Errno::ENOENT) => break,
-            // With these options, the kernel opens no link.
-            Ok(_) | Err(Errno::ELOOP) => return Ok(unlinkat(&at, part.as_os_str(), UnlinkatFlags::NoRemoveDir)?),
-            Err(error) => return Err(error.into()),
+fn show_directory(from: &OwnedFd, into: &OwnedFd, at: &Path, own: &BTreeSet<PathBuf>) -> io::Result<()> {
+    for name in names(from).during(format_args!("list /{} of the image", at.display()))? {
+        let path = at.join(&name);
+        if !own.contains(&path) {
+            show_entry(from, into, &name, &path, own).during(format_args!("show /{} of the image", path.display()))?;
         }
     }
     Ok(())
+}
+
+fn show_entry(from: &OwnedFd, into: &OwnedFd, name: &OsStr, path: &Path, own: &BTreeSet<PathBuf>) -> io::Result<()> {
+    let is_on_the_way = own.range(path.to_owned()..).next().is_some_and(|next| next.starts_with(path));
+    let found = match openat2(
+        from,
+        name,
+        how(OFlag::O_NOFOLLOW, ResolveFlag::RESOLVE_BENEATH | ResolveFlag::RESOLVE_NO_XDEV),
+    ) {
+        Ok(found) => found,
+        // Another file system is mounted there, which is no part of the image.
+        Err(Errno::EXDEV) => return directory(into, Path::new(name)).map(drop),
+        Err(error) => return Err(error.into()),
+    };
+    let metadata = fstat(&found)?;
+    if is(&metadata, SFlag::S_IFDIR) {
+        let place = directory(into, Path::new(name))?;
+        if !is_on_the_way {
+            return attach(&found, &place);
+        }
+        // A directory of a user may be closed to others.
+        let (uid, gid) = (Uid::from_raw(metadata.st_uid), Gid::from_raw(metadata.st_gid));
+        match fchownat(&place, "", Some(uid), Some(gid), AtFlags::AT_EMPTY_PATH) {
+            // In a user namespace, other users do not exist.
+            Ok(()) | Err(Errno::EINVAL | Errno::EPERM) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let opened =
+            openat2(&place, ".", OpenHow::new().flags(OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC))?;
+        fchmod(&opened, Mode::from_bits_truncate(metadata.st_mode & 0o777))?;
+        return show_directory(&found, &place, path, own);
+    }
+    if is_on_the_way {
+        return Ok(());
+    }
+    if is(&metadata, SFlag::S_IFLNK) {
+        return Ok(symlinkat(readlinkat(&found, "")?.as_os_str(), into, name)?);
+    }
+    if is(&metadata, SFlag::S_IFREG) {
+        return attach(&found, &file(into, Path::new(name))?);
+    }
+    // Devices, pipes and sockets.
+    Ok(())
+}
+
+/// Mounts a file or directory of the image, read-only, without file systems that are mounted below.
+fn attach(found: &OwnedFd, place: &OwnedFd) -> io::Result<()> {
+    let tree = MountTree::copy(found, false)?;
+    tree.add(LOCKED, false)?;
+    tree.attach(place)
+}
+
+fn names(directory: &OwnedFd) -> nix::Result<Vec<OsString>> {
+    let mut all = Dir::openat(directory, ".", OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC, Mode::empty())?;
+    let mut found = Vec::new();
+    for entry in all.iter() {
+        let name = entry?.file_name().to_bytes().to_vec();
+        if name != b"." && name != b".." {
+            found.push(OsString::from_vec(name));
+        }
+    }
+    Ok(found)
 }

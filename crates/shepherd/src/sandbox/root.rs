@@ -65,8 +65,8 @@ const HIDDEN_IN_PROC: [&str; 9] =
 /// Directory of the user's own files. It is empty, and disappears with the job.
 pub const HOME: &str = "/tmp/home";
 
-const LOCKED: u64 = MountAttributes::READ_ONLY | MountAttributes::NO_SUID | MountAttributes::NO_DEVICES;
-pub(super) const WRITABLE: u64 = MountAttributes::NO_SUID | MountAttributes::NO_DEVICES;
+pub(super) const LOCKED: u64 = MountAttributes::READ_ONLY | MountAttributes::NO_SUID | MountAttributes::NO_DEVICES;
+const WRITABLE: u64 = MountAttributes::NO_SUID | MountAttributes::NO_DEVICES;
 
 /// A part of the machine to show, at a path without the leading slash.
 enum Part {
@@ -104,15 +104,11 @@ pub(super) fn build(plan: &Plan<'_>) -> io::Result<()> {
 
     // Any directory will do: the file system becomes the root directory at the end.
     let place = openat2(&host, "usr", how(OFlag::O_DIRECTORY, ResolveFlag::empty())).during("open /usr")?;
-    let mut root = tmpfs("1m", "64k", "0755", WRITABLE).during("create the root file system")?;
+    let root = tmpfs("1m", "64k", "0755", WRITABLE).during("create the root file system")?;
     root.attach(&place).during("mount the root file system")?;
     if let Some(image) = &image {
-        root = image::overlay(image, &root).during("create the root file system from the image")?;
-        root.attach(&place).during("mount the root file system")?;
-        let more = more.iter().map(|part| part.path().display().to_string());
-        for path in targets(plan).chain(more) {
-            image::clear(&root, Path::new(&path)).during(format_args!("make room for /{path} in the image"))?;
-        }
+        let more = more.iter().map(|part| part.path().to_owned());
+        image::show(image, &root, &targets(plan).chain(more).collect())?;
     }
     for part in parts {
         show(&root, part)?;
@@ -148,13 +144,13 @@ pub(super) fn build(plan: &Plan<'_>) -> io::Result<()> {
     become_root(&root).during("change the root directory")
 }
 
-/// Paths in an image that must not be links, without the leading slash.
-fn targets<'a>(plan: &'a Plan<'_>) -> impl Iterator<Item = String> + 'a {
+/// Paths of which the sandbox has its own, also with an image, without the leading slash.
+fn targets<'a>(plan: &'a Plan<'_>) -> impl Iterator<Item = PathBuf> + 'a {
     let fixed = ["dev", "proc", "tmp", PROCESSORS, INTERFACES, "etc/passwd", "etc/group", "etc/nsswitch.conf"];
     let wanted = plan.wanted;
     let of_job = wanted.read_only.iter().chain(&wanted.settings).chain(&wanted.writable).map(String::as_str);
     let folder = (!wanted.without_folder).then_some(plan.folder);
-    fixed.into_iter().chain(OF_NETWORK).chain(of_job).chain(folder).map(|path| path.trim_start_matches('/').to_owned())
+    fixed.into_iter().chain(OF_NETWORK).chain(of_job).chain(folder).map(|path| path.trim_start_matches('/').into())
 }
 
 /// Options to open a path without reading it.
@@ -454,7 +450,7 @@ fn relative(path: &str) -> io::Result<&Path> {
 }
 
 /// Opens a directory in the tree. Creates missing directories, and follows no symbolic links.
-fn directory(root: &impl AsFd, path: &Path) -> io::Result<OwnedFd> {
+pub(super) fn directory(root: &impl AsFd, path: &Path) -> io::Result<OwnedFd> {
     let mut at = root.as_fd().try_clone_to_owned()?;
     for part in path.components() {
         match mkdirat(&at, part.as_os_str(), Mode::from_bits_truncate(0o755)) {
@@ -468,7 +464,7 @@ fn directory(root: &impl AsFd, path: &Path) -> io::Result<OwnedFd> {
 }
 
 /// Creates an empty file in the tree, with missing directories.
-fn file(root: &impl AsFd, path: &Path) -> io::Result<OwnedFd> {
+pub(super) fn file(root: &impl AsFd, path: &Path) -> io::Result<OwnedFd> {
     let (parent, name) = (path.parent().unwrap_or(Path::new("")), path.file_name().unwrap_or_default());
     let flags = OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_WRONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     Ok(openat(&directory(root, parent)?, name, flags, Mode::from_bits_truncate(0o644))?)
