@@ -3,7 +3,7 @@
 //! ```text
 //! images/<id>/root         the unpacked root file system
 //! images/<id>/image        what the image sets, and its size; the time of the last use
-//! images/<id>/sources      files that have proved to contain a layer of the image
+//! images/<id>/sources      files and repositories that have proved to contain a layer of the image
 //! images/<id>/runs/<run>   pins of runs, which outlive the agent
 //! images/attempt-<n>/      an image that is being unpacked, or removed
 //! ```
@@ -11,30 +11,32 @@
 //! The id is the digest of the image's configuration, which lists the digests of all layers. The files of an image are opened
 //! with the rights of the job's user. A sandboxed process unpacks their layers, under a uid of its own: all users of the node
 //! share the result, and other processes of the job's user could change a process with the uid of that user. Only root can
-//! enter the directory of an unpacked image.
+//! enter the directory of an unpacked image. An agent that is not root has a single user, who does and owns all of this.
 //!
-//! An image's id alone gives no access to a cached image: the user's own files must contain each of its layers.
+//! An image's id alone gives no access to a cached image: the user's own files must contain each of its layers. For an image in
+//! a registry, the registry is asked with the user's login data each time, and its repository must have contained each layer.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, lchown};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, lchown};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, TryLockError};
 use std::time::{Duration, Instant, SystemTime};
 
-use hostler_image::{Image, ImageError, Layer};
+use hostler_image::{Config, Image, ImageError, LayerOrder, Sha256};
 use hostler_model::{ImageRef, ImageSource, escaped};
 use hostler_shepherd::{Credentials, RootImage, Sandbox};
 use hostler_snapshot::remove_tree;
 use nix::libc;
-use nix::unistd::geteuid;
+use nix::unistd::{getegid, geteuid};
 use serde::{Deserialize, Serialize};
 
 use crate::account::Ids;
 use crate::environment::{Ended, Runner, Step, Stopped};
 use crate::mutex::lock;
+use crate::pull::{ImageSettings, Pull};
 use crate::rights::act_as;
 
 /// Uid and gid of the processes that unpack layers. Outside of the ranges that Linux distributions and directory services
@@ -68,6 +70,7 @@ pub(crate) struct Images {
     root: PathBuf,
     /// The directories of all runs, by which pins are recognized as outdated.
     runs: PathBuf,
+    settings: ImageSettings,
     cap_bytes: u64,
     /// Locks of the images that are being unpacked or verified, by uid and id: no user waits for another one's slow file.
     busy: Mutex<HashMap<Busy, Arc<Mutex<()>>>>,
@@ -96,8 +99,34 @@ pub(crate) struct Wanted<'a> {
     /// The job's folder, where relative paths start.
     pub(crate) folder: &'a Path,
     pub(crate) user: Option<&'a Ids>,
+    /// The user's home directory; that of the agent if `user` is absent.
+    pub(crate) home: Option<&'a Path>,
+    /// The agent's own user, if it is not root.
+    pub(crate) own: Option<Credentials>,
     /// Path of this executable.
     pub(crate) program: &'a str,
+}
+
+/// A found image, whose layers can be read.
+struct Ready<'a> {
+    id: Sha256,
+    config: Config,
+    layers: Vec<LayerOrder>,
+    origin: Origin<'a>,
+}
+
+/// Where the layers are.
+enum Origin<'a> {
+    /// In these files, one for each layer.
+    Files(Vec<File>),
+    Registry(Pull<'a>),
+}
+
+impl From<Image> for Ready<'_> {
+    fn from(image: Image) -> Self {
+        let (files, layers) = image.layers.into_iter().map(|layer| (layer.file, layer.order)).unzip();
+        Self { id: image.id, config: image.config, layers, origin: Origin::Files(files) }
+    }
 }
 
 /// Why an image is not available.
@@ -135,7 +164,7 @@ struct About {
 impl Images {
     /// Opens or creates the directory of images, and removes what an earlier agent has not finished. `runs`: the parent of all
     /// runs' directories.
-    pub(crate) fn open(root: PathBuf, runs: PathBuf) -> io::Result<Self> {
+    pub(crate) fn open(root: PathBuf, runs: PathBuf, settings: ImageSettings) -> io::Result<Self> {
         DirBuilder::new().recursive(true).mode(0o711).create(&root)?;
         fs::set_permissions(&root, Permissions::from_mode(0o711))?;
         let entries = fs::read_dir(&root)?.flatten();
@@ -151,7 +180,7 @@ impl Images {
             std::thread::spawn(move || left.iter().for_each(|entry| remove(&entry.path())));
         }
         let (busy, noting, choosing) = (Mutex::default(), Mutex::default(), Mutex::default());
-        Ok(Self { root, runs, cap_bytes: CACHE_BYTES, busy, noting, choosing, count: AtomicU64::new(next) })
+        Ok(Self { root, runs, settings, cap_bytes: CACHE_BYTES, busy, noting, choosing, count: AtomicU64::new(next) })
     }
 
     /// Provides an image to a run, and unpacks it if necessary. Blocks.
@@ -164,21 +193,24 @@ impl Images {
         runner: &dyn Runner,
         log: &mut dyn FnMut(&[u8]),
     ) -> Result<Obtained, Failure> {
-        if !geteuid().is_root() {
-            return Err(Failure::Unpack("an agent that is not root runs no images; start it as root".to_owned()));
-        }
         let at = |path: &str| wanted.folder.join(path);
-        let image = match wanted.image.source() {
+        let image: Ready<'_> = match wanted.image.source() {
             ImageSource::Directory { path } => {
                 // The sandbox opens and checks it.
                 let root = RootImage { path: at(path).display().to_string(), of_user: true };
                 return Ok(Obtained { root, env: Vec::new(), id: None });
             }
-            ImageSource::Layout { path, tag } => act_as(wanted.user, || Image::in_layout(&at(path), tag))??,
-            ImageSource::Archive { path, name } => act_as(wanted.user, || Image::in_archive(&at(path), name))??,
+            ImageSource::Layout { path, tag } => act_as(wanted.user, || Image::in_layout(&at(path), tag))??.into(),
+            ImageSource::Archive { path, name } => act_as(wanted.user, || Image::in_archive(&at(path), name))??.into(),
+            ImageSource::Registry(name) => {
+                let pull = Pull::new(name, &self.settings, wanted)?;
+                let (name, remote) = pull.describe(wanted, runner)?;
+                log(format!("hostler: image {} is docker://{name}\n", wanted.image).as_bytes());
+                Ready { id: remote.id, config: remote.config, layers: remote.layers, origin: Origin::Registry(pull) }
+            }
         };
         let id = image.id.hex();
-        if let Some(number) = image.layers.iter().position(|layer| layer.order.length > IMAGE_BYTES) {
+        if let Some(number) = image.layers.iter().position(|layer| layer.length > IMAGE_BYTES) {
             return Err(Failure::Unpack(format!("layer {} of the image has more than 32 GiB", number + 1)));
         }
         let own = {
@@ -206,10 +238,10 @@ impl Images {
         let Some(about) = self.pinned(&id, wanted.run) else {
             return Err(Failure::Unpack("the image disappeared from the node's cache".to_owned()));
         };
-        let how = if is_new {
-            format!("unpacked in {:.1} s", began.elapsed().as_secs_f64())
-        } else {
-            "found in the cache".to_owned()
+        let how = match (is_new, &image.origin) {
+            (true, Origin::Files(_)) => format!("unpacked in {:.1} s", began.elapsed().as_secs_f64()),
+            (true, Origin::Registry(_)) => format!("pulled and unpacked in {:.1} s", began.elapsed().as_secs_f64()),
+            (false, _) => "found in the cache".to_owned(),
         };
         log(format!("hostler: image sha256:{id} {how}\n").as_bytes());
         self.evict();
@@ -230,17 +262,19 @@ impl Images {
         Some(about)
     }
 
-    /// Verifies that the user has the layers, unless the same files have proved it before.
-    fn prove(&self, id: &str, image: &Image, wanted: &Wanted<'_>, runner: &dyn Runner) -> Result<(), Failure> {
+    /// Verifies that the user has the layers, unless the same files or repository have proved it before.
+    fn prove(&self, id: &str, image: &Ready<'_>, wanted: &Wanted<'_>, runner: &dyn Runner) -> Result<(), Failure> {
         let path = self.root.join(id).join("sources");
         let text = fs::read_to_string(&path).unwrap_or_default();
         let known: HashSet<&str> = text.lines().collect();
         let mut new = Vec::new();
-        for (number, layer) in image.layers.iter().enumerate() {
-            let source = source(layer)?;
-            if !known.contains(source.as_str()) {
-                process(layer, number, None, (0, 0), wanted, runner)?;
-                new.push(source);
+        let scratch = Scratch(self.new_attempt());
+        for number in 0..image.layers.len() {
+            let source = image.source(number)?;
+            if source.as_ref().is_none_or(|source| !known.contains(source.as_str())) {
+                let layer = image.layer(number, &scratch.0, wanted, runner)?;
+                process(&layer, &image.layers[number], number, None, (0, 0), wanted, runner)?;
+                new.extend(source);
             }
         }
         self.note_sources(&path, &new);
@@ -263,7 +297,7 @@ impl Images {
     }
 
     /// Unpacks an image, and makes it available in one step. If another user's job was faster, its directory stays.
-    fn unpack(&self, id: &str, image: &Image, wanted: &Wanted<'_>, runner: &dyn Runner) -> Result<(), Failure> {
+    fn unpack(&self, id: &str, image: &Ready<'_>, wanted: &Wanted<'_>, runner: &dyn Runner) -> Result<(), Failure> {
         let attempt = self.new_attempt();
         let made = self.unpack_into(&attempt, image, wanted, runner).and_then(|()| {
             let _choosing = lock(&self.choosing);
@@ -281,35 +315,41 @@ impl Images {
     fn unpack_into(
         &self,
         attempt: &Path,
-        image: &Image,
+        image: &Ready<'_>,
         wanted: &Wanted<'_>,
         runner: &dyn Runner,
     ) -> Result<(), Failure> {
         let root = attempt.join("root");
-        // The unpacking process passes through the directory to its own one.
-        DirBuilder::new().mode(0o711).create(attempt)?;
-        fs::set_permissions(attempt, Permissions::from_mode(0o711))?;
+        make_passage(attempt)?;
         DirBuilder::new().mode(0o700).create(&root)?;
-        lchown(&root, Some(UNPACKER), Some(UNPACKER))?;
+        give_to_unpacker(&root)?;
         let disk = nix::sys::statvfs::statvfs(attempt).map_err(io::Error::from)?;
         let half_free = disk.blocks_available().saturating_mul(disk.fragment_size()) / 2;
         let (mut bytes, mut entries, mut sources) = (IMAGE_BYTES.min(half_free), IMAGE_ENTRIES, Vec::new());
-        for (number, layer) in image.layers.iter().enumerate() {
-            sources.push(source(layer)?);
+        for (number, order) in image.layers.iter().enumerate() {
+            if matches!(image.origin, Origin::Registry(_)) && order.length > half_free {
+                let size = hostler_model::format_bytes(order.length);
+                return Err(Failure::Unpack(format!(
+                    "layer {} of the image has {size}, more than half of the free space of the node's disk",
+                    number + 1
+                )));
+            }
+            sources.extend(image.source(number)?);
+            let layer = image.layer(number, attempt, wanted, runner)?;
             let used =
-                process(layer, number, Some(&root), (bytes, entries), wanted, runner).map_err(
-                    |failure| match failure {
+                process(&layer, order, number, Some(&root), (bytes, entries), wanted, runner).map_err(|failure| {
+                    match failure {
                         Failure::Unpack(why) if half_free < IMAGE_BYTES && why.contains("bytes of an image") => {
                             Failure::Unpack(format!("{why}: half of the free space of the node's disk"))
                         }
                         other => other,
-                    },
-                )?;
+                    }
+                })?;
             (bytes, entries) = (bytes.saturating_sub(used.0), entries.saturating_sub(used.1));
         }
         // From here on, no other process can reach the files.
         fs::set_permissions(attempt, Permissions::from_mode(0o700))?;
-        let bytes = give_to_root(&root)?;
+        let bytes = give_to_agent(&root)?;
         fs::set_permissions(&root, Permissions::from_mode(0o755))?;
         DirBuilder::new().mode(0o700).create(attempt.join("runs"))?;
         fs::write(attempt.join("sources"), sources.join("\n"))?;
@@ -374,10 +414,73 @@ fn remove(path: &Path) {
     }
 }
 
+impl Ready<'_> {
+    /// What distinguishes a layer's place from all others, if something does.
+    fn source(&self, number: usize) -> io::Result<Option<String>> {
+        let order = &self.layers[number];
+        match &self.origin {
+            Origin::Files(files) => source(&files[number], order).map(Some),
+            Origin::Registry(pull) => Ok(pull.source(order)),
+        }
+    }
+
+    /// Opens a layer. One of a registry is downloaded into this directory, and has no name afterwards.
+    fn layer(
+        &self,
+        number: usize,
+        directory: &Path,
+        wanted: &Wanted<'_>,
+        runner: &dyn Runner,
+    ) -> Result<File, Failure> {
+        match &self.origin {
+            Origin::Files(files) => Ok(files[number].try_clone()?),
+            Origin::Registry(pull) => {
+                make_passage(directory)?;
+                let path = directory.join("layer");
+                let file = File::options().read(true).write(true).create_new(true).mode(0o600).open(&path)?;
+                give_to_unpacker(&path)?;
+                let pulled = pull.layer(&self.layers[number], &path, wanted, runner);
+                fs::remove_file(&path)?;
+                pulled.map(|()| file)
+            }
+        }
+    }
+}
+
+/// A directory that may not exist, and does not afterwards.
+struct Scratch(PathBuf);
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        if self.0.exists() {
+            remove(&self.0);
+        }
+    }
+}
+
+/// Makes a directory through which the unpacking process can pass to what is its own.
+fn make_passage(directory: &Path) -> io::Result<()> {
+    match DirBuilder::new().mode(0o711).create(directory) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+        _ => {}
+    }
+    fs::set_permissions(directory, Permissions::from_mode(0o711))
+}
+
+fn give_to_unpacker(path: &Path) -> io::Result<()> {
+    let owner = unpacker().map(|it| it.uid);
+    lchown(path, owner, owner)
+}
+
+/// The user who reads registries and unpacks layers; `None` for an agent that is not root, whose own user does it.
+pub(crate) fn unpacker() -> Option<Credentials> {
+    let name = "hostler-images".to_owned();
+    geteuid().is_root().then(|| Credentials { name, uid: UNPACKER, gid: UNPACKER, groups: Vec::new() })
+}
+
 /// What distinguishes the file of a layer from all other files of the machine, also from itself after a change.
-fn source(layer: &Layer) -> io::Result<String> {
-    let it = layer.file.metadata()?;
-    let order = &layer.order;
+fn source(file: &File, order: &LayerOrder) -> io::Result<String> {
+    let it = file.metadata()?;
     Ok(format!(
         "{} {} {} {}.{:09} {}.{:09} {} {} {}",
         it.dev(),
@@ -395,14 +498,14 @@ fn source(layer: &Layer) -> io::Result<String> {
 
 /// Unpacks a layer into a directory, or only verifies it. Returns the bytes and entries that it has added.
 fn process(
-    layer: &Layer,
+    layer: &File,
+    order: &LayerOrder,
     number: usize,
     root: Option<&Path>,
     (bytes, entries): (u64, u64),
     wanted: &Wanted<'_>,
     runner: &dyn Runner,
 ) -> Result<(u64, u64), Failure> {
-    let order = &layer.order;
     let mut argv = vec![
         wanted.program.to_owned(),
         "unpack-layer".to_owned(),
@@ -414,18 +517,17 @@ fn process(
     ];
     argv.extend(order.digest.map(|digest| format!("--digest={digest}")));
     argv.extend(root.map(|root| format!("--into={}", root.display())));
-    let name = "hostler-images".to_owned();
     let step = Step {
         argv: argv.into_iter().map(Into::into).collect(),
         cwd: "/".into(),
-        credentials: Some(Credentials { name, uid: UNPACKER, gid: UNPACKER, groups: Vec::new() }),
+        credentials: unpacker().or_else(|| wanted.own.clone()),
         sandbox: Some(Sandbox {
             settings: vec![wanted.program.to_owned()],
             writable: root.map(|root| root.display().to_string()).into_iter().collect(),
             without_folder: true,
             ..Sandbox::default()
         }),
-        input: Some(Arc::new(layer.file.try_clone()?)),
+        input: Some(Arc::new(layer.try_clone()?)),
         ..Step::default()
     };
     let mut output = Vec::new();
@@ -452,12 +554,12 @@ fn process(
     }
 }
 
-/// Makes root the owner of all files. Returns their size on the disk. Only root can reach them at this point.
-fn give_to_root(root: &Path) -> io::Result<u64> {
-    let mut bytes = 0;
+/// Makes the agent's user the owner of all files. Returns their size on the disk. Nobody else can reach them at this point.
+fn give_to_agent(root: &Path) -> io::Result<u64> {
+    let (mut bytes, uid, gid) = (0, geteuid().as_raw(), getegid().as_raw());
     let mut waiting = vec![root.to_owned()];
     while let Some(directory) = waiting.pop() {
-        lchown(&directory, Some(0), Some(0))?;
+        lchown(&directory, Some(uid), Some(gid))?;
         for entry in fs::read_dir(&directory)? {
             let entry = entry?;
             let metadata = entry.metadata()?;
@@ -465,7 +567,7 @@ fn give_to_root(root: &Path) -> io::Result<u64> {
             if metadata.is_dir() {
                 waiting.push(entry.path());
             } else {
-                lchown(entry.path(), Some(0), Some(0))?;
+                lchown(entry.path(), Some(uid), Some(gid))?;
             }
         }
     }
@@ -490,3 +592,6 @@ pub fn unpack_layer(
     writeln!(io::stdout(), "{} {}", applied.bytes, applied.entries)?;
     Ok(())
 }
+
+#[cfg(test)]
+mod tests;

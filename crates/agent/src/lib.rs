@@ -7,7 +7,7 @@
 //! - [`engine`]: the loop that owns the state; [`handle`]: events for it; [`node`]: what all modules share.
 //! - [`link`]: the WebSocket to the head.
 //! - [`stage`] and [`environment`]: folder, environment and command line.
-//! - [`images`]: images of root directories, unpacked once.
+//! - [`images`]: images of root directories, unpacked once. [`pull`] and [`registry`] get them from registries.
 //! - [`supervise`]: shepherds and their reports; [`shepherds`]: connections to them.
 //! - [`certificate`]: what disturbed an exclusive job; [`quiet`]: settings of the machine that are changed for one.
 //! - [`collect`] and [`transfer`]: results, and upload and download of chunks.
@@ -50,11 +50,13 @@ mod node;
 mod nvidia_smi;
 mod output;
 mod program_directory;
+mod pull;
 mod quiet;
 mod random;
 mod rapl;
 mod readiness;
 mod recover;
+mod registry;
 mod renewal;
 mod restrictions;
 mod rights;
@@ -81,7 +83,9 @@ pub use hostler_shepherd::ranks::{Ranks, variables as rank_variables};
 pub use hostler_shepherd::session_leader;
 pub use identity::{Introduction, has_joined, is_running, join, leave};
 pub use images::unpack_layer;
+pub use pull::ImageSettings;
 pub use quiet::{Knob, QuietSettings};
+pub use registry::fetch_image;
 pub use roster::NewAccounts;
 pub use sandbox::SandboxSettings;
 pub use start::{Config, run, run_and_say, run_ports_beside};

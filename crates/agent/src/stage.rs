@@ -285,7 +285,9 @@ impl Preparation {
         let runner = self.runner(limits, &leaf, cancel, began);
         let mut log = SetupLog::open(&self.directory)?;
         let run = launch.run().to_string();
-        let wanted = images::Wanted { image, run: &run, folder, user: self.ids(), program: &node.program };
+        let home = self.account.as_ref().map(|account| account.home.as_path());
+        let own = node.accounts.in_sandbox(None).map(|account| account.credentials());
+        let wanted = images::Wanted { image, run: &run, folder, user: self.ids(), home, own, program: &node.program };
         let obtained = node.images.obtain(&wanted, &runner, &mut |bytes| log.write(bytes));
         self.image = Some(obtained.map_err(NoEnvironment::from)?);
         Ok(())

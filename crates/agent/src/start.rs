@@ -38,6 +38,7 @@ use crate::metrics::port::Port;
 use crate::metrics::{Exporter, Metrics};
 use crate::node::Node;
 use crate::program_directory::{ProgramDirectory, is_found_on};
+use crate::pull::ImageSettings;
 use crate::quiet::{Quiet, QuietSettings};
 use crate::roster::NewAccounts;
 use crate::sandbox::SandboxSettings;
@@ -99,6 +100,8 @@ pub struct Config {
     pub status: StatusPorts,
     /// What sandboxed jobs get besides the usual.
     pub sandbox: SandboxSettings,
+    /// How images are pulled.
+    pub images: ImageSettings,
     /// Which settings of the machine jobs may ask to change.
     pub quiet_machine: QuietSettings,
     /// Values up to which the node counts as quiet while an exclusive job runs.
@@ -268,7 +271,7 @@ async fn serve(
         chunks: ChunkStore::open(&directory.join("chunks"))?.sharing_files(),
         chunk_cap_bytes: CACHE_BYTES,
         environments: Environments::open(&environments, settings, build_sandbox)?,
-        images: Images::open(directory.join("images"), directory.join("runs"))?,
+        images: Images::open(directory.join("images"), directory.join("runs"), config.images)?,
         runs: Runs::open(directory.join("runs"), accounts.has_several_users())?,
         accounts,
         idle: Default::default(),

@@ -58,23 +58,46 @@ impl FromStr for Sha256 {
     }
 }
 
+/// Computes the digest of bytes that arrive in parts.
+#[derive(Clone)]
+pub struct Hasher(Context);
+
+impl Default for Hasher {
+    fn default() -> Self {
+        Self(Context::new(&SHA256))
+    }
+}
+
+impl Hasher {
+    /// Adds bytes.
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    /// Returns the digest of all bytes.
+    #[must_use]
+    pub fn finish(self) -> Sha256 {
+        Sha256::from_ring(&self.0.finish())
+    }
+}
+
 /// A reader that computes the digest of what passes, and fails beyond a number of bytes.
 pub(crate) struct Hashing<R> {
     inner: R,
-    context: Context,
+    hasher: Hasher,
     /// Number of bytes that may still pass.
     left: u64,
 }
 
 impl<R: Read> Hashing<R> {
     pub(crate) fn new(inner: R, most_bytes: u64) -> Self {
-        Self { inner, context: Context::new(&SHA256), left: most_bytes }
+        Self { inner, hasher: Hasher::default(), left: most_bytes }
     }
 
     /// Reads the rest, and returns the digest of all bytes.
     pub(crate) fn finish(mut self) -> io::Result<Sha256> {
         io::copy(&mut self, &mut io::sink())?;
-        Ok(Sha256::from_ring(&self.context.finish()))
+        Ok(self.hasher.finish())
     }
 }
 
@@ -82,7 +105,7 @@ impl<R: Read> Read for Hashing<R> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let read = self.inner.read(into)?;
         self.left = self.left.checked_sub(read as u64).ok_or(io::ErrorKind::FileTooLarge)?;
-        self.context.update(&into[..read]);
+        self.hasher.update(&into[..read]);
         Ok(read)
     }
 }

@@ -1,6 +1,7 @@
 //! Images of root file systems: what an image on the disk consists of, and how its layers become a directory.
 //!
-//! - [`source`]: finds configuration and layers of an image in an OCI layout, or in an archive that `docker save` has written.
+//! - [`source`]: finds configuration and layers of an image in an OCI layout, in an archive that `docker save` has written, or in
+//!   what a registry has sent.
 //! - [`layer`]: unpacks one layer into a directory.
 //! - [`digest`]: SHA-256 digests, by which images and layers are known.
 //!
@@ -8,7 +9,7 @@
 //! below the target directory. The caller opens images with the rights of the user who names them, and unpacks layers
 //! in a process without other rights.
 //!
-//! **Not included:** registries, signatures, and images for other processors.
+//! **Not included:** connections to registries, signatures, and images for other processors.
 
 #![warn(missing_docs)]
 
@@ -16,6 +17,6 @@ pub mod digest;
 pub mod layer;
 pub mod source;
 
-pub use digest::Sha256;
+pub use digest::{Hasher, Sha256};
 pub use layer::{Applied, LayerError, LayerOrder, Limits};
-pub use source::{Config, Image, ImageError, Layer};
+pub use source::{Blob, Config, Document, Image, ImageError, Layer, MAX_JSON_BYTES, Remote, read_small};

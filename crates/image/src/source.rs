@@ -1,4 +1,4 @@
-//! Finds the configuration and the layers of an image on the disk.
+//! Finds the configuration and the layers of an image on the disk, and in the documents of a registry.
 //!
 //! The configuration lists the digests of the uncompressed layers, so its own digest names the whole content. It does not
 //! depend on the form of the image, unless a program that copies the image rewrites the configuration.
@@ -18,7 +18,7 @@ use crate::digest::Sha256;
 use crate::layer::LayerOrder;
 
 /// Maximum size in bytes of an index, a manifest or a configuration. Real ones have some kilobytes.
-const MAX_JSON_BYTES: u64 = 4 << 20;
+pub const MAX_JSON_BYTES: u64 = 4 << 20;
 
 /// Maximum number of layers. Docker allows 127.
 const MAX_LAYERS: usize = 500;
@@ -92,6 +92,8 @@ impl ImageError {
 #[derive(Debug, Deserialize)]
 struct Descriptor {
     digest: String,
+    #[serde(default)]
+    size: u64,
     #[serde(default)]
     annotations: HashMap<String, String>,
     platform: Option<Platform>,
@@ -221,6 +223,96 @@ impl Image {
     }
 }
 
+/// A part of an image in a registry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Blob {
+    /// Its digest.
+    pub digest: Sha256,
+    /// Its size in bytes, as the image says.
+    pub size: u64,
+}
+
+impl Blob {
+    fn of(file: &str, descriptor: &Descriptor) -> Result<Self, ImageError> {
+        Ok(Self { digest: digest(file, &descriptor.digest)?, size: descriptor.size })
+    }
+}
+
+/// What a registry has under a tag or digest.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Document {
+    /// A list of images for several processors. This is the manifest of the image for this one.
+    Index(Sha256),
+    /// A manifest, with the configuration that it names.
+    Manifest {
+        /// The configuration of the image.
+        config: Blob,
+    },
+}
+
+impl Document {
+    /// Reads an index or a manifest. `name` is for messages.
+    ///
+    /// # Errors
+    /// If it is neither, or if it has no image for this machine.
+    pub fn parse(name: &str, bytes: &[u8]) -> Result<Self, ImageError> {
+        let found: Manifest = parse(name, bytes)?;
+        match found {
+            Manifest { manifests: Some(all), .. } => {
+                // The first one, as other programs choose among several variants of a processor.
+                let Some(chosen) = all.iter().find(|manifest| fits(manifest)) else { return Err(no_fitting(name)) };
+                Ok(Self::Index(digest(name, &chosen.digest)?))
+            }
+            Manifest { config: Some(config), layers: Some(_), .. } => {
+                let config = Blob::of(name, &config)?;
+                if config.size > MAX_JSON_BYTES {
+                    return Err(ImageError::content(name, "has a configuration of more than 4 MiB"));
+                }
+                Ok(Self::Manifest { config })
+            }
+            Manifest { .. } => Err(ImageError::content(name, "is no manifest of an image")),
+        }
+    }
+}
+
+/// An image whose layers are in a registry.
+#[derive(Debug)]
+pub struct Remote {
+    /// Digest of the configuration, as in [`Image::id`].
+    pub id: Sha256,
+    /// What the image sets.
+    pub config: Config,
+    /// The layers, lowest first.
+    pub layers: Vec<LayerOrder>,
+}
+
+impl Remote {
+    /// Reads a manifest and the configuration that it names. `name` is for messages.
+    ///
+    /// # Errors
+    /// If one of them has unexpected content, or if the configuration is not the one that the manifest names.
+    pub fn parse(name: &str, manifest: &[u8], config: &[u8]) -> Result<Self, ImageError> {
+        let manifest: Manifest = parse(name, manifest)?;
+        let (Some(expected), Some(layers)) = (manifest.config, manifest.layers) else {
+            return Err(ImageError::content(name, "is no manifest of an image"));
+        };
+        let id = Sha256::of(config);
+        if digest(name, &expected.digest)? != id {
+            return Err(ImageError::content(name, "has another configuration than its manifest says"));
+        }
+        let (config, diff_ids) = read_config(name, config)?;
+        if layers.len() != diff_ids.len() {
+            return Err(ImageError::content(name, "lists another number of layers than the manifest"));
+        }
+        let order = |(layer, diff_id)| {
+            let Blob { digest, size } = Blob::of(name, layer)?;
+            Ok(LayerOrder { offset: 0, length: size, digest: Some(digest), diff_id })
+        };
+        let layers = layers.iter().zip(diff_ids).map(order).collect::<Result<_, _>>()?;
+        Ok(Self { id, config, layers })
+    }
+}
+
 /// Where the files of an archive are.
 #[derive(Debug, Default)]
 struct Parts {
@@ -278,15 +370,21 @@ impl Parts {
     }
 }
 
+/// Whether a manifest is for this machine, as far as its index says.
+fn fits(manifest: &Descriptor) -> bool {
+    manifest.platform.as_ref().is_none_or(|it| it.os == "linux" && it.architecture == architecture())
+}
+
+fn no_fitting(file: &str) -> ImageError {
+    ImageError::Choice(format!("{file} has no image for {}", architecture()))
+}
+
 /// Chooses the manifest for this machine.
 fn choose(file: &str, manifests: Vec<Descriptor>) -> Result<Descriptor, ImageError> {
-    let fits = |manifest: &Descriptor| {
-        manifest.platform.as_ref().is_none_or(|it| it.os == "linux" && it.architecture == architecture())
-    };
     let mut fitting: Vec<Descriptor> = manifests.into_iter().filter(fits).collect();
     match (fitting.pop(), fitting.as_slice()) {
         (Some(only), []) => Ok(only),
-        (None, _) => Err(ImageError::Choice(format!("{file} has no image for {}", architecture()))),
+        (None, _) => Err(no_fitting(file)),
         (Some(last), others) => {
             let tags = listed(others.iter().chain([&last]).filter_map(tag_of));
             Err(ImageError::Choice(format!("{file} has several images; name one by its tag: {tags}")))
@@ -390,7 +488,11 @@ fn blob(directory: &Path, name: &str) -> Result<(String, Vec<u8>), ImageError> {
     Ok((shown(&path), bytes))
 }
 
-fn read_small(path: &Path) -> Result<Vec<u8>, ImageError> {
+/// Reads a regular file of at most [`MAX_JSON_BYTES`]. Follows no links of `/proc`, and does not wait for pipes.
+///
+/// # Errors
+/// If the file cannot be read, or has more.
+pub fn read_small(path: &Path) -> Result<Vec<u8>, ImageError> {
     let (file, length) = open_file(path)?;
     if length > MAX_JSON_BYTES {
         return Err(ImageError::content(&shown(path), "has more than 4 MiB"));

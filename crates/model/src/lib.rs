@@ -48,7 +48,7 @@ pub use files::{Files, OpenMode, PathFacts};
 pub use gpu::{Gpu, GpuId, Vendor};
 pub use hardware::Hardware;
 pub use ids::{Attempt, BootId, Epoch, JobId, NodeName, RunId, TaskId};
-pub use image::{ImageRef, ImageSource};
+pub use image::{DOCKER_HUB, ImageRef, ImageSource, RegistryImage};
 pub use job::{
     AllocationHolder, Ending, Environment, JobSpec, JobState, LEAST_MEMORY_BYTES, MAX_SCRIPT_BYTES, PartialRequest,
     Request, Submission, TaskState, WindowSize, Work, argv_schema,

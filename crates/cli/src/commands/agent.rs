@@ -366,6 +366,7 @@ impl AgentRun {
             status,
             metrics: caps.metrics,
             sandbox: caps.sandbox,
+            images: caps.images,
             quiet_machine: caps.quiet_machine,
             noise_limits: caps.noise_limits,
             policy: caps.policy,

@@ -13,6 +13,7 @@ pub(crate) mod down;
 pub(crate) mod dry_run;
 pub(crate) mod exec;
 pub(crate) mod fetch;
+pub(crate) mod fetch_image;
 pub(crate) mod forward;
 pub(crate) mod gateway;
 pub(crate) mod generate;

@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
-use hostler_agent::{NoiseLimits, Policy, QuietSettings, SandboxSettings, StatusPorts, Weight, Weights};
+use hostler_agent::{ImageSettings, NoiseLimits, Policy, QuietSettings, SandboxSettings, StatusPorts, Weight, Weights};
 use hostler_model::{Counted, CpuSet, Engine, Feature, ParseError};
 use hostler_proto::join::{Address, DEFAULT_PORT};
 
@@ -40,6 +40,7 @@ const AGENT_KEYS: &[&str] = &[
     "root_jobs",
     "install_python",
     "sandbox",
+    "images",
     "measurement",
     "quiet_machine",
     "accounts",
@@ -129,6 +130,8 @@ pub(crate) struct AgentSettings {
     /// Whether uv may install Python versions that projects require.
     pub(crate) install_python: bool,
     pub(crate) sandbox: SandboxSettings,
+    /// How images are pulled.
+    pub(crate) images: ImageSettings,
     /// Which settings of the machine jobs may ask to change.
     pub(crate) quiet_machine: QuietSettings,
     /// Values up to which the node counts as quiet while an exclusive job runs.
@@ -297,6 +300,7 @@ impl AgentSettings {
             root_jobs: is_set("root_jobs")?,
             install_python: is_set("install_python")?,
             sandbox: sandbox(file)?,
+            images: file.structure("images", "{ plain_http = [\"registry.lan:5000\"] }")?,
             quiet_machine: file.structure("quiet_machine", "{ knobs = [\"governor\", \"watchdog\"] }")?,
             noise_limits: file.structure("measurement", "{ others_millicpus = 100 }")?,
             accounts,

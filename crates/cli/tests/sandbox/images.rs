@@ -7,15 +7,19 @@ use std::process::Command;
 
 use hostler_testkit::{Outcome, SharedCluster, wait_until};
 
+use super::registry::Registry;
 use super::{ADA, BOB, HOSTLER, ids};
 
 const WRITER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/sandbox/image.py");
 
 /// Writes images into a directory of ADA's home.
 fn images(cluster: &SharedCluster, name: &str, hostile: Option<&str>) -> PathBuf {
-    let directory = cluster.home_of(ADA).join(name);
+    write_images(cluster.home_of(ADA).join(name), hostile)
+}
+
+pub(super) fn write_images(directory: PathBuf, hostile: Option<&str>) -> PathBuf {
     let written = Command::new("python3").arg(WRITER).arg(&directory).args(hostile).status().expect("Python runs");
-    assert!(written.success(), "{name}");
+    assert!(written.success(), "{}", directory.display());
     directory
 }
 
@@ -167,10 +171,38 @@ fn hostile_and_damaged_images_are_refused_and_leave_nothing() {
         assert!(page.contains(why), "{image}: {page}");
     }
     assert_eq!(cluster.ok(ADA, &["run", "-m", "64M", "--", "echo", "up"]), "up", "the node still takes jobs");
-    let pulled = cluster.run(ADA, &["run", "--image", "debian:12", "--", "true"]);
-    assert!(pulled.code == 2 && pulled.stderr.contains("skopeo copy"), "{pulled:?}");
+    let bare = cluster.run(ADA, &["run", "--image", "debian:12", "--", "true"]);
+    assert!(bare.code == 2 && bare.stderr.contains("docker://debian:12"), "{bare:?}");
     let several = cluster.run(ADA, &["run", "--image", "oci:a", "-n", "2", "--", "true"]);
     assert!(several.stderr.contains("one process"), "{several:?}");
+}
+
+#[test]
+fn image_of_a_registry_runs_and_is_found_in_the_cache() {
+    let cluster = SharedCluster::up(HOSTLER, &[]);
+    let layout = images(&cluster, "images", None).join("oci");
+    let open = Registry::serve(layout.clone(), None);
+    let image = format!("docker://{}/team/app:1", open.host);
+    for (user, how) in [(ADA, "pulled and unpacked in"), (BOB, "found in the cache")] {
+        let told = run(&cluster, user, &image, "cat /etc/image; id -un; echo $OF_IMAGE");
+        assert_eq!(told.stdout, format!("from the upper layer\n{user}\nyes\n"), "{told:?}");
+        let id = if user == ADA { "1" } else { "2" };
+        let log = cluster.run(user, &["logs", "--setup", id]).stderr;
+        let resolved = format!("image {image} is docker://{}/team/app@sha256:", open.host);
+        assert!(log.contains(how) && log.contains(&resolved), "{log}");
+    }
+    assert_eq!(unpacked(&cluster), (1, 0));
+    let closed = Registry::serve(layout, Some("Basic nobody"));
+    for (image, why) in [
+        (format!("docker://{}/team/app:2", open.host), "has no image team/app:2"),
+        (format!("docker://{}/team/app:1", closed.host), "demands a login; log in on the node"),
+    ] {
+        let id = cluster.ok(ADA, &["run", "--detach", "--image", &image, "-m", "64M", "--", "sh", "-c", "echo ran"]);
+        assert_ne!(cluster.run(ADA, &["wait", &id]).code, 0, "{image}");
+        let page = cluster.ok(ADA, &["job", &id]);
+        assert!(page.contains(why), "{image}: {page}");
+        assert_eq!(cluster.ok(ADA, &["logs", "--stdout", &id]), "");
+    }
 }
 
 #[test]

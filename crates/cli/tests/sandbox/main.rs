@@ -5,6 +5,7 @@ mod environments;
 mod escapes;
 mod images;
 mod partitions;
+mod registry;
 mod steps;
 mod unprivileged;
 

@@ -16,6 +16,8 @@ use tempfile::TempDir;
 
 use crate::environments::{BACK_END, SETTINGS};
 use crate::escapes::{ATTEMPTS, OF_THE_NETWORK, keeps_abstract_sockets_out, reached};
+use crate::images::write_images;
+use crate::registry::Registry;
 use crate::{ADA, HOSTLER, ids};
 
 /// A cluster of one node that an ordinary user has started for herself.
@@ -270,4 +272,37 @@ fn agent_of_an_ordinary_user_without_user_namespaces_runs_no_sandboxed_jobs() {
     assert!(refused.stderr.contains(why), "{}", refused.stderr);
     assert!(node.stdout.contains(why) && node.stdout.contains("or start the agent as root"), "{}", node.stdout);
     assert_eq!(usual.code, 0, "{usual:?}");
+}
+
+#[test]
+fn agent_of_an_ordinary_user_runs_images_of_files_and_registries() {
+    let cluster = OwnCluster::up(&[]);
+    let (uid, gid) = ids(ADA);
+    let directory = write_images(cluster.folder("images"), None);
+    let work = cluster.folder("work");
+    let run = |image: &str, script: &str| {
+        cluster.hostler_in("work", &["run", "--image", image, "-m", "64M", "--", "sh", "-c", script])
+    };
+    let script = "cat /etc/image; echo $OF_IMAGE; id -u; ls /opaque; ls /etc/removed /usr/bin/python3; touch /new /etc/image; touch here; \
+                  ls -d /dev/null /proc/self/exe; cat /etc/hosts; exit 7";
+    let expected = |env: &str| {
+        format!("from the upper layer\n{env}\n{uid}\nkept\n/dev/null\n/proc/self/exe\n127.0.0.1 localhost sandbox\n::1 localhost\n")
+    };
+    let oci = run(&format!("oci:{}/oci:1", directory.display()), script);
+    assert_eq!((oci.stdout.as_str(), oci.code), (expected("yes").as_str(), 7), "{oci:?}");
+    assert!(oci.stderr.contains("'/new': Read-only") && oci.stderr.contains("'/etc/image'"), "{oci:?}");
+    assert_eq!(fs::metadata(work.join("here")).expect("written").uid(), uid);
+    let plain = run(&format!("dir:{}/root", directory.display()), script);
+    assert_eq!((plain.stdout.as_str(), plain.code), (expected("").as_str(), 7), "{plain:?}");
+
+    let registry = Registry::serve(directory.join("oci"), Some("Basic YWRhOnNlY3JldA=="));
+    let image = format!("docker://{}/team/app:1", registry.host);
+    let refused = run(&image, "true");
+    assert!(refused.code != 0 && refused.stderr.contains("demands a login"), "{refused:?}");
+    fs::create_dir(cluster.home.path().join(".docker")).expect("writable");
+    let login = json!({ "auths": { registry.host.clone(): { "auth": "YWRhOnNlY3JldA==" } } }).to_string();
+    fs::write(cluster.home.path().join(".docker/config.json"), login).expect("writable");
+    chown(cluster.home.path().join(".docker"), Some(uid), Some(gid)).expect("root may");
+    let pulled = run(&image, "cat /etc/image");
+    assert_eq!(pulled.stdout, "from the upper layer\n", "{pulled:?}");
 }

@@ -1,0 +1,315 @@
+//! Images in registries: what the agent gives to the process that asks a registry, and what it gets back.
+//!
+//! For root's agent, the process has a uid of its own, so that the user can neither change its answers nor read the
+//! tokens that it gets. The agent reads the user's login data with the user's rights, and passes it through memory.
+
+use std::fs::File;
+use std::io::{self, Seek, SeekFrom, Write};
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use hostler_image::{ImageError, LayerOrder, MAX_JSON_BYTES, Remote, read_small};
+use hostler_model::{DOCKER_HUB, RegistryImage, escaped};
+use nix::sys::memfd::{MFdFlags, memfd_create};
+use nix::unistd::geteuid;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::environment::{Ended, Runner, Step};
+use crate::images::{Failure, Wanted, unpacker};
+use crate::registry::{Description, Login, Order, Want};
+use crate::rights::act_as;
+
+/// The table `images` of `agent.toml`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ImageSettings {
+    /// Registries without encryption, as hosts with ports. Those on the node itself need not be listed.
+    #[serde(default)]
+    pub plain_http: Vec<String>,
+}
+
+/// Variables of the agent that name the machine's certificate authorities.
+const OF_AUTHORITIES: [&str; 2] = ["SSL_CERT_FILE", "SSL_CERT_DIR"];
+
+/// An image in a registry, with what its user has for the registry.
+pub(crate) struct Pull<'a> {
+    image: RegistryImage<'a>,
+    transport: Transport,
+    login: Option<Login>,
+    login_note: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Transport {
+    Encrypted,
+    /// Without encryption, as the node's admin has allowed.
+    Plain,
+    /// Without encryption, on the node itself, where any user may be the one that listens.
+    Loopback,
+}
+
+impl<'a> Pull<'a> {
+    /// Reads the login data of the user.
+    ///
+    /// # Errors
+    /// If a file with login data has an unexpected form.
+    pub(crate) fn new(
+        image: RegistryImage<'a>,
+        settings: &ImageSettings,
+        wanted: &Wanted<'_>,
+    ) -> Result<Self, Failure> {
+        let transport = if settings.plain_http.iter().any(|host| host == image.host) {
+            Transport::Plain
+        } else if is_loopback(image.host) {
+            Transport::Loopback
+        } else {
+            Transport::Encrypted
+        };
+        let files = login_files(wanted);
+        let (login, login_note) = act_as(wanted.user, || find_login(&files, image.host, image.repository))??;
+        Ok(Self { image, transport, login, login_note })
+    }
+
+    /// Asks the registry for the image. Returns the digest of the manifest too.
+    ///
+    /// # Errors
+    /// If the registry has no such image for the user, or if the job ends meanwhile.
+    pub(crate) fn describe(&self, wanted: &Wanted<'_>, runner: &dyn Runner) -> Result<(String, Remote), Failure> {
+        let reference = self.image.digest.unwrap_or(self.image.tag).to_owned();
+        // Twice the size, since text within text has more backslashes.
+        let most = 5 * MAX_JSON_BYTES as usize;
+        let output = self.run(Want::Description { reference }, most, wanted, runner)?;
+        let unexpected =
+            || Failure::Unpack("the process that asks registries has printed something unexpected".to_owned());
+        let said: Description = serde_json::from_slice(&output).map_err(|_| unexpected())?;
+        let name = format!("{}/{}@{}", self.image.host, self.image.repository, said.digest);
+        let remote = Remote::parse(&name, said.manifest.as_bytes(), said.config.as_bytes())?;
+        Ok((name, remote))
+    }
+
+    /// Downloads a layer into a file, which the process can write to.
+    ///
+    /// # Errors
+    /// If the registry does not have what its manifest says, or if the job ends meanwhile.
+    pub(crate) fn layer(
+        &self,
+        order: &LayerOrder,
+        path: &Path,
+        wanted: &Wanted<'_>,
+        runner: &dyn Runner,
+    ) -> Result<(), Failure> {
+        let digest = order.digest.expect("manifests name layers by their digests").to_string();
+        let want = Want::Layer { digest, length: order.length, path: path.display().to_string() };
+        self.run(want, 0, wanted, runner).map(drop)
+    }
+
+    /// What distinguishes a layer of this repository from all others. Whoever may read the repository has the layer.
+    /// `None` if another server may answer for the repository later.
+    pub(crate) fn source(&self, order: &LayerOrder) -> Option<String> {
+        let RegistryImage { host, repository, .. } = self.image;
+        let is_same_later = self.transport != Transport::Loopback;
+        is_same_later.then(|| format!("registry {host}/{repository} {}", order.diff_id))
+    }
+
+    /// Runs the process that asks the registry. Returns its output.
+    fn run(&self, want: Want, most: usize, wanted: &Wanted<'_>, runner: &dyn Runner) -> Result<Vec<u8>, Failure> {
+        const MOST_TEXT: usize = 4096;
+        let order = Order {
+            host: self.image.host.to_owned(),
+            repository: self.image.repository.to_owned(),
+            is_plain: self.transport != Transport::Encrypted,
+            login: self.login.clone(),
+            login_note: self.login_note.clone(),
+            want,
+        };
+        let mut memory = File::from(memfd_create(c"order", MFdFlags::MFD_CLOEXEC).map_err(io::Error::from)?);
+        serde_json::to_writer(&memory, &order).map_err(io::Error::from)?;
+        memory.flush()?;
+        memory.seek(SeekFrom::Start(0))?;
+        let of_authorities = OF_AUTHORITIES.iter().filter_map(|name| Some(((*name).into(), std::env::var_os(name)?)));
+        let step = Step {
+            argv: [wanted.program, "fetch-image"].into_iter().map(Into::into).collect(),
+            env: of_authorities.collect(),
+            cwd: "/".into(),
+            credentials: unpacker(),
+            input: Some(Arc::new(memory)),
+            ..Step::default()
+        };
+        let mut output = Vec::new();
+        let ended = runner.run(&step, &mut |bytes| {
+            let room = most.max(MOST_TEXT).saturating_sub(output.len());
+            output.extend_from_slice(&bytes[..bytes.len().min(room)]);
+        })?;
+        let text = || {
+            let start = &output[..output.len().min(MOST_TEXT)];
+            escaped(String::from_utf8_lossy(start).trim().trim_start_matches("error: ")).to_string()
+        };
+        match ended {
+            Ended::Exited(0) => Ok(output),
+            Ended::Exited(_) => Err(Failure::Unpack(format!("cannot pull the image: {}", text()))),
+            Ended::NotStarted(why) => Err(Failure::Unpack(format!(
+                "cannot pull the image: {why}; all users of the node must be able to execute {}",
+                wanted.program
+            ))),
+            other => Err(Failure::Unpack(format!("cannot pull the image: the process {other}"))),
+        }
+    }
+}
+
+/// Whether a host of a reference is the node itself.
+fn is_loopback(host: &str) -> bool {
+    let name = match host.strip_prefix('[') {
+        Some(rest) => rest.split(']').next().unwrap_or_default(),
+        None => host.split(':').next().unwrap_or_default(),
+    };
+    name == "localhost" || name.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+/// The files in which programs such as `podman login` and `docker login` leave login data, in the order of their search.
+fn login_files(wanted: &Wanted<'_>) -> Vec<PathBuf> {
+    let uid = wanted.user.map_or_else(|| geteuid().as_raw(), |user| user.uid);
+    let home = wanted.home.map(Path::to_owned);
+    let home = home.or_else(|| std::env::var_os("HOME").filter(|_| wanted.user.is_none()).map(PathBuf::from));
+    let below = |path: &str| home.as_ref().map(|home| home.join(path));
+    [
+        Some(format!("/run/user/{uid}/containers/auth.json").into()),
+        below(".config/containers/auth.json"),
+        below(".docker/config.json"),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+/// Finds login data for a repository. Returns a note for the case that the registry demands other login data, too.
+fn find_login(files: &[PathBuf], host: &str, repository: &str) -> Result<(Option<Login>, String), Failure> {
+    let mut has_helper = false;
+    for path in files {
+        let text = match read_small(path) {
+            Ok(text) => text,
+            // A missing file, or one in a directory that is closed to the user.
+            Err(ImageError::Read { error, .. })
+                if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::PermissionDenied) =>
+            {
+                continue;
+            }
+            Err(ImageError::Read { error, .. }) if error.kind() == io::ErrorKind::NotADirectory => continue,
+            Err(error) => return Err(error.into()),
+        };
+        // The error of the parser could contain a password.
+        let all: Value =
+            serde_json::from_slice(&text).map_err(|_| Failure::Unpack(format!("{} is not JSON", path.display())))?;
+        if let Some(login) = all.get("auths").and_then(|auths| login_of(auths, host, repository)) {
+            return Ok((Some(login), format!("; the login data of {} were used", path.display())));
+        }
+        let helpers = all.get("credHelpers").and_then(|helpers| helpers.get(host));
+        has_helper |= helpers.or_else(|| all.get("credsStore")).is_some();
+    }
+    let note = match has_helper {
+        true => {
+            "; your login data are in a credential helper, which Hostler does not run, so log in with `skopeo login` or `podman login`"
+        }
+        false => "; log in on the node with `docker login`, `podman login` or `skopeo login`",
+    };
+    Ok((None, note.to_owned()))
+}
+
+/// The entry of `auths` for the repository, its closest parent, or the host.
+fn login_of(auths: &Value, host: &str, repository: &str) -> Option<Login> {
+    let entries = auths.as_object()?;
+    let whole = format!("{host}/{repository}");
+    let mut name = whole.as_str();
+    loop {
+        let found = entries.iter().filter(|(key, _)| plain_key(key) == name);
+        if let Some(login) = found.filter_map(|(_, entry)| login_in(entry)).next() {
+            return Some(login);
+        }
+        name = name.rsplit_once('/')?.0;
+    }
+}
+
+/// The host or repository that a key of `auths` names. `docker login` writes some with a scheme and a path of the API.
+fn plain_key(key: &str) -> &str {
+    let bare = key.strip_prefix("https://").or_else(|| key.strip_prefix("http://"));
+    let name = bare.map_or(key, |rest| rest.split('/').next().unwrap_or_default());
+    match name {
+        "index.docker.io" | "registry-1.docker.io" => DOCKER_HUB,
+        _ => name,
+    }
+}
+
+fn login_in(entry: &Value) -> Option<Login> {
+    let text = |name: &str| entry.get(name).and_then(Value::as_str).filter(|text| !text.is_empty());
+    if let Some(token) = text("identitytoken") {
+        return Some(Login::Refresh(token.to_owned()));
+    }
+    let decoded = String::from_utf8(STANDARD.decode(text("auth")?).ok()?).ok()?;
+    let (user, password) = decoded.split_once(':')?;
+    Some(Login::Password { user: user.to_owned(), password: password.trim_end_matches('\0').to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn login_data_of_the_closest_name_are_used() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let file = |name: &str, text: &str| {
+            let path = directory.path().join(name);
+            fs::write(&path, text).expect("writable");
+            path
+        };
+        let auth = |text: &str| STANDARD.encode(text);
+        let first = file(
+            "auth.json",
+            &format!(
+                r#"{{"auths":{{"a.example":{{"auth":"{}"}},"a.example/team":{{"auth":"{}"}},"b.example":{{}}}}}}"#,
+                auth("host:p:w"),
+                auth("team:x"),
+            ),
+        );
+        let second = file(
+            "config.json",
+            &format!(
+                r#"{{"auths":{{"https://index.docker.io/v1/":{{"auth":"{}"}},"https://c.example:5000":{{"identitytoken":"t","auth":"{}"}}}},
+                    "credHelpers":{{"d.example":"pass"}}}}"#,
+                auth("hub:x"),
+                auth("<token>:"),
+            ),
+        );
+        let files = [directory.path().join("missing"), first, second];
+        let user = |host: &str, repository: &str| match find_login(&files, host, repository).expect("readable").0 {
+            Some(Login::Password { user, password }) => format!("{user} {password}"),
+            Some(Login::Refresh(token)) => format!("token {token}"),
+            None => "none".to_owned(),
+        };
+        assert_eq!(user("a.example", "other/app"), "host p:w");
+        assert_eq!(user("a.example", "team/app"), "team x");
+        assert_eq!(user("a.example", "teams/app"), "host p:w");
+        assert_eq!(user(DOCKER_HUB, "debian"), "hub x");
+        assert_eq!(user("c.example:5000", "app"), "token t");
+        assert_eq!((user("b.example", "app"), user("c.example", "app")), ("none".to_owned(), "none".to_owned()));
+        let note = |host: &str| find_login(&files, host, "app").expect("readable").1;
+        assert!(note("d.example").contains("credential helper") && !note("e.example").contains("credential helper"));
+        let damaged = file("damaged", "{\"auths\": secret");
+        let Err(Failure::Unpack(why)) = find_login(&[damaged], "a", "b") else { panic!("it is no JSON") };
+        assert!(why.ends_with("damaged is not JSON"), "{why}");
+    }
+
+    #[test]
+    fn only_this_machine_is_loopback() {
+        for host in ["localhost", "localhost:5000", "127.0.0.1:5000", "127.1.2.3", "[::1]:5000", "[::1]"] {
+            assert!(is_loopback(host), "{host}");
+        }
+        for host in ["localhost.example", "128.0.0.1", "[::2]:5000", "registry.example:127", "0.0.0.0"] {
+            assert!(!is_loopback(host), "{host}");
+        }
+    }
+}

@@ -1,0 +1,222 @@
+//! Tests of the client against a small registry in the same process, which also lies.
+
+use std::sync::{Arc, Mutex};
+
+use hostler_image::Sha256;
+use hyper::header::HeaderName;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use serde_json::json;
+use tokio::net::TcpListener;
+
+use super::*;
+
+/// An answer of the registry: status, headers, body.
+type Answer = (u16, Vec<(&'static str, String)>, Vec<u8>);
+
+/// What the registry got: method, path and authorization.
+type Seen = Arc<Mutex<Vec<(String, String, String)>>>;
+
+/// A server that answers each path, with the value of the header `Authorization`, by a function.
+async fn serve(answer: impl Fn(&str, &str) -> Answer + Send + Sync + 'static) -> (String, Seen) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let host = listener.local_addr().expect("bound").to_string();
+    let (answer, seen) = (Arc::new(answer), Seen::default());
+    let kept = Arc::clone(&seen);
+    tokio::spawn(async move {
+        loop {
+            let (tcp, _) = listener.accept().await.expect("open");
+            let (answer, seen) = (Arc::clone(&answer), Arc::clone(&kept));
+            let service = service_fn(move |request: hyper::Request<Incoming>| {
+                let path = request.uri().path_and_query().expect("a path").to_string();
+                let login = request.headers().get(AUTHORIZATION).map_or("", |it| it.to_str().expect("text")).to_owned();
+                let (status, headers, body) = answer(&path, &login);
+                seen.lock().expect("whole").push((request.method().to_string(), path, login));
+                async move {
+                    let mut response = Response::new(http_body_util::Full::new(bytes::Bytes::from(body)));
+                    *response.status_mut() = StatusCode::from_u16(status).expect("a status");
+                    for (name, value) in headers {
+                        let name: HeaderName = name.parse().expect("a name");
+                        response.headers_mut().insert(name, value.parse().expect("a value"));
+                    }
+                    anyhow::Ok(response)
+                }
+            });
+            tokio::spawn(async move { http1::Builder::new().serve_connection(TokioIo::new(tcp), service).await.ok() });
+        }
+    });
+    (host, seen)
+}
+
+/// The image of all tests: configuration, manifest and index.
+fn image() -> (String, String, String) {
+    let architecture = if cfg!(target_arch = "x86_64") { "amd64" } else { "arm64" };
+    let config = json!({ "architecture": architecture, "rootfs": { "diff_ids": [Sha256::of(b"layer").to_string()] } });
+    let config = config.to_string();
+    let descriptor = |text: &str| json!({ "digest": Sha256::of(text.as_bytes()).to_string(), "size": text.len() });
+    let manifest = json!({ "config": descriptor(&config), "layers": [descriptor("layer")] }).to_string();
+    let mut own = descriptor(&manifest);
+    own["platform"] = json!({ "os": "linux", "architecture": architecture });
+    let mut other = descriptor("other");
+    other["platform"] = json!({ "os": "linux", "architecture": "mips" });
+    (config, manifest, json!({ "manifests": [other, own.clone(), own] }).to_string())
+}
+
+fn digest(text: &str) -> String {
+    Sha256::of(text.as_bytes()).to_string()
+}
+
+/// Answers as an honest registry.
+fn honest(path: &str) -> Answer {
+    let (config, manifest, index) = image();
+    let name = path.rsplit('/').next().unwrap_or_default();
+    let texts = [&config, &manifest, &index, "layer"];
+    let found = texts.into_iter().find(|text| digest(text) == name || (name == "1" && *text == index));
+    match found {
+        Some(text) => (200, Vec::new(), text.as_bytes().to_vec()),
+        None => (404, Vec::new(), b"{}".to_vec()),
+    }
+}
+
+fn order(host: &str, login: Option<Login>, reference: &str) -> Order {
+    let want = Want::Description { reference: reference.to_owned() };
+    let login_note = "; log in".to_owned();
+    Order { host: host.to_owned(), repository: "team/app".to_owned(), is_plain: true, login, login_note, want }
+}
+
+fn ada() -> Option<Login> {
+    Some(Login::Password { user: "ada".to_owned(), password: "secret".to_owned() })
+}
+
+async fn describe(order: &Order) -> Result<Description, String> {
+    let Want::Description { reference } = &order.want else { panic!("no description") };
+    Registry::new(order).description(reference).await.map_err(|error| format!("{error:#}"))
+}
+
+async fn layer(host: &str, digest: Sha256, length: u64) -> Result<Vec<u8>, String> {
+    let order = order(host, None, "1");
+    let mut file = tempfile::tempfile().expect("a temporary file");
+    Registry::new(&order).layer(digest, length, &mut file).await.map_err(|error| format!("{error:#}"))?;
+    let mut content = Vec::new();
+    io::Seek::rewind(&mut file).and_then(|()| io::Read::read_to_end(&mut file, &mut content)).expect("readable");
+    Ok(content)
+}
+
+#[tokio::test]
+async fn index_leads_to_the_image_for_this_machine() {
+    let (host, _) = serve(|path, _| honest(path)).await;
+    let (config, manifest, index) = image();
+    for reference in ["1", &digest(&index), &digest(&manifest)] {
+        let found = describe(&order(&host, None, reference)).await.expect("there");
+        assert_eq!((found.digest, &found.manifest, &found.config), (digest(&manifest), &manifest, &config));
+    }
+    assert_eq!(layer(&host, Sha256::of(b"layer"), 5).await.expect("there"), b"layer");
+    let missing = describe(&order(&host, None, "2")).await.expect_err("no such tag");
+    assert_eq!(missing, format!("{host} has no image team/app:2"));
+    let gone = describe(&order("127.0.0.1:1", None, "1")).await.expect_err("nothing listens");
+    assert!(gone.contains("cannot reach 127.0.0.1:1: Connection refused"), "{gone}");
+}
+
+#[tokio::test]
+async fn tokens_and_passwords_go_to_their_servers_only() {
+    // A third server, which answers the redirects of layers and of the configuration.
+    let (store, at_store) = serve(|path, _| honest(path.split('?').next().unwrap_or_default())).await;
+    let (login, at_login) = serve(|path, login| {
+        match (path.starts_with("/token?service=the+registry&scope=repository%3Ateam%2Fapp%3Apull"), login) {
+            (true, "Basic YWRhOnNlY3JldA==") => (200, Vec::new(), br#"{"token":"for-ada"}"#.to_vec()),
+            (true, "") => (200, Vec::new(), br#"{"access_token":"for-all"}"#.to_vec()),
+            _ => (403, Vec::new(), Vec::new()),
+        }
+    })
+    .await;
+    let demand = format!("Bearer realm=\"http://{login}/token\",service=\"the registry\"");
+    let (host, at_host) = serve(move |path, login| match login {
+        "Bearer for-ada" if path.contains("/blobs/") => {
+            (307, vec![("location", format!("http://{store}{path}?signature=x"))], Vec::new())
+        }
+        "Bearer for-ada" => honest(path),
+        "Bearer for-all" => (403, Vec::new(), Vec::new()),
+        _ => (401, vec![("www-authenticate", demand.clone())], Vec::new()),
+    })
+    .await;
+    describe(&order(&host, ada(), "1")).await.expect("ada may read it");
+    let logins = |seen: &Seen| seen.lock().expect("whole").drain(..).map(|(_, _, login)| login).collect::<Vec<_>>();
+    assert_eq!(logins(&at_login), ["Basic YWRhOnNlY3JldA=="]);
+    assert_eq!(logins(&at_store), [""], "the redirect carries no token");
+    assert!(logins(&at_host).iter().all(|login| login.is_empty() || login == "Bearer for-ada"));
+    // A stranger.
+    let refused = describe(&order(&host, None, "1")).await.expect_err("private");
+    assert!(refused.ends_with("or does not let you read it (status 403); log in"), "{refused}");
+    assert_eq!(logins(&at_login), [""]);
+
+    let basic = |_: &str, login: &str| match login {
+        "Basic YWRhOnNlY3JldA==" => (404, Vec::new(), Vec::new()),
+        _ => (401, vec![("www-authenticate", "Basic realm=\"x\"".to_owned())], Vec::new()),
+    };
+    let (host, _) = serve(basic).await;
+    assert!(describe(&order(&host, ada(), "1")).await.expect_err("missing").contains("has no image"));
+    let refused = describe(&order(&host, None, "1")).await.expect_err("no login");
+    assert_eq!(refused, format!("{host} demands a login; log in"));
+}
+
+#[tokio::test]
+async fn hostile_registry_is_refused_with_the_reason() {
+    let lies: [(&str, fn(&str, &str) -> Answer, &str); 8] = [
+        ("another manifest", |_, _| (200, Vec::new(), image().1.into_bytes()), "sent a manifest with the digest"),
+        ("a huge manifest", |_, _| (200, Vec::new(), vec![b' '; 5 << 20]), "more than 4194304 bytes"),
+        ("no manifest", |_, _| (200, Vec::new(), b"<html>".to_vec()), "sent a manifest with the digest"),
+        (
+            "endless redirects",
+            |path, _| (302, vec![("location", path.to_owned())], Vec::new()),
+            "more than 5 redirects",
+        ),
+        ("a strange redirect", |_, _| (302, vec![("location", "file:///etc/shadow".into())], Vec::new()), "no address"),
+        ("an error", |_, _| (500, Vec::new(), vec![b'x'; 1 << 20]), "answered with status 500"),
+        ("too many", |_, _| (429, Vec::new(), Vec::new()), "no more downloads for now"),
+        ("a strange login", |_, _| (401, vec![("www-authenticate", "Digest x".into())], Vec::new()), "unknown kind"),
+    ];
+    for (lie, answer, why) in lies {
+        let (host, _) = serve(answer).await;
+        let reference = digest(&image().2);
+        let refused = describe(&order(&host, None, &reference)).await.expect_err(lie);
+        assert!(refused.contains(why), "{lie}: {refused}");
+    }
+    // Content of another digest or size than the manifest says.
+    let (host, _) = serve(|_, _| (200, Vec::new(), b"layer".to_vec())).await;
+    for (expected, length, why) in [
+        (Sha256::of(b"other"), 5, "sent content with the digest"),
+        (Sha256::of(b"layer"), 4, "more than 4 bytes"),
+        (Sha256::of(b"layer"), 6, "has 5 bytes instead of 6"),
+    ] {
+        let refused = layer(&host, expected, length).await.expect_err("a lie");
+        assert!(refused.contains(why), "{refused}");
+    }
+    // A registry with encryption may not lead to servers without.
+    let encrypted = Order { is_plain: false, ..order("registry.example", None, "1") };
+    let plain = Address::parse("http://127.0.0.1/token").expect("an address");
+    let refused = Registry::new(&encrypted).allow(&plain).expect_err("no encryption").to_string();
+    assert_eq!(refused, "registry.example names 127.0.0.1, which has no encryption");
+}
+
+#[tokio::test]
+async fn slow_registry_is_given_up() {
+    for (answer, why) in [
+        ("", "it does not answer within 300ms"),
+        ("HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nx", "fewer than 65536 bytes arrived within 300ms"),
+    ] {
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let host = listener.local_addr().expect("bound").to_string();
+        tokio::spawn(async move {
+            let (mut tcp, _) = listener.accept().await.expect("open");
+            tokio::io::AsyncWriteExt::write_all(&mut tcp, answer.as_bytes()).await.expect("open");
+            // Keeps the connection open.
+            std::future::pending::<()>().await;
+            drop(tcp);
+        });
+        let order = order(&host, None, "1");
+        let mut registry = Registry { patience: Duration::from_millis(300), ..Registry::new(&order) };
+        let late = format!("{:#}", registry.description("1").await.expect_err("too slow"));
+        assert!(late.contains(why), "{late}");
+    }
+}
