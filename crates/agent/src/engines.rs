@@ -80,6 +80,8 @@ pub(crate) struct ContainerGpus {
 struct Contents<'a> {
     name: &'a str,
     argv: &'a [String],
+    /// Whether `argv` are the arguments of the image's entry point, which starts in the image's own directory.
+    uses_entrypoint: bool,
     folder: &'a str,
     /// Names of variables of the engine's program that the container gets.
     variables: &'a [&'a str],
@@ -128,6 +130,7 @@ pub(crate) fn wrap(
     let contents = Contents {
         name: &name_of(node, launch.run()),
         argv,
+        uses_entrypoint: launch.spec().entrypoint,
         folder: &folder,
         variables: &names,
         user,
@@ -161,7 +164,10 @@ fn command_line(program: &str, container: &Container, it: &Contents<'_>) -> Vec<
             add(&["run", "--rm", "--interactive", "--init", "--network=host", "--log-driver=none"]);
             add(&[&format!("--name={}", it.name), "--label=hostler"]);
             // The folder has no label of SELinux that containers may use.
-            add(&["--security-opt=label=disable", &format!("--workdir={folder}")]);
+            add(&["--security-opt=label=disable"]);
+            if !it.uses_entrypoint {
+                add(&[&format!("--workdir={folder}")]);
+            }
             add(&[&format!("--mount=type=bind,source={folder},target={folder}")]);
             if it.has_terminal {
                 // Without these keys, a user who types them would leave the container, and the job would end.
@@ -169,7 +175,10 @@ fn command_line(program: &str, container: &Container, it: &Contents<'_>) -> Vec<
             }
         }
         Engine::Apptainer => {
-            add(&["exec", "--cleanenv", "--no-home", &format!("--bind={folder}"), &format!("--pwd={folder}")]);
+            add(&[if it.uses_entrypoint { "run" } else { "exec" }, "--cleanenv", "--no-home", &format!("--bind={folder}")]);
+            if !it.uses_entrypoint {
+                add(&[&format!("--pwd={folder}")]);
+            }
         }
     }
     let (uid, gid, groups) = it.user;
@@ -200,9 +209,9 @@ fn command_line(program: &str, container: &Container, it: &Contents<'_>) -> Vec<
         }
     }
     let image = container.image.argument(engine);
-    let (first, rest) = it.argv.split_first().map_or(("", &[][..]), |(first, rest)| (first.as_str(), rest));
+    let mut argv = it.argv.iter().peekable();
     if engine == Engine::Apptainer {
-        add(&[&image, first]);
+        add(&[&image]);
     } else {
         it.gpus.devices.iter().for_each(|device| add(&[&format!("--device={device}")]));
         it.variables.iter().for_each(|name| add(&[&format!("--env={name}")]));
@@ -210,9 +219,12 @@ fn command_line(program: &str, container: &Container, it: &Contents<'_>) -> Vec<
             // Images do not know the user, whose home directory would be the root directory.
             add(&["--env=HOME=/tmp"]);
         }
-        add(&[&format!("--entrypoint={first}"), &image]);
+        if let Some(program) = argv.next_if(|_| !it.uses_entrypoint) {
+            add(&[&format!("--entrypoint={program}")]);
+        }
+        add(&[&image]);
     }
-    all.extend(rest.iter().cloned());
+    all.extend(argv.cloned());
     all
 }
 
@@ -304,11 +316,16 @@ mod tests {
     use super::*;
 
     fn line(engine: Engine, gpus: &ContainerGpus, has_terminal: bool) -> String {
+        line_of(engine, gpus, has_terminal, false)
+    }
+
+    fn line_of(engine: Engine, gpus: &ContainerGpus, has_terminal: bool, uses_entrypoint: bool) -> String {
         let argv = ["python3", "a b.py"].map(str::to_owned);
         let resources = Resources::new(CpuSet::first(2), 64 << 20);
         let contents = Contents {
             name: "hostler-7-1_0.1.1",
             argv: &argv,
+            uses_entrypoint,
             folder: "/data/my folder",
             variables: &["HOSTLER_JOB_ID", "TERM"],
             user: (1000, 100, &[4, 24]),
@@ -357,6 +374,17 @@ mod tests {
         let other = ContainerGpus { nvidia: Vec::new(), devices: vec!["/dev/kfd".to_owned()] };
         assert!(line(Engine::Docker, &other, false).contains(" | --device=/dev/kfd | "));
         assert!(line(Engine::Apptainer, &other, false).contains(" | --rocm | "));
+    }
+
+    #[test]
+    fn entry_point_of_the_image_gets_the_words_as_arguments() {
+        let run = |engine| line_of(engine, &ContainerGpus::default(), false, true);
+        let docker = run(Engine::Docker);
+        assert!(docker.ends_with(" | --env=HOME=/tmp | debian:12 | python3 | a b.py"), "{docker}");
+        assert!(!docker.contains("--workdir") && !docker.contains("--entrypoint"), "{docker}");
+        let expected = "/usr/bin/engine | run | --cleanenv | --no-home | --bind=/data/my folder | docker://debian:12 | \
+                        python3 | a b.py";
+        assert_eq!(run(Engine::Apptainer), expected);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! images/<id>/root         the unpacked root file system
-//! images/<id>/image        what the image sets, and its size; the time of the last use
+//! images/<id>/image        its size; the time of the last use
 //! images/<id>/sources      files and repositories that have proved to contain a layer of the image
 //! images/<id>/runs/<run>   pins of runs, which outlive the agent
 //! images/attempt-<n>/      an image that is being unpacked, or removed
@@ -17,6 +17,7 @@
 //! a registry, the registry is asked with the user's login data each time, and its repository must have contained each layer.
 
 use std::collections::{HashMap, HashSet};
+use std::ffi::CString;
 use std::fs::{self, DirBuilder, File, Permissions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, lchown};
@@ -85,10 +86,27 @@ pub(crate) struct Images {
 #[derive(Debug, Clone)]
 pub(crate) struct Obtained {
     pub(crate) root: RootImage,
-    /// Variables that the image sets.
-    pub(crate) env: Vec<(String, String)>,
+    /// What the image sets.
+    pub(crate) config: Config,
     /// The id; `None` for a plain directory.
     pub(crate) id: Option<String>,
+}
+
+impl Obtained {
+    /// Makes the image's entry point the program. `words` are its arguments, if there are any. Returns the command line.
+    ///
+    /// # Errors
+    /// If the image names no program.
+    pub(crate) fn enter(&mut self, words: Vec<String>) -> anyhow::Result<Vec<String>> {
+        let Config { entrypoint, command, directory, .. } = &self.config;
+        let words = if words.is_empty() { command.clone() } else { words };
+        let argv: Vec<String> = entrypoint.iter().cloned().chain(words).collect();
+        if argv.first().is_none_or(String::is_empty) {
+            anyhow::bail!("the image names no entry point and no command; add a command");
+        }
+        self.root.start_in = directory.clone().map(CString::new).transpose()?;
+        Ok(argv)
+    }
 }
 
 /// Who wants which image.
@@ -157,7 +175,6 @@ impl From<Stopped> for Failure {
 /// The file `image` of an unpacked image.
 #[derive(Debug, Serialize, Deserialize)]
 struct About {
-    env: Vec<(String, String)>,
     bytes: u64,
 }
 
@@ -197,8 +214,8 @@ impl Images {
         let image: Ready<'_> = match wanted.image.source() {
             ImageSource::Directory { path } => {
                 // The sandbox opens and checks it.
-                let root = RootImage { path: at(path).display().to_string(), of_user: true };
-                return Ok(Obtained { root, env: Vec::new(), id: None });
+                let root = RootImage { path: at(path).display().to_string(), of_user: true, start_in: None };
+                return Ok(Obtained { root, config: Config::default(), id: None });
             }
             ImageSource::Layout { path, tag } => act_as(wanted.user, || Image::in_layout(&at(path), tag))??.into(),
             ImageSource::Archive { path, name } => act_as(wanted.user, || Image::in_archive(&at(path), name))??.into(),
@@ -235,9 +252,9 @@ impl Images {
             Some(_) => self.prove(&id, &image, wanted, runner)?,
             None => self.unpack(&id, &image, wanted, runner)?,
         }
-        let Some(about) = self.pinned(&id, wanted.run) else {
+        if self.pinned(&id, wanted.run).is_none() {
             return Err(Failure::Unpack("the image disappeared from the node's cache".to_owned()));
-        };
+        }
         let how = match (is_new, &image.origin) {
             (true, Origin::Files(_)) => format!("unpacked in {:.1} s", began.elapsed().as_secs_f64()),
             (true, Origin::Registry(_)) => format!("pulled and unpacked in {:.1} s", began.elapsed().as_secs_f64()),
@@ -245,8 +262,9 @@ impl Images {
         };
         log(format!("hostler: image sha256:{id} {how}\n").as_bytes());
         self.evict();
-        let root = RootImage { path: self.root.join(&id).join("root").display().to_string(), of_user: false };
-        Ok(Obtained { root, env: about.env, id: Some(format!("sha256:{id}")) })
+        let path = self.root.join(&id).join("root").display().to_string();
+        let root = RootImage { path, of_user: false, start_in: None };
+        Ok(Obtained { root, config: image.config, id: Some(format!("sha256:{id}")) })
     }
 
     /// Pins an unpacked image for a run; `None` if the image is not there.
@@ -353,7 +371,7 @@ impl Images {
         fs::set_permissions(&root, Permissions::from_mode(0o755))?;
         DirBuilder::new().mode(0o700).create(attempt.join("runs"))?;
         fs::write(attempt.join("sources"), sources.join("\n"))?;
-        let about = About { env: image.config.env.clone(), bytes };
+        let about = About { bytes };
         fs::write(attempt.join("image"), serde_json::to_vec(&about).expect("an image serializes to JSON"))?;
         // Otherwise a crash of the machine could leave a complete name with incomplete files.
         nix::unistd::syncfs(File::open(attempt)?).map_err(io::Error::from)?;

@@ -131,7 +131,8 @@ impl<'a> Registry<'a> {
     }
 
     async fn description(&mut self, reference: &str) -> anyhow::Result<Description> {
-        let name = format!("{}/{}:{reference}", self.order.host, self.order.repository);
+        let at = if reference.contains(':') { '@' } else { ':' };
+        let name = format!("{}/{}{at}{reference}", self.order.host, self.order.repository);
         let mut manifest = self.manifest(reference).await?;
         let mut document = Document::parse(&name, &manifest)?;
         if let Document::Index(digest) = document {

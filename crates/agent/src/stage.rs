@@ -111,6 +111,9 @@ pub(crate) async fn prepare(
             let work = move || {
                 let began = Instant::now();
                 preparation.obtain_image(Path::new(&cwd), &cancel, began)?;
+                if let Some(image) = preparation.image.as_mut().filter(|_| preparation.launch.spec().entrypoint) {
+                    argv = image.enter(argv)?;
+                }
                 Ok(after(began, preparation.command(argv, &cwd)?))
             };
             tokio::task::spawn_blocking(work).await.context("preparing the job's image was interrupted")?
@@ -179,7 +182,7 @@ impl Preparation {
     fn variables(&self) -> Environment {
         let Self { node, launch, account, .. } = self;
         let directory = node.program_directory.as_ref();
-        let image = self.image.as_ref().map(|image| image.env.as_slice());
+        let image = self.image.as_ref().map(|image| image.config.env.as_slice());
         let mut all =
             variables::environment(launch, &node.name, !node.has_whole_machine, account.as_deref(), directory, image);
         all.extend(self.image.iter().filter_map(|image| Some(("HOSTLER_IMAGE_DIGEST".to_owned(), image.id.clone()?))));

@@ -73,10 +73,11 @@ pub(crate) struct JobFlags {
     #[arg(long, value_name = "NETWORK", default_value_t, hide_default_value = true)]
     pub(crate) network: SandboxNetwork,
 
-    /// Run in a sandbox with the root directory of an image, e.g. oci:DIR:TAG
+    /// Run in a sandbox with the root directory of an image, e.g. docker://debian:12
     ///
-    /// dir:DIR is a directory with a root file system, oci:DIR[:TAG] an OCI layout, docker-archive:FILE[:NAME] a file from
-    /// `docker save`. They are on the node; relative paths start in the job's folder. The job gets the image's
+    /// docker://NAME[:TAG] is in a registry, by default Docker Hub. oci:DIR[:TAG] is an OCI layout, docker-archive:FILE[:NAME] a
+    /// file from `docker save`, dir:DIR a directory with a root file system. They are on the node; relative paths start in
+    /// the job's folder. The job gets the image's
     /// environment variables, and of the current ones only TERM and those of --env and --env-only. The root directory
     /// is read-only. Implies --sandbox.
     ///
@@ -409,6 +410,7 @@ impl JobFlags {
             network: self.network,
             image,
             container,
+            entrypoint: false,
             first_node: self.first_node,
             holder: None,
             label: false,

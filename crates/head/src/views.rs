@@ -146,6 +146,7 @@ pub(crate) fn detail(state: &State, job: &Job, viewer: Viewer, shown: Shown, his
         network: job.spec.network,
         image: job.spec.image.clone().filter(|_| is_owner),
         container: job.spec.container.clone().filter(|_| is_owner),
+        entrypoint: job.spec.entrypoint,
         held: (job.spec.exclusive && !job.active.is_empty()).then(|| job.on_each_node()),
         allocation: job.spec.holder.is_some(),
         step_hosts: if is_owner { step_hosts(state, job) } else { Vec::new() },

@@ -26,8 +26,11 @@ const MAX_LAYERS: usize = 500;
 /// Maximum number of entries of an archive with an image; a few for each layer.
 const MAX_ARCHIVE_ENTRIES: usize = 10_000;
 
-/// Maximum number of variables in an image, and the maximum length of each in bytes.
-const MAX_VARIABLES: (usize, usize) = (1000, 32 << 10);
+/// Maximum number of variables in an image, and of words of its command, and the maximum length of each in bytes.
+const MAX_WORDS: (usize, usize) = (1000, 32 << 10);
+
+/// Maximum length of a working directory in bytes.
+const MAX_PATH_BYTES: usize = 4095;
 
 /// An index may contain another one.
 const MAX_INDEXES: usize = 3;
@@ -57,6 +60,12 @@ pub struct Layer {
 pub struct Config {
     /// Environment variables.
     pub env: Vec<(String, String)>,
+    /// Program and first arguments of the entry point.
+    pub entrypoint: Vec<String>,
+    /// Arguments of the entry point, unless others are given. Without an entry point, a program and its arguments.
+    pub command: Vec<String>,
+    /// Directory in which the entry point starts.
+    pub directory: Option<String>,
 }
 
 /// Why an image cannot be used.
@@ -125,9 +134,12 @@ struct ConfigFile {
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "PascalCase")]
 struct Settings {
-    #[serde(rename = "Env")]
     env: Option<Vec<String>>,
+    entrypoint: Option<Vec<String>>,
+    cmd: Option<Vec<String>>,
+    working_dir: Option<String>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -459,14 +471,22 @@ fn read_config(file: &str, bytes: &[u8]) -> Result<(Config, Vec<Sha256>), ImageE
         return Err(ImageError::content(file, format!("has more than {MAX_LAYERS} layers")));
     }
     let diff_ids = config.rootfs.diff_ids.iter().map(|id| digest(file, id)).collect::<Result<_, _>>()?;
-    let all = config.config.unwrap_or_default().env.unwrap_or_default();
-    let (most, most_bytes) = MAX_VARIABLES;
-    if all.len() > most || all.iter().any(|variable| variable.len() > most_bytes || variable.contains('\0')) {
-        return Err(ImageError::content(file, "has environment variables beyond the limits"));
+    let settings = config.config.unwrap_or_default();
+    let (all, entrypoint) = (settings.env.unwrap_or_default(), settings.entrypoint.unwrap_or_default());
+    let (command, directory) = (settings.cmd.unwrap_or_default(), settings.working_dir.unwrap_or_default());
+    let (most, most_bytes) = MAX_WORDS;
+    for (words, name) in [(&all, "environment variables"), (&entrypoint, "an entry point"), (&command, "a command")] {
+        if words.len() > most || words.iter().any(|word| word.len() > most_bytes || word.contains('\0')) {
+            return Err(ImageError::content(file, format!("has {name} beyond the limits")));
+        }
     }
+    if directory.len() > MAX_PATH_BYTES || directory.contains('\0') {
+        return Err(ImageError::content(file, "has a working directory beyond the limits"));
+    }
+    let directory = Some(directory).filter(|directory| directory.starts_with('/') && directory != "/");
     let split = |variable: &String| variable.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
     let env = all.iter().filter_map(split).filter(|(name, _)| !name.is_empty()).collect();
-    Ok((Config { env }, diff_ids))
+    Ok((Config { env, entrypoint, command, directory }, diff_ids))
 }
 
 fn digest(file: &str, text: &str) -> Result<Sha256, ImageError> {

@@ -64,6 +64,10 @@ pub struct JobSpec<Count = u32, Amounts = Request> {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Container>)]
     pub container: Option<Box<Container>>,
+    /// Whether the image's entry point runs, with the words of the command as its arguments. Without words, it gets those that
+    /// the image names.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub entrypoint: bool,
     /// Whether the program starts on the first node only. `mpirun` or `hostler step` then start processes on the other
     /// nodes.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -165,6 +169,7 @@ impl JobSpec {
             network: SandboxNetwork::None,
             image: None,
             container: None,
+            entrypoint: false,
             first_node: false,
             holder: None,
             label: false,
@@ -307,6 +312,7 @@ impl<Count, Amounts> JobSpec<Count, Amounts> {
             network: self.network,
             image: self.image,
             container: self.container,
+            entrypoint: self.entrypoint,
             first_node: self.first_node,
             holder: self.holder,
             label: self.label,

@@ -385,6 +385,9 @@ pub struct JobDetail {
     /// The container that each task runs in; absent for others than the job's owner and operators.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub container: Option<Box<Container>>,
+    /// Whether the image's entry point runs.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub entrypoint: bool,
     /// What a placed task of an exclusive job has on its first node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<Request>,

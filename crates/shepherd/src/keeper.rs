@@ -275,7 +275,7 @@ impl Keeper {
         let program = Program {
             argv: &view.argv,
             env: &view.env,
-            cwd: view.cwd,
+            cwd: options.start_in().unwrap_or(view.cwd),
             stdio,
             files: &options.files,
             terminal: is_on_terminal,

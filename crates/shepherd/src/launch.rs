@@ -1,6 +1,6 @@
 //! Launch orders: descriptions of the programs that a shepherd runs.
 
-use std::ffi::OsString;
+use std::ffi::{CStr, CString, OsString};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -92,6 +92,13 @@ pub struct Options {
     /// Run in a sandbox, of which the working directory is usually the only lasting writable part. Needs credentials of a user
     /// other than root, who owns that directory: any user if the shepherd is root, otherwise its own.
     pub sandbox: Option<Sandbox>,
+}
+
+impl Options {
+    /// Directory in which the program starts, if it is not the working directory.
+    pub(crate) fn start_in(&self) -> Option<&CStr> {
+        self.sandbox.as_ref()?.image.as_ref()?.start_in.as_deref()
+    }
 }
 
 impl Default for Options {
@@ -191,6 +198,9 @@ pub struct RootImage {
     pub path: String,
     /// Whether the directory is the user's, and is opened with the user's rights.
     pub of_user: bool,
+    /// Directory inside in which the program starts, instead of the job's folder.
+    #[serde(default)]
+    pub start_in: Option<CString>,
 }
 
 /// A character device.

@@ -48,7 +48,7 @@ class Options(TypedDict, total=False):
     sandbox: bool
     #: Network of the sandbox: ``"none"``, or ``"host"`` for that of the node.
     network: str | None
-    #: Image of the root directory, e.g. ``"oci:/data/images:debian"``. Implies a sandbox.
+    #: Image of the root directory, e.g. ``"docker://python:3.12"``. Implies a sandbox.
     image: str | None
     #: Engine of the node that runs ``image`` instead of a sandbox: ``"docker"``, ``"podman"`` or ``"apptainer"``.
     runtime: str | None

@@ -201,7 +201,7 @@ fn image_of_a_registry_is_pulled_once_and_proved_by_its_repository() {
     for name in ["registry.lan:5000/team/app", "registry.lan:5000/other/app", "localhost:5000/app"] {
         cache.fake.registries.insert(name.to_owned(), image.clone());
     }
-    let mut obtain = |name: &str, run: &str| {
+    let obtain = |name: &str, run: &str| {
         let before = *lock(&cache.fake.counts);
         cache.log.borrow_mut().clear();
         let got = cache.obtain(&format!("docker://{name}"), run);
@@ -212,7 +212,9 @@ fn image_of_a_registry_is_pulled_once_and_proved_by_its_repository() {
     let digest = Sha256::of(image.manifest.as_bytes());
     let (got, counts, log) = obtain("registry.lan:5000/team/app:1", "1");
     assert_eq!((&got, counts), (&id, (1, 1)));
-    assert!(log.contains(&format!("docker://registry.lan:5000/team/app:1 is docker://registry.lan:5000/team/app@{digest}")));
+    assert!(
+        log.contains(&format!("docker://registry.lan:5000/team/app:1 is docker://registry.lan:5000/team/app@{digest}"))
+    );
     assert!(log.contains("pulled and unpacked in"), "{log}");
     // The same repository has proved to contain the layers.
     let (got, counts, log) = obtain(&format!("registry.lan:5000/team/app@{digest}"), "2");

@@ -123,14 +123,21 @@ pub(crate) struct Run {
     #[arg(long)]
     append: bool,
 
+    /// Run the image's entry point, with COMMAND as its arguments
+    ///
+    /// It starts in the working directory that the image names, or else in the job's folder. Without COMMAND, it gets
+    /// the arguments that the image names, and this option is not needed.
+    #[arg(long, requires = "image")]
+    entrypoint: bool,
+
     /// Command and arguments
-    #[arg(value_name = "COMMAND", required = true, trailing_var_arg = true)]
+    #[arg(value_name = "COMMAND", required_unless_present = "image", trailing_var_arg = true)]
     pub(crate) command: Vec<String>,
 }
 
 impl Run {
     pub(crate) fn run(self, context: &Context) -> Outcome {
-        if !self.script {
+        if !self.script && !self.command.is_empty() {
             check_command(context, "run", &self.command)?;
         }
         if self.dry_run {
@@ -159,8 +166,13 @@ impl Run {
 
     /// Describes the job. Prints a note about what the caller has and the job does not get.
     fn spec(&self, context: &Context) -> Result<Submission, Failure> {
-        let program = self.command[0].rsplit('/').next().unwrap_or_default();
-        let script = self.script.then(|| read_script(&self.command[0])).transpose()?;
+        let named = match (self.command.first(), &self.flags.image) {
+            (Some(program), _) => program,
+            (None, Some(image)) => image.as_str(),
+            (None, None) => return Err(Failure::usage("a command is missing")),
+        };
+        let program = named.rsplit('/').next().unwrap_or_default();
+        let script = self.script.then(|| read_script(named)).transpose()?;
         let work = Work::Command { argv: self.command.clone(), directory: own_directory()?.into(), script };
         // An image brings its own variables, such as PATH. Those of this machine name files that it does not have.
         let passed_on = match self.flags.image {
@@ -173,6 +185,7 @@ impl Run {
             environment.remove(TEMPORARY);
         }
         let mut spec = self.flags.spec(work, program, environment)?;
+        spec.entrypoint = self.entrypoint || self.command.is_empty();
         spec.umask = Some(own_umask());
         spec.files = self.files().map(Box::new);
         // The cluster's settings may set the number of processes, so the head decides whether labels contain ranks.

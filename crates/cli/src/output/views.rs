@@ -210,8 +210,10 @@ fn described(id: &str, job: &JobDetail, moment: &Moment, width: Option<usize>) -
     // Of an ended job, the certificate says more.
     let is_quieted = job.quiet_machine && summary.ended_at.is_none();
     lines.add_some("machine", is_quieted.then_some("made quiet while the job runs"));
-    lines.add_some("image", job.image.as_ref().map(ToString::to_string));
-    lines.add_some("image", job.container.as_ref().map(|it| format!("{}, run by {}", it.image, it.engine)));
+    let entrypoint = if job.entrypoint { ", its entry point" } else { "" };
+    let container = job.container.as_ref().map(|it| format!("{}{entrypoint}, run by {}", it.image, it.engine));
+    lines.add_some("image", container);
+    lines.add_some("image", job.image.as_ref().map(|image| format!("{image}{entrypoint}")));
     lines.add_some("requeue", job.requeue.then_some("if its node is lost"));
     let notify: Vec<String> = job.notify.iter().map(ToString::to_string).collect();
     lines.add_some("notify", (!notify.is_empty()).then(|| notify.join(" ")));

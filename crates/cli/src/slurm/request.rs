@@ -70,6 +70,7 @@ pub(crate) fn submission(
         network: hostler_model::SandboxNetwork::None,
         image: None,
         container: None,
+        entrypoint: false,
         label: false,
         partition,
         constraint: constraint(options)?,

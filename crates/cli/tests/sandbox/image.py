@@ -84,7 +84,13 @@ def main(directory, hostile=None):
         {
             "architecture": machine,
             "os": "linux",
-            "config": {"Env": ["PATH=/bin", "OF_IMAGE=yes", "HOSTLER_JOB_ID=forged"], "User": "root"},
+            "config": {
+                "Env": ["PATH=/bin", "OF_IMAGE=yes", "HOSTLER_JOB_ID=forged"],
+                "User": "root",
+                "Entrypoint": ["sh", "-c", 'pwd; id -u; echo "$@"; touch "$FOLDER/made"', "sh"],
+                "Cmd": ["of", "the image"],
+                "WorkingDir": "/opaque",
+            },
             "rootfs": {"type": "layers", "diff_ids": [digest(data) for data in plain]},
         }
     ).encode()

@@ -102,6 +102,17 @@ fn job_in_an_image_has_the_image_its_folder_and_nothing_of_the_node() {
     let result = fs::read_to_string(home.join("results").join(&id).join("result")).expect("fetched");
     assert_eq!(result, "from the upper layer\n");
 
+    // The entry point starts in the image's directory, as the user, and can write to the job's folder.
+    let folder = format!("FOLDER={}", home.display());
+    for (words, expected) in [(&[][..], "of the image"), (&["--entrypoint", "--", "a", "b"][..], "a b")] {
+        let _ = fs::remove_file(home.join("made"));
+        let entered = cluster.run(ADA, &[&["run", "--image", &oci, "-m", "64M", "--env", &folder], words].concat());
+        assert_eq!((entered.stdout, entered.code), (format!("/opaque\n{uid}\n{expected}\n"), 0), "{}", entered.stderr);
+        assert!(home.join("made").exists());
+    }
+    let without = cluster.run(ADA, &["run", "--image", "dir:images/root", "-m", "64M"]);
+    assert!(without.code != 0 && without.stderr.contains("names no entry point"), "{without:?}");
+
     // Another user may use what ADA's image has become only with the image's files.
     let private = directory.join("oci/blobs");
     fs::set_permissions(&private, fs::Permissions::from_mode(0o700)).expect("ours");

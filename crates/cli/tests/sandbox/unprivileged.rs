@@ -286,7 +286,9 @@ fn agent_of_an_ordinary_user_runs_images_of_files_and_registries() {
     let script = "cat /etc/image; echo $OF_IMAGE; id -u; ls /opaque; ls /etc/removed /usr/bin/python3; touch /new /etc/image; touch here; \
                   ls -d /dev/null /proc/self/exe; cat /etc/hosts; exit 7";
     let expected = |env: &str| {
-        format!("from the upper layer\n{env}\n{uid}\nkept\n/dev/null\n/proc/self/exe\n127.0.0.1 localhost sandbox\n::1 localhost\n")
+        format!(
+            "from the upper layer\n{env}\n{uid}\nkept\n/dev/null\n/proc/self/exe\n127.0.0.1 localhost sandbox\n::1 localhost\n"
+        )
     };
     let oci = run(&format!("oci:{}/oci:1", directory.display()), script);
     assert_eq!((oci.stdout.as_str(), oci.code), (expected("yes").as_str(), 7), "{oci:?}");

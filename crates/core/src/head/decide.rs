@@ -282,6 +282,12 @@ pub(super) fn check_spec(spec: &JobSpec) -> Result<(), Refusal> {
             "a job with an image has a sandbox and one process, without steps; omit `-n`, `--first-node` and `--label`",
         ));
     }
+    let has_image = spec.image.is_some() || spec.container.is_some();
+    if spec.entrypoint && !(has_image && matches!(spec.work, Work::Command { script: None, .. })) {
+        return Err(Refusal::Contradiction(
+            "only a command with an image runs the image's entry point: a project has its own, and a script is a program",
+        ));
+    }
     if spec.files.is_some() && spec.pty.is_some() {
         return Err(Refusal::Contradiction("a job in a terminal reads and writes no files"));
     }
@@ -300,7 +306,9 @@ pub(super) fn check_spec(spec: &JobSpec) -> Result<(), Refusal> {
     }
     match &spec.work {
         Work::Project { entrypoint, .. } if entrypoint.is_empty() => bad("the project's entry point is empty"),
-        Work::Command { argv, .. } if argv.first().is_none_or(String::is_empty) => bad("the command is empty"),
+        Work::Command { argv, .. } if !spec.entrypoint && argv.first().is_none_or(String::is_empty) => {
+            bad("the command is empty")
+        }
         Work::Command { directory, .. } if !directory.starts_with('/') => {
             bad("the command's directory is not an absolute path")
         }

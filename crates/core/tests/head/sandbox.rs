@@ -3,6 +3,7 @@
 use hostler_core::head::{Caller, Command, Refusal, explain};
 use hostler_model::{
     Advisory, AllocationHolder, Digest, JobId, JobSpec, JobState, Reason, Request, SandboxNetwork, SandboxRule,
+    Work,
 };
 use hostler_proto::api::{JobAction, JobChange};
 use hostler_proto::link::HeadMessage;
@@ -110,6 +111,28 @@ fn job_with_an_image_has_a_sandbox_and_one_process() {
     for spec in refused {
         let refused = head.submit(spec);
         assert!(matches!(refused, Err(Refusal::Contradiction(_))), "{refused:?}");
+    }
+}
+
+#[test]
+fn only_commands_with_an_image_run_its_entry_point() {
+    let mut head = Head::new();
+    head.runs_images = true;
+    add(&mut head, "n1", 1, None);
+    let entered = |argv: &[&str], script: Option<&str>| {
+        let argv = argv.iter().map(ToString::to_string).collect();
+        let work = Work::Command { argv, directory: "/".into(), script: script.map(Into::into) };
+        JobSpec { work, entrypoint: true, image: Some(Box::new("oci:a".parse().expect("valid"))), ..sandboxed() }
+    };
+    for argv in [&[][..], &[""], &["a", "b"]] {
+        head.submit(entered(argv, None)).expect("the image may name a program");
+    }
+    for spec in [
+        JobSpec { image: None, ..entered(&["a"], None) },
+        JobSpec { entrypoint: false, ..entered(&[], None) },
+        entered(&["a"], Some("#!/bin/sh")),
+    ] {
+        head.submit(spec).expect_err("it has no program, or two");
     }
 }
 

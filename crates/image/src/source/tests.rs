@@ -78,6 +78,15 @@ fn layout_with_wrong_content_is_refused() {
     layout = Layout::new();
     layout.add("1", b"one", &[&"x".repeat(40 << 10)], architecture());
     assert!(layout.error(None).contains("environment variables"));
+    for (key, value, why) in [
+        ("Entrypoint", json!(["x".repeat(40 << 10)]), "an entry point beyond"),
+        ("Cmd", json!(vec!["x"; 2000]), "a command beyond"),
+        ("WorkingDir", json!("/x".repeat(4000)), "a working directory beyond"),
+        ("Entrypoint", json!("sh"), "not the description of an image"),
+    ] {
+        let text = json!({ "config": { key: value }, "rootfs": { "diff_ids": [] } }).to_string();
+        assert!(read_config("config", text.as_bytes()).expect_err(key).to_string().contains(why), "{key}");
+    }
     layout = Layout::new();
     let own = layout.add("1", b"one", &[], architecture());
     fs::write(blob_path(&layout.path(), &own.parse().expect("a digest")), "{}").expect("writable");
@@ -177,5 +186,19 @@ fn no_file_is_read_through_a_link_of_a_process() {
     for path in [format!("/proc/self/fd/{open}"), format!("/proc/self/root{}", layout.path().display())] {
         let refused = Image::in_layout(Path::new(&path), None).expect_err("refused").to_string();
         assert!(refused.contains("symbolic links"), "{refused}");
+    }
+}
+
+#[test]
+fn configuration_names_entry_point_and_directory() {
+    let config = |text: &str| read_config("config", text.as_bytes()).expect("valid").0;
+    let all = config(
+        r#"{"config":{"Entrypoint":["/bin/a","b"],"Cmd":["c"],"WorkingDir":"/d","User":"e"},"rootfs":{"diff_ids":[]}}"#,
+    );
+    assert_eq!((all.entrypoint, all.command), (vec!["/bin/a".to_owned(), "b".to_owned()], vec!["c".to_owned()]));
+    assert_eq!(all.directory.as_deref(), Some("/d"));
+    for nothing in [r#"{"WorkingDir":"","Cmd":null}"#, r#"{"WorkingDir":"/"}"#, r#"{"WorkingDir":"relative"}"#] {
+        let found = config(&format!(r#"{{"config":{nothing},"rootfs":{{"diff_ids":[]}}}}"#));
+        assert_eq!(found, Config::default(), "{nothing}");
     }
 }

@@ -348,6 +348,7 @@ fn again(job: &JobDetail) -> String {
     if let Some(Container { engine, image }) = job.container.as_deref() {
         words.extend([format!("--runtime={engine}"), "--image".to_owned(), quoted(image.as_str())]);
     }
+    words.extend(job.entrypoint.then(|| "--entrypoint".to_owned()));
     words.extend((!job.network.is_none()).then(|| format!("--network={}", job.network)));
     let mut option = |name: &str, value: String| words.extend([name.to_owned(), quoted(&value)]);
     option("--name", summary.name.clone());

@@ -208,6 +208,7 @@ fn detail(id: u64) -> (JobDetail, Why) {
         network: hostler_model::SandboxNetwork::None,
         image: None,
         container: None,
+        entrypoint: false,
         held: None,
         allocation: false,
         step_hosts: Vec::new(),

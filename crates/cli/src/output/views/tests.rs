@@ -89,6 +89,7 @@ fn detail(summary: JobSummary, tasks_shown: Vec<TaskView>) -> JobDetail {
         network: hostler_model::SandboxNetwork::None,
         image: None,
         container: None,
+        entrypoint: false,
         held: None,
         allocation: false,
         step_hosts: Vec::new(),
