@@ -121,6 +121,7 @@ const PATHS: [(&str, &[&str]); 7] = [
         &[
             "agent/src/activity.rs",
             "agent/src/certificate/mod.rs",
+            "agent/src/driver.rs",
             "agent/src/exec/local.rs",
             "agent/src/exec/peer.rs",
             "agent/src/forward/listeners.rs",

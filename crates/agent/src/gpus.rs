@@ -104,6 +104,12 @@ impl Gpus {
         }
     }
 
+    /// Files of the driver for a run with these GPUs and an image.
+    pub(crate) fn driver_files(&self, held: &BTreeSet<GpuId>) -> Vec<hostler_shepherd::Shown> {
+        let has_nvidia = self.all.iter().any(|gpu| held.contains(&gpu.gpu.id) && gpu.gpu.vendor == Vendor::Nvidia);
+        if has_nvidia { crate::driver::files() } else { Vec::new() }
+    }
+
     /// Variables of a run with these GPUs; empty on machines without GPUs. If other GPUs are denied, drivers number the
     /// run's own GPUs from 0.
     pub(crate) fn variables(&self, held: &BTreeSet<GpuId>, are_denied: bool) -> Vec<(String, String)> {

@@ -30,6 +30,7 @@ mod activity;
 mod certificate;
 mod collect;
 mod directory;
+mod driver;
 mod ending;
 mod engine;
 mod engines;

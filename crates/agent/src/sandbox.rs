@@ -161,6 +161,7 @@ pub(crate) fn of_run(
         devices: node.gpus.device_files(&launch.placement.resources.gpus),
         host_network: spec.network == SandboxNetwork::Host,
         image: image.map(|image| image.root.clone()),
+        shown: if image.is_some() { node.gpus.driver_files(&launch.placement.resources.gpus) } else { Vec::new() },
         ..Sandbox::default()
     })
 }

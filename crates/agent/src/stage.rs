@@ -24,11 +24,10 @@ use crate::environment::{
     BuildError, Confined, EnvError, Lease, Requirements, Runner, detect, entry_command, entry_command_in_image,
     first_on_path,
 };
-use crate::images;
 use crate::node::Node;
 use crate::rights::act_as;
 use crate::shepherds::LINGER;
-use crate::{engines, sandbox, transfer, variables};
+use crate::{driver, engines, images, sandbox, transfer, variables};
 
 /// Maximum number of processes and threads per run: ample for real programs, and low enough to protect the machine.
 pub(crate) const PROCESS_LIMIT: u64 = 8192;
@@ -347,6 +346,15 @@ impl Preparation {
         let spec = launch.spec();
         let shows_only_own = spec.container.is_some() || node.open_gpus().is_none();
         environment.extend(node.gpus.variables(gpus, shows_only_own));
+        if image.is_some() && !node.gpus.driver_files(gpus).is_empty() {
+            for (name, directory) in [("LD_LIBRARY_PATH", driver::LIBRARIES), ("PATH", driver::PROGRAMS)] {
+                let all = environment.entry(name.to_owned()).or_default();
+                if !all.split(':').any(|present| present == directory) {
+                    all.push_str(if all.is_empty() { "" } else { ":" });
+                    all.push_str(directory);
+                }
+            }
+        }
         let argv = engines::wrap(node, launch, account.as_deref(), &argv, &mut environment, &cwd)?;
         let mut user = account.as_ref();
         if spec.sandbox {

@@ -189,6 +189,17 @@ pub struct Sandbox {
     pub image: Option<RootImage>,
     /// Devices of the job, such as its GPUs.
     pub devices: Vec<DeviceFile>,
+    /// Files of root, such as a driver's libraries, to show read-only at other places.
+    pub shown: Vec<Shown>,
+}
+
+/// A file of the machine that a sandbox shows at another place.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Shown {
+    /// Its path, without links.
+    pub from: String,
+    /// The path inside.
+    pub at: String,
 }
 
 /// A directory with the root file system of an image.

@@ -80,7 +80,7 @@ pub use adopt::{AdoptError, Adopted, Lost, LostReason, adopt, end_unstarted};
 pub use handle::{Attachment, ControlError, LinkError, Shepherd};
 pub use launch::{
     CallOptions, Credentials, DeviceFile, Files, Launch, Members, Options, ResourceLimit, RootImage, RunSignal,
-    Sandbox, WindowSize,
+    Sandbox, Shown, WindowSize,
 };
 pub use launcher::{LaunchError, Launcher, StartError, Starting};
 pub use process::ProcessId;

@@ -19,7 +19,7 @@ use nix::unistd::{Gid, Uid, chdir, fchdir, fchownat, pivot_root, symlinkat};
 
 use super::{During, HOST_NAME, Plan, image};
 use crate::cgroup::Device;
-use crate::launch::{Credentials, DeviceFile};
+use crate::launch::{Credentials, DeviceFile, Shown};
 
 /// Directories of the machine's programs. Where they are symbolic links, the sandbox has the same links.
 const PROGRAMS: [&str; 7] = ["usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32"];
@@ -94,6 +94,7 @@ pub(super) fn build(plan: &Plan<'_>) -> io::Result<()> {
     let more =
         plan.wanted.of_machine.iter().map(|path| of_machine(&host, plan, path)).collect::<io::Result<Vec<_>>>()?;
     let files = files(&host, plan)?;
+    let shown = plan.wanted.shown.iter().map(|file| of_root(&host, plan, file)).collect::<io::Result<Vec<_>>>()?;
     let settings = plan.wanted.settings.iter().filter_map(|path| setting(&host, plan, path).transpose());
     let settings = settings.collect::<io::Result<Vec<_>>>()?;
     let writable = plan.wanted.writable.iter().map(|path| Ok((path.as_str(), own_directory(&host, plan, path)?)));
@@ -124,6 +125,9 @@ pub(super) fn build(plan: &Plan<'_>) -> io::Result<()> {
     let null = devices(&host, &root, plan, terminal)?;
     processes(&root, &null)?;
     temporary(&root, plan)?;
+    for file in shown {
+        show(&root, file)?;
+    }
     // The last ones, because they may be in /tmp.
     for file in files {
         show(&root, file)?;
@@ -150,6 +154,7 @@ fn targets<'a>(plan: &'a Plan<'_>) -> impl Iterator<Item = PathBuf> + 'a {
     let wanted = plan.wanted;
     let of_job = wanted.read_only.iter().chain(&wanted.settings).chain(&wanted.writable).map(String::as_str);
     let folder = (!wanted.without_folder).then_some(plan.folder);
+    let of_job = of_job.chain(wanted.shown.iter().map(|file| file.at.as_str()));
     fixed.into_iter().chain(OF_NETWORK).chain(of_job).chain(folder).map(|path| path.trim_start_matches('/').into())
 }
 
@@ -237,6 +242,22 @@ fn of_machine(host: &OwnedFd, plan: &Plan<'_>, path: &str) -> io::Result<Part> {
     let tree = MountTree::copy(&found, false).during(what)?;
     tree.add(LOCKED, false).during(what)?;
     Ok(Part::Tree { path: inside.to_owned(), tree, is_directory })
+}
+
+/// Opens a file of root that is shown at another place.
+fn of_root(host: &OwnedFd, plan: &Plan<'_>, file: &Shown) -> io::Result<Part> {
+    let what = format_args!("show {}", file.from);
+    let found = openat2(host, relative(&file.from)?, how(OFlag::O_NOFOLLOW, ResolveFlag::RESOLVE_NO_SYMLINKS));
+    let found = found.during(what)?;
+    let metadata = fstat(&found).during(what)?;
+    // An unprivileged sandbox cannot tell root from other users but its own.
+    let is_of_root = metadata.st_uid == 0 || plan.is_unprivileged;
+    if !is(&metadata, SFlag::S_IFREG) || !is_of_root || metadata.st_mode & 0o022 != 0 {
+        return Err(io::Error::other("it is no file that only root can change")).during(what);
+    }
+    let tree = MountTree::copy(&found, false).during(what)?;
+    tree.add(LOCKED, false).during(what)?;
+    Ok(Part::Tree { path: relative(&file.at)?.to_owned(), tree, is_directory: false })
 }
 
 /// Refuses file systems that show processes and settings of the machine.
