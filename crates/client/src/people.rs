@@ -77,6 +77,12 @@ impl Client {
         self.call_bytes(Call::post(format!("/groups/{}/quota", escape(group.as_str()))).json(quota)).await.map(drop)
     }
 
+    /// Sets the quota of each user of a group.
+    pub async fn set_member_quota(&self, group: &UserName, quota: &Quota) -> Result<(), ClientError> {
+        let path = format!("/groups/{}/member-quota", escape(group.as_str()));
+        self.call_bytes(Call::post(path).json(quota)).await.map(drop)
+    }
+
     /// The newest entries of the audit log, at most `limit`, not older than `since`.
     pub async fn audit(&self, since: Option<WallTime>, limit: u32) -> Result<AuditPage, ClientError> {
         let since = since.map(|since| format!("&since={}", since.0)).unwrap_or_default();

@@ -234,6 +234,34 @@ fn group_shares_its_quota_and_lowering_it_ends_nothing() {
 }
 
 #[test]
+fn each_user_of_a_group_has_its_member_quota_unless_the_own_quota_sets_the_limit() {
+    let mut head = Head::start();
+    head.add("ada", &["class"]);
+    head.add("ben", &["class"]);
+    head.add("cy", &["class", "staff"]);
+    let each = |head: &mut Head, group: &str, jobs, queued| {
+        let quota = Quota { jobs, queued, ..Quota::default() };
+        head.users(UsersCommand::SetMemberQuota(name(group), quota));
+    };
+    each(&mut head, "class", Some(2), Some(9));
+    each(&mut head, "staff", Some(4), None);
+    head.limit("ben", Quota { jobs: Some(1), cpus: Some(3), ..Quota::default() });
+    let jobs = ["ada", "ben", "cy", "dan"].map(|user| head.submit(user, 6, 1, 1).expect("accepted"));
+    head.pass();
+    let running = jobs.map(|job| head.running(job));
+    assert_eq!(running, [2, 1, 4, 6], "ben's own limit counts, cy has that of the larger group, and dan is in none");
+    let reason = Reason::Quota { whose: "ada".to_owned(), kind: QuotaKind::Jobs, used: 2, limit: 2 };
+    assert_eq!(head.reason(jobs[0]), Some(reason));
+    // A limit that the own quota does not set is the group's.
+    let refused = head.submit("ben", 5, 1, 1).expect_err("five wait");
+    assert_eq!(refused.to_string(), "ben may have at most 9 tasks waiting, and has 5 now");
+    assert!(head.submit("ben", 1, 4, 1).is_err(), "the own quota allows 3 CPUs");
+    each(&mut head, "class", None, None);
+    assert!(head.state.needs_pass(), "waiting jobs may start now");
+    assert_eq!(head.state.users.groups().count(), 1, "a quota without limits is removed");
+}
+
+#[test]
 fn jobs_beyond_quota_or_queue_limit_are_refused() {
     let mut head = Head::start();
     head.add("ada", &["lab"]);

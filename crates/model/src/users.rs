@@ -175,6 +175,28 @@ impl Quota {
     pub fn is_unlimited(&self) -> bool {
         *self == Self::default()
     }
+
+    /// Returns the limits of this quota, and those of `other` where this one sets none.
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
+        Self {
+            cpus: self.cpus.or(other.cpus),
+            memory_bytes: self.memory_bytes.or(other.memory_bytes),
+            jobs: self.jobs.or(other.jobs),
+            queued: self.queued.or(other.queued),
+        }
+    }
+
+    /// Returns the larger of each limit; a limit that only one quota sets counts.
+    #[must_use]
+    pub fn largest(self, other: Self) -> Self {
+        Self {
+            cpus: self.cpus.max(other.cpus),
+            memory_bytes: self.memory_bytes.max(other.memory_bytes),
+            jobs: self.jobs.max(other.jobs),
+            queued: self.queued.max(other.queued),
+        }
+    }
 }
 
 /// A resource that a quota limits for running jobs.

@@ -46,8 +46,11 @@ pub struct UserView {
     pub groups: BTreeSet<UserName>,
     /// SSH public keys, as lines of an `authorized_keys` file.
     pub keys: Vec<String>,
-    /// Quota of the user.
+    /// Own quota of the user.
     pub quota: Quota,
+    /// Limits in effect: those of the own quota, and else the largest that a group of the user gives to each member.
+    #[serde(default)]
+    pub effective_quota: Quota,
     /// Whether the cluster has the user now. False for a removed user whose quota still applies, and for an account
     /// that is only blocked.
     #[serde(default = "yes")]
@@ -155,6 +158,9 @@ pub struct GroupView {
     pub name: UserName,
     /// Quota that all users of the group share.
     pub quota: Quota,
+    /// Quota of each user of the group. It counts where the user's own quota sets no limit.
+    #[serde(default)]
+    pub member_quota: Quota,
 }
 
 /// The answer to `POST /login/challenge`, from which the client builds the text to sign. Valid once, for a minute.

@@ -23,7 +23,7 @@ pub(crate) fn users(users: &[UserView], width: Option<usize>) -> String {
             user.role.to_string(),
             user.keys.len().to_string(),
             groups_of(user),
-            if user.quota.is_unlimited() { String::new() } else { quota(&user.quota) },
+            if user.effective_quota.is_unlimited() { String::new() } else { quota(&user.effective_quota) },
             status(user),
         ]);
     }
@@ -45,7 +45,10 @@ pub(crate) fn user(user: &UserView) -> String {
     if !user.groups.is_empty() {
         text.push_str(&format!("groups  {}\n", groups_of(user)));
     }
-    text.push_str(&format!("quota   {}\n", quota(&user.quota)));
+    text.push_str(&format!("quota   {}\n", quota(&user.effective_quota)));
+    if user.effective_quota != user.quota {
+        text.push_str(&format!("own     {}\n", quota(&user.quota)));
+    }
     let status = status(user);
     if !status.is_empty() {
         text.push_str(&format!("status  {}\n", one_line(&status)));
@@ -73,8 +76,10 @@ pub(crate) fn quota(quota: &Quota) -> String {
 }
 
 pub(crate) fn groups(groups: &[GroupView], width: Option<usize>) -> String {
-    let mut table = Table::new(&[("GROUP", Align::Left), ("QUOTA", Align::Left)]);
-    groups.iter().for_each(|group| table.row([group.name.to_string(), quota(&group.quota)]));
+    let mut table = Table::new(&[("GROUP", Align::Left), ("QUOTA", Align::Left), ("EACH USER", Align::Left)]);
+    for GroupView { name, quota: shared, member_quota } in groups {
+        table.row([name.to_string(), quota(shared), quota(member_quota)]);
+    }
     table.render(width)
 }
 

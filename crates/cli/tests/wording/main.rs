@@ -246,6 +246,9 @@ fn commands_of_real_machines_print_golden_text() {
     text.run(&[&user[..], &["role", "ada", "king"]].concat());
     text.run(&[&user[..], &["quota", "ada", "--cpus", "4", "--jobs", "2"]].concat());
     text.run(&[&head[..], &["configure", "group", "quota", "students", "--memory", "1G"]].concat());
+    text.run(
+        &[&head[..], &["configure", "group", "quota", "students", "--each", "--cpus", "2", "--queued", "9"]].concat(),
+    );
     text.run(&[&head[..], &["configure", "group", "list"]].concat());
     text.run(&[&user[..], &["block", "ada"]].concat());
     text.run(&[&user[..], &["unblock", "ada"]].concat());

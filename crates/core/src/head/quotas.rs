@@ -1,5 +1,7 @@
 //! Quotas: limits on what the jobs of a user, or of all users of a group, may use at once and have waiting.
 //!
+//! A group can also give a quota to each of its users. It counts where the user's own quota sets no limit.
+//!
 //! A pass hands the remaining quota to jobs in queue order, whether or not they fit on a node now: a task counts as running as soon as
 //! it may run. So no number of started jobs exceeds a quota, and small jobs do not starve a large job of the same user. A job without
 //! remaining quota is skipped and delays no other user.
@@ -49,11 +51,11 @@ impl Party<'_> {
 }
 
 /// Returns the user and the groups whose quotas apply to a user's jobs.
-fn parties<'a>(users: &'a Users, user: &str) -> impl Iterator<Item = (Party<'a>, &'a Quota)> {
+fn parties<'a>(users: &'a Users, user: &str) -> impl Iterator<Item = (Party<'a>, Quota)> {
     let known = users.limits_of(user);
-    let own = known.map(|(name, _, quota)| (Party::User(name), quota));
+    let own = known.map(|(name, groups, quota)| (Party::User(name), users.effective_quota(groups, *quota)));
     let groups = known.into_iter().flat_map(|(_, groups, _)| groups);
-    let groups = groups.filter_map(|name| users.group_quota(name).map(|(name, quota)| (Party::Group(name), quota)));
+    let groups = groups.filter_map(|name| users.group_quota(name).map(|(name, quota)| (Party::Group(name), *quota)));
     own.into_iter().chain(groups).filter(|(_, quota)| !quota.is_unlimited())
 }
 
@@ -174,7 +176,7 @@ impl<'a> Budget<'a> {
     fn tightest(&self, job: &Job, each: &Used) -> Option<(Party<'a>, Room)> {
         let rooms = parties(self.users, &job.user).flat_map(|(party, quota)| {
             let used = self.used.get(&party).copied().unwrap_or_default();
-            used.room(quota, each).into_iter().flatten().map(move |room| (party.clone(), room))
+            used.room(&quota, each).into_iter().flatten().map(move |room| (party.clone(), room))
         });
         rooms.min_by_key(|(_, room)| room.tasks)
     }
@@ -240,7 +242,7 @@ pub(super) fn refuses_tasks(state: &State, user: &str, spec: &JobSpec, tasks: u6
     let each = Used::of_task(state, state.owner(user, None), spec, &mut Sizes::default());
     for (party, quota) in parties(&state.users, user) {
         let refusal = |why| Some(Refusal::OverQuota { why, group: party.group().cloned() });
-        let never = Used::default().room(quota, &each).into_iter().flatten().find(|room| room.tasks == 0);
+        let never = Used::default().room(&quota, &each).into_iter().flatten().find(|room| room.tasks == 0);
         if let Some(room) = never {
             let (whose, what) = (party.describe(), room.kind.amount(room.limit));
             let counts = match spec.exclusive {

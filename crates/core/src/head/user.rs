@@ -63,6 +63,9 @@ pub struct Users {
     pub(super) users: BTreeMap<UserName, User>,
     /// Quotas that all users of a group share.
     pub(super) groups: BTreeMap<UserName, Quota>,
+    /// Quotas that each user of a group has, where the user's own quota sets no limit.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub(super) member_quotas: BTreeMap<UserName, Quota>,
     pub(super) tokens: BTreeMap<Digest, Token>,
     /// Users who were removed. Accounts and files on nodes keep their uids.
     #[serde(default)]
@@ -134,8 +137,10 @@ pub enum UsersCommand {
     },
     /// Set a user's quota.
     SetQuota(UserName, Quota),
-    /// Set a group's quota.
+    /// Set the quota that the users of a group share.
     SetGroupQuota(UserName, Quota),
+    /// Set the quota that each user of a group has.
+    SetMemberQuota(UserName, Quota),
     /// A login succeeded: store the hash of a token for the user.
     IssueToken {
         /// The token's hash.
@@ -178,6 +183,13 @@ pub enum UsersEvent {
         /// The group.
         group: UserName,
         /// Its quota.
+        quota: Quota,
+    },
+    /// The quota of each user of a group was set.
+    MemberQuota {
+        /// The group.
+        group: UserName,
+        /// The quota of each user.
         quota: Quota,
     },
     /// A login succeeded.
@@ -299,9 +311,22 @@ impl Users {
         }
     }
 
-    /// Groups that have a quota.
-    pub fn groups(&self) -> impl Iterator<Item = (&UserName, &Quota)> {
-        self.groups.iter()
+    /// Groups that have a quota: the quota that their users share, and the quota of each user.
+    pub fn groups(&self) -> impl Iterator<Item = (&UserName, Quota, Quota)> {
+        let names: BTreeSet<&UserName> = self.groups.keys().chain(self.member_quotas.keys()).collect();
+        let of = |quotas: &BTreeMap<UserName, Quota>, name: &UserName| quotas.get(name).copied().unwrap_or_default();
+        names.into_iter().map(move |name| (name, of(&self.groups, name), of(&self.member_quotas, name)))
+    }
+
+    /// The limits in effect for a user with these groups: the user's own, and else the largest that a group gives to each of
+    /// its users.
+    #[must_use]
+    pub fn effective_quota(&self, groups: &BTreeSet<UserName>, own: Quota) -> Quota {
+        if self.member_quotas.is_empty() {
+            return own;
+        }
+        let given = groups.iter().filter_map(|group| self.member_quotas.get(group));
+        own.or(given.copied().reduce(Quota::largest).unwrap_or_default())
     }
 
     /// A group's quota, with the group's name.
@@ -313,10 +338,11 @@ impl Users {
     pub(super) fn has_limits(&self) -> bool {
         let of_users = self.users.values().any(|user| !user.quota.is_unlimited());
         let of_former = || self.former.values().any(|former| !former.quota.is_unlimited());
-        !self.groups.is_empty() || !self.blocked.is_empty() || of_users || of_former()
+        let of_groups = !self.groups.is_empty() || !self.member_quotas.is_empty();
+        of_groups || !self.blocked.is_empty() || of_users || of_former()
     }
 
-    /// The groups and the quota that apply to a name, including removed users.
+    /// The groups and the own quota of a name, including removed users.
     pub(super) fn limits_of(&self, name: &str) -> Option<(&UserName, &BTreeSet<UserName>, &Quota)> {
         let of_user = self.users.get_key_value(name).map(|(name, user)| (name, &user.groups, &user.quota));
         of_user.or_else(|| self.former.get_key_value(name).map(|(name, it)| (name, &it.groups, &it.quota)))

@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hostler_model::{Digest, NodeName, Role, Timestamp, UserName, is_system_uid};
+use hostler_model::{Digest, NodeName, Quota, Role, Timestamp, UserName, is_system_uid};
 use hostler_proto::link::{HeadMessage, SystemAccounts};
 
 use super::event::{Changes, Effect};
@@ -103,6 +103,9 @@ pub(super) fn decide_users(users: &Users, command: &UsersCommand, now: Now) -> R
         UsersCommand::SetQuota(name, quota) => put(users, name, |user| user.quota = *quota),
         UsersCommand::SetGroupQuota(group, quota) => {
             Ok(vec![UsersEvent::GroupQuota { group: group.clone(), quota: *quota }])
+        }
+        UsersCommand::SetMemberQuota(group, quota) => {
+            Ok(vec![UsersEvent::MemberQuota { group: group.clone(), quota: *quota }])
         }
         UsersCommand::IssueToken { token, user, until } => users.user(user).and_then(|user| {
             users.check_not_blocked(user.name.as_str(), Some(user.uid))?;
@@ -245,7 +248,7 @@ pub(super) fn update_users(state: &mut State, event: &UsersEvent, now: Now, chan
         UsersEvent::Put(_) | UsersEvent::Removed(_) | UsersEvent::Blocked { .. } | UsersEvent::Unblocked(_) => {
             Some(accounts_now(state))
         }
-        UsersEvent::FormerQuota { .. } | UsersEvent::GroupQuota { .. } => None,
+        UsersEvent::FormerQuota { .. } | UsersEvent::GroupQuota { .. } | UsersEvent::MemberQuota { .. } => None,
         UsersEvent::TokenIssued { .. } | UsersEvent::TokenRevoked { .. } => None,
     };
     let users = &mut state.users;
@@ -274,12 +277,8 @@ pub(super) fn update_users(state: &mut State, event: &UsersEvent, now: Now, chan
         UsersEvent::FormerQuota { name, quota } => {
             users.former.get_mut(name.as_str()).into_iter().for_each(|former| former.quota = *quota);
         }
-        UsersEvent::GroupQuota { group, quota } if quota.is_unlimited() => {
-            users.groups.remove(group.as_str());
-        }
-        UsersEvent::GroupQuota { group, quota } => {
-            users.groups.insert(group.clone(), *quota);
-        }
+        UsersEvent::GroupQuota { group, quota } => set_quota(&mut users.groups, group, *quota),
+        UsersEvent::MemberQuota { group, quota } => set_quota(&mut users.member_quotas, group, *quota),
         UsersEvent::TokenIssued { token, user, ends } => issue(users, *token, user, *ends),
         UsersEvent::TokenRevoked { token } => {
             users.tokens.remove(token);
@@ -296,6 +295,14 @@ pub(super) fn update_users(state: &mut State, event: &UsersEvent, now: Now, chan
 pub(super) fn send_accounts_to_all(state: &State, changes: &mut Changes) {
     for &connection in state.connections.keys() {
         send_accounts(state, connection, changes);
+    }
+}
+
+/// Sets or, if the quota has no limits, removes the quota of a group.
+fn set_quota(quotas: &mut BTreeMap<UserName, Quota>, group: &UserName, quota: Quota) {
+    match quota.is_unlimited() {
+        true => drop(quotas.remove(group.as_str())),
+        false => drop(quotas.insert(group.clone(), quota)),
     }
 }
 

@@ -135,6 +135,7 @@ fn api() -> Api {
         .post("/notifications/clear", Operators, notifications::clear, "Deletes the messages that could not be delivered.")
         .get("/groups", Users, users::groups, "Lists the groups with a quota.")
         .post("/groups/{name}/quota", Admins, users::set_group_quota, "Sets the quota that the users of a group share.")
+        .post("/groups/{name}/member-quota", Admins, users::set_member_quota, "Sets the quota of each user of a group. It counts where the user's own quota sets no limit.")
         .get("/audit", Admins, users::audit, "Shows the audit log.")
         .post("/login/challenge", Anyone, login::challenge, "Creates a challenge to sign for a login. It is valid once, for a minute. 429 `too_many_logins`.")
         .post("/login/key", Anyone, login::by_key, "Returns a token for a signed challenge. 401 `bad_challenge`, `bad_key`; 429 `too_many_logins`.")

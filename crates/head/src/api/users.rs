@@ -176,7 +176,9 @@ pub(crate) async fn invite(
 /// `GET /groups`: groups with a quota.
 pub(crate) async fn groups(State(head): State<Arc<Head>>) -> List<GroupView> {
     let state = head.engine.state();
-    List(state.users.groups().map(|(name, quota)| GroupView { name: name.clone(), quota: *quota }).collect())
+    let view =
+        |(name, quota, member_quota): (&UserName, Quota, Quota)| GroupView { name: name.clone(), quota, member_quota };
+    List(state.users.groups().map(view).collect())
 }
 
 /// `POST /groups/{name}/quota`.
@@ -186,6 +188,16 @@ pub(crate) async fn set_group_quota(
     Body(quota): Body<Quota>,
 ) -> Result<NoContent, ApiError> {
     carry_out(&head, UsersCommand::SetGroupQuota(name, quota)).await?;
+    Ok(NoContent)
+}
+
+/// `POST /groups/{name}/member-quota`.
+pub(crate) async fn set_member_quota(
+    State(head): State<Arc<Head>>,
+    Path(name): Path<UserName>,
+    Body(quota): Body<Quota>,
+) -> Result<NoContent, ApiError> {
+    carry_out(&head, UsersCommand::SetMemberQuota(name, quota)).await?;
     Ok(NoContent)
 }
 
@@ -244,6 +256,7 @@ fn gone(users: &Users, name: &UserName, former: &Former) -> UserView {
         groups: former.groups.clone(),
         keys: Vec::new(),
         quota: former.quota,
+        effective_quota: users.effective_quota(&former.groups, former.quota),
         added: false,
         blocked: block_view(users, name),
     }
@@ -264,6 +277,7 @@ fn view(users: &Users, user: &Known) -> UserView {
         groups: user.groups.clone(),
         keys: user.keys.clone(),
         quota: user.quota,
+        effective_quota: users.effective_quota(&user.groups, user.quota),
         added: true,
         blocked: block_view(users, &user.name),
     }

@@ -1,5 +1,5 @@
-//! Quotas in the simulation: in half of the worlds an admin sets a quota for the users' group at some time. The check:
-//! no later placement exceeds the quota.
+//! Quotas in the simulation: in half of the worlds an admin sets a quota for the users' group at some time, either shared or
+//! for each user. The check: no later placement exceeds the quota.
 
 use hostler_core::head::{Command, NewUser, UsersCommand, UsersEvent};
 use hostler_model::{Quota, Resources, Role, UserName};
@@ -18,7 +18,9 @@ pub(super) fn commands(user: &str, largest: &Resources, rng: &mut Rng) -> [Comma
     };
     let user =
         NewUser { name: name(user), uid: None, role: Role::User, groups: [name("lab")].into(), keys: Vec::new() };
-    [UsersCommand::Import(vec![user]), UsersCommand::SetGroupQuota(name("lab"), quota)].map(Command::Users)
+    // The group has one user, so both kinds of quota mean the same.
+    let set = if rng.chance(500) { UsersCommand::SetGroupQuota } else { UsersCommand::SetMemberQuota };
+    [UsersCommand::Import(vec![user]), set(name("lab"), quota)].map(Command::Users)
 }
 
 fn name(name: &str) -> UserName {
@@ -36,7 +38,7 @@ impl Allowance {
     pub(super) fn see(&mut self, event: &UsersEvent) {
         match event {
             UsersEvent::Put(users) => self.is_member |= users.iter().any(|user| user.groups.contains(&name("lab"))),
-            UsersEvent::GroupQuota { quota, .. } => self.quota = *quota,
+            UsersEvent::GroupQuota { quota, .. } | UsersEvent::MemberQuota { quota, .. } => self.quota = *quota,
             // Removal leaves the quota unchanged.
             UsersEvent::Removed(_) | UsersEvent::FormerQuota { .. } => {}
             UsersEvent::Blocked { .. } | UsersEvent::Unblocked(_) => {}

@@ -63,7 +63,7 @@ impl Person {
     }
 
     fn quota(&self) -> String {
-        quota_words(&self.user.quota)
+        quota_words(&self.user.effective_quota)
     }
 
     fn groups(&self) -> String {

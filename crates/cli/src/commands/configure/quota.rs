@@ -80,7 +80,7 @@ impl QuotaFlags {
     }
 }
 
-/// Manage group quotas: limits that the users of a group share
+/// Manage group quotas: shared limits, and limits of each user of a group
 #[derive(Debug, Args)]
 pub(crate) struct Group {
     #[command(subcommand)]
@@ -93,7 +93,8 @@ enum GroupCommand {
     List,
     /// Set the quota of a group: limits that the users of the group share
     ///
-    /// Options that are not given keep their values.
+    /// With --each, the limits apply to each user of the group alone. A limit of the user's own quota goes first. If
+    /// several groups of a user set such a limit, the largest counts. Options that are not given keep their values.
     Quota(SetQuota),
 }
 
@@ -101,6 +102,10 @@ enum GroupCommand {
 struct SetQuota {
     /// Name of the group
     name: UserName,
+
+    /// Set the limits of each user of the group, where the user's own quota sets none
+    #[arg(long)]
+    each: bool,
 
     #[command(flatten)]
     quota: QuotaFlags,
@@ -130,15 +135,20 @@ impl SetQuota {
         let name = &self.name;
         let quota = block_on(async {
             let groups = client.groups().await?;
-            let now = groups.iter().find(|group| group.name == *name).map(|group| group.quota).unwrap_or_default();
+            let now = groups.iter().find(|group| group.name == *name);
+            let now = now.map(|group| if self.each { group.member_quota } else { group.quota }).unwrap_or_default();
             let quota = self.quota.applied_to(now);
-            client.set_group_quota(name, &quota).await?;
+            match self.each {
+                true => client.set_member_quota(name, &quota).await?,
+                false => client.set_group_quota(name, &quota).await?,
+            }
             Ok(quota)
         })?;
         if context.output.is_json() {
             context.output.json(&quota);
         }
-        context.output.say(&format!("group {name}: {}", people::quota(&quota)));
+        let whose = if self.each { "each user of group" } else { "group" };
+        context.output.say(&format!("{whose} {name}: {}", people::quota(&quota)));
         Ok(exit::OK)
     }
 }

@@ -57,7 +57,8 @@ enum UserCommand {
     Invite(Named),
     /// Set the quota of a user: limits on the user's running and waiting tasks
     ///
-    /// Options that are not given keep their values.
+    /// These limits go before those that `group quota --each` sets for the user's groups. Options that are not given
+    /// keep their values.
     Quota(SetQuota),
 }
 
@@ -310,7 +311,7 @@ impl SetQuota {
             let now = client.user(name).await?.quota;
             Ok(client.set_user_quota(name, &self.quota.applied_to(now)).await?)
         })?;
-        print_result(context, &user, &format!("{name}: {}", people::quota(&user.quota)));
+        print_result(context, &user, &format!("{name}: {}", people::quota(&user.effective_quota)));
         Ok(exit::OK)
     }
 }

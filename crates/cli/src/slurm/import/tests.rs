@@ -302,7 +302,7 @@ fn make(present: &mut Present, change: &Change) {
         }
         Change::GroupQuota { group, quota, .. } => {
             present.groups.retain(|known| known.name != *group);
-            present.groups.push(GroupView { name: group.clone(), quota: *quota });
+            present.groups.push(GroupView { name: group.clone(), quota: *quota, member_quota: Quota::default() });
         }
         Change::Setting { name, value } => {
             present.settings.retain(|setting| setting.name != *name);
@@ -358,6 +358,7 @@ fn put_user(present: &mut Present, user: &AddUser) {
         groups,
         keys: Vec::new(),
         quota,
+        effective_quota: quota,
         added: true,
         blocked: None,
     });
