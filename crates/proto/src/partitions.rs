@@ -36,6 +36,9 @@ pub struct PartitionView {
     /// The most network that the partition's jobs may have, if all of them run in a sandbox.
     #[serde(default)]
     pub sandbox_network: SandboxNetwork,
+    /// Whether each job of the partition has its nodes to itself.
+    #[serde(default)]
+    pub exclusive: bool,
     /// Number of nodes in the partition.
     pub node_count: u32,
     /// Number of the partition's nodes that are up.
@@ -87,6 +90,9 @@ pub struct PartitionChange {
     /// The most network that the partition's jobs may have, if all of them run in a sandbox.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sandbox_network: Option<SandboxNetwork>,
+    /// Whether each job of the partition has its nodes to itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub exclusive: Option<bool>,
 }
 
 /// Returns the schema of [`PartitionChange`] with the field `nodes` required.

@@ -58,6 +58,7 @@ pub(crate) fn one(partition: &PartitionView) -> String {
         SandboxNetwork::Host => "; jobs may ask for --network host",
     };
     lines.add_some("sandbox", (!partition.sandbox.is_optional()).then(|| format!("{}{network}", partition.sandbox)));
+    lines.add_some("exclusive", partition.exclusive.then(|| "each job has its nodes to itself".to_owned()));
     lines.into_text()
 }
 
@@ -96,6 +97,7 @@ mod tests {
             groups: BTreeSet::from(["vision".parse().expect("a name")]),
             sandbox: SandboxRule::Always,
             sandbox_network: SandboxNetwork::Host,
+            exclusive: true,
             node_count: 4,
             nodes_up: 3,
             cpus: 24,
@@ -122,6 +124,7 @@ max time   1h30m
 max nodes  2
 groups     vision
 sandbox    always; jobs may ask for --network host
+exclusive  each job has its nodes to itself
 ";
         assert_eq!(one(&partition()), expected);
     }

@@ -38,7 +38,7 @@ pub(super) fn decide_change(
     let before = &*job.spec;
     let mut spec = changed(before, change)?;
     if change.partition.is_some() {
-        state.partitions.add_sandbox(&mut spec);
+        state.partitions.add_demands(&mut spec);
     }
     spec.demand_engine();
     if spec == *before {
@@ -110,7 +110,7 @@ fn changed(before: &JobSpec, change: &JobChange) -> Result<JobSpec, Refusal> {
 fn is_moved(before: &JobSpec, after: &JobSpec) -> bool {
     let of = |spec: &JobSpec| {
         let size = (spec.request.clone(), spec.nodes, spec.tasks_per_node);
-        (spec.partition.clone(), spec.constraint.clone(), size, spec.sandbox, spec.quiet_machine)
+        (spec.partition.clone(), spec.constraint.clone(), size, spec.sandbox, spec.exclusive, spec.quiet_machine)
     };
     of(before) != of(after)
 }

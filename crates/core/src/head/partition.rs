@@ -40,6 +40,9 @@ pub struct Partition {
     /// The most network that its jobs may have, if all of them run in a sandbox.
     #[serde(default, skip_serializing_if = "SandboxNetwork::is_none")]
     pub sandbox_network: SandboxNetwork,
+    /// Whether each of its jobs has its node to itself.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub exclusive: bool,
 }
 
 /// Properties of a node that operators set.
@@ -197,10 +200,11 @@ impl Partitions {
         }
     }
 
-    /// Gives a job a sandbox if its partition demands one, and if a sandbox can run the job.
-    pub(super) fn add_sandbox(&self, spec: &mut JobSpec) {
-        let partition = spec.partition.as_ref().and_then(|name| self.get(name));
-        spec.sandbox |= partition.is_some_and(Partition::demands_sandbox) && spec.fits_sandbox();
+    /// Gives a job a sandbox if its partition demands one, and if a sandbox can run the job, and a node to itself.
+    pub(super) fn add_demands(&self, spec: &mut JobSpec) {
+        let Some(partition) = spec.partition.as_ref().and_then(|name| self.get(name)) else { return };
+        spec.sandbox |= partition.demands_sandbox() && spec.fits_sandbox();
+        spec.exclusive |= partition.exclusive;
     }
 
     /// Whether a job may use a node as far as its owner, partition and constraint decide, regardless of sandboxes and

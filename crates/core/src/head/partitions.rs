@@ -113,7 +113,7 @@ impl State {
         }
         let has_chosen_time = submission.time_limit_ms.is_some();
         let mut spec = self.settings.complete(submission);
-        self.partitions.add_sandbox(&mut spec);
+        self.partitions.add_demands(&mut spec);
         spec.demand_engine();
         let partition = spec.partition.as_ref().and_then(|name| self.partitions.get(name));
         let Some(partition) = partition.filter(|_| !has_chosen_time) else { return spec };
@@ -326,6 +326,7 @@ pub(super) fn decide_partitions(state: &State, command: &PartitionsCommand) -> R
                 groups: BTreeSet::new(),
                 sandbox: SandboxRule::Optional,
                 sandbox_network: SandboxNetwork::None,
+                exclusive: false,
             };
             put(partitions, &new, change)
         }
@@ -364,6 +365,7 @@ fn put(partitions: &Partitions, before: &Partition, change: &PartitionChange) ->
     after.state = change.state.unwrap_or(before.state);
     after.sandbox = change.sandbox.unwrap_or(before.sandbox);
     after.sandbox_network = change.sandbox_network.unwrap_or(before.sandbox_network);
+    after.exclusive = change.exclusive.unwrap_or(before.exclusive);
     after.priority = change.priority.unwrap_or(before.priority);
     after.default_time_ms = change.default_time_ms.map_or(before.default_time_ms, limit);
     after.max_time_ms = change.max_time_ms.map_or(before.max_time_ms, limit);

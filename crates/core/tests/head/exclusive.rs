@@ -1,10 +1,13 @@
 //! Exclusive jobs: each task has its nodes to itself.
 
-use hostler_core::head::explain;
+use hostler_core::head::{Command, explain};
 use hostler_model::{CpuSet, JobId, JobSpec, JobState, Reason, Request, Resources};
+use hostler_proto::api::JobChange;
 use hostler_proto::link::{RunReport, RunStatus};
+use hostler_proto::partitions::PartitionChange;
 
 use crate::harness::*;
+use crate::partitions::{add as add_partition, change as change_partition, on};
 
 fn alone(nodes: u32) -> JobSpec {
     JobSpec { nodes, exclusive: true, ..spec() }
@@ -110,4 +113,36 @@ fn node_that_comes_back_larger_still_belongs_to_its_exclusive_job() {
     assert!(places(&head, other).is_empty());
     end(&mut head, job, 2);
     assert_eq!(places(&head, other).len(), 1);
+}
+
+#[test]
+fn partition_gives_its_jobs_a_node_to_themselves() {
+    let mut head = cluster();
+    add_partition(&mut head, "measure", PartitionChange { exclusive: Some(true), ..on("*") });
+    add_partition(&mut head, "lab", on("*"));
+    let submit = |head: &mut Head, partition: &str| {
+        let spec = JobSpec { partition: Some(partition.parse().expect("a name")), ..spec() };
+        let spec = head.state.complete(spec.into());
+        head.submit(spec).expect("accepted")
+    };
+    let job = submit(&mut head, "measure");
+    assert!(head.job(job).spec.exclusive);
+    assert_eq!(head.job(job).on_each_node(), Request::new(2, 4 << 30));
+    let beside = [(); 3].map(|()| submit(&mut head, "lab"));
+    assert_eq!(beside.map(|job| places(&head, job).len()), [1, 1, 0], "the other node has two CPUs");
+
+    // A job that is moved there waits for an idle node, and keeps that when it leaves or the rule ends.
+    let moved = |head: &mut Head, to: &str| {
+        let change = JobChange { partition: Some(to.parse().expect("a name")), ..JobChange::default() };
+        head.command(&Command::Change { caller: user("ada"), job: beside[2], change: Box::new(change) })
+            .expect("accepted");
+    };
+    moved(&mut head, "measure");
+    assert!(head.job(beside[2]).spec.exclusive);
+    change_partition(&mut head, "measure", PartitionChange { exclusive: Some(false), ..PartitionChange::default() })
+        .expect("accepted");
+    moved(&mut head, "lab");
+    assert!(head.job(beside[2]).spec.exclusive);
+    let shared = submit(&mut head, "measure");
+    assert!(!head.job(shared).spec.exclusive);
 }

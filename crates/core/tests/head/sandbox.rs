@@ -185,6 +185,7 @@ const NOTHING: PartitionChange = PartitionChange {
     groups: None,
     sandbox: None,
     sandbox_network: None,
+    exclusive: None,
 };
 
 /// A head with nodes that can run sandboxed jobs, and with a partition `lab` that demands a sandbox.

@@ -22,6 +22,7 @@ pub(crate) fn partition(state: &State, partition: &Partition) -> PartitionView {
         groups: partition.groups.clone(),
         sandbox: partition.sandbox,
         sandbox_network: partition.sandbox_network,
+        exclusive: partition.exclusive,
         node_count: count(nodes.len()),
         nodes_up: count(up.len()),
         cpus: up.iter().map(|node| u64::from(node.facts.resources.cpus.len())).sum(),

@@ -135,5 +135,6 @@ fn partition_change(fields: &Fields) -> Result<PartitionChange, Refused> {
         groups: fields.get("groups").map(names).transpose()?,
         sandbox: fields.read("sandbox")?,
         sandbox_network: fields.read("sandbox_network")?,
+        exclusive: Some(fields.get("exclusive").is_some()),
     })
 }

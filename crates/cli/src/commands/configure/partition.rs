@@ -129,6 +129,12 @@ struct About {
     #[arg(long, value_name = "NETWORK")]
     sandbox_network: Option<SandboxNetwork>,
 
+    /// Give each job its nodes to itself, as if it had --exclusive, e.g. for measurements
+    ///
+    /// Applies to jobs that are submitted or moved to the partition from then on. --exclusive without a value means yes.
+    #[arg(long, value_name = "YES|NO", num_args = 0..=1, default_missing_value = "yes")]
+    exclusive: Option<YesNo>,
+
     /// State of the partition: `open`, `paused` or `closed`
     ///
     /// A paused partition accepts jobs but starts none. A closed partition accepts no new jobs but starts waiting jobs.
@@ -281,6 +287,7 @@ impl About {
             groups: self.groups.map(|names| names.0),
             sandbox: self.sandbox,
             sandbox_network: self.sandbox_network,
+            exclusive: self.exclusive.map(|yes| yes.0),
         }
     }
 }

@@ -99,7 +99,9 @@ fn of_partition(verb: &str, name: &str, about: &PartitionChange) -> String {
         false => names.iter().map(UserName::as_str).collect::<Vec<_>>().join(","),
     };
     add("--nodes", about.nodes.as_ref().map(ToString::to_string));
-    add("--default", about.is_default.map(|is_default| if is_default { "yes" } else { "no" }.to_owned()));
+    let yes_no = |yes: bool| if yes { "yes" } else { "no" }.to_owned();
+    add("--default", about.is_default.map(yes_no));
+    add("--exclusive", about.exclusive.map(yes_no));
     add("--max-time", about.max_time_ms.map(time));
     add("--default-time", about.default_time_ms.map(time));
     add("--max-nodes", about.max_nodes.map(|nodes| limit(nodes.into(), nodes.to_string())));
@@ -126,5 +128,6 @@ fn without_defaults(about: &PartitionChange) -> PartitionChange {
         groups: about.groups.clone().filter(|groups| !groups.is_empty()),
         sandbox: about.sandbox.filter(|rule| !rule.is_optional()),
         sandbox_network: about.sandbox_network.filter(|network| !network.is_none()),
+        exclusive: about.exclusive.filter(|exclusive| *exclusive),
     }
 }

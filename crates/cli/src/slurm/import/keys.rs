@@ -236,7 +236,7 @@ const PARTITION: &[Keys] = &[
     ),
     missing(
         "OverSubscribe Shared Exclusive ExclusiveUser ExclusiveTopo",
-        "no whole nodes and no shared CPUs by partition. Use --exclusive for jobs that need whole nodes",
+        "no shared CPUs. For whole nodes: `hostler configure partition set NAME --exclusive yes`",
     ),
     missing(
         "AllowQos DenyQos QOS",

@@ -219,6 +219,7 @@ impl Translation<'_> {
             // Slurm has none. A sandbox that an operator demands here stays.
             sandbox: None,
             sandbox_network: None,
+            exclusive: None,
         };
         Ok(Some(NewPartition { name, about }))
     }

@@ -378,6 +378,7 @@ fn new_partition(new: &NewPartition) -> PartitionView {
         groups: BTreeSet::new(),
         sandbox: hostler_model::SandboxRule::Optional,
         sandbox_network: hostler_model::SandboxNetwork::None,
+        exclusive: false,
         node_count: 0,
         nodes_up: 0,
         cpus: 0,
@@ -399,8 +400,9 @@ fn put_partition(present: &mut Present, NewPartition { name, about }: &NewPartit
         groups,
         sandbox,
         sandbox_network,
+        exclusive,
     } = about.clone();
-    assert_eq!((sandbox, sandbox_network), (None, None), "Slurm has no sandboxes");
+    assert_eq!((sandbox, sandbox_network, exclusive), (None, None, None), "not taken from Slurm");
     if is_default == Some(true) {
         present.partitions.iter_mut().for_each(|partition| partition.is_default = false);
     }
