@@ -1,0 +1,32 @@
+#!/bin/sh
+# Sets up the class on a new cluster: users, quotas, partitions and defaults. Run it as root on the head, again after each change:
+#
+#     setup.sh ROSTER [WORKERS] [USER-NODES]      e.g. setup.sh roster.csv 'lab*' 'user*'
+set -eu
+
+roster=$1 workers=${2:-node-*} user_nodes=${3:-user-*}
+
+hostler --quiet configure user import "$roster"
+
+# Each student: at most four running tasks, e.g. a notebook and three experiments. A limit on CPUs would count all CPUs of the node for a
+# measurement, and refuse it.
+hostler --quiet configure group quota class --each --jobs 4 --queued 50
+
+# put NAME OPTIONS: adds or changes a partition.
+put() {
+    if hostler --quiet configure partition show "$1" >/dev/null 2>&1; then
+        hostler --quiet configure partition set "$@"
+    else
+        hostler --quiet configure partition add "$@"
+    fi
+}
+
+# Experiments: several on a node, each in a sandbox. Jobs that name no partition come here.
+put lab --nodes "$workers" --sandbox always --max-time 30m --default yes
+# Measurements: one at a time on a node, also in a sandbox.
+put measure --nodes "$workers" --sandbox always --exclusive yes --max-time 10m --priority 10
+# Notebooks, on the user node only.
+put notebooks --nodes "$user_nodes" --groups class,staff --max-time 12h
+
+hostler --quiet configure setting default-memory 256M
+hostler --quiet configure setting default-time-limit 10m
