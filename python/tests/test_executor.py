@@ -331,3 +331,95 @@ other.shutdown(wait=False)
     first, second, last = done.stdout.splitlines()
     assert (sorted((first, second)), last) == (["7", "8"], "cannot schedule new futures after interpreter shutdown")
     assert done.stderr == ""
+
+
+def fibonacci(executor: hostler.Executor, n: int) -> int:
+    if n < 2:
+        return n
+    first, second = (executor.submit(fibonacci, executor, m) for m in (n - 1, n - 2))
+    return first.result() + second.result()
+
+
+def depth(executor: hostler.Executor, levels: int) -> int:
+    if levels == 1:
+        return 1
+    # No waiting of any kind keeps others from running.
+    (done,) = concurrent.futures.as_completed([executor.submit(depth, executor, levels - 1)])
+    return 1 + done.result()
+
+
+def test_waiting_calls_lend_their_workers_on_a_full_cluster(client: hostler.Client, tmp_path: Path) -> None:
+    # Two workers have all CPUs of the cluster.
+    with hostler.Executor(client=client, cpus=4, memory="900M") as executor:
+        calls = [executor.submit(depth, executor, 3) for _ in range(4)]
+        calls.append(executor.submit(fibonacci, executor, 8))
+        # Calls may submit others after `shutdown`.
+    assert [call.result(0) for call in calls] == [3, 3, 3, 3, 21]
+
+    def submits() -> str:
+        # One that asks for nothing else runs its calls here too.
+        with hostler.Executor(8) as own:
+            first, second = (own.submit(wait_for, tmp_path / name) for name in ("first", "second"))
+            (tmp_path / "begun").touch()
+            return first.result() + second.result()
+
+    with hostler.Executor(1, client=client, cpus=4, memory="500M") as executor:
+        call = executor.submit(submits)
+        wait_until((tmp_path / "begun").exists)
+        (worker,) = executor._pools[0].workers
+        assert worker._forward
+        lost = worker._forward
+        lost.kill()
+        (tmp_path / "first").touch()
+        wait_until(lambda: lost.poll() is not None)
+        (tmp_path / "second").touch()
+        assert call.result(30) == "firstsecond"
+
+
+def begun(executor: hostler.Executor, file: Path) -> concurrent.futures.Future[str]:
+    """Return a call that a worker has, and that waits for a file."""
+
+    def run() -> str:
+        file.with_suffix(".begun").touch()
+        return wait_for(file)
+
+    call = executor.submit(run)
+    wait_until(file.with_suffix(".begun").exists)
+    assert not call.cancel()
+    return call
+
+
+def test_calls_of_calls_fail_and_are_cancelled_alone(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+
+    def fails(executor: hostler.Executor) -> list[object]:
+        wrong, dead = executor.submit(int, "x"), executor.submit(os._exit, 3)
+        found: list[object] = [type(wrong.exception()), str(dead.exception())]
+        runs = begun(executor, tmp_path / "end")
+        waits = executor.submit(mark, log, 1, 0)
+        found += [waits.cancel(), waits.cancelled()]
+        (tmp_path / "end").touch()
+        return [*found, runs.result(), *executor.map(str, range(2))]
+
+    def ends(executor: hostler.Executor, gate: Path, how: Callable[[], object]) -> None:
+        begun(executor, gate)
+        executor.submit(mark, log, 2, 0)
+        how()
+
+    with hostler.Executor.local(1) as executor:
+        kind, dead, *others = executor.submit(fails, executor).result(30)
+        assert kind is ValueError
+        assert "the call has no result: a process of process" in str(dead)
+        assert "ended with exit code 3" in str(dead)
+        assert others == [True, True, "end", "0", "1"]
+        # What a call leaves behind is cancelled, unless a worker has it.
+        with pytest.raises(ZeroDivisionError):
+            executor.submit(ends, executor, tmp_path / "third", lambda: 1 / 0).result(30)
+        (tmp_path / "third").touch()
+        with pytest.raises(hostler.JobFailedError, match="exit code 4"):
+            executor.submit(ends, executor, tmp_path / "fourth", lambda: os._exit(4)).result(30)
+        assert executor.submit(int, "7").result(30) == 7
+    assert not log.exists()
+    # A node may have others run nothing.
+    with hostler.Executor.local(1, trusted=False) as executor:
+        assert "`trusted=False` cannot use" in str(executor.submit(depth, executor, 3).exception(30))

@@ -142,8 +142,21 @@ def write(folder: Path, name: str, divided: Shape, settings: Settings) -> list[s
 def worker_settings(settings: Settings, chunksize: int | None) -> _worker.Settings:
     """Return what the tasks must know."""
     return _worker.Settings(
-        python=list(sys.version_info[:3]), chunksize=chunksize, trusted=settings.trusted, local=False
+        python=list(sys.version_info[:3]),
+        chunksize=chunksize,
+        trusted=settings.trusted,
+        local=False,
+        asks=asks(settings) if chunksize is None else [],
     )
+
+
+def asks(settings: Settings) -> list[Any]:
+    """Return what an executor asks for: head, environment, and options that are not about variables and names."""
+    options = {name: value for name, value in settings.options.items() if name not in ("env", "name", "tags")}
+    asked = [settings.client.head, settings.environment, options]
+    # The form that they have when they are read again.
+    found: list[Any] = json.loads(json.dumps(asked, default=str))
+    return found
 
 
 def submission(folder: Path, name: str, tasks: int, at_once: int | None, settings: Settings) -> list[str]:

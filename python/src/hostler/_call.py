@@ -6,7 +6,7 @@ import concurrent.futures
 import contextlib
 import threading
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 R = TypeVar("R")
@@ -43,17 +43,30 @@ class Future(concurrent.futures.Future[R]):
             self.set_exception(error)
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Call:
     """A pickled call and its future."""
 
     work: bytes
     future: Future[Any]
+    #: How many calls wait for it: one that another call has submitted has one more than that. The result of such a call
+    #: is its record, which nothing unpickles here.
+    depth: int = 0
+    #: Its place among the waiting calls: the deepest first, so that few calls wait for others at the same time.
+    order: tuple[int, int] = (0, 0)
+    #: Calls that it has submitted and that have not ended, by their ids.
+    children: dict[int, Call] = field(default_factory=dict)
+
+    def abandon(self) -> None:
+        """Cancel what it has submitted and no worker has. Nobody could take the results."""
+        for child in tuple(self.children.values()):
+            child.future.cancel()
 
 
 def fail(calls: Iterable[Call], error: BaseException) -> None:
     """Fail calls that have no result."""
     for call in calls:
+        call.abandon()
         # What a callback of the caller raises may not keep others from learning of it.
         with contextlib.suppress(BaseException):
             call.future.settle(error=error)

@@ -10,16 +10,16 @@ import asyncio
 import contextlib
 import errno
 import functools
+import heapq
 import itertools
 import threading
 import time
-from collections import deque
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from hostler import _batch, _server
+from hostler import _batch, _frames, _server
 from hostler._batch import Settings
-from hostler._call import Call, fail
+from hostler._call import Call, Future, fail
 from hostler._worker_jobs import ClusterJob, LocalJob, WorkerJob, in_thread
 from hostler._worker_link import State, Worker
 from hostler.errors import HostlerError
@@ -83,7 +83,9 @@ class Pool:
         self._is_closed = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._is_woken = False
-        self._waiting: deque[Call] = deque()
+        # A heap by order, and the number of the next call.
+        self._waiting: list[tuple[tuple[int, int], Call]] = []
+        self._order = itertools.count()
         # All below belong to the thread. Workers that have been told to end are not in `workers` any more.
         self.event = asyncio.Event()
         self.workers: set[Worker] = set()
@@ -98,11 +100,14 @@ class Pool:
         self._next_start = 0.0
         # Mean time of a call, in seconds.
         self.mean = _AHEAD
+        # Whether calls submit others.
+        self.is_nested = False
 
     def put(self, call: Call) -> None:
         """Run a call."""
         with self._lock:
-            self._waiting.append(call)
+            call.order = (-call.depth, next(self._order))
+            heapq.heappush(self._waiting, (call.order, call))
             if not self._is_running:
                 self._is_running = True
                 # No daemon: as with other executors, Python waits for the calls before it exits.
@@ -126,7 +131,7 @@ class Pool:
         """Cancel the calls that no worker has."""
         with self._lock:
             waiting = self._waiting.copy()
-        for call in waiting:
+        for _, call in waiting:
             call.future.cancel()
 
     def join(self) -> None:
@@ -164,7 +169,7 @@ class Pool:
         calls = [call for workers in self._jobs.values() for worker in workers for call in worker.take_calls()]
         self._jobs = {}
         with self._lock:
-            calls += self._waiting
+            calls += (call for _, call in self._waiting)
             self._waiting.clear()
         fail(calls, error)
 
@@ -226,10 +231,11 @@ class Pool:
         """Hand waiting calls to workers, call for more workers, and end idle ones."""
         ready = [worker for worker in self.workers if worker.is_ready]
         self._balance(ready)
-        for worker in sorted(ready, key=lambda worker: len(worker.outstanding)):
+        for worker in sorted(ready, key=lambda worker: worker.load):
             self.refill(worker, len(ready))
-        while self._waiting and self._waiting[0].future.cancelled():
-            self._waiting.popleft()
+        with self._lock:
+            while self._waiting and self._waiting[0][1].future.cancelled():
+                heapq.heappop(self._waiting)
         is_due = time.monotonic() >= self._next_start
         if self._waiting and not self._is_growing and is_due and self._wanted() > 0:
             self._is_growing = True
@@ -240,32 +246,64 @@ class Pool:
 
     def refill(self, worker: Worker, ready: int) -> bool:
         """Hand waiting calls to a worker, so that it has enough to do for a moment. Return False if there are none."""
-        ahead = 1 if self.is_single else max(1, min(int(_AHEAD / self.mean), _MOST_AHEAD))
+        is_short = not self.is_single and not self.is_nested
+        ahead = max(1, min(int(_AHEAD / self.mean), _MOST_AHEAD)) if is_short else 1
         # Few calls are divided fairly.
-        room = min(ahead, -(-len(self._waiting) // max(1, ready))) - len(worker.outstanding)
+        room = min(ahead, -(-len(self._waiting) // max(1, ready))) - worker.load
+        beside = _frames.BESIDE if self.is_nested and worker.is_occupied else 0
         calls: list[tuple[int, Call]] = []
-        while len(calls) < room and self._waiting:
-            call = self._waiting.popleft()
+        while len(calls) < room and (call := self._next_call(only_nested=bool(beside))):
             if call.future.start():
                 self._next += 1
-                calls.append((self._next, call))
+                calls.append((self._next | beside, call))
         if calls:
             worker.send_calls(calls)
         return bool(calls)
 
+    def _next_call(self, only_nested: bool) -> Call | None:
+        """Take the first waiting call, or only one that another call has submitted."""
+        with self._lock:
+            if not self._waiting or (only_nested and not self._waiting[0][1].depth):
+                return None
+            return heapq.heappop(self._waiting)[1]
+
     def _balance(self, ready: list[Worker]) -> None:
         """Recall calls that wait behind a long one while other workers are idle."""
-        if self._waiting or all(worker.outstanding for worker in ready):
+        if self._waiting or all(worker.load for worker in ready):
             return
         now = time.monotonic()
         for worker in ready:
-            if len(worker.outstanding) > 1 and now - worker.last > _STUCK:
+            if worker.load > 1 and now - worker.last > _STUCK:
                 worker.recall()
 
     def give_back(self, calls: list[Call]) -> None:
         """Put calls back that have not begun."""
-        self._waiting.extendleft(reversed(calls))
+        with self._lock:
+            for call in calls:
+                heapq.heappush(self._waiting, (call.order, call))
         self.event.set()
+
+    def put_nested(self, worker: Worker, parent: Call, number: int, work: bytes) -> None:
+        """Run a call that a call of a worker has submitted, also after `close`."""
+        call = Call(work, Future(), parent.depth + 1)
+        parent.children[number] = call
+        call.future.add_done_callback(functools.partial(self._on_nested_done, worker, parent, number))
+        if not self.is_nested:
+            # A call that waits behind its own parent would wait for ever. From now on, none does.
+            self.is_nested = True
+            for other in self.workers:
+                if other.is_ready:
+                    other.recall()
+        self.put(call)
+        self.event.set()
+
+    def _on_nested_done(self, worker: Worker, parent: Call, number: int, future: Future[Any]) -> None:
+        """Hand the result to the worker that waits for it, in the thread of the pool."""
+        with self._lock:
+            loop = self._loop
+        if loop is not None:
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(worker.reply, parent, number, future)
 
     def _wanted(self) -> int:
         """Return how many more workers there should be."""
@@ -276,7 +314,7 @@ class Pool:
             return 0
         starting = sum(1 for worker in self.workers if not worker.is_ready)
         with self._lock:
-            calls = (call for call in self._waiting if not call.future.cancelled())
+            calls = (call for _, call in self._waiting if not call.future.cancelled())
             return sum(1 for _ in itertools.islice(calls, room + starting)) - starting
 
     async def _grow(self) -> None:
@@ -374,8 +412,8 @@ class Pool:
 
     def _fail_waiting(self, error: BaseException) -> None:
         with self._lock:
-            waiting, self._waiting = self._waiting, deque()
-        fail(waiting, error)
+            waiting, self._waiting = self._waiting, []
+        fail((call for _, call in waiting), error)
 
     def fail(self, error: BaseException) -> None:
         """Fail all calls, and end."""

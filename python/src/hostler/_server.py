@@ -2,9 +2,13 @@
 
 The caller connects through `hostler forward`. If the connection breaks, calls and results are kept, and the caller
 connects again. A worker on the caller's machine has its connection as stdin, and ends with it. A frame of the caller
-begins with `FRAME`: a number, how many results the caller has, and the bytes that follow. The number is that of a
-pickled call, or one of the commands below. The answer is a greeting, and then records as in `hostler._worker`. The
-greeting has an id of this process: a caller that gets another one knows that its calls are lost.
+begins with a number, how many results the caller has, and the bytes that follow; see `hostler._frames`. The number is
+that of a pickled call, or a command. The answer is a greeting, and then records as in `hostler._worker`. The greeting
+has an id of this process: a caller that gets another one knows that its calls are lost.
+
+A call can submit other calls, as records. The caller puts them among the calls that wait, and sends their results here.
+A call that waits for others lends its CPUs: the caller sends this worker another call, which runs beside it in a
+process of its own (see `hostler._helper`).
 """
 
 from __future__ import annotations
@@ -20,7 +24,6 @@ import secrets
 import selectors
 import shutil
 import socket
-import struct
 import sys
 import threading
 import time
@@ -29,21 +32,16 @@ from collections import deque
 from pathlib import Path
 from typing import Any, NoReturn
 
-from hostler import _worker
+from hostler import _frames, _worker
+from hostler._batch import outcome_of
+from hostler._call import Future
+from hostler._helper import Helper
 
 #: The socket, in the folder of the task.
 SOCKET = "hostler-worker.sock"
 
-#: Number, results that the caller has, and bytes that follow.
-FRAME = struct.Struct("<qQQ")
-
-#: Commands: nothing but the number of results; give back calls that have not begun; end.
-RECEIVED = -1
-RECALL = -2
-END = -3
-
-#: The kind of a record for a call that has not begun and is given back.
-RETURNED = "returned"
+#: This process's worker, while it runs calls of an executor.
+current: Worker | None = None
 
 # Results of short calls travel together: each waits at most this long, in seconds, while more calls are there.
 _GATHERING = 0.002
@@ -56,15 +54,25 @@ _ALONE_WITH_RESULTS = 86400.0
 _READ_BYTES = 1 << 18
 
 
-def serve(settings: _worker.Settings) -> None:
-    """Run calls until the caller says that it needs no more."""
-    worker = _Worker(settings["trusted"], None if settings["local"] else _listener())
-    threading.Thread(target=worker.receive, name="hostler-receive", daemon=True).start()
+def serve(settings: _worker.Settings, is_helper: bool) -> None:
+    """Run calls until the caller says that it needs no more.
+
+    Parameters
+    ----------
+    settings
+        Those of the task.
+    is_helper
+        Whether this process runs calls for another one of the same worker.
+    """
+    global current
+    has_socket = not settings["local"] and not is_helper
+    current = worker = Worker(settings, is_helper, _listener() if has_socket else None)
+    worker.receiver.start()
     threading.Thread(target=worker.send_gathered, name="hostler-send", daemon=True).start()
     try:
         worker.run()
     finally:
-        if not settings["local"]:
+        if has_socket:
             with contextlib.suppress(OSError):
                 os.unlink(worker.place / SOCKET)
 
@@ -93,12 +101,56 @@ def _stdin() -> socket.socket:
     return connection
 
 
-class _Worker:
-    def __init__(self, trusted: bool, listener: socket.socket | None) -> None:
+class _Submitted(Future[Any]):
+    """The future of a call that a call of this worker has submitted."""
+
+    def __init__(self, worker: Worker, number: int) -> None:
+        super().__init__()
+        self._worker = worker
+        self._number = number
+        self.answered = threading.Event()
+
+    def cancel(self) -> bool:
+        """Cancel the call unless a worker has it. Callbacks of futures cannot cancel others: it would be too late."""
+        if not self.done() and threading.current_thread() is not self._worker.receiver:
+            self.answered.clear()
+            self._worker.emit(self._number, _frames.packed(self._number, _frames.CANCEL))
+            self.answered.wait()
+        return self.cancelled()
+
+    def take(self, header: _worker.Header, content: bytes) -> None:
+        """Settle it with the record of the call."""
+        if header["kind"] == _frames.CANCELLED:
+            super().cancel()
+        elif header["kind"] != _frames.GOES_ON:
+            outcome = outcome_of(header, content, True)
+            self.settle(outcome.value, outcome.error)
+        self.answered.set()
+
+
+class Worker:
+    """What runs calls in this process.
+
+    Attributes
+    ----------
+    place : Path
+        The folder of the task.
+    settings : Settings
+        Those of the task.
+    receiver : Thread
+        Receives calls.
+    """
+
+    def __init__(self, settings: _worker.Settings, is_helper: bool, listener: socket.socket | None) -> None:
         self.place = Path.cwd()
+        self.settings = settings
+        self.receiver = threading.Thread(target=self.receive, name="hostler-receive", daemon=True)
         self._id = secrets.token_hex(8)
-        self._trusted = trusted
+        self._is_helper = is_helper
         self._listener = listener
+        # Which call runs, in the main thread.
+        self._running: int | None = None
+        self._helpers: list[Helper] = []
         self._calls: queue.SimpleQueue[tuple[int, bytes] | None] = queue.SimpleQueue()
         self._has_unsent = threading.Event()
         # For everything below.
@@ -109,28 +161,91 @@ class _Worker:
         self._kept: deque[tuple[int, bytes]] = deque()
         self._received = 0
         self._known: set[int] = set()
+        # Calls that were submitted here and have no result yet: the future, or the process that has it.
+        self._submitted: dict[int, _Submitted | Helper] = {}
         if listener is None:
             self._connect(_stdin())
         os.register_at_fork(after_in_child=self._disown)
 
     def _disown(self) -> None:
-        """Close the connection in a child process, which may live longer than this one."""
-        for connection in (self._connection, self._listener):
+        """Close the connections in a child process, which may live longer than this one."""
+        global current
+        current = None
+        for connection in (self._connection, self._listener, *(helper.connection for helper in self._helpers)):
             if connection is not None:
                 connection.close()
 
+    def submit(self, work: bytes) -> Future[Any]:
+        """Submit a pickled call to the executor whose call runs here."""
+        if self._running is None:
+            raise RuntimeError("no call of the Executor runs here any more")
+        number = secrets.randbits(62)
+        future = _Submitted(self, number)
+        with self._lock:
+            self._submitted[number] = future
+        self.emit(number, _frames.packed(number, _frames.SUBMITTED, _frames.NUMBER.pack(self._running) + work))
+        return future
+
+    def emit(self, number: int, record: bytes) -> None:
+        """Send a record, again on the next connection if this one breaks."""
+        self._add(number, record)
+        self._send()
+
+    def _add(self, number: int, record: bytes) -> None:
+        with self._lock:
+            self._unsent.append(record)
+            # Without a listener, there is no other connection.
+            if self._listener is not None:
+                self._kept.append((number, record))
+
+    def relay(self, helper: Helper, header: _worker.Header, record: bytes) -> None:
+        """Send a record of a process that runs calls beside this one."""
+        if header["kind"] == _frames.SUBMITTED:
+            with self._lock:
+                self._submitted[header["input"]] = helper
+        self.emit(header["input"], record)
+
+    def _run_beside(self, number: int, content: bytes) -> None:
+        """Run a call in another process of this worker, which stays for more."""
+        try:
+            self._helpers = [helper for helper in self._helpers if not helper.has_ended]
+            helper = next((helper for helper in self._helpers if helper.is_free), None)
+            if helper is None:
+                helper = Helper(self.place, self.relay)
+                self._helpers.append(helper)
+            helper.run(number, content)
+        except OSError as error:
+            self.emit(number, _frames.packed(number, _frames.LOST, error=f"could not start: {error}"))
+
+    def _on_reply(self, content: bytes) -> None:
+        line, _, rest = content.partition(b"\n")
+        header: _worker.Header = json.loads(line)
+        number = header["input"]
+        with self._lock:
+            if header["kind"] == _frames.GOES_ON:
+                waiting = self._submitted.get(number)
+            else:
+                waiting = self._submitted.pop(number, None)
+                self._unsent.append(_frames.packed(number, _frames.KNOWN))
+        self._send()
+        if isinstance(waiting, Helper):
+            waiting.reply(content)
+        elif waiting is not None:
+            waiting.take(header, rest)
+
     def run(self) -> None:
+        """Run calls, in the main thread."""
         while (call := self._calls.get()) is not None:
             # Nothing keeps large arguments in pickled form while the function runs.
             index, content = call[0], [call[1]]
             del call
-            record = _worker.record(index, functools.partial(_called, content), self._trusted)
+            self._running = index
+            record = _worker.record(index, functools.partial(_called, content), self.settings["trusted"])
+            self._running = None
             for stream in (sys.stdout, sys.stderr):
                 with contextlib.suppress(Exception):
                     stream.flush()
-            with self._lock:
-                self._kept.append((index, record))
-                self._unsent.append(record)
+            self._add(index, record)
             del record
             if self._calls.empty():
                 self._send()
@@ -180,6 +295,8 @@ class _Worker:
 
     def _abandon(self) -> NoReturn:
         """End after the caller, which may have had no time to clean up: the last worker removes the program."""
+        if self._is_helper:
+            os._exit(1)
         shutil.rmtree(self.place, ignore_errors=True)
         with contextlib.suppress(OSError):
             if not any(entry.name.isdigit() for entry in self.place.parent.iterdir()):
@@ -195,9 +312,13 @@ class _Worker:
         alone_since = time.monotonic()
         while True:
             ready = selector.select(_ALONE if connection is None else None)
-            if not ready and not self._is_needed(time.monotonic() - alone_since):
+            alone = time.monotonic() - alone_since
+            if not ready and not self._is_needed(alone):
                 self._calls.put(None)
                 return
+            if not ready and self._submitted and alone > _ALONE_WITH_RESULTS:
+                # Nobody runs what its calls wait for.
+                os._exit(1)
             for key, _ in ready:
                 if connection is not None:
                     content = b""
@@ -224,7 +345,8 @@ class _Worker:
     def _is_needed(self, alone: float) -> bool:
         """Whether calls have not ended, or their caller may come back for results, after being alone for a time."""
         with self._lock:
-            return len(self._known) > len(self._kept) or bool(self._kept and alone < _ALONE_WITH_RESULTS)
+            ended = sum(1 for number, _ in self._kept if number in self._known)
+            return len(self._known) > ended or bool(self._kept and alone < _ALONE_WITH_RESULTS)
 
     def _connect(self, connection: socket.socket | None) -> None:
         if connection is None and self._connection is not None:
@@ -240,9 +362,9 @@ class _Worker:
 
     def _take(self, received: bytearray) -> None:
         at = 0
-        while len(received) - at >= FRAME.size:
-            number, seen, size = FRAME.unpack_from(received, at)
-            end = at + FRAME.size + size
+        while len(received) - at >= _frames.FRAME.size:
+            number, seen, size = _frames.FRAME.unpack_from(received, at)
+            end = at + _frames.FRAME.size + size
             if len(received) < end:
                 break
             with self._lock:
@@ -250,14 +372,19 @@ class _Worker:
                     self._received += 1
                     self._known.discard(self._kept.popleft()[0])
                 is_new = number >= 0 and number not in self._known
-                if is_new:
+                if is_new and self._listener is not None:
                     self._known.add(number)
-            if is_new:
-                with memoryview(received) as view:
-                    self._calls.put((number, bytes(view[at + FRAME.size : end])))
-            elif number == RECALL:
+            with memoryview(received) as view:
+                content = bytes(view[at + _frames.FRAME.size : end]) if is_new or number == _frames.REPLY else b""
+            if is_new and number >= _frames.BESIDE and not self._is_helper:
+                self._run_beside(number, content)
+            elif is_new:
+                self._calls.put((number, content))
+            elif number == _frames.REPLY:
+                self._on_reply(content)
+            elif number == _frames.RECALL:
                 self._give_back()
-            elif number == END:
+            elif number == _frames.END:
                 self._calls.put(None)
             at = end
         del received[:at]
@@ -268,8 +395,7 @@ class _Worker:
             while call := self._calls.get_nowait():
                 with self._lock:
                     self._known.discard(call[0])
-                header = _worker.Header(input=call[0], kind=RETURNED, bytes=0, error="", traceback="")
-                records.append(json.dumps(header).encode() + b"\n")
+                records.append(_frames.packed(call[0], _frames.RETURNED))
         with self._lock:
             self._unsent += records
         self._send()

@@ -42,6 +42,8 @@ class Settings(TypedDict):
     trusted: bool
     #: Whether the task is a process of the caller's machine, which ends with the caller.
     local: bool
+    #: What the caller's executor asks for: address of the head, environment and options, except for variables.
+    asks: list[Any]
 
 
 class Header(TypedDict):
@@ -70,7 +72,7 @@ def main() -> None:
     if chunksize is None:
         from hostler._server import serve
 
-        serve(settings)
+        serve(settings, is_helper=sys.argv[1:] == ["helper"])
         return
     task = int(os.environ["HOSTLER_ARRAY_INDEX"])
     with open(RESULTS, "wb") as records:

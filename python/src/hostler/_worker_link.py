@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import enum
 import json
 import subprocess
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from hostler import _batch, _executable, _server
-from hostler._call import Call, fail
+from hostler import _batch, _executable, _frames, _worker
+from hostler._call import Call, Future, fail
 from hostler._worker_jobs import WorkerJob
 from hostler.errors import JobFailedError, UnreachableError
 
@@ -65,7 +66,10 @@ class Worker(asyncio.Protocol):
         self._pool = pool
         self._id: object = None
         self._seen = 0
+        self._results = 0
         self._bad_records = 0
+        # Results of calls that its calls have submitted, by their ids, which it may not have.
+        self._replies: dict[int, bytes] = {}
         self._is_recalled = False
         self._received = bytearray()
         self._trouble_since: float | None = None
@@ -77,6 +81,18 @@ class Worker(asyncio.Protocol):
     def is_ready(self) -> bool:
         """Whether it takes calls."""
         return self.state is State.READY
+
+    @property
+    def load(self) -> int:
+        """How many calls it has that do not wait for others."""
+        if not self._pool.is_nested:
+            return len(self.outstanding)
+        return sum(1 for call in self.outstanding.values() if not call.children)
+
+    @property
+    def is_occupied(self) -> bool:
+        """Whether a call would wait for the end of another one, which may wait for others."""
+        return any(self._pool.is_single or number < _frames.BESIDE for number in self.outstanding)
 
     @property
     def is_connected(self) -> bool:
@@ -137,6 +153,7 @@ class Worker(asyncio.Protocol):
             return
         self._received += data
         before = self._seen
+        self._results = 0
         returned: list[Call] = []
         try:
             at = self._read_greeting() if not self.is_ready else 0
@@ -152,8 +169,10 @@ class Worker(asyncio.Protocol):
         if returned:
             self._is_recalled = False
             self._pool.give_back(returned)
-        if count := self._seen - before:
-            self._on_results(count)
+        if self._results:
+            self._on_results(self._results)
+        elif self._seen != before:
+            self._send(_frames.RECEIVED)
 
     def _on_bad_record(self) -> None:
         """Try once with another connection, which brings all results again. Then give up."""
@@ -175,12 +194,13 @@ class Worker(asyncio.Protocol):
         self._is_recalled = False
         seen = self._seen
         if self._pool.is_single:
-            self.end()
+            if not self.outstanding:
+                self.end()
             return
         sent = len(self.outstanding)
         self._pool.refill(self, sum(1 for worker in self._pool.workers if worker.is_ready))
         if len(self.outstanding) == sent and seen == self._seen:
-            self._send(_server.RECEIVED)
+            self._send(_frames.RECEIVED)
         if not self.outstanding:
             self._pool.event.set()
 
@@ -196,17 +216,19 @@ class Worker(asyncio.Protocol):
             # Those of another process may have begun, and none begins twice.
             what = f"the call has no result: {self.job.name(self.index)} was started again"
             fail(self.take_calls(), JobFailedError(what, "job_failed", ()))
+            self._replies.clear()
         self._id = greeting["id"]
         self.state, self.was_ready = State.READY, True
         self.last = time.monotonic()
         # After a lost connection. The worker knows which ones it has.
         self._write_calls(list(self.outstanding.items()))
+        for record in self._replies.values():
+            self._write_reply(record)
         self._pool.on_started()
         return end + 1
 
     def _take(self, at: int, returned: list[Call]) -> int:
         """Settle the calls of the records from here on. Return where the first incomplete one begins."""
-        trusted = self._pool.settings.trusted
         while (end := self._received.find(b"\n", at)) >= 0:
             header = json.loads(self._received[at:end])
             if not _batch.is_header(header, 1 << 62):
@@ -217,20 +239,71 @@ class Worker(asyncio.Protocol):
             with memoryview(self._received) as received:
                 content = bytes(received[end + 1 : after])
             at = after
-            call = self.outstanding.pop(header["input"], None)
-            if header["kind"] == _server.RETURNED:
-                returned += [call] if call else []
-                continue
-            self._seen += 1
-            if call is not None:
-                outcome = _batch.outcome_of(header, content, trusted)
-                call.future.settle(outcome.value, outcome.error)
-                # Results must not stay in memory until the next one arrives.
-                del outcome
-            del call, content
+            if header["kind"] == _frames.RETURNED:
+                returned += [call] if (call := self.outstanding.pop(header["input"], None)) else []
+            elif header["kind"] == _frames.KNOWN:
+                self._replies.pop(header["input"], None)
+            else:
+                self._seen += 1
+                self._on_record(header, content)
+            # Results must not stay in memory until the next one arrives.
+            del content
         if len(self._received) - at > _MOST_HEADER:
             raise ValueError
         return at
+
+    def _on_record(self, header: _worker.Header, content: bytes) -> None:
+        """Settle a call, or do what one asks for."""
+        number, kind = header["input"], header["kind"]
+        if kind == _frames.SUBMITTED:
+            # With `trusted=False`, nothing that a node sends is unpickled, neither here nor on another node.
+            if not self._pool.settings.trusted or len(content) < _frames.NUMBER.size:
+                raise ValueError
+            (parent,) = _frames.NUMBER.unpack_from(content)
+            if (call := self.outstanding.get(parent)) is not None:
+                self._pool.put_nested(self, call, number, content[_frames.NUMBER.size :])
+            else:
+                # By a thread that has outlived its call.
+                self._write_reply(_frames.packed(number, _frames.CANCELLED))
+            return
+        if kind == _frames.CANCEL:
+            children = [call.children[number] for call in self.outstanding.values() if number in call.children]
+            if children and not children[0].future.cancel():
+                self._write_reply(_frames.packed(number, _frames.GOES_ON))
+            return
+        self._results += 1
+        call = self.outstanding.pop(number, None)
+        if call is None:
+            return
+        call.abandon()
+        if kind == _frames.LOST:
+            what = f"the call has no result: a process of {self.job.name(self.index)} {header['error']}"
+            fail([call], JobFailedError(what, "job_failed", ()))
+        elif call.depth:
+            call.future.settle((header, content))
+        else:
+            outcome = _batch.outcome_of(header, content, self._pool.settings.trusted)
+            call.future.settle(outcome.value, outcome.error)
+
+    def reply(self, parent: Call, number: int, future: Future[Any]) -> None:
+        """Hand over the result of a call that one of its calls has submitted."""
+        del parent.children[number]
+        self._pool.event.set()
+        try:
+            header, content = future.result()
+            record = _frames.packed(number, header["kind"], content, header["error"], header["traceback"])
+        except concurrent.futures.CancelledError:
+            record = _frames.packed(number, _frames.CANCELLED)
+        except BaseException as error:
+            described = _worker.described(error)
+            record = _frames.packed(number, "error", _worker.packed_error(error), described, _worker.formatted(error))
+        self._replies[number] = record
+        if self.is_ready:
+            self._write_reply(record)
+
+    def _write_reply(self, record: bytes) -> None:
+        self._write(_frames.FRAME.pack(_frames.REPLY, self._seen, len(record)))
+        self._write(record)
 
     def send_calls(self, calls: list[tuple[int, Call]]) -> None:
         """Send calls."""
@@ -242,7 +315,7 @@ class Worker(asyncio.Protocol):
     def _write_calls(self, calls: list[tuple[int, Call]]) -> None:
         small: list[bytes] = []
         for number, call in calls:
-            small.append(_server.FRAME.pack(number, self._seen, len(call.work)))
+            small.append(_frames.FRAME.pack(number, self._seen, len(call.work)))
             if len(call.work) <= _COPIED:
                 small.append(call.work)
             else:
@@ -255,12 +328,12 @@ class Worker(asyncio.Protocol):
         """Ask for the calls that have not begun."""
         if not self._is_recalled:
             self._is_recalled = True
-            self._send(_server.RECALL)
+            self._send(_frames.RECALL)
 
     def end(self) -> None:
         """Let a worker without calls end."""
         if self.is_ready:
-            self._send(_server.END)
+            self._send(_frames.END)
             self.state = State.ENDING
         self._pool.workers.discard(self)
         self._pool.event.set()
@@ -269,6 +342,7 @@ class Worker(asyncio.Protocol):
         """Return the calls that it has, and forget them."""
         calls = list(self.outstanding.values())
         self.outstanding.clear()
+        self._replies.clear()
         return calls
 
     def close(self) -> None:
@@ -278,7 +352,7 @@ class Worker(asyncio.Protocol):
         self.connection_lost(None)
 
     def _send(self, command: int) -> None:
-        self._write(_server.FRAME.pack(command, self._seen, 0))
+        self._write(_frames.FRAME.pack(command, self._seen, 0))
 
     def _write(self, content: bytes) -> None:
         if self._output is not None and content:

@@ -14,11 +14,12 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
-from hostler import _project
-from hostler._batch import Settings, slots
+from hostler import _project, _server
+from hostler._batch import Settings, asks, slots
 from hostler._call import Call, Future
 from hostler._pool import Pool
 from hostler.client import Client
+from hostler.errors import UsageError
 from hostler.mapping import Results, map
 from hostler.named import Map
 from hostler.options import Options
@@ -35,6 +36,9 @@ class Executor(concurrent.futures.Executor):
 
     Workers are array tasks. They start when calls wait for them, and end after ten seconds without calls. All of them
     end with this process, even by SIGKILL.
+
+    Calls can submit calls to the executor that runs them, or to one that asks for the same options or for none. These
+    run on the same workers, and a call that waits for others lends its worker to them.
 
     Parameters
     ----------
@@ -66,6 +70,9 @@ class Executor(concurrent.futures.Executor):
             raise ValueError("calls run at most once, so an Executor has no requeue; hostler.map has")
         self._settings = Settings(client or Client(), environment, trusted, None, max_workers, options)
         self._is_local = False
+        # Inside of a call: its worker, if that can run calls of this executor.
+        self._worker = _fitting_worker(self._settings, is_local=False)
+        self._submitted: set[concurrent.futures.Future[Any]] = set()
         self._lock = threading.Lock()
         self._is_shut_down = False
         # The last one takes calls. The workers of the others lack modules that were imported later.
@@ -95,7 +102,12 @@ class Executor(concurrent.futures.Executor):
             max_workers = len(os.sched_getaffinity(0))
         executor = cls(max_workers, environment="own", trusted=trusted, env=env)
         executor._is_local = True
+        executor._worker = None
         return executor
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the settings. Inside of a call of this executor, the copy uses the same workers."""
+        return _copied, (type(self), self._is_local, self._settings)
 
     def submit(self, fn: Callable[P, R], /, *args: P.args, **kwargs: P.kwargs) -> concurrent.futures.Future[R]:
         """Submit a call and return its future.
@@ -111,6 +123,8 @@ class Executor(concurrent.futures.Executor):
         """
         call = Call(_project.dumps("the call", (fn, args, kwargs)), Future())
         with self._lock:
+            if self._worker is not None:
+                return self._submit_to_worker(self._worker, call.work)
             if self._is_shut_down:
                 raise RuntimeError("cannot schedule new futures after shutdown")
             if not threading.main_thread().is_alive():
@@ -174,7 +188,7 @@ class Executor(concurrent.futures.Executor):
                 future.cancel()
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Accept no more calls.
+        """Accept no more calls, except those that running calls submit.
 
         Parameters
         ----------
@@ -185,6 +199,12 @@ class Executor(concurrent.futures.Executor):
         """
         with self._lock:
             self._is_shut_down = True
+            submitted = tuple(self._submitted)
+        if cancel_futures:
+            for future in submitted:
+                future.cancel()
+        if wait:
+            concurrent.futures.wait(submitted)
         for pool in self._pools:
             if cancel_futures:
                 pool.cancel()
@@ -196,7 +216,18 @@ class Executor(concurrent.futures.Executor):
     @property
     def _max_workers(self) -> int:
         """How many calls run at the same time; Dask reads this."""
+        if self._worker is not None:
+            return self._settings.max_workers or len(os.sched_getaffinity(0))
         return self._settings.max_workers or slots(self._settings.client.info(), self._settings)
+
+    def _submit_to_worker(self, worker: _server.Worker, work: bytes) -> concurrent.futures.Future[Any]:
+        """Submit a call inside of a call."""
+        if self._is_shut_down:
+            raise RuntimeError("cannot schedule new futures after shutdown")
+        future = worker.submit(work)
+        self._submitted.add(future)
+        future.add_done_callback(self._submitted.discard)
+        return future
 
     def _pool(self) -> Pool:
         """Return a pool whose workers have all modules that a call may need."""
@@ -209,6 +240,46 @@ class Executor(concurrent.futures.Executor):
                 self._pools.append(Pool(self._settings, self._is_local))
                 self._shipped = shipped
         return self._pools[-1]
+
+
+def _fitting_worker(settings: Settings, is_local: bool) -> _server.Worker | None:
+    """Return the worker of the call that runs here, if it has all that an executor asks for."""
+    worker = _server.current
+    # With `trusted=False`, a node may not have others run anything.
+    if worker is None or worker.settings["local"] != is_local or not (worker.settings["trusted"] and settings.trusted):
+        return None
+    head, environment, options = asks(settings)
+    its_head, its_environment, its_options = worker.settings["asks"]
+    env = settings.options.get("env") or {}
+    fits = (
+        head in (None, its_head)
+        and environment in (None, its_environment)
+        and options in ({}, its_options)
+        and all(os.environ.get(name) == value for name, value in env.items())
+    )
+    return worker if fits else None
+
+
+def _copied(kind: type[Executor], is_local: bool, settings: Settings) -> Executor:
+    """Return an executor that was pickled."""
+    if _server.current is not None and not settings.trusted:
+        raise UsageError(
+            "calls of an Executor with `trusted=False` cannot use an Executor of their caller",
+            "usage",
+            ("what a node sends would run on other nodes; create one inside the call, or leave out `trusted`",),
+        )
+    executor = Executor.__new__(kind)
+    Executor.__init__(
+        executor,
+        settings.max_workers,
+        environment=settings.environment,
+        trusted=settings.trusted,
+        client=settings.client,
+        **settings.options,
+    )
+    executor._is_local = is_local
+    executor._worker = _fitting_worker(settings, is_local)
+    return executor
 
 
 def _close(pools: list[Pool]) -> None:
