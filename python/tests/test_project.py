@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import hostler
-from hostler import _project
+from hostler import _project, _worker
 from hostler.job import indices
 
 
@@ -54,3 +54,25 @@ def test_large_package_that_is_not_installed_is_refused(tmp_path: Path, monkeypa
 def test_indices_of_an_array_are_listed() -> None:
     assert indices("0-3") == [0, 1, 2, 3]
     assert indices("1,5,7-11:2%4") == [1, 5, 7, 9, 11]
+
+
+def test_inputs_are_pickled_in_groups_only_if_calls_cannot_notice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shared: list[int] = []
+    inputs: list[tuple[object, ...]] = [(n, "text", None) for n in range(2000)]
+    inputs[700:703] = [(shared,), (shared,), ("long" * 300_000,)]
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    with monkeypatch.context() as patch:
+        patch.chdir(folder)
+        groups = list(_project.pickled_inputs(iter(inputs)))
+        assert _project.write_inputs(folder, b"", groups) == sum(count for count, _ in groups) == 2000
+        assert 10 < len(groups) < 600
+        for first, count in ((0, 2000), (0, 1), (5, 9), (699, 4), (701, 1), (1990, 20)):
+            found = [(index, load()) for index, load in _worker._inputs(first, count)]
+            assert found == list(enumerate(inputs))[first : first + count]
+        (_, one), (_, other) = ((index, load()) for index, load in _worker._inputs(700, 2))
+        assert one[0] is not other[0]
+    with pytest.raises(hostler.PicklingError, match="input 1100 cannot be pickled"):
+        list(_project.pickled_inputs([*inputs[:1100], ((n for n in range(1)),)]))

@@ -199,7 +199,9 @@ class _Delegate:
         packed = _pickled(target, arguments, keywords)
         call = _project.dumps("the call", Call(packed, method, self._directory))
         name = getattr(target, "__name__", type(target).__name__)
-        batch = Batch(_project.dumps("the call", run), [call], name if method == "__call__" else method, self._settings)
+        batch = Batch(
+            _project.dumps("the call", run), [(1, call)], name if method == "__call__" else method, self._settings
+        )
         try:
             (outcome,) = batch.outcomes()
         except BaseException:

@@ -108,7 +108,7 @@ def _run(shell: Any, line: str, cell: str) -> Any:
     )
     settings = Settings(Client(given.head), given.environment, True, None, None, options)
     call, argument = (_project.dumps("the cell", part) for part in (_cell.run, work))
-    batch = Batch(call, [argument], "cell", settings)
+    batch = Batch(call, [(1, argument)], "cell", settings)
     try:
         outcome = _follow(batch, _Live(shell, given.quiet))
     except BaseException:

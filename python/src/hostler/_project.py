@@ -9,6 +9,7 @@ import array
 import functools
 import importlib.metadata
 import io
+import itertools
 import json
 import os
 import shutil
@@ -43,6 +44,13 @@ if __name__ == "__main__":
 
 # Larger packages are data, which belongs into a project folder or on a shared disk.
 _MODULE_BYTES = 64 << 20
+
+# Up to this many inputs of these types are pickled together, which is much faster: a call that changes its input could
+# not change the next one. Texts of a group have at most this many characters.
+_GROUP = 1000
+_NUMBERS = frozenset({bool, complex, float, int, type(None)})
+_TEXTS = frozenset({bytes, str})
+_GROUP_CHARACTERS = 1 << 20
 
 
 _Cached = type(functools.lru_cache(len))
@@ -89,8 +97,8 @@ def dumps(what: str, value: object) -> bytes:
         ) from error
 
 
-def pickled_inputs(inputs: Iterable[object]) -> Iterator[bytes]:
-    """Pickle inputs one after another.
+def pickled_inputs(inputs: Iterable[tuple[object, ...]]) -> Iterator[tuple[int, bytes]]:
+    """Pickle inputs one after another, or in groups of small ones. Yield how many inputs these are, and the pickle.
 
     Raises
     ------
@@ -100,31 +108,52 @@ def pickled_inputs(inputs: Iterable[object]) -> Iterator[bytes]:
     file = io.BytesIO()
     # One for all: a new one for each input would take twice as long.
     pickler = _Pickler(file)
-    for index, value in enumerate(inputs):
-        try:
-            pickler.dump(value)
-        except Exception:
-            # It fails again, and says what is wrong.
-            yield dumps(f"input {index}", value)
-            pickler = _Pickler(file)
-        else:
-            yield file.getvalue()
-        file.seek(0)
-        file.truncate()
-        pickler.clear_memo()
-        # Here cloudpickle remembers the globals of functions, by addresses that others may have later.
-        pickler.globals_ref.clear()
+    index, size = 0, 1
+    remaining = iter(inputs)
+    # The size grows while inputs are small: large ones are not kept in memory.
+    while group := list(itertools.islice(remaining, size)):
+        is_small = _are_small(group)
+        size = min(2 * size, _GROUP) if is_small else 1
+        one_by_one: list[tuple[int, object]] = [(1, value) for value in group]
+        for count, value in [(len(group), group)] if is_small and len(group) > 1 else one_by_one:
+            try:
+                pickler.dump(value)
+            except Exception:
+                # It fails again, and says what is wrong.
+                yield count, dumps(f"input {index}", value)
+                pickler = _Pickler(file)
+            else:
+                yield count, file.getvalue()
+            index += count
+            file.seek(0)
+            file.truncate()
+            pickler.clear_memo()
+            # Here cloudpickle remembers the globals of functions, by addresses that others may have later.
+            pickler.globals_ref.clear()
 
 
-def write_inputs(folder: Path, function: bytes, inputs: Iterable[bytes]) -> int:
+def _are_small(group: list[tuple[object, ...]]) -> bool:
+    values = list(itertools.chain.from_iterable(group))
+    types = set(map(type, values))
+    if types <= _NUMBERS:
+        return True
+    texts = sum(len(value) for value in values if isinstance(value, (bytes, str)))
+    return types <= _NUMBERS | _TEXTS and texts <= _GROUP_CHARACTERS
+
+
+def write_inputs(folder: Path, function: bytes, inputs: Iterable[tuple[int, bytes]]) -> int:
     """Write the pickled function and inputs. Return the number of inputs."""
-    offsets = array.array("Q", [0])
+    # For each group: the number of its first input, and where it begins.
+    count = end = 0
+    groups = array.array("Q", [count, end])
     with open(folder / _worker.INPUTS, "wb") as file:
-        for work in inputs:
-            offsets.append(offsets[-1] + file.write(work))
-    (folder / _worker.OFFSETS).write_bytes(offsets.tobytes())
+        for added, work in inputs:
+            count += added
+            end += file.write(work)
+            groups.extend((count, end))
+    (folder / _worker.GROUPS).write_bytes(groups.tobytes())
     (folder / _worker.FUNCTION).write_bytes(function)
-    return len(offsets) - 1
+    return count
 
 
 def write_program(folder: Path, settings: _worker.Settings) -> None:

@@ -7,6 +7,7 @@ exception. Each record is written at once, so that the results of a task that is
 from __future__ import annotations
 
 import array
+import bisect
 import functools
 import json
 import os
@@ -15,7 +16,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import IO, Any, TypedDict
 
 import cloudpickle
 
@@ -23,7 +24,7 @@ import cloudpickle
 SETTINGS = "settings.json"
 FUNCTION = "function.pickle"
 INPUTS = "inputs.pickle"
-OFFSETS = "inputs.offsets"
+GROUPS = "inputs.groups"
 RESULTS = "results"
 
 
@@ -76,8 +77,8 @@ def main() -> None:
         return
     task = int(os.environ["HOSTLER_ARRAY_INDEX"])
     with open(RESULTS, "wb") as records:
-        for index, read in _inputs(task * chunksize, chunksize):
-            records.write(record(index, functools.partial(_call, read), settings["trusted"]))
+        for index, load_input in _inputs(task * chunksize, chunksize):
+            records.write(record(index, functools.partial(_call, load_input), settings["trusted"]))
             records.flush()
 
 
@@ -92,17 +93,31 @@ def _function() -> Callable[[Any], Any]:
     return function
 
 
-def _inputs(first: int, count: int) -> Iterator[tuple[int, Callable[[], bytes]]]:
-    """Yield inputs, and functions that read them: nothing keeps a large input while the function runs."""
-    offsets = array.array("Q", Path(OFFSETS).read_bytes())
+def _inputs(first: int, count: int) -> Iterator[tuple[int, Callable[[], Any]]]:
+    """Yield inputs, and functions that load them: nothing keeps a large input while the function runs."""
+    groups = array.array("Q", Path(GROUPS).read_bytes())
+    firsts, offsets = groups[::2], groups[1::2]
     with open(INPUTS, "rb") as file:
-        for index in range(first, min(first + count, len(offsets) - 1)):
-            file.seek(offsets[index])
-            yield index, functools.partial(file.read, offsets[index + 1] - offsets[index])
+        for group in range(bisect.bisect_right(firsts, first) - 1, len(firsts) - 1):
+            start, end = firsts[group], firsts[group + 1]
+            if start >= first + count:
+                return
+            file.seek(offsets[group])
+            size = offsets[group + 1] - offsets[group]
+            if end - start == 1:
+                yield start, functools.partial(_read, file, size)
+                continue
+            inputs = _read(file, size)
+            for index in range(max(start, first), min(end, first + count)):
+                yield index, functools.partial(inputs.__getitem__, index - start)
 
 
-def _call(read: Callable[[], bytes]) -> Any:
-    return _function()(pickle.loads(read()))
+def _read(file: IO[bytes], size: int) -> Any:
+    return pickle.loads(file.read(size))
+
+
+def _call(load_input: Callable[[], Any]) -> Any:
+    return _function()(load_input())
 
 
 def record(index: int, call: Callable[[], Any], trusted: bool) -> bytes:

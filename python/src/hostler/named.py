@@ -76,7 +76,9 @@ class Map(Rich, Generic[R]):
         return Map(key, Job(client, found[0]["id"]), _shape(key, found[0]))
 
     @classmethod
-    def _submit(cls, function: bytes, inputs: Iterable[bytes], name: str, key: str, settings: Settings) -> Map[Any]:
+    def _submit(
+        cls, function: bytes, inputs: Iterable[tuple[int, bytes]], name: str, key: str, settings: Settings
+    ) -> Map[Any]:
         """Submit a map, or find the one with this key and the same content."""
         client = settings.client
         settings = _batch.on(client.info(), settings)
