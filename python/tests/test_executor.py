@@ -229,7 +229,7 @@ def test_call_behind_a_long_one_moves_to_an_idle_worker(client: hostler.Client, 
         assert [other.result(30) for other in others] == [None] * 20
 
 
-def test_modules_that_are_imported_later_are_sent(
+def test_modules_that_are_imported_or_edited_later_are_sent(
     executor: hostler.Executor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert executor.submit(int).result(30) == 0
@@ -237,6 +237,12 @@ def test_modules_that_are_imported_later_are_sent(
     monkeypatch.syspath_prepend(str(tmp_path))
     module = importlib.import_module("imported_later")
     assert executor.submit(module.answer).result(30) == 42
+    monkeypatch.setattr("hostler.executor._LOOKING", 0.0)
+    # Also without a reload here: the code on the disk counts.
+    (tmp_path / "imported_later.py").write_text("def answer():\n    return 'edited'\n")
+    assert executor.submit(module.answer).result(30) == "edited"
+    assert len(executor._pools) <= 3
+    assert executor._pool() is executor._pool()
 
 
 def test_map_with_buffersize_reads_inputs_as_results_are_taken(executor: hostler.Executor) -> None:

@@ -6,6 +6,7 @@ The executable captures the folder; nothing here hashes or packs. All of the fol
 from __future__ import annotations
 
 import array
+import contextlib
 import functools
 import importlib.metadata
 import io
@@ -228,14 +229,24 @@ def ship_modules(target: Path) -> None:
             _copy_namespace(name, target, places)
 
 
-def shipped_modules() -> set[str]:
-    """Return the names of the modules that `ship_modules` copies now."""
+def shipped_modules() -> dict[str, str]:
+    """Return names and files of the modules that `ship_modules` copies now."""
     places = _installed_places()
-    found = set()
+    found: dict[str, str] = {}
     for name, module in list(sys.modules.items()):
         file = vars(module).get("__file__") if isinstance(module, ModuleType) and name != "__main__" else None
         if file and not _is_below(file, places) and os.path.isfile(file):
-            found.add(name)
+            found[name] = file
+    return found
+
+
+def versions(modules: dict[str, str]) -> dict[str, tuple[int, int]]:
+    """Return time and size of the files of modules, which an edit changes. Deleted files are left out."""
+    found: dict[str, tuple[int, int]] = {}
+    for name, file in modules.items():
+        with contextlib.suppress(OSError):
+            status = os.stat(file)
+            found[name] = (status.st_mtime_ns, status.st_size)
     return found
 
 

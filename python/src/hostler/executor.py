@@ -27,6 +27,9 @@ from hostler.options import Options
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+# Edited modules are looked for this often, in seconds. Each time would cost more than to submit a call.
+_LOOKING = 0.05
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -75,10 +78,12 @@ class Executor(concurrent.futures.Executor):
         self._submitted: set[concurrent.futures.Future[Any]] = set()
         self._lock = threading.Lock()
         self._is_shut_down = False
-        # The last one takes calls. The workers of the others lack modules that were imported later.
+        # The last one takes calls. The workers of the others lack modules that were imported or edited later.
         self._pools: list[Pool] = []
-        self._modules = 0
-        self._shipped: set[str] = set()
+        self._looked_at = 0.0
+        self._module_count = 0
+        self._modules: dict[str, str] = {}
+        self._shipped: dict[str, tuple[int, int]] = {}
         weakref.finalize(self, _close, self._pools).atexit = False
 
     @classmethod
@@ -230,15 +235,20 @@ class Executor(concurrent.futures.Executor):
         return future
 
     def _pool(self) -> Pool:
-        """Return a pool whose workers have all modules that a call may need."""
-        if len(sys.modules) != self._modules:
-            self._modules = len(sys.modules)
-            shipped = _project.shipped_modules()
-            if not self._pools or not shipped <= self._shipped:
-                _close(self._pools)
-                self._pools[:] = [pool for pool in self._pools if not pool.is_over]
-                self._pools.append(Pool(self._settings, self._is_local))
-                self._shipped = shipped
+        """Return a pool whose workers have all modules that a call may need, as they are now."""
+        now = time.monotonic()
+        if len(sys.modules) != self._module_count:
+            self._module_count = len(sys.modules)
+            self._modules = _project.shipped_modules()
+        elif self._pools and now - self._looked_at < _LOOKING:
+            return self._pools[-1]
+        self._looked_at = now
+        versions = _project.versions(self._modules)
+        if not self._pools or not versions.items() <= self._shipped.items():
+            _close(self._pools)
+            self._pools[:] = [pool for pool in self._pools if not pool.is_over]
+            self._pools.append(Pool(self._settings, self._is_local))
+            self._shipped = versions
         return self._pools[-1]
 
 
