@@ -5,6 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import importlib
 import itertools
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -269,6 +270,28 @@ def test_local_workers_run_calls_as_on_a_cluster(monkeypatch: pytest.MonkeyPatch
         hostler.Executor.local(0)
     with hostler.Executor.local(1, env={"PYTHONHOME": "/nonexistent"}) as executor:
         assert "no worker could start" in str(executor.submit(int).exception(30))
+
+
+def test_forked_process_has_workers_of_its_own() -> None:
+    with hostler.Executor.local(1) as executor:
+        worker = executor.submit(os.getpid).result(30)
+        context = multiprocessing.get_context("fork")
+        answers = context.SimpleQueue()
+
+        def run() -> None:
+            answers.put(executor.submit(os.getpid).result(30))
+            # Those of the parent are not waited for.
+            executor.shutdown()
+
+        process = context.Process(target=run)
+        # As if another thread submitted a call at the moment of the fork.
+        with executor._lock:
+            process.start()
+        other = answers.get()
+        process.join(30)
+        assert process.exitcode == 0
+        assert other != worker
+        assert executor.submit(os.getpid).result(30) == worker
 
 
 def test_each_call_with_a_time_limit_has_a_worker_of_its_own(client: hostler.Client) -> None:

@@ -227,8 +227,14 @@ def test_python_version_that_no_node_has_is_refused(client: hostler.Client, monk
 
 def test_client_killed_in_the_middle_leaves_nothing_running(client: hostler.Client, tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(
-        "import time, hostler\n"
+        "import os, time, hostler\n"
         "results = hostler.map(lambda x: time.sleep(600), range(2), memory='100M', name='endless')\n"
+        # Other processes of the program may live longer.
+        "if os.fork() == 0:\n"
+        "    os.close(1)\n"
+        "    while not os.path.exists('end'):\n"
+        "        time.sleep(0.05)\n"
+        "    os._exit(0)\n"
         "print(results.job.id, flush=True)\n"
         "next(results)\n"
     )
@@ -247,6 +253,7 @@ def test_client_killed_in_the_middle_leaves_nothing_running(client: hostler.Clie
             process.send_signal(number)
         assert job.wait(20).state == "cancelled"
     until(lambda: not list(tmp_path.glob("hostler-map-*")))
+    (tmp_path / "end").touch()
 
 
 def test_interrupt_during_the_submission_leaves_nothing_running(

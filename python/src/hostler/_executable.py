@@ -283,6 +283,7 @@ class AttachedJob:
                 )
                 self._stdin = cast("IO[bytes]", guard.stdin)
                 self._close = weakref.finalize(self, _release, guard, self._stdin)
+                _attached.add(self)
                 with cast("IO[bytes]", guard.stdout) as stdout:
                     self.id = stdout.readline().decode().strip()
                 if not self.id:
@@ -307,6 +308,19 @@ class AttachedJob:
     def cancel(self) -> None:
         """Cancel the job if it has not ended, and clean up."""
         self._close()
+
+
+_attached: weakref.WeakSet[AttachedJob] = weakref.WeakSet()
+
+
+def _leave_to_the_parent() -> None:
+    """Close the pipes in a forked process. The jobs end with its parent, even if it lives longer."""
+    for job in tuple(_attached):
+        if job._close.detach():
+            job._stdin.close()
+
+
+os.register_at_fork(after_in_child=_leave_to_the_parent)
 
 
 def _release(guard: subprocess.Popen[bytes], stdin: IO[bytes]) -> None:

@@ -85,6 +85,7 @@ class Executor(concurrent.futures.Executor):
         self._modules: dict[str, str] = {}
         self._shipped: dict[str, tuple[int, int]] = {}
         weakref.finalize(self, _close, self._pools).atexit = False
+        _executors.add(self)
 
     @classmethod
     def local(
@@ -250,6 +251,22 @@ class Executor(concurrent.futures.Executor):
             self._pools.append(Pool(self._settings, self._is_local))
             self._shipped = versions
         return self._pools[-1]
+
+
+_executors: weakref.WeakSet[Executor] = weakref.WeakSet()
+
+
+def _begin_again() -> None:
+    """Let executors of a forked process start workers of their own: it has no threads, and those serve its parent."""
+    for executor in tuple(_executors):
+        # Another thread of the parent may have held the lock.
+        executor._lock = threading.Lock()
+        executor._worker = None
+        executor._submitted.clear()
+        executor._pools.clear()
+
+
+os.register_at_fork(after_in_child=_begin_again)
 
 
 def _fitting_worker(settings: Settings, is_local: bool) -> _server.Worker | None:
