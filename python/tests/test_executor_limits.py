@@ -1,0 +1,135 @@
+"""Limits of `hostler.Executor`, with smaller numbers."""
+
+from __future__ import annotations
+
+import json
+import os
+import pickle
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import hostler
+from hostler import _frames, _pool, _server
+from hostler._batch import Settings
+from hostler._worker_jobs import LocalJob, WorkerJob
+
+
+def wait_until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def wait_for(files: list[Path]) -> int:
+    """Touch the first file, and wait for all of them."""
+    files[0].touch()
+    while not all(file.exists() for file in files):
+        time.sleep(0.01)
+    return os.getpid()
+
+
+def test_worker_keeps_results_for_an_absent_caller_until_a_limit(tmp_path: Path) -> None:
+    program = (
+        "import sys\n"
+        "from hostler import _server\n"
+        "_server._ALONE, _server._ALONE_WITH_RESULTS = 0.05, float(sys.argv[1])\n"
+        "_server.serve({'trusted': True, 'local': False, 'chunksize': None, 'python': [], 'asks': []}, False)\n"
+    )
+    (tmp_path / "main.py").write_text(program)
+    path = tmp_path / _server.SOCKET
+
+    def connect() -> socket.SocketIO:
+        with socket.socket(socket.AF_UNIX) as connection:
+            wait_until(lambda: connection.connect_ex(f"/proc/self/fd/{folder}/{_server.SOCKET}") == 0)
+            return connection.makefile("rwb", buffering=0)
+
+    def read(connection: socket.SocketIO) -> tuple[int, int]:
+        """Read the greeting and a record. Return the number of results that have arrived, and the result."""
+        received = json.loads(connection.readline())["received"]
+        header = json.loads(connection.readline())
+        return received, pickle.loads(connection.read(header["bytes"]))
+
+    # The path of the socket may be too long.
+    folder = os.open(tmp_path, os.O_RDONLY)
+    call = pickle.dumps((abs, (-7,), {}))
+    for has_result, limit in ((False, "1"), (True, "600")):
+        with subprocess.Popen([sys.executable, "main.py", limit], cwd=tmp_path) as process:
+            with connect() as first:
+                first.write(_frames.FRAME.pack(1, 0, len(call)) + call)
+                assert read(first) == (0, 7)
+                # The caller has not said that it has the result.
+                with connect() as second:
+                    assert read(second) == (0, 7)
+                    if has_result:
+                        second.write(_frames.FRAME.pack(_frames.RECEIVED, 1, 0))
+                    began = time.monotonic()
+            assert process.wait(60) == 0
+            assert has_result or time.monotonic() - began >= 1
+        assert not path.exists()
+    os.close(folder)
+
+
+def test_calls_fail_after_too_many_failed_starts_one_after_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hostler._pool._LONGEST_PAUSE_OF_STARTS", 0.01)
+    starts: list[int] = []
+
+    def fail(settings: Settings, count: int) -> WorkerJob:
+        starts.append(count)
+        raise hostler.RefusedError("no more workers", "refused")
+
+    with hostler.Executor.local(2) as executor:
+        running = executor.submit(wait_for, [tmp_path / "begun", tmp_path / "end"])
+        wait_until((tmp_path / "begun").exists)
+        (pool,) = executor._pools
+        monkeypatch.setattr(pool, "_start_job", fail)
+        # As long as a worker is there, others may become free or start later.
+        assert str(executor.submit(int, "7").exception(60)) == "no more workers"
+        assert starts == [1] * _pool._MOST_FAILED_STARTS
+        (tmp_path / "end").touch()
+        assert running.result(30) > 0
+        assert executor.submit(int, "7").result(30) == 7
+
+
+def test_workers_beyond_the_most_of_a_job_are_another_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    counts: list[int] = []
+
+    class Counted(LocalJob):
+        def __init__(self, settings: Settings, count: int) -> None:
+            counts.append(count)
+            super().__init__(settings, count)
+
+    monkeypatch.setattr("hostler._pool.LocalJob", Counted)
+    monkeypatch.setattr("hostler._pool._MOST_WORKERS", 2)
+    files = [tmp_path / str(n) for n in range(5)]
+    with hostler.Executor.local(5) as executor:
+        calls = [executor.submit(wait_for, [files[n], *files]) for n in range(5)]
+        assert len({call.result(60) for call in calls}) == 5
+    assert (max(counts), sum(counts)) == (2, 5)
+
+
+def garble(number: int) -> int:
+    """Send what is no record, as a call could that writes to all its files."""
+    worker = _server.current
+    assert worker
+    with worker._lock:
+        assert worker._connection
+        worker._connection.sendall(b"no record\n")
+    return number
+
+
+def test_worker_that_sends_something_else_twice_is_given_up(client: hostler.Client) -> None:
+    with hostler.Executor(1, client=client, memory="100M") as executor:
+        # All results come again on another connection.
+        assert executor.submit(garble, 1).result(30) == 1
+        with pytest.raises(hostler.JobFailedError, match=r"\d+_0 has sent what is no result"):
+            executor.submit(garble, 2).result(30)
+        assert executor.submit(int, "7").result(30) == 7
