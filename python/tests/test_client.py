@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import pickle
+import socket
 from pathlib import Path
 
 import pytest
@@ -138,3 +140,60 @@ def test_options_become_arguments() -> None:
     jobs = [hostler.Job(hostler.Client(), number) for number in (3, 4)]
     assert arguments({"after": jobs}) == ["--after=afterok:3:4"]
     assert arguments({"after": "afterany:3"}) == ["--after=afterany:3"]
+
+
+SERVER = """
+import socket, time
+port = socket.create_server(("127.0.0.1", 0))
+path = socket.socket(socket.AF_UNIX)
+path.bind("server.sock")
+path.listen()
+print(port.getsockname()[1], flush=True)
+for server in (port, path, port):
+    connection, _ = server.accept()
+    with connection:
+        connection.sendall(b"hello")
+time.sleep(600)
+"""
+
+
+def received(address: str) -> bytes:
+    if "/" in address:
+        connection = socket.socket(socket.AF_UNIX)
+        connection.connect(address)
+    else:
+        host, port = address.split(":")
+        connection = socket.create_connection((host, int(port)), 20)
+    with connection, connection.makefile("rb") as content:
+        return content.read()
+
+
+def test_port_and_socket_of_a_job_are_forwarded_until_the_block_ends(client: hostler.Client, project: Path) -> None:
+    (project / "server.py").write_text(SERVER)
+    job = client.submit(project, "server.py", memory="100M")
+    port = int(next(job.stream()))
+    with client.forward(job, port) as address:
+        assert received(address) == b"hello"
+    with pytest.raises(ConnectionRefusedError):
+        received(address)
+    # The path of a socket is short.
+    local = Path(os.environ["XDG_RUNTIME_DIR"]) / "forwarded"
+    with client.forward(job.id, "./server.sock", socket=local) as address:
+        assert address == str(local)
+        assert received(address) == b"hello"
+
+    async def scenario() -> None:
+        own = hostler.AsyncClient()
+        async with own.forward(own.job(job.id), port) as address:
+            assert await asyncio.to_thread(received, address) == b"hello"
+        with pytest.raises(ConnectionRefusedError):
+            received(address)
+        job.cancel()
+        job.wait(30)
+        with pytest.raises(hostler.RefusedError, match="nothing listens on its ports"):
+            async with own.forward(job.id, port):
+                pass
+
+    asyncio.run(scenario())
+    with pytest.raises(hostler.RefusedError, match="nothing listens on its ports"), client.forward(job, port):
+        pass

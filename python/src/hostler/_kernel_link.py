@@ -17,11 +17,7 @@ from typing import IO, Any, cast
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
-from hostler import _executable
-
-# Forwards the port for as long as this process lives: its end closes standard input. The end of the command closes
-# standard output.
-_FORWARD = '"$@" </dev/null & child=$!; exec >&-; read -r ended; kill "$child" 2>/dev/null; wait "$child"'
+from hostler import _executable, _forward
 
 # Time in which the command must listen, and in which the bridge must answer.
 _ANSWER_SECONDS = 10.0
@@ -198,7 +194,7 @@ class Link:
         command = [_executable.find(), "--json", "forward", str(self._running.job), str(self._running.port)]
         with open(self._log, "wb") as log:
             self._forward = subprocess.Popen(
-                ["sh", "-c", _FORWARD, "sh", *command, "--socket", str(self._path)],
+                [*_forward.GUARD, *command, "--socket", str(self._path)],
                 env=_executable.environment(self._running.head),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,

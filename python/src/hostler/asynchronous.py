@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
-from hostler import _executable
+from hostler import _executable, _forward
 from hostler.client import Nodes, described_nodes, submission
 from hostler.job import Output, Status, check_single, checked, incomplete, indices, status_of
 from hostler.options import Options
@@ -65,6 +65,18 @@ class AsyncClient:
         """Return jobs, newest first; with `ended`, also those that have ended. At most a thousand."""
         answer = await self._ask("jobs", *(["--all"] if ended else []))
         return [AsyncJob(self, job["id"]) for job in answer["jobs"]]
+
+    def forward(
+        self,
+        job: AsyncJob | AsyncTask | int,
+        port: int | str,
+        *,
+        socket: str | os.PathLike[str] | None = None,
+        node_rank: int = 0,
+    ) -> contextlib.AbstractAsyncContextManager[str]:
+        """Reach a port or Unix socket of a running job from here, in an ``async with`` block; see `Client.forward`."""
+        name = job._name if isinstance(job, (AsyncJob, AsyncTask)) else str(job)
+        return _forward.running_async(_forward.arguments(name, port, socket, node_rank), self.head)
 
     async def nodes(self) -> Nodes:
         """Return the nodes, by name."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from hostler import _executable
+from hostler import _executable, _forward
 from hostler._display import Rich, RichList, fields, size, table
-from hostler.job import Job, Jobs
+from hostler.job import Job, Jobs, Task
 from hostler.options import Options, arguments
 
 if TYPE_CHECKING:
@@ -137,6 +138,48 @@ class Client(Rich):
     def jobs(self, *, ended: bool = False) -> Jobs:
         """Return jobs, newest first; with `ended`, also those that have ended. At most a thousand."""
         return Jobs(self, self._ask("jobs", *(["--all"] if ended else []))["jobs"])
+
+    def forward(
+        self,
+        job: Job | Task | int,
+        port: int | str,
+        *,
+        socket: str | os.PathLike[str] | None = None,
+        node_rank: int = 0,
+    ) -> AbstractContextManager[str]:
+        """Reach a port or Unix socket of a running job from here, until the end of the ``with`` block.
+
+        Parameters
+        ----------
+        job
+            A job, or a task of an array.
+        port
+            A TCP port of the job, or the path of a Unix socket. A path contains a slash, and may begin in the job's
+            folder.
+        socket
+            Path of a new Unix socket that only you can connect to. By default, a free port of ``127.0.0.1``, which
+            everybody on this machine can connect to.
+        node_rank
+            Rank of the node, for a job on several nodes.
+
+        Returns
+        -------
+        context manager
+            Its value is the local address: ``127.0.0.1:PORT``, or the path of the socket. Nothing waits for the job's
+            server to listen.
+
+        Raises
+        ------
+        RefusedError
+            On entry, if the job does not run, or belongs to another user.
+
+        Examples
+        --------
+        >>> with client.forward(job, 6006) as address:
+        ...     urllib.request.urlopen(f"http://{address}")
+        """
+        name = job._name if isinstance(job, (Job, Task)) else str(job)
+        return _forward.running(_forward.arguments(name, port, socket, node_rank), self.head)
 
     def nodes(self) -> Nodes:
         """Return the nodes, by name."""
