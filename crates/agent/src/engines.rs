@@ -175,7 +175,12 @@ fn command_line(program: &str, container: &Container, it: &Contents<'_>) -> Vec<
             }
         }
         Engine::Apptainer => {
-            add(&[if it.uses_entrypoint { "run" } else { "exec" }, "--cleanenv", "--no-home", &format!("--bind={folder}")]);
+            add(&[
+                if it.uses_entrypoint { "run" } else { "exec" },
+                "--cleanenv",
+                "--no-home",
+                &format!("--bind={folder}"),
+            ]);
             if !it.uses_entrypoint {
                 add(&[&format!("--pwd={folder}")]);
             }

@@ -2,8 +2,7 @@
 
 use hostler_core::head::{Caller, Command, Refusal, explain};
 use hostler_model::{
-    Advisory, AllocationHolder, Digest, JobId, JobSpec, JobState, Reason, Request, SandboxNetwork, SandboxRule,
-    Work,
+    Advisory, AllocationHolder, Digest, JobId, JobSpec, JobState, Reason, Request, SandboxNetwork, SandboxRule, Work,
 };
 use hostler_proto::api::{JobAction, JobChange};
 use hostler_proto::link::HeadMessage;

@@ -193,13 +193,7 @@ impl Class<'_> {
     }
 
     /// Lets another student cancel, signal and read a running job.
-    async fn interfere(
-        &self,
-        other: &Tester,
-        victim: JobId,
-        node: &str,
-        report: &mut Report,
-    ) -> Result<(), Failure> {
+    async fn interfere(&self, other: &Tester, victim: JobId, node: &str, report: &mut Report) -> Result<(), Failure> {
         let job = victim.to_string();
         let acts: [(&str, &[&str]); 3] = [
             ("cancel", &["cancel", &job]),
