@@ -1,14 +1,14 @@
 //! The system call filter of a sandbox.
 //!
-//! Two filters, since a filter of the library has one answer for what it refuses. The first one allows a list of calls;
-//! all others are as in a kernel that lacks them, which is what programs are prepared for: the C library falls back from
-//! `clone3` to `clone`, whose flags a filter can see. The second one refuses calls and arguments that need an
-//! explanation other than "not implemented", with EPERM. Calls of other architectures of the processor end the process,
-//! or are as if they did not exist.
+//! A [search tree](calls) allows a list of calls; all others are as in a kernel that lacks them, which is what programs are
+//! prepared for: the C library falls back from `clone3` to `clone`, whose flags a filter can see. The calls and arguments that
+//! need an explanation other than "not implemented" are refused with EPERM, by the rest of the filter, which a library compiles.
+//! Calls of other architectures of the processor end the process, or are as if they did not exist.
 //!
 //! The lists follow the default profile of Docker, without `io_uring`, handles of files, and sockets of unusual
 //! families; they add memory policies, which numeric programs need.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::OnceLock;
 
@@ -17,6 +17,7 @@ use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule,
 };
 
+use super::calls::{self, Verdict};
 use crate::sys;
 
 /// The library does not name this call on every architecture.
@@ -404,32 +405,53 @@ const TYPING: [u64; 2] = [libc::TIOCSTI, libc::TIOCLINUX];
 /// Execution domains of `personality`: Linux, without random addresses (debuggers), older version numbers, and the query.
 const DOMAINS: [u64; 6] = [0, 8, 0x4_0000, 0x2_0000, 0x2_0008, 0xffff_ffff];
 
-type Filters = Result<[BpfProgram; 2], String>;
+/// The number of instructions with which the library's filters check the architecture.
+const CHECK_OF_ARCHITECTURE: usize = 3;
 
-/// The filters of usual jobs, and those of jobs that may use performance counters.
-static FILTERS: [OnceLock<Filters>; 2] = [OnceLock::new(), OnceLock::new()];
+type Filter = Result<BpfProgram, String>;
 
-/// Compiles the filters of usual jobs, once in this process and for its later forks.
+/// The filter of usual jobs, and that of jobs that may use performance counters.
+static FILTERS: [OnceLock<Filter>; 2] = [OnceLock::new(), OnceLock::new()];
+
+/// Compiles the filter of usual jobs, once in this process and for its later forks.
 pub(crate) fn compile() {
     compiled(false);
 }
 
-fn compiled(counters: bool) -> &'static Filters {
+fn compiled(counters: bool) -> &'static Filter {
     FILTERS[usize::from(counters)].get_or_init(|| make(counters).map_err(|error| error.to_string()))
 }
 
-fn make(counters: bool) -> Result<[BpfProgram; 2], seccompiler::BackendError> {
+fn make(counters: bool) -> Result<BpfProgram, seccompiler::BackendError> {
+    let counting: &[c_long] = if counters { &[libc::SYS_perf_event_open] } else { &[] };
+    let refused = refused(counters)?;
+    let number = |call: c_long| u32::try_from(call).expect("numbers of calls are small");
+    let allowed = ALLOWED.iter().chain(ALLOWED_HERE).chain(counting).chain(&[libc::SYS_personality]);
+    let mut verdicts: BTreeMap<u32, Verdict> =
+        allowed.map(|call| (number(*call), Verdict::Return(libc::SECCOMP_RET_ALLOW))).collect();
+    for (call, rules) in &refused {
+        // Arguments of a call that is not allowed do not matter.
+        if rules.is_empty() || verdicts.contains_key(&number(*call)) {
+            verdicts.insert(number(*call), Verdict::Judge);
+        }
+    }
+    let forbidden = SeccompAction::Errno(libc::EPERM as u32);
     let architecture = std::env::consts::ARCH.try_into()?;
+    let rest = SeccompFilter::new(refused.into_iter().collect(), SeccompAction::Allow, forbidden, architecture)?;
+    let rest: BpfProgram = rest.try_into()?;
+    // The library begins with the check of the architecture, which ends the process if it is another one.
+    let mut filter = rest[..CHECK_OF_ARCHITECTURE].to_vec();
+    let missing = Verdict::Return(libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32);
+    filter.extend(calls::filter(&verdicts, missing, rest));
+    Ok(filter)
+}
+
+/// The calls to refuse; those with rules only if one of the rules holds.
+fn refused(counters: bool) -> Result<Vec<(i64, Vec<SeccompRule>)>, seccompiler::BackendError> {
     let always =
         |calls: &[c_long]| -> Vec<(i64, Vec<SeccompRule>)> { calls.iter().map(|call| (*call, Vec::new())).collect() };
-    let mut allowed = always(ALLOWED);
-    allowed.extend(always(ALLOWED_HERE));
-    let domain = |domain| rule(&[argument(0, SeccompCmpOp::Eq, domain)?]);
-    allowed.push((libc::SYS_personality, DOMAINS.into_iter().map(domain).collect::<Result<_, _>>()?));
-
     let mut refused = always(REFUSED);
     if counters {
-        allowed.extend(always(&[libc::SYS_perf_event_open]));
         refused.retain(|(call, _)| *call != libc::SYS_perf_event_open);
     }
     #[cfg(target_arch = "x86_64")]
@@ -441,6 +463,8 @@ fn make(counters: bool) -> Result<[BpfProgram; 2], seccompiler::BackendError> {
     refused.push((libc::SYS_clone, NEW_NAMESPACES.into_iter().map(new).collect::<Result<_, _>>()?));
     let types = |request| rule(&[argument(1, SeccompCmpOp::Eq, request)?]);
     refused.push((libc::SYS_ioctl, TYPING.into_iter().map(types).collect::<Result<_, _>>()?));
+    let no_domain = DOMAINS.into_iter().map(|domain| argument(0, SeccompCmpOp::Ne, domain));
+    refused.push((libc::SYS_personality, vec![rule(&no_domain.collect::<Result<Vec<_>, _>>()?)?]));
     let other = FAMILIES.into_iter().map(|family| argument(0, SeccompCmpOp::Ne, family as u64));
     let other = rule(&other.collect::<Result<Vec<_>, _>>()?)?;
     let other_netlink = rule(&[
@@ -451,13 +475,7 @@ fn make(counters: bool) -> Result<[BpfProgram; 2], seccompiler::BackendError> {
     let not_unix = rule(&[argument(0, SeccompCmpOp::Ne, libc::AF_UNIX as u64)?])?;
     refused.push((libc::SYS_socketpair, vec![not_unix]));
     refused.extend(set_user_id_rules()?);
-
-    let missing = SeccompAction::Errno(libc::ENOSYS as u32);
-    let forbidden = SeccompAction::Errno(libc::EPERM as u32);
-    // Of two errors, the kernel returns the one of the newest filter.
-    let first = SeccompFilter::new(allowed.into_iter().collect(), missing, SeccompAction::Allow, architecture)?;
-    let second = SeccompFilter::new(refused.into_iter().collect(), SeccompAction::Allow, forbidden, architecture)?;
-    Ok([first.try_into()?, second.try_into()?])
+    Ok(refused)
 }
 
 /// Rules against set-user-id files: outside of the sandbox, others could act as the job's user with one that the job has
@@ -501,20 +519,17 @@ fn rule(conditions: &[SeccompCondition]) -> Result<SeccompRule, seccompiler::Bac
     SeccompRule::new(conditions.to_vec())
 }
 
-/// Installs the filters for this process and its descendants. Does not switch on protections of the processor that
+/// Installs the filter for this process and its descendants. Does not switch on protections of the processor that
 /// would slow down the job: the flag says so.
 /// `counters`: whether performance counters may be used.
 pub(super) fn install(counters: bool) -> io::Result<()> {
-    let filters = compiled(counters).as_ref().map_err(|error| io::Error::other(error.clone()))?;
-    for filter in filters {
-        let program =
-            libc::sock_fprog { len: filter.len() as libc::c_ushort, filter: filter.as_ptr().cast_mut().cast() };
-        // SAFETY: the kernel only reads the program, whose instructions have the kernel's layout.
-        sys::check(unsafe {
-            let flags = libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW;
-            libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program)
-        })?;
-    }
+    let filter = compiled(counters).as_ref().map_err(|error| io::Error::other(error.clone()))?;
+    let program = libc::sock_fprog { len: filter.len() as libc::c_ushort, filter: filter.as_ptr().cast_mut().cast() };
+    // SAFETY: the kernel only reads the program, whose instructions have the kernel's layout.
+    sys::check(unsafe {
+        let flags = libc::SECCOMP_FILTER_FLAG_SPEC_ALLOW;
+        libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, flags, &raw const program)
+    })?;
     Ok(())
 }
 
@@ -523,10 +538,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn filters_compile_and_no_refused_call_is_in_the_allowed_list() {
+    fn filter_compiles_and_no_refused_call_is_in_the_allowed_list() {
         for counters in [false, true] {
-            let filters = compiled(counters).as_ref().expect("valid rules");
-            assert!(filters.iter().all(|filter| filter.len() >= REFUSED.len()));
+            let filter = compiled(counters).as_ref().expect("valid rules");
+            assert!(filter.len() >= REFUSED.len());
+            // Load the architecture, compare, and kill the process.
+            let codes: Vec<u16> = filter[..CHECK_OF_ARCHITECTURE].iter().map(|it| it.code).collect();
+            assert_eq!((codes, filter[0].k, filter[2].k), (vec![0x20, 0x15, 0x06], 4, libc::SECCOMP_RET_KILL_PROCESS));
         }
         assert!(!REFUSED.iter().any(|call| ALLOWED.contains(call) || ALLOWED_HERE.contains(call)));
         for call in [libc::SYS_io_uring_setup, libc::SYS_clone3, libc::SYS_openat2, libc::SYS_kexec_file_load] {

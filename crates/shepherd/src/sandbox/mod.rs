@@ -17,6 +17,7 @@
 //!
 //! **Not included:** networks between no other machine and the machine's own, a limit for the job's folder.
 
+mod calls;
 mod filter;
 mod image;
 mod root;

@@ -13,7 +13,7 @@ use hostler_sys::{MountAttributes, MountTree, change_propagation};
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat, openat2, readlinkat};
 use nix::mount::{MntFlags, MsFlags, umount2};
-use nix::sys::stat::{FileStat, Mode, SFlag, fstat, makedev, mkdirat, mknodat};
+use nix::sys::stat::{FileStat, Mode, SFlag, fstat, makedev, mkdirat, mknodat, stat};
 use nix::sys::statfs::{CGROUP_SUPER_MAGIC, CGROUP2_SUPER_MAGIC, FsType, PROC_SUPER_MAGIC, SYSFS_MAGIC, fstatfs};
 use nix::unistd::{Gid, Uid, chdir, fchdir, fchownat, pivot_root, symlinkat};
 
@@ -406,13 +406,20 @@ pub(super) fn contains(host: &OwnedFd, folder: &OwnedFd, plan: &Plan<'_>, path: 
 /// Whether a directory is another one or below it.
 fn is_at_or_below(mut directory: OwnedFd, other: &OwnedFd) -> bool {
     const MOST_LEVELS: usize = 64;
-    let identity = |directory: &OwnedFd| fstat(directory).ok().map(|metadata| (metadata.st_dev, metadata.st_ino));
+    let number = |metadata: FileStat| (metadata.st_dev, metadata.st_ino);
+    let identity = |directory: &OwnedFd| fstat(directory).ok().map(number);
+    let (other, root, mut last) = (identity(other), stat("/").ok().map(number), None);
     for _ in 0..MOST_LEVELS {
-        if identity(&directory) == identity(other) {
+        let here = identity(&directory);
+        if here == other {
             return true;
         }
+        // The root directory is its own parent. Elsewhere, a directory may be mounted in itself.
+        if here == last && here == root {
+            return false;
+        }
         let Ok(parent) = openat2(&directory, "..", how(OFlag::O_DIRECTORY, ResolveFlag::empty())) else { return false };
-        directory = parent;
+        (directory, last) = (parent, here);
     }
     false
 }
