@@ -61,8 +61,8 @@ pub(crate) struct JobFlags {
     /// Run the job in a sandbox, which nothing but its folder outlives
     ///
     /// Inside, there are the node's programs and libraries, an empty /tmp and home directory, and the job's folder, and
-    /// no network, other users, files and processes. Only nodes whose agent is root and whose kernel allows it run such
-    /// jobs. The job has one node.
+    /// no network, other users, files and processes. Only nodes whose kernel allows it run such jobs. The job has one
+    /// node, or several with --network host.
     #[arg(long)]
     pub(crate) sandbox: bool,
 

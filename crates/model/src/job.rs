@@ -50,7 +50,7 @@ pub struct JobSpec<Count = u32, Amounts = Request> {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub quiet_machine: bool,
     /// Whether each task runs in a sandbox: without the files of others and rights, and with its folder as the only lasting
-    /// place that it may write to. For jobs on one node.
+    /// place that it may write to. For jobs on one node, or with the network of their nodes.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub sandbox: bool,
     /// The network of the sandbox. Jobs without a sandbox have that of their nodes.
@@ -200,10 +200,11 @@ impl JobSpec {
         u64::from(self.nodes) * u64::from(self.tasks_per_node)
     }
 
-    /// Returns whether a sandbox can run the job: on one node, with a program of its own, which starts all steps.
+    /// Returns whether a sandbox can run the job: on nodes that it can reach, with a program of its own, which starts all steps.
     #[must_use]
     pub fn fits_sandbox(&self) -> bool {
-        self.nodes == 1 && self.holder.is_none() && self.container.is_none()
+        let reaches_others = self.nodes == 1 || !self.network.is_none();
+        reaches_others && self.holder.is_none() && self.container.is_none()
     }
 
     /// Returns whether a container can run the job: without a sandbox, and as one process on each node. Ranks and steps need this

@@ -46,6 +46,36 @@ fn ranks_and_steps_are_in_the_sandbox_of_their_job() {
 }
 
 #[test]
+fn sandboxes_on_several_nodes_reach_each_other_over_the_network_of_their_nodes() {
+    let mut cluster = SharedCluster::up(HOSTLER, &[]);
+    cluster.add_node("n2");
+    // The first rank serves the second one, whose files it does not see.
+    let ranks = "import os, socket, time\nrank, at = os.environ['RANK'], (os.environ['MASTER_ADDR'], int(os.environ['MASTER_PORT']))\n\
+                 open('/tmp/of-' + rank, 'w')\nif rank == '0':\n    client = socket.create_server(at).accept()[0]\n\
+                 else:\n    while True:\n        try:\n            client = socket.create_connection(at)\n            break\n\
+                 \u{20}       except OSError:\n            time.sleep(0.05)\n\
+                 files = [name for name in os.listdir('/tmp') if name.startswith('of-')]\n\
+                 client.sendall((rank + str(files)).encode())\nclient.shutdown(socket.SHUT_WR)\n\
+                 print(rank, 'got', client.makefile().read(), os.path.exists('/root'))";
+    let options = ["--network", "host", "-N", "2", "-c", "1"];
+    let arguments = ["run", "--sandbox", "-m", "100M", "--", "python3", "-c", ranks];
+    let (before, after) = arguments.split_at(2);
+    let told = cluster.run(ADA, &[before, &options, after].concat());
+    let mut lines: Vec<&str> = told.stdout.lines().collect();
+    lines.sort_unstable();
+    assert_eq!(lines, ["0 got 1['of-1'] False", "1 got 0['of-0'] False"], "{told:?}");
+
+    let script = format!("hostler step --all sh -c '{RIGHTS_OF_STEP}' | sort");
+    let told = run(&cluster, &[&options[..], &["--first-node"]].concat(), &script);
+    let rights = "CapBnd: 0000000000000000 /tmp/home absent";
+    assert_eq!(told.stdout, format!("n1: {rights}\nn2: {rights}\n"), "{told:?}");
+}
+
+/// Prints what a step in a sandbox must not have.
+const RIGHTS_OF_STEP: &str =
+    "echo $(grep CapBnd /proc/self/status) $HOME $(ls -d /root >/dev/null 2>&1 || echo absent)";
+
+#[test]
 fn signal_reaches_a_step_in_a_sandbox_and_no_process_outlives_it() {
     let cluster = SharedCluster::up(HOSTLER, &[]);
     let home = cluster.home_of(ADA);

@@ -266,7 +266,7 @@ pub(super) fn check_spec(spec: &JobSpec) -> Result<(), Refusal> {
     }
     if spec.sandbox && !spec.fits_sandbox() {
         return Err(Refusal::Contradiction(
-            "a sandboxed job has one node and a program of its own, which starts its steps",
+            "a sandboxed job has one node, or several with `--network host`, and a program of its own, which starts its steps",
         ));
     }
     if !spec.sandbox && !spec.network.is_none() {

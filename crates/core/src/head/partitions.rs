@@ -70,7 +70,7 @@ impl Partition {
             return refuse(match spec.fits_sandbox() {
                 true => "runs its jobs in a sandbox, and this job has none; submit it again".to_owned(),
                 false => {
-                    "runs its jobs in a sandbox, where a job has one node, no container engine (`--runtime`), and starts its steps itself; `hostler run`, \
+                    "runs its jobs in a sandbox, where a job has one node (several with `--network host`), no container engine (`--runtime`), and starts its steps itself; `hostler run`, \
                      `hostler submit` and `sbatch` start such jobs"
                         .to_owned()
                 }

@@ -82,7 +82,7 @@ fn launch_that_an_older_agent_would_not_understand_is_taken_back() {
 }
 
 #[test]
-fn sandboxed_job_of_root_or_of_several_nodes_is_refused() {
+fn sandboxed_job_of_root_or_of_several_nodes_without_their_network_is_refused() {
     let mut head = Head::new();
     add(&mut head, "n1", 1, None);
     let of_root = head.submit_as(Caller { uid: Some(0), ..user("root") }, sandboxed());
@@ -92,6 +92,10 @@ fn sandboxed_job_of_root_or_of_several_nodes_is_refused() {
         assert!(matches!(refused, Err(Refusal::Contradiction(_))), "{refused:?}");
     }
     head.submit(JobSpec { tasks_per_node: 2, first_node: true, label: true, ..sandboxed() }).expect("on one node");
+    add(&mut head, "n2", 2, None);
+    head.submit(JobSpec { nodes: 2, ..with_network() }).expect("the nodes reach each other");
+    let outside = head.submit(allocation(JobSpec { nodes: 2, ..with_network() }));
+    assert!(matches!(outside, Err(Refusal::Contradiction(_))), "{outside:?}");
 }
 
 #[test]

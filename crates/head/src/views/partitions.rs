@@ -47,7 +47,7 @@ pub(super) fn way_to_a_sandbox(job: &Job, partition: &PartitionName) -> String {
             format!("`hostler update {id} --partition {partition}` puts it in a sandbox, if none of its tasks runs.")
         }
         false => {
-            "A sandbox runs jobs on one node, with a program of their own. `hostler update` can choose another partition."
+            "A sandbox runs jobs on one node, or with `--network host`, with a program of their own. `hostler update` can choose another partition."
                 .to_owned()
         }
     }
