@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use hostler_shepherd::cgroup::Device;
-use hostler_shepherd::{Credentials, DeviceFile, Launch, Sandbox, Status};
+use hostler_shepherd::{Credentials, DeviceFile, Launch, Sandbox, Shown, Status};
 
 use crate::common::{directory, run, script, stdout};
 
@@ -93,6 +93,33 @@ fn only_listed_files_and_devices_of_the_machine_are_shown() {
         Some(Sandbox { devices: vec![DeviceFile { path: "/dev/fuse".into(), device }], ..Sandbox::default() });
     let why = refusal(&launch);
     assert_eq!(why, "cannot build the sandbox: cannot show the device /dev/fuse: it is another device now");
+}
+
+#[test]
+fn file_that_only_root_can_change_is_shown_at_another_place() {
+    let dir = directory();
+    let file = fs::canonicalize(dir.path()).expect("there").join("libcuda.so.550");
+    fs::write(&file, "driver").expect("writable");
+    let show = |directory: &Path| {
+        let at = "/opt/driver/libcuda.so.1";
+        let mut launch =
+            sandboxed(directory, &format!("cat {at}; echo; sh -c 'echo more >> {at}' 2>/dev/null || echo refused"));
+        let shown = vec![Shown { from: file.display().to_string(), at: at.to_owned() }];
+        launch.options.sandbox = Some(Sandbox { shown, ..Sandbox::default() });
+        launch
+    };
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).expect("ours");
+    run(&show(dir.path()));
+    assert_eq!(stdout(dir.path()), "driver\nrefused\n");
+    for change in
+        [&|| fs::set_permissions(&file, fs::Permissions::from_mode(0o664)), &|| chown(&file, Some(65534), None)]
+            as [&dyn Fn() -> std::io::Result<()>; 2]
+    {
+        change().expect("root may");
+        let why = refusal(&show(directory().path()));
+        assert!(why.ends_with("it is no file that only root can change"), "{why}");
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).expect("root may");
+    }
 }
 
 #[test]
