@@ -1,5 +1,5 @@
-//! Development tasks: `cargo xtask test`, `gen`, `package`, `docs`, `bench`, `flaky`, `sim`, `swarm`, `soak`, `fuzz`,
-//! `docker`, `vm` and `slurm-differences`.
+//! Development tasks: `cargo xtask test`, `gen`, `package`, `docs`, `bench`, `flaky`, `sim`, `swarm`, `soak`,
+//! `classroom`, `fuzz`, `docker`, `vm` and `slurm-differences`.
 //!
 //! Only tasks that need logic are here; single commands are listed in CONTRIBUTING.md. Nothing here is part of the product, and the
 //! product does not depend on it.
@@ -7,6 +7,7 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "people run the tasks and read their output")]
 
 mod bench;
+mod classroom;
 mod differences;
 mod docs;
 mod flaky;
@@ -47,6 +48,8 @@ enum Chore {
     Swarm(swarm::Options),
     /// Test a cluster with twenty users, killed daemons, full disks and hostile clients; needs root
     Soak(soak::Options),
+    /// Run two hundred students on twelve nodes, and check their shares and sandboxes; needs root
+    Classroom(classroom::Options),
     /// Fuzz the parsers of untrusted input
     Fuzz(fuzz::Options),
     /// Test a cluster in containers, with a real Docker engine; needs root
@@ -68,6 +71,7 @@ fn main() -> ExitCode {
         Chore::Sim(options) => sim::run(&options),
         Chore::Swarm(options) => swarm::run(&options),
         Chore::Soak(options) => soak::run(&options),
+        Chore::Classroom(options) => classroom::run(&options),
         Chore::Fuzz(options) => fuzz::run(&options),
         Chore::Docker(options) => systems::docker(&options),
         Chore::Vm(options) => systems::vm(&options),
