@@ -16,7 +16,11 @@ const MAX_BYTES: usize = 4096;
 /// Paths are absolute, or start in the job's folder.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(try_from = "String", into = "String")]
-#[schema(value_type = String, pattern = r"^(dir|oci|docker-archive|docker):.+$")]
+#[schema(
+    value_type = String,
+    max_length = 4096,
+    pattern = r"^(dir:[^\x00-\x1f\x7f-\x9f]+|(oci|docker-archive):[^:\x00-\x1f\x7f-\x9f]+(:[^\x00-\x1f\x7f-\x9f]+)?|docker://[a-z0-9]([\w.:/@-]{0,150}[A-Za-z0-9])?)$"
+)]
 pub struct ImageRef(String);
 
 /// The parts of an [`ImageRef`].

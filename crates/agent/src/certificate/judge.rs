@@ -34,7 +34,7 @@ pub struct NoiseLimits {
 
 impl Default for NoiseLimits {
     fn default() -> Self {
-        Self { others_millicpus: 50, steal_permille: 10, gap_permille: 30, gap_us: 2_000, memory_wait_permille: 10 }
+        Self { others_millicpus: 50, steal_permille: 10, gap_permille: 30, gap_us: 1_000, memory_wait_permille: 10 }
     }
 }
 

@@ -16,17 +16,18 @@ const SHORTEST: Duration = Duration::from_micros(5);
 /// Most probes at one time. What the submission of a job causes on its node, if that also runs the head, takes less.
 const MOST_PROBES: u32 = 5;
 
-/// Probes a CPU until a probe is quiet enough, at most [`MOST_PROBES`] times, and returns the least interrupted one. `None`
-/// if the agent may not use this CPU.
+/// Probes a CPU until a probe is quiet enough, at most [`MOST_PROBES`] times, and returns that probe, or else the least
+/// interrupted one. `None` if the agent may not use this CPU.
 pub(super) fn quietest(cpu: u32, is_quiet: impl Fn(&Probe) -> bool) -> Option<Probe> {
-    let mut least = probe(cpu)?;
-    for _ in 1..MOST_PROBES {
-        if is_quiet(&least) {
-            break;
+    let mut noisy = Vec::new();
+    for _ in 0..MOST_PROBES {
+        let found = probe(cpu)?;
+        if is_quiet(&found) {
+            return Some(found);
         }
-        least = probe(cpu).into_iter().chain([least]).min_by_key(|it| (it.gaps_ns, it.longest_ns))?;
+        noisy.push(found);
     }
-    Some(least)
+    noisy.into_iter().min_by_key(|it| (it.gaps_ns, it.longest_ns))
 }
 
 /// Probes a CPU from a thread of its own. `None` if the agent may not use this CPU.
@@ -81,6 +82,6 @@ mod tests {
         let second_is_quiet = |_: &Probe| probes.replace(probes.get() + 1) == 1;
         assert!(quietest(cpu, second_is_quiet).is_some() && probes.get() == 2);
         probes.set(10);
-        assert!(quietest(cpu, second_is_quiet).is_some() && probes.get() == 14, "it gives up");
+        assert!(quietest(cpu, second_is_quiet).is_some() && probes.get() == 15, "it gives up");
     }
 }

@@ -7,10 +7,10 @@ use hostler_proto::certificate::MeasuredMachine;
 use serde_json::{Value, json};
 
 use super::report::{Measurement, Unit, line};
-use super::statistics::{Interval, Summary, compare_independent, summarise};
+use super::statistics::{Interval, Summary, median_within, summarise};
 use crate::output::table::{Align, Table};
 
-/// Probability that an interval of any pair of nodes does not contain the true ratio.
+/// Probability that the interval of any node does not contain its true median.
 const ERROR: f64 = 0.05;
 
 /// One command, measured on several nodes.
@@ -41,8 +41,8 @@ enum Found {
     Nothing(&'static str),
     /// With a probability of 95 %, no two nodes differ by more than this.
     Comparable(f64),
-    /// The node at the first position takes this many times as long as the one at the second.
-    Different(usize, usize, f64, Interval),
+    /// With a probability of 95 %, the node at the first position takes this many times as long as the one at the second.
+    Different(usize, usize, Interval),
     /// The difference may be up to this, and it may also be within the tolerance.
     Undecided(f64),
 }
@@ -74,40 +74,28 @@ impl<'a> Across<'a> {
         models.into_iter().map(model).collect()
     }
 
-    /// Compares each pair of nodes. All intervals together are wrong with a probability of at most [`ERROR`].
+    /// Compares the nodes by intervals of their medians. All intervals together are wrong with a probability of at most
+    /// [`ERROR`].
     fn compared(&self, nodes: &[usize]) -> Found {
         if nodes.len() < 2 {
             return Found::Nothing("no other node with these processors was measured");
         }
-        let times: Vec<Vec<f64>> = nodes.iter().map(|&node| self.times(node)).collect();
-        let error = ERROR / (nodes.len() * (nodes.len() - 1) / 2) as f64;
-        let (mut bound, mut worst) = (0.0_f64, None::<(usize, usize, f64, Interval)>);
-        for first in 0..nodes.len() {
-            for second in 0..first {
-                let seed = self.measured[nodes[first]].plan.seed;
-                let compared = compare_independent(&times[first], &times[second], error, seed);
-                let Some((ratio, interval)) = compared.and_then(|it| Some((it.ratio, it.interval?))) else {
-                    return Found::Nothing("too few runs to compare nodes");
-                };
-                // The slower node comes first.
-                let (slow, fast, ratio, interval) = if ratio >= 1.0 {
-                    (first, second, ratio, interval)
-                } else {
-                    (second, first, 1.0 / ratio, Interval { low: 1.0 / interval.high, high: 1.0 / interval.low })
-                };
-                bound = bound.max(interval.high - 1.0).max(1.0 / interval.low - 1.0);
-                if worst.as_ref().is_none_or(|it| interval.low > it.3.low) {
-                    worst = Some((nodes[slow], nodes[fast], ratio, interval));
-                }
-            }
+        let error = ERROR / nodes.len() as f64;
+        let medians = nodes.iter().map(|&node| Some((node, median_within(&self.times(node), error)?)));
+        let Some(medians) = medians.collect::<Option<Vec<_>>>() else {
+            return Found::Nothing("too few runs to compare nodes");
+        };
+        let high = medians.iter().map(|(_, it)| it.high).fold(0.0, f64::max);
+        let low = medians.iter().map(|(_, it)| it.low).fold(f64::INFINITY, f64::min);
+        let bound = high / low - 1.0;
+        if bound <= self.tolerance {
+            return Found::Comparable(bound);
         }
-        match worst {
-            _ if bound <= self.tolerance => Found::Comparable(bound),
-            Some((slow, fast, ratio, interval)) if interval.low > 1.0 + self.tolerance => {
-                Found::Different(slow, fast, ratio, interval)
-            }
-            _ => Found::Undecided(bound),
-        }
+        let slow = medians.iter().max_by(|(_, one), (_, other)| one.low.total_cmp(&other.low));
+        let fast = medians.iter().min_by(|(_, one), (_, other)| one.high.total_cmp(&other.high));
+        let ((slow, slowest), (fast, fastest)) = slow.zip(fast).expect("there are two nodes");
+        let ratio = Interval { low: slowest.low / fastest.high, high: slowest.high / fastest.low };
+        if ratio.low > 1.0 + self.tolerance { Found::Different(*slow, *fast, ratio) } else { Found::Undecided(bound) }
     }
 
     /// Properties of the machines that are not the same on all of these nodes.
@@ -142,6 +130,14 @@ impl<'a> Across<'a> {
             let name = model.name.as_deref().unwrap_or("unknown processors");
             text.push_str(&format!("\n{name}: {}\n", self.names(&model.nodes)));
             text.push_str(&line("results", &self.in_words(&model.found)));
+            let noisy: Vec<usize> = model.nodes.iter().copied().filter(|&it| !self.measured[it].is_quiet()).collect();
+            if !noisy.is_empty() && model.nodes.len() > 1 {
+                let what = if noisy.len() == 1 { "was" } else { "were" };
+                text.push_str(&line(
+                    "noise",
+                    &format!("{} {what} not quiet, which may be the difference", self.names(&noisy)),
+                ));
+            }
             for (property, values) in &model.differs {
                 let of = model
                     .nodes
@@ -181,8 +177,8 @@ impl<'a> Across<'a> {
             Found::Comparable(bound) => {
                 format!("comparable: the nodes differ by at most {} (95 % confidence)", percent(*bound))
             }
-            Found::Different(slow, fast, ratio, Interval { low, high }) => format!(
-                "not comparable: {} takes {ratio:.3} times as long as {}, confidence interval {low:.3} to {high:.3}",
+            Found::Different(slow, fast, Interval { low, high }) => format!(
+                "not comparable: {} takes {low:.3} to {high:.3} times as long as {} (95 % confidence)",
                 self.measured[*slow].node, self.measured[*fast].node
             ),
             Found::Undecided(bound) => format!(
@@ -199,12 +195,11 @@ impl<'a> Across<'a> {
                 Found::Nothing(why) => json!({ "result": "not compared", "why": why }),
                 Found::Comparable(bound) => json!({ "result": "comparable", "differ_by_at_most": bound }),
                 Found::Undecided(bound) => json!({ "result": "undecided", "differ_by_at_most": bound }),
-                Found::Different(slow, fast, ratio, interval) => json!({
+                Found::Different(slow, fast, ratio) => json!({
                     "result": "not comparable",
                     "slower": self.measured[*slow].node,
                     "faster": self.measured[*fast].node,
-                    "ratio": ratio,
-                    "ratio_interval": [interval.low, interval.high],
+                    "ratio_interval": [ratio.low, ratio.high],
                 }),
             };
             let differs: BTreeMap<_, _> = model.differs.into_iter().collect();
@@ -265,7 +260,7 @@ n3     12  10.83 ms  10.81 to 10.84 ms   0.2 %  quiet
 n4     12  30.07 ms  30.04 to 30.11 ms   0.2 %  quiet
 
 EPYC: n1, n2, n3
-results   not comparable: n3 takes 1.080 times as long as n1, confidence interval 1.078 to 1.082
+results   not comparable: n3 takes 1.077 to 1.083 times as long as n1 (95 % confidence)
 differs   kernel: 6.1 on n1, 6.1 on n2, 6.2 on n3
 
 Xeon: n4
@@ -287,7 +282,7 @@ results   not compared: no other node with these processors was measured
             Across::new(measured.into(), tolerance).models().remove(0).found
         };
         assert!(matches!(found(0.005, 0.02, Some("EPYC")), Found::Comparable(bound) if (0.01..0.02).contains(&bound)));
-        assert!(matches!(found(0.005, 0.002, Some("EPYC")), Found::Different(1, 0, ..)));
+        assert!(matches!(found(0.005, 0.002, Some("EPYC")), Found::Different(1, 0, _)));
         assert!(matches!(found(0.2, 0.02, Some("EPYC")), Found::Undecided(bound) if bound > 0.02));
         assert!(matches!(found(0.005, 0.02, None), Found::Nothing(_)));
     }

@@ -13,7 +13,7 @@ use clap::{ArgMatches, Args, Command, FromArgMatches};
 use futures_util::future::join_all;
 use hostler_client::Client;
 use hostler_model::{
-    Constraint, JobId, JobState, NodeName, NodePatterns, PartitionName, Submission, TaskId, Work, plural,
+    Constraint, JobId, JobState, NodeName, NodePatterns, NodeState, PartitionName, Submission, TaskId, Work, plural,
 };
 use hostler_proto::api::{JobAction, JobDetail};
 use hostler_proto::link::Output;
@@ -217,7 +217,7 @@ impl Measure {
         let specs: Vec<Submission> = match &self.on_each {
             None => vec![spec.clone()],
             Some(patterns) => {
-                let chosen = nodes(client, patterns).await?;
+                let chosen = nodes(context, client, patterns).await?;
                 chosen.iter().map(|node| Submission { constraint: Some(only(node)), ..spec.clone() }).collect()
             }
         };
@@ -231,10 +231,24 @@ impl Measure {
                 signal = interrupts.next() => stop.send_replace(Some(exit_code(signal))),
             };
         };
-        let measured = ended.into_iter().collect::<Result<Option<Vec<_>>, Failure>>()?;
-        match (measured, *stop.borrow()) {
-            (Some(measured), None) => self.show(context, measured),
-            (_, code) => Ok(code.unwrap_or(exit::FAILED)),
+        let (mut measured, mut failure) = (Vec::new(), None);
+        for ended in ended {
+            match ended {
+                Ok(one) => measured.extend(one),
+                Err(error) => failure = failure.or(Some(error)),
+            }
+        }
+        let is_complete = measured.len() == specs.len();
+        if is_complete {
+            return self.show(context, measured);
+        }
+        if !measured.is_empty() {
+            // What the other nodes have measured stays true.
+            self.show(context, measured)?;
+        }
+        match (failure, *stop.borrow()) {
+            (Some(failure), _) => Err(failure),
+            (None, code) => Ok(code.unwrap_or(exit::FAILED)),
         }
     }
 
@@ -335,6 +349,12 @@ impl Measure {
         }
         let task = job.tasks_shown.first();
         let node = task.and_then(|task| task.node.as_ref()).map(ToString::to_string).unwrap_or_default();
+        if let Some(wanted) = spec.constraint.as_ref().filter(|it| self.on_each.is_some() && it.to_string() != node) {
+            return Err(Failure::new(format!(
+                "job {id} ran on node {node}, which has the name of node {wanted} as a feature"
+            ))
+            .hint("`hostler node show` lists features; rename this one"));
+        }
         let certificate = task.and_then(|task| task.certificate.as_deref()).cloned();
         Ok(Some(Measurement { job: id, node, plan, runs, certificate, attempts }))
     }
@@ -348,14 +368,21 @@ impl Measure {
     }
 }
 
-/// The nodes whose names match.
-async fn nodes(client: &Client, patterns: &NodePatterns) -> Result<Vec<NodeName>, Failure> {
-    let all = client.nodes().await?;
-    let chosen: Vec<NodeName> = all.into_iter().map(|node| node.name).filter(|name| patterns.matches(name)).collect();
-    if chosen.is_empty() {
-        return Err(Failure::new(format!("no node matches {patterns}")).hint("`hostler nodes` lists them"));
+/// The nodes that are up and whose names match.
+async fn nodes(context: &Context, client: &Client, patterns: &NodePatterns) -> Result<Vec<NodeName>, Failure> {
+    let mut all = client.nodes().await?;
+    all.retain(|node| patterns.matches(&node.name));
+    let (up, left_out): (Vec<_>, Vec<_>) = all.into_iter().partition(|node| node.state == NodeState::Up);
+    for node in &left_out {
+        context.output.say(&format!("node {} is not up, so it is left out", node.name));
     }
-    Ok(chosen)
+    match (up.is_empty(), left_out.is_empty()) {
+        (false, _) => Ok(up.into_iter().map(|node| node.name).collect()),
+        (true, true) => {
+            Err(Failure::new(format!("no node matches {patterns}")).hint("`hostler nodes` lists the nodes"))
+        }
+        (true, false) => Err(Failure::new(format!("no node that matches {patterns} is up"))),
+    }
 }
 
 /// The constraint that only this node satisfies.

@@ -8,7 +8,6 @@ use super::report::{Measurement, Unit};
 use super::statistics::{Interval, Summary, summarise};
 
 const WIDTH: f32 = 1200.0;
-const HEIGHT: f32 = 600.0;
 
 /// The area of the runs, and that of the distributions, which share their axis of time.
 const RUNS: Area = Area { left: 110.0, right: 780.0 };
@@ -16,13 +15,18 @@ const DISTRIBUTION: Area = Area { left: 820.0, right: 1170.0 };
 const TOP: f32 = 48.0;
 const BOTTOM: f32 = 500.0;
 
-/// Colours that people with any colour vision can tell apart (Okabe and Ito).
+/// Colours that people with any colour vision can tell apart (Okabe and Ito). With more series, they repeat.
 const COLOURS: [[u8; 3]; 7] =
     [[0, 114, 178], [213, 94, 0], [0, 158, 115], [204, 121, 167], [86, 180, 233], [230, 159, 0], [90, 90, 90]];
 const INK: [u8; 3] = [40, 40, 40];
 const GRID: [u8; 3] = [225, 225, 225];
 
 const TEXT_HEIGHT: f32 = 16.0;
+
+/// Where names and medians of the series begin, the height of a row, and the number of columns.
+const LEGEND_TOP: f32 = BOTTOM + 34.0;
+const LEGEND_STEP: f32 = 20.0;
+const LEGEND_COLUMNS: usize = 2;
 
 #[derive(Clone, Copy)]
 struct Area {
@@ -41,8 +45,8 @@ struct Series {
 
 /// The picture of all run times, as a PNG file.
 pub(super) fn png(measured: &[Measurement<'_>]) -> Vec<u8> {
-    let mut canvas = Canvas::new();
     let series = series(measured);
+    let mut canvas = Canvas::new(series.len().div_ceil(LEGEND_COLUMNS));
     let all: Vec<f64> = series.iter().flat_map(|it| it.times.iter().copied()).collect();
     if let Some(summary) = summarise(&all) {
         let axis = Axis::new(summary.least, summary.most);
@@ -101,8 +105,9 @@ impl Axis {
 struct Canvas(Pixmap);
 
 impl Canvas {
-    fn new() -> Self {
-        let mut pixels = Pixmap::new(WIDTH as u32, HEIGHT as u32).expect("the size is not zero");
+    fn new(legend_rows: usize) -> Self {
+        let height = LEGEND_TOP + LEGEND_STEP * legend_rows as f32 + 10.0;
+        let mut pixels = Pixmap::new(WIDTH as u32, height as u32).expect("the size is not zero");
         pixels.fill(Color::WHITE);
         Self(pixels)
     }
@@ -149,13 +154,13 @@ impl Canvas {
         self.line((middle - half, y), (middle + half, y), series.colour, 3.0);
     }
 
-    /// Names and medians of the series. Those that have no place are left out.
+    /// Names and medians of the series.
     fn legend(&mut self, series: &[Series], unit: Unit) {
-        let (columns, rows) = (2, 3);
-        let width = (WIDTH - 40.0) / columns as f32;
-        for (at, it) in series.iter().take(columns * rows).enumerate() {
+        let rows = series.len().div_ceil(LEGEND_COLUMNS);
+        let width = (WIDTH - 40.0) / LEGEND_COLUMNS as f32;
+        for (at, it) in series.iter().enumerate() {
             let (column, row) = (at / rows, at % rows);
-            let (x, y) = (20.0 + column as f32 * width, BOTTOM + 34.0 + row as f32 * 20.0);
+            let (x, y) = (20.0 + column as f32 * width, LEGEND_TOP + row as f32 * LEGEND_STEP);
             let text = format!(": median {}", unit.show(it.summary.median));
             let fits = ((width - 30.0) / letter_width()) as usize - text.chars().count();
             self.dot((x, y + TEXT_HEIGHT / 2.0), it.colour, 255);
@@ -203,7 +208,7 @@ impl Canvas {
 
     /// Mixes ink of a strength from 0 to 255 into a pixel.
     fn ink(&mut self, x: i32, y: i32, colour: [u8; 3], strength: u8) {
-        let (width, height) = (WIDTH as i32, HEIGHT as i32);
+        let (width, height) = (self.0.width() as i32, self.0.height() as i32);
         if strength == 0 || !(0..width).contains(&x) || !(0..height).contains(&y) {
             return;
         }
@@ -274,7 +279,7 @@ mod tests {
     #[test]
     fn each_command_has_dots_and_a_box() {
         let picture = picture(&[&[10.0, 10.1, 10.2, 10.4, 12.0, 10.1], &[14.0, 14.2, 14.1, 14.3, 14.0, 14.4]]);
-        assert_eq!((picture.width(), picture.height()), (1200, 600));
+        assert_eq!((picture.width(), picture.height()), (1200, 564));
         let middle = ((RUNS.left + RUNS.right) / 2.0) as u32;
         for colour in &COLOURS[..2] {
             for columns in [RUNS.left as u32..middle, middle..RUNS.right as u32, 820..1170] {

@@ -50,7 +50,7 @@ pub(super) fn summarise(values: &[f64]) -> Option<Summary> {
     let is_far = |value: f64| value < quartiles.low - 1.5 * range || value > quartiles.high + 1.5 * range;
     Some(Summary {
         median,
-        interval: median_interval(&sorted),
+        interval: median_interval(&sorted, 0.05),
         least,
         most,
         quartiles,
@@ -77,15 +77,20 @@ fn quantile(sorted: &[f64], part: f64) -> f64 {
     below + (above - below) * at.fract()
 }
 
-/// The narrowest pair of order statistics, symmetric by rank, that contains the median with a probability of at least 95 %.
-/// This holds for every distribution.
-fn median_interval(sorted: &[f64]) -> Option<Interval> {
+/// The interval that contains the median of the values' distribution, except with this probability. `None` with too few values.
+pub(super) fn median_within(values: &[f64], error: f64) -> Option<Interval> {
+    median_interval(&sorted(values), error)
+}
+
+/// The narrowest pair of order statistics, symmetric by rank, that contains the median, except with a probability of at most
+/// `error`. This holds for every distribution.
+fn median_interval(sorted: &[f64], error: f64) -> Option<Interval> {
     let count = sorted.len();
     // The probability that fewer than `rank` of the values are below the median; it grows by terms of the binomial
     // distribution.
     let mut term = 0.5f64.powi(i32::try_from(count).ok()?);
     let (mut below, mut rank) = (0.0, 0);
-    while below + term <= 0.025 && rank < count / 2 {
+    while below + term <= error / 2.0 && rank < count / 2 {
         below += term;
         term *= (count - rank) as f64 / (rank + 1) as f64;
         rank += 1;
@@ -132,12 +137,12 @@ fn upper_tail(z: f64) -> f64 {
     (-z * z / 2.0).exp() / (2.0 * std::f64::consts::PI).sqrt() * polynomial
 }
 
-/// How one command or node compares to another.
+/// How one command compares to another.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Comparison {
     /// Median of the first command divided by the median of the second.
     pub(super) ratio: f64,
-    /// Confidence interval of the ratio, 95 % for two commands; `None` for fewer than [`FEWEST_FOR_INTERVAL`] values.
+    /// 95 % confidence interval of the ratio; `None` for fewer than [`FEWEST_FOR_INTERVAL`] rounds.
     pub(super) interval: Option<Interval>,
 }
 
@@ -152,45 +157,19 @@ impl Comparison {
 /// rounds, so that changes of the machine, which affect both commands of a round, cancel out. `None` without values.
 pub(super) fn compare(one: &[f64], other: &[f64], seed: u64) -> Option<Comparison> {
     let rounds = one.len().min(other.len());
-    let draw = |dice: &mut Dice| {
-        let drawn = draws(dice, rounds);
-        (drawn.clone(), drawn)
-    };
-    bootstrap(&one[..rounds], &other[..rounds], 0.05, seed, draw)
-}
-
-/// Compares values that were measured independently of each other, with a probability of error of at most `error`. `None`
-/// without values.
-pub(super) fn compare_independent(one: &[f64], other: &[f64], error: f64, seed: u64) -> Option<Comparison> {
-    bootstrap(one, other, error, seed, |dice| (draws(dice, one.len()), draws(dice, other.len())))
-}
-
-/// As many positions as there are values, drawn with replacement.
-fn draws(dice: &mut Dice, count: usize) -> Vec<usize> {
-    (0..count).map(|_| dice.below(count)).collect()
-}
-
-/// The ratio of two medians, with its interval from resamples that `draw` chooses.
-fn bootstrap(
-    one: &[f64],
-    other: &[f64],
-    error: f64,
-    seed: u64,
-    draw: impl Fn(&mut Dice) -> (Vec<usize>, Vec<usize>),
-) -> Option<Comparison> {
-    let fewest = one.len().min(other.len());
-    if fewest == 0 {
+    let (one, other) = (&one[..rounds], &other[..rounds]);
+    if rounds == 0 {
         return None;
     }
     let ratio = median_of(one.iter().copied()) / median_of(other.iter().copied());
     let mut dice = Dice::new(seed);
     let mut resample = || {
-        let (first, second) = draw(&mut dice);
-        median_of(first.iter().map(|&at| one[at])) / median_of(second.iter().map(|&at| other[at]))
+        let drawn: Vec<usize> = (0..rounds).map(|_| dice.below(rounds)).collect();
+        median_of(drawn.iter().map(|&at| one[at])) / median_of(drawn.iter().map(|&at| other[at]))
     };
-    let interval = (fewest >= FEWEST_FOR_INTERVAL).then(|| {
+    let interval = (rounds >= FEWEST_FOR_INTERVAL).then(|| {
         let ratios = sorted(&(0..RESAMPLES).map(|_| resample()).collect::<Vec<_>>());
-        Interval { low: quantile(&ratios, error / 2.0), high: quantile(&ratios, 1.0 - error / 2.0) }
+        Interval { low: quantile(&ratios, 0.025), high: quantile(&ratios, 0.975) }
     });
     Some(Comparison { ratio, interval })
 }
@@ -265,8 +244,12 @@ mod tests {
         for (count, rank) in [(5, 0), (6, 1), (8, 1), (9, 2), (10, 2), (20, 6), (30, 10), (100, 40), (1000, 469)] {
             let values: Vec<f64> = (1..=count).map(f64::from).collect();
             let expected = (rank > 0).then(|| Interval { low: f64::from(rank), high: f64::from(count + 1 - rank) });
-            assert_eq!(median_interval(&values), expected, "{count} values");
+            assert_eq!(median_interval(&values, 0.05), expected, "{count} values");
         }
+        // scipy.stats.binom.ppf(0.0005, 20, 0.5) = 3: the 3rd and the 18th value.
+        let surer = median_within(&TIMES, 0.001).expect("there are enough values");
+        assert_eq!(surer, Interval { low: 1.287, high: 1.312 });
+        assert_eq!(median_within(&TIMES[..6], 0.025), None, "the probability of six values above the median is 1/64");
     }
 
     #[test]
@@ -309,13 +292,6 @@ mod tests {
         let few = compare(&TIMES[..5], &slower[..5], 7).expect("there are values");
         assert!(few.interval.is_none() && !few.shows_difference());
         assert_eq!(compare(&[], &[], 7), None);
-
-        let apart = compare_independent(&slower, &TIMES, 0.05, 7).expect("there are values");
-        assert!(is_close(apart.ratio, 1.1) && apart.shows_difference(), "{apart:?}");
-        let surer = compare_independent(&slower, &TIMES[..12], 0.001, 7).expect("there are values");
-        let width = |it: Comparison| it.interval.map(|it| it.high - it.low);
-        assert!(width(surer) > width(apart), "fewer values and a smaller error widen the interval: {surer:?}");
-        assert_eq!(compare_independent(&[], &TIMES, 0.05, 7), None);
     }
 
     fn times() -> impl Strategy<Value = Vec<f64>> {
