@@ -19,3 +19,20 @@ schemathesis.openapi.format("address", st.sampled_from(["head.example:7760", "19
 
 # A pack without chunks.
 schemathesis.openapi.media_type("application/octet-stream", st.just(b""))
+
+
+def whole(value):
+    """Write whole numbers as integers: for JSON Schema `4.0` is one, and for the head it is not."""
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    if isinstance(value, list):
+        return [whole(item) for item in value]
+    if isinstance(value, dict):
+        return {key: whole(item) for key, item in value.items()}
+    return value
+
+
+@schemathesis.hook
+def map_body(context, body):
+    """Change generated bodies before they are sent."""
+    return whole(body)
