@@ -18,8 +18,9 @@ const MAX_BYTES: usize = 4096;
 #[serde(try_from = "String", into = "String")]
 #[schema(
     value_type = String,
+    format = "image-reference",
     max_length = 4096,
-    pattern = r"^(dir:[^\x00-\x1f\x7f-\x9f]+|(oci|docker-archive):[^:\x00-\x1f\x7f-\x9f]+(:[^\x00-\x1f\x7f-\x9f]+)?|docker://[a-z0-9]([\w.:/@-]{0,150}[A-Za-z0-9])?)$"
+    pattern = r"^(dir|oci|docker-archive|docker):[^\x00-\x1f\x7f-\x9f]+$"
 )]
 pub struct ImageRef(String);
 

@@ -15,6 +15,9 @@ schemathesis.openapi.format("dependency", st.sampled_from(["1", "after:1", "afte
 schemathesis.openapi.format("node-constraint", st.lists(FEATURES, min_size=1, max_size=3).map("&".join))
 schemathesis.openapi.format("node-patterns", st.sampled_from(["*", "n1,n3", "n[1-4,7]", "gpu*"]))
 schemathesis.openapi.format("ssh-public-key", KEYS)
+schemathesis.openapi.format(
+    "image-reference", st.sampled_from(["dir:/data/root", "oci:images:12", "docker-archive:a.tar", "docker://debian:12"])
+)
 schemathesis.openapi.format("address", st.sampled_from(["head.example:7760", "192.0.2.1", "[2001:db8::1]:7760"]))
 
 # A pack without chunks.
