@@ -10,9 +10,9 @@ import contextlib
 import functools
 import importlib.metadata
 import io
-import itertools
 import json
 import os
+import pickle
 import shutil
 import site
 import sys
@@ -20,7 +20,7 @@ import sysconfig
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import cloudpickle
 
@@ -46,12 +46,12 @@ if __name__ == "__main__":
 # Larger packages are data, which belongs into a project folder or on a shared disk.
 _MODULE_BYTES = 64 << 20
 
-# Up to this many inputs of these types are pickled together, which is much faster: a call that changes its input could
-# not change the next one. Texts of a group have at most this many characters.
+# Up to this many inputs of these types, and of about this size, are pickled together, which is much faster: a call that
+# changes its input could not change the next one.
 _GROUP = 1000
-_NUMBERS = frozenset({bool, complex, float, int, type(None)})
+_GROUP_BYTES = 1 << 20
+_NUMBERS = frozenset({bool, complex, float, type(None)})
 _TEXTS = frozenset({bytes, str})
-_GROUP_CHARACTERS = 1 << 20
 
 
 _Cached = type(functools.lru_cache(len))
@@ -109,37 +109,68 @@ def pickled_inputs(inputs: Iterable[tuple[object, ...]]) -> Iterator[tuple[int, 
     file = io.BytesIO()
     # One for all: a new one for each input would take twice as long.
     pickler = _Pickler(file)
-    index, size = 0, 1
-    remaining = iter(inputs)
-    # The size grows while inputs are small: large ones are not kept in memory.
-    while group := list(itertools.islice(remaining, size)):
-        is_small = _are_small(group)
-        size = min(2 * size, _GROUP) if is_small else 1
-        one_by_one: list[tuple[int, object]] = [(1, value) for value in group]
-        for count, value in [(len(group), group)] if is_small and len(group) > 1 else one_by_one:
+    group: list[tuple[object, ...]] = []
+    before = size = 0
+    # Each is pickled before the next one is read, unless nothing can change it.
+    for value in inputs:
+        added = _flat_size(value)
+        if added is None:
             try:
                 pickler.dump(value)
+                content = file.getvalue()
             except Exception:
                 # It fails again, and says what is wrong.
-                yield count, dumps(f"input {index}", value)
+                content = dumps(f"input {before + len(group)}", value)
                 pickler = _Pickler(file)
-            else:
-                yield count, file.getvalue()
-            index += count
             file.seek(0)
             file.truncate()
             pickler.clear_memo()
             # Here cloudpickle remembers the globals of functions, by addresses that others may have later.
             pickler.globals_ref.clear()
+        if group and (added is None or size + added > _GROUP_BYTES or len(group) == _GROUP):
+            yield len(group), _pickled_group(group)
+            before += len(group)
+            group, size = [], 0
+        if added is None:
+            yield 1, content
+            before += 1
+            del content
+            continue
+        group.append(value)
+        size += added
+        if size > _GROUP_BYTES:
+            # A large one is not kept while the next one is read.
+            del value
+            yield 1, _pickled_group(group)
+            before += 1
+            group, size = [], 0
+    if group:
+        yield len(group), _pickled_group(group)
 
 
-def _are_small(group: list[tuple[object, ...]]) -> bool:
-    values = list(itertools.chain.from_iterable(group))
-    types = set(map(type, values))
-    if types <= _NUMBERS:
-        return True
-    texts = sum(len(value) for value in values if isinstance(value, (bytes, str)))
-    return types <= _NUMBERS | _TEXTS and texts <= _GROUP_CHARACTERS
+def _flat_size(values: tuple[object, ...]) -> int | None:
+    """Return about how many bytes numbers and texts have; None if there is anything else among them."""
+    size = 0
+    for value in values:
+        kind = type(value)
+        if kind is int:
+            size += 8 + (cast("int", value).bit_length() >> 3)
+        elif kind in _TEXTS:
+            size += 8 + len(cast("str | bytes", value))
+        elif kind in _NUMBERS:
+            size += 8
+        else:
+            return None
+    return size
+
+
+def _pickled_group(group: list[tuple[object, ...]]) -> bytes:
+    """Pickle inputs of numbers and texts. Equal ones give equal bytes, whether or not they are the same objects."""
+    file = io.BytesIO()
+    pickler = pickle.Pickler(file, pickle.HIGHEST_PROTOCOL)
+    pickler.fast = True
+    pickler.dump(group if len(group) > 1 else group[0])
+    return file.getvalue()
 
 
 def write_inputs(folder: Path, function: bytes, inputs: Iterable[tuple[int, bytes]]) -> int:
