@@ -7,10 +7,12 @@ import os
 import pickle
 import socket
 from pathlib import Path
+from typing import IO, cast
 
 import pytest
 
 import hostler
+from hostler import _forward
 from hostler.options import arguments
 
 
@@ -174,6 +176,11 @@ def test_port_and_socket_of_a_job_are_forwarded_until_the_block_ends(client: hos
     port = int(next(job.stream()))
     with client.forward(job, port) as address:
         assert received(address) == b"hello"
+        # A forked process, which may live longer, does not keep the command.
+        (process,) = [process for process in _forward._guards if process.returncode is None]
+        if (child := os.fork()) == 0:
+            os._exit(not cast("IO[bytes]", process.stdin).closed)
+        assert os.waitpid(child, 0)[1] == 0
     with pytest.raises(ConnectionRefusedError):
         received(address)
     # The path of a socket is short.
@@ -188,6 +195,15 @@ def test_port_and_socket_of_a_job_are_forwarded_until_the_block_ends(client: hos
             assert await asyncio.to_thread(received, address) == b"hello"
         with pytest.raises(ConnectionRefusedError):
             received(address)
+
+        async def hold() -> None:
+            async with own.forward(job.id, port):
+                await asyncio.Event().wait()
+
+        for delay in (0.0, 0.0005, 0.002, 0.01, 0.05, 0.2):
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(hold(), delay)
+        assert all(process.returncode is not None for process in _forward._guards)
         job.cancel()
         job.wait(30)
         with pytest.raises(hostler.RefusedError, match="nothing listens on its ports"):

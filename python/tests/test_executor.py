@@ -177,21 +177,26 @@ def test_local_workers_end_with_a_killed_process(tmp_path: Path) -> None:
     directory = tmp_path / ("d" * 120)
     directory.mkdir()
     script = """
-import os, signal, hostler, time
+import os, signal, sys, hostler, time
 executor = hostler.Executor.local(2)
 if CONNECTED:
     assert sum(executor.map(int, range(9))) == 36
 executor.submit(time.sleep, 600)
 while not any(executor._pools[0]._jobs):
     time.sleep(0.001)
+# It lives longer.
+if os.fork() == 0:
+    sys.stdin.read()
+    os._exit(0)
 os.kill(os.getpid(), signal.SIGKILL)
 """
     for connected in ("True", "False"):
         variables = {**os.environ, "TMPDIR": str(directory)}
-        done = subprocess.run([sys.executable, "-c", script.replace("CONNECTED", connected)], env=variables, timeout=30)
-        assert done.returncode == -signal.SIGKILL
-        # The last worker removes what they need.
-        wait_until(lambda: not list(directory.iterdir()))
+        program = [sys.executable, "-c", script.replace("CONNECTED", connected)]
+        with subprocess.Popen(program, env=variables, stdin=subprocess.PIPE) as process:
+            assert process.wait(30) == -signal.SIGKILL
+            # The last worker removes what they need.
+            wait_until(lambda: not list(directory.iterdir()))
 
 
 @pytest.mark.parametrize("crash", ["connection", "head"])

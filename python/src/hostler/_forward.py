@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import tempfile
+import weakref
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import IO, cast
 
@@ -30,19 +31,37 @@ def arguments(job: str, port: int | str, socket: str | os.PathLike[str] | None, 
     return ["--json", "forward", job, f"--node-rank={node_rank}", *local]
 
 
+_guards: weakref.WeakSet[subprocess.Popen[bytes]] = weakref.WeakSet()
+
+
+def _leave_to_the_parent() -> None:
+    """Close the pipes in a forked process. The commands end with its parent, even if it lives longer."""
+    for process in tuple(_guards):
+        cast("IO[bytes]", process.stdin).close()
+
+
+os.register_at_fork(after_in_child=_leave_to_the_parent)
+
+
+def _start(arguments: Sequence[str], head: str | None, stderr: IO[bytes]) -> subprocess.Popen[bytes]:
+    process = subprocess.Popen(
+        [*GUARD, _executable.find(), *arguments],
+        env=_executable.environment(head),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        start_new_session=True,
+    )
+    _guards.add(process)
+    return process
+
+
 @contextlib.contextmanager
 def running(arguments: Sequence[str], head: str | None) -> Iterator[str]:
     """Run the command, and yield the local address."""
     with tempfile.TemporaryFile() as stderr:
         # Its end closes the pipes and waits.
-        with subprocess.Popen(
-            [*GUARD, _executable.find(), *arguments],
-            env=_executable.environment(head),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=stderr,
-            start_new_session=True,
-        ) as process:
+        with _start(arguments, head, stderr) as process:
             if line := cast("IO[bytes]", process.stdout).readline():
                 yield json.loads(line)["local"]
         if not line:
@@ -53,24 +72,16 @@ def running(arguments: Sequence[str], head: str | None) -> Iterator[str]:
 async def running_async(arguments: Sequence[str], head: str | None) -> AsyncIterator[str]:
     """Do the same without blocking the event loop."""
     with tempfile.TemporaryFile() as stderr:
-        process = await asyncio.create_subprocess_exec(
-            *GUARD,
-            _executable.find(),
-            *arguments,
-            env=_executable.environment(head),
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=stderr,
-            start_new_session=True,
-        )
-        try:
-            if line := await cast("asyncio.StreamReader", process.stdout).readline():
-                yield json.loads(line)["local"]
-        finally:
-            cast("asyncio.StreamWriter", process.stdin).close()
-            exit_code = await process.wait()
+        # Nothing can cancel this between the start and the block that ends it.
+        with _start(arguments, head, stderr) as process:
+            try:
+                if line := await asyncio.to_thread(cast("IO[bytes]", process.stdout).readline):
+                    yield json.loads(line)["local"]
+            finally:
+                cast("IO[bytes]", process.stdin).close()
+                await asyncio.to_thread(process.wait)
         if not line:
-            raise _failure(exit_code, stderr)
+            raise _failure(process.returncode, stderr)
 
 
 def _failure(exit_code: int, stderr: IO[bytes]) -> HostlerError:
