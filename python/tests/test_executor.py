@@ -10,14 +10,19 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from queue import SimpleQueue
 
 import pytest
 
 import hostler
 from hostler import _executable
+from hostler._call import Call
+from hostler._pool import Pool
+from hostler._worker_link import Worker
 
 
 @pytest.fixture
@@ -457,3 +462,75 @@ def test_calls_of_calls_fail_and_are_cancelled_alone(tmp_path: Path) -> None:
     # A node may have others run nothing.
     with hostler.Executor.local(1, trusted=False) as executor:
         assert "`trusted=False` cannot use" in str(executor.submit(depth, executor, 3).exception(30))
+
+
+def test_call_of_a_call_runs_once_if_the_connection_is_lost(
+    client: hostler.Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "log"
+    put = Pool.put_nested
+    lost: list[int] = []
+
+    def lose(pool: Pool, worker: Worker, parent: Call, number: int, work: bytes) -> None:
+        # Before the worker learns that the caller has the call.
+        if not lost and worker._forward:
+            worker._forward.kill()
+            lost.append(worker._forward.wait())
+        put(pool, worker, parent, number, work)
+
+    monkeypatch.setattr(Pool, "put_nested", lose)
+
+    def run() -> str:
+        mark(log, 1, 0)
+        return wait_for(tmp_path / "end")
+
+    with hostler.Executor(1, client=client, memory="300M") as executor:
+        call = executor.submit(lambda: executor.submit(run).result())
+        wait_until(log.exists)
+        # After the new connection.
+        (worker,) = executor._pools[0].workers
+        wait_until(lambda: worker.is_ready)
+        (tmp_path / "end").touch()
+        assert call.result(30) == "end"
+    assert lost
+    assert log.read_text() == "1\n"
+
+
+def test_callbacks_in_a_call_can_wait_for_others_and_threads_can_outlive_it(tmp_path: Path) -> None:
+    def waits(executor: hostler.Executor) -> int:
+        found: SimpleQueue[int] = SimpleQueue()
+        executor.submit(int, "1").add_done_callback(lambda _: found.put(executor.submit(int, "2").result()))
+        executor.submit(int, "3").add_done_callback(lambda _: sys.exit())
+        return found.get(timeout=30)
+
+    def races(executor: hostler.Executor) -> list[bool]:
+        call = executor.submit(int, "1")
+        done, answered, answers = call.done, call.answered, []  # type: ignore[attr-defined]
+
+        def before_result() -> bool:
+            found = done()
+            answered.wait()
+            return found
+
+        call.done = before_result  # type: ignore[method-assign]
+        thread = threading.Thread(target=lambda: answers.append(call.cancel()), daemon=True)
+        thread.start()
+        thread.join(20)
+        return answers
+
+    def leaves(executor: hostler.Executor) -> None:
+        call = begun(executor, tmp_path / "gate")
+
+        def cancel() -> None:
+            wait_for(tmp_path / "ended")
+            (tmp_path / f"cancelled {call.cancel()}").touch()
+
+        threading.Thread(target=cancel).start()
+
+    with hostler.Executor.local(1) as executor:
+        assert executor.submit(waits, executor).result(60) == 2
+        assert executor.submit(races, executor).result(60) == [False]
+        executor.submit(leaves, executor).result(60)
+        (tmp_path / "ended").touch()
+        wait_until((tmp_path / "cancelled False").exists)
+        (tmp_path / "gate").touch()

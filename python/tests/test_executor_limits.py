@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import pickle
+import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -133,3 +136,49 @@ def test_worker_that_sends_something_else_twice_is_given_up(client: hostler.Clie
         with pytest.raises(hostler.JobFailedError, match=r"\d+_0 has sent what is no result"):
             executor.submit(garble, 2).result(30)
         assert executor.submit(int, "7").result(30) == 7
+
+
+def test_process_beside_a_waiting_call_can_break(monkeypatch: pytest.MonkeyPatch) -> None:
+    def break_off() -> None:
+        worker = _server.current
+        assert worker
+        assert worker._connection
+        worker._connection.sendall(b'{"input": 1, "ki')
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def waits(executor: hostler.Executor) -> list[object]:
+        worker = _server.current
+        assert worker
+        found: list[object] = [
+            str(executor.submit(call).exception()) for call in (break_off, functools.partial(garble, 1))
+        ]
+        assert executor.submit(int, "7").result() == 7
+        # A forked process has no connection to the other one.
+        own = {os.readlink(f"/proc/self/fd/{helper.connection.fileno()}") for helper in worker._helpers}
+        if (child := os.fork()) == 0:
+            descriptors = (f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd"))
+            os._exit(any(os.readlink(name) in own for name in descriptors if os.path.lexists(name)))
+        found.append(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+
+        start = threading.Thread.start
+
+        def fail(thread: threading.Thread) -> None:
+            if thread.name == "hostler-helper":
+                raise RuntimeError("can't start new thread")
+            start(thread)
+
+        worker._helpers.clear()
+        threading.Thread.start = fail  # type: ignore[assignment, method-assign]
+        return [*found, str(executor.submit(int).exception())]
+
+    monkeypatch.setattr("hostler._pool._NESTED", 0.0)
+    with hostler.Executor.local(1) as executor:
+        killed, garbled, has_connection, failed = executor.submit(waits, executor).result(60)
+        assert "was killed by signal 9" in str(killed)
+        assert "was killed by signal 9" in str(garbled)
+        assert has_connection == 0
+        assert "could not start: can't start new thread" in str(failed)
+        # Short calls are sent in batches again.
+        pool = executor._pools[0]
+        wait_until(lambda: not pool.is_nested)
+        assert sum(executor.map(int, range(9))) == 36

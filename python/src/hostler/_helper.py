@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from hostler import _frames, _worker
+from hostler import _batch, _frames, _worker
 
 #: The argument of such a process.
 ARGUMENT = "helper"
@@ -49,7 +49,13 @@ class Helper:
         self._lock = threading.Lock()
         self._number: int | None = None
         self.has_ended = False
-        threading.Thread(target=self._receive, name="hostler-helper", daemon=True).start()
+        try:
+            threading.Thread(target=self._receive, name="hostler-helper", daemon=True).start()
+        except RuntimeError:
+            self.connection.close()
+            self._process.kill()
+            self._process.wait()
+            raise
 
     @property
     def is_free(self) -> bool:
@@ -73,11 +79,16 @@ class Helper:
             self.connection.sendall(_frames.FRAME.pack(number, 0, len(content)) + content)
 
     def _receive(self) -> None:
-        with contextlib.suppress(OSError), self.connection.makefile("rb", _READ_BYTES) as records:
+        # It may end within a record, and a call can write anything to its files. Not a file of the socket, which would
+        # stay open in a forked process when the socket is closed.
+        descriptor = self.connection.fileno()
+        with contextlib.suppress(Exception), open(descriptor, "rb", _READ_BYTES, closefd=False) as records:
             # The greeting.
             records.readline()
             while line := records.readline():
                 header: _worker.Header = json.loads(line)
+                if not _batch.is_header(header, 1 << 62):
+                    break
                 content = records.read(header["bytes"])
                 if len(content) == header["bytes"] and header["kind"] != _frames.KNOWN:
                     if header["input"] == self._number:

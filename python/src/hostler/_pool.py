@@ -37,6 +37,9 @@ _MOST_AHEAD = 256
 # Calls that wait for this long behind another one go to idle workers.
 _STUCK = 0.02
 
+# After the last call that another one has submitted, in seconds, calls are sent in batches again.
+_NESTED = 1.0
+
 # A worker without calls ends after this time, in seconds.
 _IDLE = 10.0
 
@@ -100,8 +103,9 @@ class Pool:
         self._next_start = 0.0
         # Mean time of a call, in seconds.
         self.mean = _AHEAD
-        # Whether calls submit others.
+        # Whether calls submit others, and when one last did.
         self.is_nested = False
+        self._nested_at = 0.0
 
     def put(self, call: Call) -> None:
         """Run a call."""
@@ -230,6 +234,8 @@ class Pool:
     def dispatch(self) -> None:
         """Hand waiting calls to workers, call for more workers, and end idle ones."""
         ready = [worker for worker in self.workers if worker.is_ready]
+        if self.is_nested and time.monotonic() - self._nested_at > _NESTED:
+            self.is_nested = self._has_nested()
         self._balance(ready)
         for worker in sorted(ready, key=lambda worker: worker.load):
             self.refill(worker, len(ready))
@@ -243,6 +249,13 @@ class Pool:
         for worker in ready:
             if not worker.outstanding and time.monotonic() - worker.last > _IDLE:
                 worker.end()
+
+    def _has_nested(self) -> bool:
+        """Whether a call waits for another one, or that one waits."""
+        with self._lock:
+            if self._waiting and self._waiting[0][1].depth:
+                return True
+        return any(call.children or call.depth for worker in self.workers for call in worker.outstanding.values())
 
     def refill(self, worker: Worker, ready: int) -> bool:
         """Hand waiting calls to a worker, so that it has enough to do for a moment. Return False if there are none."""
@@ -287,6 +300,7 @@ class Pool:
         """Run a call that a call of a worker has submitted, also after `close`."""
         call = Call(work, Future(), parent.depth + 1)
         parent.children[number] = call
+        self._nested_at = time.monotonic()
         call.future.add_done_callback(functools.partial(self._on_nested_done, worker, parent, number))
         if not self.is_nested:
             # A call that waits behind its own parent would wait for ever. From now on, none does.

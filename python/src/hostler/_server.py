@@ -7,7 +7,7 @@ that of a pickled call, or a command. The answer is a greeting, and then records
 has an id of this process: a caller that gets another one knows that its calls are lost.
 
 A call can submit other calls, as records. The caller puts them among the calls that wait, and sends their results here.
-A call that waits for others lends its CPUs: the caller sends this worker another call, which runs beside it in a
+Once a call has submitted others, the caller may send this worker another one of these, which runs beside it in a
 process of its own (see `hostler._helper`).
 """
 
@@ -111,21 +111,25 @@ class _Submitted(Future[Any]):
         self.answered = threading.Event()
 
     def cancel(self) -> bool:
-        """Cancel the call unless a worker has it. Callbacks of futures cannot cancel others: it would be too late."""
+        """Cancel the call unless a worker has it."""
+        # Before the question whether it is done: the answer may come at any moment.
+        self.answered.clear()
+        # The receiver runs callbacks only if no thread can start, and cannot wait for itself.
         if not self.done() and threading.current_thread() is not self._worker.receiver:
-            self.answered.clear()
             self._worker.emit(self._number, _frames.packed(self._number, _frames.CANCEL))
             self.answered.wait()
         return self.cancelled()
 
     def take(self, header: _worker.Header, content: bytes) -> None:
         """Settle it with the record of the call."""
-        if header["kind"] == _frames.CANCELLED:
-            super().cancel()
-        elif header["kind"] != _frames.GOES_ON:
-            outcome = outcome_of(header, content, True)
-            self.settle(outcome.value, outcome.error)
-        self.answered.set()
+        try:
+            if header["kind"] == _frames.CANCELLED:
+                super().cancel()
+            elif header["kind"] != _frames.GOES_ON:
+                outcome = outcome_of(header, content, True)
+                self.settle(outcome.value, outcome.error)
+        finally:
+            self.answered.set()
 
 
 class Worker:
@@ -214,7 +218,7 @@ class Worker:
                 helper = Helper(self.place, self.relay)
                 self._helpers.append(helper)
             helper.run(number, content)
-        except OSError as error:
+        except Exception as error:
             self.emit(number, _frames.packed(number, _frames.LOST, error=f"could not start: {error}"))
 
     def _on_reply(self, content: bytes) -> None:
@@ -231,7 +235,13 @@ class Worker:
         if isinstance(waiting, Helper):
             waiting.reply(content)
         elif waiting is not None:
-            waiting.take(header, rest)
+            # Callbacks of the future may wait for other calls, whose results the receiver must take.
+            settling = threading.Thread(target=waiting.take, args=(header, rest), name="hostler-settle", daemon=True)
+            try:
+                settling.start()
+            except RuntimeError:
+                with contextlib.suppress(SystemExit):
+                    waiting.take(header, rest)
 
     def run(self) -> None:
         """Run calls, in the main thread."""

@@ -65,7 +65,9 @@ class Worker(asyncio.Protocol):
         self.last = 0.0
         self._pool = pool
         self._id: object = None
+        # Records of this process that have arrived on this connection or before it, and on any connection.
         self._seen = 0
+        self._taken = 0
         self._results = 0
         self._bad_records = 0
         # Results of calls that its calls have submitted, by their ids, which it may not have.
@@ -217,6 +219,7 @@ class Worker(asyncio.Protocol):
             what = f"the call has no result: {self.job.name(self.index)} was started again"
             fail(self.take_calls(), JobFailedError(what, "job_failed", ()))
             self._replies.clear()
+            self._taken = 0
         self._id = greeting["id"]
         self.state, self.was_ready = State.READY, True
         self.last = time.monotonic()
@@ -246,6 +249,7 @@ class Worker(asyncio.Protocol):
             else:
                 self._seen += 1
                 self._on_record(header, content)
+                self._taken = max(self._taken, self._seen)
             # Results must not stay in memory until the next one arrives.
             del content
         if len(self._received) - at > _MOST_HEADER:
@@ -260,15 +264,17 @@ class Worker(asyncio.Protocol):
             if not self._pool.settings.trusted or len(content) < _frames.NUMBER.size:
                 raise ValueError
             (parent,) = _frames.NUMBER.unpack_from(content)
-            if (call := self.outstanding.get(parent)) is not None:
-                self._pool.put_nested(self, call, number, content[_frames.NUMBER.size :])
-            else:
+            if (call := self.outstanding.get(parent)) is None:
                 # By a thread that has outlived its call.
                 self._write_reply(_frames.packed(number, _frames.CANCELLED))
+            elif self._seen > self._taken:
+                # Not one that comes again after a lost connection.
+                self._pool.put_nested(self, call, number, content[_frames.NUMBER.size :])
             return
         if kind == _frames.CANCEL:
             children = [call.children[number] for call in self.outstanding.values() if number in call.children]
-            if children and not children[0].future.cancel():
+            # There is none if it has ended, or if a thread has outlived its call.
+            if not children or not children[0].future.cancel():
                 self._write_reply(_frames.packed(number, _frames.GOES_ON))
             return
         self._results += 1

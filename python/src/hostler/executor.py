@@ -41,7 +41,7 @@ class Executor(concurrent.futures.Executor):
     end with this process, even by SIGKILL.
 
     Calls can submit calls to the executor that runs them, or to one that asks for the same options or for none. These
-    run on the same workers, and a call that waits for others lends its worker to them.
+    run on the same workers, and a call that has submitted others shares its worker with such calls until they end.
 
     Parameters
     ----------
