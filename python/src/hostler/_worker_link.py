@@ -316,6 +316,8 @@ class Worker(asyncio.Protocol):
         if not self.outstanding:
             self.last = time.monotonic()
         self.outstanding.update(calls)
+        # An earlier recall is not about these.
+        self._is_recalled = False
         self._write_calls(calls)
 
     def _write_calls(self, calls: list[tuple[int, Call]]) -> None:
