@@ -107,7 +107,7 @@ impl Constraint {
         self.0.holds(&has)
     }
 
-    /// Returns a constraint that demands a feature in addition to `before`.
+    /// Returns a constraint that demands a feature in addition to `before`. The result may be [too large](Self::is_readable).
     #[must_use]
     pub fn demanding(before: Option<Self>, feature: Feature) -> Self {
         let demanded = Term::Has(feature);
@@ -120,6 +120,13 @@ impl Constraint {
             terms.push(demanded);
         }
         Self(Box::new(alone_or(terms, Term::All)))
+    }
+
+    /// Returns whether the constraint's text is within the limits of length and depth. Constraints are stored and sent as text,
+    /// so nobody could read a larger one again.
+    #[must_use]
+    pub fn is_readable(&self) -> bool {
+        self.to_string().parse::<Self>().is_ok()
     }
 
     /// Returns every feature in the constraint.

@@ -258,6 +258,12 @@ pub(super) fn check_spec(spec: &JobSpec) -> Result<(), Refusal> {
             ));
         }
     }
+    if spec.constraint.as_ref().is_some_and(|constraint| !constraint.is_readable()) {
+        return bad(
+            "the constraint is too long or nested too deeply, together with the feature that `--runtime` demands; shorten the \
+             `--constraint`",
+        );
+    }
     if spec.container.is_some() && !spec.fits_container() {
         return Err(Refusal::Contradiction(
             "a job in a container of an engine has no sandbox, and one process on each node, without steps; omit `--sandbox`, \

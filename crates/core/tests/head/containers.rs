@@ -1,7 +1,7 @@
 //! Jobs in containers of engines: on which nodes they run, and with what they cannot be combined.
 
 use hostler_core::head::{Command, PartitionsCommand, Refusal};
-use hostler_model::{Container, Engine, JobSpec, SandboxNetwork, SandboxRule, Submission};
+use hostler_model::{Constraint, Container, Engine, JobSpec, SandboxNetwork, SandboxRule, Submission};
 use hostler_proto::jobs::JobChange;
 use hostler_proto::partitions::PartitionChange;
 
@@ -36,6 +36,37 @@ fn job_in_a_container_runs_only_on_nodes_with_its_engine() {
     let change = JobChange { constraint: Some(None), ..JobChange::default() };
     head.command(&Command::Change { caller: user("ada"), job, change: Box::new(change) }).expect("it waits");
     assert_eq!(constraint(&head).as_deref(), Some("engine-podman"));
+}
+
+#[test]
+fn constraint_too_large_with_the_engine_is_refused_on_submission_and_update() {
+    let mut head = Head::new();
+    head.hello("n1", 1, "boot", vec![]);
+    let features = Some([Engine::Podman.feature()].into());
+    let traits = PartitionsCommand::SetTraits { node: name("n1"), weight: None, features };
+    head.command(&Command::Partitions(traits)).expect("allowed");
+    let job = submit(&mut head, JobSpec { hold: true, ..contained() }).expect("a node has the engine");
+    let added = "()&engine-podman".len();
+    let long = |bytes: usize| "n1|".repeat((bytes - 1) / 3) + &"a".repeat((bytes - 1) % 3 + 1);
+    let deep = |levels: usize| (0..levels).fold("n1|a".to_owned(), |inner, _| format!("({inner})&n1|n1"));
+    for (fits, too_large) in [(long(1000 - added), long(1001 - added)), (deep(31), deep(32))] {
+        for (text, is_fine) in [(fits, true), (too_large, false)] {
+            let constraint: Constraint = text.parse().expect("within the limits of users");
+            let new = JobSpec { hold: true, constraint: Some(constraint.clone()), ..contained() };
+            let submitted = submit(&mut head, new).map(drop);
+            let change = JobChange { constraint: Some(Some(constraint)), ..JobChange::default() };
+            let changed =
+                head.command(&Command::Change { caller: user("ada"), job, change: Box::new(change) }).map(drop);
+            for answer in [submitted, changed] {
+                match answer {
+                    Ok(()) => assert!(is_fine, "{text}"),
+                    Err(refused) => {
+                        assert!(!is_fine && refused.to_string().contains("`--constraint`"), "{refused}: {text}")
+                    }
+                }
+            }
+        }
+    }
 }
 
 #[test]
