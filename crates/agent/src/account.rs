@@ -278,6 +278,23 @@ impl Accounts {
         }
     }
 
+    /// Returns the account of a run that this node has started, or `None` for the agent's own user. Unlike [`Self::of`], also if
+    /// the user was blocked meanwhile: what is left of the run must go.
+    ///
+    /// # Errors
+    /// If the user has no account any more, or another uid.
+    pub(crate) async fn of_started(&self, user: &str, uid: Option<u32>) -> Result<Option<Arc<Account>>, AccountError> {
+        if !self.is_root {
+            return Ok(None);
+        }
+        let account = self.look_up(user).await?;
+        let here = account.ids.uid;
+        match uid.filter(|there| *there != here) {
+            Some(there) => Err(AccountError::OtherUid { name: user.to_owned(), here, there }),
+            None => Ok((here != 0).then_some(account)),
+        }
+    }
+
     /// Replaces the restrictions, and keeps them over a restart.
     pub(crate) fn restrict(&self, new: Restrictions) {
         let mut restrictions = lock(&self.restrictions);
@@ -505,6 +522,8 @@ mod tests {
             let refused = accounts.of(name, uid).await.expect_err("the account is blocked");
             assert!(matches!(refused, AccountError::Blocked(_)), "{refused}");
         }
+        let of_started = accounts.of_started("nobody", None).await.expect("what is left of runs is still removed");
+        assert_eq!(of_started.map(|account| account.name.clone()), geteuid().is_root().then(|| "nobody".to_owned()));
         restrict(blocked("games", 5));
         assert!(!matches!(accounts.of("nobody", None).await, Err(AccountError::Blocked(_))));
     }

@@ -7,6 +7,7 @@
 //!               manifest    the captured folder's manifest        (stage)
 //!               baseline    state of the folder at the start      (stage)
 //!               script      the job's script                    (stage)
+//!               container.env   variables for the job's container (engines)
 //!               steps/      files for launches on the job's other nodes (steps)
 //!               temporary   link to a temporary directory         (temporary)
 //!               setup       output of the environment setup       (stage)
@@ -242,7 +243,7 @@ impl RunDirectory {
     /// Empties a command's directory for reuse. Returns the uid of the owner of its outputs; `None` if the directory
     /// must not be reused, e.g. because a process still uses it.
     fn wipe(&self) -> io::Result<Option<u32>> {
-        for file in [self.path.join("end"), self.script(), self.certificate()] {
+        for file in [self.path.join("end"), self.script(), self.container_variables(), self.certificate()] {
             match fs::remove_file(file) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
@@ -281,6 +282,11 @@ impl RunDirectory {
     /// The job's script.
     pub(crate) fn script(&self) -> PathBuf {
         self.path.join("script")
+    }
+
+    /// Variables of the job's container, for its engine.
+    pub(crate) fn container_variables(&self) -> PathBuf {
+        self.path.join("container.env")
     }
 
     /// The measurement certificate, as JSON.

@@ -25,7 +25,7 @@ use crate::restrictions::Restrictions;
 use crate::stage::{NoEnvironment, members};
 use crate::steps::{Own, free_port};
 use crate::supervise::{Control, Controlled, Order, RunState, control};
-use crate::{collect, engines, forward, output, quiet, roster, stage, steps, supervise, terminal, variables};
+use crate::{collect, engines, forward, output, quiet, roster, stage, steps, supervise, terminal};
 
 pub(crate) struct Engine {
     node: Arc<Node>,
@@ -368,7 +368,7 @@ async fn join_others(
             }
         }
     };
-    orders.env.extend(variables::meeting_port(port));
+    orders.env.extend(engines::meeting_port(launch, port));
     own.map_or(Ok(()), |own| own.lay_out(node, launch, directory, &endpoints, orders))
 }
 

@@ -5,7 +5,8 @@
 //! daemon. So a container has a name of its run, and the agent removes it before the run counts as ended, also after the
 //! engine's program or the run's shepherd was killed.
 //!
-//! The names of variables are arguments of the engine, and their values are not: everybody can read arguments.
+//! The names of variables are arguments of the engine, and their values are not: everybody can read arguments. Values that would
+//! break the engine's own program are in a file for the container.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -14,13 +15,14 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
-use anyhow::{bail, ensure};
+use anyhow::{Context, bail, ensure};
 use hostler_core::agent::{RunLaunch, Why};
 use hostler_model::{Container, Engine, Environment, Feature, Resources, RunId};
 use hostler_shepherd::{Options, Status};
 use tokio::task::spawn_blocking;
 
 use crate::account::Account;
+use crate::directory::RunDirectory;
 use crate::environment::{Confined, Ended, Runner, Step, first_on_path};
 use crate::node::Node;
 use crate::stage::PROCESS_LIMIT;
@@ -32,15 +34,24 @@ const REMOVAL: Duration = Duration::from_secs(30);
 /// Memory that the removal may use, also if the job has less.
 const REMOVAL_BYTES: u64 = 256 << 20;
 
+/// Pauses before the removal is tried again.
+const PAUSES: [Duration; 2] = [Duration::from_secs(1), Duration::from_secs(4)];
+
+/// Variables that the engine's program itself depends on. Only the container gets the user's values.
+const OF_THE_CONTAINER: [&str; 5] = ["HOME", "LD_LIBRARY_PATH", "LD_PRELOAD", "PATH", "TMPDIR"];
+
+/// Variable by which NVIDIA's runtime of Docker gives GPUs to a container, also without `--gpus`.
+const NVIDIA_GPUS: &str = "NVIDIA_VISIBLE_DEVICES";
+
 /// Variables of the node and of logins, which name what the image may not have.
 const OF_THE_NODE: [&str; 10] =
     ["HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "PWD", "SHELL", "TMPDIR", "USER", "XDG_RUNTIME_DIR"];
 
+/// Prefix of the variables of Apptainer's program that its containers get.
+const FOR_APPTAINER: &str = "APPTAINERENV_";
+
 /// Status of `docker run` and `podman run` when the engine itself has failed.
 const ENGINE_FAILED: i32 = 125;
-
-/// Status of a program that SIGKILL has ended.
-const KILLED: i32 = 137;
 
 /// The engines that jobs may use, with the paths of their programs.
 #[derive(Debug, Default)]
@@ -49,10 +60,8 @@ pub(crate) struct Engines(BTreeMap<Engine, String>);
 impl Engines {
     /// Finds the programs of allowed engines on the agent's search path. Logs those that are missing.
     pub(crate) fn find(allowed: &BTreeSet<Engine>) -> Self {
-        let path = std::env::var_os("PATH").unwrap_or_else(variables::default_path);
         let find = |engine: &Engine| {
-            let found =
-                first_on_path(&[engine.as_str()], &path).and_then(|path| path.into_os_string().into_string().ok());
+            let found = program_of(*engine);
             if found.is_none() {
                 tracing::warn!(%engine, "jobs may use this container engine, but its program is not on the agent's PATH");
             }
@@ -67,6 +76,12 @@ impl Engines {
     }
 }
 
+/// The path of an engine's program on the agent's search path.
+fn program_of(engine: Engine) -> Option<String> {
+    let path = std::env::var_os("PATH").unwrap_or_else(variables::default_path);
+    first_on_path(&[engine.as_str()], &path)?.into_os_string().into_string().ok()
+}
+
 /// The GPUs of a container.
 #[derive(Debug, Default)]
 pub(crate) struct ContainerGpus {
@@ -74,6 +89,8 @@ pub(crate) struct ContainerGpus {
     pub(crate) nvidia: Vec<String>,
     /// Device files of others.
     pub(crate) devices: Vec<String>,
+    /// Whether some of the others are AMD's.
+    pub(crate) has_amd: bool,
 }
 
 /// What a container gets.
@@ -85,6 +102,8 @@ struct Contents<'a> {
     folder: &'a str,
     /// Names of variables of the engine's program that the container gets.
     variables: &'a [&'a str],
+    /// File with more variables, and whether `HOME` is one of them.
+    file: Option<(&'a str, bool)>,
     /// Uid, gid and other groups of the user.
     user: (u32, u32, &'a [u32]),
     resources: &'a Resources,
@@ -92,11 +111,11 @@ struct Contents<'a> {
     has_terminal: bool,
 }
 
-/// Replaces the command line of a run with a container by that of its engine. `environment` has all variables of the run;
-/// those for Apptainer's containers are added.
+/// Replaces the command line of a run with a container by that of its engine. `environment` has all variables of the run, and
+/// becomes that of the engine's program. Stores variables that only the container gets in `directory`.
 ///
 /// # Errors
-/// If the node does not allow the engine, or the engine cannot show the folder.
+/// If the node does not allow the engine, or the engine cannot show the folder or pass a variable.
 pub(crate) fn wrap(
     node: &Node,
     launch: &RunLaunch,
@@ -104,6 +123,7 @@ pub(crate) fn wrap(
     argv: &[String],
     environment: &mut Environment,
     folder: &Path,
+    directory: &RunDirectory,
 ) -> anyhow::Result<Vec<String>> {
     let Some(container) = launch.spec().container.as_deref() else { return Ok(argv.to_vec()) };
     let engine = container.engine;
@@ -116,8 +136,20 @@ pub(crate) fn wrap(
         "{engine} cannot show the folder {folder}, because of its name"
     );
     let own = &launch.spec().environment;
-    let is_passed = |name: &&str| own.contains_key(*name) || !OF_THE_NODE.contains(name);
-    let mut names: Vec<&str> = environment.keys().map(String::as_str).filter(is_passed).collect();
+    let only_inside = set_apart(own, environment, account);
+    let file = if only_inside.is_empty() || engine == Engine::Apptainer {
+        None
+    } else {
+        let path = directory.container_variables();
+        store_variables(&only_inside, directory, &path, account)?;
+        Some((path.to_string_lossy().into_owned(), only_inside.contains_key("HOME")))
+    };
+    let is_passed = |name: &&str| {
+        let is_for_container = own.contains_key(*name) || !OF_THE_NODE.contains(name);
+        is_for_container && !only_inside.contains_key(*name) && *name != NVIDIA_GPUS
+    };
+    let all_names: Vec<String> = environment.keys().cloned().collect();
+    let mut names: Vec<&str> = all_names.iter().map(String::as_str).filter(is_passed).collect();
     if launch.spec().world_size() > 1 {
         // Known when all nodes are ready.
         names.push("MASTER_PORT");
@@ -133,6 +165,7 @@ pub(crate) fn wrap(
         uses_entrypoint: launch.spec().entrypoint,
         folder: &folder,
         variables: &names,
+        file: file.as_ref().map(|(path, has_home)| (path.as_str(), *has_home)),
         user,
         resources,
         gpus: &node.gpus.in_container(&resources.gpus),
@@ -140,13 +173,63 @@ pub(crate) fn wrap(
     };
     let all = command_line(program, container, &contents);
     if engine == Engine::Apptainer {
-        let passed: Vec<(String, String)> = names
-            .iter()
-            .filter_map(|name| Some((format!("APPTAINERENV_{name}"), environment.get(*name)?.clone())))
-            .collect();
+        let passed = names.iter().filter_map(|name| Some((*name, environment.get(*name)?)));
+        let inside = only_inside.iter().map(|(name, value)| (name.as_str(), value));
+        let passed = passed.chain(inside).map(|(name, value)| (format!("{FOR_APPTAINER}{name}"), value.clone()));
+        let passed: Vec<(String, String)> = passed.collect();
         environment.extend(passed);
     }
     Ok(all)
+}
+
+/// Variables with which the run's processes connect to each other, for the engine's program and the container.
+pub(crate) fn meeting_port(launch: &RunLaunch, port: u16) -> Vec<(OsString, OsString)> {
+    let engine = launch.spec().container.as_deref().map(|container| container.engine);
+    let mut all = variables::meeting_port(port);
+    if engine == Some(Engine::Apptainer) {
+        all.extend(variables::meeting_port(port).into_iter().map(|(name, value)| {
+            let mut inside = OsString::from(FOR_APPTAINER);
+            inside.push(name);
+            (inside, value)
+        }));
+    }
+    all
+}
+
+/// Gives the engine's program the usual values of [`OF_THE_CONTAINER`]. Returns those that the user has set.
+fn set_apart(own: &Environment, environment: &mut Environment, account: Option<&Account>) -> Environment {
+    let mut apart = Environment::new();
+    for name in OF_THE_CONTAINER {
+        let Some(value) = own.get(name) else { continue };
+        apart.insert(name.to_owned(), value.clone());
+        environment.remove(name);
+        let usual = match (name, account) {
+            ("PATH", _) => Some(variables::default_path()),
+            ("HOME", Some(account)) => Some(account.home.clone().into_os_string()),
+            (_, None) => std::env::var_os(name),
+            _ => None,
+        };
+        environment.extend(usual.and_then(|value| Some((name.to_owned(), value.into_string().ok()?))));
+    }
+    apart
+}
+
+/// Writes variables to a file that only the user can read, for `--env-file`.
+fn store_variables(
+    variables: &Environment,
+    directory: &RunDirectory,
+    path: &Path,
+    account: Option<&Account>,
+) -> anyhow::Result<()> {
+    if let Some((name, _)) = variables.iter().find(|(_, value)| value.contains(char::is_control)) {
+        bail!("the variable {name} of a container cannot have a line break or another control character");
+    }
+    let lines: String = variables.iter().map(|(name, value)| format!("{name}={value}\n")).collect();
+    let store = || {
+        directory.store(path, lines.as_bytes())?;
+        account.map_or(Ok(()), |it| std::os::unix::fs::lchown(path, Some(it.ids.uid), Some(it.ids.gid)))
+    };
+    store().context("cannot store the container's variables")
 }
 
 /// The name of a run's container, which no other agent on the machine uses.
@@ -208,7 +291,7 @@ fn command_line(program: &str, container: &Container, it: &Contents<'_>) -> Vec<
             if !it.gpus.nvidia.is_empty() {
                 add(&["--nv"]);
             }
-            if !it.gpus.devices.is_empty() {
+            if it.gpus.has_amd {
                 add(&["--rocm"]);
             }
         }
@@ -220,9 +303,17 @@ fn command_line(program: &str, container: &Container, it: &Contents<'_>) -> Vec<
     } else {
         it.gpus.devices.iter().for_each(|device| add(&[&format!("--device={device}")]));
         it.variables.iter().for_each(|name| add(&[&format!("--env={name}")]));
-        if engine == Engine::Docker && !it.variables.contains(&"HOME") {
+        if let Some((file, _)) = it.file {
+            add(&[&format!("--env-file={file}")]);
+        }
+        if engine == Engine::Docker && !it.file.is_some_and(|(_, has_home)| has_home) {
             // Images do not know the user, whose home directory would be the root directory.
             add(&["--env=HOME=/tmp"]);
+        }
+        if engine == Engine::Docker {
+            // If NVIDIA's runtime is the daemon's default, it gives the GPUs in this variable, which many images set to `all`.
+            let gpus = if it.gpus.nvidia.is_empty() { "void".to_owned() } else { it.gpus.nvidia.join(",") };
+            add(&[&format!("--env={NVIDIA_GPUS}={gpus}")]);
         }
         if let Some(program) = argv.next_if(|_| !it.uses_entrypoint) {
             add(&[&format!("--entrypoint={program}")]);
@@ -235,22 +326,34 @@ fn command_line(program: &str, container: &Container, it: &Contents<'_>) -> Vec<
 
 /// Removes what is left of the container of a run that has ended. Does nothing for other runs.
 pub(crate) async fn end(node: &Arc<Node>, launch: &RunLaunch, why: Why) {
-    if launch.spec().pty.is_none() && matches!(why, Why::Exited(code) if !(ENGINE_FAILED..=KILLED).contains(&code)) {
-        // The engine's program has seen the end of the container, and has removed it.
-        return;
-    }
     let engine = match launch.spec().container.as_deref() {
         // Without its daemon, nothing of Apptainer outlives the run.
         None | Some(Container { engine: Engine::Apptainer, .. }) => return,
         Some(container) => container.engine,
     };
-    let Some(program) = node.engines.0.get(&engine).cloned() else { return };
+    // Podman's program has then removed the container. That of Docker may end before its container, with any status.
+    if engine == Engine::Podman && launch.spec().pty.is_none() && why == Why::Exited(0) {
+        return;
+    }
     let run = launch.run();
-    let account = match node.accounts.of(&launch.job.user, launch.job.uid).await {
-        Ok(account) => account,
-        Err(error) => return tracing::warn!(%run, %error, "cannot remove the container of a run"),
-    };
-    let environment = variables::environment(launch, &node.name, false, account.as_deref(), None, None);
+    let mut pauses = PAUSES.iter();
+    while let Err(error) = remove(node, launch, engine).await {
+        let Some(pause) = pauses.next() else {
+            return tracing::warn!(%run, name = name_of(node, run), "cannot remove the container of a run: {error:#}");
+        };
+        tokio::time::sleep(*pause).await;
+    }
+}
+
+/// Removes the container of a run, if it is there.
+async fn remove(node: &Arc<Node>, launch: &RunLaunch, engine: Engine) -> anyhow::Result<()> {
+    // The admin may have taken the engine away meanwhile.
+    let program = node.engines.0.get(&engine).cloned().or_else(|| program_of(engine));
+    let program = program.with_context(|| format!("the program of {engine} is not on the agent's PATH"))?;
+    let run = launch.run();
+    let account = node.accounts.of_started(&launch.job.user, launch.job.uid).await?;
+    let mut environment = variables::environment(launch, &node.name, false, account.as_deref(), None, None);
+    set_apart(&launch.spec().environment, &mut environment, account.as_deref());
     let text = |word: &str| OsString::from(word);
     let mut argv = vec![program.into(), text("rm"), text("--force")];
     if engine == Engine::Podman {
@@ -291,15 +394,13 @@ pub(crate) async fn end(node: &Arc<Node>, launch: &RunLaunch, why: Why) {
         });
         let told = String::from_utf8_lossy(&output).trim().to_owned();
         match ended {
-            Ok(Ended::Exited(0)) => {}
+            Ok(Ended::Exited(0)) => Ok(()),
             // It had removed itself.
-            Ok(_) if told.contains("No such container") => {}
-            other => tracing::warn!(%run, ?other, told, "cannot remove the container of a run"),
+            Ok(_) if told.contains("No such container") => Ok(()),
+            other => bail!("{other:?}: {told}"),
         }
     };
-    if let Err(error) = spawn_blocking(remove).await {
-        tracing::warn!(%run, %error, "cannot remove the container of a run");
-    }
+    spawn_blocking(remove).await?
 }
 
 /// Whether the engine needs set-user-id programs, such as `newuidmap`, to start a container of a user.
@@ -319,6 +420,7 @@ mod tests {
     use hostler_model::CpuSet;
 
     use super::*;
+    use crate::account::Ids;
 
     fn line(engine: Engine, gpus: &ContainerGpus, has_terminal: bool) -> String {
         line_of(engine, gpus, has_terminal, false)
@@ -333,6 +435,7 @@ mod tests {
             uses_entrypoint,
             folder: "/data/my folder",
             variables: &["HOSTLER_JOB_ID", "TERM"],
+            file: None,
             user: (1000, 100, &[4, 24]),
             resources: &resources,
             gpus,
@@ -349,7 +452,7 @@ mod tests {
                         --mount=type=bind,source=/data/my folder,target=/data/my folder | --user=1000:100 | \
                         --security-opt=no-new-privileges | --group-add=4 | --group-add=24 | --cpuset-cpus=0-1 | --pids-limit=8192 | \
                         --memory=67108864 | --memory-swap=67108864 | --env=HOSTLER_JOB_ID | --env=TERM | --env=HOME=/tmp | \
-                        --entrypoint=python3 | debian:12 | a b.py";
+                        --env=NVIDIA_VISIBLE_DEVICES=void | --entrypoint=python3 | debian:12 | a b.py";
         assert_eq!(line(Engine::Docker, &ContainerGpus::default(), false), expected);
     }
 
@@ -371,25 +474,47 @@ mod tests {
 
     #[test]
     fn gpus_of_the_job_are_given_in_the_way_of_each_engine() {
-        let nvidia = ContainerGpus { nvidia: vec!["GPU-a".to_owned(), "GPU-b".to_owned()], devices: Vec::new() };
-        assert!(line(Engine::Docker, &nvidia, false).contains(" | --gpus=\"device=GPU-a,GPU-b\" | "));
+        let nvidia = ContainerGpus { nvidia: vec!["GPU-a".to_owned(), "GPU-b".to_owned()], ..ContainerGpus::default() };
+        let docker = line(Engine::Docker, &nvidia, false);
+        assert!(docker.contains(" | --gpus=\"device=GPU-a,GPU-b\" | "), "{docker}");
+        assert!(docker.contains(" | --env=NVIDIA_VISIBLE_DEVICES=GPU-a,GPU-b | --entrypoint"), "{docker}");
         let podman = line(Engine::Podman, &nvidia, false);
         assert!(podman.contains(" | --device=nvidia.com/gpu=GPU-a | --device=nvidia.com/gpu=GPU-b | "), "{podman}");
         assert!(line(Engine::Apptainer, &nvidia, false).contains(" | --nv | "));
-        let other = ContainerGpus { nvidia: Vec::new(), devices: vec!["/dev/kfd".to_owned()] };
+        let other = ContainerGpus { devices: vec!["/dev/kfd".to_owned()], has_amd: true, ..ContainerGpus::default() };
         assert!(line(Engine::Docker, &other, false).contains(" | --device=/dev/kfd | "));
         assert!(line(Engine::Apptainer, &other, false).contains(" | --rocm | "));
+        let intel = ContainerGpus { has_amd: false, ..other };
+        assert!(!line(Engine::Apptainer, &intel, false).contains("--rocm"));
     }
 
     #[test]
     fn entry_point_of_the_image_gets_the_words_as_arguments() {
         let run = |engine| line_of(engine, &ContainerGpus::default(), false, true);
         let docker = run(Engine::Docker);
-        assert!(docker.ends_with(" | --env=HOME=/tmp | debian:12 | python3 | a b.py"), "{docker}");
+        assert!(
+            docker.ends_with(" | --env=HOME=/tmp | --env=NVIDIA_VISIBLE_DEVICES=void | debian:12 | python3 | a b.py"),
+            "{docker}"
+        );
         assert!(!docker.contains("--workdir") && !docker.contains("--entrypoint"), "{docker}");
         let expected = "/usr/bin/engine | run | --cleanenv | --no-home | --bind=/data/my folder | docker://debian:12 | \
                         python3 | a b.py";
         assert_eq!(run(Engine::Apptainer), expected);
+    }
+
+    #[test]
+    fn values_that_would_break_the_program_of_the_engine_reach_only_the_container() {
+        let own: Environment = [("HOME", "/inside"), ("LD_PRELOAD", "/inside.so"), ("PATH", "/inside/bin"), ("X", "1")]
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .into();
+        let ids = Ids { uid: 1000, gid: 100, groups: Vec::new() };
+        let account = Account { name: "ada".to_owned(), ids, home: "/home/ada".into(), shell: "/bin/sh".into() };
+        let mut of_program = own.clone();
+        let inside = set_apart(&own, &mut of_program, Some(&account));
+        assert_eq!(inside.keys().map(String::as_str).collect::<Vec<_>>(), ["HOME", "LD_PRELOAD", "PATH"]);
+        assert_eq!((inside["PATH"].as_str(), of_program["HOME"].as_str()), ("/inside/bin", "/home/ada"));
+        assert_ne!(of_program["PATH"], inside["PATH"]);
+        assert!(of_program.contains_key("X") && !of_program.contains_key("LD_PRELOAD"));
     }
 
     #[test]

@@ -96,11 +96,13 @@ impl Gpus {
     pub(crate) fn in_container(&self, held: &BTreeSet<GpuId>) -> ContainerGpus {
         let own = self.all.iter().filter(|gpu| held.contains(&gpu.gpu.id));
         let (nvidia, others): (Vec<_>, Vec<_>) = own.partition(|gpu| gpu.gpu.vendor == Vendor::Nvidia);
+        let has_amd = others.iter().any(|gpu| gpu.gpu.vendor == Vendor::Amd);
         let devices: BTreeSet<&str> =
             others.iter().flat_map(|gpu| &gpu.devices).map(|device| device.path.as_str()).collect();
         ContainerGpus {
             nvidia: nvidia.iter().map(|gpu| gpu.gpu.id.to_string()).collect(),
             devices: devices.into_iter().map(str::to_owned).collect(),
+            has_amd,
         }
     }
 

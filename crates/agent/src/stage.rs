@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use hostler_core::agent::{RunLaunch, Why};
-use hostler_model::{Digest, Environment, NodeName, PathFacts, RunId, SignalTarget, Work};
+use hostler_model::{Digest, Engine, Environment, NodeName, PathFacts, RunId, SignalTarget, Work};
 use hostler_proto::link::Output;
 use hostler_proto::manifest::Manifest;
 use hostler_shepherd::cgroup::LeafSpec;
@@ -344,7 +344,9 @@ impl Preparation {
         let Self { node, launch, directory, account, image } = self;
         let gpus = &launch.placement.resources.gpus;
         let spec = launch.spec();
-        let shows_only_own = spec.container.is_some() || node.open_gpus().is_none();
+        // Apptainer shows all GPUs that the kernel does not deny.
+        let has_own_devices = spec.container.as_deref().is_some_and(|it| it.engine != Engine::Apptainer);
+        let shows_only_own = has_own_devices || node.open_gpus().is_none();
         environment.extend(node.gpus.variables(gpus, shows_only_own));
         if image.is_some() && !node.gpus.driver_files(gpus).is_empty() {
             for (name, directory) in [("LD_LIBRARY_PATH", driver::LIBRARIES), ("PATH", driver::PROGRAMS)] {
@@ -355,7 +357,7 @@ impl Preparation {
                 }
             }
         }
-        let argv = engines::wrap(node, launch, account.as_deref(), &argv, &mut environment, &cwd)?;
+        let argv = engines::wrap(node, launch, account.as_deref(), &argv, &mut environment, &cwd, directory)?;
         let mut user = account.as_ref();
         if spec.sandbox {
             sandbox::adapt(&mut environment);

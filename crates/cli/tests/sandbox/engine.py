@@ -3,6 +3,8 @@
 
 Its containers are processes of this machine. As with Docker, they get only the variables that are named, and do not end when
 the client is killed, but when they are removed: by SIGKILL to the process group whose number is in a file beside the log.
+
+With FAKE_DROPS, the client leaves its container alone and exits with 1, as after three signals, and the first removal fails.
 """
 
 import json
@@ -20,8 +22,13 @@ def container(name):
     return f"{log}.{name}"
 
 
+if "/inside" in os.environ["PATH"]:
+    sys.exit("the client has the PATH of the container")
 command, arguments = sys.argv[1], sys.argv[2:]
 if command == "rm":
+    if os.environ.get("FAKE_DROPS") and not os.path.exists(f"{log}-refused"):
+        open(f"{log}-refused", "w").close()
+        sys.exit("Error response from daemon: busy")
     try:
         with open(container(arguments[-1])) as file:
             number = int(file.read())
@@ -45,12 +52,16 @@ if image == "missing":
 values = {option[0]: option[-1] for option in options}
 named = [option[1].split("=", 1) for option in options if option[0] == "--env"]
 passed = {name[0]: name[-1] if len(name) == 2 else os.environ.get(name[0]) for name in named}
-environment = {"PATH": "/usr/bin:/bin", "IMAGE": image, **{name: it for name, it in passed.items() if it is not None}}
+with open(values.get("--env-file", os.devnull)) as file:
+    in_file = dict(line.rstrip("\n").split("=", 1) for line in file)
+environment = {"PATH": "/usr/bin:/bin", "IMAGE": image, **in_file, **{name: it for name, it in passed.items() if it is not None}}
 child = subprocess.Popen(
     [values["--entrypoint"], *arguments], cwd=values["--workdir"], env=environment, start_new_session=True
 )
 with open(container(values["--name"]), "w") as file:
     file.write(str(child.pid))
+if os.environ.get("FAKE_DROPS"):
+    os._exit(1)
 signal.signal(signal.SIGTERM, lambda *_: child.terminate())
 code = child.wait()
 os.remove(container(values["--name"]))

@@ -46,20 +46,23 @@ fn engine_of_a_node_runs_the_image_as_the_user_with_folder_variables_and_exit_co
     let options = options(&log);
     let shown = cluster.ok(ADA, &["node", "show", "n1"]);
     assert!(shown.contains("engine-docker") && !shown.contains("engine-apptainer"), "{shown}");
-    let script = "echo $IMAGE $SECRET $HOSTLER_JOB_ID $HOME; id -u; pwd; cat; touch made; echo text >&2; exit 7";
+    let script = "echo $IMAGE $SECRET $HOSTLER_JOB_ID $HOME $PATH; id -u; pwd; cat; touch made; echo text >&2; exit 7";
     cluster.write(ADA, "input", "given\n");
     let told = cluster.run(
         ADA,
-        &[&["run", "--stdin", "input", "--env", "SECRET=value"], &*words(&options, &["--", "sh", "-c", script])]
-            .concat(),
+        &[
+            &["run", "--stdin", "input", "--env", "SECRET=value", "--env", "PATH=/usr/bin:/bin:/inside"],
+            &*words(&options, &["--", "sh", "-c", script]),
+        ]
+        .concat(),
     );
     let home = cluster.home_of(ADA);
     let (uid, gid) = ids(ADA);
-    let expected = format!("debian:12 value 1 /tmp\n{uid}\n{}\ngiven\n", home.display());
+    let expected = format!("debian:12 value 1 /tmp /usr/bin:/bin:/inside\n{uid}\n{}\ngiven\n", home.display());
     assert_eq!((told.stdout.as_str(), told.code), (expected.as_str(), 7), "{told:?}");
     assert!(told.stderr.contains("text") && home.join("made").exists(), "{told:?}");
     let calls = fs::read_to_string(&log).expect("the engine was called");
-    assert_eq!(calls.lines().count(), 1, "nothing is left to remove: {calls}");
+    assert_eq!(calls.lines().count(), 2, "the container is removed once: {calls}");
     for argument in [
         format!("\"--user={uid}:{gid}\""),
         format!("\"--mount=type=bind,source={0},target={0}\"", home.display()),
@@ -68,7 +71,7 @@ fn engine_of_a_node_runs_the_image_as_the_user_with_folder_variables_and_exit_co
     ] {
         assert!(calls.contains(&argument), "{argument}: {calls}");
     }
-    assert!(!calls.contains("value"), "everybody can read arguments: {calls}");
+    assert!(!calls.contains("value") && !calls.contains("inside"), "everybody can read arguments: {calls}");
     let page = cluster.ok(ADA, &["job", "1"]);
     assert!(page.contains("docker://debian:12, run by docker") && page.contains("nodes have engine-docker"), "{page}");
 
@@ -131,6 +134,13 @@ fn container_ends_with_its_job_even_if_engine_shepherd_or_agent_are_killed() {
     let orphan = begin(&cluster, "orphan");
     kill(parent_of(engine()), Signal::SIGKILL);
     is_over(&cluster, &orphan);
+
+    // The client gives up with a status of its own, and the first removal fails.
+    let script = format!("while :; do sleep 0.05; done # {marker}");
+    let more = ["--env", "FAKE_DROPS=1", "--", "sh", "-c", &script];
+    let dropped = cluster.ok(ADA, &[&["run", "--detach"], &*words(&options, &more)].concat());
+    is_over(&cluster, &dropped);
+    assert!(home.join("log-refused").exists());
 
     let last = begin(&cluster, "last");
     let shepherd = parent_of(engine());
