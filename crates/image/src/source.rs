@@ -271,8 +271,12 @@ impl Document {
         let found: Manifest = parse(name, bytes)?;
         match found {
             Manifest { manifests: Some(all), .. } => {
-                // The first one, as other programs choose among several variants of a processor.
-                let Some(chosen) = all.iter().find(|manifest| fits(manifest)) else { return Err(no_fitting(name)) };
+                // The first one, as other programs choose among several variants of a processor; rather one that says so.
+                let mut fitting = all.iter().filter(|manifest| fits(manifest));
+                let first = fitting.clone().next();
+                let Some(chosen) = fitting.find(|it| it.platform.is_some()).or(first) else {
+                    return Err(no_fitting(name));
+                };
                 Ok(Self::Index(digest(name, &chosen.digest)?))
             }
             Manifest { config: Some(config), layers: Some(_), .. } => {
@@ -490,7 +494,9 @@ fn read_config(file: &str, bytes: &[u8]) -> Result<(Config, Vec<Sha256>), ImageE
 }
 
 fn digest(file: &str, text: &str) -> Result<Sha256, ImageError> {
-    text.parse().map_err(|error| ImageError::content(file, format!("has a digest of an unknown form: {error}")))
+    // The text may be of a server that the user cannot reach.
+    let why = "has a digest that is not `sha256:` and 64 lowercase hexadecimal digits";
+    text.parse().map_err(|_| ImageError::content(file, why))
 }
 
 fn blob_path(directory: &Path, digest: &Sha256) -> std::path::PathBuf {
@@ -544,8 +550,9 @@ fn open_file(path: &Path) -> Result<(File, u64), ImageError> {
 
 fn parse<T: DeserializeOwned>(file: &str, bytes: &[u8]) -> Result<T, ImageError> {
     serde_json::from_slice(bytes).map_err(|error| {
-        // The text of the error may contain a string of the file.
-        ImageError::content(file, format!("is not the description of an image: {}", short(&error.to_string())))
+        // The text of the error may contain a string of the document, which may be of a server that the user cannot reach.
+        let place = format!("(line {}, column {})", error.line(), error.column());
+        ImageError::content(file, format!("is not the description of an image {place}"))
     })
 }
 

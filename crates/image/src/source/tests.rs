@@ -95,7 +95,7 @@ fn layout_with_wrong_content_is_refused() {
     assert!(layout.error(None).contains("cannot read"));
     let index = |text: &str| fs::write(layout.path().join("index.json"), text).expect("writable");
     index(r#"{"manifests":[{"digest":"sha256:../../../../etc/passwd"}]}"#);
-    assert!(layout.error(None).contains("unknown form"));
+    assert!(layout.error(None).contains("has a digest that is not `sha256:`"));
     index(&json!({ "manifests": [{ "digest": id }] }).to_string());
     layout.error(None);
     index(&" ".repeat(5 << 20));
@@ -201,4 +201,18 @@ fn configuration_names_entry_point_and_directory() {
         let found = config(&format!(r#"{{"config":{nothing},"rootfs":{{"diff_ids":[]}}}}"#));
         assert_eq!(found, Config::default(), "{nothing}");
     }
+}
+
+#[test]
+fn manifest_for_this_machine_comes_before_one_without_a_platform() {
+    let id = |name: &str| Sha256::of(name.as_bytes()).to_string();
+    let own = json!({ "digest": id("own"), "size": 1, "platform": { "os": "linux", "architecture": architecture() } });
+    let unknown = json!({ "digest": id("unknown"), "size": 1 });
+    let chosen = |all: &[&serde_json::Value]| {
+        let text = json!({ "manifests": all }).to_string();
+        Document::parse("index", text.as_bytes()).expect("an image")
+    };
+    let index = |name: &str| Document::Index(Sha256::of(name.as_bytes()));
+    assert_eq!(chosen(&[&unknown, &own]), index("own"));
+    assert_eq!(chosen(&[&unknown]), index("unknown"));
 }
