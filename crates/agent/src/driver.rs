@@ -6,6 +6,7 @@
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::Once;
 
 use hostler_shepherd::Shown;
 
@@ -60,7 +61,16 @@ fn files_in(directories: &[&Path], program: &Path) -> Vec<Shown> {
     names.sort();
     let libraries = names.iter().map(|name| (directory.join(name), format!("{LIBRARIES}/{name}")));
     let all = libraries.chain([(program.to_owned(), format!("{PROGRAMS}/nvidia-smi"))]);
-    all.filter_map(|(from, at)| Some(Shown { from: of_root(&from)?, at })).collect()
+    let found: Vec<Shown> = all.filter_map(|(from, at)| Some(Shown { from: of_root(&from)?, at })).collect();
+    let central = format!("{LIBRARIES}/libcuda.so.1");
+    if !found.iter().any(|file| file.at == central) {
+        static ONCE: Once = Once::new();
+        ONCE.call_once(|| {
+            let path = directory.join("libcuda.so.1");
+            tracing::warn!(path = %path.display(), "jobs with an image get no CUDA driver: users other than root may change it");
+        });
+    }
+    found
 }
 
 /// The file that a path leads to, if it belongs to root and nobody else may change it.
