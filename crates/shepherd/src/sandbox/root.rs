@@ -105,7 +105,8 @@ pub(super) fn build(plan: &Plan<'_>) -> io::Result<()> {
 
     // Any directory will do: the file system becomes the root directory at the end.
     let place = openat2(&host, "usr", how(OFlag::O_DIRECTORY, ResolveFlag::empty())).during("open /usr")?;
-    let root = tmpfs("1m", "64k", "0755", WRITABLE).during("create the root file system")?;
+    let (size, inodes) = if image.is_some() { image::TMPFS } else { ("1m", "64k") };
+    let root = tmpfs(size, inodes, "0755", WRITABLE).during("create the root file system")?;
     root.attach(&place).during("mount the root file system")?;
     if let Some(image) = &image {
         let more = more.iter().map(|part| part.path().to_owned());

@@ -124,6 +124,10 @@ fn explain(step: Step, errno: i32, prepared: &Prepared<'_>, report: &Report) -> 
         }
         Step::Execute => format!("cannot execute `{name}`: {why}"),
     };
+    let starts_in_image = program.sandbox.as_ref().and_then(|it| it.wanted.image.as_ref()?.start_in.as_ref()).is_some();
+    if matches!(step, Step::Directory) && starts_in_image {
+        message.push_str("; the image names it for its entry point; name a command, which starts in the job's folder");
+    }
     let is_about_a_file = matches!(step, Step::Execute | Step::Interpreter | Step::Stdin | Step::Stdout | Step::Stderr);
     if let Some(sandbox) = program.sandbox.as_ref().filter(|_| is_about_a_file) {
         message.push_str(match sandbox.wanted.image {
