@@ -104,7 +104,7 @@ pub(crate) async fn prepare(
                 argv[0] = preparation.directory.script().display().to_string();
             }
             if launch.spec().image.is_none() {
-                return preparation.command(argv, cwd);
+                return preparation.command(&argv, cwd);
             }
             let (cwd, cancel) = (cwd.to_string(), Arc::clone(cancel));
             let work = move || {
@@ -113,7 +113,7 @@ pub(crate) async fn prepare(
                 if let Some(image) = preparation.image.as_mut().filter(|_| preparation.launch.spec().entrypoint) {
                     argv = image.enter(argv)?;
                 }
-                Ok(after(began, preparation.command(argv, &cwd)?))
+                Ok(after(began, preparation.command(&argv, &cwd)?))
             };
             tokio::task::spawn_blocking(work).await.context("preparing the job's image was interrupted")?
         }
@@ -189,7 +189,7 @@ impl Preparation {
     }
 
     /// Orders for a command in a directory of this node, with the submitter's environment.
-    fn command(&self, argv: Vec<String>, cwd: &str) -> anyhow::Result<Launch> {
+    fn command(&self, argv: &[String], cwd: &str) -> anyhow::Result<Launch> {
         let environment = self.variables();
         self.orders(argv, environment, PathBuf::from(cwd))
     }
@@ -231,7 +231,7 @@ impl Preparation {
             let mut variables = self.variables();
             variables.insert("HOSTLER_SNAPSHOT".into(), project.snapshot.to_string());
             variables.insert("PWD".into(), work.display().to_string());
-            return Ok(after(began, self.orders(argv, variables, work)?));
+            return Ok(after(began, self.orders(&argv, variables, work)?));
         }
         let mut variables = self.variables();
         let Self { node, launch, .. } = &*self;
@@ -257,7 +257,7 @@ impl Preparation {
         variables.extend(entry.env);
         variables.insert("HOSTLER_SNAPSHOT".into(), project.snapshot.to_string());
         variables.insert("PWD".into(), work.display().to_string());
-        let mut orders = self.orders(entry.argv, variables, work)?;
+        let mut orders = self.orders(&entry.argv, variables, work)?;
         if let (Some(sandbox), Some(lease)) = (&mut orders.options.sandbox, &lease) {
             sandbox.read_only.push(lease.attempt.display().to_string());
         }
@@ -340,7 +340,7 @@ impl Preparation {
         }
     }
 
-    fn orders(&self, argv: Vec<String>, mut environment: Environment, cwd: PathBuf) -> anyhow::Result<Launch> {
+    fn orders(&self, argv: &[String], mut environment: Environment, cwd: PathBuf) -> anyhow::Result<Launch> {
         let Self { node, launch, directory, account, image } = self;
         let gpus = &launch.placement.resources.gpus;
         let spec = launch.spec();
@@ -357,7 +357,7 @@ impl Preparation {
                 }
             }
         }
-        let argv = engines::wrap(node, launch, account.as_deref(), &argv, &mut environment, &cwd, directory)?;
+        let argv = engines::wrap(node, launch, account.as_deref(), argv, &mut environment, &cwd, directory)?;
         let mut user = account.as_ref();
         if spec.sandbox {
             sandbox::adapt(&mut environment);
