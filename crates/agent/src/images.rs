@@ -14,7 +14,7 @@
 //! enter the directory of an unpacked image. An agent that is not root has a single user, who does and owns all of this.
 //!
 //! An image's id alone gives no access to a cached image: the user's own files must contain each of its layers. For an image in
-//! a registry, the registry is asked with the user's login data each time, and its repository must have contained each layer.
+//! a registry, the registry is asked with the user's login data, and its repository must have contained each layer.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::CString;
@@ -23,7 +23,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, lchown};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant, SystemTime};
 
 use hostler_image::{Config, Image, ImageError, LayerOrder, Sha256};
@@ -37,7 +37,7 @@ use serde::{Deserialize, Serialize};
 use crate::account::Ids;
 use crate::environment::{Ended, Runner, Step, Stopped};
 use crate::mutex::lock;
-use crate::pull::{ImageSettings, Pull};
+use crate::pull::{Answers, ImageSettings, Pull};
 use crate::rights::act_as;
 
 /// Uid and gid of the processes that unpack layers. Outside of the ranges that Linux distributions and directory services
@@ -72,6 +72,7 @@ pub(crate) struct Images {
     /// The directories of all runs, by which pins are recognized as outdated.
     runs: PathBuf,
     settings: ImageSettings,
+    answers: Answers,
     cap_bytes: u64,
     /// Locks of the images that are being unpacked or verified, by uid and id: no user waits for another one's slow file.
     busy: Mutex<HashMap<Busy, Arc<Mutex<()>>>>,
@@ -197,7 +198,8 @@ impl Images {
             std::thread::spawn(move || left.iter().for_each(|entry| remove(&entry.path())));
         }
         let (busy, noting, choosing) = (Mutex::default(), Mutex::default(), Mutex::default());
-        Ok(Self { root, runs, settings, cap_bytes: CACHE_BYTES, busy, noting, choosing, count: AtomicU64::new(next) })
+        let (cap_bytes, count) = (CACHE_BYTES, AtomicU64::new(next));
+        Ok(Self { root, runs, settings, answers: Answers::default(), cap_bytes, busy, noting, choosing, count })
     }
 
     /// Provides an image to a run, and unpacks it if necessary. Blocks.
@@ -221,7 +223,7 @@ impl Images {
             ImageSource::Archive { path, name } => act_as(wanted.user, || Image::in_archive(&at(path), name))??.into(),
             ImageSource::Registry(name) => {
                 let pull = Pull::new(name, &self.settings, wanted)?;
-                let (name, remote) = pull.describe(wanted, runner)?;
+                let (name, remote) = pull.describe(&self.answers, wanted, runner, log)?;
                 log(format!("hostler: image {} is docker://{name}\n", wanted.image).as_bytes());
                 Ready { id: remote.id, config: remote.config, layers: remote.layers, origin: Origin::Registry(pull) }
             }
@@ -235,16 +237,7 @@ impl Images {
             busy.retain(|_, unpacking| Arc::strong_count(unpacking) > 1);
             Arc::clone(busy.entry((wanted.user.map(|user| user.uid), id.clone())).or_default())
         };
-        let _unpacking = loop {
-            match own.try_lock() {
-                Ok(guard) => break guard,
-                Err(TryLockError::Poisoned(poisoned)) => break poisoned.into_inner(),
-                Err(TryLockError::WouldBlock) => {
-                    runner.goes_on()?;
-                    std::thread::sleep(LOOK);
-                }
-            }
-        };
+        let _unpacking = wait_for(&own, runner)?;
         let began = Instant::now();
         let found = self.pinned(&id, wanted.run);
         let is_new = found.is_none();
@@ -289,10 +282,10 @@ impl Images {
         let scratch = Scratch(self.new_attempt());
         for number in 0..image.layers.len() {
             let source = image.source(number)?;
-            if source.as_ref().is_none_or(|source| !known.contains(source.as_str())) {
-                let layer = image.layer(number, &scratch.0, wanted, runner)?;
+            if !known.contains(source.as_str()) {
+                let layer = image.layer(number, &scratch.0, half_free(&self.root)?, wanted, runner)?;
                 process(&layer, &image.layers[number], number, None, (0, 0), wanted, runner)?;
-                new.extend(source);
+                new.push(source);
             }
         }
         self.note_sources(&path, &new);
@@ -341,29 +334,26 @@ impl Images {
         make_passage(attempt)?;
         DirBuilder::new().mode(0o700).create(&root)?;
         give_to_unpacker(&root)?;
-        let disk = nix::sys::statvfs::statvfs(attempt).map_err(io::Error::from)?;
-        let half_free = disk.blocks_available().saturating_mul(disk.fragment_size()) / 2;
-        let (mut bytes, mut entries, mut sources) = (IMAGE_BYTES.min(half_free), IMAGE_ENTRIES, Vec::new());
+        let (budget, mut used, mut entries) = (half_free(attempt)?, 0_u64, IMAGE_ENTRIES);
+        let mut sources = Vec::new();
         for (number, order) in image.layers.iter().enumerate() {
-            if matches!(image.origin, Origin::Registry(_)) && order.length > half_free {
-                let size = hostler_model::format_bytes(order.length);
-                return Err(Failure::Unpack(format!(
-                    "layer {} of the image has {size}, more than half of the free space of the node's disk",
-                    number + 1
-                )));
-            }
-            sources.extend(image.source(number)?);
-            let layer = image.layer(number, attempt, wanted, runner)?;
-            let used =
-                process(&layer, order, number, Some(&root), (bytes, entries), wanted, runner).map_err(|failure| {
-                    match failure {
-                        Failure::Unpack(why) if half_free < IMAGE_BYTES && why.contains("bytes of an image") => {
+            // Others use the disk meanwhile, too.
+            let room = budget.saturating_sub(used).min(half_free(attempt)?);
+            sources.push(image.source(number)?);
+            let layer = image.layer(number, attempt, room, wanted, runner)?;
+            let for_files = room - image.downloaded(number).min(room);
+            let bytes = for_files.min(IMAGE_BYTES.saturating_sub(used));
+            let limits = (bytes, entries);
+            let added =
+                process(&layer, order, number, Some(&root), limits, wanted, runner).map_err(
+                    |failure| match failure {
+                        Failure::Unpack(why) if bytes == for_files && why.contains("bytes of an image") => {
                             Failure::Unpack(format!("{why}: half of the free space of the node's disk"))
                         }
                         other => other,
-                    }
-                })?;
-            (bytes, entries) = (bytes.saturating_sub(used.0), entries.saturating_sub(used.1));
+                    },
+                )?;
+            (used, entries) = (used + added.0, entries.saturating_sub(added.1));
         }
         // From here on, no other process can reach the files.
         fs::set_permissions(attempt, Permissions::from_mode(0o700))?;
@@ -426,6 +416,29 @@ impl Images {
     }
 }
 
+/// Waits for another job that does the same.
+///
+/// # Errors
+/// If this job ends meanwhile.
+pub(crate) fn wait_for<'a, T>(mutex: &'a Mutex<T>, runner: &dyn Runner) -> Result<MutexGuard<'a, T>, Stopped> {
+    loop {
+        match mutex.try_lock() {
+            Ok(guard) => return Ok(guard),
+            Err(TryLockError::Poisoned(poisoned)) => return Ok(poisoned.into_inner()),
+            Err(TryLockError::WouldBlock) => {
+                runner.goes_on()?;
+                std::thread::sleep(LOOK);
+            }
+        }
+    }
+}
+
+/// Half of what is free on the disk of a directory, in bytes.
+fn half_free(directory: &Path) -> io::Result<u64> {
+    let disk = nix::sys::statvfs::statvfs(directory)?;
+    Ok(disk.blocks_available().saturating_mul(disk.fragment_size()) / 2)
+}
+
 fn remove(path: &Path) {
     if let Err(error) = remove_tree(path) {
         tracing::warn!(path = %path.display(), %error, "cannot remove an image");
@@ -433,26 +446,44 @@ fn remove(path: &Path) {
 }
 
 impl Ready<'_> {
-    /// What distinguishes a layer's place from all others, if something does.
-    fn source(&self, number: usize) -> io::Result<Option<String>> {
+    /// What distinguishes a layer's place from all others.
+    fn source(&self, number: usize) -> io::Result<String> {
         let order = &self.layers[number];
         match &self.origin {
-            Origin::Files(files) => source(&files[number], order).map(Some),
+            Origin::Files(files) => source(&files[number], order),
             Origin::Registry(pull) => Ok(pull.source(order)),
         }
     }
 
-    /// Opens a layer. One of a registry is downloaded into this directory, and has no name afterwards.
+    /// How much of the node's disk a layer needs before it is unpacked, in bytes.
+    fn downloaded(&self, number: usize) -> u64 {
+        match &self.origin {
+            Origin::Files(_) => 0,
+            Origin::Registry(_) => self.layers[number].length,
+        }
+    }
+
+    /// Opens a layer. One of a registry is downloaded into this directory, if it has at most `room` bytes, and has no name
+    /// afterwards.
     fn layer(
         &self,
         number: usize,
         directory: &Path,
+        room: u64,
         wanted: &Wanted<'_>,
         runner: &dyn Runner,
     ) -> Result<File, Failure> {
         match &self.origin {
             Origin::Files(files) => Ok(files[number].try_clone()?),
             Origin::Registry(pull) => {
+                let length = self.downloaded(number);
+                if length > room {
+                    return Err(Failure::Unpack(format!(
+                        "layer {} of the image has {}, and the image may use half of the free space of the node's disk",
+                        number + 1,
+                        hostler_model::format_bytes(length),
+                    )));
+                }
                 make_passage(directory)?;
                 let path = directory.join("layer");
                 let file = File::options().read(true).write(true).create_new(true).mode(0o600).open(&path)?;

@@ -3,11 +3,13 @@
 //! For root's agent, the process has a uid of its own, so that the user can neither change its answers nor read the
 //! tokens that it gets. The agent reads the user's login data with the user's rights, and passes it through memory.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom, Write};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -19,17 +21,46 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::environment::{Ended, Runner, Step};
-use crate::images::{Failure, Wanted, unpacker};
-use crate::registry::{Description, Login, Order, Want};
+use crate::images::{Failure, Wanted, unpacker, wait_for};
+use crate::mutex::lock;
+use crate::registry::{Description, Login, Order, Said, Want};
 use crate::rights::act_as;
 
 /// The table `images` of `agent.toml`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ImageSettings {
-    /// Registries without encryption, as hosts with ports. Those on the node itself need not be listed.
+    /// Registries without encryption, as hosts with ports.
     #[serde(default)]
     pub plain_http: Vec<String>,
+    /// Registries that jobs may use, beside those in `plain_http`. Without a list, all but those on the node and its network.
+    #[serde(default)]
+    pub registries: Option<Vec<String>>,
+}
+
+impl ImageSettings {
+    /// Refuses registries that the node's admin does not allow, as far as their names say so.
+    fn allow(&self, host: &str) -> Result<(), Failure> {
+        let listed = self.listed();
+        if listed.iter().any(|it| it.eq_ignore_ascii_case(host)) {
+            return Ok(());
+        }
+        let why = match &self.registries {
+            Some(all) if all.is_empty() => "this node pulls no images from there".to_owned(),
+            Some(all) => format!("this node pulls images from {} only", all.join(", ")),
+            None if is_loopback(host) => {
+                "any user may be the one that listens there; the node's admin can list it in `[images] plain_http`"
+                    .to_owned()
+            }
+            None => return Ok(()),
+        };
+        Err(Failure::Unpack(format!("the registry {host} is not allowed: {why}")))
+    }
+
+    /// Servers that may be on the node and its network.
+    fn listed(&self) -> Vec<String> {
+        self.plain_http.iter().chain(self.registries.iter().flatten()).cloned().collect()
+    }
 }
 
 /// Variables of the agent that name the machine's certificate authorities.
@@ -38,57 +69,162 @@ const OF_AUTHORITIES: [&str; 2] = ["SSL_CERT_FILE", "SSL_CERT_DIR"];
 /// An image in a registry, with what its user has for the registry.
 pub(crate) struct Pull<'a> {
     image: RegistryImage<'a>,
-    transport: Transport,
+    settings: &'a ImageSettings,
     login: Option<Login>,
     login_note: String,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Transport {
-    Encrypted,
-    /// Without encryption, as the node's admin has allowed.
-    Plain,
-    /// Without encryption, on the node itself, where any user may be the one that listens.
-    Loopback,
+/// What a registry was asked for: the uid, the image, and the login data. Others may get another answer.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Question {
+    uid: Option<u32>,
+    name: String,
+    reference: String,
+    login: Option<Login>,
 }
+
+/// What registries have said to the users of a node.
+pub(crate) type Answers = Mutex<HashMap<Question, Arc<Mutex<Known>>>>;
+
+/// What is known of an image in a registry.
+#[derive(Debug, Default)]
+pub(crate) struct Known {
+    /// The last description, and when the agent began to ask for it.
+    description: Option<(Instant, Description)>,
+    /// The last time when the registry was asked and did not say what it has, and why.
+    failed: Option<(Instant, String)>,
+}
+
+impl Known {
+    /// Makes all so much older.
+    #[cfg(test)]
+    pub(crate) fn age(&mut self, by: Duration) {
+        if let Some((asked, _)) = &mut self.description {
+            *asked = asked.checked_sub(by).expect("the machine runs for longer");
+        }
+    }
+}
+
+/// Time in which an answer is used for other jobs without asking again.
+const FRESH: Duration = Duration::from_secs(10);
+
+/// Time in which an answer is used while the registry does not answer, and in which that of a digest is used.
+const KEPT: Duration = Duration::from_secs(600);
+
+/// Maximum number of kept answers of all users.
+const MAX_ANSWERS: usize = 256;
+
+/// Maximum size of a kept answer in bytes. The registry is asked again for larger ones, which are rare.
+const MAX_ANSWER_BYTES: usize = 128 << 10;
 
 impl<'a> Pull<'a> {
     /// Reads the login data of the user.
     ///
     /// # Errors
-    /// If a file with login data has an unexpected form.
+    /// If the node does not allow the registry, or if a file with login data has an unexpected form.
     pub(crate) fn new(
         image: RegistryImage<'a>,
-        settings: &ImageSettings,
+        settings: &'a ImageSettings,
         wanted: &Wanted<'_>,
     ) -> Result<Self, Failure> {
-        let transport = if settings.plain_http.iter().any(|host| host == image.host) {
-            Transport::Plain
-        } else if is_loopback(image.host) {
-            Transport::Loopback
-        } else {
-            Transport::Encrypted
-        };
+        settings.allow(image.host)?;
         let files = login_files(wanted);
         let (login, login_note) = act_as(wanted.user, || find_login(&files, image.host, image.repository))??;
-        Ok(Self { image, transport, login, login_note })
+        Ok(Self { image, settings, login, login_note })
     }
 
-    /// Asks the registry for the image. Returns the digest of the manifest too.
+    /// Asks the registry for the image, unless another job of the user has just done so. Returns the digest of the manifest too.
     ///
     /// # Errors
     /// If the registry has no such image for the user, or if the job ends meanwhile.
-    pub(crate) fn describe(&self, wanted: &Wanted<'_>, runner: &dyn Runner) -> Result<(String, Remote), Failure> {
+    pub(crate) fn describe(
+        &self,
+        answers: &Answers,
+        wanted: &Wanted<'_>,
+        runner: &dyn Runner,
+        log: &mut dyn FnMut(&[u8]),
+    ) -> Result<(String, Remote), Failure> {
+        let began = Instant::now();
         let reference = self.image.digest.unwrap_or(self.image.tag).to_owned();
-        // Twice the size, since text within text has more backslashes.
-        let most = 5 * MAX_JSON_BYTES as usize;
-        let output = self.run(Want::Description { reference }, most, wanted, runner)?;
-        let unexpected =
-            || Failure::Unpack("the process that asks registries has printed something unexpected".to_owned());
-        let said: Description = serde_json::from_slice(&output).map_err(|_| unexpected())?;
+        let question = Question {
+            uid: wanted.user.map(|user| user.uid),
+            name: format!("{}/{}", self.image.host, self.image.repository),
+            reference: reference.clone(),
+            login: self.login.clone(),
+        };
+        let own = {
+            let mut answers = lock(answers);
+            answers.retain(|_, answer| {
+                let is_asked = Arc::strong_count(answer) > 1;
+                is_asked || lock(answer).description.as_ref().is_some_and(|(asked, _)| asked.elapsed() < KEPT)
+            });
+            if answers.len() >= MAX_ANSWERS {
+                answers.retain(|_, answer| Arc::strong_count(answer) > 1);
+            }
+            Arc::clone(answers.entry(question).or_default())
+        };
+        let mut known = wait_for(&own, runner)?;
+        let lasts = if self.image.digest.is_some() { KEPT } else { FRESH };
+        let last = known.description.take().filter(|(asked, _)| asked.elapsed() < KEPT);
+        // Another job has asked while this one waited.
+        let failed = known.failed.take().filter(|(asked, _)| *asked >= began);
+        let asked = failed.as_ref().map_or_else(Instant::now, |(asked, _)| *asked);
+        let (since, description) = match (last, failed) {
+            (Some(last), None) if last.0 >= began || last.0.elapsed() < lasts => last,
+            (None, Some((_, why))) => {
+                known.failed = Some((asked, why.clone()));
+                return Err(Failure::Unpack(why));
+            }
+            (last, failed) => {
+                let named = last.as_ref().map(|(_, last)| last.named.clone());
+                let said = match failed {
+                    Some((_, why)) => Ok(Said::Away(why)),
+                    None => self.ask(reference, named, wanted, runner),
+                };
+                match (said, last) {
+                    (Ok(Said::New(description)), _) => (asked, description),
+                    (Ok(Said::Same), Some((_, description))) => (asked, description),
+                    (Ok(Said::Away(why)), Some(last)) => {
+                        let secs = last.0.elapsed().as_secs();
+                        let note = format!("hostler: {}; this is what it named {secs} s ago\n", escaped(&why));
+                        log(note.as_bytes());
+                        known.failed = Some((asked, why));
+                        last
+                    }
+                    (Ok(_), None) => return Err(unexpected()),
+                    (Err(failure), _) => {
+                        if let Failure::Unpack(why) = &failure {
+                            known.failed = Some((asked, why.clone()));
+                        }
+                        return Err(failure);
+                    }
+                }
+            }
+        };
+        if description.manifest.len() + description.config.len() <= MAX_ANSWER_BYTES {
+            known.description = Some((since, description.clone()));
+        }
+        drop(known);
+        self.read(&description)
+    }
+
+    fn read(&self, said: &Description) -> Result<(String, Remote), Failure> {
         let name = format!("{}/{}@{}", self.image.host, self.image.repository, said.digest);
         let remote = Remote::parse(&name, said.manifest.as_bytes(), said.config.as_bytes())?;
         Ok((name, remote))
+    }
+
+    fn ask(
+        &self,
+        reference: String,
+        known: Option<String>,
+        wanted: &Wanted<'_>,
+        runner: &dyn Runner,
+    ) -> Result<Said, Failure> {
+        // Twice the size, since text within text has more backslashes.
+        let most = 5 * MAX_JSON_BYTES as usize;
+        let output = self.run(Want::Description { reference, known }, most, wanted, runner)?;
+        serde_json::from_slice(&output).map_err(|_| unexpected())
     }
 
     /// Downloads a layer into a file, which the process can write to.
@@ -108,11 +244,8 @@ impl<'a> Pull<'a> {
     }
 
     /// What distinguishes a layer of this repository from all others. Whoever may read the repository has the layer.
-    /// `None` if another server may answer for the repository later.
-    pub(crate) fn source(&self, order: &LayerOrder) -> Option<String> {
-        let RegistryImage { host, repository, .. } = self.image;
-        let is_same_later = self.transport != Transport::Loopback;
-        is_same_later.then(|| format!("registry {host}/{repository} {}", order.diff_id))
+    pub(crate) fn source(&self, order: &LayerOrder) -> String {
+        format!("registry {}/{} {}", self.image.host, self.image.repository, order.diff_id)
     }
 
     /// Runs the process that asks the registry. Returns its output.
@@ -121,7 +254,8 @@ impl<'a> Pull<'a> {
         let order = Order {
             host: self.image.host.to_owned(),
             repository: self.image.repository.to_owned(),
-            is_plain: self.transport != Transport::Encrypted,
+            plain: self.settings.plain_http.clone(),
+            listed: self.settings.listed(),
             login: self.login.clone(),
             login_note: self.login_note.clone(),
             want,
@@ -158,6 +292,10 @@ impl<'a> Pull<'a> {
             other => Err(Failure::Unpack(format!("cannot pull the image: the process {other}"))),
         }
     }
+}
+
+fn unexpected() -> Failure {
+    Failure::Unpack("the process that asks registries has printed something unexpected".to_owned())
 }
 
 /// Whether a host of a reference is the node itself.
@@ -301,6 +439,28 @@ mod tests {
         let damaged = file("damaged", "{\"auths\": secret");
         let Err(Failure::Unpack(why)) = find_login(&[damaged], "a", "b") else { panic!("it is no JSON") };
         assert!(why.ends_with("damaged is not JSON"), "{why}");
+    }
+
+    #[test]
+    fn registries_beyond_the_list_are_refused_before_any_connection() {
+        let list = |all: &[&str]| all.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let allows = |registries: Option<&[&str]>, host: &str| {
+            let settings = ImageSettings { plain_http: list(&["registry.lan:5000"]), registries: registries.map(list) };
+            settings.allow(host).is_ok()
+        };
+        for (registries, host, expected) in [
+            (None, "docker.io", true),
+            (None, "registry.lan:5000", true),
+            (None, "localhost:5000", false),
+            (Some(&["localhost:5000", "GHCR.io"][..]), "localhost:5000", true),
+            (Some(&["localhost:5000", "GHCR.io"]), "ghcr.io", true),
+            (Some(&["ghcr.io"]), "docker.io", false),
+            (Some(&["ghcr.io"]), "ghcr.io:444", false),
+            (Some(&[]), "docker.io", false),
+            (Some(&[]), "registry.lan:5000", true),
+        ] {
+            assert_eq!(allows(registries, host), expected, "{registries:?} {host}");
+        }
     }
 
     #[test]

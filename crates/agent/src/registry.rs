@@ -2,12 +2,14 @@
 //!
 //! It speaks the protocol of the OCI distribution specification, over HTTPS, and over plain HTTP where the order says so. A
 //! registry may be hostile: each answer has a limit in size and time, content must have the expected digest, and login data and
-//! tokens go only to the registry itself and to the login server that it names. `oci-client` would do the same, but reads
-//! manifests of any size, bounds no waits, and brings a second HTTP client.
+//! tokens go only to the registry itself and to the login server that it names. It leads to servers of the node and its network
+//! only if it is one, or if the admin has listed them. `oci-client` reads manifests of any size, bounds no waits, and brings a
+//! second HTTP client.
 
 mod challenge;
 mod connection;
 
+use std::cell::Cell;
 use std::fmt;
 use std::fs::File;
 use std::io::{self, Write};
@@ -24,11 +26,14 @@ use hyper::{Method, Response, StatusCode};
 use serde::{Deserialize, Serialize};
 
 use self::challenge::Challenge;
-use self::connection::{Address, Request, send};
+use self::connection::{Address, Near, Request, send};
 
 /// Manifests that this client understands.
 const MANIFESTS: &str = "application/vnd.oci.image.index.v1+json, application/vnd.oci.image.manifest.v1+json, \
      application/vnd.docker.distribution.manifest.list.v2+json, application/vnd.docker.distribution.manifest.v2+json";
+
+/// The header with the digest of a manifest.
+const DIGEST: &str = "docker-content-digest";
 
 /// Maximum number of redirects of one request.
 const MAX_REDIRECTS: u32 = 5;
@@ -48,8 +53,10 @@ pub(crate) struct Order {
     /// Host of the registry with its port, as in references.
     pub(crate) host: String,
     pub(crate) repository: String,
-    /// Whether the registry is asked without encryption.
-    pub(crate) is_plain: bool,
+    /// Servers that are asked without encryption.
+    pub(crate) plain: Vec<String>,
+    /// Servers that may be of the node and its network.
+    pub(crate) listed: Vec<String>,
     pub(crate) login: Option<Login>,
     /// A note for the user if the registry demands a login.
     pub(crate) login_note: String,
@@ -57,7 +64,7 @@ pub(crate) struct Order {
 }
 
 /// What a user has for a registry.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) enum Login {
     Password {
         user: String,
@@ -75,15 +82,27 @@ impl fmt::Debug for Login {
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Want {
-    /// The manifest of a tag or digest, for this machine, and its configuration.
-    Description { reference: String },
+    /// The manifest of a tag or digest, for this machine, and its configuration. `known`: the digest that it had before.
+    Description { reference: String, known: Option<String> },
     /// A layer, to this file.
     Layer { digest: String, length: u64, path: String },
 }
 
-/// What a registry has said about an image. Its parts have proved to have these digests.
+/// What the process prints about an image.
 #[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Said {
+    New(Description),
+    /// The tag or digest names what was known before.
+    Same,
+    /// The registry does not answer, or not now. For this reason, nobody knows whether it has changed.
+    Away(String),
+}
+
+/// What a registry has said about an image. Its parts have proved to have these digests.
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Description {
+    /// Digest of what the tag names, which may be an index.
+    pub(crate) named: String,
     /// Digest of the manifest for this machine.
     pub(crate) digest: String,
     pub(crate) manifest: String,
@@ -102,9 +121,9 @@ pub fn fetch_image() -> anyhow::Result<()> {
     runtime.block_on(async {
         let mut registry = Registry::new(&order);
         match &order.want {
-            Want::Description { reference } => {
-                let description = registry.description(reference).await?;
-                Ok(serde_json::to_writer(io::stdout(), &description)?)
+            Want::Description { reference, known } => {
+                let said = registry.ask(reference, known.as_deref()).await?;
+                Ok(serde_json::to_writer(io::stdout(), &said)?)
             }
             Want::Layer { digest, length, path } => {
                 let mut file = File::options().write(true).open(path).context("cannot open the file for the layer")?;
@@ -120,20 +139,55 @@ struct Registry<'a> {
     address: Address,
     /// What the registry demanded, once it has.
     authorization: Option<HeaderValue>,
+    /// Whether the registry is on this machine or its network.
+    is_near: Cell<bool>,
     patience: Duration,
 }
+
+/// The registry is not available for now.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Away(String);
 
 impl<'a> Registry<'a> {
     fn new(order: &'a Order) -> Self {
         let host = if order.host == hostler_model::DOCKER_HUB { "registry-1.docker.io" } else { &order.host };
-        let address = Address { is_plain: order.is_plain, authority: host.to_owned(), path: String::new() };
-        Self { order, address, authorization: None, patience: PATIENCE }
+        let is_plain = has(&order.plain, host);
+        let address = Address { is_plain, authority: host.to_owned(), path: String::new() };
+        Self { order, address, authorization: None, is_near: Cell::new(false), patience: PATIENCE }
+    }
+
+    /// Asks for an image. First asks only for its digest if that may be the known one: registries count that less or not at all.
+    async fn ask(&mut self, reference: &str, known: Option<&str>) -> anyhow::Result<Said> {
+        let is_same = match known {
+            Some(known) => self.named(reference).await.map(|named| named.as_deref() == Some(known)),
+            None => Ok(false),
+        };
+        let found = match is_same {
+            Ok(true) => return Ok(Said::Same),
+            Err(error) if error.downcast_ref::<Away>().is_some() => Err(error),
+            // Some registries refuse the short question only.
+            Ok(false) | Err(_) => self.description(reference).await.map(Said::New),
+        };
+        match found {
+            Err(error) if known.is_some() && error.downcast_ref::<Away>().is_some() => {
+                Ok(Said::Away(format!("{error:#}")))
+            }
+            found => found,
+        }
+    }
+
+    /// The digest of a tag, if the registry states it without the manifest.
+    async fn named(&mut self, reference: &str) -> anyhow::Result<Option<String>> {
+        let answer = self.request(Method::HEAD, &format!("manifests/{reference}"), &manifests()).await?;
+        Ok(answer.headers().get(DIGEST).and_then(|it| it.to_str().ok()).map(str::to_owned))
     }
 
     async fn description(&mut self, reference: &str) -> anyhow::Result<Description> {
         let at = if reference.contains(':') { '@' } else { ':' };
         let name = format!("{}/{}{at}{reference}", self.order.host, self.order.repository);
         let mut manifest = self.manifest(reference).await?;
+        let named = Sha256::of(&manifest).to_string();
         let mut document = Document::parse(&name, &manifest)?;
         if let Document::Index(digest) = document {
             manifest = self.manifest(&digest.to_string()).await?;
@@ -144,7 +198,7 @@ impl<'a> Registry<'a> {
         self.blob(expected.digest, expected.size, &mut config).await.context("cannot read its configuration")?;
         Remote::parse(&name, &manifest, &config)?;
         let digest = Sha256::of(&manifest).to_string();
-        Ok(Description { digest, manifest: String::from_utf8(manifest)?, config: String::from_utf8(config)? })
+        Ok(Description { named, digest, manifest: String::from_utf8(manifest)?, config: String::from_utf8(config)? })
     }
 
     async fn layer(&mut self, digest: Sha256, length: u64, file: &mut File) -> anyhow::Result<()> {
@@ -153,9 +207,8 @@ impl<'a> Registry<'a> {
 
     /// Reads a manifest, and verifies the digest if that is how it is named.
     async fn manifest(&mut self, reference: &str) -> anyhow::Result<Vec<u8>> {
-        let accept = [(ACCEPT, HeaderValue::from_static(MANIFESTS))];
-        let answer = self.get(&format!("manifests/{reference}"), &accept.into_iter().collect()).await?;
-        let said = answer.headers().get("docker-content-digest").map(|it| it.to_str().unwrap_or_default().to_owned());
+        let answer = self.request(Method::GET, &format!("manifests/{reference}"), &manifests()).await?;
+        let said = answer.headers().get(DIGEST).map(|it| it.to_str().unwrap_or_default().to_owned());
         let mut bytes = Vec::new();
         let digest = self.receive(answer, Expected::AtMost(MAX_JSON_BYTES), &mut bytes).await?;
         let expected = if reference.contains(':') { Some(reference.to_owned()) } else { said };
@@ -166,7 +219,7 @@ impl<'a> Registry<'a> {
     }
 
     async fn blob(&mut self, expected: Sha256, size: u64, into: &mut impl Write) -> anyhow::Result<()> {
-        let answer = self.get(&format!("blobs/{expected}"), &HeaderMap::new()).await?;
+        let answer = self.request(Method::GET, &format!("blobs/{expected}"), &HeaderMap::new()).await?;
         let digest = self.receive(answer, Expected::Exactly(size), into).await?;
         if digest != expected {
             bail!("{} sent content with the digest {digest} for {expected}", self.order.host);
@@ -175,7 +228,7 @@ impl<'a> Registry<'a> {
     }
 
     /// Requests something of the repository. Logs in if the registry demands it, and follows redirects.
-    async fn get(&mut self, path: &str, headers: &HeaderMap) -> anyhow::Result<Response<Incoming>> {
+    async fn request(&mut self, method: Method, path: &str, headers: &HeaderMap) -> anyhow::Result<Response<Incoming>> {
         let Order { host, repository, .. } = self.order;
         let repository = match host == hostler_model::DOCKER_HUB && !repository.contains('/') {
             true => format!("library/{repository}"),
@@ -189,8 +242,8 @@ impl<'a> Registry<'a> {
                 headers.insert(AUTHORIZATION, authorization.clone());
             }
             let had_login = self.authorization.is_some();
-            let answer =
-                self.send(Request { method: Method::GET, address: &address, headers, body: Vec::new() }).await?;
+            let method = method.clone();
+            let answer = self.send(Request { method, address: &address, headers, body: Vec::new() }).await?;
             match answer.status() {
                 StatusCode::OK => return Ok(answer),
                 StatusCode::UNAUTHORIZED if is_own && !had_login => {
@@ -208,9 +261,9 @@ impl<'a> Registry<'a> {
         bail!("{host} sent more than {MAX_REDIRECTS} redirects")
     }
 
-    /// Refuses servers without encryption, except those of a registry without encryption.
+    /// Refuses servers without encryption, except the registry itself and those that the admin allows.
     fn allow(&self, address: &Address) -> anyhow::Result<()> {
-        if address.is_plain && !self.order.is_plain {
+        if address.is_plain && !self.address.is_same_server(address) && !has(&self.order.plain, &address.authority) {
             bail!("{} names {}, which has no encryption", self.order.host, address.authority);
         }
         Ok(())
@@ -218,9 +271,27 @@ impl<'a> Registry<'a> {
 
     async fn send(&self, request: Request<'_>) -> anyhow::Result<Response<Incoming>> {
         let authority = request.address.authority.clone();
-        let answered = tokio::time::timeout(self.patience, send(request)).await;
+        let is_own = self.address.is_same_server(request.address);
+        let name = if is_own { &self.order.host } else { &authority };
+        let is_listed = has(&self.order.listed, name);
+        let allows_near = is_listed || (!is_own && self.is_near.get());
+        let answered = tokio::time::timeout(self.patience, send(request, allows_near)).await;
         let late = || anyhow!("it does not answer within {:?}", self.patience);
-        answered.map_err(|_| late()).flatten().with_context(|| format!("cannot reach {authority}"))
+        match answered.map_err(|_| late()).flatten() {
+            Ok(answered) => {
+                if is_own {
+                    self.is_near.set(answered.is_near);
+                }
+                Ok(answered.response)
+            }
+            Err(error) if error.downcast_ref::<Near>().is_some() => Err(anyhow!(
+                "{name} has an address of the node or of a private network; the node's admin can list it in \
+                 `[images] registries` of agent.toml"
+            )),
+            Err(error) if is_listed => Err(Away(format!("cannot reach {authority}: {error:#}")).into()),
+            // The reason would tell users of sandboxes without a network which ports are open.
+            Err(_) => Err(Away(format!("cannot reach {authority}, or it has no valid certificate")).into()),
+        }
     }
 
     /// Obtains what the registry demands before it shows the repository.
@@ -277,7 +348,7 @@ impl<'a> Registry<'a> {
     fn refusal(&self, status: StatusCode, repository: &str) -> anyhow::Error {
         let Order { host, want, login_note, .. } = self.order;
         let what = match want {
-            Want::Description { reference } => reference,
+            Want::Description { reference, .. } => reference,
             Want::Layer { digest, .. } => digest,
         };
         let at = if what.contains(':') { '@' } else { ':' };
@@ -288,7 +359,11 @@ impl<'a> Registry<'a> {
                 status.as_u16()
             ),
             StatusCode::TOO_MANY_REQUESTS => {
-                anyhow!("{host} allows no more downloads for now (status 429); it may allow more after a login")
+                Away(format!("{host} allows no more downloads for now (status 429); it may allow more after a login"))
+                    .into()
+            }
+            status if status.is_server_error() => {
+                Away(format!("{host} answered with status {}", status.as_u16())).into()
             }
             status => anyhow!("{host} answered with status {}", status.as_u16()),
         }
@@ -334,6 +409,15 @@ impl<'a> Registry<'a> {
 struct Token {
     token: Option<String>,
     access_token: Option<String>,
+}
+
+/// Whether a list of hosts has this one.
+fn has(hosts: &[String], host: &str) -> bool {
+    hosts.iter().any(|it| it.eq_ignore_ascii_case(host))
+}
+
+fn manifests() -> HeaderMap {
+    [(ACCEPT, HeaderValue::from_static(MANIFESTS))].into_iter().collect()
 }
 
 fn basic(user: &str, password: &str) -> anyhow::Result<HeaderValue> {

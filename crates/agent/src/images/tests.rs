@@ -17,6 +17,8 @@ struct Fake {
     registries: HashMap<String, Built>,
     /// Number of layers that were downloaded, and unpacked or verified.
     counts: Lock<(u32, u32)>,
+    /// The digests that requests for descriptions have named as known.
+    asked: Mutex<Vec<Value>>,
 }
 
 /// An image in memory.
@@ -80,8 +82,10 @@ impl Runner for Fake {
                 fs::write(layer["path"].as_str().expect("a path"), &image.layer)?;
             } else {
                 let digest = Sha256::of(image.manifest.as_bytes()).to_string();
-                let said = json!({ "digest": digest, "manifest": image.manifest, "config": image.config });
-                output(said.to_string().as_bytes());
+                lock(&self.asked).push(order["want"]["Description"]["known"].clone());
+                let said =
+                    json!({ "named": digest, "digest": digest, "manifest": image.manifest, "config": image.config });
+                output(json!({ "New": said }).to_string().as_bytes());
             }
             return Ok(Ended::Exited(0));
         }
@@ -115,7 +119,8 @@ impl Cache {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let at = |name: &str| directory.path().join(name);
         fs::create_dir(at("runs")).expect("writable");
-        let settings = ImageSettings { plain_http: plain_http.iter().map(ToString::to_string).collect() };
+        let plain_http = plain_http.iter().map(ToString::to_string).collect();
+        let settings = ImageSettings { plain_http, registries: None };
         let images = Images::open(at("images"), at("runs"), settings).expect("writable");
         Self { images: Images { cap_bytes, ..images }, directory, fake: Fake::default(), log: RefCell::default() }
     }
@@ -225,15 +230,42 @@ fn image_of_a_registry_is_pulled_once_and_proved_by_its_repository() {
         let (got, counts, _) = obtain("registry.lan:5000/other/app", run);
         assert_eq!((&got, counts), (&id, expected));
     }
-    // On this machine, another user's server may answer next time.
-    for run in ["5", "6"] {
-        let (got, counts, _) = obtain("localhost:5000/app", run);
-        assert_eq!((&got, counts), (&id, (1, 1)));
-    }
+    // On this machine, another user's server may answer.
+    let (got, counts, _) = obtain("localhost:5000/app", "5");
+    let refused = got.expect_err("it is not listed");
+    assert!(refused.contains("can list it in `[images] plain_http`") && counts == (0, 0), "{refused}");
     // Whoever may not read the repository does not get its image from the cache.
     let (got, _, _) = obtain("registry.lan:5000/secret", "7");
     assert_eq!(got.expect_err("unknown"), "cannot pull the image: no such image");
     assert_eq!(cache.has(&[&image]), [true]);
+    // Jobs at the same time share an answer: the registry was asked once for each name.
+    assert_eq!(*lock(&cache.fake.asked), [Value::Null, Value::Null, Value::Null]);
+    // Later ones ask whether the tag names the same.
+    for answer in lock(&cache.images.answers).values() {
+        lock(answer).age(Duration::from_secs(60));
+    }
+    let (got, counts, _) = obtain("registry.lan:5000/other/app", "8");
+    assert_eq!((&got, counts), (&id, (0, 0)));
+    assert_eq!(lock(&cache.fake.asked).last(), Some(&Value::String(digest.to_string())));
+}
+
+#[test]
+fn layer_that_is_larger_than_half_of_the_free_space_is_not_downloaded() {
+    let mut cache = Cache::new(1 << 30, &["registry.lan:5000"]);
+    let mut image = built("a", 1000);
+    cache.fake.registries.insert("registry.lan:5000/first".to_owned(), image.clone());
+    cache.obtain("docker://registry.lan:5000/first", "1").expect("there");
+    let mut manifest: Value = serde_json::from_str(&image.manifest).expect("JSON");
+    manifest["layers"][0]["size"] = (31_u64 << 30).into();
+    image.manifest = manifest.to_string();
+    cache.fake.registries.insert("registry.lan:5000/huge".to_owned(), image);
+    if half_free(cache.directory.path()).expect("readable") > 31 << 30 {
+        return;
+    }
+    // Also if the image is there, and only its layers must be proved.
+    let refused = cache.obtain("docker://registry.lan:5000/huge", "2").expect_err("a huge layer");
+    assert!(refused.contains("layer 1 of the image has 31") && refused.contains("half of the free space"), "{refused}");
+    assert_eq!(lock(&cache.fake.counts).0, 1);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! One HTTP request over a connection of its own.
 
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,8 +19,11 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-/// Maximum time for a connection.
-const CONNECT_BOUND: Duration = Duration::from_secs(20);
+/// Maximum time for a connection to one address of a host.
+const CONNECT_BOUND: Duration = Duration::from_secs(10);
+
+/// Maximum number of addresses of a host that are tried.
+const MAX_ADDRESSES: usize = 5;
 
 /// Maximum size of an answer's header in bytes.
 const MAX_HEADER_BYTES: usize = 64 << 10;
@@ -84,24 +88,86 @@ pub(super) struct Request<'a> {
     pub(super) body: Vec<u8>,
 }
 
-/// Sends a request, and returns the answer when its header has arrived.
-pub(super) async fn send(request: Request<'_>) -> anyhow::Result<Response<Incoming>> {
+/// An answer, and whether it is from this machine or its network.
+pub(super) struct Answered {
+    pub(super) response: Response<Incoming>,
+    pub(super) is_near: bool,
+}
+
+/// A server that may not be reached has only addresses of this machine or its network.
+#[derive(Debug, thiserror::Error)]
+#[error("it has an address of the node or of a private network")]
+pub(super) struct Near;
+
+/// Sends a request, and returns the answer when its header has arrived. `allows_near`: also to this machine and its network.
+pub(super) async fn send(request: Request<'_>, allows_near: bool) -> anyhow::Result<Answered> {
     let address = request.address;
     let host = address.host().ok_or_else(|| anyhow!("{} is not the name of a host", address.authority))?;
-    let connecting = TcpStream::connect((host.as_str(), address.port()));
-    let connected = tokio::time::timeout(CONNECT_BOUND, connecting).await;
-    let tcp = connected.map_err(|_| anyhow!("no connection within {} s", CONNECT_BOUND.as_secs()))??;
+    let tcp = connect(&host, address.port(), allows_near).await?;
+    let (peer, own) = (tcp.peer_addr()?.ip(), tcp.local_addr()?.ip());
+    let is_near = is_near(peer) || peer == own;
+    if is_near && !allows_near {
+        return Err(Near.into());
+    }
     let _ = tcp.set_nodelay(true);
     if address.is_plain {
         // The name `localhost` may lead elsewhere on a strange machine.
-        if host == "localhost" && !tcp.peer_addr()?.ip().is_loopback() {
+        if host == "localhost" && !peer.is_loopback() {
             bail!("localhost is another machine here");
         }
-        return exchange(request, tcp).await;
+        return Ok(Answered { response: exchange(request, tcp).await?, is_near });
     }
     let name = ServerName::try_from(host).map_err(|_| anyhow!("{} has no name for TLS", address.authority))?;
     let tls = TlsConnector::from(tls(&address.authority)?).connect(name, tcp).await.context("no TLS connection")?;
-    exchange(request, tls).await
+    Ok(Answered { response: exchange(request, tls).await?, is_near })
+}
+
+/// Connects to the first address of a host that accepts.
+async fn connect(host: &str, port: u16, allows_near: bool) -> anyhow::Result<TcpStream> {
+    let found: Vec<SocketAddr> = tokio::net::lookup_host((host, port)).await?.take(MAX_ADDRESSES).collect();
+    let allowed = found.iter().filter(|at| allows_near || !is_near(at.ip()));
+    let mut last = if found.is_empty() { anyhow!("the name has no address") } else { Near.into() };
+    for at in allowed {
+        last = match tokio::time::timeout(CONNECT_BOUND, TcpStream::connect(at)).await {
+            Ok(Ok(tcp)) => return Ok(tcp),
+            Ok(Err(error)) => error.into(),
+            Err(_) => anyhow!("no connection within {} s", CONNECT_BOUND.as_secs()),
+        };
+    }
+    Err(last)
+}
+
+/// Whether an address is of this machine or of a private network, or of no machine at all.
+fn is_near(address: IpAddr) -> bool {
+    match address.to_canonical() {
+        IpAddr::V4(it) => {
+            let [first, second, third, _] = it.octets();
+            it.is_loopback()
+                || it.is_private()
+                || it.is_link_local()
+                || it.is_multicast()
+                || first == 0
+                || first >= 240
+                || (first == 100 && second & 0xc0 == 64)
+                || (first == 198 && second & 0xfe == 18)
+                || (first, second, third) == (192, 0, 0)
+        }
+        IpAddr::V6(it) => {
+            // Translators and tunnels lead to the IPv4 address inside.
+            let inside = |high: u16, low: u16| is_near(Ipv4Addr::from((u32::from(high) << 16) | u32::from(low)).into());
+            match it.segments() {
+                [0, 0, 0, 0, 0, 0, ..] => true,
+                [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0x2002, high, low, ..] => inside(high, low),
+                [0x64, 0xff9b, 1, ..] => true,
+                [first, ..] => is_near_ipv6(it, first),
+            }
+        }
+    }
+}
+
+fn is_near_ipv6(it: Ipv6Addr, first: u16) -> bool {
+    // Unique local, link-local and site-local addresses.
+    it.is_multicast() || first & 0xfe00 == 0xfc00 || first & 0xff80 == 0xfe80
 }
 
 async fn exchange(
@@ -146,6 +212,38 @@ fn tls(authority: &str) -> anyhow::Result<Arc<ClientConfig>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn addresses_of_the_machine_and_of_private_networks_are_near() {
+        for near in [
+            "127.0.0.1",
+            "127.9.9.9",
+            "10.1.2.3",
+            "172.16.0.1",
+            "192.168.1.1",
+            "169.254.169.254",
+            "0.0.0.0",
+            "100.64.0.1",
+            "198.18.0.1",
+            "224.0.0.1",
+            "255.255.255.255",
+            "::1",
+            "::",
+            "fe80::1",
+            "fec0::1",
+            "fd00::1",
+            "ff02::1",
+            "::ffff:10.0.0.1",
+            "64:ff9b::10.0.0.1",
+            "64:ff9b:1::1",
+            "2002:a00:1::1",
+        ] {
+            assert!(is_near(near.parse().expect("an address")), "{near}");
+        }
+        for far in ["1.1.1.1", "172.32.0.1", "100.128.0.1", "2606:4700::1", "::ffff:1.1.1.1", "64:ff9b::1.1.1.1"] {
+            assert!(!is_near(far.parse().expect("an address")), "{far}");
+        }
+    }
 
     #[test]
     fn login_goes_to_the_same_server_only() {

@@ -15,6 +15,9 @@ use super::*;
 /// An answer of the registry: status, headers, body.
 type Answer = (u16, Vec<(&'static str, String)>, Vec<u8>);
 
+/// A function that answers a path, with the value of the header `Authorization`.
+type Lie = fn(&str, &str) -> Answer;
+
 /// What the registry got: method, path and authorization.
 type Seen = Arc<Mutex<Vec<(String, String, String)>>>;
 
@@ -80,9 +83,10 @@ fn honest(path: &str) -> Answer {
 }
 
 fn order(host: &str, login: Option<Login>, reference: &str) -> Order {
-    let want = Want::Description { reference: reference.to_owned() };
+    let want = Want::Description { reference: reference.to_owned(), known: None };
     let login_note = "; log in".to_owned();
-    Order { host: host.to_owned(), repository: "team/app".to_owned(), is_plain: true, login, login_note, want }
+    let (plain, listed) = (vec![host.to_owned()], vec![host.to_owned()]);
+    Order { host: host.to_owned(), repository: "team/app".to_owned(), plain, listed, login, login_note, want }
 }
 
 fn ada() -> Option<Login> {
@@ -90,7 +94,7 @@ fn ada() -> Option<Login> {
 }
 
 async fn describe(order: &Order) -> Result<Description, String> {
-    let Want::Description { reference } = &order.want else { panic!("no description") };
+    let Want::Description { reference, .. } = &order.want else { panic!("no description") };
     Registry::new(order).description(reference).await.map_err(|error| format!("{error:#}"))
 }
 
@@ -130,6 +134,12 @@ async fn tokens_and_passwords_go_to_their_servers_only() {
         }
     })
     .await;
+    let others = [store.clone(), login.clone()];
+    let order = |host: &str, login, reference: &str| {
+        let mut order = order(host, login, reference);
+        order.plain.extend(others.clone());
+        order
+    };
     let demand = format!("Bearer realm=\"http://{login}/token\",service=\"the registry\"");
     let (host, at_host) = serve(move |path, login| match login {
         "Bearer for-ada" if path.contains("/blobs/") => {
@@ -162,7 +172,7 @@ async fn tokens_and_passwords_go_to_their_servers_only() {
 
 #[tokio::test]
 async fn hostile_registry_is_refused_with_the_reason() {
-    let lies: [(&str, fn(&str, &str) -> Answer, &str); 8] = [
+    let lies: [(&str, Lie, &str); 8] = [
         ("another manifest", |_, _| (200, Vec::new(), image().1.into_bytes()), "sent a manifest with the digest"),
         ("a huge manifest", |_, _| (200, Vec::new(), vec![b' '; 5 << 20]), "more than 4194304 bytes"),
         ("no manifest", |_, _| (200, Vec::new(), b"<html>".to_vec()), "sent a manifest with the digest"),
@@ -192,11 +202,70 @@ async fn hostile_registry_is_refused_with_the_reason() {
         let refused = layer(&host, expected, length).await.expect_err("a lie");
         assert!(refused.contains(why), "{refused}");
     }
-    // A registry with encryption may not lead to servers without.
-    let encrypted = Order { is_plain: false, ..order("registry.example", None, "1") };
-    let plain = Address::parse("http://127.0.0.1/token").expect("an address");
-    let refused = Registry::new(&encrypted).allow(&plain).expect_err("no encryption").to_string();
-    assert_eq!(refused, "registry.example names 127.0.0.1, which has no encryption");
+    // What it sends may be a document of another server.
+    let secret = || r#"{"config":"secret","layers":"secret","manifests":"secret"}"#.as_bytes().to_vec();
+    let (host, _) = serve(move |_, _| (200, Vec::new(), secret())).await;
+    let refused = describe(&order(&host, None, "1")).await.expect_err("no manifest");
+    assert!(refused.contains("is not the description") && !refused.contains("secret"), "{refused}");
+}
+
+#[tokio::test]
+async fn registry_leads_to_no_server_without_encryption_and_to_none_of_the_node() {
+    let (other, at_other) = serve(|path, _| honest(path)).await;
+    let target = other.clone();
+    let (leading, _) =
+        serve(move |path, _| (307, vec![("location", format!("http://{target}{path}"))], Vec::new())).await;
+    let demand = format!("Bearer realm=\"http://{other}/token\"");
+    let (asking, _) = serve(move |_, _| (401, vec![("www-authenticate", demand.clone())], Vec::new())).await;
+    for host in [&leading, &asking] {
+        for login in [ada(), Some(Login::Refresh("token".to_owned()))] {
+            let refused = describe(&order(host, login, "1")).await.expect_err("no encryption");
+            assert_eq!(refused, format!("{host} names {other}, which has no encryption"));
+        }
+    }
+    // A registry on another network, and one that nobody has listed.
+    let far = order("registry.example", None, "1");
+    let far = Registry::new(&far);
+    for text in [format!("https://{other}/token"), "https://localhost/".to_owned()] {
+        let address = Address::parse(&text).expect("an address");
+        far.allow(&address).expect("it has encryption");
+        let request = Request { method: Method::GET, address: &address, headers: HeaderMap::new(), body: Vec::new() };
+        let refused = far.send(request).await.expect_err("on the node").to_string();
+        assert!(refused.contains("has an address of the node or of a private network"), "{refused}");
+    }
+    let unlisted = Order { listed: Vec::new(), ..order(&other, None, "1") };
+    let refused = describe(&unlisted).await.expect_err("on the node");
+    assert!(refused.contains("can list it in `[images] registries`"), "{refused}");
+    assert_eq!(at_other.lock().expect("whole").len(), 0);
+    // Which ports of other machines are open is nobody's business.
+    let closed = Order { host: "no-such-host.invalid".to_owned(), listed: Vec::new(), ..order(&other, None, "1") };
+    let refused = describe(&closed).await.expect_err("no such host");
+    assert_eq!(refused, "cannot reach no-such-host.invalid, or it has no valid certificate");
+}
+
+#[tokio::test]
+async fn known_image_is_asked_for_without_its_manifest() {
+    let stated = digest(&image().2);
+    let (host, seen) = serve(move |path, _| {
+        let (status, _, body) = honest(path);
+        (status, vec![(DIGEST, stated.clone())], body)
+    })
+    .await;
+    let order = order(&host, None, "1");
+    let methods = || seen.lock().expect("whole").drain(..).map(|(method, ..)| method).collect::<Vec<_>>();
+    let index = digest(&image().2);
+    let said = Registry::new(&order).ask("1", Some(&index)).await.expect("there");
+    assert!(matches!(said, Said::Same) && methods() == ["HEAD"], "{said:?}");
+    let (busy, _) = serve(|_, _| (429, Vec::new(), Vec::new())).await;
+    for host in [busy.as_str(), "127.0.0.1:1"] {
+        let order = self::order(host, None, "1");
+        let said = Registry::new(&order).ask("1", Some(&index)).await.expect("known");
+        assert!(matches!(said, Said::Away(_)), "{said:?}");
+        assert!(Registry::new(&order).ask("1", None).await.is_err());
+    }
+    // Whoever may no longer read it is told so.
+    let (closed, _) = serve(|_, _| (403, Vec::new(), Vec::new())).await;
+    assert!(Registry::new(&self::order(&closed, None, "1")).ask("1", Some(&index)).await.is_err());
 }
 
 #[tokio::test]

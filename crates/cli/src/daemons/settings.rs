@@ -300,7 +300,7 @@ impl AgentSettings {
             root_jobs: is_set("root_jobs")?,
             install_python: is_set("install_python")?,
             sandbox: sandbox(file)?,
-            images: file.structure("images", "{ plain_http = [\"registry.lan:5000\"] }")?,
+            images: file.structure("images", "{ registries = [\"docker.io\", \"ghcr.io\"] }")?,
             quiet_machine: file.structure("quiet_machine", "{ knobs = [\"governor\", \"watchdog\"] }")?,
             noise_limits: file.structure("measurement", "{ others_millicpus = 100 }")?,
             accounts,

@@ -190,21 +190,31 @@ fn hostile_and_damaged_images_are_refused_and_leave_nothing() {
 
 #[test]
 fn image_of_a_registry_runs_and_is_found_in_the_cache() {
-    let cluster = SharedCluster::up(HOSTLER, &[]);
+    let mut cluster = SharedCluster::up(HOSTLER, &[]);
     let layout = images(&cluster, "images", None).join("oci");
     let open = Registry::serve(layout.clone(), None);
+    let closed = Registry::serve(layout, Some("Basic nobody"));
     let image = format!("docker://{}/team/app:1", open.host);
+    let unlisted = run(&cluster, ADA, &image, "true");
+    assert!(unlisted.code != 0 && unlisted.stderr.contains("can list it in `[images] plain_http`"), "{unlisted:?}");
+    let settings = format!("[images]\nregistries = []\nplain_http = [\"{}\", \"{}\"]\n", open.host, closed.host);
+    fs::write(cluster.path("agent/agent.toml"), settings).expect("root may");
+    cluster.kill_agent();
+    cluster.start_agent();
     for (user, how) in [(ADA, "pulled and unpacked in"), (BOB, "found in the cache")] {
         let told = run(&cluster, user, &image, "cat /etc/image; id -un; echo $OF_IMAGE");
         assert_eq!(told.stdout, format!("from the upper layer\n{user}\nyes\n"), "{told:?}");
-        let id = if user == ADA { "1" } else { "2" };
+        let id = if user == ADA { "2" } else { "3" };
         let log = cluster.run(user, &["logs", "--setup", id]).stderr;
         let resolved = format!("image {image} is docker://{}/team/app@sha256:", open.host);
         assert!(log.contains(how) && log.contains(&resolved), "{log}");
     }
     assert_eq!(unpacked(&cluster), (1, 0));
-    let closed = Registry::serve(layout, Some("Basic nobody"));
     for (image, why) in [
+        (
+            "docker://registry.example/app".to_owned(),
+            "the registry registry.example is not allowed: this node pulls no images",
+        ),
         (format!("docker://{}/team/app:2", open.host), "has no image team/app:2"),
         (format!("docker://{}/team/app:1", closed.host), "demands a login; log in on the node"),
     ] {

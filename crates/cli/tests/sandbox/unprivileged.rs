@@ -276,6 +276,12 @@ fn agent_of_an_ordinary_user_without_user_namespaces_runs_no_sandboxed_jobs() {
 
 #[test]
 fn agent_of_an_ordinary_user_runs_images_of_files_and_registries() {
+    let mount = |arguments: &[&str]| {
+        assert!(Command::new("mount").args(arguments).status().expect("starts").success(), "{arguments:?}");
+    };
+    // SAFETY: it changes only this thread, from which the cluster starts.
+    assert_eq!(unsafe { nix::libc::unshare(nix::libc::CLONE_NEWNS) }, 0, "needs root");
+    mount(&["--make-rprivate", "/"]);
     let cluster = OwnCluster::up(&[]);
     let (uid, gid) = ids(ADA);
     let directory = write_images(cluster.folder("images"), None);
@@ -297,7 +303,28 @@ fn agent_of_an_ordinary_user_runs_images_of_files_and_registries() {
     let plain = run(&format!("dir:{}/root", directory.display()), script);
     assert_eq!((plain.stdout.as_str(), plain.code), (expected("").as_str(), 7), "{plain:?}");
 
+    // The kernel takes no mount of others away, and so not the directory around it.
+    let deep = directory.join("root/deep");
+    fs::create_dir_all(deep.join("inside")).expect("ours");
+    fs::write(deep.join("file"), "text\n").expect("ours");
+    fs::write(deep.join("below"), "").expect("ours");
+    let (inside, below) = (deep.join("inside").display().to_string(), deep.join("below").display().to_string());
+    mount(&["-t", "tmpfs", "tmpfs", &inside]);
+    mount(&["--bind", "/etc/hostname", &below]);
+    fs::write(deep.join("inside/hidden"), "").expect("ours");
+    let around = run(&format!("dir:{}/root", directory.display()), "cat /deep/file /deep/below; ls /deep/inside");
+    for mounted in [inside, below] {
+        Command::new("umount").arg(mounted).status().expect("starts");
+    }
+    assert_eq!((around.stdout.as_str(), around.code), ("text\n", 0), "{around:?}");
+
     let registry = Registry::serve(directory.join("oci"), Some("Basic YWRhOnNlY3JldA=="));
+    cluster.hostler(&["down"]);
+    let found = Command::new("find").arg(cluster.home.path()).args(["-path", "*/nodes/n1"]).output().expect("starts");
+    let node = PathBuf::from(String::from_utf8(found.stdout).expect("text").trim());
+    fs::write(node.join("agent.toml"), format!("[images]\nplain_http = [\"{}\"]\n", registry.host)).expect("ours");
+    let up = cluster.hostler(&["up"]);
+    assert_eq!(up.code, 0, "{up:?}");
     let image = format!("docker://{}/team/app:1", registry.host);
     let refused = run(&image, "true");
     assert!(refused.code != 0 && refused.stderr.contains("demands a login"), "{refused:?}");
