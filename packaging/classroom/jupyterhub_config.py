@@ -1,4 +1,7 @@
-"""JupyterHub on the user node of a classroom; see docs/personas/classroom.md.
+"""JupyterHub of a classroom, on a machine or in a container where no student logs in or runs programs.
+
+Another user of the hub's machine could take a port of its and get the cookies of others; see docs/personas/classroom.md
+and docs/guides/jupyter.md.
 
 Students sign in with the password of their account on this machine. Set `c.JupyterHub.authenticator_class` for another
 sign-in, such as that of your university; its names must be those of the roster.
@@ -16,5 +19,5 @@ c.HostlerSpawner.cmd = ["/opt/jupyter/bin/jupyterhub-singleuser"]
 c.HostlerSpawner.max_cpus = 1
 c.HostlerSpawner.max_memory_gib = 2
 c.HostlerSpawner.default_memory_gib = 1
-c.HostlerSpawner.max_hours = 12
-c.HostlerSpawner.default_hours = 4
+c.HostlerSpawner.max_hours = 4
+c.HostlerSpawner.default_hours = 2

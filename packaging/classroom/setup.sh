@@ -9,7 +9,7 @@ roster=$1 workers=${2:-node-*} user_nodes=${3:-user-*}
 hostler --quiet configure user import "$roster"
 
 # Each student: at most four running tasks, e.g. a notebook and three experiments. A limit on CPUs would count all CPUs of the node for a
-# measurement, and refuse it.
+# measurement, and refuse it. See the page for what one student can still take.
 hostler --quiet configure group quota class --each --jobs 4 --queued 50
 
 # put NAME OPTIONS: adds or changes a partition.
@@ -23,10 +23,10 @@ put() {
 
 # Experiments: several on a node, each in a sandbox. Jobs that name no partition come here.
 put lab --nodes "$workers" --sandbox always --max-time 30m --default yes
-# Measurements: one at a time on a node, also in a sandbox.
-put measure --nodes "$workers" --sandbox always --exclusive yes --max-time 10m --priority 10
+# Measurements: one at a time on a node, also in a sandbox. They have no priority, so that nobody keeps all nodes from experiments.
+put measure --nodes "$workers" --sandbox always --exclusive yes --max-time 10m
 # Notebooks, on the user node only.
-put notebooks --nodes "$user_nodes" --groups class,staff --max-time 12h
+put notebooks --nodes "$user_nodes" --groups class,staff --max-time 4h
 
 hostler --quiet configure setting default-memory 256M
 hostler --quiet configure setting default-time-limit 10m

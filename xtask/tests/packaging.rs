@@ -142,11 +142,21 @@ fn the_files_of_a_class_and_their_page_fit_together() {
         assert!(class.join(path).exists(), "there is no {path}");
     }
     assert!(
-        compose.contains("command: user-node")
-            && image.contains("CMD [\"user-node\"]")
-            && image.contains("COPY packaging/classroom/user-node ")
+        compose.contains("command: classroom-hub")
+            && image.contains("COPY packaging/classroom/hub /usr/bin/classroom-hub")
     );
-    for script in ["setup.sh", "user-node"] {
+    // Compose appends lists, and refuses an item that is there twice.
+    let limits = fs::read_to_string(root().join("packaging/docker/limits.yaml")).expect("limits.yaml");
+    let node = compose.split("\n  node:").nth(1).and_then(|rest| rest.split("\n\n").next()).expect("a service");
+    for line in limits.lines().map(str::trim).filter(|line| line.starts_with(['c', 's']) && line.ends_with(']')) {
+        for item in line.split(['[', ']', ',']).skip(1).map(str::trim).filter(|item| !item.is_empty()) {
+            assert!(!node.contains(item), "{item} is in both files");
+        }
+    }
+    // A job with counters can watch its whole machine.
+    assert!(read("worker.toml").contains("\nperformance_counters = true\n") && !compose.contains("worker.toml"));
+    assert!(!read("agent.toml").contains("performance_counters"));
+    for script in ["setup.sh", "hub"] {
         let shell = Command::new("bash").arg("-n").arg(class.join(script)).output().expect("there is a shell");
         assert!(shell.status.success(), "{script}: {}", String::from_utf8_lossy(&shell.stderr));
     }
