@@ -49,8 +49,9 @@ pub struct UserView {
     /// Own quota of the user.
     pub quota: Quota,
     /// Limits in effect: those of the own quota, and else the largest that a group of the user gives to each member.
+    /// Absent from heads that give groups no such quotas: the own quota is in effect.
     #[serde(default)]
-    pub effective_quota: Quota,
+    pub effective_quota: Option<Quota>,
     /// Whether the cluster has the user now. False for a removed user whose quota still applies, and for an account
     /// that is only blocked.
     #[serde(default = "yes")]
@@ -58,6 +59,14 @@ pub struct UserView {
     /// The block of the account; absent if it is not blocked.
     #[serde(default)]
     pub blocked: Option<BlockView>,
+}
+
+impl UserView {
+    /// Limits in effect, whatever the version of the head.
+    #[must_use]
+    pub fn limits(&self) -> Quota {
+        self.effective_quota.unwrap_or(self.quota)
+    }
 }
 
 const fn yes() -> bool {

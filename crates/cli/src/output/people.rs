@@ -23,7 +23,7 @@ pub(crate) fn users(users: &[UserView], width: Option<usize>) -> String {
             user.role.to_string(),
             user.keys.len().to_string(),
             groups_of(user),
-            if user.effective_quota.is_unlimited() { String::new() } else { quota(&user.effective_quota) },
+            if user.limits().is_unlimited() { String::new() } else { quota(&user.limits()) },
             status(user),
         ]);
     }
@@ -45,8 +45,8 @@ pub(crate) fn user(user: &UserView) -> String {
     if !user.groups.is_empty() {
         text.push_str(&format!("groups  {}\n", groups_of(user)));
     }
-    text.push_str(&format!("quota   {}\n", quota(&user.effective_quota)));
-    if user.effective_quota != user.quota {
+    text.push_str(&format!("quota   {}\n", quota(&user.limits())));
+    if user.limits() != user.quota {
         text.push_str(&format!("own     {}\n", quota(&user.quota)));
     }
     let status = status(user);

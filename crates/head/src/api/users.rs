@@ -256,7 +256,7 @@ fn gone(users: &Users, name: &UserName, former: &Former) -> UserView {
         groups: former.groups.clone(),
         keys: Vec::new(),
         quota: former.quota,
-        effective_quota: users.effective_quota(&former.groups, former.quota),
+        effective_quota: Some(users.effective_quota(&former.groups, former.quota)),
         added: false,
         blocked: block_view(users, name),
     }
@@ -277,7 +277,7 @@ fn view(users: &Users, user: &Known) -> UserView {
         groups: user.groups.clone(),
         keys: user.keys.clone(),
         quota: user.quota,
-        effective_quota: users.effective_quota(&user.groups, user.quota),
+        effective_quota: Some(users.effective_quota(&user.groups, user.quota)),
         added: true,
         blocked: block_view(users, &user.name),
     }

@@ -44,6 +44,10 @@ impl People {
         person(name.as_str())
     }
 
+    fn limits(&self, user: &UserView) -> String {
+        quota_words(&user.limits())
+    }
+
     fn quota(&self, quota: &Quota) -> String {
         quota_words(quota)
     }
@@ -63,7 +67,7 @@ impl Person {
     }
 
     fn quota(&self) -> String {
-        quota_words(&self.user.effective_quota)
+        quota_words(&self.user.limits())
     }
 
     fn groups(&self) -> String {

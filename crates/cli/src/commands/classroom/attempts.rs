@@ -54,7 +54,7 @@ pub(super) struct Class<'a> {
 /// Checks that each student has a quota.
 pub(super) fn quotas(report: &mut Report, students: &[UserView]) {
     let without = |user: &&UserView| {
-        let quota = user.effective_quota;
+        let quota = user.limits();
         quota.cpus.is_none() && quota.memory_bytes.is_none() && quota.jobs.is_none()
     };
     let names: Vec<&str> = students.iter().filter(without).map(|user| user.name.as_str()).collect();
@@ -106,7 +106,7 @@ impl Class<'_> {
     /// Asks for more than a quota allows.
     async fn over_quota(&self, tester: &Tester, report: &mut Report) -> Result<(), Failure> {
         const PROMISE: (&str, &str) = ("a quota is enforced", "submit more tasks than may wait, or with more CPUs");
-        let quota = self.admin.user(&tester.name).await?.effective_quota;
+        let quota = self.admin.user(&tester.name).await?.limits();
         let (array, cpus) =
             (quota.queued.map(|most| format!("0-{most}")), quota.cpus.map(|most| (most + 1).to_string()));
         let options = match (&array, &cpus) {

@@ -311,7 +311,7 @@ impl SetQuota {
             let now = client.user(name).await?.quota;
             Ok(client.set_user_quota(name, &self.quota.applied_to(now)).await?)
         })?;
-        print_result(context, &user, &format!("{name}: {}", people::quota(&user.effective_quota)));
+        print_result(context, &user, &format!("{name}: {}", people::quota(&user.limits())));
         Ok(exit::OK)
     }
 }

@@ -358,7 +358,7 @@ fn put_user(present: &mut Present, user: &AddUser) {
         groups,
         keys: Vec::new(),
         quota,
-        effective_quota: quota,
+        effective_quota: Some(quota),
         added: true,
         blocked: None,
     });
