@@ -22,6 +22,9 @@ pub(crate) const MISMATCH: u8 = 5;
 /// From `gateway plan`: `apply` would change something.
 pub(crate) const GATEWAY_CHANGE: u8 = 2;
 
+/// From `classroom check`: no promise is broken, but not all were tried.
+pub(crate) const NOT_TRIED: u8 = 2;
+
 /// From `run`: the command reached its time limit.
 pub(crate) const RUN_TIMEOUT: u8 = 124;
 

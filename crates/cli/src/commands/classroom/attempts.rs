@@ -6,9 +6,9 @@ use std::time::Duration;
 use hostler_client::Client;
 use hostler_model::{JobId, JobState, NodeState, SandboxNetwork};
 use hostler_proto::api::{JobDetail, NodeView};
-
 use hostler_proto::partitions::PartitionView;
 use hostler_proto::users::UserView;
+use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
 use super::report::{Finding, Report};
@@ -21,7 +21,28 @@ const LOOK: Duration = Duration::from_millis(200);
 
 /// Memory of the jobs that do not need much, and of the one that starts many processes.
 const LITTLE: &str = "64M";
-const FOR_PROCESSES: &str = "256M";
+const FOR_PROCESSES: &str = "1G";
+
+/// How long a job may take to start that must not start.
+const SETTLED: Duration = Duration::from_secs(3);
+
+/// The head's refusal of what only a job's owner may do.
+const NOT_YOURS: &str = "not_yours";
+
+/// A promise, and how it is tried.
+type Promise = (&'static str, &'static str);
+
+const ACCOUNTS: Promise = ("students' jobs run on every node, in a sandbox", "submit jobs without --sandbox");
+const OTHERS_JOBS: Promise =
+    ("students cannot end or change jobs of others", "cancel, signal and update a running job");
+const OTHERS_OUTPUT: Promise = ("students cannot read output and commands of others", "read those of a running job");
+const OTHERS_RESULTS: Promise = ("students cannot fetch results of others", "fetch those of a job that has ended");
+const MEMORY: Promise = ("a job that exceeds its memory is ended, and says so", "use 400 MB with -m 64M");
+const TIME: Promise = ("a job ends at its time limit", "run on with -t 2s");
+const BOMB: Promise = ("a fork bomb ends, and the node goes on", "start 10000 threads, then another job");
+const WHOLE: Promise = ("a measured job has its node to itself", "submit a second job to its node");
+const CERTIFICATE: Promise = ("a measured job gets a certificate", "read the job's certificate");
+const COUNTERS: Promise = ("a measured job can use hardware counters", "call perf_event_open");
 
 /// The attempts inside of a job beside that of another student: name in the probe's output, promise, and how it is tried.
 const INSIDE: [(&str, &str, &str); 7] = [
@@ -42,9 +63,11 @@ const INSIDE: [(&str, &str, &str); 7] = [
 pub(super) struct Class<'a> {
     pub(super) admin: &'a Client,
     /// The partition with the sandboxes.
-    pub(super) partition: &'a PartitionView,
+    pub(super) partition: PartitionView,
     /// The partition for measurements.
-    pub(super) measure: Option<&'a PartitionView>,
+    pub(super) measure: Option<PartitionView>,
+    /// Time limit of jobs in the partition for measurements.
+    pub(super) measure_time: String,
     /// The longest that a job may wait or run.
     pub(super) timeout: Duration,
     /// The folder with the program of the jobs.
@@ -81,21 +104,30 @@ pub(super) async fn all(
 ) -> Result<(), Failure> {
     class.over_quota(one, report).await?;
     class.other_network(one, report).await?;
+    class.results(one, other, report).await?;
     let nodes = class.admin.nodes().await?;
-    for node in nodes.iter().filter(|node| class.partition.nodes.matches(&node.name)) {
+    let mut here = nodes.iter().filter(|node| class.partition.nodes.matches(&node.name)).peekable();
+    if here.peek().is_none() {
+        report.untried(None, &on_each_node(), &format!("partition {} has no node", class.partition.name));
+    }
+    for node in here {
         output.aside(&format!("trying node {}", node.name));
         if let Some(why) = why_not(node) {
-            report.add(ACCOUNTS.0, ACCOUNTS.1, Some(node.name.as_str()), Finding::NotTried(why));
+            report.untried(Some(node.name.as_str()), &on_each_node(), &why);
             continue;
         }
         if class.beside_another(one, other, node, report).await? {
             class.limits(one, node, report).await?;
         }
     }
-    class.measurement(one, &nodes, report).await
+    class.measurement(one, other, &nodes, report).await
 }
 
-const ACCOUNTS: (&str, &str) = ("students' jobs run on every node, in a sandbox", "submit jobs without --sandbox");
+/// All that is tried on each node.
+fn on_each_node() -> Vec<Promise> {
+    let inside = INSIDE.map(|(_, promise, tried)| (promise, tried));
+    [&[ACCOUNTS][..], &inside, &[OTHERS_JOBS, OTHERS_OUTPUT, MEMORY, TIME, BOMB]].concat()
+}
 
 /// Why nothing can be tried on a node.
 fn why_not(node: &NodeView) -> Option<String> {
@@ -157,34 +189,45 @@ impl Class<'_> {
         let name = node.name.as_str();
         let options = [&self.within(LITTLE)[..], &["--constraint", name]].concat();
         let marker = format!("{}-{name}", std::process::id());
+        let nothing_else = |report: &mut Report, finding: Finding| {
+            report.add(ACCOUNTS.0, ACCOUNTS.1, Some(name), finding);
+            report.untried(Some(name), &on_each_node()[1..], "no job of a student runs here");
+        };
         let victim = match one.submit(&self.project, &options, &["hold", &marker]).await? {
             Ok(job) => job,
             Err(said) => {
-                report.add(ACCOUNTS.0, ACCOUNTS.1, Some(name), Finding::Broken(said.error()));
+                nothing_else(report, Finding::Broken(said.error()));
                 return Ok(false);
             }
         };
-        let folder = match self.folder_of(one, victim).await? {
-            Ok(folder) => folder,
+        let said = match self.ready(one, victim).await? {
+            Ok(said) => said,
             Err(finding) => {
-                report.add(ACCOUNTS.0, ACCOUNTS.1, Some(name), finding);
+                nothing_else(report, finding);
                 self.end(one, victim).await?;
                 return Ok(false);
             }
         };
+        let (folder, home) = (value(&said, "ready"), value(&said, "home"));
         let is_sandboxed = self.admin.job(victim, 1).await?.sandbox;
         let finding = Finding::of(is_sandboxed, || format!("job {victim} has no sandbox"));
         report.add(ACCOUNTS.0, ACCOUNTS.1, Some(name), finding);
 
         let (host, port) = other.address.rsplit_once(':').unwrap_or((&other.address, "7760"));
-        let arguments = ["attempts", &marker, &folder, host.trim_matches(['[', ']']), port];
+        let arguments = ["attempts", &marker, &folder, &home, host.trim_matches(['[', ']']), port];
         let (ended, printed) = match other.submit(&self.project, &options, &arguments).await? {
             Ok(job) => (self.ended(job).await?, other.run(&["logs", &job.to_string()]).await?.stdout),
             Err(said) => (Err(said.error()), String::new()),
         };
         for (key, promise, tried) in INSIDE {
             let line = printed.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(' '));
-            report.add(promise, tried, Some(name), finding_of(line, ended.as_ref().err()));
+            let finding = match finding_of(line, ended.as_ref().err()) {
+                Finding::Kept if key == "temporary" && said.contains("unwritten ") => {
+                    Finding::NotTried(format!("job {victim} could not write {}", value(&said, "unwritten")))
+                }
+                finding => finding,
+            };
+            report.add(promise, tried, Some(name), finding);
         }
 
         self.interfere(other, victim, name, report).await?;
@@ -200,30 +243,40 @@ impl Class<'_> {
             ("signal", &["signal", &job, "KILL"]),
             ("update", &["update", &job, "-t", "1m"]),
         ];
-        let mut allowed = Vec::new();
+        let mut finding = Finding::Kept;
         for (what, arguments) in acts {
-            allowed.extend((other.run(arguments).await?.code == 0).then_some(what));
+            let said = other.run(&[arguments, &["--json"]].concat()).await?;
+            finding = finding.and(must_be_refused(&said, &format!("{what} job {job}")));
         }
         let state = self.admin.job(victim, 1).await?.summary.state;
-        let finding = Finding::of(allowed.is_empty() && state == JobState::Running, || {
-            format!("{} of job {job} was allowed, and its state is {state}", allowed.join(", "))
-        });
-        let promise = "students cannot end or change jobs of others";
-        report.add(promise, "cancel, signal and update a running job", Some(node), finding);
+        let lives = Finding::of(state == JobState::Running, || format!("the state of job {job} is {state}"));
+        report.add(OTHERS_JOBS.0, OTHERS_JOBS.1, Some(node), lives.and(finding));
 
-        let to = self.project.with_file_name("fetched");
-        let reads: [(&str, &[&str]); 2] =
-            [("output", &["logs", &job]), ("results", &["fetch", &job, "--to", &to.to_string_lossy()])];
-        let mut seen = Vec::new();
-        for (what, arguments) in reads {
-            let said = other.run(arguments).await?;
-            seen.extend((said.code == 0 || said.stdout.contains("ready")).then_some(what));
-        }
-        let details = other.run(&["job", &job, "--json"]).await?.stdout;
-        seen.extend(details.contains("probe.sh").then_some("command line"));
-        let finding = Finding::of(seen.is_empty(), || format!("{} of job {job} can be read", seen.join(" and ")));
-        let promise = "students cannot read output, results and commands of others";
-        report.add(promise, "read those of a running job", Some(node), finding);
+        let said = other.run(&["logs", &job, "--json"]).await?;
+        let output = must_be_refused(&said, &format!("read the output of job {job}"));
+        let said = other.run(&["job", &job, "--json"]).await?;
+        let details: Option<Value> = serde_json::from_str(&said.stdout).ok();
+        let command = match (details, said.refusal().as_deref()) {
+            (None, Some(NOT_YOURS)) => Finding::Kept,
+            (None, _) => Finding::NotTried(said.error()),
+            (Some(_), _) => Finding::of(!said.stdout.contains("probe.sh"), || format!("read the command of job {job}")),
+        };
+        report.add(OTHERS_OUTPUT.0, OTHERS_OUTPUT.1, Some(node), output.and(command));
+        Ok(())
+    }
+
+    /// Lets another student fetch the results of a job that has ended.
+    async fn results(&self, one: &Tester, other: &Tester, report: &mut Report) -> Result<(), Failure> {
+        let finding = match self.finished(one, &self.within(LITTLE), &["true"]).await? {
+            Ok(job) if job.summary.state == JobState::Completed => {
+                let (id, to) = (job.summary.id.to_string(), self.project.with_file_name("fetched"));
+                let said = other.run(&["fetch", &id, "--to", &to.to_string_lossy(), "--json"]).await?;
+                must_be_refused(&said, &format!("fetch the results of job {id}"))
+            }
+            Ok(job) => Finding::NotTried(format!("job {} ended as {}", job.summary.id, job.summary.state)),
+            Err(why) => Finding::NotTried(why),
+        };
+        report.add(OTHERS_RESULTS.0, OTHERS_RESULTS.1, None, finding);
         Ok(())
     }
 
@@ -238,74 +291,109 @@ impl Class<'_> {
             Err(why) => Finding::NotTried(why),
         };
         let memory = ends_as(self.finished_on(tester, name, &["-m", LITTLE], "memory").await?, JobState::OutOfMemory);
-        report.add("a job that exceeds its memory is ended, and says so", "use 400 MB with -m 64M", Some(name), memory);
+        report.add(MEMORY.0, MEMORY.1, Some(name), memory);
 
         let time =
             ends_as(self.finished_on(tester, name, &["-m", LITTLE, "-t", "2s"], "time").await?, JobState::Timeout);
-        report.add("a job ends at its time limit", "run on with -t 2s", Some(name), time);
+        report.add(TIME.0, TIME.1, Some(name), time);
 
-        let bomb = self.finished_on(tester, name, &["-m", FOR_PROCESSES, "-t", "1m"], "bomb").await?;
-        let after = self.finished_on(tester, name, &["-m", LITTLE], "true").await?;
-        let finding = match (bomb, after) {
-            (Err(why), _) => Finding::NotTried(why),
-            (Ok(bomb), _) if bomb.summary.state == JobState::Completed => {
-                Finding::Broken(format!("job {} started 10000 processes{}", bomb.summary.id, advisory(&bomb)))
+        let finding = match self.finished_on(tester, name, &["-m", FOR_PROCESSES], "bomb").await? {
+            Err(why) => Finding::NotTried(why),
+            Ok(bomb) => {
+                let id = bomb.summary.id;
+                let printed = tester.run(&["logs", &id.to_string()]).await?.stdout;
+                let ended = bomb_ended(&printed, id, bomb.summary.state, &advisory(&bomb));
+                ended.and(match self.finished_on(tester, name, &["-m", LITTLE], "true").await? {
+                    Ok(after) if after.summary.state == JobState::Completed => Finding::Kept,
+                    Ok(after) => Finding::Broken(format!("the next job ended as {}", after.summary.state)),
+                    Err(why) => Finding::Broken(format!("no job runs any more: {why}")),
+                })
             }
-            (Ok(_), Ok(after)) if after.summary.state == JobState::Completed => Finding::Kept,
-            (Ok(_), Ok(after)) => Finding::Broken(format!("the next job ended as {}", after.summary.state)),
-            (Ok(_), Err(why)) => Finding::Broken(format!("no job runs any more: {why}")),
         };
-        report.add(
-            "a fork bomb ends, and the node goes on",
-            "start 10000 processes, then another job",
-            Some(name),
-            finding,
-        );
+        report.add(BOMB.0, BOMB.1, Some(name), finding);
         Ok(())
     }
 
-    /// Runs a job in the partition for measurements.
-    async fn measurement(&self, tester: &Tester, nodes: &[NodeView], report: &mut Report) -> Result<(), Failure> {
-        const WHOLE: (&str, &str) =
-            ("a measured job has its node to itself", "submit a job to the partition without --exclusive");
-        const CERTIFICATE: (&str, &str) = ("a measured job gets a certificate", "read the job's certificate");
-        const COUNTERS: (&str, &str) = ("a measured job can use hardware counters", "call perf_event_open");
-        let Some(partition) = self.measure else {
-            let why = "no partition has --exclusive".to_owned();
-            report.add(WHOLE.0, WHOLE.1, None, Finding::NotTried(why));
+    /// Runs a job in the partition for measurements, and submits another one to its node.
+    async fn measurement(
+        &self,
+        tester: &Tester,
+        other: &Tester,
+        nodes: &[NodeView],
+        report: &mut Report,
+    ) -> Result<(), Failure> {
+        let untried = |report: &mut Report, why: &str| report.untried(None, &[WHOLE, CERTIFICATE, COUNTERS], why);
+        let Some(partition) = &self.measure else {
+            untried(report, "no partition has --exclusive");
             return Ok(());
         };
-        let options = ["-p", partition.name.as_str(), "-m", LITTLE];
-        let job = match self.finished(tester, &options, "measure").await? {
+        let options = ["-p", partition.name.as_str(), "-m", LITTLE, "-t", &self.measure_time];
+        let id = match tester.submit(&self.project, &options, &["measure"]).await? {
             Ok(job) => job,
-            Err(why) => {
-                report.add(WHOLE.0, WHOLE.1, None, Finding::NotTried(why));
+            Err(said) => {
+                untried(report, &said.error());
                 return Ok(());
             }
         };
-        let id = job.summary.id;
-        let task = job.tasks_shown.first();
-        let node = task.and_then(|task| nodes.iter().find(|node| Some(&node.name) == task.node.as_ref()));
-        let printed = tester.run(&["logs", &id.to_string()]).await?.stdout;
-        let value =
-            |name: &str| printed.lines().find_map(|line| line.strip_prefix(name)).unwrap_or("?").trim().to_owned();
-        let cpus = value("cpus");
-        let finding = match node {
-            Some(node) => Finding::of(job.exclusive && cpus == node.cpus.to_string(), || {
-                format!("job {id} had {cpus} of {} CPUs of {}", node.cpus, node.name)
-            }),
+        let printed = match self.ready(tester, id).await? {
+            Ok(printed) => printed,
+            Err(Finding::Kept) => String::new(),
+            Err(Finding::NotTried(why) | Finding::Broken(why)) => {
+                untried(report, &why);
+                return self.end(tester, id).await;
+            }
+        };
+        let running = self.admin.job(id, 1).await?;
+        let node = running.tasks_shown.first().and_then(|task| task.node.clone());
+        let finding = match nodes.iter().find(|known| Some(&known.name) == node.as_ref()) {
+            Some(node) => {
+                let cpus = value(&printed, "cpus");
+                let whole = Finding::of(running.exclusive && cpus == node.cpus.to_string(), || {
+                    format!("job {id} had {cpus} of {} CPUs of {}", node.cpus, node.name)
+                });
+                whole.and(self.joins(other, id, node).await?)
+            }
             None => Finding::NotTried(format!("the node of job {id} is unknown")),
         };
         report.add(WHOLE.0, WHOLE.1, None, finding);
-        let has_certificate = task.is_some_and(|task| task.certificate.is_some());
-        report.add(CERTIFICATE.0, CERTIFICATE.1, None, Finding::of(has_certificate, || format!("job {id} has none")));
-        let finding = match value("counters").as_str() {
+
+        tester.run(&["signal", &id.to_string(), "USR1"]).await?;
+        let certificate = match self.ended(id).await? {
+            Ok(job) => {
+                let has_one = job.tasks_shown.first().is_some_and(|task| task.certificate.is_some());
+                Finding::of(has_one, || format!("job {id} has none"))
+            }
+            Err(why) => Finding::NotTried(why),
+        };
+        report.add(CERTIFICATE.0, CERTIFICATE.1, None, certificate);
+        let finding = match value(&printed, "counters").as_str() {
             "works" => Finding::Kept,
             "refused" => Finding::NotTried("the node's admin has not set `performance_counters`".to_owned()),
+            "none" => Finding::NotTried("the node has no hardware counters".to_owned()),
             _ => Finding::NotTried("the node has no python3".to_owned()),
         };
         report.add(COUNTERS.0, COUNTERS.1, None, finding);
         Ok(())
+    }
+
+    /// Submits a job of another student to the node of a measured job, which must wait.
+    async fn joins(&self, other: &Tester, measured: JobId, node: &NodeView) -> Result<Finding, Failure> {
+        if !self.partition.nodes.matches(&node.name) {
+            return Ok(Finding::NotTried(format!("{} is not in partition {}", node.name, self.partition.name)));
+        }
+        let options = [&self.within(LITTLE)[..], &["--constraint", node.name.as_str()]].concat();
+        let second = match other.submit(&self.project, &options, &["true"]).await? {
+            Ok(job) => job,
+            Err(said) => return Ok(Finding::NotTried(said.error())),
+        };
+        let state = self.admin.job_when_running(second, SETTLED).await?.summary.state;
+        let still = self.admin.job(measured, 1).await?.summary.state;
+        self.end(other, second).await?;
+        Ok(match (state, still) {
+            (JobState::Pending, JobState::Running) => Finding::Kept,
+            (_, JobState::Running) => Finding::Broken(format!("job {second} was {state} beside job {measured}")),
+            _ => Finding::NotTried(format!("job {measured} ended as {still}")),
+        })
     }
 
     /// Options of jobs in the partition with the sandboxes.
@@ -322,7 +410,7 @@ impl Class<'_> {
         mode: &str,
     ) -> Result<Result<JobDetail, String>, Failure> {
         let place = ["-p", self.partition.name.as_str(), "--constraint", node];
-        self.finished(tester, &[&place, options].concat(), mode).await
+        self.finished(tester, &[&place, options].concat(), &[mode]).await
     }
 
     /// Submits a job and waits for its end. The inner error says why it did not end.
@@ -330,9 +418,9 @@ impl Class<'_> {
         &self,
         tester: &Tester,
         options: &[&str],
-        mode: &str,
+        arguments: &[&str],
     ) -> Result<Result<JobDetail, String>, Failure> {
-        match tester.submit(&self.project, options, &[mode]).await? {
+        match tester.submit(&self.project, options, arguments).await? {
             Ok(job) => self.ended(job).await,
             Err(said) => Ok(Err(said.error())),
         }
@@ -348,8 +436,8 @@ impl Class<'_> {
         Ok(Err(format!("job {job} did not end in time: {why}")))
     }
 
-    /// Waits until a job runs and has printed its folder. The inner error says why it does not.
-    async fn folder_of(&self, tester: &Tester, job: JobId) -> Result<Result<String, Finding>, Failure> {
+    /// Waits until a job runs and has printed that it is ready, and returns what it printed. The inner error says why it does not.
+    async fn ready(&self, tester: &Tester, job: JobId) -> Result<Result<String, Finding>, Failure> {
         let deadline = Instant::now() + self.timeout;
         let detail = self.admin.job_when_running(job, self.timeout).await?;
         if detail.summary.state == JobState::Pending {
@@ -358,8 +446,8 @@ impl Class<'_> {
         }
         while Instant::now() < deadline {
             let Said { stdout, .. } = tester.run(&["logs", &job.to_string()]).await?;
-            if let Some(folder) = stdout.lines().find_map(|line| line.strip_prefix("ready ")) {
-                return Ok(Ok(folder.to_owned()));
+            if stdout.lines().any(|line| line.starts_with("ready ")) {
+                return Ok(Ok(stdout));
             }
             let detail = self.admin.job(job, 1).await?;
             if detail.summary.state.is_ended() {
@@ -375,6 +463,32 @@ impl Class<'_> {
     async fn end(&self, tester: &Tester, job: JobId) -> Result<(), Failure> {
         tester.run(&["cancel", &job.to_string()]).await?;
         self.ended(job).await.map(drop)
+    }
+}
+
+/// The rest of the line of a probe's output that begins with this word.
+fn value(printed: &str, name: &str) -> String {
+    let line = printed.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    line.unwrap_or("?").to_owned()
+}
+
+/// What came of an act that the head must refuse because the job belongs to another user.
+fn must_be_refused(said: &Said, act: &str) -> Finding {
+    match (said.code, said.refusal().as_deref()) {
+        (0, _) => Finding::Broken(format!("could {act}")),
+        (_, Some(NOT_YOURS)) => Finding::Kept,
+        _ => Finding::NotTried(format!("cannot try to {act}: {}", said.error())),
+    }
+}
+
+/// What came of a job that starts more threads than it may have.
+fn bomb_ended(printed: &str, job: JobId, state: JobState, advisory: &str) -> Finding {
+    if printed.contains("started all") {
+        Finding::Broken(format!("job {job} started 10000 threads{advisory}"))
+    } else if printed.contains("refused at ") {
+        Finding::Kept
+    } else {
+        Finding::NotTried(format!("job {job} ended as {state} before it reached a limit on processes"))
     }
 }
 
@@ -400,6 +514,26 @@ fn advisory(job: &JobDetail) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_a_refusal_for_the_job_of_another_keeps_a_promise() {
+        let said = |code, stderr: &str| Said { code, stdout: String::new(), stderr: stderr.to_owned() };
+        let refused = |code: &str| format!("{{\"error\":{{\"code\":\"{code}\",\"message\":\"no\"}}}}");
+        assert_eq!(must_be_refused(&said(4, &refused("not_yours")), "read job 3"), Finding::Kept);
+        assert_eq!(must_be_refused(&said(0, ""), "read job 3"), Finding::Broken("could read job 3".to_owned()));
+        for other in [said(2, "error: unexpected argument"), said(4, &refused("no_result")), said(3, "no head")] {
+            assert!(matches!(must_be_refused(&other, "read job 3"), Finding::NotTried(_)), "{other:?}");
+        }
+    }
+
+    #[test]
+    fn a_bomb_must_reach_the_limit_on_processes() {
+        let job = JobId::from(3);
+        let of = |printed| bomb_ended(printed, job, JobState::Completed, "");
+        assert_eq!(of("refused at 8187\n"), Finding::Kept);
+        assert!(matches!(of("started all\n"), Finding::Broken(_)));
+        assert!(matches!(of(""), Finding::NotTried(_)));
+    }
 
     #[test]
     fn lines_of_the_probe_are_findings() {

@@ -4,6 +4,9 @@ mod attempts;
 mod report;
 mod tester;
 
+use std::path::Path;
+use std::time::Duration;
+
 use clap::{Args, Subcommand};
 use hostler_client::Client;
 use hostler_model::{PartitionName, Role, UserName};
@@ -17,7 +20,7 @@ use crate::interrupts::{Interrupts, exit_code};
 use crate::output;
 
 use attempts::Class;
-use report::Report;
+use report::{Finding, Report};
 use tester::Tester;
 
 /// Check a cluster that a class shares
@@ -39,7 +42,7 @@ enum ClassroomCommand {
 /// every user. The command logs in as them with login codes, and logs out at the end. It ends its jobs and removes its
 /// files, also after Ctrl-C. Only admins can use it, from a place that reaches the head's port.
 ///
-/// Exit codes: 1 if a promise is broken; 0 if all that were tried are kept.
+/// Exit codes: 0 if all promises are kept; 1 if one is broken; 2 if none is broken, but not all could be tried.
 #[derive(Debug, Args)]
 struct Check {
     /// Group of the students, e.g. class
@@ -78,10 +81,14 @@ impl Check {
         let directory = tempfile::Builder::new().prefix("hostler-check-").tempdir();
         let directory = directory.during(|| "cannot create a temporary directory".to_owned())?;
         let mut testers = Vec::new();
-        // A signal stops the attempts wherever they are. The jobs and logins are ended below in every case.
-        let tried = tokio::select! {
-            tried = self.attempt(context, &admin, directory.path(), &mut testers) => tried.map(Ok),
-            signal = interrupts.next() => Ok(Err(signal)),
+        let tried = match self.prepare(&admin, directory.path(), &mut testers).await {
+            // A signal stops the attempts wherever they are, but not the logins, so that all are known. The jobs and
+            // logins are ended below in every case.
+            Ok((class, report)) => tokio::select! {
+                tried = attempt(&class, report, &testers, context) => tried.map(Ok),
+                signal = interrupts.next() => Ok(Err(signal)),
+            },
+            Err(failure) => Err(failure),
         };
         let tidied = tester::tidy_up(&admin, &testers).await;
         let mut report = match tried? {
@@ -93,25 +100,29 @@ impl Check {
             }
         };
         report.add(
-            "nothing of a job is left behind",
-            "end all jobs of the check",
+            "jobs end when they are cancelled",
+            "cancel all jobs of the check",
             None,
-            tidied.map_err(|failure| failure.summary().to_owned()).into(),
+            tidied.unwrap_or_else(|failure| Finding::NotTried(failure.summary().to_owned())),
         );
         match context.output.is_json() {
             true => context.output.json(report.promises()),
             false => context.output.data(&report.table(output::width())),
         }
-        Ok(if report.is_broken() { exit::FAILED } else { exit::OK })
+        Ok(match (report.is_broken(), report.is_complete()) {
+            (true, _) => exit::FAILED,
+            (false, false) => exit::NOT_TRIED,
+            (false, true) => exit::OK,
+        })
     }
 
-    async fn attempt(
+    /// Logs in, and reads the quotas.
+    async fn prepare<'a>(
         &self,
-        context: &Context,
-        admin: &Client,
-        directory: &std::path::Path,
+        admin: &'a Client,
+        directory: &Path,
         testers: &mut Vec<Tester>,
-    ) -> Result<Report, Failure> {
+    ) -> Result<(Class<'a>, Report), Failure> {
         let [first, second] = &self.testers[..] else {
             return Err(Failure::usage("--testers needs two names, e.g. check-a,check-b"));
         };
@@ -130,20 +141,21 @@ impl Check {
             }
         }
         let partitions = admin.partitions().await?;
-        let class = Class {
-            admin,
-            partition: self.sandboxes(&partitions)?,
-            measure: self.measurements(&partitions)?,
-            timeout: std::time::Duration::from_millis(self.timeout.as_ms()),
-            project: tester::project(directory)?,
-        };
-        for name in [first, second] {
-            testers.push(Tester::log_in(admin, name, directory).await?);
+        let timeout = Duration::from_millis(self.timeout.as_ms());
+        let partition = self.sandboxes(&partitions)?.clone();
+        let measure = self.measurements(&partitions)?.cloned();
+        let time = time_limit(Some(&partition), timeout);
+        let measure_time = time_limit(measure.as_ref(), timeout);
+        let project = tester::project(directory)?;
+        for (number, name) in self.testers.iter().enumerate() {
+            let mut tester = Tester::new(name, directory.join(format!("tester-{number}")), &time)?;
+            let logged_in = tester.log_in(admin).await;
+            testers.push(tester);
+            logged_in?;
         }
         let mut report = Report::default();
         attempts::quotas(&mut report, &students);
-        attempts::all(&class, &testers[0], &testers[1], &mut report, &context.output).await?;
-        Ok(report)
+        Ok((Class { admin, partition, measure, measure_time, timeout, project }, report))
     }
 
     fn sandboxes<'a>(&self, all: &'a [PartitionView]) -> Result<&'a PartitionView, Failure> {
@@ -163,6 +175,22 @@ impl Check {
             None => Ok(all.iter().find(|partition| partition.exclusive)),
         }
     }
+}
+
+async fn attempt(
+    class: &Class<'_>,
+    mut report: Report,
+    testers: &[Tester],
+    context: &Context,
+) -> Result<Report, Failure> {
+    attempts::all(class, &testers[0], &testers[1], &mut report, &context.output).await?;
+    Ok(report)
+}
+
+/// Time limit of jobs in a partition, in case that the check is killed: long enough for all attempts beside a job.
+fn time_limit(partition: Option<&PartitionView>, timeout: Duration) -> String {
+    let most = partition.and_then(|partition| partition.max_time_ms).map_or(u64::MAX, |ms| (ms / 1000).max(1));
+    format!("{}s", timeout.as_secs().saturating_mul(3).max(600).min(most))
 }
 
 fn found<'a>(all: &'a [PartitionView], name: &PartitionName) -> Result<&'a PartitionView, Failure> {

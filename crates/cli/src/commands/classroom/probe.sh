@@ -6,14 +6,20 @@ umask 000
 
 # A job that another student's job looks for. The marker is an argument of this process.
 hold() {
-    for place in . /tmp "$HOME" /dev/shm; do echo "$1" >"$place/hostler-secret-$1"; done
+    trap 'rm -f "$HOME/hostler-secret-$1" "/tmp/hostler-secret-$1" "/dev/shm/hostler-secret-$1" "/var/tmp/hostler-secret-$1"; exit' TERM
+    for place in . /tmp "$HOME" /dev/shm; do
+        { echo "$1" >"$place/hostler-secret-$1"; } 2>/dev/null || echo "unwritten $place"
+    done
+    # A sandbox has no /var/tmp.
+    { echo "$1" >"/var/tmp/hostler-secret-$1"; } 2>/dev/null
+    echo "home $HOME"
     echo "ready $PWD"
     while :; do sleep 1; done
 }
 
-# attempts MARKER FOLDER HOST PORT: FOLDER is that of the other student's job, on the same node.
+# attempts MARKER FOLDER HOME HOST PORT: FOLDER and HOME are those of the other student's job, on the same node.
 attempts() {
-    marker=$1 folder=$2 host=$3 port=$4
+    marker=$1 folder=$2 home=$3 host=$4 port=$5
 
     seen=
     [ ! -r "$folder/hostler-secret-$marker" ] || seen="the folder of another student's job"
@@ -22,7 +28,7 @@ attempts() {
     told files "$seen"
 
     seen=
-    for place in /tmp "$HOME" /dev/shm /var/tmp; do
+    for place in /tmp "$HOME" "$home" /dev/shm /var/tmp; do
         [ ! -e "$place/hostler-secret-$marker" ] || seen="a file of another student's job in $place"
     done
     told temporary "$seen"
@@ -55,7 +61,8 @@ attempts() {
 
     case $(counters) in
         refused) told counters "" ;;
-        works) told counters "perf_event_open works" ;;
+        # The machine itself has no counters, but nothing kept the job from asking for them.
+        works | none) told counters "perf_event_open is allowed" ;;
         *) echo "counters untried the node has no python3" ;;
     esac
 }
@@ -63,16 +70,36 @@ attempts() {
 # told NAME SEEN
 told() { if [ -z "$2" ]; then echo "$1 kept"; else echo "$1 broken $2"; fi; }
 
-# Counts the context switches on CPU 0, which needs the right to watch all processes.
+# Counts the cycles of this process, without the kernel's, which ordinary users may do outside of sandboxes.
 counters() {
     python3 - <<'END' 2>/dev/null
-import ctypes, platform, struct
+import ctypes, errno, platform, struct
 attributes = bytearray(128)
-attributes[0:16] = struct.pack("IIQ", 1, 128, 3)
+attributes[0:16] = struct.pack("IIQ", 0, 128, 0)
+attributes[40:48] = struct.pack("Q", 1 << 5 | 1 << 6)
 number = 298 if platform.machine() == "x86_64" else 241
 call = ctypes.CDLL(None, use_errno=True).syscall
-found = call(number, (ctypes.c_char * 128).from_buffer(attributes), -1, 0, -1, 8)
-print("works" if found > 2 else "refused")
+found = call(number, (ctypes.c_char * 128).from_buffer(attributes), 0, -1, -1, 8)
+refused = ctypes.get_errno() in (errno.EPERM, errno.EACCES, errno.ENOSYS)
+print("works" if found > 2 else "refused" if refused else "none")
+END
+}
+
+# More threads than a job may have processes and threads. They need less memory than processes, so that its limit does not come first.
+bomb() {
+    python3 - <<'END'
+import _thread, os
+_thread.stack_size(32768)
+gate = _thread.allocate_lock()
+gate.acquire()
+for count in range(10000):
+    try:
+        _thread.start_new_thread(gate.acquire, ())
+    except RuntimeError:
+        print("refused at", count, flush=True)
+        os._exit(0)
+print("started all", flush=True)
+os._exit(0)
 END
 }
 
@@ -81,15 +108,15 @@ case $1 in
     attempts) shift; attempts "$@" ;;
     # `tail` keeps 400 MB without a line break in memory.
     memory) head -c 400000000 /dev/zero | tail >/dev/null ;;
-    # More processes than a job may have.
-    bomb)
-        count=0
-        while [ $count -lt 10000 ]; do
-            sleep 60 &
-            count=$((count + 1))
-        done
-        ;;
+    bomb) bomb ;;
     time) while :; do sleep 1; done ;;
-    measure) echo "cpus $HOSTLER_CPUS"; echo "counters $(counters)" ;;
+    # Ends with USR1.
+    measure)
+        trap exit USR1
+        echo "cpus $HOSTLER_CPUS"
+        echo "counters $(counters)"
+        echo "ready $PWD"
+        while :; do sleep 1; done
+        ;;
     true) ;;
 esac

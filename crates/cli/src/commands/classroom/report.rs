@@ -51,11 +51,14 @@ impl Finding {
     pub(super) fn of(is_kept: bool, why_not: impl FnOnce() -> String) -> Self {
         if is_kept { Self::Kept } else { Self::Broken(why_not()) }
     }
-}
 
-impl From<std::result::Result<(), String>> for Finding {
-    fn from(result: std::result::Result<(), String>) -> Self {
-        result.map_or_else(Self::Broken, |()| Self::Kept)
+    /// The worse of two findings; the first if they are alike.
+    pub(super) fn and(self, other: Self) -> Self {
+        match (&self, &other) {
+            (Self::Broken(_), _) | (_, Self::Kept) => self,
+            (_, Self::Broken(_)) | (Self::Kept, _) => other,
+            (Self::NotTried(_), Self::NotTried(_)) => self,
+        }
     }
 }
 
@@ -78,12 +81,23 @@ impl Report {
         known.attempts.push(attempt);
     }
 
+    /// Adds promises, with how they are tried, that could not be tried.
+    pub(super) fn untried(&mut self, node: Option<&str>, promises: &[(&str, &str)], why: &str) {
+        for (promise, tried) in promises {
+            self.add(promise, tried, node, Finding::NotTried(why.to_owned()));
+        }
+    }
+
     pub(super) fn promises(&self) -> &[Promise] {
         &self.0
     }
 
     pub(super) fn is_broken(&self) -> bool {
         self.0.iter().any(|promise| promise.result == Result::Broken)
+    }
+
+    pub(super) fn is_complete(&self) -> bool {
+        self.0.iter().all(|promise| promise.result != Result::NotTried)
     }
 
     /// A line for each promise, and below it one for each attempt on a node that was not successful.
@@ -139,7 +153,7 @@ mod tests {
         let mut report = Report::default();
         report.add("no network", "connect to the head", Some("n1"), Finding::Kept);
         report.add("no network", "connect to the head", Some("n2"), Finding::NotTried("n2 is down".to_owned()));
-        assert!(!report.is_broken());
+        assert!(!report.is_broken() && !report.is_complete());
         report.add("quotas", "read the quotas", None, Finding::of(false, || "ada has none".to_owned()));
         report.add("limits", "use too much", Some("n1"), Finding::of(true, String::new));
         assert!(report.is_broken());

@@ -14,6 +14,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::process::Command;
 use tokio::time::Instant;
 
+use super::report::Finding;
 use crate::failure::{During, Failure};
 
 /// Name of all jobs of the check.
@@ -21,9 +22,6 @@ const JOB_NAME: &str = "classroom-check";
 
 /// The program of all jobs.
 const PROBE: &str = "probe.sh";
-
-/// Time limit of the jobs, in case that the check is killed.
-const TIME_LIMIT: &str = "10m";
 
 /// How long jobs may take to end after they were cancelled.
 const ENDING: Duration = Duration::from_secs(60);
@@ -47,6 +45,8 @@ pub(super) struct Tester {
     pub(super) name: UserName,
     /// Address of the head.
     pub(super) address: String,
+    /// Time limit of jobs for which no other is given.
+    time: String,
     home: PathBuf,
 }
 
@@ -74,20 +74,23 @@ impl Said {
 }
 
 impl Tester {
-    /// Logs in as a user, with a login code that an admin may make.
-    pub(super) async fn log_in(admin: &Client, name: &UserName, directory: &Path) -> Result<Self, Failure> {
-        let home = directory.join(name.as_str().replace(|c: char| !c.is_ascii_alphanumeric(), "_"));
+    /// A user who is not logged in yet, whose files are in a new directory.
+    pub(super) fn new(name: &UserName, home: PathBuf, time: &str) -> Result<Self, Failure> {
         DirBuilder::new().mode(0o700).create(&home).during(|| format!("cannot create {}", home.display()))?;
-        let mut tester = Self { name: name.clone(), address: String::new(), home };
-        let code = admin.invite_user(name).await?.code;
-        let said = tester.run_with_input(&["login", "-", "--json"], &code).await?;
+        Ok(Self { name: name.clone(), address: String::new(), time: time.to_owned(), home })
+    }
+
+    /// Logs in with a login code, which an admin may make.
+    pub(super) async fn log_in(&mut self, admin: &Client) -> Result<(), Failure> {
+        let code = admin.invite_user(&self.name).await?.code;
+        let said = self.run_with_input(&["login", "-", "--json"], &code).await?;
         let login: Option<Value> = serde_json::from_str(&said.stdout).ok();
         let address = login.and_then(|login| Some(login["address"].as_str()?.to_owned()));
-        tester.address = address.ok_or_else(|| {
-            Failure::new(format!("cannot log in as {name}: {}", said.error()))
+        self.address = address.ok_or_else(|| {
+            Failure::new(format!("cannot log in as {}: {}", self.name, said.error()))
                 .hint("the head's first address must be reachable from here; see `hostler info`")
         })?;
-        Ok(tester)
+        Ok(())
     }
 
     /// Runs `hostler` as this user.
@@ -124,7 +127,7 @@ impl Tester {
     ) -> Result<Result<JobId, Said>, Failure> {
         let project = project.to_string_lossy();
         let mut words = vec!["submit", &project, PROBE, "--json", "--name", JOB_NAME];
-        for [option, value] in [["-c", "1"], ["-t", TIME_LIMIT]] {
+        for [option, value] in [["-c", "1"], ["-t", &self.time]] {
             words.extend((!options.contains(&option)).then_some([option, value]).into_iter().flatten());
         }
         let said = self.run(&[&words, options, &["--"], arguments].concat()).await?;
@@ -136,40 +139,57 @@ impl Tester {
     }
 }
 
-/// Ends all jobs of the check and the logins.
-pub(super) async fn tidy_up(admin: &Client, testers: &[Tester]) -> Result<(), Failure> {
-    let mut result = Ok(());
+/// Ends the logins and all jobs of the check. Says whether the jobs ended; fails if that is unknown, or a login remains.
+pub(super) async fn tidy_up(admin: &Client, testers: &[Tester]) -> Result<Finding, Failure> {
+    let mut all = Ok(Finding::Kept);
     for tester in testers {
+        // First, so that the head accepts no more jobs of a submission that was interrupted.
+        let logged_out = tester.log_out().await;
         let ended = end_jobs(admin, &tester.name).await;
-        let logged_out = match tester.address.is_empty() {
-            true => Ok(()),
-            false => tester.run(&["logout"]).await.map(drop),
+        all = match (all, logged_out.and(ended)) {
+            (Ok(one), Ok(other)) => Ok(one.and(other)),
+            (Err(failure), _) | (Ok(_), Err(failure)) => Err(failure),
         };
-        result = result.and(ended).and(logged_out);
     }
-    result
+    all
 }
 
-async fn end_jobs(admin: &Client, user: &UserName) -> Result<(), Failure> {
-    let states = JobState::ALL.into_iter().filter(|state| !state.is_ended()).collect();
-    let filter = JobFilter { user: Some(user.to_string()), states, ..JobFilter::default() };
-    let jobs: Vec<JobId> =
-        admin.jobs(&filter).await?.jobs.into_iter().filter(|job| job.name == JOB_NAME).map(|job| job.id).collect();
-    for job in &jobs {
-        // The job may have ended meanwhile.
-        let _ = admin.act(*job, None, JobAction::Cancel).await;
-    }
-    let deadline = Instant::now() + ENDING;
-    for job in jobs {
-        let detail = when_ended(admin, job, deadline).await?;
-        if !detail.summary.state.is_ended() {
-            return Err(Failure::new(format!(
-                "job {job} of {user} does not end; its state is {}",
-                detail.summary.state
-            )));
+impl Tester {
+    async fn log_out(&self) -> Result<(), Failure> {
+        let logins = self.home.join(".config/hostler/logins");
+        if !fs::read_dir(logins).is_ok_and(|mut logins| logins.next().is_some()) {
+            return Ok(());
+        }
+        let said = self.run(&["logout", "--json"]).await?;
+        match said.code {
+            0 => Ok(()),
+            _ => Err(Failure::new(format!("cannot log out {}: {}", self.name, said.error()))
+                .hint("the login ends by itself after twelve hours")),
         }
     }
-    Ok(())
+}
+
+/// Ends the jobs of a tester. Looks again afterwards for one that the head was just accepting.
+async fn end_jobs(admin: &Client, user: &UserName) -> Result<Finding, Failure> {
+    let states = JobState::ALL.into_iter().filter(|state| !state.is_ended()).collect();
+    let filter = JobFilter { user: Some(user.to_string()), states, ..JobFilter::default() };
+    let mut finding = Finding::Kept;
+    for _ in 0..2 {
+        let jobs: Vec<JobId> =
+            admin.jobs(&filter).await?.jobs.into_iter().filter(|job| job.name == JOB_NAME).map(|job| job.id).collect();
+        for job in &jobs {
+            // The job may have ended meanwhile.
+            let _ = admin.act(*job, None, JobAction::Cancel).await;
+        }
+        let deadline = Instant::now() + ENDING;
+        for job in jobs {
+            let state = when_ended(admin, job, deadline).await?.summary.state;
+            finding = finding.and(Finding::of(state.is_ended(), || {
+                format!("job {job} of {user} does not end; its state is {state}")
+            }));
+        }
+    }
+    Ok(finding)
 }
 
 /// Waits for the end of a job, until the deadline.
