@@ -128,6 +128,7 @@ const PATHS: [(&str, &[&str]); 7] = [
             "agent/src/forward/mod.rs",
             "agent/src/forward/reverse.rs",
             "agent/src/forward/sockets.rs",
+            "agent/src/forward/visit.rs",
             "agent/src/gossip/measure.rs",
             "agent/src/gpu_use.rs",
             "agent/src/gpus.rs",

@@ -137,8 +137,7 @@ fn nodes_of_one_model_are_compared_and_drawn() {
     assert!(fs::read(&file).expect("the plot").starts_with(b"\x89PNG"));
 
     let text = cluster.ok(&measure(&["--on-each", "*", "--tolerance", "100%", "--", "sleep", "0.01"]));
-    for part in ["6 runs after 1 warm-up on each node\n", "\nn2  ", "\nresults   "]
-    {
+    for part in ["6 runs after 1 warm-up on each node\n", "\nn2  ", "\nresults   "] {
         assert!(text.contains(part), "{part:?} is not in {text}");
     }
     // A failure on one node ends the jobs on the others.

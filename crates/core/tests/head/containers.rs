@@ -61,7 +61,7 @@ fn constraint_too_large_with_the_engine_is_refused_on_submission_and_update() {
                 match answer {
                     Ok(()) => assert!(is_fine, "{text}"),
                     Err(refused) => {
-                        assert!(!is_fine && refused.to_string().contains("`--constraint`"), "{refused}: {text}")
+                        assert!(!is_fine && refused.to_string().contains("`--constraint`"), "{refused}: {text}");
                     }
                 }
             }

@@ -528,7 +528,7 @@ mod tests {
 
     #[test]
     fn a_bomb_must_reach_the_limit_on_processes() {
-        let job = JobId::from(3);
+        let job = JobId(3);
         let of = |printed| bomb_ended(printed, job, JobState::Completed, "");
         assert_eq!(of("refused at 8187\n"), Finding::Kept);
         assert!(matches!(of("started all\n"), Finding::Broken(_)));
