@@ -164,6 +164,7 @@ const PATHS: [(&str, &[&str]); 7] = [
             "agent/src/account.rs",
             "agent/src/collect.rs",
             "agent/src/directory.rs",
+            "agent/src/engines.rs",
             "agent/src/environment/cache.rs",
             "agent/src/environment/error.rs",
             "agent/src/environment/runner.rs",
