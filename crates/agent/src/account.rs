@@ -282,7 +282,7 @@ impl Accounts {
     /// the user was blocked meanwhile: what is left of the run must go.
     ///
     /// # Errors
-    /// If the user has no account any more, or another uid.
+    /// If the user's account is gone, or its uid has changed.
     pub(crate) async fn of_started(&self, user: &str, uid: Option<u32>) -> Result<Option<Arc<Account>>, AccountError> {
         if !self.is_root {
             return Ok(None);
@@ -522,7 +522,8 @@ mod tests {
             let refused = accounts.of(name, uid).await.expect_err("the account is blocked");
             assert!(matches!(refused, AccountError::Blocked(_)), "{refused}");
         }
-        let of_started = accounts.of_started("nobody", None).await.expect("what is left of runs is still removed");
+        let of_started =
+            accounts.of_started("nobody", None).await.expect("the containers of blocked users are still removed");
         assert_eq!(of_started.map(|account| account.name.clone()), geteuid().is_root().then(|| "nobody".to_owned()));
         restrict(blocked("games", 5));
         assert!(!matches!(accounts.of("nobody", None).await, Err(AccountError::Blocked(_))));

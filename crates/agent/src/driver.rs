@@ -73,7 +73,7 @@ fn files_in(directories: &[&Path], program: &Path) -> Vec<Shown> {
     found
 }
 
-/// The file that a path leads to, if it belongs to root and nobody else may change it.
+/// Follows the links of a path. `None` unless the file at the end belongs to root and only root may change it.
 fn of_root(path: &Path) -> Option<String> {
     let found: PathBuf = path.canonicalize().ok()?;
     let metadata = found.metadata().ok()?;

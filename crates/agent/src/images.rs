@@ -603,7 +603,7 @@ fn process(
     }
 }
 
-/// Makes the agent's user the owner of all files. Returns their size on the disk. Nobody else can reach them at this point.
+/// Makes the agent's user the owner of all files, and returns their size on the disk. Other users cannot reach the files yet.
 fn give_to_agent(root: &Path) -> io::Result<u64> {
     let (mut bytes, uid, gid) = (0, geteuid().as_raw(), getegid().as_raw());
     let mut waiting = vec![root.to_owned()];

@@ -243,7 +243,7 @@ impl<'a> Pull<'a> {
         self.run(want, 0, wanted, runner).map(drop)
     }
 
-    /// What distinguishes a layer of this repository from all others. Whoever may read the repository has the layer.
+    /// A name for a layer of this repository that no other layer has. A user who may read the repository may read the layer.
     pub(crate) fn source(&self, order: &LayerOrder) -> String {
         format!("registry {}/{} {}", self.image.host, self.image.repository, order.diff_id)
     }

@@ -94,7 +94,7 @@ pub(crate) enum Said {
     New(Description),
     /// The tag or digest names what was known before.
     Same,
-    /// The registry does not answer, or not now. For this reason, nobody knows whether it has changed.
+    /// The registry does not answer, or refuses for now, for this reason. The image may have changed or not.
     Away(String),
 }
 

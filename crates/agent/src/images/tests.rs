@@ -234,7 +234,7 @@ fn image_of_a_registry_is_pulled_once_and_proved_by_its_repository() {
     let (got, counts, _) = obtain("localhost:5000/app", "5");
     let refused = got.expect_err("it is not listed");
     assert!(refused.contains("can list it in `[images] plain_http`") && counts == (0, 0), "{refused}");
-    // Whoever may not read the repository does not get its image from the cache.
+    // A user who may not read the repository does not get its image from the cache.
     let (got, _, _) = obtain("registry.lan:5000/secret", "7");
     assert_eq!(got.expect_err("unknown"), "cannot pull the image: no such image");
     assert_eq!(cache.has(&[&image]), [true]);

@@ -108,8 +108,8 @@ pub(super) struct Wish<'a> {
     pub(super) spare: &'a CpuSet,
 }
 
-/// Changes the machine for a run, after undoing what an earlier run left. Returns what it changed. If the
-/// machine refuses a setting, that is listed and is no error.
+/// Changes the machine for a run, after undoing what an earlier run left. Returns what it changed, and which settings the
+/// machine refused: a refused setting is no error.
 ///
 /// # Errors
 /// If the record cannot be stored. Everything is then as before.

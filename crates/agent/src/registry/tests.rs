@@ -223,7 +223,7 @@ async fn registry_leads_to_no_server_without_encryption_and_to_none_of_the_node(
             assert_eq!(refused, format!("{host} names {other}, which has no encryption"));
         }
     }
-    // A registry on another network, and one that nobody has listed.
+    // A registry on a public network sends the node to servers of the node itself, which no list contains.
     let far = order("registry.example", None, "1");
     let far = Registry::new(&far);
     for text in [format!("https://{other}/token"), "https://localhost/".to_owned()] {
@@ -237,7 +237,7 @@ async fn registry_leads_to_no_server_without_encryption_and_to_none_of_the_node(
     let refused = describe(&unlisted).await.expect_err("on the node");
     assert!(refused.contains("can list it in `[images] registries`"), "{refused}");
     assert_eq!(at_other.lock().expect("whole").len(), 0);
-    // Which ports of other machines are open is nobody's business.
+    // The message does not tell users which ports of other machines are open.
     let closed = Order { host: "no-such-host.invalid".to_owned(), listed: Vec::new(), ..order(&other, None, "1") };
     let refused = describe(&closed).await.expect_err("no such host");
     assert_eq!(refused, "cannot reach no-such-host.invalid, or it has no valid certificate");
@@ -263,7 +263,7 @@ async fn known_image_is_asked_for_without_its_manifest() {
         assert!(matches!(said, Said::Away(_)), "{said:?}");
         assert!(Registry::new(&order).ask("1", None).await.is_err());
     }
-    // Whoever may no longer read it is told so.
+    // A user who may no longer read the image is told so.
     let (closed, _) = serve(|_, _| (403, Vec::new(), Vec::new())).await;
     assert!(Registry::new(&self::order(&closed, None, "1")).ask("1", Some(&index)).await.is_err());
 }

@@ -44,7 +44,7 @@ const WHOLE: Promise = ("a measured job has its node to itself", "submit a secon
 const CERTIFICATE: Promise = ("a measured job gets a certificate", "read the job's certificate");
 const COUNTERS: Promise = ("a measured job can use hardware counters", "call perf_event_open");
 
-/// The attempts inside of a job beside that of another student: name in the probe's output, promise, and how it is tried.
+/// What a job tries while a job of another student runs on its node: name in the probe's output, promise, and how it is tried.
 const INSIDE: [(&str, &str, &str); 7] = [
     (
         "files",
