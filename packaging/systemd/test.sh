@@ -25,6 +25,7 @@ main() {
     step "a fork bomb and a daemon cannot escape their job" wild_jobs_are_held
     step "limits apply to remote commands, too" commands_are_held
     step "jobs outlive their agent" agent_restarts
+    step "a service is stopped while the machine must be quiet" units_are_stopped
     step "limits apply in a cluster of systemd's user manager" user_delegation
     step "the cluster continues after a reboot of the machine" reboot_machine
     echo "all tests passed"
@@ -196,6 +197,27 @@ agent_restarts() {
 # has_run JOB ATTEMPT: whether the agent is active and the job runs with this attempt.
 has_run() {
     root systemctl --quiet is-active hostler-agent && node_is_up && is_state running "$1" && root "hostler job $1 --json" | grep -q "\"attempt\":$2"
+}
+
+units_are_stopped() {
+    local job
+    root 'printf "[Service]\nExecStart=/usr/bin/sleep infinity\n" >/etc/systemd/system/disturber.service; systemctl daemon-reload'
+    root systemctl start disturber
+    root 'mkdir -p /etc/hostler'
+    root 'printf "[quiet_machine]\nstop_units = [\"disturber.service\", \"absent.timer\"]\n" >>/etc/hostler/agent.toml'
+    root systemctl restart hostler-agent
+    until_true "$patience" node_is_up
+    says inactive ada 'hostler run --exclusive --quiet-machine -- systemctl is-active disturber'
+    says active root systemctl is-active disturber
+    job=$(ada 'hostler run --detach --exclusive --quiet-machine -- sleep 5000')
+    until_true "$patience" is_state running "$job"
+    root 'kill -KILL $(systemctl show --property MainPID --value hostler-agent)'
+    until_true "$patience" has_run "$job" 1
+    says inactive root systemctl is-active disturber
+    root hostler cancel "$job"
+    until_true "$patience" root systemctl --quiet is-active disturber
+    until_true "$patience" is_state cancelled "$job"
+    says "partly: units" root hostler job "$job"
 }
 
 user_delegation() {

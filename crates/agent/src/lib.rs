@@ -85,7 +85,7 @@ pub use hostler_shepherd::session_leader;
 pub use identity::{Introduction, has_joined, is_running, join, leave};
 pub use images::unpack_layer;
 pub use pull::ImageSettings;
-pub use quiet::{Knob, QuietSettings};
+pub use quiet::{Knob, QuietSettings, Unit};
 pub use registry::fetch_image;
 pub use roster::NewAccounts;
 pub use sandbox::SandboxSettings;

@@ -1,4 +1,4 @@
-//! The knobs: settings of the kernel that a run with `--quiet-machine` may change. Pure, except that it lists directories.
+//! The knobs: settings of the machine that a run with `--quiet-machine` may change. Pure, except that it lists directories.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,10 +6,15 @@ use std::path::{Path, PathBuf};
 use hostler_model::CpuSet;
 use serde::{Deserialize, Serialize};
 
-/// A group of kernel settings, by its name in `agent.toml`. The order is that in which they are set; undoing goes backwards.
+use super::transaction::Wish;
+use super::units::{self, Unit};
+
+/// A group of settings, by its name in `agent.toml`. The order is that in which they are set; undoing goes backwards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Knob {
+    /// Units of systemd, by the setting `stop_units`. The first: some, such as `irqbalance`, write other settings here.
+    Units,
     /// Preference between energy and performance. Before the governor: drivers refuse other preferences than `performance`
     /// while the governor is `performance`, so the governor must be the first to return to its old value.
     EnergyPreference,
@@ -51,6 +56,8 @@ pub(super) enum Form {
     CpuList,
     /// CPUs as bits in groups of 32: `ffffffff,0000000f`.
     CpuMask,
+    /// No file, but the name of a unit of systemd, which is `active` or `inactive`.
+    Unit,
 }
 
 /// Files of a knob, and their value during a run.
@@ -67,7 +74,7 @@ const fn row(knob: Knob, path: &'static str, form: Form, value: &'static str) ->
     Row { knob, path, form, value }
 }
 
-/// All knobs but [`Knob::IdleStates`], which is a file that is held open.
+/// All knobs but [`Knob::Units`] and [`Knob::IdleStates`], which is a file that is held open.
 const ROWS: [Row; 14] = [
     row(
         Knob::EnergyPreference,
@@ -110,11 +117,21 @@ impl Knob {
         name.as_str().expect("a name is text").to_owned()
     }
 
-    /// The files of this knob that the machine has. `spare` are the CPUs of the machine that the node does not offer.
+    /// The files of this knob that the machine has, or the units.
     ///
     /// # Errors
     /// Why the machine does not offer the knob.
-    pub(super) fn targets(self, root: &Path, spare: &CpuSet) -> Result<Vec<Target>, String> {
+    pub(super) fn targets(self, wish: &Wish<'_>) -> Result<Vec<Target>, String> {
+        let Wish { root, spare, .. } = *wish;
+        if self == Self::Units {
+            let target = |unit: &Unit| Target {
+                knob: self,
+                path: unit.name().into(),
+                form: Form::Unit,
+                value: units::STOPPED.to_owned(),
+            };
+            return Ok(wish.units.iter().map(target).collect());
+        }
         let mut targets = Vec::new();
         for Row { path, form, value, .. } in ROWS.iter().filter(|row| row.knob == self) {
             if value.is_empty() && spare.is_empty() {
@@ -139,7 +156,7 @@ impl Form {
     pub(super) fn value_in(self, content: &str) -> String {
         let content = content.trim();
         match self {
-            Self::Plain => content.to_owned(),
+            Self::Plain | Self::Unit => content.to_owned(),
             Self::Choice => {
                 let chosen = content.split_whitespace().find_map(|word| word.strip_prefix('[')?.strip_suffix(']'));
                 chosen.unwrap_or(content).to_owned()
@@ -222,24 +239,30 @@ mod tests {
             fs::write(&path, "x\n").expect("ours");
             path
         };
+        let targets = |knob: Knob, spare: &CpuSet| {
+            let units = ["cron.service".to_owned().try_into().expect("a unit")];
+            knob.targets(&Wish { run: "", boot: "", knobs: &[], units: &units, root: top.path(), spare })
+        };
         let none = CpuSet::default();
-        let missing = Knob::Governor.targets(top.path(), &none).expect_err("there is no file");
+        let missing = targets(Knob::Governor, &none).expect_err("there is no file");
         assert_eq!(missing, "this machine has no such setting");
         let policies =
             [0, 2, 10].map(|at| make(&format!("sys/devices/system/cpu/cpufreq/policy{at}/scaling_governor")));
         make("sys/devices/system/cpu/cpufreq/policyx/scaling_governor");
-        let found = Knob::Governor.targets(top.path(), &none).expect("three files");
+        let found = targets(Knob::Governor, &none).expect("three files");
         assert_eq!(found.iter().map(|target| target.path.clone()).collect::<Vec<_>>(), policies);
         assert!(found.iter().all(|target| target.value == "performance"));
 
         make("sys/devices/virtual/workqueue/cpumask");
         make("proc/irq/7/smp_affinity_list");
-        let refused = Knob::Interrupts.targets(top.path(), &none).expect_err("no CPU is left");
+        let refused = targets(Knob::Interrupts, &none).expect_err("no CPU is left");
         assert!(refused.starts_with("the node offers all CPUs of its machine"), "{refused}");
         for (knob, value) in [(Knob::Interrupts, "0,33"), (Knob::Workqueues, "2,00000001")] {
-            let found = knob.targets(top.path(), &cpus("0,33")).expect("one file");
+            let found = targets(knob, &cpus("0,33")).expect("one file");
             assert_eq!(found.iter().map(|target| target.value.as_str()).collect::<Vec<_>>(), [value]);
         }
+        let units = targets(Knob::Units, &none).expect("one unit");
+        assert!(units[0].path == Path::new("cron.service") && units[0].value == "inactive" && units.len() == 1);
         assert_eq!(Knob::IdleStates.name(), "idle-states");
     }
 }

@@ -1,6 +1,6 @@
-//! Quiet machines: settings of the kernel that are changed while a job with `--quiet-machine` runs.
+//! Quiet machines: settings of the machine that are changed while a job with `--quiet-machine` runs.
 //!
-//! - [`knobs`]: which files and values; [`transaction`]: changes that are undone after any crash.
+//! - [`knobs`]: which files and values; [`units`]: services and timers of systemd; [`transaction`]: changes that are undone after any crash.
 //! - This module says whether the node offers it, and ties the changes to runs.
 //!
 //! The run begins after the settings are changed, and its end is reported after they are restored, so that the next run finds
@@ -8,6 +8,7 @@
 
 mod knobs;
 mod transaction;
+mod units;
 
 use std::collections::{BTreeSet, HashSet};
 use std::fmt::Display;
@@ -28,8 +29,12 @@ use tokio::task::spawn_blocking;
 
 pub use self::knobs::Knob;
 use self::transaction::{Machine, Problem, Record, Undone, Wish};
+pub use self::units::Unit;
 use crate::mutex::lock;
 use crate::node::Node;
+
+/// How many units may be stopped. Certificates list them all.
+const MOST_UNITS: usize = 16;
 
 /// The table `quiet_machine` of `agent.toml`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,6 +42,8 @@ use crate::node::Node;
 pub struct QuietSettings {
     /// The knobs that jobs may ask for.
     pub knobs: BTreeSet<Knob>,
+    /// Units of systemd that are stopped while such jobs run.
+    pub stop_units: BTreeSet<Unit>,
     /// For tests: directory with the files of the machine, of root [default: /].
     pub root: Option<PathBuf>,
 }
@@ -47,6 +54,7 @@ pub(crate) struct Quiet {
     /// Whether jobs may ask for a quiet machine, or why not.
     pub(crate) offered: Result<(), String>,
     knobs: Vec<Knob>,
+    units: Vec<Unit>,
     root: PathBuf,
     record: PathBuf,
     boot: String,
@@ -61,17 +69,23 @@ pub(crate) struct Quiet {
 impl Quiet {
     /// `directory` is the agent's, and `cpus` are those that the node offers.
     pub(crate) fn new(
-        settings: QuietSettings,
+        mut settings: QuietSettings,
         directory: &Path,
         boot: String,
         cpus: CpuSet,
         has_whole_machine: bool,
     ) -> Self {
+        settings.knobs.remove(&Knob::Units);
+        if !settings.stop_units.is_empty() {
+            settings.knobs.insert(Knob::Units);
+        }
         let why_not = if settings.knobs.is_empty() {
             Some(
-                "it lists no knobs that jobs may ask for; an admin of the node adds `[quiet_machine]` with `knobs` to its \
+                "it lists nothing that jobs may ask for; an admin of the node adds `[quiet_machine]` with `knobs` to its \
                  agent.toml, and restarts the agent",
             )
+        } else if settings.stop_units.len() > MOST_UNITS {
+            Some("it lists more than 16 units in `stop_units` of agent.toml")
         } else if !nix::unistd::geteuid().is_root() {
             Some("its agent does not run as root; start it as root")
         } else if !has_whole_machine {
@@ -82,6 +96,7 @@ impl Quiet {
         let mut quiet = Self {
             offered: why_not.map_or(Ok(()), |why| Err(why.to_owned())),
             knobs: settings.knobs.into_iter().collect(),
+            units: settings.stop_units.into_iter().collect(),
             root: settings.root.unwrap_or_else(|| PathBuf::from("/")),
             record: directory.join("quiet.json"),
             boot,
@@ -141,7 +156,14 @@ impl Quiet {
         let mut spare: CpuSet = online.trim().parse().unwrap_or_default();
         spare.remove_all(&self.cpus);
         let run = run.to_string();
-        let wish = Wish { run: &run, boot: &self.boot, knobs: &self.knobs, root: &self.root, spare: &spare };
+        let wish = Wish {
+            run: &run,
+            boot: &self.boot,
+            knobs: &self.knobs,
+            units: &self.units,
+            root: &self.root,
+            spare: &spare,
+        };
         let record = transaction::set(&Machine, &self.record, &wish)?;
         if record.holds_latency {
             *latency = self.hold_latency();
@@ -317,8 +339,12 @@ fn problems(root: &Path, problems: &[Problem]) -> Vec<KnobProblem> {
     listed.into_iter().map(|(problem, _)| problem).collect()
 }
 
-/// A file as certificates show it: its path, and its pattern.
+/// A file or unit as certificates show it: its path or name, and its pattern.
 fn shown(root: &Path, path: &Path) -> (String, String) {
+    if path.is_relative() {
+        let unit = path.display().to_string();
+        return (unit.clone(), unit);
+    }
     let path = path.strip_prefix(root).unwrap_or(path).display().to_string();
     (format!("/{path}"), format!("/{}", without_numbers(&path)))
 }
@@ -378,7 +404,11 @@ mod tests {
         fs::write(file, "").expect("ours");
         fs::create_dir_all(top.join("sys/devices/system/cpu")).expect("ours");
         fs::create_dir_all(top.join(name)).expect("ours");
-        let settings = QuietSettings { knobs: BTreeSet::from([Knob::IdleStates]), root: Some(top.to_owned()) };
+        let settings = QuietSettings {
+            knobs: BTreeSet::from([Knob::IdleStates]),
+            root: Some(top.to_owned()),
+            ..QuietSettings::default()
+        };
         Quiet::new(settings, &top.join(name), "now".to_owned(), CpuSet::first(1), true)
     }
 
@@ -392,7 +422,11 @@ mod tests {
         assert_eq!(second, "another agent on this machine already changes its settings");
         drop(first);
         assert_eq!(agent(top.path(), "b").offered, Ok(()));
-        let settings = QuietSettings { knobs: BTreeSet::from([Knob::Boost]), root: Some("sys".into()) };
+        let settings = QuietSettings {
+            knobs: BTreeSet::from([Knob::Boost]),
+            root: Some("sys".into()),
+            ..QuietSettings::default()
+        };
         let refused = Quiet::new(settings, top.path(), String::new(), CpuSet::first(1), true).offered;
         assert!(refused.is_err_and(|why| why.contains("for tests")), "a relative root");
     }

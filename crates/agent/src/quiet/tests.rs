@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use super::*;
 
 /// The files of a machine of two policies, and what each holds.
-const TREE: [(&str, &str); 8] = [
+const TREE: [(&str, &str); 10] = [
     ("sys/devices/system/cpu/cpufreq/policy0/scaling_governor", "schedutil\n"),
     ("sys/devices/system/cpu/cpufreq/policy1/scaling_governor", "ondemand\n"),
     ("sys/devices/system/cpu/cpufreq/boost", "1\n"),
@@ -18,9 +18,15 @@ const TREE: [(&str, &str); 8] = [
     ("sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n"),
     ("proc/sys/vm/stat_interval", "1\n"),
     ("dev/cpu_dma_latency", "\n"),
+    ("units/irqbalance.service", "active\n"),
+    ("units/cron.service", "inactive\n"),
 ];
 
-const KNOBS: [Knob; 8] = [
+/// Units that a run stops, the last of which the machine does not have.
+const UNITS: [&str; 3] = ["irqbalance.service", "cron.service", "tuned.service"];
+
+const KNOBS: [Knob; 9] = [
+    Knob::Units,
     Knob::Governor,
     Knob::Boost,
     Knob::IdleStates,
@@ -32,7 +38,7 @@ const KNOBS: [Knob; 8] = [
 ];
 
 /// What the files of [`TREE`] hold during a run.
-const QUIET: [&str; 8] = ["performance", "performance", "0", "3", "8", "never", "10", ""];
+const QUIET: [&str; 10] = ["performance", "performance", "0", "3", "8", "never", "10", "", "inactive", "inactive"];
 
 /// A machine below a temporary directory.
 struct Fake {
@@ -63,6 +69,11 @@ impl Fake {
         self.top.path().join(name)
     }
 
+    /// The file that stands for a setting.
+    fn place(&self, path: &Path) -> PathBuf {
+        if path.is_relative() { self.path("units").join(path) } else { path.to_owned() }
+    }
+
     fn record(&self) -> PathBuf {
         self.path("quiet.json")
     }
@@ -78,7 +89,8 @@ impl Fake {
 
     fn set(&self, run: &str) -> io::Result<Record> {
         let spare = "3".parse().expect("a CPU");
-        let wish = Wish { run, boot: "now", knobs: &KNOBS, root: self.top.path(), spare: &spare };
+        let units = UNITS.map(|name| name.to_owned().try_into().expect("a unit"));
+        let wish = Wish { run, boot: "now", knobs: &KNOBS, units: &units, root: self.top.path(), spare: &spare };
         set(self, &self.record(), &wish)
     }
 
@@ -118,23 +130,35 @@ impl Fake {
     }
 }
 
-impl Files for Fake {
-    fn read(&self, path: &Path) -> io::Result<String> {
-        if self.left.get() == Some(0) { Err(io::Error::other("the agent is gone")) } else { Machine.read(path) }
+impl Settings for Fake {
+    fn read(&self, _: Form, path: &Path) -> io::Result<String> {
+        if self.left.get() == Some(0) {
+            return Err(io::Error::other("the agent is gone"));
+        }
+        Machine.read(Form::Plain, &self.place(path))
     }
 
-    fn write(&self, path: &Path, value: &str) -> io::Result<()> {
+    fn write(&self, form: Form, path: &Path, value: &str) -> io::Result<()> {
         self.operate(|| {
+            if form == Form::Unit {
+                Machine.write(Form::Plain, &self.place(path), value)?;
+                let fails = value == "inactive" && self.refused.contains_key(path);
+                return if fails { Err(io::Error::other("Job for it timed out.")) } else { Ok(()) };
+            }
             if let Some(&error) = self.refused.get(path) {
                 return Err(io::Error::from_raw_os_error(error));
             }
             let old = TREE.iter().find(|(name, _)| self.path(name) == path).map(|(_, content)| content.trim());
             let value = self.bent.get(path).filter(|_| old != Some(value)).copied().unwrap_or(value);
             match path.ends_with("enabled") {
-                true => Machine.write(path, &"always madvise never".replace(value, &format!("[{value}]"))),
-                false => Machine.write(path, value),
+                true => Machine.write(form, path, &"always madvise never".replace(value, &format!("[{value}]"))),
+                false => Machine.write(form, path, value),
             }
         })
+    }
+
+    fn load(&self, record: &Path) -> io::Result<String> {
+        Machine.load(record)
     }
 
     fn store(&self, record: &Path, bytes: &[u8]) -> io::Result<()> {
@@ -153,8 +177,11 @@ fn settings_are_changed_for_a_run_and_back_after_it() {
     let record = fake.set("7.0.1").expect("set");
     let during: Vec<String> = fake.values().into_iter().map(|value| value.trim_start_matches('0').to_owned()).collect();
     assert_eq!(during, QUIET.map(|value| value.trim_start_matches('0')), "each has its new value");
-    assert_eq!((record.run.as_str(), record.entries.len(), record.holds_latency), ("7.0.1", 7, true));
-    assert_eq!(record.not_offered, [Problem::of_knob(Knob::NumaBalancing, "this machine has no such setting")]);
+    assert_eq!((record.run.as_str(), record.entries.len(), record.holds_latency), ("7.0.1", 8, true));
+    assert_eq!(record.entries[0].path, Path::new("irqbalance.service"), "it stops first, and starts last");
+    let tuned = Problem::of_file(Knob::Units, Path::new("tuned.service"), "No such file or directory (os error 2)");
+    let numa = Problem::of_knob(Knob::NumaBalancing, "this machine has no such setting");
+    assert_eq!(record.not_offered, [tuned, numa]);
 
     let undone = fake.undo().expect("undone");
     assert_eq!(undone.record, Some(record));
@@ -171,6 +198,7 @@ fn what_the_machine_refuses_is_listed_and_untouched() {
     fake.refused = BTreeMap::from([(governor.clone(), 5), (boost.clone(), 1), (thp.clone(), 22)]);
     fake.bent.insert(interval.clone(), "60");
     let before = fake.values();
+    fake.refused.insert(UNITS[0].into(), 0);
     let record = fake.set("7.0.1").expect("set");
     let why = |path: &Path| {
         let problem = record.not_offered.iter().find(|it| it.path.as_deref() == Some(path));
@@ -183,7 +211,11 @@ fn what_the_machine_refuses_is_listed_and_untouched() {
     for at in [1, 2, 5, 6] {
         assert_eq!(fake.values()[at], before[at]);
     }
-    assert_eq!(record.entries.len(), 3, "the rest is set");
+    assert_eq!(
+        (record.entries.len(), why(Path::new(UNITS[0]))),
+        (4, None),
+        "the rest is set, and the unit has stopped"
+    );
 }
 
 #[test]
@@ -287,8 +319,8 @@ fn settings_are_back_after_a_crash_at_each_operation() {
             });
             assert!(values.eq(original), "after {operations} operations: {:?}", fake.values());
             if !was_gone {
-                // Two records, seven files forth and back, and the removal of the record.
-                assert_eq!(operations, 18);
+                // Two records, seven files and a unit forth and back, and the removal of the record.
+                assert_eq!(operations, 20);
                 break;
             }
             operations += 1;

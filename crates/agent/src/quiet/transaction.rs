@@ -1,4 +1,5 @@
-//! The transaction: settings of the machine are changed for a run, and are back as they were after it or after any crash.
+//! The transaction: settings of the machine (files, and units of systemd) are changed for a run, and are back as they were
+//! after it or after any crash.
 //!
 //! Before the first write, a record with all old and new values is on the disk. Undoing goes through it backwards and
 //! restores each file that still has the value that was written; what somebody else has changed meanwhile stays and is
@@ -12,13 +13,16 @@ use hostler_model::CpuSet;
 use serde::{Deserialize, Serialize};
 
 use super::knobs::{Form, Knob, LATENCY, Target};
+use super::units::{self, Unit};
 
-/// The files that a transaction works on. Tests let it fail and crash at any operation.
-pub(super) trait Files {
-    fn read(&self, path: &Path) -> io::Result<String>;
+/// The settings that a transaction works on, and its record. Tests let it fail and crash at any operation.
+pub(super) trait Settings {
+    fn read(&self, form: Form, path: &Path) -> io::Result<String>;
 
-    /// Writes to an existing file.
-    fn write(&self, path: &Path, value: &str) -> io::Result<()>;
+    /// Changes an existing setting.
+    fn write(&self, form: Form, path: &Path, value: &str) -> io::Result<()>;
+
+    fn load(&self, record: &Path) -> io::Result<String>;
 
     /// Replaces the record, so that it survives a power failure.
     fn store(&self, record: &Path, bytes: &[u8]) -> io::Result<()>;
@@ -26,18 +30,25 @@ pub(super) trait Files {
     fn remove(&self, record: &Path) -> io::Result<()>;
 }
 
-/// The files of the machine.
+/// The settings of the machine.
 pub(super) struct Machine;
 
-impl Files for Machine {
-    fn read(&self, path: &Path) -> io::Result<String> {
-        fs::read_to_string(path)
+impl Settings for Machine {
+    fn read(&self, form: Form, path: &Path) -> io::Result<String> {
+        if form == Form::Unit { units::state(&path.to_string_lossy()) } else { fs::read_to_string(path) }
     }
 
-    fn write(&self, path: &Path, value: &str) -> io::Result<()> {
+    fn write(&self, form: Form, path: &Path, value: &str) -> io::Result<()> {
+        if form == Form::Unit {
+            return units::set(&path.to_string_lossy(), value);
+        }
         // The kernel wants the whole value in one write.
         let mut file = fs::File::options().write(true).truncate(true).open(path)?;
         file.write_all(format!("{value}\n").as_bytes())
+    }
+
+    fn load(&self, record: &Path) -> io::Result<String> {
+        fs::read_to_string(record)
     }
 
     fn store(&self, record: &Path, bytes: &[u8]) -> io::Result<()> {
@@ -71,7 +82,7 @@ pub(super) struct Record {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Problem {
     pub(super) knob: Knob,
-    /// The setting's file; absent if all files of the knob are meant.
+    /// The setting's file, or unit; absent if all files of the knob are meant.
     pub(super) path: Option<PathBuf>,
     pub(super) why: String,
 }
@@ -86,10 +97,11 @@ impl Problem {
     }
 }
 
-/// A changed file.
+/// A changed setting.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Entry {
     pub(super) knob: Knob,
+    /// A file, or the name of a unit.
     pub(super) path: PathBuf,
     pub(super) form: Form,
     pub(super) old: String,
@@ -102,6 +114,8 @@ pub(super) struct Wish<'a> {
     pub(super) boot: &'a str,
     /// In the order in which they are set.
     pub(super) knobs: &'a [Knob],
+    /// What [`Knob::Units`] stops.
+    pub(super) units: &'a [Unit],
     /// Where the files of the machine are: `/`, except in tests.
     pub(super) root: &'a Path,
     /// CPUs of the machine that the node does not offer.
@@ -113,8 +127,8 @@ pub(super) struct Wish<'a> {
 ///
 /// # Errors
 /// If the record cannot be stored. Everything is then as before.
-pub(super) fn set(files: &dyn Files, record_at: &Path, wish: &Wish<'_>) -> io::Result<Record> {
-    let left = undo(files, record_at, wish.boot)?.left;
+pub(super) fn set(settings: &dyn Settings, record_at: &Path, wish: &Wish<'_>) -> io::Result<Record> {
+    let left = undo(settings, record_at, wish.boot)?.left;
     let carried = left.len();
     let mut record = Record {
         boot: wish.boot.to_owned(),
@@ -124,38 +138,38 @@ pub(super) fn set(files: &dyn Files, record_at: &Path, wish: &Wish<'_>) -> io::R
         ..Record::default()
     };
     for &knob in wish.knobs {
-        plan(files, knob, wish, &mut record);
+        plan(settings, knob, wish, &mut record);
     }
-    store(files, record_at, &record)?;
+    store(settings, record_at, &record)?;
     let planned = record.entries.split_off(carried);
     for entry in planned {
-        match change(files, &entry) {
+        match change(settings, &entry) {
             Ok(()) => record.entries.push(entry),
             Err(why) => record.not_offered.push(Problem::of_file(entry.knob, &entry.path, why)),
         }
     }
-    if let Err(error) = store(files, record_at, &record) {
+    if let Err(error) = store(settings, record_at, &record) {
         // The record on the disk still has all entries.
-        undo(files, record_at, wish.boot)?;
+        undo(settings, record_at, wish.boot)?;
         return Err(error);
     }
     Ok(record)
 }
 
-/// Adds the files of a knob that have another value.
-fn plan(files: &dyn Files, knob: Knob, wish: &Wish<'_>, record: &mut Record) {
+/// Adds the settings of a knob that have another value.
+fn plan(settings: &dyn Settings, knob: Knob, wish: &Wish<'_>, record: &mut Record) {
     if knob == Knob::IdleStates {
         if !record.holds_latency {
             record.not_offered.push(Problem::of_knob(knob, "this machine has no such setting"));
         }
         return;
     }
-    let targets = match knob.targets(wish.root, wish.spare) {
+    let targets = match knob.targets(wish) {
         Ok(targets) => targets,
         Err(why) => return record.not_offered.push(Problem::of_knob(knob, why)),
     };
     for target in targets {
-        match files.read(&target.path) {
+        match settings.read(target.form, &target.path) {
             Ok(content) => {
                 let old = target.form.value_in(&content);
                 let new = target.form.value_in(&target.value);
@@ -169,16 +183,22 @@ fn plan(files: &dyn Files, knob: Knob, wish: &Wish<'_>, record: &mut Record) {
     }
 }
 
-/// Writes the new value and reads it back. If the kernel does not keep it, writes the old one again: what the kernel made of
-/// the value would later look like the work of somebody else.
-fn change(files: &dyn Files, entry: &Entry) -> Result<(), String> {
-    files.write(&entry.path, &entry.new).map_err(|error| error.to_string())?;
-    let why = match files.read(&entry.path) {
-        Ok(content) if entry.form.value_in(&content) == entry.new => return Ok(()),
-        Ok(_) => format!("the kernel made another value of {}", entry.new),
-        Err(error) => format!("cannot read it: {error}"),
+/// Writes the new value and reads it back. If it is another one, writes the old one again: it would later look like the work of
+/// somebody else. A unit may also have stopped although stopping it failed.
+fn change(settings: &dyn Settings, entry: &Entry) -> Result<(), String> {
+    let Entry { form, path, old, new, .. } = entry;
+    let written = settings.write(*form, path, new);
+    if *form != Form::Unit {
+        written.as_ref().map_err(ToString::to_string)?;
+    }
+    let why = match (settings.read(*form, path), written) {
+        (Ok(content), _) if form.value_in(&content) == *new => return Ok(()),
+        (_, Err(error)) => error.to_string(),
+        (Ok(_), Ok(())) if *form == Form::Unit => "it started again".to_owned(),
+        (Ok(_), Ok(())) => format!("the kernel made another value of {new}"),
+        (Err(error), Ok(())) => format!("cannot read it: {error}"),
     };
-    match files.write(&entry.path, &entry.old) {
+    match settings.write(*form, path, old) {
         Ok(()) => Err(why),
         Err(error) => Err(format!("{why}, and refuses the old one: {error}")),
     }
@@ -199,15 +219,15 @@ pub(super) struct Undone {
 ///
 /// # Errors
 /// If the record cannot be read or removed.
-pub(super) fn undo(files: &dyn Files, record_at: &Path, boot: &str) -> io::Result<Undone> {
-    let Some(record) = stored(files, record_at)? else { return Ok(Undone::default()) };
+pub(super) fn undo(settings: &dyn Settings, record_at: &Path, boot: &str) -> io::Result<Undone> {
+    let Some(record) = stored(settings, record_at)? else { return Ok(Undone::default()) };
     if record.boot != boot {
-        files.remove(record_at)?;
+        settings.remove(record_at)?;
         return Ok(Undone::default());
     }
     let mut undone = Undone::default();
     for entry in record.entries.iter().rev() {
-        match restore(files, entry) {
+        match restore(settings, entry) {
             Ok(()) => {}
             Err(NotRestored::Failed(why)) => {
                 undone.not_restored.push(Problem::of_file(entry.knob, &entry.path, why.to_string()));
@@ -222,10 +242,10 @@ pub(super) fn undo(files: &dyn Files, record_at: &Path, boot: &str) -> io::Resul
     }
     undone.left.reverse();
     if undone.left.is_empty() {
-        files.remove(record_at)?;
+        settings.remove(record_at)?;
     } else {
         let rest = Record { boot: boot.to_owned(), entries: undone.left.clone(), ..Record::default() };
-        store(files, record_at, &rest)?;
+        store(settings, record_at, &rest)?;
     }
     undone.record = Some(record);
     Ok(undone)
@@ -235,8 +255,8 @@ pub(super) fn undo(files: &dyn Files, record_at: &Path, boot: &str) -> io::Resul
 ///
 /// # Errors
 /// If it cannot be read or decoded. The old settings are then unknown.
-pub(super) fn stored(files: &dyn Files, record_at: &Path) -> io::Result<Option<Record>> {
-    let text = match files.read(record_at) {
+pub(super) fn stored(settings: &dyn Settings, record_at: &Path) -> io::Result<Option<Record>> {
+    let text = match settings.load(record_at) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         text => text?,
     };
@@ -250,8 +270,8 @@ enum NotRestored {
     Foreign(String),
 }
 
-fn restore(files: &dyn Files, entry: &Entry) -> Result<(), NotRestored> {
-    let now = || files.read(&entry.path).map(|content| entry.form.value_in(&content));
+fn restore(settings: &dyn Settings, entry: &Entry) -> Result<(), NotRestored> {
+    let now = || settings.read(entry.form, &entry.path).map(|content| entry.form.value_in(&content));
     let before = match now() {
         // For example, the device of an interrupt has gone.
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
@@ -263,15 +283,16 @@ fn restore(files: &dyn Files, entry: &Entry) -> Result<(), NotRestored> {
     if before != entry.new {
         return Err(NotRestored::Foreign(before));
     }
-    files.write(&entry.path, &entry.old).map_err(NotRestored::Failed)?;
+    settings.write(entry.form, &entry.path, &entry.old).map_err(NotRestored::Failed)?;
     match now().map_err(NotRestored::Failed)? {
         after if after == entry.old => Ok(()),
+        _ if entry.form == Form::Unit => Err(NotRestored::Failed(io::Error::other("it stopped again"))),
         _ => Err(NotRestored::Failed(io::Error::other("the kernel made another value of the old one"))),
     }
 }
 
-pub(super) fn store(files: &dyn Files, record_at: &Path, record: &Record) -> io::Result<()> {
-    files.store(record_at, &serde_json::to_vec_pretty(record).expect("a record is valid JSON"))
+pub(super) fn store(settings: &dyn Settings, record_at: &Path, record: &Record) -> io::Result<()> {
+    settings.store(record_at, &serde_json::to_vec_pretty(record).expect("a record is valid JSON"))
 }
 
 #[cfg(test)]

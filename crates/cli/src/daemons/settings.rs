@@ -491,6 +491,10 @@ mod tests {
         assert!(unknown.contains("unknown variant `turbo`") && unknown.contains("`boost`"), "{unknown}");
         let quiet = agent("[quiet_machine]\nknobs = [\"boost\", \"idle-states\"]").expect("right").quiet_machine;
         assert!(quiet.knobs.into_iter().eq([Knob::Boost, Knob::IdleStates]));
+        let quiet = agent("[quiet_machine]\nstop_units = [\"apt-daily.timer\"]").expect("right").quiet_machine;
+        assert!(quiet.stop_units.into_iter().map(String::from).eq(["apt-daily.timer"]));
+        let own = wrong("[quiet_machine]\nstop_units = [\"hostler-agent.service\"]");
+        assert!(own.contains("unit hostler-agent.service belongs to Hostler"), "{own}");
         assert!(wrong("[measurement]\nothers_cpus = 3").contains("unknown field `others_cpus`"));
         assert!(wrong("[measurement]\ngap_us = -3").contains("`measurement` is not valid"));
         assert_eq!(agent("[measurement]\ngap_us = 9").expect("right").noise_limits.gap_us, 9);
