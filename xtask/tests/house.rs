@@ -46,8 +46,9 @@ const IMPURE: [&str; 26] = [
 ];
 
 /// The arrows of ARCHITECTURE.md: what each crate may use of the workspace. Tests may also use [`TEST_TOOLS`].
-const ARROWS: [(&str, &[&str]); 25] = [
+const ARROWS: [(&str, &[&str]); 26] = [
     ("hostler-model", &[]),
+    ("hostler-project", &["model"]),
     ("hostler-proto", &["model"]),
     ("hostler-sched", &["model"]),
     ("hostler-core", &["model", "proto", "sched"]),
@@ -65,7 +66,7 @@ const ARROWS: [(&str, &[&str]); 25] = [
     // Packet rules, leases and a VPN: it knows no cluster.
     ("hostler-gateway", &["sys"]),
     ("hostler-store", &["model", "proto"]),
-    ("hostler-client", &["model", "proto", "snapshot", "tls"]),
+    ("hostler-client", &["model", "project", "proto", "snapshot", "sys", "tls"]),
     (
         "hostler-head",
         &["model", "proto", "sched", "core", "discovery", "metrics", "power", "snapshot", "store", "sys", "tls", "web"],
@@ -75,8 +76,8 @@ const ARROWS: [(&str, &[&str]); 25] = [
     (
         "hostler-agent",
         &[
-            "model", "proto", "core", "gossip", "client", "image", "metrics", "power", "snapshot", "shepherd",
-            "remote", "slurm", "sys", "tls",
+            "model", "project", "proto", "core", "gossip", "client", "image", "metrics", "power", "snapshot",
+            "shepherd", "remote", "slurm", "sys", "tls",
         ],
     ),
     // A simulator that linked a daemon would test something else than what it simulates. Its disk is the store's memory backend.
@@ -112,7 +113,7 @@ const TEST_TOOLS: [&str; 2] = ["client", "testkit"];
 /// Maximum length of a source file, in lines.
 const MAX_LINES: usize = 700;
 
-/// The only files of agent, shepherd and delivery that name files by path, by the reason why users cannot misuse the
+/// The only files of agent, project, shepherd and delivery that name files by path, by the reason why users cannot misuse the
 /// paths. Root follows no path that a user can change: other code acts as the user (`act_as`), or uses descriptors
 /// with `O_NOFOLLOW` or `openat2` (`snapshot/src/beneath.rs`).
 const PATHS: [(&str, &[&str]); 7] = [
@@ -192,15 +193,17 @@ const PATHS: [(&str, &[&str]); 7] = [
         &[
             "agent/src/environment/build.rs",
             "agent/src/environment/collect.rs",
-            "agent/src/environment/detect.rs",
             "agent/src/environment/entry.rs",
             "agent/src/environment/files.rs",
             "agent/src/environment/pyenv.rs",
-            "agent/src/environment/requirements/mod.rs",
             "agent/src/environment/tools.rs",
             "agent/src/exec/directory.rs",
             "agent/src/exec/run.rs",
             "agent/src/exec/written.rs",
+            "project/src/detect.rs",
+            "project/src/entry.rs",
+            "project/src/files.rs",
+            "project/src/requirements/mod.rs",
             "shepherd/src/spawn/child.rs",
         ],
     ),
@@ -412,8 +415,8 @@ fn only_listed_files_of_root_name_files_by_path() {
     let is_checked = |name: &str| {
         let is_code = name.ends_with(".rs") && !name.contains("/tests");
         let delivers = ["deliver", "beneath", "remove"].map(|part| format!("snapshot/src/{part}.rs"));
-        is_code
-            && (name.starts_with("agent/src/") || name.starts_with("shepherd/src/") || delivers.contains(&name.into()))
+        let of_daemons = ["agent/src/", "project/src/", "shepherd/src/"].iter().any(|place| name.starts_with(place));
+        is_code && (of_daemons || delivers.contains(&name.into()))
     };
     let mut found = BTreeSet::new();
     for path in files_of_the_project() {

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use hostler_core::agent::{RunLaunch, Why};
 use hostler_model::{Digest, Engine, Environment, NodeName, PathFacts, RunId, SignalTarget, Work};
+use hostler_project::{Requirements, detect};
 use hostler_proto::link::Output;
 use hostler_proto::manifest::Manifest;
 use hostler_shepherd::cgroup::LeafSpec;
@@ -21,8 +22,7 @@ use hostler_snapshot::{LayoutOptions, StoreError, lay_out};
 use crate::account::{Account, Ids};
 use crate::directory::RunDirectory;
 use crate::environment::{
-    BuildError, Confined, EnvError, Lease, Requirements, Runner, detect, entry_command, entry_command_in_image,
-    first_on_path,
+    BuildError, Confined, EnvError, Lease, Runner, entry_command, entry_command_in_image, first_on_path,
 };
 use crate::node::Node;
 use crate::rights::act_as;
@@ -242,7 +242,7 @@ impl Preparation {
         let leaf = |number| node.leaf(&format!("{}-build-{number}", launch.run()));
         let runner = self.runner(self.limits(), &leaf, cancel, began);
         let found = act_as(self.ids(), || detect(&work, &project.entrypoint, &|| runner.goes_on()))?;
-        let lease = match found.map_err(NoEnvironment::from)? {
+        let lease = match found.map_err(|error| NoEnvironment::from(EnvError::from(error)))? {
             None => None,
             Some(requirements) => {
                 let requirements = requirements.with_variables(&launch.spec().environment);

@@ -24,7 +24,6 @@ mod mistakes;
 mod multicall;
 mod output;
 mod passed_on;
-mod seen_folder;
 mod signing;
 mod slurm;
 mod steps;

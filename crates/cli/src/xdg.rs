@@ -43,6 +43,11 @@ pub(crate) fn own_directories(folder: &Path) -> Vec<PathBuf> {
     used.chain(defaults).map(|base| base.join("hostler")).collect()
 }
 
+/// The directory with what project folders contained at their last capture.
+pub(crate) fn folder_cache() -> Option<PathBuf> {
+    Some(directory("XDG_CACHE_HOME", ".cache")?.join("hostler/folders"))
+}
+
 /// The home directory in HOME. If that one belongs to another user, root uses its own.
 pub(crate) fn home() -> Option<PathBuf> {
     let home = absolute("HOME")?;

@@ -5,7 +5,8 @@
 //! is a pause and not an error.
 //!
 //! - [`Client`]: a method per route.
-//! - [`upload`] and [`download`]: send captured folders, receive results; both resume.
+//! - [`ProjectFolder`]: captures a folder and submits it, with [`upload`], which resumes.
+//! - [`fetch`]: downloads results and places their files, with [`download`], which resumes.
 //! - [`Follow`]: live output across reconnections and attempts of a task.
 //! - [`Terminal`]: a job's terminal.
 //! - [`Tunnel`]: a connection to a port of a job.
@@ -14,17 +15,20 @@
 //!
 //! This crate does not print, choose paths or read configuration.
 
+mod capture_cache;
 mod client;
 mod connection;
 pub mod download;
 mod endpoint;
 mod error;
 mod events;
+pub mod fetch;
 mod logs;
 mod people;
 pub mod remote_head;
 mod retry_limits;
 mod routes;
+mod submit;
 mod terminal;
 pub mod tls;
 mod tunnel;
@@ -32,6 +36,7 @@ mod uplink;
 pub mod upload;
 mod websocket;
 
+pub use capture_cache::CaptureCache;
 pub use client::Client;
 pub use endpoint::{Endpoint, Stream, Token};
 pub use error::{ClientError, ConnectFailure, HEAD_AWAY, LocalError};
@@ -39,6 +44,7 @@ pub use events::Events;
 pub use logs::{Follow, LogEvent, OutputPart, OutputStream};
 pub use retry_limits::{Outage, RetryLimits};
 pub use routes::{JobFilter, LiveJobs, RecordFilter, escape};
+pub use submit::{CapturedFolder, ProjectFolder, SubmitError, SubmitEvent, new_key};
 pub use terminal::{Terminal, TerminalMessage};
 pub use tunnel::{ForwardControl, Tunnel};
 pub use uplink::Uplink;

@@ -24,10 +24,14 @@ use hostler_proto::users::Me;
 use serde_json::json;
 
 use crate::client::Call;
+use crate::submit::new_key;
 use crate::{Client, ClientError};
 
 /// Timeout of a shutdown, which may include the grace time of running jobs.
 const SHUTDOWN_TIME: Duration = Duration::from_secs(120);
+
+/// How long one request waits for the end of a job.
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
 
 /// Timeout of a test message.
 const NOTIFICATION_TIME: Duration = Duration::from_secs(120);
@@ -312,6 +316,11 @@ impl Client {
         self.call(Call::post("/jobs").json(request)).await
     }
 
+    /// Submits a job under a new key.
+    pub async fn submit_new(&self, spec: Submission) -> Result<JobId, ClientError> {
+        Ok(self.submit(&SubmitRequest { key: new_key(), spec }).await?.id)
+    }
+
     /// The caller's job that was submitted with this key; none if there is no such job any more.
     pub async fn job_of_key(&self, key: &str) -> Result<Option<JobId>, ClientError> {
         match self.call::<Submitted>(Call::get(format!("/keys/{}", escape(key)))).await {
@@ -382,6 +391,16 @@ impl Client {
     pub async fn job_when_ended(&self, job: JobId, tasks: u32, wait: Duration) -> Result<JobDetail, ClientError> {
         let path = format!("/jobs/{job}?tasks={tasks}&wait_ms={}", wait.as_millis());
         self.call(Call::get(path).waiting(wait)).await
+    }
+
+    /// Waits until all tasks have ended. Returns the job with up to `tasks` of its tasks.
+    pub async fn ended(&self, job: JobId, tasks: u32) -> Result<JobDetail, ClientError> {
+        loop {
+            let detail = self.job_when_ended(job, tasks, LONGEST_WAIT).await?;
+            if detail.summary.state.is_ended() {
+                return Ok(detail);
+            }
+        }
     }
 
     /// Like [`Self::job_when_ended`], but also returns once a task runs.

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::Path;
 
-use hostler_agent::environment::detect;
+use hostler_project::detect;
 
 use crate::Target;
 

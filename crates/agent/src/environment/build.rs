@@ -12,13 +12,13 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+use hostler_project::files::read_regular;
+use hostler_project::{LOCK_BYTES, Line, List, OwnPackage, PROJECT_BYTES, Plan, ProjectError, Requirements};
 use hostler_snapshot::remove_tree;
 
 use super::cause;
-use super::detect::{LOCK_BYTES, OwnPackage, PROJECT_BYTES, Plan, Requirements};
-use super::error::{BuildError, EnvError, IoContext, disk_full, free_bytes, one_line, system_error};
+use super::error::{BuildError, EnvError, IoContext, disk_full, explain, free_bytes, one_line, system_error};
 use super::files;
-use super::requirements::{Line, List};
 use super::runner::{Ended, Runner, Step};
 use super::settings::Settings;
 use super::tools::{Interpreter, Python, Tools, Uv};
@@ -228,7 +228,7 @@ impl Build<'_> {
             let file = from.join(name);
             // A link may lead to another file of the user, which packages must not read.
             if file.canonicalize().is_ok_and(|real| !real.starts_with(from)) {
-                return Err(EnvError::OutsideProject { file: name.to_owned(), target: name.to_owned() });
+                return Err(ProjectError::OutsideProject { file: name.to_owned(), target: name.to_owned() }.into());
             }
             match files::copy_regular(&file, &work.join(name), most) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -281,7 +281,7 @@ impl Build<'_> {
     /// Copies a part of the project, unless the job ends meanwhile.
     fn copy_tree(&self, from: &Path, to: &Path, most_bytes: u64) -> Result<(), EnvError> {
         let goes_on = || self.runner.goes_on();
-        files::copy_tree(from, to, most_bytes, &goes_on).map_err(|stopped| stopped.explain(self.root))
+        files::copy_tree(from, to, most_bytes, &goes_on).map_err(|stopped| explain(stopped, self.root))
     }
 
     /// Creates the attempt directory with empty directories in it, and gives them to the building user. The build may
@@ -312,7 +312,7 @@ impl Build<'_> {
         match ended {
             Ok(Ended::Exited(0)) => Ok(()),
             Ok(ended) => Err(self.verdict(name, &ended, &tail).into()),
-            Err(stopped) => Err(stopped.explain(self.root)),
+            Err(stopped) => Err(explain(stopped, self.root)),
         }
     }
 
@@ -328,7 +328,7 @@ impl Build<'_> {
                 Err(BuildError::VenvMissing { python: python.executable.clone(), package }.into())
             }
             Ok(ended) => Err(self.verdict("python -c 'import venv'", &ended, &tail).into()),
-            Err(stopped) => Err(stopped.explain(self.root)),
+            Err(stopped) => Err(explain(stopped, self.root)),
         }
     }
 
@@ -393,7 +393,7 @@ fn link_modules(venv: &Path, copy: &Path) -> io::Result<()> {
             if !["pth", "py"].contains(&kind) {
                 continue;
             }
-            let Ok(bytes) = files::read_regular(&path, SOURCE_BYTES) else { continue };
+            let Ok(bytes) = read_regular(&path, SOURCE_BYTES) else { continue };
             let Some(text) = String::from_utf8(bytes).ok().filter(|text| text.contains(&*copy)) else { continue };
             let linked = if kind == "pth" { linked_paths(&text, &copy) } else { linked_module(&text, &copy) };
             let new = path.with_extension("new");

@@ -14,13 +14,13 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::{Duration, SystemTime};
 
+use hostler_project::{Kind, Requirements};
 use hostler_snapshot::remove_tree;
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 
 use super::build::Build;
-use super::detect::{Kind, Requirements};
-use super::error::{BuildError, EnvError, IoContext, system_error};
+use super::error::{BuildError, EnvError, IoContext, explain, system_error};
 use super::files;
 use super::key::{self, Key};
 use super::runner::Runner;
@@ -140,7 +140,7 @@ impl Cache {
         let earlier_failure = self.last_failure(&key).map(|failure| failure.attempt);
         let mut told = false;
         loop {
-            runner.goes_on().map_err(|stopped| stopped.explain(&self.root))?;
+            runner.goes_on().map_err(|stopped| explain(stopped, &self.root))?;
             if let Some(lease) = self.ready(&key)? {
                 return Ok(lease);
             }
@@ -291,7 +291,7 @@ impl Cache {
                 log(b"hostler: waiting until another environment of yours is built: one at a time in sandboxes\n");
                 told = true;
             }
-            runner.goes_on().map_err(|stopped| stopped.explain(&self.root))?;
+            runner.goes_on().map_err(|stopped| explain(stopped, &self.root))?;
             thread::sleep(POLL_INTERVAL);
         }
     }

@@ -4,10 +4,11 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
+use hostler_project::files;
+
 use super::build::PROJECT_VARIABLE;
 use super::cache::Lease;
 use super::error::{EnvError, IoContext};
-use super::files;
 use super::tools::{is_executable, which};
 
 #[derive(Clone, Debug, PartialEq, Eq)]

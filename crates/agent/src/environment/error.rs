@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use hostler_model::format_bytes;
+use hostler_project::{ProjectError, Stopped};
 use serde::{Deserialize, Serialize};
 
 /// Why an environment or the entry point cannot be provided. [`EnvError::hint`] suggests a remedy.
@@ -18,28 +19,9 @@ pub enum EnvError {
         path: PathBuf,
         source: io::Error,
     },
-    /// A project file has invalid content.
-    #[error("{file}: {problem}")]
-    Project {
-        /// The file, relative to the project folder.
-        file: String,
-        problem: String,
-    },
-    /// A project file, or the files that it includes, exceed a size limit.
-    #[error("{file} is too large: {bound}")]
-    TooLong {
-        /// The file, relative to the project folder.
-        file: String,
-        bound: Bound,
-    },
-    /// A project file refers to a path outside the project folder, which is not copied to the node.
-    #[error("{file} refers to {target}, which is outside the project folder")]
-    OutsideProject {
-        /// The file, relative to the project folder.
-        file: String,
-        /// The path as written.
-        target: String,
-    },
+    /// A file of the project cannot be used.
+    #[error(transparent)]
+    Project(ProjectError),
     /// No Python interpreter was found.
     #[error("no python3 on this node (looked in {searched})")]
     NoPython {
@@ -134,26 +116,6 @@ pub enum BuildError {
     System(String),
 }
 
-/// Size limits for files that describe a project, because the agent reads them outside the limits of the job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Bound {
-    /// Bytes of one file.
-    #[error("more than {}", format_bytes(*.0))]
-    Bytes(u64),
-    /// Bytes of a script up to the end of its inline metadata.
-    #[error("its `# /// script` block does not end within {}", format_bytes(*.0))]
-    ScriptBytes(u64),
-    /// Bytes of all requirements files and their includes.
-    #[error("requirements files and their includes have more than {} in total", format_bytes(*.0))]
-    RequirementsBytes(u64),
-    /// Lines of all requirements files and their includes.
-    #[error("requirements files and their includes have more than {0} lines in total")]
-    RequirementsLines(usize),
-    /// Bytes of all files whose content is part of the key of an environment.
-    #[error("the local files that the environment depends on have more than {} in total", format_bytes(*.0))]
-    LocalBytes(u64),
-}
-
 impl BuildError {
     /// Whether the limits of the building job caused the failure, so that another job may succeed.
     pub fn is_of_the_builder(&self) -> bool {
@@ -165,11 +127,7 @@ impl EnvError {
     /// What the user or the node's operator can do, if known.
     pub fn hint(&self) -> Option<String> {
         let hint = match self {
-            Self::OutsideProject { .. } => "only the project folder is copied to the node: move the file into it".into(),
-            Self::TooLong { bound: Bound::LocalBytes(_), .. } => {
-                "leave data out of the folder with .hostlerignore, and install large packages from an index, or from a URL with \
-                 their hash (NAME @ https://...#sha256=...)".into()
-            }
+            Self::Project(error) => return error.hint().map(str::to_owned),
             Self::NoPython { .. } => "install Python 3 on this node (Debian, Ubuntu: apt install python3)".into(),
             Self::PythonVersion { lacks_uv: true, .. } => {
                 "install uv on the node, which may then install the required version, or change requires-python or .python-version".into()
@@ -207,8 +165,6 @@ impl EnvError {
                 format!("the folder contains {}", candidates.join(", "))
             }
             Self::Io { .. }
-            | Self::Project { .. }
-            | Self::TooLong { .. }
             | Self::BrokenTool { .. }
             | Self::Build(BuildError::System(_))
             | Self::Cancelled
@@ -217,6 +173,24 @@ impl EnvError {
             | Self::NotUtf8(_) => return None,
         };
         Some(hint)
+    }
+}
+
+impl From<ProjectError> for EnvError {
+    fn from(error: ProjectError) -> Self {
+        match error {
+            ProjectError::Stopped(Stopped::Cancelled) => Self::Cancelled,
+            ProjectError::Stopped(Stopped::TimedOut { limit_secs }) => BuildError::TimedOut { limit_secs }.into(),
+            error => Self::Project(error),
+        }
+    }
+}
+
+/// Converts the reason why a job was stopped to the error of the build; `root` is the cache's directory.
+pub(super) fn explain(stopped: Stopped, root: &Path) -> EnvError {
+    match stopped {
+        Stopped::System(error) => system_error(root, &error),
+        stopped => ProjectError::from(stopped).into(),
     }
 }
 

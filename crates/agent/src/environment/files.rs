@@ -1,98 +1,13 @@
-//! File operations of the environment cache: hash, copy and measure trees, and give directories to
-//! users.
+//! File operations of the environment cache: copy and measure trees, and give directories to users.
 
 use std::fs;
 use std::io::{self, Read, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, lchown};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, lchown};
+use std::path::Path;
 
-use nix::fcntl::{AT_FDCWD, OFlag, OpenHow, ResolveFlag, openat2};
+use hostler_project::files::{below, for_each_piece, open_regular, tree, within};
+use hostler_project::{GoesOn, Stopped};
 use nix::libc;
-
-use super::runner::{GoesOn, Stopped};
-
-/// Hashes names, executable bits and contents of everything below `path` (a file or a folder). The rules of the capture
-/// alone decide what a project contains, so that a user can include `.git` for a version from it.
-///
-/// Returns the number of bytes hashed, or `None` if the tree has more than `most_bytes`. Each file and folder counts as at
-/// least [`LEAST_BYTES`], because many small files take long too.
-pub(super) fn hash_tree(
-    path: &Path,
-    hasher: &mut blake3::Hasher,
-    most_bytes: u64,
-    goes_on: GoesOn<'_>,
-) -> Result<Option<u64>, Stopped> {
-    let mut bytes = 0_u64;
-    for name in tree(path, u64::MAX, MOST_NAME_BYTES, goes_on)? {
-        let entry = below(path, &name);
-        let metadata = fs::symlink_metadata(&entry)?;
-        bytes = bytes.saturating_add(if metadata.is_file() { metadata.len().max(LEAST_BYTES) } else { LEAST_BYTES });
-        if bytes > most_bytes {
-            return Ok(None);
-        }
-        goes_on()?;
-        hasher.update(name.as_os_str().as_encoded_bytes());
-        hasher.update(&[0]);
-        if metadata.is_symlink() {
-            hasher.update(b"link");
-            hasher.update(fs::read_link(&entry)?.as_os_str().as_encoded_bytes());
-        } else if metadata.is_file() {
-            hasher.update(if metadata.permissions().mode() & 0o111 == 0 { b"file" } else { b"exec" });
-            hasher.update(&metadata.len().to_le_bytes());
-            let mut source = open_regular(&entry)?;
-            for_each_piece(metadata.len(), goes_on, |piece| {
-                hasher.update_reader(Read::by_ref(&mut source).take(piece)).map(|_| ())
-            })?;
-        }
-    }
-    Ok(Some(bytes))
-}
-
-/// Processes a file in pieces, and checks before each piece whether the job should continue.
-fn for_each_piece(
-    length: u64,
-    goes_on: GoesOn<'_>,
-    mut process: impl FnMut(u64) -> io::Result<()>,
-) -> Result<(), Stopped> {
-    let mut rest = length;
-    while rest > 0 {
-        goes_on()?;
-        let piece = rest.min(PIECE_BYTES);
-        process(piece)?;
-        rest -= piece;
-    }
-    Ok(())
-}
-
-/// Maximum number of bytes of a file that are hashed or copied between two checks whether the job should continue.
-const PIECE_BYTES: u64 = 1 << 20;
-
-/// Minimum size as which a hashed file or folder counts, in bytes.
-const LEAST_BYTES: u64 = 1 << 10;
-
-/// Maximum number of files and folders of a project that a build copies or hashes.
-const MOST_ENTRIES: usize = 1_000_000;
-
-/// Maximum number of bytes of a project that a build copies or hashes. Holes in files count.
-const MOST_TREE_BYTES: u64 = 64 << 30;
-
-/// Maximum number of bytes of the relative paths of a project's files and folders, which the agent keeps in memory.
-const MOST_NAME_BYTES: usize = 128 << 20;
-
-/// Reads a regular file in a directory that another user controls. Other file types are errors, and never block. A
-/// larger file is an [`io::ErrorKind::FileTooLarge`] error.
-pub(super) fn read_regular(path: &Path, most_bytes: u64) -> io::Result<Vec<u8>> {
-    let bytes = read_start(path, most_bytes.saturating_add(1))?;
-    within(bytes.len() as u64, most_bytes)?;
-    Ok(bytes)
-}
-
-/// Reads the first bytes of a regular file.
-pub(super) fn read_start(path: &Path, most_bytes: u64) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    open_regular(path)?.take(most_bytes).read_to_end(&mut bytes)?;
-    Ok(bytes)
-}
 
 /// Copies a regular file to `to`, which must not exist.
 pub(super) fn copy_regular(from: &Path, to: &Path, most_bytes: u64) -> io::Result<()> {
@@ -112,25 +27,9 @@ fn create_new(path: &Path) -> io::Result<fs::File> {
     fs::OpenOptions::new().write(true).create_new(true).custom_flags(flags).open(path)
 }
 
-fn within(bytes: u64, most_bytes: u64) -> io::Result<()> {
-    if bytes <= most_bytes {
-        return Ok(());
-    }
-    let message = format!("the file has more than {}", hostler_model::format_bytes(most_bytes));
-    Err(io::Error::new(io::ErrorKind::FileTooLarge, message))
-}
-
-/// Links in `/proc`, such as `/proc/self/fd/3`, lead nowhere: the agent may follow more of them than the user.
-fn open_regular(path: &Path) -> io::Result<fs::File> {
-    let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
-    let how = OpenHow::new().flags(flags).resolve(ResolveFlag::RESOLVE_NO_MAGICLINKS);
-    let file = fs::File::from(openat2(AT_FDCWD, path, how)?);
-    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("not a regular file")) }
-}
-
 /// Copies everything below `from` (a file or a folder) to `to`, without files larger than `most_bytes`. Keeps links.
 pub(super) fn copy_tree(from: &Path, to: &Path, most_bytes: u64, goes_on: GoesOn<'_>) -> Result<(), Stopped> {
-    for name in tree(from, most_bytes, MOST_NAME_BYTES, goes_on)? {
+    for name in tree(from, most_bytes, goes_on)? {
         goes_on()?;
         let (entry, target) = (below(from, &name), below(to, &name));
         let metadata = fs::symlink_metadata(&entry)?;
@@ -190,74 +89,4 @@ pub(super) fn unique_name() -> String {
     let nanos =
         std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_nanos() as u64);
     format!("{nanos:x}-{:x}-{:x}", std::process::id(), COUNTER.fetch_add(1, Ordering::Relaxed))
-}
-
-/// The path of an entry that [`tree`] has found below `root`.
-fn below(root: &Path, name: &Path) -> PathBuf {
-    // Joining an empty path would append a slash.
-    if name.as_os_str().is_empty() { root.to_owned() } else { root.join(name) }
-}
-
-/// Relative paths of everything below `root`, parents first, sorted by name; the path of `root` itself is empty. Skips
-/// larger files.
-fn tree(
-    root: &Path,
-    most_file_bytes: u64,
-    most_name_bytes: usize,
-    goes_on: GoesOn<'_>,
-) -> Result<Vec<PathBuf>, Stopped> {
-    let mut found = Vec::new();
-    let (mut bytes, mut name_bytes) = (0_u64, 0);
-    let mut pending = vec![PathBuf::new()];
-    let check = |entries: usize, bytes: u64, name_bytes: usize| {
-        if entries <= MOST_ENTRIES && bytes <= MOST_TREE_BYTES && name_bytes <= most_name_bytes {
-            return Ok(());
-        }
-        let most =
-            format!("{MOST_ENTRIES} files, {} GiB, or {} MiB of paths", MOST_TREE_BYTES >> 30, most_name_bytes >> 20);
-        Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("more than {most} below {}", root.display())))
-    };
-    while let Some(name) = pending.pop() {
-        goes_on()?;
-        let path = below(root, &name);
-        let metadata = fs::symlink_metadata(&path)?;
-        if metadata.is_file() && metadata.len() > most_file_bytes {
-            continue;
-        }
-        bytes = bytes.saturating_add(if metadata.is_file() { metadata.len() } else { 0 });
-        if metadata.is_dir() {
-            for entry in fs::read_dir(&path)? {
-                let inside = name.join(entry?.file_name());
-                name_bytes += inside.as_os_str().len();
-                pending.push(inside);
-                // One directory may have any number of entries.
-                check(found.len() + pending.len(), bytes, name_bytes)?;
-            }
-        }
-        found.push(name);
-        check(found.len() + pending.len(), bytes, name_bytes)?;
-    }
-    found.sort();
-    Ok(found)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn paths_of_a_tree_have_a_total_size_limit() {
-        let folder = tempfile::tempdir().expect("a temporary directory");
-        fs::create_dir(folder.path().join("long-name")).expect("writable");
-        for name in ["a", "b"] {
-            fs::write(folder.path().join("long-name").join(name), "").expect("writable");
-        }
-        let names = ["", "long-name", "long-name/a", "long-name/b"];
-        let bytes: usize = names.iter().map(|name| name.len()).sum();
-        let tree = |path: &Path, most_name_bytes| tree(path, 0, most_name_bytes, &|| Ok(()));
-        assert_eq!(tree(folder.path(), bytes).expect("within the limit"), names.map(PathBuf::from));
-        let error = tree(folder.path(), bytes - 1).expect_err("one byte too many");
-        assert!(matches!(&error, Stopped::System(error) if error.kind() == io::ErrorKind::FileTooLarge), "{error:?}");
-        assert_eq!(tree(&folder.path().join("long-name/a"), 0).expect("a file"), [PathBuf::new()]);
-    }
 }

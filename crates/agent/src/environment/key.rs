@@ -5,10 +5,12 @@ use std::ffi::OsStr;
 use std::fmt;
 use std::path::Path;
 
+use hostler_project::Requirements;
+use hostler_project::files::read_regular;
+use hostler_project::variables::is_of_builds;
+
 use super::build::is_withheld;
-use super::detect::Requirements;
-use super::files::read_regular;
-use super::settings::{IRRELEVANT_TO_CONTENT, Settings, is_of_builds};
+use super::settings::{IRRELEVANT_TO_CONTENT, Settings};
 use super::tools::Tools;
 use crate::rights::act_as;
 

@@ -1,6 +1,6 @@
 //! Python environments: provides a cached environment for a staged project folder.
 //!
-//! [`detect`] reads a project's requirements, [`Cache::obtain`] returns a matching environment, and [`entry_command`]
+//! [`detect`](hostler_project::detect) reads a project's requirements, [`Cache::obtain`] returns a matching environment, and [`entry_command`]
 //! builds the command that starts the entry point in it. An environment's name is a hash of its *content*:
 //! requirements, interpreter, tool and package index. File names and times do not matter. The same requirements thus
 //! always lead to the same environment, and changed ones never to a stale one. A ready environment costs a few file
@@ -33,13 +33,11 @@ mod build;
 mod cache;
 mod cause;
 mod collect;
-mod detect;
 mod entry;
 mod error;
 mod files;
 mod key;
 mod pyenv;
-mod requirements;
 mod runner;
 mod settings;
 mod tools;
@@ -47,11 +45,11 @@ mod users;
 
 pub use cache::{Cache, Lease};
 pub use collect::{Collected, EnvironmentInfo};
-pub use detect::{Kind, Requirements, check, detect, python_wanted};
 pub use entry::{EntryCommand, entry_command, entry_command_in_image};
-pub use error::{Bound, BuildError, EnvError};
+pub use error::{BuildError, EnvError};
+pub use hostler_project::Stopped;
 pub use key::Key;
-pub use runner::{Confined, Ended, GoesOn, Runner, Step, Stopped};
+pub use runner::{Confined, Ended, Runner, Step};
 pub use settings::{BuildSandbox, Settings};
 pub(crate) use tools::first_on_path;
 pub use tools::python_features;

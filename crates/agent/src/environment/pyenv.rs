@@ -7,7 +7,8 @@ use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::files::read_start;
+use hostler_project::files::read_start;
+
 use super::tools::is_executable;
 
 /// How much of a shim or of pyenv's `version` file is read, in bytes.

@@ -10,11 +10,12 @@ use std::fmt;
 use std::fs::File;
 use std::io::{self, PipeReader, Read};
 use std::os::fd::AsFd;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use hostler_project::Stopped;
 use hostler_shepherd::cgroup::LeafSpec;
 use hostler_shepherd::{
     CallOptions, Cause, Credentials, Event, ExitRecord, Launch, Launcher, Options, Sandbox, Shepherd, Status,
@@ -22,7 +23,7 @@ use hostler_shepherd::{
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::error::{BuildError, EnvError, one_line, system_error};
+use super::error::one_line;
 
 /// Interval of checks for cancellation and timeout, in milliseconds.
 const LOOK_MS: u16 = 50;
@@ -83,34 +84,6 @@ impl fmt::Display for Ended {
                 write!(f, "needed more than {} of memory", hostler_model::format_bytes(*limit_bytes))
             }
             Self::NotStarted(reason) => write!(f, "could not be started: {reason}"),
-        }
-    }
-}
-
-/// Why a command was stopped before its end.
-#[derive(Debug)]
-pub enum Stopped {
-    Cancelled,
-    TimedOut { limit_secs: u64 },
-    System(io::Error),
-}
-
-/// Checks whether the job should continue, as [`Runner::goes_on`].
-pub type GoesOn<'a> = &'a dyn Fn() -> Result<(), Stopped>;
-
-impl From<io::Error> for Stopped {
-    fn from(error: io::Error) -> Self {
-        Self::System(error)
-    }
-}
-
-impl Stopped {
-    /// Converts the reason to the error of the build; `root` is the cache's directory.
-    pub(super) fn explain(self, root: &Path) -> EnvError {
-        match self {
-            Self::Cancelled => EnvError::Cancelled,
-            Self::TimedOut { limit_secs } => BuildError::TimedOut { limit_secs }.into(),
-            Self::System(error) => system_error(root, &error),
         }
     }
 }

@@ -5,6 +5,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 
+use hostler_project::variables::is_of_access;
 use hostler_shepherd::{Credentials, SANDBOX_HOME, Sandbox};
 
 use super::build::is_withheld;
@@ -180,44 +181,6 @@ fn is_plain_path(word: &str) -> bool {
     let path = Path::new(word);
     let is_plain = path.components().skip(1).all(|part| matches!(part, Component::Normal(_)));
     path.is_absolute() && is_plain && path.components().count() > 1
-}
-
-/// Whether a variable can change what a build installs. Such variables of a job reach its build, and are part of the key
-/// of its environment. Other variables of a job do neither, so that they cause no new build.
-pub(super) fn is_of_builds(name: &str) -> bool {
-    const PREFIXES: [&str; 12] = [
-        "UV_",
-        "PIP_",
-        "SETUPTOOLS_",
-        "VCS_VERSIONING_",
-        "PBR_",
-        "PDM_BUILD_",
-        "POETRY_DYNAMIC_VERSIONING_",
-        "HATCH_",
-        "CMAKE_",
-        "SKBUILD_",
-        "MATURIN_",
-        "CARGO_",
-    ];
-    const NAMES: [&str; 11] = [
-        "CC",
-        "CXX",
-        "FC",
-        "CFLAGS",
-        "CXXFLAGS",
-        "CPPFLAGS",
-        "FFLAGS",
-        "LDFLAGS",
-        "RUSTFLAGS",
-        "PKG_CONFIG_PATH",
-        "CUDA_HOME",
-    ];
-    PREFIXES.iter().any(|prefix| name.starts_with(prefix)) || NAMES.contains(&name)
-}
-
-/// Whether a variable configures the access to networks, which does not change what a build installs.
-pub(super) fn is_of_access(name: &str) -> bool {
-    name.starts_with("SSL_CERT_") || name == "REQUESTS_CA_BUNDLE" || name.to_ascii_lowercase().ends_with("_proxy")
 }
 
 /// Whether a variable configures access to package indexes or the locale.

@@ -20,13 +20,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use hostler_model::{Feature, PYTHON_INSTALL, PythonVersions};
+use hostler_project::{Stopped, files};
 use serde::{Deserialize, Serialize};
 
 use super::cause;
-use super::error::{BuildError, EnvError};
-use super::files;
+use super::error::{BuildError, EnvError, explain};
 use super::pyenv;
-use super::runner::{Ended, Runner, Step, Stopped};
+use super::runner::{Ended, Runner, Step};
 use super::settings::Settings;
 use crate::mutex::lock;
 use crate::rights::act_as;
@@ -216,7 +216,7 @@ impl Answers {
             found.push(python.full_version().to_owned());
         }
         for program in other_pythons(settings) {
-            runner.goes_on().map_err(|stopped| stopped.explain(Path::new("/")))?;
+            runner.goes_on().map_err(|stopped| explain(stopped, Path::new("/")))?;
             // Skip interpreters that do not work, such as shims of missing versions.
             let Ok((python, asked)) = self.python(program, settings, runner) else { continue };
             if wanted.fit(python.full_version()) {
@@ -439,7 +439,7 @@ fn ask(step: Step, settings: &Settings, runner: &dyn Runner) -> Result<Result<St
         }
         Ok(ended) => Ok(Err(format!("{ended}: {}", cause::of(&answer)))),
         Err(Stopped::System(error)) => Ok(Err(error.to_string())),
-        Err(stopped) => Err(stopped.explain(Path::new("/"))),
+        Err(stopped) => Err(explain(stopped, Path::new("/"))),
     }
 }
 

@@ -15,7 +15,6 @@ use crate::exit;
 use crate::failure::{Failure, Outcome};
 use crate::flags::derived_name;
 use crate::passed_on::PassedOn;
-use crate::submission::submit_command;
 
 /// Default memory per node, in bytes.
 const DEFAULT_MEMORY_BYTES: u64 = 100 << 20;
@@ -110,7 +109,7 @@ impl Tool for Cmrun {
             let client = context.client()?;
             let id = block_on(async {
                 choose_memory(&client, &mut spec).await?;
-                submit_command(&client, spec).await
+                Ok(client.submit_new(spec).await?)
             })?;
             announce(context, id);
             return Ok(exit::OK);

@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
-use hostler_client::{Client, Endpoint, Follow, LiveJobs, LogEvent, RetryLimits};
-use hostler_model::{ArraySpec, JobId, JobSpec, JobState, Request, TaskId};
+use hostler_client::fetch::{Arrived, Destination};
+use hostler_client::{CaptureCache, Client, Endpoint, Follow, LiveJobs, LogEvent, ProjectFolder, RetryLimits};
+use hostler_model::{ArraySpec, JobId, JobSpec, JobState, Request, TaskId, Work};
 use hostler_proto::api::{JobDetail, NodeView, TaskView};
 use hostler_proto::link::Output;
 use hostler_snapshot::OnConflict;
@@ -20,12 +21,12 @@ use crate::cluster::{Places, Sizes};
 use crate::context::{Context, block_on};
 use crate::exit;
 use crate::failure::{During, Failure, Outcome};
-use crate::fetching::{self, Arrived, Destination};
+use crate::fetching;
 use crate::interrupts::{Interrupts, exit_code};
 use crate::output::table::{Align, Table};
 use crate::output::views;
-use crate::seen_folder::CaptureCache;
-use crate::submission;
+use crate::submission::narrate;
+use crate::xdg;
 
 /// The example project, compiled into the executable so that the demonstration works anywhere.
 const EXAMPLE: &[(&str, &[u8])] = &[
@@ -115,10 +116,12 @@ async fn show(context: &Context, places: &Places, directory: &Path, destination:
     ));
     let project = write_example(directory)?;
     let client = Client::new(Endpoint::Unix(places.socket()?)).with_retry_limits(RetryLimits::COMMAND);
-    let captured = submission::capture(context, &project, "main.py", CaptureCache::none())?;
+    let narrate = narrate(output);
+    let folder = ProjectFolder::open(&project, "main.py")?;
+    let captured = folder.capture(&xdg::own_directories(&project), CaptureCache::default(), &narrate)?;
     let memory_bytes = started.nodes.iter().map(|node| node.memory_bytes).min().unwrap_or(0).min(TASK_MEMORY_BYTES);
-    let spec = sweep(captured.capture.digest, memory_bytes)?;
-    let job = submission::submit_project(context, &client, captured, spec.into(), None).await?;
+    let spec = sweep(captured.work(&[]), memory_bytes)?;
+    let job = captured.submit(&client, spec.into(), None, &narrate).await?;
 
     output.say(&format!("3. watch job {job} (hostler jobs, hostler logs {job} -f)"));
     let ended = watch(context, &client, job).await?;
@@ -129,7 +132,7 @@ async fn show(context: &Context, places: &Places, directory: &Path, destination:
     let metrics = read_metrics(&haul.arrived);
     present(context, &metrics, destination);
     match ended.summary.state {
-        JobState::Completed if haul.failures.is_empty() => Ok(exit::OK),
+        JobState::Completed if haul.is_complete => Ok(exit::OK),
         state => Err(explain(&client, &ended, state).await),
     }
 }
@@ -149,9 +152,8 @@ fn write_example(directory: &Path) -> Result<PathBuf, Failure> {
     Ok(project)
 }
 
-fn sweep(snapshot: hostler_model::Digest, memory_bytes: u64) -> Result<JobSpec, Failure> {
+fn sweep(work: Work, memory_bytes: u64) -> Result<JobSpec, Failure> {
     let array: ArraySpec = TASKS.parse()?;
-    let work = submission::project_work(snapshot, "main.py", &[]);
     Ok(JobSpec { array: Some(array), ..JobSpec::new("digits-sweep", work, Request::new(1, memory_bytes)) })
 }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::Args;
 use hostler_client::Client;
+use hostler_client::fetch::Destination;
 use hostler_model::{Attempt, JobId, JobState, TaskId, plural};
 use hostler_proto::api::{ResultView, TaskView};
 
@@ -13,7 +14,7 @@ use super::target::Target;
 use crate::context::{Context, block_on};
 use crate::exit;
 use crate::failure::{Failure, Outcome};
-use crate::fetching::{Destination, Downloads, destination, fetch};
+use crate::fetching::{Downloads, destination, fetch};
 
 /// Download the results of jobs
 ///
@@ -138,9 +139,8 @@ async fn fetch_targets(
         }
     }
     failures.iter().for_each(|failure| context.output.fail(failure));
-    let mut haul = fetch(context, client, &results, destination).await?;
-    haul.failures.append(&mut failures);
-    Ok(haul)
+    let haul = fetch(context, client, &results, destination).await?;
+    Ok(Downloads { is_complete: haul.is_complete && failures.is_empty(), ..haul })
 }
 
 fn includes(target: Target, result: &ResultView) -> bool {
@@ -203,7 +203,7 @@ fn explain_missing_results(target: Target, state: JobState, task: Option<&TaskVi
 }
 
 fn exit_code(haul: &Downloads) -> u8 {
-    if haul.failures.is_empty() { exit::OK } else { exit::FAILED }
+    if haul.is_complete { exit::OK } else { exit::FAILED }
 }
 
 #[cfg(test)]

@@ -32,13 +32,9 @@ use crate::flags::{JobFlags, VariableNames};
 use crate::interrupts::{Interrupts, exit_code};
 use crate::output::views;
 use crate::passed_on::PassedOn;
-use crate::submission::submit_command;
 
 /// Time after which the command streams output. Reading the output of a shorter command once, at its end, is faster.
 const STREAM_DELAY: Duration = Duration::from_millis(30);
-
-/// How long one request to the head may wait.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Variables that describe the calling shell and mean nothing to a command elsewhere.
 const EXCLUDED_VARIABLES: [&str; 4] = ["_", "SHLVL", "OLDPWD", "HOSTLER_HEAD"];
@@ -147,7 +143,7 @@ impl Run {
         if self.detach {
             let spec = self.spec(context)?;
             let client = context.watching_client()?;
-            announce(context, block_on(submit_command(&client, spec))?);
+            announce(context, block_on(async { Ok(client.submit_new(spec).await?) })?);
             return Ok(exit::OK);
         }
         // Exit codes below 125 belong to the command, so all failures but mistakes on the command line exit with 125.
@@ -263,11 +259,11 @@ impl Attended<'_> {
         let has_terminal = spec.pty.is_some() && io::stdin().is_terminal() && !context.output.is_json();
         // Handle signals from before the submission on, so that a signal always cancels the job.
         let mut interrupts = Interrupts::take()?;
-        let id = submit_command(client, spec).await?;
+        let id = client.submit_new(spec).await?;
         if has_terminal && self.array.is_none() {
             return match attach_when_running(context, client, id).await {
                 Ok(Left::ByUser) => Ok(exit::OK),
-                Ok(Left::Closed) => Ok(code_of(&ended(client, id).await?)),
+                Ok(Left::Closed) => Ok(code_of(&client.ended(id, 1).await?)),
                 Err(failure) => Err(self.give_up(id, failure, &mut interrupts).await),
             };
         }
@@ -325,7 +321,7 @@ impl Attended<'_> {
             if is_shown {
                 print(context, client, Source { task, ranks }, &outputs, true).await?;
             }
-            ended(client, id).await?
+            client.ended(id, 1).await?
         };
         if self.label && self.array.is_some() {
             self.print_labelled(&job).await?;
@@ -362,16 +358,6 @@ impl Attended<'_> {
         }
         context.output.json(&value);
         Ok(())
-    }
-}
-
-/// Waits for the end of the job. Returns the job with its first task.
-async fn ended(client: &Client, id: JobId) -> Result<JobDetail, Failure> {
-    loop {
-        let job = client.job_when_ended(id, 1, REQUEST_TIMEOUT).await?;
-        if job.summary.state.is_ended() {
-            return Ok(job);
-        }
     }
 }
 

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
+use hostler_client::{CaptureCache, ProjectFolder};
 use hostler_model::{Environment, JobId};
 use serde_json::json;
 
@@ -18,8 +19,8 @@ use crate::failure::Outcome;
 use crate::fetching::destination;
 use crate::flags::JobFlags;
 use crate::interrupts::{self, Interrupts};
-use crate::seen_folder::CaptureCache;
-use crate::submission;
+use crate::submission::narrate;
+use crate::xdg;
 
 /// Submit a project folder as a job and print the job id
 ///
@@ -87,29 +88,22 @@ impl Submit {
         let destination = fetches.then(|| destination(self.to.as_deref(), false)).transpose()?;
         let waits = fetches || self.wait || self.bell;
         let client = if waits { context.watching_client()? } else { context.client()? };
-        submission::check_project(&self.project, &self.entrypoint)?;
+        let folder = ProjectFolder::open(&self.project, &self.entrypoint)?;
         // Capturing a large folder takes long, so first check that the head is reachable.
         block_on(async { Ok(client.info().await?) })?;
-        let captured = submission::capture(context, &self.project, &self.entrypoint, CaptureCache::of(&self.project))?;
-        let work = submission::project_work(captured.capture.digest, &self.entrypoint, &self.args);
-        let mut spec = self.flags.spec(work, &submission::project_name(&self.project), Environment::new())?;
+        let narrate = narrate(&context.output);
+        let (name, cache) = (folder.name(), xdg::folder_cache().map(|cache| CaptureCache::of(&cache, &self.project)));
+        let mut captured = folder.capture(&xdg::own_directories(&self.project), cache.unwrap_or_default(), &narrate)?;
+        let mut spec = self.flags.spec(captured.work(&self.args), &name, Environment::new())?;
         // An image has its own Python and packages.
-        let python = match self.flags.image {
-            Some(_) => None,
-            None => {
-                submission::check_requirements(&self.project, &self.entrypoint, &captured)?;
-                submission::ask_for_python(&self.project, &self.entrypoint, &mut spec)?
-            }
-        };
+        if self.flags.image.is_none() {
+            captured.require_packages(&mut spec)?;
+        }
         if self.dry_run {
             return dry_run(context, &client, &spec);
         }
         block_on(async {
-            let key = self.key.as_deref();
-            let id = match submission::submit_project(context, &client, captured, spec, key).await {
-                Ok(id) => id,
-                Err(failure) => return Err(submission::explain_python(&client, python, failure).await),
-            };
+            let id = captured.submit(&client, spec, self.key.as_deref(), &narrate).await?;
             if !(waits && context.output.is_json()) {
                 announce(context, id);
             }

@@ -98,7 +98,7 @@ async fn wait_for_targets(context: &Context, client: &Client, targets: &[Target]
     for target in targets {
         summaries.push(match target.index {
             Some(index) => ended_task(client, TaskId { job: target.job, index }).await?,
-            None => ended(client, target.job).await?,
+            None => client.ended(target.job, 0).await?.summary,
         });
     }
     for (target, summary) in targets.iter().zip(&summaries) {
@@ -123,16 +123,6 @@ async fn ended_task(client: &Client, task: TaskId) -> Result<JobSummary, Failure
 pub(crate) fn exit_code(summaries: &[JobSummary]) -> u8 {
     let all_completed = summaries.iter().all(|summary| summary.state == JobState::Completed);
     if all_completed { exit::OK } else { exit::FAILED }
-}
-
-/// Waits for the end of a job.
-pub(crate) async fn ended(client: &Client, id: JobId) -> Result<JobSummary, Failure> {
-    loop {
-        let summary = client.job_when_ended(id, 0, REQUEST_TIMEOUT).await?.summary;
-        if summary.state.is_ended() {
-            return Ok(summary);
-        }
-    }
 }
 
 /// Formats how and why a job ended, e.g. `job 12 failed with exit code 1`, with the commands that show more.

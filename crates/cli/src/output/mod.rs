@@ -23,7 +23,7 @@ use std::process::Stdio;
 use hostler_model::{WindowSize, escaped_lines};
 use serde::Serialize;
 
-pub(crate) use progress::Progress;
+pub(crate) use progress::{Progress, Step};
 
 use crate::failure::Failure;
 

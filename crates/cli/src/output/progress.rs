@@ -6,6 +6,8 @@ use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
+use super::Output;
+
 /// A transfer without data for this long is shown as stalled.
 const STALLED: Duration = Duration::from_secs(5);
 
@@ -75,6 +77,40 @@ fn rest(silence: Duration, eta: Duration, done_bytes: u64) -> String {
 impl Drop for Progress {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
+    }
+}
+
+/// The progress bar of the current step of a command, if the step has one.
+pub(crate) struct Step<'a> {
+    output: &'a Output,
+    bar: Mutex<Option<(&'static str, Progress)>>,
+}
+
+impl<'a> Step<'a> {
+    pub(crate) fn new(output: &'a Output) -> Self {
+        Self { output, bar: Mutex::default() }
+    }
+
+    /// Shows how far the step with this label is.
+    pub(crate) fn at(&self, label: &'static str, done_bytes: u64, total_bytes: u64) {
+        let mut bar = self.bar.lock().unwrap_or_else(PoisonError::into_inner);
+        if bar.as_ref().is_none_or(|(of, _)| *of != label) {
+            *bar = Some((label, self.output.progress(label, total_bytes)));
+        }
+        if let Some((_, bar)) = &*bar {
+            bar.at(done_bytes, total_bytes);
+        }
+    }
+
+    /// Clears the bar.
+    pub(crate) fn end(&self) {
+        *self.bar.lock().unwrap_or_else(PoisonError::into_inner) = None;
+    }
+
+    /// Clears the bar and prints a message.
+    pub(crate) fn say(&self, text: &str) {
+        self.end();
+        self.output.say(text);
     }
 }
 

@@ -6,7 +6,7 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use hostler_client::{Client, ClientError};
+use hostler_client::{Client, ClientError, new_key};
 use hostler_model::{Constraint, JobId, JobState, MAX_SCRIPT_BYTES, Submission, Work};
 use hostler_proto::api::{NodeView, SubmitRequest, Submitted};
 use hostler_slurm::getopt::{Order, parse};
@@ -22,7 +22,6 @@ use super::{
 use crate::commands::run::{own_directory, undeliverable};
 use crate::context::{Context, block_on};
 use crate::passed_on::PassedOn;
-use crate::submission::new_key;
 
 pub(crate) const NAME: &str = "sbatch";
 

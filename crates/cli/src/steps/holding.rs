@@ -20,7 +20,6 @@ use tokio::task::JoinHandle;
 use super::failure;
 use crate::exit;
 use crate::failure::{During, Failure};
-use crate::submission::submit_command;
 use crate::xdg;
 
 /// How long one request to the head may wait.
@@ -64,7 +63,7 @@ pub(crate) struct Held {
 /// Submits a job without a program. `stays`: the allocation does not end when this process disconnects.
 pub(crate) async fn request(client: &Client, mut spec: Submission, stays: bool) -> Result<Requested, Failure> {
     let credentials = prepare(&mut spec, stays)?;
-    Ok(Requested { job: submit_command(client, spec).await?, credentials })
+    Ok(Requested { job: client.submit_new(spec).await?, credentials })
 }
 
 /// Makes a submission one of a job without a program, and returns the credentials of its holder.

@@ -4,9 +4,7 @@
 //! per build directory, so that no test is skipped.
 
 mod caching;
-mod detection;
 mod entry;
-mod requirements;
 mod users;
 
 use std::fs::{self, File};
@@ -23,7 +21,9 @@ use std::io::Read;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::sync::atomic::Ordering;
 
-use super::{Cache, Ended, EnvError, Lease, Requirements, Runner, Settings, Step, Stopped};
+use hostler_project::{ProjectError, Requirements};
+
+use super::{Cache, Ended, EnvError, Lease, Runner, Settings, Step, Stopped};
 
 const GIB: u64 = 1 << 30;
 
@@ -217,8 +217,8 @@ impl Runner for Unconfined {
 }
 
 /// Reads the requirements for a job that goes on.
-fn detect(project: &Path, entrypoint: &str) -> Result<Option<Requirements>, EnvError> {
-    super::detect(project, entrypoint, &|| Ok(()))
+fn detect(project: &Path, entrypoint: &str) -> Result<Option<Requirements>, ProjectError> {
+    hostler_project::detect(project, entrypoint, &|| Ok(()))
 }
 
 fn obtain(cache: &Cache, requirements: &Requirements) -> Result<Lease, EnvError> {

@@ -7,12 +7,13 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use hostler_project::{ProjectError, Requirements};
 use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
 use nix::sys::stat::Mode;
 use nix::unistd::{User, mkfifo};
 
 use super::super::files::{copy_regular, give, write_new};
-use super::super::{Bound, BuildSandbox, EnvError, Environments, Requirements, Settings};
+use super::super::{BuildSandbox, Environments, Settings};
 use super::{GIB, Place, Unconfined, detect, import, obtain, real_uv};
 use crate::account::Account;
 
@@ -65,7 +66,7 @@ fn open_to_all(directory: &Path) {
     fs::set_permissions(directory, Permissions::from_mode(0o711)).expect("this test owns the path");
 }
 
-fn detect_as(place: &Place, user: &Account) -> Result<Option<Requirements>, EnvError> {
+fn detect_as(place: &Place, user: &Account) -> Result<Option<Requirements>, ProjectError> {
     user.ids.act(|| detect(&place.project(), "main.py")).expect("needs root")
 }
 
@@ -223,55 +224,6 @@ fn broken_cache_of_one_user_does_not_affect_others() {
     environments.of(Some(&bob), false).expect("another cache is intact");
     environments.of(None, false).expect("the agent's own cache is intact");
     environments.release("1_0.1.1").expect("pins in intact caches are removed");
-}
-
-#[test]
-fn oversized_project_files_are_refused() {
-    let place = Place::with(&[("main.py", ""), ("requirements.txt", "")]);
-    let file = fs::File::options()
-        .write(true)
-        .open(place.project().join("requirements.txt"))
-        .expect("this test owns the path");
-    file.set_len(1 << 42).expect("sparse");
-    let error = detect(&place.project(), "main.py").expect_err("too long");
-    assert_eq!(
-        error.to_string(),
-        "requirements.txt is too large: requirements files and their includes have more than 4M in total"
-    );
-}
-
-#[test]
-fn project_files_have_a_total_size_limit() {
-    let too_long = |files: &[(&str, &str)]| match detect(&Place::with(files).project(), "main.py") {
-        Err(EnvError::TooLong { file, bound }) => Some((file, bound)),
-        other => {
-            other.expect("the project is valid");
-            None
-        }
-    };
-    let bytes = |count: usize| format!("#{}\n", "x".repeat(count - 2));
-    let half = bytes(2 << 20);
-    let included = |last: &str| {
-        let files = [("requirements.txt", "x\n-r a.txt\n-c b.txt\n"), ("a.txt", &half), ("b.txt", last)];
-        too_long(&files)
-    };
-    assert_eq!(included(&bytes((2 << 20) - 22)), None);
-    assert_eq!(included(&half), Some(("b.txt".into(), Bound::RequirementsBytes(4 << 20))));
-    let lines = |count: usize| too_long(&[("requirements.txt", "-r a.txt\n"), ("a.txt", &"x\n".repeat(count))]);
-    assert_eq!(lines(99_999), None);
-    assert_eq!(lines(100_000), Some(("a.txt".into(), Bound::RequirementsLines(100_000))));
-    let project = "[project]\nname = 'x'\n";
-    let long = bytes((4 << 20) + 1);
-    assert_eq!(too_long(&[("pyproject.toml", &long)]), Some(("pyproject.toml".into(), Bound::Bytes(4 << 20))));
-    assert_eq!(too_long(&[(".python-version", &long)]), Some((".python-version".into(), Bound::Bytes(4 << 20))));
-    assert_eq!(too_long(&[("pyproject.toml", project), ("uv.lock", &bytes(16 << 20))]), None);
-    let lock = too_long(&[("pyproject.toml", project), ("uv.lock", &bytes((16 << 20) + 1))]);
-    assert_eq!(lock, Some(("uv.lock".into(), Bound::Bytes(16 << 20))));
-    // Scripts may be long, but their metadata may not.
-    assert_eq!(too_long(&[("main.py", &format!("# /// script\n# ///\n{long}"))]), None);
-    assert_eq!(too_long(&[("main.py", &long)]), None);
-    let endless = format!("# /// script\n{}", "# x\n".repeat(2 << 20));
-    assert_eq!(too_long(&[("main.py", &endless)]), Some(("main.py".into(), Bound::ScriptBytes(4 << 20))));
 }
 
 #[test]

@@ -9,6 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use hostler_client::CaptureCache;
 use hostler_model::{Digest, format_bytes, format_duration, plural};
 use hostler_remote::mirror::{
     Described, MOST_BYTES, MOST_ENTRIES, Mark, ReceivedStats, ResultReceiver, SentStats, Supplier, Tree,
@@ -21,7 +22,6 @@ use serde_json::{Value, json};
 
 use crate::exit;
 use crate::failure::{During, Failure};
-use crate::seen_folder::CaptureCache;
 use crate::xdg;
 
 /// Names that mark the root of a source tree.
@@ -170,7 +170,7 @@ fn root_of(directory: &Path) -> PathBuf {
 /// Describes a tree. Also returns the number of files whose attributes were read.
 fn describe(root: &Path, recalls: bool) -> io::Result<(Described, usize)> {
     let began_ns = now_ns();
-    let folder = CaptureCache::of_tree(root);
+    let folder = xdg::folder_cache().map(|cache| CaptureCache::of_tree(&cache, root)).unwrap_or_default();
     let memory = if recalls { folder.recall_tree() } else { Memory::default() };
     let Survey { mode, entries, sources, memory, asked } = survey(root, &memory, &is_ignored, &is_too_much)?;
     if let Some(memory) = memory {

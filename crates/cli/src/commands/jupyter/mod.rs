@@ -39,7 +39,6 @@ use crate::interrupts::{Interrupts, exit_code};
 use crate::output::text::Moment;
 use crate::output::views;
 use crate::passed_on::PassedOn;
-use crate::submission::submit_command;
 use crate::xdg;
 
 /// The script that the job runs.
@@ -451,9 +450,9 @@ async fn submit(
     spec: Submission,
     interrupts: &mut Interrupts,
 ) -> Result<Result<JobId, Signal>, Failure> {
-    let mut submitting = std::pin::pin!(submit_command(client, spec));
+    let mut submitting = std::pin::pin!(client.submit_new(spec));
     let signal = tokio::select! {
-        job = &mut submitting => return job.map(Ok),
+        job = &mut submitting => return Ok(Ok(job?)),
         signal = interrupts.next() => signal,
     };
     let cancel = async {

@@ -6,11 +6,11 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use hostler_client::new_key;
 use hostler_model::JobId;
 use serde::{Deserialize, Serialize};
 
 use super::App;
-use crate::submission::new_key;
 
 /// A Jupyter server on a Unix socket in a directory of its own. Not printed for debugging, because of the token.
 #[derive(Clone, Serialize, Deserialize)]

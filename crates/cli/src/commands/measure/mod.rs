@@ -7,7 +7,6 @@ mod runs;
 mod statistics;
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use futures_util::future::join_all;
@@ -33,10 +32,6 @@ use crate::flags::{JobFlags, Memory, TimeLimit, VariableNames};
 use crate::interrupts::{Interrupts, exit_code};
 use crate::output::views;
 use crate::passed_on::PassedOn;
-use crate::submission::submit_command;
-
-/// How long one request to the head may wait.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Measure the run time of a command, alone on a node
 ///
@@ -318,13 +313,13 @@ impl Measure {
         stop: &Stop,
         attempts: u32,
     ) -> Result<Option<Measurement<'a>>, Failure> {
-        let id = submit_command(client, spec.clone()).await?;
+        let id = client.submit_new(spec.clone()).await?;
         let on = spec.constraint.as_ref().filter(|_| self.on_each.is_some());
         let on = on.map(|node| format!(" on node {node}")).unwrap_or_default();
         context.output.say(&format!("job {id} measures{on}"));
         let mut stopped = stop.subscribe();
         let job = tokio::select! {
-            job = ended(client, id) => job?,
+            job = client.ended(id, 1) => job?,
             _ = stopped.wait_for(Option::is_some) => {
                 context.output.say(&format!("cancelling job {id}"));
                 client.act(id, None, JobAction::Cancel).await?;
@@ -388,15 +383,6 @@ async fn nodes(context: &Context, client: &Client, patterns: &NodePatterns) -> R
 /// The constraint that only this node satisfies.
 fn only(node: &NodeName) -> Constraint {
     node.as_str().parse().expect("a node's name is a feature")
-}
-
-async fn ended(client: &Client, id: JobId) -> Result<JobDetail, Failure> {
-    loop {
-        let job = client.job_when_ended(id, 1, REQUEST_TIMEOUT).await?;
-        if job.summary.state.is_ended() {
-            return Ok(job);
-        }
-    }
 }
 
 /// The error for a job that did not complete. `stderr` is what the job wrote.

@@ -1,6 +1,6 @@
-//! A cache of what project folders contained: one file per folder in the user's cache directory.
+//! A cache of what project folders contained: one file per folder.
 //!
-//! The cache is optional. Without a cache directory, or if it cannot be written, every capture reads every file.
+//! The cache is optional. Without it, or if its directory cannot be written, every capture reads every file.
 
 use std::fs;
 use std::io;
@@ -10,50 +10,43 @@ use std::time::{Duration, SystemTime};
 use hostler_snapshot::Seen;
 use hostler_snapshot::mirror::Memory;
 
-use crate::xdg;
-
 /// Entries of folders that were not submitted for this long are deleted.
 const KEPT: Duration = Duration::from_secs(60 * 24 * 3600);
 
-/// The cache entry of one folder.
-pub(crate) struct CaptureCache {
+/// The cache entry of one folder. The default stores nothing and is always empty.
+#[derive(Debug, Default)]
+pub struct CaptureCache {
     file: Option<PathBuf>,
 }
 
 impl CaptureCache {
-    /// The entry of the folder at `path`.
-    pub(crate) fn of(path: &Path) -> Self {
-        Self { file: directory().zip(path.canonicalize().ok()).map(|(directory, path)| directory.join(name(&path))) }
+    /// The entry of the folder at `path`, in the cache `directory`.
+    pub fn of(directory: &Path, path: &Path) -> Self {
+        Self { file: path.canonicalize().ok().map(|path| directory.join(name(&path))) }
     }
 
     /// The entry of the tree at `path` for `exec --mirror`, which also copies files that .gitignore lists.
-    pub(crate) fn of_tree(path: &Path) -> Self {
-        let path = path.canonicalize().ok();
-        Self { file: directory().zip(path).map(|(directory, path)| directory.join(format!("{}-tree", name(&path)))) }
-    }
-
-    /// A cache entry that stores nothing and is always empty.
-    pub(crate) fn none() -> Self {
-        Self { file: None }
+    pub fn of_tree(directory: &Path, path: &Path) -> Self {
+        Self { file: path.canonicalize().ok().map(|path| directory.join(format!("{}-tree", name(&path)))) }
     }
 
     /// What the folder contained at its last capture.
-    pub(crate) fn recall(&self) -> Seen {
+    pub fn recall(&self) -> Seen {
         self.file.as_deref().map(Seen::load).unwrap_or_default()
     }
 
     /// What the tree contained when a command last used it.
-    pub(crate) fn recall_tree(&self) -> Memory {
+    pub fn recall_tree(&self) -> Memory {
         self.file.as_deref().map(Memory::load).unwrap_or_default()
     }
 
     /// Stores what the folder contains now, and deletes old entries.
-    pub(crate) fn remember(&self, seen: &Seen) {
+    pub fn remember(&self, seen: &Seen) {
         self.save(|file| seen.save(file));
     }
 
     /// Stores what the tree contains now, and deletes old entries.
-    pub(crate) fn remember_tree(&self, memory: &Memory) {
+    pub fn remember_tree(&self, memory: &Memory) {
         self.save(|file| memory.save(file));
     }
 
@@ -79,10 +72,6 @@ impl CaptureCache {
             let _ = fs::remove_file(file);
         }
     }
-}
-
-fn directory() -> Option<PathBuf> {
-    Some(xdg::directory("XDG_CACHE_HOME", ".cache")?.join("hostler/folders"))
 }
 
 /// A file name of fixed length for a path.

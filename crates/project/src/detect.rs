@@ -17,22 +17,20 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 
 use hostler_model::{Environment, PythonVersions};
 
-use super::error::{Bound, EnvError, IoContext};
-use super::files;
-use super::requirements::{Line, List, RequirementsReader};
-use super::runner::{GoesOn, Stopped};
-use super::settings::{is_of_access, is_of_builds};
-use crate::mutex::lock;
+use crate::error::{Bound, GoesOn, IoContext, ProjectError, Stopped};
+use crate::files;
+use crate::requirements::{Line, List, RequirementsReader};
+use crate::variables::{is_of_access, is_of_builds};
 
 /// Size limit for `pyproject.toml`, for a version file, and for a script up to the end of its metadata, in bytes.
-pub(super) const PROJECT_BYTES: u64 = 4 << 20;
+pub const PROJECT_BYTES: u64 = 4 << 20;
 
 /// Size limit for a `uv.lock`, in bytes.
-pub(super) const LOCK_BYTES: u64 = 16 << 20;
+pub const LOCK_BYTES: u64 = 16 << 20;
 
 /// Maximum total size of the files whose content is part of a fingerprint, in bytes.
 const HASHED_BYTES: u64 = 4 << 30;
@@ -63,13 +61,13 @@ pub struct Requirements {
     fingerprint: blake3::Hash,
     python: Option<PythonVersions>,
     /// Variables that the requirements name as `${NAME}`.
-    pub(super) named: BTreeSet<String>,
+    pub(crate) named: BTreeSet<String>,
     /// Variables of the job for its build.
     variables: Environment,
 }
 
 impl Requirements {
-    pub(super) fn new(kind: Kind, project: &Project<'_>, plan: Plan, fingerprint: &blake3::Hasher) -> Self {
+    pub(crate) fn new(kind: Kind, project: &Project<'_>, plan: Plan, fingerprint: &blake3::Hasher) -> Self {
         Self {
             kind,
             project_dir: project.root.clone(),
@@ -90,12 +88,12 @@ impl Requirements {
         self
     }
 
-    pub(super) fn variables(&self) -> &Environment {
+    pub fn variables(&self) -> &Environment {
         &self.variables
     }
 
     /// Whether the requirements name this variable as `${NAME}`.
-    pub(super) fn names_variable(&self, name: &str) -> bool {
+    pub fn names_variable(&self, name: &str) -> bool {
         self.named.contains(name)
     }
 
@@ -113,18 +111,18 @@ impl Requirements {
         self.fingerprint
     }
 
-    pub(super) fn project_dir(&self) -> &Path {
+    pub fn project_dir(&self) -> &Path {
         &self.project_dir
     }
 
-    pub(super) fn plan(&self) -> &Plan {
+    pub fn plan(&self) -> &Plan {
         &self.plan
     }
 }
 
 /// What to install.
 #[derive(Clone, Debug)]
-pub(super) enum Plan {
+pub enum Plan {
     /// Lines of a requirements file.
     List(List),
     /// `pyproject.toml`, which uv reads itself, and its dependencies as lines for pip.
@@ -135,7 +133,7 @@ pub(super) enum Plan {
 
 /// How the project itself is installed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum OwnPackage {
+pub enum OwnPackage {
     /// The project is not installed: it is not a package.
     None,
     /// Editable: the environment has its metadata and scripts, and each job imports its own copy of the source. The source
@@ -149,7 +147,7 @@ pub(super) enum OwnPackage {
 ///
 /// `entrypoint` is a path in the folder. If it is a Python file, its inline metadata counts. Reading large files takes
 /// long, so `goes_on` is called often meanwhile.
-pub fn detect(project_dir: &Path, entrypoint: &str, goes_on: GoesOn<'_>) -> Result<Option<Requirements>, EnvError> {
+pub fn detect(project_dir: &Path, entrypoint: &str, goes_on: GoesOn<'_>) -> Result<Option<Requirements>, ProjectError> {
     let project = Project::open(project_dir, Purpose::Build(goes_on))?;
     let python = project.python_wanted(entrypoint)?;
     Ok(match (packages(&project, entrypoint)?, python) {
@@ -168,7 +166,7 @@ pub fn detect(project_dir: &Path, entrypoint: &str, goes_on: GoesOn<'_>) -> Resu
 ///
 /// # Errors
 /// As [`detect`], but the content of local packages is not read.
-pub fn check(project_dir: &Path, entrypoint: &str) -> Result<Vec<PathBuf>, EnvError> {
+pub fn check(project_dir: &Path, entrypoint: &str) -> Result<Vec<PathBuf>, ProjectError> {
     let project = Project::open(project_dir, Purpose::Check)?;
     packages(&project, entrypoint)?;
     let referred = project.referred.take();
@@ -183,18 +181,18 @@ pub fn check(project_dir: &Path, entrypoint: &str) -> Result<Vec<PathBuf>, EnvEr
 ///
 /// # Errors
 /// If one of these files cannot be read or parsed.
-pub fn python_wanted(project_dir: &Path, entrypoint: &str) -> Result<Option<PythonVersions>, EnvError> {
+pub fn python_wanted(project_dir: &Path, entrypoint: &str) -> Result<Option<PythonVersions>, ProjectError> {
     Project::open(project_dir, Purpose::Check)?.python_wanted(entrypoint)
 }
 
-fn requires_python(file: &str, table: &toml::Table) -> Result<Option<PythonVersions>, EnvError> {
+fn requires_python(file: &str, table: &toml::Table) -> Result<Option<PythonVersions>, ProjectError> {
     let Some(asked) = table.get("requires-python") else { return Ok(None) };
     let text = asked.as_str().ok_or_else(|| problem(file, "requires-python is not a string"))?;
     text.parse().map(Some).map_err(|error| problem(file, format!("requires-python: {error}")))
 }
 
 /// The packages that a project requires.
-fn packages(project: &Project<'_>, entrypoint: &str) -> Result<Option<Requirements>, EnvError> {
+fn packages(project: &Project<'_>, entrypoint: &str) -> Result<Option<Requirements>, ProjectError> {
     if let Some(table) = script_metadata(project, entrypoint)? {
         return script(project, entrypoint, &table);
     }
@@ -218,8 +216,8 @@ fn packages(project: &Project<'_>, entrypoint: &str) -> Result<Option<Requiremen
 }
 
 /// A project folder. Reads nothing outside of it.
-pub(super) struct Project<'a> {
-    pub(super) root: PathBuf,
+pub(crate) struct Project<'a> {
+    pub(crate) root: PathBuf,
     purpose: Purpose<'a>,
     /// Number of bytes hashed so far from all files, as [`files::hash_tree`] counts them.
     hashed_bytes: Cell<u64>,
@@ -236,7 +234,7 @@ enum Purpose<'a> {
 }
 
 impl<'a> Project<'a> {
-    fn open(project_dir: &Path, purpose: Purpose<'a>) -> Result<Self, EnvError> {
+    fn open(project_dir: &Path, purpose: Purpose<'a>) -> Result<Self, ProjectError> {
         let root = project_dir.canonicalize().context("open", project_dir)?;
         Ok(Self { root, purpose, hashed_bytes: Cell::default(), referred: RefCell::default() })
     }
@@ -244,18 +242,18 @@ impl<'a> Project<'a> {
     /// Adds the content of everything below `path` to a fingerprint.
     ///
     /// The agent does this outside the limits of the job, so it ends with the job and its amount is limited.
-    pub(super) fn hash_path(&self, hasher: &mut blake3::Hasher, path: &Path) -> Result<(), EnvError> {
+    pub(crate) fn hash_path(&self, hasher: &mut blake3::Hasher, path: &Path) -> Result<(), ProjectError> {
         let Purpose::Build(goes_on) = &self.purpose else { return Ok(()) };
         let mut tree = blake3::Hasher::new();
         let room = HASHED_BYTES - self.hashed_bytes.get();
         let hashed = files::hash_tree(path, &mut tree, room, *goes_on).map_err(|stopped| match stopped {
-            Stopped::System(source) => EnvError::Io { action: "read", path: path.to_owned(), source },
-            stopped => stopped.explain(&self.root),
+            Stopped::System(source) => ProjectError::Io { action: "read", path: path.to_owned(), source },
+            stopped => stopped.into(),
         })?;
         let Some(bytes) = hashed else {
             let below = path.strip_prefix(&self.root).unwrap_or(path);
             let file = if below.as_os_str().is_empty() { "the project".into() } else { below.to_string_lossy() };
-            return Err(EnvError::TooLong { file: file.into_owned(), bound: Bound::LocalBytes(HASHED_BYTES) });
+            return Err(ProjectError::TooLong { file: file.into_owned(), bound: Bound::LocalBytes(HASHED_BYTES) });
         };
         self.hashed_bytes.set(self.hashed_bytes.get() + bytes);
         hash_field(hasher, tree.finalize().as_bytes());
@@ -263,7 +261,7 @@ impl<'a> Project<'a> {
     }
 
     /// Real path of an optional file.
-    fn find(&self, name: &str) -> Result<Option<PathBuf>, EnvError> {
+    fn find(&self, name: &str) -> Result<Option<PathBuf>, ProjectError> {
         let path = self.root.join(name);
         match fs::symlink_metadata(&path) {
             Ok(_) => self.inside(&path, name, name).map(Some),
@@ -273,7 +271,7 @@ impl<'a> Project<'a> {
     }
 
     /// As [`python_wanted`].
-    fn python_wanted(&self, entrypoint: &str) -> Result<Option<PythonVersions>, EnvError> {
+    fn python_wanted(&self, entrypoint: &str) -> Result<Option<PythonVersions>, ProjectError> {
         if let Some(table) = script_metadata(self, entrypoint)? {
             return requires_python(entrypoint, &table);
         }
@@ -293,40 +291,40 @@ impl<'a> Project<'a> {
     }
 
     /// As [`Project::inside`], and remembers the path.
-    pub(super) fn refer(&self, path: &Path, file: &str, target: &str) -> Result<PathBuf, EnvError> {
+    pub(crate) fn refer(&self, path: &Path, file: &str, target: &str) -> Result<PathBuf, ProjectError> {
         let real = self.inside(path, file, target)?;
         self.referred.borrow_mut().push(real.clone());
         Ok(real)
     }
 
     /// Text of an optional file.
-    fn read_optional(&self, name: &str, most: u64) -> Result<Option<String>, EnvError> {
+    fn read_optional(&self, name: &str, most: u64) -> Result<Option<String>, ProjectError> {
         self.find(name)?.map(|path| read(&path, name, most, Bound::Bytes(most))).transpose()
     }
 
     /// Real path of `path`, which `file` refers to as `target`. Fails if it is outside the folder.
-    fn inside(&self, path: &Path, file: &str, target: &str) -> Result<PathBuf, EnvError> {
+    fn inside(&self, path: &Path, file: &str, target: &str) -> Result<PathBuf, ProjectError> {
         let real = path.canonicalize().map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => problem(file, format!("refers to {target}, which does not exist")),
-            _ => EnvError::Io { action: "read", path: path.to_owned(), source: error },
+            _ => ProjectError::Io { action: "read", path: path.to_owned(), source: error },
         })?;
         if real.starts_with(&self.root) {
             Ok(real)
         } else {
-            Err(EnvError::OutsideProject { file: file.to_owned(), target: target.to_owned() })
+            Err(ProjectError::OutsideProject { file: file.to_owned(), target: target.to_owned() })
         }
     }
 }
 
 /// Content of a file with at most `most` bytes. A larger file is an error that reports `bound`.
-pub(super) fn read_bytes(path: &Path, shown: &str, most: u64, bound: Bound) -> Result<Vec<u8>, EnvError> {
+pub(crate) fn read_bytes(path: &Path, shown: &str, most: u64, bound: Bound) -> Result<Vec<u8>, ProjectError> {
     files::read_regular(path, most).map_err(|source| match source.kind() {
-        io::ErrorKind::FileTooLarge => EnvError::TooLong { file: shown.to_owned(), bound },
-        _ => EnvError::Io { action: "read", path: path.to_owned(), source },
+        io::ErrorKind::FileTooLarge => ProjectError::TooLong { file: shown.to_owned(), bound },
+        _ => ProjectError::Io { action: "read", path: path.to_owned(), source },
     })
 }
 
-fn read(path: &Path, shown: &str, most: u64, bound: Bound) -> Result<String, EnvError> {
+fn read(path: &Path, shown: &str, most: u64, bound: Bound) -> Result<String, ProjectError> {
     String::from_utf8(read_bytes(path, shown, most, bound)?).map_err(|_| problem(shown, "is not UTF-8 text"))
 }
 
@@ -335,7 +333,7 @@ fn with_settings(
     project: &Project<'_>,
     pyproject: Option<&toml::Table>,
     mut found: Requirements,
-) -> Result<Requirements, EnvError> {
+) -> Result<Requirements, ProjectError> {
     const WITH_PATHS: [&str; 5] = ["find-links", "index", "index-url", "extra-index-url", "default-index"];
     let file = uv_toml(project)?;
     let table = pyproject.and_then(uv_settings).and_then(toml::Value::as_table);
@@ -360,12 +358,12 @@ fn with_settings(
 }
 
 /// The content of `uv.toml`; empty if there is none.
-fn uv_toml(project: &Project<'_>) -> Result<toml::Table, EnvError> {
+fn uv_toml(project: &Project<'_>) -> Result<toml::Table, ProjectError> {
     let text = project.read_optional("uv.toml", PROJECT_BYTES)?;
     text.map_or_else(|| Ok(toml::Table::new()), |text| parse_toml("uv.toml", &text))
 }
 
-fn script(project: &Project<'_>, entrypoint: &str, table: &toml::Table) -> Result<Option<Requirements>, EnvError> {
+fn script(project: &Project<'_>, entrypoint: &str, table: &toml::Table) -> Result<Option<Requirements>, ProjectError> {
     let mut reader = RequirementsReader::new(project);
     for dependency in string_list(entrypoint, "dependencies", table.get("dependencies"))? {
         reader.dependency(&dependency, entrypoint)?;
@@ -374,7 +372,7 @@ fn script(project: &Project<'_>, entrypoint: &str, table: &toml::Table) -> Resul
 }
 
 /// Inline metadata of a Python entry point, if it has any.
-fn script_metadata(project: &Project<'_>, entrypoint: &str) -> Result<Option<toml::Table>, EnvError> {
+fn script_metadata(project: &Project<'_>, entrypoint: &str) -> Result<Option<toml::Table>, ProjectError> {
     let path = project.root.join(entrypoint);
     let is_python = path.extension().is_some_and(|extension| extension == "py") && path.is_file();
     // An entry point outside the folder is a command, not a file of the project.
@@ -392,7 +390,7 @@ fn script_metadata(project: &Project<'_>, entrypoint: &str) -> Result<Option<tom
     match inline_metadata(&text) {
         Some(metadata) => parse_toml(entrypoint, &metadata).map(Some),
         None if !is_whole && ends_in_metadata(&text) => {
-            Err(EnvError::TooLong { file: entrypoint.to_owned(), bound: Bound::ScriptBytes(PROJECT_BYTES) })
+            Err(ProjectError::TooLong { file: entrypoint.to_owned(), bound: Bound::ScriptBytes(PROJECT_BYTES) })
         }
         None => Ok(None),
     }
@@ -423,12 +421,12 @@ fn inline_metadata(text: &str) -> Option<String> {
 /// jobs may start at once.
 static LOCK_TURN: Mutex<()> = Mutex::new(());
 
-fn uv_lock(project: &Project<'_>, pyproject: &toml::Table, path: &Path) -> Result<Requirements, EnvError> {
+fn uv_lock(project: &Project<'_>, pyproject: &toml::Table, path: &Path) -> Result<Requirements, ProjectError> {
     let mut hasher = fingerprint_of(Kind::UvLock);
     let text = read(path, "uv.lock", LOCK_BYTES, Bound::Bytes(LOCK_BYTES))?;
     let whole_tree = {
         // Locked after reading, because a user can make reading slow.
-        let _turn = lock(&LOCK_TURN);
+        let _turn = LOCK_TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let locked = parse_toml("uv.lock", &text)?;
         // Parsed and formatted again, to ignore layout and comments.
         hash_field(&mut hasher, locked.to_string().as_bytes());
@@ -457,7 +455,10 @@ fn lock_has_local_sources(lock: &toml::Table) -> bool {
     })
 }
 
-fn pyproject_dependencies(project: &Project<'_>, pyproject: &toml::Table) -> Result<Option<Requirements>, EnvError> {
+fn pyproject_dependencies(
+    project: &Project<'_>,
+    pyproject: &toml::Table,
+) -> Result<Option<Requirements>, ProjectError> {
     const FILE: &str = "pyproject.toml";
     let Some(section) = pyproject.get("project").and_then(toml::Value::as_table) else { return Ok(None) };
     let is_computed = string_list(FILE, "dynamic", section.get("dynamic"))?.iter().any(|field| field == "dependencies");
@@ -497,7 +498,7 @@ fn pyproject_dependencies(project: &Project<'_>, pyproject: &toml::Table) -> Res
 
 /// How to install the project itself. As in uv, a project with a build system is a package, unless `tool.uv.package`
 /// says something else.
-fn own_package(project: &Project<'_>, pyproject: &toml::Table, whole_tree: bool) -> Result<OwnPackage, EnvError> {
+fn own_package(project: &Project<'_>, pyproject: &toml::Table, whole_tree: bool) -> Result<OwnPackage, ProjectError> {
     let setting = uv_settings(pyproject).and_then(|uv| uv.get("package")?.as_bool());
     let is_package = setting.unwrap_or_else(|| pyproject.contains_key("build-system"));
     Ok(if !is_package || !pyproject.contains_key("project") {
@@ -511,7 +512,7 @@ fn own_package(project: &Project<'_>, pyproject: &toml::Table, whole_tree: bool)
 
 /// Whether the build of a package only finds its modules: a backend of pure Python, and nothing that the backend computes
 /// or runs.
-fn is_pure(project: &Project<'_>, pyproject: &toml::Table) -> Result<bool, EnvError> {
+fn is_pure(project: &Project<'_>, pyproject: &toml::Table) -> Result<bool, ProjectError> {
     const BACKENDS: [&str; 5] =
         ["uv_build", "hatchling.build", "flit_core.buildapi", "poetry.core.masonry.api", SETUPTOOLS];
     const REQUIRED: [&str; 6] = ["uv-build", "hatchling", "flit-core", "poetry-core", "setuptools", "wheel"];
@@ -539,7 +540,7 @@ fn build_backend(pyproject: &toml::Table) -> &str {
 }
 
 /// Names of the modules and packages that are not inside of others, sorted.
-fn top_level_modules(project: &Project<'_>, pyproject: &toml::Table) -> Result<BTreeSet<String>, EnvError> {
+fn top_level_modules(project: &Project<'_>, pyproject: &toml::Table) -> Result<BTreeSet<String>, ProjectError> {
     let configured = value_at(pyproject, &["tool", "setuptools", "packages", "find", "where"]);
     let configured = configured.and_then(toml::Value::as_array).into_iter().flatten().filter_map(toml::Value::as_str);
     let directories: BTreeSet<PathBuf> = ["", "src"]
@@ -571,7 +572,7 @@ fn hash_own_package(
     hasher: &mut blake3::Hasher,
     pyproject: &toml::Table,
     own: OwnPackage,
-) -> Result<(), EnvError> {
+) -> Result<(), ProjectError> {
     hash_field(hasher, format!("{own:?}").as_bytes());
     if own == OwnPackage::Linked {
         hash_field(hasher, pyproject.to_string().as_bytes());
@@ -619,13 +620,13 @@ fn has_local_path(value: &toml::Value) -> bool {
     }
 }
 
-pub(super) fn hash_field(hasher: &mut blake3::Hasher, field: &[u8]) {
+pub(crate) fn hash_field(hasher: &mut blake3::Hasher, field: &[u8]) {
     hasher.update(&(field.len() as u64).to_le_bytes());
     hasher.update(field);
 }
 
 /// Returns the hasher for a kind of requirements. Kinds that are installed in the same way have the same hasher.
-pub(super) fn fingerprint_of(kind: Kind) -> blake3::Hasher {
+pub(crate) fn fingerprint_of(kind: Kind) -> blake3::Hasher {
     let mut hasher = blake3::Hasher::new();
     hash_field(
         &mut hasher,
@@ -639,7 +640,7 @@ pub(super) fn fingerprint_of(kind: Kind) -> blake3::Hasher {
     hasher
 }
 
-fn parse_toml(file: &str, text: &str) -> Result<toml::Table, EnvError> {
+fn parse_toml(file: &str, text: &str) -> Result<toml::Table, ProjectError> {
     text.parse().map_err(|error: toml::de::Error| {
         let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
         // The error's own text has several lines.
@@ -647,12 +648,12 @@ fn parse_toml(file: &str, text: &str) -> Result<toml::Table, EnvError> {
     })
 }
 
-fn string_list(file: &str, field: &str, value: Option<&toml::Value>) -> Result<Vec<String>, EnvError> {
+fn string_list(file: &str, field: &str, value: Option<&toml::Value>) -> Result<Vec<String>, ProjectError> {
     let Some(value) = value else { return Ok(Vec::new()) };
     let strings = value.as_array().and_then(|list| list.iter().map(|item| item.as_str().map(str::to_owned)).collect());
     strings.ok_or_else(|| problem(file, format!("{field} is not a list of strings")))
 }
 
-pub(super) fn problem(file: &str, problem: impl Into<String>) -> EnvError {
-    EnvError::Project { file: file.to_owned(), problem: problem.into() }
+pub(crate) fn problem(file: &str, problem: impl Into<String>) -> ProjectError {
+    ProjectError::Invalid { file: file.to_owned(), problem: problem.into() }
 }

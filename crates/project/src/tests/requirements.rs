@@ -5,10 +5,8 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use super::super::detect::Plan;
-use super::super::requirements::Line;
-use super::super::{EnvError, check};
-use super::{Place, detect, real_python};
+use super::{Place, detect};
+use crate::{Line, Plan, ProjectError, check};
 
 /// Prints, for each folder, how pip reads its files `requirements.txt` and `ours.txt`.
 const PIP: &str = r"
@@ -148,7 +146,7 @@ fn requirements_are_read_as_pip_reads_them() {
             (folder, text)
         })
         .collect();
-    let output = Command::new(real_python()).args(["-c", PIP]).args(cases.iter().map(|(folder, _)| folder)).output();
+    let output = Command::new("python3").args(["-c", PIP]).args(cases.iter().map(|(folder, _)| folder)).output();
     let output = output.expect("python3 starts");
     assert!(output.status.success(), "python3 needs pip: {}", String::from_utf8_lossy(&output.stderr));
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
@@ -204,5 +202,5 @@ fn check_names_what_cannot_work_on_a_node() {
     let place = Place::with(&[("requirements.txt", "file:../outside")]);
     fs::create_dir(place.path("outside")).expect("new");
     let error = check(&place.project(), "main.py").expect_err("outside");
-    assert!(matches!(error, EnvError::OutsideProject { .. }), "{error}");
+    assert!(matches!(error, ProjectError::OutsideProject { .. }), "{error}");
 }

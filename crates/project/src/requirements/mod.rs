@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 
 use options::Options;
 
-use super::detect::{Kind, Plan, Project, Requirements, fingerprint_of, hash_field, problem, read_bytes};
-use super::error::{Bound, EnvError};
+use crate::detect::{Kind, Plan, Project, Requirements, fingerprint_of, hash_field, problem, read_bytes};
+use crate::error::{Bound, ProjectError};
 
 /// Maximum total size of requirements files and their includes, in bytes.
 const REQUIREMENTS_BYTES: u64 = 4 << 20;
@@ -32,15 +32,15 @@ const ARCHIVES: [&str; 12] =
 
 /// A requirements file with its includes resolved.
 #[derive(Clone, Debug, Default)]
-pub(super) struct List {
-    pub(super) requirements: Vec<Line>,
-    pub(super) constraints: Vec<Line>,
+pub struct List {
+    pub requirements: Vec<Line>,
+    pub constraints: Vec<Line>,
     /// Whether uv's settings of the project apply; `Some(true)` if they refer to other files of the folder.
-    pub(super) settings: Option<bool>,
+    pub settings: Option<bool>,
 }
 
 #[derive(Clone, Debug)]
-pub(super) enum Line {
+pub enum Line {
     /// A line without paths in the project.
     Text(String),
     /// A line with a path in the project.
@@ -49,16 +49,16 @@ pub(super) enum Line {
 
 /// A line with a path in the project. `before` ends in `file://` if the path is part of a URL.
 #[derive(Clone, Debug)]
-pub(super) struct Local {
+pub struct Local {
     before: String,
     /// Real path in the project.
-    pub(super) path: PathBuf,
+    pub path: PathBuf,
     after: String,
 }
 
 impl Local {
     /// The line with another path.
-    pub(super) fn with_path(&self, path: &Path) -> String {
+    pub fn with_path(&self, path: &Path) -> String {
         let path = path.to_string_lossy();
         let path = if self.before.ends_with("file://") { text::encoded(&path) } else { path.into_owned() };
         format!("{}{path}{}", self.before, self.after)
@@ -98,7 +98,7 @@ impl<'a> RequirementsReader<'a> {
     }
 
     /// Returns the collected requirements; `None` if there are only constraints, or no lines at all.
-    pub(super) fn finish(self, kind: Kind) -> Result<Option<Requirements>, EnvError> {
+    pub(super) fn finish(self, kind: Kind) -> Result<Option<Requirements>, ProjectError> {
         if self.list.requirements.is_empty() {
             return Ok(None);
         }
@@ -115,7 +115,7 @@ impl<'a> RequirementsReader<'a> {
         Ok(Some(found))
     }
 
-    pub(super) fn read_file(&mut self, path: &Path, shown: &str, constraint: bool) -> Result<(), EnvError> {
+    pub(super) fn read_file(&mut self, path: &Path, shown: &str, constraint: bool) -> Result<(), ProjectError> {
         let bound = Bound::RequirementsBytes(REQUIREMENTS_BYTES);
         let bytes = read_bytes(path, shown, REQUIREMENTS_BYTES - self.bytes, bound)?;
         self.bytes += bytes.len() as u64;
@@ -123,7 +123,7 @@ impl<'a> RequirementsReader<'a> {
         self.lines += text.lines().count();
         if self.lines > REQUIREMENTS_LINES {
             let bound = Bound::RequirementsLines(REQUIREMENTS_LINES);
-            return Err(EnvError::TooLong { file: shown.to_owned(), bound });
+            return Err(ProjectError::TooLong { file: shown.to_owned(), bound });
         }
         let directory =
             self.project.root.join(shown).parent().map_or_else(|| self.project.root.clone(), Path::to_owned);
@@ -134,7 +134,7 @@ impl<'a> RequirementsReader<'a> {
     }
 
     /// Adds a dependency named in `shown`, a file that is not a requirements file.
-    pub(super) fn dependency(&mut self, dependency: &str, shown: &str) -> Result<(), EnvError> {
+    pub(super) fn dependency(&mut self, dependency: &str, shown: &str) -> Result<(), ProjectError> {
         let root = self.project.root.clone();
         let line = self.requirement(dependency, "", Source { shown, directory: &root })?;
         self.list.requirements.push(line);
@@ -142,7 +142,7 @@ impl<'a> RequirementsReader<'a> {
     }
 
     /// Processes one line of a requirements file.
-    fn file_line(&mut self, line: &str, source: Source<'_>, constraint: bool) -> Result<(), EnvError> {
+    fn file_line(&mut self, line: &str, source: Source<'_>, constraint: bool) -> Result<(), ProjectError> {
         self.note_variables(line);
         let (requirement, rest) = options::split(line);
         if !requirement.is_empty() {
@@ -169,14 +169,20 @@ impl<'a> RequirementsReader<'a> {
         if constraint { &mut self.list.constraints } else { &mut self.list.requirements }.push(line);
     }
 
-    fn include(&mut self, option: &str, target: &str, source: Source<'_>, constraint: bool) -> Result<(), EnvError> {
+    fn include(
+        &mut self,
+        option: &str,
+        target: &str,
+        source: Source<'_>,
+        constraint: bool,
+    ) -> Result<(), ProjectError> {
         if target.contains("://") && !text::is_file_url(target) {
             self.list.requirements.push(Line::Text(format!("{option} {target}")));
             return Ok(());
         }
         let path = if text::is_file_url(target) { text::FileUrl::parse(target).path } else { target.to_owned() };
         if Path::new(&path).is_absolute() {
-            return Err(EnvError::OutsideProject { file: source.shown.to_owned(), target: target.to_owned() });
+            return Err(ProjectError::OutsideProject { file: source.shown.to_owned(), target: target.to_owned() });
         }
         let path = self.project.refer(&source.directory.join(path), source.shown, target)?;
         if !self.seen.insert((path.clone(), constraint)) {
@@ -199,7 +205,7 @@ impl<'a> RequirementsReader<'a> {
         options: &Options,
         source: Source<'_>,
         constraint: bool,
-    ) -> Result<(), EnvError> {
+    ) -> Result<(), ProjectError> {
         let mut local = Vec::new();
         for (name, value) in options.all() {
             let Some(value) = value.filter(|_| ["--find-links", "--index-url", "--extra-index-url"].contains(&name))
@@ -241,7 +247,7 @@ impl<'a> RequirementsReader<'a> {
     }
 
     /// Processes a requirement with its options, such as hashes.
-    fn requirement(&mut self, requirement: &str, options: &str, source: Source<'_>) -> Result<Line, EnvError> {
+    fn requirement(&mut self, requirement: &str, options: &str, source: Source<'_>) -> Result<Line, ProjectError> {
         let whole = [requirement, options].join(" ").trim_end().to_owned();
         let separator = if text::is_url(requirement) { "; " } else { ";" };
         let (name, marker) = match requirement.split_once(separator) {
@@ -279,7 +285,7 @@ impl<'a> RequirementsReader<'a> {
     }
 
     /// Processes the value of `-e`.
-    fn editable(&mut self, target: &str, source: Source<'_>) -> Result<Line, EnvError> {
+    fn editable(&mut self, target: &str, source: Source<'_>) -> Result<Line, ProjectError> {
         let whole = Line::Text(format!("-e {target}"));
         let (path, extras) = text::split_extras(target);
         if text::is_file_url(path) {
@@ -300,7 +306,7 @@ impl<'a> RequirementsReader<'a> {
     }
 
     /// Checks that an editable requirement is a folder.
-    fn folder(&self, line: Line, target: &str, source: Source<'_>) -> Result<Line, EnvError> {
+    fn folder(&self, line: Line, target: &str, source: Source<'_>) -> Result<Line, ProjectError> {
         match &line {
             Line::Local(local) if !local.path.is_dir() => {
                 Err(problem(source.shown, format!("refers to {target} with -e, but it is not a folder")))
@@ -317,7 +323,7 @@ impl<'a> RequirementsReader<'a> {
         extras: &str,
         after: &str,
         source: Source<'_>,
-    ) -> Result<Option<Line>, EnvError> {
+    ) -> Result<Option<Line>, ProjectError> {
         let url = text::FileUrl::parse(target);
         if url.path.starts_with('/') || !url.is_of_this_machine {
             self.note_outside_file(&url.path);
@@ -342,7 +348,7 @@ impl<'a> RequirementsReader<'a> {
         after: &str,
         is_package: bool,
         source: Source<'_>,
-    ) -> Result<Line, EnvError> {
+    ) -> Result<Line, ProjectError> {
         let from_root = self.project.root.join(target);
         let path = if from_root.exists() { from_root } else { source.directory.join(target) };
         let path = self.project.refer(&path, source.shown, target)?;
@@ -371,7 +377,7 @@ impl<'a> RequirementsReader<'a> {
         }
     }
 
-    fn hash_line(&self, hasher: &mut blake3::Hasher, line: &Line) -> Result<(), EnvError> {
+    fn hash_line(&self, hasher: &mut blake3::Hasher, line: &Line) -> Result<(), ProjectError> {
         match line {
             Line::Text(text) => hash_field(hasher, text.as_bytes()),
             Line::Local(Local { before, path, after }) => {

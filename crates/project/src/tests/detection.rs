@@ -4,8 +4,8 @@ use std::cell::Cell;
 use std::fs::File;
 use std::os::unix::fs::symlink;
 
-use super::super::{Bound, BuildError, EnvError, Kind, Stopped};
 use super::{Place, detect};
+use crate::{Bound, Kind, ProjectError, Stopped};
 
 fn fingerprint(files: &[(&str, &str)]) -> String {
     Place::with(files).detect().fingerprint().to_hex().to_string()
@@ -67,15 +67,15 @@ fn includes_outside_the_folder_are_refused() {
     std::fs::write(place.path("secret.txt"), "six").expect("this test owns the path");
     let refused = |place: &Place| detect(&place.project(), "main.py").expect_err("the path leads out of the folder");
     let error = refused(&place);
-    assert!(matches!(error, EnvError::OutsideProject { .. }), "{error}");
+    assert!(matches!(error, ProjectError::OutsideProject { .. }), "{error}");
     assert_eq!(error.to_string(), "requirements.txt refers to ../secret.txt, which is outside the project folder");
     assert!(error.hint().is_some());
 
     symlink(place.path("secret.txt"), place.project().join("innocent.txt")).expect("this test owns the path");
     place.write(&[("requirements.txt", "-r innocent.txt\n")]);
-    assert!(matches!(refused(&place), EnvError::OutsideProject { .. }));
+    assert!(matches!(refused(&place), ProjectError::OutsideProject { .. }));
     place.write(&[("requirements.txt", "../\n")]);
-    assert!(matches!(refused(&place), EnvError::OutsideProject { .. }));
+    assert!(matches!(refused(&place), ProjectError::OutsideProject { .. }));
     place.write(&[("requirements.txt", "-r absent.txt\n")]);
     assert_eq!(refused(&place).to_string(), "requirements.txt: refers to absent.txt, which does not exist");
 }
@@ -131,20 +131,20 @@ fn fingerprint_of_large_files_ends_with_its_job() {
         checks.set(checks.get() + 1);
         if checks.get() <= most.get() { Ok(()) } else { Err(Stopped::TimedOut { limit_secs: 2 }) }
     };
-    let detect = || super::super::detect(&place.project(), "main.py", &goes_on);
+    let detect = || crate::detect(&place.project(), "main.py", &goes_on);
     detect().expect("the job goes on").expect("the project has requirements");
     assert!(checks.get() >= 64, "at least one check for each MiB: {}", checks.get());
     checks.set(0);
     most.set(10);
     let error = detect().expect_err("the job has reached its time limit");
-    assert!(matches!(error, EnvError::Build(BuildError::TimedOut { limit_secs: 2 })), "{error}");
+    assert!(matches!(error, ProjectError::Stopped(Stopped::TimedOut { limit_secs: 2 })), "{error}");
     assert_eq!(checks.get(), 11, "nothing more is read");
 }
 
 #[test]
 fn content_of_local_packages_has_a_size_limit() {
     let error = detect(&with_wheel((4 << 30) + 1).project(), "main.py").expect_err("too large");
-    assert!(matches!(error, EnvError::TooLong { bound: Bound::LocalBytes(_), .. }), "{error}");
+    assert!(matches!(error, ProjectError::TooLong { bound: Bound::LocalBytes(_), .. }), "{error}");
     assert_eq!(
         error.to_string(),
         "wheels/one-1-py3-none-any.whl is too large: the local files that the environment depends on have more than 4G in \
@@ -229,4 +229,51 @@ fn names_of_top_level_modules_are_part_of_the_fingerprint_with_setuptools() {
     {
         assert_eq!(with("setuptools.build_meta", new), with("setuptools.build_meta", same), "{new}");
     }
+}
+
+#[test]
+fn oversized_project_files_are_refused() {
+    let place = Place::with(&[("main.py", ""), ("requirements.txt", "")]);
+    let file =
+        File::options().write(true).open(place.project().join("requirements.txt")).expect("this test owns the path");
+    file.set_len(1 << 42).expect("sparse");
+    let error = detect(&place.project(), "main.py").expect_err("too long");
+    assert_eq!(
+        error.to_string(),
+        "requirements.txt is too large: requirements files and their includes have more than 4M in total"
+    );
+}
+
+#[test]
+fn project_files_have_a_total_size_limit() {
+    let too_long = |files: &[(&str, &str)]| match detect(&Place::with(files).project(), "main.py") {
+        Err(ProjectError::TooLong { file, bound }) => Some((file, bound)),
+        other => {
+            other.expect("the project is valid");
+            None
+        }
+    };
+    let bytes = |count: usize| format!("#{}\n", "x".repeat(count - 2));
+    let half = bytes(2 << 20);
+    let included = |last: &str| {
+        let files = [("requirements.txt", "x\n-r a.txt\n-c b.txt\n"), ("a.txt", &half), ("b.txt", last)];
+        too_long(&files)
+    };
+    assert_eq!(included(&bytes((2 << 20) - 22)), None);
+    assert_eq!(included(&half), Some(("b.txt".into(), Bound::RequirementsBytes(4 << 20))));
+    let lines = |count: usize| too_long(&[("requirements.txt", "-r a.txt\n"), ("a.txt", &"x\n".repeat(count))]);
+    assert_eq!(lines(99_999), None);
+    assert_eq!(lines(100_000), Some(("a.txt".into(), Bound::RequirementsLines(100_000))));
+    let project = "[project]\nname = 'x'\n";
+    let long = bytes((4 << 20) + 1);
+    assert_eq!(too_long(&[("pyproject.toml", &long)]), Some(("pyproject.toml".into(), Bound::Bytes(4 << 20))));
+    assert_eq!(too_long(&[(".python-version", &long)]), Some((".python-version".into(), Bound::Bytes(4 << 20))));
+    assert_eq!(too_long(&[("pyproject.toml", project), ("uv.lock", &bytes(16 << 20))]), None);
+    let lock = too_long(&[("pyproject.toml", project), ("uv.lock", &bytes((16 << 20) + 1))]);
+    assert_eq!(lock, Some(("uv.lock".into(), Bound::Bytes(16 << 20))));
+    // Scripts may be long, but their metadata may not.
+    assert_eq!(too_long(&[("main.py", &format!("# /// script\n# ///\n{long}"))]), None);
+    assert_eq!(too_long(&[("main.py", &long)]), None);
+    let endless = format!("# /// script\n{}", "# x\n".repeat(2 << 20));
+    assert_eq!(too_long(&[("main.py", &endless)]), Some(("main.py".into(), Bound::ScriptBytes(4 << 20))));
 }

@@ -1,0 +1,24 @@
+//! What a project folder requires: its entry point, the Python versions that it accepts, and the packages to install.
+//!
+//! - [`check_entry`]: whether a folder has an entry point. For the client, before it captures the folder.
+//! - [`check`] and [`python_wanted`]: whether a node can install what the folder requires. For the client, too.
+//! - [`detect`]: the [`Requirements`], with a fingerprint of all that they depend on. For the agent, which names
+//!   environments by the fingerprint.
+//!
+//! The crate starts no program and writes nothing. Another user may control the folder, so the crate reads only regular
+//! files inside it, within limits, and never blocks on one; see [`files`].
+
+mod detect;
+mod entry;
+mod error;
+pub mod files;
+mod requirements;
+pub mod variables;
+
+pub use detect::{Kind, LOCK_BYTES, OwnPackage, PROJECT_BYTES, Plan, Requirements, check, detect, python_wanted};
+pub use entry::{EntryError, check_entry};
+pub use error::{Bound, GoesOn, ProjectError, Stopped};
+pub use requirements::{Line, List, Local};
+
+#[cfg(test)]
+mod tests;
