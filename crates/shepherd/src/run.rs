@@ -58,6 +58,8 @@ pub(crate) struct Run {
     limits: Limits,
     has_peak: bool,
     next_output_check: Option<Instant>,
+    /// Whether the signal before the time limit was sent.
+    limit_signal_sent: bool,
     recording: bool,
     /// How the program of a sandbox ends; `child` is then the init process.
     program: Option<ProgramEnd>,
@@ -163,6 +165,7 @@ impl Run {
             limits: start.limits,
             has_peak: start.has_peak,
             next_output_check,
+            limit_signal_sent: false,
             recording: false,
             program: start.program,
         }
@@ -206,9 +209,10 @@ impl Run {
         }
     }
 
-    /// Replaces the time limit.
+    /// Replaces the time limit. A signal that was sent before the old limit is sent again before a later one.
     pub(crate) fn change_limit(&mut self, limit: Option<Duration>) {
         self.options.time_limit = limit.map(|limit| limit.saturating_sub(self.options.time_spent));
+        self.limit_signal_sent &= self.limit_signal_time().is_some_and(|at| Instant::now() >= at);
     }
 
     /// The signal that has stopped the main process since this function was last used; `None` if it was not stopped.
@@ -305,7 +309,7 @@ impl Run {
         let next = match self.ladder {
             EndingStep::Term { until } => Some(until),
             EndingStep::Kill { until, again } => Some(until.min(again)),
-            EndingStep::NotEnding => self.limit_signal_at().or_else(|| self.time_limit_end()),
+            EndingStep::NotEnding => self.next_limit_signal().or_else(|| self.time_limit_end()),
             EndingStep::GivenUp => return None,
         };
         [next, self.next_output_check].into_iter().flatten().min()
@@ -316,7 +320,12 @@ impl Run {
     }
 
     /// When the signal before the time limit is due; `None` if there is none, or it was sent.
-    fn limit_signal_at(&self) -> Option<Instant> {
+    fn next_limit_signal(&self) -> Option<Instant> {
+        self.limit_signal_time().filter(|_| !self.limit_signal_sent)
+    }
+
+    /// When the signal before the time limit is or was due.
+    fn limit_signal_time(&self) -> Option<Instant> {
         let before = self.options.limit_signal.as_ref()?.1;
         // A signal that is due before the start is due at the start.
         Some(self.time_limit_end()?.checked_sub(before).unwrap_or(self.started_at).max(self.started_at))
@@ -326,10 +335,11 @@ impl Run {
         if self.ladder != EndingStep::NotEnding {
             return;
         }
-        if self.limit_signal_at().is_some_and(|at| now >= at)
-            && let Some((signal, _)) = self.options.limit_signal.take()
-        {
-            self.signal_members(&signal);
+        if self.next_limit_signal().is_some_and(|at| now >= at) {
+            self.limit_signal_sent = true;
+            if let Some((signal, _)) = &self.options.limit_signal {
+                self.signal_members(signal);
+            }
         }
         let grace = self.options.grace;
         if self.time_limit_end().is_some_and(|end| now >= end) {

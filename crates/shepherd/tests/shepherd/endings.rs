@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use hostler_shepherd::{Cause, Containment, Phase, Status};
+use hostler_shepherd::{Cause, Containment, Members, Phase, RunSignal, Status};
 
 use crate::common::{Leaves, directory, eventually, finish, is_alive, pid_in, run, script, start_run, stdout};
 
@@ -29,6 +29,28 @@ fn time_limit_kills_processes_that_ignore_term() {
     assert!(record.wall_time >= Duration::from_millis(700), "{:?}", record.wall_time);
     assert!(began.elapsed() < Duration::from_secs(20));
     assert_eq!(stdout(dir.path()), "term\n", "TERM was sent first, once");
+}
+
+#[test]
+fn signal_before_the_time_limit_is_sent_again_before_a_later_limit() {
+    let dir = directory();
+    let before = Duration::from_secs(3600);
+    let mut launch = script(dir.path(), "trap 'echo signal >> got' USR1; touch ready; while :; do sleep 0.05; done");
+    let signal = RunSignal { signal: libc::SIGUSR1, to: Members::Program };
+    launch.options.time_limit = Some(before + Duration::from_secs(2));
+    launch.options.limit_signal = Some((signal, before));
+    let began = Instant::now();
+    let mut shepherd = start_run(&launch);
+    let got = || fs::read_to_string(dir.path().join("got")).unwrap_or_default().lines().count();
+    eventually("the signal comes", || got() == 1);
+    for lines in [2, 3] {
+        shepherd.change_limit(Some(before + began.elapsed() + Duration::from_secs(2))).expect("the shepherd runs");
+        eventually("the signal comes again", || got() == lines);
+    }
+    shepherd.change_limit(Some(before + Duration::from_millis(1))).expect("the shepherd runs");
+    shepherd.terminate(Cause::Cancelled, Duration::ZERO).expect("the shepherd runs");
+    finish(&mut shepherd, dir.path());
+    assert_eq!(got(), 3, "a lower limit repeats no signal");
 }
 
 #[test]
