@@ -294,12 +294,14 @@ fn submissions_are_checked_and_shown_in_slurms_words() {
     let free = site.submit(&["--begin=2099-01-01", "--wrap", "true"]);
     let first = site.run("squeue", &["-h", "-o", "%i"]).stdout;
     assert!(first.starts_with(&format!("{free}\n")), "held jobs have the lowest priority: {first}");
+    site.cluster.write("latin", b"ONE=caf\xe9\0");
     for (options, text) in [
         (&["--get-user-env=x"][..], "Invalid --get-user-env specification"),
         (&["--threads-per-core=x"], "Invalid numeric value \"x\" for --threads-per-core."),
         (&["--time-min=x"], "Invalid --time-min specification"),
         (&["--gid=nosuchgroup"], "Invalid --gid specification"),
         (&["--export-file=missing"], "Could not open user environment file missing"),
+        (&["--export-file=latin"], "Invalid user environment file latin: not UTF-8: ONE=caf\\xe9"),
         (&["-C", "nosuchfeature"], "Batch job submission failed: Invalid feature specification"),
         (&["-w", "n1", "-x", "n1"], "Batch job submission failed: Invalid node name specified"),
         (&["-p", "all,bogus"], "invalid partition specified: all,bogus"),

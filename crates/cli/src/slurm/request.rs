@@ -393,8 +393,15 @@ fn variables_of(file: &str) -> Result<Environment, Ended> {
     let mut text = Vec::new();
     let read = std::fs::File::open(path).and_then(|file| file.take(LIMIT).read_to_end(&mut text));
     read.map_err(|_| Ended::error(format!("Could not open user environment file {file}")))?;
-    let entries = text.split(|byte| *byte == 0).filter_map(|entry| std::str::from_utf8(entry).ok()?.split_once('='));
-    Ok(entries.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
+    let mut variables = Environment::new();
+    for entry in text.split(|byte| *byte == 0) {
+        let entry = std::str::from_utf8(entry).map_err(|_| {
+            let entry = entry.escape_ascii();
+            Ended::error(format!("Invalid user environment file {file}: not UTF-8: {entry}"))
+        })?;
+        variables.extend(entry.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned())));
+    }
+    Ok(variables)
 }
 
 /// Splits the value of `--export` at commas outside of quotes, and removes the quotes.
