@@ -434,24 +434,27 @@ fn decide_hold(job: &Job, index: Option<u32>, by_operator: bool) -> Result<Vec<E
     Ok(if is_known { Vec::new() } else { vec![Event::Held { job: job.id, index, by_operator }] })
 }
 
-/// Decides a release. The release of a job also releases the tasks that are held on their own.
+/// Decides a release. The release of a job also releases the tasks that are held on their own. Tasks that an operator holds
+/// stay held if the owner releases the job.
 fn decide_release(
     job: &Job,
     caller: &Caller,
     index: Option<u32>,
     ended: Option<Arc<Job>>,
 ) -> Result<Vec<Event>, Refusal> {
-    let by_operator = match index {
-        Some(index) => job.hold_of(index) == Some(Hold::ByOperator),
-        None => job.is_held_by_operator(),
-    };
-    match job.hold_on(index) {
-        None if index.is_some() || job.held_tasks.is_none() => Err(wrong_state(job, index, "is not held")),
-        _ if by_operator && !caller.operator => {
-            Err(wrong_state(job, index, "is held by an operator; ask an operator to release it"))
-        }
-        _ => Ok(vec![Event::Released { job: job.id, index, ended }]),
+    let hold = job.hold_on(index);
+    if hold.is_none() && (index.is_some() || job.held_tasks.is_none()) {
+        return Err(wrong_state(job, index, "is not held"));
     }
+    let has_owners = match index {
+        Some(_) => hold == Some(Hold::ByOwner),
+        None => hold != Some(Hold::ByOperator) && job.is_held_by_owner(),
+    };
+    if !caller.operator && !has_owners {
+        return Err(wrong_state(job, index, "is held by an operator; ask an operator to release it"));
+    }
+    let keeps_operators = index.is_none() && !caller.operator && !job.tasks_held_by_operator().is_empty();
+    Ok(vec![Event::Released { job: job.id, index, keeps_operators, ended }])
 }
 
 /// The refusal of an action on a job or one of its tasks.

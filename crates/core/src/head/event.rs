@@ -88,6 +88,9 @@ pub enum Event {
         /// The index of the released task; `None`: the whole job.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         index: Option<u32>,
+        /// Whether tasks that an operator holds stay held, because the owner released the job.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        keeps_operators: bool,
         /// The job as the store had it, if it had ended.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         ended: Option<Arc<Job>>,

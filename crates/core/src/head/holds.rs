@@ -46,9 +46,15 @@ impl Job {
         }
     }
 
-    /// Returns whether an operator holds the job or any of its tasks.
-    pub(super) fn is_held_by_operator(&self) -> bool {
-        self.held_by_operator || self.held_tasks.as_ref().is_some_and(|held| !held.by_operator.is_empty())
+    /// Returns the tasks that an operator holds, although the whole job is not held by an operator.
+    pub(super) fn tasks_held_by_operator(&self) -> IndexSet {
+        self.held_tasks.as_ref().map(|held| held.by_operator.clone()).unwrap_or_default()
+    }
+
+    /// Returns whether the owner holds the whole job or any of its tasks.
+    pub(super) fn is_held_by_owner(&self) -> bool {
+        let holds_a_task = self.held_tasks.as_ref().is_some_and(|held| held.tasks != held.by_operator);
+        (self.held && !self.held_by_operator) || holds_a_task
     }
 
     /// Returns the waiting tasks that are not held.
@@ -98,10 +104,12 @@ impl Job {
         }
     }
 
-    /// Releases one task, or the whole job with all its tasks.
-    pub(super) fn release(&mut self, index: Option<u32>) {
+    /// Releases one task, or the whole job with its tasks: all of them, or those that no operator holds.
+    pub(super) fn release(&mut self, index: Option<u32>, keeps_operators: bool) {
         let Some(index) = index.filter(|_| self.spec.array.is_some()) else {
-            (self.held, self.held_by_operator, self.held_tasks) = (false, false, None);
+            let kept = if keeps_operators { self.tasks_held_by_operator() } else { IndexSet::default() };
+            let kept = (!kept.is_empty()).then(|| Box::new(HeldTasks { tasks: kept.clone(), by_operator: kept }));
+            (self.held, self.held_by_operator, self.held_tasks) = (false, false, kept);
             return;
         };
         if self.held {

@@ -46,9 +46,9 @@ pub fn update(state: &mut State, stamped: &Stamped, changes: &mut Changes) {
                 step.state.change_job(*job, |job| job.hold(*index, *by_operator));
             }
         }
-        Event::Released { job, index, ended } => {
+        Event::Released { job, index, keeps_operators, ended } => {
             step.recall(ended.as_ref());
-            step.state.change_job(*job, |job| job.release(*index));
+            step.state.change_job(*job, |job| job.release(*index, *keeps_operators));
         }
         Event::Requeued { job, index, keeps_completed, waits_for, ended } => {
             step.recall(ended.as_ref());
