@@ -17,7 +17,7 @@ use hostler_model::{
     BootId, CpuSet, Digest, Ending, JobId, JobSpec, JobState, NodeFacts, NodeName, PowerPlan, PowerPolicy, PowerTraits,
     PowerVerb, Request, Resources, RunId, Supply, Timestamp, WallTime, Watts, Work,
 };
-use hostler_proto::link::{AgentHello, AgentMessage, Fate, HeadMessage, RunEnd, RunReport, RunStatus, Usage};
+use hostler_proto::link::{AgentHello, AgentMessage, Fate, HeadMessage, RunEnd, RunReport, RunStatus};
 
 use crate::cluster::Rng;
 use crate::{Trace, TraceJob};
@@ -223,14 +223,7 @@ impl<'t> World<'t> {
             ScheduledEvent::Says(machine, message) => self.say(machine, message),
             ScheduledEvent::Ends { on, run } => {
                 let fate = Fate::Ended(Ending { state: JobState::Completed, exit_code: Some(0) });
-                let end = RunEnd {
-                    fate,
-                    message: None,
-                    result: None,
-                    usage: Usage::default(),
-                    steps: Vec::new(),
-                    certificate: None,
-                };
+                let end = RunEnd::without_result(fate, None);
                 self.say(on, AgentMessage::Report(RunReport { run, status: RunStatus::Ended(end) }));
             }
             ScheduledEvent::Answers { node, ask, supply } => {
