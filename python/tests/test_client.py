@@ -201,7 +201,7 @@ def test_port_and_socket_of_a_job_are_forwarded_until_the_block_ends(client: hos
                 await asyncio.Event().wait()
 
         for delay in (0.0, 0.0005, 0.002, 0.01, 0.05, 0.2):
-            with pytest.raises(TimeoutError):
+            with pytest.raises(asyncio.TimeoutError):
                 await asyncio.wait_for(hold(), delay)
         assert all(process.returncode is not None for process in _forward._guards)
         job.cancel()

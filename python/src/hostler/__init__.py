@@ -24,6 +24,7 @@ from hostler.errors import (
     UsageError,
 )
 from hostler.executor import Executor, RemoteFunction, remote
+from hostler.folder import map_folder
 from hostler.job import Job, Status, Task
 from hostler.mapping import Results, map
 from hostler.named import Map
@@ -63,6 +64,7 @@ __all__ = [
     "__version__",
     "delegate",
     "map",
+    "map_folder",
     "preflight",
     "remote",
 ]

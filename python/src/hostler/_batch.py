@@ -141,6 +141,14 @@ def write(folder: Path, name: str, divided: Shape, settings: Settings) -> list[s
     return submission(folder, name, divided.tasks, settings.max_workers, settings)
 
 
+def check_parameters(errors: str, chunksize: int | None, max_workers: int | None) -> None:
+    """Raise an exception if a map cannot have these parameters."""
+    if errors not in ("raise", "return"):
+        raise UsageError(f'errors is "{errors}"', "usage", ('choose "raise" or "return"',))
+    if (chunksize is not None and chunksize < 1) or (max_workers is not None and max_workers < 1):
+        raise UsageError("chunksize and max_workers must be at least 1", "usage")
+
+
 def worker_settings(settings: Settings, chunksize: int | None) -> _worker.Settings:
     """Return what the tasks must know."""
     return _worker.Settings(
@@ -189,13 +197,26 @@ class Batch:
         Name of the job, unless the options have one.
     settings
         How the function runs.
+    add
+        Called with the folder of the map, to which it may add files.
+    keep
+        See `Collector`.
 
     Attributes
     ----------
     job : Job
     """
 
-    def __init__(self, function: bytes, inputs: Iterable[tuple[int, bytes]], name: str, settings: Settings) -> None:
+    def __init__(
+        self,
+        function: bytes,
+        inputs: Iterable[tuple[int, bytes]],
+        name: str,
+        settings: Settings,
+        *,
+        add: Callable[[Path], None] | None = None,
+        keep: Callable[[int, Path], None] | None = None,
+    ) -> None:
         client = settings.client
         cluster = client.info()
         directory = Path(tempfile.mkdtemp(prefix="hostler-map-"))
@@ -204,6 +225,8 @@ class Batch:
             folder = directory / "folder"
             folder.mkdir()
             count = _project.write_inputs(folder, function, inputs)
+            if add is not None:
+                add(folder)
             divided = shape(count, _TASKS_PER_SLOT * slots(cluster, settings), settings)
             flags = write(folder, name, divided, on(cluster, settings))
             attached = _executable.AttachedJob(flags, client.head, str(directory))
@@ -212,7 +235,7 @@ class Batch:
             self._attached = attached
             self.job = Job(client, int(attached.id))
             self._shape = divided
-            self._results = Collector(self.job, divided, directory)
+            self._results = Collector(self.job, divided, directory, keep)
         except BaseException:
             if attached is not None:
                 attached.cancel()
@@ -248,13 +271,18 @@ class Collector:
         How the inputs are divided over its tasks.
     directory
         A directory for results, each of which is deleted when it is read.
+    keep
+        Called with each input that has a result, and the directory with the files of its task.
     """
 
-    def __init__(self, job: Job, divided: Shape, directory: Path) -> None:
+    def __init__(
+        self, job: Job, divided: Shape, directory: Path, keep: Callable[[int, Path], None] | None = None
+    ) -> None:
         self.job = job
         self._client = job._client
         self._shape = divided
         self._directory = directory
+        self._keep = keep
         self._is_stopped = False
 
     def outcomes(
@@ -331,6 +359,8 @@ class Collector:
                 # A node cannot claim results of other tasks.
                 if outcome.index in missing:
                     missing.discard(outcome.index)
+                    if place and self._keep and outcome.error is None:
+                        self._keep(outcome.index, place)
                     yield outcome
                 # Results must not stay in memory until the next one arrives.
                 del outcome
@@ -341,7 +371,7 @@ class Collector:
 
     def _read(self, file: Path) -> Iterator[Outcome]:
         """Read the complete records of a task; a task that was killed may have written a part of another one."""
-        if not _is_own_file(file):
+        if not is_own_file(file):
             return
         size = file.stat().st_size
         with open(file, "rb") as records:
@@ -363,7 +393,7 @@ class Collector:
     def _lost(self, index: int, task: dict[str, Any], place: Path | None) -> HostlerError:
         """Return the error for an input without a result."""
         log = place / "stderr.log" if place else None
-        tail = log.read_text(errors="replace")[-_TAIL_CHARACTERS:] if log and _is_own_file(log) else ""
+        tail = log.read_text(errors="replace")[-_TAIL_CHARACTERS:] if log and is_own_file(log) else ""
         return lost(f"input {index} has no result", f"{self.job.id}_{task['index']}", task, tail)
 
 
@@ -383,7 +413,7 @@ def lost(what: str, name: str, task: dict[str, Any], stderr: str) -> JobFailedEr
     )
 
 
-def _is_own_file(file: Path) -> bool:
+def is_own_file(file: Path) -> bool:
     """Whether this is a file of the result: no link, and no file that another user of this machine has put there."""
     return file.is_file() and not file.is_symlink() and file.stat().st_uid == os.geteuid()
 

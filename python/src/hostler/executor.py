@@ -164,7 +164,7 @@ class Executor(concurrent.futures.Executor):
 
         Raises
         ------
-        TimeoutError
+        concurrent.futures.TimeoutError
             From the iterator, if a result is not there in time.
         """
         if buffersize is not None and buffersize < 1:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from hostler import _project
-from hostler._batch import Batch, Settings
+from hostler._batch import Batch, Outcome, Settings, check_parameters
 from hostler.client import Client
 from hostler.errors import UsageError
 from hostler.job import Job
@@ -124,14 +125,11 @@ def map(
     >>> list(hostler.map(lambda x: x * x, range(4), cpus=1))
     [0, 1, 4, 9]
     """
-    if errors not in ("raise", "return"):
-        raise UsageError(f'errors is "{errors}"', "usage", ('choose "raise" or "return"',))
+    check_parameters(errors, chunksize, max_workers)
     if key is not None and (errors != "raise" or not ordered):
         raise UsageError("ordered and errors belong to `Map.results`", "usage")
     if not iterables:
         raise UsageError("map needs at least one iterable", "usage")
-    if (chunksize is not None and chunksize < 1) or (max_workers is not None and max_workers < 1):
-        raise UsageError("chunksize and max_workers must be at least 1", "usage")
     settings = Settings(client or Client(), environment, trusted, chunksize, max_workers, options)
     call = _project.dumps("the function", _Starred(function))
     inputs = _project.pickled_inputs(zip(*iterables, strict=False))
@@ -160,7 +158,7 @@ class _Starred:
 
 
 class Results(Iterator[R], Generic[R]):
-    """The results of `map`: an iterator, and a context manager that cancels what has not ended.
+    """The results of `map` or `map_folder`: an iterator, and a context manager that cancels what has not ended.
 
     Attributes
     ----------
@@ -168,9 +166,9 @@ class Results(Iterator[R], Generic[R]):
         The array job; None if there were no inputs.
     """
 
-    def __init__(self, batch: Batch | None, ordered: bool, errors: Errors) -> None:
+    def __init__(self, batch: Batch | None, ordered: bool, errors: Errors, names: Sequence[str] | None = None) -> None:
         self._batch = batch
-        self._values = self._iterate(batch, ordered, errors) if batch else iter(())
+        self._values = self._iterate(batch, ordered, errors, names) if batch else iter(())
         self.job: Job | None = batch.job if batch else None
 
     def __next__(self) -> R:
@@ -190,8 +188,23 @@ class Results(Iterator[R], Generic[R]):
             self._batch.cancel()
 
     @staticmethod
-    def _iterate(batch: Batch, ordered: bool, errors: Errors) -> Iterator[R]:
+    def _iterate(batch: Batch, ordered: bool, errors: Errors, names: Sequence[str] | None) -> Iterator[R]:
+        outcomes = batch.outcomes()
         try:
-            yield from values(batch.outcomes(), ordered, errors)
+            yield from values(outcomes if names is None else _named(outcomes, errors, names), ordered, errors)
         finally:
             batch.cancel()
+
+
+def _named(outcomes: Iterator[Outcome], errors: Errors, names: Sequence[str]) -> Iterator[Outcome]:
+    """Put the names of inputs beside what became of them."""
+    for outcome in outcomes:
+        name = names[outcome.index]
+        if outcome.error is None:
+            yield Outcome(outcome.index, (name, outcome.value))
+        elif errors == "return":
+            yield Outcome(outcome.index, (name, outcome.error))
+        else:
+            if sys.version_info >= (3, 11):
+                outcome.error.add_note(f"The file is {name}.")
+            yield outcome

@@ -1,0 +1,163 @@
+"""Call a function with each file of a folder, on nodes that do not have the folder."""
+
+from __future__ import annotations
+
+import functools
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from hostler import _project
+from hostler._batch import Batch, Settings, check_parameters, is_own_file
+from hostler.client import Client
+from hostler.errors import UsageError
+from hostler.mapping import Results
+from hostler.named import Errors
+from hostler.options import Options
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+R = TypeVar("R")
+
+# Folders of a task: the caller's files, and what the function writes.
+_FILES = "files"
+_OUTPUT = "output"
+
+
+def map_folder(
+    function: Callable[..., R],
+    folder: str | os.PathLike[str],
+    pattern: str = "**/*",
+    *,
+    to: str | os.PathLike[str] | None = None,
+    suffix: str | None = None,
+    ordered: bool = True,
+    errors: Errors = "raise",
+    chunksize: int | None = None,
+    max_workers: int | None = None,
+    environment: _project.Environment = None,
+    trusted: bool = True,
+    client: Client | None = None,
+    **options: Unpack[Options],
+) -> Results[tuple[str, R]]:
+    """Call a function with each file of a folder, as one array job, and return an iterator over names and results.
+
+    The files are uploaded, except for content that the head has already, so the nodes need no shared disk. Each node
+    that runs a task gets all of them. Like a map without a key, the job ends with this process; see `map`.
+
+    Parameters
+    ----------
+    function
+        Called with the `pathlib.Path` of a file on the node. With `to`, also with the path of the file that it may
+        write, whose directory exists.
+    folder
+        The folder. Links to files are followed.
+    pattern
+        Which files; see `pathlib.Path.glob`. Names that begin with a dot are left out.
+    to
+        A folder on this machine for the files that the function writes, under the names of the files that it was
+        called with. Each is there before its result is returned, and replaces an earlier one.
+    suffix
+        Suffix of these names instead of their own, e.g. ``".jpg"``.
+    ordered
+        Return results in the order of the names; otherwise in the order in which they arrive.
+    errors
+        ``"raise"`` raises the first exception and cancels the rest. ``"return"`` returns exceptions in place of
+        results, with their names.
+    chunksize, max_workers, environment, trusted, client, **options
+        As for `map`; `chunksize` counts files.
+
+    Returns
+    -------
+    Results
+        An iterator over pairs: the name of a file, relative to the folder, and the result.
+
+    Raises
+    ------
+    UsageError
+        If there is no such folder, or two files would be written under the same name.
+
+    Examples
+    --------
+    >>> def shrink(image, small):
+    ...     PIL.Image.open(image).resize((64, 64)).save(small)
+    >>> dict(hostler.map_folder(shrink, "photos", "**/*.png", to="thumbnails", suffix=".jpg", cpus=1))
+    """
+    check_parameters(errors, chunksize, max_workers)
+    files = _files(Path(folder), pattern)
+    names = list(files)
+    outputs = [str(Path(name).with_suffix(suffix)) if suffix else name for name in names]
+    if suffix and not to:
+        raise UsageError("suffix needs `to`", "usage")
+    if to and len(set(outputs)) < len(names):
+        raise UsageError(f"several files would be written under the same name with the suffix {suffix}", "usage")
+    if not names:
+        return Results(None, ordered, errors)
+    settings = Settings(client or Client(), environment, trusted, chunksize, max_workers, options)
+    call = _project.dumps("the function", _OnFile(function, writes=to is not None))
+    inputs = _project.pickled_inputs(zip(names, outputs, strict=True))
+    name = getattr(function, "__name__", "map_folder")
+    keep = functools.partial(_keep, Path(to).absolute(), outputs) if to else None
+    batch = Batch(call, inputs, name, settings, add=functools.partial(_add, files), keep=keep)
+    return Results(batch, ordered, errors, names)
+
+
+def _files(folder: Path, pattern: str) -> dict[str, Path]:
+    """Return the files that match, by their names."""
+    if not folder.is_dir():
+        raise UsageError(f"{folder} is no folder", "usage")
+    found = {path.relative_to(folder).as_posix(): path for path in folder.glob(pattern) if path.is_file()}
+    return {name: found[name] for name in sorted(found) if not name.startswith(".") and "/." not in name}
+
+
+def _add(files: dict[str, Path], folder: Path) -> None:
+    """Put files into the folder of a map."""
+    for name, path in files.items():
+        target = folder / _FILES / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            os.link(os.path.realpath(path), target)
+        # Another disk, or the file of another user.
+        except OSError:
+            shutil.copy2(path, target)
+    # The defaults would leave out some directories, such as `__pycache__`.
+    (folder / _FILES / ".hostlerignore").write_text("!*\n", encoding="utf-8")
+
+
+def _keep(to: Path, outputs: list[str], index: int, place: Path) -> None:
+    """Move the file that the function has written for an input from the result of a task to its place."""
+    source = place / _OUTPUT / outputs[index]
+    # A node could send links in place of directories.
+    if os.path.realpath(source) != os.path.join(os.path.realpath(place), _OUTPUT, outputs[index]):
+        return
+    if is_own_file(source):
+        target = to / outputs[index]
+        target.parent.mkdir(parents=True, exist_ok=True)
+        part = target.with_name(f".{target.name}.part")
+        shutil.move(source, part)
+        os.replace(part, target)
+
+
+@functools.cache
+def _start() -> Path:
+    """Return the folder of the task. The function may change the directory later."""
+    return Path.cwd()
+
+
+class _OnFile:
+    """Calls a function with the path of a file."""
+
+    def __init__(self, function: Callable[..., object], writes: bool) -> None:
+        self.function = function
+        self.writes = writes
+
+    def __call__(self, names: tuple[Any, ...]) -> object:
+        name, output = names
+        source, target = _start() / _FILES / name, _start() / _OUTPUT / output
+        if not self.writes:
+            return self.function(source)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        return self.function(source, target)

@@ -1,0 +1,88 @@
+"""`hostler.map_folder` on a real cluster."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+import hostler
+
+SMALL = hostler.Options(cpus=1, memory="100M")
+
+
+@pytest.fixture
+def texts(tmp_path: Path) -> Path:
+    """Return a folder with texts in several directories, one of them a link, and others."""
+    folder = tmp_path / "texts"
+    (folder / "deep" / "venv").mkdir(parents=True)
+    (folder / ".git").mkdir()
+    for name in ("b.txt", "a.txt", "deep/venv/c.txt", "deep/no.md", ".hidden.txt", ".git/config.txt", ".gitignore"):
+        (folder / name).write_text(name)
+    (folder / ".gitignore").write_text("*.txt\n")
+    # A default of captures leaves out virtual environments.
+    (folder / "deep/venv/pyvenv.cfg").touch()
+    (tmp_path / "elsewhere").write_text("through a link")
+    (folder / "deep/link.txt").symlink_to(tmp_path / "elsewhere")
+    return folder
+
+
+def test_files_go_to_nodes_and_results_and_files_come_back(client: hostler.Client, texts: Path, tmp_path: Path) -> None:
+    def shout(source: Path, target: Path) -> tuple[str, bool, int]:
+        text = source.read_text()
+        target.write_text(text.upper())
+        # The next call of this task must find its file nevertheless.
+        os.chdir("/")
+        return source.name, source.is_relative_to(texts), len(text)
+
+    loud = tmp_path / "loud"
+    (loud / "deep").mkdir(parents=True)
+    (loud / "deep/link.up").write_text("of an earlier run")
+    results = hostler.map_folder(shout, texts, "**/*.txt", to=loud, suffix=".up", chunksize=3, client=client, **SMALL)
+    assert list(results) == [
+        ("a.txt", ("a.txt", False, 5)),
+        ("b.txt", ("b.txt", False, 5)),
+        ("deep/link.txt", ("link.txt", False, 14)),
+        ("deep/venv/c.txt", ("c.txt", False, 15)),
+    ]
+    written = {path.relative_to(loud).as_posix(): path.read_text() for path in loud.rglob("*") if path.is_file()}
+    assert written == {
+        "a.up": "A.TXT",
+        "b.up": "B.TXT",
+        "deep/link.up": "THROUGH A LINK",
+        "deep/venv/c.up": "DEEP/VENV/C.TXT",
+    }
+    assert (texts / "a.txt").read_text() == "a.txt"
+
+
+def test_failed_files_are_named_and_write_nothing(client: hostler.Client, texts: Path, tmp_path: Path) -> None:
+    def work(source: Path, target: Path) -> int:
+        target.write_text("half")
+        if source.name == "b.txt":
+            raise ValueError("no good")
+        if source.name == "a.txt":
+            # What a hostile node might send.
+            target.unlink()
+            target.symlink_to("/etc/passwd")
+        return 1
+
+    found = dict(hostler.map_folder(work, texts, "*.txt", to=tmp_path / "out", errors="return", client=client, **SMALL))
+    assert found["a.txt"] == 1
+    assert isinstance(found["b.txt"], ValueError)
+    assert not (tmp_path / "out").exists()
+    with pytest.raises(ValueError, match="no good") as raised:
+        list(hostler.map_folder(work, texts, "b.*", to=tmp_path / "out", client=client, **SMALL))
+    assert getattr(raised.value, "__notes__", ["The file is b.txt."]) == ["The file is b.txt."]
+
+
+def test_wrong_folders_are_refused(texts: Path) -> None:
+    nowhere = hostler.Client("unix:/nowhere")
+    assert list(hostler.map_folder(len, texts, "*.none", client=nowhere)) == []
+    with pytest.raises(hostler.UsageError, match="is no folder"):
+        hostler.map_folder(print, texts / "a.txt", client=nowhere)
+    with pytest.raises(hostler.UsageError, match="suffix needs `to`"):
+        hostler.map_folder(print, texts, suffix=".x", client=nowhere)
+    (texts / "a.md").touch()
+    with pytest.raises(hostler.UsageError, match="several files would be written under the same name"):
+        hostler.map_folder(print, texts, "a.*", to="out", suffix=".x", client=nowhere)
