@@ -268,7 +268,11 @@ async def in_thread(function: Callable[[], R]) -> R:
         with contextlib.suppress(RuntimeError):
             loop.call_soon_threadsafe(_settle, future, settle)
 
-    threading.Thread(target=run, name="hostler-ask", daemon=False).start()
+    try:
+        threading.Thread(target=run, name="hostler-ask", daemon=False).start()
+    except RuntimeError:
+        # From its exit on, Python 3.12 starts no threads. The calls that remain need no more than this one.
+        run()
     return await future
 
 
