@@ -16,6 +16,15 @@ import pytest
 import hostler
 from hostler import _executable
 
+#: Lines for the end of the run.
+REMARKS: list[str] = []
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print the remarks of tests, whose output is captured."""
+    for remark in REMARKS:
+        terminalreporter.write_line(remark)
+
 
 @pytest.fixture(scope="session", autouse=True)
 def home() -> Iterator[Path]:
