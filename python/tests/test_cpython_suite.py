@@ -13,6 +13,7 @@ import pickle
 import shutil
 import sys
 import tempfile
+import time
 import unittest
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,23 @@ class Executor(hostler.Executor):
         super().__init__(max_workers, memory="200M")
 
 
+class Event:
+    """What `threading.Event` is for threads, for processes: a file."""
+
+    def __init__(self, directory: str) -> None:
+        self.file = Path(directory) / "event"
+
+    def set(self) -> None:
+        """Create the file."""
+        self.file.touch()
+
+    def wait(self) -> bool:
+        """Wait for the file."""
+        while not self.file.exists():
+            time.sleep(0.01)
+        return True
+
+
 class ExecutorMixin(unittest.TestCase):
     """What the suite's classes need."""
 
@@ -78,6 +96,12 @@ class ExecutorMixin(unittest.TestCase):
         """Create an executor."""
         self.executor = Executor(self.worker_count)
         self.get_context = lambda: None
+
+    def create_event(self) -> Event:
+        """Return an event for a call, as the suite of Python 3.14 needs it."""
+        directory = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, directory)
+        return Event(directory)
 
     def tearDown(self) -> None:
         """End the executor."""

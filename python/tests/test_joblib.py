@@ -30,6 +30,6 @@ def test_all_cpus_of_the_cluster_count(client: hostler.Client) -> None:
 
 def test_exception_of_a_call_is_raised_here(client: hostler.Client) -> None:
     with joblib.parallel_config("hostler", n_jobs=2, cpus=1, memory="200M"):
-        with pytest.raises(ValueError, match="math domain error|nonnegative"):
+        with pytest.raises(ValueError, match=r"math domain error|nonnegative"):
             joblib.Parallel()(joblib.delayed(math.sqrt)(number) for number in (1, -1, 4))
         assert joblib.Parallel()([joblib.delayed(math.sqrt)(9)]) == [3.0]

@@ -167,6 +167,8 @@ class Executor(concurrent.futures.Executor):
         concurrent.futures.TimeoutError
             From the iterator, if a result is not there in time.
         """
+        if buffersize is not None and not isinstance(buffersize, int):
+            raise TypeError("buffersize must be an integer or None")
         if buffersize is not None and buffersize < 1:
             raise ValueError("buffersize must be None or > 0")
         if buffersize is None:
