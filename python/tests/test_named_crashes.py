@@ -53,8 +53,8 @@ class Cluster:
         self.variables = {**os.environ, "HOME": str(home), "XDG_RUNTIME_DIR": str(home)}
         self.variables["PATH"] = f"{sys.base_prefix}/bin:{os.environ['PATH']}"
         self.up()
-        # A silent node is given up after four seconds.
-        for name, value in (("heartbeat", "1s"), ("suspect-after", "2s"), ("down-after", "3s"), ("lost-after", "4s")):
+        # A silent node is given up after six seconds.
+        for name, value in (("heartbeat", "1s"), ("suspect-after", "3s"), ("down-after", "5s"), ("lost-after", "6s")):
             self.run("configure", "setting", name, value)
         self.client = hostler.Client(f"unix:{home}/hostler/head.sock")
 
