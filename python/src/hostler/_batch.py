@@ -420,12 +420,12 @@ def is_own_file(file: Path) -> bool:
 
 def is_header(header: _worker.Header, size: int) -> bool:
     """Whether this has the fields of a header of a record in a file of `size` bytes."""
-    numbers = (header["input"], header["bytes"])
-    texts = (header["kind"], header["error"], header["traceback"])
     return (
-        all(type(number) is int for number in numbers)
+        type(header["input"]) is type(header["bytes"]) is int
         and 0 <= header["bytes"] <= size
-        and all(isinstance(text, str) for text in texts)
+        and isinstance(header["kind"], str)
+        and isinstance(header["error"], str)
+        and isinstance(header["traceback"], str)
     )
 
 
