@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -59,6 +60,20 @@ def client(home: Path) -> Iterator[hostler.Client]:
         yield hostler.Client()
     finally:
         subprocess.run([executable, "down", "--cancel"], check=True)
+
+
+@pytest.fixture(scope="session")
+def provisioner(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a directory for Python's path that makes the provisioner of kernels known, as pip does."""
+    text = Path(__file__).parents[1].joinpath("pyproject.toml").read_text()
+    (entry,) = re.findall(r'\[project\.entry-points\."(jupyter_client.*)"\]\n(.*)\n', text)
+    place = tmp_path_factory.mktemp("packages")
+    information = place / f"hostler-{hostler.__version__}.dist-info"
+    information.mkdir()
+    (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: hostler\nVersion: {hostler.__version__}\n")
+    name, target = entry[1].replace('"', "").split(" = ")
+    (information / "entry_points.txt").write_text(f"[{entry[0]}]\n{name} = {target}\n")
+    return place
 
 
 @pytest.fixture

@@ -29,24 +29,16 @@ import hostler
 from hostler import _executable, _kernel, _kernel_bridge, _kernel_job, _kernel_link
 from hostler import kernel as command
 
-PYPROJECT = Path(__file__).parents[1] / "pyproject.toml"
 SECONDS = 60
 
 
 @pytest.fixture(scope="module", autouse=True)
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Make the entry point known, as pip does, and add a kernel to Jupyter's list."""
-    (entry,) = re.findall(r'\[project\.entry-points\."(jupyter_client.*)"\]\n(.*)\n', PYPROJECT.read_text())
-    place = tmp_path_factory.mktemp("packages")
-    information = place / f"hostler-{hostler.__version__}.dist-info"
-    information.mkdir()
-    (information / "METADATA").write_text(f"Metadata-Version: 2.1\nName: hostler\nVersion: {hostler.__version__}\n")
-    name, target = entry[1].replace('"', "").split(" = ")
-    (information / "entry_points.txt").write_text(f"[{entry[0]}]\n{name} = {target}\n")
+def installed(provisioner: Path) -> Iterator[None]:
+    """Make the entry point known, and add a kernel to Jupyter's list."""
     with pytest.MonkeyPatch.context() as patch:
         for variable in ("JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR", "JUPYTER_CONFIG_DIR", "JUPYTER_PATH"):
             patch.delenv(variable, raising=False)
-        patch.syspath_prepend(str(place))
+        patch.syspath_prepend(str(provisioner))
         assert command.main(["add", "--env", "COLOUR", "--timeout", "1m", "-c", "1", "-m", "300M"]) == 0
         yield
 
@@ -368,6 +360,49 @@ def test_messages_that_are_forgotten_are_counted(
     client_again.stop_channels()
     again.end()
     assert client.job(running.job).wait(SECONDS).state == "completed"
+
+
+def test_notebook_that_is_opened_again_gets_its_kernel_and_the_output_that_it_missed(
+    client: hostler.Client, tmp_path: Path
+) -> None:
+    gate, done = tmp_path / "gate", tmp_path / "done"
+    # As Jupyter's server does.
+    variables = {**os.environ, "JPY_SESSION_NAME": str(tmp_path / "a.ipynb")}
+    first, second, third = (KernelManager(kernel_name="hostler") for _ in range(3))
+    first.start_kernel(env=variables)
+    with connected(first.client()) as jupyter:
+        job = job_of(first, client)
+        assert run(jupyter, "print('seen')")[0] == "seen\n"
+        jupyter.execute(ENDLESS)
+        streams(jupyter, "begun\n")
+        first.restart_kernel()
+        jupyter.wait_for_ready(timeout=SECONDS)
+        assert run(jupyter, "kept = 7; print('seen')")[0] == "seen\n"
+        jupyter.execute(NUMBERS.format(gate=str(gate), done=str(done)))
+        streams(jupyter, "500\n")
+        # The kernel has one Jupyter at a time.
+        second.start_kernel(env=variables)
+        assert job_of(second, client) != job
+        second.shutdown_kernel()
+        # As if the process was killed.
+        provisioner: Any = first.provisioner
+        atexit.unregister(provisioner._kernel.end)
+        provisioner._kernel.close()
+    gate.touch()
+    until(done.exists)
+    third.start_kernel(env=variables)
+    assert job_of(third, client) == job
+    with connected(third.client()) as jupyter:
+        out, note, _ = run(jupyter, "print('kept', kept)")
+        assert out == f"{ALL_NUMBERS}end\nkept 7\n"
+        assert note == "hostler: output of cells that had not ended when Jupyter was lost:\n"
+        assert run(jupyter, "print('again')")[:2] == ("again\n", "")
+        third.restart_kernel()
+        jupyter.wait_for_ready(timeout=SECONDS)
+        assert run(jupyter, "print(kept)")[2] == "NameError"
+    third.shutdown_kernel()
+    assert job.wait(SECONDS).state == "completed"
+    assert list(_kernel_link.states().iterdir()) == []
 
 
 def test_wrong_keys_are_refused(client: hostler.Client) -> None:

@@ -168,8 +168,8 @@ const PYTHON_TOOLS: &str = "HOSTLER_PYTHON_TOOLS";
 fn python_package(flaky: &mut Vec<String>) -> Result<()> {
     let tools = std::env::var_os(PYTHON_TOOLS).map(PathBuf::from).with_context(|| {
         format!(
-            "{PYTHON_TOOLS} is not set: `python3 -m venv DIR`, `DIR/bin/pip install cloudpickle ipykernel joblib lightgbm \
-             matplotlib maturin mypy nbclient pytest ruff`, and set it to DIR; .ci/run does this"
+            "{PYTHON_TOOLS} is not set: `python3 -m venv DIR`, `DIR/bin/pip install cloudpickle dask ipykernel joblib \
+             lightgbm matplotlib maturin mypy nbclient pytest ruff`, and set it to DIR; .ci/run does this"
         )
     })?;
     let (target, path) = (target_directory()?, path_without_shims()?);

@@ -23,7 +23,8 @@ from jupyter_client.session import Session
 
 from hostler import _kernel_bridge, _kernel_job
 from hostler._kernel_job import Options
-from hostler._kernel_link import Link, Running
+from hostler._kernel_link import Claim, Link, Running
+from hostler._kernel_missed import Missed
 from hostler.client import Client
 from hostler.errors import HostlerError, JobFailedError
 
@@ -32,6 +33,9 @@ CHANNELS = ("shell", "iopub", "stdin", "hb", "control")
 
 # Time in which the bridge must confirm the end of a kernel. Otherwise the job is cancelled.
 _END_SECONDS = 5.0
+
+# Time in which a kernel must answer that a killed process left. Otherwise there will be a new one.
+_TAKE_OVER_SECONDS = 30.0
 
 # After this, a lost connection is worth a word.
 _LOST_SECONDS = 5.0
@@ -106,8 +110,11 @@ class Kernel:
         self._cell: dict[str, Any] = {}
         #: Output that waits for the first client that wants it.
         self._held: list[list[bytes]] | None = None
+        self._claim: Claim | None = None
+        #: What another process has not shown.
+        self._missed: Missed | None = None
 
-    def launch(self, options: Options, directory: str, env: Mapping[str, str]) -> None:
+    def launch(self, options: Options, directory: str, env: Mapping[str, str], *, notebook: str | None = None) -> None:
         """Submit a job for the kernel, and return when the kernel answers.
 
         The job is cancelled if this fails, or if the process ends meanwhile. Afterwards the job no longer depends on
@@ -131,16 +138,41 @@ class Kernel:
             self._say(f"job {job.id} is submitted")
             port, status = _kernel_job.wait_for_port(job, deadline, self._cancelled, self._say)
             head = options.head or os.environ.get("HOSTLER_HEAD")
-            self.attach(Running(job.id, status.details["submitted_at"], head, port, **keys))
+            running = Running(job.id, status.details["submitted_at"], head, port, **keys, notebook=notebook)
+            self._claim = Claim(running)
+            self.attach(running)
             self.wait_until_running(deadline - time.monotonic())
-            assert self.running
-            self.running.save()
+            running.save()
         except BaseException:
             attached.cancel()
             self.close()
+            if self.running:
+                self.running.forget()
             raise
         attached.finish()
         self._say(f"the kernel runs on {', '.join(status.nodes)} as job {job.id}")
+
+    def take_over(self, running: Running, claim: Claim) -> None:
+        """Connect to a kernel whose process here was killed, and return when it answers.
+
+        Output that no client has seen appears below the next cell that one of them runs.
+
+        Raises
+        ------
+        HostlerError
+            If the kernel or its job has ended.
+        TimeoutError
+            If the kernel does not answer in time.
+        """
+        self._claim = claim
+        self._missed = Missed(claim.seen, self._session, self._sockets["iopub"])
+        try:
+            self.attach(running)
+            self.wait_until_running(_TAKE_OVER_SECONDS)
+        except BaseException:
+            self.close()
+            raise
+        self._say(f"connected again to job {running.job}")
 
     def attach(self, running: Running, *, hold: bool = False) -> None:
         """Connect to a kernel that runs.
@@ -218,7 +250,7 @@ class Kernel:
                     _kernel_job.cancel(self.running)
                     break
                 self.wait_for_change(0.2)
-            self.running.file.unlink(missing_ok=True)
+            self.running.forget()
         self.close()
 
     def close(self) -> None:
@@ -308,7 +340,8 @@ class Kernel:
                             socket.send_multipart(held)
                         self._held = None
                 elif name != "hb":
-                    link.send(name, frames)
+                    to = self._missed.on_request(frames) if self._missed and name == "shell" else name
+                    link.send(to, frames)
                 elif link.is_up and self._state != "exited":
                     # The beat of the heart is that of the connection.
                     socket.send_multipart(frames)
@@ -318,16 +351,28 @@ class Kernel:
         if kind == "welcome":
             welcome = json.loads(frames[0])
             self._replayed_to = welcome["end"]
+            if self._missed:
+                self._missed.on_welcome(welcome["end"])
             self._on_state(welcome)
             if welcome["protocol"] != _kernel_bridge.PROTOCOL:
                 self.ended = "the kernel was started by another version of hostler"
         elif kind == "iopub":
-            self._cell = _kernel_bridge.status(frames)[0] or self._cell
+            cell, state = _kernel_bridge.status(frames)
+            self._cell = cell or self._cell
+            if self._missed and self._missed.take(number, frames):
+                return
+            if state == "idle" and self._claim:
+                self._claim.see(number)
             if self._held is None:
                 self._sockets["iopub"].send_multipart(frames)
             else:
                 self._held.append(frames)
         elif kind == "state":
+            if json.loads(frames[0])["state"] == "exited":
+                if self._missed:
+                    self._missed.on_exit(number)
+                if self._claim and number >= self._replayed_to:
+                    self._claim.see(number)
             # Those that are replayed are history.
             if number >= self._replayed_to:
                 self._on_state(json.loads(frames[0]))
@@ -340,7 +385,8 @@ class Kernel:
         elif kind == "ended":
             self._on_end_of_forward()
         else:
-            self._sockets[kind].send_multipart(frames)
+            to = self._missed.on_reply(frames) if self._missed and kind == "control" else kind
+            self._sockets[to].send_multipart(frames)
 
     def _on_state(self, state: dict[str, Any]) -> None:
         # What is said about an earlier run does not matter after `restart`.
@@ -354,7 +400,7 @@ class Kernel:
         with contextlib.suppress(HostlerError, OSError):
             status = Client(self.running.head).job(self.running.job).status()
             if status.ended:
-                self.running.file.unlink(missing_ok=True)
+                self.running.forget()
                 self.ended = _kernel_job.ending(self.running.job, status)
                 self._tell(self.ended)
 
@@ -374,6 +420,9 @@ class Kernel:
         for socket in self._sockets.values():
             socket.close()
         self._context.destroy()
+        if self._claim:
+            self._claim.release()
+            self._claim = None
         at_wake, self._at_wake = self._at_wake, -1
         os.close(at_wake)
         os.close(self._wake)

@@ -20,7 +20,7 @@ from typing import Any
 import zmq
 
 from hostler import _executable, _kernel_bridge
-from hostler._kernel_link import Running, write_private
+from hostler._kernel_link import Claim, Running, states, write_private
 from hostler.client import Client
 from hostler.errors import HostlerError, JobFailedError, UnreachableError, UsageError
 from hostler.job import Job, Status
@@ -142,6 +142,30 @@ def wait_for_port(
         if cancelled.wait(pause):
             raise JobFailedError("the launch was cancelled", "cancelled")
         pause = min(pause * 1.5, 2.0)
+
+
+def find_lost(notebook: str, kernel_name: str, head: str | None) -> tuple[Running, Claim] | None:
+    """Return the running kernel of a notebook whose Jupyter was killed, and claim it."""
+    for file in states().glob("*.json"):
+        try:
+            running = Running.load(file)
+        except FileNotFoundError:
+            # The kernel has just ended.
+            continue
+        if (running.notebook, running.kernel_name, running.head) != (notebook, kernel_name, head):
+            continue
+        try:
+            claim = Claim(running)
+        except BlockingIOError:
+            # Another Jupyter has the same notebook open.
+            continue
+        with contextlib.suppress(HostlerError):
+            status = Client(head).job(running.job).status()
+            if not status.ended and status.details["submitted_at"] == running.submitted_at:
+                return running, claim
+            running.forget()
+        claim.release()
+    return None
 
 
 def cancel(running: Running) -> None:

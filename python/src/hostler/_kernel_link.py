@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
 import subprocess
@@ -47,6 +48,8 @@ class Running:
     bridge_public: str = field(repr=False)
     client_public: str
     client_secret: str = field(repr=False)
+    #: Path of the notebook that Jupyter started it for.
+    notebook: str | None = None
 
     @property
     def file(self) -> Path:
@@ -58,10 +61,52 @@ class Running:
         self.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_private(self.file, asdict(self))
 
+    def forget(self) -> None:
+        """Delete what is kept of it."""
+        self.file.unlink(missing_ok=True)
+        self.file.with_suffix(".seen").unlink(missing_ok=True)
+
     @staticmethod
     def load(file: Path) -> Running:
         """Read a file."""
         return Running(**json.loads(file.read_text(encoding="utf-8")))
+
+
+class Claim:
+    """Which process on this machine has the clients of a kernel, and which cells it has seen to their end.
+
+    A lock on a file beside that of the kernel, which ends with the process, however that ends.
+
+    Raises
+    ------
+    BlockingIOError
+        If another process has it.
+    """
+
+    def __init__(self, running: Running) -> None:
+        running.file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._path = running.file.with_suffix(".seen")
+        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(self._file)
+            raise
+
+    @property
+    def seen(self) -> int:
+        """Number of the message with which the last of these cells ended; -1 if there was none."""
+        return int(os.pread(self._file, 20, 0) or -1)
+
+    def see(self, number: int) -> None:
+        """Note the end of a cell. Numbers only grow."""
+        # A full disk costs a repetition.
+        with contextlib.suppress(OSError):
+            os.pwrite(self._file, b"%d" % number, 0)
+
+    def release(self) -> None:
+        """Let others claim it."""
+        os.close(self._file)
 
 
 def states() -> Path:

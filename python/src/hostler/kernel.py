@@ -177,7 +177,7 @@ def _list(_: argparse.Namespace) -> int:
             print(f"job {running.job}: {error.message}")
             continue
         if status.ended or status.details["submitted_at"] != running.submitted_at:
-            file.unlink(missing_ok=True)
+            running.forget()
         else:
             print(f"job {running.job}: a kernel on {', '.join(status.nodes)}")
     return 0

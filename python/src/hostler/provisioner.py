@@ -20,7 +20,8 @@ from jupyter_client.connect import KernelConnectionInfo
 from jupyter_client.provisioning.provisioner_base import KernelProvisionerBase
 
 from hostler._kernel import CHANNELS, Kernel, ipc_connection
-from hostler._kernel_job import Options
+from hostler._kernel_job import Options, find_lost
+from hostler.errors import HostlerError
 from hostler.kernel import launch_options
 
 
@@ -73,15 +74,39 @@ class HostlerProvisioner(KernelProvisionerBase):
             env = kwargs.get("env") or os.environ
             own = tuple(self.kernel_spec.env)
             options = Options(**{**vars(self._options), "env": (*self._options.env, *own, "JPY_SESSION_NAME")})
-            directory = os.path.abspath(kwargs.get("cwd") or os.getcwd())
-            kernel = Kernel(self._bound, self.log.info)
-            await _in_thread(functools.partial(kernel.launch, options, directory, env), kernel)
-            self._kernel = kernel
+            # A server sets it for each kernel. What it was started with itself means another notebook.
+            notebook = env.get("JPY_SESSION_NAME")
+            notebook = notebook if notebook != os.environ.get("JPY_SESSION_NAME") else None
+            self._kernel = await self._continued(notebook) if notebook else None
+            kernel = self._kernel or Kernel(self._bound, self.log.info)
+            if not self._kernel:
+                directory = os.path.abspath(kwargs.get("cwd") or os.getcwd())
+                launch = functools.partial(kernel.launch, options, directory, env, notebook=notebook)
+                await _in_thread(launch, kernel)
+                self._kernel = kernel
             # A program that ends without a word to its kernel has forgotten it; one that is killed has not.
             atexit.register(kernel.end)
         self._has_process = True
         self._allow_restarts(True)
         return self.connection_info
+
+    async def _continued(self, notebook: str) -> Kernel | None:
+        """Return the kernel of a notebook that a killed program left running, if there is one."""
+        head = self._options.head or os.environ.get("HOSTLER_HEAD")
+        found = await asyncio.to_thread(find_lost, notebook, self._bound["kernel_name"], head)
+        if found is None:
+            return None
+        running, claim = found
+        bound = {**self._bound, "key": running.key}
+        kernel = Kernel(bound, self.log.info)
+        try:
+            await _in_thread(functools.partial(kernel.take_over, running, claim), kernel)
+        except (HostlerError, TimeoutError) as error:
+            self.log.warning("the kernel of job %s is not used again: %s", running.job, error)
+            return None
+        self._bound = bound
+        self.connection_info["key"] = running.key.encode()  # type: ignore[typeddict-item]
+        return kernel
 
     async def poll(self) -> int | None:
         """Return None while the kernel runs, also if it cannot be reached, otherwise its exit code."""
