@@ -1,4 +1,4 @@
-"""A JupyterHub with three users, whose servers cannot reach it over the network.
+"""A JupyterHub with three users, later ten, whose servers cannot reach it over the network.
 
 `test_jupyterhub` runs this in namespaces of its own, where all ports are free.
 
@@ -21,7 +21,8 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import IO, Any, cast
@@ -33,6 +34,7 @@ TOKEN = "secret-of-the-test"
 SECONDS = 90
 # Accounts that every Debian has.
 USERS = ("games", "man", "lp")
+TEN = (*USERS, "mail", "news", "uucp", "proxy", "www-data", "backup", "list")
 CONFIG = f"""
 c.JupyterHub.spawner_class = "hostler.jupyterhub.HostlerSpawner"
 c.JupyterHub.bind_url = "{SITE}"
@@ -177,11 +179,21 @@ def start_head() -> subprocess.Popen[bytes]:
     return head
 
 
-def start_node(name: str, *options: str) -> subprocess.Popen[bytes]:
+def start_node(number: int, *options: str) -> subprocess.Popen[bytes]:
     """Start an agent in a network of its own, in which only the head can be reached, and not the hub."""
+    name, address = f"n{number}", f"192.0.2.{number + 1}/32"
+    for arguments in (
+        f"link add hub{number} type veth peer name node",
+        f"link set hub{number} up",
+        f"route add {address} dev hub{number}",
+    ):
+        subprocess.run(["ip", *arguments.split()], check=True)
     (BASE / "join").write_text(hostler("node", "invite", name)["code"])
-    enter = 'read go; ip link set lo up; ip address add 192.0.2.2/24 dev node; ip link set node up; exec "$@" <&-'
-    agent = [f"--name={name}", f"--directory={BASE}/{name}", f"--join-file={BASE}/join", f"--socket={BASE}/agent.sock"]
+    enter = (
+        f"read go; ip link set lo up; ip address add {address} dev node; ip link set node up; "
+        'ip route add 192.0.2.1 dev node; exec "$@" <&-'
+    )
+    agent = [f"--name={name}", f"--directory={BASE}/{name}", f"--join-file={BASE}/join", f"--socket={BASE}/{name}.sock"]
     command = ["unshare", "--net", "sh", "-c", enter, "sh", EXECUTABLE, "agent", "run", *agent, *options]
     with open(BASE / "agent.log", "ab") as log:
         process = subprocess.Popen(command, cwd=BASE, stdin=subprocess.PIPE, stdout=log, stderr=log)
@@ -230,16 +242,14 @@ def main() -> None:
         PYTHONPATH=str(SOURCE),
     )
     os.environ.update(PYTHONDONTWRITEBYTECODE="1", CONFIGPROXY_AUTH_TOKEN=TOKEN)
-    for name in ("root", *USERS):
+    for name in ("root", *TEN):
         (BASE / name).mkdir(mode=0o700)
         if name != "root":
             os.chown(BASE / name, pwd.getpwnam(name).pw_uid, pwd.getpwnam(name).pw_gid)
     (BASE / "jupyterhub_config.py").write_text(CONFIG)
     (BASE / "refusing").write_text(REFUSING)
     (BASE / "refusing").chmod(0o755)
-    for link in ("add hub type veth peer name node", "set hub up"):
-        subprocess.run(["ip", "link", *link.split()], check=True)
-    subprocess.run(["ip", "address", "add", "192.0.2.1/24", "dev", "hub"], check=True)
+    subprocess.run(["ip", "address", "add", "192.0.2.1/32", "dev", "lo"], check=True)
     running = {"head": start_head()}
     try:
         scenario(running)
@@ -257,7 +267,7 @@ def main() -> None:
 def scenario(running: dict[str, subprocess.Popen[bytes]]) -> None:
     hostler("configure", "setting", "system-accounts", "yes")
     # Two servers fit.
-    running["agent"] = start_node("n1", "--cpus=0-1", "--memory=2G")
+    running["agent"] = start_node(1, "--cpus=0-1", "--memory=2G")
     until(lambda: [node["state"] for node in hostler("nodes")] == ["up"])
     proxy = [
         "--ip=127.0.0.1",
@@ -358,12 +368,12 @@ def scenario(running: dict[str, subprocess.Popen[bytes]]) -> None:
     until(lambda: "hostler" in (server("man")["state"] or {}))
     running["head"].kill()
     running["head"].wait()
+    until(lambda: re.search(r"\[W .*Job \d+ of games", log.read_text(errors="replace")))
+    assert is_ready("games")
     # A server that is stopped meanwhile ends later, also without this hub. A new hub waits for the head and for a
     # server in the queue.
     assert ask("DELETE", "/hub/api/users/lp/server")[0] == 202
     until(lambda: f"Cancelling job {stopped} of lp" in log.read_text(errors="replace"))
-    until(lambda: re.search(r"\[W .*Job \d+ of games", log.read_text(errors="replace")))
-    assert is_ready("games")
     running["hub"].kill()
     running["hub"].wait()
     running["hub"] = start_hub()
@@ -379,6 +389,8 @@ def scenario(running: dict[str, subprocess.Popen[bytes]]) -> None:
     hostler("cancel", str(before), user="games")
     until(lambda: not server("games"))
 
+    ten_users(running)
+
     # A job that fails before Jupyter answers says why.
     with open(BASE / "jupyterhub_config.py", "a") as config:
         config.write('c.HostlerSpawner.cmd = ["no-such-command"]\n')
@@ -387,6 +399,65 @@ def scenario(running: dict[str, subprocess.Popen[bytes]]) -> None:
     running["hub"] = start_hub()
     ask("POST", "/hub/api/users/games/server")
     until(lambda: "no-such-command: not found" in log.read_text(errors="replace"))
+
+
+def for_all(users: Iterable[str], call: Callable[[str], object]) -> None:
+    """Call a function for several users at a time."""
+    with ThreadPoolExecutor(len(TEN)) as pool:
+        list(pool.map(call, users))
+
+
+def ten_users(running: dict[str, subprocess.Popen[bytes]]) -> None:
+    """Start, stop and lose the servers of ten users at a time."""
+    running["agent2"] = start_node(2, "--cpus=0-9", "--memory=4G")
+    until(lambda: [node["state"] for node in hostler("nodes")] == ["up"] * 2)
+
+    for user in TEN:
+        ask("POST", f"/hub/api/users/{user}")
+
+    def spawn(user: str) -> None:
+        assert ask("POST", f"/hub/api/users/{user}/server", {"memory_gib": 0.3})[0] in (201, 202), user
+
+    def each_has_a_server_of_its_own() -> None:
+        for user in TEN:
+            until(partial(is_ready, user))
+        tokens = {user: token_of(user) for user in TEN}
+        ports = {user: state_of(user)["forward"][2] for user in TEN}
+        assert len(set(tokens.values())) == len(set(ports.values())) == len(TEN)
+
+        def try_doors(caller: str) -> None:
+            for user in (caller, TEN[TEN.index(caller) - 1]):
+                request = urllib.request.Request(f"http://127.0.0.1:{ports[user]}/user/{user}/api/status")
+                request.add_header("Authorization", f"token {tokens[caller]}")
+                assert status_of(request) == (200 if user == caller else 403), (caller, user)
+
+        for_all(TEN, try_doors)
+        for user in TEN:
+            directory, account = Path(state_of(user)["socket"]).parent, pwd.getpwnam(user)
+            assert (directory.stat().st_mode & 0o077, directory.stat().st_uid) == (0, account.pw_uid)
+            assert os.stat(f"/proc/{state_of(user)['forward'][0]}").st_uid == account.pw_uid
+
+    for_all([user for user in TEN if not server(user)], spawn)
+    each_has_a_server_of_its_own()
+
+    # While the head is away, servers of five are stopped, as an idle culler does.
+    before = {user: job_of(user)["id"] for user in TEN}
+    culled, others = TEN[::2], TEN[1::2]
+    running["head"].kill()
+    running["head"].wait()
+    for_all(culled, lambda user: ask("DELETE", f"/hub/api/users/{user}/server"))
+    running["head"] = start_head()
+    for user in culled:
+        until(partial(lambda user: not server(user), user))
+        assert hostler("job", str(before[user]))["state"] == "cancelled"
+    for user in others:
+        until(partial(reaches, user))
+        assert (is_ready(user), job_of(user)["id"]) == (True, before[user])
+    for_all(culled, spawn)
+    each_has_a_server_of_its_own()
+    assert {user: job_of(user)["id"] for user in others} == {user: before[user] for user in others}
+    for_all(TEN, lambda user: ask("DELETE", f"/hub/api/users/{user}/server"))
+    until(lambda: not hostler("jobs")["jobs"] and not any(map(server, TEN)))
 
 
 main()

@@ -16,7 +16,7 @@ SCENARIO = Path(__file__).with_name("jupyterhub_scenario.py")
 NAMESPACES = ["unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"]
 
 
-def test_hub_runs_the_servers_of_three_users_as_jobs() -> None:
+def test_hub_runs_the_servers_of_ten_users_as_jobs() -> None:
     assert os.geteuid() == 0, "the hub changes to the accounts of its users: run this test as root"
     environment = os.environ.get("HOSTLER_JUPYTERHUB")
     assert environment, "HOSTLER_JUPYTERHUB is no environment with JupyterHub; .ci/run makes one"
