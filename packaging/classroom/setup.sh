@@ -21,12 +21,12 @@ put() {
     fi
 }
 
-# Experiments: several on a node, each in a sandbox. Jobs that name no partition come here.
-put lab --nodes "$workers" --sandbox always --max-time 30m --default yes
+# Experiments: several on a node, each in a sandbox. Jobs that name no partition come here. Nobody gets a whole node.
+put lab --nodes "$workers" --sandbox always --exclusive never --max-time 30m --default yes
 # Measurements: one at a time on a node, also in a sandbox. They have no priority, so that nobody keeps all nodes from experiments.
-put measure --nodes "$workers" --sandbox always --exclusive yes --max-time 10m
+put measure --nodes "$workers" --sandbox always --exclusive always --max-time 10m
 # Notebooks, on the user node only.
-put notebooks --nodes "$user_nodes" --groups class,staff --max-time 4h
+put notebooks --nodes "$user_nodes" --groups class,staff --exclusive never --max-time 4h
 
 hostler --quiet configure setting default-memory 256M
 hostler --quiet configure setting default-time-limit 10m

@@ -56,7 +56,7 @@ pub use job::{
 pub use labels::{Labels, MAX_LABELS, is_label_name, labels_problem, labels_schema};
 pub use node::{Advisory, NodeFacts, NodeState};
 pub use notify::{DestinationName, JobOccasion, Subscription};
-pub use partition::{NodePatterns, PartitionName, PartitionState, SandboxNetwork, SandboxRule};
+pub use partition::{ExclusiveRule, NodePatterns, PartitionName, PartitionState, SandboxNetwork, SandboxRule};
 pub use power::{Energy, Gauge, Hours, PowerPlan, PowerPolicy, PowerState, PowerTraits, PowerVerb, Supply, Watts};
 pub use python::{PYTHON_INSTALL, PythonVersions};
 pub use reason::{Reason, Shortfall, WakingNode};

@@ -142,6 +142,87 @@ impl FromStr for SandboxRule {
     }
 }
 
+/// Whether the jobs of a partition have their nodes to themselves.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case", from = "StoredExclusiveRule")]
+pub enum ExclusiveRule {
+    /// Jobs that ask for it, with `--exclusive`.
+    #[default]
+    Optional,
+    /// Every job, without asking.
+    Always,
+    /// No job. Those that ask for it are refused.
+    Never,
+}
+
+/// What records have: older ones say whether the rule is `always`.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum StoredExclusiveRule {
+    IsAlways(bool),
+    Rule(ExclusiveWord),
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum ExclusiveWord {
+    Optional,
+    Always,
+    Never,
+}
+
+impl From<StoredExclusiveRule> for ExclusiveRule {
+    fn from(stored: StoredExclusiveRule) -> Self {
+        match stored {
+            StoredExclusiveRule::IsAlways(true) | StoredExclusiveRule::Rule(ExclusiveWord::Always) => Self::Always,
+            StoredExclusiveRule::IsAlways(false) | StoredExclusiveRule::Rule(ExclusiveWord::Optional) => Self::Optional,
+            StoredExclusiveRule::Rule(ExclusiveWord::Never) => Self::Never,
+        }
+    }
+}
+
+impl ExclusiveRule {
+    /// All rules.
+    pub const ALL: [Self; 3] = [Self::Optional, Self::Always, Self::Never];
+
+    /// Returns the rule as a word in output and on the command line.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Optional => "optional",
+            Self::Always => "always",
+            Self::Never => "never",
+        }
+    }
+
+    /// Returns whether each job decides for itself.
+    #[must_use]
+    pub fn is_optional(&self) -> bool {
+        *self == Self::Optional
+    }
+}
+
+impl fmt::Display for ExclusiveRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl FromStr for ExclusiveRule {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        // Scripts may still have the words from before there was `never`.
+        let word = match text {
+            "yes" => "always",
+            "no" => "optional",
+            _ => text,
+        };
+        let found = Self::ALL.into_iter().find(|rule| rule.as_str() == word);
+        found.ok_or_else(|| ParseError::new(text, "optional, always or never"))
+    }
+}
+
 /// The network of a sandboxed job. A later one reaches more than an earlier one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
@@ -391,6 +472,16 @@ mod tests {
             assert_eq!(rule.as_str().parse(), Ok(rule));
         }
         assert!("yes".parse::<SandboxRule>().is_err());
+        for rule in ExclusiveRule::ALL {
+            assert_eq!(rule.as_str().parse(), Ok(rule));
+            let json = serde_json::to_string(&rule).expect("JSON");
+            assert_eq!((json.as_str(), serde_json::from_str(&json).ok()), (&*format!("\"{rule}\""), Some(rule)));
+        }
+        assert_eq!("yes".parse(), Ok(ExclusiveRule::Always));
+        // Older records have a truth value.
+        assert_eq!(serde_json::from_str("true").ok(), Some(ExclusiveRule::Always));
+        assert_eq!(serde_json::from_str("false").ok(), Some(ExclusiveRule::Optional));
+        assert!(serde_json::from_str::<ExclusiveRule>("\"sometimes\"").is_err());
         for network in [SandboxNetwork::None, SandboxNetwork::Host] {
             assert_eq!(network.as_str().parse(), Ok(network));
         }

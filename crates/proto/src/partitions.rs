@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use hostler_model::{Feature, NodePatterns, PartitionName, PartitionState, SandboxNetwork, SandboxRule, UserName};
+use hostler_model::{
+    ExclusiveRule, Feature, NodePatterns, PartitionName, PartitionState, SandboxNetwork, SandboxRule, UserName,
+};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use utoipa::openapi::{AllOfBuilder, ObjectBuilder, Ref, Schema};
@@ -36,9 +38,9 @@ pub struct PartitionView {
     /// The most network that the partition's jobs may have, if all of them run in a sandbox.
     #[serde(default)]
     pub sandbox_network: SandboxNetwork,
-    /// Whether each job of the partition has its nodes to itself.
+    /// Whether the partition's jobs have their nodes to themselves.
     #[serde(default)]
-    pub exclusive: bool,
+    pub exclusive: ExclusiveRule,
     /// Number of nodes in the partition.
     pub node_count: u32,
     /// Number of the partition's nodes that are up.
@@ -90,9 +92,9 @@ pub struct PartitionChange {
     /// The most network that the partition's jobs may have, if all of them run in a sandbox.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sandbox_network: Option<SandboxNetwork>,
-    /// Whether each job of the partition has its nodes to itself.
+    /// Whether the partition's jobs have their nodes to themselves.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub exclusive: Option<bool>,
+    pub exclusive: Option<ExclusiveRule>,
 }
 
 /// Returns the schema of [`PartitionChange`] with the field `nodes` required.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use hostler_model::{SandboxNetwork, UserName, format_duration};
+use hostler_model::{ExclusiveRule, SandboxNetwork, UserName, format_duration};
 use hostler_proto::partitions::PartitionView;
 
 use super::table::{Align, Table};
@@ -58,7 +58,12 @@ pub(crate) fn one(partition: &PartitionView) -> String {
         SandboxNetwork::Host => "; jobs may ask for --network host",
     };
     lines.add_some("sandbox", (!partition.sandbox.is_optional()).then(|| format!("{}{network}", partition.sandbox)));
-    lines.add_some("exclusive", partition.exclusive.then(|| "each job has its nodes to itself".to_owned()));
+    let exclusive = match partition.exclusive {
+        ExclusiveRule::Optional => None,
+        ExclusiveRule::Always => Some("always: each job has its nodes to itself"),
+        ExclusiveRule::Never => Some("never: no job has a node to itself"),
+    };
+    lines.add_some("exclusive", exclusive.map(str::to_owned));
     lines.into_text()
 }
 
@@ -97,7 +102,7 @@ mod tests {
             groups: BTreeSet::from(["vision".parse().expect("a name")]),
             sandbox: SandboxRule::Always,
             sandbox_network: SandboxNetwork::Host,
-            exclusive: true,
+            exclusive: ExclusiveRule::Always,
             node_count: 4,
             nodes_up: 3,
             cpus: 24,
@@ -124,7 +129,7 @@ max time   1h30m
 max nodes  2
 groups     vision
 sandbox    always; jobs may ask for --network host
-exclusive  each job has its nodes to itself
+exclusive  always: each job has its nodes to itself
 ";
         assert_eq!(one(&partition()), expected);
     }

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use hostler_model::{
-    Ability, Constraint, Feature, JobSpec, NodeName, NodePatterns, PartitionName, PartitionState, SandboxNetwork,
-    SandboxRule, UserName,
+    Ability, Constraint, ExclusiveRule, Feature, JobSpec, NodeName, NodePatterns, PartitionName, PartitionState,
+    SandboxNetwork, SandboxRule, UserName,
 };
 use hostler_proto::partitions::PartitionChange;
 use hostler_sched::NodeSet;
@@ -40,9 +40,9 @@ pub struct Partition {
     /// The most network that its jobs may have, if all of them run in a sandbox.
     #[serde(default, skip_serializing_if = "SandboxNetwork::is_none")]
     pub sandbox_network: SandboxNetwork,
-    /// Whether each of its jobs has its node to itself.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub exclusive: bool,
+    /// Whether its jobs have their nodes to themselves.
+    #[serde(default, skip_serializing_if = "ExclusiveRule::is_optional")]
+    pub exclusive: ExclusiveRule,
 }
 
 /// Properties of a node that operators set.
@@ -76,13 +76,15 @@ pub(super) type Sets =
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Wanted {
     abilities: [bool; Ability::ALL.len()],
+    exclusive: bool,
     /// The network of the sandbox.
     network: SandboxNetwork,
 }
 
 impl Wanted {
     pub(super) fn of(spec: &JobSpec) -> Self {
-        Self { abilities: Ability::ALL.map(|ability| spec.needs(ability)), network: spec.network }
+        let abilities = Ability::ALL.map(|ability| spec.needs(ability));
+        Self { abilities, exclusive: spec.exclusive, network: spec.network }
     }
 }
 
@@ -186,6 +188,7 @@ impl Partitions {
     pub(super) fn may_use(&self, owner: Owner, spec: &JobSpec, node: &Node) -> bool {
         spec.fits_abilities(&node.facts)
             && self.demanding_sandbox(spec, node).is_none()
+            && self.sharing(spec, node).is_none()
             && self.would_use(owner, spec, node)
     }
 
@@ -200,11 +203,17 @@ impl Partitions {
         }
     }
 
+    /// The partition of a node where the job cannot have a node to itself, if the job names no partition.
+    pub(super) fn sharing(&self, spec: &JobSpec, node: &Node) -> Option<&Partition> {
+        let is_asked = spec.exclusive && spec.partition.is_none();
+        self.iter().filter(|_| is_asked).find(|it| it.demands_sharing() && it.nodes.matches(&node.name))
+    }
+
     /// Gives a job a sandbox if its partition demands one, and if a sandbox can run the job, and a node to itself.
     pub(super) fn add_demands(&self, spec: &mut JobSpec) {
         let Some(partition) = spec.partition.as_ref().and_then(|name| self.get(name)) else { return };
         spec.sandbox |= partition.demands_sandbox() && spec.fits_sandbox();
-        spec.exclusive |= partition.exclusive;
+        spec.exclusive |= partition.exclusive == ExclusiveRule::Always;
     }
 
     /// Whether a job may use a node as far as its owner, partition and constraint decide, regardless of sandboxes and

@@ -4,15 +4,15 @@
 //! later belong to it as well. Features describe a node: its agent names some, operators add others, and the node's name is one. A job
 //! may use the nodes of its partition that satisfy its constraint. A job with neither may use all nodes, and skips this code. A job of
 //! root may use only nodes that accept jobs of root. A job without a sandbox never starts in a partition that demands a sandbox, and if
-//! it names no partition, on no node of such a partition.
+//! it names no partition, on no node of such a partition. Likewise for a job with `--exclusive` and a partition that allows none.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use hostler_model::{
-    Ability, Feature, JobSpec, NodeName, PartitionName, PartitionState, Reason, SandboxNetwork, SandboxRule,
-    Submission, Timestamp, format_duration,
+    Ability, ExclusiveRule, Feature, JobSpec, NodeName, PartitionName, PartitionState, Reason, SandboxNetwork,
+    SandboxRule, Submission, Timestamp, format_duration,
 };
 use hostler_proto::partitions::PartitionChange;
 use hostler_sched::NodeSet;
@@ -56,6 +56,11 @@ impl Partition {
         self.demands_sandbox() && (!spec.sandbox || spec.network > self.sandbox_network)
     }
 
+    /// Returns whether no job of the partition can have its nodes to itself.
+    pub(super) fn demands_sharing(&self) -> bool {
+        self.exclusive == ExclusiveRule::Never
+    }
+
     /// Refuses a job that exceeds the partition's limits, or that enters a partition that does not accept it.
     fn admit(&self, state: &State, user: &str, spec: &JobSpec, enters: bool) -> Result<(), Refusal> {
         let refuse = |why: String| Err(Refusal::PartitionRefuses { partition: self.name.clone(), why });
@@ -79,6 +84,12 @@ impl Partition {
         if enters && self.demands_another_sandbox(spec) {
             return refuse(
                 "runs its jobs in a sandbox without a network; submit the job without `--network host`".to_owned(),
+            );
+        }
+        if enters && self.demands_sharing() && spec.exclusive {
+            return refuse(
+                "gives no job a node to itself; submit the job without `--exclusive`, and ask for the CPUs and the memory that it needs"
+                    .to_owned(),
             );
         }
         if let Some(most) = self.max_nodes.filter(|most| spec.nodes > *most) {
@@ -200,6 +211,13 @@ impl State {
         its.all(|node| self.partitions.demanding_sandbox(spec, node).is_some()).then_some(&first.name)
     }
 
+    /// Returns a partition that gives no job a node to itself, if the job may therefore use no node at all.
+    pub(super) fn needs_sharing(&self, owner: Owner, spec: &JobSpec) -> Option<&PartitionName> {
+        let mut its = self.nodes().filter(|node| self.partitions.would_use(owner, spec, node));
+        let first = self.partitions.sharing(spec, its.next()?)?;
+        its.all(|node| self.partitions.sharing(spec, node).is_some()).then_some(&first.name)
+    }
+
     /// Returns all features of a node except its name.
     #[must_use]
     pub fn features_of(&self, node: &Node) -> BTreeSet<Feature> {
@@ -252,7 +270,8 @@ impl State {
         let is_free = !Ability::ALL.into_iter().any(|ability| spec.needs(ability))
             && spec.partition.is_none()
             && spec.constraint.is_none();
-        is_free && owner == Owner::User && !self.partitions.iter().any(Partition::demands_sandbox)
+        let restricts = |it: &Partition| it.demands_sandbox() || spec.exclusive && it.demands_sharing();
+        is_free && owner == Owner::User && !self.partitions.iter().any(restricts)
     }
 
     /// Adds the node set of a job that may not use all nodes; returns whether the set is new.
@@ -326,7 +345,7 @@ pub(super) fn decide_partitions(state: &State, command: &PartitionsCommand) -> R
                 groups: BTreeSet::new(),
                 sandbox: SandboxRule::Optional,
                 sandbox_network: SandboxNetwork::None,
-                exclusive: false,
+                exclusive: ExclusiveRule::Optional,
             };
             put(partitions, &new, change)
         }

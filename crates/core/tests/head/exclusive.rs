@@ -1,7 +1,7 @@
 //! Exclusive jobs: each task has its nodes to itself.
 
 use hostler_core::head::{Command, explain};
-use hostler_model::{CpuSet, JobId, JobSpec, JobState, Reason, Request, Resources};
+use hostler_model::{CpuSet, ExclusiveRule, JobId, JobSpec, JobState, Reason, Request, Resources};
 use hostler_proto::api::JobChange;
 use hostler_proto::link::{RunReport, RunStatus};
 use hostler_proto::partitions::PartitionChange;
@@ -118,7 +118,7 @@ fn node_that_comes_back_larger_still_belongs_to_its_exclusive_job() {
 #[test]
 fn partition_gives_its_jobs_a_node_to_themselves() {
     let mut head = cluster();
-    add_partition(&mut head, "measure", PartitionChange { exclusive: Some(true), ..on("*") });
+    add_partition(&mut head, "measure", PartitionChange { exclusive: Some(ExclusiveRule::Always), ..on("*") });
     add_partition(&mut head, "lab", on("*"));
     let submit = |head: &mut Head, partition: &str| {
         let spec = JobSpec { partition: Some(partition.parse().expect("a name")), ..spec() };
@@ -139,10 +139,46 @@ fn partition_gives_its_jobs_a_node_to_themselves() {
     };
     moved(&mut head, "measure");
     assert!(head.job(beside[2]).spec.exclusive);
-    change_partition(&mut head, "measure", PartitionChange { exclusive: Some(false), ..PartitionChange::default() })
-        .expect("accepted");
+    change_partition(
+        &mut head,
+        "measure",
+        PartitionChange { exclusive: Some(ExclusiveRule::Optional), ..PartitionChange::default() },
+    )
+    .expect("accepted");
     moved(&mut head, "lab");
     assert!(head.job(beside[2]).spec.exclusive);
     let shared = submit(&mut head, "measure");
     assert!(!head.job(shared).spec.exclusive);
+}
+
+#[test]
+fn partition_can_refuse_jobs_that_want_a_node_to_themselves() {
+    let mut head = cluster();
+    let never = || PartitionChange { exclusive: Some(ExclusiveRule::Never), ..PartitionChange::default() };
+    add_partition(&mut head, "lab", PartitionChange { nodes: on("n1").nodes, ..never() });
+    add_partition(&mut head, "other", on("*"));
+    let within = |partition: &str, spec| JobSpec { partition: Some(partition.parse().expect("a name")), ..spec };
+    let refused = |refusal: hostler_core::head::Refusal| {
+        assert_eq!(refusal.code(), "partition_refuses");
+        refusal.to_string()
+    };
+    let why = refused(head.submit(within("lab", alone(1))).expect_err("the partition allows none"));
+    let text = "partition lab gives no job a node to itself; submit the job without `--exclusive`, and ask for the CPUs and the memory that it needs";
+    assert_eq!(why, text);
+    head.submit(within("lab", spec())).expect("accepted");
+    let waiting = head.submit(within("other", alone(2))).expect("another partition of the same nodes allows it");
+    let change = JobChange { partition: Some("lab".parse().expect("a name")), ..JobChange::default() };
+    let change = Command::Change { caller: user("ada"), job: waiting, change: Box::new(change) };
+    assert_eq!(refused(head.command(&change).expect_err("a job cannot move there either")), text);
+    head.act(waiting, hostler_proto::api::JobAction::Cancel).expect("accepted");
+
+    // Jobs that name no partition do not use its nodes.
+    let free = head.submit(alone(1)).expect("accepted");
+    assert_eq!(places(&head, free)[0].0, "n2");
+    change_partition(&mut head, "other", never()).expect("accepted");
+    let why = refused(head.submit(alone(1)).expect_err("no node is left"));
+    assert!(why.contains("no other partition has nodes for a job that names none"), "{why}");
+    // The rule survives a restart.
+    head.restart();
+    head.submit(within("lab", alone(1))).expect_err("still refused");
 }

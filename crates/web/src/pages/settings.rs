@@ -2,7 +2,9 @@
 
 use askama::Template;
 use axum::response::{Html, Response};
-use hostler_model::{PartitionName, PartitionState, SandboxNetwork, SandboxRule, format_duration, parse_duration};
+use hostler_model::{
+    ExclusiveRule, PartitionName, PartitionState, SandboxNetwork, SandboxRule, format_duration, parse_duration,
+};
 use hostler_proto::partitions::{NewPartition, PartitionChange, PartitionView};
 use hostler_proto::settings::{NewValue, SettingSource, SettingView};
 use serde_json::Value;
@@ -17,6 +19,7 @@ use crate::url::Url;
 
 const STATES: [PartitionState; 3] = [PartitionState::Open, PartitionState::Paused, PartitionState::Closed];
 const RULES: [SandboxRule; 2] = [SandboxRule::Optional, SandboxRule::Always];
+const EXCLUSIVE: [ExclusiveRule; 3] = ExclusiveRule::ALL;
 const NETWORKS: [SandboxNetwork; 2] = [SandboxNetwork::None, SandboxNetwork::Host];
 
 #[derive(Template)]
@@ -135,6 +138,6 @@ fn partition_change(fields: &Fields) -> Result<PartitionChange, Refused> {
         groups: fields.get("groups").map(names).transpose()?,
         sandbox: fields.read("sandbox")?,
         sandbox_network: fields.read("sandbox_network")?,
-        exclusive: Some(fields.get("exclusive").is_some()),
+        exclusive: fields.read("exclusive")?,
     })
 }

@@ -324,7 +324,7 @@ impl Class<'_> {
     ) -> Result<(), Failure> {
         let untried = |report: &mut Report, why: &str| report.untried(None, &[WHOLE, CERTIFICATE, COUNTERS], why);
         let Some(partition) = &self.measure else {
-            untried(report, "no partition has --exclusive");
+            untried(report, "no partition has --exclusive always");
             return Ok(());
         };
         let options = ["-p", partition.name.as_str(), "-m", LITTLE, "-t", &self.measure_time];

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use hostler_client::Client;
-use hostler_model::{PartitionName, Role, UserName};
+use hostler_model::{ExclusiveRule, PartitionName, Role, UserName};
 use hostler_proto::partitions::PartitionView;
 
 use crate::context::{Context, block_on};
@@ -57,7 +57,7 @@ struct Check {
     #[arg(short, long, value_name = "NAME")]
     partition: Option<PartitionName>,
 
-    /// Partition for measurements [default: the first partition with --exclusive]
+    /// Partition for measurements [default: the first partition with --exclusive always]
     #[arg(long, value_name = "NAME")]
     measure: Option<PartitionName>,
 
@@ -172,7 +172,7 @@ impl Check {
     fn measurements<'a>(&self, all: &'a [PartitionView]) -> Result<Option<&'a PartitionView>, Failure> {
         match &self.measure {
             Some(name) => found(all, name).map(Some),
-            None => Ok(all.iter().find(|partition| partition.exclusive)),
+            None => Ok(all.iter().find(|partition| partition.exclusive == ExclusiveRule::Always)),
         }
     }
 }

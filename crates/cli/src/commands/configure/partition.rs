@@ -5,7 +5,9 @@ use std::str::FromStr;
 
 use clap::{Args, Subcommand};
 use hostler_client::Client;
-use hostler_model::{NodePatterns, PartitionName, PartitionState, SandboxNetwork, SandboxRule, UserName};
+use hostler_model::{
+    ExclusiveRule, NodePatterns, PartitionName, PartitionState, SandboxNetwork, SandboxRule, UserName,
+};
 use hostler_proto::partitions::{NewPartition, PartitionChange};
 
 use crate::context::{Context, block_on};
@@ -129,11 +131,13 @@ struct About {
     #[arg(long, value_name = "NETWORK")]
     sandbox_network: Option<SandboxNetwork>,
 
-    /// Give each job its nodes to itself, as if it had --exclusive, e.g. for measurements
+    /// Whether jobs have their nodes to themselves: `always`, `never`, or `optional` for those that ask for it
     ///
-    /// Applies to jobs that are submitted or moved to the partition from then on. --exclusive without a value means yes.
-    #[arg(long, value_name = "YES|NO", num_args = 0..=1, default_missing_value = "yes")]
-    exclusive: Option<YesNo>,
+    /// With `always`, each job has its nodes to itself as if it had --exclusive, e.g. for measurements. With `never`, jobs with
+    /// --exclusive are refused, and those that name no partition do not use the partition's nodes. Applies to jobs that are
+    /// submitted or moved to the partition from then on. --exclusive without a value means always. A new partition has `optional`.
+    #[arg(long, value_name = "RULE", num_args = 0..=1, default_missing_value = "always")]
+    exclusive: Option<ExclusiveRule>,
 
     /// State of the partition: `open`, `paused` or `closed`
     ///
@@ -287,7 +291,7 @@ impl About {
             groups: self.groups.map(|names| names.0),
             sandbox: self.sandbox,
             sandbox_network: self.sandbox_network,
-            exclusive: self.exclusive.map(|yes| yes.0),
+            exclusive: self.exclusive,
         }
     }
 }

@@ -101,7 +101,7 @@ fn of_partition(verb: &str, name: &str, about: &PartitionChange) -> String {
     add("--nodes", about.nodes.as_ref().map(ToString::to_string));
     let yes_no = |yes: bool| if yes { "yes" } else { "no" }.to_owned();
     add("--default", about.is_default.map(yes_no));
-    add("--exclusive", about.exclusive.map(yes_no));
+    add("--exclusive", about.exclusive.map(|rule| rule.to_string()));
     add("--max-time", about.max_time_ms.map(time));
     add("--default-time", about.default_time_ms.map(time));
     add("--max-nodes", about.max_nodes.map(|nodes| limit(nodes.into(), nodes.to_string())));
@@ -128,6 +128,6 @@ fn without_defaults(about: &PartitionChange) -> PartitionChange {
         groups: about.groups.clone().filter(|groups| !groups.is_empty()),
         sandbox: about.sandbox.filter(|rule| !rule.is_optional()),
         sandbox_network: about.sandbox_network.filter(|network| !network.is_none()),
-        exclusive: about.exclusive.filter(|exclusive| *exclusive),
+        exclusive: about.exclusive.filter(|rule| !rule.is_optional()),
     }
 }

@@ -236,7 +236,7 @@ const PARTITION: &[Keys] = &[
     ),
     missing(
         "OverSubscribe Shared Exclusive ExclusiveUser ExclusiveTopo",
-        "no shared CPUs. For whole nodes: `hostler configure partition set NAME --exclusive yes`",
+        "no shared CPUs. For whole nodes: `hostler configure partition set NAME --exclusive always`",
     ),
     missing(
         "AllowQos DenyQos QOS",

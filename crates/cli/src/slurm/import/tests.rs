@@ -378,7 +378,7 @@ fn new_partition(new: &NewPartition) -> PartitionView {
         groups: BTreeSet::new(),
         sandbox: hostler_model::SandboxRule::Optional,
         sandbox_network: hostler_model::SandboxNetwork::None,
-        exclusive: false,
+        exclusive: hostler_model::ExclusiveRule::Optional,
         node_count: 0,
         nodes_up: 0,
         cpus: 0,

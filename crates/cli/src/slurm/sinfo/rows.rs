@@ -240,7 +240,7 @@ mod tests {
             groups: std::collections::BTreeSet::new(),
             sandbox: hostler_model::SandboxRule::Optional,
             sandbox_network: hostler_model::SandboxNetwork::None,
-            exclusive: false,
+            exclusive: hostler_model::ExclusiveRule::Optional,
             node_count: 0,
             nodes_up: 0,
             cpus: 0,
