@@ -218,15 +218,15 @@ fn group_shares_its_quota_and_lowering_it_ends_nothing() {
     head.users(UsersCommand::SetGroupQuota(name("lab"), Quota { jobs: Some(4), ..Quota::default() }));
     let jobs = ["ada", "ben", "cy"].map(|user| head.submit(user, 3, 1, 1).expect("accepted"));
     head.pass();
-    assert_eq!(jobs.map(|job| head.running(job)), [3, 1, 3]);
+    assert_eq!(jobs.map(|job| head.running(job)), [2, 2, 3], "the users of the group take turns");
     head.users(UsersCommand::SetGroupQuota(name("lab"), Quota { jobs: Some(1), ..Quota::default() }));
     head.pass();
-    assert_eq!(jobs.map(|job| head.running(job)), [3, 1, 3]);
+    assert_eq!(jobs.map(|job| head.running(job)), [2, 2, 3]);
     let reason = Reason::Quota { whose: "group lab".to_owned(), kind: QuotaKind::Jobs, used: 4, limit: 1 };
     assert_eq!(head.reason(jobs[1]), Some(reason));
     head.end_one(jobs[0]);
     head.pass();
-    assert_eq!(head.running(jobs[1]), 1, "lowering the limit to one ends no running task");
+    assert_eq!(head.running(jobs[1]), 2, "lowering the limit to one ends no running task");
     // A user who leaves the group is free of its quota.
     head.add("ben", &["other"]);
     head.pass();

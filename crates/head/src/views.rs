@@ -7,9 +7,9 @@ mod partitions;
 mod progress;
 mod silence;
 mod suggestion;
+mod turns;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 use std::time::Duration;
 
 use hostler_core::head::{Active, Job, Node, Now, Part, Phase, State, explain, explain_task};
@@ -561,11 +561,11 @@ fn more_lines(state: &State, job: &Job, reason: &Reason, now: Now) -> Vec<String
             in_use.chain(nodes::drained_lines(state, job)).collect()
         }
         Reason::Priority { ahead } => {
-            let is_before = |other: &&Arc<Job>| other.spec.partition == job.spec.partition;
             let ahead = usize::try_from(*ahead).unwrap_or(usize::MAX);
-            let first = state.queue().filter(is_before).take(NAMED.min(ahead));
+            let first = state.queue_in(job.spec.partition.as_ref()).take(NAMED.min(ahead));
             let first: Vec<String> = first.map(|job| job_name(job)).collect();
-            vec![format!("First in the queue: {}.", and_more(&first, ahead))]
+            let first = format!("First in the queue: {}.", and_more(&first, ahead));
+            std::iter::once(first).chain(turns::line(state, job)).collect()
         }
         Reason::Reservation { job: first } => {
             let until = state.expected_start(*first).map(|at| {

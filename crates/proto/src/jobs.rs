@@ -34,7 +34,7 @@ pub enum JobOrder {
     Newest,
     /// Oldest first: those that have waited longest.
     Oldest,
-    /// Highest priority first, of the partition and then of the job: the order in which waiting jobs start.
+    /// Highest priority first, of the partition and then of the job.
     Priority,
     /// By name.
     Name,

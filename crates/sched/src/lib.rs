@@ -5,12 +5,16 @@
 //! plan            tasks that start now and their nodes; reservations            plan.rs, reservation.rs
 //! Pool::admit     whether a request can ever be satisfied                       admission.rs
 //! explain         why a job waits                                               explain.rs
+//! Share           how much of the cluster a user holds                          share.rs
 //! ```
 //!
 //! The scheduler keeps no state: the caller stores jobs and nodes, updates the [`Pool`], and carries out the [`Plan`]. The code reads no
 //! clock, uses no randomness, and computes with integers only. So the same input gives the same plan on every machine.
 //!
-//! Not supported by design: preemption, fair share, and several reservations on the same nodes.
+//! The caller orders the queue, and learns during the pass what has started ([`Queue`]): so users of equal priority can take turns, each
+//! by what they hold by then ([`Share`]).
+//!
+//! Not supported by design: preemption, and several reservations on the same nodes.
 
 #![warn(missing_docs)]
 
@@ -22,7 +26,9 @@ mod node_set;
 mod plan;
 mod policy;
 mod pool;
+mod queue;
 mod reservation;
+mod share;
 mod waiting;
 
 pub use admission::{NeverFits, NodeSize};
@@ -31,5 +37,7 @@ pub use node_set::{NodeIx, NodeSet};
 pub use plan::{Plan, Start, plan};
 pub use policy::Policy;
 pub use pool::{MAX_CPUS, Pool};
+pub use queue::Queue;
 pub use reservation::{Reservation, Running};
+pub use share::{Holding, Share};
 pub use waiting::Waiting;

@@ -18,10 +18,10 @@ use std::sync::Arc;
 
 use hostler_model::{JobId, Request, Timestamp};
 
-use crate::amount::{scaled, times, without};
+use crate::amount::{scaled, sum, times, without};
 use crate::fit::{Fit, FitIndex};
 use crate::reservation::Slot;
-use crate::{NodeIx, NodeSet, Policy, Pool, Reservation, Running, Waiting};
+use crate::{NodeIx, NodeSet, Policy, Pool, Queue, Reservation, Running, Waiting};
 
 /// The maximum number of reservations at the same time.
 const MAX_RESERVATIONS: usize = 64;
@@ -52,21 +52,20 @@ pub struct Start {
 
 /// Plans which tasks start now, and which jobs get a reservation.
 ///
-/// `queue` is in scheduling order. `running` must return all allocations in the pool, and is called only if a job must
+/// `queue` gives the jobs in scheduling order. `running` must return all allocations in the pool, and is called only if a job must
 /// wait. An allocation that is missing in the result counts as having no time limit.
 pub fn plan<R: IntoIterator<Item = Running>>(
     pool: &Pool,
-    queue: impl IntoIterator<Item = Waiting>,
+    mut queue: impl Queue,
     running: impl FnOnce() -> R,
     policy: Policy,
     now: Timestamp,
 ) -> Plan {
     let mut pass = Pass::new(pool, now);
-    let mut queue = queue.into_iter();
     if let Some(first) = pass.start_in_order(&mut queue) {
         pass.running = running().into_iter().collect();
         pass.reserve(&first);
-        pass.start_around_reservations(queue, policy);
+        pass.start_around_reservations(&mut queue, policy);
     }
     pass.plan
 }
@@ -90,6 +89,8 @@ struct Pass<'a> {
     /// as fast. No result depends on the order of the addresses.
     refused: BTreeMap<(bool, *const NodeSet), Vec<Request>>,
     plan: Plan,
+    /// How many starts of the plan the queue knows.
+    told: usize,
 }
 
 struct Reserved {
@@ -109,20 +110,31 @@ impl<'a> Pass<'a> {
             reserved: Vec::new(),
             refused: BTreeMap::new(),
             plan: Plan::default(),
+            told: 0,
         }
     }
 
+    /// Tells the queue what has started of the last job, and returns the next job.
+    fn next(&mut self, queue: &mut impl Queue) -> Option<Waiting> {
+        let started = &self.plan.starts[self.told..];
+        self.told = self.plan.starts.len();
+        queue.next(started)
+    }
+
     /// Starts jobs until one does not fit, and returns that job.
-    fn start_in_order(&mut self, queue: &mut impl Iterator<Item = Waiting>) -> Option<Waiting> {
-        queue.find(|job| {
+    fn start_in_order(&mut self, queue: &mut impl Queue) -> Option<Waiting> {
+        while let Some(job) = self.next(queue) {
             self.plan.examined += 1;
             let mut left = job.tasks;
             while left > 0 {
-                let Some(nodes) = self.choose(job) else { break };
-                left -= self.start(job, nodes, left, u32::MAX);
+                let Some(nodes) = self.choose(&job) else { break };
+                left -= self.start(&job, nodes, left, u32::MAX);
             }
-            left > 0 && self.pool.could_run(job)
-        })
+            if left > 0 && self.pool.could_run(&job) {
+                return Some(job);
+            }
+        }
+        None
     }
 
     /// Reserves nodes for a job that does not fit now but that usable nodes could run once tasks end.
@@ -132,14 +144,24 @@ impl<'a> Pass<'a> {
         let slot = Slot::find(self.pool, free_on, job, running, self.now)
             .expect("enough usable nodes are large enough for the job");
         slot.nodes().for_each(|node| self.free.set_apart(node));
-        self.plan.blocked.push(Reservation { job: job.job, nodes: slot.nodes().collect(), at: slot.at });
+        let gathers = self.gathers(job, &slot);
+        self.plan.blocked.push(Reservation { job: job.job, nodes: slot.nodes().collect(), at: slot.at, gathers });
         self.reserved.push(Reserved { among: job.among.clone(), slot });
+    }
+
+    /// Returns whether a job that does not fit needs the ends of more than one allocation on the nodes of its reservation.
+    fn gathers(&self, job: &Waiting, slot: &Slot) -> bool {
+        let mut lacking = slot.nodes().filter(|node| !self.free.on(*node).covers(job.need(self.pool, *node)));
+        let Some(node) = lacking.next() else { return false };
+        let free = self.free.on(node);
+        let mut on_node = self.running.iter().chain(&self.placed).filter(|held| held.node == node);
+        lacking.next().is_some() || !on_node.any(|held| sum(&free, &held.request).covers(job.need(self.pool, node)))
     }
 
     /// Starts tasks that cannot delay a reservation. Reserves nodes for jobs that share no node with an earlier
     /// reservation.
-    fn start_around_reservations(&mut self, queue: impl Iterator<Item = Waiting>, policy: Policy) {
-        for job in queue {
+    fn start_around_reservations(&mut self, queue: &mut impl Queue, policy: Policy) {
+        while let Some(job) = self.next(queue) {
             if policy == Policy::Fcfs && self.reserved.iter().any(|reserved| reserved.among.is_none()) {
                 break;
             }

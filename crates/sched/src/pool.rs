@@ -7,7 +7,7 @@ use hostler_model::{NodeName, Request};
 
 use crate::amount::{at_most, sum, without};
 use crate::fit::{Class, FitIndex};
-use crate::{NodeIx, Waiting};
+use crate::{Holding, NodeIx, Waiting};
 
 /// The maximum number of CPUs per node; further CPUs are not used. The memory of the index grows with the largest node.
 pub const MAX_CPUS: u32 = (1 << 20) - 1;
@@ -24,6 +24,7 @@ pub struct Pool {
     usable: FitIndex,
     /// All nodes by total resources.
     all: FitIndex,
+    sum: Holding,
 }
 
 /// A node in the pool. It has at most [`MAX_CPUS`] CPUs, and its free resources never exceed the total.
@@ -110,6 +111,12 @@ impl Pool {
         self.free.best(request, None).map(|fit| fit.node)
     }
 
+    /// Returns the resources of all nodes, usable or not.
+    #[must_use]
+    pub fn sum(&self) -> Holding {
+        self.sum
+    }
+
     /// Returns whether enough usable nodes could run the job if they were idle.
     pub(crate) fn could_run(&self, job: &Waiting) -> bool {
         has_as_many(&self.usable, job)
@@ -173,6 +180,8 @@ impl Pool {
         self.idle.replace(ix, before.filter(idle).map(total), after.filter(idle).map(total));
         self.usable.replace(ix, before.filter(usable).map(total), after.filter(usable).map(total));
         self.all.replace(ix, before.map(total), after.map(total));
+        before.into_iter().for_each(|node| self.sum.remove(&node.total));
+        after.into_iter().for_each(|node| self.sum.add(&node.total, 1));
     }
 }
 

@@ -26,6 +26,9 @@ pub struct Reservation {
     /// The latest time at which the job starts, if running tasks keep their time limits and the nodes stay up.
     /// [`Timestamp::NEVER`] if it depends on tasks without a time limit.
     pub at: Timestamp,
+    /// Whether the job needs the ends of more than one allocation. Such a job would never start if others took what is kept free for
+    /// it, so the caller should let it stay first.
+    pub gathers: bool,
 }
 
 /// An allocation of resources on a node, with its latest end.

@@ -36,7 +36,7 @@ pub fn explain(state: &State, job: &Job) -> Option<Reason> {
     {
         return Some(reason);
     }
-    let (waiting, ahead, policy) = (waiting(state, job), state.ahead_of(job), state.settings.policy);
+    let (waiting, ahead, policy) = (waiting(state, job), state.ahead_of(job).all(), state.settings.policy);
     let reason = hostler_sched::explain(&state.pool, &waiting, ahead, &state.reservations, policy);
     let now = Now { at: state.last_event_at, wall: state.last_event_wall };
     let waits_for_nodes = !matches!(reason, Reason::Reservation { .. } | Reason::Priority { .. });

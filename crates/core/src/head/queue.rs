@@ -1,90 +1,208 @@
 //! The queue: startable jobs in scheduling order.
 //!
-//! Each partition has its own line. The queue counts the jobs of a line in blocks of neighbouring ids, and so finds a job's position
-//! without visiting every job ahead of it. A list of thousands of waiting jobs can therefore show each job's position.
+//! Each partition has its own line. Jobs of equal priority are ordered by user: the users take turns, one job at a time, in the order of
+//! [`Turn`]. The jobs of one user are in order of submission.
+//!
+//! This is the order for people and for rules that need one before a pass. A pass is more exact: see [`super::turns`].
+//!
+//! The queue counts the jobs of each user in blocks of neighbouring ids, and so finds a job's position without visiting every job ahead
+//! of it. A list of thousands of waiting jobs can therefore show each job's position.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, btree_set};
+use std::collections::VecDeque;
+use std::collections::btree_map::{self, BTreeMap};
+use std::collections::btree_set::{self, BTreeSet};
 use std::iter::Peekable;
 
-use hostler_model::{JobId, PartitionName};
+use hostler_model::{JobId, PartitionName, Request};
+use hostler_sched::{Holding, Share};
 
 use super::job::Job;
 
 /// How many ids a block spans. At 100 000 jobs, counting within a block then costs about as much as counting blocks.
 const BLOCK: u64 = 256;
 
-/// Jobs ordered by priority of the partition, priority of the job, and submission.
+/// Jobs ordered by priority of the partition, priority of the job, and turn of the user.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Queue {
+    users: Users,
     lines: BTreeMap<Option<PartitionName>, Line>,
+}
+
+/// How many jobs are ahead of a job in its partition.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Ahead {
+    /// Jobs with a higher priority.
+    pub higher: u64,
+    /// Earlier jobs of the same user, with the same priority.
+    pub own: u64,
+    /// Jobs of other users, with the same priority, whose turn comes first.
+    pub others: u64,
+    /// Users of equal priority who hold a smaller share of the cluster than the job's user.
+    pub smaller: u64,
+}
+
+impl Ahead {
+    /// The number of all jobs ahead.
+    #[must_use]
+    pub fn all(&self) -> u64 {
+        self.higher + self.own + self.others
+    }
+}
+
+/// The users who have or had a job in the queue or on a node, and what each holds. Users are few, so none is forgotten before the
+/// head ends.
+#[derive(Debug, Clone, Default)]
+struct Users {
+    numbers: BTreeMap<String, UserIx>,
+    users: Vec<Holder>,
+    /// The resources of all nodes.
+    all: Holding,
+    /// The number of starts since the head started. It is not stored: after a restart, users without a running task are equal.
+    starts: u64,
+}
+
+/// A user's index in [`Users`]. No order that anybody sees depends on it, since it differs after a restart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct UserIx(usize);
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Holder {
+    held: Holding,
+    share: Share,
+    /// The number of the user's last start; zero before the first.
+    last_start: u64,
+}
+
+/// Whose turn it is: the user with the least. Fields are compared in order of declaration.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Turn {
+    /// The user's share of the cluster.
+    pub(super) share: Share,
+    /// The number of the user's last start. Of users with equal shares, such as those who hold nothing, the one whose last task started
+    /// longest ago comes first: otherwise the tasks of an old array would always come before younger jobs.
+    pub(super) last_start: u64,
+    /// The user's next job.
+    pub(super) job: JobId,
+}
+
+impl Turn {
+    /// The turn of a user of whom nothing has run.
+    fn of_newcomer(job: JobId) -> Self {
+        Self { share: Share::default(), last_start: 0, job }
+    }
+}
+
+impl Users {
+    /// Returns a user's number; creates it if needed.
+    fn number(&mut self, user: &str) -> UserIx {
+        // A lookup avoids copying the name.
+        if let Some(number) = self.numbers.get(user) {
+            return *number;
+        }
+        let number = UserIx(self.users.len());
+        self.users.push(Holder::default());
+        self.numbers.insert(user.to_owned(), number);
+        number
+    }
+
+    fn turn(&self, user: UserIx, job: JobId) -> Turn {
+        let Holder { share, last_start, .. } = self.users[user.0];
+        Turn { share, last_start, job }
+    }
 }
 
 /// The queued jobs of one partition, or of all jobs without a partition. Kept even when it is empty.
 #[derive(Debug, Clone, Default)]
 struct Line {
     tier: i32,
-    places: BTreeSet<Place>,
-    /// How many jobs have each priority, by block of ids.
-    blocks: BTreeMap<(Reverse<i32>, u64), u64>,
+    levels: BTreeMap<Reverse<i32>, Level>,
 }
 
-/// The sort key of a job in its line.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Place {
-    priority: Reverse<i32>,
-    job: JobId,
+/// The jobs of one priority in a line, by user.
+#[derive(Debug, Clone, Default)]
+struct Level {
+    lanes: BTreeMap<UserIx, Lane>,
+    len: u64,
 }
 
-impl Place {
-    fn of(job: &Job) -> Self {
-        Self { priority: Reverse(job.spec.priority), job: job.id }
+/// The jobs of one user in a level; at least one.
+#[derive(Debug, Clone, Default)]
+struct Lane {
+    jobs: BTreeSet<JobId>,
+    /// How many jobs there are, by block of ids.
+    blocks: BTreeMap<u64, u64>,
+}
+
+impl Lane {
+    fn first(&self) -> JobId {
+        *self.jobs.first().expect("a lane has at least one job")
     }
 
-    fn block(self) -> (Reverse<i32>, u64) {
-        (self.priority, self.job.0 / BLOCK)
+    /// Returns the number of jobs before this one.
+    fn before(&self, job: JobId) -> u64 {
+        let block = job.0 / BLOCK;
+        let in_blocks: u64 = self.blocks.range(..block).map(|(_, count)| count).sum();
+        in_blocks + self.jobs.range(JobId(block * BLOCK)..job).count() as u64
     }
 }
 
 impl Queue {
     pub(super) fn is_empty(&self) -> bool {
-        self.lines.values().all(|line| line.places.is_empty())
+        self.lines.values().all(|line| line.levels.is_empty())
     }
 
-    /// Iterates over the jobs of the `wanted` partitions, in scheduling order.
+    /// Iterates over the jobs of the `wanted` partitions, in the order of their positions.
     pub(super) fn iter(&self, wanted: impl Fn(Option<&PartitionName>) -> bool) -> impl Iterator<Item = JobId> {
-        let lines = self.lines.iter().filter(|(partition, _)| wanted(partition.as_ref()));
-        let lines = lines.filter(|(_, line)| !line.places.is_empty());
-        Merge { lines: lines.map(|(_, line)| (Reverse(line.tier), line.places.iter().peekable())).collect() }
+        self.levels(wanted).flat_map(|level| Rotation(level.users.into_iter().map(|(_, jobs)| jobs).collect()))
+    }
+
+    /// Iterates over the levels of the `wanted` partitions, the highest priority first.
+    pub(super) fn levels(&self, wanted: impl Fn(Option<&PartitionName>) -> bool) -> Levels<'_> {
+        let lines = self.lines.iter().filter(|(partition, line)| !line.levels.is_empty() && wanted(partition.as_ref()));
+        let lines = lines.map(|(_, line)| (Reverse(line.tier), line.levels.iter().peekable())).collect();
+        Levels { users: &self.users, lines }
     }
 
     /// Inserts a job, and sets the priority of its partition; returns whether the job is new.
     pub(super) fn insert(&mut self, job: &Job, tier: i32) -> bool {
-        let place = Place::of(job);
+        let user = self.users.number(&job.user);
         // A lookup avoids copying the partition's name, except for the first job of a line.
         let line = match self.lines.get_mut(&job.spec.partition) {
             Some(line) => line,
             None => self.lines.entry(job.spec.partition.clone()).or_default(),
         };
         line.tier = tier;
-        let is_new = line.places.insert(place);
+        let level = line.levels.entry(Reverse(job.spec.priority)).or_default();
+        let lane = level.lanes.entry(user).or_default();
+        let is_new = lane.jobs.insert(job.id);
         if is_new {
-            *line.blocks.entry(place.block()).or_default() += 1;
+            *lane.blocks.entry(job.id.0 / BLOCK).or_default() += 1;
+            level.len += 1;
         }
         is_new
     }
 
     /// Removes a job, if it is in the queue.
     pub(super) fn remove(&mut self, job: &Job) {
-        let place = Place::of(job);
+        let Some(user) = self.users.numbers.get(&job.user) else { return };
         let Some(line) = self.lines.get_mut(&job.spec.partition) else { return };
-        if !line.places.remove(&place) {
+        let Some(level) = line.levels.get_mut(&Reverse(job.spec.priority)) else { return };
+        let Some(lane) = level.lanes.get_mut(user) else { return };
+        if !lane.jobs.remove(&job.id) {
             return;
         }
-        let count = line.blocks.get_mut(&place.block()).expect("every queued job is counted in its block");
+        let count = lane.blocks.get_mut(&(job.id.0 / BLOCK)).expect("every queued job is counted in its block");
         *count -= 1;
         if *count == 0 {
-            line.blocks.remove(&place.block());
+            lane.blocks.remove(&(job.id.0 / BLOCK));
+        }
+        level.len -= 1;
+        if lane.jobs.is_empty() {
+            level.lanes.remove(user);
+        }
+        if level.lanes.is_empty() {
+            line.levels.remove(&Reverse(job.spec.priority));
         }
     }
 
@@ -97,36 +215,167 @@ impl Queue {
 
     /// Returns the number of queued jobs in a partition.
     pub(super) fn len_of(&self, partition: &PartitionName) -> u64 {
-        self.lines.get(&Some(partition.clone())).map_or(0, |line| line.places.len() as u64)
+        let line = self.lines.get(&Some(partition.clone()));
+        line.map_or(0, |line| line.levels.values().map(|level| level.len).sum())
     }
 
-    /// Returns the number of jobs ahead of `job` in the partition of `job`, which need not be in the queue.
-    pub(super) fn ahead_of(&self, job: &Job) -> u64 {
-        let Some(line) = self.lines.get(&job.spec.partition) else { return 0 };
-        let place = Place::of(job);
-        let first_of_block = Place { job: JobId(place.block().1 * BLOCK), ..place };
-        let in_blocks: u64 = line.blocks.range(..place.block()).map(|(_, count)| count).sum();
-        in_blocks + line.places.range(first_of_block..place).count() as u64
+    /// Returns how many jobs are ahead of `job` in its partition. The job need not be in the queue.
+    ///
+    /// The cost grows with the users in the partition, not with their jobs.
+    pub(super) fn ahead_of(&self, job: &Job) -> Ahead {
+        let Some(line) = self.lines.get(&job.spec.partition) else { return Ahead::default() };
+        let priority = Reverse(job.spec.priority);
+        let mut ahead =
+            Ahead { higher: line.levels.range(..priority).map(|(_, level)| level.len).sum(), ..Ahead::default() };
+        let Some(level) = line.levels.get(&priority) else { return ahead };
+        let user = self.users.numbers.get(&job.user);
+        let lane = user.and_then(|user| level.lanes.get(user));
+        ahead.own = lane.map_or(0, |lane| lane.before(job.id));
+        let first = lane.map_or(job.id, Lane::first).min(job.id);
+        let turn = user.map_or(Turn::of_newcomer(first), |user| self.users.turn(*user, first));
+        for (other, lane) in level.lanes.iter().filter(|(other, _)| Some(*other) != user) {
+            let theirs = self.users.turn(*other, lane.first());
+            // They have had a turn for each of the user's own jobs ahead, and have another one if they come before the user.
+            let turns = ahead.own + u64::from(theirs < turn);
+            ahead.others += turns.min(lane.jobs.len() as u64);
+            ahead.smaller += u64::from(theirs.share < turn.share);
+        }
+        ahead
+    }
+
+    /// Sets the resources of all nodes, of which users hold shares.
+    pub(super) fn set_all(&mut self, all: Holding) {
+        if self.users.all != all {
+            self.users.all = all;
+            self.users.users.iter_mut().for_each(|user| user.share = user.held.share_of(&all));
+        }
+    }
+
+    /// Records a start: the user holds this in addition.
+    pub(super) fn hold(&mut self, user: &str, held: &Request) {
+        self.users.starts += 1;
+        let last_start = self.users.starts;
+        self.change_held(user, |it| {
+            it.held.add(held, 1);
+            it.last_start = last_start;
+        });
+    }
+
+    /// Records that a user no longer holds this.
+    pub(super) fn release(&mut self, user: &str, held: &Request) {
+        self.change_held(user, |it| it.held.remove(held));
+    }
+
+    fn change_held(&mut self, user: &str, change: impl FnOnce(&mut Holder)) {
+        let UserIx(at) = self.users.number(user);
+        let (user, all) = (&mut self.users.users[at], &self.users.all);
+        change(user);
+        user.share = user.held.share_of(all);
+    }
+
+    /// Returns a user's number, if the user has or had a job here.
+    pub(super) fn number_of(&self, user: &str) -> Option<UserIx> {
+        self.users.numbers.get(user).copied()
+    }
+
+    /// Returns what a user holds.
+    pub(super) fn held_by(&self, user: &str) -> Holding {
+        self.number_of(user).map_or(Holding::default(), |UserIx(user)| self.users.users[user].held)
+    }
+
+    /// Returns the turn of a user who holds `more` than now, with the number of their last start if that is in this pass.
+    pub(super) fn turn_with(&self, user: UserIx, more: Option<&Started>, job: JobId) -> Turn {
+        let Some(Started { held, number }) = more else { return self.users.turn(user, job) };
+        let share = self.users.users[user.0].held.with(held).share_of(&self.users.all);
+        Turn { share, last_start: self.users.starts + number, job }
+    }
+
+    /// Returns the share that these resources are of all nodes.
+    pub(super) fn share_of(&self, held: &Holding) -> Share {
+        held.share_of(&self.users.all)
     }
 }
 
-/// An iterator that merges the partitions' lines in scheduling order. Each step compares the first job of every line,
-/// since lines are few.
-struct Merge<'a> {
-    lines: Vec<(Reverse<i32>, Peekable<btree_set::Iter<'a, Place>>)>,
+/// What a pass has started of a user.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Started {
+    pub(super) held: Holding,
+    /// The number of the last start in the pass.
+    pub(super) number: u64,
 }
 
-impl Iterator for Merge<'_> {
+/// An iterator over the levels of several lines. Each step compares the first level of every line, since lines are few.
+pub(super) struct Levels<'a> {
+    users: &'a Users,
+    lines: Vec<(Reverse<i32>, Peekable<btree_map::Iter<'a, Reverse<i32>, Level>>)>,
+}
+
+/// The priority of a level: that of the partition, then that of the job.
+pub(super) type Rank = (Reverse<i32>, Reverse<i32>);
+
+/// The waiting jobs of equal priority, of all partitions.
+pub(super) struct Equals<'a> {
+    pub(super) rank: Rank,
+    /// The users in the order of their turns, each with at least one job.
+    pub(super) users: Vec<(UserIx, Jobs<'a>)>,
+}
+
+impl<'a> Iterator for Levels<'a> {
+    type Item = Equals<'a>;
+
+    fn next(&mut self) -> Option<Equals<'a>> {
+        let first = |(tier, line): &mut (_, Peekable<btree_map::Iter<'_, _, _>>)| line.peek().map(|it| (*tier, *it.0));
+        let rank: Rank = self.lines.iter_mut().filter_map(first).min()?;
+        let mut users: BTreeMap<UserIx, (JobId, Jobs<'a>)> = BTreeMap::new();
+        for (tier, line) in &mut self.lines {
+            if line.peek().is_some_and(|(priority, _)| (*tier, **priority) == rank) {
+                let (_, level) = line.next().expect("just looked at");
+                for (user, lane) in &level.lanes {
+                    let (first, jobs) = users.entry(*user).or_insert((lane.first(), Jobs(Vec::new())));
+                    *first = lane.first().min(*first);
+                    jobs.0.push(lane.jobs.iter().peekable());
+                }
+            }
+        }
+        let mut users: Vec<_> = users.into_iter().collect();
+        users.sort_unstable_by_key(|(user, (first, _))| self.users.turn(*user, *first));
+        Some(Equals { rank, users: users.into_iter().map(|(user, (_, jobs))| (user, jobs)).collect() })
+    }
+}
+
+/// The jobs of one user in a level, by id: those of each partition, merged.
+pub(super) struct Jobs<'a>(Vec<Peekable<btree_set::Iter<'a, JobId>>>);
+
+impl Jobs<'_> {
+    fn peek(&mut self) -> Option<JobId> {
+        self.0.iter_mut().filter_map(|jobs| jobs.peek().map(|job| **job)).min()
+    }
+}
+
+impl Iterator for Jobs<'_> {
     type Item = JobId;
 
     fn next(&mut self) -> Option<JobId> {
-        if let [(_, only)] = self.lines.as_mut_slice() {
-            return only.next().map(|place| place.job);
+        if let [only] = self.0.as_mut_slice() {
+            return only.next().copied();
         }
-        let first = |(at, (tier, line)): (usize, &mut (Reverse<i32>, Peekable<btree_set::Iter<'_, Place>>))| {
-            line.peek().map(|place| (*tier, **place, at))
-        };
-        let (_, _, at) = self.lines.iter_mut().enumerate().filter_map(first).min()?;
-        self.lines[at].1.next().map(|place| place.job)
+        let first = self.peek()?;
+        self.0.iter_mut().find_map(|jobs| jobs.next_if(|job| **job == first)).copied()
+    }
+}
+
+/// An iterator in which users take turns, one job at a time.
+struct Rotation<'a>(VecDeque<Jobs<'a>>);
+
+impl Iterator for Rotation<'_> {
+    type Item = JobId;
+
+    fn next(&mut self) -> Option<JobId> {
+        let mut jobs = self.0.pop_front()?;
+        let job = jobs.next()?;
+        if jobs.peek().is_some() {
+            self.0.push_back(jobs);
+        }
+        Some(job)
     }
 }

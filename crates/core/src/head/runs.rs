@@ -84,6 +84,8 @@ impl Step<'_> {
         );
         let before = node.runs.insert(start.run, start.resources.clone());
         assert!(before.is_none(), "the run {} has two parts on node {}", start.run, start.node);
+        let user = self.job(start.run.task.job).user.clone();
+        self.state.hold_for(&user, &start.resources.counts());
         self.state.sync_pool(&start.node);
         self.state.meter(&start.node, self.now.at);
     }
@@ -279,9 +281,13 @@ impl Step<'_> {
     /// Frees the resources of a run on a node and lets its agent remove the run.
     fn release_run(&mut self, run: RunId, node: &NodeName) {
         let node = self.state.nodes.get_mut(node).expect("a run is on a known node");
-        node.runs.remove(&run);
+        let held = node.runs.remove(&run);
         let (name, connection) = (node.name.clone(), node.link.as_ref().map(|link| link.connection));
         let is_drained = node.state() == NodeState::Drained;
+        if let Some(held) = held {
+            let user = self.job(run.task.job).user.clone();
+            self.state.release_of(&user, &held.counts());
+        }
         self.state.sync_pool(&name);
         self.state.meter(&name, self.now.at);
         if is_drained {

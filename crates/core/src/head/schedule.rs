@@ -12,13 +12,14 @@ use super::node::Node;
 use super::partition::Owner;
 use super::quotas::Budget;
 use super::state::State;
+use super::turns::Turns;
 
 /// Runs a scheduling pass: returns the event that places tasks, or `None` if none can start. Keeps the reservations of waiting jobs
 /// for [`super::explain`].
 pub fn schedule(state: &mut State, now: Now) -> Option<Event> {
     state.needs_pass = false;
     state.renew_sets();
-    let plan = plan(&state.pool, startable(state), || running(state), state.settings.policy, now.at);
+    let plan = plan(&state.pool, Turns::of(state), || running(state), state.settings.policy, now.at);
     state.reservations = plan.blocked;
     let mut assignment = Assignment::default();
     let mut starts = Vec::new();
@@ -39,7 +40,7 @@ pub fn schedule(state: &mut State, now: Now) -> Option<Event> {
     (!starts.is_empty()).then_some(Event::Placed { starts })
 }
 
-/// Iterates over startable jobs in queue order, limited by quotas.
+/// Iterates over startable jobs in queue order, each with all of its tasks that quotas allow.
 pub(super) fn startable(state: &State) -> impl Iterator<Item = Waiting> {
     let mut budget = Budget::of(state);
     state.startable_queue().filter_map(move |job| within_quota(waiting(state, job), job, budget.as_mut()))
@@ -90,7 +91,7 @@ pub(super) fn asked(state: &State, owner: Owner, spec: &JobSpec) -> Waiting {
 }
 
 /// Limits a waiting job to the tasks that quotas allow; `None` if they allow none.
-fn within_quota(waiting: Waiting, job: &Job, budget: Option<&mut Budget<'_>>) -> Option<Waiting> {
+pub(super) fn within_quota(waiting: Waiting, job: &Job, budget: Option<&mut Budget<'_>>) -> Option<Waiting> {
     let Some(budget) = budget else { return Some(waiting) };
     let tasks = budget.grant(job, waiting.tasks);
     (tasks > 0).then_some(Waiting { tasks, ..waiting })

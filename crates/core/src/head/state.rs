@@ -9,7 +9,7 @@ use hostler_model::{
 use hostler_proto::api::{Capacity, LiveCounts, NodeCounts};
 use hostler_proto::link::RunEnd;
 use hostler_proto::notify::Alert;
-use hostler_sched::{NodeIx, Pool, Reservation};
+use hostler_sched::{Holding, NodeIx, Pool, Reservation, Share};
 use serde::{Deserialize, Serialize};
 
 use super::dependencies::{Delay, distinct};
@@ -20,7 +20,7 @@ use super::node::Node;
 use super::partition::{Partition, Partitions};
 use super::peers::Peers;
 use super::power::Powers;
-use super::queue::Queue;
+use super::queue::{Ahead, Levels, Queue, Started, Turn, UserIx};
 use super::settings::{SetBy, Setting, SettingValue, Settings};
 use super::user::Users;
 use super::waiting::{Waiting, WaitingJobs};
@@ -144,6 +144,10 @@ impl State {
             }
             self.index(id);
         }
+        let held =
+            |(job, active, node): (&Arc<Job>, &Active, &Node)| (job.user.clone(), node.runs[&active.run].counts());
+        let held: Vec<_> = self.placed().map(held).collect();
+        held.iter().for_each(|(user, held)| self.queue.hold(user, held));
         self
     }
 
@@ -178,6 +182,7 @@ impl State {
         }
         self.names.remove(&node.ix);
         self.pool.remove(node.ix);
+        self.queue.set_all(self.pool.sum());
         self.partitions.forget_sets();
         self.needs_pass = true;
     }
@@ -192,6 +197,7 @@ impl State {
         let is_taken = node.runs.len() == 1 && node.runs.keys().all(is_whole);
         let free = if is_taken { Request::NOTHING } else { node.free() };
         self.pool.set(node.ix, name, &node.total(), &free, usable);
+        self.queue.set_all(self.pool.sum());
         self.needs_pass = true;
     }
 
@@ -281,15 +287,59 @@ impl State {
         self.partitions.tier(job.spec.partition.as_ref())
     }
 
-    /// Startable jobs in queue order.
+    /// Startable jobs in queue order: by priority of the partition, priority of the job, and turn of the user.
     pub fn queue(&self) -> impl Iterator<Item = &Arc<Job>> {
         self.queue.iter(|_| true).map(|id| &self.jobs[&id])
     }
 
+    /// Startable jobs of one partition, or of all jobs without a partition, in the order of [`Self::ahead_of`].
+    pub fn queue_in(&self, partition: Option<&PartitionName>) -> impl Iterator<Item = &Arc<Job>> {
+        self.queue.iter(move |name| name == partition).map(|id| &self.jobs[&id])
+    }
+
     /// Iterates over startable jobs in queue order, without those in partitions that start no jobs.
     pub(super) fn startable_queue(&self) -> impl Iterator<Item = &Arc<Job>> {
-        let starts_jobs = |name: &PartitionName| self.partitions.get(name).is_some_and(Partition::starts_jobs);
-        self.queue.iter(move |partition| partition.is_none_or(starts_jobs)).map(|id| &self.jobs[&id])
+        self.queue.iter(|partition| self.starts_jobs(partition)).map(|id| &self.jobs[&id])
+    }
+
+    /// Returns the startable jobs by priority and user, without those in partitions that start no jobs.
+    pub(super) fn queue_levels(&self) -> Levels<'_> {
+        self.queue.levels(|partition| self.starts_jobs(partition))
+    }
+
+    /// Returns whether jobs of a partition, or those without a partition, may start.
+    pub(super) fn starts_jobs(&self, partition: Option<&PartitionName>) -> bool {
+        partition.is_none_or(|name| self.partitions.get(name).is_some_and(Partition::starts_jobs))
+    }
+
+    /// Records that a user holds this on a node in addition.
+    pub(super) fn hold_for(&mut self, user: &str, held: &Request) {
+        self.queue.hold(user, held);
+    }
+
+    /// Records that a user no longer holds this on a node.
+    pub(super) fn release_of(&mut self, user: &str, held: &Request) {
+        self.queue.release(user, held);
+    }
+
+    /// Returns what a user's placed tasks hold.
+    #[must_use]
+    pub fn held_by(&self, user: &str) -> Holding {
+        self.queue.held_by(user)
+    }
+
+    pub(super) fn number_of(&self, user: &str) -> Option<UserIx> {
+        self.queue.number_of(user)
+    }
+
+    /// Returns the turn of a user who holds `more` than now.
+    pub(super) fn turn_with(&self, user: UserIx, more: Option<&Started>, job: JobId) -> Turn {
+        self.queue.turn_with(user, more, job)
+    }
+
+    /// Returns the share of the cluster that these resources are.
+    pub(super) fn share_of(&self, held: &Holding) -> Share {
+        self.queue.share_of(held)
     }
 
     /// Returns the number of startable jobs in a partition.
@@ -303,9 +353,9 @@ impl State {
         self.queue.set_tier(partition, tier);
     }
 
-    /// Returns the number of jobs ahead of this one in its partition.
+    /// Returns how many jobs are ahead of this one in its partition, as if each turn of a user started one whole job.
     #[must_use]
-    pub fn ahead_of(&self, job: &Job) -> u64 {
+    pub fn ahead_of(&self, job: &Job) -> Ahead {
         self.queue.ahead_of(job)
     }
 

@@ -8,6 +8,7 @@ mod dependencies;
 mod dry_run;
 mod ended;
 mod exclusive;
+mod fairness;
 mod formats;
 mod gangs;
 mod gpus;

@@ -298,7 +298,9 @@ fn other(value: &Value) -> Judgement {
         "fairshare" | "shares" if ["1", "parent"].contains(&value.text.to_ascii_lowercase().as_str()) => {
             Judgement::unneeded("all users have equal shares")
         }
-        "fairshare" | "shares" | "priority" => Judgement::missing("no fair share. Use quotas of users and groups"),
+        "fairshare" | "shares" | "priority" => {
+            Judgement::missing("users have equal shares. Use quotas of users and groups")
+        }
         "qos" | "qoslevel" | "defaultqos" if value.text.eq_ignore_ascii_case("normal") => {
             Judgement::unneeded("the QOS of a job is a label")
         }

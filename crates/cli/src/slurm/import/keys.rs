@@ -39,8 +39,8 @@ const fn unneeded(keys: &'static str, note: &'static str) -> Keys {
 
 const HARDWARE: &str = "agents find the CPUs, memory and GPUs of their machine";
 
-const NO_FAIR_SHARE: &str =
-    "no fair share: jobs start by priority, then time of submission. Use `hostler configure user quota`";
+const NO_FACTORS: &str =
+    "no factors: jobs start by priority, and users of equal priority take turns by what they hold now";
 
 const NO_PREEMPTION: &str = "no preemption. Use a partition with a higher priority for urgent jobs";
 
@@ -143,7 +143,7 @@ const CLUSTER: &[Keys] = &[
          PriorityMaxAge PriorityUsageResetPeriod PriorityWeightAge PriorityWeightAssoc PriorityWeightFairshare \
          PriorityWeightJobSize PriorityWeightPartition PriorityWeightQOS PriorityWeightTRES PrioritySiteFactorPlugin \
          PrioritySiteFactorParameters FairShareDampeningFactor",
-        NO_FAIR_SHARE,
+        NO_FACTORS,
     ),
     missing("PreemptType PreemptMode PreemptParameters PreemptExemptTime SchedulerTimeSlice", NO_PREEMPTION),
     missing(
@@ -253,7 +253,7 @@ const PARTITION: &[Keys] = &[
     missing("MaxMemPerCPU MaxMemPerNode", NO_MEMORY_LIMITS),
     missing("DefMemPerGPU DefCPUPerGPU", NO_GPU_DEFAULTS),
     missing("PreemptMode GraceTime", NO_PREEMPTION),
-    missing("PriorityJobFactor TRESBillingWeights", NO_FAIR_SHARE),
+    missing("PriorityJobFactor TRESBillingWeights", NO_FACTORS),
     missing("ReqResv", "no reservations, so all jobs may use the partition. Restrict it to users or groups"),
     missing("OverTimeLimit", "a job ends at its time limit. Raise the limits by these minutes"),
     missing(

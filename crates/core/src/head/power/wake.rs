@@ -16,6 +16,7 @@ use crate::head::ids::Now;
 use crate::head::job::Job;
 use crate::head::schedule::{asked, running, startable};
 use crate::head::state::State;
+use crate::head::turns::Turns;
 
 /// With up to this many candidates, the head tries all subsets. With more, it starts from all and drops nodes that are
 /// not needed.
@@ -183,7 +184,7 @@ impl Forecast<'_> {
         for node in nodes.iter().filter_map(|name| state.node(name)) {
             pool.set(node.ix, &node.name, &node.total(), &node.free(), true);
         }
-        let plan = plan(&pool, startable(state), || running(state), state.settings.policy, self.now);
+        let plan = plan(&pool, Turns::of(state), || running(state), state.settings.policy, self.now);
         let mut started = Started::new();
         for start in plan.starts {
             started.entry(start.job).or_default().0 += u64::from(start.count);

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use hostler_core::head::{Job, Part, State, SubmissionKey, explain};
 use hostler_model::{Digest, IndexSet, JobId, TaskId};
+use hostler_sched::Holding;
 
 use super::{Books, PartAccount, Standing, any_result};
 use crate::cluster::disk::Disk;
@@ -36,8 +37,9 @@ impl Books {
         (loaded.last_event_at, fold.last_event_at) = (latest, latest);
         let is_same = hostler_proto::encode(&loaded) == hostler_proto::encode(&fold);
         self.expect(is_same, || format!("the loaded state differs from the log: {}", difference(&loaded, &fold)));
-        let order = |state: &State| state.queue().map(|job| job.id).collect::<Vec<_>>();
-        self.expect(order(&loaded) == order(&fold), || "the loaded queue differs from the log in its order".to_owned());
+        // In which order users have had their last turn is not stored.
+        let queued = |state: &State| state.queue().map(|job| job.id).collect::<BTreeSet<_>>();
+        self.expect(queued(&loaded) == queued(&fold), || "the loaded queue differs from the log".to_owned());
         self.check_settled(state, disk);
     }
 
@@ -130,10 +132,9 @@ impl Books {
         self.expect(counted == (waiting, placed), || {
             format!("{waiting} tasks wait and {placed} are placed: {counts:?}")
         });
-        let mut ahead = BTreeMap::new();
-        let mut places = state.queue().map(|job| {
-            let ahead = ahead.entry(&job.spec.partition).or_insert(0);
-            std::mem::replace(ahead, *ahead + 1) == state.ahead_of(job)
+        let partitions: BTreeSet<_> = state.queue().map(|job| job.spec.partition.as_ref()).collect();
+        let mut places = partitions.into_iter().flat_map(|partition| {
+            (0..).zip(state.queue_in(partition)).map(|(ahead, job)| ahead == state.ahead_of(job).all())
         });
         let is_counted = places.all(|is_right| is_right);
         self.expect(is_counted, || "the number of jobs ahead of a job in the queue is wrong".to_owned());
@@ -144,7 +145,7 @@ impl Books {
         let tier = |job: &Arc<Job>| {
             job.spec.partition.as_ref().and_then(|name| state.partitions.get(name)).map_or(0, |it| it.priority)
         };
-        let is_sorted = state.queue().is_sorted_by_key(|job| (Reverse(tier(job)), Reverse(job.spec.priority), job.id));
+        let is_sorted = state.queue().is_sorted_by_key(|job| (Reverse(tier(job)), Reverse(job.spec.priority)));
         self.expect(is_sorted, || format!("the queue is out of order: {queued:?}"));
         for job in state.jobs() {
             let ended: u64 = job.endings.values().map(IndexSet::len).sum();
@@ -153,6 +154,14 @@ impl Books {
             let has_reason = job.pending.is_empty() || explain(state, job).is_some();
             self.expect(has_reason, || format!("invariant I10: job {} waits without a reason", job.id));
         }
+        let mut held: BTreeMap<&str, Holding> = BTreeMap::new();
+        for (job, active, node) in state.placed() {
+            held.entry(&job.user).or_default().add(&node.runs[&active.run].counts(), 1);
+        }
+        let users = held.keys().copied().chain(state.jobs().map(|job| job.user.as_str())).collect::<BTreeSet<_>>();
+        let is_known = |user: &&str| state.held_by(user) == held.get(user).copied().unwrap_or_default();
+        let wrong = users.into_iter().find(|user| !is_known(user));
+        self.expect(wrong.is_none(), || format!("the share of {wrong:?} is wrong"));
         for node in state.nodes() {
             let mut free = node.facts.resources.clone();
             for (run, held) in &node.runs {
