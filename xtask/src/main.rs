@@ -1,5 +1,5 @@
 //! Development tasks: `cargo xtask test`, `gen`, `package`, `docs`, `bench`, `flaky`, `sim`, `swarm`, `soak`,
-//! `classroom`, `fuzz`, `docker`, `vm` and `slurm-differences`.
+//! `classroom`, `fuzz`, `docker`, `images`, `vm` and `slurm-differences`.
 //!
 //! Only tasks that need logic are here; single commands are listed in CONTRIBUTING.md. Nothing here is part of the product, and the
 //! product does not depend on it.
@@ -13,6 +13,7 @@ mod docs;
 mod flaky;
 mod fuzz;
 mod generate;
+mod images;
 mod junit;
 mod package;
 mod sim;
@@ -54,6 +55,8 @@ enum Chore {
     Fuzz(fuzz::Options),
     /// Test a cluster in containers, with a real Docker engine; needs root
     Docker(systems::Options),
+    /// Compare jobs in images with those of real engines, Docker and Podman; needs root
+    Images(images::Options),
     /// Test the systemd units in a virtual machine; needs root
     Vm(systems::Options),
     /// Compare Slurm's commands with those of a real Slurm; needs root
@@ -74,6 +77,7 @@ fn main() -> ExitCode {
         Chore::Classroom(options) => classroom::run(&options),
         Chore::Fuzz(options) => fuzz::run(&options),
         Chore::Docker(options) => systems::docker(&options),
+        Chore::Images(options) => images::run(&options),
         Chore::Vm(options) => systems::vm(&options),
         Chore::SlurmDifferences(options) => differences::run(&options),
     };

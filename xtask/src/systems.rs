@@ -4,7 +4,7 @@
 //! Both need root, large downloads and minutes, so they are not part of `cargo xtask test`. Results are in
 //! docs/internals/real-systems.md. Scripts do the work; they can be run without cargo.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
@@ -30,19 +30,24 @@ pub(crate) fn vm(options: &Options) -> Result<()> {
 }
 
 fn run(options: &Options, packaging: &str, needed: &[&str]) -> Result<()> {
-    let missing: Vec<&str> = needed.iter().copied().filter(|program| find_program(program).is_none()).collect();
-    ensure!(
-        missing.is_empty(),
-        "not installed: {}; on Debian: apt install docker.io docker-compose qemu-system-x86 debootstrap e2fsprogs openssh-client",
-        missing.join(", ")
-    );
-    let program = match &options.program {
-        Some(program) => program.canonicalize().with_context(|| format!("cannot find {}", program.display()))?,
-        None => {
-            run_command(cargo().args(["build", "--release", "--package", "hostler"]))?;
-            target_directory()?.join("release/hostler")
-        }
-    };
+    need(needed, "docker.io docker-compose qemu-system-x86 debootstrap e2fsprogs openssh-client")?;
+    let program = program(options.program.as_deref())?;
     let script = root().join("packaging").join(packaging).join("test.sh");
     run_command(Command::new("bash").arg(script).arg(program).arg(target_directory()?.join("systems").join(packaging)))
+}
+
+/// Fails if a program is not installed. `packages`: those of Debian that contain the programs.
+pub(crate) fn need(programs: &[&str], packages: &str) -> Result<()> {
+    let missing: Vec<&str> = programs.iter().copied().filter(|program| find_program(program).is_none()).collect();
+    ensure!(missing.is_empty(), "not installed: {}; on Debian: apt install {packages}", missing.join(", "));
+    Ok(())
+}
+
+/// The given program, or else a release build of this checkout.
+pub(crate) fn program(given: Option<&Path>) -> Result<PathBuf> {
+    if let Some(given) = given {
+        return given.canonicalize().with_context(|| format!("cannot find {}", given.display()));
+    }
+    run_command(cargo().args(["build", "--release", "--package", "hostler"]))?;
+    Ok(target_directory()?.join("release/hostler"))
 }
