@@ -272,12 +272,14 @@ impl Keeper {
         };
         let terminal = is_on_terminal.then_some(stdio[0]);
         let sandbox = options.sandbox.as_ref().map(|wanted| plan(wanted, view, terminal)).transpose()?;
+        // Relative paths of files start in the job's folder, also if the program starts elsewhere.
+        let absolute = options.start_in().map(|_| options.files.from(view.cwd));
         let program = Program {
             argv: &view.argv,
             env: &view.env,
             cwd: options.start_in().unwrap_or(view.cwd),
             stdio,
-            files: &options.files,
+            files: absolute.as_ref().unwrap_or(&options.files),
             terminal: is_on_terminal,
             umask: options.umask,
             limits: call.map_or(&[], |call| &call.limits),

@@ -1,7 +1,8 @@
 //! Launch orders: descriptions of the programs that a shepherd runs.
 
-use std::ffi::{CStr, CString, OsString};
-use std::path::PathBuf;
+use std::ffi::{CStr, CString, OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -145,6 +146,15 @@ pub struct Files {
     pub append: bool,
 }
 
+impl Files {
+    /// The same files for a program that starts in another directory than `cwd`.
+    pub(crate) fn from(&self, cwd: &CStr) -> Files {
+        let cwd = Path::new(OsStr::from_bytes(cwd.to_bytes()));
+        let from = |path: &Option<String>| path.as_ref().map(|path| cwd.join(path).to_string_lossy().into_owned());
+        Files { stdin: from(&self.stdin), stdout: from(&self.stdout), stderr: from(&self.stderr), append: self.append }
+    }
+}
+
 /// Options of a remote command (call). The call's streams are descriptors sent with the launch. A call ends when its
 /// connection closes. See [`crate::Launcher::call`].
 ///
@@ -272,4 +282,16 @@ pub struct Credentials {
     pub gid: u32,
     /// Supplementary group ids, which replace the agent's own.
     pub groups: Vec<u32>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Files;
+
+    #[test]
+    fn files_start_in_the_folder_of_a_program_that_starts_elsewhere() {
+        let files = Files { stdin: Some("in".into()), stdout: Some("/abs/out".into()), ..Files::default() };
+        let expected = Files { stdin: Some("/folder/in".into()), ..files.clone() };
+        assert_eq!(files.from(c"/folder"), expected);
+    }
 }

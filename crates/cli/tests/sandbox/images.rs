@@ -106,7 +106,9 @@ fn job_in_an_image_has_the_image_its_folder_and_nothing_of_the_node() {
     let folder = format!("FOLDER={}", home.display());
     for (words, expected) in [(&[][..], "of the image"), (&["--entrypoint", "--", "a", "b"][..], "a b")] {
         let _ = fs::remove_file(home.join("made"));
-        let entered = cluster.run(ADA, &[&["run", "--image", &oci, "-m", "64M", "--env", &folder], words].concat());
+        // Paths of files start in the job's folder nevertheless.
+        let options = ["run", "--image", &oci, "-m", "64M", "--env", &folder, "--stdin", "folder/given"];
+        let entered = cluster.run(ADA, &[&options, words].concat());
         assert_eq!((entered.stdout, entered.code), (format!("/opaque\n{uid}\n{expected}\n"), 0), "{}", entered.stderr);
         assert!(home.join("made").exists());
     }
