@@ -47,6 +47,9 @@ pub(crate) const UNPACKER: u32 = 2_100_000_035;
 /// Maximum size of all unpacked images, in bytes. Above it, those that were not used for longest are removed.
 const CACHE_BYTES: u64 = 40 << 30;
 
+/// What an image may use while it is unpacked, for messages.
+const ROOM: &str = "half of the free space of the node's disk";
+
 /// Maximum size of one unpacked image, in bytes.
 const IMAGE_BYTES: u64 = 32 << 30;
 
@@ -243,7 +246,13 @@ impl Images {
         let is_new = found.is_none();
         match found {
             Some(_) => self.prove(&id, &image, wanted, runner)?,
-            None => self.unpack(&id, &image, wanted, runner)?,
+            None => match self.unpack(&id, &image, wanted, runner) {
+                // Unused images may take the space that this one needs.
+                Err(Failure::Unpack(why)) if why.contains(ROOM) && self.evict(0) => {
+                    self.unpack(&id, &image, wanted, runner)?;
+                }
+                done => done?,
+            },
         }
         if self.pinned(&id, wanted.run).is_none() {
             return Err(Failure::Unpack("the image disappeared from the node's cache".to_owned()));
@@ -254,7 +263,7 @@ impl Images {
             (false, _) => "found in the cache".to_owned(),
         };
         log(format!("hostler: image sha256:{id} {how}\n").as_bytes());
-        self.evict();
+        self.evict(self.cap_bytes);
         let path = self.root.join(&id).join("root").display().to_string();
         let root = RootImage { path, of_user: false, start_in: None };
         Ok(Obtained { root, config: image.config, id: Some(format!("sha256:{id}")) })
@@ -348,7 +357,7 @@ impl Images {
                 process(&layer, order, number, Some(&root), limits, wanted, runner).map_err(
                     |failure| match failure {
                         Failure::Unpack(why) if bytes == for_files && why.contains("bytes of an image") => {
-                            Failure::Unpack(format!("{why}: half of the free space of the node's disk"))
+                            Failure::Unpack(format!("{why}: {ROOM}"))
                         }
                         other => other,
                     },
@@ -368,8 +377,9 @@ impl Images {
         Ok(())
     }
 
-    /// Removes the images that were not used for longest, until the others fit. Images of runs stay.
-    fn evict(&self) {
+    /// Removes the images that were not used for longest, until the others have at most `cap_bytes`. Images of runs stay. Returns
+    /// whether it has removed any.
+    fn evict(&self, cap_bytes: u64) -> bool {
         let choosing = lock(&self.choosing);
         let mut all: Vec<(SystemTime, u64, PathBuf)> = Vec::new();
         for entry in fs::read_dir(&self.root).into_iter().flatten().flatten() {
@@ -385,7 +395,7 @@ impl Images {
         all.sort();
         let mut removed = Vec::new();
         for (_, bytes, path) in all {
-            if total <= self.cap_bytes {
+            if total <= cap_bytes {
                 break;
             }
             let attempt = self.new_attempt();
@@ -396,6 +406,7 @@ impl Images {
         }
         drop(choosing);
         removed.iter().for_each(|path| remove(path));
+        !removed.is_empty()
     }
 
     /// Whether a run uses the image. Removes the pins of runs that have gone.
@@ -479,7 +490,7 @@ impl Ready<'_> {
                 let length = self.downloaded(number);
                 if length > room {
                     return Err(Failure::Unpack(format!(
-                        "layer {} of the image has {}, and the image may use half of the free space of the node's disk",
+                        "layer {} of the image has {}, and the image may use {ROOM}",
                         number + 1,
                         hostler_model::format_bytes(length),
                     )));

@@ -349,9 +349,9 @@ fn find_login(files: &[PathBuf], host: &str, repository: &str) -> Result<(Option
     }
     let note = match has_helper {
         true => {
-            "; your login data are in a credential helper, which Hostler does not run, so log in with `skopeo login` or `podman login`"
+            "; your login data are in a credential helper, which Hostler does not run; log in on the node with `podman login --authfile ~/.config/containers/auth.json`"
         }
-        false => "; log in on the node with `docker login`, `podman login` or `skopeo login`",
+        false => "; log in on the node with `docker login` or `podman login --authfile ~/.config/containers/auth.json`",
     };
     Ok((None, note.to_owned()))
 }

@@ -383,7 +383,7 @@ impl<'a> Registry<'a> {
                 let end = received + PACE_BYTES;
                 while received < end {
                     let Some(frame) = body.frame().await else { return Ok(true) };
-                    let Ok(data) = frame.context("the connection broke")?.into_data() else { continue };
+                    let Ok(data) = frame.map_err(broken)?.into_data() else { continue };
                     received += data.len() as u64;
                     if received > most {
                         bail!("the answer has more than {most} bytes, as many as are expected");
@@ -409,6 +409,14 @@ impl<'a> Registry<'a> {
 struct Token {
     token: Option<String>,
     access_token: Option<String>,
+}
+
+/// Why a body did not arrive whole, without the advice of the library for its callers.
+fn broken(error: hyper::Error) -> anyhow::Error {
+    let cause = std::error::Error::source(&error).and_then(|it| it.downcast_ref::<io::Error>());
+    let is_early_end =
+        error.is_incomplete_message() || cause.is_some_and(|it| it.kind() == io::ErrorKind::UnexpectedEof);
+    if is_early_end { anyhow!("the connection ended early") } else { anyhow!(error).context("the connection broke") }
 }
 
 /// Whether a list of hosts has this one.

@@ -252,13 +252,17 @@ fn image_of_a_registry_is_pulled_once_and_proved_by_its_repository() {
 #[test]
 fn layer_that_is_larger_than_half_of_the_free_space_is_not_downloaded() {
     let mut cache = Cache::new(1 << 30, &["registry.lan:5000"]);
-    let mut image = built("a", 1000);
+    let first = built("a", 1000);
+    let mut image = first.clone();
     cache.fake.registries.insert("registry.lan:5000/first".to_owned(), image.clone());
     cache.obtain("docker://registry.lan:5000/first", "1").expect("there");
-    let mut manifest: Value = serde_json::from_str(&image.manifest).expect("JSON");
-    let too_large = half_free(cache.directory.path()).expect("readable") + (10 << 30);
-    manifest["layers"][0]["size"] = too_large.into();
-    image.manifest = manifest.to_string();
+    let too_large = half_free(cache.directory.path()).expect("readable") + (1 << 30);
+    let claim = |manifest: &str| {
+        let mut manifest: Value = serde_json::from_str(manifest).expect("JSON");
+        manifest["layers"][0]["size"] = too_large.into();
+        manifest.to_string()
+    };
+    image.manifest = claim(&image.manifest);
     cache.fake.registries.insert("registry.lan:5000/huge".to_owned(), image);
     // Also if the image is there, and only its layers must be proved.
     let refused = cache.obtain("docker://registry.lan:5000/huge", "2").expect_err("a huge layer");
@@ -266,6 +270,15 @@ fn layer_that_is_larger_than_half_of_the_free_space_is_not_downloaded() {
     let limit = if too_large > IMAGE_BYTES { "32 GiB" } else { "half of the free space" };
     assert!(refused.contains("layer 1 of the image") && refused.contains(limit), "{refused}");
     assert_eq!(lock(&cache.fake.counts).0, 1);
+    // A new image gets the space of those that no run uses.
+    let mut other = built("b", 1000);
+    other.manifest = claim(&other.manifest);
+    cache.fake.registries.insert("registry.lan:5000/other".to_owned(), other);
+    assert_eq!(cache.has(&[&first]), [true]);
+    cache.end("1");
+    cache.end("2");
+    cache.obtain("docker://registry.lan:5000/other", "3").expect_err("it is still too large");
+    assert_eq!(cache.has(&[&first]), [too_large > IMAGE_BYTES]);
 }
 
 #[test]

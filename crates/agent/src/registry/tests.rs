@@ -289,3 +289,17 @@ async fn slow_registry_is_given_up() {
         assert!(late.contains(why), "{late}");
     }
 }
+
+#[tokio::test]
+async fn broken_download_is_reported_without_the_libraries_advice() {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+    let host = listener.local_addr().expect("bound").to_string();
+    tokio::spawn(async move {
+        let (mut tcp, _) = listener.accept().await.expect("open");
+        let _ = tcp.read(&mut [0; 4096]).await;
+        let _ = tcp.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nlay").await;
+    });
+    let why = layer(&host, Sha256::of(b"layer"), 5).await.expect_err("two bytes are missing");
+    assert!(why.ends_with("the connection ended early"), "{why}");
+}
