@@ -21,6 +21,7 @@ use crate::gpus::Gpus;
 use crate::images::Images;
 use crate::metrics::Metrics;
 use crate::program_directory::ProgramDirectory;
+use crate::program_in_image::ProgramInImage;
 use crate::quiet::Quiet;
 use crate::roster::NewAccounts;
 use crate::sandbox::SandboxSettings;
@@ -37,6 +38,8 @@ pub(crate) struct Node {
     pub(crate) launcher: Launcher,
     /// Path of this executable, which starts the processes of multi-process runs.
     pub(crate) program: String,
+    /// The same for jobs with an image.
+    pub(crate) program_in_image: ProgramInImage,
     /// Directory of this executable, if jobs may have it on their `PATH`.
     pub(crate) program_directory: Option<ProgramDirectory>,
     /// The cgroup tree for jobs, or the reason why there is none.

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use hostler_core::agent::RunLaunch;
-use hostler_model::{Environment, SandboxNetwork, Work};
+use hostler_model::{Environment, JobSpec, SandboxNetwork, Work};
 use hostler_shepherd::cgroup::LeafSpec;
 use hostler_shepherd::{CallOptions, Credentials, Event, Launch, Launcher, Options, SANDBOX_HOME, Sandbox, Status};
 use nix::unistd::{getegid, geteuid};
@@ -149,12 +149,11 @@ pub(crate) fn of_run(
 ) -> Option<Sandbox> {
     let has_script = matches!(launch.spec().work, Work::Command { script: Some(_), .. });
     let spec = launch.spec();
-    // Ranks and steps are started inside, by this program.
-    let has_several = spec.tasks_per_node > 1 || spec.label || spec.first_node;
+    let has_own_program = starts_processes_inside(spec) && image.is_none();
     spec.sandbox.then(|| Sandbox {
         private: private(node, account),
         read_only: has_script.then(|| directory.script().display().to_string()).into_iter().collect(),
-        settings: has_several.then(|| node.program.clone()).into_iter().collect(),
+        settings: has_own_program.then(|| node.program.clone()).into_iter().collect(),
         of_machine: of_machine(node, image.is_some()),
         // They show what others do, so only without others.
         performance_counters: node.sandbox_settings.performance_counters && spec.exclusive,
@@ -164,6 +163,11 @@ pub(crate) fn of_run(
         shown: if image.is_some() { node.gpus.driver_files(&launch.placement.resources.gpus) } else { Vec::new() },
         ..Sandbox::default()
     })
+}
+
+/// Whether this program starts the job's processes inside, because there are ranks or steps.
+pub(crate) fn starts_processes_inside(spec: &JobSpec) -> bool {
+    spec.tasks_per_node > 1 || spec.label || spec.first_node
 }
 
 /// Directories that must not be in the folder of a job: what is there is trusted outside of the sandbox.

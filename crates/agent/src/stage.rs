@@ -25,9 +25,10 @@ use crate::environment::{
     BuildError, Confined, EnvError, Lease, Runner, entry_command, entry_command_in_image, first_on_path,
 };
 use crate::node::Node;
+use crate::program_in_image::{PRELOADED, PRELOADED_LATER};
 use crate::rights::act_as;
 use crate::shepherds::LINGER;
-use crate::{driver, engines, images, sandbox, transfer, variables};
+use crate::{driver, engines, images, program_in_image, sandbox, transfer, variables};
 
 /// Maximum number of processes and threads per run: ample for real programs, and low enough to protect the machine.
 pub(crate) const PROCESS_LIMIT: u64 = 8192;
@@ -350,12 +351,14 @@ impl Preparation {
         environment.extend(node.gpus.variables(gpus, shows_only_own));
         if image.is_some() && !node.gpus.driver_files(gpus).is_empty() {
             for (name, directory) in [("LD_LIBRARY_PATH", driver::LIBRARIES), ("PATH", driver::PROGRAMS)] {
-                let all = environment.entry(name.to_owned()).or_default();
-                if !all.split(':').any(|present| present == directory) {
-                    all.push_str(if all.is_empty() { "" } else { ":" });
-                    all.push_str(directory);
-                }
+                append(environment.entry(name.to_owned()).or_default(), directory);
             }
+        }
+        let is_called_inside = image.is_some() && sandbox::starts_processes_inside(spec);
+        if is_called_inside {
+            append(environment.entry("PATH".to_owned()).or_default(), program_in_image::COMMANDS);
+            let preloaded = environment.remove(PRELOADED);
+            environment.extend(preloaded.map(|libraries| (PRELOADED_LATER.to_owned(), libraries)));
         }
         let argv = engines::wrap(node, launch, account.as_deref(), argv, &mut environment, &cwd, directory)?;
         let mut user = account.as_ref();
@@ -363,7 +366,7 @@ impl Preparation {
             sandbox::adapt(&mut environment);
             user = node.accounts.in_sandbox(user);
         }
-        let options = Options {
+        let mut options = Options {
             has_journal: true,
             time_limit: spec.time_limit_ms.map(Duration::from_millis),
             limit_signal: spec.limit_signal.as_deref().map(|it| {
@@ -382,9 +385,14 @@ impl Preparation {
             sandbox: sandbox::of_run(node, launch, directory, user.map(Arc::as_ref), image.as_ref()),
             ..self.limits()
         };
+        let mut program = vec![node.program.clone()];
+        if let Some(sandbox) = options.sandbox.as_mut().filter(|_| is_called_inside) {
+            sandbox.shown.extend(node.program_in_image.files()?);
+            program = node.program_in_image.command();
+        }
         Ok(Launch {
             directory: directory.path().to_owned(),
-            argv: ranked(node, launch, argv).into_iter().map(OsString::from).collect(),
+            argv: ranked(program, launch, argv).into_iter().map(OsString::from).collect(),
             env: environment.into_iter().map(|(name, value)| (name.into(), value.into())).collect(),
             cwd,
             options,
@@ -468,25 +476,33 @@ fn files(launch: &RunLaunch, node: &NodeName) -> Files {
     }
 }
 
+/// Appends a directory to a list such as `PATH`, unless the list contains it.
+fn append(list: &mut String, directory: &str) {
+    if !list.split(':').any(|present| present == directory) {
+        list.push_str(if list.is_empty() { "" } else { ":" });
+        list.push_str(directory);
+    }
+}
+
 /// The command line of a run. If the run has several processes on this node, labelled output or steps, this executable
-/// starts the processes.
-fn ranked(node: &Node, launch: &RunLaunch, argv: Vec<String>) -> Vec<String> {
+/// starts the processes. `program`: the words that start it.
+fn ranked(program: Vec<String>, launch: &RunLaunch, argv: Vec<String>) -> Vec<String> {
     let spec = launch.spec();
     let node_rank = launch.placement.gang.as_ref().map_or(0, |gang| gang.rank);
     if spec.first_node {
-        let program = if node_rank == 0 && spec.holder.is_none() { argv } else { Vec::new() };
-        return [node.program.clone(), "steps".to_owned(), "--".to_owned()].into_iter().chain(program).collect();
+        let argv = if node_rank == 0 && spec.holder.is_none() { argv } else { Vec::new() };
+        return program.into_iter().chain(["steps".to_owned(), "--".to_owned()]).chain(argv).collect();
     }
     if spec.tasks_per_node == 1 && !spec.label {
         return argv;
     }
-    let mut all = vec![
-        node.program.clone(),
+    let mut all = program;
+    all.extend([
         "ranks".to_owned(),
         format!("--count={}", spec.tasks_per_node),
         format!("--node-rank={node_rank}"),
         format!("--world-size={}", spec.world_size()),
-    ];
+    ]);
     all.extend(spec.label.then(|| "--label".to_owned()));
     all.push("--".to_owned());
     all.extend(argv);

@@ -38,6 +38,7 @@ use crate::metrics::port::Port;
 use crate::metrics::{Exporter, Metrics};
 use crate::node::Node;
 use crate::program_directory::{ProgramDirectory, is_found_on};
+use crate::program_in_image::ProgramInImage;
 use crate::pull::ImageSettings;
 use crate::quiet::{Quiet, QuietSettings};
 use crate::roster::NewAccounts;
@@ -223,6 +224,8 @@ async fn serve(
     let gossiping = gossip(&name, &resources, setup, &config.gossip, &directory);
     let own = exec::Own::obtain(&directory).context("cannot create the node's key for remote commands")?;
     let program = program()?;
+    let program_in_image = ProgramInImage::prepare(&program, &directory);
+    let program_in_image = program_in_image.context("cannot prepare this program for jobs with an image")?;
     let leaf_prefix = leaf_prefix(&directory)?;
     let leaf = cgroups.as_ref().ok().and_then(|tree| tree.leaf(&format!("{leaf_prefix}sandbox-trial")).ok());
     let sandbox = sandbox::try_out(&launcher, &directory, leaf, &config.sandbox).await;
@@ -259,6 +262,7 @@ async fn serve(
         gpus,
         launcher,
         program_directory: program_directory(&program),
+        program_in_image,
         program,
         cgroups,
         leaf_prefix,

@@ -26,7 +26,7 @@ use nix::libc;
 use crate::directory::RunDirectory;
 use crate::node::Node;
 use crate::supervise::Control;
-use crate::temporary;
+use crate::{program_in_image, temporary};
 
 /// Name of the file with the nodes' addresses and this node's key, for launching steps.
 const ALLOCATION: &str = "allocation";
@@ -139,6 +139,9 @@ impl Own {
         };
         let nodes: Vec<Place> = peers.iter().zip(endpoints).map(place).collect();
         let slots = launch.spec().tasks_per_node;
+        let has_image = launch.spec().image.is_some();
+        let own_name = || PathBuf::from(program_in_image::COMMANDS).join(REMOTE_SHELL);
+        let remote_shell = if has_image { own_name() } else { PathBuf::from(&node.program) };
         let texts = [(HOSTFILE, hostfile(&nodes, slots)), (MACHINEFILE, machinefile(&nodes, slots))];
         let steps = directory.steps();
         let variables = launcher_variables(&steps, &nodes);
@@ -163,7 +166,7 @@ impl Own {
                 directory.store(&path, content)?;
                 give(&path)?;
             }
-            symlink(&node.program, steps.join(REMOTE_SHELL))?;
+            symlink(remote_shell, steps.join(REMOTE_SHELL))?;
             // Last, because the user can replace the files from now on.
             give(&steps)
         };

@@ -31,10 +31,25 @@ mod submission;
 mod toml_file;
 mod xdg;
 
+use hostler_agent::{PRELOADED, PRELOADED_LATER};
+
 /// Runs the tool by whose name the executable was called.
 #[must_use]
 pub fn main() -> std::process::ExitCode {
+    restore_preloaded();
     multicall::main(std::env::args_os().collect())
+}
+
+/// Restores the variable that was set aside for the start of this program in the image of a job: it names libraries of the
+/// image, which do not fit this program, for the programs that this one starts.
+fn restore_preloaded() {
+    if let Some(libraries) = std::env::var_os(PRELOADED_LATER) {
+        // SAFETY: the program has just started, and has one thread.
+        unsafe {
+            std::env::set_var(PRELOADED, libraries);
+            std::env::remove_var(PRELOADED_LATER);
+        }
+    }
 }
 
 /// Runs the tool by whose name the executable was called, without those that need the head or the agent.

@@ -222,12 +222,6 @@ impl JobSpec {
         }
     }
 
-    /// Returns whether an image can be the root of the job's sandbox. Ranks and steps need this program, which no image has.
-    #[must_use]
-    pub fn fits_image(&self) -> bool {
-        self.sandbox && self.tasks_per_node == 1 && !self.first_node && !self.label
-    }
-
     /// Returns whether one satisfied condition of `after` is enough.
     #[must_use]
     pub fn has_alternatives(&self) -> bool {

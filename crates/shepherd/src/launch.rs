@@ -199,7 +199,8 @@ pub struct Sandbox {
     pub image: Option<RootImage>,
     /// Devices of the job, such as its GPUs.
     pub devices: Vec<DeviceFile>,
-    /// Files of root, such as a driver's libraries, to show read-only at other places.
+    /// Files of root, such as a driver's libraries, to show read-only at other places; also files of a shepherd that is not
+    /// root.
     pub shown: Vec<Shown>,
 }
 

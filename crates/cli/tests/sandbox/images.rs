@@ -186,8 +186,49 @@ fn hostile_and_damaged_images_are_refused_and_leave_nothing() {
     assert_eq!(cluster.ok(ADA, &["run", "-m", "64M", "--", "echo", "up"]), "up", "the node still takes jobs");
     let bare = cluster.run(ADA, &["run", "--image", "debian:12", "--", "true"]);
     assert!(bare.code == 2 && bare.stderr.contains("docker://debian:12"), "{bare:?}");
-    let several = cluster.run(ADA, &["run", "--image", "oci:a", "-n", "2", "--", "true"]);
-    assert!(several.stderr.contains("one process"), "{several:?}");
+}
+
+/// Lines in alphabetical order: ranks and steps write at the same time.
+fn sorted(text: &str) -> Vec<&str> {
+    let mut lines: Vec<&str> = text.lines().collect();
+    lines.sort_unstable();
+    lines
+}
+
+#[test]
+fn ranks_and_steps_run_in_the_image_of_their_job() {
+    let mut cluster = SharedCluster::up(HOSTLER, &[]);
+    cluster.add_node("n2");
+    let root = images(&cluster, "images", None).join("root");
+    let image = format!("dir:{}", root.display());
+    let run = |options: &[&str], words: &[&str]| {
+        let usual = ["run", "--image", &image, "-c", "1", "-m", "64M"];
+        cluster.run(ADA, &[&usual, options, &["--"], words].concat())
+    };
+    // The image lacks a library that this program needs. Its variables are for its own programs only.
+    let unfit = ["--env", "LD_PRELOAD=/lib/none.so", "--env", "LD_LIBRARY_PATH=/opaque"];
+    let script = "echo $RANK of $WORLD_SIZE $LD_PRELOAD $LD_LIBRARY_PATH $HOSTLER_LD_PRELOAD; [ -e /usr/bin/python3 ] && echo of the node; true";
+    let ranks = run(&[&["-n", "2", "--label"], &unfit[..]].concat(), &["/bin/sh", "-c", script]);
+    let expected = ["0: 0 of 2 /lib/none.so /opaque", "1: 1 of 2 /lib/none.so /opaque"];
+    assert_eq!((sorted(&ranks.stdout), ranks.code), (expected.to_vec(), 0), "{}", ranks.stderr);
+    assert_eq!(ranks.stderr.matches("cannot be preloaded").count(), 2, "once in each rank: {}", ranks.stderr);
+    let several = run(&["-N", "2", "--network", "host"], &["sh", "-c", "echo $RANK; cat /etc/image"]);
+    assert_eq!(sorted(&several.stdout), ["0", "1", "from the upper layer", "from the upper layer"], "{several:?}");
+
+    // Steps find this program, under each of its names, and see the files of the job.
+    let script = "echo of the job > /tmp/job; hostler step --tasks 2 sh -c 'echo $RANK; cat /etc/image /tmp/job'; \
+                  hostler step --tasks 1 sh -c 'exit 5'; echo $?; $OMPI_MCA_plm_rsh_agent n1 cat /tmp/job; touch /run/hostler/bin/x || id -u";
+    let steps = run(&[&["--first-node", "-n", "2"], &unfit[..]].concat(), &["sh", "-c", script]);
+    let uid = ids(ADA).0.to_string();
+    let mut expected =
+        ["0", "1", "5", "from the upper layer", "from the upper layer", "of the job", "of the job", "of the job", &uid];
+    expected.sort_unstable();
+    assert_eq!(sorted(&steps.stdout), expected, "{}", steps.stderr);
+    let page = cluster.ok(ADA, &["job", "3"]);
+    assert!(page.contains("\nSTEP "), "{page}");
+    let several =
+        run(&["-N", "2", "--network", "host", "--first-node"], &["sh", "-c", "hostler step --all cat /etc/image"]);
+    assert_eq!(sorted(&several.stdout), ["n1: from the upper layer", "n2: from the upper layer"], "{several:?}");
 }
 
 #[test]

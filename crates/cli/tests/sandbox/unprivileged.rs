@@ -303,6 +303,17 @@ fn agent_of_an_ordinary_user_runs_images_of_files_and_registries() {
     let plain = run(&format!("dir:{}/root", directory.display()), script);
     assert_eq!((plain.stdout.as_str(), plain.code), (expected("").as_str(), 7), "{plain:?}");
 
+    // Ranks, and steps of a job that has them.
+    let options = ["run", "--image", &format!("dir:{}/root", directory.display()), "-c", "1", "-m", "64M", "-n", "2"];
+    let ranks = cluster.hostler_in("work", &[&options[..], &["--label", "--", "cat", "/etc/image"]].concat());
+    let step = "hostler step --tasks 2 --label cat /etc/image";
+    let steps = cluster.hostler_in("work", &[&options[..], &["--first-node", "--", "sh", "-c", step]].concat());
+    for told in [ranks, steps] {
+        let mut lines: Vec<&str> = told.stdout.lines().collect();
+        lines.sort_unstable();
+        assert_eq!(lines, ["0: from the upper layer", "1: from the upper layer"], "{told:?}");
+    }
+
     // The kernel takes no mount of others away, and so not the directory around it.
     let deep = directory.join("root/deep");
     fs::create_dir_all(deep.join("inside")).expect("ours");

@@ -283,10 +283,8 @@ pub(super) fn check_spec(spec: &JobSpec) -> Result<(), Refusal> {
             "only a job that has its nodes to itself may change settings of their machines; add `--exclusive`",
         ));
     }
-    if spec.image.is_some() && !spec.fits_image() {
-        return Err(Refusal::Contradiction(
-            "a job with an image has a sandbox and one process, without steps; omit `-n`, `--first-node` and `--label`",
-        ));
+    if spec.image.is_some() && !spec.sandbox {
+        return Err(Refusal::Contradiction("a job with an image has a sandbox; add `--sandbox`"));
     }
     let has_image = spec.image.is_some() || spec.container.is_some();
     if spec.entrypoint && !(has_image && matches!(spec.work, Work::Command { script: None, .. })) {

@@ -99,19 +99,15 @@ fn sandboxed_job_of_root_or_of_several_nodes_without_their_network_is_refused() 
 }
 
 #[test]
-fn job_with_an_image_has_a_sandbox_and_one_process() {
+fn job_with_an_image_has_a_sandbox_and_may_have_ranks_and_steps() {
     let mut head = Head::new();
     head.runs_images = true;
     add(&mut head, "n1", 1, None);
     let image = JobSpec { image: Some(Box::new("oci:a".parse().expect("valid"))), ..sandboxed() };
     head.submit(image.clone()).expect("one process in a sandbox");
-    let refused = [
-        JobSpec { sandbox: false, ..image.clone() },
-        JobSpec { tasks_per_node: 2, ..image.clone() },
-        JobSpec { first_node: true, ..image.clone() },
-        JobSpec { label: true, ..image },
-    ];
-    for spec in refused {
+    head.submit(JobSpec { tasks_per_node: 2, label: true, ..image.clone() }).expect("ranks");
+    head.submit(JobSpec { first_node: true, ..image.clone() }).expect("steps");
+    for spec in [JobSpec { sandbox: false, ..image.clone() }, allocation(image)] {
         let refused = head.submit(spec);
         assert!(matches!(refused, Err(Refusal::Contradiction(_))), "{refused:?}");
     }
