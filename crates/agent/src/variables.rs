@@ -8,6 +8,7 @@ use hostler_core::agent::RunLaunch;
 use hostler_model::{Environment, JobSpec, NodeName, PartitionName, Work};
 use hostler_proto::link::{Gang, Peer};
 use hostler_shepherd::ranks;
+use hostler_slurm::container_options::{PREFERRED, is_preferred};
 use hostler_slurm::ids::raw_id;
 use hostler_slurm::job_variables::{JobFacts, job_variables};
 use hostler_sys::known_owner_of_directory;
@@ -42,7 +43,7 @@ pub(crate) fn default_path() -> OsString {
 /// override all others. Only jobs of Slurm's commands have variables with Slurm's names: MPI libraries that find some of them
 /// expect a complete Slurm allocation.
 ///
-/// With an image, its variables (`image`) replace those of the node.
+/// With an image, its variables (`image`) replace those of the node, and for jobs of Slurm's commands those of the submitter.
 ///
 /// `is_shared`: other nodes run on the same machine. `program_directory` becomes the last directory of `PATH`, so that
 /// jobs find `hostler`.
@@ -57,14 +58,15 @@ pub(crate) fn environment(
     let spec = launch.spec();
     let mut all = Environment::new();
     if let Some(image) = image {
-        all.insert("PATH".to_owned(), DEFAULT_PATH.to_owned());
-        let is_ours = |name: &str| name.starts_with("HOSTLER_") || name.starts_with("SLURM_");
-        all.extend(image.iter().filter(|(name, _)| !is_ours(name)).cloned());
+        all.extend(of_image(image));
     } else if matches!(spec.work, Work::Project { .. }) || spec.environment.is_empty() {
         let inherited = if account.is_some() { &OF_THE_NODE[..] } else { &INHERITED[..] };
         all.extend(inherited.iter().filter_map(|name| Some(((*name).to_owned(), std::env::var(name).ok()?))));
     }
     all.extend(spec.environment.clone());
+    if let Some(image) = image.filter(|_| is_slurm_job(spec)) {
+        replace_by_image(spec, image, &mut all);
+    }
     match account {
         Some(account) => log_in(account, &mut all),
         None => drop(all.entry("PATH".into()).or_insert_with(|| DEFAULT_PATH.into())),
@@ -90,6 +92,20 @@ pub(crate) fn environment(
         all.entry(name.into()).or_insert(value);
     }
     all
+}
+
+/// The variables of an image.
+fn of_image(image: &[(String, String)]) -> impl Iterator<Item = (String, String)> {
+    let is_ours = |name: &str| name.starts_with("HOSTLER_") || name.starts_with("SLURM_");
+    let usual = [("PATH".to_owned(), DEFAULT_PATH.to_owned())];
+    usual.into_iter().chain(image.iter().filter(move |(name, _)| !is_ours(name)).cloned())
+}
+
+/// Replaces the submitter's variables by those of the image, as pyxis does, except for those that `--container-env` names.
+fn replace_by_image(spec: &JobSpec, image: &[(String, String)], all: &mut Environment) {
+    let preferred = spec.labels().find(|(label, _)| *label == PREFERRED).map_or("", |(_, names)| names);
+    let replacing: Environment = of_image(image).filter(|(name, _)| !is_preferred(preferred, name)).collect();
+    all.extend(replacing);
 }
 
 /// Whether a command with a name of Slurm submitted the job. Its programs expect Slurm's variables.

@@ -3,6 +3,7 @@
 
 use std::ffi::OsString;
 
+use crate::container_options::ContainerOptions;
 use crate::getopt::{Opt, Takes};
 pub use crate::job_values::{BadValue, MISTAKE};
 use crate::job_values::{check_accepted, count, gpus, invalid, mebibytes, nodes, number};
@@ -58,6 +59,8 @@ pub enum Key {
     Uid,
     Verbose,
     Wckey,
+    /// An option of pyxis, by its long name.
+    Container(&'static str),
     /// An option that is accepted and changes nothing; with its name, since names tell ambiguous prefixes apart.
     Accepted(&'static str),
     /// An option of one command, by its long name.
@@ -372,6 +375,7 @@ pub struct JobOptions {
     pub clusters: Option<String>,
     pub comment: Option<String>,
     pub constraint: Option<String>,
+    pub container: ContainerOptions,
     pub cpus_per_task: Option<u32>,
     pub dependency: Option<String>,
     pub error: Option<String>,
@@ -493,6 +497,7 @@ impl JobOptions {
             Key::Uid => self.uid = some(),
             Key::Verbose => self.verbose += 1,
             Key::Wckey => self.wckey = some(),
+            Key::Container(name) => self.container.apply(name, text),
             Key::Accepted(name) => check_accepted(name, text)?,
             Key::Own(_) => {}
         }

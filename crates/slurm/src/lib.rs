@@ -7,6 +7,7 @@
 
 pub mod accounts;
 pub mod conf;
+pub mod container_options;
 pub mod getopt;
 pub mod hostlist;
 pub mod ids;

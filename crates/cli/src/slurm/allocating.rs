@@ -12,6 +12,7 @@ use hostler_slurm::job_variables::{JobFacts, job_variables};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::Receiver;
 
+use super::container::only_for_jobs;
 use super::sbatch::{SUBMISSION_FAILED, own_commands, place};
 use super::{Ended, Refused, bad_value, mistaken_job, request, tell};
 use crate::commands::run::own_directory;
@@ -99,6 +100,9 @@ pub(crate) async fn hold(
     signals: &mut Receiver<i32>,
 ) -> Result<Result<Held, u8>, Ended> {
     let Wanted { options, spec, immediate, stays } = wanted;
+    if spec.image.is_some() {
+        return Err(only_for_jobs());
+    }
     let mut spec = spec.clone();
     let credentials = prepare(&mut spec, *stays)?;
     tell(context, speech.name, request::unused_nodes(options).as_slice());

@@ -3,6 +3,7 @@
 
 mod allocating;
 mod clock;
+mod container;
 pub(crate) mod import;
 mod job_json;
 mod json;
@@ -28,6 +29,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 use hostler_client::ClientError;
+use hostler_slurm::container_options::CONTAINER_OPTIONS;
 use hostler_slurm::getopt::{Mistake, Opt, Order, Parsed, Takes};
 use hostler_slurm::job_options::{BadValue, JOB_OPTIONS, Key, MISTAKE};
 
@@ -180,7 +182,7 @@ pub(crate) fn bad_value(BadValue { text, code }: BadValue) -> Ended {
 
 /// The options of a command that describes jobs, in the order in which `getopt_long` lists them.
 pub(crate) fn job_options(own: &[Opt<Key>]) -> Vec<Opt<Key>> {
-    let mut all: Vec<Opt<Key>> = JOB_OPTIONS.iter().chain(own).copied().collect();
+    let mut all: Vec<Opt<Key>> = JOB_OPTIONS.iter().chain(CONTAINER_OPTIONS).chain(own).copied().collect();
     all.sort_by_key(|option| option.long);
     all
 }

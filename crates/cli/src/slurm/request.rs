@@ -9,6 +9,7 @@ use hostler_model::{
     PartialRequest, SignalTarget, Submission, WallTime, Work,
 };
 use hostler_proto::api::NodeView;
+use hostler_slurm::container_options::PREFERRED;
 use hostler_slurm::hostlist;
 use hostler_slurm::ids::split_raw_id;
 use hostler_slurm::job_options::{JobOptions, Layout, MISTAKE};
@@ -17,6 +18,7 @@ use jiff::civil::DateTime;
 use jiff::{Span, ToSpan, Zoned};
 use nix::unistd::{Group, User};
 
+use super::container::contain;
 use super::{CLUSTER, Ended};
 use crate::commands::run::{own_environment, own_umask};
 use crate::flags::MAX_NAME_CHARACTERS;
@@ -95,6 +97,7 @@ pub(crate) fn submission(
         labels: Some(Box::new(labels(options, singleton))),
     };
     spec.environment.extend(described(options, &spec, &layout, directory));
+    contain(options, &mut spec)?;
     Ok(spec)
 }
 
@@ -480,6 +483,7 @@ fn labels(options: &JobOptions, singleton: Option<String>) -> Labels {
         ("slurm.nodelist", options.nodelist.clone()),
         ("slurm.exclude", options.exclude.clone()),
         (SINGLETON, singleton),
+        (PREFERRED, options.container.image.as_ref().and(options.container.env.clone())),
         ("slurm.nice", (options.nice != 0).then(|| options.nice.to_string())),
     ];
     all.into_iter().filter_map(|(name, value)| Some((name.to_owned(), clean(&value?)))).collect()

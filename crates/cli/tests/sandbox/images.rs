@@ -7,6 +7,7 @@ use std::process::Command;
 
 use hostler_testkit::{Outcome, SharedCluster, wait_until};
 
+use super::partitions::slurm;
 use super::registry::Registry;
 use super::{ADA, BOB, HOSTLER, ids};
 
@@ -188,6 +189,10 @@ fn hostile_and_damaged_images_are_refused_and_leave_nothing() {
     assert!(bare.code == 2 && bare.stderr.contains("docker://debian:12"), "{bare:?}");
 }
 
+/// Prints the rights of a process, with the shell alone: its capabilities, and whether it can gain more or call everything.
+const RIGHTS: &str = "while read key value; do case $key in CapBnd:) caps=$value ;; NoNewPrivs:) fixed=$value ;; \
+     Seccomp:) echo rights $caps $fixed $value ;; esac; done < /proc/self/status";
+
 /// Lines in alphabetical order: ranks and steps write at the same time.
 fn sorted(text: &str) -> Vec<&str> {
     let mut lines: Vec<&str> = text.lines().collect();
@@ -207,21 +212,42 @@ fn ranks_and_steps_run_in_the_image_of_their_job() {
     };
     // The image lacks a library that this program needs. Its variables are for its own programs only.
     let unfit = ["--env", "LD_PRELOAD=/lib/none.so", "--env", "LD_LIBRARY_PATH=/opaque"];
-    let script = "echo $RANK of $WORLD_SIZE $LD_PRELOAD $LD_LIBRARY_PATH $HOSTLER_LD_PRELOAD; [ -e /usr/bin/python3 ] && echo of the node; true";
-    let ranks = run(&[&["-n", "2", "--label"], &unfit[..]].concat(), &["/bin/sh", "-c", script]);
-    let expected = ["0: 0 of 2 /lib/none.so /opaque", "1: 1 of 2 /lib/none.so /opaque"];
+    let script = format!(
+        "echo $RANK of $WORLD_SIZE $LD_PRELOAD $LD_LIBRARY_PATH $HOSTLER_LD_PRELOAD; [ -e /usr/bin/python3 ] && echo of the node; {RIGHTS}"
+    );
+    let ranks = run(&[&["-n", "2", "--label"], &unfit[..]].concat(), &["/bin/sh", "-c", &script]);
+    let expected = [
+        "0: 0 of 2 /lib/none.so /opaque",
+        "0: rights 0000000000000000 1 2",
+        "1: 1 of 2 /lib/none.so /opaque",
+        "1: rights 0000000000000000 1 2",
+    ];
     assert_eq!((sorted(&ranks.stdout), ranks.code), (expected.to_vec(), 0), "{}", ranks.stderr);
     assert_eq!(ranks.stderr.matches("cannot be preloaded").count(), 2, "once in each rank: {}", ranks.stderr);
     let several = run(&["-N", "2", "--network", "host"], &["sh", "-c", "echo $RANK; cat /etc/image"]);
     assert_eq!(sorted(&several.stdout), ["0", "1", "from the upper layer", "from the upper layer"], "{several:?}");
 
     // Steps find this program, under each of its names, and see the files of the job.
-    let script = "echo of the job > /tmp/job; hostler step --tasks 2 sh -c 'echo $RANK; cat /etc/image /tmp/job'; \
-                  hostler step --tasks 1 sh -c 'exit 5'; echo $?; $OMPI_MCA_plm_rsh_agent n1 cat /tmp/job; touch /run/hostler/bin/x || id -u";
-    let steps = run(&[&["--first-node", "-n", "2"], &unfit[..]].concat(), &["sh", "-c", script]);
+    let script = format!(
+        "echo of the job > /tmp/job; hostler step --tasks 2 sh -c 'echo $RANK; cat /etc/image /tmp/job'; \
+         hostler step --tasks 1 sh -c 'exit 5'; echo $?; $OMPI_MCA_plm_rsh_agent $HOSTLER_NODE cat /tmp/job; \
+         hostler step --tasks 1 sh -c '{RIGHTS}'; touch /run/hostler/bin/x || id -u"
+    );
+    let steps = run(&[&["--first-node", "-n", "2"], &unfit[..]].concat(), &["sh", "-c", &script]);
     let uid = ids(ADA).0.to_string();
-    let mut expected =
-        ["0", "1", "5", "from the upper layer", "from the upper layer", "of the job", "of the job", "of the job", &uid];
+    let rights = "rights 0000000000000000 1 2";
+    let mut expected = [
+        "0",
+        "1",
+        "5",
+        rights,
+        "from the upper layer",
+        "from the upper layer",
+        "of the job",
+        "of the job",
+        "of the job",
+        &uid,
+    ];
     expected.sort_unstable();
     assert_eq!(sorted(&steps.stdout), expected, "{}", steps.stderr);
     let page = cluster.ok(ADA, &["job", "3"]);
@@ -229,6 +255,47 @@ fn ranks_and_steps_run_in_the_image_of_their_job() {
     let several =
         run(&["-N", "2", "--network", "host", "--first-node"], &["sh", "-c", "hostler step --all cat /etc/image"]);
     assert_eq!(sorted(&several.stdout), ["n1: from the upper layer", "n2: from the upper layer"], "{several:?}");
+}
+
+#[test]
+fn slurm_commands_run_jobs_in_images() {
+    let cluster = SharedCluster::up(HOSTLER, &[]);
+    let home = cluster.home_of(ADA);
+    let root = images(&cluster, "images", None).join("root");
+    let slurm = |name: &str, words: &[&str]| slurm(&cluster, name, words);
+    let image = format!("--container-image=dir:{}", root.display());
+    // A second image would be the step's own, and the variable is one of the caller.
+    let script = format!(
+        "#!/bin/sh\n#SBATCH {image} --container-mounts=.\n#SBATCH -n2 --mem=64M --parsable -o batch.out\n\
+         echo $PATH $OF_CALLER\nsrun -l cat /etc/image\nsrun {image} true\ntouch here\n"
+    );
+    cluster.write(ADA, "batch.sh", &script);
+    let submitted = slurm("sbatch", &["--export=ALL,OF_CALLER=yes,PATH=/of/the/caller", "batch.sh"]);
+    let id = submitted.stdout.trim();
+    assert_eq!(cluster.run(ADA, &["wait", id]).code, 0, "{submitted:?}");
+    let told = fs::read_to_string(home.join("batch.out")).expect("written");
+    let (first, rest) = told.split_once('\n').expect("lines");
+    assert_eq!(first, "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/run/hostler/bin yes");
+    let (lines, refused): (Vec<&str>, Vec<&str>) =
+        sorted(rest).into_iter().partition(|line| line.starts_with(['0', '1']));
+    assert_eq!(lines, ["0: from the upper layer", "1: from the upper layer"], "{told}");
+    assert!(refused[0].contains("--container-image is an option of whole jobs"), "{told}");
+    assert!(home.join("here").exists());
+
+    let alone = slurm("srun", &[&image, "-n2", "-l", "--mem=64M", "sh", "-c", "cat /etc/image; exit $SLURM_PROCID"]);
+    assert_eq!(sorted(&alone.stdout), ["0: from the upper layer", "1: from the upper layer"], "{alone:?}");
+    assert_eq!(alone.code, 1, "{alone:?}");
+    let squashed = format!("--container-image={}", home.join("a.sqsh").display());
+    for (name, words, why) in [
+        ("salloc", &[&*image, "true"][..], "--container-image is an option of whole jobs"),
+        ("srun", &[&image, "--pty", "true"], "--pty with --container-image"),
+        ("srun", &[&image, "--container-mounts=/data:/data", "true"], "has only its folder"),
+        ("sbatch", &[&image, "--container-writable", "--wrap=true"], "images are read-only"),
+        ("sbatch", &[&squashed, "--wrap=true"], "squashfs images of enroot"),
+    ] {
+        let refused = slurm(name, words);
+        assert!(refused.code != 0 && refused.stderr.contains(why), "{name} {words:?}: {refused:?}");
+    }
 }
 
 #[test]

@@ -20,7 +20,7 @@ fn lab(options: &[&str]) -> SharedCluster {
 }
 
 /// Runs one of Slurm's commands as a user.
-fn slurm(cluster: &SharedCluster, name: &str, arguments: &[&str]) -> Outcome {
+pub(super) fn slurm(cluster: &SharedCluster, name: &str, arguments: &[&str]) -> Outcome {
     Outcome::of(&cluster.command(ADA, arguments).arg0(name).output().expect("it can be started"))
 }
 

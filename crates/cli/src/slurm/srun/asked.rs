@@ -12,7 +12,7 @@ use hostler_slurm::step_variables::Dealing;
 
 use super::super::allocating::{apply, parse};
 use super::super::request::{check_identity, export_items};
-use super::{Ended, NAME, USAGE, VERSION, job_options};
+use super::{Ended, NAME, USAGE, VERSION, contained, job_options};
 
 /// A step, as asked for.
 #[derive(Debug, Default)]
@@ -27,6 +27,8 @@ pub(super) struct Asked {
     /// Tasks run on the listed nodes in the order of the list, one for each name.
     pub(super) arbitrary: bool,
     pub(super) immediate: bool,
+    /// With an image, the command line of `srun` inside.
+    pub(super) inside: Vec<OsString>,
     pub(super) kill_on_bad_exit: bool,
     pub(super) label: bool,
     /// Whether the tasks are the processes of an MPI program that this command manages.
@@ -100,6 +102,9 @@ impl Asked {
             );
         }
         check_identity(&asked.options)?;
+        if asked.options.container.image.is_some() {
+            asked.inside = contained::words(&all, &given, &asked);
+        }
         asked.program = if asked.multi_prog {
             let path = &given.operands[0];
             let cannot = |_| Ended::error(format!("Could not open multi_prog config file {}", path.display()));

@@ -1,6 +1,7 @@
 //! `srun`: runs a step in a job, or a job that consists of a step.
 
 mod asked;
+mod contained;
 mod screen;
 mod shape;
 
@@ -21,6 +22,7 @@ use self::asked::{Asked, Input};
 use self::screen::{Screen, summarize};
 use self::shape::{Shape, shape};
 use super::allocating::{Speech, Wanted, describe, hold, variables};
+use super::container::only_for_jobs;
 use super::test_only::test_only;
 use super::{Ended, Outcome, VERSION, job_options, print, tell};
 use crate::context::{Context, block_on};
@@ -60,6 +62,8 @@ pub(crate) fn run(context: &Context, args: Vec<OsString>) -> Outcome {
     let outcome = async move {
         Ok(match asked.job {
             _ if asked.test_only => would_start(context, &asked, called.as_ref()).await,
+            Some(_) if asked.options.container.image.is_some() => Err(only_for_jobs()),
+            None if !asked.inside.is_empty() => contained::run(context, &asked, called.as_ref()).await,
             Some(job) => inside(context, &asked, job).await,
             None => outside(context, asked, called.as_ref()).await,
         })
