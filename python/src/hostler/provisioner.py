@@ -1,7 +1,7 @@
 """Lets Jupyter's own programs run kernels on a cluster: the provisioner ``hostler`` of `jupyter_client`.
 
 The kernelspec names it; see `hostler.kernel`. It lives in the process of JupyterLab, nbclient or papermill. If that
-process is lost, the kernel and its job continue, and ``python -m hostler.kernel attach`` finds them.
+process is killed, the kernel and its job continue, and the next server that opens the notebook connects to them again.
 """
 
 from __future__ import annotations
