@@ -42,6 +42,10 @@ pub fn main() -> std::process::ExitCode {
 
 /// Restores the variable that was set aside for the start of this program in the image of a job: it names libraries of the
 /// image, which do not fit this program, for the programs that this one starts.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the program has one thread, and all that it starts inherits the variable"
+)]
 fn restore_preloaded() {
     if let Some(libraries) = std::env::var_os(PRELOADED_LATER) {
         // SAFETY: the program has just started, and has one thread.
