@@ -1,3 +1,5 @@
+//! Tests of what is read from project folders.
+
 mod detection;
 mod requirements;
 
