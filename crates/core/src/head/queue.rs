@@ -307,8 +307,11 @@ pub(super) struct Started {
 /// An iterator over the levels of several lines. Each step compares the first level of every line, since lines are few.
 pub(super) struct Levels<'a> {
     users: &'a Users,
-    lines: Vec<(Reverse<i32>, Peekable<btree_map::Iter<'a, Reverse<i32>, Level>>)>,
+    lines: Vec<(Reverse<i32>, LineLevels<'a>)>,
 }
+
+/// The levels of one line, the highest priority first.
+type LineLevels<'a> = Peekable<btree_map::Iter<'a, Reverse<i32>, Level>>;
 
 /// The priority of a level: that of the partition, then that of the job.
 pub(super) type Rank = (Reverse<i32>, Reverse<i32>);
