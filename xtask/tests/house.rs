@@ -178,6 +178,7 @@ const PATHS: [(&str, &[&str]); 7] = [
             "agent/src/images.rs",
             "agent/src/local_socket.rs",
             "agent/src/output.rs",
+            "agent/src/program_in_image.rs",
             "agent/src/registry.rs",
             "agent/src/restrictions.rs",
             "agent/src/sandbox.rs",
