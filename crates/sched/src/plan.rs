@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use hostler_model::{JobId, Request, Timestamp};
 
-use crate::amount::{scaled, sum, times, without};
+use crate::amount::{scaled, times, without};
 use crate::fit::{Fit, FitIndex};
 use crate::reservation::Slot;
 use crate::{NodeIx, NodeSet, Policy, Pool, Queue, Reservation, Running, Waiting};
@@ -149,13 +149,14 @@ impl<'a> Pass<'a> {
         self.reserved.push(Reserved { among: job.among.clone(), slot });
     }
 
-    /// Returns whether a job that does not fit needs the ends of more than one allocation on the nodes of its reservation.
+    /// Returns whether no single allocation on the nodes of a reservation has as much as the job needs of what it lacks.
     fn gathers(&self, job: &Waiting, slot: &Slot) -> bool {
         let mut lacking = slot.nodes().filter(|node| !self.free.on(*node).covers(job.need(self.pool, *node)));
         let Some(node) = lacking.next() else { return false };
-        let free = self.free.on(node);
         let mut on_node = self.running.iter().chain(&self.placed).filter(|held| held.node == node);
-        lacking.next().is_some() || !on_node.any(|held| sum(&free, &held.request).covers(job.need(self.pool, node)))
+        let scarce =
+            job.need(self.pool, node).zip(&self.free.on(node), |need, free| if free < need { need } else { 0 });
+        lacking.next().is_some() || !on_node.any(|held| held.request.covers(&scarce))
     }
 
     /// Starts tasks that cannot delay a reservation. Reserves nodes for jobs that share no node with an earlier

@@ -304,14 +304,14 @@ pub(super) struct Started {
     pub(super) number: u64,
 }
 
+type LevelsOfLine<'a> = Peekable<btree_map::Iter<'a, Reverse<i32>, Level>>;
+
 /// An iterator over the levels of several lines. Each step compares the first level of every line, since lines are few.
 pub(super) struct Levels<'a> {
     users: &'a Users,
-    lines: Vec<(Reverse<i32>, LineLevels<'a>)>,
+    /// The priority and the remaining levels of each line.
+    lines: Vec<(Reverse<i32>, LevelsOfLine<'a>)>,
 }
-
-/// The levels of one line, the highest priority first.
-type LineLevels<'a> = Peekable<btree_map::Iter<'a, Reverse<i32>, Level>>;
 
 /// The priority of a level: that of the partition, then that of the job.
 pub(super) type Rank = (Reverse<i32>, Reverse<i32>);

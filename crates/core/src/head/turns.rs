@@ -3,8 +3,9 @@
 //! The next task is of the user who holds the smallest share of the cluster, counting what the pass itself has started by then: see
 //! [`Turn`]. The jobs of one user are in order of submission. Nothing is stored: the order follows from what waits and what runs.
 //!
-//! A job that needs the ends of several tasks has its nodes reserved when its turn comes, and stays first among its equals until a task
-//! of it starts. Otherwise the users who hold less, because nodes are kept free for it, would take them, and it might never start.
+//! A job that is larger than each task whose end it waits for has its nodes reserved when its turn comes, and stays first among its
+//! equals until a task of it starts. Otherwise the users who hold less, because nodes are kept free for it, would take them, and it might
+//! never start.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
