@@ -127,12 +127,7 @@ mod tests {
             tasks: 1,
             time_limit_ms: None,
         };
-        let blocked = blocked.map(|job| Reservation {
-            job: JobId(job),
-            nodes: vec![NodeIx(0)],
-            at: Timestamp::NEVER,
-            gathers: false,
-        });
+        let blocked = blocked.map(|job| Reservation { job: JobId(job), nodes: vec![NodeIx(0)], at: Timestamp::NEVER });
         explain(&pool(), &waiting, ahead, blocked.as_slice(), policy).to_string()
     }
 

@@ -144,19 +144,8 @@ impl<'a> Pass<'a> {
         let slot = Slot::find(self.pool, free_on, job, running, self.now)
             .expect("enough usable nodes are large enough for the job");
         slot.nodes().for_each(|node| self.free.set_apart(node));
-        let gathers = self.gathers(job, &slot);
-        self.plan.blocked.push(Reservation { job: job.job, nodes: slot.nodes().collect(), at: slot.at, gathers });
+        self.plan.blocked.push(Reservation { job: job.job, nodes: slot.nodes().collect(), at: slot.at });
         self.reserved.push(Reserved { among: job.among.clone(), slot });
-    }
-
-    /// Returns whether no single allocation on the nodes of a reservation has as much as the job needs of what it lacks.
-    fn gathers(&self, job: &Waiting, slot: &Slot) -> bool {
-        let mut lacking = slot.nodes().filter(|node| !self.free.on(*node).covers(job.need(self.pool, *node)));
-        let Some(node) = lacking.next() else { return false };
-        let mut on_node = self.running.iter().chain(&self.placed).filter(|held| held.node == node);
-        let scarce =
-            job.need(self.pool, node).zip(&self.free.on(node), |need, free| if free < need { need } else { 0 });
-        lacking.next().is_some() || !on_node.any(|held| held.request.covers(&scarce))
     }
 
     /// Starts tasks that cannot delay a reservation. Reserves nodes for jobs that share no node with an earlier

@@ -26,9 +26,6 @@ pub struct Reservation {
     /// The latest time at which the job starts, if running tasks keep their time limits and the nodes stay up.
     /// [`Timestamp::NEVER`] if it depends on tasks without a time limit.
     pub at: Timestamp,
-    /// Whether no single allocation has as much as the job needs of what it lacks, so that it needs several ends, or one and what is
-    /// kept free for it. Such a job would never start if others took what is kept free, so the caller should let it stay first.
-    pub gathers: bool,
 }
 
 /// An allocation of resources on a node, with its latest end.

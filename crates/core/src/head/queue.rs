@@ -14,13 +14,17 @@ use std::collections::btree_map::{self, BTreeMap};
 use std::collections::btree_set::{self, BTreeSet};
 use std::iter::Peekable;
 
-use hostler_model::{JobId, PartitionName, Request};
+use hostler_model::{JobId, PartitionName, Request, Timestamp};
 use hostler_sched::{Holding, Share};
 
 use super::job::Job;
 
 /// How many ids a block spans. At 100 000 jobs, counting within a block then costs about as much as counting blocks.
 const BLOCK: u64 = 256;
+
+/// A user whose jobs have waited this long without a start comes first, whatever others hold, in milliseconds. Otherwise those who
+/// hold nothing at the moment, because their last task has just ended, would always come before a user with one long task.
+const PATIENCE_MS: u64 = 60 * 60 * 1000;
 
 /// Jobs ordered by priority of the partition, priority of the job, and turn of the user.
 #[derive(Debug, Clone, Default)]
@@ -77,20 +81,13 @@ struct Holder {
 /// Whose turn it is: the user with the least. Fields are compared in order of declaration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Turn {
-    /// The user's share of the cluster.
-    pub(super) share: Share,
+    /// The user's share of the cluster; `None`, which is the least, if the jobs have waited for [`PATIENCE_MS`].
+    pub(super) share: Option<Share>,
     /// The number of the user's last start. Of users with equal shares, such as those who hold nothing, the one whose last task started
     /// longest ago comes first: otherwise the tasks of an old array would always come before younger jobs.
     pub(super) last_start: u64,
     /// The user's next job.
     pub(super) job: JobId,
-}
-
-impl Turn {
-    /// The turn of a user of whom nothing has run.
-    fn of_newcomer(job: JobId) -> Self {
-        Self { share: Share::default(), last_start: 0, job }
-    }
 }
 
 impl Users {
@@ -106,9 +103,10 @@ impl Users {
         number
     }
 
-    fn turn(&self, user: UserIx, job: JobId) -> Turn {
+    /// Returns the turn of a user whose next job is the first of this lane, or this one.
+    fn turn(&self, user: UserIx, job: JobId, lane: &Lane, now: Timestamp) -> Turn {
         let Holder { share, last_start, .. } = self.users[user.0];
-        Turn { share, last_start, job }
+        Turn { share: (!lane.is_overdue(now)).then_some(share), last_start, job }
     }
 }
 
@@ -132,9 +130,15 @@ struct Lane {
     jobs: BTreeSet<JobId>,
     /// How many jobs there are, by block of ids.
     blocks: BTreeMap<u64, u64>,
+    /// When a task of these jobs started last; before the first start, when the lane came to be. Not stored.
+    since: Timestamp,
 }
 
 impl Lane {
+    fn is_overdue(&self, now: Timestamp) -> bool {
+        now.ms_since(self.since) >= PATIENCE_MS
+    }
+
     fn first(&self) -> JobId {
         *self.jobs.first().expect("a lane has at least one job")
     }
@@ -153,19 +157,23 @@ impl Queue {
     }
 
     /// Iterates over the jobs of the `wanted` partitions, in the order of their positions.
-    pub(super) fn iter(&self, wanted: impl Fn(Option<&PartitionName>) -> bool) -> impl Iterator<Item = JobId> {
-        self.levels(wanted).flat_map(|level| Rotation(level.users.into_iter().map(|(_, jobs)| jobs).collect()))
+    pub(super) fn iter(
+        &self,
+        wanted: impl Fn(Option<&PartitionName>) -> bool,
+        now: Timestamp,
+    ) -> impl Iterator<Item = JobId> {
+        self.levels(wanted, now).flat_map(|level| Rotation(level.users.into_iter().map(|(_, jobs)| jobs).collect()))
     }
 
     /// Iterates over the levels of the `wanted` partitions, the highest priority first.
-    pub(super) fn levels(&self, wanted: impl Fn(Option<&PartitionName>) -> bool) -> Levels<'_> {
+    pub(super) fn levels(&self, wanted: impl Fn(Option<&PartitionName>) -> bool, now: Timestamp) -> Levels<'_> {
         let lines = self.lines.iter().filter(|(partition, line)| !line.levels.is_empty() && wanted(partition.as_ref()));
         let lines = lines.map(|(_, line)| (Reverse(line.tier), line.levels.iter().peekable())).collect();
-        Levels { users: &self.users, lines }
+        Levels { users: &self.users, lines, now }
     }
 
     /// Inserts a job, and sets the priority of its partition; returns whether the job is new.
-    pub(super) fn insert(&mut self, job: &Job, tier: i32) -> bool {
+    pub(super) fn insert(&mut self, job: &Job, tier: i32, now: Timestamp) -> bool {
         let user = self.users.number(&job.user);
         // A lookup avoids copying the partition's name, except for the first job of a line.
         let line = match self.lines.get_mut(&job.spec.partition) {
@@ -174,7 +182,7 @@ impl Queue {
         };
         line.tier = tier;
         let level = line.levels.entry(Reverse(job.spec.priority)).or_default();
-        let lane = level.lanes.entry(user).or_default();
+        let lane = level.lanes.entry(user).or_insert_with(|| Lane { since: now, ..Lane::default() });
         let is_new = lane.jobs.insert(job.id);
         if is_new {
             *lane.blocks.entry(job.id.0 / BLOCK).or_default() += 1;
@@ -222,7 +230,7 @@ impl Queue {
     /// Returns how many jobs are ahead of `job` in its partition. The job need not be in the queue.
     ///
     /// The cost grows with the users in the partition, not with their jobs.
-    pub(super) fn ahead_of(&self, job: &Job) -> Ahead {
+    pub(super) fn ahead_of(&self, job: &Job, now: Timestamp) -> Ahead {
         let Some(line) = self.lines.get(&job.spec.partition) else { return Ahead::default() };
         let priority = Reverse(job.spec.priority);
         let mut ahead =
@@ -232,13 +240,15 @@ impl Queue {
         let lane = user.and_then(|user| level.lanes.get(user));
         ahead.own = lane.map_or(0, |lane| lane.before(job.id));
         let first = lane.map_or(job.id, Lane::first).min(job.id);
-        let turn = user.map_or(Turn::of_newcomer(first), |user| self.users.turn(*user, first));
+        let Holder { share, last_start, .. } = user.map_or(Holder::default(), |user| self.users.users[user.0]);
+        let is_overdue = lane.is_some_and(|lane| lane.is_overdue(now));
+        let turn = Turn { share: (!is_overdue).then_some(share), last_start, job: first };
         for (other, lane) in level.lanes.iter().filter(|(other, _)| Some(*other) != user) {
-            let theirs = self.users.turn(*other, lane.first());
+            let theirs = self.users.turn(*other, lane.first(), lane, now);
             // They have had a turn for each of the user's own jobs ahead, and have another one if they come before the user.
             let turns = ahead.own + u64::from(theirs < turn);
             ahead.others += turns.min(lane.jobs.len() as u64);
-            ahead.smaller += u64::from(theirs.share < turn.share);
+            ahead.smaller += u64::from(self.users.users[other.0].share < share);
         }
         ahead
     }
@@ -251,14 +261,20 @@ impl Queue {
         }
     }
 
-    /// Records a start: the user holds this in addition.
-    pub(super) fn hold(&mut self, user: &str, held: &Request) {
+    /// Records a start of a job on a node: its user holds this in addition.
+    pub(super) fn hold(&mut self, job: &Job, held: &Request, now: Timestamp) {
         self.users.starts += 1;
         let last_start = self.users.starts;
-        self.change_held(user, |it| {
+        self.change_held(&job.user, |it| {
             it.held.add(held, 1);
             it.last_start = last_start;
         });
+        let user = self.users.number(&job.user);
+        let line = self.lines.get_mut(&job.spec.partition);
+        let level = line.and_then(|line| line.levels.get_mut(&Reverse(job.spec.priority)));
+        if let Some(lane) = level.and_then(|level| level.lanes.get_mut(&user)) {
+            lane.since = now;
+        }
     }
 
     /// Records that a user no longer holds this.
@@ -283,11 +299,15 @@ impl Queue {
         self.number_of(user).map_or(Holding::default(), |UserIx(user)| self.users.users[user].held)
     }
 
-    /// Returns the turn of a user who holds `more` than now, with the number of their last start if that is in this pass.
-    pub(super) fn turn_with(&self, user: UserIx, more: Option<&Started>, job: JobId) -> Turn {
-        let Some(Started { held, number }) = more else { return self.users.turn(user, job) };
+    /// Returns the turn of a user whose next job is this, and who holds `more` than now.
+    pub(super) fn turn_with(&self, user: UserIx, job: &Job, more: Option<&Started>, now: Timestamp) -> Turn {
+        let priority = Reverse(job.spec.priority);
+        let line = self.lines.get(&job.spec.partition).expect("the queue has the job");
+        let turn = self.users.turn(user, job.id, &line.levels[&priority].lanes[&user], now);
+        let Some(Started { held, number, rank }) = more else { return turn };
+        let is_overdue = turn.share.is_none() && *rank != Some((Reverse(line.tier), priority));
         let share = self.users.users[user.0].held.with(held).share_of(&self.users.all);
-        Turn { share, last_start: self.users.starts + number, job }
+        Turn { share: (!is_overdue).then_some(share), last_start: self.users.starts + number, job: job.id }
     }
 
     /// Returns the share that these resources are of all nodes.
@@ -302,6 +322,8 @@ pub(super) struct Started {
     pub(super) held: Holding,
     /// The number of the last start in the pass.
     pub(super) number: u64,
+    /// The priority of the last start.
+    pub(super) rank: Option<Rank>,
 }
 
 type LevelsOfLine<'a> = Peekable<btree_map::Iter<'a, Reverse<i32>, Level>>;
@@ -311,6 +333,7 @@ pub(super) struct Levels<'a> {
     users: &'a Users,
     /// The priority and the remaining levels of each line.
     lines: Vec<(Reverse<i32>, LevelsOfLine<'a>)>,
+    now: Timestamp,
 }
 
 /// The priority of a level: that of the partition, then that of the job.
@@ -329,19 +352,22 @@ impl<'a> Iterator for Levels<'a> {
     fn next(&mut self) -> Option<Equals<'a>> {
         let first = |(tier, line): &mut (_, Peekable<btree_map::Iter<'_, _, _>>)| line.peek().map(|it| (*tier, *it.0));
         let rank: Rank = self.lines.iter_mut().filter_map(first).min()?;
-        let mut users: BTreeMap<UserIx, (JobId, Jobs<'a>)> = BTreeMap::new();
+        let mut users: BTreeMap<UserIx, (Turn, Jobs<'a>)> = BTreeMap::new();
         for (tier, line) in &mut self.lines {
             if line.peek().is_some_and(|(priority, _)| (*tier, **priority) == rank) {
                 let (_, level) = line.next().expect("just looked at");
                 for (user, lane) in &level.lanes {
-                    let (first, jobs) = users.entry(*user).or_insert((lane.first(), Jobs(Vec::new())));
-                    *first = lane.first().min(*first);
+                    let turn = self.users.turn(*user, lane.first(), lane, self.now);
+                    let (first, jobs) = users.entry(*user).or_insert((turn, Jobs(Vec::new())));
+                    if turn.job < first.job {
+                        *first = turn;
+                    }
                     jobs.0.push(lane.jobs.iter().peekable());
                 }
             }
         }
         let mut users: Vec<_> = users.into_iter().collect();
-        users.sort_unstable_by_key(|(user, (first, _))| self.users.turn(*user, *first));
+        users.sort_unstable_by_key(|(_, (turn, _))| *turn);
         Some(Equals { rank, users: users.into_iter().map(|(user, (_, jobs))| (user, jobs)).collect() })
     }
 }

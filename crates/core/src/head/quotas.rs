@@ -171,6 +171,19 @@ impl<'a> Budget<'a> {
         granted
     }
 
+    /// Keeps what is left of the user's own quota, up to `wanted` tasks, for a job whose tasks may run but do not fit now. What their
+    /// groups have left stays for others.
+    pub(super) fn keep(&mut self, job: &Job, wanted: u64) {
+        let Some((party, quota)) = parties(self.users, &job.user).find(|(party, _)| party.group().is_none()) else {
+            return;
+        };
+        let each = Used::of_task(self.state, self.state.owner_of(job), &job.spec, &mut self.sizes);
+        let used = self.used.entry(party).or_default();
+        let room = used.room(&quota, &each).into_iter().flatten().map(|room| room.tasks).min();
+        let kept = room.map_or(wanted, |room| room.min(wanted));
+        used.add(each.cpus.saturating_mul(kept), each.memory_bytes.saturating_mul(kept), kept);
+    }
+
     /// Returns the limit that allows the fewest further tasks of a job, and the user or group that the limit applies
     /// to.
     fn tightest(&self, job: &Job, each: &Used) -> Option<(Party<'a>, Room)> {
@@ -194,12 +207,12 @@ pub(super) fn waits_for_admin(state: &State, job: &Job) -> Option<Reason> {
     Some(Reason::Blocked { user: name.to_string(), why: block.reason.clone() })
 }
 
-/// Returns the quota for which a startable job waits, as a reason. Jobs ahead of this job in the queue count as
-/// running.
+/// Returns the quota for which a startable job waits, as a reason. Earlier jobs of the same user count as running.
 pub(super) fn waits_for_quota(state: &State, job: &Job) -> Option<Reason> {
     parties(&state.users, &job.user).next()?;
     let mut budget = Budget::of(state)?;
-    for ahead in state.queue().take(MAX_EXAMINED_JOBS).take_while(|ahead| ahead.id != job.id) {
+    let until_job = state.queue().take(MAX_EXAMINED_JOBS).take_while(|ahead| ahead.id != job.id);
+    for ahead in until_job.filter(|ahead| ahead.user == job.user) {
         budget.grant(ahead, ahead.startable());
     }
     let each = Used::of_task(state, state.owner_of(job), &job.spec, &mut budget.sizes);

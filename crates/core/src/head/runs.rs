@@ -84,8 +84,8 @@ impl Step<'_> {
         );
         let before = node.runs.insert(start.run, start.resources.clone());
         assert!(before.is_none(), "the run {} has two parts on node {}", start.run, start.node);
-        let user = self.job(start.run.task.job).user.clone();
-        self.state.hold_for(&user, &start.resources.counts());
+        let job = Arc::clone(self.job(start.run.task.job));
+        self.state.hold_for(&job, &start.resources.counts());
         self.state.sync_pool(&start.node);
         self.state.meter(&start.node, self.now.at);
     }

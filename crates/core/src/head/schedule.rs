@@ -19,7 +19,7 @@ use super::turns::Turns;
 pub fn schedule(state: &mut State, now: Now) -> Option<Event> {
     state.needs_pass = false;
     state.renew_sets();
-    let plan = plan(&state.pool, Turns::of(state), || running(state), state.settings.policy, now.at);
+    let plan = plan(&state.pool, Turns::of(state, now.at), || running(state), state.settings.policy, now.at);
     state.reservations = plan.blocked;
     let mut assignment = Assignment::default();
     let mut starts = Vec::new();

@@ -145,9 +145,9 @@ impl State {
             self.index(id);
         }
         let held =
-            |(job, active, node): (&Arc<Job>, &Active, &Node)| (job.user.clone(), node.runs[&active.run].counts());
+            |(job, active, node): (&Arc<Job>, &Active, &Node)| (Arc::clone(job), node.runs[&active.run].counts());
         let held: Vec<_> = self.placed().map(held).collect();
-        held.iter().for_each(|(user, held)| self.queue.hold(user, held));
+        held.iter().for_each(|(job, held)| self.queue.hold(job, held, self.last_event_at));
         self
     }
 
@@ -289,22 +289,22 @@ impl State {
 
     /// Startable jobs in queue order: by priority of the partition, priority of the job, and turn of the user.
     pub fn queue(&self) -> impl Iterator<Item = &Arc<Job>> {
-        self.queue.iter(|_| true).map(|id| &self.jobs[&id])
+        self.queue.iter(|_| true, self.last_event_at).map(|id| &self.jobs[&id])
     }
 
     /// Startable jobs of one partition, or of all jobs without a partition, in the order of [`Self::ahead_of`].
     pub fn queue_in(&self, partition: Option<&PartitionName>) -> impl Iterator<Item = &Arc<Job>> {
-        self.queue.iter(move |name| name == partition).map(|id| &self.jobs[&id])
+        self.queue.iter(move |name| name == partition, self.last_event_at).map(|id| &self.jobs[&id])
     }
 
     /// Iterates over startable jobs in queue order, without those in partitions that start no jobs.
     pub(super) fn startable_queue(&self) -> impl Iterator<Item = &Arc<Job>> {
-        self.queue.iter(|partition| self.starts_jobs(partition)).map(|id| &self.jobs[&id])
+        self.queue.iter(|partition| self.starts_jobs(partition), self.last_event_at).map(|id| &self.jobs[&id])
     }
 
     /// Returns the startable jobs by priority and user, without those in partitions that start no jobs.
-    pub(super) fn queue_levels(&self) -> Levels<'_> {
-        self.queue.levels(|partition| self.starts_jobs(partition))
+    pub(super) fn queue_levels(&self, now: Timestamp) -> Levels<'_> {
+        self.queue.levels(|partition| self.starts_jobs(partition), now)
     }
 
     /// Returns whether jobs of a partition, or those without a partition, may start.
@@ -312,9 +312,9 @@ impl State {
         partition.is_none_or(|name| self.partitions.get(name).is_some_and(Partition::starts_jobs))
     }
 
-    /// Records that a user holds this on a node in addition.
-    pub(super) fn hold_for(&mut self, user: &str, held: &Request) {
-        self.queue.hold(user, held);
+    /// Records that a task of a job has started, and that the user holds this on a node in addition.
+    pub(super) fn hold_for(&mut self, job: &Job, held: &Request) {
+        self.queue.hold(job, held, self.last_event_at);
     }
 
     /// Records that a user no longer holds this on a node.
@@ -328,13 +328,9 @@ impl State {
         self.queue.held_by(user)
     }
 
-    pub(super) fn number_of(&self, user: &str) -> Option<UserIx> {
-        self.queue.number_of(user)
-    }
-
-    /// Returns the turn of a user who holds `more` than now.
-    pub(super) fn turn_with(&self, user: UserIx, more: Option<&Started>, job: JobId) -> Turn {
-        self.queue.turn_with(user, more, job)
+    /// Returns the turn of a user whose next job is this, and who holds `more` than now.
+    pub(super) fn turn_with(&self, user: UserIx, job: &Job, more: Option<&Started>, now: Timestamp) -> Turn {
+        self.queue.turn_with(user, job, more, now)
     }
 
     /// Returns the share of the cluster that these resources are.
@@ -356,7 +352,7 @@ impl State {
     /// Returns how many jobs are ahead of this one in its partition, as if each turn of a user started one whole job.
     #[must_use]
     pub fn ahead_of(&self, job: &Job) -> Ahead {
-        self.queue.ahead_of(job)
+        self.queue.ahead_of(job, self.last_event_at)
     }
 
     /// Returns how many jobs of a user wait, and the memory of their specifications.
@@ -645,7 +641,7 @@ impl State {
         if job.startable() > 0 {
             let (owner, spec, tier) =
                 (self.owner_of(job), Arc::clone(&job.spec), self.partitions.tier(job.spec.partition.as_ref()));
-            self.needs_pass |= self.queue.insert(job, tier);
+            self.needs_pass |= self.queue.insert(job, tier, self.last_event_at);
             self.remember_set(owner, &spec);
         } else {
             self.queue.remove(job);

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use hostler_core::head::{Ahead, Command, Event, NewUser, UsersCommand, explain};
-use hostler_model::{CpuSet, JobId, JobSpec, JobState, Quota, Request, Resources, Role, RunId};
+use hostler_model::{CpuSet, JobId, JobSpec, JobState, Quota, Request, Resources, Role, RunId, UserName};
 use proptest::prelude::*;
 
 use crate::harness::{Head, ended, spec, user};
@@ -101,8 +101,38 @@ fn users_who_hold_nothing_take_turns_however_old_their_arrays_are() {
     assert_eq!(head.state_of(late), JobState::Starting);
 }
 
+const HOUR_MS: u64 = 60 * 60 * 1000;
+
+/// Ends a task of another user than ada.
+fn end_another(head: &mut Head) {
+    let mut theirs = runs(head);
+    theirs.remove("ada");
+    let next = theirs.into_values().next().expect("others run")[0];
+    end(head, next);
+}
+
 #[test]
-fn wide_job_keeps_its_nodes_once_its_turn_has_come() {
+fn user_who_holds_something_waits_no_longer_than_an_hour_and_one_end() {
+    let mut head = Head::new();
+    connect(&mut head, 8);
+    submit(&mut head, "ada", spec());
+    submit(&mut head, "ben", array(1000, 7, 1));
+    let next = submit(&mut head, "ada", array(2, 7, 1));
+    // Each time, the task of ben has just ended, so he holds less than ada.
+    (0..10).for_each(|_| end_another(&mut head));
+    assert_eq!(head.job(next).active.len(), 0);
+    head.now.at = head.now.at.plus_ms(HOUR_MS);
+    end_another(&mut head);
+    assert_eq!(head.job(next).active.len(), 1);
+    // For the next task, she waits as long again.
+    let first = head.job(next).active.values().next().expect("placed").run;
+    end(&mut head, first);
+    (0..10).for_each(|_| end_another(&mut head));
+    assert_eq!(head.job(next).active.len(), 0);
+}
+
+#[test]
+fn wide_job_keeps_its_nodes_after_an_hour() {
     let mut head = Head::new();
     connect(&mut head, 8);
     // The owner of the wide job holds a CPU all the time, so the others hold less than she while her nodes are kept free.
@@ -111,21 +141,17 @@ fn wide_job_keeps_its_nodes_once_its_turn_has_come() {
     submit(&mut head, "cyd", array(1000, 1, 1));
     let wide = submit(&mut head, "ada", array(2, 7, 1));
     submit(&mut head, "ada", array(1000, 1, 1));
-    let mut ends = 0;
-    while head.job(wide).active.is_empty() {
-        let mut theirs = runs(&head);
-        theirs.remove("ada");
-        let next = theirs.into_values().next().expect("others run")[0];
-        end(&mut head, next);
-        ends += 1;
-        // After the first one it is the turn of cyd, who holds nothing.
-        assert!(ends <= 8, "the wide job waits although {ends} other tasks have ended");
-    }
+    head.now.at = head.now.at.plus_ms(HOUR_MS);
+    // After the first end, it is the turn of cyd, of whom nothing has run.
+    (0..7).for_each(|_| end_another(&mut head));
+    assert!(head.job(wide).active.is_empty());
+    end_another(&mut head);
     assert_eq!(counts(&head), [2], "the wide job and the first one");
     // Its next task comes when it is her turn again: the others hold nothing, and start a task each before that.
     let first = head.job(wide).active.values().next().expect("placed").run;
     end(&mut head, first);
-    assert_eq!(counts(&head), [1, 1, 1]);
+    let theirs: Vec<usize> = ["ben", "cyd"].map(|who| runs(&head)[who].len()).to_vec();
+    assert!(theirs.iter().all(|count| *count > 0), "{theirs:?}");
 }
 
 #[test]
@@ -189,6 +215,32 @@ fn quota_is_kept_for_the_tasks_of_an_array_that_do_not_fit() {
     let other = submit(&mut head, "ben", array(1, 2, 1));
     assert_eq!((head.job(large).active.len(), head.job(small).active.len()), (0, 0));
     assert_eq!(head.job(other).active.len(), 0, "ada's job is first and has a reservation");
+}
+
+#[test]
+fn array_that_does_not_fit_leaves_the_quota_of_the_group_to_others() {
+    let mut head = Head::new();
+    connect(&mut head, 8);
+    let group: UserName = "lab".parse().expect("a name");
+    let of_lab = ["ada", "ben"].map(|who| NewUser {
+        name: who.parse().expect("a name"),
+        uid: None,
+        role: Role::User,
+        groups: BTreeSet::from([group.clone()]),
+        keys: Vec::new(),
+    });
+    let quota = Quota { jobs: Some(4), ..Quota::default() };
+    for command in [UsersCommand::Import(of_lab.to_vec()), UsersCommand::SetGroupQuota(group, quota)] {
+        head.command(&Command::Users(command)).expect("accepted");
+    }
+    let ben = submit(&mut head, "ben", spec());
+    let large = submit(&mut head, "ada", array(100, 8, 1));
+    assert_eq!((head.job(ben).active.len(), head.job(large).active.len()), (1, 0));
+    // Nobody's small jobs delay the large one, but for others the group has not used up its quota.
+    let small = submit(&mut head, "ben", array(50, 1, 1));
+    assert_eq!(head.job(small).active.len(), 0, "the large job is first and has a reservation");
+    let why = explain(&head.state, head.job(small)).expect("it waits").to_string();
+    assert_eq!(why, "starting this job now could delay job 2, which is first in the queue");
 }
 
 /// As in the class of `cargo xtask classroom`: students with long arrays get no more than those with one job at a time.

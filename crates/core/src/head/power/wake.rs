@@ -184,7 +184,7 @@ impl Forecast<'_> {
         for node in nodes.iter().filter_map(|name| state.node(name)) {
             pool.set(node.ix, &node.name, &node.total(), &node.free(), true);
         }
-        let plan = plan(&pool, Turns::of(state), || running(state), state.settings.policy, self.now);
+        let plan = plan(&pool, Turns::of(state, self.now), || running(state), state.settings.policy, self.now);
         let mut started = Started::new();
         for start in plan.starts {
             started.entry(start.job).or_default().0 += u64::from(start.count);
