@@ -52,9 +52,13 @@ pub(crate) async fn fetch(
             let missing = not_held(properties);
             step.say(&format!("note: the disk of {} cannot hold {missing}", directory.display()));
         }
-        FetchEvent::Arrived(arrived) => what_arrived(arrived).for_each(|line| step.say(&line)),
+        FetchEvent::Arrived(arrived) => {
+            step.end();
+            what_arrived(arrived).for_each(|line| step.say(&line));
+        }
     };
     let downloads = fetch::fetch(client, results, destination, &narrate).await?;
+    step.end();
     downloads.undelivered.iter().for_each(|it| context.output.fail(&undeliverable(it)));
     Ok(Downloads { arrived: downloads.arrived, is_complete: downloads.undelivered.is_empty() })
 }
