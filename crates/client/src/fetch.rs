@@ -6,6 +6,7 @@
 //! that contains it leaves it out. The download is confirmed to the head only after all files are in place, so an
 //! interrupted download can be repeated.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -191,12 +192,12 @@ fn arrival(result: &ResultView, path: PathBuf, delivered: &Delivered) -> Arrived
 /// Confirms to the head, job by job, which tasks were downloaded. The result of a task's first node comes last, so its
 /// arrival confirms the whole task, unless the result of another node failed.
 async fn acknowledge(client: &Client, arrived: &[Arrived], undelivered: &[Undelivered]) -> Result<(), ClientError> {
+    let failed: BTreeSet<TaskId> = undelivered.iter().map(|it| it.task).collect();
     for of_one_job in arrived.chunk_by(|a, b| a.job == b.job) {
         let job = of_one_job[0].job;
         let last = of_one_job.iter().filter(|result| result.node_rank.unwrap_or(0) == 0);
         let indices = last.map(|result| result.index.unwrap_or(0));
-        let failed = |index| undelivered.iter().any(|it| it.task == TaskId { job, index });
-        let indices: IndexSet = indices.filter(|&index| !failed(index)).collect();
+        let indices: IndexSet = indices.filter(|&index| !failed.contains(&TaskId { job, index })).collect();
         if !indices.is_empty() {
             client.fetched(job, &Fetched { indices }).await?;
         }
