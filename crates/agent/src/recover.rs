@@ -14,7 +14,7 @@ use crate::handle::Handle;
 use crate::node::Node;
 use crate::shepherds::Watched;
 use crate::supervise::{self, Control, RunState, control};
-use crate::{engines, exec};
+use crate::{engines, exec, quiet};
 
 /// Time to determine the states of all runs together. A run whose shepherd lives but does not answer by then continues
 /// as far as the head knows: the agent goes on without it. A little longer than a damaged journal takes.
@@ -67,8 +67,10 @@ pub(crate) async fn recover(node: &Arc<Node>, handle: &Handle) -> anyhow::Result
         controls.insert(run, control);
         tokio::spawn(supervise::watch_recovered(Arc::clone(node), handle.clone(), launch, shepherd, controlled));
     }
-    let (quiet, runs) = (Arc::clone(&node.quiet), going_on.clone());
-    spawn_blocking(move || quiet.recover(&runs)).await?;
+    let (of_node, runs) = (Arc::clone(&node.quiet), going_on.clone());
+    if spawn_blocking(move || of_node.recover(&runs)).await? {
+        tokio::spawn(quiet::retry(Arc::clone(&node.quiet)));
+    }
     clean_up(node, &going_on, &leaves);
     Ok(controls)
 }

@@ -56,7 +56,7 @@ pub(super) enum Form {
     CpuList,
     /// CPUs as bits in groups of 32: `ffffffff,0000000f`.
     CpuMask,
-    /// No file, but the name of a unit of systemd, which is `active` or `inactive`.
+    /// No file, but the name of a unit of systemd. The value is its state.
     Unit,
 }
 
@@ -130,7 +130,8 @@ impl Knob {
                 form: Form::Unit,
                 value: units::STOPPED.to_owned(),
             };
-            return Ok(wish.units.iter().map(target).collect());
+            let (services, triggers): (Vec<&Unit>, Vec<&Unit>) = wish.units.iter().partition(|unit| unit.is_service());
+            return Ok(triggers.into_iter().chain(services).map(target).collect());
         }
         let mut targets = Vec::new();
         for Row { path, form, value, .. } in ROWS.iter().filter(|row| row.knob == self) {
@@ -240,7 +241,8 @@ mod tests {
             path
         };
         let targets = |knob: Knob, spare: &CpuSet| {
-            let units = ["cron.service".to_owned().try_into().expect("a unit")];
+            let units =
+                ["cron.service", "cron.timer"].map(|name| Unit::try_from(name.to_owned()).expect("the name of a unit"));
             knob.targets(&Wish { run: "", boot: "", knobs: &[], units: &units, root: top.path(), spare })
         };
         let none = CpuSet::default();
@@ -261,8 +263,9 @@ mod tests {
             let found = targets(knob, &cpus("0,33")).expect("one file");
             assert_eq!(found.iter().map(|target| target.value.as_str()).collect::<Vec<_>>(), [value]);
         }
-        let units = targets(Knob::Units, &none).expect("one unit");
-        assert!(units[0].path == Path::new("cron.service") && units[0].value == "inactive" && units.len() == 1);
+        let units = targets(Knob::Units, &none).expect("two units");
+        let units: Vec<_> = units.iter().map(|it| (it.path.to_str().expect("a name"), it.value.as_str())).collect();
+        assert_eq!(units, [("cron.timer", "inactive"), ("cron.service", "inactive")], "the timer first");
         assert_eq!(Knob::IdleStates.name(), "idle-states");
     }
 }

@@ -17,6 +17,7 @@ use std::io::{self, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use anyhow::Context;
 use hostler_core::agent::RunLaunch;
@@ -26,6 +27,7 @@ use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use serde::{Deserialize, Serialize};
 use tokio::task::spawn_blocking;
+use tokio::time::sleep;
 
 pub use self::knobs::Knob;
 use self::transaction::{Machine, Problem, Record, Undone, Wish};
@@ -35,6 +37,8 @@ use crate::node::Node;
 
 /// How many units may be stopped. Certificates list them all.
 const MOST_UNITS: usize = 16;
+/// Pauses before what could not be restored is tried again, in seconds. After the last, the next run or agent does it.
+const RETRIES: [u64; 5] = [10, 20, 40, 80, 160];
 
 /// The table `quiet_machine` of `agent.toml`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -187,15 +191,15 @@ impl Quiet {
         held.ok()
     }
 
-    /// Restores the settings if they were changed for this run. Returns what was changed.
-    fn end(&self, run: RunId) -> Option<QuietMachine> {
+    /// Restores the settings if they were changed for this run. Returns what was changed, and whether to [`retry`].
+    fn end(&self, run: RunId) -> Option<(QuietMachine, bool)> {
         let mut latency = lock(&self.latency);
         let is_of_run = |record: &Record| record.run == run.to_string();
         self.stored().filter(is_of_run)?;
         let held = latency.take().is_some();
         let undone = self.undo()?;
         let record = undone.record.as_ref()?;
-        Some(in_words(&self.root, record, held, &undone))
+        Some((in_words(&self.root, record, held, &undone), !undone.left.is_empty()))
     }
 
     /// Restores all settings that a record says were changed.
@@ -217,10 +221,10 @@ impl Quiet {
         }
     }
 
-    /// Restores what an earlier agent has changed, unless the run still goes on.
-    pub(crate) fn recover(&self, going_on: &HashSet<RunId>) {
+    /// Restores what an earlier agent has changed, unless the run still goes on. Returns whether to [`retry`].
+    pub(crate) fn recover(&self, going_on: &HashSet<RunId>) -> bool {
         let mut latency = lock(&self.latency);
-        let Some(mut record) = self.stored() else { return };
+        let Some(mut record) = self.stored() else { return false };
         if record.boot == self.boot && going_on.iter().any(|run| run.to_string() == record.run) {
             if record.holds_latency {
                 *latency = self.hold_latency();
@@ -229,13 +233,38 @@ impl Quiet {
                     tracing::warn!(%error, "cannot store that the CPUs entered idle states");
                 }
             }
-            return;
+            return false;
         }
+        self.undo_alone()
+    }
+
+    /// Restores settings while no other agent changes them. Returns whether to try again.
+    fn undo_alone(&self) -> bool {
         // Another agent would take what it finds for the old settings.
-        let only = self.only.is_none().then(|| self.lock_machine()).transpose();
-        match only {
-            Ok(_only) => drop(self.undo()),
-            Err(why) => tracing::error!(why, record = %self.record.display(), "cannot restore the machine's settings"),
+        match self.only.is_none().then(|| self.lock_machine()).transpose() {
+            Ok(_only) => self.undo().is_some_and(|undone| !undone.left.is_empty()),
+            Err(why) => {
+                tracing::error!(why, record = %self.record.display(), "cannot restore the machine's settings");
+                false
+            }
+        }
+    }
+
+    /// Tries again to restore what earlier runs left. Returns whether to try once more.
+    fn restore_left(&self) -> bool {
+        let _latency = lock(&self.latency);
+        self.stored().is_some_and(|record| record.run.is_empty()) && self.undo_alone()
+    }
+}
+
+/// Tries a few times to restore what is left of earlier runs, unless another run begins. A unit that stops slowly, for example,
+/// can soon be started.
+pub(crate) async fn retry(quiet: Arc<Quiet>) {
+    for pause in RETRIES {
+        sleep(Duration::from_secs(pause)).await;
+        let quiet = Arc::clone(&quiet);
+        if !spawn_blocking(move || quiet.restore_left()).await.unwrap_or(false) {
+            return;
         }
     }
 }
@@ -266,17 +295,21 @@ pub(crate) async fn end(node: &Node, launch: &RunLaunch) {
     let (quiet, run) = (Arc::clone(&node.quiet), launch.run());
     let directory = node.runs.of(run);
     let work = move || {
-        let Some(changed) = quiet.end(run) else { return };
+        let Some((changed, is_left)) = quiet.end(run) else { return false };
         let mut certificate = directory.stored_certificate().unwrap_or_else(Certificate::of_restarted_agent);
         certificate.quiet_machine = Some(Box::new(changed));
         directory.store_certificate(&certificate);
+        is_left
     };
-    let _ = spawn_blocking(work).await;
+    if spawn_blocking(work).await.unwrap_or(false) {
+        tokio::spawn(retry(Arc::clone(&node.quiet)));
+    }
 }
 
 /// What a run changed, for its certificate.
 fn in_words(root: &Path, record: &Record, held_latency: bool, undone: &Undone) -> QuietMachine {
     let mut not_offered = problems(root, &record.not_offered);
+    not_offered.extend(problems(root, &undone.started_again));
     let mut changes = changes(root, record);
     if record.holds_latency {
         let knob = Knob::IdleStates.name();
@@ -453,7 +486,8 @@ mod tests {
         agent(top.path(), "a").begin(run).expect("made quiet");
         let next = agent(top.path(), "a");
         next.recover(&HashSet::from([run]));
-        let made = next.end(run).expect("it was changed");
+        let (made, is_left) = next.end(run).expect("it was changed");
+        assert!(!is_left);
         assert_eq!(made.not_offered[0].why, "not held while the agent was stopped");
         assert_eq!(made.in_words(), "partly: idle-states");
     }

@@ -1,6 +1,6 @@
 //! The transaction on a made-up tree, with refusals and crashes at each operation.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
@@ -51,6 +51,14 @@ struct Fake {
     refused: BTreeMap<PathBuf, i32>,
     /// Paths of which the kernel makes something else.
     bent: BTreeMap<PathBuf, &'static str>,
+    /// Paths that get this value whatever is written.
+    stubborn: BTreeMap<PathBuf, &'static str>,
+    /// Units that runs stop.
+    units: Vec<&'static str>,
+    /// Units, each with one that stops with it.
+    stops: BTreeMap<&'static str, &'static str>,
+    /// What was done to units.
+    done: RefCell<Vec<String>>,
 }
 
 impl Fake {
@@ -61,8 +69,26 @@ impl Fake {
             fs::create_dir_all(path.parent().expect("a parent")).expect("ours");
             fs::write(path, content).expect("ours");
         }
-        let (refused, bent) = (BTreeMap::new(), BTreeMap::new());
-        Self { top, left: Cell::new(None), last_counts: false, refused, bent }
+        Self {
+            top,
+            left: Cell::new(None),
+            last_counts: false,
+            refused: BTreeMap::new(),
+            bent: BTreeMap::new(),
+            stubborn: BTreeMap::new(),
+            units: UNITS.to_vec(),
+            stops: BTreeMap::new(),
+            done: RefCell::default(),
+        }
+    }
+
+    /// Gives a unit this state.
+    fn put(&self, unit: &str, state: &str) {
+        fs::write(self.place(Path::new(unit)), format!("{state}\n")).expect("ours");
+    }
+
+    fn state(&self, unit: &str) -> String {
+        self.read(Form::Unit, Path::new(unit)).expect("it exists").trim().to_owned()
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -89,7 +115,7 @@ impl Fake {
 
     fn set(&self, run: &str) -> io::Result<Record> {
         let spare = "3".parse().expect("a CPU");
-        let units = UNITS.map(|name| name.to_owned().try_into().expect("a unit"));
+        let units: Vec<Unit> = self.units.iter().map(|&it| it.to_owned().try_into().expect("a unit")).collect();
         let wish = Wish { run, boot: "now", knobs: &KNOBS, units: &units, root: self.top.path(), spare: &spare };
         set(self, &self.record(), &wish)
     }
@@ -140,7 +166,11 @@ impl Settings for Fake {
 
     fn write(&self, form: Form, path: &Path, value: &str) -> io::Result<()> {
         self.operate(|| {
+            if let Some(value) = self.stubborn.get(path) {
+                return Machine.write(Form::Plain, &self.place(path), value);
+            }
             if form == Form::Unit {
+                self.done.borrow_mut().push(format!("{} {value}", path.display()));
                 Machine.write(Form::Plain, &self.place(path), value)?;
                 let fails = value == "inactive" && self.refused.contains_key(path);
                 return if fails { Err(io::Error::other("Job for it timed out.")) } else { Ok(()) };
@@ -155,6 +185,10 @@ impl Settings for Fake {
                 false => Machine.write(form, path, value),
             }
         })
+    }
+
+    fn stopped_with(&self, unit: &str) -> io::Result<Vec<String>> {
+        Ok(self.stops.get(unit).map(|&it| it.to_owned()).into_iter().collect())
     }
 
     fn load(&self, record: &Path) -> io::Result<String> {
@@ -246,6 +280,80 @@ fn setting_that_cannot_be_restored_is_tried_again() {
     fake.refused.clear();
     assert!(fake.undo().expect("undone").not_restored.is_empty());
     assert_eq!(fs::read_to_string(interval).expect("it exists"), "1\n");
+}
+
+#[test]
+fn setting_whose_old_value_is_not_back_stays_in_the_record() {
+    let mut fake = Fake::new();
+    let before = fake.values();
+    let interval = fake.path(TREE[6].0);
+    fake.stubborn = BTreeMap::from([(interval.clone(), "60"), (UNITS[0].into(), "deactivating")]);
+    let record = fake.set("7.0.1").expect("set");
+    for path in [interval.as_path(), Path::new(UNITS[0])] {
+        assert!(record.entries.iter().any(|it| it.path == path), "{path:?} is changed");
+        let problem = record.not_offered.iter().find(|it| it.path.as_deref() == Some(path)).expect("it is refused");
+        assert!(problem.why.contains(", and the old value is not back: "), "{}", problem.why);
+    }
+    fake.stubborn.clear();
+    let undone = fake.undo().expect("undone");
+    assert!(undone.not_restored.is_empty() && undone.left.is_empty(), "{undone:?}");
+    assert_eq!([fake.values()[6].clone(), fake.state(UNITS[0])], [before[6].as_str(), "active"]);
+}
+
+#[test]
+fn unit_is_started_unless_it_is_active() {
+    let fake = Fake::new();
+    for state in ["inactive", "deactivating", "activating"] {
+        fake.set("7.0.1").expect("set");
+        fake.put(UNITS[0], state);
+        let undone = fake.undo().expect("undone");
+        assert!(undone.not_restored.is_empty() && undone.started_again.is_empty(), "{undone:?}");
+        assert_eq!(fake.state(UNITS[0]), "active", "it was {state}");
+    }
+    fake.set("8.0.1").expect("set");
+    fake.put(UNITS[0], "active");
+    let undone = fake.undo().expect("undone");
+    let again = Problem::of_file(Knob::Units, Path::new(UNITS[0]), "it started again during the job");
+    assert_eq!((undone.started_again, undone.not_restored), (vec![again], Vec::new()));
+}
+
+#[test]
+fn what_starts_services_stops_and_starts_before_them() {
+    let mut fake = Fake::new();
+    fake.units = vec!["a.service", "a.socket", "b.timer"];
+    for unit in &fake.units {
+        fake.put(unit, "active");
+    }
+    fake.set("7.0.1").expect("set");
+    fake.undo().expect("undone");
+    let expected = ["inactive", "active"].map(|to| ["a.socket", "b.timer", "a.service"].map(|it| format!("{it} {to}")));
+    assert_eq!(*fake.done.borrow(), expected.concat());
+}
+
+#[test]
+fn unit_that_would_stop_others_is_not_stopped() {
+    let mut fake = Fake::new();
+    fake.units = vec!["a.socket", "a.service"];
+    fake.stops = BTreeMap::from([("a.socket", "a.service"), ("a.service", "b.service")]);
+    ["a.socket", "a.service", "b.service"].iter().for_each(|unit| fake.put(unit, "active"));
+    let refused = |fake: &Fake| {
+        let record = fake.set("7.0.1").expect("set");
+        fake.undo().expect("undone");
+        let units = record.not_offered.into_iter().filter(|it| it.knob == Knob::Units);
+        units.map(|it| it.why).collect::<Vec<_>>()
+    };
+    assert_eq!(refused(&fake), ["stopping it would also stop b.service; list it, too"; 2]);
+    assert!(fake.done.borrow().is_empty());
+    fake.stops.insert("a.service", "b.target");
+    fake.put("b.target", "active");
+    assert_eq!(refused(&fake), ["stopping it would also stop b.target"; 2]);
+    fake.put("b.target", "inactive");
+    fake.put("a.service", "activating");
+    let expected = ["stopping it would also stop a.service, which is activating", "the unit is activating"];
+    assert_eq!(refused(&fake), expected);
+    fake.put("a.service", "active");
+    assert!(refused(&fake).is_empty());
+    assert_eq!(fake.done.borrow().len(), 4, "both stop and start");
 }
 
 #[test]

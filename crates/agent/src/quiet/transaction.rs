@@ -3,8 +3,9 @@
 //!
 //! Before the first write, a record with all old and new values is on the disk. Undoing goes through it backwards and
 //! restores each file that still has the value that was written; what somebody else has changed meanwhile stays and is
-//! reported. After a restart of the machine all settings are new, so the record is discarded.
+//! reported. Units are started in any case. After a restart of the machine all settings are new, so the record is discarded.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -21,6 +22,9 @@ pub(super) trait Settings {
 
     /// Changes an existing setting.
     fn write(&self, form: Form, path: &Path, value: &str) -> io::Result<()>;
+
+    /// The units that stop when this one stops.
+    fn stopped_with(&self, unit: &str) -> io::Result<Vec<String>>;
 
     fn load(&self, record: &Path) -> io::Result<String>;
 
@@ -45,6 +49,10 @@ impl Settings for Machine {
         // The kernel wants the whole value in one write.
         let mut file = fs::File::options().write(true).truncate(true).open(path)?;
         file.write_all(format!("{value}\n").as_bytes())
+    }
+
+    fn stopped_with(&self, unit: &str) -> io::Result<Vec<String>> {
+        units::stopped_with(unit)
     }
 
     fn load(&self, record: &Path) -> io::Result<String> {
@@ -142,10 +150,13 @@ pub(super) fn set(settings: &dyn Settings, record_at: &Path, wish: &Wish<'_>) ->
     }
     store(settings, record_at, &record)?;
     let planned = record.entries.split_off(carried);
-    for entry in planned {
-        match change(settings, &entry) {
-            Ok(()) => record.entries.push(entry),
-            Err(why) => record.not_offered.push(Problem::of_file(entry.knob, &entry.path, why)),
+    for mut entry in planned {
+        let changed = change(settings, &mut entry);
+        if let Err(Refused { why, .. }) = &changed {
+            record.not_offered.push(Problem::of_file(entry.knob, &entry.path, why));
+        }
+        if !changed.is_err_and(|refused| refused.is_as_before) {
+            record.entries.push(entry);
         }
     }
     if let Err(error) = store(settings, record_at, &record) {
@@ -173,7 +184,11 @@ fn plan(settings: &dyn Settings, knob: Knob, wish: &Wish<'_>, record: &mut Recor
             Ok(content) => {
                 let old = target.form.value_in(&content);
                 let new = target.form.value_in(&target.value);
-                if old != new {
+                let why_not =
+                    (target.form == Form::Unit && old != new).then(|| why_not_stop(settings, &target, &old, wish));
+                if let Some(why) = why_not.flatten() {
+                    record.not_offered.push(Problem::of_file(knob, &target.path, why));
+                } else if old != new {
                     let Target { knob, path, form, .. } = target;
                     record.entries.push(Entry { knob, path, form, old, new });
                 }
@@ -183,24 +198,86 @@ fn plan(settings: &dyn Settings, knob: Knob, wish: &Wish<'_>, record: &mut Recor
     }
 }
 
-/// Writes the new value and reads it back. If it is another one, writes the old one again: it would later look like the work of
-/// somebody else. A unit may also have stopped although stopping it failed.
-fn change(settings: &dyn Settings, entry: &Entry) -> Result<(), String> {
-    let Entry { form, path, old, new, .. } = entry;
-    let written = settings.write(*form, path, new);
-    if *form != Form::Unit {
-        written.as_ref().map_err(ToString::to_string)?;
+/// Why a unit must not be stopped: it is between two states, or others would stop with it and stay stopped.
+fn why_not_stop(settings: &dyn Settings, target: &Target, state: &str, wish: &Wish<'_>) -> Option<String> {
+    if state != units::STARTED {
+        // A service of the type oneshot, such as an update of packages, would be interrupted in the middle.
+        return Some(format!("the unit is {state}"));
     }
-    let why = match (settings.read(*form, path), written) {
-        (Ok(content), _) if form.value_in(&content) == *new => return Ok(()),
+    let first = target.path.to_string_lossy().into_owned();
+    let (mut seen, mut rest) = (BTreeSet::from([first.clone()]), vec![first]);
+    while let Some(unit) = rest.pop() {
+        let others = match settings.stopped_with(&unit) {
+            Ok(others) => others,
+            Err(error) => return Some(error.to_string()),
+        };
+        for other in others {
+            let state = match settings.read(Form::Unit, Path::new(&other)) {
+                Err(error) if error.kind() == ErrorKind::NotFound => continue,
+                Err(error) => return Some(error.to_string()),
+                Ok(state) => Form::Unit.value_in(&state),
+            };
+            if state == units::STOPPED || !seen.insert(other.clone()) {
+                continue;
+            }
+            if !wish.units.iter().any(|unit| unit.name() == other) {
+                let hint = Unit::try_from(other.clone()).map_or("", |_| "; list it, too");
+                return Some(format!("stopping it would also stop {other}{hint}"));
+            }
+            if state != units::STARTED {
+                return Some(format!("stopping it would also stop {other}, which is {state}"));
+            }
+            rest.push(other);
+        }
+    }
+    None
+}
+
+/// A setting that did not take its new value.
+struct Refused {
+    why: String,
+    /// Whether it certainly has its old value. If not, it must stay in the record.
+    is_as_before: bool,
+}
+
+/// Writes the new value and reads it back. If it is another one, writes the old one again. A unit may also have stopped although
+/// stopping it failed.
+fn change(settings: &dyn Settings, entry: &mut Entry) -> Result<(), Refused> {
+    let written = settings.write(entry.form, &entry.path, &entry.new);
+    let now = value(settings, entry);
+    let why = match (&now, written) {
+        (Ok(now), _) if *now == entry.new => return Ok(()),
         (_, Err(error)) => error.to_string(),
-        (Ok(_), Ok(())) if *form == Form::Unit => "it started again".to_owned(),
-        (Ok(_), Ok(())) => format!("the kernel made another value of {new}"),
+        (Ok(_), Ok(())) if entry.form == Form::Unit => "it started again".to_owned(),
+        (Ok(_), Ok(())) => format!("the kernel made another value of {}", entry.new),
         (Err(error), Ok(())) => format!("cannot read it: {error}"),
     };
-    match settings.write(*form, path, old) {
-        Ok(()) => Err(why),
-        Err(error) => Err(format!("{why}, and refuses the old one: {error}")),
+    if now.as_ref().is_ok_and(|now| *now == entry.old) {
+        return Err(Refused { why, is_as_before: true });
+    }
+    let Err(error) = put_back(settings, entry) else { return Err(Refused { why, is_as_before: true }) };
+    if let (Ok(now), true) = (now, entry.form != Form::Unit) {
+        // Else it would later look like the work of somebody else.
+        entry.new = now;
+    }
+    Err(Refused { why: format!("{why}, and the old value is not back: {error}"), is_as_before: false })
+}
+
+/// The present value of a setting.
+fn value(settings: &dyn Settings, entry: &Entry) -> io::Result<String> {
+    settings.read(entry.form, &entry.path).map(|content| entry.form.value_in(&content))
+}
+
+/// Writes the old value.
+///
+/// # Errors
+/// If the setting does not have the old value then.
+fn put_back(settings: &dyn Settings, entry: &Entry) -> io::Result<()> {
+    settings.write(entry.form, &entry.path, &entry.old)?;
+    match value(settings, entry)? {
+        now if now == entry.old => Ok(()),
+        _ if entry.form == Form::Unit => Err(io::Error::other("it stopped again")),
+        _ => Err(io::Error::other("the kernel made another value of the old one")),
     }
 }
 
@@ -213,6 +290,8 @@ pub(super) struct Undone {
     pub(super) not_restored: Vec<Problem>,
     /// Changed settings that could not be written. The record on the disk still has them.
     pub(super) left: Vec<Entry>,
+    /// Units that were started by others meanwhile.
+    pub(super) started_again: Vec<Problem>,
 }
 
 /// Restores the settings of the machine, if a record says that they were changed.
@@ -226,7 +305,16 @@ pub(super) fn undo(settings: &dyn Settings, record_at: &Path, boot: &str) -> io:
         return Ok(Undone::default());
     }
     let mut undone = Undone::default();
-    for entry in record.entries.iter().rev() {
+    // Units come last, in the order in which they stopped.
+    let (units, files): (Vec<&Entry>, Vec<&Entry>) = record.entries.iter().partition(|it| it.form == Form::Unit);
+    // Before any starts: it can start others.
+    for entry in &units {
+        if value(settings, entry).is_ok_and(|now| now == entry.old) {
+            let why = "it started again during the job";
+            undone.started_again.push(Problem::of_file(entry.knob, &entry.path, why));
+        }
+    }
+    for entry in files.into_iter().rev().chain(units) {
         match restore(settings, entry) {
             Ok(()) => {}
             Err(NotRestored::Failed(why)) => {
@@ -240,7 +328,7 @@ pub(super) fn undo(settings: &dyn Settings, record_at: &Path, boot: &str) -> io:
             }
         }
     }
-    undone.left.reverse();
+    undone.left.sort_by_key(|left| record.entries.iter().position(|it| it == left));
     if undone.left.is_empty() {
         settings.remove(record_at)?;
     } else {
@@ -271,8 +359,7 @@ enum NotRestored {
 }
 
 fn restore(settings: &dyn Settings, entry: &Entry) -> Result<(), NotRestored> {
-    let now = || settings.read(entry.form, &entry.path).map(|content| entry.form.value_in(&content));
-    let before = match now() {
+    let before = match value(settings, entry) {
         // For example, the device of an interrupt has gone.
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         value => value.map_err(NotRestored::Failed)?,
@@ -280,15 +367,11 @@ fn restore(settings: &dyn Settings, entry: &Entry) -> Result<(), NotRestored> {
     if before == entry.old {
         return Ok(());
     }
-    if before != entry.new {
+    // A unit that is not active may still be stopping, for example if the agent ended meanwhile.
+    if before != entry.new && entry.form != Form::Unit {
         return Err(NotRestored::Foreign(before));
     }
-    settings.write(entry.form, &entry.path, &entry.old).map_err(NotRestored::Failed)?;
-    match now().map_err(NotRestored::Failed)? {
-        after if after == entry.old => Ok(()),
-        _ if entry.form == Form::Unit => Err(NotRestored::Failed(io::Error::other("it stopped again"))),
-        _ => Err(NotRestored::Failed(io::Error::other("the kernel made another value of the old one"))),
-    }
+    put_back(settings, entry).map_err(NotRestored::Failed)
 }
 
 pub(super) fn store(settings: &dyn Settings, record_at: &Path, record: &Record) -> io::Result<()> {
