@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import atexit
+import errno
+import fcntl
 import json
 import os
 import re
@@ -403,6 +405,34 @@ def test_notebook_that_is_opened_again_gets_its_kernel_and_the_output_that_it_mi
     third.shutdown_kernel()
     assert job.wait(SECONDS).state == "completed"
     assert list(_kernel_link.states().iterdir()) == []
+
+
+def record(job: int, submitted_at: int = 1) -> _kernel_link.Running:
+    return _kernel_link.Running(job, submitted_at, None, 1, "", "", "", "", "", "", "/a.ipynb")
+
+
+def test_damaged_records_of_kernels_are_left_out(home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    for job, submitted_at in ((1, 5), (2, 7), (3, 6)):
+        record(job, submitted_at).save()
+    for name, text in (("4-1", ""), ("5-1", "[]"), ("6-1", '{"job": 6}'), ("7-1", (record(2, 7).file).read_text())):
+        (_kernel_link.states() / f"{name}.json").write_text(text)
+    assert [running.job for running in _kernel_link.kept()] == [2, 3, 1]
+    assert record(2, 7).file.stat().st_mode & 0o777 == 0o600
+    assert all(file.suffix == ".json" for file in _kernel_link.states().iterdir())
+
+
+def test_kernel_that_nobody_can_lock_is_left_alone(home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOLCK, "no locks available")
+
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    record(1).save()
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    # Nobody asks the cluster for it.
+    monkeypatch.setenv("HOSTLER_BIN", "/nowhere")
+    assert _kernel_job.find_lost("/a.ipynb", "", None) is None
+    assert record(1).file.exists()
 
 
 def test_wrong_keys_are_refused(client: hostler.Client) -> None:

@@ -139,7 +139,9 @@ class Kernel:
             port, status = _kernel_job.wait_for_port(job, deadline, self._cancelled, self._say)
             head = options.head or os.environ.get("HOSTLER_HEAD")
             running = Running(job.id, status.details["submitted_at"], head, port, **keys, notebook=notebook)
-            self._claim = Claim(running)
+            # Without locks, the notebook does not get its kernel back if this process is killed.
+            with contextlib.suppress(OSError):
+                self._claim = Claim(running)
             self.attach(running)
             self.wait_until_running(deadline - time.monotonic())
             running.save()
@@ -399,7 +401,8 @@ class Kernel:
         assert self.running
         with contextlib.suppress(HostlerError, OSError):
             status = Client(self.running.head).job(self.running.job).status()
-            if status.ended:
+            # Another cluster may be the default now.
+            if status.ended and status.details["submitted_at"] == self.running.submitted_at:
                 self.running.forget()
                 self.ended = _kernel_job.ending(self.running.job, status)
                 self._tell(self.ended)

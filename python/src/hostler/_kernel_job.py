@@ -20,7 +20,7 @@ from typing import Any
 import zmq
 
 from hostler import _executable, _kernel_bridge
-from hostler._kernel_link import Claim, Running, states, write_private
+from hostler._kernel_link import Claim, Running, kept, write_private
 from hostler.client import Client
 from hostler.errors import HostlerError, JobFailedError, UnreachableError, UsageError
 from hostler.job import Job, Status
@@ -146,25 +146,27 @@ def wait_for_port(
 
 def find_lost(notebook: str, kernel_name: str, head: str | None) -> tuple[Running, Claim] | None:
     """Return the running kernel of a notebook whose Jupyter was killed, and claim it."""
-    for file in states().glob("*.json"):
-        try:
-            running = Running.load(file)
-        except FileNotFoundError:
-            # The kernel has just ended.
-            continue
+    for running in kept():
         if (running.notebook, running.kernel_name, running.head) != (notebook, kernel_name, head):
             continue
         try:
             claim = Claim(running)
-        except BlockingIOError:
-            # Another Jupyter has the same notebook open.
+        except OSError:
+            # Another Jupyter has the same notebook open, or nobody can tell.
             continue
-        with contextlib.suppress(HostlerError):
-            status = Client(head).job(running.job).status()
-            if not status.ended and status.details["submitted_at"] == running.submitted_at:
-                return running, claim
-            running.forget()
-        claim.release()
+        is_found = False
+        try:
+            with contextlib.suppress(HostlerError):
+                status = Client(head).job(running.job).status()
+                # The job of another cluster may have the same number.
+                if status.details["submitted_at"] == running.submitted_at:
+                    if not status.ended:
+                        is_found = True
+                        return running, claim
+                    running.forget()
+        finally:
+            if not is_found:
+                claim.release()
     return None
 
 

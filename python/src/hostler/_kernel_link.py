@@ -7,6 +7,7 @@ import fcntl
 import json
 import os
 import subprocess
+import tempfile
 import time
 import uuid
 from collections import deque
@@ -68,8 +69,17 @@ class Running:
 
     @staticmethod
     def load(file: Path) -> Running:
-        """Read a file."""
-        return Running(**json.loads(file.read_text(encoding="utf-8")))
+        """Read a file.
+
+        Raises
+        ------
+        ValueError, TypeError
+            If it is damaged, or of another version.
+        """
+        running = Running(**json.loads(file.read_text(encoding="utf-8")))
+        if not isinstance(running.submitted_at, int) or running.file.name != file.name:
+            raise ValueError(f"{file} is about another kernel")
+        return running
 
 
 class Claim:
@@ -79,8 +89,8 @@ class Claim:
 
     Raises
     ------
-    BlockingIOError
-        If another process has it.
+    OSError
+        If another process has it, or the file system has no locks.
     """
 
     def __init__(self, running: Running) -> None:
@@ -96,7 +106,10 @@ class Claim:
     @property
     def seen(self) -> int:
         """Number of the message with which the last of these cells ended; -1 if there was none."""
-        return int(os.pread(self._file, 20, 0) or -1)
+        # A crash of the machine may leave anything there.
+        with contextlib.suppress(ValueError):
+            return int(os.pread(self._file, 20, 0))
+        return -1
 
     def see(self, number: int) -> None:
         """Note the end of a cell. Numbers only grow."""
@@ -115,11 +128,25 @@ def states() -> Path:
     return Path(base) / "hostler" / "kernels"
 
 
+def kept() -> list[Running]:
+    """Return these kernels, newest first. Files that cannot be read are left out."""
+    found = []
+    for file in states().glob("*.json"):
+        with contextlib.suppress(ValueError, TypeError, OSError):
+            found.append(Running.load(file))
+    return sorted(found, key=lambda running: running.submitted_at, reverse=True)
+
+
 def write_private(file: Path, content: Mapping[str, Any]) -> None:
-    """Write a new file as JSON that no other user can ever read."""
-    file.unlink(missing_ok=True)
-    with open(os.open(file, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "w", encoding="utf-8") as opened:
-        json.dump(content, opened, indent=1)
+    """Write a file as JSON that no other user can ever read, and that is never there in part."""
+    descriptor, part = tempfile.mkstemp(dir=file.parent, prefix=".")
+    try:
+        with open(descriptor, "w", encoding="utf-8") as opened:
+            json.dump(content, opened, indent=1)
+        os.replace(part, file)
+    except BaseException:
+        os.unlink(part)
+        raise
 
 
 class Link:

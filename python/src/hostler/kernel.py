@@ -29,7 +29,7 @@ try:
     from hostler import _kernel_bridge
     from hostler._kernel import Kernel, ipc_connection
     from hostler._kernel_job import Options
-    from hostler._kernel_link import Running, states, write_private
+    from hostler._kernel_link import kept, write_private
 except ModuleNotFoundError as missing:
     error = UsageError(f"kernels need {missing.name}", "usage", ("`pip install 'hostler[jupyter]'`",))
     if __name__ == "__main__":
@@ -169,14 +169,15 @@ def _ours() -> dict[str, dict[str, Any]]:
 def _list(_: argparse.Namespace) -> int:
     for name, spec in _ours().items():
         print(f"{name}: {spec['display_name']}")
-    for file in sorted(states().glob("*.json")):
-        running = Running.load(file)
+    for running in kept():
         try:
             status = Client(running.head).job(running.job).status()
         except HostlerError as error:
             print(f"job {running.job}: {error.message}")
             continue
-        if status.ended or status.details["submitted_at"] != running.submitted_at:
+        if status.details["submitted_at"] != running.submitted_at:
+            print(f"job {running.job}: a kernel on another cluster")
+        elif status.ended:
             running.forget()
         else:
             print(f"job {running.job}: a kernel on {', '.join(status.nodes)}")
@@ -226,14 +227,13 @@ def _connection(given: argparse.Namespace) -> dict[str, Any]:
 
 
 def _attach(given: argparse.Namespace) -> int:
-    files = sorted(states().glob(f"{given.job}-*.json"), key=lambda file: file.stat().st_mtime)
-    if not files:
+    running = next((running for running in kept() if running.job == given.job), None)
+    if running is None:
         raise UsageError(
             f"no kernel of job {given.job} was launched on this machine",
             "usage",
             ("the keys to a kernel are on the machine that launched it", "`python -m hostler.kernel list`"),
         )
-    running = Running.load(files[-1])
     directory, connection = ipc_connection(running.key.encode(), running.kernel_name)
     file = Path(given.file or os.path.join(jupyter_runtime_dir(), _ATTACHED.format(job=running.job)))
     kernel = Kernel(connection, _say)
