@@ -363,8 +363,8 @@ class Kernel:
             self._cell = cell or self._cell
             if self._missed and self._missed.take(number, frames):
                 return
-            if state == "idle" and self._claim:
-                self._claim.see(number)
+            if state == "idle":
+                self._see(number)
             if self._held is None:
                 self._sockets["iopub"].send_multipart(frames)
             else:
@@ -372,9 +372,9 @@ class Kernel:
         elif kind == "state":
             if json.loads(frames[0])["state"] == "exited":
                 if self._missed:
-                    self._missed.on_exit(number)
-                if self._claim and number >= self._replayed_to:
-                    self._claim.see(number)
+                    self._missed.on_exit()
+                if number >= self._replayed_to:
+                    self._see(number)
             # Those that are replayed are history.
             if number >= self._replayed_to:
                 self._on_state(json.loads(frames[0]))
@@ -389,6 +389,11 @@ class Kernel:
         else:
             to = self._missed.on_reply(frames) if self._missed and kind == "control" else kind
             self._sockets[to].send_multipart(frames)
+
+    def _see(self, number: int) -> None:
+        """Note that clients have been sent everything up to the end of a cell."""
+        if self._claim and not (self._missed and self._missed.is_waiting):
+            self._claim.see(number)
 
     def _on_state(self, state: dict[str, Any]) -> None:
         # What is said about an earlier run does not matter after `restart`.
