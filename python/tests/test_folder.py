@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
 import pytest
 
 import hostler
+from hostler.folder import _keep
 
 SMALL = hostler.Options(cpus=1, memory="100M")
 
@@ -58,22 +60,56 @@ def test_files_go_to_nodes_and_results_and_files_come_back(client: hostler.Clien
 
 def test_failed_files_are_named_and_write_nothing(client: hostler.Client, texts: Path, tmp_path: Path) -> None:
     def work(source: Path, target: Path) -> int:
-        target.write_text("half")
         if source.name == "b.txt":
+            target.write_text("half")
             raise ValueError("no good")
         if source.name == "a.txt":
-            # What a hostile node might send.
-            target.unlink()
             target.symlink_to("/etc/passwd")
+        elif source.name == "link.txt":
+            target.write_text("whole")
         return 1
 
-    found = dict(hostler.map_folder(work, texts, "*.txt", to=tmp_path / "out", errors="return", client=client, **SMALL))
-    assert found["a.txt"] == 1
-    assert isinstance(found["b.txt"], ValueError)
-    assert not (tmp_path / "out").exists()
+    out = tmp_path / "out"
+    # Where one file should be is a folder.
+    (out / "deep/link.txt").mkdir(parents=True)
+    found = dict(hostler.map_folder(work, texts, "**/*.txt", to=out, errors="return", client=client, **SMALL))
+    kinds = [type(found[name]) for name in ("a.txt", "b.txt", "deep/link.txt", "deep/venv/c.txt")]
+    assert kinds == [FileNotFoundError, ValueError, IsADirectoryError, FileNotFoundError]
+    assert [path.name for path in out.rglob("*") if path.is_file()] == []
     with pytest.raises(ValueError, match="no good") as raised:
-        list(hostler.map_folder(work, texts, "b.*", to=tmp_path / "out", client=client, **SMALL))
+        list(hostler.map_folder(work, texts, "b.*", to=out, client=client, **SMALL))
     assert getattr(raised.value, "__notes__", ["The file is b.txt."]) == ["The file is b.txt."]
+
+
+def test_files_come_from_no_link_and_replace_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place, to, other = tmp_path / "place", tmp_path / "to", tmp_path / "other"
+    for folder in (place / "kept", to):
+        folder.mkdir(parents=True)
+    other.write_text("other")
+
+    def other_disk(source: str | Path, target: Path) -> None:
+        if Path(source).parent != to:
+            raise OSError(errno.EXDEV, "another disk")
+        rename(source, target)
+
+    rename = os.rename
+    for is_other_disk in (False, True):
+        if is_other_disk:
+            monkeypatch.setattr(os, "replace", other_disk)
+        (place / "kept/0").write_text("new")
+        (place / "kept/0").chmod(0o640)
+        (to / "a").unlink(missing_ok=True)
+        for name in ("a", ".a.part"):
+            (to / name).unlink(missing_ok=True)
+            (to / name).symlink_to(other)
+        _keep(to, ["a"], 0, place)
+        assert ((to / "a").read_text(), (to / "a").stat().st_mode & 0o777) == ("new", 0o640)
+        assert sorted(os.listdir(to)) == [".a.part", "a"]
+        assert other.read_text() == "other"
+    (place / "kept/1").symlink_to(other)
+    for missing in (1, 2):
+        with pytest.raises(hostler.RemoteError, match="no file came back for"):
+            _keep(to, ["a", "b", "c"], missing, place)
 
 
 def test_wrong_folders_are_refused(texts: Path) -> None:
@@ -86,3 +122,13 @@ def test_wrong_folders_are_refused(texts: Path) -> None:
     (texts / "a.md").touch()
     with pytest.raises(hostler.UsageError, match="several files would be written under the same name"):
         hostler.map_folder(print, texts, "a.*", to="out", suffix=".x", client=nowhere)
+    for pattern in ("", "/a.*"):
+        with pytest.raises(hostler.UsageError, match="is no pattern"):
+            hostler.map_folder(print, texts, pattern, client=nowhere)
+    for suffix in ("x", ".", "./x"):
+        with pytest.raises(hostler.UsageError, match="is no suffix"):
+            hostler.map_folder(print, texts, to="out", suffix=suffix, client=nowhere)
+    (texts / "a.x").mkdir()
+    (texts / "a.x/b.txt").touch()
+    with pytest.raises(hostler.UsageError, match=r"a\.x would be a file and a folder"):
+        hostler.map_folder(print, texts, "**/*.txt", to="out", suffix=".x", client=nowhere)

@@ -43,8 +43,9 @@ _SHORTEST_PAUSE = 0.02
 _LONGEST_PAUSE = 1.0
 _GROWTH = 1.25
 
-# Results to download with one command.
+# Results to download with one command, and fewer if they have files of the caller, which need room.
 _FETCHED_AT_ONCE = 200
+_FETCHED_WITH_FILES = 10
 
 # How much of its stderr the error of a task shows.
 _TAIL_CHARACTERS = 2000
@@ -272,7 +273,8 @@ class Collector:
     directory
         A directory for results, each of which is deleted when it is read.
     keep
-        Called with each input that has a result, and the directory with the files of its task.
+        Called with each input that has a result, and the directory with the files of its task. Its errors are those of
+        the input.
     """
 
     def __init__(
@@ -317,8 +319,9 @@ class Collector:
                     for index in self._shape.inputs(task["index"]):
                         on_start(index)
             new = [task for task in tasks if task["state"] in ENDED and task["index"] not in ended]
-            for at in range(0, len(new), _FETCHED_AT_ONCE):
-                yield from self._collect(new[at : at + _FETCHED_AT_ONCE])
+            at_once = _FETCHED_WITH_FILES if self._keep else _FETCHED_AT_ONCE
+            for at in range(0, len(new), at_once):
+                yield from self._collect(new[at : at + at_once])
             ended.update(task["index"] for task in new)
             if not new and not is_over:
                 time.sleep(pause)
@@ -350,7 +353,13 @@ class Collector:
         """Download the results of tasks, and yield what became of their inputs."""
         self._check_not_stopped()
         names = [f"{self.job.id}_{task['index']}" for task in tasks if task["result"]]
-        arrived = self._ask("fetch", *names, f"--to={self._directory}") if names else []
+        try:
+            arrived = self._ask("fetch", *names, f"--to={self._directory}") if names else []
+        finally:
+            if self._is_stopped:
+                # It has been deleted meanwhile, and the download may have created it again.
+                shutil.rmtree(self._directory, ignore_errors=True)
+        self._check_not_stopped()
         places = {result["index"]: Path(result["path"]) for result in arrived}
         for task in tasks:
             place = places.get(task["index"])
@@ -359,15 +368,22 @@ class Collector:
                 # A node cannot claim results of other tasks.
                 if outcome.index in missing:
                     missing.discard(outcome.index)
-                    if place and self._keep and outcome.error is None:
-                        self._keep(outcome.index, place)
-                    yield outcome
+                    yield self._kept(outcome, place) if place and self._keep else outcome
                 # Results must not stay in memory until the next one arrives.
                 del outcome
             for index in sorted(missing):
                 yield Outcome(index, error=self._lost(index, task, place))
             if place:
                 shutil.rmtree(place, ignore_errors=True)
+
+    def _kept(self, outcome: Outcome, place: Path) -> Outcome:
+        """Return an outcome after its file has been put in place, or the error if there is one."""
+        if self._keep and outcome.error is None:
+            try:
+                self._keep(outcome.index, place)
+            except (OSError, HostlerError) as error:
+                return Outcome(outcome.index, error=error)
+        return outcome
 
     def _read(self, file: Path) -> Iterator[Outcome]:
         """Read the complete records of a task; a task that was killed may have written a part of another one."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import os
 import shutil
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -12,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from hostler import _project
 from hostler._batch import Batch, Settings, check_parameters, is_own_file
 from hostler.client import Client
-from hostler.errors import UsageError
+from hostler.errors import RemoteError, UsageError
 from hostler.mapping import Results
 from hostler.named import Errors
 from hostler.options import Options
@@ -22,9 +24,11 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 
-# Folders of a task: the caller's files, and what the function writes.
+# Folders of a task: the caller's files, what a call writes, and the file of each complete call, named by the number of
+# the input. Other names could be left out of results, such as `__pycache__`.
 _FILES = "files"
 _OUTPUT = "output"
+_KEPT = "kept"
 
 
 def map_folder(
@@ -51,15 +55,16 @@ def map_folder(
     Parameters
     ----------
     function
-        Called with the `pathlib.Path` of a file on the node. With `to`, also with the path of the file that it may
-        write, whose directory exists.
+        Called with the `pathlib.Path` of a file on the node. With `to`, also with the path of the file that it must
+        write, whose directory exists and is deleted afterwards.
     folder
         The folder. Links to files are followed.
     pattern
         Which files; see `pathlib.Path.glob`. Names that begin with a dot are left out.
     to
         A folder on this machine for the files that the function writes, under the names of the files that it was
-        called with. Each is there before its result is returned, and replaces an earlier one.
+        called with. Each is there before its result is returned, and replaces an earlier one. A call that writes none
+        has failed, and so has one whose file cannot be put there.
     suffix
         Suffix of these names instead of their own, e.g. ``".jpg"``.
     ordered
@@ -78,7 +83,8 @@ def map_folder(
     Raises
     ------
     UsageError
-        If there is no such folder, or two files would be written under the same name.
+        If there is no such folder, the pattern or the suffix is none, two files would be written under the same name,
+        or one of them where another one needs a folder.
 
     Examples
     --------
@@ -87,18 +93,23 @@ def map_folder(
     >>> dict(hostler.map_folder(shrink, "photos", "**/*.png", to="thumbnails", suffix=".jpg", cpus=1))
     """
     check_parameters(errors, chunksize, max_workers)
+    if suffix and not to:
+        raise UsageError("suffix needs `to`", "usage")
+    if suffix and (suffix == "." or "/" in suffix or not suffix.startswith(".")):
+        raise UsageError(f'"{suffix}" is no suffix', "usage", ('a suffix begins with a dot, e.g. ".jpg"',))
     files = _files(Path(folder), pattern)
     names = list(files)
     outputs = [str(Path(name).with_suffix(suffix)) if suffix else name for name in names]
-    if suffix and not to:
-        raise UsageError("suffix needs `to`", "usage")
     if to and len(set(outputs)) < len(names):
         raise UsageError(f"several files would be written under the same name with the suffix {suffix}", "usage")
+    folders = {str(parent) for output in outputs for parent in Path(output).parents}
+    if to and (both := sorted(folders.intersection(outputs))):
+        raise UsageError(f"{both[0]} would be a file and a folder with the suffix {suffix}", "usage")
     if not names:
         return Results(None, ordered, errors)
     settings = Settings(client or Client(), environment, trusted, chunksize, max_workers, options)
     call = _project.dumps("the function", _OnFile(function, writes=to is not None))
-    inputs = _project.pickled_inputs(zip(names, outputs, strict=True))
+    inputs = _project.pickled_inputs(zip(range(len(names)), names, outputs, strict=True))
     name = getattr(function, "__name__", "map_folder")
     keep = functools.partial(_keep, Path(to).absolute(), outputs) if to else None
     batch = Batch(call, inputs, name, settings, add=functools.partial(_add, files), keep=keep)
@@ -109,6 +120,8 @@ def _files(folder: Path, pattern: str) -> dict[str, Path]:
     """Return the files that match, by their names."""
     if not folder.is_dir():
         raise UsageError(f"{folder} is no folder", "usage")
+    if not pattern or os.path.isabs(pattern):
+        raise UsageError(f'"{pattern}" is no pattern', "usage", ("patterns are relative to the folder",))
     found = {path.relative_to(folder).as_posix(): path for path in folder.glob(pattern) if path.is_file()}
     return {name: found[name] for name in sorted(found) if not name.startswith(".") and "/." not in name}
 
@@ -129,16 +142,31 @@ def _add(files: dict[str, Path], folder: Path) -> None:
 
 def _keep(to: Path, outputs: list[str], index: int, place: Path) -> None:
     """Move the file that the function has written for an input from the result of a task to its place."""
-    source = place / _OUTPUT / outputs[index]
-    # A node could send links in place of directories.
-    if os.path.realpath(source) != os.path.join(os.path.realpath(place), _OUTPUT, outputs[index]):
-        return
-    if is_own_file(source):
-        target = to / outputs[index]
-        target.parent.mkdir(parents=True, exist_ok=True)
-        part = target.with_name(f".{target.name}.part")
-        shutil.move(source, part)
+    source = place / _KEPT / str(index)
+    # A node could send links, also in place of the directory.
+    if source.parent.is_symlink() or not is_own_file(source):
+        raise RemoteError(f"no file came back for {outputs[index]}", "remote")
+    target = to / outputs[index]
+    target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        os.replace(source, target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        _copy(source, target)
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy a file to another disk, where nobody ever sees a part of it."""
+    descriptor, part = tempfile.mkstemp(dir=target.parent, prefix=".hostler-")
+    try:
+        with open(source, "rb") as read, open(descriptor, "wb") as written:
+            os.fchmod(descriptor, os.fstat(read.fileno()).st_mode & 0o777)
+            shutil.copyfileobj(read, written)
         os.replace(part, target)
+    except BaseException:
+        os.unlink(part)
+        raise
 
 
 @functools.cache
@@ -154,10 +182,22 @@ class _OnFile:
         self.function = function
         self.writes = writes
 
-    def __call__(self, names: tuple[Any, ...]) -> object:
-        name, output = names
-        source, target = _start() / _FILES / name, _start() / _OUTPUT / output
+    def __call__(self, given: tuple[Any, ...]) -> object:
+        index, name, output = given
+        source = _start() / _FILES / name
         if not self.writes:
             return self.function(source)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        return self.function(source, target)
+        kept = _start() / _KEPT / str(index)
+        kept.parent.mkdir(exist_ok=True)
+        folder = _start() / _OUTPUT / str(index)
+        target = folder / Path(output).name
+        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            value = self.function(source, target)
+            if target.is_symlink() or not target.is_file():
+                raise FileNotFoundError(errno.ENOENT, "the function has not written its file", str(target))
+            target.replace(kept)
+        finally:
+            # What else there is would be downloaded.
+            shutil.rmtree(folder, ignore_errors=True)
+        return value
