@@ -368,6 +368,8 @@ def test_notebook_that_is_opened_again_gets_its_kernel_and_the_output_that_it_mi
     client: hostler.Client, tmp_path: Path
 ) -> None:
     gate, done = tmp_path / "gate", tmp_path / "done"
+    notebook = tmp_path / "a.ipynb"
+    notebook.touch()
     # As Jupyter's server does.
     variables = {**os.environ, "JPY_SESSION_NAME": str(tmp_path / "a.ipynb")}
     first, second, third = (KernelManager(kernel_name="hostler") for _ in range(3))
@@ -392,6 +394,11 @@ def test_notebook_that_is_opened_again_gets_its_kernel_and_the_output_that_it_mi
         provisioner._kernel.close()
     gate.touch()
     until(done.exists)
+    # Another notebook of this name is none that has a kernel.
+    notebook.rename(tmp_path / "b.ipynb")
+    notebook.touch()
+    assert _kernel_job.find_lost(str(notebook), "hostler", None) is None
+    (tmp_path / "b.ipynb").rename(notebook)
     third.start_kernel(env=variables)
     assert job_of(third, client) == job
     with connected(third.client()) as jupyter:
@@ -407,8 +414,19 @@ def test_notebook_that_is_opened_again_gets_its_kernel_and_the_output_that_it_mi
     assert list(_kernel_link.states().iterdir()) == []
 
 
-def record(job: int, submitted_at: int = 1) -> _kernel_link.Running:
-    return _kernel_link.Running(job, submitted_at, None, 1, "", "", "", "", "", "", "/a.ipynb")
+def record(job: int, submitted_at: int = 1, notebook: Path | None = None) -> _kernel_link.Running:
+    known = (str(notebook), notebook.stat().st_ino) if notebook else ()
+    return _kernel_link.Running(job, submitted_at, None, 1, "", "", "", "", "", "", *known)
+
+
+def test_only_files_of_notebooks_get_their_kernels_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.ipynb", "console-1"):
+        (tmp_path / name).touch()
+    (tmp_path / "folder.ipynb").mkdir()
+    assert _kernel_job.inode(str(tmp_path / "a.ipynb")) == (tmp_path / "a.ipynb").stat().st_ino
+    names = ("a.ipynb", str(tmp_path / "console-1"), str(tmp_path / "folder.ipynb"), "/nowhere/a.ipynb")
+    assert [_kernel_job.inode(name) for name in names] == [None] * 4
 
 
 def test_damaged_records_of_kernels_are_left_out(home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -427,12 +445,32 @@ def test_kernel_that_nobody_can_lock_is_left_alone(home: Path, monkeypatch: pyte
         raise OSError(errno.ENOLCK, "no locks available")
 
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    record(1).save()
+    notebook = tmp_path / "a.ipynb"
+    notebook.touch()
+    record(1, 1, notebook).save()
     monkeypatch.setattr(fcntl, "flock", refuse)
     # Nobody asks the cluster for it.
-    monkeypatch.setenv("HOSTLER_BIN", "/nowhere")
-    assert _kernel_job.find_lost("/a.ipynb", "", None) is None
+    monkeypatch.setattr(_kernel_job, "Client", None)
+    assert _kernel_job.find_lost(str(notebook), "", None) is None
     assert record(1).file.exists()
+
+
+def test_kernels_of_another_cluster_are_not_forgotten(
+    client: hostler.Client, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, project: Path
+) -> None:
+    job = client.submit(project, "main.py", cpus=1, memory="100M")
+    job.wait(SECONDS)
+    submitted_at = job.status().details["submitted_at"]
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    notebook = tmp_path / "a.ipynb"
+    notebook.touch()
+    other, own = record(job.id, submitted_at - 1, notebook), record(job.id, submitted_at, notebook)
+    for running in (other, own):
+        running.save()
+    assert _kernel_job.find_lost(str(notebook), "", None) is None
+    assert [running.submitted_at for running in _kernel_link.kept()] == [submitted_at - 1]
+    # Nobody has claimed it.
+    _kernel_link.Claim(other).release()
 
 
 def test_wrong_keys_are_refused(client: hostler.Client) -> None:

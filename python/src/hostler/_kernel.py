@@ -138,7 +138,15 @@ class Kernel:
             self._say(f"job {job.id} is submitted")
             port, status = _kernel_job.wait_for_port(job, deadline, self._cancelled, self._say)
             head = options.head or os.environ.get("HOSTLER_HEAD")
-            running = Running(job.id, status.details["submitted_at"], head, port, **keys, notebook=notebook)
+            running = Running(
+                job.id,
+                status.details["submitted_at"],
+                head,
+                port,
+                **keys,
+                notebook=notebook,
+                notebook_inode=_kernel_job.inode(notebook) if notebook else None,
+            )
             # Without locks, the notebook does not get its kernel back if this process is killed.
             with contextlib.suppress(OSError):
                 self._claim = Claim(running)

@@ -144,10 +144,19 @@ def wait_for_port(
         pause = min(pause * 1.5, 2.0)
 
 
+def inode(notebook: str) -> int | None:
+    """Return the number of the file of a notebook; None if this is no path of a notebook."""
+    # Jupyter names consoles, too.
+    if os.path.isabs(notebook) and notebook.endswith(".ipynb") and os.path.isfile(notebook):
+        return os.stat(notebook).st_ino
+    return None
+
+
 def find_lost(notebook: str, kernel_name: str, head: str | None) -> tuple[Running, Claim] | None:
     """Return the running kernel of a notebook whose Jupyter was killed, and claim it."""
+    wanted = (notebook, inode(notebook), kernel_name, head)
     for running in kept():
-        if (running.notebook, running.kernel_name, running.head) != (notebook, kernel_name, head):
+        if (running.notebook, running.notebook_inode, running.kernel_name, running.head) != wanted:
             continue
         try:
             claim = Claim(running)

@@ -49,8 +49,9 @@ class Running:
     bridge_public: str = field(repr=False)
     client_public: str
     client_secret: str = field(repr=False)
-    #: Path of the notebook that Jupyter started it for.
+    #: Path of the notebook that Jupyter started it for, and the number of this file: later, another one may be there.
     notebook: str | None = None
+    notebook_inode: int | None = None
 
     @property
     def file(self) -> Path:

@@ -20,7 +20,7 @@ from jupyter_client.connect import KernelConnectionInfo
 from jupyter_client.provisioning.provisioner_base import KernelProvisionerBase
 
 from hostler._kernel import CHANNELS, Kernel, ipc_connection
-from hostler._kernel_job import Options, find_lost
+from hostler._kernel_job import Options, find_lost, inode
 from hostler.errors import HostlerError
 from hostler.kernel import launch_options
 
@@ -76,7 +76,8 @@ class HostlerProvisioner(KernelProvisionerBase):
             options = Options(**{**vars(self._options), "env": (*self._options.env, *own, "JPY_SESSION_NAME")})
             # A server sets it for each kernel. What it was started with itself means another notebook.
             notebook = env.get("JPY_SESSION_NAME")
-            notebook = notebook if notebook != os.environ.get("JPY_SESSION_NAME") else None
+            if not notebook or notebook == os.environ.get("JPY_SESSION_NAME") or inode(notebook) is None:
+                notebook = None
             self._kernel = await self._continued(notebook) if notebook else None
             kernel = self._kernel or Kernel(self._bound, self.log.info)
             if not self._kernel:
