@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+import signal
 import subprocess
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -122,14 +124,20 @@ def browser(directory: Path) -> Iterator[Browser]:
     found = shutil.which("chromedriver"), shutil.which("chromium")
     assert all(found), "install Debian's chromium and chromium-driver; .ci/run does this"
     command = ["chromedriver", "--port=0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as driver:
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True
+    ) as driver:
         try:
             assert driver.stdout
-            port = next(match[1] for line in driver.stdout if (match := re.search(r"successfully on port (\d+)", line)))
-            window = Browser(f"http://127.0.0.1:{port}", directory)
+            said = (re.search(r"successfully on port (\d+)", line) for line in driver.stdout)
+            started = next(filter(None, said), None)
+            assert started, f"chromedriver ended with exit code {driver.wait()}"
+            window = Browser(f"http://127.0.0.1:{started[1]}", directory)
             try:
                 yield window
             finally:
                 window.close()
         finally:
-            driver.kill()
+            # Also a browser that did not end.
+            with suppress(ProcessLookupError):
+                os.killpg(driver.pid, signal.SIGKILL)

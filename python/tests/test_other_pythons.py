@@ -14,6 +14,8 @@ from conftest import REMARKS
 
 import hostler
 
+SECONDS = 120
+
 # Of our own Pythons, only their versions differ: the package and its only dependency are the same files.
 SCRIPT = """
 import asyncio, sys, warnings
@@ -53,14 +55,14 @@ def others() -> dict[tuple[int, ...], str]:
             continue
         ask = [str(program), "-I", "-c", "import sys; print(*sys.version_info[:3])"]
         # Those of version managers may answer that none is chosen.
-        answer = subprocess.run(ask, capture_output=True, text=True)
+        answer = subprocess.run(ask, capture_output=True, text=True, timeout=SECONDS)
         if answer.returncode == 0:
             found.setdefault(tuple(map(int, answer.stdout.split())), str(program))
     newest = {version[:2]: version for version in sorted(found)}
     return {
         version: found[version]
         for minor, version in newest.items()
-        if minor >= (3, 10) and minor != sys.version_info[:2]
+        if (3, 10) <= minor <= (3, 15) and minor != sys.version_info[:2]
     }
 
 
@@ -83,7 +85,12 @@ def test_each_other_python_of_this_machine_can_map_and_submit_calls(client: host
         )
         for version, program in pythons.items()
     }
-    outputs = {version: process.communicate()[0] for version, process in started.items()}
+    try:
+        outputs = {version: process.communicate(timeout=SECONDS)[0] for version, process in started.items()}
+    finally:
+        for process in started.values():
+            process.kill()
+            process.wait()
     assert outputs == dict.fromkeys(pythons, "True\n")
     names = ", ".join(f"{'.'.join(map(str, version))} ({program})" for version, program in pythons.items())
     REMARKS.append(f"smoke test with other Pythons: {names or 'none, as this machine has no other'}")
