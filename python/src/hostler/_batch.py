@@ -271,14 +271,15 @@ class Collector:
     divided
         How the inputs are divided over its tasks.
     directory
-        A directory for results, each of which is deleted when it is read.
+        A directory for results, each of which is deleted when it is read. Without one, there is one for each download,
+        so that a process that is killed while it waits leaves none.
     keep
         Called with each input that has a result, and the directory with the files of its task. Its errors are those of
         the input.
     """
 
     def __init__(
-        self, job: Job, divided: Shape, directory: Path, keep: Callable[[int, Path], None] | None = None
+        self, job: Job, divided: Shape, directory: Path | None, keep: Callable[[int, Path], None] | None = None
     ) -> None:
         self.job = job
         self._client = job._client
@@ -353,13 +354,21 @@ class Collector:
         """Download the results of tasks, and yield what became of their inputs."""
         self._check_not_stopped()
         names = [f"{self.job.id}_{task['index']}" for task in tasks if task["result"]]
+        if names and self._directory is None:
+            with tempfile.TemporaryDirectory(prefix="hostler-map-") as directory:
+                yield from self._outcomes_of(tasks, self._ask("fetch", *names, f"--to={directory}"))
+            return
         try:
             arrived = self._ask("fetch", *names, f"--to={self._directory}") if names else []
         finally:
-            if self._is_stopped:
+            if self._is_stopped and self._directory is not None:
                 # It has been deleted meanwhile, and the download may have created it again.
                 shutil.rmtree(self._directory, ignore_errors=True)
         self._check_not_stopped()
+        yield from self._outcomes_of(tasks, arrived)
+
+    def _outcomes_of(self, tasks: list[dict[str, Any]], arrived: list[dict[str, Any]]) -> Iterator[Outcome]:
+        """Yield what became of the inputs of tasks, whose results have arrived."""
         places = {result["index"]: Path(result["path"]) for result in arrived}
         for task in tasks:
             place = places.get(task["index"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -166,11 +165,7 @@ class Map(Rich, Generic[R]):
         return described(f"map {self.key} of {len(self)} inputs, job {self.job.id}", self.status())
 
     def _outcomes(self, *, waits: bool = True) -> Iterator[Outcome]:
-        directory = Path(tempfile.mkdtemp(prefix="hostler-map-"))
-        try:
-            yield from Collector(self.job, self._shape, directory).outcomes(waits=waits)
-        finally:
-            shutil.rmtree(directory, ignore_errors=True)
+        yield from Collector(self.job, self._shape, None).outcomes(waits=waits)
 
 
 def values(outcomes: Iterator[Outcome], ordered: bool, errors: Errors) -> Iterator[Any]:
