@@ -440,19 +440,24 @@ def test_damaged_records_of_kernels_are_left_out(home: Path, monkeypatch: pytest
     assert all(file.suffix == ".json" for file in _kernel_link.states().iterdir())
 
 
-def test_kernel_that_nobody_can_lock_is_left_alone(home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_kernel_starts_where_nobody_can_lock_it_and_is_not_taken_over(
+    client: hostler.Client, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     def refuse(*_: object) -> None:
         raise OSError(errno.ENOLCK, "no locks available")
 
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     notebook = tmp_path / "a.ipynb"
     notebook.touch()
-    record(1, 1, notebook).save()
     monkeypatch.setattr(fcntl, "flock", refuse)
-    # Nobody asks the cluster for it.
-    monkeypatch.setattr(_kernel_job, "Client", None)
-    assert _kernel_job.find_lost(str(notebook), "", None) is None
-    assert record(1).file.exists()
+    manager = KernelManager(kernel_name="hostler")
+    manager.start_kernel(env={**os.environ, "JPY_SESSION_NAME": str(notebook)})
+    try:
+        (running,) = _kernel_link.kept()
+        assert (running.notebook, running.kernel_name) == (str(notebook), "hostler")
+        assert _kernel_job.find_lost(str(notebook), "hostler", None) is None
+    finally:
+        manager.shutdown_kernel(now=True)
+    assert list(_kernel_link.states().iterdir()) == []
 
 
 def test_kernels_of_another_cluster_are_not_forgotten(
