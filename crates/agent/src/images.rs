@@ -19,7 +19,7 @@
 use std::collections::{HashMap, HashSet};
 use std::ffi::CString;
 use std::fs::{self, DirBuilder, File, Permissions};
-use std::io::{self, Write};
+use std::io;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt, lchown};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -27,18 +27,22 @@ use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant, SystemTime};
 
 use hostler_image::{Config, Image, ImageError, LayerOrder, Sha256};
-use hostler_model::{ImageRef, ImageSource, escaped};
-use hostler_shepherd::{Credentials, RootImage, Sandbox};
+use hostler_model::{ImageRef, ImageSource};
+use hostler_shepherd::{Credentials, RootImage};
 use hostler_snapshot::remove_tree;
-use nix::libc;
 use nix::unistd::{getegid, geteuid};
 use serde::{Deserialize, Serialize};
 
 use crate::account::Ids;
-use crate::environment::{Ended, Runner, Step, Stopped};
+use crate::environment::{Runner, Stopped};
 use crate::mutex::lock;
 use crate::pull::{Answers, ImageSettings, Pull};
 use crate::rights::act_as;
+
+mod process;
+
+use process::process;
+pub use process::unpack_layer;
 
 /// Uid and gid of the processes that unpack layers. Outside of the ranges that Linux distributions and directory services
 /// use.
@@ -158,6 +162,9 @@ pub(crate) enum Failure {
     Image(#[from] ImageError),
     #[error("{0}")]
     Unpack(String),
+    /// The image needs this much more than it may use of the disk.
+    #[error("{why}")]
+    NoRoom { why: String, missing: u64 },
     #[error("cannot keep the image")]
     Io(#[from] io::Error),
     #[error("the job was ended before its start")]
@@ -242,25 +249,22 @@ impl Images {
         };
         let _unpacking = wait_for(&own, runner)?;
         let began = Instant::now();
-        let found = self.pinned(&id, wanted.run);
-        let is_new = found.is_none();
-        match found {
-            Some(_) => self.prove(&id, &image, wanted, runner)?,
-            None => match self.unpack(&id, &image, wanted, runner) {
+        let is_cached = self.pin(&lock(&self.choosing), &id, wanted.run);
+        if is_cached {
+            self.prove(&id, &image, wanted, runner)?;
+        } else {
+            match self.unpack(&id, &image, wanted, runner) {
                 // Unused images may take the space that this one needs.
-                Err(Failure::Unpack(why)) if why.contains(ROOM) && self.evict(0) => {
+                Err(Failure::NoRoom { missing, .. }) if self.make_room(missing) => {
                     self.unpack(&id, &image, wanted, runner)?;
                 }
                 done => done?,
-            },
+            }
         }
-        if self.pinned(&id, wanted.run).is_none() {
-            return Err(Failure::Unpack("the image disappeared from the node's cache".to_owned()));
-        }
-        let how = match (is_new, &image.origin) {
-            (true, Origin::Files(_)) => format!("unpacked in {:.1} s", began.elapsed().as_secs_f64()),
-            (true, Origin::Registry(_)) => format!("pulled and unpacked in {:.1} s", began.elapsed().as_secs_f64()),
-            (false, _) => "found in the cache".to_owned(),
+        let how = match &image.origin {
+            _ if is_cached => "found in the cache".to_owned(),
+            Origin::Files(_) => format!("unpacked in {:.1} s", began.elapsed().as_secs_f64()),
+            Origin::Registry(_) => format!("pulled and unpacked in {:.1} s", began.elapsed().as_secs_f64()),
         };
         log(format!("hostler: image sha256:{id} {how}\n").as_bytes());
         self.evict(self.cap_bytes);
@@ -269,17 +273,18 @@ impl Images {
         Ok(Obtained { root, config: image.config, id: Some(format!("sha256:{id}")) })
     }
 
-    /// Pins an unpacked image for a run; `None` if the image is not there.
-    fn pinned(&self, id: &str, run: &str) -> Option<About> {
-        let _choosing = lock(&self.choosing);
+    /// Pins an unpacked image for a run. Returns whether the image is there.
+    fn pin(&self, _choosing: &MutexGuard<'_, ()>, id: &str, run: &str) -> bool {
         let directory = self.root.join(id);
-        let about = serde_json::from_slice(&fs::read(directory.join("image")).ok()?).ok()?;
-        File::create(directory.join("runs").join(run)).ok()?;
-        if let Ok(file) = File::options().write(true).open(directory.join("image")) {
+        let about = directory.join("image");
+        if !about.exists() || File::create(directory.join("runs").join(run)).is_err() {
+            return false;
+        }
+        if let Ok(file) = File::options().write(true).open(about) {
             // Only the order of removal depends on it.
             let _ = file.set_modified(SystemTime::now());
         }
-        Some(about)
+        true
     }
 
     /// Verifies that the user has the layers, unless the same files or repository have proved it before.
@@ -316,15 +321,16 @@ impl Images {
         }
     }
 
-    /// Unpacks an image, and makes it available in one step. If another user's job was faster, its directory stays.
+    /// Unpacks an image, pins it for the run, and makes it available in one step. If another user's job was faster, its
+    /// directory stays, and is pinned.
     fn unpack(&self, id: &str, image: &Ready<'_>, wanted: &Wanted<'_>, runner: &dyn Runner) -> Result<(), Failure> {
         let attempt = self.new_attempt();
         let made = self.unpack_into(&attempt, image, wanted, runner).and_then(|()| {
-            let _choosing = lock(&self.choosing);
-            match fs::rename(&attempt, self.root.join(id)) {
-                Err(error) if matches!(error.raw_os_error(), Some(libc::ENOTEMPTY | libc::EEXIST)) => Ok(false),
-                renamed => renamed.map(|()| true).map_err(Failure::Io),
+            let choosing = lock(&self.choosing);
+            if self.pin(&choosing, id, wanted.run) {
+                return Ok(false);
             }
+            fs::rename(&attempt, self.root.join(id)).map(|()| true).map_err(Failure::Io)
         });
         if !matches!(made, Ok(true)) {
             remove(&attempt);
@@ -344,6 +350,7 @@ impl Images {
         DirBuilder::new().mode(0o700).create(&root)?;
         give_to_unpacker(&root)?;
         let (budget, mut used, mut entries) = (half_free(attempt)?, 0_u64, IMAGE_ENTRIES);
+        image.check_downloads(budget)?;
         let mut sources = Vec::new();
         for (number, order) in image.layers.iter().enumerate() {
             // Others use the disk meanwhile, too.
@@ -353,15 +360,19 @@ impl Images {
             let for_files = room - image.downloaded(number).min(room);
             let bytes = for_files.min(IMAGE_BYTES.saturating_sub(used));
             let limits = (bytes, entries);
-            let added =
-                process(&layer, order, number, Some(&root), limits, wanted, runner).map_err(
-                    |failure| match failure {
-                        Failure::Unpack(why) if bytes == for_files && why.contains("bytes of an image") => {
-                            Failure::Unpack(format!("{why}: {ROOM}"))
-                        }
-                        other => other,
-                    },
-                )?;
+            let added = match process(&layer, order, number, Some(&root), limits, wanted, runner) {
+                // More room would not help.
+                Err(Failure::NoRoom { why, missing }) if (used + bytes).saturating_add(missing) > IMAGE_BYTES => {
+                    return Err(Failure::Unpack(why));
+                }
+                Err(Failure::NoRoom { why, missing }) => {
+                    // Later layers need at least what has to be downloaded.
+                    let later: u64 = (number + 1..image.layers.len()).map(|later| image.downloaded(later)).sum();
+                    let (why, missing) = (format!("{why}: {ROOM}"), missing.saturating_add(later));
+                    return Err(Failure::NoRoom { why, missing });
+                }
+                done => done?,
+            };
             (used, entries) = (used + added.0, entries.saturating_sub(added.1));
         }
         // From here on, no other process can reach the files.
@@ -369,6 +380,7 @@ impl Images {
         let bytes = give_to_agent(&root)?;
         fs::set_permissions(&root, Permissions::from_mode(0o755))?;
         DirBuilder::new().mode(0o700).create(attempt.join("runs"))?;
+        File::create(attempt.join("runs").join(wanted.run))?;
         fs::write(attempt.join("sources"), sources.join("\n"))?;
         let about = About { bytes };
         fs::write(attempt.join("image"), serde_json::to_vec(&about).expect("an image serializes to JSON"))?;
@@ -377,9 +389,22 @@ impl Images {
         Ok(())
     }
 
-    /// Removes the images that were not used for longest, until the others have at most `cap_bytes`. Images of runs stay. Returns
+    /// Removes the images that were not used for longest, until the others have at most `cap_bytes`. Images of runs stay.
+    fn evict(&self, cap_bytes: u64) {
+        self.remove_oldest(|all, _| all.saturating_sub(cap_bytes));
+    }
+
+    /// Removes the images that were not used for longest, until there is room for an image that needs `missing` more bytes
+    /// than it may use. Removes none if that is not enough. Returns whether it has removed any.
+    fn make_room(&self, missing: u64) -> bool {
+        // An image may use half of what is free.
+        let needed = missing.saturating_mul(2);
+        self.remove_oldest(|_, unused| if needed <= unused { needed } else { 0 })
+    }
+
+    /// Removes unused images of as many bytes as `choose` says, by the bytes of all images and of the unused ones. Returns
     /// whether it has removed any.
-    fn evict(&self, cap_bytes: u64) -> bool {
+    fn remove_oldest(&self, choose: impl FnOnce(u64, u64) -> u64) -> bool {
         let choosing = lock(&self.choosing);
         let mut all: Vec<(SystemTime, u64, PathBuf)> = Vec::new();
         for entry in fs::read_dir(&self.root).into_iter().flatten().flatten() {
@@ -391,16 +416,19 @@ impl Images {
                 all.push((used, bytes, entry.path()));
             }
         }
-        let mut total: u64 = all.iter().map(|(_, bytes, _)| bytes).sum();
+        let sum = |all: &[(SystemTime, u64, PathBuf)]| all.iter().map(|(_, bytes, _)| bytes).sum::<u64>();
+        let total = sum(&all);
+        all.retain(|(.., path)| !self.is_used(path));
         all.sort();
+        let mut excess = choose(total, sum(&all));
         let mut removed = Vec::new();
         for (_, bytes, path) in all {
-            if total <= cap_bytes {
+            if excess == 0 {
                 break;
             }
             let attempt = self.new_attempt();
-            if !self.is_used(&path) && fs::rename(&path, &attempt).is_ok() {
-                total -= bytes;
+            if fs::rename(&path, &attempt).is_ok() {
+                excess = excess.saturating_sub(bytes);
                 removed.push(attempt);
             }
         }
@@ -474,6 +502,17 @@ impl Ready<'_> {
         }
     }
 
+    /// Refuses layers that need more than an image may use, before any of them is downloaded.
+    fn check_downloads(&self, room: u64) -> Result<(), Failure> {
+        let total = (0..self.layers.len()).map(|number| self.downloaded(number)).fold(0, u64::saturating_add);
+        let has = format!("the image's layers have {}", hostler_model::format_bytes(total));
+        match total.saturating_sub(room) {
+            _ if total > IMAGE_BYTES => Err(Failure::Unpack(format!("{has}, more than 32 GiB"))),
+            0 => Ok(()),
+            missing => Err(Failure::NoRoom { why: format!("{has}, and an image may use {ROOM}"), missing }),
+        }
+    }
+
     /// Opens a layer. One of a registry is downloaded into this directory, if it has at most `room` bytes, and has no name
     /// afterwards.
     fn layer(
@@ -489,11 +528,9 @@ impl Ready<'_> {
             Origin::Registry(pull) => {
                 let length = self.downloaded(number);
                 if length > room {
-                    return Err(Failure::Unpack(format!(
-                        "layer {} of the image has {}, and the image may use {ROOM}",
-                        number + 1,
-                        hostler_model::format_bytes(length),
-                    )));
+                    let bytes = hostler_model::format_bytes(length);
+                    let why = format!("layer {} of the image has {bytes}, and the image may use {ROOM}", number + 1);
+                    return Err(Failure::NoRoom { why, missing: length - room });
                 }
                 make_passage(directory)?;
                 let path = directory.join("layer");
@@ -556,64 +593,6 @@ fn source(file: &File, order: &LayerOrder) -> io::Result<String> {
     ))
 }
 
-/// Unpacks a layer into a directory, or only verifies it. Returns the bytes and entries that it has added.
-fn process(
-    layer: &File,
-    order: &LayerOrder,
-    number: usize,
-    root: Option<&Path>,
-    (bytes, entries): (u64, u64),
-    wanted: &Wanted<'_>,
-    runner: &dyn Runner,
-) -> Result<(u64, u64), Failure> {
-    let mut argv = vec![
-        wanted.program.to_owned(),
-        "unpack-layer".to_owned(),
-        format!("--offset={}", order.offset),
-        format!("--length={}", order.length),
-        format!("--diff-id={}", order.diff_id),
-        format!("--max-bytes={bytes}"),
-        format!("--max-entries={entries}"),
-    ];
-    argv.extend(order.digest.map(|digest| format!("--digest={digest}")));
-    argv.extend(root.map(|root| format!("--into={}", root.display())));
-    let step = Step {
-        argv: argv.into_iter().map(Into::into).collect(),
-        cwd: "/".into(),
-        credentials: unpacker().or_else(|| wanted.own.clone()),
-        sandbox: Some(Sandbox {
-            settings: vec![wanted.program.to_owned()],
-            writable: root.map(|root| root.display().to_string()).into_iter().collect(),
-            without_folder: true,
-            ..Sandbox::default()
-        }),
-        input: Some(Arc::new(layer.try_clone()?)),
-        ..Step::default()
-    };
-    let mut output = Vec::new();
-    let ended = runner.run(&step, &mut |bytes| {
-        const MOST: usize = 4096;
-        output.extend_from_slice(&bytes[..bytes.len().min(MOST - output.len().min(MOST))]);
-    })?;
-    let text = String::from_utf8_lossy(&output);
-    let failed =
-        |why: &str| Failure::Unpack(format!("cannot unpack layer {} of the image: {}", number + 1, escaped(why)));
-    match ended {
-        Ended::Exited(0) => {
-            let mut numbers = text.split_whitespace().map(|word| word.parse().ok());
-            let (Some(Some(bytes)), Some(Some(entries))) = (numbers.next(), numbers.next()) else {
-                return Err(failed("unexpected output"));
-            };
-            Ok((bytes, entries))
-        }
-        Ended::Exited(_) => Err(failed(text.trim().trim_start_matches("error: "))),
-        Ended::NotStarted(why) => {
-            Err(failed(&format!("{why}; all users of the node must be able to execute {}", wanted.program)))
-        }
-        other => Err(failed(&format!("the process {other}"))),
-    }
-}
-
 /// Makes the agent's user the owner of all files, and returns their size on the disk. Other users cannot reach the files yet.
 fn give_to_agent(root: &Path) -> io::Result<u64> {
     let (mut bytes, uid, gid) = (0, geteuid().as_raw(), getegid().as_raw());
@@ -632,25 +611,6 @@ fn give_to_agent(root: &Path) -> io::Result<u64> {
         }
     }
     Ok(bytes)
-}
-
-/// Unpacks a layer from standard input as `process` says, and prints what it has added.
-///
-/// # Errors
-/// If the directory does not exist, or as [`hostler_image::layer::unpack`].
-pub fn unpack_layer(
-    order: &hostler_image::LayerOrder,
-    into: Option<&Path>,
-    limits: hostler_image::Limits,
-) -> anyhow::Result<()> {
-    use std::os::fd::{AsFd, OwnedFd};
-    // Other processes of this user, if there are any, must not reach this one.
-    nix::sys::prctl::set_dumpable(false)?;
-    let blob = File::from(io::stdin().as_fd().try_clone_to_owned()?);
-    let root = into.map(File::open).transpose()?.map(OwnedFd::from);
-    let applied = hostler_image::layer::unpack(&blob, order, root.as_ref(), limits)?;
-    writeln!(io::stdout(), "{} {}", applied.bytes, applied.entries)?;
-    Ok(())
 }
 
 #[cfg(test)]

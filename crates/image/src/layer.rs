@@ -90,6 +90,12 @@ pub enum LayerError {
     /// The layer is larger than allowed.
     #[error("the layer exceeds the limit of {0}")]
     Limit(&'static str),
+    /// The files of the layer are larger than allowed.
+    #[error("the layer exceeds the limit of bytes of an image")]
+    Bytes {
+        /// By how many bytes, for all files of the layer.
+        missing: u64,
+    },
     /// An entry is not allowed.
     #[error("the layer's entry {path:?} {why}")]
     Entry {
@@ -132,7 +138,11 @@ pub fn unpack(
     // What follows the compressed data belongs to the digest too.
     let found = packed.finish().map_err(read_error)?;
     order.digest.map_or(Ok(()), |expected| expect(expected, found))?;
-    Ok(applied)
+    // Only now, so that no header can claim a size that the layer does not have.
+    match applied.bytes.saturating_sub(limits.bytes) {
+        missing if root.is_some() && missing > 0 => Err(LayerError::Bytes { missing }),
+        _ => Ok(applied),
+    }
 }
 
 fn expect(expected: Sha256, found: Sha256) -> Result<(), LayerError> {
@@ -191,6 +201,13 @@ impl Tree<'_> {
         }
         check_size(entry)?;
         let path = plain_path(&entry.path_bytes())?;
+        if matches!(entry.header().entry_type(), EntryType::Regular | EntryType::Continuous) {
+            self.applied.bytes = self.applied.bytes.saturating_add(entry.size());
+        }
+        if self.applied.bytes > self.limits.bytes {
+            // The rest is only counted.
+            return Ok(());
+        }
         let Some(name) = path.file_name() else {
             // The root directory itself.
             return Ok(());
@@ -231,10 +248,6 @@ impl Tree<'_> {
 
     fn file(&mut self, path: &Path, entry: &mut Entry<'_, impl Read>) -> Result<(), LayerError> {
         let size = entry.size();
-        self.applied.bytes = self.applied.bytes.saturating_add(size);
-        if self.applied.bytes > self.limits.bytes {
-            return Err(LayerError::Limit("bytes of an image"));
-        }
         let is_program = entry.header().mode().unwrap_or(0) & 0o111 != 0;
         let modified = i64::try_from(entry.header().mtime().unwrap_or(0)).unwrap_or(0);
         let created = self.replaced(path, |parent, name| {

@@ -9,7 +9,9 @@ use hostler_image::{LayerOrder, Limits};
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use super::process::{FULL, result};
 use super::*;
+use crate::environment::{Ended, Step};
 
 /// Runs the steps without processes. Answers for registries: by host and repository, their only image.
 #[derive(Default)]
@@ -101,7 +103,8 @@ impl Runner for Fake {
         let root = of("--into").map(|path| OwnedFd::from(File::open(path).expect("readable")));
         let limits = Limits { bytes: number("--max-bytes"), entries: number("--max-entries") };
         let done = hostler_image::layer::unpack(&input, &order, root.as_ref(), limits);
-        output(done.as_ref().map_or_else(ToString::to_string, |it| format!("{} {}", it.bytes, it.entries)).as_bytes());
+        let done = result(done);
+        output(done.as_ref().map_or_else(ToString::to_string, String::clone).as_bytes());
         Ok(Ended::Exited(done.is_err().into()))
     }
 }
@@ -270,7 +273,7 @@ fn layer_that_is_larger_than_half_of_the_free_space_is_not_downloaded() {
     let limit = if too_large > IMAGE_BYTES { "32 GiB" } else { "half of the free space" };
     assert!(refused.contains("layer 1 of the image") && refused.contains(limit), "{refused}");
     assert_eq!(lock(&cache.fake.counts).0, 1);
-    // A new image gets the space of those that no run uses.
+    // A claimed size removes no image if that would not make enough room.
     let mut other = built("b", 1000);
     other.manifest = claim(&other.manifest);
     cache.fake.registries.insert("registry.lan:5000/other".to_owned(), other);
@@ -278,7 +281,81 @@ fn layer_that_is_larger_than_half_of_the_free_space_is_not_downloaded() {
     cache.end("1");
     cache.end("2");
     cache.obtain("docker://registry.lan:5000/other", "3").expect_err("it is still too large");
-    assert_eq!(cache.has(&[&first]), [too_large > IMAGE_BYTES]);
+    assert_eq!(cache.has(&[&first]), [true]);
+    assert_eq!(lock(&cache.fake.counts).0, 1);
+}
+
+#[test]
+fn only_as_many_old_images_as_needed_make_room_for_a_new_one() {
+    const BYTES: usize = 1 << 20;
+    let cache = Cache::new(1 << 30, &[]);
+    let all = ["a", "b", "c"].map(|name| built(name, BYTES));
+    let [a, b, c] = &all;
+    for (age, (image, name)) in all.iter().zip(["a", "b", "c"]).enumerate() {
+        image.write(&cache.directory.path().join(name));
+        cache.obtain(&format!("oci:{name}"), name).expect("there");
+        cache.age(image, 300 - 100 * age as u64);
+    }
+    cache.end("b");
+    cache.end("c");
+    // What a run uses counts for nothing.
+    assert!(!cache.images.make_room(3 * BYTES as u64 / 2));
+    assert_eq!(cache.has(&[a, b, c]), [true; 3]);
+    assert!(cache.images.make_room(BYTES as u64 / 4));
+    assert_eq!(cache.has(&[a, b, c]), [true, false, true]);
+}
+
+#[test]
+fn text_of_a_layer_cannot_pass_for_missing_room() {
+    let cache = Cache::new(1 << 30, &[]);
+    let (old, mut image) = (built("a", 1000), built("b", 1000));
+    old.write(&cache.directory.path().join("a"));
+    cache.obtain("oci:a", "1").expect("there");
+    cache.end("1");
+    let mut archive = tar::Builder::new(Vec::new());
+    let mut header = tar::Header::new_gnu();
+    let name = format!("../{FULL}1\n{FULL}1: {ROOM}");
+    header.as_old_mut().name[..name.len()].copy_from_slice(name.as_bytes());
+    header.set_size(0);
+    header.set_cksum();
+    archive.append(&header, io::empty()).expect("writable");
+    image.layer = archive.into_inner().expect("writable");
+    let digest = |bytes: &[u8]| Sha256::of(bytes).to_string();
+    image.config = json!({ "rootfs": { "diff_ids": [digest(&image.layer)] } }).to_string();
+    let blob = |bytes: &[u8]| json!({ "digest": digest(bytes), "size": bytes.len() });
+    image.manifest = json!({ "config": blob(image.config.as_bytes()), "layers": [blob(&image.layer)] }).to_string();
+    image.write(&cache.directory.path().join("b"));
+    let refused = cache.obtain("oci:b", "2").expect_err("a hostile name");
+    assert!(refused.contains(ROOM) && refused.contains("has `..` in its path"), "{refused}");
+    assert_eq!((cache.has(&[&old, &image]), *lock(&cache.fake.counts)), (vec![true, false], (0, 2)));
+}
+
+#[test]
+fn image_that_another_job_has_unpacked_meanwhile_is_pinned() {
+    let cache = Cache::new(1 << 30, &[]);
+    let image = built("a", 1000);
+    image.write(&cache.directory.path().join("a"));
+    cache.obtain("oci:a", "1").expect("there");
+    cache.end("1");
+    // As if this job had not seen the image before it unpacked it too.
+    fs::create_dir(cache.directory.path().join("runs/2")).expect("writable");
+    let name = "oci:a".parse().expect("an image");
+    let wanted = Wanted {
+        image: &name,
+        run: "2",
+        folder: cache.directory.path(),
+        user: None,
+        home: None,
+        own: None,
+        program: "hostler",
+    };
+    let found = Image::in_layout(&cache.directory.path().join("a"), None).expect("there").into();
+    cache.images.unpack(&image.id(), &found, &wanted, &cache.fake).expect("unpacked twice");
+    cache.images.evict(0);
+    assert_eq!(cache.has(&[&image]), [true]);
+    cache.end("2");
+    cache.images.evict(0);
+    assert_eq!(cache.has(&[&image]), [false]);
 }
 
 #[test]
