@@ -42,6 +42,9 @@ use serde::{Deserialize, Serialize};
 use crate::mutex::lock;
 use crate::temporary;
 
+/// Name of the job's folder in the directory of a run.
+pub(crate) const WORK: &str = "work";
+
 /// Maximum number of directories kept for reuse.
 const MAX_SPARE: usize = 64;
 
@@ -267,7 +270,7 @@ impl RunDirectory {
     }
 
     pub(crate) fn work(&self) -> PathBuf {
-        self.path.join("work")
+        self.path.join(WORK)
     }
 
     /// File with the state of the job's folder at the start.

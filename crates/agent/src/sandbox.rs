@@ -15,11 +15,13 @@ use std::time::Duration;
 use hostler_core::agent::RunLaunch;
 use hostler_model::{Environment, JobSpec, SandboxNetwork, Work};
 use hostler_shepherd::cgroup::LeafSpec;
-use hostler_shepherd::{CallOptions, Credentials, Event, Launch, Launcher, Options, SANDBOX_HOME, Sandbox, Status};
+use hostler_shepherd::{
+    AgentDirectory, CallOptions, Credentials, Event, Launch, Launcher, Options, SANDBOX_HOME, Sandbox, Status,
+};
 use nix::unistd::{getegid, geteuid};
 
 use crate::account::Account;
-use crate::directory::RunDirectory;
+use crate::directory::{RunDirectory, WORK};
 use crate::images::Obtained;
 use crate::node::Node;
 use crate::shepherds;
@@ -152,6 +154,7 @@ pub(crate) fn of_run(
     let has_own_program = starts_processes_inside(spec) && image.is_none();
     spec.sandbox.then(|| Sandbox {
         private: private(node, account),
+        agent: agent(node),
         read_only: has_script.then(|| directory.script().display().to_string()).into_iter().collect(),
         settings: has_own_program.then(|| node.program.clone()).into_iter().collect(),
         of_machine: of_machine(node, image.is_some()),
@@ -160,7 +163,7 @@ pub(crate) fn of_run(
         devices: node.gpus.device_files(&launch.placement.resources.gpus),
         host_network: spec.network == SandboxNetwork::Host,
         image: image.map(|image| image.root.clone()),
-        shown: if image.is_some() { node.gpus.driver_files(&launch.placement.resources.gpus) } else { Vec::new() },
+        driver: if image.is_some() { node.gpus.driver_files(&launch.placement.resources.gpus) } else { Vec::new() },
         ..Sandbox::default()
     })
 }
@@ -173,7 +176,19 @@ pub(crate) fn starts_processes_inside(spec: &JobSpec) -> bool {
 /// Directories that must not be in the folder of a job: what is there is trusted outside of the sandbox.
 fn private(node: &Node, account: Option<&Account>) -> Vec<String> {
     let home = account.map(|account| account.home.as_path());
-    home.into_iter().chain([node.runs.root()]).map(|path| path.display().to_string()).collect()
+    let runs = node.runs.root();
+    let program = Path::new(&node.program).parent();
+    let mut all: Vec<_> = home.into_iter().chain(program).chain(runs.parent()).map(Path::to_owned).collect();
+    // They may be links to other disks.
+    all.extend([runs.to_owned(), runs.with_file_name("images")]);
+    all.into_iter().map(|path| path.display().to_string()).collect()
+}
+
+/// The agent's directory, in which the folder of a job may only be that of a run.
+fn agent(node: &Node) -> Option<AgentDirectory> {
+    let runs = node.runs.root();
+    let path = |path: &Path| path.display().to_string();
+    Some(AgentDirectory { path: path(runs.parent()?), runs: path(runs), folder: WORK.to_owned() })
 }
 
 /// The directories and files that the node's settings add. An image has its own settings in /etc.
@@ -186,6 +201,7 @@ fn of_machine(node: &Node, has_image: bool) -> Vec<String> {
 pub(crate) fn of_command(node: &Node, account: Option<&Account>) -> Sandbox {
     Sandbox {
         private: private(node, account),
+        agent: agent(node),
         of_machine: node.sandbox_settings.read_only.clone(),
         ..Sandbox::default()
     }

@@ -176,8 +176,10 @@ pub struct CallOptions {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Sandbox {
-    /// The user's home directory and that of the agent's runs, neither of which may be in the job's folder.
+    /// Directories with files that are trusted outside, such as the user's home directory. None may be in the job's folder.
     pub private: Vec<String>,
+    /// The agent's directory. The job's folder may be in it only as or below the folder of a run.
+    pub agent: Option<AgentDirectory>,
     /// Files and directories that the user may read, as absolute paths.
     pub read_only: Vec<String>,
     /// Settings of the machine, as absolute paths, to show read-only as far as they exist and the user may read them. Links are
@@ -199,9 +201,21 @@ pub struct Sandbox {
     pub image: Option<RootImage>,
     /// Devices of the job, such as its GPUs.
     pub devices: Vec<DeviceFile>,
-    /// Files of root, such as a driver's libraries, to show read-only at other places; also files of a shepherd that is not
-    /// root.
+    /// Files of root, such as a driver's libraries, to show read-only at other places.
+    pub driver: Vec<Shown>,
+    /// Files of this program, as `driver`; also files of a shepherd that is not root.
     pub shown: Vec<Shown>,
+}
+
+/// The directory in which an agent keeps its state.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AgentDirectory {
+    /// The directory, as an absolute path.
+    pub path: String,
+    /// A directory below it with a directory for each run.
+    pub runs: String,
+    /// Name of the folder in the directory of a run.
+    pub folder: String,
 }
 
 /// A file of the machine that a sandbox shows at another place.

@@ -79,8 +79,8 @@ mod zygote;
 pub use adopt::{AdoptError, Adopted, Lost, LostReason, adopt, end_unstarted};
 pub use handle::{Attachment, ControlError, LinkError, Shepherd};
 pub use launch::{
-    CallOptions, Credentials, DeviceFile, Files, Launch, Members, Options, ResourceLimit, RootImage, RunSignal,
-    Sandbox, Shown, WindowSize,
+    AgentDirectory, CallOptions, Credentials, DeviceFile, Files, Launch, Members, Options, ResourceLimit, RootImage,
+    RunSignal, Sandbox, Shown, WindowSize,
 };
 pub use launcher::{LaunchError, Launcher, StartError, Starting};
 pub use process::ProcessId;

@@ -105,7 +105,8 @@ fn jobs_ranks_and_remote_commands_of_an_ordinary_user_run_in_sandboxes() {
 
     let program = cluster.home.path().join("hostler").display().to_string();
     // All her files, and those of the agent, stay outside.
-    for place in [".", ".local", ".local/state/hostler/nodes/n1"] {
+    let state = ".local/state/hostler/nodes/n1";
+    for place in [".", ".local", state, &format!("{state}/images")] {
         for command in [["run", "--sandbox", "--", "true"], ["exec", "--sandbox", "--", "true"]] {
             let outcome = Outcome::of(
                 &cluster
@@ -115,7 +116,15 @@ fn jobs_ranks_and_remote_commands_of_an_ordinary_user_run_in_sandboxes() {
                     .expect("starts"),
             );
             let told = format!("{}{}", outcome.stdout, outcome.stderr);
-            assert!(outcome.code == 126 && told.contains("is there, with files"), "{place}: {outcome:?}");
+            assert!(
+                outcome.code == 126
+                    && told.contains(if place.ends_with("images") {
+                        "where an agent keeps its state"
+                    } else {
+                        "is there, with files"
+                    }),
+                "{place}: {outcome:?}"
+            );
         }
     }
 

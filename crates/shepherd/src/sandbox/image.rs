@@ -18,7 +18,8 @@ use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat2, readlinkat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fchmod, fstat};
 use nix::unistd::{Gid, Uid, fchownat, symlinkat};
 
-use super::root::{LOCKED, as_user, contains, directory, file, how, is, refuse_kernel};
+use super::folder::contains;
+use super::root::{LOCKED, as_user, directory, file, how, is, refuse_kernel};
 use super::{During, Plan};
 use crate::launch::RootImage;
 

@@ -19,6 +19,7 @@
 
 mod calls;
 mod filter;
+mod folder;
 mod image;
 mod root;
 

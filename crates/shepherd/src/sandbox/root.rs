@@ -13,10 +13,11 @@ use hostler_sys::{MountAttributes, MountTree, change_propagation};
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat, openat2, readlinkat};
 use nix::mount::{MntFlags, MsFlags, umount2};
-use nix::sys::stat::{FileStat, Mode, SFlag, fstat, makedev, mkdirat, mknodat, stat};
+use nix::sys::stat::{FileStat, Mode, SFlag, fstat, makedev, mkdirat, mknodat};
 use nix::sys::statfs::{CGROUP_SUPER_MAGIC, CGROUP2_SUPER_MAGIC, FsType, PROC_SUPER_MAGIC, SYSFS_MAGIC, fstatfs};
 use nix::unistd::{Gid, Uid, chdir, fchdir, fchownat, pivot_root, symlinkat};
 
+use super::folder::folder;
 use super::{During, HOST_NAME, Plan, image};
 use crate::cgroup::Device;
 use crate::launch::{Credentials, DeviceFile, Shown};
@@ -66,7 +67,7 @@ const HIDDEN_IN_PROC: [&str; 9] =
 pub const HOME: &str = "/tmp/home";
 
 pub(super) const LOCKED: u64 = MountAttributes::READ_ONLY | MountAttributes::NO_SUID | MountAttributes::NO_DEVICES;
-const WRITABLE: u64 = MountAttributes::NO_SUID | MountAttributes::NO_DEVICES;
+pub(super) const WRITABLE: u64 = MountAttributes::NO_SUID | MountAttributes::NO_DEVICES;
 
 /// A part of the machine to show, at a path without the leading slash.
 enum Part {
@@ -94,7 +95,9 @@ pub(super) fn build(plan: &Plan<'_>) -> io::Result<()> {
     let more =
         plan.wanted.of_machine.iter().map(|path| of_machine(&host, plan, path)).collect::<io::Result<Vec<_>>>()?;
     let files = files(&host, plan)?;
-    let shown = plan.wanted.shown.iter().map(|file| of_root(&host, plan, file)).collect::<io::Result<Vec<_>>>()?;
+    let driver = plan.wanted.driver.iter().map(|file| of_root(&host, plan, file, false));
+    let shown = driver.chain(plan.wanted.shown.iter().map(|file| of_root(&host, plan, file, true)));
+    let shown = shown.collect::<io::Result<Vec<_>>>()?;
     let settings = plan.wanted.settings.iter().filter_map(|path| setting(&host, plan, path).transpose());
     let settings = settings.collect::<io::Result<Vec<_>>>()?;
     let writable = plan.wanted.writable.iter().map(|path| Ok((path.as_str(), own_directory(&host, plan, path)?)));
@@ -155,7 +158,7 @@ fn targets<'a>(plan: &'a Plan<'_>) -> impl Iterator<Item = PathBuf> + 'a {
     let wanted = plan.wanted;
     let of_job = wanted.read_only.iter().chain(&wanted.settings).chain(&wanted.writable).map(String::as_str);
     let folder = (!wanted.without_folder).then_some(plan.folder);
-    let of_job = of_job.chain(wanted.shown.iter().map(|file| file.at.as_str()));
+    let of_job = of_job.chain(wanted.driver.iter().chain(&wanted.shown).map(|file| file.at.as_str()));
     fixed.into_iter().chain(OF_NETWORK).chain(of_job).chain(folder).map(|path| path.trim_start_matches('/').into())
 }
 
@@ -245,8 +248,8 @@ fn of_machine(host: &OwnedFd, plan: &Plan<'_>, path: &str) -> io::Result<Part> {
     Ok(Part::Tree { path: inside.to_owned(), tree, is_directory })
 }
 
-/// Opens a file of root, or of a shepherd that is not root, that is shown at another place.
-fn of_root(host: &OwnedFd, plan: &Plan<'_>, file: &Shown) -> io::Result<Part> {
+/// Opens a file of root that is shown at another place. `may_be_own`: the file may belong to a shepherd that is not root.
+fn of_root(host: &OwnedFd, plan: &Plan<'_>, file: &Shown, may_be_own: bool) -> io::Result<Part> {
     let what = format_args!("show {}", file.from);
     let found = openat2(host, relative(&file.from)?, how(OFlag::O_NOFOLLOW, ResolveFlag::RESOLVE_NO_SYMLINKS));
     let found = found.during(what)?;
@@ -255,7 +258,7 @@ fn of_root(host: &OwnedFd, plan: &Plan<'_>, file: &Shown) -> io::Result<Part> {
     let is_of_root = metadata.st_uid == 0 || plan.is_unprivileged;
     // Where users have a group of their own, it may usually write. Whoever may change the agent's program acts as the agent.
     let is_own = plan.is_unprivileged && metadata.st_uid == plan.user.uid;
-    let is_safe = is_own || is_of_root && metadata.st_mode & 0o022 == 0;
+    let is_safe = if is_own { may_be_own } else { is_of_root && metadata.st_mode & 0o022 == 0 };
     if !is(&metadata, SFlag::S_IFREG) || !is_safe {
         return Err(io::Error::other("it is no file that only root can change")).during(what);
     }
@@ -329,103 +332,6 @@ fn files(host: &OwnedFd, plan: &Plan<'_>) -> io::Result<Vec<Part>> {
         parts.push(Part::Tree { path: relative(path)?.to_owned(), tree, is_directory });
     }
     Ok(parts)
-}
-
-/// Opens the job's folder with the rights of the user, to whom it must belong.
-fn folder(host: &OwnedFd, plan: &Plan<'_>) -> io::Result<MountTree> {
-    let what = format_args!("use {} as the job's folder", plan.folder);
-    let opened = as_user(plan, || open_without_links_of_users(host, plan)).during(what)?;
-    let opened = opened.map_err(io::Error::other).during(what)?;
-    if fstat(&opened).during(what)?.st_uid != plan.user.uid {
-        let why = format!(
-            "it does not belong to user {}; a sandboxed job can write to its folder only, so start it in a folder of your own",
-            plan.user.name
-        );
-        return Err(io::Error::other(why)).during(what);
-    }
-    refuse_kernel(&opened).during(what)?;
-    for path in &plan.wanted.private {
-        if contains(host, &opened, plan, path).during(format_args!("find {path}"))? {
-            let why = format!(
-                "{path} is there, with files that programs outside of the sandbox trust; start it in a folder below"
-            );
-            return Err(io::Error::other(why)).during(what);
-        }
-    }
-    let tree = MountTree::copy(&opened, false).during(what)?;
-    tree.add(WRITABLE, false).during(what)?;
-    Ok(tree)
-}
-
-/// Opens the job's folder. Follows links of the system only: an earlier job in a folder above may have made others, which lead to
-/// anything of the user. Returns why not, if there is such a link.
-fn open_without_links_of_users(host: &OwnedFd, plan: &Plan<'_>) -> nix::Result<Result<OwnedFd, String>> {
-    const MOST_LINKS: u32 = 40;
-    let directory =
-        |at: &OwnedFd, path: &Path| openat2(at, path, how(OFlag::O_DIRECTORY, ResolveFlag::RESOLVE_NO_SYMLINKS));
-    let mut left = Path::new("/").join(plan.folder);
-    for _ in 0..MOST_LINKS {
-        match directory(host, &left) {
-            Err(Errno::ELOOP) => {}
-            opened => return opened.map(Ok),
-        }
-        // Replaces the first link by what it leads to.
-        let (mut at, mut so_far) = (directory(host, Path::new("/"))?, PathBuf::from("/"));
-        let mut parts = left.components();
-        parts.next();
-        let target = loop {
-            let Some(part) = parts.next() else { return Err(Errno::ELOOP) };
-            let found = openat2(&at, part.as_os_str(), how(OFlag::O_NOFOLLOW, ResolveFlag::RESOLVE_NO_SYMLINKS))?;
-            let metadata = fstat(&found)?;
-            if is(&metadata, SFlag::S_IFLNK) {
-                let of_system = metadata.st_uid == 0 || plan.is_unprivileged && metadata.st_uid != plan.user.uid;
-                if !of_system {
-                    let link = so_far.join(part);
-                    return Ok(Err(format!(
-                        "{} is a symbolic link; use the directory that it leads to",
-                        link.display()
-                    )));
-                }
-                break readlinkat(&found, "")?;
-            }
-            so_far.push(part);
-            at = found;
-        };
-        // There is no link in `so_far`, so `..` leads where it would have led.
-        left = so_far.join(target).join(parts.as_path());
-    }
-    Err(Errno::ELOOP)
-}
-
-/// Whether a directory is this folder or below it.
-pub(super) fn contains(host: &OwnedFd, folder: &OwnedFd, plan: &Plan<'_>, path: &str) -> io::Result<bool> {
-    match as_user(plan, || Ok(openat2(host, path, how(OFlag::O_DIRECTORY, ResolveFlag::empty()))))? {
-        Ok(directory) => Ok(is_at_or_below(directory, folder)),
-        // There is none, or the user cannot reach it, as the job cannot either.
-        Err(Errno::ENOENT | Errno::ENOTDIR | Errno::EACCES) => Ok(false),
-        Err(error) => Err(error.into()),
-    }
-}
-
-/// Whether a directory is another one or below it.
-fn is_at_or_below(mut directory: OwnedFd, other: &OwnedFd) -> bool {
-    const MOST_LEVELS: usize = 64;
-    let number = |metadata: FileStat| (metadata.st_dev, metadata.st_ino);
-    let identity = |directory: &OwnedFd| fstat(directory).ok().map(number);
-    let (other, root, mut last) = (identity(other), stat("/").ok().map(number), None);
-    for _ in 0..MOST_LEVELS {
-        let here = identity(&directory);
-        if here == other {
-            return true;
-        }
-        // The root directory is its own parent. Elsewhere, a directory may be mounted in itself.
-        if here == last && here == root {
-            return false;
-        }
-        let Ok(parent) = openat2(&directory, "..", how(OFlag::O_DIRECTORY, ResolveFlag::empty())) else { return false };
-        (directory, last) = (parent, here);
-    }
-    false
 }
 
 /// Runs `act` with the user's rights to files. The supplementary groups stay those of the user.

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use hostler_shepherd::cgroup::Device;
-use hostler_shepherd::{Credentials, DeviceFile, Launch, Sandbox, Shown, Status};
+use hostler_shepherd::{AgentDirectory, Credentials, DeviceFile, Launch, Sandbox, Shown, Status};
 
 use crate::common::{directory, run, script, stdout};
 
@@ -105,7 +105,7 @@ fn file_that_only_root_can_change_is_shown_at_another_place() {
         let mut launch =
             sandboxed(directory, &format!("cat {at}; echo; sh -c 'echo more >> {at}' 2>/dev/null || echo refused"));
         let shown = vec![Shown { from: file.display().to_string(), at: at.to_owned() }];
-        launch.options.sandbox = Some(Sandbox { shown, ..Sandbox::default() });
+        launch.options.sandbox = Some(Sandbox { driver: shown, ..Sandbox::default() });
         launch
     };
     fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).expect("ours");
@@ -153,6 +153,30 @@ fn folders_that_would_open_the_sandbox_are_refused() {
             launch.options.sandbox = Some(Sandbox { private: vec![home.display().to_string()], ..Sandbox::default() });
         };
         assert!(refused("", &at_home).contains("with files that programs outside of the sandbox trust"), "{home}");
+    }
+    // The state of an agent.
+    for (folder, is_refused) in [
+        ("own", true),
+        ("own/images", true),
+        ("own/runs/7", true),
+        ("own/runs/7/steps", true),
+        ("own/runs/7/work/below", false),
+    ] {
+        let dir = directory();
+        let mut launch = sandboxed(dir.path(), "true");
+        let path = |name: &str| launch.cwd.join(name).display().to_string();
+        let agent = AgentDirectory { path: path("own"), runs: path("own/runs"), folder: "work".to_owned() };
+        launch.options.sandbox = Some(Sandbox { agent: Some(agent), ..Sandbox::default() });
+        launch.cwd = launch.cwd.join(folder);
+        fs::create_dir_all(launch.cwd.parent().expect("below").join("work")).expect("writable");
+        fs::create_dir_all(&launch.cwd).expect("writable");
+        chown(&launch.cwd, Some(65534), Some(65533)).expect("needs root");
+        if is_refused {
+            let why = refusal(&launch);
+            assert!(why.contains("own, where an agent keeps its state; start it in another folder"), "{folder}: {why}");
+        } else {
+            assert_eq!(run(&launch).status, Status::Exited { code: 0 });
+        }
     }
     let through_link = |launch: &mut Launch| {
         // As an earlier job in the folder above may have left it.
