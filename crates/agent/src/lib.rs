@@ -85,7 +85,7 @@ pub use hostler_shepherd::ranks::{Ranks, variables as rank_variables};
 pub use hostler_shepherd::session_leader;
 pub use identity::{Introduction, has_joined, is_running, join, leave};
 pub use images::unpack_layer;
-pub use program_in_image::{PRELOADED, PRELOADED_LATER};
+pub use program_in_image::{COMMANDS as COMMANDS_IN_IMAGE, LIBRARIES as LIBRARIES_IN_IMAGE, OF_THE_LOADER, set_aside};
 pub use pull::ImageSettings;
 pub use quiet::{Knob, QuietSettings, Unit};
 pub use registry::fetch_image;

@@ -23,20 +23,26 @@ use hostler_remote::step::REMOTE_SHELL;
 use hostler_shepherd::Shown;
 use hostler_sys::{Libraries, replace_file_unflushed};
 
-/// Directory of the program's names in a sandbox, the last one on the `PATH` of the job.
-pub(crate) const COMMANDS: &str = "/run/hostler/bin";
+/// Directory of the program's names in a sandbox: the last one on the `PATH` of the job, and the first one in jobs of Slurm's
+/// commands, since an image may have an `srun` of another cluster.
+pub const COMMANDS: &str = "/run/hostler/bin";
 
 /// Directory of the loader, the libraries and the program.
-const LIBRARIES: &str = "/run/hostler/lib";
+pub const LIBRARIES: &str = "/run/hostler/lib";
 
-/// The names by which jobs call the program. It acts by its name.
-const NAMES: [&str; 3] = ["hostler", "srun", REMOTE_SHELL];
+/// The names by which jobs call the program. It acts by its name. Of `scontrol`, only what needs no head works, such as
+/// `scontrol show hostnames`.
+const NAMES: [&str; 4] = ["hostler", "scontrol", "srun", REMOTE_SHELL];
 
-/// The loader obeys it for every program that it starts. That of an image names libraries for the image's own loader.
-pub const PRELOADED: &str = "LD_PRELOAD";
+/// Variables that a loader obeys for every program that it starts. Those of a job are for the image's own loader: this program
+/// would not start with the image's libraries, or would only be listed.
+pub const OF_THE_LOADER: [&str; 4] = ["LD_AUDIT", "LD_DEBUG", "LD_PRELOAD", "LD_TRACE_LOADED_OBJECTS"];
 
-/// Carries the value of [`PRELOADED`] past this program to the programs that it starts.
-pub const PRELOADED_LATER: &str = "HOSTLER_LD_PRELOAD";
+/// Returns the variable that carries the value of one of [`OF_THE_LOADER`] past this program to the programs that it starts.
+#[must_use]
+pub fn set_aside(name: &str) -> String {
+    format!("HOSTLER_{name}")
+}
 
 /// What a sandbox shows of this program.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -102,15 +108,14 @@ fn in_libraries(path: &Path) -> String {
 /// The script that calls the program by the script's own name.
 fn text(libraries: &Libraries) -> String {
     let loading: String = loading(libraries).iter().map(|word| format!("{word} ")).collect();
-    format!(
-        "#!/bin/sh\n\
-         if [ \"${{{PRELOADED}+set}}\" ]; then\n\
-         \u{20}   {PRELOADED_LATER}=${PRELOADED}\n\
-         \u{20}   export {PRELOADED_LATER}\n\
-         \u{20}   unset {PRELOADED}\n\
-         fi\n\
-         exec {loading}\"{LIBRARIES}/${{0##*/}}\" \"$@\"\n"
-    )
+    let setting_aside: String = OF_THE_LOADER
+        .iter()
+        .map(|name| {
+            let later = set_aside(name);
+            format!("if [ \"${{{name}+set}}\" ]; then\n    {later}=${name}\n    export {later}\n    unset {name}\nfi\n")
+        })
+        .collect();
+    format!("#!/bin/sh\n{setting_aside}exec {loading}\"{LIBRARIES}/${{0##*/}}\" \"$@\"\n")
 }
 
 /// Follows the links of a path: a sandbox shows files by paths without links.
@@ -150,20 +155,22 @@ mod tests {
     }
 
     #[test]
-    fn script_passes_its_name_its_words_and_preloaded_libraries_on() {
+    fn script_passes_its_name_its_words_and_variables_of_the_loader_on() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let at = |name: &str| directory.path().join(name);
         let libraries = Libraries { loader: Some("/lib64/ld.so".into()), all: Vec::new() };
         // Instead of the loader, a program that prints what it gets.
-        let told = "#!/bin/sh\nprintf '%s|' \"$@\" \"${LD_PRELOAD-none}\" \"$HOSTLER_LD_PRELOAD\"\n";
+        let told = "#!/bin/sh\nprintf '%s|' \"$@\" \"${LD_PRELOAD-none}\" \"${HOSTLER_LD_PRELOAD-none}\" \\
+                    \"${LD_AUDIT-none}\" \"${HOSTLER_LD_AUDIT-none}\" \"${HOSTLER_LD_DEBUG-none}\"\n";
         fs::write(at("ld.so"), told).expect("writable");
         let script = text(&libraries).replace(&format!("{LIBRARIES}/ld.so"), &at("ld.so").to_string_lossy());
         fs::write(at("srun"), script).expect("writable");
         for name in ["ld.so", "srun"] {
             fs::set_permissions(at(name), Permissions::from_mode(0o755)).expect("ours");
         }
-        let called = Command::new(at("srun")).args(["-n", "a b"]).env(PRELOADED, "").output().expect("starts");
-        let expected = "--library-path|/run/hostler/lib|/run/hostler/lib/srun|-n|a b|none||";
+        let called = Command::new(at("srun")).args(["-n", "a b"]).env("LD_PRELOAD", "").env("LD_AUDIT", "").output();
+        let called = called.expect("starts");
+        let expected = "--library-path|/run/hostler/lib|/run/hostler/lib/srun|-n|a b|none||none||none|";
         assert_eq!(String::from_utf8_lossy(&called.stdout), expected, "{called:?}");
     }
 }

@@ -25,7 +25,6 @@ use crate::environment::{
     BuildError, Confined, EnvError, Lease, Runner, entry_command, entry_command_in_image, first_on_path,
 };
 use crate::node::Node;
-use crate::program_in_image::{PRELOADED, PRELOADED_LATER};
 use crate::rights::act_as;
 use crate::shepherds::LINGER;
 use crate::{driver, engines, images, program_in_image, sandbox, transfer, variables};
@@ -356,9 +355,15 @@ impl Preparation {
         }
         let is_called_inside = image.is_some() && sandbox::starts_processes_inside(spec);
         if is_called_inside {
-            append(environment.entry("PATH".to_owned()).or_default(), program_in_image::COMMANDS);
-            let preloaded = environment.remove(PRELOADED);
-            environment.extend(preloaded.map(|libraries| (PRELOADED_LATER.to_owned(), libraries)));
+            let path = environment.entry("PATH".to_owned()).or_default();
+            if variables::is_slurm_job(spec) && !path.is_empty() {
+                *path = format!("{}:{path}", program_in_image::COMMANDS);
+            }
+            append(path, program_in_image::COMMANDS);
+            for name in program_in_image::OF_THE_LOADER {
+                let value = environment.remove(name);
+                environment.extend(value.map(|value| (program_in_image::set_aside(name), value)));
+            }
         }
         let argv = engines::wrap(node, launch, account.as_deref(), argv, &mut environment, &cwd, directory)?;
         let mut user = account.as_ref();

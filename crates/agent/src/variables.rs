@@ -109,7 +109,7 @@ fn replace_by_image(spec: &JobSpec, image: &[(String, String)], all: &mut Enviro
 }
 
 /// Whether a command with a name of Slurm submitted the job. Its programs expect Slurm's variables.
-fn is_slurm_job(spec: &JobSpec) -> bool {
+pub(crate) fn is_slurm_job(spec: &JobSpec) -> bool {
     spec.labels().any(|(name, _)| name.starts_with("slurm."))
 }
 

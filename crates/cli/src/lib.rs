@@ -31,27 +31,35 @@ mod submission;
 mod toml_file;
 mod xdg;
 
-use hostler_agent::{PRELOADED, PRELOADED_LATER};
+use std::path::Path;
+
+use hostler_agent::{LIBRARIES_IN_IMAGE, OF_THE_LOADER, set_aside};
 
 /// Runs the tool by whose name the executable was called.
 #[must_use]
 pub fn main() -> std::process::ExitCode {
-    restore_preloaded();
+    restore_variables_of_the_loader();
     multicall::main(std::env::args_os().collect())
 }
 
-/// Restores the variable that was set aside for the start of this program in the image of a job: it names libraries of the
-/// image, which do not fit this program, for the programs that this one starts.
+/// Restores the variables that were set aside for the start of this program in the image of a job: they are for the programs that
+/// this one starts. Elsewhere, nothing has set them aside, and `sudo` may pass on what a user has put there.
 #[expect(
     clippy::disallowed_methods,
     reason = "the program has one thread, and all that it starts inherits the variable"
 )]
-fn restore_preloaded() {
-    if let Some(libraries) = std::env::var_os(PRELOADED_LATER) {
-        // SAFETY: the program has just started, and has one thread.
-        unsafe {
-            std::env::set_var(PRELOADED, libraries);
-            std::env::remove_var(PRELOADED_LATER);
+fn restore_variables_of_the_loader() {
+    if !std::env::args_os().next().is_some_and(|called| Path::new(&called).starts_with(LIBRARIES_IN_IMAGE)) {
+        return;
+    }
+    for name in OF_THE_LOADER {
+        let later = set_aside(name);
+        if let Some(value) = std::env::var_os(&later) {
+            // SAFETY: the program has just started, and has one thread.
+            unsafe {
+                std::env::set_var(name, value);
+                std::env::remove_var(later);
+            }
         }
     }
 }

@@ -174,8 +174,9 @@ fn check_mounts(mounts: &str, folder: &str) -> Result<(), BadValue> {
     Ok(())
 }
 
-/// A path without `.` and `..`, from the job's folder on.
-fn plain(folder: &str, path: &str) -> PathBuf {
+/// Returns a path without `.` and `..`, from the job's folder on.
+#[must_use]
+pub fn plain(folder: &str, path: &str) -> PathBuf {
     let mut plain = PathBuf::new();
     for part in Path::new(folder).join(path).components() {
         match part {

@@ -19,34 +19,44 @@ impl Libraries {
     /// Returns the loader and the libraries that are loaded now.
     #[must_use]
     pub fn of_this_process() -> Self {
-        let mut found = Self::default();
-        // SAFETY: the function gets a pointer to `found`, which outlives the call and which nothing else uses meanwhile.
-        unsafe { libc::dl_iterate_phdr(Some(visit), (&raw mut found).cast()) };
-        found
+        let mut visit = Visit::default();
+        // SAFETY: the function gets a pointer to `visit`, which outlives the call and which nothing else uses meanwhile.
+        unsafe { libc::dl_iterate_phdr(Some(add), (&raw mut visit).cast()) };
+        visit.found
     }
 }
 
-/// Adds a loaded object to the [`Libraries`] that `found` points to.
-unsafe extern "C" fn visit(object: *mut libc::dl_phdr_info, _: libc::size_t, found: *mut libc::c_void) -> libc::c_int {
+/// The objects that were visited.
+#[derive(Default)]
+struct Visit {
+    found: Libraries,
+    /// Whether the program, which the loader lists first, was visited.
+    after_program: bool,
+}
+
+/// Adds a loaded object to the [`Visit`] that `visit` points to.
+unsafe extern "C" fn add(object: *mut libc::dl_phdr_info, _: libc::size_t, visit: *mut libc::c_void) -> libc::c_int {
     // SAFETY: the loader passes a valid object, and the pointer of `of_this_process`.
-    let (object, found) = unsafe { (&*object, &mut *found.cast::<Libraries>()) };
-    if !object.dlpi_name.is_null() {
+    let (object, visit) = unsafe { (&*object, &mut *visit.cast::<Visit>()) };
+    let is_program = !std::mem::replace(&mut visit.after_program, true);
+    // glibc gives the program an empty name, and musl the one by which it was called.
+    if !is_program && !object.dlpi_name.is_null() {
         // SAFETY: names of objects end with a zero byte.
         let name = unsafe { CStr::from_ptr(object.dlpi_name) }.to_bytes();
-        // The program itself has an empty name, and the kernel's object no path.
-        if name.contains(&b'/') {
-            found.all.push(PathBuf::from(OsStr::from_bytes(name)));
+        // The kernel's object has no path.
+        if name.contains(&b'/') && name != b"/proc/self/exe" {
+            visit.found.all.push(PathBuf::from(OsStr::from_bytes(name)));
         }
     }
     for number in 0..usize::from(object.dlpi_phnum) {
         // SAFETY: the object has this many headers.
         let header = unsafe { &*object.dlpi_phdr.add(number) };
-        // Only programs name a loader, and the loader lists the program first; some libraries are programs too.
-        if header.p_type == libc::PT_INTERP && found.all.is_empty() {
+        // Some libraries are programs too, and name a loader.
+        if is_program && header.p_type == libc::PT_INTERP {
             let address = object.dlpi_addr.wrapping_add(header.p_vaddr) as *const libc::c_char;
             // SAFETY: the program's segment with this text is mapped, and the text ends with a zero byte.
             let path = unsafe { CStr::from_ptr(address) }.to_bytes();
-            found.loader = Some(PathBuf::from(OsStr::from_bytes(path)));
+            visit.found.loader = Some(PathBuf::from(OsStr::from_bytes(path)));
         }
     }
     0
@@ -65,8 +75,10 @@ mod tests {
         let loader = loader.expect("a dynamic program names a loader");
         assert!(loader.is_absolute() && loader.is_file(), "{}", loader.display());
         assert!(!all.is_empty());
+        let program = std::env::current_exe().and_then(std::fs::canonicalize).expect("this test is a program");
         for library in all {
             assert!(library.is_file(), "{}", library.display());
+            assert_ne!(std::fs::canonicalize(&library).expect("a file"), program);
         }
     }
 }

@@ -206,6 +206,11 @@ fn ranks_and_steps_run_in_the_image_of_their_job() {
     cluster.add_node("n2");
     let root = images(&cluster, "images", None).join("root");
     let image = format!("dir:{}", root.display());
+    // Nothing that the image has where the sandbox has this program may change its start, nor may a closed directory.
+    let better = root.join("run/hostler/lib/glibc-hwcaps/x86-64-v2");
+    fs::create_dir_all(&better).expect("writable");
+    fs::write(better.join("libc.so.6"), "not a library").expect("writable");
+    fs::set_permissions(root.join("run/hostler"), fs::Permissions::from_mode(0o700)).expect("ours");
     let run = |options: &[&str], words: &[&str]| {
         let usual = ["run", "--image", &image, "-c", "1", "-m", "64M"];
         cluster.run(ADA, &[&usual, options, &["--"], words].concat())
@@ -213,7 +218,8 @@ fn ranks_and_steps_run_in_the_image_of_their_job() {
     // The image lacks a library that this program needs. Its variables are for its own programs only.
     let unfit = ["--env", "LD_PRELOAD=/lib/none.so", "--env", "LD_LIBRARY_PATH=/opaque"];
     let script = format!(
-        "echo $RANK of $WORLD_SIZE $LD_PRELOAD $LD_LIBRARY_PATH $HOSTLER_LD_PRELOAD; [ -e /usr/bin/python3 ] && echo of the node; {RIGHTS}"
+        "echo $RANK of $WORLD_SIZE $LD_PRELOAD $LD_LIBRARY_PATH $HOSTLER_LD_PRELOAD; [ -e /usr/bin/python3 ] && echo of the node; \
+         [ -e /run/hostler/lib/glibc-hwcaps ] && echo of the image; {RIGHTS}"
     );
     let ranks = run(&[&["-n", "2", "--label"], &unfit[..]].concat(), &["/bin/sh", "-c", &script]);
     let expected = [
@@ -267,24 +273,40 @@ fn slurm_commands_run_jobs_in_images() {
     // A second image would be the step's own, and the variable is one of the caller.
     let script = format!(
         "#!/bin/sh\n#SBATCH {image} --container-mounts=.\n#SBATCH -n2 --mem=64M --parsable -o batch.out\n\
-         echo $PATH $OF_CALLER\nsrun -l cat /etc/image\nsrun {image} true\ntouch here\n"
+         echo $PATH $OF_CALLER\nsrun -l cat /etc/image\nsrun {image} true\n\
+         srun --container-name=x true\nscontrol show hostnames $SLURM_JOB_NODELIST\ntouch here\n"
     );
+    // The `srun` of another cluster.
+    fs::write(root.join("bin/srun"), "#!/bin/sh\necho of the image\n").expect("writable");
+    fs::set_permissions(root.join("bin/srun"), fs::Permissions::from_mode(0o755)).expect("ours");
+
     cluster.write(ADA, "batch.sh", &script);
     let submitted = slurm("sbatch", &["--export=ALL,OF_CALLER=yes,PATH=/of/the/caller", "batch.sh"]);
     let id = submitted.stdout.trim();
     assert_eq!(cluster.run(ADA, &["wait", id]).code, 0, "{submitted:?}");
     let told = fs::read_to_string(home.join("batch.out")).expect("written");
     let (first, rest) = told.split_once('\n').expect("lines");
-    assert_eq!(first, "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/run/hostler/bin yes");
-    let (lines, refused): (Vec<&str>, Vec<&str>) =
-        sorted(rest).into_iter().partition(|line| line.starts_with(['0', '1']));
-    assert_eq!(lines, ["0: from the upper layer", "1: from the upper layer"], "{told}");
-    assert!(refused[0].contains("--container-image is an option of whole jobs"), "{told}");
+    assert_eq!(first, "/run/hostler/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin yes");
+    let (refused, lines): (Vec<&str>, Vec<&str>) =
+        sorted(rest).into_iter().partition(|line| line.starts_with("srun: "));
+    assert_eq!(lines, ["0: from the upper layer", "1: from the upper layer", "n1"], "{told}");
+    for why in ["--container-image is an option of whole jobs", "--container-name is not supported"] {
+        assert!(refused.iter().any(|line| line.contains(why)), "{told}");
+    }
     assert!(home.join("here").exists());
 
     let alone = slurm("srun", &[&image, "-n2", "-l", "--mem=64M", "sh", "-c", "cat /etc/image; exit $SLURM_PROCID"]);
     assert_eq!(sorted(&alone.stdout), ["0: from the upper layer", "1: from the upper layer"], "{alone:?}");
     assert_eq!(alone.code, 1, "{alone:?}");
+    // The job has the variables already, and not on a command line that others see.
+    let oci = format!("--container-image=oci:{}:1", home.join("images/oci").display());
+    let script = "echo $OF_IMAGE $PATH $KEY";
+    for (export, expected) in
+        [("NONE", "yes /run/hostler/bin:/bin"), ("ALL,KEY=secret", "yes /run/hostler/bin:/bin secret")]
+    {
+        let told = slurm("srun", &[&oci, "--mem=64M", "--export", export, "sh", "-c", script]);
+        assert_eq!((told.stdout.trim(), told.code), (expected, 0), "{export}: {told:?}");
+    }
     let squashed = format!("--container-image={}", home.join("a.sqsh").display());
     for (name, words, why) in [
         ("salloc", &[&*image, "true"][..], "--container-image is an option of whole jobs"),

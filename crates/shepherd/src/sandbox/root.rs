@@ -63,6 +63,9 @@ const READ_ONLY_IN_PROC: [&str; 5] = ["sys", "bus", "fs", "irq", "sysrq-trigger"
 const HIDDEN_IN_PROC: [&str; 9] =
     ["kcore", "keys", "key-users", "kmsg", "timer_list", "sched_debug", "latency_stats", "acpi", "scsi"];
 
+/// Directory of this program in sandboxes with an image, which have nothing else there.
+const OF_HOSTLER: &str = "/run/hostler";
+
 /// Directory of the user's own files. It is empty, and disappears with the job.
 pub const HOME: &str = "/tmp/home";
 
@@ -158,7 +161,11 @@ fn targets<'a>(plan: &'a Plan<'_>) -> impl Iterator<Item = PathBuf> + 'a {
     let wanted = plan.wanted;
     let of_job = wanted.read_only.iter().chain(&wanted.settings).chain(&wanted.writable).map(String::as_str);
     let folder = (!wanted.without_folder).then_some(plan.folder);
-    let of_job = of_job.chain(wanted.driver.iter().chain(&wanted.shown).map(|file| file.at.as_str()));
+    let driver = wanted.driver.iter().map(|file| file.at.as_str());
+    let shown = || wanted.shown.iter().map(|file| file.at.as_str());
+    // Nothing of an image there may change how this program starts.
+    let of_program = shown().any(|at| Path::new(at).starts_with(OF_HOSTLER)).then_some(OF_HOSTLER);
+    let of_job = of_job.chain(driver).chain(shown()).chain(of_program);
     fixed.into_iter().chain(OF_NETWORK).chain(of_job).chain(folder).map(|path| path.trim_start_matches('/').into())
 }
 

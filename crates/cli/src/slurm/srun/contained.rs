@@ -3,22 +3,21 @@
 //! Nothing outside of a sandbox starts steps in it. So the tasks are started by this program in the image, where jobs have it.
 
 use std::ffi::{OsStr, OsString};
+use std::path::Path;
 
-use hostler_model::Submission;
+use hostler_agent::COMMANDS_IN_IMAGE;
+use hostler_model::{Submission, Work};
+use hostler_slurm::container_options::plain;
 use hostler_slurm::getopt::{Opt, Parsed};
 use hostler_slurm::job_options::Key;
 
-use super::asked::Asked;
-use super::{Ended, NAME, Outcome, SPEECH, describe, tell};
+use super::asked::{Asked, Program};
+use super::{Ended, NAME, Outcome, SPEECH, check_relative, describe, tell};
 use crate::commands::run::Attended;
 use crate::context::Context;
 
 /// Runs the job, and shows its output.
 pub(super) async fn run(context: &Context, asked: &Asked, called: Option<&OsString>) -> Outcome {
-    if asked.pty {
-        return Err(Ended::error("--pty with --container-image is not supported")
-            .and("hint: `hostler run --image docker://… --pty` gives a program in an image a terminal"));
-    }
     let spec = spec(asked, called)?;
     tell(context, NAME, super::super::request::unused_nodes(&asked.options).as_slice());
     let client = context.watching_client()?;
@@ -26,19 +25,58 @@ pub(super) async fn run(context: &Context, asked: &Asked, called: Option<&OsStri
 }
 
 fn spec(asked: &Asked, called: Option<&OsString>) -> Result<Submission, Ended> {
-    describe(&asked.options, SPEECH, &asked.inside, &asked.name(), called)
+    check_relative(asked)?;
+    if asked.pty {
+        return Err(Ended::error("--pty with --container-image is not supported")
+            .and("hint: `hostler run --image docker://… --pty` gives a program in an image a terminal"));
+    }
+    if asked.immediate {
+        return Err(Ended::error("--immediate with --container-image is not supported"));
+    }
+    let mut spec = describe(&asked.options, SPEECH, &asked.inside, &asked.name(), called)?;
+    if let Work::Command { directory, .. } = &spec.work {
+        check_files(asked, directory)?;
+    }
+    // The job's variables are what they describe.
+    for name in ["SLURM_EXPORT_ENV", "SRUN_EXPORT_ENV"] {
+        spec.environment.remove(name);
+    }
+    Ok(spec)
 }
 
-/// The command line of `srun` inside: without what describes the job only, or is done already.
+/// Refuses files of the step that `srun` inside would not find, or would lose with the job.
+fn check_files(asked: &Asked, folder: &str) -> Result<(), Ended> {
+    let options = &asked.options;
+    let is_file = |value: &&str| !["", "all", "none", "/dev/null"].contains(value) && value.parse::<usize>().is_err();
+    let check = |option: &str, path: &str, must_exist: bool| {
+        let file = plain(folder, path);
+        if file.starts_with(folder) && (!must_exist || file.is_file()) {
+            return Ok(());
+        }
+        Err(Ended::error(format!("--{option}: {path} is not in the job's folder, {folder}"))
+            .and("hint: a job with an image has only its folder; --chdir names another one"))
+    };
+    for (option, value) in [("input", &options.input), ("output", &options.output), ("error", &options.error)] {
+        value.as_deref().filter(is_file).map_or(Ok(()), |path| check(option, path, false))?;
+    }
+    match &asked.program {
+        Program::Different(path, _) => check("multi-prog", &Path::new(path).to_string_lossy(), true),
+        Program::Same(_) => Ok(()),
+    }
+}
+
+/// The command line of `srun` inside: without what describes the job only, or is done already. Everybody who may see the job sees it,
+/// so it has no values of variables.
 pub(super) fn words(all: &[Opt<Key>], given: &Parsed<Key>, asked: &Asked) -> Vec<OsString> {
     let has_fewer_nodes = asked.options.nodes_without_tasks().is_some();
     let is_needed = |key: &Key| match key {
-        // The job starts in the directory.
-        Key::Container(_) | Key::Chdir | Key::Uid | Key::Gid | Key::Clusters => false,
+        // The job starts in the directory, and with the variables.
+        Key::Container(_) | Key::Chdir | Key::Export | Key::Uid | Key::Gid | Key::Clusters => false,
         Key::Nodes => !has_fewer_nodes,
         _ => true,
     };
-    let mut words = vec![OsString::from(NAME)];
+    // The image may have another `srun`.
+    let mut words = vec![OsString::from(format!("{COMMANDS_IN_IMAGE}/{NAME}"))];
     for (key, value) in given.options.iter().filter(|(key, _)| is_needed(key)) {
         let Some(option) = all.iter().find(|option| option.key == *key) else { continue };
         let mut word = OsString::from(format!("--{}", option.long));
@@ -57,6 +95,8 @@ pub(super) fn words(all: &[Opt<Key>], given: &Parsed<Key>, asked: &Asked) -> Vec
 mod tests {
     use super::*;
 
+    const SRUN: &str = "/run/hostler/bin/srun";
+
     fn inside(line: &[&str]) -> Vec<String> {
         let asked = Asked::parse(["srun"].iter().chain(line).map(Into::into).collect()).expect("valid");
         asked.inside.iter().map(|word| word.to_string_lossy().into_owned()).collect()
@@ -71,15 +111,16 @@ mod tests {
             "-lK",
             "-D",
             "work",
+            "--export=ALL,KEY=secret",
             "-o",
             "%t",
             "--container-mounts=.",
             "cat",
             "-n",
         ];
-        let expected = ["srun", "--ntasks=2", "--label", "--kill-on-bad-exit", "--output=%t", "--", "cat", "-n"];
+        let expected = [SRUN, "--ntasks=2", "--label", "--kill-on-bad-exit", "--output=%t", "--", "cat", "-n"];
         assert_eq!(inside(&line), expected);
-        assert_eq!(inside(&["--container-image=a", "-N2", "-n1", "id"]), ["srun", "--ntasks=1", "--", "id"]);
+        assert_eq!(inside(&["--container-image=a", "-N2", "-n1", "id"]), [SRUN, "--ntasks=1", "--", "id"]);
         assert_eq!(inside(&["-n2", "id"]), [""; 0], "only with an image");
     }
 
@@ -90,5 +131,27 @@ mod tests {
         let spec = spec(&asked, None).expect("valid");
         assert_eq!(spec.image.expect("an image").to_string(), "docker://nvcr.io/nvidia/cuda");
         assert!(spec.sandbox && spec.first_node && !spec.network.is_none() && *spec.name == *"id");
+    }
+
+    #[test]
+    fn what_the_program_inside_cannot_do_is_refused_before_the_job() {
+        let spec = |words: &[&str]| {
+            let line = [&["srun", "--container-image=a", "-D", "/work"], words, &["id"]].concat();
+            spec(&Asked::parse(line.into_iter().map(Into::into).collect()).expect("valid"), None)
+        };
+        for words in [&["-o", "out/%t"][..], &["-i", "none", "-e", "/work/err"], &["-i0", "-o", "/dev/null"]] {
+            spec(words).expect("valid");
+        }
+        for (words, why) in [
+            (&["-o", "/tmp/out"][..], "--output: /tmp/out is not in the job's folder, /work"),
+            (&["-i", "../in"], "--input: ../in is not"),
+            (&["-e", "/workshop"], "--error: /workshop is not"),
+            (&["--immediate"], "--immediate with --container-image"),
+            (&["--pty"], "--pty with --container-image"),
+            (&["--relative=1"], "--relative option invalid"),
+        ] {
+            let refused = format!("{:?}", spec(words).expect_err(why).lines);
+            assert!(refused.contains(why), "{refused}");
+        }
     }
 }

@@ -22,6 +22,7 @@ use self::asked::{Asked, Input};
 use self::screen::{Screen, summarize};
 use self::shape::{Shape, shape};
 use super::allocating::{Speech, Wanted, describe, hold, variables};
+use super::bad_value;
 use super::container::only_for_jobs;
 use super::test_only::test_only;
 use super::{Ended, Outcome, VERSION, job_options, print, tell};
@@ -73,6 +74,8 @@ pub(crate) fn run(context: &Context, args: Vec<OsString>) -> Outcome {
 
 /// Runs a step of the job with this number.
 async fn inside(context: &Context, asked: &Asked, raw_id: u64) -> Outcome {
+    // Without an image, only options that name a container mean something.
+    asked.options.container.reference("").map_err(bad_value)?;
     let (job, _) = split_raw_id(raw_id);
     let allocation = steps::allocation_of(JobId(job)).map_err(|failure| {
         let ended = Ended::error(format!("Unable to confirm allocation for job {raw_id}: {}", failure.summary()));
@@ -95,9 +98,7 @@ async fn would_start(context: &Context, asked: &Asked, called: Option<&OsString>
 
 /// Runs a job that consists of a step.
 async fn outside(context: &Context, mut asked: Asked, called: Option<&OsString>) -> Outcome {
-    if asked.relative > 0 {
-        return Err(Ended::fatal("--relative option invalid for job allocation request"));
-    }
+    check_relative(&asked)?;
     let options = asked.options.clone();
     if let Some((_, tasks)) = options.nodes_without_tasks() {
         asked.options.nodes = Some((tasks, tasks));
@@ -126,6 +127,14 @@ async fn outside(context: &Context, mut asked: Asked, called: Option<&OsString>)
     let code = *outcome.as_ref().unwrap_or(&1);
     release(&client, held, code).await?;
     outcome
+}
+
+/// Refuses the number of a node outside of a job.
+fn check_relative(asked: &Asked) -> Result<(), Ended> {
+    if asked.relative > 0 {
+        return Err(Ended::fatal("--relative option invalid for job allocation request"));
+    }
+    Ok(())
 }
 
 async fn release(client: &Client, held: steps::holding::Held, code: u8) -> Result<(), Ended> {
