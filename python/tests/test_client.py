@@ -135,7 +135,7 @@ def test_missing_or_other_executable_is_reported(tmp_path: Path, monkeypatch: py
 def test_options_become_arguments() -> None:
     given = arguments({"cpus": 2, "gpus": None, "time": 1.5, "requeue": True, "hold": False, "tags": {"a": "b"}})
     assert given == ["--cpus=2", "--time=2s", "--requeue", "--tag=a=b"]
-    assert arguments({"sandbox": True, "network": "host"}) == ["--sandbox", "--network=host"]
+    assert arguments({"sandbox": True, "network": "job"}) == ["--sandbox", "--network=job"]
     assert arguments({"exclusive": True, "quiet_machine": True}) == ["--exclusive", "--quiet-machine"]
     assert arguments({"image": "oci:/data/a:1"}) == ["--image=oci:/data/a:1"]
     assert arguments({"image": "debian:12", "runtime": "podman"}) == ["--image=debian:12", "--runtime=podman"]

@@ -72,6 +72,7 @@ impl Engine {
             runs_sandboxes: self.node.sandbox.is_ok(),
             runs_images: self.node.sandbox.is_ok(),
             quiets_machine: self.node.quiet.offered.is_ok(),
+            connects_sandboxes: self.node.networks.is_ok(),
             address,
             gossip_at: self.node.gossiping.as_ref().and_then(|gossiping| gossiping.address()),
             ..self.node.facts.clone()
@@ -307,6 +308,7 @@ async fn start_run(
         node.metrics.not_started();
         return handle.happened(Event::Exited { run, exit: not_started(format!("{error:#}")) });
     }
+    let _membership = node.networks.as_ref().ok().and_then(|networks| networks.enter(&launch));
     if (launch.spec().world_size() > 1 || launch.spec().first_node)
         && let Err(error) = join_others(&node, &handle, &launch, &directory, &mut controlled, &mut orders).await
     {

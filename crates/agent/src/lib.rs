@@ -19,6 +19,7 @@
 //! - [`metrics`]: what `/metrics` shows.
 //! - [`usage`]: figures over time of the node and its runs; [`gpu_use`] and [`nvidia_smi`]: those of GPUs.
 //! - [`gossip`]: load gossip between nodes; [`exec`]: remote commands, which run immediately on the least loaded node.
+//! - [`job_network`]: packets between the sandboxes of a job on several nodes.
 //! - [`identity`]: the node's key and certificate; [`renewal`]: renewal of the certificate.
 //!
 //! Anything beyond this node, such as scheduling and authorization, is decided by the head.
@@ -43,6 +44,7 @@ mod gpus;
 mod handle;
 mod identity;
 mod images;
+mod job_network;
 mod link;
 mod local_socket;
 mod metrics;

@@ -19,6 +19,7 @@ use crate::forward::AcceptedConnections;
 use crate::gossip::Gossiping;
 use crate::gpus::Gpus;
 use crate::images::Images;
+use crate::job_network::Networks;
 use crate::metrics::Metrics;
 use crate::program_directory::ProgramDirectory;
 use crate::program_in_image::ProgramInImage;
@@ -66,6 +67,8 @@ pub(crate) struct Node {
     pub(crate) activity: Arc<Activity>,
     /// Whether the node runs sandboxed jobs, or why it does not.
     pub(crate) sandbox: Result<(), String>,
+    /// The networks of jobs whose sandboxes this node connects with those on other nodes, or why it does not.
+    pub(crate) networks: Result<Networks, String>,
     /// Whether commands of other nodes run in a sandbox, also if they do not ask for one.
     pub(crate) demands_sandbox_of_commands: bool,
     pub(crate) sandbox_settings: SandboxSettings,
@@ -102,6 +105,7 @@ impl Node {
             refuses_root: self.accounts.refuse_root(),
             sandbox: self.sandbox.clone().err(),
             quiet_machine: self.quiet.offered.clone().err(),
+            job_network: self.networks.as_ref().err().cloned(),
         }
     }
 

@@ -16,13 +16,15 @@ use hostler_core::agent::RunLaunch;
 use hostler_model::{Environment, JobSpec, SandboxNetwork, Work};
 use hostler_shepherd::cgroup::LeafSpec;
 use hostler_shepherd::{
-    AgentDirectory, CallOptions, Credentials, Event, Launch, Launcher, Options, SANDBOX_HOME, Sandbox, Status,
+    AgentDirectory, CallOptions, Credentials, Event, JobNetwork, Launch, Launcher, Options, SANDBOX_HOME, Sandbox,
+    Status,
 };
 use nix::unistd::{getegid, geteuid};
 
 use crate::account::Account;
 use crate::directory::{RunDirectory, WORK};
 use crate::images::Obtained;
+use crate::job_network;
 use crate::node::Node;
 use crate::shepherds;
 
@@ -72,8 +74,29 @@ pub(crate) async fn try_out(
             closed.display()
         ));
     }
+    attempt(launcher, directory, leaf, settings, None).await
+}
+
+/// Starts a sandbox with the network of a job, like [`try_out`].
+pub(crate) async fn try_out_job_network(
+    launcher: &Launcher,
+    directory: &Path,
+    leaf: Option<LeafSpec>,
+    settings: &SandboxSettings,
+) -> Result<(), String> {
+    let network = JobNetwork { rank: 0, nodes: vec!["trial".to_owned()] };
+    attempt(launcher, directory, leaf, settings, Some(network)).await
+}
+
+async fn attempt(
+    launcher: &Launcher,
+    directory: &Path,
+    leaf: Option<LeafSpec>,
+    settings: &SandboxSettings,
+    job_network: Option<JobNetwork>,
+) -> Result<(), String> {
     let folder = directory.join("sandbox-trial");
-    let tried = match tokio::time::timeout(TRIAL_BOUND, run(launcher, &folder, leaf, settings)).await {
+    let tried = match tokio::time::timeout(TRIAL_BOUND, run(launcher, &folder, leaf, settings, job_network)).await {
         Ok(tried) => tried,
         Err(_) => Err(format!("the trial did not end within {} s", TRIAL_BOUND.as_secs())),
     };
@@ -95,6 +118,7 @@ async fn run(
     folder: &Path,
     leaf: Option<LeafSpec>,
     settings: &SandboxSettings,
+    job_network: Option<JobNetwork>,
 ) -> Result<(), String> {
     let (uid, gid) = if geteuid().is_root() { (NOBODY, NOBODY) } else { (geteuid().as_raw(), getegid().as_raw()) };
     let user = Credentials { name: "nobody".to_owned(), uid, gid, groups: Vec::new() };
@@ -116,6 +140,7 @@ async fn run(
             sandbox: Some(Sandbox {
                 of_machine: settings.read_only.clone(),
                 performance_counters: settings.performance_counters,
+                job_network,
                 ..Sandbox::default()
             }),
             call: Some(CallOptions::default()),
@@ -162,6 +187,7 @@ pub(crate) fn of_run(
         performance_counters: node.sandbox_settings.performance_counters && spec.exclusive,
         devices: node.gpus.device_files(&launch.placement.resources.gpus),
         host_network: spec.network == SandboxNetwork::Host,
+        job_network: job_network::of_run(launch),
         image: image.map(|image| image.root.clone()),
         driver: if image.is_some() { node.gpus.driver_files(&launch.placement.resources.gpus) } else { Vec::new() },
         ..Sandbox::default()

@@ -33,6 +33,7 @@ use crate::gpus::{Gpus, MachineGpu};
 use crate::handle::Handle;
 use crate::identity::{Identity, LOCK};
 use crate::images::Images;
+use crate::job_network::Networks;
 use crate::local_socket::{Descriptors, LocalSocket};
 use crate::metrics::port::Port;
 use crate::metrics::{Exporter, Metrics};
@@ -227,8 +228,19 @@ async fn serve(
     let program_in_image = ProgramInImage::prepare(&program, &directory);
     let program_in_image = program_in_image.context("cannot prepare this program for jobs with an image")?;
     let leaf_prefix = leaf_prefix(&directory)?;
-    let leaf = cgroups.as_ref().ok().and_then(|tree| tree.leaf(&format!("{leaf_prefix}sandbox-trial")).ok());
-    let sandbox = sandbox::try_out(&launcher, &directory, leaf, &config.sandbox).await;
+    let leaf = |name| cgroups.as_ref().ok().and_then(|tree| tree.leaf(&format!("{leaf_prefix}{name}")).ok());
+    let sandbox = sandbox::try_out(&launcher, &directory, leaf("sandbox-trial"), &config.sandbox).await;
+    let networks = match (&sandbox, gossiping.as_ref().filter(|_| config.calls)) {
+        (Err(_), _) => Err("this node runs no sandboxed jobs".to_owned()),
+        (Ok(()), None) => {
+            Err("it needs connections between nodes, and this node accepts no remote commands".to_owned())
+        }
+        (Ok(()), Some(gossiping)) => {
+            let leaf = leaf("network-trial");
+            let tried = sandbox::try_out_job_network(&launcher, &directory, leaf, &config.sandbox).await;
+            tried.map(|()| Networks::new(Arc::clone(gossiping), own.credentials.clone()))
+        }
+    };
     if let Err(reason) = &sandbox {
         if config.sandbox == SandboxSettings::default() {
             tracing::info!(%reason, "this node runs no sandboxed jobs");
@@ -267,6 +279,7 @@ async fn serve(
         cgroups,
         leaf_prefix,
         sandbox,
+        networks,
         demands_sandbox_of_commands: config.sandboxed_calls,
         sandbox_settings: config.sandbox,
         engines,

@@ -24,6 +24,7 @@ use hostler_shepherd::Launch;
 use nix::libc;
 
 use crate::directory::RunDirectory;
+use crate::job_network;
 use crate::node::Node;
 use crate::supervise::Control;
 use crate::{program_in_image, temporary};
@@ -131,13 +132,13 @@ impl Own {
         if endpoints.get(rank as usize) != Some(&self.endpoint) {
             bail!("the agent was restarted while the job started; submit the job again");
         }
-        let place = |(peer, endpoint): (&Peer, &StepEndpoint)| Place {
+        let place = |((rank, peer), endpoint): ((u32, &Peer), &StepEndpoint)| Place {
             name: peer.name.clone(),
-            address: peer.address,
+            address: job_network::address(launch, rank, peer),
             port: endpoint.port,
             certificate: endpoint.certificate,
         };
-        let nodes: Vec<Place> = peers.iter().zip(endpoints).map(place).collect();
+        let nodes: Vec<Place> = (0..).zip(peers).zip(endpoints).map(place).collect();
         let slots = launch.spec().tasks_per_node;
         let has_image = launch.spec().image.is_some();
         let own_name = || PathBuf::from(program_in_image::COMMANDS).join(REMOTE_SHELL);

@@ -204,6 +204,9 @@ pub(crate) async fn watch(
     mut measuring: Option<Measuring>,
 ) {
     let _measured = node.usage.begin(launch.run(), measured_at(&node, &launch, &shepherd, place.as_ref()));
+    if let Ok(networks) = &node.networks {
+        networks.carry(launch.run(), shepherd.shepherd().pid());
+    }
     let mut new_limit = None;
     let exit = loop {
         let (has_started, ending) = (shepherd.has_started(), Arc::clone(&controlled.ending));
@@ -253,6 +256,7 @@ pub(crate) async fn watch_recovered(
     shepherd: Option<Watched>,
     controlled: Controlled,
 ) {
+    let _membership = node.networks.as_ref().ok().and_then(|networks| networks.enter(&launch));
     let limit = launch.spec().time_limit_ms.map(Duration::from_millis);
     controlled.ending.begin(time_since_claim(&node, &launch), limit);
     let state = match shepherd {

@@ -15,6 +15,7 @@ use hostler_sys::known_owner_of_directory;
 use nix::unistd::geteuid;
 
 use crate::account::Account;
+use crate::job_network;
 use crate::program_directory::ProgramDirectory;
 
 /// Variables that the agent passes to projects, and to commands without an environment, if they run as the agent's own
@@ -181,7 +182,10 @@ fn places(launch: &RunLaunch, node: &NodeName) -> Vec<(&'static str, String)> {
     let gang = launch.placement.gang.as_ref().unwrap_or(&alone);
     let spec = launch.spec();
     let names = gang.nodes.iter().map(|peer| peer.name.to_string()).collect::<Vec<_>>().join(",");
-    let address = |peer: &Peer| peer.address.map_or_else(|| peer.name.to_string(), |address| address.to_string());
+    let address = |(rank, peer): (u32, &Peer)| {
+        let known = job_network::address(launch, rank, peer);
+        known.map_or_else(|| peer.name.to_string(), |address| address.to_string())
+    };
     let mut all = vec![
         ("HOSTLER_NODES", gang.nodes.len().to_string()),
         ("HOSTLER_NODE_RANK", gang.rank.to_string()),
@@ -191,8 +195,8 @@ fn places(launch: &RunLaunch, node: &NodeName) -> Vec<(&'static str, String)> {
     ];
     // Programs regard these variables as a sign that they are one of several processes.
     if spec.world_size() > 1 {
-        all.push(("HOSTLER_NODE_ADDRESSES", gang.nodes.iter().map(address).collect::<Vec<_>>().join(",")));
-        all.push(("MASTER_ADDR", gang.nodes.first().map_or_else(String::new, address)));
+        all.push(("HOSTLER_NODE_ADDRESSES", (0..).zip(&gang.nodes).map(address).collect::<Vec<_>>().join(",")));
+        all.push(("MASTER_ADDR", gang.nodes.first().map_or_else(String::new, |first| address((0, first)))));
         if spec.tasks_per_node == 1 && !spec.first_node {
             all.extend(ranks::variables(u64::from(gang.rank), 0, spec.world_size()));
         }

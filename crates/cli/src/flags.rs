@@ -62,14 +62,15 @@ pub(crate) struct JobFlags {
     ///
     /// Inside, there are the node's programs and libraries, an empty /tmp and home directory, and the job's folder, and
     /// no network, other users, files and processes. Only nodes whose kernel allows it run such jobs. The job has one
-    /// node, or several with --network host.
+    /// node, or several with --network job or host.
     #[arg(long)]
     pub(crate) sandbox: bool,
 
-    /// Network of the sandbox: `none`, or `host` for that of the node
+    /// Network of the sandbox: `none`, `job` or `host`
     ///
-    /// With `host`, the job reaches the same machines and ports as a job without a sandbox, for example to download
-    /// data. Partitions that demand a sandbox refuse it unless an operator has allowed it.
+    /// With `job`, a job on several nodes reaches its other nodes by their names, and no other machine. With `host`, the
+    /// job reaches the same machines and ports as a job without a sandbox, for example to download data. Partitions that
+    /// demand a sandbox refuse both unless an operator has allowed it.
     #[arg(long, value_name = "NETWORK", default_value_t, hide_default_value = true)]
     pub(crate) network: SandboxNetwork,
 

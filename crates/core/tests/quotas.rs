@@ -51,7 +51,7 @@ impl Head {
         let mut head = Self { state: State::default(), ended: Stored::default(), keys: 0 };
         let node: hostler_model::NodeName = "n1".parse().expect("a valid name");
         let facts = NodeFacts::new("boot", Resources::new(CpuSet::first(16), 16 * GIB));
-        head.apply(Event::NodeSeen { node: node.clone(), facts });
+        head.apply(Event::NodeSeen { node: node.clone(), facts: Box::new(facts) });
         let connection = ConnectionId(1);
         head.apply(Event::Connected { node, connection, pid: 1, version: String::new(), holds: Vec::new() });
         head

@@ -70,7 +70,7 @@ impl Head {
     fn connect(&mut self, node: &str, connection: u64) {
         let node: hostler_model::NodeName = node.parse().expect("a valid name");
         let facts = NodeFacts::new("boot", Resources::new(CpuSet::default(), 0));
-        self.apply(Event::NodeSeen { node: node.clone(), facts });
+        self.apply(Event::NodeSeen { node: node.clone(), facts: Box::new(facts) });
         let connection = ConnectionId(connection);
         self.apply(Event::Connected { node, connection, pid: 1, version: String::new(), holds: Vec::new() });
     }

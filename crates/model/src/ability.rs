@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::{JobSpec, NodeFacts};
+use crate::{JobSpec, NodeFacts, SandboxNetwork};
 
 /// Something that only some nodes can do, and that a job may need.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
@@ -15,11 +15,13 @@ pub enum Ability {
     Image,
     /// The node makes its machine quiet for a job.
     QuietMachine,
+    /// The node connects sandboxes of the same job on several nodes.
+    JobNetwork,
 }
 
 impl Ability {
     /// All abilities. An ability comes after those without which it has no use.
-    pub const ALL: [Self; 3] = [Self::Sandbox, Self::Image, Self::QuietMachine];
+    pub const ALL: [Self; 4] = [Self::Sandbox, Self::Image, Self::QuietMachine, Self::JobNetwork];
 
     /// Returns what a node with the ability does, e.g. `runs images`.
     #[must_use]
@@ -28,6 +30,7 @@ impl Ability {
             Self::Sandbox => "runs sandboxed jobs",
             Self::Image => "runs images",
             Self::QuietMachine => "makes its machine quiet",
+            Self::JobNetwork => "connects the sandboxes of a job",
         }
     }
 
@@ -38,6 +41,7 @@ impl Ability {
             Self::Sandbox => "runs no sandboxed jobs",
             Self::Image => "runs no images",
             Self::QuietMachine => "does not make its machine quiet",
+            Self::JobNetwork => "does not connect the sandboxes of a job",
         }
     }
 }
@@ -50,6 +54,7 @@ impl NodeFacts {
             Ability::Sandbox => self.runs_sandboxes,
             Ability::Image => self.runs_images,
             Ability::QuietMachine => self.quiets_machine,
+            Ability::JobNetwork => self.connects_sandboxes,
         }
     }
 
@@ -61,6 +66,7 @@ impl NodeFacts {
             // Every agent that knows images runs them where it runs sandboxed jobs.
             Ability::Image => &None,
             Ability::QuietMachine => &self.advisory.quiet_machine,
+            Ability::JobNetwork => &self.advisory.job_network,
         };
         why.as_deref().unwrap_or("its agent is too old; upgrade Hostler there")
     }
@@ -74,6 +80,8 @@ impl<Count, Amounts> JobSpec<Count, Amounts> {
             Ability::Sandbox => self.sandbox,
             Ability::Image => self.image.is_some(),
             Ability::QuietMachine => self.quiet_machine,
+            // Also on one node: older agents do not know such a network.
+            Ability::JobNetwork => matches!(self.network, SandboxNetwork::Job),
         }
     }
 
@@ -92,7 +100,7 @@ mod tests {
     fn facts_of_older_agents_lack_later_abilities() {
         let old = r#"{"boot":"1","resources":{"cpus":"0","memory_bytes":1,"gpus":[]},"runs_sandboxes":true}"#;
         let facts: NodeFacts = serde_json::from_str(old).expect("readable");
-        assert_eq!(Ability::ALL.map(|ability| facts.can(ability)), [true, false, false]);
+        assert_eq!(Ability::ALL.map(|ability| facts.can(ability)), [true, false, false, false]);
         assert_eq!(facts.why_not(Ability::Image), "its agent is too old; upgrade Hostler there");
     }
 }

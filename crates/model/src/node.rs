@@ -44,6 +44,9 @@ pub struct NodeFacts {
     /// Whether jobs may ask the node to make its machine quiet. [`Advisory::quiet_machine`] is the reason if not.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub quiets_machine: bool,
+    /// Whether the node connects the sandboxes of a job on several nodes. [`Advisory::job_network`] is the reason if not.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub connects_sandboxes: bool,
 }
 
 impl NodeFacts {
@@ -77,6 +80,9 @@ pub struct Advisory {
     /// Why jobs cannot ask the node to make its machine quiet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quiet_machine: Option<String>,
+    /// Why the node does not connect the sandboxes of a job on several nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job_network: Option<String>,
 }
 
 /// Whether a node can get work.

@@ -230,6 +230,8 @@ pub enum SandboxNetwork {
     /// Loopback only, and one of the sandbox's own.
     #[default]
     None,
+    /// Loopback, and the other nodes of the job.
+    Job,
     /// That of the node.
     Host,
 }
@@ -240,6 +242,7 @@ impl SandboxNetwork {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::None => "none",
+            Self::Job => "job",
             Self::Host => "host",
         }
     }
@@ -261,8 +264,8 @@ impl FromStr for SandboxNetwork {
     type Err = ParseError;
 
     fn from_str(text: &str) -> Result<Self, ParseError> {
-        let found = [Self::None, Self::Host].into_iter().find(|network| network.as_str() == text);
-        found.ok_or_else(|| ParseError::new(text, "none or host"))
+        let found = [Self::None, Self::Job, Self::Host].into_iter().find(|network| network.as_str() == text);
+        found.ok_or_else(|| ParseError::new(text, "none, job or host"))
     }
 }
 
@@ -482,9 +485,10 @@ mod tests {
         assert_eq!(serde_json::from_str("true").ok(), Some(ExclusiveRule::Always));
         assert_eq!(serde_json::from_str("false").ok(), Some(ExclusiveRule::Optional));
         assert!(serde_json::from_str::<ExclusiveRule>("\"sometimes\"").is_err());
-        for network in [SandboxNetwork::None, SandboxNetwork::Host] {
+        for network in [SandboxNetwork::None, SandboxNetwork::Job, SandboxNetwork::Host] {
             assert_eq!(network.as_str().parse(), Ok(network));
         }
-        assert!("job".parse::<SandboxNetwork>().is_err());
+        assert!("net".parse::<SandboxNetwork>().is_err());
+        assert!(SandboxNetwork::None < SandboxNetwork::Job && SandboxNetwork::Job < SandboxNetwork::Host);
     }
 }

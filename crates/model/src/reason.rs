@@ -190,7 +190,7 @@ impl fmt::Display for Reason {
                 write!(f, "partition {partition} runs its jobs in a sandbox, and this job has none")
             }
             Self::NeedsSandbox { partition, for_network: true } => {
-                write!(f, "partition {partition} runs its jobs without a network, and this job has that of its node")
+                write!(f, "partition {partition} allows less network than the sandbox of this job has")
             }
             Self::NoNodes { partition, constraint, for_root, abilities } => {
                 f.write_str("no node")?;

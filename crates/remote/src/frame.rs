@@ -62,6 +62,8 @@ impl Stream {
     pub const STDERR: Self = Self(2);
     /// Messages between a process of a step and its caller, in both directions.
     pub const MESSAGES: Self = Self(3);
+    /// Packets between sandboxes of a run on two nodes.
+    pub const PACKETS: Self = Self(4);
     /// Messages about the source tree that the command uses, in both directions.
     pub const TREE: Self = Self(u16::MAX);
 }

@@ -6,7 +6,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
-use hostler_model::{Constraint, NodeName, WindowSize};
+use hostler_model::{Constraint, NodeName, RunId, WindowSize};
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
@@ -33,6 +33,10 @@ pub enum Open {
     /// Caller of a step to the step host of the first node: the step begins when these CPUs are free, and holds them as
     /// long as this channel.
     Claim(Box<StepClaim>),
+    /// Agent to agent: this channel carries packets of the sandbox of a run to the sandbox of the same run on the other
+    /// node, until the run ends. The frames of [`Stream::PACKETS`](crate::Stream::PACKETS) contain whole packets, one after
+    /// the other.
+    Packets(RunId),
 }
 
 /// Message that answers the request that opened the channel. Every variant except `Started` ends the channel.
@@ -88,7 +92,7 @@ impl Open {
             Self::Exec(request) => request.is_sound(),
             Self::Start(start) => start.command.is_sound(),
             Self::Step(start) => start.is_sound(),
-            Self::Hold | Self::Claim(_) => true,
+            Self::Hold | Self::Claim(_) | Self::Packets(_) => true,
         }
     }
 }

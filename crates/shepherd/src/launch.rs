@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::cgroup::{Device, LeafSpec};
+use crate::sandbox::JobNetwork;
 
 /// A run (one attempt of one job task on this machine) or a call.
 #[derive(Debug, Clone, PartialEq)]
@@ -191,6 +192,8 @@ pub struct Sandbox {
     pub without_folder: bool,
     /// Whether the program has the machine's network, instead of one without other machines.
     pub host_network: bool,
+    /// The nodes of the job, if the program can reach these over a network of their own.
+    pub job_network: Option<JobNetwork>,
     /// Directories and files of the machine, such as `/opt/matlab`, to show read-only. Nobody but root may be able to
     /// change them or their parent directories.
     pub of_machine: Vec<String>,

@@ -88,7 +88,7 @@ pub use record::{
     Cause, Containment, Enforcement, ExitRecord, Io, IoSource, Limits, Moment, Phase, ProcessEvents, RunningRecord,
     Status, StatusReport,
 };
-pub use sandbox::HOME as SANDBOX_HOME;
+pub use sandbox::{HOME as SANDBOX_HOME, JOB_INTERFACE, JOB_MTU, JobNetwork};
 pub use sys::{pidfd_ended, pidfd_open, receive_all};
 pub use wipe::wipe;
 pub use wire::{EncodeError, Event, Started, WireError, resize_frame, terminal_input_frame};

@@ -46,7 +46,7 @@ class Options(TypedDict, total=False):
     quiet_machine: bool
     #: Run in a sandbox: without network, and with its folder as the only lasting place to write to.
     sandbox: bool
-    #: Network of the sandbox: ``"none"``, or ``"host"`` for that of the node.
+    #: Network of the sandbox: ``"none"``, ``"job"`` for only the other nodes of the job, or ``"host"`` for its node's.
     network: str | None
     #: Image of the root directory, e.g. ``"docker://python:3.12"``. Implies a sandbox.
     image: str | None

@@ -22,7 +22,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Connections to other nodes.
 #[derive(Default)]
-pub(super) struct Connections(StdMutex<HashMap<NodeName, Arc<Mutex<Option<Known>>>>>);
+pub(crate) struct Connections(StdMutex<HashMap<NodeName, Arc<Mutex<Option<Known>>>>>);
 
 /// A connection and its address.
 struct Known {
@@ -31,7 +31,7 @@ struct Known {
 }
 
 /// Why no channel could be opened, as a sentence about the node.
-pub(super) enum OpenError {
+pub(crate) enum OpenError {
     /// The node is unreachable. Later commands should avoid the node for a while.
     Unreachable(String),
     /// The node has not received this node's certificate from the head yet. A retry can succeed.
@@ -43,7 +43,7 @@ impl Connections {
     ///
     /// # Errors
     /// Returns the reason.
-    pub(super) async fn call(
+    pub(crate) async fn call(
         &self,
         gossiping: &Gossiping,
         credentials: &Credentials,

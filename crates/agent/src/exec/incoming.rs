@@ -127,8 +127,14 @@ async fn attend(exec: &Arc<Exec>, stream: Admitted, key: Digest, node: &NodeName
             let exec = Arc::clone(exec);
             let from = node.clone();
             tokio::spawn(async move {
-                if let Some(Frame::Open(Open::Start(start))) = channel.receive().await {
-                    run::run(&exec, channel, *start, &from).await;
+                match channel.receive().await {
+                    Some(Frame::Open(Open::Start(start))) => run::run(&exec, channel, *start, &from).await,
+                    Some(Frame::Open(Open::Packets(run))) => {
+                        if let Ok(networks) = &exec.node.networks {
+                            networks.receive(channel, run, &from).await;
+                        }
+                    }
+                    _ => {}
                 }
             });
         }

@@ -28,6 +28,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+pub(crate) use self::connections::{Connections, OpenError};
 pub(crate) use self::local::live_leaves;
 use self::shared::Exec;
 pub(crate) use self::shared::Own;

@@ -63,7 +63,7 @@ impl Exec {
 /// This node's identity for other nodes.
 #[derive(Clone)]
 pub(crate) struct Own {
-    pub(super) credentials: Credentials,
+    pub(crate) credentials: Credentials,
     pub(crate) key: Digest,
     directory: PathBuf,
 }

@@ -23,6 +23,7 @@ use self::listeners::{Listener, find};
 use self::reverse::Accepted;
 pub(crate) use self::reverse::{AcceptedConnections, listen};
 use self::sockets::Site;
+pub(crate) use self::visit::interface_inside;
 use self::visit::socket_inside;
 use crate::node::Node;
 use crate::supervise::Control;

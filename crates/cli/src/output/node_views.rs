@@ -105,6 +105,8 @@ pub(crate) fn node(detail: &NodeDetail, moment: &Moment) -> String {
         advisory.refuses_root.then_some("jobs of root do not run here: the agent was started without --root-jobs"),
     );
     lines.add_some("sandbox", advisory.sandbox.as_ref().map(|why| format!("no sandboxed jobs run here: {why}")));
+    let is_alone = advisory.job_network.as_ref().filter(|_| advisory.sandbox.is_none());
+    lines.add_some("sandbox", is_alone.map(|why| format!("no jobs with --network job: {why}")));
     if !node.version.is_empty() {
         lines.add("agent", format!("version {}, pid {}", node.version, node.agent_pid));
     }

@@ -55,7 +55,8 @@ pub(crate) fn one(partition: &PartitionView) -> String {
     lines.add_some("groups", some(&partition.groups));
     let network = match partition.sandbox_network {
         SandboxNetwork::None => "",
-        SandboxNetwork::Host => "; jobs may ask for --network host",
+        SandboxNetwork::Job => "; jobs may ask for --network job",
+        SandboxNetwork::Host => "; jobs may ask for --network job or host",
     };
     lines.add_some("sandbox", (!partition.sandbox.is_optional()).then(|| format!("{}{network}", partition.sandbox)));
     let exclusive = match partition.exclusive {
@@ -128,7 +129,7 @@ priority   5
 max time   1h30m
 max nodes  2
 groups     vision
-sandbox    always; jobs may ask for --network host
+sandbox    always; jobs may ask for --network job or host
 exclusive  always: each job has its nodes to itself
 ";
         assert_eq!(one(&partition()), expected);

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use hostler_model::{Attempt, JobState, NodeName, TaskId, format_bytes, format_duration, plural};
+use hostler_model::{Attempt, JobState, NodeName, SandboxNetwork, TaskId, format_bytes, format_duration, plural};
 use hostler_proto::api::{Info, JobDetail, JobSummary, LimitView, PartView, TaskCounts, TaskView, Why, timeline};
 use hostler_proto::link::{StepRecord, Usage};
 
@@ -205,7 +205,11 @@ fn described(id: &str, job: &JobDetail, moment: &Moment, width: Option<usize>) -
     let separator = if job.after.iter().any(|it| it.alternative) { " or " } else { ", " };
     lines.add_some("after", (!after.is_empty()).then(|| after.join(separator)));
     lines.add_some("priority", (job.priority != 0).then(|| job.priority.to_string()));
-    let network = if job.network.is_none() { "yes" } else { "yes, with the network of its node" };
+    let network = match job.network {
+        SandboxNetwork::None => "yes",
+        SandboxNetwork::Job => "yes, with a network of the job's nodes only",
+        SandboxNetwork::Host => "yes, with the network of its node",
+    };
     lines.add_some("sandbox", job.sandbox.then_some(network));
     // Of an ended job, the certificate says more.
     let is_quieted = job.quiet_machine && summary.ended_at.is_none();

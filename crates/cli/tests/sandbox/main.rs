@@ -4,6 +4,7 @@ mod engines;
 mod environments;
 mod escapes;
 mod images;
+mod job_network;
 mod partitions;
 mod registry;
 mod steps;

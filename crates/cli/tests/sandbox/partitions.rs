@@ -137,7 +137,7 @@ fn network_of_the_node_is_only_for_partitions_that_allow_it() {
 
     cluster.ok("root", &["configure", "partition", "set", "lab", "--sandbox-network", "host"]);
     let shown = cluster.ok(ADA, &["configure", "partition", "show", "lab"]);
-    assert!(shown.contains("\nsandbox    always; jobs may ask for --network host"), "{shown}");
+    assert!(shown.contains("\nsandbox    always; jobs may ask for --network job or host"), "{shown}");
     let told = submit();
     let host = nix::unistd::gethostname().expect("every machine has a name");
     let resolver = fs::read_to_string("/etc/resolv.conf").expect("the test needs a resolver");

@@ -448,6 +448,7 @@ impl Refusal {
             Self::NoAbility { ability: Ability::Sandbox, .. } => "no_sandbox",
             Self::NoAbility { ability: Ability::Image, .. } => "no_image",
             Self::NoAbility { ability: Ability::QuietMachine, .. } => "no_quiet_machine",
+            Self::NoAbility { ability: Ability::JobNetwork, .. } => "no_job_network",
             Self::NotForRoot | Self::NotForRootOfNode => "not_for_root",
             Self::SystemAccount { .. } => "system_account",
             Self::NotThroughNodes(_) => "not_through_nodes",

@@ -272,7 +272,8 @@ pub(super) fn check_spec(spec: &JobSpec) -> Result<(), Refusal> {
     }
     if spec.sandbox && !spec.fits_sandbox() {
         return Err(Refusal::Contradiction(
-            "a sandboxed job has one node, or several with `--network host`, and a program of its own, which starts its steps",
+            "a sandboxed job has one node, or several with `--network job` or `host`, and a program of its own, which \
+             starts its steps",
         ));
     }
     if !spec.sandbox && !spec.network.is_none() {
@@ -532,7 +533,7 @@ fn decide_hello(state: &State, connection: ConnectionId, hello: &AgentHello, com
         events.push(Event::NodeReported { node: hello.node.clone(), is_down: false });
     }
     if known.is_none_or(|node| node.facts != hello.facts || node.given_up) {
-        events.push(Event::NodeSeen { node: hello.node.clone(), facts: hello.facts.clone() });
+        events.push(Event::NodeSeen { node: hello.node.clone(), facts: Box::new(hello.facts.clone()) });
     }
     if let Some(node) = known {
         let held: BTreeSet<RunId> = holds.iter().copied().collect();

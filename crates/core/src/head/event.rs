@@ -190,7 +190,7 @@ pub enum Event {
         /// The node's name.
         node: NodeName,
         /// The facts that the node's agent reports.
-        facts: NodeFacts,
+        facts: Box<NodeFacts>,
     },
     /// A node was silent for `lost-after`: the head gives up its runs.
     NodeGivenUp {

@@ -75,16 +75,25 @@ impl Partition {
             return refuse(match spec.fits_sandbox() {
                 true => "runs its jobs in a sandbox, and this job has none; submit it again".to_owned(),
                 false => {
-                    "runs its jobs in a sandbox, where a job has one node (several with `--network host`), no container engine (`--runtime`), and starts its steps itself; `hostler run`, \
-                     `hostler submit` and `sbatch` start such jobs"
+                    "runs its jobs in a sandbox, where a job has one node (several with `--network job` or `host`), no \
+                     container engine (`--runtime`), and starts its steps itself; `hostler run`, `hostler submit` and \
+                     `sbatch` start such jobs"
                         .to_owned()
                 }
             });
         }
         if enters && self.demands_another_sandbox(spec) {
-            return refuse(
-                "runs its jobs in a sandbox without a network; submit the job without `--network host`".to_owned(),
-            );
+            return refuse(match self.sandbox_network {
+                SandboxNetwork::Job => {
+                    "runs its jobs in a sandbox without the network of its node; submit the job with `--network job`, \
+                     or without `--network`"
+                        .to_owned()
+                }
+                SandboxNetwork::None | SandboxNetwork::Host => format!(
+                    "runs its jobs in a sandbox without a network; submit the job without `--network {}`",
+                    spec.network
+                ),
+            });
         }
         if enters && self.demands_sharing() && spec.exclusive {
             return refuse(

@@ -74,7 +74,10 @@ impl Admission<'_> {
             Some(_) => Ok(()),
             None => match state.needs_sandbox(owner, spec) {
                 Some(name) => {
-                    let remedy = if spec.sandbox { "without `--network host`" } else { "with `--sandbox`" };
+                    let remedy = match spec.sandbox {
+                        true => format!("without `--network {}`", spec.network),
+                        false => "with `--sandbox`".to_owned(),
+                    };
                     refuses(
                         name,
                         format!("and no other partition has nodes for a job that names none; submit it {remedy}"),

@@ -74,7 +74,7 @@ pub fn update(state: &mut State, stamped: &Stamped, changes: &mut Changes) {
         Event::NodeSeen { node, facts } => {
             step.state.peers.seen(step.state.nodes.get(node), facts, now.at);
             step.see_node(node, |node| {
-                node.facts.clone_from(facts);
+                node.facts = (**facts).clone();
                 (node.given_up, node.silent_since) = (false, None);
             });
         }

@@ -358,6 +358,23 @@ fn partition_that_demands_a_sandbox_decides_whether_it_has_a_network() {
     let refused = submit(&mut head, there.clone()).expect_err("n1 gives no network").to_string();
     assert!(refused.ends_with("for a job that names none; submit it without `--network host`"), "{refused}");
 
+    // A network of only the job's nodes is less than that of its node.
+    let small = |nodes| JobSpec { nodes, network: SandboxNetwork::Job, ..into("lab") };
+    let refusal = refusal.replace("host", "job");
+    assert_eq!(submit(&mut head, small(1)).expect_err("it has a network").to_string(), refusal);
+    change_partition(&mut head, "lab", allow(SandboxNetwork::Job)).expect("there is a partition lab");
+    let refused = submit(&mut head, into("lab")).expect_err("it has too much network").to_string();
+    assert_eq!(
+        refused,
+        "partition lab runs its jobs in a sandbox without the network of its node; submit the job with `--network job`, or \
+         without `--network`"
+    );
+    // Older agents do not know it, also on one node.
+    for nodes in [1, 2] {
+        let refused = submit(&mut head, small(nodes)).expect_err("no node can").to_string();
+        assert!(refused.contains("connects the sandboxes of a job; node n1: its agent is too old"), "{refused}");
+    }
+
     change_partition(&mut head, "lab", allow(SandboxNetwork::Host)).expect("there is a partition lab");
     move_to(&mut head, held, "lab").expect("it may have the network");
     let job = submit(&mut head, into("lab")).expect("accepted");
@@ -370,7 +387,7 @@ fn partition_that_demands_a_sandbox_decides_whether_it_has_a_network() {
     change_partition(&mut head, "lab", allow(SandboxNetwork::None)).expect("there is a partition lab");
     let release = Command::Act { caller: user("ada"), job: held, index: None, action: JobAction::Release };
     head.command(&release).expect("it is held");
-    let expected = "partition lab runs its jobs without a network, and this job has that of its node";
+    let expected = "partition lab allows less network than the sandbox of this job has";
     assert_eq!((node_of(&head, held), why(&head, held).as_deref()), (None, Some(expected)));
     head.restart();
     assert_eq!(why(&head, held).as_deref(), Some(expected));

@@ -285,7 +285,7 @@ mod tests {
         ];
         for (node, boot, cpus) in offers {
             let facts = NodeFacts::new(boot, Resources::new(cpus.parse().expect("CPUs"), 1 << 30));
-            let event = Event::NodeSeen { node: node.parse().expect("a name"), facts };
+            let event = Event::NodeSeen { node: node.parse().expect("a name"), facts: Box::new(facts) };
             update(&mut state, &Stamped { now: Now::default(), event }, &mut Changes::default());
         }
         let shared = SharedCpus::of(state.nodes());

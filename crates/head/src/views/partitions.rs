@@ -39,7 +39,8 @@ pub(super) fn way_to_a_sandbox(job: &Job, partition: &PartitionName) -> String {
     }
     if job.spec.sandbox {
         return format!(
-            "`hostler update {id} --partition` chooses another partition, or submit it again without `--network host`."
+            "`hostler update {id} --partition` chooses another partition, or submit it again without `--network {}`.",
+            job.spec.network
         );
     }
     match job.spec.fits_sandbox() {
@@ -47,7 +48,8 @@ pub(super) fn way_to_a_sandbox(job: &Job, partition: &PartitionName) -> String {
             format!("`hostler update {id} --partition {partition}` puts it in a sandbox, if none of its tasks runs.")
         }
         false => {
-            "A sandbox runs jobs on one node, or with `--network host`, with a program of their own. `hostler update` can choose another partition."
+            "A sandbox runs jobs on one node, or on several with `--network job` or `host`, with a program of their own. \
+             `hostler update` can choose another partition."
                 .to_owned()
         }
     }

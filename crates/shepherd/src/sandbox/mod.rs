@@ -15,12 +15,13 @@
 //! A shepherd that is not root adds a user namespace, in which init has the rights for all this. Only the shepherd's own
 //! user exists there, as itself; files of all others seem to belong to `nobody`.
 //!
-//! **Not included:** networks between no other machine and the machine's own, a limit for the job's folder.
+//! **Not included:** a limit for the job's folder.
 
 mod calls;
 mod filter;
 mod folder;
 mod image;
+mod network;
 mod root;
 
 use std::fmt::Display;
@@ -38,6 +39,7 @@ use crate::launch::{Credentials, Sandbox};
 use crate::{process, sys};
 
 pub(crate) use self::filter::compile as compile_filters;
+pub use self::network::{JOB_INTERFACE, JOB_MTU, JobNetwork};
 pub use self::root::HOME;
 
 /// Namespaces of the init process besides that of the network. It adds a cgroup namespace when it is in its leaf.
@@ -73,6 +75,11 @@ impl Plan<'_> {
         let rights = if self.is_unprivileged { libc::CLONE_NEWUSER } else { 0 };
         NAMESPACES | network | rights
     }
+
+    /// The host name inside, unless it is the machine's. Programs on several nodes, such as MPI, tell the nodes apart by it.
+    fn host_name(&self) -> &str {
+        self.wanted.job_network.as_ref().and_then(JobNetwork::host_name).unwrap_or(HOST_NAME)
+    }
 }
 
 /// What init shares with the shepherd.
@@ -97,6 +104,10 @@ pub(crate) fn enter(plan: &Plan<'_>, shepherd: &ToShepherd<'_>) -> io::Result<()
     }
     unshare(CloneFlags::CLONE_NEWCGROUP).during("create a cgroup namespace")?;
     let arguments = process::arguments();
+    if let Some(network) = &plan.wanted.job_network {
+        // Before the machine's /dev is out of reach.
+        network.create().during("make the network of the job")?;
+    }
     root::build(plan)?;
     if plan.wanted.host_network {
         // The host name stays too: on the network, the machine is known by it.
@@ -108,7 +119,7 @@ pub(crate) fn enter(plan: &Plan<'_>, shepherd: &ToShepherd<'_>) -> io::Result<()
             return Err(io::Error::other(why)).during("share the network");
         }
     } else {
-        nix::unistd::sethostname(HOST_NAME).during("set the host name")?;
+        nix::unistd::sethostname(plan.host_name()).during("set the host name")?;
         bring_up_loopback().during("bring up the loopback interface")?;
     }
     drop_rights(plan)?;

@@ -431,7 +431,7 @@ fn settings_files(root: &MountTree, plan: &Plan<'_>) -> io::Result<()> {
         ),
         ("etc/group", format!("root:x:0:\n{name}:x:{gid}:\nnogroup:x:65534:\n")),
         ("etc/nsswitch.conf", format!("passwd: files\ngroup: files\nhosts: {hosts}\n")),
-        ("etc/hosts", format!("127.0.0.1 localhost {HOST_NAME}\n::1 localhost\n")),
+        ("etc/hosts", hosts_file(plan)),
     ] {
         if plan.wanted.host_network && OF_NETWORK.contains(&path) {
             // The machine's own one, if it has one.
@@ -441,6 +441,14 @@ fn settings_files(root: &MountTree, plan: &Plan<'_>) -> io::Result<()> {
         written.during(format_args!("write /{path}"))?;
     }
     Ok(())
+}
+
+/// The text of /etc/hosts: this sandbox, and the other nodes that it reaches.
+fn hosts_file(plan: &Plan<'_>) -> String {
+    match &plan.wanted.job_network {
+        Some(network) => format!("127.0.0.1 localhost\n::1 localhost\n{}", network.hosts()),
+        None => format!("127.0.0.1 localhost {HOST_NAME}\n::1 localhost\n"),
+    }
 }
 
 /// Makes /dev. Returns its null device.

@@ -82,6 +82,7 @@ impl NodePage {
             ("GPUs", &advisory.gpus),
             ("Users", &advisory.users),
             ("Sandboxes", &advisory.sandbox),
+            ("Job networks", if advisory.sandbox.is_none() { &advisory.job_network } else { &None }),
         ];
         all.into_iter().filter_map(|(name, why)| Some((name, why.as_deref()?))).collect()
     }

@@ -20,7 +20,7 @@ use crate::url::Url;
 const STATES: [PartitionState; 3] = [PartitionState::Open, PartitionState::Paused, PartitionState::Closed];
 const RULES: [SandboxRule; 2] = [SandboxRule::Optional, SandboxRule::Always];
 const EXCLUSIVE: [ExclusiveRule; 3] = ExclusiveRule::ALL;
-const NETWORKS: [SandboxNetwork; 2] = [SandboxNetwork::None, SandboxNetwork::Host];
+const NETWORKS: [SandboxNetwork; 3] = [SandboxNetwork::None, SandboxNetwork::Job, SandboxNetwork::Host];
 
 #[derive(Template)]
 #[template(path = "settings.html")]

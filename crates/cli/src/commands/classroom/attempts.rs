@@ -160,10 +160,10 @@ impl Class<'_> {
     async fn other_network(&self, tester: &Tester, report: &mut Report) -> Result<(), Failure> {
         let options = [&self.within(LITTLE)[..], &["--sandbox", "--network", "host", "--hold"]].concat();
         let finding = match self.partition.sandbox_network {
-            SandboxNetwork::None => self.refused(tester, &options, "partition_refuses").await?,
+            SandboxNetwork::None | SandboxNetwork::Job => self.refused(tester, &options, "partition_refuses").await?,
             SandboxNetwork::Host => Finding::NotTried("the partition has --sandbox-network host".to_owned()),
         };
-        report.add("jobs cannot ask for a network", "submit a job with --network host", None, finding);
+        report.add("jobs cannot ask for the network of their nodes", "submit a job with --network host", None, finding);
         Ok(())
     }
 

@@ -124,10 +124,11 @@ struct About {
     #[arg(long, value_name = "RULE")]
     sandbox: Option<SandboxRule>,
 
-    /// The most network of jobs if all run in a sandbox: `none`, or `host`
+    /// The most network of jobs if all run in a sandbox: `none`, `job` or `host`
     ///
-    /// With `host`, jobs of a partition with `--sandbox always` may ask for the network of their nodes with
-    /// `--network host`. Others have no network. A new partition has `none`.
+    /// With `job`, jobs of a partition with `--sandbox always` may ask for a network of only their nodes with
+    /// `--network job`. With `host`, they may also ask for the network of their nodes. Others have no network. A new
+    /// partition has `none`.
     #[arg(long, value_name = "NETWORK")]
     sandbox_network: Option<SandboxNetwork>,
 
