@@ -106,7 +106,7 @@ fn jobs_ranks_and_remote_commands_of_an_ordinary_user_run_in_sandboxes() {
     let program = cluster.home.path().join("hostler").display().to_string();
     // All her files, and those of the agent, stay outside.
     let state = ".local/state/hostler/nodes/n1";
-    for place in [".", ".local", state, &format!("{state}/images")] {
+    for place in [".", ".local", state, &format!("{state}/chunks")] {
         for command in [["run", "--sandbox", "--", "true"], ["exec", "--sandbox", "--", "true"]] {
             let outcome = Outcome::of(
                 &cluster
@@ -118,7 +118,7 @@ fn jobs_ranks_and_remote_commands_of_an_ordinary_user_run_in_sandboxes() {
             let told = format!("{}{}", outcome.stdout, outcome.stderr);
             assert!(
                 outcome.code == 126
-                    && told.contains(if place.ends_with("images") {
+                    && told.contains(if place.ends_with("chunks") {
                         "where an agent keeps its state"
                     } else {
                         "is there, with files"
