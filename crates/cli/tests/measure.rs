@@ -186,7 +186,7 @@ fn machine_is_quiet_during_a_job_and_as_before_after_it_and_after_crashes() {
     let refused = cluster.fails(&[&job[..], &["--", "true"]].concat());
     assert!(
         refused
-            .contains("node n1: it lists no knobs that jobs may ask for; an admin of the node adds `[quiet_machine]`"),
+            .contains("node n1: it lists nothing that jobs may ask for; an admin of the node adds `[quiet_machine]`"),
         "{refused}"
     );
     end(first);
