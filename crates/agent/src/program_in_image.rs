@@ -13,9 +13,9 @@
 //! The program runs in the sandbox, as the job's user and with the job's rights. An image that takes it over, for example with
 //! `/etc/ld.so.preload`, gains nothing that the job does not have.
 
-use std::fs::{self, Permissions};
+use std::fs::{self, DirBuilder, Permissions};
 use std::io;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
@@ -55,10 +55,12 @@ pub(crate) struct ProgramInImage {
 }
 
 impl ProgramInImage {
-    /// Notes the program's libraries, and writes the script into the agent's directory.
+    /// Notes the program's libraries, and writes the script into the agent's directory, where only sandboxes show it to users.
     pub(crate) fn prepare(program: &str, directory: &Path) -> io::Result<Self> {
         let libraries = Libraries::of_this_process();
-        let script = directory.join("program-in-image");
+        let closed = directory.join("in-images");
+        DirBuilder::new().recursive(true).mode(0o700).create(&closed)?;
+        let script = closed.join("program");
         replace_file_unflushed(&script, text(&libraries).as_bytes(), 0o755)?;
         // Users read and execute it, whatever the agent's umask is.
         fs::set_permissions(&script, Permissions::from_mode(0o755))?;

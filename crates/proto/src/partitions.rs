@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use hostler_model::{
     ExclusiveRule, Feature, NodePatterns, PartitionName, PartitionState, SandboxNetwork, SandboxRule, UserName,
 };
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::ToSchema;
 use utoipa::openapi::{AllOfBuilder, ObjectBuilder, Ref, Schema};
 
@@ -93,8 +94,15 @@ pub struct PartitionChange {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sandbox_network: Option<SandboxNetwork>,
     /// Whether the partition's jobs have their nodes to themselves.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none", deserialize_with = "rule_by_word")]
     pub exclusive: Option<ExclusiveRule>,
+}
+
+/// Reads a rule by its word only. Records may also have truth values.
+fn rule_by_word<'de, D: Deserializer<'de>>(value: D) -> Result<Option<ExclusiveRule>, D::Error> {
+    let Some(word) = Option::<String>::deserialize(value)? else { return Ok(None) };
+    let rule = ExclusiveRule::ALL.into_iter().find(|rule| rule.as_str() == word);
+    rule.map(Some).ok_or_else(|| D::Error::custom("`exclusive` must be optional, always or never"))
 }
 
 /// Returns the schema of [`PartitionChange`] with the field `nodes` required.
