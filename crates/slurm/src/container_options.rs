@@ -195,7 +195,7 @@ mod tests {
     fn of(words: &[(&'static str, &str)]) -> Result<Option<String>, String> {
         let mut options = ContainerOptions::default();
         words.iter().for_each(|(name, value)| options.apply(name, value));
-        options.reference("/home/ada/work").map_err(|bad| bad.text)
+        options.reference("/home/ada/lab").map_err(|bad| bad.text)
     }
 
     #[test]
@@ -231,16 +231,15 @@ mod tests {
     #[test]
     fn only_mounts_of_the_folder_are_accepted() {
         let with = |name, value| of(&[("container-image", "a"), (name, value)]);
-        for mounts in ["/home/ada/work:/home/ada/work", "/home/ada/work", ".", "data:/home/ada/work/data:rw", "./a,b"] {
+        for mounts in ["/home/ada/lab:/home/ada/lab", "/home/ada/lab", ".", "data:/home/ada/lab/data:rw", "./a,b"] {
             assert!(with("container-mounts", mounts).is_ok(), "{mounts}");
         }
-        for mounts in
-            ["/data:/data", "/home/ada/work:/workspace", "..", "/home/ada/work/../x", ".:.:ro", ".,/data:/data"]
+        for mounts in ["/data:/data", "/home/ada/lab:/workspace", "..", "/home/ada/lab/../x", ".:.:ro", ".,/data:/data"]
         {
             let refused = with("container-mounts", mounts).expect_err(mounts);
             assert!(refused.contains("--container-mounts="), "{refused}");
         }
-        assert!(with("container-workdir", "/home/ada/work/").is_ok());
+        assert!(with("container-workdir", "/home/ada/lab/").is_ok());
         assert!(with("container-workdir", "/workspace").expect_err("elsewhere").contains("--chdir"));
         assert_eq!(of(&[("container-mounts", "/data:/data")]), Ok(None), "without an image");
     }

@@ -160,15 +160,15 @@ fn folders_that_would_open_the_sandbox_are_refused() {
         ("own/images", true),
         ("own/runs/7", true),
         ("own/runs/7/steps", true),
-        ("own/runs/7/work/below", false),
+        ("own/runs/7/folder/below", false),
     ] {
         let dir = directory();
         let mut launch = sandboxed(dir.path(), "true");
         let path = |name: &str| launch.cwd.join(name).display().to_string();
-        let agent = AgentDirectory { path: path("own"), runs: path("own/runs"), folder: "work".to_owned() };
+        let agent = AgentDirectory { path: path("own"), runs: path("own/runs"), folder: "folder".to_owned() };
         launch.options.sandbox = Some(Sandbox { agent: Some(agent), ..Sandbox::default() });
         launch.cwd = launch.cwd.join(folder);
-        fs::create_dir_all(launch.cwd.parent().expect("below").join("work")).expect("writable");
+        fs::create_dir_all(launch.cwd.parent().expect("below").join("folder")).expect("writable");
         fs::create_dir_all(&launch.cwd).expect("writable");
         chown(&launch.cwd, Some(65534), Some(65533)).expect("needs root");
         if is_refused {

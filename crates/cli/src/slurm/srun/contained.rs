@@ -136,16 +136,16 @@ mod tests {
     #[test]
     fn what_the_program_inside_cannot_do_is_refused_before_the_job() {
         let spec = |words: &[&str]| {
-            let line = [&["srun", "--container-image=a", "-D", "/work"], words, &["id"]].concat();
+            let line = [&["srun", "--container-image=a", "-D", "/lab"], words, &["id"]].concat();
             spec(&Asked::parse(line.into_iter().map(Into::into).collect()).expect("valid"), None)
         };
-        for words in [&["-o", "out/%t"][..], &["-i", "none", "-e", "/work/err"], &["-i0", "-o", "/dev/null"]] {
+        for words in [&["-o", "out/%t"][..], &["-i", "none", "-e", "/lab/err"], &["-i0", "-o", "/dev/null"]] {
             spec(words).expect("valid");
         }
         for (words, why) in [
-            (&["-o", "/tmp/out"][..], "--output: /tmp/out is not in the job's folder, /work"),
+            (&["-o", "/tmp/out"][..], "--output: /tmp/out is not in the job's folder, /lab"),
             (&["-i", "../in"], "--input: ../in is not"),
-            (&["-e", "/workshop"], "--error: /workshop is not"),
+            (&["-e", "/laboratory"], "--error: /laboratory is not"),
             (&["--immediate"], "--immediate with --container-image"),
             (&["--pty"], "--pty with --container-image"),
             (&["--relative=1"], "--relative option invalid"),
