@@ -62,7 +62,7 @@ impl ProgramInImage {
         DirBuilder::new().recursive(true).mode(0o700).create(&closed)?;
         let script = closed.join("program");
         replace_file_unflushed(&script, text(&libraries).as_bytes(), 0o755)?;
-        // Users read and execute it, whatever the agent's umask is.
+        // Jobs of all users read and execute it, so the agent's umask must not matter.
         fs::set_permissions(&script, Permissions::from_mode(0o755))?;
         Ok(Self { program: program.into(), libraries, script })
     }

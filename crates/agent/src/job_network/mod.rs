@@ -91,7 +91,7 @@ enum Interface {
     Over,
 }
 
-/// The network of a run, which ends some time after this is dropped.
+/// A run's place in its network. When this is dropped, the network stays for [`LINGER`], then ends.
 pub(crate) struct Membership {
     shared: Arc<Shared>,
     network: Arc<Network>,
@@ -154,7 +154,7 @@ impl Networks {
         Some(Membership { shared: Arc::clone(&self.shared), network })
     }
 
-    /// Starts to carry packets of a run that has entered a network. `shepherd` is the process id of its shepherd.
+    /// Starts to carry the packets of a run, after [`Networks::enter`]. `shepherd` is the process id of its shepherd.
     pub(crate) fn carry(&self, run: RunId, shepherd: u32) {
         let Some(network) = lock(&self.shared.by_run).get(&run).cloned() else { return };
         let Some(runtime) = self.shared.runtime.get_or_init(start_runtime) else { return };
@@ -168,7 +168,7 @@ impl Networks {
     /// Receives packets of a run from another node, until the channel or the run ends.
     pub(crate) async fn receive(&self, channel: Channel, run: RunId, from: &NodeName) {
         let network = lock(&self.shared.by_run).get(&run).cloned();
-        // The run is not here, or not any more. The sender tries again.
+        // The run has not begun here, or has ended. The sender tries again.
         let Some(network) = network else { return };
         match network.nodes.iter().zip(0..).find(|(name, _)| *name == from) {
             Some((_, rank)) => relay::receive(&network, rank, channel).await,

@@ -131,7 +131,7 @@ pub(super) struct Wish<'a> {
 }
 
 /// Changes the machine for a run, after undoing what an earlier run left. Returns what it changed, and which settings the
-/// machine refused: a refused setting is no error.
+/// machine refused. A refusal is not an error.
 ///
 /// # Errors
 /// If the record cannot be stored. Everything is then as before.

@@ -22,8 +22,8 @@ use super::job::Job;
 /// How many ids a block spans. At 100 000 jobs, counting within a block then costs about as much as counting blocks.
 const BLOCK: u64 = 256;
 
-/// A user whose jobs have waited this long without a start comes first, whatever others hold, in milliseconds. Otherwise those who
-/// hold nothing at the moment, because their last task has just ended, would always come before a user with one long task.
+/// Time in milliseconds after which a user comes first, whatever others hold, if jobs wait and none has started. Without it, a user with
+/// one long task could wait for ever: others hold nothing each time their short task has just ended, and would always come first.
 const PATIENCE_MS: u64 = 60 * 60 * 1000;
 
 /// Jobs ordered by priority of the partition, priority of the job, and turn of the user.
@@ -81,7 +81,7 @@ struct Holder {
 /// Whose turn it is: the user with the least. Fields are compared in order of declaration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Turn {
-    /// The user's share of the cluster; `None`, which is the least, if the jobs have waited for [`PATIENCE_MS`].
+    /// The user's share of the cluster; `None`, which sorts before all shares, if the jobs have waited for [`PATIENCE_MS`].
     pub(super) share: Option<Share>,
     /// The number of the user's last start. Of users with equal shares, such as those who hold nothing, the one whose last task started
     /// longest ago comes first: otherwise the tasks of an old array would always come before younger jobs.

@@ -236,7 +236,7 @@ fn array_that_does_not_fit_leaves_the_quota_of_the_group_to_others() {
     let ben = submit(&mut head, "ben", spec());
     let large = submit(&mut head, "ada", array(100, 8, 1));
     assert_eq!((head.job(ben).active.len(), head.job(large).active.len()), (1, 0));
-    // Nobody's small jobs delay the large one, but for others the group has not used up its quota.
+    // The small job waits for the large one's reservation, not for the group's quota.
     let small = submit(&mut head, "ben", array(50, 1, 1));
     assert_eq!(head.job(small).active.len(), 0, "the large job is first and has a reservation");
     let why = explain(&head.state, head.job(small)).expect("it waits").to_string();
