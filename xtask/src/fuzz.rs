@@ -4,7 +4,8 @@
 //! needed. libFuzzer itself needs a C++ compiler. The corpus stays in `fuzz/corpus` below the target directory for the
 //! next run, and inputs that cause failures in `fuzz/findings`.
 
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -71,10 +72,20 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     Ok(())
 }
 
+/// The manifest of the fuzz targets. Their workspace takes over the versions of the product's dependencies.
+///
+/// # Errors
+/// The lock file cannot be copied.
+pub(crate) fn manifest() -> Result<PathBuf> {
+    let lock = "Cargo.lock";
+    fs::copy(root().join(lock), root().join("fuzz").join(lock)).context("cannot copy Cargo.lock to fuzz/")?;
+    Ok(root().join("fuzz/Cargo.toml"))
+}
+
 /// Builds one of the two programs. The fuzzer gets coverage counters.
 fn build_with(build: &Path, program: &str, more: &[&str]) -> Result<()> {
     let mut command = cargo();
-    command.args(["build", "--release", "--manifest-path"]).arg(root().join("fuzz/Cargo.toml"));
+    command.args(["build", "--release", "--manifest-path"]).arg(manifest()?);
     command.args(["--bin", program]).args(more).env("CARGO_TARGET_DIR", build);
     if !more.is_empty() {
         command.env("RUSTFLAGS", COVERAGE);

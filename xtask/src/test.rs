@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use clap::Args;
 
+use crate::fuzz;
 use crate::generate;
 use crate::junit;
 use crate::workspace::{cargo, find_program, path_without_shims, root, run as run_command, target_directory};
@@ -83,11 +84,11 @@ fn lints() -> Result<()> {
 
 /// Compiles the fuzz targets. They are a separate workspace that uses private parts of other crates.
 fn fuzz_targets() -> Result<()> {
-    let manifest = root().join("fuzz/Cargo.toml");
+    let manifest = fuzz::manifest()?;
     run_command(cargo().args(["fmt", "--check", "--manifest-path"]).arg(&manifest))?;
     run_command(
         cargo()
-            .args(["clippy", "--locked", "--manifest-path"])
+            .args(["clippy", "--manifest-path"])
             .arg(&manifest)
             // Most dependencies are the same, and are not compiled again.
             .arg("--target-dir")
