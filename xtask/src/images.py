@@ -191,6 +191,8 @@ def make_images(port):
         call("debootstrap", "--variant=minbase", "bookworm", BASE, MIRROR)
         call("tar", "-C", BASE, "--exclude=./var/cache/apt/archives/*.deb", "-cf", SCRATCH / "base.part", ".")
         (SCRATCH / "base.part").rename(SCRATCH / "base.tar")
+    # `dir:` takes directories of the user.
+    give(BASE)
     say("build the images")
     docker("import", SCRATCH / "base.tar", "base")
     context = HOME / "context"

@@ -155,6 +155,7 @@ const PATHS: [(&str, &[&str]); 7] = [
             "shepherd/src/members.rs",
             "shepherd/src/oom.rs",
             "shepherd/src/process.rs",
+            "shepherd/src/sandbox/folder.rs",
             "shepherd/src/sandbox/mod.rs",
             "shepherd/src/sandbox/network.rs",
             "shepherd/src/sandbox/root.rs",

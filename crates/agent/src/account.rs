@@ -230,6 +230,12 @@ impl Accounts {
         account.or(self.own.as_ref())
     }
 
+    /// Whether the files that a job of a user can reach on this node are that user's. An agent that is not root has the rights
+    /// of its own user for all jobs.
+    pub(crate) fn owns_files(&self, user: &str, uid: Option<u32>) -> bool {
+        self.own.as_ref().is_none_or(|own| own.name == user && uid == Some(own.ids.uid))
+    }
+
     /// Whether jobs on this node can run as several users.
     pub(crate) fn has_several_users(&self) -> bool {
         self.is_root
@@ -495,6 +501,19 @@ mod tests {
         assert!(error.ends_with("could not create the account: uid 2000 is ben's here"), "{error}");
         let root = Account::named("root").expect("every system has the account");
         assert_eq!((root.ids.uid, root.name.as_str()), (0, "root"));
+    }
+
+    #[test]
+    fn files_of_an_agent_that_is_not_root_belong_to_its_name_and_uid() {
+        let ids = Ids { uid: 1000, gid: 1000, groups: Vec::new() };
+        let own = Account { name: "ada".into(), ids, home: "/home/ada".into(), shell: "/bin/sh".into() };
+        let accounts = Accounts { own: Some(Arc::new(own)), ..Accounts::new(false) };
+        assert!(accounts.owns_files("ada", Some(1000)));
+        for (name, uid) in [("ben", Some(1000)), ("ada", Some(1001)), ("ada", None), ("ada@n2", Some(1000))] {
+            assert!(!accounts.owns_files(name, uid), "{name} {uid:?}");
+        }
+        let of_root = Accounts { own: None, ..accounts };
+        assert!(of_root.owns_files("ben", Some(1001)), "each job has the rights of its user");
     }
 
     /// Needs root.

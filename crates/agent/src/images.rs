@@ -127,6 +127,8 @@ pub(crate) struct Wanted<'a> {
     pub(crate) user: Option<&'a Ids>,
     /// The user's home directory; that of the agent if `user` is absent.
     pub(crate) home: Option<&'a Path>,
+    /// Whether the login data there are those of the job's user.
+    pub(crate) has_login: bool,
     /// The agent's own user, if it is not root.
     pub(crate) own: Option<Credentials>,
     /// Path of this executable.
@@ -210,6 +212,16 @@ impl Images {
         let (busy, noting, choosing) = (Mutex::default(), Mutex::default(), Mutex::default());
         let (cap_bytes, count) = (CACHE_BYTES, AtomicU64::new(next));
         Ok(Self { root, runs, settings, answers: Answers::default(), cap_bytes, busy, noting, choosing, count })
+    }
+
+    /// The directory of all images.
+    pub(crate) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Directories that the node's admin allows to all users as root directories.
+    pub(crate) fn directories(&self) -> &[String] {
+        &self.settings.directories
     }
 
     /// Provides an image to a run, and unpacks it if necessary. Blocks.

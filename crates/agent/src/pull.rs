@@ -36,6 +36,9 @@ pub struct ImageSettings {
     /// Registries that jobs may use, beside those in `plain_http`. Without a list, all but those on the node and its network.
     #[serde(default)]
     pub registries: Option<Vec<String>>,
+    /// Directories of the machine that all users may take as images (`dir:`). Nobody but root may be able to change them.
+    #[serde(default)]
+    pub directories: Vec<String>,
 }
 
 impl ImageSettings {
@@ -118,7 +121,7 @@ const MAX_ANSWERS: usize = 256;
 const MAX_ANSWER_BYTES: usize = 128 << 10;
 
 impl<'a> Pull<'a> {
-    /// Reads the login data of the user.
+    /// Reads the login data of the user, if the node has any.
     ///
     /// # Errors
     /// If the node does not allow the registry, or if a file with login data has an unexpected form.
@@ -128,8 +131,10 @@ impl<'a> Pull<'a> {
         wanted: &Wanted<'_>,
     ) -> Result<Self, Failure> {
         settings.allow(image.host)?;
-        let files = login_files(wanted);
-        let (login, login_note) = act_as(wanted.user, || find_login(&files, image.host, image.repository))??;
+        let (login, login_note) = match wanted.has_login {
+            true => act_as(wanted.user, || find_login(&login_files(wanted), image.host, image.repository))??,
+            false => (None, "; jobs of other users have no login data on a node whose agent is not root".to_owned()),
+        };
         Ok(Self { image, settings, login, login_note })
     }
 
@@ -394,6 +399,8 @@ fn login_in(entry: &Value) -> Option<Login> {
 mod tests {
     use std::fs;
 
+    use hostler_model::{ImageRef, ImageSource};
+
     use super::*;
 
     #[test]
@@ -442,10 +449,28 @@ mod tests {
     }
 
     #[test]
+    fn login_data_of_the_agents_user_are_not_used_for_jobs_of_others() {
+        let home = tempfile::tempdir().expect("a temporary directory");
+        fs::create_dir(home.path().join(".docker")).expect("writable");
+        let auths = format!(r#"{{"auths":{{"a.example":{{"auth":"{}"}}}}}}"#, STANDARD.encode("ada:secret"));
+        fs::write(home.path().join(".docker/config.json"), auths).expect("writable");
+        let image: ImageRef = "docker://a.example/team/app:1".parse().expect("an image");
+        let ImageSource::Registry(name) = image.source() else { panic!("it is in a registry") };
+        let settings = ImageSettings::default();
+        for has_login in [true, false] {
+            let (folder, home, program) = (home.path(), Some(home.path()), "hostler");
+            let wanted = Wanted { image: &image, run: "1", folder, user: None, home, has_login, own: None, program };
+            let pull = Pull::new(name, &settings, &wanted).expect("allowed");
+            assert_eq!(pull.login.is_some(), has_login);
+        }
+    }
+
+    #[test]
     fn registries_beyond_the_list_are_refused_before_any_connection() {
         let list = |all: &[&str]| all.iter().map(ToString::to_string).collect::<Vec<_>>();
         let allows = |registries: Option<&[&str]>, host: &str| {
-            let settings = ImageSettings { plain_http: list(&["registry.lan:5000"]), registries: registries.map(list) };
+            let (plain_http, registries) = (list(&["registry.lan:5000"]), registries.map(list));
+            let settings = ImageSettings { plain_http, registries, ..ImageSettings::default() };
             settings.allow(host).is_ok()
         };
         for (registries, host, expected) in [

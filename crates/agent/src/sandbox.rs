@@ -9,15 +9,15 @@ use std::fs;
 use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use anyhow::bail;
 use hostler_core::agent::RunLaunch;
-use hostler_model::{Environment, JobSpec, SandboxNetwork, Work};
+use hostler_model::{Environment, ImageRef, ImageSource, JobSpec, SandboxNetwork, Work};
 use hostler_shepherd::cgroup::LeafSpec;
 use hostler_shepherd::{
-    AgentDirectory, CallOptions, Credentials, Event, JobNetwork, Launch, Launcher, Options, SANDBOX_HOME, Sandbox,
-    Status,
+    CallOptions, Credentials, Event, Folders, JobNetwork, Launch, Launcher, Options, SANDBOX_HOME, Sandbox, Status,
 };
 use nix::unistd::{getegid, geteuid};
 
@@ -138,6 +138,7 @@ async fn run(
             identity: "sandbox-trial".to_owned(),
             credentials: Some(user),
             sandbox: Some(Sandbox {
+                folders: Folders { made: Some(folder.display().to_string()), ..Folders::default() },
                 of_machine: settings.read_only.clone(),
                 performance_counters: settings.performance_counters,
                 job_network,
@@ -178,8 +179,7 @@ pub(crate) fn of_run(
     let spec = launch.spec();
     let has_own_program = starts_processes_inside(spec) && image.is_none();
     spec.sandbox.then(|| Sandbox {
-        private: private(node, account),
-        agent: agent(node),
+        folders: folders(node, account, Some((launch, directory))),
         read_only: has_script.then(|| directory.script().display().to_string()).into_iter().collect(),
         settings: has_own_program.then(|| node.program.clone()).into_iter().collect(),
         of_machine: of_machine(node, image.is_some()),
@@ -199,22 +199,54 @@ pub(crate) fn starts_processes_inside(spec: &JobSpec) -> bool {
     spec.tasks_per_node > 1 || spec.label || spec.first_node
 }
 
-/// Directories that must not be in the folder of a job: what is there is trusted outside of the sandbox.
-fn private(node: &Node, account: Option<&Account>) -> Vec<String> {
-    let home = account.map(|account| account.home.as_path());
+/// Which folders a sandbox on this node may show: the only place that says it, for jobs, images and remote commands. `run`: the
+/// job and its directory; `None` for a remote command, whose user is that of an agent that is not root.
+fn folders(node: &Node, account: Option<&Account>, run: Option<(&RunLaunch, &RunDirectory)>) -> Folders {
+    let text = |path: &Path| path.display().to_string();
+    let is_root = geteuid().is_root();
+    let home = account.map(|account| account.home.clone());
+    // The agent's own user may have another home directory than the account says.
+    let of_agent = std::env::var_os("HOME").filter(|_| !is_root).map(PathBuf::from);
+    let program = Path::new(&node.program).parent().map(Path::to_owned);
     let runs = node.runs.root();
-    let program = Path::new(&node.program).parent();
-    let mut all: Vec<_> = home.into_iter().chain(program).chain(runs.parent()).map(Path::to_owned).collect();
-    // They may be links to other disks.
-    all.extend([runs.to_owned(), runs.with_file_name("images")]);
-    all.into_iter().map(|path| path.display().to_string()).collect()
+    // Some may be links to other disks.
+    let state = runs.parent().into_iter().chain([runs, node.images.root(), node.environments.root()]);
+    Folders {
+        made: run.filter(|(launch, _)| has_made_folder(launch)).map(|(_, directory)| text(&directory.work())),
+        only_made: run.is_some_and(|(launch, _)| !node.accounts.owns_files(&launch.job.user, launch.job.uid)),
+        private: [home, of_agent, program].into_iter().flatten().map(|path| text(&path)).collect(),
+        state: state.map(text).collect(),
+        // All folders of an agent that is not root belong to its own user.
+        of_runs: is_root.then(|| (text(runs), WORK.to_owned())),
+        images: node.images.directories().to_vec(),
+    }
 }
 
-/// The agent's directory, in which the folder of a job may only be that of a run.
-fn agent(node: &Node) -> Option<AgentDirectory> {
-    let runs = node.runs.root();
-    let path = |path: &Path| path.display().to_string();
-    Some(AgentDirectory { path: path(runs.parent()?), runs: path(runs), folder: WORK.to_owned() })
+/// Whether the agent makes the folder of a job, which otherwise names one of its node.
+fn has_made_folder(launch: &RunLaunch) -> bool {
+    matches!(launch.job.spec.work, Work::Project { .. })
+}
+
+/// Refuses a sandboxed job that names files of the agent's user, and belongs to another user.
+///
+/// # Errors
+/// The message says what to do instead.
+pub(crate) fn check_inputs(node: &Node, launch: &RunLaunch) -> anyhow::Result<()> {
+    let (spec, job) = (launch.spec(), &launch.job);
+    if !spec.sandbox || node.accounts.owns_files(&job.user, job.uid) {
+        return Ok(());
+    }
+    let own = node.accounts.in_sandbox(None).map_or_else(String::new, |own| own.name.clone());
+    let why = format!("the agent of node {} runs as {own}, so a sandboxed job of {}", node.name, job.user);
+    if !has_made_folder(launch) {
+        bail!("{why} cannot use a directory of the node; send your files with `hostler submit DIR ENTRYPOINT`");
+    }
+    match spec.image.as_deref().map(ImageRef::source) {
+        Some(ImageSource::Layout { .. } | ImageSource::Archive { .. }) => {
+            bail!("{why} gets images from registries only (docker://NAME), or with dir: from its own project")
+        }
+        _ => Ok(()),
+    }
 }
 
 /// The directories and files that the node's settings add. An image has its own settings in /etc.
@@ -226,8 +258,7 @@ fn of_machine(node: &Node, has_image: bool) -> Vec<String> {
 /// What the sandbox of a remote command shows.
 pub(crate) fn of_command(node: &Node, account: Option<&Account>) -> Sandbox {
     Sandbox {
-        private: private(node, account),
-        agent: agent(node),
+        folders: folders(node, account, None),
         of_machine: node.sandbox_settings.read_only.clone(),
         ..Sandbox::default()
     }

@@ -91,6 +91,7 @@ pub(crate) async fn prepare(
     {
         bail!("node {} runs no sandboxed jobs: {why}", node.name);
     }
+    sandbox::check_inputs(node, launch)?;
     let account = node.accounts.of(&launch.job.user, launch.job.uid).await;
     let account = account.with_context(|| format!("node {} cannot run the job", node.name))?;
     let (own_node, own_launch) = (Arc::clone(node), Arc::clone(launch));
@@ -289,7 +290,9 @@ impl Preparation {
         let run = launch.run().to_string();
         let home = self.account.as_ref().map(|account| account.home.as_path());
         let own = node.accounts.in_sandbox(None).map(|account| account.credentials());
-        let wanted = images::Wanted { image, run: &run, folder, user: self.ids(), home, own, program: &node.program };
+        let has_login = node.accounts.owns_files(&launch.job.user, launch.job.uid);
+        let (user, program) = (self.ids(), &*node.program);
+        let wanted = images::Wanted { image, run: &run, folder, user, home, has_login, own, program };
         let obtained = node.images.obtain(&wanted, &runner, &mut |bytes| log.write(bytes));
         self.image = Some(obtained.map_err(NoEnvironment::from)?);
         Ok(())

@@ -177,10 +177,8 @@ pub struct CallOptions {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Sandbox {
-    /// Directories with files that are trusted outside, such as the user's home directory. None may be in the job's folder.
-    pub private: Vec<String>,
-    /// The agent's directory. The job's folder may be in it only as or below the folder of a run.
-    pub agent: Option<AgentDirectory>,
+    /// Which directories may be the job's folder and the root directory of an image.
+    pub folders: Folders,
     /// Files and directories that the user may read, as absolute paths.
     pub read_only: Vec<String>,
     /// Settings of the machine, as absolute paths, to show read-only as far as they exist and the user may read them. Links are
@@ -210,15 +208,26 @@ pub struct Sandbox {
     pub shown: Vec<Shown>,
 }
 
-/// The directory in which an agent keeps its state.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct AgentDirectory {
-    /// The directory, as an absolute path.
-    pub path: String,
-    /// A directory below it with a directory for each run.
-    pub runs: String,
-    /// Name of the folder in the directory of a run.
-    pub folder: String,
+/// Which directories may be the job's folder, or the root directory of an image that is a directory. They must belong to the
+/// user. All paths are absolute.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Folders {
+    /// The folder that the agent has made for the run. It and what is in it may be shown.
+    pub made: Option<String>,
+    /// Whether nothing else may be shown: files of the shepherd's user are not those of the job's owner.
+    pub only_made: bool,
+    /// Directories with files that are trusted outside, such as the user's home directory. No folder may contain one. With a
+    /// shepherd that is not root, no folder may be in a hidden directory in one.
+    pub private: Vec<String>,
+    /// Directories in which the agent keeps its state. No folder may contain one or be in one.
+    pub state: Vec<String>,
+    /// The parent directory of all runs' directories, and the name of the folder in each. These folders may be shown to their
+    /// owners, although they are in `state`.
+    pub of_runs: Option<(String, String)>,
+    /// Directories that an admin allows to all users as root directories. Nobody but root may be able to change them or their
+    /// parent directories.
+    pub images: Vec<String>,
 }
 
 /// A file of the machine that a sandbox shows at another place.
@@ -235,7 +244,7 @@ pub struct Shown {
 pub struct RootImage {
     /// The directory, as an absolute path.
     pub path: String,
-    /// Whether the directory is the user's, and is opened with the user's rights.
+    /// Whether the user names the directory. It is then opened with the user's rights, and must be in [`Sandbox::folders`].
     pub of_user: bool,
     /// Directory inside in which the program starts, instead of the job's folder.
     #[serde(default)]

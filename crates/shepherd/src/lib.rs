@@ -79,7 +79,7 @@ mod zygote;
 pub use adopt::{AdoptError, Adopted, Lost, LostReason, adopt, end_unstarted};
 pub use handle::{Attachment, ControlError, LinkError, Shepherd};
 pub use launch::{
-    AgentDirectory, CallOptions, Credentials, DeviceFile, Files, Launch, Members, Options, ResourceLimit, RootImage,
+    CallOptions, Credentials, DeviceFile, Files, Folders, Launch, Members, Options, ResourceLimit, RootImage,
     RunSignal, Sandbox, Shown, WindowSize,
 };
 pub use launcher::{LaunchError, Launcher, StartError, Starting};

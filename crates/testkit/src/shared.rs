@@ -69,6 +69,25 @@ impl SharedCluster {
         self.others.push(agent);
     }
 
+    /// Adds a node whose agent an ordinary user runs in their own home, and waits until it is up. Returns the agent's directory.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub fn add_node_of(&mut self, user: &str, name: &str) -> PathBuf {
+        let (directory, code) =
+            (self.home_of(user).join(".local/state/hostler/nodes").join(name), format!("join-{name}"));
+        self.invite(name, &code);
+        give(&self.path(&code), user);
+        let log = File::create(self.path(&format!("agent-{name}.log"))).expect("the file is writable");
+        let (directory_text, code) = (text(&directory), text(&self.path(&code)));
+        let mut agent = self.command(user, &["agent", "run", "--name", name, "--cpus", "0-1", "--memory", "1G"]);
+        agent.args(["--directory", &directory_text, "--join-file", &code]).env_remove("HOSTLER_HEAD");
+        let agent = agent.stdout(log.try_clone().expect("a descriptor is free")).stderr(log).spawn();
+        self.others.push(agent.expect("the executable can be started"));
+        self.wait_for_node(name);
+        directory
+    }
+
     /// Writes a join code for a node to a file.
     fn invite(&self, node: &str, file: &str) {
         fs::write(self.path(file), invite(&self.socket(), node)).expect("the file is writable");
@@ -117,12 +136,16 @@ impl SharedCluster {
             .collect();
         arguments.extend(self.agent_options.iter().cloned());
         let agent = daemon(&self.executable, self.home.path(), directory, &arguments, &self.agent_variables);
+        self.wait_for_node(node);
+        agent
+    }
+
+    fn wait_for_node(&self, node: &str) {
         wait_until("the node to be up", 30, || {
             let nodes = self.run("root", &["nodes", "--json"]);
             let nodes: Value = serde_json::from_str(&nodes.stdout).ok()?;
             nodes.as_array()?.iter().any(|it| it["name"] == node && it["state"] == "up").then_some(())
         });
-        agent
     }
 
     /// Sends SIGKILL to the agent.

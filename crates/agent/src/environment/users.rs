@@ -72,6 +72,12 @@ impl Environments {
         Ok(environments)
     }
 
+    /// The directory of all caches.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
     /// The cache of a user, for jobs with or without a sandbox. No account stands for the agent's own user.
     ///
     /// # Errors

@@ -123,7 +123,7 @@ impl Cache {
         let at = |name: &str| directory.path().join(name);
         fs::create_dir(at("runs")).expect("writable");
         let plain_http = plain_http.iter().map(ToString::to_string).collect();
-        let settings = ImageSettings { plain_http, registries: None };
+        let settings = ImageSettings { plain_http, ..ImageSettings::default() };
         let images = Images::open(at("images"), at("runs"), settings).expect("writable");
         Self { images: Images { cap_bytes, ..images }, directory, fake: Fake::default(), log: RefCell::default() }
     }
@@ -138,6 +138,7 @@ impl Cache {
             folder: self.directory.path(),
             user: None,
             home: Some(self.directory.path()),
+            has_login: true,
             own: None,
             program: "hostler",
         };
@@ -346,6 +347,7 @@ fn image_that_another_job_has_unpacked_meanwhile_is_pinned() {
         folder: cache.directory.path(),
         user: None,
         home: None,
+        has_login: true,
         own: None,
         program: "hostler",
     };

@@ -76,11 +76,12 @@ struct AgentJoin {
 /// "sandboxed"` runs commands of other nodes in sandboxes. The keys `table` and `best` of the table `status` act like
 /// --table-port and --best-port. The table `dsh` sets how remote commands choose a node. `read_only` of the table
 /// `sandbox` lists directories and files that sandboxed jobs see, e.g. ["/opt/matlab"], and its `performance_counters =
-/// true` lets exclusive ones measure with hardware counters. `knobs` of the table `quiet_machine` lists the settings of
-/// the machine that jobs may ask to change, and `stop_units` the services and timers that stop meanwhile.
-/// `install_python = true` lets uv install Python versions that projects require. `engines` lists the container engines
-/// that jobs may use, e.g. ["podman"]. `metrics` is an address at which the agent serves its metrics to Prometheus,
-/// e.g. "127.0.0.1:9101"; an address that is not private also needs `metrics_public = true`.
+/// true` lets exclusive ones measure with hardware counters. `directories` of the table `images` lists directories of
+/// the node that all users may take as images (`dir:`), e.g. ["/opt/debian"]. `knobs` of the table `quiet_machine`
+/// lists the settings of the machine that jobs may ask to change, and `stop_units` the services and timers that stop
+/// meanwhile. `install_python = true` lets uv install Python versions that projects require. `engines` lists the
+/// container engines that jobs may use, e.g. ["podman"]. `metrics` is an address at which the agent serves its metrics
+/// to Prometheus, e.g. "127.0.0.1:9101"; an address that is not private also needs `metrics_public = true`.
 #[derive(Debug, Default, Args)]
 pub(crate) struct AgentRun {
     /// Directory for jobs, environments and chunks

@@ -1,8 +1,9 @@
 //! Jobs with an image as root directory. The images contain a few programs of this machine.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::net::UnixListener;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use hostler_testkit::{Outcome, SharedCluster, wait_until};
@@ -21,6 +22,10 @@ fn images(cluster: &SharedCluster, name: &str, hostile: Option<&str>) -> PathBuf
 pub(super) fn write_images(directory: PathBuf, hostile: Option<&str>) -> PathBuf {
     let written = Command::new("python3").arg(WRITER).arg(&directory).args(hostile).status().expect("Python runs");
     assert!(written.success(), "{}", directory.display());
+    let (root, (uid, gid)) = (directory.join("root"), ids(ADA));
+    if root.exists() {
+        chown(root, Some(uid), Some(gid)).expect("needs root");
+    }
     directory
 }
 
@@ -160,7 +165,8 @@ fn hostile_and_damaged_images_are_refused_and_leave_nothing() {
     let home = cluster.home_of(ADA);
     let (closed, long) = (home.join("closed"), home.join("long.tar"));
     fs::create_dir_all(closed.join("bin")).expect("writable");
-    std::os::unix::fs::chown(&closed, Some(0), Some(0)).expect("needs root");
+    chown(&closed, Some(0), Some(0)).expect("needs root");
+    let plain = cluster.write(ADA, "plain/file", "text").parent().expect("below").to_owned();
     fs::set_permissions(&closed, fs::Permissions::from_mode(0o700)).expect("ours");
     let write_long = "import io, json, sys, tarfile\n\
         data = json.dumps([{'Config': '\\1' * 600000, 'Layers': []}]).encode()\n\
@@ -170,10 +176,9 @@ fn hostile_and_damaged_images_are_refused_and_leave_nothing() {
     let written = Command::new("python3").args(["-c", write_long]).arg(&long).status().expect("Python runs");
     assert!(written.success());
     for (image, why) in [
-        ("dir:/", "it is the root directory of the machine"),
-        // The account's home is /usr/games.
-        ("dir:/usr", "/usr/games is there"),
-        ("dir:/var", "it has neither /usr nor /bin"),
+        ("dir:/", "it does not belong to user games"),
+        ("dir:/usr", "the node's admin does not list it in `[images] directories` of agent.toml"),
+        (&format!("dir:{}", plain.display()), "it has neither /usr nor /bin"),
         (&format!("dir:{}", closed.display()), "Permission denied"),
         ("oci:missing", "cannot read"),
         ("docker-archive:/etc/shadow", "Permission denied"),
@@ -383,4 +388,39 @@ fn jobs_share_one_unpacking_and_a_killed_agent_leaves_no_incomplete_image() {
     assert_eq!(unpacked(&cluster), (1, 0));
     let logs: String = jobs.iter().map(|id| preparation(&cluster, id)).collect();
     assert!(logs.contains("found in the cache") && logs.matches("unpacked in").count() <= 1, "{logs}");
+}
+
+/// A root file system of root, such as that of a service, may have the sockets of its servers in it.
+#[test]
+fn directory_of_root_is_an_image_only_if_the_admin_lists_it() {
+    let mut cluster = SharedCluster::up(HOSTLER, &[]);
+    // Below `/tmp`, others could exchange it.
+    let place = tempfile::Builder::new().prefix("hostler-test-").tempdir_in("/opt").expect("root may");
+    fs::set_permissions(place.path(), fs::Permissions::from_mode(0o755)).expect("ours");
+    let root = write_images(place.path().join("images"), None).join("root");
+    chown(&root, Some(0), Some(0)).expect("needs root");
+    fs::create_dir(root.join("service")).expect("ours");
+    let socket = root.join("service/socket");
+    let _server = UnixListener::bind(&socket).expect("ours");
+    fs::set_permissions(&socket, fs::Permissions::from_mode(0o666)).expect("ours");
+    let image = format!("dir:{}", root.display());
+    let look = |cluster: &SharedCluster| run(cluster, ADA, &image, "cat /etc/image; ls /service");
+    let refused = look(&cluster);
+    let why = "it does not belong to user games, and the node's admin does not list it in `[images] directories`";
+    assert!(refused.code == 126 && refused.stderr.contains(why), "{refused:?}");
+    assert_eq!(refused.stdout, "");
+
+    let list = |cluster: &mut SharedCluster, path: &Path| {
+        let settings = format!("[images]\ndirectories = [\"/opt/hostler-test-missing\", \"{}\"]\n", path.display());
+        fs::write(cluster.path("agent/agent.toml"), settings).expect("root may");
+        cluster.kill_agent();
+        cluster.start_agent();
+    };
+    list(&mut cluster, &root.join("service"));
+    assert!(look(&cluster).stderr.contains(why), "only a part of it is listed");
+    list(&mut cluster, place.path());
+    assert_eq!(look(&cluster).stdout, "from the upper layer\nsocket\n", "all below is listed");
+    fs::set_permissions(place.path(), fs::Permissions::from_mode(0o777)).expect("ours");
+    let unsafe_now = look(&cluster);
+    assert!(unsafe_now.code == 126 && unsafe_now.stderr.contains("users other than root may change"), "{unsafe_now:?}");
 }

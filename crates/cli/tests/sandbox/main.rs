@@ -3,6 +3,7 @@
 mod engines;
 mod environments;
 mod escapes;
+mod guests;
 mod images;
 mod job_network;
 mod partitions;

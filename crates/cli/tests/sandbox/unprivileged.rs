@@ -106,7 +106,15 @@ fn jobs_ranks_and_remote_commands_of_an_ordinary_user_run_in_sandboxes() {
     let program = cluster.home.path().join("hostler").display().to_string();
     // All her files, and those of the agent, stay outside.
     let state = ".local/state/hostler/nodes/n1";
-    for place in [".", ".local", state, &format!("{state}/chunks")] {
+    cluster.folder(".ssh");
+    for (place, why) in [
+        (".", "is there, with files"),
+        (".local", "is there, with files"),
+        (state, "is there, with files"),
+        (&format!("{state}/chunks"), "where an agent keeps its state"),
+        (".ssh", "it is in the hidden directory .ssh"),
+        (".local/state/hostler/head", "it is in the hidden directory .local"),
+    ] {
         for command in [["run", "--sandbox", "--", "true"], ["exec", "--sandbox", "--", "true"]] {
             let outcome = Outcome::of(
                 &cluster
@@ -116,15 +124,7 @@ fn jobs_ranks_and_remote_commands_of_an_ordinary_user_run_in_sandboxes() {
                     .expect("starts"),
             );
             let told = format!("{}{}", outcome.stdout, outcome.stderr);
-            assert!(
-                outcome.code == 126
-                    && told.contains(if place.ends_with("chunks") {
-                        "where an agent keeps its state"
-                    } else {
-                        "is there, with files"
-                    }),
-                "{place}: {outcome:?}"
-            );
+            assert!(outcome.code == 126 && told.contains(why), "{place}: {outcome:?}");
         }
     }
 

@@ -18,50 +18,23 @@ use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat2, readlinkat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fchmod, fstat};
 use nix::unistd::{Gid, Uid, fchownat, symlinkat};
 
-use super::folder::contains;
-use super::root::{LOCKED, as_user, directory, file, how, is, refuse_kernel};
+use super::folder::{self, Use};
+use super::root::{LOCKED, directory, file, how, is};
 use super::{During, Plan};
 use crate::launch::RootImage;
 
-/// Opens the directory of an image: one of a user with the user's rights.
+/// Opens the directory of an image.
 pub(super) fn open(host: &OwnedFd, plan: &Plan<'_>, image: &RootImage) -> io::Result<OwnedFd> {
     let what = format_args!("use {} as the root directory", image.path);
-    let path = image.path.as_str();
     if !image.of_user {
-        return openat2(host, path, how(OFlag::O_DIRECTORY, ResolveFlag::empty())).during(what);
+        return openat2(host, image.path.as_str(), how(OFlag::O_DIRECTORY, ResolveFlag::empty())).during(what);
     }
-    // Everybody may read a root file system. So the user must be able to read and to enter the directory, as a shell would
-    // have to: opening it without reading (`O_PATH`) needs rights to its parent directories only.
-    let inside = format!("{path}/.");
-    let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_CLOEXEC;
-    let readable = OpenHow::new().flags(flags).resolve(ResolveFlag::RESOLVE_NO_MAGICLINKS);
-    let opened = as_user(plan, || openat2(host, inside.as_str(), readable)).during(what)?;
-    check(host, plan, &opened).during(what)?;
-    Ok(opened)
-}
-
-/// Refuses directories that are no root file system of an image, because they would show other parts of the machine.
-fn check(host: &OwnedFd, plan: &Plan<'_>, opened: &OwnedFd) -> io::Result<()> {
-    let refuse = |why: &str| Err(io::Error::other(why.to_owned()));
-    let (metadata, machine) = (fstat(opened)?, fstat(host)?);
-    if (metadata.st_dev, metadata.st_ino) == (machine.st_dev, machine.st_ino) {
-        return refuse("it is the root directory of the machine");
-    }
-    // An unprivileged sandbox cannot tell root from other users but its own.
-    if ![0, plan.user.uid].contains(&metadata.st_uid) && !plan.is_unprivileged {
-        return refuse("it belongs neither to you nor to root");
-    }
-    refuse_kernel(opened)?;
-    for path in &plan.wanted.private {
-        if contains(host, opened, plan, path)? {
-            return refuse(&format!("{path} is there"));
-        }
-    }
-    let has = |name: &str| openat2(opened, name, how(OFlag::O_NOFOLLOW, ResolveFlag::RESOLVE_BENEATH)).is_ok();
+    let opened = folder::open(host, plan, &image.path, Use::Image).during(what)?;
+    let has = |name: &str| openat2(&opened, name, how(OFlag::O_NOFOLLOW, ResolveFlag::RESOLVE_BENEATH)).is_ok();
     if !has("usr") && !has("bin") {
-        return refuse("it has neither /usr nor /bin");
+        return Err(io::Error::other("it has neither /usr nor /bin")).during(what);
     }
-    Ok(())
+    Ok(opened)
 }
 
 /// Maximum number of entries that are shown one by one.

@@ -214,25 +214,36 @@ fn parts(host: &OwnedFd, plan: &Plan<'_>) -> io::Result<Vec<Part>> {
 const NOT_TO_ADD: [&str; 12] =
     ["proc", "sys", "dev", "tmp", "run", "usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32"];
 
-/// Opens a directory or file of the machine that an admin adds to sandboxes. Nobody but root may be able to exchange it.
+/// Opens a directory or file of the machine that an admin adds to sandboxes.
 fn of_machine(host: &OwnedFd, plan: &Plan<'_>, path: &str) -> io::Result<Part> {
     let what = format_args!("show {path}");
-    let refuse = |why: String| Err(io::Error::other(why)).during(what);
-    let Ok(inside) = relative(path) else {
-        return refuse("it is not an absolute path without `..`".to_owned());
-    };
-    if NOT_TO_ADD.iter().any(|place| inside.starts_with(place)) || inside == Path::new("etc") {
-        return refuse(
-            "sandboxes have their own /etc, /tmp, /dev, /proc and /sys, and the machine's /usr, and never its /run"
-                .to_owned(),
-        );
+    let is_own = |inside: &Path| NOT_TO_ADD.iter().any(|place| inside.starts_with(place)) || inside == Path::new("etc");
+    if relative(path).is_ok_and(is_own) {
+        let why =
+            "sandboxes have their own /etc, /tmp, /dev, /proc and /sys, and the machine's /usr, and never its /run";
+        return Err(io::Error::other(why)).during(what);
     }
+    let found = only_of_root(host, plan, path).during(what)?;
+    let metadata = fstat(&found).during(what)?;
+    let is_directory = is(&metadata, SFlag::S_IFDIR);
+    if !is_directory && !is(&metadata, SFlag::S_IFREG) {
+        return Err(io::Error::other("it is neither a directory nor a file")).during(what);
+    }
+    // Without the file systems that are mounted below: one of them may show processes of the machine.
+    let tree = MountTree::copy(&found, false).during(what)?;
+    tree.add(LOCKED, false).during(what)?;
+    Ok(Part::Tree { path: relative(path)?.to_owned(), tree, is_directory })
+}
+
+/// Opens a directory or file that an admin names. Nobody but root may be able to exchange it.
+pub(super) fn only_of_root(host: &OwnedFd, plan: &Plan<'_>, path: &str) -> io::Result<OwnedFd> {
+    let refuse = |why: String| Err(io::Error::other(why));
+    let Ok(inside) = relative(path) else { return refuse("it is not an absolute path without `..`".to_owned()) };
     let (mut found, mut so_far) = (host.try_clone()?, PathBuf::from("/"));
     for part in inside.components() {
-        found =
-            openat2(&found, part.as_os_str(), how(OFlag::O_NOFOLLOW, ResolveFlag::RESOLVE_NO_SYMLINKS)).during(what)?;
+        found = openat2(&found, part.as_os_str(), how(OFlag::O_NOFOLLOW, ResolveFlag::RESOLVE_NO_SYMLINKS))?;
         so_far.push(part);
-        let (metadata, name) = (fstat(&found).during(what)?, so_far.display());
+        let (metadata, name) = (fstat(&found)?, so_far.display());
         if is(&metadata, SFlag::S_IFLNK) {
             return refuse(format!("{name} is a symbolic link; name the place that it leads to"));
         }
@@ -243,16 +254,8 @@ fn of_machine(host: &OwnedFd, plan: &Plan<'_>, path: &str) -> io::Result<Part> {
             return refuse(format!("users other than root may change {name}; use `chown root` and `chmod go-w`"));
         }
     }
-    let metadata = fstat(&found).during(what)?;
-    let is_directory = is(&metadata, SFlag::S_IFDIR);
-    if !is_directory && !is(&metadata, SFlag::S_IFREG) {
-        return refuse("it is neither a directory nor a file".to_owned());
-    }
-    refuse_kernel(&found).during(what)?;
-    // Without the file systems that are mounted below: one of them may show processes of the machine.
-    let tree = MountTree::copy(&found, false).during(what)?;
-    tree.add(LOCKED, false).during(what)?;
-    Ok(Part::Tree { path: inside.to_owned(), tree, is_directory })
+    refuse_kernel(&found)?;
+    Ok(found)
 }
 
 /// Opens a file of root that is shown at another place. `may_be_own`: the file may belong to a shepherd that is not root.

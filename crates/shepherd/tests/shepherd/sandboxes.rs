@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::Command;
 
 use hostler_shepherd::cgroup::Device;
-use hostler_shepherd::{AgentDirectory, Credentials, DeviceFile, Launch, Sandbox, Shown, Status};
+use hostler_shepherd::{Credentials, DeviceFile, Folders, Launch, Sandbox, Shown, Status};
 
 use crate::common::{directory, run, script, stdout};
 
@@ -23,6 +23,11 @@ fn sandboxed(directory: &Path, text: &str) -> Launch {
         Some(Credentials { name: "somebody".into(), uid: 65534, gid: 65533, groups: vec![65532] });
     launch.options.sandbox = Some(Sandbox::default());
     launch
+}
+
+/// Says which folders the sandbox may show.
+fn limit(launch: &mut Launch, folders: Folders) {
+    launch.options.sandbox = Some(Sandbox { folders, ..Sandbox::default() });
 }
 
 /// Why the launch could not be started.
@@ -150,30 +155,32 @@ fn folders_that_would_open_the_sandbox_are_refused() {
         let at_home = |launch: &mut Launch| {
             let home = launch.cwd.join(home);
             fs::create_dir_all(&home).expect("writable");
-            launch.options.sandbox = Some(Sandbox { private: vec![home.display().to_string()], ..Sandbox::default() });
+            limit(launch, Folders { private: vec![home.display().to_string()], ..Folders::default() });
         };
         assert!(refused("", &at_home).contains("with files that programs outside of the sandbox trust"), "{home}");
     }
     // The state of an agent.
-    for (folder, is_refused) in [
-        ("own", true),
-        ("own/images", true),
-        ("own/runs/7", true),
-        ("own/runs/7/steps", true),
-        ("own/runs/7/folder/below", false),
+    let inside = "own, where an agent keeps its state; use another directory";
+    for (folder, expected) in [
+        ("own", Some("own is there, with files that programs outside of the sandbox trust")),
+        ("own/images", Some(inside)),
+        ("own/runs/7", Some(inside)),
+        ("own/runs/7/steps", Some(inside)),
+        ("own/runs/7/folder/below", None),
     ] {
         let dir = directory();
         let mut launch = sandboxed(dir.path(), "true");
         let path = |name: &str| launch.cwd.join(name).display().to_string();
-        let agent = AgentDirectory { path: path("own"), runs: path("own/runs"), folder: "folder".to_owned() };
-        launch.options.sandbox = Some(Sandbox { agent: Some(agent), ..Sandbox::default() });
+        let of_runs = Some((path("own/runs"), "folder".to_owned()));
+        let folders = Folders { state: vec![path("own")], of_runs, ..Folders::default() };
+        limit(&mut launch, folders);
         launch.cwd = launch.cwd.join(folder);
         fs::create_dir_all(launch.cwd.parent().expect("below").join("folder")).expect("writable");
         fs::create_dir_all(&launch.cwd).expect("writable");
         chown(&launch.cwd, Some(65534), Some(65533)).expect("needs root");
-        if is_refused {
+        if let Some(expected) = expected {
             let why = refusal(&launch);
-            assert!(why.contains("own, where an agent keeps its state; start it in another folder"), "{folder}: {why}");
+            assert!(why.contains(expected), "{folder}: {why}");
         } else {
             assert_eq!(run(&launch).status, Status::Exited { code: 0 });
         }
@@ -190,6 +197,39 @@ fn folders_that_would_open_the_sandbox_are_refused() {
     let of_agent = |launch: &mut Launch| launch.options.credentials = None;
     assert!(refused("", &of_root).contains("a user other than root"));
     assert!(refused("", &of_agent).contains("a user other than root"));
+}
+
+#[test]
+fn job_of_another_user_than_the_agent_gets_only_the_folder_that_the_agent_made() {
+    for (folder, is_made) in [
+        ("made", true),
+        ("made/below", true),
+        ("made/link", false),
+        ("beside", false),
+        // Nothing of the message says that it does not exist.
+        ("missing", false),
+    ] {
+        let dir = directory();
+        let mut launch = sandboxed(dir.path(), "touch here");
+        for name in ["made", "beside", "made/below"] {
+            fs::create_dir(launch.cwd.join(name)).expect("writable");
+            chown(launch.cwd.join(name), Some(65534), Some(65533)).expect("needs root");
+        }
+        std::os::unix::fs::symlink("../beside", launch.cwd.join("made/link")).expect("writable");
+        let made = Some(launch.cwd.join("made").display().to_string());
+        // It is in the agent's state.
+        let state = vec![launch.cwd.display().to_string()];
+        limit(&mut launch, Folders { made, only_made: true, state, ..Folders::default() });
+        launch.cwd = launch.cwd.join(folder);
+        if is_made {
+            assert_eq!(run(&launch).status, Status::Exited { code: 0 }, "{folder}");
+            assert!(launch.cwd.join("here").exists(), "{folder}");
+        } else {
+            let why = refusal(&launch);
+            let expected = "the agent runs as user somebody, and a job of another user gets only the folder";
+            assert!(why.contains(expected), "{folder}: {why}");
+        }
+    }
 }
 
 #[test]
