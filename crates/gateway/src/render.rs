@@ -8,5 +8,4 @@ mod wireguard;
 pub(crate) use dnsmasq::dnsmasq;
 pub use qr::qr_code;
 pub(crate) use table::table;
-pub use wireguard::profile;
-pub(crate) use wireguard::server;
+pub(crate) use wireguard::{profile, server};

@@ -1,172 +1,119 @@
-//! All settings for the machine, as one value that can be shown, compared, stored and restored.
+//! What a description means for the machine: files, and the commands that load them.
 
 use std::net::Ipv4Addr;
+use std::path::Path;
 
-use serde::{Deserialize, Serialize};
-
+use crate::changes::{self, Change};
 use crate::description::{Description, Reach};
+use crate::mistake::Mistake;
 use crate::names::VPN_INTERFACE;
 use crate::render;
 use crate::subnet::{InterfaceAddress, Subnet};
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// Names of the files, in the order in which `plan` shows them.
+pub(crate) const DESCRIPTION: &str = "gateway.toml";
+pub(crate) const TABLE_FILE: &str = "table.nft";
+pub(crate) const DNSMASQ_FILE: &str = "dnsmasq.conf";
+
+/// A valid description and its text.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Setup {
-    /// The interfaces of the gateway, including the VPN interface.
-    pub interfaces: Vec<InterfaceSetup>,
-    /// The gateway's table, as input for `nft`.
-    pub table: String,
-    /// The configuration of the gateway's dnsmasq.
-    pub dnsmasq: String,
-    pub vpn: Option<VpnSetup>,
+    pub description: Description,
+    text: String,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct InterfaceSetup {
-    pub name: String,
+/// Settings of one interface.
+pub(crate) struct Interface {
+    pub(crate) name: String,
     /// Addresses to add. If there are any, the link is set up.
-    pub addresses: Vec<InterfaceAddress>,
-    pub forwarding: bool,
-}
-
-/// Settings of the VPN, without keys and clients.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct VpnSetup {
-    /// This machine's address in the VPN.
-    pub address: InterfaceAddress,
-    /// UDP port of the server.
-    pub port: u16,
-    /// Host and port that clients connect to.
-    pub endpoint: String,
-    /// Subnets that clients route through the VPN.
-    pub routes: Vec<Subnet>,
-    /// DNS server for clients; `None` if clients cannot reach the nodes' network, in which it listens.
-    pub names: Option<Ipv4Addr>,
-    /// The domain of the nodes' names.
-    pub domain: String,
+    pub(crate) addresses: Vec<InterfaceAddress>,
+    pub(crate) forwarding: bool,
 }
 
 impl Setup {
-    /// Renders a description.
-    #[must_use]
-    pub fn of(description: &Description) -> Self {
-        Self {
-            interfaces: interfaces(description),
-            table: render::table(description),
-            dnsmasq: render::dnsmasq(description),
-            vpn: description.vpn.as_ref().map(|_| vpn(description)),
-        }
+    /// Parses a description. If `present` lists the machine's interfaces, checks that they exist.
+    ///
+    /// # Errors
+    /// All mistakes, sorted by line.
+    pub fn parse(text: &str, present: Option<&[String]>) -> Result<Self, Vec<Mistake>> {
+        let description = match present {
+            Some(present) => Description::parse_for(text, present),
+            None => Description::parse(text),
+        };
+        Ok(Self { description: description?, text: text.to_owned() })
     }
 
-    /// The setup as named texts for display, without secrets.
-    #[must_use]
-    pub fn documents(&self) -> [(&'static str, String); 4] {
+    /// The files, without secrets: name and content. `leases` is the path of the DHCP server's leases.
+    pub(crate) fn files(&self, leases: &Path) -> [(&'static str, String); 3] {
         [
-            ("interfaces", self.interfaces.iter().map(InterfaceSetup::line).collect()),
-            ("nftables", self.table.clone()),
-            ("dnsmasq", self.dnsmasq.clone()),
-            ("wireguard", self.vpn.as_ref().map(VpnSetup::text).unwrap_or_default()),
+            (DESCRIPTION, self.text.clone()),
+            (TABLE_FILE, render::table(&self.description)),
+            (DNSMASQ_FILE, render::dnsmasq(&self.description, leases)),
         ]
     }
-}
 
-impl InterfaceSetup {
-    fn line(&self) -> String {
-        let mut line = self.name.clone();
-        for address in &self.addresses {
-            line.push_str(&format!(" {address}"));
+    /// The commands that load the files in `directory`, in order. Forwarding is enabled after the packet rules are
+    /// loaded, and undone in reverse order.
+    pub(crate) fn changes(&self, directory: &Path, by_systemd: bool) -> Vec<Change> {
+        let interfaces = interfaces(&self.description);
+        let mut all = Vec::new();
+        if self.description.vpn.is_some() {
+            all.push(changes::create_vpn(by_systemd));
         }
-        if self.forwarding {
-            line.push_str(" forwarding");
+        for interface in &interfaces {
+            all.extend(interface.addresses.iter().map(|address| changes::address(&interface.name, *address)));
+            all.extend((!interface.addresses.is_empty()).then(|| changes::link_up(&interface.name)));
         }
-        line.push('\n');
-        line
+        all.extend(self.description.vpn.as_ref().map(|vpn| changes::configure_vpn(vpn.port)));
+        all.push(changes::table(&directory.join(TABLE_FILE)));
+        let forwarding = interfaces.iter().filter(|interface| interface.forwarding);
+        all.extend(forwarding.map(|interface| changes::forwarding(&interface.name)));
+        all.push(changes::dnsmasq(&directory.join(DNSMASQ_FILE), by_systemd));
+        all
     }
 }
 
-impl VpnSetup {
-    fn text(&self) -> String {
-        let routes: Vec<String> = self.routes.iter().map(ToString::to_string).collect();
-        let names =
-            self.names.map(|server| format!("names from {server}, domain {}\n", self.domain)).unwrap_or_default();
-        format!(
-            "{VPN_INTERFACE} {} port {}\nclients connect to {}\nclients reach {}\n{names}",
-            self.address,
-            self.port,
-            self.endpoint,
-            routes.join(", ")
-        )
-    }
-}
-
-/// The wanted settings of the interfaces. Forwarding is set per interface, because setting it for the machine would
-/// connect all networks and reset other settings. An interface forwards the packets that it receives, so the outer
-/// interface must forward too: it receives the replies.
-fn interfaces(description: &Description) -> Vec<InterfaceSetup> {
-    let vpn_forwards = description.vpn.as_ref().is_some_and(|vpn| vpn.reach.iter().any(|reach| *reach != Reach::Head));
-    let vpn_to = |what| description.vpn.as_ref().is_some_and(|vpn| vpn.reaches(what));
-    let vpn_outside = description
-        .vpn
-        .as_ref()
-        .is_some_and(|vpn| vpn.reach.iter().any(|reach| matches!(reach, Reach::Outside | Reach::Subnet(_))));
+/// The settings of the interfaces. Forwarding is set per interface, because setting it for the machine would connect
+/// all networks and reset other settings. An interface forwards the packets that it receives, so the outer interface
+/// must forward too: it receives the replies.
+fn interfaces(description: &Description) -> Vec<Interface> {
+    let reaches = |is_it: fn(&Reach) -> bool| description.vpn.iter().any(|vpn| vpn.reach.iter().any(is_it));
+    let outside = description.nodes.outside || reaches(|to| matches!(to, Reach::Outside | Reach::Subnet(_)));
+    let nodes = description.nodes.outside || reaches(|to| *to == Reach::Nodes);
+    let interface = |name: &str, addresses, forwarding| Interface { name: name.to_owned(), addresses, forwarding };
     let mut all = vec![
-        InterfaceSetup {
-            name: description.outer.clone(),
-            addresses: Vec::new(),
-            forwarding: description.nodes.outside || vpn_outside,
-        },
-        InterfaceSetup {
-            name: description.nodes.interface.clone(),
-            addresses: vec![description.nodes.address],
-            forwarding: description.nodes.outside || vpn_to(Reach::Nodes),
-        },
+        interface(&description.outer, Vec::new(), outside),
+        interface(&description.nodes.interface, vec![description.nodes.address], nodes),
     ];
     match &description.management {
         Some(management) if description.shares_segment() => all[1].addresses.push(management.address),
-        Some(management) => all.push(InterfaceSetup {
-            name: management.interface.clone(),
-            addresses: vec![management.address],
-            forwarding: vpn_to(Reach::Management),
-        }),
+        Some(management) => {
+            let forwarding = reaches(|to| *to == Reach::Management);
+            all.push(interface(&management.interface, vec![management.address], forwarding));
+        }
         None => {}
     }
     if let Some(vpn) = &description.vpn {
-        let addresses = vec![vpn.address];
-        all.push(InterfaceSetup { name: VPN_INTERFACE.to_owned(), addresses, forwarding: vpn_forwards });
+        all.push(interface(VPN_INTERFACE, vec![vpn.address], reaches(|to| *to != Reach::Head)));
     }
-    // Skip the outer interface if it does not need forwarding.
-    all.retain(|interface| interface.forwarding || !interface.addresses.is_empty());
     all
 }
 
-fn vpn(description: &Description) -> VpnSetup {
-    let vpn = description.vpn.as_ref().expect("the caller has checked that there is a VPN");
-    let mut routes = vec![vpn.address.subnet()];
+/// Subnets that VPN clients route through the VPN.
+pub(crate) fn client_routes(description: &Description) -> Vec<Subnet> {
+    let Some(vpn) = &description.vpn else { return Vec::new() };
+    if vpn.reaches(Reach::Outside) {
+        // The default route includes all other routes.
+        return vec![Subnet::around(Ipv4Addr::UNSPECIFIED, 0)];
+    }
     let management = description.management.as_ref().map(|management| management.address.subnet());
-    for reach in &vpn.reach {
-        match reach {
-            Reach::Head => {}
-            Reach::Nodes => routes.push(description.nodes.address.subnet()),
-            Reach::Management => routes.extend(management),
-            // The default route includes all other routes.
-            Reach::Outside => routes = vec![Subnet::around(Ipv4Addr::UNSPECIFIED, 0)],
-            Reach::Subnet(subnet) => routes.push(*subnet),
-        }
-        if routes.first().is_some_and(|route| route.prefix() == 0) {
-            routes.truncate(1);
-            break;
-        }
-    }
-    let (host, port) = &vpn.endpoint;
-    // The DNS server listens on the address in the nodes' network, so only clients that reach this network can use it.
-    let names = vpn.reaches(Reach::Nodes).then_some(description.nodes.address.address);
-    VpnSetup {
-        address: vpn.address,
-        port: vpn.port,
-        endpoint: format!("{host}:{port}"),
-        routes,
-        names,
-        domain: description.nodes.domain.clone(),
-    }
+    let route = |reach: &Reach| match reach {
+        Reach::Head | Reach::Outside => None,
+        Reach::Nodes => Some(description.nodes.address.subnet()),
+        Reach::Management => management,
+        Reach::Subnet(subnet) => Some(*subnet),
+    };
+    [vpn.address.subnet()].into_iter().chain(vpn.reach.iter().filter_map(route)).collect()
 }
 
 #[cfg(test)]
@@ -174,38 +121,43 @@ mod tests {
     use super::*;
     use crate::description::EXAMPLE;
 
-    fn setup(text: &str) -> Setup {
-        Setup::of(&Description::parse(text).expect("a description"))
+    fn commands(text: &str, word: &str) -> Vec<String> {
+        let changes = Setup::parse(text, None).expect("a description").changes(Path::new("/x"), false);
+        changes.into_iter().map(|change| change.run).filter(|run| run.contains(word)).collect()
     }
 
     #[test]
-    fn forwarding_is_set_only_where_needed() {
-        let lines = setup(EXAMPLE).documents()[0].1.clone();
-        let expected = "enp1s0 forwarding\nenp2s0 10.42.0.1/24 forwarding\nenp3s0 10.43.0.1/24\nhostler-vpn 10.44.0.1/24 forwarding\n";
-        assert_eq!(lines, expected);
+    fn forwarding_is_enabled_only_where_needed_and_after_the_rules() {
+        let forwards = |text: &str| {
+            let of = |run: &String| run.split('/').nth(6).unwrap_or_default().to_owned();
+            commands(text, "/forwarding").iter().map(of).collect::<Vec<_>>()
+        };
+        assert_eq!(forwards(EXAMPLE), ["enp1s0", "enp2s0", VPN_INTERFACE]);
         let closed =
             EXAMPLE.replace("outside = true", "outside = false").replace("[\"head\", \"nodes\"]", "[\"head\"]");
-        let expected = "enp2s0 10.42.0.1/24\nenp3s0 10.43.0.1/24\nhostler-vpn 10.44.0.1/24\n";
-        assert_eq!(setup(&closed).documents()[0].1, expected);
-        let one_wire = EXAMPLE.replace("enp3s0", "enp2s0");
-        assert!(setup(&one_wire).documents()[0].1.contains("enp2s0 10.42.0.1/24 10.43.0.1/24 forwarding\n"));
+        assert_eq!(forwards(&closed), [""; 0]);
+        let all = commands(EXAMPLE, "");
+        let rules = all.iter().position(|run| run.starts_with("nft -f ")).expect("the rules are loaded");
+        assert!(all[..rules].iter().all(|run| !run.contains("/forwarding")), "{all:?}");
+    }
+
+    #[test]
+    fn addresses_are_added_to_their_interfaces() {
+        let all = commands(EXAMPLE, "ip address add");
+        assert_eq!(all[0], "ip address add 10.42.0.1/24 broadcast + dev enp2s0");
+        assert_eq!(all.len(), 3, "{all:?}");
+        let one_wire = commands(&EXAMPLE.replace("enp3s0", "enp2s0"), "dev enp2s0");
+        assert_eq!(one_wire.len(), 3, "two addresses and one link: {one_wire:?}");
     }
 
     #[test]
     fn client_routes_match_the_allowed_destinations() {
         let routes = |reach: &str| {
-            let setup = setup(&EXAMPLE.replace("[\"head\", \"nodes\"]", reach));
-            setup.vpn.expect("a VPN").routes.iter().map(ToString::to_string).collect::<Vec<_>>()
+            let setup = Setup::parse(&EXAMPLE.replace("[\"head\", \"nodes\"]", reach), None).expect("a description");
+            client_routes(&setup.description).iter().map(ToString::to_string).collect::<Vec<_>>()
         };
         assert_eq!(routes("[\"head\"]"), ["10.44.0.0/24"]);
         assert_eq!(routes("[\"nodes\", \"192.168.7.0/24\"]"), ["10.44.0.0/24", "10.42.0.0/24", "192.168.7.0/24"]);
         assert_eq!(routes("[\"management\", \"outside\", \"nodes\"]"), ["0.0.0.0/0"]);
-    }
-
-    #[test]
-    fn setup_round_trips_through_json() {
-        let setup = setup(EXAMPLE);
-        let text = serde_json::to_string(&setup).expect("a setup can be serialized");
-        assert_eq!(serde_json::from_str::<Setup>(&text).expect("valid"), setup);
     }
 }

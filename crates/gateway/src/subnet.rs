@@ -4,19 +4,15 @@ use std::fmt;
 use std::net::Ipv4Addr;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
-
 /// A subnet. Its host bits are zero.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Subnet {
     network: Ipv4Addr,
     prefix: u8,
 }
 
 /// An address with the prefix length of its subnet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct InterfaceAddress {
     pub address: Ipv4Addr,
     prefix: u8,
@@ -38,12 +34,6 @@ impl Subnet {
     #[must_use]
     pub fn around(address: Ipv4Addr, prefix: u8) -> Self {
         Self { network: Ipv4Addr::from(u32::from(address) & mask_bits(prefix)), prefix: prefix.min(32) }
-    }
-
-    /// The subnet of a single address.
-    #[must_use]
-    pub fn of_one(address: Ipv4Addr) -> Self {
-        Self { network: address, prefix: 32 }
     }
 
     #[must_use]
@@ -92,12 +82,6 @@ impl Subnet {
 }
 
 impl InterfaceAddress {
-    /// Creates an address with a prefix length from 0 to 32.
-    #[must_use]
-    pub fn new(address: Ipv4Addr, prefix: u8) -> Self {
-        Self { address, prefix: prefix.min(32) }
-    }
-
     #[must_use]
     pub fn subnet(self) -> Subnet {
         Subnet::around(self.address, self.prefix)
@@ -145,34 +129,6 @@ impl fmt::Display for InterfaceAddress {
     }
 }
 
-impl TryFrom<String> for Subnet {
-    type Error = SubnetError;
-
-    fn try_from(text: String) -> Result<Self, SubnetError> {
-        text.parse()
-    }
-}
-
-impl TryFrom<String> for InterfaceAddress {
-    type Error = SubnetError;
-
-    fn try_from(text: String) -> Result<Self, SubnetError> {
-        text.parse()
-    }
-}
-
-impl From<Subnet> for String {
-    fn from(subnet: Subnet) -> Self {
-        subnet.to_string()
-    }
-}
-
-impl From<InterfaceAddress> for String {
-    fn from(address: InterfaceAddress) -> Self {
-        address.to_string()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -186,7 +142,7 @@ mod tests {
         assert!(!subnet.is_host_address([10, 42, 0, 0].into()) && !subnet.is_host_address([10, 42, 0, 255].into()));
         assert!(subnet.is_host_address([10, 42, 0, 254].into()) && !subnet.is_host_address([10, 42, 1, 1].into()));
         assert_eq!("10.42.0.0/30".parse::<Subnet>().expect("a subnet").hosts().count(), 2);
-        assert_eq!(Subnet::of_one([10, 0, 0, 1].into()).hosts().count(), 0);
+        assert_eq!("10.42.0.1/32".parse::<Subnet>().expect("a subnet").hosts().count(), 0);
     }
 
     #[test]
@@ -212,7 +168,7 @@ mod tests {
 
         #[test]
         fn addresses_round_trip_through_text(address: u32, prefix in 0_u8..=32) {
-            let address = InterfaceAddress::new(address.into(), prefix);
+            let address = InterfaceAddress { address: address.into(), prefix };
             prop_assert_eq!(address.to_string().parse(), Ok(address));
             prop_assert_eq!(address.subnet().to_string().parse(), Ok(address.subnet()));
             prop_assert!(address.subnet().contains(address.address));

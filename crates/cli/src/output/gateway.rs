@@ -20,13 +20,12 @@ pub(crate) fn status(status: &Status, width: Option<usize>) -> String {
             running
                 .problems
                 .iter()
-                .for_each(|step| lines.add("problem", format!("`hostler gateway start` would {step}")));
+                .for_each(|command| lines.add("problem", format!("`hostler gateway start` would run: {command}")));
         }
     }
     lines.add_some("trial", status.confirm_within_secs.map(|secs| on_trial(secs, status.is_guarded)));
-    let back = status.rolled_back.as_ref();
-    lines.add_some("rollback", back.map(|(why, at)| format!("{} ago: {why}", span(now_secs().saturating_sub(*at)))));
-    status.not_rolled_back.iter().for_each(|problem| lines.add("problem", problem));
+    lines.add_some("rollback", status.rolled_back.as_ref());
+    lines.add_some("problem", status.not_rolled_back.as_ref());
     let mut text = lines.into_text();
     if let Some(running) = &status.running {
         text.push_str(&self::running(running, width));
@@ -42,10 +41,8 @@ fn on_trial(secs: u64, is_guarded: bool) -> String {
 
 fn running(running: &Running, width: Option<usize>) -> String {
     let mut lines = Lines::default();
-    running.interfaces.iter().for_each(|interface| lines.add("interface", interface));
     let boot = if running.by_systemd { "started by systemd" } else { "run `hostler gateway start`" };
     lines.add("after boot", boot);
-    lines.add("dnsmasq", if running.dnsmasq_runs { "running" } else { "not running" });
     lines.add_some("vpn", running.vpn.as_ref().map(vpn));
     let mut text = lines.into_text();
     if !running.counts.is_empty() {
@@ -64,9 +61,8 @@ fn running(running: &Running, width: Option<usize>) -> String {
 }
 
 fn vpn(vpn: &VpnStatus) -> String {
-    let state = if vpn.is_up { "up" } else { "down" };
     let by = if vpn.by_kernel { "" } else { ", using wireguard-go" };
-    format!("{state}, port {}{by}, reachable at {}", vpn.port, vpn.endpoint)
+    format!("port {}{by}, reachable at {}", vpn.port, vpn.endpoint)
 }
 
 fn counts(counts: &[(String, String, u64)], width: Option<usize>) -> String {
@@ -101,14 +97,15 @@ pub(crate) fn clients(clients: &[ClientState], now_secs: u64, width: Option<usiz
         ("FROM", Align::Left),
     ]);
     for client in clients {
-        let handshake = client.handshake_secs.map(|at| format!("{} ago", span(now_secs.saturating_sub(at))));
+        let connection = &client.connection;
+        let handshake = connection.handshake_secs.map(|at| format!("{} ago", span(now_secs.saturating_sub(at))));
         table.row([
             client.name.clone(),
             client.address.to_string(),
             handshake.unwrap_or_else(|| "-".to_owned()),
-            format_bytes(client.received_bytes),
-            format_bytes(client.sent_bytes),
-            client.endpoint.clone().unwrap_or_else(|| "-".to_owned()),
+            format_bytes(connection.received_bytes),
+            format_bytes(connection.sent_bytes),
+            connection.endpoint.clone().unwrap_or_else(|| "-".to_owned()),
         ]);
     }
     table.render(width)
@@ -125,6 +122,8 @@ pub(crate) fn now_secs() -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use hostler_gateway::Connection;
+
     use super::*;
 
     #[test]
@@ -134,10 +133,12 @@ mod tests {
             address: [10, 44, 0, 2].into(),
             public_key: String::new(),
             added_secs: 0,
-            handshake_secs,
-            endpoint: handshake_secs.map(|_| "192.0.2.7:4321".to_owned()),
-            received_bytes: 2048,
-            sent_bytes: 0,
+            connection: Connection {
+                handshake_secs,
+                endpoint: handshake_secs.map(|_| "192.0.2.7:4321".to_owned()),
+                received_bytes: 2048,
+                sent_bytes: 0,
+            },
         };
         let text = clients(&[client("laptop", Some(940)), client("phone", None)], 1000, None);
         let expected = "\
@@ -155,31 +156,24 @@ phone   10.44.0.2  -                2K    0B  -
 
     #[test]
     fn rolled_back_change_is_shown() {
-        let running = || Running {
-            problems: Vec::new(),
-            by_systemd: true,
-            interfaces: Vec::new(),
-            dnsmasq_runs: true,
-            leases: Vec::new(),
-            vpn: None,
-            counts: Vec::new(),
-        };
+        let running =
+            || Running { problems: Vec::new(), by_systemd: true, leases: Vec::new(), vpn: None, counts: Vec::new() };
         let well = status(&stands(Some(running())), None);
         assert!(well.starts_with("gateway    running as configured\n"), "{well}");
         let back = Status {
-            rolled_back: Some(("the change was not confirmed in time".to_owned(), now_secs())),
-            not_rolled_back: vec!["dnsmasq does not run".to_owned()],
+            rolled_back: Some("the change was not confirmed in time".to_owned()),
+            not_rolled_back: Some("dnsmasq does not run".to_owned()),
             ..stands(Some(running()))
         };
         let text = status(&back, None);
         assert!(text.starts_with("gateway    running; the last change was rolled back\n"), "{text}");
         assert!(
-            text.contains("ago: the change was not confirmed in time\nproblem    dnsmasq does not run\n"),
+            text.contains("rollback   the change was not confirmed in time\nproblem    dnsmasq does not run\n"),
             "{text}"
         );
     }
 
     fn stands(running: Option<Running>) -> Status {
-        Status { running, confirm_within_secs: None, is_guarded: false, rolled_back: None, not_rolled_back: Vec::new() }
+        Status { running, confirm_within_secs: None, is_guarded: false, rolled_back: None, not_rolled_back: None }
     }
 }

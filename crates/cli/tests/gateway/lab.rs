@@ -46,7 +46,7 @@ open('/home/op/broken', 'w')
 ";
 
 /// Wraps dnsmasq: hangs while `/run/stall` exists.
-const DNSMASQ: &str = "#!/bin/sh\n[ -e /run/stall ] && [ \"$1\" = --keep-in-foreground ] && exec sleep 1000\n\
+const DNSMASQ: &str = "#!/bin/sh\n[ -e /run/stall ] && exec sleep 1000\n\
                        for at in /usr/sbin /usr/bin; do [ -x $at/dnsmasq ] && exec $at/dnsmasq \"$@\"; done\n";
 
 /// Writes the name servers of `wg-quick` to /etc/resolv.conf.
@@ -71,6 +71,8 @@ impl Lab {
         // Network namespaces inherit settings of the machine.
         controller.ok(&["sysctl", "-q", "net.ipv4.ip_forward=0"]);
         script(&controller, "dnsmasq", DNSMASQ);
+        // `remove` leaves the parent of the gateway's directory.
+        controller.ok(&["mkdir", "-p", "/var/lib/hostler"]);
         let other = |name: &&str| {
             let (network, mac) = match *name {
                 "r1" => (&inner, "52:54:00:00:01:01"),
@@ -152,15 +154,16 @@ impl Lab {
         print
     }
 
-    /// Whether the controller has no record of a change that waits for confirmation.
+    /// Whether no change waits for confirmation or is being made.
     pub(crate) fn has_no_trial(&self) -> bool {
-        !self.controller.path("/var/lib/hostler/gateway/trial.json").exists()
+        let is_free = || self.controller.run(&["flock", "--nonblock", "/run/hostler-gateway/lock", "true"]).code == 0;
+        !self.controller.path("/var/lib/hostler/gateway/previous").exists() && is_free()
     }
 
-    /// Records and logs of the controller, for failed tests.
-    pub(crate) fn records(&self) -> String {
+    /// The gateway's notes on the controller, for failed tests.
+    pub(crate) fn notes(&self) -> String {
         self.controller
-            .run(&["sh", "-c", "cd /var/lib/hostler/gateway && tail -n 20 rolled-back.json dnsmasq.json *.log"])
+            .run(&["tail", "-n", "+1", "/var/lib/hostler/gateway/rolled-back", "/run/hostler-gateway/undo"])
             .stdout
     }
 }

@@ -256,7 +256,7 @@ fn plan_lists_all_mistakes_and_missing_programs() {
 
     // A machine without wireguard-go, whose kernel may or may not support WireGuard.
     lab.describe(&lab.description());
-    let links = "mkdir /tmp/few && for it in hostler ip nft wg dnsmasq; do ln -s $(command -v $it) /tmp/few/; done";
+    let links = "mkdir /tmp/few && for it in hostler ip nft wg dnsmasq diff sh timeout unshare; do ln -s $(command -v $it) /tmp/few/; done";
     lab.controller.ok(&["sh", "-c", links]);
     let plan = lab.controller.run(&["env", "PATH=/tmp/few", "hostler", "gateway", "plan"]);
     assert_eq!(plan.code, 2, "{plan:?}");
@@ -332,10 +332,10 @@ fn apply_killed_at_any_moment_is_rolled_back() {
         }
         lab.describe(&lab.description());
         let plan = lab.gateway(&["plan"]);
-        assert_eq!(plan.code, 0, "killed after {moment_ms} ms: {plan:?}\n{}", lab.records());
+        assert_eq!(plan.code, 0, "killed after {moment_ms} ms: {plan:?}\n{}", lab.notes());
         assert_eq!(look(), before, "killed after {moment_ms} ms");
     }
-    assert_eq!(lab.gateway(&["apply", "--yes"]).stderr, "nothing to change\n");
+    assert_eq!(lab.gateway(&["apply", "--yes"]).stderr, "nothing to change; the files are loaded again\n");
 }
 
 #[test]
@@ -388,24 +388,28 @@ fn foreign_settings_are_kept_and_remove_restores_the_machine() {
     let plan = lab.gateway(&["plan"]);
     assert_eq!(plan.code, 2, "{plan:?}");
     assert!(
-        plan.stdout.contains("+table inet hostler_gateway {") && plan.stdout.contains("would add 10.42.0.1/24 to eth1"),
+        plan.stdout.contains("+table inet hostler_gateway {")
+            && plan.stdout.contains("run: ip address add 10.42.0.1/24 broadcast + dev eth1"),
         "{plan:?}"
     );
     assert!(plan.stderr.contains("nft insert rule inet theirs forward iifname \"eth1\" accept"), "{plan:?}");
     assert_same(&lab.fingerprint(), &found);
 
-    let rules = lab.controller.ok(&["nft", "list", "ruleset"]);
+    let rules = lab.controller.ok(&["nft", "--stateless", "list", "ruleset"]);
     lab.set_up();
-    let with_ours = lab.controller.ok(&["nft", "list", "ruleset"]);
+    let with_ours = lab.controller.ok(&["nft", "--stateless", "list", "ruleset"]);
     assert!(with_ours.starts_with(&rules), "their rules are as they were:\n{with_ours}");
-    assert_eq!(lab.gateway(&["apply", "--yes"]).stderr.lines().last(), Some("nothing to change"));
+    assert_eq!(
+        lab.gateway(&["apply", "--yes"]).stderr.lines().last(),
+        Some("nothing to change; the files are loaded again")
+    );
     assert_eq!(
         lab.controller.ok(&["sysctl", "-n", "net.ipv4.ip_forward"]),
         "0",
         "the machine does not route between other networks"
     );
 
-    // Manual changes are detected and repaired.
+    // `start` repairs manual changes.
     lab.controller.ok(&[
         "nft",
         "add",
@@ -418,11 +422,7 @@ fn foreign_settings_are_kept_and_remove_restores_the_machine() {
         "192.0.2.77",
         "drop",
     ]);
-    let plan = lab.gateway(&["plan"]);
-    assert!(plan.code == 2 && plan.stdout.contains("-\t\tip saddr 192.0.2.77 drop"), "{plan:?}");
-    let dnsmasq: Value =
-        serde_json::from_str(&lab.controller.read("/var/lib/hostler/gateway/dnsmasq.json")).expect("JSON");
-    let pid = dnsmasq["process"]["pid"].to_string();
+    let pid = lab.controller.read("/run/hostler-gateway/dnsmasq.pid").trim().to_owned();
     lab.controller.ok(&["kill", "-9", &pid]);
     wait_until("the process to end", 10, || {
         lab.controller
@@ -430,8 +430,13 @@ fn foreign_settings_are_kept_and_remove_restores_the_machine() {
             .contains('Z')
             .then_some(())
     });
-    assert!(lab.gateway_ok(&["status"]).contains("`hostler gateway start` would start the gateway's dnsmasq"));
+    let status = lab.gateway_ok(&["status"]);
+    assert!(
+        status.contains("problem    `hostler gateway start` would run: ") && status.contains("dnsmasq"),
+        "{status}"
+    );
     lab.gateway_ok(&["start"]);
+    assert_eq!(lab.controller.ok(&["nft", "--stateless", "list", "ruleset"]), with_ours);
     assert_eq!(lab.gateway(&["plan"]).code, 0);
     assert!(lab.gateway_ok(&["status"]).contains("running as configured"));
 
@@ -463,13 +468,7 @@ fn impossible_changes_are_reported_and_change_nothing() {
     lab.describe(&lab.description());
     assert_same(&lab.fingerprint(), &found);
 
-    // An interface name that belongs to another program is not used.
-    lab.controller.ok(&["nft", "add", "table", "inet", "hostler_gateway"]);
-    let foreign = lab.gateway(&["apply", "--yes"]);
-    assert!(foreign.code == 1 && foreign.stderr.contains("does not belong to this gateway"), "{foreign:?}");
-    lab.controller.ok(&["nft", "delete", "table", "inet", "hostler_gateway"]);
-
-    // If a step fails, earlier steps are rolled back.
+    // If a command fails, earlier commands are undone.
     let taken = "exec python3 -c \"import socket, time; s = socket.socket(type=socket.SOCK_DGRAM); s.bind(('', 53)); time.sleep(1000)\"";
     let _taken = lab.controller.daemon("taken", &["sh", "-c", taken]);
     wait_until("the port to be taken", 10, || lab.controller.ok(&["ss", "-lun"]).contains(":53 ").then_some(()));
@@ -526,12 +525,10 @@ fn only_confirmed_changes_are_restored_after_a_boot() {
     lab.gateway_ok(&["apply", "--confirm-within", "10m"]);
 
     // Simulate a boot, which keeps files but no processes, rules, created interfaces, addresses and kernel settings.
-    let ends = "cd /var/lib/hostler/gateway && for file in guarding dnsmasq wireguard-go; do \
-                kill -9 $(grep -o '\"pid\":[0-9]*' $file.json | cut -d: -f2); done";
-    lab.controller.ok(&["sh", "-c", ends]);
+    lab.controller.ok(&["sh", "-c", "kill -9 $(pgrep -f '[g]ateway guard|[w]ireguard-go|[d]nsmasq --conf')"]);
     let boot = "set -e; nft flush ruleset; ip address flush dev eth1; ip address flush dev eth2; ip link set eth1 down; ip link set eth2 down
                 for file in /proc/sys/net/ipv4/conf/*/forwarding; do echo 0 > $file; done
-                sed -i -E 's/(\"boot\": ?\")[^\"]*/\\1another/' /var/lib/hostler/gateway/*.json";
+                rm -r /run/hostler-gateway";
     lab.controller.ok(&["sh", "-c", boot]);
     wait_until("the VPN to be removed", 10, || {
         (!lab.controller.ok(&["ip", "link"]).contains("hostler-vpn")).then_some(())
@@ -544,7 +541,8 @@ fn only_confirmed_changes_are_restored_after_a_boot() {
         before,
         "an unconfirmed change is not restored"
     );
-    assert!(lab.gateway_ok(&["status"]).contains("running as configured"));
+    let status = lab.gateway_ok(&["status"]);
+    assert!(status.starts_with("gateway    running; the last change was rolled back\n"), "{status}");
     wait_until("the laptop to reach the head again", 60, || ask(laptop, "10.44.0.1"));
     lab.describe(&lab.description());
     assert_eq!(lab.gateway(&["plan"]).code, 0);
@@ -563,18 +561,18 @@ fn systemd_supervises_the_gateway() {
                        [vpn]\naddress = \"10.44.0.1/24\"\nendpoint = \"192.0.2.7\"\n";
     let mut machine = Machine::new(description);
     let addresses = |machine: &Machine| machine.ok(&["ip", "-4", "-brief", "address"]);
-    let is_well = |machine: &Machine| machine.gateway(&["status"]).stdout.contains("running as configured");
+    let is_well = |machine: &Machine| machine.gateway(&["status"]).stdout.starts_with("gateway    running");
     let found = machine.ok(&["find", "/etc/systemd", "/var/lib"]);
 
     let applied = machine.gateway(&["apply"]);
     assert_eq!(applied.code, 0, "{applied:?}");
-    let guard = machine.ok(&["systemctl", "show", "--property=MainPID", "--value", "hostler-gateway-guard"]);
+    let guard = machine.ok(&["systemctl", "show", "--property=MainPID", "--value", "hostler-gateway-guard-*"]);
     let group = machine.ok(&["cat", &format!("/proc/{}/cgroup", guard.trim())]);
-    assert!(group.contains("hostler-gateway-guard.service"), "the guard does not end with a login session: {group}");
+    assert!(group.contains("hostler-gateway-guard-"), "the guard does not end with a login session: {group}");
     let kept = machine.gateway(&["confirm"]);
     assert!(kept.stderr.contains("the system restores the gateway at boot"), "{kept:?}");
     wait_until("the guard to end", 10, || {
-        (machine.run(&["systemctl", "is-active", "hostler-gateway-guard"]).code != 0).then_some(())
+        (machine.run(&["systemctl", "is-active", "hostler-gateway-guard-*"]).code != 0).then_some(())
     });
 
     machine.gateway(&["client", "add", "laptop"]);

@@ -1,11 +1,13 @@
 //! The configuration of dnsmasq: DHCP and DNS for the nodes, on the gateway's interfaces only.
 
 use std::fmt::Write as _;
+use std::path::Path;
 
+use crate::changes::DNSMASQ_PID;
 use crate::description::{BootServer, Description, HEAD_NAME, MANAGEMENT_SUFFIX, Management, Pxe};
 
-/// The configuration. The path of the lease file is passed on the command line.
-pub(crate) fn dnsmasq(description: &Description) -> String {
+/// The configuration. `leases` is the path of the lease file.
+pub(crate) fn dnsmasq(description: &Description, leases: &Path) -> String {
     let mut text = String::from("# Written by `hostler gateway`; changes to this file are lost.\n");
     let nodes = &description.nodes;
     let mut line = |entry: String| writeln!(text, "{entry}").expect("strings can be written to");
@@ -17,6 +19,8 @@ pub(crate) fn dnsmasq(description: &Description) -> String {
     line("except-interface=lo".to_owned());
     // Listen only on these interfaces, so that other DNS servers on the machine keep working.
     line("bind-interfaces".to_owned());
+    line(format!("dhcp-leasefile={}", leases.display()));
+    line(format!("pid-file={DNSMASQ_PID}"));
     line("no-hosts".to_owned());
     line("domain-needed".to_owned());
     line("bogus-priv".to_owned());
@@ -26,7 +30,7 @@ pub(crate) fn dnsmasq(description: &Description) -> String {
     line("dhcp-authoritative".to_owned());
     // Use only names from the description. A client that names itself, e.g. `wpad`, could deceive all others.
     line("dhcp-ignore-names".to_owned());
-    for entry in leases(description) {
+    for entry in addresses(description) {
         line(entry);
     }
     for entry in names(description) {
@@ -38,7 +42,7 @@ pub(crate) fn dnsmasq(description: &Description) -> String {
     text
 }
 
-fn leases(description: &Description) -> Vec<String> {
+fn addresses(description: &Description) -> Vec<String> {
     let nodes = &description.nodes;
     let subnet = nodes.address.subnet();
     let mut entries = match nodes.pool {
@@ -111,7 +115,7 @@ mod tests {
     use crate::description::EXAMPLE;
 
     fn of(text: &str) -> String {
-        dnsmasq(&Description::parse(text).expect("a description"))
+        dnsmasq(&Description::parse(text).expect("a description"), Path::new("/leases"))
     }
 
     #[test]

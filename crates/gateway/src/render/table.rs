@@ -23,7 +23,8 @@ pub(crate) fn table(description: &Description) -> String {
         ("forward", "filter hook forward priority filter - 10", forward(description)),
         ("postrouting", "nat hook postrouting priority srcnat", postrouting(description)),
     ];
-    let mut text = format!("table inet {TABLE} {{\n");
+    // Replaces the table in one transaction, whether or not it exists.
+    let mut text = format!("table inet {TABLE}\ndelete table inet {TABLE}\ntable inet {TABLE} {{\n");
     for (name, place, Chain(rules)) in chains {
         write!(text, "\tchain {name} {{\n\t\ttype {place}; policy accept;\n{rules}\t}}\n")
             .expect("strings can be written to");

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use clap::Args;
-use hostler_gateway::{Applied, Confirmation, Gateway, Step};
+use hostler_gateway::{Applied, Gateway, Trial};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::termios::{FlushArg, tcflush};
 use serde_json::json;
@@ -24,7 +24,7 @@ const LOOK_MS: u16 = 200;
 ///
 /// Confirm the change with Enter, or from another terminal with `hostler gateway confirm`. Without a confirmation in
 /// time, the gateway rolls back the whole change, even if your connection and this command have ended. Therefore a
-/// change cannot lock you out. If a step of the change fails, the command rolls back the earlier steps.
+/// change cannot lock you out. If a command of the change fails, everything is rolled back at once.
 #[derive(Debug, Args)]
 pub(super) struct Apply {
     #[command(flatten)]
@@ -45,31 +45,28 @@ pub(super) struct Confirm {}
 
 /// Roll back unless the change is confirmed; for use by `apply`
 #[derive(Debug, Args)]
-pub(super) struct Guard {
-    /// Token of the change
-    token: String,
-}
+pub(super) struct Guard {}
 
 impl Apply {
     pub(super) fn run(self, context: &Context, gateway: &Gateway) -> Outcome {
         let output = &context.output;
-        let (description, setup) = self.file.read(gateway)?;
+        let setup = self.file.read(gateway)?;
         let obstacles = gateway.plan(&setup)?.obstacles;
-        warnings(&description, &obstacles).iter().for_each(|warning| output.say(&format!("warning: {warning}")));
+        warnings(&setup.description, &obstacles).iter().for_each(|warning| output.say(&format!("warning: {warning}")));
         let within = (!self.yes).then_some(self.confirm_within.0);
-        let applied = gateway.apply(setup, within)?;
+        let applied = gateway.apply(&setup, within)?;
         if output.is_json() {
             output.json(&applied);
         }
         match applied {
-            Applied::Unchanged => output.say("nothing to change"),
-            Applied::Confirmed { steps } => {
-                tell(context, &steps);
-                report_kept_change(context, gateway)?;
+            Applied::Unchanged { .. } => output.say("nothing to change; the files are loaded again"),
+            Applied::Confirmed { commands } => {
+                tell(context, &commands);
+                report_kept_change(context, gateway);
             }
-            Applied::Trial { steps, token, confirm_within_secs } => {
-                tell(context, &steps);
-                return wait(context, gateway, &token, confirm_within_secs);
+            Applied::Trial { commands, confirm_within_secs } => {
+                tell(context, &commands);
+                return wait(context, gateway, confirm_within_secs);
             }
         }
         Ok(exit::OK)
@@ -78,41 +75,40 @@ impl Apply {
 
 impl Confirm {
     pub(super) fn run(self, context: &Context, gateway: &Gateway) -> Outcome {
-        let boots = gateway.confirm()?;
+        gateway.confirm()?;
         if context.output.is_json() {
-            context.output.json(&json!({ "state": "confirmed", "after_boot": boots }));
+            context.output.json(&json!({ "state": "confirmed", "after_boot": gateway.starts_at_boot() }));
         }
-        report_kept_change(context, gateway)?;
+        report_kept_change(context, gateway);
         Ok(exit::OK)
     }
 }
 
 impl Guard {
     pub(super) fn run(self, gateway: &Gateway) -> Outcome {
-        gateway.guard(&self.token)?;
+        gateway.guard()?;
         Ok(exit::OK)
     }
 }
 
-fn tell(context: &Context, steps: &[Step]) {
-    for step in steps {
-        context.output.say(&format!("done: {step}"));
+/// Prints the commands that ran.
+pub(super) fn tell(context: &Context, commands: &[String]) {
+    for command in commands {
+        context.output.say(&format!("done: {command}"));
     }
 }
 
 /// Prints that the change is kept, and whether it survives a boot.
-fn report_kept_change(context: &Context, gateway: &Gateway) -> Result<(), Failure> {
-    let by_systemd = gateway.status()?.running.is_some_and(|running| running.by_systemd);
-    let boot = match by_systemd {
+fn report_kept_change(context: &Context, gateway: &Gateway) {
+    let boot = match gateway.starts_at_boot() {
         true => "the system restores the gateway at boot",
         false => "this machine does not run systemd: call `hostler gateway start` after a boot",
     };
     context.output.say(&format!("the gateway is confirmed; {boot}"));
-    Ok(())
 }
 
 /// Waits for Enter if stdin is a terminal, or for a confirmation from elsewhere.
-fn wait(context: &Context, gateway: &Gateway, token: &str, secs: u64) -> Outcome {
+fn wait(context: &Context, gateway: &Gateway, secs: u64) -> Outcome {
     let output = &context.output;
     if !io::stdin().is_terminal() {
         output.say(&format!("run `hostler gateway confirm` within {secs} s, or everything is rolled back"));
@@ -123,26 +119,22 @@ fn wait(context: &Context, gateway: &Gateway, token: &str, secs: u64) -> Outcome
     output.say(&format!("press Enter within {secs} s to confirm, or everything is rolled back"));
     let mut listens = true;
     loop {
-        match gateway.confirmation(token)? {
-            Confirmation::Waits(_) if listens && wait_for_enter(&mut listens) => {
-                gateway.confirm()?;
+        match gateway.trial()? {
+            Some(Trial::Waits { secs: 1.. }) if listens => {
+                if wait_for_enter(&mut listens) {
+                    gateway.confirm()?;
+                }
             }
-            Confirmation::Waits(_) if listens => {}
-            Confirmation::Waits(_) => std::thread::sleep(Duration::from_millis(LOOK_MS.into())),
-            Confirmation::Confirmed => {
-                report_kept_change(context, gateway)?;
-                return Ok(exit::OK);
-            }
-            Confirmation::RolledBack(back) => {
-                let why = back.as_ref().map_or("the reason is unknown", |back| back.why.as_str());
-                let problems = back.as_ref().map(|back| back.problems.clone()).unwrap_or_default();
-                let failure = Failure::new(format!("everything is rolled back: {why}"));
-                return Err(problems
-                    .into_iter()
-                    .fold(failure, |failure, problem| failure.hint(format!("not rolled back: {problem}"))));
-            }
+            Some(_) => std::thread::sleep(Duration::from_millis(LOOK_MS.into())),
+            None => break,
         }
     }
+    let Some((why, problem)) = gateway.outcome()? else {
+        report_kept_change(context, gateway);
+        return Ok(exit::OK);
+    };
+    let failure = Failure::new(format!("everything is rolled back: {why}"));
+    Err(if problem.is_empty() { failure } else { failure.hint(format!("not rolled back: {problem}")) })
 }
 
 /// Whether Enter is pressed within the poll interval. Clears `listens` if the terminal is closed.

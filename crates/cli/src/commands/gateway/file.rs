@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use hostler_gateway::{Description, Mistake, Setup};
+use hostler_gateway::{Gateway, Mistake, Setup};
 
 use crate::failure::Failure;
 
@@ -19,24 +19,13 @@ pub(super) struct File {
 }
 
 impl File {
-    /// Reads the file, and derives the configuration of this machine from it.
-    pub(super) fn read(&self, gateway: &hostler_gateway::Gateway) -> Result<(Description, Setup), Failure> {
+    pub(super) fn read(&self, gateway: &Gateway) -> Result<Setup, Failure> {
         let path = &self.file;
         let text = std::fs::read_to_string(path).map_err(|error| {
             let failure = Failure::new(format!("cannot read {}", path.display())).because(&error);
             failure.hint(format!("`hostler gateway plan --example > {}` writes an example", path.display()))
         })?;
-        let description = match gateway.interfaces() {
-            Ok(present) => Description::parse_for(&text, &present),
-            // Mistakes in the file can be reported even without the list of interfaces.
-            Err(error) => match Description::parse(&text) {
-                Ok(_) => return Err(error.into()),
-                mistakes => mistakes,
-            },
-        };
-        let description = description.map_err(|mistakes| wrong(path, &mistakes))?;
-        let setup = Setup::of(&description);
-        Ok((description, setup))
+        Setup::parse(&text, Some(&gateway.interfaces())).map_err(|mistakes| wrong(path, &mistakes))
     }
 }
 

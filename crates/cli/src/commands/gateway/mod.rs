@@ -17,8 +17,8 @@ use crate::failure::{During, Failure, Outcome};
 /// Make this machine a router, DHCP/DNS server and VPN gateway
 ///
 /// One configuration file describes the gateway; `hostler gateway plan --example` prints an example file. `plan` shows
-/// what `apply` would change. `apply` changes the machine, and rolls back unless you confirm the change in time.
-/// `remove` restores the machine's previous configuration. Packet rules, DHCP servers and VPNs that do not belong to
+/// the files that `apply` would write and the commands that load them. `apply` does so, and restores the previous files
+/// unless you confirm the change in time. `remove` undoes all changes. Packet rules, DHCP servers and VPNs that do not belong to
 /// Hostler stay as they are.
 #[derive(Debug, Args)]
 pub(crate) struct Gateway {

@@ -11,6 +11,7 @@ use crate::failure::Outcome;
 
 /// Show what `apply` would change and what could prevent the change
 ///
+/// `plan` compares the files that `apply` would write with the files in use, and prints the commands that load them.
 /// `plan` itself changes nothing. Exit codes: 0 if `apply` would change nothing; 2 if `apply` would change something.
 #[derive(Debug, Args)]
 pub(super) struct Plan {
@@ -28,22 +29,22 @@ impl Plan {
             context.output.data(EXAMPLE);
             return Ok(exit::OK);
         }
-        let (description, setup) = self.file.read(gateway)?;
+        let setup = self.file.read(gateway)?;
         let planned = gateway.plan(&setup)?;
-        let warnings = warnings(&description, &planned.obstacles);
+        let warnings = warnings(&setup.description, &planned.obstacles);
+        let is_change = !planned.difference.is_empty();
         if context.output.is_json() {
             context.output.json(&json!({
-                "is_change": planned.is_change,
+                "is_change": is_change,
                 "difference": planned.difference,
-                "drift": planned.drift,
-                "steps": planned.steps,
+                "commands": planned.commands,
                 "missing": planned.missing,
                 "warnings": warnings,
             }));
         } else {
             show(context, &planned, &warnings);
         }
-        Ok(if planned.is_change { exit::GATEWAY_CHANGE } else { exit::OK })
+        Ok(if is_change { exit::GATEWAY_CHANGE } else { exit::OK })
     }
 }
 
@@ -51,8 +52,7 @@ fn show(context: &Context, planned: &Planned, warnings: &[String]) {
     let output = &context.output;
     if !output.is_quiet() {
         output.data(&planned.difference);
-        output.data(&planned.drift);
-        output.data(&planned.steps.iter().map(|step| format!("would {step}\n")).collect::<String>());
+        output.data(&planned.commands.iter().map(|command| format!("run: {command}\n")).collect::<String>());
     }
     for lack in &planned.missing {
         output.say(&format!("warning: `apply` would fail: {lack}"));
@@ -60,7 +60,7 @@ fn show(context: &Context, planned: &Planned, warnings: &[String]) {
     for warning in warnings {
         output.say(&format!("warning: {warning}"));
     }
-    if !planned.is_change {
+    if planned.difference.is_empty() {
         output.say("nothing to change");
     }
 }

@@ -6,6 +6,7 @@ use clap::Args;
 use hostler_gateway::Gateway;
 use serde_json::json;
 
+use super::apply::tell;
 use crate::context::Context;
 use crate::exit;
 use crate::failure::{During, Failure, Outcome};
@@ -15,11 +16,11 @@ use crate::output::{self, gateway as views};
 #[derive(Debug, Args)]
 pub(super) struct Status {}
 
-/// Apply the last confirmed configuration, as the system does at boot
+/// Load the last confirmed configuration, as the system does at boot
 #[derive(Debug, Args)]
 pub(super) struct Start {}
 
-/// Remove the gateway and restore the machine's previous configuration
+/// Remove the gateway and undo its changes
 #[derive(Debug, Args)]
 pub(super) struct Remove {
     /// Do not ask for confirmation
@@ -44,13 +45,16 @@ impl Status {
 
 impl Start {
     pub(super) fn run(self, context: &Context, gateway: &Gateway) -> Outcome {
-        let steps = gateway.start()?;
-        if context.output.is_json() {
-            context.output.json(&json!({ "steps": steps }));
-        }
-        steps.iter().for_each(|step| context.output.say(&format!("done: {step}")));
+        report(context, &gateway.start()?);
         Ok(exit::OK)
     }
+}
+
+fn report(context: &Context, commands: &[String]) {
+    if context.output.is_json() {
+        context.output.json(&json!({ "commands": commands }));
+    }
+    tell(context, commands);
 }
 
 impl Remove {
@@ -58,11 +62,7 @@ impl Remove {
         if !self.yes {
             self.ask(context, gateway)?;
         }
-        let steps = gateway.remove(self.keep_clients)?;
-        if context.output.is_json() {
-            context.output.json(&json!({ "steps": steps }));
-        }
-        steps.iter().for_each(|step| context.output.say(&format!("done: {step}")));
+        report(context, &gateway.remove(self.keep_clients)?);
         let kept = if self.keep_clients { ", except the key and the clients of the VPN" } else { "" };
         context.output.say(&format!("the gateway is removed from this machine{kept}"));
         Ok(exit::OK)

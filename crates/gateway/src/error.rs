@@ -4,7 +4,6 @@ use std::io;
 use std::path::PathBuf;
 
 use crate::clients::ClientsError;
-use crate::names::{TABLE, VPN_INTERFACE};
 
 #[derive(Debug, thiserror::Error)]
 pub enum GatewayError {
@@ -32,24 +31,16 @@ pub enum GatewayError {
         path: PathBuf,
         source: io::Error,
     },
-    #[error("{} is damaged", path.display())]
-    Record { path: PathBuf, source: serde_json::Error },
-    /// Another program uses one of the gateway's names.
-    #[error("{0} exists already and does not belong to this gateway")]
-    Foreign(String),
     #[error("a change waits for confirmation; {0} s are left")]
     Pending(u64),
     #[error("no change waits for confirmation{}", .0.as_ref().map(|why| format!("; the last change was rolled back: {why}")).unwrap_or_default())]
     NothingToConfirm(Option<String>),
     #[error("the change failed and was rolled back")]
-    TakenBack(#[source] Box<Self>),
+    RolledBack(#[source] Box<Self>),
     /// The change and its rollback failed.
     #[error("the change failed, and the rollback failed too: {1}")]
     RollbackFailed(#[source] Box<Self>, String),
-    /// Some parts could not be removed.
-    #[error("some parts could not be removed: {0}")]
-    NotRemoved(String),
-    #[error("the guard process for the rollback did not start; nothing was changed")]
+    #[error("the process for the rollback did not start; nothing was changed")]
     NoGuard,
     /// Addresses of clients would be outside the VPN's subnet.
     #[error("addresses of VPN clients would be outside the VPN's new subnet: {0}")]
@@ -60,13 +51,6 @@ pub enum GatewayError {
     NotSetUp,
     #[error(transparent)]
     Clients(#[from] ClientsError),
-    /// A service ended immediately after its start.
-    #[error("{name} did not start: {said}")]
-    Service {
-        name: &'static str,
-        /// The last line of the service's output.
-        said: String,
-    },
 }
 
 impl GatewayError {
@@ -79,21 +63,18 @@ impl GatewayError {
                 "install wireguard-go (on Debian, with `apt install wireguard-go`), or remove the table [vpn] from the description"
                     .to_owned()
             }
-            Self::Record { .. } => "run `hostler gateway remove` and apply the description again".to_owned(),
-            Self::Foreign(_) => format!(
-                "if a gateway with lost records created it, remove it: `nft delete table inet {TABLE}`, `ip link delete {VPN_INTERFACE}`"
-            ),
             Self::Pending(_) => {
                 "`hostler gateway confirm` keeps the change; without it, the change is rolled back at the deadline".to_owned()
             }
             Self::NothingToConfirm(Some(_)) => "`hostler gateway apply` applies the configuration file again".to_owned(),
+            Self::RollbackFailed(..) => {
+                "remove the cause, then `hostler gateway start` loads the previous configuration".to_owned()
+            }
             Self::Misplaced(_) => {
                 "revoke these clients with `hostler gateway client revoke`, and add them again after the change".to_owned()
             }
             Self::NoVpn => "add a table [vpn] to the description and run `hostler gateway apply`".to_owned(),
             Self::NotSetUp => "`hostler gateway plan --example` prints an example description".to_owned(),
-            Self::Command { command, .. } if command.contains("type wireguard") => return Self::NoWireGuard.hints(),
-            Self::TakenBack(source) | Self::RollbackFailed(source, _) => return source.hints(),
             _ => return Vec::new(),
         };
         vec![hint]
