@@ -179,7 +179,6 @@ const PATHS: [(&str, &[&str]); 7] = [
             "agent/src/gossip/disk.rs",
             "agent/src/identity.rs",
             "agent/src/images.rs",
-            "agent/src/local_socket.rs",
             "agent/src/output.rs",
             "agent/src/program_in_image.rs",
             "agent/src/registry.rs",

@@ -7,9 +7,7 @@
 //! and checks the rights.
 
 use std::convert::Infallible;
-use std::fs::{self, DirBuilder, Permissions};
-use std::io::{self, ErrorKind};
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, PermissionsExt};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,6 +18,7 @@ use hostler_core::admission::{UsageLimits, UsagePermit};
 use hostler_proto::api::{BASE, ErrorBody};
 use hostler_proto::peers::LOAD_PATH;
 use hostler_proto::users::RELAY_HEADER;
+use hostler_sys::{Descriptors, SOCKET_CHECK_INTERVAL, SocketAccess, SocketFile};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
@@ -32,6 +31,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
+use tokio::task::spawn_blocking;
 
 use crate::account;
 use crate::gossip::Gossiping;
@@ -56,18 +56,10 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 type Answer = Response<UnsyncBoxBody<Bytes, hyper::Error>>;
 
-/// Whether clients may send descriptors, such as their standard streams.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Descriptors {
-    /// The kernel refuses them, if it can.
-    Refused,
-    Taken,
-}
-
-/// The open socket. Dropping this value removes the socket file.
+/// The open socket, bound again whenever its file is lost. Dropping this value removes the file.
 pub(crate) struct LocalSocket {
+    file: Arc<SocketFile>,
     listener: UnixListener,
-    path: PathBuf,
 }
 
 impl LocalSocket {
@@ -75,44 +67,42 @@ impl LocalSocket {
     /// descriptors from its clients.
     ///
     /// # Errors
-    /// If another agent already uses the socket, or `path` is a file of another type.
+    /// If another daemon already uses the socket, or `path` is a file of another type.
     pub(crate) async fn open(path: PathBuf, for_everybody: bool, descriptors: Descriptors) -> io::Result<Self> {
-        if UnixStream::connect(&path).await.is_ok() {
-            return Err(io::Error::new(ErrorKind::AddrInUse, "another agent already uses this socket"));
-        }
-        if fs::symlink_metadata(&path).is_ok_and(|metadata| !metadata.file_type().is_socket()) {
-            return Err(io::Error::new(ErrorKind::AlreadyExists, "the path exists and is not a socket"));
-        }
-        if let Some(parent) = path.parent() {
-            DirBuilder::new().recursive(true).mode(if for_everybody { 0o755 } else { 0o700 }).create(parent)?;
-        }
-        // The socket gets its final name after its mode is set.
-        let name = path.file_name().unwrap_or_default().display();
-        let temporary = path.with_file_name(format!(".{name}-{}", std::process::id()));
-        let _ = fs::remove_file(&temporary);
-        let listener = UnixListener::bind(&temporary)?;
-        if descriptors == Descriptors::Refused {
-            hostler_sys::refuse_descriptors(&listener);
-        }
-        fs::set_permissions(&temporary, Permissions::from_mode(if for_everybody { 0o666 } else { 0o600 }))?;
-        fs::rename(&temporary, &path)?;
-        Ok(Self { listener, path })
+        let access = if for_everybody { SocketAccess::Everybody } else { SocketAccess::Owner };
+        let (file, listener) = spawn_blocking(move || SocketFile::bind(&path, access, descriptors)).await??;
+        Ok(Self { file: Arc::new(file), listener: UnixListener::from_std(listener)? })
     }
 
     pub(crate) fn path(&self) -> &Path {
-        &self.path
+        self.file.path()
     }
 
     /// Accepts the next connection.
     ///
     /// # Errors
     /// If the system cannot accept a connection.
-    pub(crate) async fn accept(&self) -> io::Result<UnixStream> {
-        Ok(self.listener.accept().await?.0)
+    pub(crate) async fn accept(&mut self) -> io::Result<UnixStream> {
+        loop {
+            if let Ok(accepted) = tokio::time::timeout(SOCKET_CHECK_INTERVAL, self.listener.accept()).await {
+                return Ok(accepted?.0);
+            }
+            let file = Arc::clone(&self.file);
+            match spawn_blocking(move || file.restore()).await? {
+                Ok(None) => {}
+                Ok(Some(listener)) => {
+                    self.listener = UnixListener::from_std(listener)?;
+                    tracing::warn!(socket = %self.path().display(), "the socket was removed; it is bound again");
+                }
+                Err(error) => {
+                    tracing::warn!(socket = %self.path().display(), %error, "the socket was removed and cannot be bound again");
+                }
+            }
+        }
     }
 
     pub(crate) async fn serve(
-        &self,
+        &mut self,
         head: &Endpoint,
         gossiping: Option<&Arc<Gossiping>>,
         exporter: Option<&Arc<Exporter>>,
@@ -137,13 +127,6 @@ impl LocalSocket {
                 }
             }
         }
-    }
-}
-
-impl Drop for LocalSocket {
-    fn drop(&mut self) {
-        // A leftover socket would be recognised as stale.
-        let _ = fs::remove_file(&self.path);
     }
 }
 
@@ -342,7 +325,7 @@ mod tests {
     /// Opens the local socket of an agent whose head is started by [`head`].
     async fn open_socket(directory: &Path) -> PathBuf {
         let head = head(directory).await;
-        let socket = LocalSocket::open(directory.join("agent.sock"), false, Descriptors::Refused)
+        let mut socket = LocalSocket::open(directory.join("agent.sock"), false, Descriptors::Refused)
             .await
             .expect("the socket opens");
         let path = socket.path().to_owned();

@@ -15,6 +15,7 @@ use hostler_gossip::Policy;
 use hostler_model::{BootId, Engine, Feature, Hardware, NodeFacts, NodeName, Resources, Topology};
 use hostler_shepherd::{Launcher, cgroup};
 use hostler_snapshot::ChunkStore;
+use hostler_sys::Descriptors;
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::stat::{Mode, umask};
@@ -34,7 +35,7 @@ use crate::handle::Handle;
 use crate::identity::{Identity, LOCK};
 use crate::images::Images;
 use crate::job_network::Networks;
-use crate::local_socket::{Descriptors, LocalSocket};
+use crate::local_socket::LocalSocket;
 use crate::metrics::port::Port;
 use crate::metrics::{Exporter, Metrics};
 use crate::node::Node;
@@ -382,7 +383,7 @@ async fn receive_users(
     let Some(path) = socket else { return std::future::pending().await };
     let for_everybody = nix::unistd::geteuid().is_root();
     match LocalSocket::open(path.clone(), for_everybody, Descriptors::Refused).await {
-        Ok(socket) => {
+        Ok(mut socket) => {
             tracing::info!(socket = %socket.path().display(), "accepting requests of local users");
             socket.serve(head, gossiping, Some(exporter)).await
         }

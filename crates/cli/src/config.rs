@@ -1,12 +1,13 @@
 //! Chooses the cluster. In this order: `--head`, HOSTLER_HEAD, the configuration file, this user's embedded cluster,
 //! a head that this user or root runs on this machine, the cluster of which this machine is a node, the last login.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use hostler_client::Endpoint;
+use nix::unistd::geteuid;
 
-use crate::cluster::{Places, Record};
-use crate::daemons::places::{AgentPlaces, SYSTEM_SOCKET};
+use crate::cluster::{Places, Record, RunningHead, wait_for_socket};
+use crate::daemons::places::{AgentPlaces, HeadPlaces, SYSTEM_SOCKET};
 use crate::exit;
 use crate::failure::Failure;
 use crate::flags::VariableNames;
@@ -29,12 +30,35 @@ pub(crate) fn endpoint(named: Option<&str>) -> Result<Endpoint, Failure> {
     }
     let places = Places::from_environment()?;
     xdg::tell();
-    let sockets = [places.socket()?, places.real_socket()?, SYSTEM_SOCKET.into(), AGENT_SOCKET.into()];
-    if let Some(socket) = sockets.into_iter().find(|socket| socket.exists()) {
+    let embedded = own_head(places.socket()?, || Ok(places.head()))?;
+    let real = || own_head(places.real_socket()?, || Ok(HeadPlaces::choose(None)?.directory));
+    if let Some(socket) = embedded.map_or_else(real, |socket| Ok(Some(socket)))? {
         return Ok(Endpoint::Unix(socket));
     }
-    logins::last()?.map(|login| login.endpoint()).ok_or_else(no_cluster)
+    if let Some(socket) = [SYSTEM_SOCKET, AGENT_SOCKET].into_iter().find(|socket| Path::new(socket).exists()) {
+        return Ok(Endpoint::Unix(socket.into()));
+    }
+    if let Some(login) = logins::last()? {
+        return Ok(login.endpoint());
+    }
+    if geteuid().is_root() && hostler_agent::is_running(&AgentPlaces::choose(None)?.directory) {
+        wait_for_socket(Path::new(AGENT_SOCKET), AN_AGENT_RUNS)?;
+        return Ok(Endpoint::Unix(AGENT_SOCKET.into()));
+    }
+    Err(no_cluster())
 }
+
+/// The socket of a head of this user: `usual` if it exists, else that of the head that runs in the directory.
+fn own_head(usual: PathBuf, directory: impl FnOnce() -> Result<PathBuf, Failure>) -> Result<Option<PathBuf>, Failure> {
+    if usual.exists() {
+        return Ok(Some(usual));
+    }
+    let Some(head) = RunningHead::of(&directory()?) else { return Ok(None) };
+    head.wait_for_socket()?;
+    Ok(Some(head.socket().to_owned()))
+}
+
+const AN_AGENT_RUNS: &str = "an agent runs";
 
 /// Sockets at which agents of this machine may serve its users: agents of this user's embedded cluster, the machine's
 /// agent, and an agent that this user runs in the default directory.
@@ -48,10 +72,29 @@ pub(crate) fn agent_sockets() -> Result<Vec<PathBuf>, Failure> {
 /// The endpoint for a socket, or for an address at which the user is logged in.
 fn located(text: &str) -> Result<Endpoint, Failure> {
     if text.starts_with("unix:") || text.starts_with('/') {
-        Ok(Endpoint::from_text(text)?)
+        let endpoint = Endpoint::from_text(text)?;
+        if let Endpoint::Unix(socket) = &endpoint {
+            wait_for_daemon_at(socket)?;
+        }
+        Ok(endpoint)
     } else {
         logins::endpoint(text)
     }
+}
+
+/// If the socket is missing and its daemon runs, waits until the daemon binds the socket again. Knows the daemons with
+/// the socket in their directory, this user's embedded cluster, and a head in the default directory.
+fn wait_for_daemon_at(socket: &Path) -> Result<(), Failure> {
+    let Some(directory) = socket.parent().filter(|_| !socket.exists()) else { return Ok(()) };
+    let places = Places::from_environment()?;
+    let heads = [directory.to_owned(), places.head(), HeadPlaces::choose(None)?.directory];
+    if let Some(head) = heads.iter().filter_map(|head| RunningHead::of(head)).find(|head| head.socket() == socket) {
+        return head.wait_for_socket();
+    }
+    let nodes = Record::load(&places.record())?.nodes;
+    let is_agents = hostler_agent::is_running(directory)
+        || nodes.iter().any(|node| node.is_on() && places.node_socket(&node.name) == socket);
+    if is_agents { wait_for_socket(socket, AN_AGENT_RUNS) } else { Ok(()) }
 }
 
 fn no_cluster() -> Failure {

@@ -55,6 +55,7 @@ mod private_file;
 mod reserve;
 mod rights;
 mod site;
+mod socket;
 mod sorted_jobs;
 mod start;
 mod streams;

@@ -11,11 +11,9 @@
 //! client replaces an old one, so that silent clients cannot block others; see [`crate::client_limits`].
 
 use std::convert::Infallible;
-use std::fs::{self, Permissions};
-use std::io::{self, ErrorKind};
+use std::io;
 use std::net::{IpAddr, SocketAddr};
-use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::pin::pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -26,6 +24,7 @@ use hostler_core::admission::{self, UsagePermit};
 use hostler_core::head::ConnectionId;
 use hostler_model::NodeName;
 use hostler_proto::api::ErrorBody;
+use hostler_sys::{SocketAccess, SocketFile};
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
@@ -34,7 +33,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use nix::unistd::{Uid, User, geteuid};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::{Semaphore, oneshot};
 use tokio::time::timeout;
 use tokio_rustls::LazyConfigAcceptor;
@@ -42,8 +41,8 @@ use tokio_rustls::LazyConfigAcceptor;
 use crate::answers::Unsent;
 use crate::client_limits::UserPermit;
 use crate::head::Head;
-use crate::names::random_name;
 use crate::site::ListenerKind;
+use crate::socket::LocalSocket;
 use crate::trust::{Bearer, bearer_of};
 
 /// Timeout of a TLS handshake, and of reading the HTTP header of each request.
@@ -138,7 +137,7 @@ impl Visitor {
 
 /// The Unix socket, the TCP port, and the port for plain HTTP.
 pub(crate) struct Listeners {
-    socket: UnixListener,
+    socket: LocalSocket,
     port: TcpListener,
     http: Option<TcpListener>,
 }
@@ -157,17 +156,22 @@ impl Listeners {
     ) -> anyhow::Result<Self> {
         let port = bind_port(listen, usual_port).await.with_context(|| format!("cannot listen on {listen}"))?;
         // The owner alone uses an embedded cluster. A shared head accepts all users, and the kernel identifies them.
-        let mode = if embedded { 0o600 } else { 0o666 };
+        let access = if embedded { SocketAccess::Owner } else { SocketAccess::Everybody };
         let http = match http {
             Some(at) => Some(TcpListener::bind(at).await.with_context(|| format!("cannot listen on {at}"))?),
             None => None,
         };
-        Ok(Self { socket: bind_socket(socket, mode).await?, port, http })
+        Ok(Self { socket: LocalSocket::open(socket, access).await?, port, http })
     }
 
     /// The address of the port for plain HTTP.
     pub(crate) fn http_address(&self) -> io::Result<Option<SocketAddr>> {
         self.http.as_ref().map(TcpListener::local_addr).transpose()
+    }
+
+    /// The file of the Unix socket.
+    pub(crate) fn socket_file(&self) -> Arc<SocketFile> {
+        self.socket.file()
     }
 
     /// The address of the TCP port.
@@ -194,49 +198,14 @@ async fn bind_port(listen: SocketAddr, usual_port: Option<u16>) -> io::Result<Tc
     TcpListener::bind(listen).await
 }
 
-/// Binds the Unix socket, and replaces the socket of a head that has crashed. The mode is set before the socket gets
-/// its final name.
-async fn bind_socket(path: &Path, mode: u32) -> anyhow::Result<UnixListener> {
-    let what = || format!("cannot listen on {}", path.display());
-    match UnixStream::connect(path).await {
-        Ok(_) => bail!("{} is in use by another head", path.display()),
-        Err(error) if matches!(error.kind(), ErrorKind::NotFound | ErrorKind::ConnectionRefused) => {}
-        Err(error) => return Err(error).with_context(what),
-    }
-    let is_socket = |metadata: &fs::Metadata| {
-        use std::os::unix::fs::FileTypeExt;
-        metadata.file_type().is_socket()
-    };
-    if fs::symlink_metadata(path).is_ok_and(|metadata| !is_socket(&metadata)) {
-        bail!("{} exists and is not a socket; remove it", path.display());
-    }
-    let temporary = temporary_name(path);
-    let listener = UnixListener::bind(&temporary).with_context(what)?;
-    hostler_sys::refuse_descriptors(&listener);
-    let publish = || {
-        fs::set_permissions(&temporary, Permissions::from_mode(mode))?;
-        fs::rename(&temporary, path)
-    };
-    if let Err(error) = publish() {
-        let _ = fs::remove_file(&temporary);
-        return Err(error).with_context(what);
-    }
-    Ok(listener)
-}
-
-/// A temporary name in the same directory. It is short because socket paths are limited to 107 bytes.
-fn temporary_name(path: &Path) -> PathBuf {
-    path.with_file_name(format!(".{}", &random_name()[..8]))
-}
-
-async fn serve_socket(listener: UnixListener, head: Arc<Head>, routes: Router) {
+async fn serve_socket(mut listener: LocalSocket, head: Arc<Head>, routes: Router) {
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             () = head.stop.cancelled() => return,
         };
         match accepted {
-            Ok((stream, _)) => {
+            Ok(stream) => {
                 let (head, routes) = (Arc::clone(&head), routes.clone());
                 head.clone().tasks.spawn(async move {
                     if let Err(error) = serve_local(&head, &routes, stream).await {

@@ -19,6 +19,7 @@ use hostler_core::head::{Now, State, restore};
 use hostler_model::WallTime;
 use hostler_proto::join::Address;
 use hostler_store::{SqliteStore, Store, Writer};
+use hostler_sys::SocketFile;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use serde::Serialize;
 use tokio::signal::unix::{SignalKind, signal};
@@ -112,21 +113,22 @@ async fn serve(config: Config) -> anyhow::Result<()> {
     // The handlers are installed first, so that a signal during the start causes a clean stop.
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let head = start(config).await?;
+    let (head, socket) = start(config).await?;
     tokio::select! {
         _ = terminate.recv() => tracing::info!("stopping: SIGTERM"),
         _ = interrupt.recv() => tracing::info!("stopping: SIGINT"),
         () = head.stop.cancelled() => tracing::info!("stopping: requested by a client"),
     }
     stop(&head).await;
+    // Until then, clients take the head for one that restarts.
+    drop(socket);
+    tracing::info!("head stopped");
     Ok(())
 }
 
-async fn start(config: Config) -> anyhow::Result<Arc<Head>> {
+/// Starts the head. Returns it with the file of its Unix socket.
+async fn start(config: Config) -> anyhow::Result<(Arc<Head>, Arc<SocketFile>)> {
     make_private(&config.directory)?;
-    if let Some(parent) = config.socket.parent() {
-        make_directory(parent, if config.embedded { 0o700 } else { 0o755 })?;
-    }
     reserve::release_if_full(&config.directory);
     let mut store = SqliteStore::open(&config.directory.join("head.db")).context("cannot open the store")?;
     let loaded = store.load().context("cannot read the store")?;
@@ -147,7 +149,7 @@ async fn start(config: Config) -> anyhow::Result<Arc<Head>> {
     let usual_port = usual_port(&config.directory);
     let listeners =
         Listeners::open(&config.socket, config.listen, usual_port, config.site.http, config.embedded).await?;
-    let bound = listeners.address()?;
+    let (bound, socket) = (listeners.address()?, listeners.socket_file());
     let site = Site::open(&config.site, bound.port(), listeners.http_address()?)?;
     if usual_port != Some(bound.port()) {
         replace_file(&port_file(&config.directory), bound.port().to_string().as_bytes(), 0o600)?;
@@ -165,7 +167,7 @@ async fn start(config: Config) -> anyhow::Result<Arc<Head>> {
     announce(&head)?;
     reserve::hold(&head.config.directory);
     tracing::info!(address = %head.address(), socket = %head.config.socket.display(), "head ready");
-    Ok(head)
+    Ok((head, socket))
 }
 
 /// Creates the head's directory and the cluster's certificate authority before the first start. Existing files stay.
@@ -188,11 +190,8 @@ async fn stop(head: &Head) {
         tracing::info!(connections = head.tasks.len(), "stopping with connections still open");
     }
     head.engine.stop().await;
-    for file in [announcement(&head.config.directory), head.config.socket.clone()] {
-        // The next start recognises leftover files as stale.
-        let _ = fs::remove_file(file);
-    }
-    tracing::info!("head stopped");
+    // The next start replaces a leftover file.
+    let _ = fs::remove_file(announcement(&head.config.directory));
 }
 
 /// File with the head's last port. A restarted head uses the same port, so that agents find it.
@@ -210,8 +209,9 @@ fn usual_port(directory: &Path) -> Option<u16> {
 #[derive(Serialize)]
 struct Announcement {
     pid: u32,
-    /// Start time of the process in kernel ticks since boot. With the pid, it identifies the process.
+    /// Start time of the process in kernel ticks since boot. With pid and boot id, it identifies the process.
     started_ticks: u64,
+    boot: String,
     address: String,
     socket: PathBuf,
 }
@@ -225,6 +225,7 @@ fn announce(head: &Head) -> anyhow::Result<()> {
     let text = serde_json::to_vec_pretty(&Announcement {
         pid: std::process::id(),
         started_ticks: started_ticks().context("cannot read /proc/self/stat")?,
+        boot: hostler_sys::boot_id().context("cannot read the boot id")?,
         address: head.address(),
         socket: head.config.socket.clone(),
     })?;
@@ -277,13 +278,9 @@ fn wall_now() -> WallTime {
 }
 
 fn make_private(directory: &Path) -> anyhow::Result<()> {
-    make_directory(directory, 0o700)
-}
-
-fn make_directory(directory: &Path, mode: u32) -> anyhow::Result<()> {
     DirBuilder::new()
         .recursive(true)
-        .mode(mode)
+        .mode(0o700)
         .create(directory)
         .with_context(|| format!("cannot create {}", directory.display()))
 }

@@ -1,6 +1,7 @@
 //! Operating system functions that the standard library lacks.
 
 mod child;
+mod daemon_socket;
 mod descriptors;
 mod file;
 mod interpreter;
@@ -15,6 +16,7 @@ use std::fs;
 use std::io;
 
 pub use child::{ChildUsage, wait_with_usage};
+pub use daemon_socket::{Descriptors, SOCKET_CHECK_INTERVAL, SocketAccess, SocketFile};
 pub use descriptors::refuse_descriptors;
 pub use file::{known_owner_of_directory, replace_file, replace_file_unflushed};
 pub use interpreter::{explain_start, explain_start_here, missing_interpreter};

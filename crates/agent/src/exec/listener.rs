@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use hostler_core::admission::{UsageLimits, UsagePermit};
 use hostler_remote::{Caller, Frame, Open, PROTOCOL, multiplex};
+use hostler_sys::Descriptors;
 use nix::unistd::geteuid;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
@@ -16,7 +17,7 @@ use super::dispatch;
 use super::peer::Peer;
 use super::refusal::unsuitable;
 use super::shared::Exec;
-use crate::local_socket::{Descriptors, LocalSocket};
+use crate::local_socket::LocalSocket;
 
 /// Maximum number of concurrent requests. Further requests wait.
 const CALLS: usize = 1024;
@@ -39,7 +40,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// Listens at `path`, if given.
 pub(super) async fn serve(exec: &Arc<Exec>, path: Option<PathBuf>) {
     let Some(path) = path else { return };
-    let socket = match LocalSocket::open(path.clone(), geteuid().is_root(), Descriptors::Taken).await {
+    let mut socket = match LocalSocket::open(path.clone(), geteuid().is_root(), Descriptors::Taken).await {
         Ok(socket) => socket,
         Err(error) => {
             return tracing::warn!(socket = %path.display(), %error, "cannot open the socket for remote commands of local users");

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use hostler_model::NodeName;
 use nix::unistd::{Uid, geteuid};
 
+use super::RunningHead;
 use crate::failure::{During, Failure};
 use crate::xdg;
 
@@ -27,15 +28,28 @@ pub(crate) struct Places {
 }
 
 impl Places {
-    /// The paths of this user: `$XDG_STATE_HOME/hostler` and `$XDG_RUNTIME_DIR/hostler`, or the XDG defaults. Without
-    /// a usable runtime directory, each state directory gets its own one in `/tmp`, because a user may have several
+    /// The paths of this user: `$XDG_STATE_HOME/hostler` and `$XDG_RUNTIME_DIR/hostler`, or the XDG defaults. While the
+    /// cluster's head runs, its runtime directory is the one in which the head listens. Otherwise, without a usable
+    /// runtime directory, each state directory gets its own one in `/tmp`, because a user may have several
     /// clusters. If the variable is not set, the directory of the last start is used while it exists.
     pub(crate) fn from_environment() -> Result<Self, Failure> {
         let user = geteuid();
         let state = xdg::directory("XDG_STATE_HOME", ".local/state");
+        if let Some(places) = state.as_ref().and_then(|state| Self::of_running_head(state.join("hostler"), user)) {
+            return Ok(places);
+        }
         let places = Self::chosen(state, xdg::runtime(&shared_runtime(user).to_string_lossy()), user)?;
         let is_set = std::env::var_os("XDG_RUNTIME_DIR").is_some();
         Ok(if is_set { places } else { places.with_last_runtime(user) })
+    }
+
+    /// The paths of a cluster whose head runs.
+    fn of_running_head(state: PathBuf, uid: Uid) -> Option<Self> {
+        let head = RunningHead::of(&head_in(&state))?;
+        let runtime = head.socket().parent()?.to_owned();
+        let shared = shared_runtime(uid);
+        let exposed = runtime.starts_with(&shared).then_some(shared);
+        (head.socket() == socket_in(&runtime)).then_some(Self { state, runtime, exposed })
     }
 
     /// Uses the runtime directory of the last start, if it still exists. `cron` runs commands without XDG_RUNTIME_DIR,
@@ -110,7 +124,7 @@ impl Places {
     }
 
     pub(crate) fn head(&self) -> PathBuf {
-        self.state.join("head")
+        head_in(&self.state)
     }
 
     pub(crate) fn node(&self, name: &NodeName) -> PathBuf {
@@ -165,6 +179,10 @@ const LAST_RUNTIME: &str = "runtime";
 /// Contains the runtime directories of a user who has no usable XDG_RUNTIME_DIR.
 fn shared_runtime(user: Uid) -> PathBuf {
     format!("/tmp/hostler-{user}").into()
+}
+
+fn head_in(state: &Path) -> PathBuf {
+    state.join("head")
 }
 
 fn socket_in(runtime: &Path) -> PathBuf {

@@ -25,8 +25,8 @@ use crate::failure::{During, Failure};
 pub(crate) struct ProcessId {
     pub(crate) pid: i32,
     /// Start time in clock ticks since boot.
-    start_ticks: u64,
-    boot: String,
+    pub(super) start_ticks: u64,
+    pub(super) boot: String,
 }
 
 impl ProcessId {

@@ -14,7 +14,8 @@ use tokio::time::{Instant, sleep};
 
 use super::process::{ProcessId, log_tail, spawn};
 use super::record::NodeRecord;
-use super::{Machine, Places, Record, Sizes, elastic};
+use super::running_head::HEAD_FILE;
+use super::{Machine, Places, Record, RunningHead, Sizes, elastic};
 use crate::commands::discover::captured_machine;
 use crate::failure::{During, Failure};
 
@@ -29,9 +30,6 @@ const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Number of log lines to show if a process has died.
 const LOG_LINES: usize = 12;
-
-/// Name of the file in the head's directory that contains the head's address.
-const HEAD_FILE: &str = "head.json";
 
 #[derive(Debug)]
 pub(crate) struct Started {
@@ -107,6 +105,9 @@ impl<'a> Starter<'a> {
     }
 
     async fn ensure_head(&mut self, tell: &mut impl FnMut(&str)) -> Result<(), Failure> {
+        if let Some(head) = RunningHead::of(&self.places.head()) {
+            head.wait_for_socket()?;
+        }
         match self.client.info().await {
             Ok(info) => return self.is_ours(&info),
             Err(ClientError::Connect { .. } | ClientError::Interrupted { .. }) => {}

@@ -9,7 +9,7 @@ use hostler_remote::socket_beside;
 use nix::sys::signal::Signal;
 
 use super::process::ProcessId;
-use super::{Places, Record};
+use super::{Places, Record, RunningHead};
 use crate::exit;
 use crate::failure::{During, Failure};
 
@@ -71,6 +71,10 @@ pub(crate) fn stop_node(places: &Places, name: &NodeName) -> Result<(), Failure>
 
 /// Asks the head to stop; returns whether the head was running.
 async fn ask_head(places: &Places, jobs: LiveJobs) -> Result<bool, Failure> {
+    if let Some(Err(failure)) = RunningHead::of(&places.head()).map(|head| head.wait_for_socket()) {
+        // A signal stops the head too, and keeps all jobs.
+        return if jobs == LiveJobs::Keep { Ok(true) } else { Err(failure) };
+    }
     let client = Client::new(Endpoint::Unix(places.socket()?)).with_retry_limits(RetryLimits::NONE);
     let info = match client.info().await {
         Ok(info) => info,
