@@ -234,6 +234,7 @@ def start_cluster(port):
     head, agent = SCRATCH / "head", SCRATCH / "agent"
     os.environ["HOSTLER_HEAD"] = f"unix:{SCRATCH}/head.sock"
     listen = ["--directory", head, "--socket", SCRATCH / "head.sock", "--listen", "127.0.0.1:0"]
+    call(SCRATCH / "hostler", "head", "init", *listen)
     daemon("head", SCRATCH / "hostler", "head", "run", *listen)
     code = until(
         "the head", lambda: call(SCRATCH / "hostler", "--quiet", "node", "invite", "n1", stderr=subprocess.DEVNULL)

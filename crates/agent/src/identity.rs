@@ -140,6 +140,19 @@ pub fn is_running(directory: &Path) -> bool {
 }
 
 impl Identity {
+    /// Fails if there is neither an identity in `directory` nor a join code. Creates nothing, because the directory may
+    /// be a wrong one.
+    pub(crate) fn ensure_obtainable(directory: &Path, join_file: Option<&Path>) -> anyhow::Result<()> {
+        if join_file.is_some() || has_joined(directory) {
+            return Ok(());
+        }
+        bail!(
+            "this node has not joined a cluster yet ({} has no certificate): run `hostler node invite` on the head's machine, then \
+             `hostler agent join` with the code on this machine, and with the same --directory if you use one",
+            directory.display()
+        )
+    }
+
     /// Loads the identity in `directory`. If there is none, joins the cluster first, with the code in `join_file`.
     pub(crate) async fn obtain(
         directory: &Path,
@@ -147,13 +160,7 @@ impl Identity {
         join_file: Option<&Path>,
         head_file: Option<PathBuf>,
     ) -> anyhow::Result<Self> {
-        if !has_joined(directory) {
-            let Some(join_file) = join_file else {
-                bail!(
-                    "this node has not joined a cluster yet: run `hostler node invite` on the head's machine, then \
-                     `hostler agent join` with the code on this machine"
-                );
-            };
+        if let Some(join_file) = join_file.filter(|_| !has_joined(directory)) {
             let text = fs::read_to_string(join_file)
                 .with_context(|| format!("cannot read the join code in {}", join_file.display()))?;
             let code: JoinCode = text.parse().context("the join code is invalid")?;

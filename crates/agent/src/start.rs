@@ -133,6 +133,7 @@ pub fn run(config: Config) -> anyhow::Result<()> {
 /// # Errors
 /// As for [`run`].
 pub fn run_and_say(config: Config, is_up: impl FnOnce()) -> anyhow::Result<()> {
+    Identity::ensure_obtainable(&config.directory, config.join_file.as_deref())?;
     let launcher = Launcher::start()?;
     let accounts = Arc::new(Accounts::restored(config.root_jobs, config.directory.join("accounts.json")));
     if accounts.has_several_users() {

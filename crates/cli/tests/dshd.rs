@@ -242,8 +242,8 @@ fn failed_start_is_reported_before_going_to_the_background() {
 
     // An agent fails to start if its port is in use, or if it does not gossip.
     let mut machines = Machines::of(1);
-    let taken = machines.nodes[0]
-        .daemon("taken", &["hostler", "head", "run", "--directory", "/tmp/h", "--listen", "127.0.0.1:8181"]);
+    machines.nodes[0].ok(&["hostler", "head", "init", "--directory", "/tmp/h", "--listen", "127.0.0.1:8181"]);
+    let taken = machines.nodes[0].daemon("taken", &["hostler", "head", "run", "--directory", "/tmp/h"]);
     wait_until("the port to be taken", 30, || machines.listening(0).contains(":1FF5").then_some(()));
     let said = machines.dshd(0, &["-b", "-p"]);
     assert_eq!((said.code, said.stdout.as_str()), (1, ""), "{said:?}");

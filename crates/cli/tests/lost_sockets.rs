@@ -1,4 +1,4 @@
-//! Sockets and runtime directories that disappear while daemons run.
+//! Sockets and runtime directories that disappear while daemons run, and daemons started in wrong directories.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -91,4 +91,40 @@ fn real_head_and_agent_bind_lost_sockets_again() {
     let said = real.fails(&["nodes"]);
     assert!(said.contains("no such socket") && !said.contains("a head runs"), "{said}");
     end(agent);
+}
+
+#[test]
+fn daemons_refuse_directories_in_which_nothing_was_set_up() {
+    let home = Cluster::none(HOSTLER);
+    let wrong = home.path("typo").display().to_string();
+    let said = home.fails(&["head", "run", "--directory", &wrong, "--listen", "127.0.0.1:0"]);
+    assert!(said.contains(&format!("no head is set up in {wrong}")), "{said}");
+    assert!(said.contains(&format!("`hostler head init --directory {wrong}`")), "{said}");
+    let said = home.fails(&["agent", "run", "--directory", &wrong]);
+    assert!(said.contains("has not joined a cluster yet") && said.contains(&wrong), "{said}");
+    assert!(!home.path("typo").exists(), "a daemon that refuses a directory creates nothing");
+
+    // The settings may name a directory on a disk that is not mounted.
+    home.ok(&["head", "init", "--directory", &wrong, "--listen", "127.0.0.1:0"]);
+    remove_tree(&home.path("typo/trust")).expect("the test owns the directory");
+    let said = home.fails(&["head", "run", "--directory", &wrong]);
+    assert!(said.contains("no head is set up") && said.contains("disk is mounted"), "{said}");
+}
+
+#[test]
+fn daemons_refuse_directories_of_the_embedded_cluster() {
+    let cluster = Cluster::up(HOSTLER, Size { nodes: 1, ..Size::default() });
+    cluster.ok(&["down"]);
+    let head = cluster.path("state/hostler/head").display().to_string();
+    let node = cluster.path("state/hostler/nodes/n1").display().to_string();
+    for arguments in [
+        ["head", "run", "--directory", &head],
+        ["head", "init", "--directory", &head],
+        ["agent", "run", "--directory", &node],
+    ] {
+        let said = cluster.fails(&arguments);
+        assert!(said.contains("belongs to the cluster of `hostler up`"), "{arguments:?}: {said}");
+    }
+    assert!(!cluster.path("state/hostler/head/head.toml").exists());
+    cluster.ok(&["up"]);
 }

@@ -47,6 +47,7 @@ impl Site {
         let directory = self.cluster.path("head");
         let _ = fs::remove_file(directory.join("head.json"));
         let (text, socket, listen) = (directory.display().to_string(), self.socket(), self.listen.clone());
+        self.cluster.ok(&["head", "init", "--directory", &text]);
         self.spawn(&["head", "run", "--directory", &text, "--socket", &socket, "--listen", &listen]);
         wait_until("the head is ready", 30, || directory.join("head.json").exists().then_some(()));
     }

@@ -65,4 +65,4 @@ mod views;
 pub use api::openapi;
 pub use config::{Config, SiteConfig};
 pub use reserve::release_if_full;
-pub use start::{prepare, run};
+pub use start::{is_prepared, prepare, run};

@@ -179,6 +179,12 @@ pub fn prepare(directory: &Path, listen: SocketAddr, advertise: &[Address]) -> a
     Trust::open(&trust_directory(directory), listen, advertise).map(drop)
 }
 
+/// Whether [`prepare`] or a start has set up a head in this directory. `true` if this user may not know.
+#[must_use]
+pub fn is_prepared(directory: &Path) -> bool {
+    trust_directory(directory).try_exists().unwrap_or(true)
+}
+
 fn trust_directory(directory: &Path) -> PathBuf {
     directory.join("trust")
 }

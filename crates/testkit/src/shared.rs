@@ -46,7 +46,9 @@ impl SharedCluster {
         fs::hard_link(executable, &copy)
             .or_else(|_| fs::copy(executable, &copy).map(drop))
             .expect("the disk has space");
-        let head = daemon(&copy, home.path(), "head", &head_arguments(home.path()), &[]);
+        let mut init = daemon(&copy, home.path(), "init", &head_arguments(home.path(), "init"), &[]);
+        assert!(init.wait().expect("the process is not reaped yet").success(), "see init.log");
+        let head = daemon(&copy, home.path(), "head", &head_arguments(home.path(), "run"), &[]);
         let agent_options = agent_options.iter().map(|&option| option.to_owned()).collect();
         let (others, head) = (Vec::new(), Mutex::new(head));
         let agent_variables = Vec::new();
@@ -110,7 +112,7 @@ impl SharedCluster {
         let mut head = self.head();
         kill(head.id(), Signal::SIGKILL);
         head.wait().expect("the process is not reaped yet");
-        *head = daemon(&self.executable, self.home.path(), "head", &head_arguments(self.home.path()), &[]);
+        *head = daemon(&self.executable, self.home.path(), "head", &head_arguments(self.home.path(), "run"), &[]);
         self.wait_for_head();
     }
 
@@ -283,9 +285,10 @@ impl Drop for SharedCluster {
     }
 }
 
-fn head_arguments(home: &Path) -> Vec<String> {
+/// Arguments of `hostler head init` or `hostler head run`.
+fn head_arguments(home: &Path, command: &str) -> Vec<String> {
     let (directory, socket) = (text(&home.join("head")), text(&home.join("head.sock")));
-    ["head", "run", "--directory", &directory, "--socket", &socket, "--listen", "127.0.0.1:0"]
+    ["head", command, "--directory", &directory, "--socket", &socket, "--listen", "127.0.0.1:0"]
         .map(str::to_owned)
         .to_vec()
 }

@@ -128,7 +128,7 @@ impl Places {
     }
 
     pub(crate) fn node(&self, name: &NodeName) -> PathBuf {
-        self.state.join("nodes").join(name.as_str())
+        self.state.join(NODES).join(name.as_str())
     }
 
     /// The directory of Python environments. All nodes share it, because they are on one machine.
@@ -141,7 +141,7 @@ impl Places {
     }
 
     pub(crate) fn record(&self) -> PathBuf {
-        self.state.join("cluster.json")
+        self.state.join(RECORD)
     }
 
     pub(crate) fn lock(&self) -> PathBuf {
@@ -156,7 +156,7 @@ impl Places {
     /// Creates the directories, readable only by this user.
     pub(crate) fn create(&self) -> Result<(), Failure> {
         xdg::tell();
-        for directory in [self.state.clone(), self.state.join("nodes"), self.state.join("logs")] {
+        for directory in [self.state.clone(), self.state.join(NODES), self.state.join("logs")] {
             create_private(&directory)?;
         }
         if let Some(exposed) = &self.exposed {
@@ -173,6 +173,24 @@ impl Places {
     }
 }
 
+/// Fails if `hostler up` keeps its head or one of its nodes in this directory.
+pub(crate) fn refuse_embedded(directory: &Path) -> Result<(), Failure> {
+    let directory = directory.canonicalize().unwrap_or_else(|_| directory.to_owned());
+    let is_in = |state: Option<&Path>, name: &str| {
+        state.is_some_and(|state| state.join(RECORD).exists() && directory.starts_with(state.join(name)))
+    };
+    if !is_in(directory.parent(), HEAD) && !is_in(directory.ancestors().nth(2), NODES) {
+        return Ok(());
+    }
+    Err(Failure::new(format!("{} belongs to the cluster of `hostler up`", directory.display()))
+        .hint("`hostler up` starts that cluster")
+        .hint("choose another --directory, or leave it out"))
+}
+
+const HEAD: &str = "head";
+const NODES: &str = "nodes";
+const RECORD: &str = "cluster.json";
+
 /// The file in the state directory with the path of the runtime directory.
 const LAST_RUNTIME: &str = "runtime";
 
@@ -182,7 +200,7 @@ fn shared_runtime(user: Uid) -> PathBuf {
 }
 
 fn head_in(state: &Path) -> PathBuf {
-    state.join("head")
+    state.join(HEAD)
 }
 
 fn socket_in(runtime: &Path) -> PathBuf {
@@ -295,6 +313,27 @@ mod tests {
         clusters[0].remove_empty();
         assert!(!exposed.exists(), "the last cluster removes the parent");
         clusters[0].create().expect("the next `hostler up` creates the directories again");
+    }
+
+    #[test]
+    fn directories_of_the_embedded_cluster_are_refused() {
+        let directory = tempfile::tempdir().expect("temporary directory");
+        let places = Places::below(directory.path());
+        let node = places.node(&"n1".parse().expect("valid"));
+        for directory in
+            [places.head(), node.clone(), places.state().join("cluster-head"), places.state().join("agent")]
+        {
+            std::fs::create_dir_all(&directory).expect("ours");
+            assert_eq!(refuse_embedded(&directory), Ok(()), "no cluster was started here");
+        }
+        std::fs::write(places.record(), "{}").expect("ours");
+        for directory in [&places.head(), &node, &places.state().join("nodes/../head")] {
+            let said = refuse_embedded(directory).expect_err("the cluster's").render();
+            assert!(said.contains("belongs to the cluster of `hostler up`"), "{said}");
+        }
+        for name in ["cluster-head", "agent", "nodes", "head/chunks"] {
+            assert_eq!(refuse_embedded(&places.state().join(name)), Ok(()), "{name}");
+        }
     }
 
     #[test]

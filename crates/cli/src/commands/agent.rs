@@ -15,6 +15,7 @@ use hostler_model::{Counted, CpuSet, Feature, NodeName, Resources};
 use hostler_proto::join::JoinCode;
 use serde_json::json;
 
+use crate::cluster::refuse_embedded;
 use crate::config;
 use crate::context::{Context, block_on};
 use crate::daemons::ignore_umask_of_root;
@@ -239,6 +240,7 @@ impl AgentJoin {
         }
         let code: JoinCode = text.parse()?;
         let places = AgentPlaces::choose(self.directory.as_deref())?;
+        refuse_embedded(&places.directory)?;
         let introduction = Introduction { name: self.name, machine: machine_name() };
         let mut said = String::new();
         let report = |error: &ClientError, wait: Duration| {
@@ -336,6 +338,9 @@ impl AgentRun {
     /// The agent's configuration. Flags override the settings file, whose values limit the resources of the machine.
     pub(crate) fn config(self) -> Result<hostler_agent::Config, Failure> {
         let places = AgentPlaces::choose(self.directory.as_deref())?;
+        if self.head_file.is_none() {
+            refuse_embedded(&places.directory)?;
+        }
         let socket = self.users_socket(&places.directory);
         let caps = AgentSettings::read(&places.settings)?;
         let (accounts, gossip) = (self.accounts(&caps), self.gossip_addresses(caps.gossip));

@@ -12,7 +12,7 @@ use hostler_proto::join::Address;
 use nix::unistd::geteuid;
 use serde_json::json;
 
-use crate::cluster::Places;
+use crate::cluster::{Places, refuse_embedded};
 use crate::context::Context;
 use crate::daemons::ignore_umask_of_root;
 use crate::daemons::log::log_to_stderr;
@@ -133,6 +133,7 @@ impl HeadInit {
         let Self { directory, listen, advertise, socket } = self;
         ignore_umask_of_root();
         let places = HeadPlaces::choose(directory.as_deref())?;
+        refuse_embedded(&places.directory)?;
         let wanted = HeadSettings {
             directory: Some(places.directory.clone()),
             socket: Some(socket.unwrap_or_else(|| places.socket.clone())),
@@ -218,14 +219,19 @@ impl HeadRun {
             // The head's socket is in the directory of the embedded cluster's socket, which only this user may access.
             Places::from_environment()?.create()?;
         }
+        let option = directory_option(&places).map(Path::to_owned);
         let file = found.unwrap_or_default();
         let advertise = if self.advertise.is_empty() { file.advertise } else { self.advertise };
         let life = file.certificate_life.map_or(CERTIFICATE_LIFE, |life| life.0);
+        let directory = match self.directory {
+            Some(_) => places.directory,
+            None => file.directory.unwrap_or(places.directory),
+        };
+        if !self.embedded {
+            ensure_set_up(&directory, option.as_deref())?;
+        }
         Ok(hostler_head::Config {
-            directory: match self.directory {
-                Some(_) => places.directory,
-                None => file.directory.unwrap_or(places.directory),
-            },
+            directory,
             socket: self.socket.or(file.socket).unwrap_or(places.socket),
             listen: self.listen.or(file.listen).unwrap_or(DEFAULT_LISTEN),
             advertise,
@@ -242,6 +248,23 @@ impl HeadRun {
             results_cap_bytes: self.results_cap.or(file.results_cap).map(|size| size.0),
         })
     }
+}
+
+/// Fails unless a head was set up in this directory. A wrong directory, or a disk that is not mounted, must not become
+/// a new, empty head.
+fn ensure_set_up(directory: &Path, option: Option<&Path>) -> Result<(), Failure> {
+    refuse_embedded(directory)?;
+    if hostler_head::is_prepared(directory) {
+        return Ok(());
+    }
+    let init = match option {
+        Some(directory) => format!("hostler head init --directory {}", directory.display()),
+        None => "hostler head init".to_owned(),
+    };
+    Err(Failure::new(format!("no head is set up in {}", directory.display()))
+        .because(&io::Error::other("the directory has no certificate authority of a cluster"))
+        .hint(format!("`{init}` sets up a new head"))
+        .hint("if there was a head, check the path, and that its disk is mounted"))
 }
 
 /// How browsers reach the dashboard. Certificate and key are paths relative to the working directory.

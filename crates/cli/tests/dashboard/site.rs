@@ -26,6 +26,7 @@ impl Site {
 
     pub(crate) fn start_head(&mut self, options: &[&str]) {
         let (directory, socket) = (self.path("head"), self.socket());
+        self.cluster.ok(&["head", "init", "--directory", &directory]);
         let places = ["head", "run", "--directory", &directory, "--socket", &socket, "--listen", "127.0.0.1:0"];
         self.spawn(&[&places[..], options].concat());
         let ready = self.cluster.path("head/head.json");

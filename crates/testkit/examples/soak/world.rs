@@ -82,6 +82,8 @@ impl World {
     pub(crate) fn start_head(&self) {
         let listen = format!("127.0.0.1:{}", self.port);
         let (directory, socket) = (text(&self.path("head/state")), text(&self.socket()));
+        let mut init = self.daemon("init", &["head", "init", "--directory", &directory]);
+        assert!(init.wait().expect("the process is not reaped yet").success(), "see init.log");
         let child =
             self.daemon("head", &["head", "run", "--directory", &directory, "--socket", &socket, "--listen", &listen]);
         *self.head.lock().expect("the lock is not poisoned") = Some(child);
