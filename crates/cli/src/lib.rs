@@ -29,6 +29,7 @@ mod slurm;
 mod steps;
 mod submission;
 mod toml_file;
+mod user_unit;
 mod xdg;
 
 use std::path::Path;

@@ -128,3 +128,21 @@ fn daemons_refuse_directories_of_the_embedded_cluster() {
     assert!(!cluster.path("state/hostler/head/head.toml").exists());
     cluster.ok(&["up"]);
 }
+
+#[test]
+fn unit_for_the_start_at_boot_is_written_once() {
+    let home = Cluster::none(HOSTLER);
+    for _ in 0..2 {
+        let said = home.run(&["up", "--unit"]);
+        assert!(said.code == 0 && said.stderr.contains("systemctl --user enable --now hostler"), "{said:?}");
+    }
+    let path = home.path("config/systemd/user/hostler.service");
+    let text = fs::read_to_string(&path).expect("the unit was written");
+    assert!(text.contains(&format!("ExecStart=\"{HOSTLER}\" up\n")), "{text}");
+    assert!(text.contains(&format!("XDG_STATE_HOME={}", home.path("state").display())), "{text}");
+    assert!(!home.path("state").exists(), "nothing was started");
+    fs::write(&path, "# mine").expect("the test owns the file");
+    let said = home.fails(&["up", "--unit"]);
+    assert!(said.contains("exists with other contents"), "{said}");
+    assert!(home.fails(&["up", "--unit", "--nodes", "2"]).contains("cannot be used with"));
+}

@@ -119,6 +119,11 @@ impl Places {
         socket_in(&self.runtime).with_file_name(format!("{name}.sock"))
     }
 
+    /// The directory for sockets.
+    pub(crate) fn runtime(&self) -> &Path {
+        &self.runtime
+    }
+
     pub(crate) fn state(&self) -> &Path {
         &self.state
     }

@@ -14,11 +14,12 @@ use crate::exit;
 use crate::failure::{During, Outcome};
 use crate::flags::{GpuCap, Memory, counted};
 use crate::output::{self, node_views};
+use crate::user_unit;
 
 /// Start a cluster of virtual nodes on this machine
 ///
-/// The command needs no root rights, and the cluster keeps running when the terminal closes. Jobs run as the calling
-/// user. State, jobs and results are stored in $XDG_STATE_HOME/hostler [default: ~/.local/state/hostler]. To restart
+/// The command needs no root rights, and the cluster keeps running when the terminal closes. Where systemd ends it at a
+/// logout, the command says how to prevent that. Jobs run as the calling user. State, jobs and results are stored in $XDG_STATE_HOME/hostler [default: ~/.local/state/hostler]. To restart
 /// parts that have died, run `hostler up` again; the command fails if the running cluster has other sizes. `hostler
 /// down` stops the cluster.
 #[derive(Debug, Args)]
@@ -71,11 +72,21 @@ pub(crate) struct Up {
     /// its next start.
     #[arg(long, value_name = "SIZE")]
     results_cap: Option<Memory>,
+
+    /// Write a systemd user unit that starts the cluster at boot, and start nothing
+    ///
+    /// The unit is $XDG_CONFIG_HOME/systemd/user/hostler.service [default: ~/.config]. It starts the cluster with the sizes
+    /// of its previous start.
+    #[arg(long, conflicts_with_all = ["nodes", "cpus", "memory", "gpus", "resource", "machine_from", "elastic", "results_cap"])]
+    unit: bool,
 }
 
 impl Up {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         let output = &context.output;
+        if self.unit {
+            return user_unit::write(output);
+        }
         let places = Places::from_environment()?;
         hostler_head::release_if_full(&places.head());
         places.create()?;
@@ -115,6 +126,9 @@ impl Up {
             output.say("nodes are switched off after 10 seconds without a task, and on again when a job needs them");
         }
         if let Some(text) = shortcomings(&started.nodes) {
+            output.say(&format!("note: {text}"));
+        }
+        if let Some(text) = user_unit::logout_note(&places).filter(|_| started.started > 0) {
             output.say(&format!("note: {text}"));
         }
         Ok(exit::OK)
