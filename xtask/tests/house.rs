@@ -46,7 +46,7 @@ const IMPURE: [&str; 26] = [
 ];
 
 /// The arrows of ARCHITECTURE.md: what each crate may use of the workspace. Tests may also use [`TEST_TOOLS`].
-const ARROWS: [(&str, &[&str]); 26] = [
+const ARROWS: [(&str, &[&str]); 27] = [
     ("hostler-model", &[]),
     ("hostler-project", &["model"]),
     ("hostler-proto", &["model"]),
@@ -54,13 +54,14 @@ const ARROWS: [(&str, &[&str]); 26] = [
     ("hostler-core", &["model", "proto", "sched"]),
     ("hostler-gossip", &["model"]),
     ("hostler-image", &[]),
+    ("hostler-listen", &["sys"]),
     ("hostler-metrics", &[]),
     ("hostler-slurm", &[]),
     ("hostler-snapshot", &["model", "proto", "sys"]),
     ("hostler-sys", &[]),
     ("hostler-tls", &["model"]),
     ("hostler-shepherd", &["sys"]),
-    ("hostler-remote", &["model", "proto", "snapshot", "sys", "tls"]),
+    ("hostler-remote", &["listen", "model", "proto", "snapshot", "sys", "tls"]),
     ("hostler-discovery", &["model"]),
     ("hostler-power", &["model", "tls"]),
     // Packet rules, leases and a VPN: it knows no cluster.
@@ -69,14 +70,28 @@ const ARROWS: [(&str, &[&str]); 26] = [
     ("hostler-client", &["model", "project", "proto", "snapshot", "sys", "tls"]),
     (
         "hostler-head",
-        &["model", "proto", "sched", "core", "discovery", "metrics", "power", "snapshot", "store", "sys", "tls", "web"],
+        &[
+            "model",
+            "proto",
+            "sched",
+            "core",
+            "discovery",
+            "listen",
+            "metrics",
+            "power",
+            "snapshot",
+            "store",
+            "sys",
+            "tls",
+            "web",
+        ],
     ),
     // Pages are made from answers of the API alone.
     ("hostler-web", &["model", "proto"]),
     (
         "hostler-agent",
         &[
-            "model", "project", "proto", "core", "gossip", "client", "image", "metrics", "power", "snapshot",
+            "model", "project", "proto", "core", "gossip", "client", "image", "listen", "metrics", "power", "snapshot",
             "shepherd", "remote", "slurm", "sys", "tls",
         ],
     ),
@@ -96,6 +111,7 @@ const ARROWS: [(&str, &[&str]); 26] = [
             "remote",
             "discovery",
             "gateway",
+            "listen",
             "client",
             "head",
             "agent",

@@ -395,14 +395,19 @@ impl Accounts {
         !matches!(found, Ok(Ok(None)))
     }
 
-    /// Name of a user, cached for [`LOOKUP_TTL`]; without a name, the uid as text.
+    /// Name of a user; without a name, the uid as text.
     pub(crate) async fn name_of(&self, uid: u32) -> String {
+        self.known_name(uid).await.unwrap_or_else(|| uid.to_string())
+    }
+
+    /// Name of a user, cached for [`LOOKUP_TTL`]; `None` if the uid has no account.
+    pub(crate) async fn known_name(&self, uid: u32) -> Option<String> {
         if let Some(name) = self.names.get(&uid) {
-            return name;
+            return Some(name);
         }
-        let Some(name) = found_name(uid).await else { return uid.to_string() };
+        let name = found_name(uid).await?;
         self.names.put(uid, name.clone());
-        name
+        Some(name)
     }
 }
 
@@ -444,11 +449,6 @@ impl Account {
         let Ids { uid, gid, groups } = self.ids.clone();
         Credentials { name: self.name.clone(), uid, gid, groups }
     }
-}
-
-/// Name of a user; the uid as text if there is no name.
-pub(crate) async fn name_of(uid: u32) -> String {
-    found_name(uid).await.unwrap_or_else(|| uid.to_string())
 }
 
 async fn found_name(uid: u32) -> Option<String> {

@@ -7,159 +7,124 @@
 //! and checks the rights.
 
 use std::convert::Infallible;
-use std::io;
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use hostler_client::{Endpoint, HEAD_AWAY};
-use hostler_core::admission::{UsageLimits, UsagePermit};
+use hostler_listen::{Admission, Limits, LocalSocket, Paced, Party, Place, Tied, TooMany, http1, service};
 use hostler_proto::api::{BASE, ErrorBody};
 use hostler_proto::peers::LOAD_PATH;
 use hostler_proto::users::RELAY_HEADER;
-use hostler_sys::{Descriptors, SOCKET_CHECK_INTERVAL, SocketAccess, SocketFile};
+use hostler_sys::SocketAccess;
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue, UPGRADE};
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
+use nix::unistd::geteuid;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, copy_bidirectional};
-use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
-use tokio::task::spawn_blocking;
+use tokio::net::UnixStream;
+use tokio::sync::Mutex;
 
-use crate::account;
+use crate::account::Accounts;
 use crate::gossip::Gossiping;
 use crate::metrics::{Exporter, port};
 
-/// Timeout for reading a request's headers.
-const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Maximum number of concurrent connections of clients. Each needs one more connection, to the head. Further clients
-/// wait.
-const CONNECTIONS: usize = 512;
-
-/// Maximum number of connections per user, so that one user cannot block all others. Above the limit, users are asked
-/// to retry.
-const CONNECTIONS_OF_ONE: usize = CONNECTIONS / 2;
+/// The connections of clients. Each identified one needs one more connection, to the head, which admits more from one
+/// node.
+const LIMITS: Limits = Limits { strangers: 128, time: Duration::from_secs(60), total: 2048 };
 
 /// Timeout for sending the answer that refuses a connection.
 const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Delay after a failed accept, to avoid a busy loop.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-
 type Answer = Response<UnsyncBoxBody<Bytes, hyper::Error>>;
 
-/// The open socket, bound again whenever its file is lost. Dropping this value removes the file.
-pub(crate) struct LocalSocket {
-    file: Arc<SocketFile>,
-    listener: UnixListener,
+/// Who may connect to a socket of the agent: all users of this machine, or the agent's own user.
+pub(crate) fn access() -> SocketAccess {
+    if geteuid().is_root() { SocketAccess::Everybody } else { SocketAccess::Owner }
 }
 
-impl LocalSocket {
-    /// Opens a socket at `path`, accessible for all users of this machine or for this user only, with or without
-    /// descriptors from its clients.
-    ///
-    /// # Errors
-    /// If another daemon already uses the socket, or `path` is a file of another type.
-    pub(crate) async fn open(path: PathBuf, for_everybody: bool, descriptors: Descriptors) -> io::Result<Self> {
-        let access = if for_everybody { SocketAccess::Everybody } else { SocketAccess::Owner };
-        let (file, listener) = spawn_blocking(move || SocketFile::bind(&path, access, descriptors)).await??;
-        Ok(Self { file: Arc::new(file), listener: UnixListener::from_std(listener)? })
-    }
-
-    pub(crate) fn path(&self) -> &Path {
-        self.file.path()
-    }
-
-    /// Accepts the next connection.
-    ///
-    /// # Errors
-    /// If the system cannot accept a connection.
-    pub(crate) async fn accept(&mut self) -> io::Result<UnixStream> {
-        loop {
-            if let Ok(accepted) = tokio::time::timeout(SOCKET_CHECK_INTERVAL, self.listener.accept()).await {
-                return Ok(accepted?.0);
+/// Serves the users of the socket.
+pub(crate) async fn serve(
+    mut socket: LocalSocket,
+    head: &Endpoint,
+    accounts: &Arc<Accounts>,
+    gossiping: Option<&Arc<Gossiping>>,
+    exporter: Option<&Arc<Exporter>>,
+) -> Infallible {
+    let own = Own { gossiping: gossiping.cloned(), exporter: exporter.cloned() };
+    let admission = Admission::new(LIMITS.within_descriptors());
+    loop {
+        let (stream, place) = admission.accept(&mut socket).await;
+        let (head, accounts, own) = (head.clone(), Arc::clone(accounts), own.clone());
+        tokio::spawn(async move {
+            match place.hold(serve_user(stream, (head, own), &accounts, &place)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::debug!("a user's connection ended: {error:#}"),
+                Err(why) => tracing::debug!("closed a user's connection: {why}"),
             }
-            let file = Arc::clone(&self.file);
-            match spawn_blocking(move || file.restore()).await? {
-                Ok(None) => {}
-                Ok(Some(listener)) => {
-                    self.listener = UnixListener::from_std(listener)?;
-                    tracing::warn!(socket = %self.path().display(), "the socket was removed; it is bound again");
-                }
-                Err(error) => {
-                    tracing::warn!(socket = %self.path().display(), %error, "the socket was removed and cannot be bound again");
-                }
-            }
+        });
+    }
+}
+
+/// The owner of connections to a socket of the agent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum LocalUser {
+    /// Root or the agent's user, who could stop the agent.
+    Owner,
+    Account(u32),
+    /// All users whose uid has no account. One user can have thousands of such uids.
+    Nameless,
+}
+
+impl LocalUser {
+    pub(crate) fn of(uid: u32, has_account: bool) -> Self {
+        match uid {
+            _ if uid == 0 || uid == geteuid().as_raw() => Self::Owner,
+            _ if has_account => Self::Account(uid),
+            _ => Self::Nameless,
         }
     }
+}
 
-    pub(crate) async fn serve(
-        &mut self,
-        head: &Endpoint,
-        gossiping: Option<&Arc<Gossiping>>,
-        exporter: Option<&Arc<Exporter>>,
-    ) -> Infallible {
-        let own = Own { gossiping: gossiping.cloned(), exporter: exporter.cloned() };
-        let places = Arc::new(Semaphore::new(CONNECTIONS));
-        let shares = UsageLimits::of(CONNECTIONS_OF_ONE);
-        loop {
-            let place = Arc::clone(&places).acquire_owned().await.expect("never closed");
-            match self.accept().await {
-                Ok(stream) => {
-                    let (head, own, shares) = (head.clone(), own.clone(), Arc::clone(&shares));
-                    tokio::spawn(async move {
-                        if let Err(error) = serve_user(stream, head, own, place, &shares).await {
-                            tracing::debug!("a user's connection ended: {error:#}");
-                        }
-                    });
-                }
-                Err(error) => {
-                    tracing::warn!(%error, "cannot accept a user's connection");
-                    tokio::time::sleep(ACCEPT_PAUSE).await;
-                }
-            }
+impl Party for LocalUser {
+    fn share(&self, total: usize) -> usize {
+        match self {
+            Self::Owner => total / 2,
+            Self::Account(_) | Self::Nameless => total / 16,
         }
     }
 }
 
 async fn serve_user(
     stream: UnixStream,
-    head: Endpoint,
-    own: Own,
-    any: OwnedSemaphorePermit,
-    shares: &Arc<UsageLimits<u32>>,
+    (head, own): (Endpoint, Own),
+    accounts: &Accounts,
+    place: &Arc<Place<LocalUser>>,
 ) -> anyhow::Result<()> {
     let uid = stream.peer_cred()?.uid();
-    let Some(share) = shares.take(uid) else {
-        drop(any);
-        refuse(stream).await;
+    let name = accounts.known_name(uid).await;
+    if let Err(full) = place.identify(&LocalUser::of(uid, name.is_some())) {
+        refuse(stream, full).await;
         return Ok(());
-    };
-    let user = user_called(uid).await?;
-    let relay = Arc::new(Relay { head, own, user, connection: Mutex::default(), place: Arc::new((share, any)) });
-    let service = service_fn(move |request| {
+    }
+    // The user in the format of [`RELAY_HEADER`].
+    let user = format!("{uid}:{}", name.unwrap_or_else(|| uid.to_string()));
+    let user = HeaderValue::from_bytes(user.as_bytes())?;
+    let relay = Arc::new(Relay { head, own, user, connection: Mutex::default() });
+    let service = service(move |request| {
         let relay = Arc::clone(&relay);
-        async move { Ok::<_, Infallible>(relay.pass(request).await) }
+        async move { relay.pass(request).await }
     });
-    let mut builder = http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT);
-    builder.serve_connection(TokioIo::new(stream), service).with_upgrades().await?;
+    http1().serve_connection(TokioIo::new(Tied::new(stream, place)), service).with_upgrades().await?;
     Ok(())
 }
 
 /// Answers that the user has too many connections, with an error that makes clients retry.
-async fn refuse(mut stream: UnixStream) {
-    let message = format!(
-        "this node serves at most {CONNECTIONS_OF_ONE} connections of one user at once, and you have that many"
-    );
+async fn refuse(mut stream: UnixStream, TooMany { most }: TooMany) {
+    let message = format!("this node serves at most {most} connections of one user at once, and you have that many");
     let body = error_body(message, "end some of your commands, or try again later");
     let body = serde_json::to_vec(&body).expect("API types are valid JSON");
     let answer = format!(
@@ -176,12 +141,6 @@ async fn refuse(mut stream: UnixStream) {
     let _ = tokio::time::timeout(REFUSAL_TIMEOUT, say).await;
 }
 
-/// The user in the format of [`RELAY_HEADER`].
-async fn user_called(uid: u32) -> anyhow::Result<HeaderValue> {
-    let name = account::name_of(uid).await;
-    Ok(HeaderValue::from_bytes(format!("{uid}:{name}").as_bytes())?)
-}
-
 /// What the agent answers itself.
 #[derive(Clone)]
 struct Own {
@@ -194,13 +153,11 @@ struct Relay {
     head: Endpoint,
     own: Own,
     user: HeaderValue,
-    connection: Mutex<Option<SendRequest<Incoming>>>,
-    /// The user's connection slot. A connection that becomes a terminal keeps it.
-    place: Arc<(UsagePermit<u32>, OwnedSemaphorePermit)>,
+    connection: Mutex<Option<SendRequest<Paced>>>,
 }
 
 impl Relay {
-    async fn pass(&self, mut request: Request<Incoming>) -> Answer {
+    async fn pass(&self, mut request: Request<Paced>) -> Answer {
         if request.method() == Method::GET && request.uri().path().strip_prefix(BASE) == Some(LOAD_PATH) {
             return self.load();
         }
@@ -236,7 +193,7 @@ impl Relay {
         }
     }
 
-    async fn send(&self, request: Request<Incoming>) -> anyhow::Result<Answer> {
+    async fn send(&self, request: Request<Paced>) -> anyhow::Result<Answer> {
         let mut connection = self.connection.lock().await;
         let mut sender = match connection.take().filter(|sender| !sender.is_closed()) {
             Some(sender) => sender,
@@ -249,24 +206,22 @@ impl Relay {
     }
 
     /// Forwards an upgrade request to the head. If the head agrees, joins the client's connection and the head's.
-    async fn join(&self, mut request: Request<Incoming>) -> anyhow::Result<Answer> {
+    async fn join(&self, mut request: Request<Paced>) -> anyhow::Result<Answer> {
         let user = hyper::upgrade::on(&mut request);
         let mut response = self.connect().await?.send_request(request).await?;
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             let head = hyper::upgrade::on(&mut response);
-            let place = Arc::clone(&self.place);
             tokio::spawn(async move {
                 if let (Ok(user), Ok(head)) = tokio::join!(user, head) {
                     // If either side closes, the other side sees it.
                     let _ = copy_bidirectional(&mut TokioIo::new(user), &mut TokioIo::new(head)).await;
                 }
-                drop(place);
             });
         }
         Ok(response.map(BodyExt::boxed_unsync))
     }
 
-    async fn connect(&self) -> anyhow::Result<SendRequest<Incoming>> {
+    async fn connect(&self) -> anyhow::Result<SendRequest<Paced>> {
         let stream = self.head.connect().await?;
         let (sender, connection) = handshake(TokioIo::new(stream)).await?;
         // Errors are reported by the affected request.
@@ -297,7 +252,14 @@ fn error_body(message: String, hint: &str) -> ErrorBody {
 
 #[cfg(test)]
 mod tests {
+    use std::path::{Path, PathBuf};
     use std::time::Instant;
+
+    use hostler_sys::Descriptors;
+    use hyper::body::Incoming;
+    use hyper::server::conn::http1;
+    use hyper::service::service_fn;
+    use tokio::net::UnixListener;
 
     use super::*;
 
@@ -307,6 +269,7 @@ mod tests {
     const ASK: &[u8] = b"GET /api/v1/info HTTP/1.1\r\nHost: x\r\n\r\n";
 
     /// Starts a head that answers every request with `here`, on a socket in `directory`.
+    #[expect(clippy::disallowed_methods, reason = "a server of the test")]
     async fn head(directory: &Path) -> Endpoint {
         let socket = directory.join("head.sock");
         let listener = UnixListener::bind(&socket).expect("a short path");
@@ -325,11 +288,10 @@ mod tests {
     /// Opens the local socket of an agent whose head is started by [`head`].
     async fn open_socket(directory: &Path) -> PathBuf {
         let head = head(directory).await;
-        let mut socket = LocalSocket::open(directory.join("agent.sock"), false, Descriptors::Refused)
-            .await
-            .expect("the socket opens");
-        let path = socket.path().to_owned();
-        tokio::spawn(async move { socket.serve(&head, None, None).await });
+        let path = directory.join("agent.sock");
+        let socket = LocalSocket::open(&path, SocketAccess::Owner, Descriptors::Refused);
+        let socket = socket.await.expect("the socket opens");
+        tokio::spawn(async move { serve(socket, &head, &Arc::new(Accounts::new(false)), None, None).await });
         path
     }
 
@@ -376,21 +338,26 @@ mod tests {
     async fn connections_are_limited_per_user() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let path = open_socket(directory.path()).await;
+        let began = Instant::now();
         let mut crowd = Vec::new();
-        for _ in 0..CONNECTIONS_OF_ONE {
+        let refused = loop {
             let mut stream = connect(&path).await;
-            // A request with an unfinished body keeps its slot until the head gives up.
+            // A request with an unfinished body keeps its place until the body is too slow.
             stream
                 .write_all(b"POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n")
                 .await
                 .expect("the agent listens");
             crowd.push(stream);
-        }
-        let refused = ask(&path).await;
+            let answer = ask(&path).await;
+            if !answer.ends_with("here") {
+                break answer;
+            }
+            assert!(crowd.len() < LIMITS.total && began.elapsed() < PATIENCE, "one user gets all connections");
+        };
         assert!(refused.starts_with("HTTP/1.1 502") && refused.contains(HEAD_AWAY), "{refused}");
         assert!(refused.contains("connections of one user"), "{refused}");
-        // Slots are free for this user again as soon as connections close.
-        crowd.truncate(CONNECTIONS_OF_ONE / 2);
+        // Places are free for this user again as soon as connections close.
+        crowd.truncate(crowd.len() / 2);
         let began = Instant::now();
         while !ask(&path).await.ends_with("here") {
             assert!(began.elapsed() < PATIENCE, "their places are free again");

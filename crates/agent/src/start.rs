@@ -12,6 +12,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow, bail};
 use hostler_client::{Client, Endpoint};
 use hostler_gossip::Policy;
+use hostler_listen::LocalSocket;
 use hostler_model::{BootId, Engine, Feature, Hardware, NodeFacts, NodeName, Resources, Topology};
 use hostler_shepherd::{Launcher, cgroup};
 use hostler_snapshot::ChunkStore;
@@ -35,7 +36,7 @@ use crate::handle::Handle;
 use crate::identity::{Identity, LOCK};
 use crate::images::Images;
 use crate::job_network::Networks;
-use crate::local_socket::LocalSocket;
+use crate::local_socket::{access, serve as serve_users};
 use crate::metrics::port::Port;
 use crate::metrics::{Exporter, Metrics};
 use crate::node::Node;
@@ -330,7 +331,7 @@ async fn serve(
         () = engine.run(inputs) => {}
         () = link::keep(handle, &node, &identity, renew) => {}
         () = renewal::keep(&node.head, &identity, due) => {}
-        never = receive_users(config.socket, &head, gossiping.as_ref(), &exporter) => match never {},
+        never = receive_users(config.socket, &head, &node.accounts, gossiping.as_ref(), &exporter) => match never {},
         never = node.usage.keep(machine, &node.head) => match never {},
         never = keep_gossiping(gossiping.as_ref(), &node.head) => match never {},
         _ = terminate.recv() => {}
@@ -378,15 +379,15 @@ fn closed_parent(directory: &Path) -> Option<PathBuf> {
 async fn receive_users(
     socket: Option<PathBuf>,
     head: &Endpoint,
+    accounts: &Arc<Accounts>,
     gossiping: Option<&Arc<Gossiping>>,
     exporter: &Arc<Exporter>,
 ) -> Infallible {
     let Some(path) = socket else { return std::future::pending().await };
-    let for_everybody = nix::unistd::geteuid().is_root();
-    match LocalSocket::open(path.clone(), for_everybody, Descriptors::Refused).await {
-        Ok(mut socket) => {
-            tracing::info!(socket = %socket.path().display(), "accepting requests of local users");
-            socket.serve(head, gossiping, Some(exporter)).await
+    match LocalSocket::open(&path, access(), Descriptors::Refused).await {
+        Ok(socket) => {
+            tracing::info!(socket = %path.display(), "accepting requests of local users");
+            serve_users(socket, head, accounts, gossiping, Some(exporter)).await
         }
         Err(error) => {
             tracing::warn!(socket = %path.display(), %error, "cannot open the socket for local users");

@@ -411,6 +411,7 @@ struct LoginRelay {
 
 impl LoginRelay {
     /// Uses the certificate of the head in `directory`, and relays to `target`.
+    #[expect(clippy::disallowed_methods, reason = "a server of the test")]
     fn start(directory: &Path, target: Endpoint) -> Self {
         let trust = directory.join("trust");
         let read = |name: &str| CertificateDer::from_pem_file(trust.join(name)).expect("a head has certificates");

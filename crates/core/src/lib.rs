@@ -6,7 +6,6 @@
 
 #![warn(missing_docs)]
 
-pub mod admission;
 pub mod agent;
 pub mod head;
 pub mod link;

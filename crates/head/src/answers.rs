@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::response::Response;
-use hostler_core::admission::UsagePermit;
+use hostler_listen::UsagePermit;
 use hostler_model::NodeName;
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use tokio::time::{Instant, sleep};

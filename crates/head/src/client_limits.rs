@@ -1,40 +1,33 @@
 //! Admission control: limits of each client's share of the head, so that no client blocks others.
 //!
-//! The three kinds of clients have separate limits. Strangers (clients that have not identified themselves) have a
-//! limited number of slots. When all are taken, a new stranger replaces the oldest one of the network with the most
-//! strangers. Users are counted by name; users on the head's machine also by uid before any request. Nodes are counted
-//! by name and never wait for users or strangers.
+//! The three kinds of clients have separate limits. Connections of strangers (clients that have not identified
+//! themselves) replace each other, see [`Admission`]. Users are counted by name; users on the head's machine also by uid
+//! before any request. Nodes are counted by name and never wait for users or strangers.
 //!
 //! Root on a node can send requests under any number of user names. All users of one node together therefore have a
 //! limited share.
 
 use crate::identity::{Identity, Person};
-use std::collections::{BTreeMap, BTreeSet};
-use std::net::IpAddr;
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
-use hostler_core::admission::{ConnectionSlots, Network, Slot, UsageLimits, UsagePermit};
+use hostler_listen::{Admission, Limits, Party as ConnectionOwner, UsageLimits};
 use hostler_model::NodeName;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinError;
 
-/// Connections with an unfinished TLS handshake. With a thousand new ones per second, each has a quarter of a second
-/// for its handshake, which takes milliseconds.
-const HANDSHAKES: usize = 256;
+/// Maximum number of unidentified connections of a listener. With a thousand new ones per second, each has half a second
+/// for its handshake, which takes milliseconds. A rack of servers may join at the same time.
+const STRANGERS: usize = 512;
 
-/// Maximum number of connections without a certificate after the handshake. It is enough for a rack of servers that
-/// join at the same time.
-const STRANGERS: usize = 256;
+/// Time limit for connections without identification. Joining takes one request.
+const STRANGER_TIME: Duration = Duration::from_secs(60);
 
-/// Maximum number of remembered networks from which nodes have connected.
-const KNOWN: usize = 4096;
-
-/// Maximum number of connections per uid on the head's socket.
-const OF_ONE_UID: usize = 1024;
-/// Maximum number of connections per user over TLS.
-const OF_ONE_USER: usize = 256;
-/// Maximum number of connections per node.
-const OF_ONE_NODE: usize = 1024;
+/// Maximum number of identified connections on the TLS port and on the socket. A user may have a sixteenth of them.
+const CONNECTIONS: usize = 16_384;
+/// The same for the plain HTTP port.
+const HTTP_CONNECTIONS: usize = 4096;
 
 /// Maximum number of unfinished requests per user, and of all users of one node together. Many requests may wait for
 /// jobs or follow output. An agent relays fewer requests concurrently.
@@ -73,23 +66,40 @@ const ANSWERS_KIB: usize = 80 << 10;
 /// Maximum memory for lists of chunks to send per client, in KiB. It is enough for one list of maximum size.
 const LISTS_KIB: usize = 16 << 10;
 
-/// Dropping this sender notifies a stranger that another stranger has taken its slot.
-type EvictionSender = oneshot::Sender<()>;
+/// The owner of a connection.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Client {
+    /// A user over TCP, with a token.
+    User(String),
+    /// A user on the socket.
+    Uid(u32),
+    /// All users on the socket whose uid has no account. One user can have thousands of such uids.
+    Nameless,
+    Node(NodeName),
+}
 
-/// A stranger's slot, and a receiver that fires when the stranger must leave.
-pub(crate) type Waiting = (Slot<EvictionSender>, oneshot::Receiver<()>);
+impl ConnectionOwner for Client {
+    fn share(&self, total: usize) -> usize {
+        match self {
+            Self::User(_) | Self::Uid(_) | Self::Nameless => total / 16,
+            // An agent's own connections, and one for each client on its socket.
+            Self::Node(_) => total / 4,
+        }
+    }
+
+    fn is_node(&self) -> bool {
+        matches!(self, Self::Node(_))
+    }
+}
 
 /// The limits on the connections, requests and memory of clients, and the current use.
 pub(crate) struct ClientLimits {
-    handshakes: Arc<ConnectionSlots<EvictionSender>>,
-    strangers: Arc<ConnectionSlots<EvictionSender>>,
-    known: Mutex<BTreeSet<Network>>,
-    /// Connections on the socket, by uid.
-    pub(crate) uids: Arc<UsageLimits<u32>>,
-    /// TLS connections of users with a token.
-    pub(crate) users: Arc<UsageLimits<String>>,
-    /// Connections with a certificate.
-    pub(crate) nodes: Arc<UsageLimits<NodeName>>,
+    /// Connections on the TLS port.
+    pub(crate) port: Arc<Admission<Client>>,
+    /// Connections on the plain HTTP port.
+    pub(crate) http: Arc<Admission<Client>>,
+    /// Connections on the socket.
+    pub(crate) socket: Arc<Admission<Client>>,
     /// Unfinished requests of users.
     pub(crate) requests: Arc<UsageLimits<String>>,
     /// Unfinished requests that were relayed by a node.
@@ -113,13 +123,12 @@ pub(crate) struct ClientLimits {
 
 impl Default for ClientLimits {
     fn default() -> Self {
+        let connections =
+            |total| Admission::new(Limits { strangers: STRANGERS, time: STRANGER_TIME, total }.within_descriptors());
         Self {
-            handshakes: ConnectionSlots::new(HANDSHAKES),
-            strangers: ConnectionSlots::new(STRANGERS),
-            known: Mutex::default(),
-            uids: UsageLimits::of(OF_ONE_UID),
-            users: UsageLimits::of(OF_ONE_USER),
-            nodes: UsageLimits::of(OF_ONE_NODE),
+            port: connections(CONNECTIONS),
+            http: connections(HTTP_CONNECTIONS),
+            socket: connections(CONNECTIONS),
             requests: UsageLimits::of(REQUESTS),
             relayed: UsageLimits::of(REQUESTS),
             bodies: ClientSemaphores::of(BODIES),
@@ -135,33 +144,6 @@ impl Default for ClientLimits {
 }
 
 impl ClientLimits {
-    /// Takes a slot for a connection that begins its TLS handshake.
-    pub(crate) fn begin(&self, from: IpAddr) -> Waiting {
-        self.wait_in(&self.handshakes, from)
-    }
-
-    /// Takes a slot for a connection without a certificate.
-    pub(crate) fn stay(&self, from: IpAddr) -> Waiting {
-        self.wait_in(&self.strangers, from)
-    }
-
-    fn wait_in(&self, room: &Arc<ConnectionSlots<EvictionSender>>, from: IpAddr) -> Waiting {
-        let (line, gone) = oneshot::channel();
-        let network = Network::from(from);
-        let is_known = self.known.lock().unwrap_or_else(PoisonError::into_inner).contains(&network);
-        (room.enter(network, is_known, line), gone)
-    }
-
-    /// Remembers that a node connected from this network. Strangers from known networks are not the first to be
-    /// replaced.
-    pub(crate) fn know(&self, from: IpAddr) {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= KNOWN {
-            known.clear();
-        }
-        known.insert(from.into());
-    }
-
     /// Runs a long read of jobs, such as of ended jobs in the store, on a thread for blocking work. Waits while other
     /// reads of the client use its share of these threads. A read must not start another one.
     ///
@@ -295,9 +277,6 @@ async fn take(semaphore: Arc<Semaphore>, count: usize) -> OwnedSemaphorePermit {
     let count = u32::try_from(count).unwrap_or(u32::MAX);
     semaphore.acquire_many_owned(count).await.expect("never closed")
 }
-
-/// A slot for a user's TLS connection.
-pub(crate) type UserPermit = UsagePermit<String>;
 
 #[cfg(test)]
 mod tests {

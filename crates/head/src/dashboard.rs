@@ -15,6 +15,7 @@ use hostler_web::{Caller, Way, cookie_name};
 use crate::api::no_such_route;
 use crate::blobs::name_of;
 use crate::head::Head;
+use crate::identity::Identity;
 use crate::lease::{Credentials, Lease};
 use crate::listen::{Peer, Visitor};
 use crate::site::ListenerKind;
@@ -24,6 +25,8 @@ use crate::site::ListenerKind;
 const NOT_HERE: &str = "This is a Hostler head. Its dashboard is not at this address.\n\
      Run `hostler dashboard` on a machine of the cluster or after `hostler login`; it opens the dashboard in your browser.\n\
      An admin can give the dashboard an address of its own: see `hostler head run --help`, options --tls-cert and --http.\n";
+
+const PLAIN: &str = "text/plain; charset=utf-8";
 
 /// The API and the dashboard. All paths that are not below `/api` are pages.
 pub(crate) fn routes(api: Router, head: &Arc<Head>) -> Router {
@@ -55,8 +58,7 @@ async fn identify(State(head): State<Arc<Head>>, mut request: Request, next: Nex
             // Browsers send this header only with the consent of the server, so the caller is a program.
             let is_stranger = peer == Some(Peer::Unknown) && caller.authorization.is_none();
             if is_stranger {
-                let kind = (CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
-                return (StatusCode::NOT_FOUND, [kind], NOT_HERE).into_response();
+                return (StatusCode::NOT_FOUND, [(CONTENT_TYPE, PLAIN)], NOT_HERE).into_response();
             }
         }
     }
@@ -74,6 +76,15 @@ async fn identify(State(head): State<Arc<Head>>, mut request: Request, next: Nex
         relayed_user: caller.relayed_user.clone(),
     };
     let lease = Lease::begin(&head.engine, credentials, caller.is_public);
+    // Before the page reads the body of a form.
+    if let (Identity::User(person), Some(visitor)) = (lease.identity(), request.extensions().get::<Visitor>())
+        && person.is_identified()
+        && let Err(full) = visitor.welcome(&person.name)
+    {
+        let text =
+            format!("You have {} connections to the head, the maximum per user.\nClose some pages.\n", full.most);
+        return (StatusCode::TOO_MANY_REQUESTS, [(CONTENT_TYPE, PLAIN)], text).into_response();
+    }
     if let Some(peer) = peer {
         caller.extensions.insert(peer);
     }

@@ -11,7 +11,7 @@ use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use hostler_core::admission::Network;
+use hostler_listen::Network;
 use hostler_model::{Digest, NodeName};
 use hostler_snapshot::chunk::digest_of;
 

@@ -55,7 +55,6 @@ mod private_file;
 mod reserve;
 mod rights;
 mod site;
-mod socket;
 mod sorted_jobs;
 mod start;
 mod streams;

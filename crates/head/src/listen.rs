@@ -7,49 +7,42 @@
 //! in the request's extensions.
 //!
 //! Any program may connect to the port. A client that speaks plain HTTP gets a short answer. Handshakes and request
-//! heads must finish within ten seconds. The number of unidentified clients is limited. When the limit is reached, a new
-//! client replaces an old one, so that silent clients cannot block others; see [`crate::client_limits`].
+//! heads must finish within ten seconds. Each connection has a [`Place`], unidentified at first. When there are too many
+//! unidentified connections, a new one replaces an old one, so that silent clients cannot block others. An identified
+//! connection counts for its [`Client`].
 
-use std::convert::Infallible;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::pin::pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use axum::Router;
-use hostler_core::admission::{self, UsagePermit};
 use hostler_core::head::ConnectionId;
-use hostler_model::NodeName;
+use hostler_listen::{Admission, LocalSocket, Paced, Place, Tied, TooMany, http1, service};
 use hostler_proto::api::ErrorBody;
-use hostler_sys::{SocketAccess, SocketFile};
+use hostler_sys::{Descriptors, SocketAccess, SocketFile};
 use hyper::Request;
-use hyper::body::Incoming;
-use hyper::server::conn::{http1, http2};
-use hyper::service::{Service, service_fn};
+use hyper::server::conn::http2;
+use hyper::service::Service;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use nix::unistd::{Uid, User, geteuid};
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixStream};
-use tokio::sync::{Semaphore, oneshot};
 use tokio::time::timeout;
 use tokio_rustls::LazyConfigAcceptor;
 
 use crate::answers::Unsent;
-use crate::client_limits::UserPermit;
+use crate::client_limits::Client;
 use crate::head::Head;
 use crate::site::ListenerKind;
-use crate::socket::LocalSocket;
 use crate::trust::{Bearer, bearer_of};
 
-/// Timeout of a TLS handshake, and of reading the HTTP header of each request.
+/// Timeout of a TLS handshake.
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Time limit for connections without identification. Joining takes one request.
-const STRANGER_TIME: Duration = Duration::from_secs(60);
 
 /// HTTP/2 window of a stream. The default limits a stream to 64 KiB per round trip, which is too slow for chunks.
 const STREAM_WINDOW: u32 = 2 << 20;
@@ -66,12 +59,6 @@ const STREAMS: u32 = 64;
 /// Interval of keep-alive pings on a quiet HTTP/2 connection.
 const PING: Duration = Duration::from_secs(20);
 
-/// Maximum number of connections on the plain HTTP port. A reverse proxy keeps fewer; further ones wait.
-const HTTP_CONNECTIONS: usize = 512;
-
-/// Pause after a failed `accept`, to avoid a busy loop.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-
 /// The identity of a connection's peer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Peer {
@@ -87,27 +74,14 @@ pub(crate) enum Peer {
     Unknown,
 }
 
-/// A client that connected over TLS. A client without a certificate is a stranger. Newer strangers or a time limit can
-/// end its connection, until a request identifies it.
+/// A client that connected over TCP. Newer connections or a time limit end its connection, until a request identifies
+/// it.
 #[derive(Clone)]
 pub(crate) struct Visitor {
     pub(crate) from: SocketAddr,
     /// The connection's id, in the order in which the head accepted connections.
     pub(crate) connection: ConnectionId,
-    /// The slot that the connection uses.
-    place: Arc<Mutex<Slot>>,
-}
-
-/// The slot of a connection. Dropping it frees the slot.
-enum Slot {
-    /// A slot for unidentified clients.
-    Stranger { _place: admission::Slot<oneshot::Sender<()>> },
-    /// A connection slot from one user's share.
-    User { _share: UserPermit },
-    /// A connection slot from one node's share.
-    Node { _share: UsagePermit<NodeName> },
-    /// A connection of a reverse proxy, which carries requests of many users.
-    Proxy,
+    place: Arc<Place<Client>>,
 }
 
 impl Visitor {
@@ -116,22 +90,12 @@ impl Visitor {
         Self { from: SocketAddr::new(client, 0), ..self.clone() }
     }
 
-    /// Identifies a stranger as this user. Returns `false` if the user has the maximum number of connections.
-    pub(crate) fn welcome(&self, head: &Head, user: &str) -> bool {
-        let mut slot = self.slot();
-        if matches!(*slot, Slot::Stranger { .. }) {
-            let Some(share) = head.client_limits.users.take(user.to_owned()) else { return false };
-            *slot = Slot::User { _share: share };
-        }
-        true
-    }
-
-    fn is_stranger(&self) -> bool {
-        matches!(*self.slot(), Slot::Stranger { .. })
-    }
-
-    fn slot(&self) -> MutexGuard<'_, Slot> {
-        self.place.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Identifies the client as this user.
+    ///
+    /// # Errors
+    /// The user has the maximum number of connections.
+    pub(crate) fn welcome(&self, user: &str) -> Result<(), TooMany> {
+        self.place.identify(&Client::User(user.to_owned()))
     }
 }
 
@@ -161,7 +125,13 @@ impl Listeners {
             Some(at) => Some(TcpListener::bind(at).await.with_context(|| format!("cannot listen on {at}"))?),
             None => None,
         };
-        Ok(Self { socket: LocalSocket::open(socket, access).await?, port, http })
+        Ok(Self {
+            socket: LocalSocket::open(socket, access, Descriptors::Refused)
+                .await
+                .with_context(|| format!("cannot listen on {}", socket.display()))?,
+            port,
+            http,
+        })
     }
 
     /// The address of the port for plain HTTP.
@@ -200,123 +170,112 @@ async fn bind_port(listen: SocketAddr, usual_port: Option<u16>) -> io::Result<Tc
 
 async fn serve_socket(mut listener: LocalSocket, head: Arc<Head>, routes: Router) {
     loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
+        let (stream, place) = tokio::select! {
+            accepted = head.client_limits.socket.accept(&mut listener) => accepted,
             () = head.stop.cancelled() => return,
         };
-        match accepted {
-            Ok(stream) => {
-                let (head, routes) = (Arc::clone(&head), routes.clone());
-                head.clone().tasks.spawn(async move {
-                    if let Err(error) = serve_local(&head, &routes, stream).await {
-                        tracing::warn!(%error, "cannot identify a user on the socket");
-                    }
-                });
+        let (head, routes) = (Arc::clone(&head), routes.clone());
+        head.clone().tasks.spawn(async move {
+            match place.hold(serve_local(&head, &routes, stream, &place)).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::warn!(%error, "cannot identify a user on the socket"),
+                Err(why) => tracing::debug!("closed a connection on the socket: {why}"),
             }
-            Err(error) => pause_after("socket", &error).await,
-        }
+        });
     }
 }
 
-async fn serve_local(head: &Arc<Head>, routes: &Router, mut stream: UnixStream) -> io::Result<()> {
+async fn serve_local(
+    head: &Arc<Head>,
+    routes: &Router,
+    mut stream: UnixStream,
+    place: &Arc<Place<Client>>,
+) -> io::Result<()> {
     let uid = stream.peer_cred()?.uid();
+    let (peer, is_account) = local_peer(uid).await?;
     // Root and the head's own user have no limit, because they can stop the head anyway.
-    let counts = uid != 0 && uid != geteuid().as_raw();
-    let share = counts.then(|| head.client_limits.uids.take(uid));
-    if matches!(share, Some(None)) {
-        tracing::warn!(
-            uid,
-            most = head.client_limits.uids.most(),
-            "a user has the maximum number of connections; closing a new one"
-        );
-        answer_at_once(&mut stream, "503 Service Unavailable", "application/json", &too_many_connections(head)).await;
+    if uid == 0 || uid == geteuid().as_raw() {
+        place.release();
+    } else if let Err(full) = place.identify(&if is_account { Client::Uid(uid) } else { Client::Nameless }) {
+        tracing::warn!(uid, most = full.most, "a user has the maximum number of connections; closing a new one");
+        answer_at_once(&mut stream, "503 Service Unavailable", "application/json", &too_many_connections(full)).await;
         return Ok(());
     }
-    let peer = local_peer(uid).await?;
-    serve_connection(head, routes, stream, (peer, None, ListenerKind::Socket), Http::One).await;
-    drop(share);
+    serve_connection(head, routes, stream, place, (peer, None, ListenerKind::Socket), Http::One).await;
     Ok(())
 }
 
 /// The API error for a user with too many connections.
-fn too_many_connections(head: &Head) -> String {
-    let message = format!("you have {} connections to the head, the maximum per user", head.client_limits.uids.most());
+fn too_many_connections(TooMany { most }: TooMany) -> String {
+    let message = format!("you have {most} connections to the head, the maximum per user");
     let hints = vec!["stop some commands that wait for jobs or follow output, and try again".to_owned()];
     let body = ErrorBody { code: "too_many_connections".to_owned(), message, hints };
     serde_json::to_string(&body).expect("API types are valid JSON")
 }
 
-/// Looks up the user of a uid that the kernel reported.
-async fn local_peer(uid: u32) -> io::Result<Peer> {
+/// Looks up the user of a uid that the kernel reported. Returns whether the uid has an account.
+async fn local_peer(uid: u32) -> io::Result<(Peer, bool)> {
     // The lookup blocks: names may come from a directory server.
     let name = tokio::task::spawn_blocking(move || User::from_uid(Uid::from_raw(uid)).ok().flatten());
     let name = name.await.map_err(io::Error::other)?.map(|user| user.name);
-    Ok(Peer::Local { uid, user: name.unwrap_or_else(|| uid.to_string()) })
+    let is_account = name.is_some();
+    Ok((Peer::Local { uid, user: name.unwrap_or_else(|| uid.to_string()) }, is_account))
 }
 
-async fn serve_port(listener: TcpListener, head: Arc<Head>, routes: Router) {
-    loop {
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
-            () = head.stop.cancelled() => return,
-        };
-        match accepted {
-            Ok((stream, from)) => {
-                let origin = (from, head.connection());
-                let (head, routes) = (Arc::clone(&head), routes.clone());
-                head.clone().tasks.spawn(async move {
-                    if let Err(error) = serve_stranger(&head, &routes, stream, origin).await {
-                        tracing::debug!(%from, "connection refused: {error:#}");
-                    }
-                });
-            }
-            Err(error) => pause_after("port", &error).await,
-        }
-    }
+async fn serve_port(mut listener: TcpListener, head: Arc<Head>, routes: Router) {
+    let admission = Arc::clone(&head.client_limits.port);
+    serve_tcp(&mut listener, &admission, &head, |stream, visitor| {
+        let (head, routes) = (Arc::clone(&head), routes.clone());
+        async move { serve_tls(&head, &routes, stream, visitor).await }
+    })
+    .await;
 }
 
 /// Serves browsers over plain HTTP, usually through a reverse proxy.
-async fn serve_http(listener: TcpListener, kind: ListenerKind, head: Arc<Head>, routes: Router) {
-    let places = Arc::new(Semaphore::new(HTTP_CONNECTIONS));
+async fn serve_http(mut listener: TcpListener, kind: ListenerKind, head: Arc<Head>, routes: Router) {
+    let admission = Arc::clone(&head.client_limits.http);
+    serve_tcp(&mut listener, &admission, &head, |stream, visitor| {
+        let (head, routes, kind, place) = (Arc::clone(&head), routes.clone(), kind.clone(), Arc::clone(&visitor.place));
+        async move {
+            let who = (Peer::Unknown, Some(visitor), kind);
+            serve_connection(&head, &routes, stream, &place, who, Http::One).await;
+            Ok(())
+        }
+    })
+    .await;
+}
+
+/// Accepts connections until the head stops, and serves each one as long as it may stay.
+async fn serve_tcp<F>(
+    listener: &mut TcpListener,
+    admission: &Arc<Admission<Client>>,
+    head: &Arc<Head>,
+    serve: impl Fn(TcpStream, Visitor) -> F,
+) where
+    F: Future<Output = anyhow::Result<()>> + Send + 'static,
+{
     loop {
-        let place = Arc::clone(&places).acquire_owned().await.expect("never closed");
-        let accepted = tokio::select! {
-            accepted = listener.accept() => accepted,
+        let (stream, place) = tokio::select! {
+            accepted = admission.accept(listener) => accepted,
             () = head.stop.cancelled() => return,
         };
-        match accepted {
-            Ok((stream, from)) => {
-                let place_of_all = Arc::new(Mutex::new(Slot::Proxy));
-                let visitor = Visitor { from, connection: head.connection(), place: place_of_all };
-                let (head, routes, kind) = (Arc::clone(&head), routes.clone(), kind.clone());
-                head.clone().tasks.spawn(async move {
-                    // Small responses must not wait for acknowledgements.
-                    let _ = stream.set_nodelay(true);
-                    let who = (Peer::Unknown, Some(visitor), kind);
-                    serve_connection(&head, &routes, stream, who, Http::One).await;
-                    drop(place);
-                });
+        // Small responses must not wait for acknowledgements. Both calls fail if the client has gone already.
+        let Ok((from, ())) = stream.peer_addr().and_then(|from| Ok((from, stream.set_nodelay(true)?))) else {
+            continue;
+        };
+        let work = serve(stream, Visitor { from, connection: head.connection(), place: Arc::clone(&place) });
+        head.tasks.spawn(async move {
+            match place.hold(work).await {
+                Ok(Ok(())) => {}
+                Ok(Err(error)) => tracing::debug!(%from, "connection refused: {error:#}"),
+                Err(why) => tracing::debug!(%from, "connection closed: {why}"),
             }
-            Err(error) => pause_after("http", &error).await,
-        }
+        });
     }
 }
 
-async fn pause_after(listener: &str, error: &io::Error) {
-    tracing::warn!(listener, %error, "cannot accept a connection");
-    tokio::time::sleep(ACCEPT_PAUSE).await;
-}
-
 /// Identifies a client on the port and serves it.
-async fn serve_stranger(
-    head: &Arc<Head>,
-    routes: &Router,
-    stream: TcpStream,
-    (from, connection): (SocketAddr, ConnectionId),
-) -> anyhow::Result<()> {
-    let (waiting, must_go) = head.client_limits.begin(from.ip());
-    // Small responses must not wait for acknowledgements.
-    stream.set_nodelay(true)?;
+async fn serve_tls(head: &Arc<Head>, routes: &Router, stream: TcpStream, visitor: Visitor) -> anyhow::Result<()> {
     let handshake = async {
         let mut first = [0];
         if stream.peek(&mut first).await? == 0 {
@@ -337,41 +296,22 @@ async fn serve_stranger(
     };
     let (stream, kind) = tokio::select! {
         outcome = timeout(HANDSHAKE_TIMEOUT, handshake) => outcome.context("no TLS handshake in time")??,
-        _ = must_go => bail!("evicted before the TLS handshake: too many newer connections"),
         () = head.stop.cancelled() => return Ok(()),
     };
     let session = stream.get_ref().1;
     let http = if session.alpn_protocol() == Some(b"h2") { Http::Two } else { Http::One };
     let certificate = session.peer_certificates().and_then(|chain| chain.first());
-    match certificate.map(bearer_of) {
-        None => {
-            let (place, must_go) = head.client_limits.stay(from.ip());
-            drop(waiting);
-            let place = Arc::new(Mutex::new(Slot::Stranger { _place: place }));
-            let visitor = Visitor { from, connection, place };
-            let mut service =
-                pin!(serve_connection(head, routes, stream, (Peer::Unknown, Some(visitor.clone()), kind), http));
-            let why = tokio::select! {
-                () = service.as_mut() => return Ok(()),
-                () = tokio::time::sleep(STRANGER_TIME) => "no certificate or token within the time limit",
-                // Also fires when a token has identified the client and freed its stranger slot.
-                _ = must_go => "evicted without a certificate or token: too many newer connections",
-            };
-            if visitor.is_stranger() {
-                bail!(why);
-            }
-            service.await;
-        }
+    let peer = match certificate.map(bearer_of) {
+        None => Peer::Unknown,
         Some(None) => bail!("the certificate names no node"),
         Some(Some(bearer)) => {
-            head.client_limits.know(from.ip());
-            drop(waiting);
-            let share = head.client_limits.nodes.take(bearer.node.clone());
-            let share = share.with_context(|| format!("node {} has too many connections", bearer.node))?;
-            let visitor = Visitor { from, connection, place: Arc::new(Mutex::new(Slot::Node { _share: share })) };
-            serve_connection(head, routes, stream, (Peer::Node(bearer), Some(visitor), kind), http).await;
+            let node = &bearer.node;
+            visitor.place.identify(&Client::Node(node.clone())).with_context(|| format!("node {node}"))?;
+            Peer::Node(bearer)
         }
-    }
+    };
+    let place = Arc::clone(&visitor.place);
+    serve_connection(head, routes, stream, &place, (peer, Some(visitor), kind), http).await;
     Ok(())
 }
 
@@ -422,6 +362,7 @@ async fn serve_connection<S>(
     head: &Arc<Head>,
     routes: &Router,
     stream: S,
+    place: &Arc<Place<Client>>,
     (peer, visitor, kind): (Peer, Option<Visitor>, ListenerKind),
     http: Http,
 ) where
@@ -431,20 +372,26 @@ async fn serve_connection<S>(
     let who = peer.clone();
     let unsent = Arc::new(Unsent::default());
     let watch = Arc::clone(&unsent);
-    let service = service_fn(move |mut request: Request<Incoming>| {
+    let stream = TokioIo::new(Tied::new(stream, place));
+    let place = Arc::clone(place);
+    let service = service(move |mut request: Request<Paced>| {
+        // The next request on a connection of a reverse proxy may come from somebody else.
+        if peer == Peer::Unknown && matches!(http, Http::One) {
+            place.forget();
+        }
         request.extensions_mut().insert(peer.clone());
         request.extensions_mut().insert(kind.clone());
         if let Some(visitor) = &visitor {
             request.extensions_mut().insert(visitor.clone());
         }
         let (answer, watch) = (routes.call(request), Arc::clone(&watch));
-        async move { Ok::<_, Infallible>(watch.watch(answer.await.unwrap_or_else(|never| match never {}))) }
+        async move { watch.watch(answer.await.unwrap_or_else(|never| match never {})) }
     });
-    let stream = TokioIo::new(stream);
     let serve = async {
         match http {
             Http::One => {
-                let mut connection = pin!(http1().serve_connection(stream, service).with_upgrades());
+                let mut connection =
+                    pin!(http1().max_buf_size(BUFFER_BYTES).serve_connection(stream, service).with_upgrades());
                 tokio::select! {
                     outcome = connection.as_mut() => outcome,
                     () = head.stop.cancelled() => {
@@ -471,13 +418,6 @@ async fn serve_connection<S>(
         },
         () = unsent.stalled() => tracing::info!(peer = ?who, "closing a connection whose client does not read its answers"),
     }
-}
-
-/// Creates an HTTP/1 server with a timer. hyper panics if it needs a timer and has none.
-fn http1() -> http1::Builder {
-    let mut builder = http1::Builder::new();
-    builder.timer(TokioTimer::new()).header_read_timeout(HANDSHAKE_TIMEOUT).max_buf_size(BUFFER_BYTES);
-    builder
 }
 
 fn http2() -> http2::Builder<TokioExecutor> {

@@ -16,7 +16,7 @@ use std::net::IpAddr;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use hostler_core::admission::Network;
+use hostler_listen::Network;
 use hostler_model::{Digest, Timestamp, UserName};
 use hostler_proto::users::LOGIN_NAMESPACE;
 use ring::signature::{RSA_PKCS1_2048_8192_SHA256, RSA_PKCS1_2048_8192_SHA512, RsaPublicKeyComponents};

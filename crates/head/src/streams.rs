@@ -13,7 +13,7 @@ use std::task::{Context, Poll};
 use axum::body::{Body, BodyDataStream, Bytes};
 use axum::extract::ws::WebSocket;
 use futures_util::Stream;
-use hostler_core::admission::UsageLimits;
+use hostler_listen::UsageLimits;
 use hostler_model::{NodeName, RunId};
 use tokio::sync::oneshot;
 use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};

@@ -3,29 +3,22 @@
 //! The head has told this node which certificate belongs to which node. When the head no longer names a node, its
 //! connection is closed and its commands here end.
 
-use std::collections::BTreeSet;
 use std::net::TcpListener as StdListener;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
-use hostler_core::admission::{ConnectionSlots, Network, UsageLimits};
+use hostler_listen::{Admission, Limits, Party, Place};
 use hostler_model::{Digest, NodeName};
 use hostler_remote::{Frame, Heartbeat, Open, keep_alive, multiplex};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::oneshot;
-use tokio::time::{interval, sleep, timeout};
+use tokio::time::interval;
 use tokio_rustls::TlsAcceptor;
 
 use super::run;
 use super::shared::Exec;
-use crate::mutex::lock;
 
-/// Timeout for the TLS handshake.
-const HANDSHAKE_BOUND: Duration = Duration::from_secs(10);
-
-/// Maximum number of connections in their handshake. A further connection closes the oldest one, so silent peers
-/// cannot block others.
-const MAX_HANDSHAKES: usize = 128;
+/// The connections of other nodes, unidentified during their TLS handshake.
+const LIMITS: Limits = Limits { strangers: 128, time: Duration::from_secs(10), total: 65_536 };
 
 /// Maximum number of connections from one node. A node needs one, and another one while it tests the first.
 const MAX_PER_NODE: usize = 8;
@@ -33,13 +26,10 @@ const MAX_PER_NODE: usize = 8;
 /// Interval between checks that the head still names the peer.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// Pause after a failed accept, to avoid a busy loop.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-
 /// Accepts connections from other nodes while the future is polled.
 pub(super) async fn serve(exec: &Arc<Exec>, listener: Option<StdListener>) {
     let Some(listener) = listener else { return };
-    let listener = match TcpListener::from_std(listener) {
+    let mut listener = match TcpListener::from_std(listener) {
         Ok(listener) => listener,
         Err(error) => return tracing::error!(%error, "cannot accept remote commands from other nodes"),
     };
@@ -47,61 +37,40 @@ pub(super) async fn serve(exec: &Arc<Exec>, listener: Option<StdListener>) {
         tracing::info!(%address, "accepting remote commands from other nodes");
         gossiping.takes_commands_at(address.port());
     }
-    let handshakes = ConnectionSlots::new(MAX_HANDSHAKES);
-    let nodes = UsageLimits::of(MAX_PER_NODE);
-    // Networks from which nodes have connected. Their connections are closed last.
-    let known: Arc<Mutex<BTreeSet<Network>>> = Arc::default();
+    let admission = Admission::new(LIMITS.within_descriptors());
     loop {
-        match listener.accept().await {
-            Ok((stream, from)) => {
-                // A peer without a certificate only occupies a place for a while.
-                let network = Network::from(from.ip());
-                let (channel, must_go) = oneshot::channel::<()>();
-                let place = handshakes.enter(network, lock(&known).contains(&network), channel);
-                let (exec, nodes, known) = (Arc::clone(exec), Arc::clone(&nodes), Arc::clone(&known));
-                tokio::spawn(async move {
-                    let admitted = tokio::select! {
-                        admitted = timeout(HANDSHAKE_BOUND, admit(&exec, stream)) => admitted,
-                        _ = must_go => return tracing::debug!(
-                            %from,
-                            "closed a connection during its TLS handshake: too many newer connections"
-                        ),
-                    };
-                    if matches!(admitted, Ok(Ok(_))) {
-                        remember(&known, network);
-                    }
-                    drop(place);
-                    match admitted {
-                        Ok(Ok((stream, key, node))) => match nodes.take(node.clone()) {
-                            Some(_share) => attend(&exec, stream, key, &node).await,
-                            None => tracing::warn!(
-                                %node,
-                                "closed a connection from this node: it has the maximum number of connections already"
-                            ),
-                        },
-                        Ok(Err(error)) => {
-                            tracing::debug!(%from, %error, "rejected a connection: the TLS handshake failed");
-                        }
-                        Err(_) => tracing::debug!(%from, "closed a connection: the TLS handshake timed out"),
-                    }
-                });
+        let (stream, place) = admission.accept(&mut listener).await;
+        let exec = Arc::clone(exec);
+        tokio::spawn(async move {
+            if let Err(why) = place.hold(serve_peer(&exec, stream, &place)).await {
+                tracing::debug!("closed a connection from another machine: {why}");
             }
-            Err(error) => {
-                tracing::warn!(%error, "cannot accept a connection from another node");
-                sleep(ACCEPT_PAUSE).await;
-            }
-        }
+        });
     }
 }
 
-/// Remembers a network from which a node has connected. The number of remembered networks is bounded.
-fn remember(known: &Mutex<BTreeSet<Network>>, network: Network) {
-    const MOST: usize = 4096;
-    let mut known = lock(known);
-    if known.len() >= MOST {
-        known.clear();
+/// Another node.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct Node(NodeName);
+
+impl Party for Node {
+    fn share(&self, _: usize) -> usize {
+        MAX_PER_NODE
     }
-    known.insert(network);
+
+    fn is_node(&self) -> bool {
+        true
+    }
+}
+
+async fn serve_peer(exec: &Arc<Exec>, stream: TcpStream, place: &Place<Node>) {
+    match admit(exec, stream).await {
+        Ok((stream, key, node)) => match place.identify(&Node(node.clone())) {
+            Ok(()) => attend(exec, stream, key, &node).await,
+            Err(full) => tracing::warn!(%node, "closed a connection from this node: {full}"),
+        },
+        Err(error) => tracing::debug!(%error, "rejected a connection: the TLS handshake failed"),
+    }
 }
 
 type Admitted = tokio_rustls::server::TlsStream<TcpStream>;

@@ -5,104 +5,61 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hostler_core::admission::{UsageLimits, UsagePermit};
+use hostler_listen::{Admission, Limits, LocalSocket, Place};
 use hostler_remote::{Caller, Frame, Open, PROTOCOL, multiplex};
 use hostler_sys::Descriptors;
-use nix::unistd::geteuid;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::time::{Instant, sleep, timeout, timeout_at};
+use tokio::net::UnixStream;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::caller_streams::{CallerSocket, CallerStreams};
 use super::dispatch;
 use super::peer::Peer;
 use super::refusal::unsuitable;
 use super::shared::Exec;
-use crate::local_socket::LocalSocket;
+use crate::local_socket::{LocalUser, access};
 
-/// Maximum number of concurrent requests. Further requests wait.
-const CALLS: usize = 1024;
-
-/// Maximum number of requests per user, so that one user cannot block all others.
-const CALLS_OF_ONE: usize = CALLS / 2;
-
-/// Maximum number of refusals that are being sent at once. Further connections are closed without an answer.
-const MAX_REFUSALS: usize = 256;
-
-/// Maximum number of refusals that are being sent to one user at once.
-const MAX_REFUSALS_PER_USER: usize = 64;
+/// The requests of local programs. A user of the machine may run 512 commands at once.
+const LIMITS: Limits = Limits { strangers: 256, time: ASK_BOUND.saturating_mul(2), total: 8192 };
 
 /// Timeout for a program to send its request.
 const ASK_BOUND: Duration = Duration::from_secs(30);
 
-/// Pause after a failed accept, to avoid a busy loop.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-
 /// Listens at `path`, if given.
 pub(super) async fn serve(exec: &Arc<Exec>, path: Option<PathBuf>) {
     let Some(path) = path else { return };
-    let mut socket = match LocalSocket::open(path.clone(), geteuid().is_root(), Descriptors::Taken).await {
+    let mut socket = match LocalSocket::open(&path, access(), Descriptors::Taken).await {
         Ok(socket) => socket,
         Err(error) => {
             return tracing::warn!(socket = %path.display(), %error, "cannot open the socket for remote commands of local users");
         }
     };
-    let places = Arc::new(Semaphore::new(CALLS));
-    let shares = UsageLimits::of(CALLS_OF_ONE);
-    let refusals =
-        Refusals { all: Arc::new(Semaphore::new(MAX_REFUSALS)), shares: UsageLimits::of(MAX_REFUSALS_PER_USER) };
+    let admission = Admission::new(LIMITS.within_descriptors());
     loop {
-        let place = Arc::clone(&places).acquire_owned().await.expect("the semaphore is never closed");
-        match socket.accept().await {
-            Ok(stream) => {
-                let uid = stream.peer_cred().map_or(u32::MAX, |peer| peer.uid());
-                let stream = CallerSocket::new(stream, uid, &exec.closers);
-                let Ok(peer) = Peer::of(stream.get()) else { continue };
-                let place = shares.take(peer.uid()).map(|share| (share, place));
-                let (exec, refusals) = (Arc::clone(exec), refusals.clone());
-                tokio::spawn(async move {
-                    let uid = peer.uid();
-                    let refusal = if place.is_none() {
-                        Some(format!(
-                            "you already run {CALLS_OF_ONE} remote commands from this machine, the maximum per user"
-                        ))
-                    } else if exec.node.accounts.may_have_account(uid).await {
-                        None
-                    } else {
-                        // A user can own many uids without an account, and each uid has its own places.
-                        Some(format!("this machine has no account with uid {uid}"))
-                    };
-                    let place = if refusal.is_some() { refusals.replace(place, uid) } else { place };
-                    if place.is_some() {
-                        attend(&exec, stream, peer, refusal).await;
-                    }
-                    drop(place);
-                });
+        let (stream, place) = admission.accept(&mut socket).await;
+        let exec = Arc::clone(exec);
+        tokio::spawn(async move {
+            if let Err(why) = place.hold(admit(&exec, stream, &place)).await {
+                tracing::debug!("closed the connection of a local program: {why}");
             }
-            Err(error) => {
-                tracing::warn!(%error, "cannot accept a connection of a local user");
-                sleep(ACCEPT_PAUSE).await;
-            }
-        }
+        });
     }
 }
 
-/// A place among the requests, or among the refusals.
-type Place = (UsagePermit<u32>, OwnedSemaphorePermit);
-
-/// Bounds the refusals that are being sent.
-#[derive(Clone)]
-struct Refusals {
-    all: Arc<Semaphore>,
-    shares: Arc<UsageLimits<u32>>,
-}
-
-impl Refusals {
-    /// Frees the place of a request, and takes one for its refusal.
-    fn replace(&self, place: Option<Place>, uid: u32) -> Option<Place> {
-        drop(place);
-        let any = Arc::clone(&self.all).try_acquire_owned().ok()?;
-        Some((self.shares.take(uid)?, any))
-    }
+/// Identifies a program's user, and serves its request or refuses it.
+async fn admit(exec: &Arc<Exec>, stream: UnixStream, place: &Place<LocalUser>) {
+    let uid = stream.peer_cred().map_or(u32::MAX, |peer| peer.uid());
+    let stream = CallerSocket::new(stream, uid, &exec.closers);
+    let Ok(peer) = Peer::of(stream.get()) else { return };
+    let has_account = exec.node.accounts.may_have_account(uid).await;
+    let refusal = if has_account {
+        let full = place.identify(&LocalUser::of(uid, true)).err();
+        full.map(|full| {
+            format!("you already run {} remote commands from this machine, the maximum per user", full.most)
+        })
+    } else {
+        Some(format!("this machine has no account with uid {uid}"))
+    };
+    attend(exec, stream, peer, refusal).await;
 }
 
 /// Serves one request to its end. With `refusal`, only sends that answer.

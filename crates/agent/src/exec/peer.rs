@@ -158,6 +158,7 @@ mod tests {
 
     /// Needs root.
     #[tokio::test]
+    #[expect(clippy::disallowed_methods, reason = "a server of the test")]
     async fn whoever_gets_the_pid_of_a_caller_that_has_ended_is_not_taken_for_it() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let (listener, socket) = listen(directory.path());
@@ -185,6 +186,7 @@ mod tests {
 
     /// Needs root.
     #[tokio::test]
+    #[expect(clippy::disallowed_methods, reason = "a server of the test")]
     async fn caller_is_known_until_it_ends() {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let (listener, socket) = listen(directory.path());

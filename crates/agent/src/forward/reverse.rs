@@ -202,6 +202,10 @@ impl Listener {
     }
 
     /// Accepts the next connection of the run, and resets those of others. Cancel safe.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the check closes connections of other users before they take a place"
+    )]
     async fn accept(&self) -> Accepted {
         loop {
             let accepted = match &self.socket {

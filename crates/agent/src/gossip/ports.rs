@@ -11,10 +11,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hostler_gossip::{Calls, Load, Needs, Node, Policy, Presence, choose, explain};
+use hostler_listen::{Admission, Limits};
 use hostler_model::Timestamp;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// Addresses of the load ports; absent ports are not opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -34,21 +34,14 @@ pub(crate) trait Source: Send + Sync + 'static {
     fn answer(&self, question: Question) -> impl Future<Output = String> + Send;
 }
 
-/// Maximum number of connections per port that are being answered at once. Further connections wait in the kernel's
-/// queue.
-const ANSWERED: usize = 64;
-
-/// Maximum number of answered connections per port that wait for the client to close.
-const LINGERING: usize = 64;
+/// The connections of a port. A further one replaces the oldest.
+const LIMITS: Limits = Limits { strangers: 128, time: ANSWER_TIME.saturating_add(LINGER_TIME), total: 0 };
 
 /// Timeout for a client to read the answer.
 const ANSWER_TIME: Duration = Duration::from_secs(2);
 
 /// Timeout for a client to close the connection after the answer.
 const LINGER_TIME: Duration = Duration::from_secs(1);
-
-/// Delay after a failed accept, to avoid a busy loop.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Ports that are open but not served yet.
 pub(crate) struct Ports {
@@ -105,44 +98,26 @@ impl Ports {
     }
 }
 
-async fn serve(listener: TcpListener, question: Question, source: Arc<impl Source>) {
-    let answered = Arc::new(Semaphore::new(ANSWERED));
-    let lingering = Arc::new(Semaphore::new(LINGERING));
+async fn serve(mut listener: TcpListener, question: Question, source: Arc<impl Source>) {
+    let admission = Admission::<()>::new(LIMITS);
     loop {
-        let place = Arc::clone(&answered).acquire_owned().await.expect("never closed");
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                tokio::spawn(tell(stream, question, Arc::clone(&source), place, Arc::clone(&lingering)));
-            }
-            Err(error) => {
-                tracing::warn!(%error, "cannot accept a connection");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-            }
-        }
+        let (stream, place) = admission.accept(&mut listener).await;
+        let source = Arc::clone(&source);
+        tokio::spawn(async move { place.hold(tell(stream, question, source)).await });
     }
 }
 
 /// Answers one connection and closes it.
-async fn tell(
-    mut stream: TcpStream,
-    question: Question,
-    source: Arc<impl Source>,
-    place: OwnedSemaphorePermit,
-    lingering: Arc<Semaphore>,
-) {
+async fn tell(mut stream: TcpStream, question: Question, source: Arc<impl Source>) {
     let answer = async {
         let text = source.answer(question).await;
         stream.write_all(text.as_bytes()).await?;
         stream.shutdown().await
     };
-    let told = tokio::time::timeout(ANSWER_TIME, answer).await;
-    drop(place);
-    if !matches!(told, Ok(Ok(()))) {
+    if !matches!(tokio::time::timeout(ANSWER_TIME, answer).await, Ok(Ok(()))) {
         return;
     }
-    // Closing a socket with unread input could discard the answer. If too many connections linger, that risk is
-    // accepted.
-    let Ok(_place) = lingering.try_acquire() else { return };
+    // Closing a socket with unread input could discard the answer.
     let mut rest = stream.take(64 << 10);
     let _ = tokio::time::timeout(LINGER_TIME, tokio::io::copy(&mut rest, &mut tokio::io::sink())).await;
 }

@@ -1,34 +1,25 @@
 //! The port for metrics: plain HTTP with one path.
 
-use std::convert::Infallible;
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdListener};
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use hostler_listen::{Admission, Limits, http1, service};
 use http_body_util::Full;
 use hyper::header::{ACCEPT, CONTENT_TYPE, HeaderValue};
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
 use hyper::{HeaderMap, Method, Request, Response, StatusCode};
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
 
 use super::Exporter;
 
-/// Maximum number of connections at once. Further connections wait in the kernel's queue.
-const CONNECTIONS: usize = 16;
+/// Maximum number of connections. A further one replaces the oldest.
+const CONNECTIONS: usize = 64;
 
-/// Maximum duration of a connection, so that slow clients cannot keep all places.
+/// Maximum duration of a connection.
 const CONNECTION_TIME: Duration = Duration::from_secs(60);
-
-/// Timeout for reading a request's headers. Also ends idle connections.
-const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Delay after a failed accept, to avoid a busy loop.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// A port that is open but not served yet.
 pub(crate) struct Port(StdListener);
@@ -58,31 +49,16 @@ impl Port {
     }
 }
 
-async fn serve(listener: TcpListener, exporter: Arc<Exporter>) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS));
+async fn serve(mut listener: TcpListener, exporter: Arc<Exporter>) {
+    let admission = Admission::<()>::new(Limits::of_strangers(CONNECTIONS, CONNECTION_TIME));
     loop {
-        let place = Arc::clone(&places).acquire_owned().await.expect("never closed");
-        match listener.accept().await {
-            Ok((stream, _)) => {
-                let exporter = Arc::clone(&exporter);
-                tokio::spawn(async move {
-                    let service = service_fn(move |request: Request<_>| {
-                        let answer = answer_on_port(&request, &exporter);
-                        async move { Ok::<_, Infallible>(answer) }
-                    });
-                    let mut builder = http1::Builder::new();
-                    builder.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT);
-                    let connection = builder.serve_connection(TokioIo::new(stream), service);
-                    // If a client disconnects or breaks the protocol, others are not affected.
-                    let _ = tokio::time::timeout(CONNECTION_TIME, connection).await;
-                    drop(place);
-                });
-            }
-            Err(error) => {
-                tracing::warn!(%error, "cannot accept a connection for metrics");
-                tokio::time::sleep(ACCEPT_PAUSE).await;
-            }
-        }
+        let (stream, place) = admission.accept(&mut listener).await;
+        let exporter = Arc::clone(&exporter);
+        tokio::spawn(async move {
+            let service = service(move |request: Request<_>| std::future::ready(answer_on_port(&request, &exporter)));
+            // If a client disconnects or breaks the protocol, others are not affected.
+            let _ = place.hold(http1().serve_connection(TokioIo::new(stream), service)).await;
+        });
     }
 }
 

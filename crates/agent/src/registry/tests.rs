@@ -22,6 +22,7 @@ type Lie = fn(&str, &str) -> Answer;
 type Seen = Arc<Mutex<Vec<(String, String, String)>>>;
 
 /// A server that answers each path, with the value of the header `Authorization`, by a function.
+#[expect(clippy::disallowed_methods, reason = "a server of the test")]
 async fn serve(answer: impl Fn(&str, &str) -> Answer + Send + Sync + 'static) -> (String, Seen) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let host = listener.local_addr().expect("bound").to_string();
@@ -269,6 +270,7 @@ async fn known_image_is_asked_for_without_its_manifest() {
 }
 
 #[tokio::test]
+#[expect(clippy::disallowed_methods, reason = "a server of the test")]
 async fn slow_registry_is_given_up() {
     for (answer, why) in [
         ("", "it does not answer within 300ms"),
@@ -291,6 +293,7 @@ async fn slow_registry_is_given_up() {
 }
 
 #[tokio::test]
+#[expect(clippy::disallowed_methods, reason = "a server of the test")]
 async fn broken_download_is_reported_without_the_libraries_advice() {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");

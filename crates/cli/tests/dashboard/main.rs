@@ -2,6 +2,7 @@
 //! plain HTTP behind a proxy, sessions, OpenID Connect, the view without sign-in, jobs of other users, streams, and
 //! terminals.
 
+mod crowds;
 mod http;
 mod openid;
 mod others;

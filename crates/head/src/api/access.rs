@@ -142,8 +142,10 @@ fn share_of(head: &Head, identity: &Identity, visitor: Option<&Visitor>) -> Resu
             .hint("stop some commands that wait for jobs or follow output, and try again")
     };
     // A caller that stays unidentified keeps the place of a stranger.
-    if person.is_identified() && visitor.is_some_and(|visitor| !visitor.welcome(head, &person.name)) {
-        return Err(too_many("too_many_connections", "connections to the head", head.client_limits.users.most()));
+    if person.is_identified()
+        && let Some(Err(full)) = visitor.map(|visitor| visitor.welcome(&person.name))
+    {
+        return Err(too_many("too_many_connections", "connections to the head", full.most));
     }
     if person.role >= Role::Operator {
         return Ok(None);

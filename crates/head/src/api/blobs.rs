@@ -3,7 +3,6 @@
 use std::collections::{BTreeSet, HashSet};
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::extract::State;
@@ -13,11 +12,11 @@ use axum::response::{IntoResponse, NoContent};
 use axum::{Extension, Json};
 use futures_util::{StreamExt, stream};
 use hostler_core::head::Refusal;
+use hostler_listen::is_stalled;
 use hostler_model::{Digest, Role, TaskId};
 use hostler_proto::api::{BlobRequest, DigestList};
 use hostler_snapshot::pack;
 use serde::Deserialize;
-use tokio::time::{Instant, timeout_at};
 use utoipa::ToSchema;
 
 use super::error::ApiError;
@@ -36,11 +35,6 @@ const GATHER_BYTES: usize = 2 << 20;
 
 /// Size above which a chunk waits for a memory reservation.
 const LONG_BYTES: usize = 2 << 20;
-
-/// Minimum number of bytes that an upload must send per [`PACE_PERIOD`], because other uploads may be waiting for its
-/// slot. One KiB per second is less than any usable connection provides.
-const MIN_BYTES_PER_PERIOD: usize = 30 << 10;
-const PACE_PERIOD: Duration = Duration::from_secs(30);
 
 /// Maximum number of results that a request may list to prove that its user may read the requested chunks.
 const MOST_RESULTS: usize = 1_000;
@@ -79,7 +73,6 @@ pub(crate) async fn upload(
     let mut body = body.into_data_stream();
     let mut decoder = pack::Decoder::default();
     let (mut frames, mut size) = (Vec::new(), 0);
-    let (mut due, mut came) = (Instant::now() + PACE_PERIOD, 0);
     let outcome = loop {
         while let Some(frame) = decoder.next_frame().map_err(|error| not_a_pack(&error))? {
             size += frame.wire.len();
@@ -88,25 +81,18 @@ pub(crate) async fn upload(
                 keep(&head, who, std::mem::take(&mut frames)).await?;
                 size = 0;
                 room = None;
-                // The deadline excludes the time of the disk write.
-                due = Instant::now() + PACE_PERIOD;
             }
         }
         if room.is_none() && decoder.announced() > LONG_BYTES {
             room = Some(head.client_limits.long.take(&party, decoder.announced().div_ceil(1 << 20)).await);
-            due = Instant::now() + PACE_PERIOD;
         }
-        match timeout_at(due, body.next()).await {
-            Ok(Some(Ok(bytes))) => {
-                came += bytes.len();
-                if came >= MIN_BYTES_PER_PERIOD {
-                    (due, came) = (Instant::now() + PACE_PERIOD, 0);
-                }
-                decoder.feed(&bytes);
+        match body.next().await {
+            Some(Ok(bytes)) => decoder.feed(&bytes),
+            Some(Err(error)) if is_stalled(&error) => {
+                break Err(ApiError::stalled().hint("the received chunks are kept; upload the rest again"));
             }
-            Ok(Some(Err(error))) => break Err(ApiError::bad_request(format!("the request body ended early: {error}"))),
-            Ok(None) => break decoder.finish().map_err(|error| not_a_pack(&error)),
-            Err(_) => break Err(stalled()),
+            Some(Err(error)) => break Err(ApiError::bad_request(format!("the request body ended early: {error}"))),
+            None => break decoder.finish().map_err(|error| not_a_pack(&error)),
         }
     };
     keep(&head, who, frames).await?;
@@ -121,12 +107,6 @@ async fn keep(head: &Arc<Head>, who: Anyone, frames: Vec<pack::Frame>) -> Result
         return Err(ApiError::disk_full(why));
     }
     Ok(on_disk(head, move |library| library.insert(&frames)).await?)
-}
-
-fn stalled() -> ApiError {
-    let message = format!("received less than {} KiB in {} seconds", MIN_BYTES_PER_PERIOD >> 10, PACE_PERIOD.as_secs());
-    ApiError::new(StatusCode::REQUEST_TIMEOUT, "stalled", message)
-        .hint("the received chunks are kept; upload the rest again")
 }
 
 fn not_a_pack(error: &pack::PackError) -> ApiError {

@@ -41,6 +41,11 @@ impl ApiError {
         Self::new(StatusCode::BAD_REQUEST, "bad_request", message)
     }
 
+    /// Creates the error for a body whose client sends too slowly. Clients send the request again.
+    pub(crate) fn stalled() -> Self {
+        Self::new(StatusCode::REQUEST_TIMEOUT, "stalled", hostler_listen::Stalled.to_string())
+    }
+
     /// Creates the error for a request that the head refuses because it accepts no new work at the moment.
     pub(crate) fn refusing(why: impl Into<String>) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "refusing", why).hint("running jobs continue; try again later")

@@ -7,6 +7,7 @@ use std::time::Duration;
 use axum::extract::{FromRequest, FromRequestParts, RawPathParams, Request};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
+use hostler_listen::is_stalled;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{DeserializeOwned, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -27,7 +28,9 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
 
     async fn from_request(request: Request, state: &S) -> Result<Self, ApiError> {
         match timeout(BODY_TIME, axum::Json::<Box<RawValue>>::from_request(request, state)).await {
-            Ok(body) => parsed(body?.0.get()).map(Self),
+            Ok(Ok(body)) => parsed(body.0.get()).map(Self),
+            Ok(Err(rejection)) if is_stalled(&rejection) => Err(ApiError::stalled()),
+            Ok(Err(rejection)) => Err(rejection.into()),
             Err(_) => {
                 let message = format!("the request's body was incomplete after {} seconds", BODY_TIME.as_secs());
                 Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, "stalled", message))

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use axum::Extension;
 use axum::body::Body;
 use axum::extract::State;
 use axum::extract::ws::{WebSocket, WebSocketUpgrade};
 use axum::http::StatusCode;
 use axum::response::{NoContent, Response};
+use hostler_listen::Pace;
 use hostler_model::NodeName;
 use serde::Deserialize;
 use utoipa::ToSchema;
@@ -37,8 +39,11 @@ pub(crate) async fn upload(
     State(head): State<Arc<Head>>,
     Path(id): Path<String>,
     Query(Start { offset, size }): Query<Start>,
+    Extension(pace): Extension<Pace>,
     body: Body,
 ) -> Result<NoContent, ApiError> {
+    // A program may print nothing for hours.
+    pace.waive();
     let (upload, complete) = Upload::new(body, Extent { offset, size }, &head.stop);
     head.streams.outputs.deliver(&id, &node, upload).map_err(|_| nobody_waits())?;
     tokio::select! {

@@ -42,6 +42,7 @@ async fn api_responses_match_description() {
 }
 
 /// Forwards connections to a TCP port to a Unix socket.
+#[expect(clippy::disallowed_methods, reason = "a server of the test")]
 async fn relay(socket: PathBuf) -> std::net::SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
     let address = listener.local_addr().expect("the listener is bound");

@@ -91,6 +91,7 @@ impl Bmc {
         Self::listen(Some(acceptor)).await
     }
 
+    #[expect(clippy::disallowed_methods, reason = "a server of the test")]
     async fn listen(acceptor: Option<TlsAcceptor>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
         let port = listener.local_addr().expect("the socket is bound").port();

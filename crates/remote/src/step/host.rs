@@ -4,11 +4,8 @@
 //! inherit them. On the first node, the host also starts the job's program and ends with it. If the job has no program,
 //! the host ends with the connection of the allocation's holder. On other nodes, it ends on SIGTERM.
 //!
-//! Strangers may connect. A connection without a valid certificate is closed after [`HANDSHAKE_BOUND`]. When too many
-//! connections wait for their handshake, the oldest is closed. Strangers thus cannot block peers with a certificate,
-//! since their handshake takes milliseconds.
+//! Strangers may connect, but a connection without a valid certificate never blocks others; see [`Admission`].
 
-use std::collections::VecDeque;
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -16,9 +13,10 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use hostler_listen::{Admission, Limits, Place};
 use hostler_model::WallTime;
 use hostler_proto::link::StepRecord;
 use hostler_sys::{explain_start, explain_start_here};
@@ -27,7 +25,6 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::process::{Child as Program, Command};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Semaphore, mpsc};
-use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
@@ -43,11 +40,8 @@ use crate::{
     StepStart, Streams, Wanted, carry, keep_alive, multiplex,
 };
 
-/// Timeout for the TLS handshake. The request that follows has a timeout of the same length.
-const HANDSHAKE_BOUND: Duration = Duration::from_secs(10);
-
-/// Maximum number of connections whose TLS handshake is in progress.
-const MAX_HANDSHAKES: usize = 64;
+/// The connections, unidentified during their TLS handshake.
+const LIMITS: Limits = Limits { strangers: 64, time: Duration::from_secs(10), total: 1024 };
 
 /// Maximum number of concurrent steps: larger than a node's number of CPUs, but small enough for the limit of open
 /// files.
@@ -60,7 +54,7 @@ const BIND_BOUND: Duration = Duration::from_secs(5);
 /// Time between SIGTERM and SIGKILL for a step whose caller has disconnected.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Pause before retrying to listen or to accept.
+/// Pause before retrying to listen.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Capacity of the queues between a step's streams and its supervision.
@@ -103,7 +97,7 @@ async fn serve(allocation: &Allocation, program: Option<&[OsString]>) -> io::Res
     let holder = allocation.holder.map(|holder| holder.certificate);
     let trusted = allocation.nodes.iter().map(|place| place.certificate).chain(holder).collect();
     let _kept = allocation.temporary.as_deref().and_then(keep);
-    let listener = listen(own.address.unwrap_or(Ipv4Addr::UNSPECIFIED.into()), own.port).await?;
+    let mut listener = listen(own.address.unwrap_or(Ipv4Addr::UNSPECIFIED.into()), own.port).await?;
     let holder = allocation.holder.filter(|_| allocation.rank == Some(0));
     let (holding, mut held) = mpsc::channel(EVENTS);
     let host = Arc::new(Host {
@@ -111,7 +105,6 @@ async fn serve(allocation: &Allocation, program: Option<&[OsString]>) -> io::Res
         acceptor: TlsAcceptor::from(allocation.credentials.to_accept(trusted)?),
         directory: allocation.directory.clone(),
         environment: std::env::vars_os().collect(),
-        handshakes: Mutex::default(),
         steps: Semaphore::new(MAX_STEPS),
         records: records_file(),
         running: Register::new(),
@@ -127,13 +120,10 @@ async fn serve(allocation: &Allocation, program: Option<&[OsString]>) -> io::Res
         drop(signal(kind)?);
     }
     let mut program = program.map(start_program).transpose()?;
+    let admission = Admission::new(LIMITS.within_descriptors());
     loop {
         tokio::select! {
-            accepted = listener.accept() => match accepted {
-                Ok((stream, _)) => host.receive(stream),
-                // Most likely, no descriptor is free. Steps that end free some.
-                Err(_) => sleep(PAUSE).await,
-            },
+            (stream, place) = admission.accept(&mut listener) => host.receive(stream, place),
             status = ended(&mut program) => return status.map(|status| HostEnd::Code(exit_code(status))),
             end = released(holder, &mut held), if holder.is_some() => return Ok(end),
             _ = terminate.recv(), if program.is_none() => return Ok(HostEnd::Code(0)),
@@ -229,7 +219,6 @@ struct Host {
     directory: PathBuf,
     /// Environment variables with this node's values.
     environment: Vec<(OsString, OsString)>,
-    handshakes: Mutex<Handshakes>,
     steps: Semaphore,
     /// The file with the records of ended steps.
     records: Option<PathBuf>,
@@ -241,41 +230,21 @@ struct Host {
     holding: Option<mpsc::Sender<Holding>>,
 }
 
-/// Connections whose TLS handshake is in progress, oldest first.
-#[derive(Default)]
-struct Handshakes {
-    waiting: VecDeque<(u64, AbortHandle)>,
-    count: u64,
-}
-
 impl Host {
-    fn receive(self: &Arc<Self>, stream: TcpStream) {
-        let mut handshakes = self.handshakes();
-        let number = handshakes.count;
-        handshakes.count += 1;
+    fn receive(self: &Arc<Self>, stream: TcpStream, place: Arc<Place<()>>) {
         let host = Arc::clone(self);
-        let task = tokio::spawn(async move {
-            let shown = timeout(HANDSHAKE_BOUND, async {
+        tokio::spawn(async move {
+            let serve = async {
                 keep_alive(&stream);
-                host.acceptor.accept(stream).await
-            });
-            let shown = shown.await;
-            host.handshakes().waiting.retain(|(waiting, _)| *waiting != number);
-            // A peer without a valid certificate gets the handshake's error.
-            if let Ok(Ok(stream)) = shown {
-                host.serve(stream).await;
-            }
+                // A peer without a valid certificate gets the handshake's error.
+                let Ok(stream) = host.acceptor.accept(stream).await else { return };
+                if place.identify(&()).is_ok() {
+                    host.serve(stream).await;
+                }
+            };
+            // A connection that must end has shown no certificate.
+            let _ = place.hold(serve).await;
         });
-        handshakes.waiting.push_back((number, task.abort_handle()));
-        if handshakes.waiting.len() > MAX_HANDSHAKES
-            && let Some((_, oldest)) = handshakes.waiting.pop_front()
-        {
-            oldest.abort();
-        }
-    }
-
-    fn handshakes(&self) -> std::sync::MutexGuard<'_, Handshakes> {
-        self.handshakes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Serves the steps of one connection.

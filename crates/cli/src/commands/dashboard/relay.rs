@@ -1,43 +1,33 @@
 //! The relay between a browser on this machine and the head: HTTP/1.1 on both sides, streamed in both directions.
 
-use std::convert::Infallible;
 use std::io;
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use hostler_client::{ClientError, Endpoint};
+use hostler_listen::{Admission, Limits, Paced, Place, Tied, http1, service};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::header::{self, HeaderName, HeaderValue};
-use hyper::server::conn::http1;
-use hyper::service::service_fn;
 use hyper::{Request, Response, StatusCode};
-use hyper_util::rt::{TokioIo, TokioTimer};
+use hyper_util::rt::TokioIo;
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 
 use super::peer;
 use super::session::{Session, Verdict};
 
-/// Timeout for the header of a request.
-const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
-
-/// Maximum number of connections of browsers. Further ones wait.
-const CONNECTIONS: usize = 128;
+/// The connections of browsers. Those of other users do not stay longer than the search for their owner takes.
+const LIMITS: Limits = Limits { strangers: 64, time: Duration::from_secs(10), total: 256 };
 
 /// Maximum number of idle connections to the head.
 const IDLE: usize = 16;
 
 /// Number of ports to try until one is free for IPv4 and IPv6.
 const PORTS: usize = 20;
-
-/// Delay after a failed accept, to avoid a busy loop.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Security headers of the relay's own answers.
 const POLICY: &str = "default-src 'none'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'";
@@ -81,7 +71,7 @@ pub(super) struct Relay {
     head: Endpoint,
     session: Arc<Session>,
     /// Connections to the head that carry no request.
-    idle: Arc<Mutex<Vec<SendRequest<Incoming>>>>,
+    idle: Arc<Mutex<Vec<SendRequest<Paced>>>>,
 }
 
 impl Relay {
@@ -91,45 +81,35 @@ impl Relay {
 
     /// Serves browsers until the future is dropped.
     pub(super) async fn serve(self: Arc<Self>, listeners: Listeners) {
-        let places = Arc::new(Semaphore::new(CONNECTIONS));
-        let servers =
-            listeners.all.into_iter().map(|listener| Arc::clone(&self).serve_on(listener, Arc::clone(&places)));
+        let admission = Admission::new(LIMITS.within_descriptors());
+        let servers = listeners.all.into_iter().map(|listener| self.serve_on(listener, &admission));
         futures_util::future::join_all(servers).await;
     }
 
-    async fn serve_on(self: Arc<Self>, listener: TcpListener, places: Arc<Semaphore>) {
+    async fn serve_on(self: &Arc<Self>, mut listener: TcpListener, admission: &Arc<Admission<()>>) {
         loop {
-            let place = Arc::clone(&places).acquire_owned().await.expect("never closed");
-            match listener.accept().await {
-                Ok((stream, from)) => {
-                    let relay = Arc::clone(&self);
-                    tokio::spawn(async move {
-                        relay.serve_browser(stream, from).await;
-                        drop(place);
-                    });
-                }
-                Err(_) => tokio::time::sleep(ACCEPT_PAUSE).await,
-            }
+            let (stream, place) = admission.accept(&mut listener).await;
+            let relay = Arc::clone(self);
+            tokio::spawn(async move { place.hold(relay.serve_browser(stream, &place)).await });
         }
     }
 
-    async fn serve_browser(self: Arc<Self>, stream: TcpStream, from: SocketAddr) {
-        if !is_own(&stream, from).await {
+    async fn serve_browser(self: Arc<Self>, stream: TcpStream, place: &Arc<Place<()>>) {
+        if !is_own(&stream).await || place.identify(&()).is_err() {
             return;
         }
         // Small answers must not wait for acknowledgements.
         let _ = stream.set_nodelay(true);
-        let service = service_fn(move |request| {
+        let service = service(move |request| {
             let relay = Arc::clone(&self);
-            async move { Ok::<_, Infallible>(relay.answer(request).await) }
+            async move { relay.answer(request).await }
         });
-        let mut builder = http1::Builder::new();
-        builder.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT);
         // It is not an error if the browser disconnects.
-        let _ = builder.serve_connection(TokioIo::new(stream), service).with_upgrades().await;
+        let stream = TokioIo::new(Tied::new(stream, place));
+        let _ = http1().serve_connection(stream, service).with_upgrades().await;
     }
 
-    async fn answer(&self, request: Request<Incoming>) -> Answer {
+    async fn answer(&self, request: Request<Paced>) -> Answer {
         match self.session.judge(&request) {
             Verdict::Forward => match self.forward(request).await {
                 Ok(answer) => answer,
@@ -158,7 +138,7 @@ impl Relay {
         }
     }
 
-    async fn forward(&self, mut request: Request<Incoming>) -> Result<Answer, HeadError> {
+    async fn forward(&self, mut request: Request<Paced>) -> Result<Answer, HeadError> {
         if let Some(path) = request.uri().path_and_query() {
             // A request may name a host in its first line too, as for a proxy.
             *request.uri_mut() = path.clone().into();
@@ -188,7 +168,7 @@ impl Relay {
     }
 
     /// An idle connection to the head, or a new one.
-    async fn connection(&self) -> Result<SendRequest<Incoming>, HeadError> {
+    async fn connection(&self) -> Result<SendRequest<Paced>, HeadError> {
         loop {
             let found = self.idle.lock().unwrap_or_else(PoisonError::into_inner).pop();
             match found {
@@ -200,7 +180,7 @@ impl Relay {
     }
 
     /// Forwards a request for a WebSocket. If the head agrees, joins the two connections.
-    async fn join(&self, mut request: Request<Incoming>) -> Result<Answer, HeadError> {
+    async fn join(&self, mut request: Request<Paced>) -> Result<Answer, HeadError> {
         let browser = hyper::upgrade::on(&mut request);
         let mut response = self.connect().await?.send_request(request).await?;
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
@@ -215,7 +195,7 @@ impl Relay {
         Ok(response.map(BodyExt::boxed_unsync))
     }
 
-    async fn connect(&self) -> Result<SendRequest<Incoming>, HeadError> {
+    async fn connect(&self) -> Result<SendRequest<Paced>, HeadError> {
         let stream = self.head.connect().await?;
         let (sender, connection) = handshake(TokioIo::new(stream)).await?;
         // Errors are reported by the affected request.
@@ -234,8 +214,8 @@ enum HeadError {
 }
 
 /// Whether a program of this user opened the connection.
-async fn is_own(stream: &TcpStream, from: SocketAddr) -> bool {
-    let Ok(own) = stream.local_addr() else { return false };
+async fn is_own(stream: &TcpStream) -> bool {
+    let (Ok(own), Ok(from)) = (stream.local_addr(), stream.peer_addr()) else { return false };
     let uid = nix::unistd::geteuid().as_raw();
     // The kernel's table is long on a machine with many connections.
     let owner = tokio::task::spawn_blocking(move || peer::owner(from, own)).await;

@@ -55,6 +55,7 @@ impl Scene {
     }
 
     /// The head's side of the next connection, and the request on it.
+    #[expect(clippy::disallowed_methods, reason = "a server of the test")]
     async fn accept(&self) -> (UnixStream, String) {
         let (mut stream, _) = timeout(PATIENCE, self.head.accept()).await.expect("in time").expect("a connection");
         let request = read_until(&mut stream, "\r\n\r\n").await;

@@ -63,6 +63,7 @@ impl Listener {
     }
 
     /// Accepts the next connection. Cancel safe.
+    #[expect(clippy::disallowed_methods, reason = "the user's own listener; the head limits the connections to a run")]
     pub(in crate::commands) async fn accept(&self) -> io::Result<Connection> {
         match self {
             Self::Port(listener) => {
