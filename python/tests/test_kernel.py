@@ -130,6 +130,12 @@ def attached(job: hostler.Job) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
+def test_launch_refuses_a_connection_without_a_key(capsys: pytest.CaptureFixture[str]) -> None:
+    ports = [f"--{name}={number}" for name, number in zip(_kernel.CHANNELS, range(1, 6), strict=True)]
+    assert command.main(["launch", "-m", "300M", *ports]) == 1
+    assert "launch needs the key" in capsys.readouterr().err
+
+
 def client_of(file: Path) -> BlockingKernelClient:
     client = BlockingKernelClient()
     client.load_connection_file(str(file))

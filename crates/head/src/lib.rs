@@ -12,8 +12,9 @@
 //!   requests.
 //! - [`client_limits`] limits the connections, requests and memory of each client. [`answers`] holds that memory until the
 //!   response is sent.
-//! - [`login`] checks logins from machines outside the cluster. [`site`] and [`dashboard`] serve browsers, and [`openid`]
-//!   signs their users in with a provider of OpenID Connect.
+//! - [`login`] checks logins from machines outside the cluster. [`site`] and
+//!   [`dashboard`] serve browsers, and [`openid`] signs their users in with a provider of OpenID Connect. [`seal`] makes
+//!   secrets that the head recognises without keeping them.
 //! - [`link`] carries messages to and from an agent. [`streams`] connects readers of a job's output with its agent.
 //! - [`metrics`] serves `/metrics`.
 //! - [`usage`] keeps figures over time, and shares live measurements among all who watch.
@@ -54,6 +55,7 @@ mod power;
 mod private_file;
 mod reserve;
 mod rights;
+mod seal;
 mod site;
 mod sorted_jobs;
 mod start;

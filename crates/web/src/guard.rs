@@ -4,7 +4,6 @@
 //! something, carries a [`FormToken`]. Requests without a session get the sign-in page. Because the check surrounds the
 //! router, it covers every page, also those that do not exist.
 
-use std::convert::Infallible;
 use std::sync::{Arc, LazyLock};
 
 use axum::body::{Body, Bytes};
@@ -195,14 +194,6 @@ fn refuse(foreign: Foreign) -> Response {
 /// An answer without markup.
 pub(crate) fn plain(status: StatusCode, text: &str) -> Response {
     (status, [(header::CONTENT_TYPE, "text/plain; charset=utf-8")], format!("{text}\n")).into_response()
-}
-
-impl<S: Sync> axum::extract::FromRequestParts<S> for FormToken {
-    type Rejection = Infallible;
-
-    async fn from_request_parts(parts: &mut axum::http::request::Parts, _: &S) -> Result<Self, Infallible> {
-        Ok(parts.extensions.get::<Self>().cloned().unwrap_or_else(|| Self("".into())))
-    }
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! Tests of the guard over all routes of the dashboard.
 
+use std::convert::Infallible;
 use std::sync::Mutex;
 
 use axum::Router;

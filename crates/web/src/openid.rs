@@ -11,7 +11,8 @@ use axum::http::header::{COOKIE, LOCATION, SET_COOKIE};
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use form_urlencoded::byte_serialize;
-use hostler_proto::openid::{OpenIdBegun, OpenIdLogin};
+use hostler_proto::api::ErrorBody;
+use hostler_proto::openid::{NOT_BEGUN, OpenIdBegun, OpenIdLogin, SignInSecret};
 use hostler_proto::users::LoggedIn;
 use serde::Deserialize;
 
@@ -54,8 +55,7 @@ pub(crate) struct Begin {
 /// What the provider returns.
 #[derive(Deserialize)]
 pub(crate) struct Returned {
-    #[serde(default)]
-    state: String,
+    state: Option<String>,
     code: Option<String>,
     error: Option<String>,
     error_description: Option<String>,
@@ -88,6 +88,7 @@ pub(crate) async fn begin(
         return see_other(&format!("{origin}{}", link(next)));
     }
     let mut response = see_other(&url);
+    let secret = String::from(secret);
     let value = format!("{secret}.{}", encode(next));
     let value = if value.len() > MAX_COOKIE_LEN { secret } else { value };
     set_cookie(&mut response, &caller, &value, MAX_AGE_S);
@@ -102,22 +103,34 @@ pub(crate) async fn callback(
     Query(Returned { state, code, error, error_description }): Query<Returned>,
 ) -> Response {
     let Some(origin) = origin(&caller) else { return land("/") };
-    let kept = cookie(&headers, &own_cookie_name(origin)).unwrap_or_default();
-    let (secret, next) = kept.split_once('.').unwrap_or((kept, ""));
-    let next = decode(next);
+    let begun = cookie(&headers, &own_cookie_name(origin)).and_then(secret_and_next);
+    let (Some((secret, next)), Some(state)) = (begun, state) else { return fail(&not_begun()) };
     let api = Api::new(backend, caller.clone());
-    let login = OpenIdLogin { secret: secret.to_owned(), state, code, error, error_description };
-    let mut response = match api.post::<LoggedIn>("/login/openid", &login).await {
+    let login = OpenIdLogin { secret, state, code, error, error_description };
+    match api.post::<LoggedIn>("/login/openid", &login).await {
         Ok(LoggedIn { token, ends_in_ms, .. }) => {
             sign_in::end_previous_session(&api, &caller).await;
             let mut response = land(&next);
             sign_in::set_cookie(&mut response, &caller, &token, ends_in_ms / 1000);
+            set_cookie(&mut response, &caller, "", 0);
             response
         }
+        // The cookie stays: a link of somebody else must not end the sign-in that this browser has begun.
         Err(refused) => fail(&refused),
-    };
-    set_cookie(&mut response, &caller, "", 0);
-    response
+    }
+}
+
+/// The content of the cookie: the secret of a sign-in, and the page that follows the sign-in.
+fn secret_and_next(kept: &str) -> Option<(SignInSecret, String)> {
+    let (secret, next) = kept.split_once('.').unwrap_or((kept, ""));
+    Some((secret.parse().ok()?, decode(next)))
+}
+
+/// The error of a browser that has begun no sign-in.
+fn not_begun() -> Refused {
+    let hints = vec!["sign in again, in one tab of the browser".to_owned()];
+    let error = ErrorBody { code: "sign_in_failed".to_owned(), message: NOT_BEGUN.to_owned(), hints };
+    Refused { status: StatusCode::UNAUTHORIZED, error }
 }
 
 fn fail(Refused { status, error }: &Refused) -> Response {
@@ -180,6 +193,16 @@ mod tests {
             assert!(!encoded.contains([';', ',', '"', ' ', '=', '&']), "{encoded}");
             assert_eq!(decode(&encoded), next);
         }
+    }
+
+    #[test]
+    fn cookie_without_a_whole_secret_begins_no_sign_in() {
+        let secret = "0a".repeat(32);
+        for kept in ["", ".%2F", "x.%2F", &secret[1..], &format!("{secret}0.%2F"), &format!("%20{secret}")] {
+            assert_eq!(secret_and_next(kept), None, "{kept}");
+        }
+        let (kept, next) = secret_and_next(&format!("{secret}.%2Fjobs")).expect("a secret");
+        assert_eq!((String::from(kept), next.as_str()), (secret, "/jobs"));
     }
 
     #[test]

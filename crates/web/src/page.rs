@@ -4,6 +4,7 @@ use std::borrow::Borrow;
 use std::sync::Arc;
 
 use askama::Template;
+use axum::Extension;
 use axum::extract::{FromRequestParts, Request, State};
 use axum::http::request::Parts;
 use axum::http::{HeaderValue, StatusCode, header};
@@ -154,7 +155,8 @@ impl FromRequestParts<Backend> for Frame {
 
     async fn from_request_parts(parts: &mut Parts, backend: &Backend) -> Result<Self, Response> {
         let api = Api::from_request_parts(parts, backend).await.unwrap_or_else(|never| match never {});
-        let token = FormToken::from_request_parts(parts, backend).await.unwrap_or_else(|never| match never {});
+        let token = Extension::<FormToken>::from_request_parts(parts, backend).await;
+        let Extension(token) = token.map_err(IntoResponse::into_response)?;
         let me: Me = api.get("/me").await.map_err(IntoResponse::into_response)?;
         let query = Fields::parse(parts.uri.query().unwrap_or_default().as_bytes());
         let notice = query.read(DONE).ok().flatten().and_then(|number| api.notices().find(&me.user, number));

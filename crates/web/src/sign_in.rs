@@ -115,7 +115,7 @@ pub(crate) struct Parameters {
 
 /// `GET /sign-in`.
 pub(crate) async fn show(
-    token: FormToken,
+    Extension(token): Extension<FormToken>,
     Extension(caller): Extension<Caller>,
     Query(Parameters { next, code }): Query<Parameters>,
 ) -> Response {
@@ -133,7 +133,7 @@ pub(crate) async fn show(
 /// `POST /sign-in`.
 pub(crate) async fn sign_in(
     State(backend): State<Backend>,
-    token: FormToken,
+    Extension(token): Extension<FormToken>,
     Extension(caller): Extension<Caller>,
     form: Fields,
 ) -> Response {

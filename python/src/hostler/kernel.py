@@ -219,8 +219,11 @@ def _connection(given: argparse.Namespace) -> dict[str, Any]:
             raise UsageError("launch needs a connection file", "usage", ("add -f FILE",))
         content: dict[str, Any] = json.loads(Path(given.connection_file).read_text(encoding="utf-8"))
         return content
+    if given.key is None:
+        # Without a key, every program of the machine could run code in the kernel.
+        raise UsageError("launch needs the key of the connection", "usage", ("add --Session.key=KEY, or -f FILE",))
     ports = {f"{name}_port": int(getattr(given, name)) for name in ("shell", "iopub", "stdin", "hb", "control")}
-    key = re.sub(r"""^b?(["'])(.*)\1$""", r"\2", given.key or "")
+    key = re.sub(r"""^b?(["'])(.*)\1$""", r"\2", given.key)
     transport = (given.transport or "tcp").strip("\"'")
     scheme = given.scheme.strip("\"'")
     return {"ip": given.ip or "127.0.0.1", "transport": transport, "key": key, "signature_scheme": scheme, **ports}

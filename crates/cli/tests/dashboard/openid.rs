@@ -3,7 +3,10 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
+use base64::Engine;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use hostler_testkit::wait_until;
+use ring::{digest, hmac};
 use serde_json::{Value, json};
 
 use crate::http::{Answer, Ask};
@@ -249,4 +252,59 @@ fn sign_in_belongs_to_one_browser_and_happens_once() {
     scene.provider.stop();
     scene.fails(&scene.get(&path, &own), 502, "the sign-in provider does not answer");
     scene.site.sign_in(port, &scene.host, &scene.site.invite("ada"));
+}
+
+/// What an attacker can compute who knows the secret of a sign-in: its state, and the parameters of the link to the
+/// provider.
+fn prepared(scene: &Scene, secret: &[u8]) -> (String, String) {
+    let key = hmac::Key::new(hmac::HMAC_SHA256, secret);
+    let derive = |what: &str| BASE64_URL_SAFE_NO_PAD.encode(hmac::sign(&key, what.as_bytes()));
+    let challenge = BASE64_URL_SAFE_NO_PAD.encode(digest::digest(&digest::SHA256, derive("verifier").as_bytes()));
+    let (state, nonce) = (derive("state"), derive("nonce"));
+    let link = format!(
+        "{}/authorize?response_type=code&client_id=hostler%3A1&redirect_uri=http://{}/sign-in/openid/callback\
+         &scope=openid&state={state}&nonce={nonce}&code_challenge={challenge}&code_challenge_method=S256",
+        scene.provider.issuer, scene.host
+    );
+    let back = scene.provider.approve(&link);
+    let (_, path) = back.split_once(&scene.host).expect("the dashboard");
+    (path.to_owned(), state)
+}
+
+#[test]
+fn prepared_link_neither_signs_in_nor_ends_a_session_nor_shows_a_text() {
+    let scene = Scene::set();
+    scene.configure("ada-1 = \"ada\"\nben-1 = \"ben\"");
+    let victim = session(&scene.sign_in("/"), scene.port);
+    scene.provider.plan(Plan { claims: json!({ "sub": "ben-1" }), ..Plan::default() });
+    wait_until("the attacker to have an account", 30, || (scene.sign_in("/").status == 200).then_some(()));
+    // The secret of a browser without a cookie is not the empty one, and nobody can make up a secret.
+    for (secret, cookie) in [(&b""[..], String::new()), (&[0xab; 32], "ab".repeat(32)), (&[0; 32], "00".repeat(32))] {
+        let (path, state) = prepared(&scene, secret);
+        let cookies = match cookie.as_str() {
+            "" => vec![victim.clone(), format!("{victim}; hostler-{}-openid=", scene.port)],
+            cookie => vec![format!("{victim}; hostler-{}-openid={cookie}.", scene.port)],
+        };
+        for cookies in cookies {
+            let answer = scene.get(&path, &cookies);
+            scene.fails(&answer, 401, "another browser");
+            let text = format!("/sign-in/openid/callback?state={state}&error=Your+account+is+locked");
+            let answer = scene.get(&text, &cookies);
+            scene.fails(&answer, 401, "another browser");
+            assert!(!answer.body.contains("locked"), "{answer:?}");
+        }
+        // The API takes no other text for a secret either.
+        let code = path.split_once("code=").expect("a code").1.split('&').next().expect("split has a first part");
+        let body = json!({ "secret": cookie, "state": state, "code": code }).to_string();
+        let ask = Ask { body: &body, ..Ask::post("/api/v1/login/openid", &scene.host, "") };
+        let ask = Ask { headers: vec![("host", &scene.host), ("content-type", "application/json")], ..ask };
+        let answer = ask.send(scene.port);
+        assert_eq!(answer.status, if cookie.is_empty() { 422 } else { 401 }, "{answer:?}");
+    }
+    assert!(scene.get("/", &victim).body.contains("ada (user)"), "the victim's session goes on");
+    // A link of somebody else does not end a sign-in that this browser has begun.
+    scene.provider.plan(Plan::default());
+    let (path, cookie) = scene.approved("/");
+    scene.fails(&scene.get("/sign-in/openid/callback?state=x&code=y", &cookie), 401, "another browser");
+    session(&scene.get(&path, &cookie), scene.port);
 }

@@ -109,8 +109,8 @@ const SCRAPER: &str = ".metrics";
 /// Checks that a caller may read the metrics: a user, or a program with the metrics token. The request's resources are
 /// held until the returned value is dropped.
 pub(crate) fn check_scraper(head: &Head, request: &Request) -> Result<Arc<Answer>, ApiError> {
-    let shown = request.headers().get(AUTHORIZATION).map_or(&[][..], |shown| shown.as_bytes());
-    let identity = match head.metrics_token.shown_in(shown) {
+    let shown = request.headers().get(AUTHORIZATION);
+    let identity = match shown.and_then(|shown| head.metrics_token.shown_in(shown.as_bytes())) {
         Some(token) => {
             let (name, origin) = (SCRAPER.to_owned(), Origin::Token(token));
             Identity::User(Person { name, uid: u32::MAX, role: Role::User, origin })

@@ -1,8 +1,8 @@
 //! Sign-in of browsers with OpenID Connect: the authorization code flow with PKCE.
 //!
-//! A sign-in begins with a random secret, which the browser keeps in a cookie. The head keeps nothing: state, nonce and
-//! code verifier are keyed hashes of the secret. So another browser cannot complete the sign-in, and a flood of sign-ins
-//! uses no memory.
+//! A sign-in begins with a secret from the head, which the browser keeps in a cookie. The head keeps nothing: state, nonce
+//! and code verifier are keyed hashes of the secret, and the secret's [`crate::seal`] shows that the head made it less than
+//! ten minutes ago. So another browser cannot complete the sign-in, and a flood of sign-ins uses no memory.
 //!
 //! A user is identified by issuer and subject. Mail addresses and names may change hands.
 
@@ -18,16 +18,20 @@ use base64::Engine;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use form_urlencoded::Serializer;
 use hostler_model::UserName;
+use hostler_proto::openid::{NOT_BEGUN, SignInSecret};
 use ring::{digest, hmac};
 use tokio::sync::Semaphore;
 
 use self::file::{OpenIdFile, lines_for};
 use self::provider::{Provider, short};
 use self::token::{Expected, TokenError, verify};
-use crate::login::secret;
+use crate::seal::Seal;
 
 /// Path of the page to which the provider sends browsers back.
 const CALLBACK: &str = "/sign-in/openid/callback";
+
+/// Time for a sign-in.
+const SIGN_IN_TTL: Duration = Duration::from_secs(600);
 
 /// Minimum time between two checks whether the file has changed.
 const LOOK: Duration = Duration::from_secs(1);
@@ -44,6 +48,7 @@ const MAX_EXCHANGES: usize = 16;
 /// Sign-in with the provider in `openid.toml`.
 pub(crate) struct OpenId {
     path: PathBuf,
+    seal: Seal,
     seen: Mutex<Seen>,
     provider: tokio::sync::Mutex<Option<Known>>,
     exchanges: Semaphore,
@@ -70,7 +75,7 @@ pub(crate) struct Begun {
     /// Where the browser goes.
     pub(crate) url: String,
     /// What the browser must show at the end.
-    pub(crate) secret: String,
+    pub(crate) secret: SignInSecret,
 }
 
 /// What the provider sends with the browser.
@@ -92,7 +97,7 @@ pub(crate) enum OpenIdError {
     Invalid(String),
     #[error("the sign-in provider refused the sign-in: {0}")]
     Refused(String),
-    #[error("this sign-in began in another browser, or more than ten minutes ago")]
+    #[error("{NOT_BEGUN}")]
     State,
     #[error("the token of the sign-in provider is not accepted: {0}")]
     Token(String),
@@ -134,8 +139,8 @@ impl From<TokenError> for OpenIdError {
 pub(super) struct Proof(hmac::Key);
 
 impl Proof {
-    fn new(secret: &str) -> Self {
-        Self(hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes()))
+    fn new(secret: &SignInSecret) -> Self {
+        Self(hmac::Key::new(hmac::HMAC_SHA256, &secret.0))
     }
 
     fn derive(&self, what: &str) -> String {
@@ -168,7 +173,8 @@ impl Proof {
 impl OpenId {
     pub(crate) fn new(path: PathBuf) -> Self {
         let exchanges = Semaphore::new(MAX_EXCHANGES);
-        Self { path, seen: Mutex::default(), provider: tokio::sync::Mutex::default(), exchanges }
+        let (seal, seen, provider) = (Seal::new(), Mutex::default(), tokio::sync::Mutex::default());
+        Self { path, seal, seen, provider, exchanges }
     }
 
     /// What the sign-in page calls the provider; `None` if there is none.
@@ -185,7 +191,7 @@ impl OpenId {
     pub(crate) async fn begin(&self, origin: &str) -> Result<Begun, OpenIdError> {
         let file = self.file()?;
         let provider = self.provider(&file).await?;
-        let secret = secret();
+        let secret = SignInSecret(self.seal.make());
         let proof = Proof::new(&secret);
         let query = Serializer::new(String::new())
             .append_pair("response_type", "code")
@@ -206,13 +212,13 @@ impl OpenId {
     pub(crate) async fn finish(
         &self,
         origin: &str,
-        secret: &str,
+        secret: &SignInSecret,
         state: &str,
         reply: Reply<'_>,
     ) -> Result<UserName, OpenIdError> {
         let file = self.file()?;
         let proof = Proof::new(secret);
-        if !proof.is_state(state) {
+        if !self.seal.is_younger(&secret.0, SIGN_IN_TTL) || !proof.is_state(state) {
             return Err(OpenIdError::State);
         }
         let code = match reply {
@@ -315,7 +321,7 @@ mod tests {
 
     #[test]
     fn state_belongs_to_one_secret() {
-        let (proof, other) = (Proof::new("a"), Proof::new("b"));
+        let [proof, other] = [1, 2].map(|byte| Proof::new(&SignInSecret([byte; 32])));
         assert!(proof.is_state(&proof.state()) && !proof.is_state(&other.state()));
         for shown in ["", "a", "=", &proof.nonce(), &proof.verifier()] {
             assert!(!proof.is_state(shown), "{shown}");
@@ -324,7 +330,7 @@ mod tests {
 
     #[test]
     fn challenge_is_the_hash_of_the_verifier() {
-        let proof = Proof::new("a");
+        let proof = Proof::new(&SignInSecret([1; 32]));
         // RFC 7636 wants 43 to 128 characters.
         assert_eq!((proof.verifier().len(), proof.challenge().len()), (43, 43));
         assert_ne!(proof.verifier(), proof.nonce());

@@ -26,8 +26,10 @@ pub(super) struct Session {
     /// The dashboard's addresses, the usual one first.
     origins: [String; 2],
     cookie: String,
-    /// The secret in the link, until its first use.
-    entry: Mutex<Option<(String, Instant)>>,
+    /// The secret in the link.
+    secret: String,
+    /// When the link was made, until its first use.
+    entry: Mutex<Option<Instant>>,
 }
 
 /// What the relay does with a request.
@@ -49,7 +51,8 @@ pub(super) enum Verdict {
 impl Session {
     pub(super) fn new(port: u16) -> Self {
         let origins = [format!("http://h{}.localhost:{port}", random(16)), format!("http://127.0.0.1:{port}")];
-        Self { port, origins, cookie: random(32), entry: Mutex::new(Some((random(32), Instant::now()))) }
+        let entry = Mutex::new(Some(Instant::now()));
+        Self { port, origins, cookie: random(32), secret: random(32), entry }
     }
 
     pub(super) fn port(&self) -> u16 {
@@ -72,9 +75,7 @@ impl Session {
     }
 
     fn link_at(&self, origin: &str) -> String {
-        let entry = self.entry.lock().unwrap_or_else(PoisonError::into_inner);
-        let secret = entry.as_ref().map_or("", |(secret, _)| secret);
-        format!("{origin}{ENTRY}?key={secret}")
+        format!("{origin}{ENTRY}?key={}", self.secret)
     }
 
     /// Decides about a request, from its head only.
@@ -108,10 +109,10 @@ impl Session {
 
     /// Uses up the secret. A wrong guess changes nothing.
     fn enter(&self, uri: &Uri) -> Verdict {
-        let shown = uri.query().and_then(|query| query.strip_prefix("key=")).unwrap_or_default();
+        let shown = uri.query().and_then(|query| query.strip_prefix("key="));
+        let is_right = shown.is_some_and(|shown| is_same(&self.secret, shown));
         let mut entry = self.entry.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_right = |(secret, made): &(String, Instant)| is_same(secret, shown) && made.elapsed() < LINK_TTL;
-        if !entry.as_ref().is_some_and(is_right) {
+        if !is_right || !entry.is_some_and(|made| made.elapsed() < LINK_TTL) {
             return Verdict::Expired;
         }
         *entry = None;
@@ -198,20 +199,17 @@ mod tests {
     fn link_works_once_and_for_a_limited_time() {
         let session = Session::new(8000);
         let link: Uri = session.link().parse().expect("a link");
-        let guess: Uri = "http://x/enter?key=0000".parse().expect("a link");
-        assert_eq!(session.enter(&guess), Verdict::Expired);
+        for guess in ["http://x/enter?key=0000", "http://x/enter?key=", "http://x/enter"] {
+            assert_eq!(session.enter(&guess.parse().expect("a link")), Verdict::Expired);
+        }
         let Verdict::Enter(cookie) = session.enter(&link) else { panic!("the first use") };
         let cookie = cookie.to_str().expect("text");
         assert!(cookie.starts_with("hostler-relay-8000=") && cookie.ends_with("; HttpOnly; SameSite=Strict; Path=/"));
         assert_eq!(session.enter(&link), Verdict::Expired);
-        assert!(session.link().ends_with("key="), "the secret is gone");
-        // An empty secret is never valid.
-        assert_eq!(session.enter(&session.link().parse().expect("a link")), Verdict::Expired);
 
         let session = Session::new(8000);
         let link = session.link().parse().expect("a link");
-        session.entry.lock().expect("no thread panicked").as_mut().expect("unused").1 =
-            Instant::now().checked_sub(LINK_TTL).expect("the machine runs for longer");
+        *session.entry.lock().expect("no thread panicked") = Instant::now().checked_sub(LINK_TTL);
         assert_eq!(session.enter(&link), Verdict::Expired);
     }
 
