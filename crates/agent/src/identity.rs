@@ -108,7 +108,7 @@ pub async fn join(
     let Joined { certificate, authority, node, .. } = loop {
         match client.join(&request).await {
             Ok(joined) => break joined,
-            Err(error) if may_pass(&error) && began.elapsed() < CODE_LIFE => {
+            Err(error) if error.is_transient() && began.elapsed() < CODE_LIFE => {
                 let wait = pause.mul_f64((1.0 + random()) / 2.0);
                 report(&error, wait);
                 tokio::time::sleep(wait).await;
@@ -125,11 +125,6 @@ pub async fn join(
     // Written last: a node with a certificate has joined.
     files.store(CREDENTIALS, credentials(&certificate, &key).as_bytes())?;
     Ok((node, code.address.clone()))
-}
-
-/// Whether a retry may succeed, because the head is unreachable, starting or overloaded.
-fn may_pass(error: &ClientError) -> bool {
-    error.is_transient() || error.code() == Some("too_many_codes")
 }
 
 /// Whether an agent is running for the node in `directory`.

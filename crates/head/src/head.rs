@@ -18,6 +18,7 @@ use crate::client_limits::{ClientLimits, Party};
 use crate::config::Config;
 use crate::engine::Engine;
 use crate::environments::Environments;
+use crate::failures::Failures;
 use crate::login::Logins;
 use crate::metrics;
 use crate::notify::Notifier;
@@ -45,6 +46,8 @@ pub(crate) struct Head {
     /// Limits on the connections, requests and memory of each client.
     pub(crate) client_limits: ClientLimits,
     pub(crate) logins: Logins,
+    /// Failed logins and wrong join codes.
+    pub(crate) failures: Failures,
     /// Sign-in with OpenID Connect.
     pub(crate) openid: OpenId,
     /// Held while users are added, so that no two users get the same uid.
@@ -101,7 +104,8 @@ impl Head {
             metrics_token,
             site,
             client_limits: ClientLimits::default(),
-            logins: Logins::default(),
+            logins: Logins::new(),
+            failures: Failures::default(),
             openid,
             admitting: tokio::sync::Mutex::default(),
             audit,

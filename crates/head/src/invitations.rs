@@ -1,17 +1,15 @@
 //! Invitations of new nodes, and protection against guessing of join codes.
 //!
-//! A join code contains 128 random bits, so guessing is hopeless. The head still delays and counts wrong codes, so that
-//! attempts appear in the log. An error never reveals which part of a code is wrong, so a stranger learns nothing about
+//! A join code contains 128 random bits, so guessing is hopeless. The head still delays wrong codes, and counts them
+//! ([`crate::failures`]). An error never reveals which part of a code is wrong, so a stranger learns nothing about
 //! existing codes.
 //!
 //! Invitations are kept in memory and use the monotonic clock. A restart of the head deletes them.
 
-use std::collections::{BTreeMap, HashMap};
-use std::net::IpAddr;
+use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use hostler_listen::Network;
 use hostler_model::{Digest, NodeName};
 use hostler_snapshot::chunk::digest_of;
 
@@ -22,21 +20,10 @@ const INVITATION_TTL: Duration = Duration::from_secs(3600);
 /// Maximum number of open invitations. At the maximum, a new invitation replaces the oldest.
 const MAX_INVITATIONS: usize = 10_000;
 
-/// Number of wrong codes per address within [`GUESS_WINDOW`]. Further requests are rejected until the window ends.
-const MAX_GUESSES: u32 = 10;
-
-/// Time window for counting wrong codes.
-const GUESS_WINDOW: Duration = Duration::from_secs(60);
-
-/// Maximum number of addresses whose wrong codes are counted. Against a larger, distributed attack, only the delayed
-/// answers help.
-const MAX_GUESSERS: usize = 10_000;
-
-/// Open invitations, and addresses that sent wrong codes.
+/// Open invitations.
 #[derive(Default)]
 pub(crate) struct Invitations {
     by_secret: Mutex<HashMap<Digest, Invited>>,
-    guessers: Mutex<BTreeMap<Network, Guesser>>,
 }
 
 /// An open invitation. Its key in the map is the hash of the secret.
@@ -46,12 +33,6 @@ struct Invited {
     at: Instant,
     /// The request that used the invitation. An agent that missed the answer may repeat this request.
     taken_by: Option<Digest>,
-}
-
-/// Wrong codes from one address.
-struct Guesser {
-    wrong: u32,
-    since: Instant,
 }
 
 /// A machine that requests to join.
@@ -129,36 +110,8 @@ impl Invitations {
         }
     }
 
-    /// Remaining time for which requests from this address are rejected after too many wrong codes.
-    pub(crate) fn must_wait(&self, from: IpAddr) -> Option<Duration> {
-        let guessers = self.guessers();
-        let guesser = guessers.get(&Network::from(from)).filter(|guesser| guesser.wrong >= MAX_GUESSES)?;
-        GUESS_WINDOW.checked_sub(guesser.since.elapsed())
-    }
-
-    /// Counts a wrong code from this address.
-    pub(crate) fn note_wrong(&self, from: IpAddr) {
-        let mut guessers = self.guessers();
-        if guessers.len() >= MAX_GUESSERS {
-            guessers.retain(|_, guesser| guesser.since.elapsed() < GUESS_WINDOW);
-        }
-        if guessers.len() >= MAX_GUESSERS {
-            return;
-        }
-        let fresh = || Guesser { wrong: 0, since: Instant::now() };
-        let guesser = guessers.entry(Network::from(from)).or_insert_with(fresh);
-        if guesser.since.elapsed() >= GUESS_WINDOW {
-            *guesser = fresh();
-        }
-        guesser.wrong += 1;
-    }
-
     fn by_secret(&self) -> MutexGuard<'_, HashMap<Digest, Invited>> {
         self.by_secret.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn guessers(&self) -> MutexGuard<'_, BTreeMap<Network, Guesser>> {
-        self.guessers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -216,21 +169,5 @@ mod tests {
         assert_eq!(take(&all, &secret, None, 1), Err(NotInvited::Wrong));
         all.invite(None);
         assert_eq!(all.by_secret().len(), 1, "expired invitations are deleted");
-    }
-
-    #[test]
-    fn address_with_wrong_codes_is_rejected_for_a_while() {
-        let all = Invitations::default();
-        let [guesser, neighbour, other] =
-            ["2001:db8::1", "2001:db8::2", "192.0.2.1"].map(|text| text.parse::<IpAddr>().expect(text));
-        for _ in 0..MAX_GUESSES {
-            assert_eq!(all.must_wait(guesser), None);
-            all.note_wrong(guesser);
-        }
-        assert!(all.must_wait(guesser).is_some() && all.must_wait(neighbour).is_some());
-        assert_eq!(all.must_wait(other), None);
-        let long_ago = Instant::now().checked_sub(GUESS_WINDOW).expect("enough uptime");
-        all.guessers().values_mut().for_each(|guesser| guesser.since = long_ago);
-        assert_eq!(all.must_wait(guesser), None);
     }
 }

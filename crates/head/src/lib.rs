@@ -12,7 +12,7 @@
 //!   requests.
 //! - [`client_limits`] limits the connections, requests and memory of each client. [`answers`] holds that memory until the
 //!   response is sent.
-//! - [`login`] checks logins from machines outside the cluster. [`site`] and
+//! - [`login`] checks logins from machines outside the cluster, and [`failures`] counts failed ones. [`site`] and
 //!   [`dashboard`] serve browsers, and [`openid`] signs their users in with a provider of OpenID Connect. [`seal`] makes
 //!   secrets that the head recognises without keeping them.
 //! - [`link`] carries messages to and from an agent. [`streams`] connects readers of a job's output with its agent.
@@ -35,6 +35,7 @@ mod config;
 mod dashboard;
 mod engine;
 mod environments;
+mod failures;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod head;

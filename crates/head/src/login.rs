@@ -5,18 +5,17 @@
 //!
 //! With a login code: an admin creates the code, which can be used once.
 //!
-//! A challenge is valid for a minute and a code for a day, on the monotonic clock. Both are kept in memory and end with
-//! the head's process. The state keeps the hashes of tokens.
+//! A challenge is valid for a minute and a code for a day, on the monotonic clock. Both end with the head's process. The
+//! head keeps no open challenges, so a flood of requests for challenges takes no memory and uses up nothing of others. The
+//! state keeps the hashes of tokens.
 //!
 //! A failed login does not reveal whether the user exists: the signature is checked before the lookup, and all failures
-//! have the same message. An address with many failures must wait.
+//! have the same message. [`crate::failures`] counts them.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::net::IpAddr;
+use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use hostler_listen::Network;
 use hostler_model::{Digest, Timestamp, UserName};
 use hostler_proto::users::LOGIN_NAMESPACE;
 use ring::signature::{RSA_PKCS1_2048_8192_SHA256, RSA_PKCS1_2048_8192_SHA512, RsaPublicKeyComponents};
@@ -25,13 +24,9 @@ use ssh_key::{Algorithm, EcdsaCurve, HashAlg, PublicKey, SshSig};
 
 use crate::blobs::name_of;
 use crate::names::random_name;
+use crate::seal::Seal;
 
 const CHALLENGE_TTL: Duration = Duration::from_secs(60);
-
-const MAX_CHALLENGES: usize = 10_000;
-
-/// Maximum number of open challenges per network, so that one network cannot use up those of others.
-const MAX_CHALLENGES_PER_NETWORK: usize = 256;
 
 const CODE_TTL: Duration = Duration::from_secs(24 * 3600);
 
@@ -41,75 +36,20 @@ pub(crate) const LINK_TTL: Duration = Duration::from_secs(60);
 /// Maximum number of open login codes. At the maximum, a new code replaces the oldest.
 const MAX_CODES: usize = 10_000;
 
-/// Maximum number of failures per address and time window. Further logins must wait until the window ends.
-const MAX_FAILURES: u32 = 10;
-const FAILURE_WINDOW: Duration = Duration::from_secs(60);
-
-/// Maximum number of addresses whose failures are counted.
-const MAX_ADDRESSES: usize = 100_000;
-
 /// Maximum length of a key line, in bytes.
 const MAX_KEY_LEN: usize = 8 << 10;
 
-/// Open challenges and codes, and recent failures.
-#[derive(Default)]
+/// Maximum length of a signature, in bytes. It holds the longest key of RSA and its signature.
+const MAX_SIGNATURE_LEN: usize = 16 << 10;
+
+/// Answered challenges and open codes.
 pub(crate) struct Logins {
-    challenges: Mutex<Challenges>,
+    /// Makes challenges.
+    seal: Seal,
+    /// When a valid signature answered a challenge. Only users can add entries.
+    answered: Mutex<HashMap<Digest, Instant>>,
     /// Login codes, by the hash of their secret.
     codes: Mutex<HashMap<Digest, Code>>,
-    failures: Mutex<BTreeMap<Network, Failures>>,
-}
-
-/// Open challenges. All limits drop the oldest one, since a flood of unanswered challenges must not block logins.
-#[derive(Default)]
-struct Challenges {
-    made: HashMap<String, Made>,
-    /// The open challenges of each network, oldest first.
-    of: BTreeMap<Option<Network>, VecDeque<String>>,
-}
-
-struct Made {
-    at: Instant,
-    /// `None` for clients without an address.
-    network: Option<Network>,
-}
-
-impl Challenges {
-    fn add(&mut self, network: Option<Network>) -> String {
-        if self.made.len() >= MAX_CHALLENGES {
-            let expired = self.made.iter().filter(|(_, made)| made.at.elapsed() >= CHALLENGE_TTL);
-            let expired: Vec<String> = expired.map(|(nonce, _)| nonce.clone()).collect();
-            for nonce in &expired {
-                self.remove(nonce);
-            }
-        }
-        if self.made.len() >= MAX_CHALLENGES
-            && let Some(oldest) = self.made.iter().min_by_key(|(_, made)| made.at).map(|(nonce, _)| nonce.clone())
-        {
-            self.remove(&oldest);
-        }
-        if let Some(own) = self.of.get(&network)
-            && own.len() >= MAX_CHALLENGES_PER_NETWORK
-        {
-            let oldest = own[0].clone();
-            self.remove(&oldest);
-        }
-        let nonce = secret();
-        self.of.entry(network).or_default().push_back(nonce.clone());
-        self.made.insert(nonce.clone(), Made { at: Instant::now(), network });
-        nonce
-    }
-
-    fn remove(&mut self, nonce: &str) -> Option<Made> {
-        let made = self.made.remove(nonce)?;
-        if let Some(own) = self.of.get_mut(&made.network) {
-            own.retain(|other| other != nonce);
-            if own.is_empty() {
-                self.of.remove(&made.network);
-            }
-        }
-        Some(made)
-    }
 }
 
 struct Code {
@@ -125,11 +65,6 @@ impl Code {
     }
 }
 
-struct Failures {
-    since: Instant,
-    count: u32,
-}
-
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum LoginError {
     #[error("this challenge is unknown, was answered already or is older than a minute")]
@@ -141,23 +76,36 @@ pub(crate) enum LoginError {
     BadCode,
     #[error("openid.toml names a user whom the cluster does not have")]
     NoSuchUser,
-    #[error("too many failed logins from this address; wait {0} seconds")]
+    #[error(
+        "the login failed, after too many failed logins from this address; the head gives no reason for another {0} seconds"
+    )]
     TooMany(u64),
 }
 
 impl Logins {
-    /// Creates a challenge to sign for a client at this address.
-    pub(crate) fn challenge(&self, from: Option<IpAddr>) -> String {
-        lock(&self.challenges).add(from.map(Network::from))
+    pub(crate) fn new() -> Self {
+        Self { seal: Seal::new(), answered: Mutex::default(), codes: Mutex::default() }
     }
 
-    /// Uses up a challenge.
+    /// Creates a challenge to sign.
+    pub(crate) fn challenge(&self) -> String {
+        Digest(self.seal.make()).to_string()
+    }
+
+    /// Uses up a challenge if `check` accepts its signature.
     ///
     /// # Errors
-    /// The challenge is unknown, used or expired.
-    pub(crate) fn answer(&self, nonce: &str) -> Result<(), LoginError> {
-        let made = lock(&self.challenges).remove(nonce);
-        made.filter(|made| made.at.elapsed() < CHALLENGE_TTL).map(drop).ok_or(LoginError::BadChallenge)
+    /// The challenge is unknown, used or expired, or `check` failed.
+    pub(crate) fn answer(&self, nonce: &str, check: impl FnOnce() -> Result<(), LoginError>) -> Result<(), LoginError> {
+        let nonce = nonce.parse::<Digest>().ok().filter(|nonce| self.seal.is_younger(&nonce.0, CHALLENGE_TTL));
+        let nonce = nonce.ok_or(LoginError::BadChallenge)?;
+        check()?;
+        let mut answered = lock(&self.answered);
+        answered.retain(|_, at| at.elapsed() < CHALLENGE_TTL);
+        match answered.insert(nonce, Instant::now()) {
+            None => Ok(()),
+            Some(_) => Err(LoginError::BadChallenge),
+        }
     }
 
     /// Creates a login code for `user` and returns its secret.
@@ -191,37 +139,6 @@ impl Logins {
     pub(crate) fn redeem(&self, secret: &str) -> Result<(UserName, Option<Timestamp>), LoginError> {
         let code = lock(&self.codes).remove(&name_of(secret.as_bytes()));
         code.filter(Code::is_valid).map(|code| (code.user, code.until)).ok_or(LoginError::BadCode)
-    }
-
-    /// Checks that this address may try to log in.
-    ///
-    /// # Errors
-    /// The address had too many failures recently.
-    pub(crate) fn may_try(&self, from: Option<IpAddr>) -> Result<(), LoginError> {
-        let failures = lock(&self.failures);
-        let Some(failed) = from.and_then(|from| failures.get(&Network::from(from))) else { return Ok(()) };
-        match FAILURE_WINDOW.checked_sub(failed.since.elapsed()) {
-            Some(left) if failed.count >= MAX_FAILURES => Err(LoginError::TooMany(left.as_secs() + 1)),
-            Some(_) | None => Ok(()),
-        }
-    }
-
-    /// Counts a failure of this address.
-    pub(crate) fn failed(&self, from: Option<IpAddr>) {
-        let Some(from) = from.map(Network::from) else { return };
-        let mut failures = lock(&self.failures);
-        if failures.len() >= MAX_ADDRESSES {
-            failures.retain(|_, failed| failed.since.elapsed() < FAILURE_WINDOW);
-        }
-        if failures.len() >= MAX_ADDRESSES {
-            // The table is full. An attacker with this many addresses cannot be limited by address anyway.
-            return;
-        }
-        let failed = failures.entry(from).or_insert_with(|| Failures { since: Instant::now(), count: 0 });
-        if failed.since.elapsed() >= FAILURE_WINDOW {
-            *failed = Failures { since: Instant::now(), count: 0 };
-        }
-        failed.count += 1;
     }
 }
 
@@ -262,7 +179,8 @@ fn rsa_bits(key: &KeyData) -> usize {
 /// # Errors
 /// [`LoginError::BadKey`] for every problem.
 pub(crate) fn check_signature(signature: &str, text: &str, keys: &[String]) -> Result<(), LoginError> {
-    let signature = SshSig::from_pem(signature).map_err(|_| LoginError::BadKey)?;
+    let signature = Some(signature).filter(|signature| signature.len() <= MAX_SIGNATURE_LEN);
+    let signature = signature.and_then(|it| SshSig::from_pem(it).ok()).ok_or(LoginError::BadKey)?;
     // Verifies the signature before the lookup of the key, so that a valid signature of an unknown key takes as long as
     // an invalid one.
     let key = signer(&signature, text.as_bytes()).ok_or(LoginError::BadKey)?;
@@ -327,23 +245,18 @@ mod tests {
     }
 
     #[test]
-    fn unanswered_challenges_do_not_block_logins() {
-        let logins = Logins::default();
-        let at = |address: String| Some(address.parse::<IpAddr>().expect("an address"));
-        let first = logins.challenge(at("192.0.2.1".into()));
-        // Many challenges of one network replace each other.
-        let host = |number: usize| at(format!("2001:db8:0:1::{:x}", number % 60_000));
-        let flood: Vec<String> = (0..2 * MAX_CHALLENGES).map(|number| logins.challenge(host(number))).collect();
-        assert_eq!(logins.answer(&flood[0]), Err(LoginError::BadChallenge));
-        assert_eq!(logins.answer(&flood[flood.len() - MAX_CHALLENGES_PER_NETWORK]), Ok(()));
-        assert_eq!(logins.answer(&first), Ok(()));
-        assert_eq!(logins.answer(&first), Err(LoginError::BadChallenge), "it was used");
-        // Those of many networks replace the oldest.
-        let oldest = logins.challenge(at("192.0.2.1".into()));
-        let many = |number: usize| at(format!("10.0.{}.{}", number / 250, number % 250));
-        let others: Vec<String> = (0..MAX_CHALLENGES).map(|number| logins.challenge(many(number))).collect();
-        assert_eq!(logins.answer(&oldest), Err(LoginError::BadChallenge));
-        assert_eq!(logins.answer(&others[MAX_CHALLENGES - 1]), Ok(()));
+    fn challenge_is_answered_once_with_a_valid_signature() {
+        let logins = Logins::new();
+        let nonce = logins.challenge();
+        let bad = || logins.answer(&nonce, || Err(LoginError::BadKey));
+        assert_eq!((bad(), bad()), (Err(LoginError::BadKey), Err(LoginError::BadKey)), "a wrong one uses up nothing");
+        assert_eq!(logins.answer(&nonce, || Ok(())), Ok(()));
+        assert_eq!(logins.answer(&nonce, || Ok(())), Err(LoginError::BadChallenge));
+        // The check is not even asked about a challenge that the head has not made.
+        for nonce in ["", "guess", &"0a".repeat(32), &Logins::new().challenge()] {
+            assert_eq!(logins.answer(nonce, || panic!("unknown")), Err(LoginError::BadChallenge));
+        }
+        assert_eq!(logins.answer(&logins.challenge(), || Ok(())), Ok(()));
     }
 
     #[test]
@@ -383,37 +296,15 @@ mod tests {
     }
 
     #[test]
-    fn challenges_and_codes_can_be_used_once_until_they_expire() {
-        let logins = Logins::default();
-        let nonce = logins.challenge(None);
-        assert_eq!(logins.answer("guess"), Err(LoginError::BadChallenge));
-        assert_eq!([logins.answer(&nonce), logins.answer(&nonce)], [Ok(()), Err(LoginError::BadChallenge)]);
+    fn code_can_be_used_once_until_it_expires() {
+        let logins = Logins::new();
         let ada: UserName = "ada".parse().expect("a valid name");
         let code = logins.invite(ada.clone());
         assert_eq!(logins.redeem("guess"), Err(LoginError::BadCode));
         assert_eq!([logins.redeem(&code), logins.redeem(&code)], [Ok((ada.clone(), None)), Err(LoginError::BadCode)]);
-
-        let (nonce, code) = (logins.challenge(None), logins.invite(ada));
-        let ago = |time| Instant::now().checked_sub(time).expect("enough uptime");
-        lock(&logins.challenges).made.values_mut().for_each(|made| made.at = ago(CHALLENGE_TTL));
-        lock(&logins.codes).values_mut().for_each(|code| code.made = ago(CODE_TTL));
-        assert_eq!(logins.answer(&nonce), Err(LoginError::BadChallenge));
+        let code = logins.invite(ada);
+        let ago = Instant::now().checked_sub(CODE_TTL).expect("enough uptime");
+        lock(&logins.codes).values_mut().for_each(|code| code.made = ago);
         assert_eq!(logins.redeem(&code), Err(LoginError::BadCode));
-    }
-
-    #[test]
-    fn only_an_address_with_many_failures_must_wait() {
-        let logins = Logins::default();
-        let address = |text: &str| Some(text.parse::<IpAddr>().expect("an address"));
-        for host in 0..10 {
-            assert_eq!(logins.may_try(address("2001:db8::1")), Ok(()));
-            logins.failed(address(&format!("2001:db8::{host}")));
-        }
-        assert!(matches!(logins.may_try(address("2001:db8::ffff")), Err(LoginError::TooMany(1..=60))));
-        assert_eq!(logins.may_try(address("2001:db9::1")), Ok(()));
-        assert_eq!(logins.may_try(None), Ok(()));
-        let ago = Instant::now().checked_sub(FAILURE_WINDOW).expect("enough uptime");
-        lock(&logins.failures).values_mut().for_each(|failed| failed.since = ago);
-        assert_eq!(logins.may_try(address("2001:db8::1")), Ok(()));
     }
 }

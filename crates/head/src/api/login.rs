@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -22,14 +23,8 @@ use crate::listen::Visitor;
 use crate::login::{LINK_TTL, LoginError, check_signature, secret};
 
 /// `POST /login/challenge`.
-pub(crate) async fn challenge(
-    visitor: Option<Extension<Visitor>>,
-    State(head): State<Arc<Head>>,
-) -> Result<Json<Challenge>, ApiError> {
-    let from = address(visitor.as_ref());
-    head.logins.may_try(from).map_err(refusal)?;
-    let nonce = head.logins.challenge(from);
-    Ok(Json(Challenge { nonce, cluster: head.trust.fingerprint() }))
+pub(crate) async fn challenge(State(head): State<Arc<Head>>) -> Json<Challenge> {
+    Json(Challenge { nonce: head.logins.challenge(), cluster: head.trust.fingerprint() })
 }
 
 /// `POST /login/key`.
@@ -38,17 +33,12 @@ pub(crate) async fn by_key(
     State(head): State<Arc<Head>>,
     Body(KeyLogin { user, nonce, signature }): Body<KeyLogin>,
 ) -> Result<(Extension<About>, Json<LoggedIn>), ApiError> {
-    let from = address(visitor.as_ref());
-    head.logins.may_try(from).map_err(refusal)?;
     let check = || {
-        head.logins.answer(&nonce)?;
         let keys = head.engine.state().users.get(&user).map(|user| user.keys.clone()).unwrap_or_default();
         check_signature(&signature, &login_text(&head.trust.fingerprint(), &nonce, &user), &keys)
     };
-    if let Err(error) = check() {
-        head.logins.failed(from);
-        return Err(refusal(error));
-    }
+    let answered = head.logins.answer(&nonce, check);
+    answered.map_err(|error| failed(&head, visitor.as_ref(), error))?;
     let user = user.parse().map_err(|_| refusal(LoginError::BadKey))?;
     issue(&head, user, None, "a key", LoginError::BadKey).await
 }
@@ -59,15 +49,9 @@ pub(crate) async fn by_code(
     State(head): State<Arc<Head>>,
     Body(CodeLogin { secret }): Body<CodeLogin>,
 ) -> Result<(Extension<About>, Json<LoggedIn>), ApiError> {
-    let from = address(visitor.as_ref());
-    head.logins.may_try(from).map_err(refusal)?;
-    match head.logins.redeem(&secret) {
-        Ok((user, until)) => issue(&head, user, until, "a code", LoginError::BadCode).await,
-        Err(error) => {
-            head.logins.failed(from);
-            Err(refusal(error))
-        }
-    }
+    let redeemed = head.logins.redeem(&secret);
+    let (user, until) = redeemed.map_err(|error| failed(&head, visitor.as_ref(), error))?;
+    issue(&head, user, until, "a code", LoginError::BadCode).await
 }
 
 /// `POST /login/link`.
@@ -148,7 +132,18 @@ pub(super) fn address(visitor: Option<&Extension<Visitor>>) -> Option<IpAddr> {
     visitor.map(|visitor| visitor.0.from.ip())
 }
 
-pub(super) fn refusal(error: LoginError) -> ApiError {
+/// Counts a failed login. Returns the error for the client: `error`, or another one if the client's address has too many
+/// failures.
+fn failed(head: &Head, visitor: Option<&Extension<Visitor>>, error: LoginError) -> ApiError {
+    head.failures.count(address(visitor)).map_or_else(|| refusal(error), too_many)
+}
+
+/// The error for a failed login from an address with too many failures.
+pub(super) fn too_many(wait: Duration) -> ApiError {
+    refusal(LoginError::TooMany(wait.as_secs() + 1))
+}
+
+fn refusal(error: LoginError) -> ApiError {
     let message = error.to_string();
     match error {
         LoginError::BadChallenge => ApiError::new(StatusCode::UNAUTHORIZED, "bad_challenge", message)
@@ -162,6 +157,7 @@ pub(super) fn refusal(error: LoginError) -> ApiError {
             .hint("an admin can create a new code with `hostler configure user invite`"),
         LoginError::NoSuchUser => ApiError::new(StatusCode::FORBIDDEN, "no_such_user", message)
             .hint("an admin can add the user with `hostler configure user add`"),
-        LoginError::TooMany(_) => ApiError::new(StatusCode::TOO_MANY_REQUESTS, "too_many_logins", message),
+        LoginError::TooMany(_) => ApiError::new(StatusCode::TOO_MANY_REQUESTS, "too_many_logins", message)
+            .hint("a valid login code or key works at any time"),
     }
 }

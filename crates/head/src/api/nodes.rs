@@ -289,11 +289,6 @@ pub(crate) async fn join(
     Body(request): Body<JoinRequest>,
 ) -> Result<Json<Joined>, ApiError> {
     let from = visitor.map(|Extension(visitor)| visitor.from.ip());
-    if let Some(wait) = from.and_then(|from| head.trust.invitations.must_wait(from)) {
-        let message = "too many wrong join codes from this address";
-        return Err(ApiError::new(StatusCode::TOO_MANY_REQUESTS, "too_many_codes", message)
-            .hint(format!("try again in {}", format_duration(wait))));
-    }
     let candidate = Candidate {
         secret: &request.secret,
         node: request.node.as_ref(),
@@ -302,10 +297,16 @@ pub(crate) async fn join(
     };
     let ticket = match head.trust.invitations.take(&candidate) {
         Ok(ticket) => ticket,
-        Err(error) => {
-            tracing::warn!(?from, "a machine sent an invalid join code");
-            from.into_iter().for_each(|from| head.trust.invitations.note_wrong(from));
+        Err(error @ NotInvited::Nameless) => return Err(refusal(error)),
+        Err(error @ NotInvited::Wrong) => {
+            let wait = head.failures.count(from);
             tokio::time::sleep(WRONG_CODE_PAUSE).await;
+            if let Some(wait) = wait {
+                let message = format!("{error}; there were too many failures from this address");
+                return Err(ApiError::new(StatusCode::TOO_MANY_REQUESTS, "too_many_codes", message)
+                    .hint(format!("try again in {}", format_duration(wait))));
+            }
+            tracing::warn!(?from, "a machine sent an invalid join code");
             return Err(refusal(error));
         }
     };

@@ -10,7 +10,7 @@ use hostler_proto::users::LoggedIn;
 
 use super::error::ApiError;
 use super::extract::Json as Body;
-use super::login::{address, issue, refusal, site_origin};
+use super::login::{address, issue, site_origin, too_many};
 use crate::audit::About;
 use crate::head::Head;
 use crate::listen::Visitor;
@@ -18,11 +18,7 @@ use crate::login::LoginError;
 use crate::openid::{Begun, OpenIdError, Reply};
 
 /// `POST /login/openid/begin`.
-pub(crate) async fn begin(
-    visitor: Option<Extension<Visitor>>,
-    State(head): State<Arc<Head>>,
-) -> Result<Json<OpenIdBegun>, ApiError> {
-    head.logins.may_try(address(visitor.as_ref())).map_err(refusal)?;
+pub(crate) async fn begin(State(head): State<Arc<Head>>) -> Result<Json<OpenIdBegun>, ApiError> {
     let origin = site_origin(&head)?;
     let Begun { url, secret } = head.openid.begin(&origin).await.map_err(failure)?;
     Ok(Json(OpenIdBegun { url, origin, secret }))
@@ -35,19 +31,20 @@ pub(crate) async fn finish(
     Body(login): Body<OpenIdLogin>,
 ) -> Result<(Extension<About>, Json<LoggedIn>), ApiError> {
     let from = address(visitor.as_ref());
-    head.logins.may_try(from).map_err(refusal)?;
     let origin = site_origin(&head)?;
     let reply = match (&login.code, &login.error) {
         (Some(code), None) => Reply::Code(code),
         (_, Some(error)) => Reply::Error { error, description: login.error_description.as_deref() },
         (None, None) => return Err(ApiError::bad_request("the provider returned neither a code nor an error")),
     };
-    match head.openid.finish(&origin, &login.secret, &login.state, reply).await {
+    let is_doubtful = head.failures.are_many(from);
+    match head.openid.finish(&origin, (&login.secret, &login.state), reply, is_doubtful).await {
         // The file names the user, so an unknown one is the admin's mistake.
         Ok(user) => issue(&head, user.clone(), None, "OpenID Connect", LoginError::NoSuchUser).await,
         Err(error) => {
-            if !matches!(error, OpenIdError::Away(_) | OpenIdError::Unmapped { .. }) {
-                head.logins.failed(from);
+            let is_guess = matches!(error, OpenIdError::State | OpenIdError::Refused(_) | OpenIdError::Token(_));
+            if is_guess && let Some(wait) = head.failures.count(from) {
+                return Err(too_many(wait));
             }
             tracing::info!("sign-in with OpenID Connect failed: {error}");
             Err(failure(error))

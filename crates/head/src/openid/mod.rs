@@ -45,6 +45,9 @@ const RETRY: Duration = Duration::from_secs(3);
 /// Maximum number of sign-ins that talk to the provider at the same time.
 const MAX_EXCHANGES: usize = 16;
 
+/// The same for all sign-ins from addresses with many failures, whose sign-ins must not delay those of others.
+const MAX_DOUBTFUL_EXCHANGES: usize = 2;
+
 /// Sign-in with the provider in `openid.toml`.
 pub(crate) struct OpenId {
     path: PathBuf,
@@ -52,6 +55,7 @@ pub(crate) struct OpenId {
     seen: Mutex<Seen>,
     provider: tokio::sync::Mutex<Option<Known>>,
     exchanges: Semaphore,
+    doubtful_exchanges: Semaphore,
 }
 
 /// The file when the head last looked.
@@ -172,9 +176,9 @@ impl Proof {
 
 impl OpenId {
     pub(crate) fn new(path: PathBuf) -> Self {
-        let exchanges = Semaphore::new(MAX_EXCHANGES);
+        let [exchanges, doubtful_exchanges] = [MAX_EXCHANGES, MAX_DOUBTFUL_EXCHANGES].map(Semaphore::new);
         let (seal, seen, provider) = (Seal::new(), Mutex::default(), tokio::sync::Mutex::default());
-        Self { path, seal, seen, provider, exchanges }
+        Self { path, seal, seen, provider, exchanges, doubtful_exchanges }
     }
 
     /// What the sign-in page calls the provider; `None` if there is none.
@@ -208,13 +212,13 @@ impl OpenId {
         Ok(Begun { url: format!("{place}{separator}{query}"), secret })
     }
 
-    /// Completes a sign-in, and returns its user.
+    /// Completes a sign-in, and returns its user. `is_doubtful` if the client's address has many failures.
     pub(crate) async fn finish(
         &self,
         origin: &str,
-        secret: &SignInSecret,
-        state: &str,
+        (secret, state): (&SignInSecret, &str),
         reply: Reply<'_>,
+        is_doubtful: bool,
     ) -> Result<UserName, OpenIdError> {
         let file = self.file()?;
         let proof = Proof::new(secret);
@@ -226,7 +230,8 @@ impl OpenId {
             Reply::Error { error, description } => return Err(OpenIdError::refused(error, description)),
         };
         let provider = self.provider(&file).await?;
-        let _turn = self.exchanges.acquire().await.expect("the semaphore is never closed");
+        let exchanges = if is_doubtful { &self.doubtful_exchanges } else { &self.exchanges };
+        let _turn = exchanges.acquire().await.expect("the semaphore is never closed");
         let token = provider.redeem(&file, code, &proof, &callback(origin)).await?;
         let nonce = proof.nonce();
         let expected = || Expected { issuer: &file.issuer, client_id: &file.client_id, nonce: &nonce, now_s: now_s() };
