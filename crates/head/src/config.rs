@@ -38,6 +38,8 @@ pub struct SiteConfig {
     pub certificate: Option<(PathBuf, PathBuf)>,
     /// Listen address for plain HTTP, a loopback address.
     pub http: Option<SocketAddr>,
+    /// Account of the reverse proxy, which may name clients besides root and the head's own account.
+    pub proxy_uid: Option<u32>,
     /// Origin of the dashboard in browsers, such as `https://cluster.example.org`.
     pub origin: Option<String>,
 }

@@ -1,6 +1,5 @@
 //! Connects the dashboard's pages with the API in this process.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::Router;
@@ -64,11 +63,7 @@ async fn identify(State(head): State<Arc<Head>>, mut request: Request, next: Nex
     }
     caller.identity = identity(peer.as_ref(), &caller);
     if let Some(visitor) = request.extensions().get::<Visitor>() {
-        let from = match &listener {
-            ListenerKind::Site { is_proxied: true, .. } => forwarded_for(headers),
-            ListenerKind::Site { .. } | ListenerKind::Socket | ListenerKind::Cluster => None,
-        };
-        caller.extensions.insert(from.map_or_else(|| visitor.clone(), |from| visitor.on_behalf_of(from)));
+        caller.extensions.insert(visitor.clone());
     }
     let credentials = Credentials {
         peer: peer.clone(),
@@ -115,12 +110,6 @@ fn token_in_cookie(headers: &HeaderMap, name: &str) -> Option<HeaderValue> {
     Some(value)
 }
 
-/// The client's address according to the reverse proxy, which adds it at the end.
-fn forwarded_for(headers: &HeaderMap) -> Option<IpAddr> {
-    let last = headers.get_all("x-forwarded-for").iter().next_back()?;
-    last.to_str().ok()?.rsplit(',').next()?.trim().parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -133,14 +122,5 @@ mod tests {
         assert_eq!(token_in_cookie(&headers, "__Host-hostler"), Some(HeaderValue::from_static("Bearer abc")));
         assert_eq!(token_in_cookie(&headers, "hostler-80"), Some(HeaderValue::from_static("Bearer x")));
         assert_eq!(token_in_cookie(&headers, "hostler-81"), None);
-    }
-
-    #[test]
-    fn last_address_is_that_of_the_proxy() {
-        let mut headers = HeaderMap::new();
-        assert_eq!(forwarded_for(&headers), None);
-        headers.append("x-forwarded-for", HeaderValue::from_static("192.0.2.1"));
-        headers.append("x-forwarded-for", HeaderValue::from_static("203.0.113.9, 192.0.2.7"));
-        assert_eq!(forwarded_for(&headers), Some([192, 0, 2, 7].into()));
     }
 }

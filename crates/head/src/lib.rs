@@ -13,8 +13,8 @@
 //! - [`client_limits`] limits the connections, requests and memory of each client. [`answers`] holds that memory until the
 //!   response is sent.
 //! - [`login`] checks logins from machines outside the cluster, and [`failures`] counts failed ones. [`site`] and
-//!   [`dashboard`] serve browsers, and [`openid`] signs their users in with a provider of OpenID Connect. [`seal`] makes
-//!   secrets that the head recognises without keeping them.
+//!   [`dashboard`] serve browsers, and [`openid`] signs their users in with a provider of OpenID Connect. [`proxy`] finds
+//!   the connections of a reverse proxy. [`seal`] makes secrets that the head recognises without keeping them.
 //! - [`link`] carries messages to and from an agent. [`streams`] connects readers of a job's output with its agent.
 //! - [`metrics`] serves `/metrics`.
 //! - [`usage`] keeps figures over time, and shares live measurements among all who watch.
@@ -54,6 +54,7 @@ mod openid;
 mod outgoing;
 mod power;
 mod private_file;
+mod proxy;
 mod reserve;
 mod rights;
 mod seal;

@@ -38,6 +38,7 @@ use tokio_rustls::LazyConfigAcceptor;
 use crate::answers::Unsent;
 use crate::client_limits::Client;
 use crate::head::Head;
+use crate::proxy;
 use crate::site::ListenerKind;
 use crate::trust::{Bearer, bearer_of};
 
@@ -237,6 +238,7 @@ async fn serve_http(mut listener: TcpListener, kind: ListenerKind, head: Arc<Hea
     serve_tcp(&mut listener, &admission, &head, |stream, visitor| {
         let (head, routes, kind, place) = (Arc::clone(&head), routes.clone(), kind.clone(), Arc::clone(&visitor.place));
         async move {
+            let kind = head.site.proxy.prove(kind, &stream).await;
             let who = (Peer::Unknown, Some(visitor), kind);
             serve_connection(&head, &routes, stream, &place, who, Http::One).await;
             Ok(())
@@ -382,7 +384,9 @@ async fn serve_connection<S>(
         request.extensions_mut().insert(peer.clone());
         request.extensions_mut().insert(kind.clone());
         if let Some(visitor) = &visitor {
-            request.extensions_mut().insert(visitor.clone());
+            let client = proxy::client(&kind, request.headers());
+            let visitor = client.map_or_else(|| visitor.clone(), |client| visitor.on_behalf_of(client));
+            request.extensions_mut().insert(visitor);
         }
         let (answer, watch) = (routes.call(request), Arc::clone(&watch));
         async move { watch.watch(answer.await.unwrap_or_else(|never| match never {})) }

@@ -18,6 +18,7 @@ use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::config::SiteConfig;
+use crate::proxy::Proxy;
 
 /// Minimum time between two checks whether the files of the certificate have changed.
 const LOOK: Duration = Duration::from_secs(1);
@@ -32,7 +33,7 @@ pub(crate) enum ListenerKind {
     /// TLS with the site's certificate, or plain HTTP on loopback, for browsers at one of these origins.
     Site {
         origins: Arc<[String]>,
-        /// Whether a reverse proxy adds the client's address.
+        /// Whether a reverse proxy adds the client's address; see [`crate::proxy`].
         is_proxied: bool,
     },
 }
@@ -44,6 +45,7 @@ pub(crate) struct Site {
     origin: Option<String>,
     /// Address of the plain HTTP listener.
     http: Option<std::net::SocketAddr>,
+    pub(crate) proxy: Proxy,
 }
 
 /// A certificate in files, which is loaded again when they change.
@@ -95,7 +97,7 @@ impl Site {
             }
             None => None,
         };
-        Ok(Self { certificate, origin, http })
+        Ok(Self { certificate, origin, http, proxy: Proxy::new(config.proxy_uid) })
     }
 
     /// The TLS configuration and the listener kind for a client that asks for the server `name`. `None` if the name is

@@ -9,6 +9,7 @@ mod libraries;
 mod mount_trees;
 mod mounts;
 mod passage;
+mod tcp_peer;
 mod tcp_sockets;
 mod terminal;
 
@@ -24,6 +25,7 @@ pub use libraries::Libraries;
 pub use mount_trees::{MountAttributes, MountTree};
 pub use mounts::{bind, change_propagation, detach_mounts, mount_tmpfs, unshare_mounts};
 pub use passage::admit_only;
+pub use tcp_peer::tcp_peer_owner;
 pub use tcp_sockets::TcpSocket;
 pub use terminal::{RawTerminal, is_in_background, window_size};
 

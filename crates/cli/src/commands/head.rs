@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use hostler_proto::join::Address;
-use nix::unistd::geteuid;
+use nix::unistd::{User, geteuid};
 use serde_json::json;
 
 use crate::cluster::{Places, refuse_embedded};
@@ -113,6 +113,12 @@ struct HeadRun {
     /// header Host, and add the client's address to X-Forwarded-For.
     #[arg(long, value_name = "URL")]
     site: Option<SiteOrigin>,
+
+    /// Account of the reverse proxy, as name or uid, e.g. www-data [default: root]
+    ///
+    /// The head ignores X-Forwarded-For on connections of other accounts.
+    #[arg(long, value_name = "USER")]
+    proxy_user: Option<String>,
 
     /// Run as the head of an embedded cluster; `hostler up` sets this option
     #[arg(long)]
@@ -242,6 +248,7 @@ impl HeadRun {
                 self.tls_cert.or(file.tls_cert).zip(self.tls_key.or(file.tls_key)),
                 self.http.or(file.http),
                 self.site.or(file.site),
+                self.proxy_user.or(file.proxy_user).as_deref(),
             )?,
             notify: places.settings.with_file_name("notify.toml"),
             openid: places.settings.with_file_name("openid.toml"),
@@ -272,6 +279,7 @@ fn site(
     certificate: Option<(PathBuf, PathBuf)>,
     http: Option<SocketAddr>,
     origin: Option<SiteOrigin>,
+    proxy_user: Option<&str>,
 ) -> Result<hostler_head::SiteConfig, Failure> {
     if let Some(http) = http.filter(|http| !http.ip().is_loopback()) {
         return Err(Failure::usage(format!(
@@ -283,7 +291,25 @@ fn site(
         return Err(Failure::usage("--site is the address of a dashboard, but the head serves none to browsers")
             .hint("add --tls-cert and --tls-key, or --http behind a reverse proxy"));
     }
-    Ok(hostler_head::SiteConfig { certificate, http, origin: origin.map(|origin| origin.0) })
+    if proxy_user.is_some() && (origin.is_none() || http.is_none()) {
+        return Err(Failure::usage("--proxy-user is the account of a reverse proxy, but the head serves none")
+            .hint("add --http and --site"));
+    }
+    let proxy_uid = proxy_user.map(uid_of).transpose()?;
+    Ok(hostler_head::SiteConfig { certificate, http, proxy_uid, origin: origin.map(|origin| origin.0) })
+}
+
+/// The uid of the reverse proxy's account.
+fn uid_of(user: &str) -> Result<u32, Failure> {
+    if let Ok(uid) = user.parse() {
+        return Ok(uid);
+    }
+    let found = User::from_name(user).during(|| format!("cannot look up the account {user}"))?;
+    let missing = || {
+        Failure::usage(format!("this machine has no account {user}"))
+            .hint("--proxy-user, or `proxy_user` in head.toml, names the account that runs the reverse proxy")
+    };
+    found.map(|user| user.uid.as_raw()).ok_or_else(missing)
 }
 
 /// Creates the parent directories of `directory`, readable by all users. Directories with secrets set a stricter mode.

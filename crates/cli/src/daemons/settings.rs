@@ -24,6 +24,7 @@ const HEAD_KEYS: &[&str] = &[
     "tls_key",
     "http",
     "site",
+    "proxy_user",
 ];
 
 /// All keys of `agent.toml`.
@@ -76,6 +77,7 @@ pub(crate) struct HeadSettings {
     pub(crate) tls_key: Option<PathBuf>,
     pub(crate) http: Option<SocketAddr>,
     pub(crate) site: Option<SiteOrigin>,
+    pub(crate) proxy_user: Option<String>,
 }
 
 /// The origin of the dashboard in browsers, such as `https://cluster.example.org`.
@@ -201,6 +203,7 @@ impl HeadSettings {
             tls_key: absolute_path(file, "tls_key", "\"/etc/hostler/site.key\"")?,
             http: file.parsed("http", "\"127.0.0.1:8080\"")?,
             site: file.parsed("site", "\"https://cluster.example.org\"")?,
+            proxy_user: file.parsed("proxy_user", "\"www-data\"")?,
         })
     }
 
@@ -247,6 +250,9 @@ impl HeadSettings {
              {}\n\
              \n\
              # Address of the dashboard in browsers. Needed behind a reverse proxy.\n\
+             {}\n\
+             \n\
+             # Account that runs the reverse proxy. The head ignores X-Forwarded-For of others. Default: root.\n\
              {}\n",
             line("listen", self.listen.map(|listen| quoted(listen.to_string())), &format!("\"{DEFAULT_LISTEN}\"")),
             line("advertise", advertise, "[\"head.example\", \"192.0.2.1:7760\"]"),
@@ -258,6 +264,7 @@ impl HeadSettings {
             line("tls_key", None, "\"/etc/hostler/site.key\""),
             line("http", None, "\"127.0.0.1:8080\""),
             line("site", None, "\"https://cluster.example.org\""),
+            line("proxy_user", None, "\"www-data\""),
         )
     }
 }

@@ -249,7 +249,7 @@ fn programs_of_other_users_get_no_answer() {
         read(&bytes)
     };
     assert_eq!(answer_for("root").status, 200);
-    for user in ["nobody", "games"] {
+    for user in ["daemon", "games"] {
         let answer = answer_for(user);
         assert_eq!(answer.status, 0, "{user}: {answer:?}");
     }

@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
+use hostler_proto::join::LoginCode;
 pub(crate) use hostler_testkit::free_port;
 use hostler_testkit::{Cluster, create_private, wait_until};
 use serde_json::Value;
@@ -295,7 +296,7 @@ fn proxy_passes_the_name_of_the_site() {
     for host in [http.as_str(), "evil.example", "cluster.example:8443", ""] {
         assert_eq!(Ask::get("/sign-in", host).send(port).status, 403, "{host}");
     }
-    // Failed sign-ins of one address do not block others.
+    // Failed sign-ins are counted for the address that the proxy names.
     let attempt = |address: &str| {
         let page = Ask::get("/sign-in", "cluster.example").send(port);
         let form = format!("token={}&code=wrong", page.field("token"));
@@ -306,17 +307,60 @@ fn proxy_passes_the_name_of_the_site() {
     assert_eq!((statuses[0], statuses[10], attempt("192.0.2.1, 192.0.2.2")), (401, 429, 401));
     let log: Vec<Value> = serde_json::from_str(&site.admin(&["configure", "audit", "--json"])).expect("JSON");
     assert!(log.iter().any(|entry| entry["address"] == "192.0.2.2"), "{log:?}");
+    // Requests to the API are, too. A valid code is never refused.
+    let log_in = |secret: &str, address: &str| {
+        let body = format!(r#"{{"secret":"{secret}"}}"#);
+        let ask = Ask { body: &body, ..Ask::post("/api/v1/login/code", "cluster.example", "") };
+        let headers = vec![("host", "cluster.example"), ("content-type", "application/json")];
+        Ask { headers, ..ask }.with("x-forwarded-for", address).send(port).status
+    };
+    let code: LoginCode = site.invite("ada").parse().expect("a login code");
+    assert_eq!(["192.0.2.1", "192.0.2.3"].map(|address| log_in("wrong", address)), [429, 401]);
+    assert_eq!([(); 2].map(|()| log_in(&code.secret, "192.0.2.1")), [200, 429]);
 
     for (options, said) in [
         (&["--http", "0.0.0.0:0"][..], "not a loopback address"),
         (&["--site", "https://cluster.example"], "serves none to browsers"),
         (&["--http", "127.0.0.1:0", "--site", "http://cluster.example"], "https://"),
         (&["--tls-cert", "/nowhere"], "--tls-key"),
+        (&["--http", "127.0.0.1:0", "--proxy-user", "root"], "--site"),
+        (&["--http", "127.0.0.1:0", "--site", "https://a.example", "--proxy-user", "no-such"], "no account no-such"),
     ] {
         let directory = site.path("other");
         let failed = site.cluster.fails(&[&["head", "run", "--directory", &directory], options].concat());
         assert!(failed.contains(said), "{options:?}: {failed}");
     }
+}
+
+#[test]
+fn only_the_proxy_may_name_a_client() {
+    assert!(nix::unistd::geteuid().is_root(), "this test is several users: run it as root");
+    let port = free_port();
+    let http = format!("127.0.0.1:{port}");
+    let site = Site::start(&["--http", &http, "--site", "https://cluster.example", "--proxy-user", "games"]);
+    site.admin(&["configure", "user", "add", "ada"]);
+    // Sends a wrong code as another user of the machine, in the name of the address.
+    let guess = |user: &str, address: &str| {
+        let body = r#"{"secret":"wrong"}"#;
+        let ask = Ask { body, ..Ask::post("/api/v1/login/code", "cluster.example", "") };
+        let headers = vec![("host", "cluster.example"), ("content-type", "application/json")];
+        let request = Ask { headers, ..ask }.with("x-forwarded-for", address).text();
+        let script = format!("exec 3<>/dev/tcp/127.0.0.1/{port}; printf %s \"$0\" >&3; cat <&3");
+        let user = [format!("--reuid={user}"), format!("--regid={user}")];
+        let mut command = Command::new("setpriv");
+        command.args(user).args(["--clear-groups", "--", "bash", "-c", &script, &request]);
+        read(&command.output().expect("setpriv is installed").stdout).status
+    };
+    let statuses: Vec<u16> = (0..11).map(|number| guess("daemon", &format!("192.0.2.{number}"))).collect();
+    assert_eq!((statuses[0], statuses[10]), (401, 429), "a user of the machine does not escape the own count");
+    assert_eq!(guess("games", "192.0.2.1"), 401, "nor use up that of others");
+    assert_eq!(guess("games", "192.0.2.2"), 401);
+    let log: Vec<Value> = serde_json::from_str(&site.admin(&["configure", "audit", "--json"])).expect("JSON");
+    let of = |address: &str| log.iter().filter(|entry| entry["address"] == address).count();
+    assert_eq!((of("127.0.0.1"), of("192.0.2.1"), of("192.0.2.2"), of("192.0.2.3")), (10, 1, 1, 0), "{log:?}");
+    // The user who shares the address with the guesses signs in all the same.
+    let answer = sign_in(port, "cluster.example", &site.invite("ada"), None);
+    assert!(answer.header("set-cookie").is_some_and(|it| it.starts_with("__Host-hostler=")), "{answer:?}");
 }
 
 #[test]

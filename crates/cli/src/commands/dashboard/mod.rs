@@ -4,10 +4,9 @@
 //! to a port of this machine, and the [`relay`] passes its requests to the head on behalf of the user.
 //!
 //! Other users of this machine and pages of other sites reach that port as well. The [`session`] therefore starts with a
-//! one-time secret, the relay checks the name and the origin of every request, and [`peer`] refuses programs of other
+//! one-time secret, and the relay checks the name and the origin of every request, and refuses programs of other
 //! users. The secret reaches the [`browser`](crate::browser) in a private file, because process lists and logs are public.
 
-mod peer;
 mod relay;
 mod session;
 

@@ -17,7 +17,6 @@ use hyper_util::rt::TokioIo;
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
 
-use super::peer;
 use super::session::{Session, Verdict};
 
 /// The connections of browsers. Those of other users do not stay longer than the search for their owner takes.
@@ -217,8 +216,8 @@ enum HeadError {
 async fn is_own(stream: &TcpStream) -> bool {
     let (Ok(own), Ok(from)) = (stream.local_addr(), stream.peer_addr()) else { return false };
     let uid = nix::unistd::geteuid().as_raw();
-    // The kernel's table is long on a machine with many connections.
-    let owner = tokio::task::spawn_blocking(move || peer::owner(from, own)).await;
+    // Blocks while it reads the kernel's table.
+    let owner = tokio::task::spawn_blocking(move || hostler_sys::tcp_peer_owner(from, own)).await;
     matches!(owner, Ok(Ok(Some(owner))) if owner == uid)
 }
 

@@ -1,4 +1,4 @@
-//! Which user's program opened a TCP connection on this machine.
+//! Which user's program opened a TCP connection of this machine.
 //!
 //! TCP has no peer credentials. But both ends of a connection over loopback are sockets of this machine, and the
 //! kernel's table of sockets names the owner of each.
@@ -7,14 +7,16 @@ use std::fs;
 use std::io;
 use std::net::SocketAddr;
 
-use hostler_sys::TcpSocket;
+use crate::TcpSocket;
 
-/// Returns the user of a connection: the owner of the socket at the address `peer` that is connected to `own`. `None` if this
-/// machine has no such socket, because the program has ended or runs on another machine.
+/// Returns the user of a connection: the owner of the socket at the address `peer` that is connected to `own`. `None` if
+/// this machine has no such socket, because its program has closed it or runs on another machine.
+///
+/// Reads the whole table, which is long on a machine with many connections.
 ///
 /// # Errors
 /// The kernel's table cannot be read.
-pub(super) fn owner(peer: SocketAddr, own: SocketAddr) -> io::Result<Option<u32>> {
+pub fn tcp_peer_owner(peer: SocketAddr, own: SocketAddr) -> io::Result<Option<u32>> {
     // A program may use a socket for IPv6 to connect to an address of IPv4.
     let tables: &[&str] = if peer.is_ipv4() { &["/proc/net/tcp", "/proc/net/tcp6"] } else { &["/proc/net/tcp6"] };
     for table in tables {
@@ -59,11 +61,11 @@ mod tests {
             // Without IPv6, only the first target exists.
             let Ok(stream) = TcpStream::connect(&target) else { continue };
             let (_accepted, peer) = listener.accept().expect("a connection");
-            assert_eq!(owner(peer, own).expect("readable"), Some(nix::unistd::geteuid().as_raw()), "{target}");
+            assert_eq!(tcp_peer_owner(peer, own).expect("readable"), Some(nix::unistd::geteuid().as_raw()), "{target}");
             drop(stream);
         }
         let nobody = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
-        assert_eq!(owner(nobody, own).expect("readable"), None);
+        assert_eq!(tcp_peer_owner(nobody, own).expect("readable"), None);
     }
 
     #[test]
