@@ -161,7 +161,8 @@ def test_untrusted_results_are_json_and_never_unpickled(client: hostler.Client, 
             # What a hostile node might send: an exception to unpickle, in the name of this and of another input.
             content = pickle.dumps(Hostile())
             for index in (kind, 0):
-                header = {"input": index, "kind": "error", "bytes": len(content), "error": "E", "traceback": "T"}
+                text = {"error": "E\x1b[2J", "traceback": "T\x9b1A"}
+                header = {"input": index, "kind": "error", "bytes": len(content), **text}
                 with open("results", "ab") as records:
                     records.write(json.dumps(header).encode() + b"\n" + content)
             os._exit(0)
@@ -172,6 +173,11 @@ def test_untrusted_results_are_json_and_never_unpickled(client: hostler.Client, 
     assert [type(error) for error in found[1:]] == [hostler.RemoteError] * 3
     assert "cannot be written as JSON" in str(found[1])
     assert "ValueError: refused" in str(found[2])
+    # Nothing that a node writes reaches the terminal as an escape sequence.
+    hostile = found[3]
+    assert isinstance(hostile, hostler.RemoteError)
+    assert str(hostile) == "E\\x1b[2J"
+    assert "T\\x9b1A" in str(hostile.__cause__)
     assert not (tmp_path / "hacked").exists()
 
 

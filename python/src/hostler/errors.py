@@ -3,6 +3,16 @@
 from __future__ import annotations
 
 import pickle
+import re
+
+# Nodes write parts of the messages, and terminals show them. As in the output of ``hostler``, control characters and
+# marks that change the direction of text are escaped; line breaks and tabs are not.
+_DECEPTIVE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+
+def printable(text: str) -> str:
+    """Return a text that only shows characters on a terminal, whoever wrote it."""
+    return _DECEPTIVE.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 class HostlerError(Exception):
@@ -27,6 +37,7 @@ class HostlerError(Exception):
     """
 
     def __init__(self, message: str, code: str = "failed", hints: tuple[str, ...] = ()) -> None:
+        message, hints = printable(message), tuple(printable(hint) for hint in hints)
         super().__init__(message, code, hints)
         self.message = message
         self.code = code
@@ -75,8 +86,8 @@ class RemoteTraceback(Exception):
     """The traceback of an exception on a node, as the cause of that exception here."""
 
     def __init__(self, text: str) -> None:
-        super().__init__(text)
-        self.text = text
+        self.text = printable(text)
+        super().__init__(self.text)
 
     def __str__(self) -> str:
         return f'\n"""\n{self.text}"""'
