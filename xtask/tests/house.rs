@@ -333,6 +333,18 @@ fn banned_crates_and_foreign_sources_stay_out() {
     }
 }
 
+/// `cargo metadata` lists `rsa`, because Cargo.lock has it for a feature of `ssh-key` that is off. deny.toml says why.
+#[test]
+fn crate_with_an_open_advisory_is_not_compiled() {
+    let output = Command::new(env!("CARGO"))
+        .args(["tree", "--offline", "--workspace", "--edges=all", "--invert=rsa"])
+        .current_dir(root())
+        .output()
+        .expect("cargo runs these tests, so it can be started");
+    let users = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && users.is_empty(), "{users}{}", String::from_utf8_lossy(&output.stderr));
+}
+
 #[test]
 fn every_dependency_has_a_reason() {
     let manifest = read("Cargo.toml");
