@@ -39,6 +39,9 @@ const MOST_ACCEPTED: usize = 100;
 /// Delay between attempts to determine the state of a run.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
 
+/// How often the agent tries again to end the processes of a lost run.
+const LEAF_RETRY: Duration = Duration::from_secs(60);
+
 /// Order for a run.
 pub(crate) enum Order {
     /// All nodes of the run are ready: begin.
@@ -378,13 +381,24 @@ pub(crate) async fn determine_state(node: &Node, launch: &RunLaunch) -> Option<R
     }
 }
 
-/// Kills processes that a lost run left in its leaf: its main process died with the shepherd, but others may remain.
+/// Kills processes that a lost run left in its leaf: its main process died with the shepherd, but others may remain. Retries
+/// in the background, because a process on a file system that does not answer ends later.
 pub(crate) fn end_leaf(node: &Node, record: Option<&RunningRecord>) {
-    if let (Ok(tree), Some(leaf)) = (&node.cgroups, record.and_then(|record| record.leaf.as_ref()))
-        && !tree.end(leaf)
-    {
-        tracing::warn!(leaf = %leaf.display(), "cannot kill the processes of a lost run");
+    let (Ok(tree), Some(leaf)) = (&node.cgroups, record.and_then(|record| record.leaf.clone())) else { return };
+    if tree.end(&leaf) {
+        return;
     }
+    tracing::warn!(leaf = %leaf.display(), "cannot kill the processes of a lost run; retrying");
+    let tree = tree.clone();
+    tokio::spawn(async move {
+        loop {
+            tokio::time::sleep(LEAF_RETRY).await;
+            let (tree, leaf) = (tree.clone(), leaf.clone());
+            if tokio::task::spawn_blocking(move || tree.end(&leaf)).await.unwrap_or(true) {
+                return;
+            }
+        }
+    });
 }
 
 /// Exit of a lost run, with a message for the user.

@@ -201,13 +201,13 @@ impl Tree {
         Ok(sweep)
     }
 
-    /// Kills the processes of a leaf that has no shepherd, and removes the leaf; `false` if processes remain after the
-    /// timeout.
+    /// Kills the processes of a leaf that has no shepherd, and removes the leaf; `false` if processes or groups remain after
+    /// the timeout.
     pub fn end(&self, leaf: &Path) -> bool {
-        let ended = end_leaf(leaf);
+        let mut ended = end_leaf(leaf);
         for place in self.controllers.values() {
             if let (Place::V1(parent), Some(name)) = (place, leaf.file_name()) {
-                let _ = remove_groups(&parent.join(name));
+                ended &= remove_groups(&parent.join(name)).is_ok();
             }
         }
         ended
@@ -264,5 +264,20 @@ mod tests {
         for name in ["", ".", "..", "a/b", ".hidden", "a\nb"] {
             assert!(tree.leaf(name).is_err(), "{name:?}");
         }
+    }
+
+    #[test]
+    fn leaf_has_ended_when_all_its_groups_are_removed() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let (parent, pids) = (directory.path().join("unified"), directory.path().join("pids"));
+        // Like a group with a process, a directory with a file cannot be removed.
+        fs::create_dir_all(pids.join("7.1/busy")).expect("a directory can be made");
+        fs::write(pids.join("7.1/busy/process"), "").expect("a file can be made");
+        let tree = Tree { parent, controllers: BTreeMap::from([(Controller::Pids, Place::V1(pids.clone()))]) };
+        let leaf = tree.leaf("7.1").expect("plain").path;
+        assert!(!tree.end(&leaf));
+        fs::remove_file(pids.join("7.1/busy/process")).expect("it exists");
+        fs::remove_dir(pids.join("7.1/busy")).expect("it is empty");
+        assert!(tree.end(&leaf) && !pids.join("7.1").exists());
     }
 }
