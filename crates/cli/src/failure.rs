@@ -88,6 +88,11 @@ impl Failure {
         &self.what
     }
 
+    /// The head's code for a refusal.
+    pub(crate) fn code(&self) -> Option<&str> {
+        self.code.as_deref()
+    }
+
     /// The causes, the first one first.
     pub(crate) fn causes(&self) -> &[String] {
         &self.causes

@@ -7,6 +7,7 @@ mod args;
 mod browser;
 mod cluster;
 mod cm;
+mod codes;
 mod command_groups;
 mod command_words;
 mod commands;

@@ -131,14 +131,22 @@ impl Site {
 
     /// Runs a command of a remote user, with its own home and no socket.
     fn elsewhere(&self, home: &str, arguments: &[&str]) -> Output {
+        self.command_elsewhere(home, arguments).output().expect("the executable can be started")
+    }
+
+    fn command_elsewhere(&self, home: &str, arguments: &[&str]) -> Command {
         create_private(Path::new(&self.path(&format!("{home}/run"))));
-        self.cluster
-            .command(arguments)
-            .env("HOME", self.path(home))
-            .env("XDG_CONFIG_HOME", self.path(&format!("{home}/.config")))
-            .env("XDG_RUNTIME_DIR", self.path(&format!("{home}/run")))
-            .output()
-            .expect("the executable can be started")
+        let mut command = self.cluster.command(arguments);
+        command.env("HOME", self.path(home)).env("XDG_CONFIG_HOME", self.path(&format!("{home}/.config")));
+        command.env("XDG_RUNTIME_DIR", self.path(&format!("{home}/run")));
+        command
+    }
+
+    /// Logs in on another machine with a code, which the command reads from a file.
+    fn log_in(&self, home: &str, code: &str, more: &[&str]) -> Output {
+        let file = fs::File::open(self.cluster.write("login-code", code)).expect("it was just written");
+        let mut command = self.command_elsewhere(home, &[&["login", "-"], more].concat());
+        command.stdin(file).output().expect("the executable can be started")
     }
 }
 
@@ -629,12 +637,12 @@ fn login_code_is_valid_once_and_not_for_nodes() {
     let code = site.admin(&["configure", "user", "invite", "ada"]);
     fs::create_dir_all(site.cluster.path("ada")).expect("a directory can be made");
     let damaged = format!("{}{}", &code[..code.len() - 1], if code.ends_with('a') { 'b' } else { 'a' });
-    let output = site.elsewhere("ada", &["login", &damaged]);
+    let output = site.log_in("ada", &damaged, &[]);
     assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
     assert!(!text(&output.stderr).contains(&damaged[20..]), "the secret is not repeated");
-    let said = text(&site.elsewhere("ada", &["login", &code]).stderr);
+    let said = text(&site.log_in("ada", &code, &[]).stderr);
     assert!(said.contains("as ada with the role of a user"), "{said}");
-    assert!(refused(&site.elsewhere("ada", &["login", &code])).contains("was used already"));
+    assert!(refused(&site.log_in("ada", &code, &[])).contains("was used already"));
     assert_eq!(ok(&site.elsewhere("ada", &["jobs", "--quiet"])), "");
     // A code does not replace the trusted authority of its address, unless --authority is given.
     let kept = format!("ada/.config/hostler/logins/{}.json", site.address().replace(':', "_"));
@@ -642,13 +650,46 @@ fn login_code_is_valid_once_and_not_for_nodes() {
     login["authority"] = "1".repeat(64).into();
     site.cluster.write(&kept, login.to_string());
     let another = site.admin(&["configure", "user", "invite", "ada"]);
-    let output = site.elsewhere("ada", &["login", &another]);
+    let output = site.log_in("ada", &another, &[]);
     assert_eq!(output.status.code(), Some(5), "{}", text(&output.stderr));
-    ok(&site.elsewhere("ada", &["login", &another, "--authority", &site.authority()]));
+    ok(&site.log_in("ada", &another, &["--authority", &site.authority()]));
     let file = site.cluster.write("code", code).display().to_string();
     let name = ["agent", "run", "--name", "n1", "--cpus", "0", "--memory", "256M"];
     let join = site.cluster.fails(&[&name[..], &["--directory", &site.path("agent"), "--join-file", &file]].concat());
     assert!(join.contains("join code"), "{join}");
+}
+
+#[test]
+fn code_on_the_command_line_is_refused_and_revoked() {
+    let site = Site::start();
+    site.admin(&["configure", "user", "add", "ada"]);
+    fs::create_dir_all(site.cluster.path("ada")).expect("a directory can be made");
+    let fails = |output: Output, code: &str, hint: &str| {
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        assert!(said.contains("where all users of this machine can read and use it") && said.contains(hint), "{said}");
+        assert!(!said.contains(&code[20..]), "the code is not repeated: {said}");
+    };
+    let login = site.admin(&["configure", "user", "invite", "ada"]);
+    fails(site.elsewhere("ada", &["login", &login]), &login, "the head has revoked the code");
+    assert!(!site.cluster.path("ada/.config/hostler/logins").exists(), "nobody is logged in");
+    assert!(refused(&site.log_in("ada", &login, &[])).contains("was used already"));
+    fails(site.elsewhere("ada", &["login", &login]), &login, "tell an admin that somebody else has");
+
+    let join = site.invite_node("n1");
+    fails(site.elsewhere("ada", &["agent", "join", &join]), &join, "the head has revoked the code");
+    let file = fs::File::open(site.cluster.write("join", &join)).expect("it was just written");
+    let mut command = site.command_elsewhere("ada", &["agent", "join", "--directory", &site.path("agent")]);
+    let said = refused(&command.stdin(file).output().expect("the executable can be started"));
+    assert!(said.contains("the join code is not valid"), "{said}");
+
+    // Also without a head, and for a command that reads codes of the other kind.
+    let mut site = site;
+    let code = site.admin(&["configure", "user", "invite", "ada"]);
+    let head = &mut site.daemons[0];
+    head.kill().expect("the process is not reaped");
+    head.wait().expect("the process is not reaped");
+    fails(site.elsewhere("ada", &["agent", "join", &code]), &code, "the head has not revoked the code");
 }
 
 #[test]

@@ -90,6 +90,14 @@ impl Client {
         self.call(Call::post("/login/code").json(login).once()).await
     }
 
+    /// Revokes a login code or a join code that others may have seen.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] with code `bad_code` if the code is no longer valid.
+    pub async fn revoke_code(&self, code: &CodeLogin) -> Result<(), ClientError> {
+        self.call_bytes(Call::post("/codes/revoke").json(code).once()).await.map(drop)
+    }
+
     /// Revokes the token of this client.
     pub async fn logout(&self) -> Result<(), ClientError> {
         self.call_bytes(Call::post("/logout")).await.map(drop)

@@ -110,6 +110,15 @@ impl Invitations {
         }
     }
 
+    /// Ends an invitation. Returns whether a machine could have joined with it.
+    pub(crate) fn revoke(&self, secret: &str) -> bool {
+        let mut invitations = self.by_secret();
+        let is_open = |invited: &Invited| invited.taken_by.is_none() && invited.at.elapsed() < INVITATION_TTL;
+        let key = digest_of(secret.as_bytes());
+        // The machine that has used an invitation may still repeat its request.
+        invitations.get(&key).is_some_and(is_open) && invitations.remove(&key).is_some()
+    }
+
     fn by_secret(&self) -> MutexGuard<'_, HashMap<Digest, Invited>> {
         self.by_secret.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -115,6 +115,7 @@ mod tests {
                 "/login/challenge",
                 "/login/key",
                 "/login/code",
+                "/codes/revoke",
                 "/login/openid/begin",
                 "/login/openid",
                 "/agent/join"

@@ -150,6 +150,15 @@ impl LoginCode {
     }
 }
 
+/// Returns whether the text is long enough to contain the secret of a code, and begins like a code. It can then be no host
+/// name, whose labels have at most 63 characters. The code may be invalid.
+#[must_use]
+pub fn resembles_code(text: &str) -> bool {
+    let text = text.trim().to_ascii_lowercase();
+    let label = text.split(['.', ':']).next().unwrap_or_default();
+    label.len() > 63 && [PREFIX, LOGIN_PREFIX].iter().any(|prefix| label.starts_with(prefix))
+}
+
 /// Formats the code without its secret.
 impl fmt::Debug for LoginCode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -276,6 +285,19 @@ mod tests {
         assert!(login.to_string().parse::<JoinCode>().is_err() && code().to_string().parse::<LoginCode>().is_err());
         assert!(LoginCode::has_login_prefix(&login.to_string()) && !LoginCode::has_login_prefix(&code().to_string()));
         assert!(!format!("{login:?}").contains(&login.secret));
+    }
+
+    #[test]
+    fn codes_differ_from_addresses() {
+        let JoinCode { address, authority, secret } = code();
+        let login = LoginCode { address, authority, secret }.to_string();
+        for text in [code().to_string(), format!(" {}", login.to_ascii_uppercase()), format!("{login}a")] {
+            assert!(resembles_code(&text), "{text}");
+        }
+        let long = format!("{}.example:7760", "a".repeat(63));
+        for text in ["hostler1-a.example", "hostlerlogin1-…", "hostler1-", "hostler1-n2:7760", &long] {
+            assert!(!resembles_code(text), "{text}");
+        }
     }
 
     #[test]

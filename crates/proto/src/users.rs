@@ -210,10 +210,10 @@ pub struct KeyLogin {
     pub signature: String,
 }
 
-/// Request body of `POST /login/code`: logs in with a login code.
+/// Request body of `POST /login/code`, which logs in with a login code, and of `POST /codes/revoke`.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct CodeLogin {
-    /// One-time secret of a login code.
+    /// One-time secret of a login code; for `POST /codes/revoke`, of a login code or a join code.
     pub secret: String,
 }
 

@@ -1,6 +1,6 @@
 //! `hostler agent`: the daemon of a node.
 
-use std::io::{self, BufRead, IsTerminal};
+use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -16,6 +16,7 @@ use hostler_proto::join::JoinCode;
 use serde_json::json;
 
 use crate::cluster::refuse_embedded;
+use crate::codes::{CodeArgument, Kind};
 use crate::config;
 use crate::context::{Context, block_on};
 use crate::daemons::ignore_umask_of_root;
@@ -26,8 +27,8 @@ use crate::exit;
 use crate::failure::{During, Failure, Outcome};
 use crate::flags::{GpuCap, Memory, TimeLimit, counted};
 
-/// Maximum length of a join code on standard input, in bytes.
-const MAX_CODE_BYTES: u64 = 4096;
+const JOIN_CODE: Kind =
+    Kind { name: "join code", reader: "hostler agent join", maker: "on the head, `hostler node invite NAME`" };
 
 /// Join this machine to a cluster, or run the agent of a node
 #[derive(Debug, Args)]
@@ -45,14 +46,14 @@ enum AgentCommand {
 /// Make this machine a node of a cluster, with a join code
 ///
 /// On the head, `hostler node invite` prints a join code. The code is valid for one hour and one machine. The code is a
-/// secret, and other users can see command lines: pass `-` or no code to read the code from standard input. The command
-/// retries until it reaches the head. If this machine already is a node, the new code replaces the node's name and
-/// cluster. A running agent adopts the change without a restart, unless the name or the cluster of the node changes.
+/// secret, and other users can see command lines: the command reads it from standard input. The command retries until
+/// it reaches the head. If this machine already is a node, the new code replaces the node's name and cluster. A running
+/// agent adopts the change without a restart, unless the name or the cluster of the node changes.
 #[derive(Debug, Args)]
 struct AgentJoin {
-    /// Join code; `-` reads the code from standard input [default: -]
-    #[arg(value_name = "CODE", default_value = "-", hide_default_value = true)]
-    code: String,
+    /// `-` reads the join code from standard input [default: -]
+    #[arg(value_name = "-", default_value = "-", hide_default_value = true)]
+    code: CodeArgument,
 
     /// Name of the node [default: the name in the join code, else the hostname]
     #[arg(long, value_name = "NAME")]
@@ -224,21 +225,7 @@ impl AgentJoin {
     fn run(self, context: &Context) -> Outcome {
         let output = &context.output;
         ignore_umask_of_root();
-        let text = match self.code.as_str() {
-            "-" => {
-                if io::stdin().is_terminal() {
-                    output.say("paste the join code, then press Enter:");
-                }
-                read_line()?
-            }
-            text => text.to_owned(),
-        };
-        if text.trim().is_empty() {
-            return Err(
-                Failure::usage("no join code on standard input").hint("on the head, `hostler node invite` prints one")
-            );
-        }
-        let code: JoinCode = text.parse()?;
+        let code: JoinCode = self.code.read(output, &JOIN_CODE)?;
         let places = AgentPlaces::choose(self.directory.as_deref())?;
         refuse_embedded(&places.directory)?;
         let introduction = Introduction { name: self.name, machine: machine_name() };
@@ -272,14 +259,6 @@ impl AgentJoin {
         }
         Ok(exit::OK)
     }
-}
-
-fn read_line() -> Result<String, Failure> {
-    let mut line = String::new();
-    io::Read::take(io::stdin().lock(), MAX_CODE_BYTES)
-        .read_line(&mut line)
-        .during(|| "cannot read the join code".to_owned())?;
-    Ok(line)
 }
 
 /// This machine's hostname without its domain, if it is a valid node name.

@@ -11,6 +11,7 @@ use hostler_proto::join::LoginCode;
 use hostler_proto::users::{CodeLogin, KeyLogin, LoggedIn};
 use serde_json::json;
 
+use crate::codes::{CodeArgument, Kind};
 use crate::context::{Context, block_on};
 use crate::exit;
 use crate::failure::{During, Failure, Outcome};
@@ -21,14 +22,13 @@ use crate::signing::{self, Key};
 ///
 /// To log in at the head's address, you need an SSH key that an admin has registered. The command takes the key from
 /// your SSH agent, from a file with a default name in ~/.ssh, or from --key. To log in with a login code from an admin,
-/// you need no key. Machines of the cluster need no login.
+/// you need neither key nor address. The code is a secret, and other users can see command lines: the command reads it
+/// from standard input. Machines of the cluster need no login.
 #[derive(Debug, Args)]
 pub(crate) struct Login {
-    /// Address of the head, e.g. head.example.org:7760, or a login code
-    ///
-    /// With `-`, the command reads the address or the code from standard input.
-    #[arg(value_name = "ADDRESS|CODE")]
-    target: String,
+    /// Address of the head, e.g. head.example.org:7760; `-` reads a login code [default: -]
+    #[arg(value_name = "ADDRESS", default_value = "-", hide_default_value = true)]
+    target: CodeArgument,
 
     /// Your name in the cluster [default: your name on this machine]
     #[arg(long, value_name = "NAME")]
@@ -45,6 +45,9 @@ pub(crate) struct Login {
     authority: Option<Digest>,
 }
 
+const LOGIN_CODE: Kind =
+    Kind { name: "login code", reader: "hostler login", maker: "for an admin, `hostler configure user invite NAME`" };
+
 /// Log out and revoke the login token
 #[derive(Debug, Args)]
 pub(crate) struct Logout {
@@ -55,15 +58,9 @@ pub(crate) struct Logout {
 
 impl Login {
     pub(crate) fn run(self, context: &Context) -> Outcome {
-        let target = match self.target.as_str() {
-            "-" => io::read_to_string(io::stdin()).during(|| "cannot read standard input".to_owned())?,
-            target => target.to_owned(),
-        };
-        let target = target.trim();
-        let (kept, logged_in) = if LoginCode::has_login_prefix(target) {
-            by_code(&target.parse()?, self.authority)?
-        } else {
-            self.by_key(context, &logins::with_port(target)?)?
+        let (kept, logged_in) = match &self.target {
+            CodeArgument::Other(address) => self.by_key(context, &logins::with_port(address)?)?,
+            code => by_code(&code.read(&context.output, &LOGIN_CODE)?, self.authority)?,
         };
         let LoggedIn { user, role, token, ends_in_ms } = logged_in;
         let kept = Kept { user: Some(user.to_string()), token: Some(token), ..kept };

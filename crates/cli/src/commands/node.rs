@@ -42,7 +42,7 @@ enum NodeCommand {
 
 /// Print a join code, valid for one machine and one hour
 ///
-/// Pass the code to `hostler agent join` on the new machine. Keep the code secret, like a password.
+/// Run `hostler agent join -` on the new machine and paste the code. Keep the code secret, like a password.
 #[derive(Debug, Args)]
 struct InviteNode {
     /// Name of the new node [default: the hostname of the new machine]

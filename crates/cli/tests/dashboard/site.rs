@@ -150,8 +150,10 @@ fn site_certificate_agents_and_logins_share_one_port() {
     let nodes_up = || site.cluster.json(&["--head", &site.socket(), "info"])["nodes"]["up"].clone();
     // A user on another machine logs in, and her relay works.
     let code = site.invite("ada");
+    let input = site.cluster.write("login-code", &code);
     let elsewhere = |arguments: &[&str]| {
         let mut command = site.cluster.command(arguments);
+        command.stdin(File::open(&input).expect("it was just written"));
         command.env("HOME", site.path("away")).env("XDG_CONFIG_HOME", site.path("away/.config"));
         create_private(Path::new(&site.path("away/run")));
         command.env("XDG_RUNTIME_DIR", site.path("away/run"));
@@ -159,7 +161,7 @@ fn site_certificate_agents_and_logins_share_one_port() {
         assert!(output.status.success(), "{arguments:?}: {}", text(&output.stderr));
         text(&output.stdout)
     };
-    elsewhere(&["login", &code]);
+    elsewhere(&["login", "-"]);
     // A browser gets the site's certificate, without being asked for one of its own.
     let page = site.browse("cluster.example", &pem, "/jobs", &[]).expect("a trusted certificate");
     assert!(page.status == 401 && page.body.contains(r#"action="/sign-in""#), "{page:?}");

@@ -231,6 +231,8 @@ fn commands_of_real_machines_print_golden_text() {
     let joined = real.join("n1", &real.ok(&["node", "invite", "n1"]), &[], |_| {});
     text.add("hostler agent join -", &joined);
     text.add("hostler agent join -", &real.join("n2", "nonsense", &[], |_| {}));
+    text.run(&["agent", "join", &real.ok(&["node", "invite", "n2"])]);
+    text.run(&["agent", "join", "nonsense"]);
     let agent = real.run_agent("n1");
     real.wait_for_node("n1", "up");
     text.run(&[&head[..], &["node", "invite", "n1"]].concat());
@@ -259,6 +261,8 @@ fn commands_of_real_machines_print_golden_text() {
     text.run(&["login", &address, "--user", "ada", "--authority", &authority]);
     text.run(&["login", &address, "--user", "ada", "--authority", &"0".repeat(64)]);
     text.run(&["login", "127.0.0.1:1", "--user", "ada"]);
+    text.run(&["login"]);
+    text.run(&["login", &real.ok(&["configure", "user", "invite", "ada"])]);
     text.run(&["logout"]);
     text.run(&[&user[..], &["remove", "ada"]].concat());
     text.run(&[&user[..], &["remove", "ada"]].concat());

@@ -366,7 +366,7 @@ fn unknown(nobody: &Unidentified, head: &Head) -> ApiError {
         Unidentified::Stranger => {
             ApiError::new(StatusCode::UNAUTHORIZED, "unknown_caller", "only users may call this operation; the request has no credentials")
                 .hint(format!("on the head's machine, use the head's socket {}", head.config.socket.display()))
-                .hint("on other machines, log in first: `hostler login` with the head's address or a login code")
+                .hint("on other machines, log in first: `hostler login ADDRESS`, or `hostler login -` with a login code")
         }
         Unidentified::BadToken => ApiError::new(
             StatusCode::UNAUTHORIZED,

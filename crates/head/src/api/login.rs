@@ -54,6 +54,18 @@ pub(crate) async fn by_code(
     issue(&head, user, until, "a code", LoginError::BadCode).await
 }
 
+/// `POST /codes/revoke`. Open to anyone: who has the code could also use it.
+pub(crate) async fn revoke_code(
+    visitor: Option<Extension<Visitor>>,
+    State(head): State<Arc<Head>>,
+    Body(CodeLogin { secret }): Body<CodeLogin>,
+) -> Result<NoContent, ApiError> {
+    if head.logins.redeem(&secret).is_ok() || head.trust.invitations.revoke(&secret) {
+        return Ok(NoContent);
+    }
+    Err(failed(&head, visitor.as_ref(), LoginError::BadCode))
+}
+
 /// `POST /login/link`.
 pub(crate) async fn link(person: Person, State(head): State<Arc<Head>>) -> Result<Json<LoginLink>, ApiError> {
     let origin = site_origin(&head)?;

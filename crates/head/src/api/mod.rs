@@ -140,6 +140,7 @@ fn api() -> Api {
         .post("/login/challenge", Anyone, login::challenge, "Creates a challenge to sign for a login. It is valid once, for a minute.")
         .post("/login/key", Anyone, login::by_key, "Returns a token for a signed challenge. 401 `bad_challenge`, `bad_key`; 429 `too_many_logins`.")
         .post("/login/code", Anyone, login::by_code, "Returns a token for a login code. 401 `bad_code`, 429 `too_many_logins`.")
+        .post("/codes/revoke", Anyone, login::revoke_code, "Revokes a login code or a join code that others may have seen. 401 `bad_code`, 429 `too_many_logins`.")
         .post("/login/openid/begin", Anyone, openid::begin, "Begins a sign-in with OpenID Connect. 409 `no_openid`, `no_site`; 502 `provider_away`.")
         .post("/login/openid", Anyone, openid::finish, "Completes a sign-in with OpenID Connect, and returns a token. 401 `sign_in_failed`, 403 `unmapped_subject`, 409 `no_openid`, `no_site`; 429 `too_many_logins`; 502 `provider_away`.")
         .post("/login/link", Users, login::link, "Creates a link that signs the caller in to the dashboard in a browser. It is valid once, for a minute. 409 `no_site`, `no_such_user`, `not_through_nodes`.")

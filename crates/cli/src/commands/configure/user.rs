@@ -300,7 +300,9 @@ fn invite(context: &Context, client: &Client, name: &UserName) -> Outcome {
         true => context.output.json(&invitation),
         false => context.output.data(&invitation.code),
     }
-    context.output.say(&format!("{name} can log in once within a day with: hostler login CODE"));
+    context
+        .output
+        .say(&format!("{name} can log in once within a day: run `hostler login -` and paste this code"));
     Ok(exit::OK)
 }
 

@@ -1,0 +1,212 @@
+//! Join codes and login codes as input of commands.
+//!
+//! All users of a machine can read the command lines of all processes, and use a code before its owner does. So codes come from
+//! standard input alone: [`CodeArgument`] is the type of each argument that could hold one, and yields none from the command line.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::io::{self, BufRead, IsTerminal, Read};
+use std::str::FromStr;
+
+use hostler_client::{Client, Endpoint, RetryLimits};
+use hostler_model::ParseError;
+use hostler_proto::join::{JoinCode, LoginCode, resembles_code};
+use hostler_proto::users::CodeLogin;
+use hostler_sys::RawTerminal;
+use nix::sys::signal::Signal;
+
+use crate::context::block_on;
+use crate::failure::{During, Failure};
+use crate::interrupts::exit_code;
+use crate::output::Output;
+
+/// Maximum length of a code on standard input, in bytes.
+const MAX_CODE_BYTES: u64 = 4096;
+
+/// The argument of a command that reads a code.
+#[derive(Clone)]
+pub(crate) enum CodeArgument {
+    /// `-`: the code is on standard input.
+    Stdin,
+    /// A code on the command line. It is only good for being revoked.
+    Exposed(String),
+    /// Text that cannot be a code, such as an address.
+    Other(String),
+}
+
+impl FromStr for CodeArgument {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        Ok(match text {
+            "-" => Self::Stdin,
+            text if resembles_code(text) => Self::Exposed(text.to_owned()),
+            text => Self::Other(text.to_owned()),
+        })
+    }
+}
+
+/// Hides the text.
+impl fmt::Debug for CodeArgument {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("CodeArgument")
+    }
+}
+
+/// A kind of codes, for messages.
+pub(crate) struct Kind {
+    /// E.g. `login code`.
+    pub(crate) name: &'static str,
+    /// The command that reads the code.
+    pub(crate) reader: &'static str,
+    /// The command that makes a code.
+    pub(crate) maker: &'static str,
+}
+
+impl CodeArgument {
+    /// Reads a code from standard input. On a terminal, asks for it, and does not show it.
+    ///
+    /// # Errors
+    /// The command line has something else than `-`. If it is a code, the head has revoked it, if possible.
+    pub(crate) fn read<C: FromStr<Err = ParseError>>(&self, output: &Output, kind: &Kind) -> Result<C, Failure> {
+        let Kind { name, reader, maker } = kind;
+        match self {
+            Self::Stdin => {}
+            Self::Exposed(text) => return Err(kind.exposed(text)),
+            Self::Other(_) => {
+                return Err(Failure::usage(format!("the {name} must come from standard input, not from an argument"))
+                    .hint(format!("run `{reader} -` and paste the code, or redirect a file: `{reader} - < FILE`")));
+            }
+        }
+        let line = if io::stdin().is_terminal() {
+            output.say(&format!("paste the {name}, which is not shown, then press Enter:"));
+            read_hidden_line()?
+        } else {
+            let mut line = String::new();
+            let read = io::stdin().lock().take(MAX_CODE_BYTES).read_line(&mut line);
+            read.during(|| format!("cannot read the {name}"))?;
+            line
+        };
+        if line.trim().is_empty() {
+            return Err(Failure::usage(format!("no {name} on standard input")).hint(format!("{maker} prints one")));
+        }
+        Ok(line.parse::<C>()?)
+    }
+}
+
+impl Kind {
+    /// Revokes a code on the command line, and returns the error that says so.
+    fn exposed(&self, text: &str) -> Failure {
+        let Self { name, reader, maker } = self;
+        let failure =
+            Failure::usage("a code is on the command line, where all users of this machine can read and use it");
+        let failure = match revoke(text) {
+            None => failure.hint("the head has not revoked the code, because it has a typing error; tell an admin"),
+            Some(Ok(())) => failure.hint("the head has revoked the code, so nobody can use it"),
+            Some(Err(error)) if error.code() == Some("bad_code") => failure
+                .hint("the code is no longer valid; if you have not used it, tell an admin that somebody else has"),
+            Some(Err(error)) => {
+                failure.hint(format!("tell an admin that the head has not revoked the code: {}", error.summary()))
+            }
+        };
+        failure
+            .hint(format!("ask for a new {name}: {maker} prints one"))
+            .hint(format!("then run `{reader} -` and paste it, or redirect a file: `{reader} - < FILE`"))
+    }
+}
+
+/// Asks the head that a code names to revoke the code. `None` if the code has a typing error.
+fn revoke(text: &str) -> Option<Result<(), Failure>> {
+    let join = text.parse::<JoinCode>();
+    let login = text.parse().map(|LoginCode { address, authority, secret }| JoinCode { address, authority, secret });
+    let JoinCode { address, authority, secret } = join.or(login).ok()?;
+    let client = Client::new(Endpoint::remote_head(&address, authority, None)).with_retry_limits(RetryLimits::NONE);
+    Some(block_on(async { Ok(client.revoke_code(&CodeLogin { secret }).await?) }))
+}
+
+/// Reads a line from the terminal without showing it.
+fn read_hidden_line() -> Result<String, Failure> {
+    const CTRL_C: u8 = 3;
+    const CTRL_D: u8 = 4;
+    const CTRL_U: u8 = 21;
+    const BACKSPACE: u8 = 8;
+    const DELETE: u8 = 127;
+
+    let _raw = RawTerminal::begin().during(|| "cannot hide the input on the terminal".to_owned())?;
+    let mut line = Vec::new();
+    for byte in io::stdin().lock().take(MAX_CODE_BYTES).bytes() {
+        match byte.during(|| "cannot read the terminal".to_owned())? {
+            CTRL_C => return Err(Failure::new("interrupted").exiting(exit_code(Signal::SIGINT))),
+            b'\r' | b'\n' | CTRL_D => break,
+            CTRL_U => line.clear(),
+            BACKSPACE | DELETE => drop(line.pop()),
+            byte => line.push(byte),
+        }
+    }
+    Ok(String::from_utf8_lossy(&line).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::any::TypeId;
+    use std::collections::BTreeMap;
+    use std::path::PathBuf;
+
+    use clap::{Arg, Command};
+
+    use super::*;
+    use crate::multicall::tools;
+
+    const SECRETS: [&str; 6] = ["code", "secret", "token", "password", "passphrase", "credential"];
+
+    /// Whether the name or the summary of an argument with a value announces a secret.
+    fn announces_secret(argument: &Arg) -> bool {
+        let names = argument.get_value_names().unwrap_or_default().iter().map(ToString::to_string);
+        let help = argument.get_help().map(ToString::to_string);
+        let help = help.and_then(|help| Some(help.split("[default").next()?.to_owned()));
+        let mut text = names.chain(argument.get_long().map(str::to_owned)).chain(help).collect::<Vec<_>>().join(" ");
+        text.make_ascii_lowercase();
+        let text = text.replace("exit code", "");
+        argument.get_action().takes_values() && SECRETS.iter().any(|secret| text.contains(secret))
+    }
+
+    /// The arguments of a command and its subcommands that announce a secret, and whether their type keeps it off the command
+    /// line.
+    fn find(command: &Command, path: &str, found: &mut BTreeMap<String, bool>) {
+        let path = format!("{path} {}", command.get_name());
+        for argument in command.get_arguments().filter(|argument| announces_secret(argument)) {
+            let parser = argument.get_value_parser().type_id();
+            let is_safe = parser == TypeId::of::<PathBuf>() || parser == TypeId::of::<CodeArgument>();
+            found.insert(format!("{path} {}", argument.get_id()).trim().to_owned(), is_safe);
+        }
+        command.get_subcommands().for_each(|command| find(command, &path, found));
+    }
+
+    #[test]
+    fn no_command_takes_a_secret_as_an_argument() {
+        let mut found = BTreeMap::new();
+        for definition in tools().filter_map(|tool| tool.definition) {
+            find(&definition(), "", &mut found);
+        }
+        // Codes from standard input, and a file with one.
+        for expected in ["hostler login target", "hostler agent join code", "hostler agent run join_file"] {
+            assert!(found.contains_key(expected), "{expected} is not among {found:?}");
+        }
+        found.retain(|_, is_safe| !*is_safe);
+        assert!(found.is_empty(), "read these secrets from a file or from standard input: {found:?}");
+    }
+
+    #[test]
+    fn argument_is_never_a_code() {
+        let code =
+            "hostler1-aaqea4ama4cc54ebq6ejbygbyvszt2gdynhfqc5y3hh6lyu4oc5vxznbogbzwkahrzga4otfqgmzdgnbvgy3tqmjsgm2dk";
+        let kind = Kind { name: "join code", reader: "hostler agent join", maker: "`hostler node invite`" };
+        let output = Output::new(crate::output::Format::Quiet);
+        for text in [code, "nonsense"] {
+            let argument: CodeArgument = text.parse().expect("any text is accepted");
+            let failure = argument.read::<JoinCode>(&output, &kind).expect_err("it is no standard input");
+            let said = format!("{argument:?} {}", failure.render());
+            assert!(said.contains("hostler agent join -") && !said.contains(text), "{said}");
+        }
+    }
+}
