@@ -264,6 +264,16 @@ def test_map_with_buffersize_reads_inputs_as_results_are_taken(executor: hostler
     assert len(taken) == 7
 
 
+def test_values_of_variables_are_on_no_command_line(client: hostler.Client) -> None:
+    # Also a variable that the commands on this machine would use.
+    variables = {"API_TOKEN": f"secret-{os.getpid()}", "HOME": "/nonexistent"}
+    with hostler.Executor(1, env=variables, client=client, cpus=1, memory="300M") as executor:
+        assert executor.submit(lambda: [os.environ[name] for name in variables]).result(60) == [*variables.values()]
+        lines = subprocess.run(["ps", "-eww", "-o", "args"], capture_output=True, text=True, check=True).stdout
+        assert "--env=API_TOKEN" in lines
+        assert variables["API_TOKEN"] not in lines
+
+
 def test_local_workers_run_calls_as_on_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     # No cluster is there, nor the program.
     monkeypatch.setenv("HOSTLER_BIN", "/nonexistent")

@@ -184,7 +184,8 @@ pub(crate) struct JobFlags {
 
     /// Set an environment variable of the job; repeatable
     ///
-    /// NAME without a value passes on the variable from the current environment.
+    /// NAME without a value passes on the variable from the current environment. Use it for secrets: all users of this
+    /// machine can read command lines.
     #[arg(long, value_name = "NAME=VALUE")]
     pub(crate) env: Vec<String>,
 
@@ -462,19 +463,24 @@ fn labels(all: &[String]) -> Result<Option<Labels>, Failure> {
     }
 }
 
+/// Begins the names of variables in which the Python package passes on the values of a job's variables. On the command line,
+/// all users of the machine could read them.
+const VALUE_OF: &str = "HOSTLER_VALUE_OF_";
+
 /// Parses `NAME=VALUE`. A `NAME` alone takes the caller's value.
 fn variable(text: &str) -> Result<(String, String), Failure> {
     let (name, value) = match text.split_once('=') {
         Some((name, value)) => (name, value.to_owned()),
         None => {
-            let value = std::env::var(text).map_err(|error| {
-                let why = match error {
-                    VarError::NotPresent => "this variable is not set",
-                    VarError::NotUnicode(_) => "the value of this variable is not UTF-8 text",
-                };
-                Failure::usage(format!("--env {text}: {why}"))
-                    .hint(format!("give the variable a value: --env {text}=VALUE"))
-            })?;
+            let value =
+                std::env::var(format!("{VALUE_OF}{text}")).or_else(|_| std::env::var(text)).map_err(|error| {
+                    let why = match error {
+                        VarError::NotPresent => "this variable is not set",
+                        VarError::NotUnicode(_) => "the value of this variable is not UTF-8 text",
+                    };
+                    Failure::usage(format!("--env {text}: {why}"))
+                        .hint(format!("give the variable a value: --env {text}=VALUE"))
+                })?;
             (text, value)
         }
     };

@@ -126,7 +126,7 @@ def ask(
         # In a session of its own: Ctrl-C interrupts Python, which then ends the command.
         done = subprocess.run(
             command,
-            env=environment(head),
+            env=environment(head, arguments),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             start_new_session=True,
@@ -200,9 +200,27 @@ def chunks(arguments: Sequence[str], head: str | None, *, to_stderr: bool) -> It
             raise failure(exit_code, tail if to_stderr else rest.read().decode(errors="replace"))
 
 
-def environment(head: str | None) -> dict[str, str]:
-    """Return the variables for a command that uses this head."""
-    return {**os.environ, "HOSTLER_HEAD": head} if head else dict(os.environ)
+class Variable(str):
+    """The argument ``--env=NAME`` for a variable of a job. All users can read command lines, so it has no value.
+
+    Attributes
+    ----------
+    passed_on : tuple of str
+        The variable with which the command gets the value.
+    """
+
+    passed_on: tuple[str, str]
+
+    def __new__(cls, name: str, value: str) -> Variable:
+        made = super().__new__(cls, f"--env={name}")
+        made.passed_on = (f"HOSTLER_VALUE_OF_{name}", str(value))
+        return made
+
+
+def environment(head: str | None, arguments: Sequence[str] = ()) -> dict[str, str]:
+    """Return the variables for a command that uses this head and has these arguments."""
+    values = dict(argument.passed_on for argument in arguments if isinstance(argument, Variable))
+    return {**os.environ, **({"HOSTLER_HEAD": head} if head else {}), **values}
 
 
 def failure(exit_code: int, stderr: str) -> HostlerError:
@@ -275,7 +293,7 @@ class AttachedJob:
             with tempfile.TemporaryFile() as stderr:
                 guard = subprocess.Popen(
                     ["sh", "-c", _ATTACHED, find(), directory, *arguments],
-                    env=environment(head),
+                    env=environment(head, arguments),
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=stderr,

@@ -220,7 +220,7 @@ async def _running(
     process = await asyncio.create_subprocess_exec(
         _executable.find(),
         *arguments,
-        env=_executable.environment(head),
+        env=_executable.environment(head, arguments),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=stdout,
         stderr=asyncio.subprocess.PIPE,

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, TypedDict, cast
 
+from hostler import _executable
 from hostler.errors import UsageError
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ _FLAGS = {
     "name": "--name",
     "priority": "--priority",
 }
-_PAIRS = {"resources": "--resource", "env": "--env", "tags": "--tag"}
+_PAIRS = {"resources": "--resource", "tags": "--tag"}
 _SWITCHES = {
     "requeue": "--requeue",
     "hold": "--hold",
@@ -93,13 +94,15 @@ def arguments(options: Mapping[str, object]) -> list[str]:
     """
     found: list[str] = []
     for name, value in options.items():
-        if name not in {**_FLAGS, **_PAIRS, **_SWITCHES}:
-            known = ", ".join([*_FLAGS, *_PAIRS, *_SWITCHES])
+        if name not in {**_FLAGS, **_PAIRS, **_SWITCHES} and name != "env":
+            known = ", ".join([*_FLAGS, *_PAIRS, "env", *_SWITCHES])
             raise UsageError(f"unknown option `{name}`", "usage", (f"known options: {known}",))
         if value is None or value is False:
             continue
         if name in _SWITCHES:
             found.append(_SWITCHES[name])
+        elif name == "env":
+            found += [_executable.Variable(*item) for item in cast("Mapping[str, str]", value).items()]
         elif isinstance(value, Mapping):
             found += [f"{_PAIRS[name]}={key}={text}" for key, text in value.items()]
         else:
