@@ -131,22 +131,17 @@ impl Site {
 
     /// Runs a command of a remote user, with its own home and no socket.
     fn elsewhere(&self, home: &str, arguments: &[&str]) -> Output {
-        self.command_elsewhere(home, arguments).output().expect("the executable can be started")
+        self.with_code(home, arguments, "")
     }
 
-    fn command_elsewhere(&self, home: &str, arguments: &[&str]) -> Command {
+    /// Runs a command on another machine with a code on standard input.
+    fn with_code(&self, home: &str, arguments: &[&str], code: &str) -> Output {
         create_private(Path::new(&self.path(&format!("{home}/run"))));
+        let code = fs::File::open(self.cluster.write("stdin", code)).expect("it was just written");
         let mut command = self.cluster.command(arguments);
         command.env("HOME", self.path(home)).env("XDG_CONFIG_HOME", self.path(&format!("{home}/.config")));
         command.env("XDG_RUNTIME_DIR", self.path(&format!("{home}/run")));
-        command
-    }
-
-    /// Logs in on another machine with a code, which the command reads from a file.
-    fn log_in(&self, home: &str, code: &str, more: &[&str]) -> Output {
-        let file = fs::File::open(self.cluster.write("login-code", code)).expect("it was just written");
-        let mut command = self.command_elsewhere(home, &[&["login", "-"], more].concat());
-        command.stdin(file).output().expect("the executable can be started")
+        command.stdin(code).output().expect("the executable can be started")
     }
 }
 
@@ -637,12 +632,12 @@ fn login_code_is_valid_once_and_not_for_nodes() {
     let code = site.admin(&["configure", "user", "invite", "ada"]);
     fs::create_dir_all(site.cluster.path("ada")).expect("a directory can be made");
     let damaged = format!("{}{}", &code[..code.len() - 1], if code.ends_with('a') { 'b' } else { 'a' });
-    let output = site.log_in("ada", &damaged, &[]);
+    let output = site.with_code("ada", &["login"], &damaged);
     assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
     assert!(!text(&output.stderr).contains(&damaged[20..]), "the secret is not repeated");
-    let said = text(&site.log_in("ada", &code, &[]).stderr);
+    let said = text(&site.with_code("ada", &["login"], &code).stderr);
     assert!(said.contains("as ada with the role of a user"), "{said}");
-    assert!(refused(&site.log_in("ada", &code, &[])).contains("was used already"));
+    assert!(refused(&site.with_code("ada", &["login"], &code)).contains("was used already"));
     assert_eq!(ok(&site.elsewhere("ada", &["jobs", "--quiet"])), "");
     // A code does not replace the trusted authority of its address, unless --authority is given.
     let kept = format!("ada/.config/hostler/logins/{}.json", site.address().replace(':', "_"));
@@ -650,9 +645,9 @@ fn login_code_is_valid_once_and_not_for_nodes() {
     login["authority"] = "1".repeat(64).into();
     site.cluster.write(&kept, login.to_string());
     let another = site.admin(&["configure", "user", "invite", "ada"]);
-    let output = site.log_in("ada", &another, &[]);
+    let output = site.with_code("ada", &["login", "-"], &another);
     assert_eq!(output.status.code(), Some(5), "{}", text(&output.stderr));
-    ok(&site.log_in("ada", &another, &["--authority", &site.authority()]));
+    ok(&site.with_code("ada", &["login", "--authority", &site.authority()], &another));
     let file = site.cluster.write("code", code).display().to_string();
     let name = ["agent", "run", "--name", "n1", "--cpus", "0", "--memory", "256M"];
     let join = site.cluster.fails(&[&name[..], &["--directory", &site.path("agent"), "--join-file", &file]].concat());
@@ -663,7 +658,6 @@ fn login_code_is_valid_once_and_not_for_nodes() {
 fn code_on_the_command_line_is_refused_and_revoked() {
     let site = Site::start();
     site.admin(&["configure", "user", "add", "ada"]);
-    fs::create_dir_all(site.cluster.path("ada")).expect("a directory can be made");
     let fails = |output: Output, code: &str, hint: &str| {
         let said = text(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{said}");
@@ -673,23 +667,12 @@ fn code_on_the_command_line_is_refused_and_revoked() {
     let login = site.admin(&["configure", "user", "invite", "ada"]);
     fails(site.elsewhere("ada", &["login", &login]), &login, "the head has revoked the code");
     assert!(!site.cluster.path("ada/.config/hostler/logins").exists(), "nobody is logged in");
-    assert!(refused(&site.log_in("ada", &login, &[])).contains("was used already"));
+    assert!(refused(&site.with_code("ada", &["login"], &login)).contains("was used already"));
     fails(site.elsewhere("ada", &["login", &login]), &login, "tell an admin that somebody else has");
-
     let join = site.invite_node("n1");
     fails(site.elsewhere("ada", &["agent", "join", &join]), &join, "the head has revoked the code");
-    let file = fs::File::open(site.cluster.write("join", &join)).expect("it was just written");
-    let mut command = site.command_elsewhere("ada", &["agent", "join", "--directory", &site.path("agent")]);
-    let said = refused(&command.stdin(file).output().expect("the executable can be started"));
-    assert!(said.contains("the join code is not valid"), "{said}");
-
-    // Also without a head, and for a command that reads codes of the other kind.
-    let mut site = site;
-    let code = site.admin(&["configure", "user", "invite", "ada"]);
-    let head = &mut site.daemons[0];
-    head.kill().expect("the process is not reaped");
-    head.wait().expect("the process is not reaped");
-    fails(site.elsewhere("ada", &["agent", "join", &code]), &code, "the head has not revoked the code");
+    let again = ["agent", "join", "--directory", &site.path("agent")];
+    assert!(refused(&site.with_code("ada", &again, &join)).contains("the join code is not valid"));
 }
 
 #[test]

@@ -300,9 +300,7 @@ fn invite(context: &Context, client: &Client, name: &UserName) -> Outcome {
         true => context.output.json(&invitation),
         false => context.output.data(&invitation.code),
     }
-    context
-        .output
-        .say(&format!("{name} can log in once within a day: run `hostler login -` and paste this code"));
+    context.output.say(&format!("{name} can log in once within a day: run `hostler login -` and paste this code"));
     Ok(exit::OK)
 }
 
