@@ -18,7 +18,8 @@ pub(crate) fn prefer_jobs_for_oom_kill() {
     let Ok(usual) = fs::read_to_string(SCORE) else { return };
     let usual: i32 = usual.trim().parse().unwrap_or_default();
     let is_protected = fs::write(SCORE, "-1000").is_ok();
-    let score = if is_protected { usual } else { usual.max(READILY) };
+    // Never below 0, the score of a login: the agent's service may be protected, and its jobs must not be.
+    let score = if is_protected { usual.max(0) } else { usual.max(READILY) };
     let _ = JOB_SCORE.set(CString::new(score.to_string()).expect("a number has no NUL"));
 }
 

@@ -39,6 +39,7 @@ fn settle(socket: OwnedFd) -> io::Result<OwnedFd> {
     nix::unistd::setsid()?;
     nix::unistd::chdir("/")?;
     oom::prefer_jobs_for_oom_kill();
+    settle_priority();
     settle_limits()?;
     // Blocked in this process and in shepherds, which therefore end only by KILL. Jobs get an empty mask.
     sigprocmask(SigmaskHow::SIG_SETMASK, Some(&SigSet::all()), None)?;
@@ -52,7 +53,32 @@ fn settle(socket: OwnedFd) -> io::Result<OwnedFd> {
     settle_descriptors(socket)
 }
 
-/// Sets limits that jobs inherit: no core files by default. As root, also raises the process limit and locks the
+/// Gives up a priority over other programs, for the CPU or for disks, which was meant for the agent. Jobs would inherit
+/// it. A lower priority stays. Always permitted.
+fn settle_priority() {
+    const IOPRIO_WHO_PROCESS: libc::c_int = 1;
+    const REAL_TIME: libc::c_long = 1;
+    const BEST_EFFORT: libc::c_long = 2;
+    /// The level of programs without an own one.
+    const USUAL: libc::c_long = 4;
+    // SAFETY: the system calls take plain integers, and a structure that they only read. 0 means this process.
+    unsafe {
+        let usual = std::mem::zeroed::<libc::sched_param>();
+        if matches!(libc::sched_getscheduler(0) & !libc::SCHED_RESET_ON_FORK, libc::SCHED_FIFO | libc::SCHED_RR) {
+            libc::sched_setscheduler(0, libc::SCHED_OTHER, &raw const usual);
+        }
+        if libc::getpriority(libc::PRIO_PROCESS, 0) < 0 {
+            libc::setpriority(libc::PRIO_PROCESS, 0, 0);
+        }
+        let io = libc::syscall(libc::SYS_ioprio_get, IOPRIO_WHO_PROCESS, 0);
+        let (class, level) = (io >> 13, io & 7);
+        if class == REAL_TIME || (class == BEST_EFFORT && level < USUAL) {
+            libc::syscall(libc::SYS_ioprio_set, IOPRIO_WHO_PROCESS, 0, 0);
+        }
+    }
+}
+
+/// Sets what jobs inherit: no core files by default, and without root the login uid. As root, also raises the process limit and locks the
 /// session keyring. The old limit and keyring were meant for the agent, and users' jobs must not inherit them.
 fn settle_limits() -> io::Result<()> {
     let (_, most) = getrlimit(Resource::RLIMIT_CORE)?;
@@ -63,6 +89,9 @@ fn settle_limits() -> io::Result<()> {
         credentials::lock_session_keyring();
         // For sandboxes, once for all shepherds.
         sandbox::compile_filters();
+    } else {
+        // For all jobs, which have the same user. A failure is harmless: the user could choose another one without Hostler.
+        let _ = std::fs::write("/proc/self/loginuid", nix::unistd::geteuid().to_string());
     }
     Ok(())
 }

@@ -27,6 +27,7 @@ pub(super) fn become_program(prepared: &mut Prepared<'_>) -> ! {
 
 fn settle(prepared: &Prepared<'_>) -> Result<(), Step> {
     let program = prepared.program;
+    record_login(prepared)?;
     enter_leaf(prepared);
     set_oom_score();
     bind_to_cpus(prepared);
@@ -93,6 +94,36 @@ fn check_directory_and_close_rest() -> Result<(), Step> {
     Err(Step::Directory)
 }
 
+/// Sets the login uid, by which the kernel's audit log says who acts, as PAM does in a login. It is fixed from then on, also
+/// for descendants. The agent's own is usually unset, and a process may set an unset one to any user. Without root, all
+/// have one user, and the launcher process has set its login uid.
+///
+/// Without the file, the kernel has no audit log. With `EPERM`, the login uid is fixed already: it is that of the person who
+/// has started the agent. No process of the job can change it.
+fn record_login(prepared: &Prepared<'_>) -> Result<(), Step> {
+    let Some(uid) = &prepared.login_uid else { return Ok(()) };
+    match write(c"/proc/self/loginuid", uid.as_bytes()) {
+        Err(()) if !matches!(errno(), libc::ENOENT | libc::EPERM) => Err(Step::Login),
+        _ => Ok(()),
+    }
+}
+
+/// Writes a file at once. A failure leaves its cause in `errno`.
+fn write(path: &CStr, bytes: &[u8]) -> Result<(), ()> {
+    // SAFETY: the path is NUL-terminated, the buffer has the given length, and the descriptor is closed once.
+    unsafe {
+        let file = libc::open(path.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
+        if file == -1 {
+            return Err(());
+        }
+        let written = libc::write(file, bytes.as_ptr().cast(), bytes.len());
+        let cause = errno();
+        libc::close(file);
+        nix::errno::Errno::set_raw(cause);
+        if written == bytes.len() as isize { Ok(()) } else { Err(()) }
+    }
+}
+
 /// Enters the leaf, unless `clone` has put the child there.
 fn enter_leaf(prepared: &Prepared<'_>) {
     if let Some(members) = &prepared.members {
@@ -107,12 +138,7 @@ fn enter_leaf(prepared: &Prepared<'_>) {
 /// Sets the score for the OOM killer. A failure is harmless.
 fn set_oom_score() {
     if let Some(score) = oom::job_score() {
-        // SAFETY: both strings are NUL-terminated and outlive the calls.
-        unsafe {
-            let file = libc::open(c"/proc/self/oom_score_adj".as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
-            libc::write(file, score.as_ptr().cast(), score.count_bytes());
-            libc::close(file);
-        }
+        let _ = write(c"/proc/self/oom_score_adj", score.to_bytes());
     }
 }
 

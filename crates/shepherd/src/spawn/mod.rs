@@ -108,6 +108,10 @@ fn explain(step: Step, errno: i32, prepared: &Prepared<'_>, report: &Report) -> 
             let path = path.as_deref().unwrap_or_default();
             format!("cannot open `{path}` for standard {stream} as user{}: {why}", named(program.credentials))
         }
+        Step::Login => format!(
+            "cannot record the user in `/proc/self/loginuid`, so the job could choose under whose name the kernel's audit log \
+             records it: {why}; make `/proc` writable for the agent"
+        ),
         Step::Limits => format!("cannot lower a resource limit: {why}"),
         Step::Namespace => format!("cannot enter its mount namespace: {why}"),
         Step::Credentials => format!("cannot switch to user{}: {why}", named(program.credentials)),

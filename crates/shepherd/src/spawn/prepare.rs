@@ -5,6 +5,7 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::ptr;
 
 use libc::{c_char, c_int};
+use nix::unistd::geteuid;
 
 use super::report::{Report, Step};
 use crate::cgroup::Leaf;
@@ -46,6 +47,8 @@ pub(super) struct Prepared<'a> {
     pub(super) report: &'a Report,
     /// Pid of this process.
     pub(super) parent: u32,
+    /// The uid of the program's user, as text, if this process is root's.
+    pub(super) login_uid: Option<String>,
     /// Paths to try, in order.
     pub(super) candidates: Vec<CString>,
     pub(super) argv: Vec<*const c_char>,
@@ -73,6 +76,7 @@ impl<'a> Prepared<'a> {
             program,
             report,
             parent: std::process::id(),
+            login_uid: geteuid().is_root().then(|| program.credentials.map_or(0, |user| user.uid).to_string()),
             candidates: candidates(program.argv[0], program.env),
             shell_argv: [c"/bin/sh".as_ptr(), ptr::null()].into_iter().chain(argv[1..].iter().copied()).collect(),
             argv,

@@ -25,13 +25,15 @@ pub(super) enum Step {
     /// The program exists, but not its interpreter.
     Interpreter,
     Sandbox,
+    /// The login uid, for the kernel's audit log.
+    Login,
 }
 
 impl Step {
     fn from_number(number: u32) -> Option<Step> {
         use Step::{
-            Credentials, Directory, Execute, Interpreter, Limits, Namespace, Output, Parent, Sandbox, Session, Stderr,
-            Stdin, Stdout, Terminal,
+            Credentials, Directory, Execute, Interpreter, Limits, Login, Namespace, Output, Parent, Sandbox, Session,
+            Stderr, Stdin, Stdout, Terminal,
         };
         let steps = [
             Session,
@@ -48,6 +50,7 @@ impl Step {
             Execute,
             Interpreter,
             Sandbox,
+            Login,
         ];
         steps.into_iter().find(|&step| step as u32 == number)
     }

@@ -1,0 +1,97 @@
+//! What jobs and builds inherit of the agent: neither its login uid nor its priority. Needs root, and accounts that every
+//! Debian has.
+
+use std::fs;
+
+use hostler_testkit::SharedCluster;
+use nix::libc;
+
+const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
+
+/// An account without processes of its own.
+const ADA: &str = "games";
+
+/// Prints the login uid, and tries to change it.
+const TELL: &str = "cat /proc/self/loginuid; echo; (echo 0 > /proc/self/loginuid) 2>/dev/null && echo changed; cat /proc/self/loginuid";
+
+/// A build back end without dependencies whose build runs `TELL` and keeps the output in the package.
+const BACK_END: &str = "\
+import os, subprocess, zipfile
+def build_wheel(directory, config_settings=None, metadata_directory=None):
+    told = subprocess.run(['sh', '-c', TELL], stdout=subprocess.PIPE, text=True).stdout
+    with zipfile.ZipFile(os.path.join(directory, 'telling-1-py3-none-any.whl'), 'w') as wheel:
+        wheel.writestr('telling.py', 'told = %r' % told)
+        wheel.writestr('telling-1.dist-info/METADATA', 'Metadata-Version: 2.1\\nName: telling\\nVersion: 1\\n')
+        wheel.writestr('telling-1.dist-info/WHEEL', 'Wheel-Version: 1.0\\nGenerator: x\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n')
+        wheel.writestr('telling-1.dist-info/RECORD', '')
+    return 'telling-1-py3-none-any.whl'
+";
+
+/// Runs a project with an environment, without or with a sandbox. Returns what its build and its program told.
+fn project(cluster: &SharedCluster, options: &[&str]) -> String {
+    let back_end = "[build-system]\nrequires = []\nbuild-backend = 'back'\nbackend-path = ['.']\n[project]\nname = 'telling'\nversion = '1'\n";
+    cluster.write(
+        ADA,
+        "project/main.py",
+        "import telling, os\nprint(telling.told)\nos.umask(0)\nopen('result', 'w').close()\n",
+    );
+    cluster.write(ADA, "project/requirements.txt", "./dependency\n");
+    cluster.write(ADA, "project/dependency/pyproject.toml", back_end);
+    cluster.write(ADA, "project/dependency/back.py", BACK_END.replace("TELL", &format!("{TELL:?}")));
+    let folder = cluster.home_of(ADA).join("project").to_string_lossy().into_owned();
+    let id = cluster.ok(ADA, &[&["submit", &folder, "main.py", "-c", "1", "-m", "256M"], options].concat());
+    let waited = cluster.run(ADA, &["wait", &id]);
+    assert_eq!(waited.code, 0, "{waited:?} {}", cluster.job(&id));
+    cluster.ok(ADA, &["logs", &id])
+}
+
+fn uid() -> u32 {
+    nix::unistd::User::from_name(ADA).expect("readable").expect("on every Debian").uid.as_raw()
+}
+
+#[test]
+fn login_uid_of_jobs_and_builds_is_their_users_and_fixed() {
+    const UNSET: &str = "4294967295";
+    let own = fs::read_to_string("/proc/self/loginuid").unwrap_or_default();
+    let cluster = SharedCluster::up(HOSTLER, &[]);
+    let run = |options: &[&str]| {
+        cluster.run(ADA, &[&["run", "-c", "1", "-m", "64M"], options, &["--", "sh", "-c", TELL]].concat()).stdout
+    };
+    let told =
+        [run(&[]), run(&["--sandbox"]), run(&["--pty"]), project(&cluster, &[]), project(&cluster, &["--sandbox"])];
+    for told in told {
+        let told: Vec<&str> = told.split_whitespace().collect();
+        match own.as_str() {
+            // The kernel has no audit log.
+            "" => assert_eq!(told, [""; 0]),
+            UNSET => assert_eq!(told, [uid().to_string(), uid().to_string()]),
+            // That of the person who runs the tests, which a container without rights over the audit log cannot change.
+            own => assert!(told == [own, own] || told == [uid().to_string(), uid().to_string()], "{told:?}"),
+        }
+    }
+}
+
+#[test]
+fn jobs_have_no_priority_of_the_agent() {
+    const BEST_EFFORT_FIRST: libc::c_int = 2 << 13;
+    // SAFETY: the system calls take plain integers. 0 means this thread, whose children are the daemons.
+    unsafe {
+        assert_eq!(libc::setpriority(libc::PRIO_PROCESS, 0, -5), 0, "root may");
+        assert_eq!(libc::syscall(libc::SYS_ioprio_set, 1, 0, BEST_EFFORT_FIRST), 0, "root may");
+    }
+    // Containers may lack the right to it.
+    let is_protected = fs::write("/proc/self/oom_score_adj", "-500").is_ok();
+    let cluster = SharedCluster::up(HOSTLER, &[]);
+    let tell = format!(
+        "nice; cat /proc/self/oom_score_adj; python3 -c 'import ctypes; print(ctypes.CDLL(None).syscall({}, 1, 0))'",
+        libc::SYS_ioprio_get
+    );
+    for options in [&[][..], &["--sandbox"]] {
+        let arguments = [&["run", "-c", "1", "-m", "64M"], options, &["--", "sh", "-c", &tell]].concat();
+        let told = cluster.ok(ADA, &arguments);
+        let told: Vec<&str> = told.split_whitespace().collect();
+        assert_eq!(told[0], "0", "{options:?}");
+        assert!(!is_protected || told[1] == "0", "{options:?} {told:?}");
+        assert_ne!(told[2], BEST_EFFORT_FIRST.to_string(), "{options:?}");
+    }
+}
