@@ -151,6 +151,7 @@ const PATHS: [(&str, &[&str]); 7] = [
             "agent/src/gpus.rs",
             "agent/src/job_network/mod.rs",
             "agent/src/metrics.rs",
+            "agent/src/process_limits.rs",
             "agent/src/quiet/knobs.rs",
             "agent/src/quiet/mod.rs",
             "agent/src/quiet/transaction.rs",

@@ -25,7 +25,6 @@ use crate::account::Account;
 use crate::directory::RunDirectory;
 use crate::environment::{Confined, Ended, Runner, Step, first_on_path};
 use crate::node::Node;
-use crate::stage::PROCESS_LIMIT;
 use crate::variables;
 
 /// Time for the removal of a container.
@@ -107,6 +106,7 @@ struct Contents<'a> {
     /// Uid, gid and other groups of the user.
     user: (u32, u32, &'a [u32]),
     resources: &'a Resources,
+    process_limit: u64,
     gpus: &'a ContainerGpus,
     has_terminal: bool,
 }
@@ -168,6 +168,7 @@ pub(crate) fn wrap(
         file: file.as_ref().map(|(path, has_home)| (path.as_str(), *has_home)),
         user,
         resources,
+        process_limit: node.processes.of_task(resources.cpus.len()),
         gpus: &node.gpus.in_container(&resources.gpus),
         has_terminal: launch.spec().pty.is_some(),
     };
@@ -276,7 +277,7 @@ fn command_line(program: &str, container: &Container, it: &Contents<'_>) -> Vec<
             groups.iter().for_each(|group| add(&[&format!("--group-add={group}")]));
             // Its daemon starts the container outside of the job's control group.
             let memory = it.resources.memory_bytes;
-            add(&[&format!("--cpuset-cpus={}", it.resources.cpus), &format!("--pids-limit={PROCESS_LIMIT}")]);
+            add(&[&format!("--cpuset-cpus={}", it.resources.cpus), &format!("--pids-limit={}", it.process_limit)]);
             add(&[&format!("--memory={memory}"), &format!("--memory-swap={memory}")]);
             if !it.gpus.nvidia.is_empty() {
                 add(&[&format!("--gpus=\"device={}\"", it.gpus.nvidia.join(","))]);
@@ -372,7 +373,7 @@ async fn remove(node: &Arc<Node>, launch: &RunLaunch, engine: Engine) -> anyhow:
     let limits = Options {
         cpus: Some(held.cpus.iter().collect()),
         memory_limit_bytes: Some(held.memory_bytes.max(REMOVAL_BYTES)),
-        process_limit: Some(PROCESS_LIMIT),
+        process_limit: Some(node.processes.of_task(held.cpus.len())),
         denied_devices: node.gpus.denied(&held.gpus),
         ..Options::default()
     };
@@ -438,6 +439,7 @@ mod tests {
             file: None,
             user: (1000, 100, &[4, 24]),
             resources: &resources,
+            process_limit: 8192,
             gpus,
             has_terminal,
         };

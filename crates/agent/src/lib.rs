@@ -52,6 +52,7 @@ mod mutex;
 mod node;
 mod nvidia_smi;
 mod output;
+mod process_limits;
 mod program_directory;
 mod program_in_image;
 mod pull;

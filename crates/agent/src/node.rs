@@ -21,6 +21,7 @@ use crate::gpus::Gpus;
 use crate::images::Images;
 use crate::job_network::Networks;
 use crate::metrics::Metrics;
+use crate::process_limits::ProcessLimits;
 use crate::program_directory::ProgramDirectory;
 use crate::program_in_image::ProgramInImage;
 use crate::quiet::Quiet;
@@ -45,6 +46,8 @@ pub(crate) struct Node {
     pub(crate) program_directory: Option<ProgramDirectory>,
     /// The cgroup tree for jobs, or the reason why there is none.
     pub(crate) cgroups: Result<cgroup::Tree, String>,
+    /// How many processes tasks and commands may have.
+    pub(crate) processes: ProcessLimits,
     /// Prefix of this agent's cgroup leaf names, unique on this machine.
     pub(crate) leaf_prefix: String,
     pub(crate) chunks: ChunkStore,

@@ -29,9 +29,6 @@ use crate::rights::act_as;
 use crate::shepherds::LINGER;
 use crate::{driver, engines, images, program_in_image, sandbox, transfer, variables};
 
-/// Maximum number of processes and threads per run: ample for real programs, and low enough to protect the machine.
-pub(crate) const PROCESS_LIMIT: u64 = 8192;
-
 /// Limit for the stored output of a build: ample for real builds, and too little to fill a disk.
 const BUILD_LOG_BYTES: usize = 16 << 20;
 
@@ -337,7 +334,7 @@ impl Preparation {
         Options {
             cpus: Some(launch.placement.resources.cpus.iter().collect()),
             memory_limit_bytes: Some(launch.placement.resources.memory_bytes),
-            process_limit: Some(PROCESS_LIMIT),
+            process_limit: Some(node.processes.of_task(launch.placement.resources.cpus.len())),
             denied_devices: node.gpus.denied(&launch.placement.resources.gpus),
             ..Options::default()
         }

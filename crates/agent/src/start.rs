@@ -40,6 +40,7 @@ use crate::local_socket::{access, serve as serve_users};
 use crate::metrics::port::Port;
 use crate::metrics::{Exporter, Metrics};
 use crate::node::Node;
+use crate::process_limits::ProcessLimits;
 use crate::program_directory::{ProgramDirectory, is_found_on};
 use crate::program_in_image::ProgramInImage;
 use crate::pull::ImageSettings;
@@ -202,8 +203,12 @@ async fn serve(
         Identity::obtain(&directory, config.name.as_ref(), config.join_file.as_deref(), config.head_file).await?;
     let name = identity.name().clone();
     let cgroups = cgroup::Tree::find().map_err(|error| error.to_string());
-    if let Err(reason) = &cgroups {
-        tracing::info!(%reason, "no cgroups for jobs; their processes are tracked by process ancestry");
+    let processes = ProcessLimits::of_this_machine(config.resources.cpus.len(), cgroups.as_ref().ok());
+    match &cgroups {
+        Ok(tree) => limit_all_jobs(tree, &processes),
+        Err(reason) => {
+            tracing::info!(%reason, "no cgroups for jobs; their processes are tracked by process ancestry");
+        }
     }
     let gpu_use = GpuUse::of(&config.gpus);
     let gpus = Gpus::new(config.gpus);
@@ -280,6 +285,7 @@ async fn serve(
         program_in_image,
         program,
         cgroups,
+        processes,
         leaf_prefix,
         sandbox,
         networks,
@@ -339,6 +345,17 @@ async fn serve(
     }
     tracing::info!("agent stopped; running jobs continue");
     Ok(())
+}
+
+/// Limits the processes of everything that agents with this tree start.
+fn limit_all_jobs(tree: &cgroup::Tree, processes: &ProcessLimits) {
+    match tree.limit_processes(processes.of_all()) {
+        // The node reports a missing controller with each job.
+        Err(error) if error.kind() != std::io::ErrorKind::Unsupported => {
+            tracing::warn!(%error, "cannot limit the processes of all jobs together");
+        }
+        _ => {}
+    }
 }
 
 /// Creates the agent's directory. Only the agent can read keys and chunks. If jobs belong to several users, each user

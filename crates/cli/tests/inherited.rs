@@ -1,9 +1,10 @@
-//! What jobs and builds inherit of the agent: neither its login uid nor its priority. Needs root, and accounts that every
-//! Debian has.
+//! What jobs and builds inherit of the agent, and share: neither its login uid nor its priority, and the machine's process ids.
+//! Needs root, and accounts that every Debian has.
 
 use std::fs;
+use std::path::Path;
 
-use hostler_testkit::SharedCluster;
+use hostler_testkit::{SharedCluster, wait_until};
 use nix::libc;
 
 const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
@@ -94,4 +95,31 @@ fn jobs_have_no_priority_of_the_agent() {
         assert!(!is_protected || told[1] == "0", "{options:?} {told:?}");
         assert_ne!(told[2], BEST_EFFORT_FIRST.to_string(), "{options:?}");
     }
+}
+
+#[test]
+fn jobs_share_the_process_ids_of_the_machine_and_leave_some_to_the_system() {
+    let number =
+        |path: &Path| fs::read_to_string(path).expect("the file exists").trim().parse::<u64>().expect("a limit");
+    let cluster = SharedCluster::up(HOSTLER, &[]);
+    let id = cluster
+        .ok(ADA, &["run", "--detach", "-c", "1", "-m", "64M", "--", "sh", "-c", "cat /proc/self/cgroup; sleep 600"]);
+    let groups = wait_until("the job to tell its groups", 30, || {
+        let text = cluster.run(ADA, &["logs", &id]).stdout;
+        text.contains("0::/").then_some(text)
+    });
+    // In its own hierarchy of version 1, or in version 2.
+    let leaf = groups.lines().find_map(|line| {
+        let (controllers, group) = line.split_once(':')?.1.split_once(':')?;
+        let top = if controllers.is_empty() { "" } else { "pids" };
+        let group = Path::new("/sys/fs/cgroup").join(top).join(group.trim_start_matches('/'));
+        (["", "pids"].contains(&controllers) && group.join("pids.max").exists()).then_some(group)
+    });
+    let leaf = leaf.expect("the job has a limit of processes");
+    let of_machine =
+        number(Path::new("/proc/sys/kernel/pid_max")).min(number(Path::new("/proc/sys/kernel/threads-max")));
+    let (of_task, of_all) = (number(&leaf.join("pids.max")), number(&leaf.with_file_name("pids.max")));
+    let cpus = std::thread::available_parallelism().expect("known").get() as u64;
+    assert!(of_task <= (of_all * 2 / 3 + 1) / cpus + 1, "{of_task} of {of_all} for one of {cpus} CPUs");
+    assert!(of_task <= 8193 && of_all < of_machine, "{of_task} of {of_all} of {of_machine}");
 }

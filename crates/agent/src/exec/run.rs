@@ -37,7 +37,6 @@ use crate::node::Node;
 use crate::rights::act_as;
 use crate::sandbox;
 use crate::shepherds::{self, LINGER, Taken, Watched};
-use crate::stage::PROCESS_LIMIT;
 use crate::supervise::is_out_of_memory;
 
 /// Time between SIGTERM and SIGKILL for a command whose caller has disconnected.
@@ -368,6 +367,7 @@ fn orders(exec: &Exec, command: &Command, account: Option<&Arc<Account>>) -> Lau
 pub(super) fn options(exec: &Exec, memory_bytes: Option<u64>) -> Options {
     let node = &exec.node;
     Options {
+        process_limit: Some(node.processes.of_command()),
         denied_devices: node.gpus.denied(&BTreeSet::new()),
         ..options_beside(&exec.engine.held(), &node.facts.resources, memory_bytes)
     }
@@ -385,7 +385,6 @@ fn options_beside(held: &Held, all: &Resources, memory_bytes: Option<u64>) -> Op
     Options {
         cpus: Some(cpus.iter().collect()),
         memory_limit_bytes: Some(memory_bytes.unwrap_or(free)),
-        process_limit: Some(PROCESS_LIMIT),
         ..Options::default()
     }
 }
@@ -553,7 +552,6 @@ mod tests {
         let limits = |cpus: u32, memory_bytes: u64, asked: Option<u64>| {
             let held = Held { cpus: CpuSet::first(cpus), memory_bytes, by: None };
             let options = options_beside(&held, &all, asked);
-            assert_eq!(options.process_limit, Some(PROCESS_LIMIT));
             (options.cpus.expect("a limit"), options.memory_limit_bytes.expect("a limit"))
         };
         assert_eq!(limits(0, 0, None), (vec![0, 1, 2, 3], 4 * GIB));

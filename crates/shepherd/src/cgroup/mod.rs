@@ -35,7 +35,7 @@ use std::time::{Duration, Instant};
 use self::base::{Base, vacate};
 pub use self::devices::Device;
 pub use self::enclosure::ExistingProcess;
-use self::files::{create_group, remove_groups};
+use self::files::{create_group, put, remove_groups};
 use self::hierarchies::Hierarchies;
 pub(crate) use self::leaf::{Entrant, Leaf};
 pub use self::spec::{Controller, LeafSpec, Place};
@@ -162,6 +162,31 @@ impl Tree {
             Some(Place::Unified | Place::V1(_)) => None,
             Some(Place::Missing(reason)) => Some(reason),
             None => Some("the controller was not set up"),
+        }
+    }
+
+    /// The lowest limit of processes that groups above the leaves have, such as that of a container or a login session.
+    /// `None` without a limit, or if no group with limits of processes is accessible.
+    pub fn process_limit_above(&self) -> Option<u64> {
+        let limit_of = |group: &Path| fs::read_to_string(group.join("pids.max")).ok()?.trim().parse().ok();
+        self.processes()?.ancestors().skip(1).filter_map(limit_of).min()
+    }
+
+    /// Limits the processes of all leaves together.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::Unsupported`] without a controller of processes, or that of the kernel.
+    pub fn limit_processes(&self, most: u64) -> io::Result<()> {
+        let group = self.processes().ok_or(io::ErrorKind::Unsupported)?;
+        put(&group.join("pids.max"), &most.to_string())
+    }
+
+    /// The group of all leaves that can limit processes.
+    fn processes(&self) -> Option<&Path> {
+        match self.controllers.get(&Controller::Pids)? {
+            Place::Unified => Some(&self.parent),
+            Place::V1(parent) => Some(parent),
+            Place::Missing(_) => None,
         }
     }
 
