@@ -240,7 +240,7 @@ const PATHS: [(&str, &[&str]); 7] = [
 ];
 
 /// Calls that name a file by its path.
-const PATH_CALLS: [&str; 27] = [
+const PATH_CALLS: [&str; 30] = [
     "fs::",
     "File::open(",
     "File::create(",
@@ -248,6 +248,9 @@ const PATH_CALLS: [&str; 27] = [
     "File::options(",
     "OpenOptions::new",
     "DirBuilder::new",
+    "create_directory(",
+    "create_new_directory(",
+    "make_directory(",
     ".exists()",
     ".is_file()",
     ".is_dir()",
@@ -467,6 +470,23 @@ fn only_listed_files_of_root_name_files_by_path() {
     assert!(new.is_empty(), "act as the user or by descriptor, or add to `PATHS` with a reason: {new:?}");
     let stale: Vec<&String> = allowed.difference(&found).collect();
     assert!(stale.is_empty(), "these files name no files by path any more: {stale:?}");
+}
+
+#[test]
+fn files_for_others_get_their_mode_whatever_the_umask() {
+    /// Runs with the umask of its caller, as it should.
+    const OF_THE_CALLER: &str = "cli/src/commands/exec/call.rs";
+    for path in files_of_the_project() {
+        let name = path.strip_prefix(root().join("crates")).map(|name| name.display().to_string());
+        let Some(name) = name.ok().filter(|name| name.contains("/src/") && name != OF_THE_CALLER) else { continue };
+        let content = read_path(&path);
+        let code = content.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+        for (_, rest) in code.match_indices(".mode(0o").map(|(at, found)| code.split_at(at + found.len())) {
+            let digits = rest.split(')').next().unwrap_or_default();
+            let advice = "daemons have the umask 077: use `hostler_sys::create_directory` or `set_permissions`";
+            assert!(digits.ends_with("00"), "{name}: `.mode(0o{digits})` opens a file to others, but {advice}");
+        }
+    }
 }
 
 #[test]

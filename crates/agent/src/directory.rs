@@ -25,7 +25,7 @@
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -89,8 +89,7 @@ impl Runs {
     /// Opens or creates the parent directory of all runs. `are_of_many`: runs may belong to several users.
     pub(crate) fn open(root: PathBuf, are_of_many: bool) -> io::Result<Self> {
         let mode = if are_of_many { 0o711 } else { 0o700 };
-        fs::DirBuilder::new().recursive(true).mode(mode).create(&root)?;
-        fs::set_permissions(&root, fs::Permissions::from_mode(mode))?;
+        hostler_sys::make_directory(&root, mode)?;
         Ok(Self { root, mode, spares: Mutex::default() })
     }
 
@@ -138,7 +137,7 @@ impl Runs {
 
     /// Creates an empty directory for a run.
     fn make(&self, directory: &RunDirectory) -> io::Result<()> {
-        let create = || fs::DirBuilder::new().mode(self.mode).create(&directory.path);
+        let create = || hostler_sys::create_new_directory(&directory.path, self.mode);
         match create() {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
                 self.discard(directory.clone());

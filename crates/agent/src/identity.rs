@@ -4,8 +4,7 @@
 //! The key never leaves the node. Key and certificate are stored in one file, so they are replaced together. The node's
 //! name is the one in the certificate.
 
-use std::fs::{self, DirBuilder, File};
-use std::os::unix::fs::DirBuilderExt;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -255,10 +254,12 @@ impl Files {
     }
 
     fn make(&self) -> anyhow::Result<()> {
-        // Parent directories keep default permissions: restricted ones would lock users out of their jobs' files.
-        let shared = self.0.ancestors().nth(2).map_or(Ok(()), fs::create_dir_all);
-        let make = || DirBuilder::new().recursive(true).mode(0o700).create(&self.0);
-        shared.and_then(|()| make()).with_context(|| format!("cannot create {}", self.0.display()))
+        // Closed parent directories would lock users out of their jobs' files.
+        let mode = if nix::unistd::geteuid().is_root() { 0o755 } else { 0o700 };
+        let shared = self.0.ancestors().nth(2).map_or(Ok(()), |parent| hostler_sys::create_directory(parent, mode));
+        shared
+            .and_then(|()| hostler_sys::create_directory(&self.0, 0o700))
+            .with_context(|| format!("cannot create {}", self.0.display()))
     }
 
     fn have_joined(&self) -> bool {

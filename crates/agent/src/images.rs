@@ -195,8 +195,7 @@ impl Images {
     /// Opens or creates the directory of images, and removes what an earlier agent has not finished. `runs`: the parent of all
     /// runs' directories.
     pub(crate) fn open(root: PathBuf, runs: PathBuf, settings: ImageSettings) -> io::Result<Self> {
-        DirBuilder::new().recursive(true).mode(0o711).create(&root)?;
-        fs::set_permissions(&root, Permissions::from_mode(0o711))?;
+        make_passage(&root)?;
         let entries = fs::read_dir(&root)?.flatten();
         let left: Vec<_> =
             entries.filter(|entry| entry.file_name().as_encoded_bytes().starts_with(ATTEMPT.as_bytes())).collect();
@@ -569,11 +568,7 @@ impl Drop for Scratch {
 
 /// Makes a directory through which the unpacking process can pass to what is its own.
 fn make_passage(directory: &Path) -> io::Result<()> {
-    match DirBuilder::new().mode(0o711).create(directory) {
-        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
-        _ => {}
-    }
-    fs::set_permissions(directory, Permissions::from_mode(0o711))
+    hostler_sys::make_directory(directory, 0o711)
 }
 
 fn give_to_unpacker(path: &Path) -> io::Result<()> {

@@ -13,9 +13,7 @@
 //! The program runs in the sandbox, as the job's user and with the job's rights. An image that takes it over, for example with
 //! `/etc/ld.so.preload`, gains nothing that the job does not have.
 
-use std::fs::{self, DirBuilder, Permissions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, anyhow};
@@ -59,11 +57,10 @@ impl ProgramInImage {
     pub(crate) fn prepare(program: &str, directory: &Path) -> io::Result<Self> {
         let libraries = Libraries::of_this_process();
         let closed = directory.join("in-images");
-        DirBuilder::new().recursive(true).mode(0o700).create(&closed)?;
+        hostler_sys::create_directory(&closed, 0o700)?;
         let script = closed.join("program");
+        // Jobs of all users read and execute it.
         replace_file_unflushed(&script, text(&libraries).as_bytes(), 0o755)?;
-        // Jobs of all users read and execute it, so the agent's umask must not matter.
-        fs::set_permissions(&script, Permissions::from_mode(0o755))?;
         Ok(Self { program: program.into(), libraries, script })
     }
 
@@ -129,6 +126,8 @@ fn real(path: &Path) -> anyhow::Result<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::{self, Permissions};
+    use std::os::unix::fs::PermissionsExt;
     use std::process::Command;
 
     use super::*;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::fs::{self, File};
 use std::net::SocketAddr;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,6 @@ use hostler_snapshot::ChunkStore;
 use hostler_sys::Descriptors;
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use nix::sys::stat::{Mode, umask};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
@@ -138,11 +137,6 @@ pub fn run_and_say(config: Config, is_up: impl FnOnce()) -> anyhow::Result<()> {
     Identity::ensure_obtainable(&config.directory, config.join_file.as_deref())?;
     let launcher = Launcher::start()?;
     let accounts = Arc::new(Accounts::restored(config.root_jobs, config.directory.join("accounts.json")));
-    if accounts.has_several_users() {
-        // A stricter umask would lock users out of their own files. The agent's private files have explicit
-        // permissions.
-        umask(Mode::S_IWGRP | Mode::S_IWOTH);
-    }
     allow_many_files();
     lay_out(&config.directory, &accounts)?;
     let _lock = lock(&config.directory)?;
@@ -365,22 +359,14 @@ fn lay_out(directory: &Path, accounts: &Accounts) -> anyhow::Result<()> {
     for (path, mode) in
         [(directory.to_owned(), passage), (directory.join("identity"), 0o700), (directory.join("chunks"), 0o700)]
     {
-        make(&path, mode).with_context(|| format!("cannot make the directory {}", path.display()))?;
+        hostler_sys::make_directory(&path, mode)
+            .with_context(|| format!("cannot make the directory {}", path.display()))?;
     }
     if let Some(closed) = accounts.has_several_users().then(|| closed_parent(directory)).flatten() {
         tracing::warn!(
             directory = %closed.display(),
             "jobs of users other than root cannot reach their files, because this directory is closed to them; fix it with chmod o+x"
         );
-    }
-    Ok(())
-}
-
-/// Creates a directory with exactly these permissions, or corrects its permissions.
-fn make(path: &Path, mode: u32) -> std::io::Result<()> {
-    fs::DirBuilder::new().recursive(true).mode(mode).create(path)?;
-    if fs::metadata(path)?.mode() & 0o777 != mode {
-        fs::set_permissions(path, fs::Permissions::from_mode(mode))?;
     }
     Ok(())
 }

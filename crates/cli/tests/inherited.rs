@@ -1,10 +1,12 @@
-//! What jobs and builds inherit of the agent, and share: neither its login uid nor its priority, and the machine's process ids.
-//! Needs root, and accounts that every Debian has.
+//! What jobs, builds and files inherit of the daemons: neither their login uid nor their priority, and nobody else reads the
+//! daemons' files, whatever their umask. Needs root, and accounts that every Debian has.
 
+use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use hostler_testkit::{SharedCluster, wait_until};
+use hostler_testkit::{RealCluster, SharedCluster, wait_until};
 use nix::libc;
 
 const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
@@ -122,4 +124,80 @@ fn jobs_share_the_process_ids_of_the_machine_and_leave_some_to_the_system() {
     let cpus = std::thread::available_parallelism().expect("known").get() as u64;
     assert!(of_task <= (of_all * 2 / 3 + 1) / cpus + 1, "{of_task} of {of_all} for one of {cpus} CPUs");
     assert!(of_task <= 8193 && of_all < of_machine, "{of_task} of {of_all} of {of_machine}");
+}
+
+/// All that users other than root can list, read, write or pass through in the directories of a head and an agent, with its
+/// mode, and why. `*` stands for one name.
+const OPEN: [(&str, u32, &str); 13] = [
+    ("agent", 0o711, "jobs of all users pass through"),
+    ("agent/agent.sock", 0o666, "users of the node connect, and the kernel says who they are"),
+    ("agent/agent.calls", 0o666, "as above, for remote commands"),
+    ("agent/runs", 0o711, "jobs pass through to their folders"),
+    ("agent/runs/*", 0o711, "as above; the folder is closed to others"),
+    ("agent/environments", 0o711, "jobs pass through to their environments"),
+    ("agent/environments/envs", 0o711, "as above"),
+    ("agent/environments/users", 0o711, "as above"),
+    ("agent/environments/users/*", 0o711, "as above"),
+    ("agent/environments/users/*/envs", 0o711, "as above"),
+    ("agent/environments/users/*/envs/*", 0o711, "as above; what is in it belongs to the user and is closed to others"),
+    ("agent/environments/sandboxed", 0o711, "as above; the directory of each user is closed to others"),
+    ("agent/images", 0o711, "the process that unpacks an image passes through"),
+];
+
+/// Adds what other users can reach at and below a directory, by its path without `top`, and its mode.
+fn reach(top: &Path, path: &Path, found: &mut BTreeMap<String, u32>) {
+    // Files of ended jobs disappear meanwhile.
+    let Ok(metadata) = fs::symlink_metadata(path) else { return };
+    let mode = metadata.mode() & 0o777;
+    if metadata.is_symlink() || mode & 0o007 == 0 {
+        return;
+    }
+    let name = path.strip_prefix(top).expect("below the top").to_string_lossy().into_owned();
+    found.insert(name, mode);
+    if metadata.is_dir() && mode & 0o001 != 0 {
+        let entries = fs::read_dir(path).into_iter().flatten().flatten();
+        entries.for_each(|entry| reach(top, &entry.path(), found));
+    }
+}
+
+/// What the directory of a daemon contains for other users that is not in [`OPEN`].
+fn unlisted(top: &Path, name: &str) -> BTreeMap<String, u32> {
+    let mut found = BTreeMap::new();
+    reach(top, &top.join(name), &mut found);
+    let is_listed = |path: &str, mode: u32| {
+        let parts: Vec<&str> = path.split('/').collect();
+        OPEN.iter().any(|(listed, its_mode, _)| {
+            let listed: Vec<&str> = listed.split('/').collect();
+            mode == *its_mode
+                && listed.len() == parts.len()
+                && listed.iter().zip(&parts).all(|(listed, part)| *listed == "*" || listed == part)
+        })
+    };
+    found.retain(|path, mode| !is_listed(path, *mode));
+    found
+}
+
+#[test]
+fn files_of_head_and_agent_are_closed_to_others_but_a_listed_few() {
+    // The most open umask of a caller.
+    nix::sys::stat::umask(nix::sys::stat::Mode::empty());
+    let cluster = SharedCluster::up(HOSTLER, &[]);
+    project(&cluster, &[]);
+    project(&cluster, &["--sandbox"]);
+    cluster.ok(ADA, &["run", "--detach", "-c", "1", "-m", "64M", "--", "sleep", "600"]);
+    wait_until("the job to run", 30, || (cluster.job("3")["state"] == "running").then_some(()));
+    let top = cluster.path("");
+    assert_eq!(unlisted(&top, "agent"), BTreeMap::new());
+    assert_eq!(unlisted(&top, "head"), BTreeMap::new());
+    assert!(cluster.path("head/series.db").exists(), "the head keeps figures");
+
+    // With all files in one directory, the socket is in it.
+    let real = RealCluster::start(HOSTLER);
+    let mut found = BTreeMap::new();
+    reach(&real.home.path(""), &real.home.path("head"), &mut found);
+    let expected = [("head", 0o711), ("head/head.sock", 0o666), ("head/head.toml", 0o644)];
+    assert_eq!(found, expected.map(|(path, mode)| (path.to_owned(), mode)).into());
+
+    // The umask of a job is its user's.
+    assert_eq!(cluster.ok(ADA, &["run", "-c", "1", "-m", "64M", "--", "sh", "-c", "umask"]), "0000");
 }

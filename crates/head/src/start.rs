@@ -7,9 +7,9 @@
 //! Stop: close the socket and the port, wait for requests in progress, then stop the engine, so that everything
 //! acknowledged is on disk.
 
-use std::fs::{self, DirBuilder};
+use std::fs;
 use std::net::SocketAddr;
-use std::os::unix::fs::DirBuilderExt;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -128,7 +128,7 @@ async fn serve(config: Config) -> anyhow::Result<()> {
 
 /// Starts the head. Returns it with the file of its Unix socket.
 async fn start(config: Config) -> anyhow::Result<(Arc<Head>, Arc<SocketFile>)> {
-    make_private(&config.directory)?;
+    make_own(&config.directory, &config.socket)?;
     reserve::release_if_full(&config.directory);
     let mut store = SqliteStore::open(&config.directory.join("head.db")).context("cannot open the store")?;
     let loaded = store.load().context("cannot read the store")?;
@@ -174,8 +174,8 @@ async fn start(config: Config) -> anyhow::Result<(Arc<Head>, Arc<SocketFile>)> {
 ///
 /// # Errors
 /// A file cannot be created, or an existing one cannot be used.
-pub fn prepare(directory: &Path, listen: SocketAddr, advertise: &[Address]) -> anyhow::Result<()> {
-    make_private(directory)?;
+pub fn prepare(directory: &Path, socket: &Path, listen: SocketAddr, advertise: &[Address]) -> anyhow::Result<()> {
+    make_own(directory, socket)?;
     Trust::open(&trust_directory(directory), listen, advertise).map(drop)
 }
 
@@ -235,7 +235,7 @@ fn announce(head: &Head) -> anyhow::Result<()> {
         address: head.address(),
         socket: head.config.socket.clone(),
     })?;
-    replace_file(&announcement(&head.config.directory), &text, 0o644)
+    replace_file(&announcement(&head.config.directory), &text, 0o600)
 }
 
 /// Field 22 of `/proc/self/stat`. Fields are counted after the process name, which may contain spaces.
@@ -283,10 +283,14 @@ fn wall_now() -> WallTime {
     WallTime(i64::try_from(since_epoch.as_millis()).unwrap_or(i64::MAX))
 }
 
-fn make_private(directory: &Path) -> anyhow::Result<()> {
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(directory)
-        .with_context(|| format!("cannot create {}", directory.display()))
+/// Creates the head's directory, which only the head can list. Others pass through it if the socket for them is in it.
+/// Closes an existing directory that is more open, and opens none.
+fn make_own(directory: &Path, socket: &Path) -> anyhow::Result<()> {
+    let most = if socket.parent() == Some(directory) { 0o711 } else { 0o700 };
+    let make = || {
+        hostler_sys::create_directory(directory, most)?;
+        let mode = fs::metadata(directory)?.permissions().mode() & 0o777;
+        if mode & !most == 0 { Ok(()) } else { hostler_sys::make_directory(directory, mode & most) }
+    };
+    make().with_context(|| format!("cannot create {}", directory.display()))
 }

@@ -204,7 +204,7 @@ impl Pair {
 
     fn store(&self, key: &KeyPair, certificate: &str) -> anyhow::Result<()> {
         replace_file(&self.key, key.serialize_pem().as_bytes(), 0o600)?;
-        replace_file(&self.certificate, certificate.as_bytes(), 0o644)?;
+        replace_file(&self.certificate, certificate.as_bytes(), 0o600)?;
         Ok(())
     }
 

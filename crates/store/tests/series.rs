@@ -1,6 +1,7 @@
 //! Figures over time, through the real database: bounds, age, attempts, damage.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 
 use hostler_model::{Attempt, Bucket, Epoch, Figures, JobId, Metric, NodeName, RunId, TaskId};
 use hostler_store::series::{Curve, MINUTE_DAYS, Measured, Series, Subject, TASK_SLOTS, TEN_MINUTE_DAYS};
@@ -228,4 +229,15 @@ fn a_database_that_is_damaged_while_it_is_open_begins_empty() {
         assert!(failures < 5, "the database is not replaced");
     }
     assert!(!scene.of_task(run(1, 1)).is_empty());
+}
+
+#[test]
+fn database_of_an_earlier_release_is_closed_to_other_users() {
+    let mut scene = Scene::new();
+    let path = scene.directory.path().join("series.db");
+    let mode = || fs::metadata(&path).expect("the file exists").permissions().mode() & 0o777;
+    assert_eq!(mode(), 0o600, "a new one");
+    fs::set_permissions(&path, Permissions::from_mode(0o644)).expect("ours");
+    scene.reopen();
+    assert_eq!(mode(), 0o600);
 }

@@ -5,10 +5,10 @@
 //! [`SocketFile::restore`] every [`SOCKET_CHECK_INTERVAL`] and continues with the listener that the call returns.
 
 use std::collections::BTreeSet;
-use std::fs::{self, DirBuilder, Metadata, Permissions};
+use std::fs::{self, Metadata, Permissions};
 use std::io::{self, ErrorKind};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -18,7 +18,7 @@ use nix::errno::Errno;
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, UnixAddr, connect, socket};
 use nix::unistd::geteuid;
 
-use crate::{random, refuse_descriptors};
+use crate::{create_directory, create_new_directory, random, refuse_descriptors};
 
 /// Interval at which a daemon without new connections checks its socket.
 pub const SOCKET_CHECK_INTERVAL: Duration = Duration::from_secs(5);
@@ -76,7 +76,7 @@ impl SocketFile {
     pub fn bind(path: &Path, access: SocketAccess, descriptors: Descriptors) -> io::Result<(Self, UnixListener)> {
         if let Some(parent) = path.parent() {
             let mode = if access == SocketAccess::Everybody { 0o755 } else { 0o700 };
-            DirBuilder::new().recursive(true).mode(mode).create(parent)?;
+            create_directory(parent, mode)?;
         }
         let (listener, id) = listen(path, access, descriptors)?;
         let directories = directories_to(path)?;
@@ -121,8 +121,8 @@ impl SocketFile {
         let own = [0, geteuid().as_raw()];
         let known: BTreeSet<u32> = self.directories.iter().map(|directory| directory.owner).chain(own).collect();
         for Directory { path, mode, .. } in &self.directories {
-            match DirBuilder::new().mode(*mode).create(path) {
-                Ok(()) => fs::set_permissions(path, Permissions::from_mode(*mode))?,
+            match create_new_directory(path, *mode) {
+                Ok(()) => {}
                 Err(_) if path.is_dir() => {}
                 Err(error) => return Err(error),
             }

@@ -1,17 +1,56 @@
-//! Atomic file replacement: a reader sees the old content or the new.
+//! Files and directories with a mode of their own, whatever the umask. Replacing a file is atomic: a reader sees the old
+//! content or the new.
 
 use std::ffi::CString;
-use std::fs::{self, File};
+use std::fs::{self, File, Permissions};
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use nix::libc;
 
-/// Replaces the file at `path` atomically. The new file has `mode` from the start and is synced on return. After a
-/// crash, the old or the new file exists.
+/// Creates a directory, and the missing ones above it, each with exactly `mode`. Existing directories stay as they are.
+///
+/// # Errors
+/// When a directory cannot be created, or `path` is something else.
+pub fn create_directory(path: &Path, mode: u32) -> io::Result<()> {
+    match (create_new_directory(path, mode), path.parent()) {
+        (Err(error), Some(parent)) if error.kind() == io::ErrorKind::NotFound => {
+            create_directory(parent, mode)?;
+            create_directory(path, mode)
+        }
+        (Err(error), _) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => Ok(()),
+        (made, _) => made,
+    }
+}
+
+/// Creates a directory with exactly `mode` that does not exist yet.
+///
+/// # Errors
+/// When the directory exists, or cannot be created.
+pub fn create_new_directory(path: &Path, mode: u32) -> io::Result<()> {
+    fs::DirBuilder::new().mode(mode).create(path)?;
+    // Not by path: another user may have replaced it, if it is in a directory of others.
+    let flags = libc::O_DIRECTORY | libc::O_NOFOLLOW;
+    File::options().read(true).custom_flags(flags).open(path)?.set_permissions(Permissions::from_mode(mode))
+}
+
+/// Creates a directory like [`create_directory`], or sets the mode of an existing one.
+///
+/// # Errors
+/// As [`create_directory`], or when the mode cannot be set.
+pub fn make_directory(path: &Path, mode: u32) -> io::Result<()> {
+    create_directory(path, mode)?;
+    if fs::metadata(path)?.mode() & 0o7777 == mode {
+        return Ok(());
+    }
+    fs::set_permissions(path, Permissions::from_mode(mode))
+}
+
+/// Replaces the file at `path` atomically. The new file has exactly `mode` and is synced on return. After a crash, the
+/// old or the new file exists.
 ///
 /// # Errors
 /// When the file cannot be written; the old file remains.
@@ -53,6 +92,7 @@ fn replace(path: &Path, bytes: &[u8], mode: u32, flush: bool) -> io::Result<()> 
             _ => {}
         }
         let mut file = File::options().write(true).create_new(true).mode(mode).open(&temporary)?;
+        file.set_permissions(Permissions::from_mode(mode))?;
         file.write_all(bytes)?;
         if flush {
             file.sync_all()?;
@@ -75,9 +115,28 @@ fn temporary_name(path: &Path) -> PathBuf {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
     use super::*;
+
+    #[test]
+    fn modes_do_not_depend_on_the_umask() {
+        let top = tempfile::tempdir().expect("a temporary directory can be created");
+        let at = |name: &str| top.path().join(name);
+        let mode = |name: &str| fs::metadata(at(name)).expect("it exists").permissions().mode() & 0o777;
+        // The usual umask takes the right to write from others.
+        create_directory(&at("a/b"), 0o777).expect("writable");
+        assert_eq!((mode("a"), mode("a/b")), (0o777, 0o777));
+        create_directory(&at("a/b"), 0o700).expect("it exists");
+        assert_eq!(mode("a/b"), 0o777, "an existing directory stays as it is");
+        make_directory(&at("a/b"), 0o711).expect("ours");
+        assert_eq!(mode("a/b"), 0o711);
+        replace_file(&at("file"), b"", 0o666).expect("writable");
+        assert_eq!(mode("file"), 0o666);
+        std::os::unix::fs::symlink("/nowhere", at("link")).expect("writable");
+        for taken in ["file", "link"] {
+            assert!(create_directory(&at(taken), 0o700).is_err(), "{taken}");
+        }
+        assert!(create_new_directory(&at("a"), 0o700).is_err(), "it exists");
+    }
 
     #[test]
     fn replaced_file_is_complete_and_has_its_mode() {

@@ -19,7 +19,10 @@ use std::io;
 pub use child::{ChildUsage, wait_with_usage};
 pub use daemon_socket::{Descriptors, SOCKET_CHECK_INTERVAL, SocketAccess, SocketFile};
 pub use descriptors::refuse_descriptors;
-pub use file::{known_owner_of_directory, replace_file, replace_file_unflushed};
+pub use file::{
+    create_directory, create_new_directory, known_owner_of_directory, make_directory, replace_file,
+    replace_file_unflushed,
+};
 pub use interpreter::{explain_start, explain_start_here, missing_interpreter};
 pub use libraries::Libraries;
 pub use mount_trees::{MountAttributes, MountTree};

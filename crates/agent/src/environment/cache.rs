@@ -6,9 +6,9 @@
 //! works between processes, so agents on one machine may share a cache.
 
 use std::collections::HashSet;
-use std::fs::{self, File, Permissions};
+use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, lchown};
+use std::os::unix::fs::{MetadataExt, lchown};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::thread;
@@ -35,6 +35,10 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Tools with a download cache: uv, pip, and uv's Python archives.
 pub(super) const DOWNLOADS: [&str; 3] = ["uv", "pip", "python"];
+
+/// Permissions of directories of the agent in which a user has something: the user passes through, and nobody else lists
+/// them.
+pub(super) const PASSAGE: u32 = 0o711;
 
 /// Permissions of the directory of the downloads.
 const DOWNLOADS_MODE: u32 = 0o700;
@@ -107,10 +111,10 @@ impl Cache {
     /// Opens or creates the cache without removing anything. Touches only directories of the agent, so that a file
     /// system that the user has mounted cannot delay it.
     pub(super) fn unswept(root: &Path, settings: Settings) -> Result<Self, EnvError> {
-        fs::create_dir_all(root).context("create", root)?;
+        hostler_sys::create_directory(root, PASSAGE).context("create", root)?;
         // Other users must not open locks, because they could hold them. The user passes through `envs` to the
         // environments.
-        for (dir, mode) in [("locks", 0o700), ("envs", 0o711)] {
+        for (dir, mode) in [("locks", 0o700), ("envs", PASSAGE)] {
             make_directory(&root.join(dir), mode)?;
         }
         // Environments are built in place and contain their absolute path.
@@ -258,8 +262,10 @@ impl Cache {
         // Remove a crashed build attempt, or an environment after a crash during its removal.
         self.discard(key);
         let env = self.env_dir(key);
-        let users = env.join("users");
-        fs::create_dir_all(&users).map_err(|error| system_error(&self.root, &error))?;
+        [(&env, PASSAGE), (&env.join("users"), 0o700)]
+            .into_iter()
+            .try_for_each(|(path, mode)| hostler_sys::make_directory(path, mode))
+            .map_err(|error| system_error(&self.root, &error))?;
         let attempt_dir = env.join(attempt);
         self.make_downloads()?;
         let _downloads = match self.settings.sandbox {
@@ -274,7 +280,7 @@ impl Cache {
         };
         File::create(env.join("last_used")).map_err(|error| system_error(&self.root, &error))?;
         let marker = serde_json::to_vec(&ready).expect("a marker is plain text and numbers");
-        hostler_sys::replace_file(&env.join("ready"), &marker, 0o644)
+        hostler_sys::replace_file(&env.join("ready"), &marker, 0o600)
             .map_err(|error| system_error(&self.root, &error))?;
         Ok(())
     }
@@ -415,8 +421,7 @@ impl Cache {
 
 /// Creates a directory with these permissions. An existing directory gets them too.
 fn make_directory(dir: &Path, mode: u32) -> Result<(), EnvError> {
-    fs::DirBuilder::new().recursive(true).mode(mode).create(dir).context("create", dir)?;
-    fs::set_permissions(dir, Permissions::from_mode(mode)).context("set the permissions of", dir)
+    hostler_sys::make_directory(dir, mode).context("create", dir)
 }
 
 fn keys_in(dir: &Path) -> Vec<Key> {

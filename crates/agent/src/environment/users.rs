@@ -15,13 +15,12 @@
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use hostler_snapshot::remove_tree;
 
-use super::cache::Cache;
+use super::cache::{Cache, PASSAGE};
 use super::error::{EnvError, IoContext, one_line};
 use super::files;
 use super::settings::{BuildSandbox, Settings};
@@ -54,7 +53,7 @@ impl Environments {
     /// # Errors
     /// If the directory cannot be created.
     pub fn open(root: &Path, settings: Settings, sandbox: BuildSandbox) -> Result<Self, EnvError> {
-        fs::create_dir_all(root).context("create", root)?;
+        hostler_sys::create_directory(root, PASSAGE).context("create", root)?;
         let root = root.canonicalize().context("open", root)?;
         let environments = Self { root, settings, sandbox: Arc::new(sandbox), caches: Mutex::default() };
         if let Err(error) = environments.of(None, false) {
@@ -212,13 +211,11 @@ impl Environments {
 
 /// Creates a directory that other users can pass through but not list.
 fn passage(directory: &Path) -> Result<(), EnvError> {
-    const MODE: u32 = 0o711;
-    fs::DirBuilder::new().recursive(true).mode(MODE).create(directory).context("create", directory)?;
-    fs::set_permissions(directory, fs::Permissions::from_mode(MODE)).context("set the permissions of", directory)
+    hostler_sys::make_directory(directory, PASSAGE).context("create", directory)
 }
 
 /// Creates a directory that only root and a user can pass through.
 fn private_passage(directory: &Path, uid: u32) -> Result<(), EnvError> {
-    fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).context("create", directory)?;
+    hostler_sys::create_directory(directory, 0o700).context("create", directory)?;
     hostler_sys::admit_only(directory, uid).context("set the access control list of", directory)
 }

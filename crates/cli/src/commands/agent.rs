@@ -19,10 +19,9 @@ use crate::cluster::refuse_embedded;
 use crate::codes::{CodeArgument, Kind};
 use crate::config;
 use crate::context::{Context, block_on};
-use crate::daemons::ignore_umask_of_root;
-use crate::daemons::log::log_to_stderr;
 use crate::daemons::places::AgentPlaces;
 use crate::daemons::settings::{AgentSettings, GossipAt, PortAt};
+use crate::daemons::{self, keep_files_private};
 use crate::exit;
 use crate::failure::{During, Failure, Outcome};
 use crate::flags::{GpuCap, Memory, TimeLimit, counted};
@@ -224,7 +223,7 @@ impl Agent {
 impl AgentJoin {
     fn run(self, context: &Context) -> Outcome {
         let output = &context.output;
-        ignore_umask_of_root();
+        keep_files_private();
         let code: JoinCode = self.code.read(output, &JOIN_CODE)?;
         let places = AgentPlaces::choose(self.directory.as_deref())?;
         refuse_embedded(&places.directory)?;
@@ -269,7 +268,7 @@ fn machine_name() -> Option<NodeName> {
 
 impl AgentRun {
     fn run(self) -> Outcome {
-        log_to_stderr()?;
+        daemons::begin()?;
         let pause = self.start_after;
         let config = self.config()?;
         if let Some(TimeLimit(pause)) = pause {

@@ -1,9 +1,9 @@
 //! `hostler head`: the daemon that keeps a cluster's queue.
 
-use std::fs::{DirBuilder, OpenOptions};
+use std::fs::{File, Permissions};
 use std::io::{self, Write};
 use std::net::SocketAddr;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -14,10 +14,9 @@ use serde_json::json;
 
 use crate::cluster::{Places, refuse_embedded};
 use crate::context::Context;
-use crate::daemons::ignore_umask_of_root;
-use crate::daemons::log::log_to_stderr;
 use crate::daemons::places::HeadPlaces;
 use crate::daemons::settings::{DEFAULT_LISTEN, HeadSettings, SiteOrigin};
+use crate::daemons::{self, keep_files_private};
 use crate::exit;
 use crate::failure::{During, Failure, Outcome};
 use crate::flags::Memory;
@@ -137,7 +136,7 @@ impl Head {
 impl HeadInit {
     fn run(self, context: &Context) -> Outcome {
         let Self { directory, listen, advertise, socket } = self;
-        ignore_umask_of_root();
+        keep_files_private();
         let places = HeadPlaces::choose(directory.as_deref())?;
         refuse_embedded(&places.directory)?;
         let wanted = HeadSettings {
@@ -161,17 +160,15 @@ impl HeadInit {
         };
         let directory = settings.directory.unwrap_or_else(|| places.directory.clone());
         let listen = settings.listen.unwrap_or(DEFAULT_LISTEN);
-        hostler_head::prepare(&directory, listen, &settings.advertise)?;
+        let socket = settings.socket.unwrap_or_else(|| places.socket.clone());
+        hostler_head::prepare(&directory, &socket, listen, &settings.advertise)?;
         let output = &context.output;
         output.say(&format!("the head is set up; its state is in {}", directory.display()));
         output.say(&format!("review the head's settings in {}", places.settings.display()));
         let (run, invite) = match directory_option(&places) {
             Some(directory) => (
                 format!("hostler head run --directory {}", directory.display()),
-                format!(
-                    "hostler node invite --head unix:{}",
-                    settings.socket.unwrap_or(places.socket.clone()).display()
-                ),
+                format!("hostler node invite --head unix:{}", socket.display()),
             ),
             None => ("hostler head run".to_owned(), "hostler node invite".to_owned()),
         };
@@ -205,8 +202,8 @@ impl HeadSettings {
 
 impl HeadRun {
     fn run(self) -> Outcome {
+        daemons::begin()?;
         let config = self.config()?;
-        log_to_stderr()?;
         hostler_head::run(config)?;
         Ok(exit::OK)
     }
@@ -315,20 +312,17 @@ fn uid_of(user: &str) -> Result<u32, Failure> {
 /// Creates the parent directories of `directory`, readable by all users. Directories with secrets set a stricter mode.
 fn make_parents(directory: &Path) -> Result<(), Failure> {
     let Some(parent) = directory.parent() else { return Ok(()) };
-    DirBuilder::new()
-        .recursive(true)
-        .mode(0o755)
-        .create(parent)
-        .during(|| format!("cannot create {}", parent.display()))
+    hostler_sys::create_directory(parent, 0o755).during(|| format!("cannot create {}", parent.display()))
 }
 
 /// Writes a new settings file.
 fn write_new(path: &Path, text: &str) -> Result<(), Failure> {
     let write = || {
         if let Some(parent) = path.parent() {
-            DirBuilder::new().recursive(true).mode(0o755).create(parent)?;
+            hostler_sys::create_directory(parent, 0o755)?;
         }
-        let mut file = OpenOptions::new().write(true).create_new(true).mode(0o644).open(path)?;
+        let mut file = File::create_new(path)?;
+        file.set_permissions(Permissions::from_mode(0o644))?;
         file.write_all(text.as_bytes())?;
         file.sync_all()
     };

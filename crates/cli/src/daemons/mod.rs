@@ -3,16 +3,21 @@
 //! The embedded cluster of `hostler up` has other places and no settings files; see [`crate::cluster`].
 
 use nix::sys::stat::{Mode, umask};
-use nix::unistd::geteuid;
+
+use crate::failure::Failure;
 
 pub(crate) mod log;
 pub(crate) mod places;
 pub(crate) mod settings;
 
-/// Sets a permissive umask for root (022), because a stricter one would close parent directories to users. Private
-/// files set their own mode.
-pub(crate) fn ignore_umask_of_root() {
-    if geteuid().is_root() {
-        umask(Mode::S_IWGRP | Mode::S_IWOTH);
-    }
+/// Begins a daemon, before it creates any file: only this user can access its files, and its log goes to standard error.
+pub(crate) fn begin() -> Result<(), Failure> {
+    keep_files_private();
+    log::log_to_stderr()
+}
+
+/// Makes new files and directories accessible for this user only, whatever the umask of the caller. What others must
+/// access sets its mode, e.g. by `hostler_sys::create_directory`. Jobs have the umask of their users.
+pub(crate) fn keep_files_private() {
+    umask(Mode::S_IRWXG | Mode::S_IRWXO);
 }

@@ -3,9 +3,7 @@
 //! It runs this machine's agent. If an agent runs already, `dshd` is a separate process that queries that agent.
 
 use std::ffi::OsString;
-use std::fs::DirBuilder;
 use std::io::{BufRead, BufReader, Read};
-use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{ExitCode, Stdio};
@@ -23,7 +21,7 @@ use crate::cm::bare;
 use crate::commands::agent::AgentRun;
 use crate::config::AGENT_SOCKET;
 use crate::context::{Context, block_on};
-use crate::daemons::log::log_to_stderr;
+use crate::daemons;
 use crate::daemons::places::AgentPlaces;
 use crate::daemons::settings::{AgentSettings, PortAt};
 use crate::exit;
@@ -121,7 +119,7 @@ impl Dshd {
         if self.background && !self.announce {
             return self.go_to_background(&places.directory, output);
         }
-        log_to_stderr()?;
+        daemons::begin()?;
         let announces = self.announce;
         match agent {
             Some(socket) => {
@@ -243,8 +241,7 @@ fn running_agent(directory: &Path) -> Result<Option<PathBuf>, Failure> {
 fn prepare_log_path(directory: &Path) -> Result<PathBuf, Failure> {
     let place = directory.parent().unwrap_or(directory);
     let mode = if geteuid().is_root() { 0o755 } else { 0o700 };
-    let made = DirBuilder::new().recursive(true).mode(mode).create(place);
-    made.during(|| format!("cannot create {}", place.display()))?;
+    hostler_sys::create_directory(place, mode).during(|| format!("cannot create {}", place.display()))?;
     Ok(place.join(format!("{NAME}.log")))
 }
 

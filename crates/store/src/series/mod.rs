@@ -18,6 +18,9 @@ mod curve;
 mod resample;
 mod tables;
 
+use std::ffi::OsString;
+use std::fs::{self, OpenOptions, Permissions};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -214,6 +217,7 @@ impl Series {
 }
 
 fn open(path: &Path) -> rusqlite::Result<Connection> {
+    make_private(path);
     let mut connection = Connection::open(path)?;
     connection.pragma_update(None, "journal_mode", "wal")?;
     // A power cut may damage the database, which then begins empty.
@@ -227,13 +231,30 @@ fn open(path: &Path) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
+/// Creates a missing database empty, for this user only. Closes one that an earlier release has left readable for others.
+/// If that fails, opening the database says why.
+fn make_private(path: &Path) {
+    // Never opens an existing database: closing it would drop the locks that SQLite holds on it in this process.
+    let _ = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+    for file in files(path) {
+        let _ = fs::set_permissions(file, Permissions::from_mode(0o600));
+    }
+}
+
 fn remove(path: &Path) {
-    for suffix in ["", "-wal", "-shm"] {
+    for file in files(path) {
+        // A file that cannot be removed is reported when the database is opened.
+        let _ = fs::remove_file(file);
+    }
+}
+
+/// The files of a database.
+fn files(path: &Path) -> [OsString; 3] {
+    ["", "-wal", "-shm"].map(|suffix| {
         let mut name = path.as_os_str().to_owned();
         name.push(suffix);
-        // A file that cannot be removed is reported when the database is opened.
-        let _ = std::fs::remove_file(name);
-    }
+        name
+    })
 }
 
 fn describe(error: rusqlite::Error, doing: &'static str, path: &Path) -> StoreError {

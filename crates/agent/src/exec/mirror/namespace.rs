@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
-use hostler_sys::{bind, change_propagation, mount_tmpfs, unshare_mounts};
+use hostler_sys::{bind, change_propagation, create_directory, mount_tmpfs, unshare_mounts};
 use nix::errno::Errno;
 use nix::fcntl::{OFlag, open, openat, readlinkat};
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
@@ -23,6 +23,9 @@ use crate::rights::act_as;
 
 /// Maximum number of entries in a directory that is replaced by a copy. Each entry needs a mount.
 const MOST_NEIGHBOURS: usize = 1000;
+
+/// Mode of the directories above the tree, which the user passes through and may list.
+const OPEN: u32 = 0o755;
 
 /// Overlay options with which the upper directory contains only whole files, and no renamed directories.
 const OVERLAY: &str = "redirect_dir=off,metacopy=off,index=off";
@@ -131,7 +134,7 @@ fn mount_copy(layout: &Layout, path: &Path, directory: &OwnedFd, may_list: bool)
         bind_entries(&before, &staged, below)?;
     }
     let place = staged.join(below);
-    fs::create_dir_all(&place)?;
+    create_directory(&place, OPEN)?;
     umount2(&before, MntFlags::MNT_DETACH)?;
     fs::remove_dir(&before)?;
     mount_tree(layout, &place)?;
@@ -152,7 +155,7 @@ fn replace_root(layout: &Layout, may_list: bool) -> io::Result<()> {
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, "cannot list /"));
     }
     bind_entries(Path::new("/"), &new, below)?;
-    fs::create_dir_all(new.join(below))?;
+    create_directory(&new.join(below), OPEN)?;
     chdir(&new)?;
     pivot_root(".", ".").map_err(|error| said("cannot change the root", &error.into()))?;
     Ok(umount2(".", MntFlags::MNT_DETACH)?)
