@@ -259,7 +259,11 @@ fn mistakes_have_slurms_words() {
         ("delete partitionname=x", "delete_partition partitionname=x: Invalid partition name specified\n"),
         ("write batch_script 99 -", "job script retrieval failed: Invalid job id specified\n"),
         ("show step 99.0", "slurm_get_job_steps error: Invalid job id specified\n"),
-        ("reboot n1", "scontrol_reboot error: Requested operation is presently disabled\n"),
+        (
+            "reconfigure",
+            "scontrol_reconfigure error: Requested operation is presently disabled\n\
+             scontrol: hint: there is no slurm.conf; settings count at once\n",
+        ),
         ("ping x", "too many arguments for keyword:ping\n"),
     ] {
         assert_eq!(site.fails(line), text, "{line}");
@@ -282,8 +286,6 @@ fn mistakes_have_slurms_words() {
         ("show licenses", "No licenses configured in Slurm.\n"),
         ("version", "slurm 24.05.8\n"),
         ("--version", "slurm 24.05.8\n"),
-        ("errnumstr 2017", "Invalid job id specified\n"),
-        ("completing", ""),
     ] {
         assert_eq!(site.scontrol(line), text, "{line}");
     }
@@ -633,23 +635,16 @@ fn commands_about_accounts_answer() {
     let list = ["-nP", "show", "users", "withassoc", "format=account,qos", "where", &format!("user={user}")];
     assert_eq!(site.ok("sacctmgr", &list), "default|normal\n");
     assert_eq!(site.ok("sacctmgr", &["-nP", "list", "cluster", "format=cluster"]), "hostler\n");
-    assert_eq!(site.ok("sacctmgr", &["--immediate", "add", "cluster", "name=linux"]), " Nothing new added.\n");
-    assert_eq!(site.ok("sacctmgr", &["-i", "create", "account", "physics"]), " Nothing new added.\n");
-    assert_eq!(site.ok("sacctmgr", &["-i", "create", "user", "ada", "account=physics"]), " Nothing new added.\n");
-    assert_eq!(site.run("sacctmgr", &["bogus"]).code, 1);
-    assert_eq!(site.ok("sshare", &["-U", "--format", "Account%256", "--noheader"]), "");
-    assert_eq!(site.ok("sshare", &["-n", "-P", "-U", "-o", "account,fairshare"]), "default|1.000000\n");
+    let refused = site.run("sacctmgr", &["-i", "create", "account", "physics"]);
+    assert_eq!((refused.code, refused.stdout.as_str()), (1, ""));
+    assert!(refused.stderr.contains("sacctmgr: hint: `hostler configure user`"), "{}", refused.stderr);
+    // Snakemake asks this, and takes an empty list for all accounts.
+    let shares = site.run("sshare", &["-U", "--format", "Account%256", "--noheader"]);
+    assert_eq!((shares.code, shares.stdout.as_str()), (0, ""));
 
     let running = site.submit(&["-N2", "-c2", "--wrap", "sleep 600"]);
     site.wait(&running, "running");
-    site.submit(&["-H", "--wrap", "true"]);
     let job = site.submit(&["--wrap", "true"]);
-    let waiting = site.ok("sprio", &[]);
-    let row = format!("{job:>15} all                1          0\n");
-    assert_eq!(waiting, format!("          JOBID PARTITION   PRIORITY       SITE\n{row}"));
-    assert_eq!(site.ok("sprio", &["-h", "-j", "99"]), "");
-    let report = site.ok("sdiag", &[]);
-    assert!(report.contains("\nJobs pending:   2\nJobs running:   1\n"), "{report}");
     let steps = site.ok("sstat", &["-j", &running]);
     assert!(steps.starts_with("JobID         MaxVMSize  MaxVMSizeNode "), "{steps}");
     let steps = site.ok("sstat", &["-n", "-P", "-o", "jobid,nodelist,ntasks", "-j", &running]);
@@ -659,14 +654,7 @@ fn commands_about_accounts_answer() {
     assert_eq!((waiting.code, waiting.stdout.as_str(), waiting.stderr), (0, "", text));
     let none = site.run("sstat", &[]);
     assert_eq!((none.code, none.stderr.as_str()), (1, "sstat: error: You didn't give me any jobs to stat.\n"));
-    let periodic = site.run("scrontab", &["-l"]);
-    assert_eq!(periodic.code, 1);
-    assert!(
-        periodic.stderr.starts_with("scrontab: fatal: scrontab is disabled on this cluster\n"),
-        "{}",
-        periodic.stderr
-    );
-    for name in ["sacctmgr", "scontrol", "scrontab", "sdiag", "sinfo", "sprio", "sshare", "sstat"] {
+    for name in ["sacctmgr", "scontrol", "sinfo", "sshare", "sstat"] {
         assert_eq!(site.ok(name, &["--version"]), "slurm 24.05.8\n");
         assert!(site.ok(name, &["--help"]).starts_with(&format!("Usage: {name} ")), "{name}");
         let mistake = site.run(name, &["--nosuch"]);

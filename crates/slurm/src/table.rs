@@ -1,10 +1,12 @@
-//! Tables with a line of dashes below the header, as `sacctmgr`, `sshare` and `sstat` write them.
+//! Tables with a line of dashes below the header, as `sacctmgr` and `sstat` write them.
+
+use std::borrow::Cow;
 
 /// A column of a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Column {
     /// The header.
-    pub name: &'static str,
+    pub name: Cow<'static, str>,
     /// The width in characters.
     pub width: usize,
     /// Whether values stand at the left.
@@ -27,7 +29,7 @@ impl Column {
     /// A column whose width is negative if values stand at the left, as in Slurm's lists of fields.
     #[must_use]
     pub const fn new(name: &'static str, width: i32) -> Self {
-        Self { name, width: width.unsigned_abs() as usize, is_left: width < 0 }
+        Self { name: Cow::Borrowed(name), width: width.unsigned_abs() as usize, is_left: width < 0 }
     }
 
     fn cell(&self, text: &str) -> String {
@@ -53,7 +55,9 @@ pub fn choose(list: &str, all: &[Column]) -> Result<Vec<Column>, String> {
         let exact = all.iter().find(|column| column.name.eq_ignore_ascii_case(name));
         let found = exact.or_else(|| all.iter().find(begins)).ok_or_else(|| name.to_owned())?;
         let width = width.and_then(|width| width.parse::<i32>().ok()).filter(|width| *width != 0);
-        chosen.push(width.map_or_else(|| found.clone(), |width| Column::new(found.name, width)));
+        chosen.push(
+            width.map_or_else(|| found.clone(), |width| Column { name: found.name.clone(), ..Column::new("", width) }),
+        );
     }
     Ok(chosen)
 }
@@ -61,7 +65,7 @@ pub fn choose(list: &str, all: &[Column]) -> Result<Vec<Column>, String> {
 /// Writes the header.
 #[must_use]
 pub fn header(columns: &[Column], style: Style) -> String {
-    let names: Vec<String> = columns.iter().map(|column| column.name.to_owned()).collect();
+    let names: Vec<String> = columns.iter().map(|column| column.name.clone().into_owned()).collect();
     if style != Style::Padded {
         return line(columns, &names, style);
     }

@@ -11,10 +11,8 @@
 use anyhow::{Result, bail, ensure};
 
 /// Commands whose lines are counted.
-pub(crate) const COMMANDS: [&str; 13] = [
-    "sbatch", "srun", "salloc", "squeue", "scancel", "sacct", "scontrol", "sinfo", "sacctmgr", "sshare", "sdiag",
-    "sprio", "sstat",
-];
+pub(crate) const COMMANDS: [&str; 11] =
+    ["sbatch", "srun", "salloc", "squeue", "scancel", "sacct", "scontrol", "sinfo", "sacctmgr", "sshare", "sstat"];
 
 /// What both clusters do in one state.
 #[derive(Debug, PartialEq, Eq)]

@@ -26,8 +26,8 @@ pub(crate) const NAME: &str = "scontrol";
 const USAGE: &str = "Usage: scontrol [OPTIONS...] [COMMAND...]\n\
     \n\
     Without a command, scontrol reads commands from standard input. Commands:\n\
-    \x20 show ENTITY[=ID]      ENTITY: assoc_mgr, config, daemons, hostlist, hostlistsorted, hostnames, job, licenses,\n\
-    \x20                       node, partition, reservation, step or topology\n\
+    \x20 show ENTITY[=ID]      ENTITY: config, daemons, hostlist, hostlistsorted, hostnames, job, licenses, node,\n\
+    \x20                       partition, reservation, step or topology\n\
     \x20 update NAME=VALUE...  change a job (JobId=), a node (NodeName=) or a partition (PartitionName=)\n\
     \x20 create NAME=VALUE...  add a partition (PartitionName=)\n\
     \x20 delete NAME=VALUE     remove a partition (PartitionName=)\n\
@@ -75,24 +75,18 @@ const OPTIONS: &[Opt<Key>] = &[
 /// A command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Verb {
-    AssumeDone,
-    Completing,
     Create,
     Delete,
     Details,
-    Disabled,
-    ErrorText,
+    /// A command that this cluster cannot run, with what to do instead.
+    Disabled(&'static str),
     Exit,
     Help,
     Hold,
     HoldForOwner,
-    ListPids,
-    Notify,
     OneLine,
-    PidInfo,
     Ping,
     Quiet,
-    Reboot,
     Release,
     Requeue,
     RequeueHold,
@@ -100,61 +94,45 @@ enum Verb {
     Suspend,
     Update,
     Version,
-    WaitJob,
     WriteScript,
 }
 
 /// Each command by its name, with the length of its shortest abbreviation. The first that suits counts.
 const VERBS: &[(Verb, &str, usize)] = &[
-    (Verb::Disabled, "abort", 5),
-    (Verb::AssumeDone, "all", 3),
-    (Verb::Reboot, "cancel_reboot", 3),
-    (Verb::AssumeDone, "cluster", 2),
-    (Verb::Completing, "completing", 3),
+    (Verb::Disabled(POWER), "cancel_reboot", 3),
     (Verb::Create, "create", 2),
     (Verb::Delete, "delete", 3),
     (Verb::Details, "details", 3),
-    (Verb::ErrorText, "errnumstr", 2),
     (Verb::Exit, "exit", 2),
-    (Verb::Disabled, "fsdampeningfactor", 3),
     (Verb::Help, "help", 2),
-    (Verb::AssumeDone, "hide", 2),
     (Verb::HoldForOwner, "holdu", 5),
     (Verb::Hold, "hold", 3),
     (Verb::HoldForOwner, "uhold", 2),
-    (Verb::ListPids, "listpids", 1),
-    (Verb::Notify, "notify", 1),
+    (Verb::Disabled("`scancel --signal` sends a signal"), "notify", 1),
     (Verb::OneLine, "oneliner", 1),
-    (Verb::PidInfo, "pidinfo", 3),
     (Verb::Ping, "ping", 3),
     (Verb::Quiet, "quiet", 4),
     (Verb::Exit, "quit", 4),
-    (Verb::Reboot, "reboot", 3),
-    (Verb::Disabled, "reconfigure", 3),
+    (Verb::Disabled(POWER), "reboot", 3),
+    (Verb::Disabled("there is no slurm.conf; settings count at once"), "reconfigure", 3),
     (Verb::Release, "release", 3),
     (Verb::RequeueHold, "requeuehold", 10),
     (Verb::Requeue, "requeue", 3),
     (Verb::Suspend, "resume", 3),
-    (Verb::Disabled, "schedloglevel", 3),
-    (Verb::Disabled, "setdebugflags", 9),
-    (Verb::Disabled, "setdebug", 2),
     (Verb::Show, "show", 3),
-    (Verb::Disabled, "shutdown", 8),
     (Verb::Suspend, "suspend", 2),
-    (Verb::Disabled, "takeover", 8),
-    (Verb::Disabled, "token", 3),
-    (Verb::Disabled, "top", 3),
+    (Verb::Disabled("`scontrol update JobId=ID Nice=N` lowers the priority of other jobs"), "top", 3),
     (Verb::Update, "update", 1),
-    (Verb::AssumeDone, "verbose", 4),
     (Verb::Version, "version", 4),
-    (Verb::WaitJob, "wait_job", 4),
+    (Verb::Disabled("`hostler wait ID` waits for the end of a job"), "wait_job", 4),
     (Verb::WriteScript, "write", 5),
 ];
+
+const POWER: &str = "`hostler node power NODE cycle` restarts a node";
 
 /// What a `show` command can show.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Entity {
-    Associations,
     Config,
     Daemons,
     HostList,
@@ -163,24 +141,15 @@ enum Entity {
     Job,
     Licenses,
     Node,
-    Nothing,
     Partition,
     Reservation,
-    Slurmd,
     Step,
     Topology,
 }
 
 const ENTITIES: &[(Entity, &str, usize)] = &[
-    (Entity::Nothing, "aliases", 1),
-    (Entity::Associations, "assoc_mgr", 2),
-    (Entity::Associations, "associations", 2),
-    (Entity::Nothing, "bbstat", 2),
-    (Entity::Nothing, "burstbuffer", 2),
     (Entity::Config, "config", 1),
     (Entity::Daemons, "daemons", 1),
-    (Entity::Nothing, "dwstat", 2),
-    (Entity::Nothing, "federation", 1),
     (Entity::HostListSorted, "hostlistsorted", 9),
     (Entity::HostList, "hostlist", 5),
     (Entity::HostNames, "hostnames", 5),
@@ -190,7 +159,6 @@ const ENTITIES: &[(Entity, &str, usize)] = &[
     (Entity::Node, "nodes", 1),
     (Entity::Partition, "partitions", 1),
     (Entity::Reservation, "reservations", 1),
-    (Entity::Slurmd, "slurmd", 2),
     (Entity::Step, "steps", 1),
     (Entity::Topology, "topology", 1),
 ];
@@ -305,9 +273,7 @@ impl Session<'_> {
             Verb::Update | Verb::Create | Verb::Delete if rest.is_empty() => {
                 Err(Ended::plain(format!("too few arguments for {word} keyword")))
             }
-            Verb::Ping | Verb::Completing if !rest.is_empty() => {
-                Err(Ended::plain(format!("too many arguments for keyword:{word}")))
-            }
+            Verb::Ping if !rest.is_empty() => Err(Ended::plain(format!("too many arguments for keyword:{word}"))),
             Verb::Show => self.show_entity(rest),
             Verb::Update => self.update(rest),
             Verb::Create => self.create(rest),
@@ -324,49 +290,20 @@ impl Session<'_> {
             Verb::Version => self.print(&format!("{VERSION}\n")),
             Verb::Help => self.print(USAGE),
             Verb::WriteScript => self.write_script(rest),
-            other => self.rest(other, word, rest),
+            Verb::Details => self.set(|session| &mut session.details),
+            Verb::OneLine => self.set(|session| &mut session.one_line),
+            Verb::Quiet => self.set(|session| &mut session.quiet),
+            Verb::Exit => Ok(0),
+            Verb::Disabled(hint) => {
+                Err(Ended::plain(format!("scontrol_{word} error: {DISABLED}")).and(format!("hint: {hint}")))
+            }
         }
     }
 
-    /// Commands that do little here.
-    fn rest(&mut self, verb: Verb, word: &str, rest: &[String]) -> Outcome {
-        match verb {
-            Verb::Details => self.details = true,
-            Verb::OneLine => self.one_line = true,
-            Verb::Quiet => self.quiet = true,
-            Verb::ListPids => {
-                print(self.context, "PID      JOBID    STEPID   LOCALID GLOBALID\n");
-                return Err(Ended::plain(match rest.first() {
-                    Some(job) => format!("JobId={job} does not exist on node (null)."),
-                    None => "No job steps exist on this node.".to_owned(),
-                }));
-            }
-            Verb::PidInfo => return Err(Ended::plain("Failed to locate job for requested pid")),
-            Verb::ErrorText => return self.error_text(rest),
-            Verb::Notify | Verb::WaitJob | Verb::Disabled | Verb::Reboot => {
-                return Err(Ended::plain(format!("scontrol_{word} error: {DISABLED}")));
-            }
-            _ => {}
-        }
+    /// Sets an option for the commands that follow.
+    fn set(&mut self, option: fn(&mut Self) -> &mut bool) -> Outcome {
+        *option(self) = true;
         Ok(0)
-    }
-
-    /// Prints the text for the number of an error.
-    fn error_text(&self, rest: &[String]) -> Outcome {
-        let [number] = rest else {
-            return Err(Ended::plain("one arguments required for keyword:errnumstr"));
-        };
-        let not_numeric = || Ended::plain("numeric arguments required for keyword:errnumstr");
-        let text = match number.parse::<u32>().map_err(|_| not_numeric())? {
-            0 => "No error",
-            2000 => "Invalid partition name specified",
-            2002 => "Access/permission denied",
-            2009 => "Job is pending execution",
-            2017 => "Invalid job id specified",
-            2021 => "Job/step already completing or completed",
-            _ => "Unknown error",
-        };
-        self.print(&format!("{text}\n"))
     }
 
     fn show_entity(&mut self, rest: &[String]) -> Outcome {
@@ -396,9 +333,6 @@ impl Session<'_> {
                 self.complain(&format!("{NAME}: error: No topology information available"));
                 Ok(0)
             }
-            Entity::Slurmd => Err(Ended::plain("slurm_load_slurmd_status: Connection refused")),
-            Entity::Associations => self.print(NO_ASSOCIATIONS),
-            Entity::Nothing => Ok(0),
         }
     }
 
@@ -431,17 +365,6 @@ impl Session<'_> {
 
 /// Slurm's text for what it could do and this cluster cannot.
 const DISABLED: &str = "Requested operation is presently disabled";
-
-const NO_ASSOCIATIONS: &str = "Current Association Manager state\n\
-    \n\
-    No users currently cached in Slurm.\n\
-    \n\
-    \n\
-    No associations currently cached in Slurm.\n\
-    \n\
-    \n\
-    No QOS currently cached in Slurm.\n\
-    \n";
 
 /// The error for a refusal of the head, after its own words.
 fn refused(what: &str, text: &str, refused: &Refused) -> Ended {

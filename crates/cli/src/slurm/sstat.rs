@@ -17,13 +17,12 @@ use hostler_slurm::state::State;
 use hostler_slurm::table::{Column, Style, choose, header};
 use hostler_slurm::time::long;
 
-use super::super::clock::Clock;
-use super::super::rows::Row;
-use super::super::squeue::ids::{Named, named_rows, parse_list};
-use super::super::steps::{self, BATCH};
-use super::super::table::line;
-use super::super::{Ended, Outcome, VERSION, check_clusters, items, opt, parse, print, tell, text};
-use super::sshare::help_format;
+use super::clock::Clock;
+use super::rows::Row;
+use super::squeue::ids::{Named, named_rows, parse_list};
+use super::steps::{self, BATCH};
+use super::table::line;
+use super::{Ended, Outcome, VERSION, check_clusters, items, opt, parse, print, tell, text};
 use crate::context::{Context, block_on};
 
 pub(crate) const NAME: &str = "sstat";
@@ -172,11 +171,17 @@ pub(crate) fn run(context: &Context, args: Vec<OsString>) -> Outcome {
         }
         for used in used {
             let values: Vec<String> =
-                columns.iter().map(|column| used.value(column.name, conversion).unwrap_or_default()).collect();
+                columns.iter().map(|column| used.value(&column.name, conversion).unwrap_or_default()).collect();
             print(context, &line(&columns, &values, style));
         }
     }
     Ok(0)
+}
+
+/// The names of all columns, four per line.
+fn help_format(columns: &[Column]) -> String {
+    let line = |some: &[Column]| some.iter().map(|column| format!("{:<19}", column.name)).collect::<Vec<_>>().join(" ");
+    columns.chunks(4).map(|some| line(some) + "\n").collect()
 }
 
 /// A running task, or a step that it has launched.
@@ -284,7 +289,7 @@ impl Used<'_> {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::super::super::rows::rows;
+    use super::super::rows::rows;
     use super::*;
 
     fn usage(cpu: f64, memory: f64) -> UsageView {
@@ -292,6 +297,15 @@ mod tests {
         let series: Vec<Value> = vec![series("cpu", "cpus", cpu), series("memory", "bytes", memory)];
         let view = json!({ "from": 0, "step_ms": 7_200_000, "len": 1, "series": series });
         serde_json::from_value(view).expect("figures")
+    }
+
+    #[test]
+    fn columns_are_listed_four_per_line() {
+        let list = help_format(COLUMNS);
+        assert!(
+            list.starts_with("AveCPU              AveCPUFreq          AveDiskRead         AveDiskWrite       \n"),
+            "{list}"
+        );
     }
 
     #[test]
