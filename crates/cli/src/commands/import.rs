@@ -22,20 +22,18 @@ enum ImportCommand {
 
 /// Import partitions, nodes, limits and users from a slurm.conf
 ///
-/// Prints a table of all settings in the files: `taken`, `differs` (similar in Hostler), `missing` (no counterpart, with
-/// what to do instead) or `unneeded`. Then prints the changes as commands, and makes them. The command checks all files
+/// Prints the changes as commands, makes them, and lists the keys that it does not take over. The command checks all files
 /// before the first change. A second import only restores what has changed since. Features and weights of nodes need the
 /// nodes in the cluster: import again when nodes have joined.
 ///
-/// Reads included files, and gres.conf and cgroup.conf in the same directory. Operators can import a slurm.conf, admins
-/// also users.
+/// Reads included files. Operators can import a slurm.conf, admins also users.
 #[derive(Debug, Args)]
 struct Slurm {
     /// The slurm.conf, e.g. /etc/slurm/slurm.conf
     #[arg(value_name = "FILE")]
     slurm_conf: PathBuf,
 
-    /// Change nothing; print the table and the changes
+    /// Change nothing; print the changes
     #[arg(long)]
     dry_run: bool,
 
@@ -44,12 +42,6 @@ struct Slurm {
     /// Each account becomes a group. A user belongs to the groups of all accounts above.
     #[arg(long, value_name = "FILE")]
     accounts: Option<PathBuf>,
-
-    /// Write the times of Slurm's power saving to a new power.toml
-    ///
-    /// An existing file is not replaced. Add a table for each node, and move the file to the head's settings.
-    #[arg(long, value_name = "FILE")]
-    power: Option<PathBuf>,
 }
 
 impl Import {
@@ -62,13 +54,8 @@ impl Import {
 
 impl Slurm {
     fn run(self, context: &Context) -> Outcome {
-        let Self { slurm_conf, dry_run, accounts, power } = self;
-        let request = import::Request {
-            slurm_conf: &slurm_conf,
-            accounts: accounts.as_deref(),
-            power: power.as_deref(),
-            dry_run,
-        };
+        let Self { slurm_conf, dry_run, accounts } = self;
+        let request = import::Request { slurm_conf: &slurm_conf, accounts: accounts.as_deref(), dry_run };
         import::run(context, &request)
     }
 }

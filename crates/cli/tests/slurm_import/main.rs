@@ -64,9 +64,12 @@ fn classroom_is_imported() {
     let before = state(&site.cluster);
     let plan = site.cluster.run(&["import", "slurm", &file, "--dry-run"]);
     assert_eq!(plan.code, 0, "{}", plan.stderr);
-    assert!(plan.stdout.contains("\nslurm.conf:23  taken     MaxTime=00:30:00 "), "{}", plan.stdout);
-    assert!(plan.stdout.contains("\nslurm.conf:20  missing   JobRequeue=0 "), "{}", plan.stdout);
-    assert!(plan.stdout.contains("\nslurm.conf:5   unneeded  AuthType=auth/munge "), "{}", plan.stdout);
+    assert_eq!(plan.stdout.lines().count(), 4, "only commands: {}", plan.stdout);
+    assert!(
+        plan.stderr.starts_with("not taken over: ClusterName, ") && plan.stderr.contains(", AuthType, "),
+        "{}",
+        plan.stderr
+    );
     assert!(plan.stderr.ends_with("4 changes to make; nothing was changed\n"), "{}", plan.stderr);
     assert_eq!(state(&site.cluster), before, "a dry run changes nothing");
 
@@ -101,26 +104,13 @@ fn classroom_is_imported() {
 fn lab_is_imported_with_features_weights_and_users() {
     let site = up(4);
     let (file, dump) = (fixture("lab/slurm.conf"), fixture("lab/accounts.dump"));
-    let power = site.cluster.path("power.toml");
-    let arguments = ["import", "slurm", &file, "--accounts", &dump, "--power", power.to_str().expect("text")];
+    let arguments = ["import", "slurm", &file, "--accounts", &dump];
     let document = site.cluster.json(&[&arguments[..], &["--dry-run"]].concat());
     let planned = changes(&document);
-    assert_eq!(
-        (document["applied"].clone(), document["compared"].clone(), power.exists()),
-        (json!(false), json!(true), false)
-    );
+    assert_eq!((document["applied"].clone(), document["compared"].clone()), (json!(false), json!(true)));
     let document = site.cluster.json(&arguments);
     assert_eq!(changes(&document), planned, "an import does what the dry run says");
-    let rows = document["lines"].as_array().expect("rows");
-    let row = |setting: &str| {
-        let has = |row: &&Value| row["settings"].as_array().expect("settings").contains(&json!(setting));
-        let row = rows.iter().find(has).unwrap_or_else(|| panic!("{setting} is in no row"));
-        format!("{}:{} {}", row["file"].as_str().expect("text"), row["line"], row["result"].as_str().expect("text"))
-    };
-    assert_eq!(row("Weight=100"), "machines.conf:4 taken");
-    assert_eq!(row("PriorityType=priority/multifactor"), "slurm.conf:18 missing");
-    assert_eq!(row("ConstrainCores=yes"), "cgroup.conf:2 taken");
-    assert_eq!(row("SuspendTime=1800"), "slurm.conf:24 differs");
+    assert!(document["not_taken"].as_array().expect("keys").contains(&json!("PriorityType")), "{document}");
 
     // Slurm's own commands show it as before.
     let gpu = slurm(&site, "scontrol", &["show", "partition", "-o", "gpu"]);
@@ -162,23 +152,11 @@ fn lab_is_imported_with_features_weights_and_users() {
     assert_eq!(groups[0]["name"], "laser");
     assert_eq!((&groups[0]["quota"]["cpus"], &groups[0]["quota"]["memory_bytes"]), (&json!(6), &json!(3_u64 << 30)));
 
-    let text = fs::read_to_string(&power).expect("the file is written");
-    assert!(text.contains("\nidle = \"30m\"  # SuspendTime=1800\n"), "{text}");
     let after = state(&site.cluster);
     let again = site.cluster.run(&arguments);
     assert!(again.code == 0 && again.stderr.ends_with(NOTHING_TO_DO), "{}", again.stderr);
-    assert!(again.stderr.contains("power.toml exists with these values"), "{}", again.stderr);
-    fs::write(&power, "idle = \"1h\"\n").expect("writable");
-    site.cluster.ok(&["configure", "setting", "grace", "5s"]);
-    let refused = site.cluster.fails(&arguments);
-    assert!(refused.contains("power.toml exists and is not replaced; nothing was changed"), "{refused}");
-    assert_eq!(fs::read_to_string(&power).expect("still there"), "idle = \"1h\"\n");
-    assert_eq!(site.cluster.json(&["configure", "setting", "grace"])["value"], "5s");
     site.cluster.ok(&["import", "slurm", &file]);
-    let mut state = state(&site.cluster);
-    assert_eq!(state["settings"].as_array().map(Vec::len), after["settings"].as_array().map(Vec::len));
-    state["settings"] = after["settings"].clone();
-    assert_eq!(state, after, "an import without accounts leaves users as they are");
+    assert_eq!(state(&site.cluster), after, "an import without accounts leaves users as they are");
 }
 
 #[test]
@@ -269,10 +247,6 @@ fn bad_files_are_refused_and_change_nothing() {
         (write("toml.conf", b"[nodes]\nn1 = { cpus = 2 }\n"), "toml.conf:1: `[nodes]` is not of the form Key=value"),
         (write("prose.conf", b"Dear admin,\nplease\n"), "prose.conf:1: `Dear` is not of the form Key=value"),
         (write("other.conf", b"ClusterName=x\n"), "other.conf:1: no NodeName and no PartitionName line"),
-        (
-            write("key.conf", format!("{good}KilWait=3\n").as_bytes()),
-            "key.conf:3: unknown key KilWait; did you mean KillWait?",
-        ),
         (write("missing.conf", format!("{good}include absent.conf\n").as_bytes()), "missing.conf:3: cannot read "),
         (write("loop/slurm.conf", format!("{good}include b.conf\n").as_bytes()), "c.conf:2: b.conf includes itself"),
         (write("self.conf", b"include self.conf\n"), "self.conf:1: self.conf includes itself"),
@@ -298,11 +272,7 @@ fn bad_files_are_refused_and_change_nothing() {
             assert!(outcome.stderr.contains(expected), "{file}: {}", outcome.stderr);
         }
     }
-    // The files beside it and the accounts are checked as well.
-    let file = write("beside/slurm.conf", good.as_bytes());
-    write("beside/gres.conf", b"Name=gpu Cuont=2\n");
-    let said = site.cluster.fails(&["import", "slurm", &file]);
-    assert!(said.contains("gres.conf:1: unknown key Cuont; did you mean Count?"), "{said}");
+    // The accounts are checked as well.
     let file = write("slurm.conf", good.as_bytes());
     for (dump, expected) in [
         ("name,uid\nada,2000\n", "dump:1: a line has the form Kind - 'name':Key=value"),
@@ -346,10 +316,8 @@ fn without_a_cluster_there_is_a_plan() {
     let plan = home.run(&["import", "slurm", &file, "--dry-run"]);
     assert_eq!(plan.code, 0, "{}", plan.stderr);
     assert!(plan.stderr.contains("note: no head was reached"), "{}", plan.stderr);
-    assert!(
-        plan.stdout
-            .contains("\n  hostler configure partition add lesson --nodes 'n[1-2]' --default yes --max-time 30m\n")
-    );
+    let add = "hostler configure partition add lesson --nodes 'n[1-2]' --default yes --max-time 30m";
+    assert!(plan.stdout.lines().any(|line| line == add), "{}", plan.stdout);
     let import = home.run(&["import", "slurm", &file]);
     assert_eq!((import.code, import.stdout.as_str()), (3, ""), "{}", import.stderr);
     let away = home.run(&["--head", "unix:/nowhere/head.sock", "import", "slurm", &file, "--dry-run", "--json"]);

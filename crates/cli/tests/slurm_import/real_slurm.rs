@@ -59,7 +59,6 @@ fn configurations_are_accepted_as_by_real_slurm() {
         "NodeName=n Weight=5 Features=a,b Gres=gpu:2\nGresTypes=gpu",
         "NodeName=n\nPartitionName=p Nodes=n AllowGroups=a,b PriorityTier=5 OverSubscribe=NO",
         "NodeName=n\nPartitionName=p Nodes=n Shared=EXCLUSIVE Priority=7",
-        "NodeName=n CPU=2",
         "NodeName=n CPUs",
         "NodeName=n CPUs=",
         "NodeNames=n",

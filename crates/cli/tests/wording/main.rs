@@ -63,7 +63,7 @@ fn mistakes_without_a_cluster(cluster: &Cluster) {
     let site = "ClusterName=course\nKillWait=20\nPrologFlags=Contain\nNodeName=n[1-2] CPUs=2 Feature=ssd\n\
                 PartitionName=short Nodes=ALL Default=YES MaxTime=30 OverSubscribe=EXCLUSIVE AllowGroups=staff\n";
     cluster.write("slurm.conf", site);
-    cluster.write("wrong.conf", format!("{site}KilWait=20\nPartitionName=long Nodes=n3 MaxTime=soon\n"));
+    cluster.write("wrong.conf", format!("{site}KillWait=long\nPartitionName=long Nodes=n3 MaxTime=soon\n"));
     let mut text = Transcript::of(cluster);
     text.run(&["import", "slurm", "slurm.conf", "--dry-run"]);
     text.run(&["import", "slurm", "slurm.conf", "--dry-run", "--json"]);

@@ -8,7 +8,6 @@ use hostler_proto::partitions::PartitionChange;
 use hostler_proto::users::AddUser;
 
 use super::changes::Change;
-use super::span;
 
 impl Change {
     /// The commands for a shell, without line breaks. Several ones only for several users.
@@ -130,4 +129,15 @@ fn without_defaults(about: &PartitionChange) -> PartitionChange {
         sandbox_network: about.sandbox_network.filter(|network| !network.is_none()),
         exclusive: about.exclusive.filter(|rule| !rule.is_optional()),
     }
+}
+
+/// Writes a time in the largest unit that is exact, such as `2d`, `90m` or `45s`.
+fn span(time: Duration) -> String {
+    let units = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000)];
+    let ms = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    let unit = units.iter().find(|(_, size)| ms > 0 && ms.is_multiple_of(*size));
+    unit.map_or_else(
+        || if ms == 0 { "0s".to_owned() } else { format!("{ms}ms") },
+        |(unit, size)| format!("{}{unit}", ms / size),
+    )
 }

@@ -10,28 +10,17 @@ use hostler_slurm::conf::{Found, Kind, MAX_BYTES, NotFound, Place, Problem, Reco
 
 use super::wanted::Sources;
 
-/// Reads `slurm.conf` and the files beside it.
+/// Reads `slurm.conf` with the files that it includes, and the accounts.
 ///
 /// # Errors
 /// Returns all mistakes in the files.
 pub(super) fn load(slurm_conf: &Path, accounts: Option<&Path>) -> Result<Sources, Vec<Problem>> {
     let mut problems = Vec::new();
     let directory = slurm_conf.parent().unwrap_or(Path::new("")).to_owned();
-    let mut lines = |path: &Path| match lines(path, &directory) {
-        Ok(lines) => lines,
-        Err(wrong) => {
-            problems.extend(wrong);
-            Vec::new()
-        }
-    };
-    let records = records(lines(slurm_conf));
-    // These two are optional.
-    let mut beside = |name: &str| {
-        let path = directory.join(name);
-        // An unreadable file is a mistake; a missing one is not.
-        if matches!(path.try_exists(), Ok(false)) { Vec::new() } else { lines(&path) }
-    };
-    let (gres, cgroup) = (beside("gres.conf"), beside("cgroup.conf"));
+    let records = records(lines(slurm_conf, &directory).unwrap_or_else(|wrong| {
+        problems.extend(wrong);
+        Vec::new()
+    }));
     let accounts = match accounts.map(dump) {
         Some(Ok(accounts)) => Some(accounts),
         Some(Err(wrong)) => {
@@ -44,7 +33,7 @@ pub(super) fn load(slurm_conf: &Path, accounts: Option<&Path>) -> Result<Sources
         let place = Place { file: name(slurm_conf, &directory), line: 1 };
         problems.push(Problem::new(&place, "no NodeName and no PartitionName line; this is not a slurm.conf"));
     }
-    if problems.is_empty() { Ok(Sources { records, gres, cgroup, accounts }) } else { Err(problems) }
+    if problems.is_empty() { Ok(Sources { records, accounts }) } else { Err(problems) }
 }
 
 fn is_configuration(records: &[Record]) -> bool {

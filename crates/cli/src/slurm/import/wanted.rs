@@ -7,25 +7,31 @@ use hostler_proto::partitions::NewPartition;
 use hostler_slurm::accounts::Accounts;
 use hostler_slurm::conf::{Kind, Nodes, Problem, Record, Value};
 
-use super::keys::{Fixed, Table};
-use super::power::Power;
-use super::verdict::{Judgement, Row, Rows};
-use super::{accounts, beside, nodes, partitions, settings};
+use super::{accounts, nodes, partitions, settings};
+
+/// The keys of `slurm.conf` that are taken over, by kind of record.
+const TAKEN: [(Kind, &str); 5] = [
+    (Kind::Cluster, "SchedulerType KillWait DefMemPerCPU DefMemPerNode"),
+    (Kind::Nodes, "NodeName Feature Features Weight State Reason"),
+    (
+        Kind::Partition,
+        "PartitionName Nodes Default MaxTime DefaultTime MaxNodes PriorityTier Priority State AllowGroups AllowAccounts \
+         RootOnly",
+    ),
+    (Kind::NodeSet, "NodeSet Nodes Feature Features"),
+    (Kind::DownNodes, "DownNodes State Reason"),
+];
 
 /// What was read.
 #[derive(Debug, Default)]
 pub(super) struct Sources {
     /// The records of `slurm.conf`.
     pub(super) records: Vec<Record>,
-    /// The lines of `gres.conf`.
-    pub(super) gres: Vec<Vec<Value>>,
-    /// The lines of `cgroup.conf`.
-    pub(super) cgroup: Vec<Vec<Value>>,
     /// The output of `sacctmgr dump`.
     pub(super) accounts: Option<Accounts>,
 }
 
-/// The settings that the cluster should have, and the report.
+/// The settings that the cluster should have.
 #[derive(Debug, Default)]
 pub(super) struct Wanted {
     /// Values of settings by their names.
@@ -35,10 +41,9 @@ pub(super) struct Wanted {
     pub(super) nodes: BTreeMap<NodeName, WantedNode>,
     /// `None` if no accounts are imported.
     pub(super) people: Option<People>,
-    /// The text of a `power.toml`.
-    pub(super) power: Option<String>,
-    pub(super) rows: Vec<Row>,
-    /// What is not about a single line.
+    /// The keys that are not taken over, each once, in the order of the files.
+    pub(super) not_taken: Vec<String>,
+    /// What the admin should know.
     pub(super) notes: Vec<String>,
 }
 
@@ -70,75 +75,54 @@ pub(super) struct WantedUser {
 /// # Errors
 /// Returns all mistakes in the files.
 pub(super) fn translate(sources: &Sources) -> Result<Wanted, Vec<Problem>> {
-    let mut problems = Vec::new();
-    let mut rows = judge_all(sources, &mut problems);
-    if !problems.is_empty() {
-        return Err(problems);
-    }
     let nodes = Nodes::of(&sources.records)?;
-    let mut wanted = Wanted { settings: settings::wanted(&sources.records), ..Wanted::default() };
-    partitions::add(&mut wanted, &mut rows, sources, &nodes, &mut problems);
+    let mut wanted = Wanted { not_taken: not_taken(sources), ..Wanted::default() };
+    let mut problems = Vec::new();
+    settings::add(&mut wanted, &sources.records, &mut problems);
+    partitions::add(&mut wanted, sources, &nodes, &mut problems);
     nodes::add(&mut wanted, sources, &nodes, &mut problems);
-    match sources.accounts.as_ref().map(|accounts| accounts::people(accounts, &mut rows)) {
+    match sources.accounts.as_ref().map(accounts::people) {
         Some(Ok(people)) => wanted.people = Some(people),
         Some(Err(wrong)) => problems.extend(wrong),
         None => {}
     }
-    wanted.power = Power::of(&sources.records).map(|power| power.text(&nodes));
-    wanted.rows = rows.into_sorted();
     if problems.is_empty() { Ok(wanted) } else { Err(problems) }
 }
 
-/// Judges each pair of all files but the accounts.
-fn judge_all(sources: &Sources, problems: &mut Vec<Problem>) -> Rows {
-    let mut rows = Rows::default();
-    let mut add = |table: Table,
-                   values: &[Value],
-                   problems: &mut Vec<Problem>,
-                   by_code: &dyn Fn(&Value) -> Result<Judgement, String>| {
-        for value in values {
-            let judgement = match table.judge(&value.key, &value.text) {
-                Some(Fixed::Judgement(judgement)) => Ok(judgement),
-                Some(Fixed::Code) => by_code(value),
-                None => Err(unknown(table, &value.key)),
-            };
-            match judgement {
-                Ok(judgement) => rows.add(value, judgement),
-                Err(text) => problems.push(Problem { place: value.place.clone(), text }),
-            }
+/// The keys that are not taken over, except those whose value switches something off.
+fn not_taken(sources: &Sources) -> Vec<String> {
+    let taken = |kind| TAKEN.iter().find(|(known, _)| *known == kind).map_or("", |(_, keys)| keys);
+    let of_slurm =
+        sources.records.iter().flat_map(|record| record.values.iter().map(|value| (taken(record.kind), value)));
+    let of_accounts = sources.accounts.iter().flat_map(|accounts| {
+        let entries = accounts.accounts.iter().chain(&accounts.users);
+        let values = accounts.cluster.iter().chain(entries.flat_map(|entry| &entry.values));
+        values.map(|value| (accounts::TAKEN, value))
+    });
+    let is_taken = |keys: &str, value: &Value| keys.split_whitespace().any(|key| value.is(key));
+    let mut keys: Vec<String> = Vec::new();
+    for (taken, value) in of_slurm.chain(of_accounts) {
+        let is_known = keys.iter().any(|key| value.is(key));
+        if !is_known && !is_taken(taken, value) && !is_off(&value.text) {
+            keys.push(value.key.clone());
         }
-    };
-    for (at, record) in sources.records.iter().enumerate() {
-        let later = &sources.records[at + 1..];
-        if let (Kind::Cluster, Some(second)) = (record.kind, record.values.get(1)) {
-            let text = format!("{second} follows another setting; write it in a line of its own");
-            problems.push(Problem::new(&second.place, text));
-            continue;
-        }
-        add(Table::Slurm(record.kind), &record.values, problems, &|value| match record.kind {
-            Kind::Cluster => settings::judge(value, later),
-            Kind::Nodes | Kind::DownNodes => nodes::judge(value, record),
-            Kind::Partition => partitions::judge(value, record, sources.accounts.is_some()),
-            Kind::NodeSet => Ok(nodes::judge_set(value)),
-            Kind::Frontend => unreachable!("the table judges all keys"),
-        });
     }
-    sources.gres.iter().for_each(|line| add(Table::Gres, line, problems, &|value| Ok(beside::judge_gres(value, line))));
-    sources.cgroup.iter().for_each(|line| add(Table::Cgroup, line, problems, &|value| Ok(beside::judge_cgroup(value))));
-    rows
+    keys
 }
 
-fn unknown(table: Table, key: &str) -> String {
-    // A line with a wrong first key could be meant as any record.
-    let names = ["NodeName", "PartitionName", "NodeSet", "DownNodes"];
-    let names = names.into_iter().filter(|_| table == Table::Slurm(Kind::Cluster));
-    let keys: Vec<&str> = table.keys().chain(names).collect();
-    let lower = key.to_ascii_lowercase();
-    let lowers: Vec<String> = keys.iter().map(|key| key.to_ascii_lowercase()).collect();
-    let lowers: Vec<&str> = lowers.iter().map(String::as_str).collect();
-    let near = crate::toml_file::closest(&lower, &lowers).and_then(|near| lowers.iter().position(|key| *key == near));
-    match near {
-        Some(at) => format!("unknown key {key}; did you mean {}?", keys[at]),
-        None => format!("unknown key {key}"),
-    }
+/// Whether a value switches off what it sets, such as `none`, `NO` or `preempt/none`.
+pub(super) fn is_off(value: &str) -> bool {
+    let value = value.to_ascii_lowercase();
+    let last = value.rsplit('/').next().unwrap_or_default();
+    ["", "0", "no", "none", "off", "false", "all", "unlimited", "infinite", "-1", "n/a", "(null)"].contains(&last)
+}
+
+/// Parses the value of the first of several keys that has one.
+pub(super) fn parsed<T>(
+    record: &Record,
+    keys: &[&str],
+    parse: impl Fn(&Value) -> Result<T, String>,
+) -> Result<Option<T>, Problem> {
+    let value = record.get(keys);
+    value.map(|value| parse(value).map_err(|text| Problem::new(&value.place, text))).transpose()
 }
