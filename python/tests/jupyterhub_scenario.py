@@ -286,7 +286,7 @@ def scenario(running: dict[str, subprocess.Popen[bytes]]) -> None:
     log = BASE / "hub.log"
     for user, options, message in (
         ("games", {"partition": "other"}, "there is no partition 'other' to choose"),
-        ("games", {"memory_gib": "1; rm"}, "memory_gib is '1; rm', which is no number"),
+        ("games", {"memory_gib": "1; rm"}, "memory_gib is '1; rm'; it must be a number"),
         ("games", {"cmd": "sh"}, "unknown options: cmd"),
         ("root", {}, "root is a system account, which gets no server"),
     ):

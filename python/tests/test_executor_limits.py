@@ -133,7 +133,7 @@ def test_worker_that_sends_something_else_twice_is_given_up(client: hostler.Clie
     with hostler.Executor(1, client=client, memory="100M") as executor:
         # All results come again on another connection.
         assert executor.submit(garble, 1).result(30) == 1
-        with pytest.raises(hostler.JobFailedError, match=r"\d+_0 has sent what is no result"):
+        with pytest.raises(hostler.JobFailedError, match=r"\d+_0 sent something else"):
             executor.submit(garble, 2).result(30)
         assert executor.submit(int, "7").result(30) == 7
 

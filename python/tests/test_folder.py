@@ -115,7 +115,7 @@ def test_files_come_from_no_link_and_replace_links(tmp_path: Path, monkeypatch: 
 def test_wrong_folders_are_refused(texts: Path) -> None:
     nowhere = hostler.Client("unix:/nowhere")
     assert list(hostler.map_folder(len, texts, "*.none", client=nowhere)) == []
-    with pytest.raises(hostler.UsageError, match="is no folder"):
+    with pytest.raises(hostler.UsageError, match="is not a folder"):
         hostler.map_folder(print, texts / "a.txt", client=nowhere)
     with pytest.raises(hostler.UsageError, match="suffix needs `to`"):
         hostler.map_folder(print, texts, suffix=".x", client=nowhere)
@@ -123,10 +123,10 @@ def test_wrong_folders_are_refused(texts: Path) -> None:
     with pytest.raises(hostler.UsageError, match="several files would be written under the same name"):
         hostler.map_folder(print, texts, "a.*", to="out", suffix=".x", client=nowhere)
     for pattern in ("", "/a.*"):
-        with pytest.raises(hostler.UsageError, match="is no pattern"):
+        with pytest.raises(hostler.UsageError, match="is not a pattern"):
             hostler.map_folder(print, texts, pattern, client=nowhere)
     for suffix in ("x", ".", "./x"):
-        with pytest.raises(hostler.UsageError, match="is no suffix"):
+        with pytest.raises(hostler.UsageError, match="is not a suffix"):
             hostler.map_folder(print, texts, to="out", suffix=suffix, client=nowhere)
     (texts / "a.x").mkdir()
     (texts / "a.x/b.txt").touch()

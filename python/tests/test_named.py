@@ -102,7 +102,7 @@ def test_wrong_keys_are_named(client: hostler.Client, project: Path) -> None:
         client.submit(project, "main.py", "3", key="a job")
     with pytest.raises(hostler.RefusedError, match="another array"):
         client.submit(project, "main.py", key="a job", array=3)
-    with pytest.raises(hostler.MismatchError, match="is no map"):
+    with pytest.raises(hostler.MismatchError, match="is not a map"):
         hostler.Map.open("a job")
     with pytest.raises(hostler.UsageError, match="at least one input"):
         hostler.map(double, [], key="empty", client=client)

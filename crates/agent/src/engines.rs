@@ -42,11 +42,11 @@ const OF_THE_CONTAINER: [&str; 5] = ["HOME", "LD_LIBRARY_PATH", "LD_PRELOAD", "P
 /// Variable by which NVIDIA's runtime of Docker gives GPUs to a container, also without `--gpus`.
 const NVIDIA_GPUS: &str = "NVIDIA_VISIBLE_DEVICES";
 
-/// Variables of the node and of logins, which name what the image may not have.
+/// Variables that describe the node and its logins. The container gets one only if the job itself sets it.
 const OF_THE_NODE: [&str; 10] =
     ["HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "PWD", "SHELL", "TMPDIR", "USER", "XDG_RUNTIME_DIR"];
 
-/// Prefix of the variables of Apptainer's program that its containers get.
+/// Apptainer passes variables with this prefix to the container, without the prefix.
 const FOR_APPTAINER: &str = "APPTAINERENV_";
 
 /// Status of `docker run` and `podman run` when the engine itself has failed.

@@ -60,7 +60,7 @@ impl ImageSettings {
         Err(Failure::Unpack(format!("the registry {host} is not allowed: {why}")))
     }
 
-    /// Servers that may be on the node and its network.
+    /// Registries that may be on this node or on a private network.
     fn listed(&self) -> Vec<String> {
         self.plain_http.iter().chain(self.registries.iter().flatten()).cloned().collect()
     }
@@ -86,20 +86,20 @@ pub(crate) struct Question {
     login: Option<Login>,
 }
 
-/// What registries have said to the users of a node.
+/// Cache of the answers of registries, by user and image.
 pub(crate) type Answers = Mutex<HashMap<Question, Arc<Mutex<Known>>>>;
 
-/// What is known of an image in a registry.
+/// The cached answer of a registry about an image.
 #[derive(Debug, Default)]
 pub(crate) struct Known {
     /// The last description, and when the agent began to ask for it.
     description: Option<(Instant, Description)>,
-    /// The last time when the registry was asked and did not say what it has, and why.
+    /// Time and error of the last failed request.
     failed: Option<(Instant, String)>,
 }
 
 impl Known {
-    /// Makes all so much older.
+    /// Makes all entries older by this time.
     #[cfg(test)]
     pub(crate) fn age(&mut self, by: Duration) {
         if let Some((asked, _)) = &mut self.description {

@@ -53,9 +53,9 @@ pub(crate) struct Order {
     /// Host of the registry with its port, as in references.
     pub(crate) host: String,
     pub(crate) repository: String,
-    /// Servers that are asked without encryption.
+    /// Registries that the agent may reach over plain HTTP.
     pub(crate) plain: Vec<String>,
-    /// Servers that may be of the node and its network.
+    /// Registries that may be on the node or on a private network, as the admin has listed them.
     pub(crate) listed: Vec<String>,
     pub(crate) login: Option<Login>,
     /// A note for the user if the registry demands a login.
@@ -101,7 +101,7 @@ pub(crate) enum Said {
 /// What a registry has said about an image. Its parts have proved to have these digests.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Description {
-    /// Digest of what the tag names, which may be an index.
+    /// Digest of the manifest or the index that the tag names.
     pub(crate) named: String,
     /// Digest of the manifest for this machine.
     pub(crate) digest: String,

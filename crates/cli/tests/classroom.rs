@@ -77,7 +77,7 @@ fn promises_hold_and_one_that_is_broken_on_purpose_is_found() {
         "each student has a quota",
         "students' jobs run on every node, in a sandbox",
         "a job sees no processes of others",
-        "/tmp, $HOME and /dev/shm are a job's own",
+        "each job has its own /tmp, $HOME and /dev/shm",
         "a job has no network",
     ] {
         assert!(found.iter().any(|it| it == promise), "{promise}: {broken:?}");

@@ -61,7 +61,7 @@ fn signals_reach_the_program_alone_or_its_group() {
     cluster.write("stop", "");
     cluster.wait_for_state("1", "completed");
     let refused = cluster.run(&["signal", "1", "USR1"]);
-    assert!(refused.code != 0 && refused.stderr.contains("job 1 does not run"), "{}", refused.stderr);
+    assert!(refused.code != 0 && refused.stderr.contains("job 1 is not running"), "{}", refused.stderr);
 }
 
 #[test]

@@ -227,7 +227,7 @@ fn steps_of_a_running_job_are_listed_and_signalled_one_by_one() {
     assert!(site.cluster.ok(&["job", "1"]).contains("RUNNING STEP"));
 
     let outcome = site.cluster.run(&["signal", "1", "KILL", "--step", "7"]);
-    assert!(outcome.code != 0 && outcome.stderr.contains("step 7 of job 1 does not run"), "{outcome:?}");
+    assert!(outcome.code != 0 && outcome.stderr.contains("step 7 of job 1 is not running"), "{outcome:?}");
 
     // A signal to one step reaches its tasks on all nodes, and nothing else.
     assert_eq!(site.cluster.ok(&["signal", "1", "USR1", "--step", "1"]), "");

@@ -64,7 +64,9 @@ impl Client {
             Destination::Port(port) => format!("port={port}"),
             Destination::Socket(path) => format!("socket={}", escape(path)),
             Destination::Accepted(_) => {
-                return Err(LocalError::new("cannot listen", "a connection is no address").into());
+                return Err(
+                    LocalError::new("cannot listen", "an accepted connection is not an address to listen on").into()
+                );
             }
         };
         let tunnel = self.tunnel(&format!("/jobs/{job}/tasks/{index}/listen?{at}&node_rank={rank}")).await?;

@@ -98,7 +98,7 @@ impl Load {
         self.free_memory_mib.min(self.unallocated_memory_mib)
     }
 
-    /// Returns whether the load differs so much from the load `told` that it should be published before the interval is
+    /// Returns whether the load differs enough from the published load `told` to be published before the interval is
     /// over: the CPUs or the memory differ by a quarter, the delay has grown by a second, or a property such as a
     /// weight has changed.
     #[must_use]

@@ -472,9 +472,8 @@ pub(crate) fn why_task(state: &State, job: &Job, index: u32, message: Option<&st
             // Treats the task as a separate job, so that silent nodes of other tasks are ignored.
             let alone = Job { active: [(index, active.clone())].into(), ..job.clone() };
             let stands = active.phase().state();
-            let is = if silence::concerns(state, &alone) { "was last known to be" } else { "is" };
-            let does = progress::of_task(state, job, active).map(|does| format!(": {does}")).unwrap_or_default();
-            let line = format!("{is} {stands} on {}{does}", and_more(&nodes, nodes.len()));
+            let is_silent = silence::concerns(state, &alone);
+            let line = stands_on(stands, &nodes, is_silent, progress::of_task(state, job, active));
             (stands, std::iter::once(line).chain(silence::lines(state, &alone, now)).collect::<Vec<_>>())
         }
         (None, Some(ending)) => (ending.state, vec![has_ended(ending, message)]),
@@ -483,6 +482,17 @@ pub(crate) fn why_task(state: &State, job: &Job, index: u32, message: Option<&st
     let mut lines = rest;
     lines[0] = format!("Task {task} does not wait: it {}.", lines[0]);
     Why { id: job.id, state: stands, reason: None, lines, expected_start_at: None }
+}
+
+/// Describes where a live job or task is as the rest of a sentence, e.g. `is running on n1`.
+fn stands_on(state: JobState, nodes: &[&str], is_silent: bool, progress: Option<String>) -> String {
+    let progress = progress.map(|progress| format!(": {progress}")).unwrap_or_default();
+    let nodes = and_more(nodes, nodes.len());
+    if is_silent {
+        format!("was last known to be {state} on {nodes}{progress}")
+    } else {
+        format!("is {state} on {nodes}{progress}")
+    }
 }
 
 /// Describes the end of a job or task as the rest of a sentence, e.g. `has failed with exit code 1`.
@@ -514,15 +524,15 @@ fn first_line(state: &State, job: &Job, reason: Option<&Reason>, message: Option
         (_, 1) => format!("One task of job {id} waits"),
         (_, pending) => format!("{pending} tasks of job {id} wait"),
     };
-    let is = if silence::concerns(state, job) { "was last known to be" } else { "is" };
-    let does = progress::of_job(state, job).map(|does| format!(": {does}")).unwrap_or_default();
     match (reason, job.state()) {
         (Some(reason), _) => format!("{waiting}: {reason}."),
-        (None, state @ (JobState::Running | JobState::Starting | JobState::Completing)) => {
+        (None, stands @ (JobState::Running | JobState::Starting | JobState::Completing)) => {
             let mut nodes: Vec<&str> = job.active.values().flat_map(Active::nodes).map(NodeName::as_str).collect();
             nodes.sort_unstable();
             nodes.dedup();
-            format!("Job {id} does not wait: it {is} {state} on {}{does}.", and_more(&nodes, nodes.len()))
+            let is_silent = silence::concerns(state, job);
+            let live = stands_on(stands, &nodes, is_silent, progress::of_job(state, job));
+            format!("Job {id} does not wait: it {live}.")
         }
         (None, state) if job.spec.array.is_some() => {
             let counts = TaskCounts::new(job.tasks_by_state()).in_words(JobState::ALL);
@@ -546,8 +556,8 @@ fn more_lines(state: &State, job: &Job, reason: &Reason, now: Now) -> Vec<String
             vec![format!("It may start in {}.", format_duration(Duration::from_millis(at.ms_since(now.wall))))]
         }
         Reason::ArrayLimit { .. } => match job.active.len() {
-            1 => vec!["One task of the job is placed now.".to_owned()],
-            placed => vec![format!("{placed} tasks of the job are placed now.")],
+            1 => vec!["One task of the job is starting or running.".to_owned()],
+            placed => vec![format!("{placed} tasks of the job are starting or running.")],
         },
         Reason::Resources { closest } | Reason::TooFewNodes { closest, .. } => {
             let each = if job.spec.nodes > 1 { format!("{} nodes, on each ", job.spec.nodes) } else { String::new() };

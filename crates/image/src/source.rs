@@ -168,7 +168,7 @@ impl Image {
         let index: Manifest = parse(&shown(&index_path), &read_small(&index_path)?)?;
         let file = shown(&index_path);
         let mut manifests =
-            index.manifests.ok_or_else(|| ImageError::content(&file, "is no index of an OCI layout"))?;
+            index.manifests.ok_or_else(|| ImageError::content(&file, "is not an index of an OCI layout"))?;
         if let Some(tag) = tag {
             let tags: Vec<String> = manifests.iter().filter_map(|it| tag_of(it).map(str::to_owned)).collect();
             manifests.retain(|manifest| tag_of(manifest) == Some(tag));
@@ -185,7 +185,7 @@ impl Image {
                 Manifest { config: Some(config), layers: Some(layers), .. } => {
                     return Self::of_manifest(directory, &config, &layers);
                 }
-                Manifest { .. } => return Err(ImageError::content(&path, "is no manifest of an image")),
+                Manifest { .. } => return Err(ImageError::content(&path, "is not an image manifest")),
             }
         }
         Err(ImageError::content(&file, "contains indexes in indexes"))
@@ -286,7 +286,7 @@ impl Document {
                 }
                 Ok(Self::Manifest { config })
             }
-            Manifest { .. } => Err(ImageError::content(name, "is no manifest of an image")),
+            Manifest { .. } => Err(ImageError::content(name, "is not an image manifest")),
         }
     }
 }
@@ -310,7 +310,7 @@ impl Remote {
     pub fn parse(name: &str, manifest: &[u8], config: &[u8]) -> Result<Self, ImageError> {
         let manifest: Manifest = parse(name, manifest)?;
         let (Some(expected), Some(layers)) = (manifest.config, manifest.layers) else {
-            return Err(ImageError::content(name, "is no manifest of an image"));
+            return Err(ImageError::content(name, "is not an image manifest"));
         };
         let id = Sha256::of(config);
         if digest(name, &expected.digest)? != id {

@@ -56,7 +56,7 @@ pub enum Problem {
         found: usize,
     },
     /// A field is not a number.
-    #[error("{field} is `{text}`, which is no number")]
+    #[error("{field} is `{text}`, which is not a number")]
     NotANumber {
         /// The meaning of the field.
         field: &'static str,
@@ -236,8 +236,8 @@ mod tests {
     fn invalid_lines_are_refused_with_their_number() {
         let short = "line 3: has 4 fields where a job has 18, of which the first five are needed";
         assert_eq!(error("; x\n1 0 -1 1 1\n1 2 3 4\n"), short);
-        assert_eq!(error("1 zero -1 1 1"), "line 1: the submit time is `zero`, which is no number");
-        assert_eq!(error("1 nan -1 1 1"), "line 1: the submit time is `nan`, which is no number");
+        assert_eq!(error("1 zero -1 1 1"), "line 1: the submit time is `zero`, which is not a number");
+        assert_eq!(error("1 nan -1 1 1"), "line 1: the submit time is `nan`, which is not a number");
         assert_eq!(error("1 -5 -1 1 1"), "line 1: the submit time is `-5`, which is out of range");
         assert_eq!(error("1 0 -1 1e300 1"), "line 1: the run time is `1e300`, which is out of range");
         assert_eq!(error("1 0 -1 inf 1"), "line 1: the run time is `inf`, which is out of range");

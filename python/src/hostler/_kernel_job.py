@@ -145,7 +145,7 @@ def wait_for_port(
 
 
 def inode(notebook: str) -> int | None:
-    """Return the number of the file of a notebook; None if this is no path of a notebook."""
+    """Return the number of the file of a notebook; None if this is not the path of a notebook."""
     # Jupyter names consoles, too.
     if os.path.isabs(notebook) and notebook.endswith(".ipynb") and os.path.isfile(notebook):
         return os.stat(notebook).st_ino

@@ -180,7 +180,7 @@ class Worker(asyncio.Protocol):
         """Try once with another connection, which brings all results again. Then give up."""
         self._bad_records += 1
         if self._bad_records > 1:
-            what = f"the call has no result: {self.job.name(self.index)} has sent what is no result"
+            what = f"the call has no result: {self.job.name(self.index)} sent something else"
             fail(self.take_calls(), JobFailedError(what, "job_failed", ()))
             self.state = State.READY
             self.end()

@@ -96,7 +96,7 @@ def map_folder(
     if suffix and not to:
         raise UsageError("suffix needs `to`", "usage")
     if suffix and (suffix == "." or "/" in suffix or not suffix.startswith(".")):
-        raise UsageError(f'"{suffix}" is no suffix', "usage", ('a suffix begins with a dot, e.g. ".jpg"',))
+        raise UsageError(f'"{suffix}" is not a suffix', "usage", ('a suffix begins with a dot, e.g. ".jpg"',))
     files = _files(Path(folder), pattern)
     names = list(files)
     outputs = [str(Path(name).with_suffix(suffix)) if suffix else name for name in names]
@@ -119,9 +119,9 @@ def map_folder(
 def _files(folder: Path, pattern: str) -> dict[str, Path]:
     """Return the files that match, by their names."""
     if not folder.is_dir():
-        raise UsageError(f"{folder} is no folder", "usage")
+        raise UsageError(f"{folder} is not a folder", "usage")
     if not pattern or os.path.isabs(pattern):
-        raise UsageError(f'"{pattern}" is no pattern', "usage", ("patterns are relative to the folder",))
+        raise UsageError(f'"{pattern}" is not a pattern', "usage", ("patterns are relative to the folder",))
     found = {path.relative_to(folder).as_posix(): path for path in folder.glob(pattern) if path.is_file()}
     return {name: found[name] for name in sorted(found) if not name.startswith(".") and "/." not in name}
 

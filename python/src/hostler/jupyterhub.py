@@ -585,7 +585,7 @@ def checked(spawner: HostlerSpawner, chosen: Mapping[str, Any]) -> dict[str, Any
         "gpus": (0, 0, spawner.max_gpus),
     }
     if not isinstance(chosen, Mapping):
-        raise _error(400, "the options are no object")
+        raise _error(400, "the options must be an object")
     if unknown := sorted(set(chosen).difference(_OPTIONS)):
         raise _error(400, f"unknown options: {', '.join(unknown)}")
     found: dict[str, Any] = {}
@@ -593,7 +593,7 @@ def checked(spawner: HostlerSpawner, chosen: Mapping[str, Any]) -> dict[str, Any
         given = chosen.get(name, min(value, most))
         whole = name in ("cpus", "gpus")
         if not re.fullmatch(r"\d{1,9}" if whole else r"\d{1,9}(\.\d{1,9})?", str(given)):
-            raise _error(400, f"{name} is {given!r}, which is no {'whole ' * whole}number")
+            raise _error(400, f"{name} is {given!r}; it must be a {'whole number' if whole else 'number'}")
         found[name] = int(given) if whole else float(given)
         if not least <= found[name] <= most:
             raise _error(400, f"{name} is {given}; choose {least:g} to {most:g}")

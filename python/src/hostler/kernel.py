@@ -281,7 +281,7 @@ def _seconds(text: str) -> float:
     """Parse a duration such as ``90``, ``10m`` or ``1h30m``."""
     parts = re.fullmatch(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+(?:\.\d+)?)s?)?", text)
     if not text or not parts:
-        raise argparse.ArgumentTypeError(f"{text!r} is no duration; use e.g. 90s, 10m or 1h30m")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a duration; use e.g. 90s, 10m or 1h30m")
     days, hours, minutes, seconds = (float(part or 0) for part in parts.groups())
     return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
 

@@ -197,5 +197,5 @@ def _shape(key: str, job: dict[str, Any]) -> Shape:
         return Shape(int(count), int(chunksize), {"pickle": True, "json": False}[form])
     except (KeyError, ValueError):
         raise MismatchError(
-            f"job {job['id']} with the key `{key}` is no map, or its tag `{_TAG}` was changed", "mismatch"
+            f"job {job['id']} with the key `{key}` is not a map, or its tag `{_TAG}` was changed", "mismatch"
         ) from None

@@ -167,7 +167,7 @@ impl Running {
                 let made = control.connect(move || listen_on_socket(&its_place, its_site, &path)).await??;
                 Listening::Unix(tokio::net::UnixListener::from_std(made.0)?, made.1)
             }
-            Destination::Accepted(_) => anyhow::bail!("a connection is no address"),
+            Destination::Accepted(_) => anyhow::bail!("an accepted connection is not an address to listen on"),
         };
         Ok(Listener { socket, control, place, site })
     }
@@ -395,7 +395,7 @@ mod tests {
         fs::write(root.join("file"), "").expect("writable");
         symlink("inner", root.join("link")).expect("writable");
         for path in ["/file", "/link", "/inner"] {
-            let taken = bind(&root, path).map(drop).expect_err("it is no socket");
+            let taken = bind(&root, path).map(drop).expect_err("it is not a socket");
             assert_eq!(taken.kind(), io::ErrorKind::AddrInUse, "{path}");
         }
         for path in ["/missing/s", "/..", "/"] {

@@ -172,7 +172,7 @@ impl Networks {
         let Some(network) = network else { return };
         match network.nodes.iter().zip(0..).find(|(name, _)| *name == from) {
             Some((_, rank)) => relay::receive(&network, rank, channel).await,
-            None => tracing::warn!(%run, node = %from, "a node sent packets to a job of which it is no node"),
+            None => tracing::warn!(%run, node = %from, "a node sent packets to a job that does not run on it"),
         }
     }
 }

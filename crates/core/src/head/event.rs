@@ -59,7 +59,7 @@ pub enum Event {
         /// The states of dependencies that had already ended.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         after: Vec<(JobId, JobState)>,
-        /// More about those of them that the job depends on task by task, or with a delay.
+        /// Dependencies among them that are task by task (`aftercorr`) or have a delay.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         past: Vec<(JobId, PastJob)>,
     },
@@ -121,7 +121,7 @@ pub enum Event {
         /// The states of dependencies that had already ended.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         after: Vec<(JobId, JobState)>,
-        /// More about those of them that the job depends on task by task, or with a delay.
+        /// Dependencies among them that are task by task (`aftercorr`) or have a delay.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         past: Vec<(JobId, PastJob)>,
     },

@@ -23,7 +23,7 @@ pub(super) struct Step<'a> {
     pub(super) dependents: Option<VecDeque<Dependent>>,
 }
 
-/// A job that depends on another one, some of whose tasks have ended, or began.
+/// A dependent job, and the tasks of the other job that started or ended.
 pub(super) struct Dependent {
     pub(super) job: JobId,
     /// The tasks of the other job.

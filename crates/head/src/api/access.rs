@@ -399,7 +399,7 @@ fn unknown(nobody: &Unidentified, head: &Head) -> ApiError {
     }
 }
 
-/// The error for an account that has the same name as a user who comes through a node.
+/// Creates the error for an account whose name already stands for a user of a node, such as `ada@n1`.
 pub(super) fn name_of_node(name: &str) -> ApiError {
     let (user, node) = name.rsplit_once('@').unwrap_or((name, ""));
     ApiError::new(

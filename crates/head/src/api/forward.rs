@@ -231,7 +231,7 @@ fn failed(message: String) -> ApiError {
 fn taken(node: &NodeName, at: &Destination) -> ApiError {
     let message = format!("{at} of node {node} is taken");
     let hint = match at {
-        Destination::Socket(_) => "another program listens there, or the file is no socket: choose another path",
+        Destination::Socket(_) => "another program listens there, or the file is not a socket: choose another path",
         _ => "choose another port of the job, e.g. 0 for a free one",
     };
     ApiError::new(StatusCode::CONFLICT, "address_taken", message).hint(hint)

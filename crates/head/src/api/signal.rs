@@ -53,7 +53,7 @@ pub(crate) async fn signal(
     };
     if places.is_empty() {
         let what = index.map_or_else(|| format!("job {id}"), |index| format!("task {id}.{index}"));
-        return Err(ApiError::new(StatusCode::CONFLICT, "not_running", format!("{what} does not run")));
+        return Err(ApiError::new(StatusCode::CONFLICT, "not_running", format!("{what} is not running")));
     }
     let to = match step {
         Some(step) => {
@@ -71,7 +71,7 @@ pub(crate) async fn signal(
     Ok(Json(Signalled { nodes: reached as u32, unreachable: (places.len() - reached) as u32 }))
 }
 
-/// Refuses a step that does not run.
+/// Refuses a step that is not running.
 async fn check_step<T>(head: &Head, user: &User, id: JobId, places: &[(RunId, T)], step: u32) -> Result<(), ApiError> {
     let task = places[0].0.task;
     if places.iter().any(|(run, _)| run.task != task) {
@@ -82,6 +82,6 @@ async fn check_step<T>(head: &Head, user: &User, id: JobId, places: &[(RunId, T)
     if steps::of_task(head, user, task).await?.iter().any(|it| it.step == step && it.ended_at.is_none()) {
         return Ok(());
     }
-    Err(ApiError::new(StatusCode::CONFLICT, "not_running", format!("step {step} of job {id} does not run"))
+    Err(ApiError::new(StatusCode::CONFLICT, "not_running", format!("step {step} of job {id} is not running"))
         .hint(format!("`hostler job {id}` lists the steps that run")))
 }

@@ -145,7 +145,7 @@ pub(crate) async fn task_live(
     let job = readable(&head, &user, id).await?;
     check(&job, index, node_rank)?;
     let (node, run) = place(&job, index, node_rank).ok_or_else(|| {
-        let message = format!("task {index} of job {id} does not run, so nothing can be measured");
+        let message = format!("task {index} of job {id} is not running, so it has no live figures");
         ApiError::new(StatusCode::CONFLICT, "not_running", message)
             .hint(format!("`hostler job {id}` shows the task's state"))
     })?;

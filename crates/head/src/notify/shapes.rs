@@ -183,7 +183,7 @@ fn bearer(token: &Secret) -> Result<HeaderValue, Fault> {
 
 fn header(text: &str) -> Result<HeaderValue, Fault> {
     HeaderValue::from_str(text)
-        .map_err(|_| Fault::new(Scope::Destination, "a setting of the destination is no valid header"))
+        .map_err(|_| Fault::new(Scope::Destination, "a setting of the destination is not a valid header"))
 }
 
 fn cut(text: &str) -> String {

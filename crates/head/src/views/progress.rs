@@ -22,10 +22,10 @@ pub(super) fn of_task(state: &State, job: &Job, active: &Active) -> Option<Strin
     };
     Some(match (active.ending, phase) {
         (_, Phase::Completing) => format!("{node} collects the results"),
-        (Some(EndCause::Cancelled), _) => format!("a user cancelled it, and {node} ends it"),
-        (Some(EndCause::Requeued), _) => format!("a user requeued it, and {node} ends it"),
-        (Some(EndCause::Broken), _) => format!("it did not complete on another node, and {node} ends it"),
-        (Some(EndCause::Finished), _) => format!("its program has ended on the first node, and {node} ends it"),
+        (Some(EndCause::Cancelled), _) => format!("cancelled by a user; {node} is ending it"),
+        (Some(EndCause::Requeued), _) => format!("requeued by a user; {node} is ending the current run"),
+        (Some(EndCause::Broken), _) => format!("it failed on another node; {node} is ending it"),
+        (Some(EndCause::Finished), _) => format!("its program has ended on the first node; {node} is ending it"),
         (None, Phase::Placed) => format!("{node} has not confirmed the start yet"),
         (None, Phase::Accepted) => match &job.spec.work {
             Work::Project { .. } => format!("{node} fetches the project's files"),

@@ -136,7 +136,7 @@ fn now() -> WallTime {
     WallTime(i64::try_from(since.as_millis()).unwrap_or(i64::MAX))
 }
 
-/// The file for the records of steps, beside the one that lists the nodes.
+/// The file for the records of steps, in the directory of the node list.
 fn records_file() -> Option<PathBuf> {
     Some(Path::new(&std::env::var_os(VARIABLE)?).with_file_name(RECORDS))
 }

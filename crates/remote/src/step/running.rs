@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::VARIABLE;
 
-/// Name of the file with the running steps, beside the one that lists the nodes.
+/// Name of the file with the running steps, in the directory of the node list.
 pub const RUNNING: &str = "running";
 
 /// The content of the file.
@@ -40,7 +40,7 @@ enum Of {
 }
 
 impl Register {
-    /// A register whose file is beside the one that lists the nodes.
+    /// Creates the register of running steps. Its file is in the directory of the node list.
     pub(super) fn new() -> Self {
         let path = std::env::var_os(VARIABLE).map(|nodes| Path::new(&nodes).with_file_name(RUNNING));
         Self { path, running: Mutex::default() }

@@ -71,8 +71,8 @@ impl Record {
         matches!(self.kind, Kind::Nodes | Kind::Partition) && self.name().eq_ignore_ascii_case("DEFAULT")
     }
 
-    /// Returns the value that counts: the last one of the record itself, else the last one that it inherits. Of several keys, an
-    /// earlier one counts before a later one.
+    /// Returns the value that counts: the last one of the record itself, else the last one that it inherits. Tries the keys in
+    /// order.
     #[must_use]
     pub fn get<'a>(&'a self, keys: &[&str]) -> Option<&'a Value> {
         let last = |values: &'a [Value], key: &str| values.iter().rfind(|value| value.is(key));

@@ -51,7 +51,7 @@ const INSIDE: [(&str, &str, &str); 7] = [
         "a job reads no files of other students",
         "read a file of another job, list /home and other jobs' folders",
     ),
-    ("temporary", "/tmp, $HOME and /dev/shm are a job's own", "look for another job's files there"),
+    ("temporary", "each job has its own /tmp, $HOME and /dev/shm", "look for another job's files there"),
     ("processes", "a job sees no processes of others", "search /proc for another student's job"),
     ("sockets", "a job reaches no daemon of its node", "look for the sockets in /run"),
     ("network", "a job has no network", "list interfaces, connect to the head"),

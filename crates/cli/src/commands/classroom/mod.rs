@@ -137,7 +137,10 @@ impl Check {
                     .hint(format!("add one: hostler configure user add {name} --group {}", self.group))
             })?;
             if user.role != Role::User || user.blocked.is_some() {
-                return Err(Failure::new(format!("{name} is no ordinary user: the role is {}, or a block", user.role)));
+                return Err(Failure::new(format!(
+                    "{name} is not an ordinary user: the role is {}, or the account is blocked",
+                    user.role
+                )));
             }
         }
         let partitions = admin.partitions().await?;
