@@ -84,11 +84,11 @@ fn program_of(engine: Engine) -> Option<String> {
 /// The GPUs of a container.
 #[derive(Debug, Default)]
 pub(crate) struct ContainerGpus {
-    /// Ids of GPUs of NVIDIA, which the engine's tools for them know.
+    /// Ids of NVIDIA GPUs, as the engine's own tools know them.
     pub(crate) nvidia: Vec<String>,
-    /// Device files of others.
+    /// Device files of other GPUs.
     pub(crate) devices: Vec<String>,
-    /// Whether some of the others are AMD's.
+    /// Whether some of the other GPUs are AMD's.
     pub(crate) has_amd: bool,
 }
 

@@ -52,7 +52,7 @@ impl ImageSettings {
             Some(all) if all.is_empty() => "this node pulls no images from there".to_owned(),
             Some(all) => format!("this node pulls images from {} only", all.join(", ")),
             None if is_loopback(host) => {
-                "any user may be the one that listens there; the node's admin can list it in `[images] plain_http`"
+                "any user of the node could be listening there; the node's admin can list it in `[images] plain_http`"
                     .to_owned()
             }
             None => return Ok(()),
@@ -191,7 +191,7 @@ impl<'a> Pull<'a> {
                     (Ok(Said::Same), Some((_, description))) => (asked, description),
                     (Ok(Said::Away(why)), Some(last)) => {
                         let secs = last.0.elapsed().as_secs();
-                        let note = format!("hostler: {}; this is what it named {secs} s ago\n", escaped(&why));
+                        let note = format!("hostler: {}; using its answer of {secs} s ago\n", escaped(&why));
                         log(note.as_bytes());
                         known.failed = Some((asked, why));
                         last
@@ -226,7 +226,7 @@ impl<'a> Pull<'a> {
         wanted: &Wanted<'_>,
         runner: &dyn Runner,
     ) -> Result<Said, Failure> {
-        // Twice the size, since text within text has more backslashes.
+        // More than the documents themselves, since JSON inside of JSON has more backslashes.
         let most = 5 * MAX_JSON_BYTES as usize;
         let output = self.run(Want::Description { reference, known }, most, wanted, runner)?;
         serde_json::from_slice(&output).map_err(|_| unexpected())

@@ -222,7 +222,7 @@ impl<'a> Registry<'a> {
         let answer = self.request(Method::GET, &format!("blobs/{expected}"), &HeaderMap::new()).await?;
         let digest = self.receive(answer, Expected::Exactly(size), into).await?;
         if digest != expected {
-            bail!("{} sent content with the digest {digest} for {expected}", self.order.host);
+            bail!("{} sent content with the digest {digest} instead of {expected}", self.order.host);
         }
         Ok(())
     }
@@ -252,7 +252,7 @@ impl<'a> Registry<'a> {
                 status if status.is_redirection() => {
                     let target = answer.headers().get(LOCATION).and_then(|it| it.to_str().ok());
                     let target = target.and_then(|target| address.joined(target));
-                    address = target.ok_or_else(|| anyhow!("{host} sent a redirect to no address"))?;
+                    address = target.ok_or_else(|| anyhow!("{host} sent a redirect without a valid address"))?;
                     self.allow(&address)?;
                 }
                 status => return Err(self.refusal(status, &repository)),
@@ -340,7 +340,7 @@ impl<'a> Registry<'a> {
                 let token = token.ok_or_else(|| anyhow!("{} sent no token", address.authority))?;
                 secret(&format!("Bearer {token}"))
             }
-            None => bail!("{host} demands a login of an unknown kind"),
+            None => bail!("{host} demands a kind of login that is not supported"),
         }
     }
 
@@ -386,7 +386,7 @@ impl<'a> Registry<'a> {
                     let Ok(data) = frame.map_err(broken)?.into_data() else { continue };
                     received += data.len() as u64;
                     if received > most {
-                        bail!("the answer has more than {most} bytes, as many as are expected");
+                        bail!("the answer is larger than expected: more than {most} bytes");
                     }
                     hasher.update(&data);
                     into.write_all(&data).context("cannot store it")?;

@@ -82,9 +82,9 @@ pub enum LayerError {
     /// The content is not what the image says.
     #[error("the layer has the digest {found} instead of {expected}; copy the image again")]
     Digest {
-        /// As the image says.
+        /// The digest that the image names.
         expected: Sha256,
-        /// As the content is.
+        /// The digest of the content.
         found: Sha256,
     },
     /// The layer is larger than allowed.

@@ -481,11 +481,12 @@ fn read_config(file: &str, bytes: &[u8]) -> Result<(Config, Vec<Sha256>), ImageE
     let (most, most_bytes) = MAX_WORDS;
     for (words, name) in [(&all, "environment variables"), (&entrypoint, "an entry point"), (&command, "a command")] {
         if words.len() > most || words.iter().any(|word| word.len() > most_bytes || word.contains('\0')) {
-            return Err(ImageError::content(file, format!("has {name} beyond the limits")));
+            let why = format!("exceeds the limits for {name}: {most} words of {most_bytes} bytes, without NUL");
+            return Err(ImageError::content(file, why));
         }
     }
     if directory.len() > MAX_PATH_BYTES || directory.contains('\0') {
-        return Err(ImageError::content(file, "has a working directory beyond the limits"));
+        return Err(ImageError::content(file, "exceeds the limit for the working directory"));
     }
     let directory = Some(directory).filter(|directory| directory.starts_with('/') && directory != "/");
     let split = |variable: &String| variable.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));

@@ -57,7 +57,7 @@ impl Holding {
 }
 
 impl Share {
-    /// More than any user has.
+    /// Larger than the share of any user.
     pub const MAX: Self = Self(u64::MAX);
 
     /// Returns how many tasks with a share of `each` may start one after the other before this share exceeds `other`: at least one.

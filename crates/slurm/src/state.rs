@@ -51,7 +51,7 @@ const OTHERS: &[(&str, &str)] = &[
 ];
 
 impl State {
-    /// The states that `squeue` lists unless it is asked for others.
+    /// The states that `squeue` lists by default.
     pub const OF_QUEUE: [Self; 4] = [Self::Pending, Self::Running, Self::Suspended, Self::Completing];
 
     /// Returns the name, such as `RUNNING`.

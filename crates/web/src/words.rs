@@ -87,7 +87,7 @@ pub(crate) fn span(ms: u64) -> String {
     format_duration(Duration::from_millis(ms))
 }
 
-/// The text without what follows `most` characters.
+/// Cuts a text after `most` characters.
 pub(crate) fn shortened(text: &str, most: usize) -> String {
     match text.char_indices().nth(most) {
         Some((at, _)) => format!("{}…", &text[..at]),

@@ -82,7 +82,7 @@ pub(super) fn certificate(
     made
 }
 
-/// What everything but the run did between two readings.
+/// Activity of everything except the run between two readings.
 fn others(before: &Reading, after: &Reading, run_us: u64) -> MeasuredOthers {
     let since = |before: Option<u64>, after: Option<u64>| Some(after?.saturating_sub(before?));
     let stat = |of: fn(&Stat) -> u64| since(before.stat.as_ref().map(of), after.stat.as_ref().map(of));

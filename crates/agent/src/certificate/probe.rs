@@ -13,7 +13,7 @@ const DURATION: Duration = Duration::from_millis(50);
 /// Shortest gap that counts, as in `rtla osnoise`.
 const SHORTEST: Duration = Duration::from_micros(5);
 
-/// Most probes at one time. What the submission of a job causes on its node, if that also runs the head, takes less.
+/// Maximum number of probes in a row. On a node that also runs the head, the work of a submission ends within fewer.
 const MOST_PROBES: u32 = 5;
 
 /// Probes a CPU until a probe is quiet enough, at most [`MOST_PROBES`] times, and returns that probe, or else the least

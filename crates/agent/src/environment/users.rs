@@ -95,7 +95,7 @@ impl Environments {
             directory = users.join(uid.to_string());
             passage(&users)?;
             match sandboxed {
-                // A package can open all that it may write to, but not this directory, which its sandbox does not show.
+                // A package can make its own files accessible to everybody, but not this directory, which its sandbox lacks.
                 true => private_passage(&directory, uid)?,
                 false => passage(&directory)?,
             }

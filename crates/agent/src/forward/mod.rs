@@ -46,7 +46,8 @@ enum Near {
 }
 
 impl Near {
-    /// Unless it is carried, the other end gets an error instead of an end. A Unix socket has no such close.
+    /// Makes a TCP connection end with a reset if it is dropped before its data was carried: the other end then gets an error, not
+    /// an end of file. Unix sockets have no reset.
     fn reset_when_dropped(&self) {
         if let Self::Tcp(stream) = self {
             // It may be reset already.
@@ -94,7 +95,7 @@ async fn carry(node: &Node, stream: &str, answer: &ForwardAnswer, near: Option<N
             SockRef::from(&near).set_linger(None)?;
             let mut near = tokio::net::TcpStream::from_std(near)?;
             if let Err(error) = far.carry(&mut near).await {
-                // The job must not take what it has received for everything. A Unix socket has no such close.
+                // A reset, so that the job does not take a part of the data for all of it. Unix sockets have none.
                 near.set_zero_linger()?;
                 return Err(error.into());
             }

@@ -188,7 +188,7 @@ impl Listener {
         loop {
             let accepted = tokio::select! {
                 accepted = self.accept() => accepted,
-                // The user's program announces nothing: this is the end.
+                // The user's program sends nothing, so this is the end of the connection.
                 ended = to.next() => return ended.map(drop).map_err(Into::into),
             };
             let number = node.accepted.keep(run, accepted);
@@ -389,7 +389,7 @@ mod tests {
         UnixStream::connect(root.join("s")).expect("it listens");
         let taken = bind(&root, "/s").map(drop).expect_err("somebody listens");
         assert_eq!(taken.kind(), io::ErrorKind::AddrInUse);
-        // What a program that was killed has left.
+        // A killed program leaves its socket file.
         drop(listener);
         bind(&root, "/s").expect("nobody listens");
         fs::write(root.join("file"), "").expect("writable");

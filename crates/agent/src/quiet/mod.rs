@@ -130,7 +130,8 @@ impl Quiet {
         Ok(())
     }
 
-    /// Locks a directory that all agents of the machine have. Two would take each other's values for old ones.
+    /// Locks a directory that all agents of the machine share. Without it, an agent could save the changed values of another one as
+    /// the original ones.
     fn lock_machine(&self) -> Result<Flock<File>, String> {
         let path = ["sys/devices/system/cpu", "proc"].map(|name| self.root.join(name));
         let path = path.iter().find(|path| path.exists()).unwrap_or(&self.root);

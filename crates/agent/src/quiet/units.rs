@@ -89,8 +89,8 @@ pub(super) fn stopped_with(unit: &str) -> io::Result<Vec<String>> {
 pub(super) fn set(unit: &str, value: &str) -> io::Result<()> {
     let verb = if value == STARTED { "start" } else { "stop" };
     if value == STARTED {
-        // Else systemd refuses to start it often in a short time, for example after each task of an array. It fails if
-        // there is nothing to reset.
+        // Without this, systemd refuses frequent starts, for example after each task of an array. The command fails if there
+        // is nothing to reset.
         let _ = systemctl(&["reset-failed", "--", unit]);
     }
     systemctl(&[verb, "--", unit]).map(drop)

@@ -94,7 +94,7 @@ pub(super) struct Answered {
     pub(super) is_near: bool,
 }
 
-/// A server that may not be reached has only addresses of this machine or its network.
+/// The server has only addresses of this machine or of a private network, and the admin has not listed it.
 #[derive(Debug, thiserror::Error)]
 #[error("it has an address of the node or of a private network")]
 pub(super) struct Near;
@@ -113,7 +113,7 @@ pub(super) async fn send(request: Request<'_>, allows_near: bool) -> anyhow::Res
     if address.is_plain {
         // The name `localhost` may lead elsewhere on a strange machine.
         if host == "localhost" && !peer.is_loopback() {
-            bail!("localhost is another machine here");
+            bail!("the name localhost leads to another machine here");
         }
         return Ok(Answered { response: exchange(request, tcp).await?, is_near });
     }

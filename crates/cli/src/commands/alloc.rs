@@ -126,7 +126,7 @@ fn start(command: &[String], variables: &[(String, Option<String>)]) -> Result<t
             None => process.env_remove(name),
         };
     }
-    // What describes another job that contains this process.
+    // These would describe another job: the one in which this process runs.
     for name in ["HOSTLER_NODE", "HOSTLER_NODE_RANK", "HOSTLER_CPU_IDS", "HOSTLER_ARRAY_INDEX", "HOSTLER_ARRAY_LEN"] {
         process.env_remove(name);
     }

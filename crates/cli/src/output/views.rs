@@ -211,7 +211,7 @@ fn described(id: &str, job: &JobDetail, moment: &Moment, width: Option<usize>) -
         SandboxNetwork::Host => "yes, with the network of its node",
     };
     lines.add_some("sandbox", job.sandbox.then_some(network));
-    // Of an ended job, the certificate says more.
+    // After the end, the certificate has the details.
     let is_quieted = job.quiet_machine && summary.ended_at.is_none();
     lines.add_some("machine", is_quieted.then_some("made quiet while the job runs"));
     let entrypoint = if job.entrypoint { ", its entry point" } else { "" };

@@ -130,7 +130,7 @@ struct Lane {
     jobs: BTreeSet<JobId>,
     /// How many jobs there are, by block of ids.
     blocks: BTreeMap<u64, u64>,
-    /// When a task of these jobs started last; before the first start, when the lane came to be. Not stored.
+    /// Time of the last start of a task of these jobs; before the first start, the creation of the lane. Not stored.
     since: Timestamp,
 }
 
@@ -299,7 +299,7 @@ impl Queue {
         self.number_of(user).map_or(Holding::default(), |UserIx(user)| self.users.users[user].held)
     }
 
-    /// Returns the turn of a user whose next job is this, and who holds `more` than now.
+    /// Returns the turn of a user whose next job is `job`. `more`: what the pass has already started for the user.
     pub(super) fn turn_with(&self, user: UserIx, job: &Job, more: Option<&Started>, now: Timestamp) -> Turn {
         let priority = Reverse(job.spec.priority);
         let line = self.lines.get(&job.spec.partition).expect("the queue has the job");

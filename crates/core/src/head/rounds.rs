@@ -29,7 +29,7 @@ const EVENTS_BETWEEN_SNAPSHOTS: u64 = 10_000;
 /// bounds the disk space that repeated changes of large jobs take, because each change stores the whole job.
 const BYTES_BETWEEN_SNAPSHOTS: u64 = 64 << 20;
 
-/// About the size of a job in a snapshot. A large state is so not written more often than the log grows by its size.
+/// Approximate size of a job in a snapshot. A large state is written only after the log has grown by about its size.
 const BYTES_PER_JOB: u64 = 1 << 10;
 
 /// How many jobs are forgotten at once, so that a large backlog does not block the loop.

@@ -192,7 +192,7 @@ impl State {
         let node = &self.nodes[name];
         let usable = node.state() == NodeState::Up && self.power.takes_work(name);
         self.power.note_use(name, node.runs.is_empty(), self.last_event_at);
-        // What a returning node has in addition also belongs to an exclusive task.
+        // An exclusive task holds the whole node, also CPUs or memory that the node has gained since.
         let is_whole = |run: &RunId| self.job(run.task.job).is_some_and(|job| job.spec.exclusive);
         let is_taken = node.runs.len() == 1 && node.runs.keys().all(is_whole);
         let free = if is_taken { Request::NOTHING } else { node.free() };

@@ -14,7 +14,7 @@ const MAX_DEPTH: usize = 16;
 /// A file that the caller has read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Found {
-    /// What tells the file from others, such as its absolute path without links.
+    /// The file's identity, such as its absolute path without links.
     pub id: String,
     /// Name of the file for messages.
     pub name: Arc<str>,
