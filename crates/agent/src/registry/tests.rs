@@ -182,10 +182,18 @@ async fn hostile_registry_is_refused_with_the_reason() {
             |path, _| (302, vec![("location", path.to_owned())], Vec::new()),
             "more than 5 redirects",
         ),
-        ("a strange redirect", |_, _| (302, vec![("location", "file:///etc/shadow".into())], Vec::new()), "no address"),
+        (
+            "a strange redirect",
+            |_, _| (302, vec![("location", "file:///etc/shadow".into())], Vec::new()),
+            "a redirect without a valid address",
+        ),
         ("an error", |_, _| (500, Vec::new(), vec![b'x'; 1 << 20]), "answered with status 500"),
         ("too many", |_, _| (429, Vec::new(), Vec::new()), "no more downloads for now"),
-        ("a strange login", |_, _| (401, vec![("www-authenticate", "Digest x".into())], Vec::new()), "unknown kind"),
+        (
+            "a strange login",
+            |_, _| (401, vec![("www-authenticate", "Digest x".into())], Vec::new()),
+            "a kind of login that is not supported",
+        ),
     ];
     for (lie, answer, why) in lies {
         let (host, _) = serve(answer).await;

@@ -79,9 +79,9 @@ fn layout_with_wrong_content_is_refused() {
     layout.add("1", b"one", &[&"x".repeat(40 << 10)], architecture());
     assert!(layout.error(None).contains("environment variables"));
     for (key, value, why) in [
-        ("Entrypoint", json!(["x".repeat(40 << 10)]), "an entry point beyond"),
-        ("Cmd", json!(vec!["x"; 2000]), "a command beyond"),
-        ("WorkingDir", json!("/x".repeat(4000)), "a working directory beyond"),
+        ("Entrypoint", json!(["x".repeat(40 << 10)]), "the limits for an entry point"),
+        ("Cmd", json!(vec!["x"; 2000]), "the limits for a command"),
+        ("WorkingDir", json!("/x".repeat(4000)), "the limit for the working directory"),
         ("Entrypoint", json!("sh"), "not the description of an image"),
     ] {
         let text = json!({ "config": { key: value }, "rootfs": { "diff_ids": [] } }).to_string();
