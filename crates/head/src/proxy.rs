@@ -108,6 +108,7 @@ mod tests {
         assert!(!proxy.is_trusted(31_009));
     }
 
+    #[expect(clippy::disallowed_methods, reason = "a server of the test")]
     #[tokio::test]
     async fn connection_is_proxied_if_its_owner_may_name_clients() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
