@@ -42,7 +42,7 @@ const REFUSAL_TIMEOUT: Duration = Duration::from_secs(1);
 type Answer = Response<UnsyncBoxBody<Bytes, hyper::Error>>;
 
 /// Who may connect to a socket of the agent: all users of this machine, or the agent's own user.
-pub(crate) fn access() -> SocketAccess {
+pub(crate) fn socket_access() -> SocketAccess {
     if geteuid().is_root() { SocketAccess::Everybody } else { SocketAccess::Owner }
 }
 

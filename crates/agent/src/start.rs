@@ -35,7 +35,7 @@ use crate::handle::Handle;
 use crate::identity::{Identity, LOCK};
 use crate::images::Images;
 use crate::job_network::Networks;
-use crate::local_socket::{access, serve as serve_users};
+use crate::local_socket::{serve as serve_users, socket_access};
 use crate::metrics::port::Port;
 use crate::metrics::{Exporter, Metrics};
 use crate::node::Node;
@@ -387,7 +387,7 @@ async fn receive_users(
     exporter: &Arc<Exporter>,
 ) -> Infallible {
     let Some(path) = socket else { return std::future::pending().await };
-    match LocalSocket::open(&path, access(), Descriptors::Refused).await {
+    match LocalSocket::open(&path, socket_access(), Descriptors::Refused).await {
         Ok(socket) => {
             tracing::info!(socket = %path.display(), "accepting requests of local users");
             serve_users(socket, head, accounts, gossiping, Some(exporter)).await

@@ -13,8 +13,7 @@ use hostler_testkit::{Cluster, create_private, free_port, hide_people_for_this_t
 use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio_rustls::TlsAcceptor;
-use tokio_rustls::rustls::pki_types::pem::PemObject;
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject};
 use tokio_rustls::rustls::{ServerConfig, crypto};
 
 const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
@@ -427,8 +426,7 @@ impl LoginRelay {
             .with_single_cert(chain, key)
             .expect("the key matches the certificate");
         let acceptor = TlsAcceptor::from(Arc::new(config));
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
-        let runtime = runtime.expect("a runtime");
+        let runtime = tokio::runtime::Runtime::new().expect("a runtime");
         let listener = runtime.block_on(tokio::net::TcpListener::bind("127.0.0.1:0")).expect("a free port");
         let address = listener.local_addr().expect("the listener is bound").to_string();
         let heard = Arc::new(Mutex::new(Vec::new()));

@@ -16,7 +16,7 @@ use super::dispatch;
 use super::peer::Peer;
 use super::refusal::unsuitable;
 use super::shared::Exec;
-use crate::local_socket::{LocalUser, access};
+use crate::local_socket::{LocalUser, socket_access};
 
 /// The requests of local programs. A user of the machine may run 512 commands at once.
 const LIMITS: Limits = Limits { strangers: 256, time: ASK_BOUND.saturating_mul(2), total: 8192 };
@@ -27,7 +27,7 @@ const ASK_BOUND: Duration = Duration::from_secs(30);
 /// Listens at `path`, if given.
 pub(super) async fn serve(exec: &Arc<Exec>, path: Option<PathBuf>) {
     let Some(path) = path else { return };
-    let mut socket = match LocalSocket::open(&path, access(), Descriptors::Taken).await {
+    let mut socket = match LocalSocket::open(&path, socket_access(), Descriptors::Taken).await {
         Ok(socket) => socket,
         Err(error) => {
             return tracing::warn!(socket = %path.display(), %error, "cannot open the socket for remote commands of local users");

@@ -38,7 +38,7 @@ pub(crate) trait Source: Send + Sync + 'static {
 const LIMITS: Limits = Limits { strangers: 128, time: ANSWER_TIME.saturating_add(LINGER_TIME), total: 0 };
 
 /// Timeout for a client to read the answer.
-const ANSWER_TIME: Duration = Duration::from_secs(2);
+const ANSWER_TIME: Duration = Duration::from_secs(10);
 
 /// Timeout for a client to close the connection after the answer.
 const LINGER_TIME: Duration = Duration::from_secs(1);
