@@ -40,8 +40,8 @@ use crate::{
     StepStart, Streams, Wanted, carry, keep_alive, multiplex,
 };
 
-/// The connections, unidentified during their TLS handshake.
-const LIMITS: Limits = Limits { strangers: 64, time: Duration::from_secs(10), total: 1024 };
+/// The connections, unidentified during their TLS handshake. All others are the job's own.
+const LIMITS: Limits = Limits { strangers: 64, time: Duration::from_secs(10), total: usize::MAX };
 
 /// Maximum number of concurrent steps: larger than a node's number of CPUs, but small enough for the limit of open
 /// files.
@@ -120,7 +120,7 @@ async fn serve(allocation: &Allocation, program: Option<&[OsString]>) -> io::Res
         drop(signal(kind)?);
     }
     let mut program = program.map(start_program).transpose()?;
-    let admission = Admission::new(LIMITS.within_descriptors());
+    let admission = Admission::new(LIMITS);
     loop {
         tokio::select! {
             (stream, place) = admission.accept(&mut listener) => host.receive(stream, place),
