@@ -83,6 +83,7 @@ pub(crate) struct Visitor {
     /// The connection's id, in the order in which the head accepted connections.
     pub(crate) connection: ConnectionId,
     place: Arc<Place<Client>>,
+    is_of_node: bool,
 }
 
 impl Visitor {
@@ -91,12 +92,12 @@ impl Visitor {
         Self { from: SocketAddr::new(client, 0), ..self.clone() }
     }
 
-    /// Identifies the client as this user.
+    /// Identifies the client as this user. A connection of a node stays the node's, which may invent the users of its requests.
     ///
     /// # Errors
     /// The user has the maximum number of connections.
     pub(crate) fn welcome(&self, user: &str) -> Result<(), TooMany> {
-        self.place.identify(&Client::User(user.to_owned()))
+        if self.is_of_node { Ok(()) } else { self.place.identify(&Client::User(user.to_owned())) }
     }
 }
 
@@ -265,7 +266,10 @@ async fn serve_tcp<F>(
         let Ok((from, ())) = stream.peer_addr().and_then(|from| Ok((from, stream.set_nodelay(true)?))) else {
             continue;
         };
-        let work = serve(stream, Visitor { from, connection: head.connection(), place: Arc::clone(&place) });
+        let work = serve(
+            stream,
+            Visitor { from, connection: head.connection(), place: Arc::clone(&place), is_of_node: false },
+        );
         head.tasks.spawn(async move {
             match place.hold(work).await {
                 Ok(Ok(())) => {}
@@ -313,6 +317,7 @@ async fn serve_tls(head: &Arc<Head>, routes: &Router, stream: TcpStream, visitor
         }
     };
     let place = Arc::clone(&visitor.place);
+    let visitor = Visitor { is_of_node: peer != Peer::Unknown, ..visitor };
     serve_connection(head, routes, stream, &place, (peer, Some(visitor), kind), http).await;
     Ok(())
 }

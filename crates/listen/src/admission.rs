@@ -179,10 +179,16 @@ impl<P: Party> Admission<P> {
         Ok(())
     }
 
-    /// Makes a connection unidentified again, as the newest one.
+    /// Makes a connection unidentified again, as the newest one. One that is unidentified already stays as old as it is, but its
+    /// time begins again.
     pub(crate) fn forget(&self, own: &AtomicU64) {
         let mut table = self.table();
-        let Some(mut connection) = table.remove(own.load(Ordering::Relaxed)) else { return };
+        let number = own.load(Ordering::Relaxed);
+        if let Some(stranger) = table.strangers.get(&number) {
+            stranger.standing.send_replace(Standing::Stranger(Instant::now()));
+            return;
+        }
+        let Some(mut connection) = table.remove(number) else { return };
         connection.owner = None;
         connection.standing.send_replace(Standing::Stranger(Instant::now()));
         own.store(table.add(connection), Ordering::Relaxed);
@@ -393,5 +399,8 @@ mod tests {
         trial.entered[0].forget();
         trial.enter("10.0.0.1");
         assert_eq!(trial.present(), [true, false, true]);
+        trial.entered[0].forget();
+        trial.enter("10.0.0.1");
+        assert_eq!(trial.present(), [false, false, true, true], "more requests of a stranger make it no younger");
     }
 }
