@@ -8,6 +8,7 @@
 //! The address is found once for each request, before pages and the API.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::http::HeaderMap;
@@ -26,13 +27,13 @@ const SEARCHES: usize = 2;
 pub(crate) struct Proxy {
     /// The account that the admin has named.
     uid: Option<u32>,
-    searches: Semaphore,
+    searches: Arc<Semaphore>,
     has_warned: AtomicBool,
 }
 
 impl Proxy {
     pub(crate) fn new(uid: Option<u32>) -> Self {
-        Self { uid, searches: Semaphore::new(SEARCHES), has_warned: AtomicBool::new(false) }
+        Self { uid, searches: Arc::new(Semaphore::new(SEARCHES)), has_warned: AtomicBool::new(false) }
     }
 
     /// The listener kind of one connection to a port behind a proxy: not proxied, unless the proxy opened the connection.
@@ -45,8 +46,12 @@ impl Proxy {
     /// The account that opened a connection. `None` if that is unknown, e.g. because the program is gone.
     async fn owner(&self, stream: &TcpStream) -> Option<u32> {
         let (peer, own) = (stream.peer_addr().ok()?, stream.local_addr().ok()?);
-        let _turn = self.searches.acquire().await.expect("the semaphore is never closed");
-        let search = tokio::task::spawn_blocking(move || tcp_peer_owner(peer, own));
+        let turn = Arc::clone(&self.searches).acquire_owned().await.expect("the semaphore is never closed");
+        let search = tokio::task::spawn_blocking(move || {
+            // The thread holds the permit, because a client that disconnects does not stop the search.
+            let _turn = turn;
+            tcp_peer_owner(peer, own)
+        });
         search.await.ok()?.inspect_err(|error| tracing::warn!("cannot read the table of sockets: {error}")).ok()?
     }
 

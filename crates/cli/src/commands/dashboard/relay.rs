@@ -16,11 +16,15 @@ use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
 
 use super::session::{Session, Verdict};
 
 /// The connections of browsers. Those of other users do not stay longer than the search for their owner takes.
 const LIMITS: Limits = Limits { strangers: 64, time: Duration::from_secs(10), total: 256 };
+
+/// Maximum number of concurrent searches for the owner of a connection.
+const SEARCHES: usize = 2;
 
 /// Maximum number of idle connections to the head.
 const IDLE: usize = 16;
@@ -71,11 +75,13 @@ pub(super) struct Relay {
     session: Arc<Session>,
     /// Connections to the head that carry no request.
     idle: Arc<Mutex<Vec<SendRequest<Paced>>>>,
+    /// Concurrent searches for the owner of a connection.
+    searches: Arc<Semaphore>,
 }
 
 impl Relay {
     pub(super) fn new(head: Endpoint, session: Arc<Session>) -> Arc<Self> {
-        Arc::new(Self { head, session, idle: Arc::default() })
+        Arc::new(Self { head, session, idle: Arc::default(), searches: Arc::new(Semaphore::new(SEARCHES)) })
     }
 
     /// Serves browsers until the future is dropped.
@@ -94,7 +100,7 @@ impl Relay {
     }
 
     async fn serve_browser(self: Arc<Self>, stream: TcpStream, place: &Arc<Place<()>>) {
-        if !is_own(&stream).await || place.identify(&()).is_err() {
+        if !is_own(&stream, &self.searches).await || place.identify(&()).is_err() {
             return;
         }
         // Small answers must not wait for acknowledgements.
@@ -213,11 +219,17 @@ enum HeadError {
 }
 
 /// Whether a program of this user opened the connection.
-async fn is_own(stream: &TcpStream) -> bool {
+async fn is_own(stream: &TcpStream, searches: &Arc<Semaphore>) -> bool {
     let (Ok(own), Ok(from)) = (stream.local_addr(), stream.peer_addr()) else { return false };
     let uid = nix::unistd::geteuid().as_raw();
     // Blocks while it reads the kernel's table.
-    let owner = tokio::task::spawn_blocking(move || hostler_sys::tcp_peer_owner(from, own)).await;
+    let turn = Arc::clone(searches).acquire_owned().await.expect("never closed");
+    let search = move || {
+        // The thread holds the permit, because a client that disconnects does not stop the search.
+        let _turn = turn;
+        hostler_sys::tcp_peer_owner(from, own)
+    };
+    let owner = tokio::task::spawn_blocking(search).await;
     matches!(owner, Ok(Ok(Some(owner))) if owner == uid)
 }
 
