@@ -101,7 +101,7 @@ fn settings_are_translated() {
     let wanted = wanted(text);
     let expected = [("default-memory", "2G"), ("grace", "3600s"), ("policy", "fcfs")];
     assert_eq!(wanted.settings, expected.map(|(name, value)| (name, value.to_owned())).into());
-    assert_eq!(wanted.not_taken, [""; 0], "a value that switches something off is not missed");
+    assert_eq!(wanted.not_taken, ["JobRequeue"], "jobs that must not run twice need an option of their own");
 }
 
 #[test]

@@ -103,12 +103,16 @@ fn not_taken(sources: &Sources) -> Vec<String> {
     let mut keys: Vec<String> = Vec::new();
     for (taken, value) in of_slurm.chain(of_accounts) {
         let is_known = keys.iter().any(|key| value.is(key));
-        if !is_known && !is_taken(taken, value) && !is_off(&value.text) {
+        let is_default = is_off(&value.text) && !ON_BY_DEFAULT.iter().any(|key| value.is(key));
+        if !is_known && !is_taken(taken, value) && !is_default {
             keys.push(value.key.clone());
         }
     }
     keys
 }
+
+/// Keys of `slurm.conf` whose absence does not mean off.
+const ON_BY_DEFAULT: [&str; 1] = ["JobRequeue"];
 
 /// Whether a value switches off what it sets, such as `none`, `NO` or `preempt/none`.
 pub(super) fn is_off(value: &str) -> bool {
