@@ -329,6 +329,7 @@ fn proxy_passes_the_name_of_the_site() {
         (&["--http", "127.0.0.1:0", "--site", "https://a.example", "--proxy-user", "no-such"], "no account no-such"),
     ] {
         let directory = site.path("other");
+        site.cluster.ok(&["head", "init", "--directory", &directory]);
         let failed = site.cluster.fails(&[&["head", "run", "--directory", &directory], options].concat());
         assert!(failed.contains(said), "{options:?}: {failed}");
     }
