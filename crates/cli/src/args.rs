@@ -6,6 +6,7 @@ use std::process::ExitCode;
 
 use clap::{Arg, ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
+use crate::codes::refuse_exposed;
 use crate::command_groups::grouped;
 use crate::commands::*;
 use crate::context::Context;
@@ -163,6 +164,10 @@ impl Arguments {
 /// Parses `args`, runs the command and prints its error, if any.
 #[expect(clippy::needless_pass_by_value, reason = "all tools have this signature")]
 pub(crate) fn main(args: Vec<OsString>) -> ExitCode {
+    if let Err(failure) = refuse_exposed(&args) {
+        Output::new(Format::Text).fail(&failure);
+        return failure.exit.into();
+    }
     let Arguments { common, command } = match Arguments::of(args.clone()) {
         Ok(arguments) => arguments,
         Err(error) => match not_text(&error, &args) {

@@ -2,15 +2,17 @@
 //!
 //! All users of a machine can read the command lines of all processes, and use a code before its owner does. So codes come from
 //! standard input alone: [`CodeArgument`] is the type of each argument that could hold one, and yields none from the command line.
+//! [`refuse_exposed`] looks at all arguments before they are parsed.
 
 use std::convert::Infallible;
+use std::ffi::OsString;
 use std::fmt;
 use std::io::{self, BufRead, IsTerminal, Read};
 use std::str::FromStr;
 
 use hostler_client::{Client, Endpoint, RetryLimits};
 use hostler_model::ParseError;
-use hostler_proto::join::{JoinCode, LoginCode, resembles_code};
+use hostler_proto::join::{JoinCode, LoginCode, find_code};
 use hostler_proto::users::CodeLogin;
 use hostler_sys::RawTerminal;
 use nix::sys::signal::Signal;
@@ -28,8 +30,6 @@ const MAX_CODE_BYTES: u64 = 4096;
 pub(crate) enum CodeArgument {
     /// `-`: the code is on standard input.
     Stdin,
-    /// A code on the command line. It is only good for being revoked.
-    Exposed(String),
     /// Text that cannot be a code, such as an address.
     Other(String),
 }
@@ -40,7 +40,6 @@ impl FromStr for CodeArgument {
     fn from_str(text: &str) -> Result<Self, Infallible> {
         Ok(match text {
             "-" => Self::Stdin,
-            text if resembles_code(text) => Self::Exposed(text.to_owned()),
             text => Self::Other(text.to_owned()),
         })
     }
@@ -56,23 +55,37 @@ impl fmt::Debug for CodeArgument {
 /// A kind of codes, for messages.
 pub(crate) struct Kind {
     /// E.g. `login code`.
-    pub(crate) name: &'static str,
+    name: &'static str,
     /// The command that reads the code.
-    pub(crate) reader: &'static str,
+    reader: &'static str,
     /// The command that makes a code.
-    pub(crate) maker: &'static str,
+    maker: &'static str,
+}
+
+pub(crate) const LOGIN_CODE: Kind =
+    Kind { name: "login code", reader: "hostler login", maker: "for an admin, `hostler configure user invite NAME`" };
+
+pub(crate) const JOIN_CODE: Kind =
+    Kind { name: "join code", reader: "hostler agent join", maker: "on the head, `hostler node invite NAME`" };
+
+/// Refuses a command line with a code or a part of one, wherever it is, also among the arguments for another program. The head has
+/// then revoked the code, if possible.
+pub(crate) fn refuse_exposed(args: &[OsString]) -> Result<(), Failure> {
+    let words: Vec<_> = args.iter().skip(1).map(|word| word.to_string_lossy()).collect();
+    let Some(code) = words.iter().find_map(|word| find_code(word)) else { return Ok(()) };
+    let kind = if LoginCode::has_login_prefix(code) { &LOGIN_CODE } else { &JOIN_CODE };
+    Err(kind.exposed(code))
 }
 
 impl CodeArgument {
     /// Reads a code from standard input. On a terminal, asks for it, and does not show it.
     ///
     /// # Errors
-    /// The command line has something else than `-`. If it is a code, the head has revoked it, if possible.
+    /// The command line has something else than `-`, or standard input has no valid code.
     pub(crate) fn read<C: FromStr<Err = ParseError>>(&self, output: &Output, kind: &Kind) -> Result<C, Failure> {
-        let Kind { name, reader, maker } = kind;
+        let Kind { name, reader, maker, .. } = kind;
         match self {
             Self::Stdin => {}
-            Self::Exposed(text) => return Err(kind.exposed(text)),
             Self::Other(_) => {
                 return Err(Failure::usage(format!("the {name} must come from standard input, not from an argument"))
                     .hint(format!("run `{reader} -` and paste the code, or redirect a file: `{reader} - < FILE`")));
@@ -97,7 +110,7 @@ impl CodeArgument {
 impl Kind {
     /// Revokes a code on the command line, and returns the error that says so.
     fn exposed(&self, text: &str) -> Failure {
-        let Self { name, reader, maker } = self;
+        let Self { name, reader, maker, .. } = self;
         let failure =
             Failure::usage("a code is on the command line, where all users of this machine can read and use it");
         let failure = match revoke(text) {
@@ -197,16 +210,28 @@ mod tests {
     }
 
     #[test]
-    fn argument_is_never_a_code() {
+    fn code_on_the_command_line_is_refused_in_any_argument() {
         let code =
             "hostler1-aaqea4ama4cc54ebq6ejbygbyvszt2gdynhfqc5y3hh6lyu4oc5vxznbogbzwkahrzga4otfqgmzdgnbvgy3tqmjsgm2dk";
-        let kind = Kind { name: "join code", reader: "hostler agent join", maker: "`hostler node invite`" };
-        let output = Output::new(crate::output::Format::Quiet);
-        for text in [code, "nonsense"] {
-            let argument: CodeArgument = text.parse().expect("any text is accepted");
-            let failure = argument.read::<JoinCode>(&output, &kind).expect_err("it is no standard input");
-            let said = format!("{argument:?} {}", failure.render());
-            assert!(said.contains("hostler agent join -") && !said.contains(text), "{said}");
+        let refused = |line: &str| refuse_exposed(&line.split(' ').map(OsString::from).collect::<Vec<_>>());
+        for line in [
+            "agent join CODE",
+            "agent -q join host 'CODE'",
+            "agent join --code=CODE",
+            "agent join CODE0",
+            "agent join - --directory CODE",
+            "agent run --join-file CODE",
+            "--head CODE nodes",
+            "run -- hostler agent join CODE",
+        ] {
+            let failure = refused(&format!("hostler {}", line.replace("CODE", code))).expect_err(line);
+            let said = failure.render();
+            assert!(said.contains("hostler agent join -") && !said.contains(code), "{said}");
         }
+        assert_eq!(refused("hostler login head.example:7760"), Ok(()));
+        let argument: CodeArgument = "nonsense".parse().expect("any text is accepted");
+        let output = Output::new(crate::output::Format::Quiet);
+        let failure = argument.read::<JoinCode>(&output, &JOIN_CODE).expect_err("it is no standard input");
+        assert!(failure.render().contains("hostler agent join -"));
     }
 }

@@ -30,8 +30,8 @@ pub(crate) fn endpoint(named: Option<&str>) -> Result<Endpoint, Failure> {
     }
     let places = Places::from_environment()?;
     xdg::tell();
-    let embedded = own_head(places.socket()?, || Ok(places.head()))?;
-    let real = || own_head(places.real_socket()?, || Ok(HeadPlaces::choose(None)?.directory));
+    let embedded = own_head(&places, places.socket()?, || Ok(places.head()))?;
+    let real = || own_head(&places, places.real_socket()?, || Ok(HeadPlaces::choose(None)?.directory));
     if let Some(socket) = embedded.map_or_else(real, |socket| Ok(Some(socket)))? {
         return Ok(Endpoint::Unix(socket));
     }
@@ -48,13 +48,19 @@ pub(crate) fn endpoint(named: Option<&str>) -> Result<Endpoint, Failure> {
     Err(no_cluster())
 }
 
-/// The socket of a head of this user: `usual` if it exists, else that of the head that runs in the directory.
-fn own_head(usual: PathBuf, directory: impl FnOnce() -> Result<PathBuf, Failure>) -> Result<Option<PathBuf>, Failure> {
-    if usual.exists() {
+/// The socket of a head of this user: `usual` if it exists, else that of the head that runs in the directory. A socket that
+/// another user may have made counts as missing.
+fn own_head(
+    places: &Places,
+    usual: PathBuf,
+    directory: impl FnOnce() -> Result<PathBuf, Failure>,
+) -> Result<Option<PathBuf>, Failure> {
+    if usual.exists() && places.ensure_ours().is_ok() {
         return Ok(Some(usual));
     }
     let Some(head) = RunningHead::of(&directory()?) else { return Ok(None) };
     head.wait_for_socket()?;
+    places.ensure_ours()?;
     Ok(Some(head.socket().to_owned()))
 }
 
@@ -64,7 +70,8 @@ const AN_AGENT_RUNS: &str = "an agent runs";
 /// agent, and an agent that this user runs in the default directory.
 pub(crate) fn agent_sockets() -> Result<Vec<PathBuf>, Failure> {
     let places = Places::from_environment()?;
-    let embedded = Record::load(&places.record())?.nodes.into_iter().map(|node| places.node_socket(&node.name));
+    let nodes = if places.ensure_ours().is_ok() { Record::load(&places.record())?.nodes } else { Vec::new() };
+    let embedded = nodes.into_iter().map(|node| places.node_socket(&node.name));
     let own = AgentPlaces::choose(None)?.directory.join("agent.sock");
     Ok(embedded.chain([AGENT_SOCKET.into(), own]).filter(|socket| socket.exists()).collect())
 }

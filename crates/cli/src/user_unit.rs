@@ -51,7 +51,7 @@ pub(crate) fn write(output: &Output) -> Outcome {
                 .hint("remove the file, and run `hostler up --unit` again"));
         }
         Err(_) => {
-            std::fs::create_dir_all(directory.join("systemd/user")).during(failed)?;
+            hostler_sys::create_directory(&directory.join("systemd/user"), 0o700).during(failed)?;
             hostler_sys::replace_file(&path, text.as_bytes(), 0o644).during(failed)?;
         }
     }

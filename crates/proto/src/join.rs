@@ -150,13 +150,17 @@ impl LoginCode {
     }
 }
 
-/// Returns whether the text is long enough to contain the secret of a code, and begins like a code. It can then be no host
-/// name, whose labels have at most 63 characters. The code may be invalid.
+/// Finds what could be a code, or a part of one, anywhere in a text: a prefix of codes and at least ten digits.
 #[must_use]
-pub fn resembles_code(text: &str) -> bool {
-    let text = text.trim().to_ascii_lowercase();
-    let label = text.split(['.', ':']).next().unwrap_or_default();
-    label.len() > 63 && [PREFIX, LOGIN_PREFIX].iter().any(|prefix| label.starts_with(prefix))
+pub fn find_code(text: &str) -> Option<&str> {
+    const LEAST_DIGITS: usize = 10;
+    let lower = text.to_ascii_lowercase();
+    let found = [PREFIX, LOGIN_PREFIX].iter().filter_map(|prefix| Some((lower.find(prefix)?, prefix.len())));
+    let ends = found.map(|(start, length)| {
+        let digits = lower[start + length..].bytes().take_while(u8::is_ascii_alphanumeric).count();
+        (start, start + length + digits, digits)
+    });
+    ends.filter(|(.., digits)| *digits >= LEAST_DIGITS).map(|(start, end, _)| &text[start..end]).next()
 }
 
 /// Formats the code without its secret.
@@ -288,15 +292,17 @@ mod tests {
     }
 
     #[test]
-    fn codes_differ_from_addresses() {
+    fn codes_are_found_in_any_text_and_differ_from_addresses() {
         let JoinCode { address, authority, secret } = code();
         let login = LoginCode { address, authority, secret }.to_string();
-        for text in [code().to_string(), format!(" {}", login.to_ascii_uppercase()), format!("{login}a")] {
-            assert!(resembles_code(&text), "{text}");
+        for code in [code().to_string(), login.to_ascii_uppercase(), format!("{login}a"), login[..40].to_owned()] {
+            for text in [code.clone(), format!("  '{code}'"), format!("--code={code}\n"), format!("é{code}:7760")] {
+                assert_eq!(find_code(&text), Some(code.as_str()), "{text}");
+            }
         }
         let long = format!("{}.example:7760", "a".repeat(63));
         for text in ["hostler1-a.example", "hostlerlogin1-…", "hostler1-", "hostler1-n2:7760", &long] {
-            assert!(!resembles_code(text), "{text}");
+            assert_eq!(find_code(text), None, "{text}");
         }
     }
 

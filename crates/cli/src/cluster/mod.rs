@@ -15,7 +15,7 @@ pub(crate) mod start;
 pub(crate) mod stop;
 
 pub(crate) use lock::Lock;
-pub(crate) use places::{Places, refuse_embedded};
+pub(crate) use places::{Daemon, Places, ensure_controlled};
 pub(crate) use process::daemon;
 pub(crate) use record::{Record, Sizes};
 pub(crate) use running_head::{RunningHead, wait_for_socket};

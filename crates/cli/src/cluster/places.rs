@@ -84,6 +84,14 @@ impl Places {
         Ok(Self { state: state.join("hostler"), runtime, exposed })
     }
 
+    /// Fails if another user may have made the sockets, because they are in `/tmp`.
+    pub(crate) fn ensure_ours(&self) -> Result<(), Failure> {
+        match &self.exposed {
+            Some(exposed) if exposed.symlink_metadata().is_ok() => ensure_ours(exposed),
+            _ => Ok(()),
+        }
+    }
+
     /// Removes the directory for sockets, and its parent in `/tmp`, unless something is in them.
     pub(crate) fn remove_empty(&self) {
         let allocations = self.runtime.join("allocations");
@@ -170,16 +178,14 @@ impl Places {
         }
         create_private(&self.runtime)?;
         let last = self.state.join(LAST_RUNTIME);
-        let new = last.with_extension(format!("new-{}", std::process::id()));
         // At once, since other commands may read it.
-        let written =
-            std::fs::write(&new, self.runtime.as_os_str().as_bytes()).and_then(|()| std::fs::rename(&new, &last));
+        let written = hostler_sys::replace_file_unflushed(&last, self.runtime.as_os_str().as_bytes(), 0o600);
         written.during(|| format!("cannot write {}", last.display()))
     }
 }
 
 /// Fails if `hostler up` keeps its head or one of its nodes in this directory.
-pub(crate) fn refuse_embedded(directory: &Path) -> Result<(), Failure> {
+fn refuse_embedded(directory: &Path) -> Result<(), Failure> {
     let directory = directory.canonicalize().unwrap_or_else(|_| directory.to_owned());
     let is_in = |state: Option<&Path>, name: &str| {
         state.is_some_and(|state| state.join(RECORD).exists() && directory.starts_with(state.join(name)))
@@ -190,6 +196,52 @@ pub(crate) fn refuse_embedded(directory: &Path) -> Result<(), Failure> {
     Err(Failure::new(format!("{} belongs to the cluster of `hostler up`", directory.display()))
         .hint("`hostler up` starts that cluster")
         .hint("choose another --directory, or leave it out"))
+}
+
+/// A kind of daemon, by the directory with its keys in its own directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Daemon {
+    Head,
+    Agent,
+}
+
+impl Daemon {
+    /// Fails if a daemon of the other kind, or `hostler up`, keeps its state in this directory. Both kinds have directories of
+    /// the same names, such as the one with chunks, and each would delete those of the other.
+    pub(crate) fn ensure_own(self, directory: &Path) -> Result<(), Failure> {
+        refuse_embedded(directory)?;
+        ensure_controlled(directory)?;
+        let (keys_of_other, other) = match self {
+            Self::Head => ("identity", "an agent"),
+            Self::Agent => ("trust", "a head"),
+        };
+        if !directory.join(keys_of_other).exists() {
+            return Ok(());
+        }
+        Err(Failure::new(format!("{} is the directory of {other}", directory.display()))
+            .hint("choose another --directory, or leave it out"))
+    }
+}
+
+/// Fails if another user could replace the directory or what is in it: programs of root would then do what that user wants. Root
+/// also trusts the person who ran `sudo`.
+pub(crate) fn ensure_controlled(directory: &Path) -> Result<(), Failure> {
+    let sudo = std::env::var("SUDO_UID").ok().and_then(|uid| uid.parse().ok()).filter(|_| geteuid().is_root());
+    let trusted = [Some(0), Some(geteuid().as_raw()), sudo];
+    let resolved = directory.canonicalize().unwrap_or_else(|_| directory.to_owned());
+    for level in directory.ancestors().chain(resolved.ancestors()) {
+        let Ok(metadata) = level.symlink_metadata() else { continue };
+        let is_open = metadata.is_dir() && metadata.mode() & 0o1002 == 0o002;
+        if is_open || !trusted.contains(&Some(metadata.uid())) {
+            let owner = metadata.uid();
+            let why =
+                if is_open { "all users can write to it".to_owned() } else { format!("it belongs to uid {owner}") };
+            return Err(Failure::new(format!("{} is not safe for the state of a daemon", level.display()))
+                .because(&io::Error::other(why))
+                .hint("choose another --directory, or give it to root or the user of the daemon"));
+        }
+    }
+    Ok(())
 }
 
 const HEAD: &str = "head";
@@ -339,6 +391,29 @@ mod tests {
         for name in ["cluster-head", "agent", "nodes", "head/chunks"] {
             assert_eq!(refuse_embedded(&places.state().join(name)), Ok(()), "{name}");
         }
+    }
+
+    #[test]
+    fn head_and_agent_do_not_share_a_directory() {
+        let directory = tempfile::tempdir().expect("temporary directory");
+        let [of_head, of_agent] = ["head", "agent"].map(|name| directory.path().join(name));
+        std::fs::create_dir_all(of_head.join("trust")).expect("ours");
+        std::fs::create_dir_all(of_agent.join("identity")).expect("ours");
+        assert_eq!((Daemon::Head.ensure_own(&of_head), Daemon::Agent.ensure_own(&of_agent)), (Ok(()), Ok(())));
+        std::fs::set_permissions(&of_agent, std::fs::Permissions::from_mode(0o777)).expect("ours");
+        let open = Daemon::Agent.ensure_own(&of_agent.join("agent")).expect_err("others can write above it").render();
+        assert!(open.contains("all users can write to it"), "{open}");
+        std::fs::set_permissions(&of_agent, std::fs::Permissions::from_mode(0o700)).expect("ours");
+        if geteuid().is_root() {
+            std::os::unix::fs::chown(&of_agent, Some(4711), None).expect("root may");
+            let others = Daemon::Agent.ensure_own(&of_agent).expect_err("it belongs to somebody else").render();
+            assert!(others.contains("it belongs to uid 4711"), "{others}");
+            std::os::unix::fs::chown(&of_agent, Some(0), None).expect("root may");
+        }
+        let said =
+            |daemon: Daemon, directory: &Path| daemon.ensure_own(directory).expect_err("another daemon's").render();
+        assert!(said(Daemon::Head, &of_agent).contains("is the directory of an agent"));
+        assert!(said(Daemon::Agent, &of_head).contains("is the directory of a head"));
     }
 
     #[test]

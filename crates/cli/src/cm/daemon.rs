@@ -80,11 +80,12 @@ fn role_of(is_head: bool, is_node: bool) -> Result<Role, Failure> {
 
 /// The command line of `hostler` for the daemon.
 fn command_line(role: Role, flags: Vec<OsString>) -> Vec<OsString> {
-    let kind = match role {
-        Role::Head => "head",
-        Role::Compute => "agent",
+    // This tool has always started a head without a command that sets one up.
+    let command: &[&str] = match role {
+        Role::Head => &["hostler", "head", "run", "--new"],
+        Role::Compute => &["hostler", "agent", "run"],
     };
-    ["hostler", kind, "run"].into_iter().map(OsString::from).chain(flags).collect()
+    command.iter().map(OsString::from).chain(flags).collect()
 }
 
 #[cfg(test)]
@@ -99,7 +100,7 @@ mod tests {
     fn flags_are_passed_to_the_chosen_daemon() {
         let daemon = parse("cmdaemon --head --directory /d --listen 127.0.0.1:0").expect("a head");
         let line = command_line(daemon.role().expect("the flags choose a role"), daemon.flags);
-        assert_eq!(line, ["hostler", "head", "run", "--directory", "/d", "--listen", "127.0.0.1:0"]);
+        assert_eq!(line, ["hostler", "head", "run", "--new", "--directory", "/d", "--listen", "127.0.0.1:0"]);
         let daemon = parse("cmdaemon --compute").expect("an agent");
         assert_eq!(
             command_line(daemon.role().expect("the flags choose a role"), daemon.flags),

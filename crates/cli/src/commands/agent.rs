@@ -15,8 +15,8 @@ use hostler_model::{Counted, CpuSet, Feature, NodeName, Resources};
 use hostler_proto::join::JoinCode;
 use serde_json::json;
 
-use crate::cluster::refuse_embedded;
-use crate::codes::{CodeArgument, Kind};
+use crate::cluster::Daemon;
+use crate::codes::{CodeArgument, JOIN_CODE};
 use crate::config;
 use crate::context::{Context, block_on};
 use crate::daemons::places::AgentPlaces;
@@ -25,9 +25,6 @@ use crate::daemons::{self, keep_files_private};
 use crate::exit;
 use crate::failure::{During, Failure, Outcome};
 use crate::flags::{GpuCap, Memory, TimeLimit, counted};
-
-const JOIN_CODE: Kind =
-    Kind { name: "join code", reader: "hostler agent join", maker: "on the head, `hostler node invite NAME`" };
 
 /// Join this machine to a cluster, or run the agent of a node
 #[derive(Debug, Args)]
@@ -226,7 +223,7 @@ impl AgentJoin {
         keep_files_private();
         let code: JoinCode = self.code.read(output, &JOIN_CODE)?;
         let places = AgentPlaces::choose(self.directory.as_deref())?;
-        refuse_embedded(&places.directory)?;
+        Daemon::Agent.ensure_own(&places.directory)?;
         let introduction = Introduction { name: self.name, machine: machine_name() };
         let mut said = String::new();
         let report = |error: &ClientError, wait: Duration| {
@@ -317,7 +314,7 @@ impl AgentRun {
     pub(crate) fn config(self) -> Result<hostler_agent::Config, Failure> {
         let places = AgentPlaces::choose(self.directory.as_deref())?;
         if self.head_file.is_none() {
-            refuse_embedded(&places.directory)?;
+            Daemon::Agent.ensure_own(&places.directory)?;
         }
         let socket = self.users_socket(&places.directory);
         let caps = AgentSettings::read(&places.settings)?;

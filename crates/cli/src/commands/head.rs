@@ -12,7 +12,7 @@ use hostler_proto::join::Address;
 use nix::unistd::{User, geteuid};
 use serde_json::json;
 
-use crate::cluster::{Places, refuse_embedded};
+use crate::cluster::{Daemon, Places};
 use crate::context::Context;
 use crate::daemons::places::HeadPlaces;
 use crate::daemons::settings::{DEFAULT_LISTEN, HeadSettings, SiteOrigin};
@@ -119,6 +119,10 @@ struct HeadRun {
     #[arg(long, value_name = "USER")]
     proxy_user: Option<String>,
 
+    /// Set up a new head if none is in the directory; `cmdaemon --head` sets this option
+    #[arg(long, hide = true)]
+    new: bool,
+
     /// Run as the head of an embedded cluster; `hostler up` sets this option
     #[arg(long)]
     embedded: bool,
@@ -138,7 +142,7 @@ impl HeadInit {
         let Self { directory, listen, advertise, socket } = self;
         keep_files_private();
         let places = HeadPlaces::choose(directory.as_deref())?;
-        refuse_embedded(&places.directory)?;
+        Daemon::Head.ensure_own(&places.directory)?;
         let wanted = HeadSettings {
             directory: Some(places.directory.clone()),
             socket: Some(socket.unwrap_or_else(|| places.socket.clone())),
@@ -231,6 +235,9 @@ impl HeadRun {
             None => file.directory.unwrap_or(places.directory),
         };
         if !self.embedded {
+            Daemon::Head.ensure_own(&directory)?;
+        }
+        if !self.embedded && !self.new {
             ensure_set_up(&directory, option.as_deref())?;
         }
         Ok(hostler_head::Config {
@@ -257,7 +264,6 @@ impl HeadRun {
 /// Fails unless a head was set up in this directory. A wrong directory, or a disk that is not mounted, must not become
 /// a new, empty head.
 fn ensure_set_up(directory: &Path, option: Option<&Path>) -> Result<(), Failure> {
-    refuse_embedded(directory)?;
     if hostler_head::is_prepared(directory) {
         return Ok(());
     }

@@ -11,7 +11,7 @@ use hostler_proto::join::LoginCode;
 use hostler_proto::users::{CodeLogin, KeyLogin, LoggedIn};
 use serde_json::json;
 
-use crate::codes::{CodeArgument, Kind};
+use crate::codes::{CodeArgument, LOGIN_CODE};
 use crate::context::{Context, block_on};
 use crate::exit;
 use crate::failure::{During, Failure, Outcome};
@@ -44,9 +44,6 @@ pub(crate) struct Login {
     #[arg(long, value_name = "FINGERPRINT")]
     authority: Option<Digest>,
 }
-
-const LOGIN_CODE: Kind =
-    Kind { name: "login code", reader: "hostler login", maker: "for an admin, `hostler configure user invite NAME`" };
 
 /// Log out and revoke the login token
 #[derive(Debug, Args)]

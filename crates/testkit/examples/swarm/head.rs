@@ -112,7 +112,7 @@ impl Head {
 fn spawn(executable: &Path, directory: &Path) -> anyhow::Result<Child> {
     let log = File::options().append(true).create(true).open(directory.join("log"))?;
     let mut command = Command::new(executable);
-    command.args(["head", "run", "--directory"]).arg(directory.join("head"));
+    command.args(["head", "run", "--new", "--directory"]).arg(directory.join("head"));
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).kill_on_drop(true);
     command.spawn().context("cannot start the head")
 }

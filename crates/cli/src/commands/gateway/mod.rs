@@ -49,6 +49,7 @@ impl Gateway {
         let directory = std::path::absolute(&self.directory)
             .during(|| format!("cannot resolve the directory `{}`", self.directory.display()))?;
         let program = std::env::current_exe().during(|| "cannot determine the path of this program".to_owned())?;
+        crate::cluster::ensure_controlled(&directory)?;
         let gateway = hostler_gateway::Gateway::new(&directory, program);
         match self.command {
             GatewayCommand::Plan(command) => command.run(context, &gateway),
