@@ -441,3 +441,33 @@ fn http2() -> http2::Builder<TokioExecutor> {
         .keep_alive_timeout(PING);
     builder
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use hostler_listen::Limits;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn connection_of_a_node_stays_the_nodes_whoever_its_requests_name() {
+        let limits = Limits { strangers: 8, time: Duration::from_secs(60), total: 32 };
+        let admission = Admission::new(limits);
+        let mut listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("a free port");
+        let from = listener.local_addr().expect("it listens");
+        let mut visitors = Vec::new();
+        for _ in 0..5 {
+            let _client = TcpStream::connect(from).await.expect("it listens");
+            let (_, place) = admission.accept(&mut listener).await;
+            visitors.push(Visitor { from, connection: ConnectionId(0), place, is_of_node: false });
+        }
+        for visitor in &mut visitors[..3] {
+            visitor.place.identify(&Client::Node("n1".parse().expect("a name"))).expect("within its share");
+            visitor.is_of_node = true;
+            visitor.welcome("zed").expect("the node's connection does not count for zed");
+        }
+        // A user has two of 32 connections.
+        assert!(visitors[3..].iter().all(|visitor| visitor.welcome("zed").is_ok()));
+    }
+}

@@ -425,10 +425,11 @@ mod tests {
         places.create().expect("made just now");
         places.create().expect("made before");
         std::fs::set_permissions(&runtime, PermissionsExt::from_mode(0o755)).expect("ours");
-        let refusal = ensure_ours(&runtime).expect_err("open to others").render();
+        let refusal = places.ensure_ours().expect_err("open to others").render();
         assert!(refusal.contains("not a directory that only you can access"), "{refusal}");
         std::fs::remove_dir(&runtime).expect("empty");
+        assert_eq!(places.ensure_ours(), Ok(()), "nobody has made it");
         std::os::unix::fs::symlink(directory.path(), &runtime).expect("ours");
-        assert!(ensure_ours(&runtime).is_err(), "a link could lead anywhere");
+        assert!(places.ensure_ours().is_err(), "a link could lead anywhere");
     }
 }
