@@ -76,7 +76,7 @@ async fn excess_strangers_are_disconnected_and_nodes_stay() {
     let agent = FakeAgent::link(&head, &identity, Vec::new()).await;
     agent.client.missing_blobs(Vec::new()).await.expect("nodes are served");
     let mut crowd = Vec::new();
-    for _ in 0..300 {
+    for _ in 0..600 {
         crowd.push(port(&head).await);
     }
     // Connections above the limit replace the oldest ones, which are closed immediately.
@@ -97,9 +97,9 @@ async fn excess_strangers_are_disconnected_and_nodes_stay() {
 /// Silent connections from two addresses without nodes.
 async fn silent_crowd(head: &TestHead) -> Vec<TcpStream> {
     let mut crowd = Vec::new();
-    for number in 0..=255 {
+    for number in 0..=511_u16 {
         let outside = TcpSocket::new_v4().expect("a socket");
-        outside.bind(([127, 0, 0, 2 + number % 2], 0).into()).expect("a loopback address");
+        outside.bind(([127, 0, 0, 2 + (number % 2) as u8], 0).into()).expect("a loopback address");
         crowd.push(outside.connect(head.address()).await.expect("the head listens"));
     }
     crowd
