@@ -1,7 +1,7 @@
 //! A private home directory, and the embedded cluster whose files are in it.
 
-use std::fs::{self, DirBuilder};
-use std::os::unix::fs::DirBuilderExt;
+use std::fs::{self, DirBuilder, Permissions};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
@@ -47,7 +47,10 @@ impl Cluster {
     /// If no temporary directory can be created.
     #[must_use]
     pub fn none(executable: &str) -> Self {
-        let home = tempfile::Builder::new().prefix("hostler-test-").tempdir().expect("a temporary directory");
+        // Daemons refuse a directory that others can change, so the umask must not decide.
+        let home =
+            tempfile::Builder::new().prefix("hostler-test-").permissions(Permissions::from_mode(0o755)).tempdir();
+        let home = home.expect("a temporary directory");
         create_private(&home.path().join("run"));
         Self { home, executable: executable.into() }
     }
