@@ -166,6 +166,8 @@ def binds(other: socket.socket, port: int) -> bool:
 
 
 def start_head() -> subprocess.Popen[bytes]:
+    # Keeps a head that is set up already.
+    subprocess.run([EXECUTABLE, "--quiet", "head", "init", f"--directory={BASE}/head"], check=True)
     head = start(
         "head",
         EXECUTABLE,
