@@ -230,7 +230,7 @@ impl Accounts {
         account.or(self.own.as_ref())
     }
 
-    /// Whether the files that a job of a user can reach on this node are that user's. An agent that is not root has the rights
+    /// Whether a job of this user acts on files of its own user. An agent that is not root has the rights
     /// of its own user for all jobs.
     pub(crate) fn owns_files(&self, user: &str, uid: Option<u32>) -> bool {
         self.own.as_ref().is_none_or(|own| own.name == user && uid == Some(own.ids.uid))

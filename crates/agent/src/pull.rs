@@ -36,7 +36,7 @@ pub struct ImageSettings {
     /// Registries that jobs may use, beside those in `plain_http`. Without a list, all but those on the node and its network.
     #[serde(default)]
     pub registries: Option<Vec<String>>,
-    /// Directories of the machine that all users may take as images (`dir:`). Nobody but root may be able to change them.
+    /// Directories of the machine that all users may take as images (`dir:`). Only root may change them.
     #[serde(default)]
     pub directories: Vec<String>,
 }

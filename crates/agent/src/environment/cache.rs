@@ -36,7 +36,7 @@ const POLL_INTERVAL: Duration = Duration::from_millis(20);
 /// Tools with a download cache: uv, pip, and uv's Python archives.
 pub(super) const DOWNLOADS: [&str; 3] = ["uv", "pip", "python"];
 
-/// Permissions of directories of the agent in which a user has something: the user passes through, and nobody else lists
+/// Mode of directories of the agent that lead to files of users: the user passes through, and nobody else lists
 /// them.
 pub(super) const PASSAGE: u32 = 0o711;
 

@@ -205,7 +205,7 @@ fn table(
     Ok(text)
 }
 
-/// The columns of a list. The error is the first name that is none.
+/// Finds the columns of a list. The error is the first unknown name.
 fn columns(list: &str) -> Result<Vec<Column>, String> {
     let names = list.split(',').filter_map(|item| item.split('%').next()).map(str::trim);
     let is_limit = |name: &&str| LIMITS.iter().any(|limit| name.to_ascii_lowercase().starts_with(limit));
