@@ -16,12 +16,12 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use hostler_model::{JobId, Request, Timestamp};
+use hostler_model::{Request, Timestamp};
 
 use crate::amount::{scaled, times, without};
 use crate::fit::{Fit, FitIndex};
 use crate::reservation::Slot;
-use crate::{NodeIx, NodeSet, Policy, Pool, Queue, Reservation, Running, Waiting};
+use crate::{NodeIx, NodeSet, Policy, Pool, Queue, Reservation, Running, Start, Waiting};
 
 /// The maximum number of reservations at the same time.
 const MAX_RESERVATIONS: usize = 64;
@@ -37,17 +37,6 @@ pub struct Plan {
     pub blocked: Vec<Reservation>,
     /// How many jobs the pass examined.
     pub examined: usize,
-}
-
-/// A number of tasks of a job that start on the same nodes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Start {
-    /// The job's id.
-    pub job: JobId,
-    /// The nodes, each once, as many as the job requests. Every task runs on all these nodes.
-    pub nodes: Vec<NodeIx>,
-    /// The number of tasks, at least one.
-    pub count: u32,
 }
 
 /// Plans which tasks start now, and which jobs get a reservation.
@@ -185,7 +174,7 @@ impl<'a> Pass<'a> {
             let Some((nodes, room)) = self.choose_beside(job, ends_at) else { break };
             let count = self.start(job, nodes.clone(), left, room);
             for node in nodes {
-                let held = scaled(job.need(self.pool, node), count as u32);
+                let held = scaled(self.pool.need_of(job, node), count as u32);
                 self.reserved.iter_mut().for_each(|reserved| reserved.slot.use_room(node, &held, ends_at));
             }
             left -= count;
@@ -226,7 +215,7 @@ impl<'a> Pass<'a> {
         let may_use = |node| job.may_use(node) && is_large(node);
         let beside = shares.filter(|(_, share)| may_use(share.node)).filter_map(|(slot, share)| {
             let free = self.free.on(share.node);
-            let room = slot.room(share, &free, job.need(self.pool, share.node), ends_at);
+            let room = slot.room(share, &free, self.pool.need_of(job, share.node), ends_at);
             (room > 0).then(|| (Fit::new(share.node, self.pool.class(share.node), &free), room))
         });
         let mut fits: Vec<(Fit, u32)> = beside.collect();
@@ -247,11 +236,11 @@ impl<'a> Pass<'a> {
     /// After a task starts on the best nodes, they remain the best, because best fit prefers fuller nodes.
     fn start(&mut self, job: &Waiting, nodes: Vec<NodeIx>, left: u64, room: u32) -> u64 {
         let pool = self.pool;
-        let fitting = nodes.iter().map(|node| times(&self.free.on(*node), job.need(pool, *node))).min();
+        let fitting = nodes.iter().map(|node| times(&self.free.on(*node), pool.need_of(job, *node))).min();
         let count = fitting.unwrap_or(0).min(room).min(u32::try_from(left).unwrap_or(u32::MAX));
         let ends_at = self.ends_at(job);
         for &node in &nodes {
-            let held = scaled(job.need(pool, node), count);
+            let held = scaled(pool.need_of(job, node), count);
             self.free.take(node, &held);
             self.placed.push(Running { node, request: held, ends_at });
         }

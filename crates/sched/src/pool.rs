@@ -137,6 +137,11 @@ impl Pool {
         self.all.all(&job.request, job.allowed_nodes()).count()
     }
 
+    /// Returns what a task of the job takes of a node.
+    pub(crate) fn need_of<'a>(&'a self, job: &'a Waiting, node: NodeIx) -> &'a Request {
+        if job.exclusive { &self.expect(node).total } else { &job.request }
+    }
+
     pub(crate) fn class(&self, ix: NodeIx) -> Class {
         self.expect(ix).class()
     }

@@ -1,6 +1,19 @@
 //! The queue that a pass takes its jobs from.
 
-use crate::{Start, Waiting};
+use hostler_model::JobId;
+
+use crate::{NodeIx, Waiting};
+
+/// A number of tasks of a job that start on the same nodes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Start {
+    /// The job's id.
+    pub job: JobId,
+    /// The nodes, each once, as many as the job requests. Every task runs on all these nodes.
+    pub nodes: Vec<NodeIx>,
+    /// The number of tasks, at least one.
+    pub count: u32,
+}
 
 /// Jobs in scheduling order. The order of later jobs may depend on what has started in the same pass.
 pub trait Queue {

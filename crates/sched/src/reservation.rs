@@ -68,7 +68,7 @@ impl Slot {
         now: Timestamp,
     ) -> Option<Self> {
         let Waiting { request, nodes, .. } = job;
-        let need = |ix| job.need(pool, ix);
+        let need = |ix| pool.need_of(job, ix);
         let is_candidate =
             |ix| job.may_use(ix) && pool.node(ix).is_some_and(|node| node.is_usable && node.total.covers(request));
         let ends = EndsByNode::new(pool.slots(), running.filter(|task| is_candidate(task.node)));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use hostler_model::{JobId, Request};
 
-use crate::{NodeIx, NodeSet, Pool};
+use crate::{NodeIx, NodeSet};
 
 /// A startable job in the queue: not on hold, and without unmet dependencies.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,11 +29,6 @@ impl Waiting {
     /// The nodes that the job may use; all when absent.
     pub(crate) fn allowed_nodes(&self) -> Option<&NodeSet> {
         self.among.as_deref()
-    }
-
-    /// Returns what a task takes of a node.
-    pub(crate) fn need<'a>(&'a self, pool: &'a Pool, node: NodeIx) -> &'a Request {
-        if self.exclusive { &pool.expect(node).total } else { &self.request }
     }
 
     pub(crate) fn may_use(&self, node: NodeIx) -> bool {
