@@ -7,15 +7,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use nix::sys::resource::{Resource, getrlimit};
+use thiserror::Error;
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 use crate::network::{Network, Origin};
-use crate::place::{Place, Standing, TooMany};
-
-/// Pause after a failed accept, to avoid a busy loop.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Maximum number of remembered networks of trusted parties.
 const KNOWN: usize = 4096;
@@ -96,6 +93,23 @@ impl Listener for UnixListener {
     }
 }
 
+/// Whether a connection may stay.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// Unidentified since that time.
+    Stranger(Instant),
+    Identified,
+    /// Others needed the place.
+    Evicted,
+}
+
+/// The error for a party that has all connections of its share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
+#[error("the maximum of {most} connections is in use")]
+pub struct TooMany {
+    pub most: usize,
+}
+
 /// The connections of one or several listeners.
 pub struct Admission<P> {
     limits: Limits,
@@ -132,27 +146,12 @@ impl<P: Party> Admission<P> {
         Arc::new(Self { limits, table: Mutex::new(table) })
     }
 
-    /// Accepts the next connection. It is unidentified.
-    pub async fn accept<L: Listener>(self: &Arc<Self>, listener: &mut L) -> (L::Stream, Arc<Place<P>>) {
-        loop {
-            match listener.accept().await {
-                Ok((stream, origin)) => return (stream, self.enter(origin)),
-                Err(error) => {
-                    tracing::warn!(%error, "cannot accept a connection");
-                    sleep(ACCEPT_PAUSE).await;
-                }
-            }
-        }
-    }
-
-    /// Adds an unidentified connection. If there are too many, one of them ends.
-    fn enter(self: &Arc<Self>, origin: Origin) -> Arc<Place<P>> {
-        let standing = watch::Sender::new(Standing::Stranger(Instant::now()));
+    /// Adds an unidentified connection, and returns its number. If there are too many, one of them ends.
+    pub(crate) fn add_stranger(&self, origin: Origin, standing: &watch::Sender<Standing>) -> u64 {
         let mut table = self.table();
         let number = table.add(Connection { origin, owner: None, standing: standing.clone() });
         table.limit_strangers(self.limits.strangers);
-        drop(table);
-        Arc::new(Place::new(Arc::clone(self), number, standing))
+        number
     }
 
     /// Gives a connection to a party, unless it has been closed. The number changes under the lock only.
@@ -282,6 +281,7 @@ mod tests {
     use std::net::IpAddr;
 
     use super::*;
+    use crate::place::Place;
 
     /// A party that is a node if its name begins with `n`.
     #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -310,7 +310,7 @@ mod tests {
 
         fn enter(&mut self, from: &str) {
             let address: IpAddr = from.parse().expect("an address");
-            self.entered.push(self.admission.enter(Origin::Network(address.into())));
+            self.entered.push(Arc::new(Place::new(&self.admission, Origin::Network(address.into()))));
         }
 
         fn enter_as(&mut self, from: &str, party: &'static str) -> Result<(), TooMany> {

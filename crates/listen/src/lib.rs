@@ -20,9 +20,9 @@ mod pace;
 mod place;
 mod usage;
 
-pub use admission::{Admission, Limits, Listener, Party};
+pub use admission::{Admission, Limits, Listener, Party, TooMany};
 pub use local_socket::LocalSocket;
 pub use network::{Network, Origin};
 pub use pace::{Pace, Paced, Stalled, http1, is_stalled, service};
-pub use place::{Evicted, Place, Tied, TooMany};
+pub use place::{Evicted, Place, Tied};
 pub use usage::{UsageLimits, UsagePermit};

@@ -5,23 +5,18 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until};
 
-use crate::admission::{Admission, Party};
+use crate::admission::{Admission, Listener, Party, Standing, TooMany};
+use crate::network::Origin;
 
-/// Whether a connection may stay.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Standing {
-    /// Unidentified since that time.
-    Stranger(Instant),
-    Identified,
-    /// Others needed the place.
-    Evicted,
-}
+/// Pause after a failed accept, to avoid a busy loop.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// A connection's place. Dropping it frees the place.
 pub struct Place<P: Party> {
@@ -39,16 +34,27 @@ pub enum Evicted {
     Late,
 }
 
-/// The error for a party that has all connections of its share.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Error)]
-#[error("the maximum of {most} connections is in use")]
-pub struct TooMany {
-    pub most: usize,
+impl<P: Party> Admission<P> {
+    /// Accepts the next connection. It is unidentified.
+    pub async fn accept<L: Listener>(self: &Arc<Self>, listener: &mut L) -> (L::Stream, Arc<Place<P>>) {
+        loop {
+            match listener.accept().await {
+                Ok((stream, origin)) => return (stream, Arc::new(Place::new(self, origin))),
+                Err(error) => {
+                    tracing::warn!(%error, "cannot accept a connection");
+                    sleep(ACCEPT_PAUSE).await;
+                }
+            }
+        }
+    }
 }
 
 impl<P: Party> Place<P> {
-    pub(crate) fn new(admission: Arc<Admission<P>>, number: u64, standing: watch::Sender<Standing>) -> Self {
-        Self { admission, number: AtomicU64::new(number), standing }
+    /// Gives a new connection a place. If there are too many, another one loses its place.
+    pub(crate) fn new(admission: &Arc<Admission<P>>, origin: Origin) -> Self {
+        let standing = watch::Sender::new(Standing::Stranger(Instant::now()));
+        let number = AtomicU64::new(admission.add_stranger(origin, &standing));
+        Self { admission: Arc::clone(admission), number, standing }
     }
 
     /// Counts the connection for this party, and no longer for its previous owner.
