@@ -19,7 +19,6 @@ use crate::keys::PrivateKey;
 use crate::names::VPN_INTERFACE;
 use crate::render;
 use crate::setup::Setup;
-use crate::status::wall_secs;
 use crate::store::{Store, Trial, read, write};
 
 /// Default directory of the gateway's files.
@@ -419,6 +418,11 @@ fn unit_path() -> PathBuf {
 /// Quotes a word for systemd.
 fn unit_quoted(word: &str) -> String {
     format!("\"{}\"", word.replace('\\', "\\\\").replace('"', "\\\"").replace('%', "%%").replace('$', "$$"))
+}
+
+/// Wall clock in seconds since 1970, for display only.
+fn wall_secs() -> u64 {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs())
 }
 
 #[cfg(test)]

@@ -278,11 +278,6 @@ fn diff(old: &Path, name: &str, new: &str) -> Result<String, GatewayError> {
     Ok(String::from_utf8_lossy(&{ compare }().map_err(failed)?.stdout).into_owned())
 }
 
-/// Wall clock in seconds since 1970, for display only.
-pub(crate) fn wall_secs() -> u64 {
-    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_secs())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

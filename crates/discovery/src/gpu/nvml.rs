@@ -4,10 +4,6 @@
 //! its thread. The next query of the same library waits for that thread and starts no other. A slow driver thus
 //! responds to the second query, and a hanging driver blocks only one thread.
 
-use std::time::Instant;
-
-use super::answer::NvmlAnswer;
-
 #[cfg(feature = "nvml")]
 pub(super) use asking::Question;
 
@@ -17,8 +13,9 @@ pub(super) use unasked::Question;
 #[cfg(feature = "nvml")]
 mod asking {
     use std::sync::{Mutex, PoisonError};
+    use std::time::Instant;
 
-    use super::{Instant, NvmlAnswer};
+    use crate::gpu::answer::NvmlAnswer;
     use crate::gpu::library;
     use crate::within::TimedCall;
 
@@ -61,7 +58,9 @@ mod asking {
 
 #[cfg(not(feature = "nvml"))]
 mod unasked {
-    use super::{Instant, NvmlAnswer};
+    use std::time::Instant;
+
+    use crate::gpu::answer::NvmlAnswer;
 
     /// Replaces the query in builds without NVML.
     pub(in crate::gpu) struct Question;

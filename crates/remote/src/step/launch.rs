@@ -8,7 +8,7 @@ use tokio::sync::broadcast;
 
 use super::allocation::Allocation;
 use super::input::standard_input;
-use super::link::{Control, Link, Process, Progress, Surroundings};
+use super::link::{Control, Link, Process, Progress, StepError, Surroundings};
 use crate::Stream;
 
 /// The command of a step.
@@ -17,31 +17,6 @@ pub struct Step {
     pub argv: Vec<OsString>,
     /// Whether the step reads this process's standard input.
     pub has_input: bool,
-}
-
-/// Why a step did not start, or ended without a known exit code.
-#[derive(Debug, thiserror::Error)]
-pub enum StepError {
-    /// The host does not answer.
-    #[error("cannot connect to node {node} at {address} to start a step")]
-    Unreachable { node: String, address: String, source: io::Error },
-    /// The TLS handshake failed: the peer is another program, or does not trust this node's certificate.
-    #[error("the program at {address} is not node {node} of this job, or rejects this node's certificate")]
-    Stranger { node: String, address: String, source: io::Error },
-    /// The host refused to start the step.
-    #[error("{message}")]
-    Refused {
-        /// The exit code that a shell would give.
-        code: u8,
-        /// The reason, with the node's name.
-        message: String,
-    },
-    /// The connection broke, which ends the step.
-    #[error("the connection with node {node} broke before the end of the step")]
-    Broken { node: String, source: io::Error },
-    /// The caller ended the step, because it could not write the step's output.
-    #[error("cannot write the output of the step on node {node}")]
-    Output { node: String, source: io::Error },
 }
 
 /// Runs a step on the node with rank `rank`, in the current directory and environment. Forwards the output and the

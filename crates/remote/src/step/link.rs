@@ -19,7 +19,6 @@ use tokio_rustls::client::TlsStream;
 use super::allocation::{Allocation, Place};
 use super::environment::for_another_node;
 use super::input::Pieces;
-use super::launch::StepError;
 use crate::connection::ChannelSender;
 use crate::credentials;
 use crate::{
@@ -32,6 +31,31 @@ const REACH_BOUND: Duration = Duration::from_secs(15);
 
 /// Pause between two attempts to connect.
 const AGAIN: Duration = Duration::from_millis(50);
+
+/// Why a step did not start, or ended without a known exit code.
+#[derive(Debug, thiserror::Error)]
+pub enum StepError {
+    /// The host does not answer.
+    #[error("cannot connect to node {node} at {address} to start a step")]
+    Unreachable { node: String, address: String, source: io::Error },
+    /// The TLS handshake failed: the peer is another program, or does not trust this node's certificate.
+    #[error("the program at {address} is not node {node} of this job, or rejects this node's certificate")]
+    Stranger { node: String, address: String, source: io::Error },
+    /// The host refused to start the step.
+    #[error("{message}")]
+    Refused {
+        /// The exit code that a shell would give.
+        code: u8,
+        /// The reason, with the node's name.
+        message: String,
+    },
+    /// The connection broke, which ends the step.
+    #[error("the connection with node {node} broke before the end of the step")]
+    Broken { node: String, source: io::Error },
+    /// The caller ended the step, because it could not write the step's output.
+    #[error("cannot write the output of the step on node {node}")]
+    Output { node: String, source: io::Error },
+}
 
 /// What all processes of a step get from their caller.
 #[derive(Debug, Clone)]

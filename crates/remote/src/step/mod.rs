@@ -48,9 +48,9 @@ pub use allocation::{Allocation, Holder, Place};
 pub use environment::{HOSTFILE, MACHINEFILE, REMOTE_SHELL, TEMPORARY, hostfile, launcher_variables, machinefile};
 pub use host::{HostEnd, host};
 pub use input::{Pieces, standard_input};
-pub use launch::{Step, StepError, launch};
+pub use launch::{Step, launch};
 pub use layout::layout;
-pub use link::{Claimed, Control, Link, Messages, Process, Progress, Surroundings};
+pub use link::{Claimed, Control, Link, Messages, Process, Progress, StepError, Surroundings};
 pub use remote_shell::RemoteShell;
 pub use running::{RUNNING, RunningSteps};
 
