@@ -11,7 +11,7 @@
 //!
 //! **Bounds.** A value takes six bytes, and one to three for its measured time (see [`curve`]). A node keeps minutes for [`MINUTE_DAYS`] days, then ten
 //! minutes for [`TEN_MINUTE_DAYS`] days. A task's part has at most [`TASK_SLOTS`] values of each metric: when they are
-//! full, they are merged in pairs. If the database grows beyond [`MOST_BYTES`] and [`MOST_BYTES_OF_NODE`] for each node,
+//! full, they are merged in pairs. If the database grows beyond [`MOST_BYTES`] and [`MOST_BYTES_OF_NODE`](tables::MOST_BYTES_OF_NODE) for each node,
 //! the figures of the oldest jobs are deleted.
 
 mod curve;
@@ -24,59 +24,17 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use hostler_model::{Figures, JobId, NodeName, RunId, TaskId};
+use hostler_model::{JobId, NodeName, TaskId};
 use rusqlite::{Connection, ErrorCode, Transaction, TransactionBehavior};
 
 pub use self::curve::Curve;
 pub use self::resample::resample;
 use self::tables::Tables;
+pub use self::tables::{MINUTE_DAYS, Measured, Subject, TASK_SLOTS, TEN_MINUTE_DAYS};
 use crate::StoreError;
 
-/// Days for which a node's minutes are kept.
-pub const MINUTE_DAYS: u64 = 14;
-
-/// Days for which a node's ten-minute values are kept after its minutes.
-pub const TEN_MINUTE_DAYS: u64 = 90;
-
-/// Maximum number of values of each metric of a task's part.
-pub const TASK_SLOTS: usize = 240;
-
-/// Minutes per hour and per day.
-const HOUR: u64 = 60;
-const DAY: u64 = 24 * HOUR;
-
-/// Width of a node's older values, in minutes.
-const TEN_MINUTES: u64 = 10;
-
-/// Number of a task's minutes that make it worth to write its block.
-const TASK_MINUTES: u64 = 15;
-
-/// Above this size, the figures of the jobs with the lowest ids are deleted: a fixed size, and some for each node.
+/// Above this size, and some for each node, the figures of the jobs with the lowest ids are deleted.
 const MOST_BYTES: u64 = 2 << 30;
-const MOST_BYTES_OF_NODE: u64 = 4 << 20;
-
-/// Age at which minutes of a subject that sends no more are moved into its block.
-const LEFT_BEHIND: u64 = 2 * HOUR;
-
-/// What figures are about.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Subject {
-    Node(NodeName),
-    /// The part of a run on the node with this rank.
-    Run {
-        run: RunId,
-        rank: u32,
-    },
-}
-
-/// The figures of one subject in one minute.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Measured {
-    pub subject: Subject,
-    /// Minutes since the Unix epoch.
-    pub minute: u64,
-    pub figures: Figures,
-}
 
 /// The database with figures over time.
 pub struct Series {

@@ -1,12 +1,54 @@
 //! The tables with figures over time.
 
-use hostler_model::{JobId, NodeName, RunId, TaskId};
+use hostler_model::{Figures, JobId, NodeName, RunId, TaskId};
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, TransactionBehavior, params};
 
-use super::{
-    Curve, DAY, HOUR, LEFT_BEHIND, MINUTE_DAYS, MOST_BYTES_OF_NODE, Measured, Subject, TASK_MINUTES, TASK_SLOTS,
-    TEN_MINUTE_DAYS, TEN_MINUTES,
-};
+use super::Curve;
+
+/// Days for which a node's minutes are kept.
+pub const MINUTE_DAYS: u64 = 14;
+
+/// Days for which a node's ten-minute values are kept after its minutes.
+pub const TEN_MINUTE_DAYS: u64 = 90;
+
+/// Maximum number of values of each metric of a task's part.
+pub const TASK_SLOTS: usize = 240;
+
+/// Minutes per hour and per day.
+const HOUR: u64 = 60;
+const DAY: u64 = 24 * HOUR;
+
+/// Width of a node's older values, in minutes.
+const TEN_MINUTES: u64 = 10;
+
+/// Number of a task's minutes that make it worth to write its block.
+const TASK_MINUTES: u64 = 15;
+
+/// Size that the database may have for each node.
+const MOST_BYTES_OF_NODE: u64 = 4 << 20;
+
+/// Age at which minutes of a subject that sends no more are moved into its block.
+const LEFT_BEHIND: u64 = 2 * HOUR;
+
+/// What figures are about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Subject {
+    Node(NodeName),
+    /// The part of a run on the node with this rank.
+    Run {
+        run: RunId,
+        rank: u32,
+    },
+}
+
+/// The figures of one subject in one minute.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Measured {
+    pub subject: Subject,
+    /// Minutes since the Unix epoch.
+    pub minute: u64,
+    pub figures: Figures,
+}
 
 /// Version of the tables and of the bytes in them. A database of another version is deleted.
 const VERSION: u32 = 1;

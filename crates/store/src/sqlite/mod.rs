@@ -14,6 +14,7 @@
 
 mod accounting;
 mod filesystem;
+mod jobs;
 mod lock;
 mod open;
 mod read;

@@ -4,12 +4,10 @@ use std::sync::Arc;
 
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 
+use super::jobs::{drop_environment, insert_environment, insert_job, remove_job, reopen_job};
 use super::lock::Lock;
 use super::read::Pool;
-use super::rows::{
-    SqlError, checksum, drop_environment, insert_ended, insert_environment, insert_job, remove_job, reopen_job,
-    unsigned,
-};
+use super::rows::{SqlError, checksum, insert_ended, unsigned};
 use crate::store::Tail;
 use crate::{Batch, Change, Loaded, Reader, Snapshot, Store, StoreError, StoredMessage};
 
