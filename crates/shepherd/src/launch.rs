@@ -8,7 +8,6 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::cgroup::{Device, LeafSpec};
-use crate::sandbox::JobNetwork;
 
 /// A run (one attempt of one job task on this machine) or a call.
 #[derive(Debug, Clone, PartialEq)]
@@ -206,6 +205,15 @@ pub struct Sandbox {
     pub driver: Vec<Shown>,
     /// Files of this program, as `driver`; also files of a shepherd that is not root.
     pub shown: Vec<Shown>,
+}
+
+/// The nodes of a job that has a network of only these nodes.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JobNetwork {
+    /// Rank of this node.
+    pub rank: u32,
+    /// Names of all nodes, by rank.
+    pub nodes: Vec<String>,
 }
 
 /// Which directories may be the job's folder, or the root directory of an image that is a directory. They must belong to the

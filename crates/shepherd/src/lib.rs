@@ -65,6 +65,7 @@ pub mod merge;
 mod oom;
 mod process;
 pub mod ranks;
+mod reap;
 mod record;
 mod run;
 mod sandbox;
@@ -79,8 +80,8 @@ mod zygote;
 pub use adopt::{AdoptError, Adopted, Lost, LostReason, adopt, end_unstarted};
 pub use handle::{Attachment, ControlError, LinkError, Shepherd};
 pub use launch::{
-    CallOptions, Credentials, DeviceFile, Files, Folders, Launch, Members, Options, ResourceLimit, RootImage,
-    RunSignal, Sandbox, Shown, WindowSize,
+    CallOptions, Credentials, DeviceFile, Files, Folders, JobNetwork, Launch, Members, Options, ResourceLimit,
+    RootImage, RunSignal, Sandbox, Shown, WindowSize,
 };
 pub use launcher::{LaunchError, Launcher, StartError, Starting};
 pub use process::ProcessId;
@@ -88,7 +89,7 @@ pub use record::{
     Cause, Containment, Enforcement, ExitRecord, Io, IoSource, Limits, Moment, Phase, ProcessEvents, RunningRecord,
     Status, StatusReport,
 };
-pub use sandbox::{HOME as SANDBOX_HOME, JOB_INTERFACE, JOB_MTU, JobNetwork};
+pub use sandbox::{HOME as SANDBOX_HOME, JOB_INTERFACE, JOB_MTU};
 pub use sys::{pidfd_ended, pidfd_open, receive_all};
 pub use wipe::wipe;
 pub use wire::{EncodeError, Event, Started, WireError, resize_frame, terminal_input_frame};

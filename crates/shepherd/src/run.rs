@@ -15,9 +15,10 @@ use nix::fcntl::{FallocateFlags, fallocate};
 use crate::cgroup::Leaf;
 use crate::launch::{Options, RunSignal};
 use crate::members;
+use crate::reap::{Reaped, Usage, reap};
 use crate::record::{Cause, Containment, ExitRecord, Io, IoSource, Limits, Moment, Phase, Status, StatusReport};
 use crate::spawn::ProgramEnd;
-use crate::sys::{self, Reaped, Usage};
+use crate::sys;
 use crate::terminal::Terminal;
 use crate::wire::Terminate;
 
@@ -248,7 +249,7 @@ impl Run {
     /// Reaps all children that have ended.
     pub(crate) fn reap(&mut self) {
         loop {
-            match sys::reap() {
+            match reap() {
                 Reaped::AllAlive => self.has_children = true,
                 Reaped::NoneLeft => self.has_children = false,
                 Reaped::Child { pid, status, usage } => {

@@ -14,8 +14,8 @@ use nix::fcntl::{OFlag, OpenHow, ResolveFlag, openat2, readlinkat};
 use nix::libc;
 use nix::sys::stat::{FileStat, SFlag, fstat, stat};
 
-use super::root::{WRITABLE, as_user, how, is, only_of_root, refuse_kernel};
-use super::{During, Plan};
+use super::files::{WRITABLE, as_user, how, is, only_of_root, refuse_kernel};
+use super::plan::{During, Plan};
 
 /// Files by which the directory of any head or agent is recognized.
 const OF_DAEMONS: [&str; 2] = ["trust/ca.key", "identity/credentials.pem"];

@@ -18,9 +18,9 @@ use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat2, readlinkat};
 use nix::sys::stat::{FileStat, Mode, SFlag, fchmod, fstat};
 use nix::unistd::{Gid, Uid, fchownat, symlinkat};
 
+use super::files::{LOCKED, directory, file, how, is};
 use super::folder::{self, Use};
-use super::root::{LOCKED, directory, file, how, is};
-use super::{During, Plan};
+use super::plan::{During, Plan};
 use crate::launch::RootImage;
 
 /// Opens the directory of an image.

@@ -18,16 +18,17 @@
 //! **Not included:** a limit for the job's folder.
 
 mod calls;
+mod files;
 mod filter;
 mod folder;
 mod image;
 mod network;
+mod plan;
 mod root;
 
-use std::fmt::Display;
 use std::io;
 use std::ops::Range;
-use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr;
 use std::sync::atomic::{AtomicI32, Ordering};
 
@@ -35,52 +36,20 @@ use libc::{c_int, c_long};
 use nix::sched::{CloneFlags, unshare};
 
 use crate::credentials;
-use crate::launch::{Credentials, Sandbox};
+use crate::launch::Credentials;
 use crate::{process, sys};
 
 pub(crate) use self::filter::compile as compile_filters;
-pub use self::network::{JOB_INTERFACE, JOB_MTU, JobNetwork};
+pub use self::network::{JOB_INTERFACE, JOB_MTU};
+use self::plan::During;
+pub(crate) use self::plan::Plan;
 pub use self::root::HOME;
-
-/// Namespaces of the init process besides that of the network. It adds a cgroup namespace when it is in its leaf.
-const NAMESPACES: c_int = libc::CLONE_NEWNS | libc::CLONE_NEWPID | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS;
 
 /// The execution domain of `personality` without deviations.
 const LINUX: libc::c_ulong = 0;
 
 /// Measure with performance counters; since Linux 5.8. The library does not name it.
 const CAP_PERFMON: u32 = 38;
-
-/// Host name inside.
-const HOST_NAME: &str = "sandbox";
-
-/// What to build.
-pub(crate) struct Plan<'a> {
-    pub(crate) wanted: &'a Sandbox,
-    pub(crate) user: &'a Credentials,
-    /// Whether the shepherd is not root. `user` is then its own.
-    pub(crate) is_unprivileged: bool,
-    /// The job's folder, an absolute path.
-    pub(crate) folder: &'a str,
-    /// Size of all file systems in memory together, in bytes.
-    pub(crate) memory_bytes: u64,
-    /// The terminal of the program, if it has one.
-    pub(crate) terminal: Option<BorrowedFd<'a>>,
-}
-
-impl Plan<'_> {
-    /// The flags of `clone` for the init process.
-    pub(crate) const fn namespaces(&self) -> c_int {
-        let network = if self.wanted.host_network { 0 } else { libc::CLONE_NEWNET };
-        let rights = if self.is_unprivileged { libc::CLONE_NEWUSER } else { 0 };
-        NAMESPACES | network | rights
-    }
-
-    /// The host name inside, unless it is the machine's. Programs on several nodes, such as MPI, tell the nodes apart by it.
-    fn host_name(&self) -> &str {
-        self.wanted.job_network.as_ref().and_then(JobNetwork::host_name).unwrap_or(HOST_NAME)
-    }
-}
 
 /// What init shares with the shepherd.
 pub(crate) struct ToShepherd<'a> {
@@ -135,21 +104,6 @@ pub(crate) fn enter(plan: &Plan<'_>, shepherd: &ToShepherd<'_>) -> io::Result<()
             }
             reap_until_end(program, shepherd.ended)
         }
-    }
-}
-
-/// Adds the failed step to errors.
-trait During<T> {
-    /// The value, or an error that says what could not be done.
-    fn during(self, what: impl Display) -> io::Result<T>;
-}
-
-impl<T, E: Into<io::Error>> During<T> for Result<T, E> {
-    fn during(self, what: impl Display) -> io::Result<T> {
-        self.map_err(|error| {
-            let error = error.into();
-            io::Error::new(error.kind(), format!("cannot {what}: {}", sys::explain(&error)))
-        })
     }
 }
 

@@ -12,19 +12,10 @@ use std::os::unix::fs::OpenOptionsExt;
 
 use libc::{c_int, c_short, c_ulong};
 use nix::sys::socket::{AddressFamily, SockFlag, SockType, socket};
-use serde::{Deserialize, Serialize};
 
-use super::During;
+use super::plan::During;
+use crate::launch::JobNetwork;
 use crate::sys;
-
-/// The nodes of a job that has a network of only these nodes.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct JobNetwork {
-    /// Rank of this node.
-    pub rank: u32,
-    /// Names of all nodes, by rank.
-    pub nodes: Vec<String>,
-}
 
 /// Name of the interface.
 pub const JOB_INTERFACE: &CStr = c"job";

@@ -7,18 +7,19 @@
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use hostler_sys::{MountAttributes, MountTree, change_propagation};
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, OFlag, OpenHow, ResolveFlag, openat, openat2, readlinkat};
+use nix::fcntl::{AtFlags, OFlag, ResolveFlag, openat2, readlinkat};
 use nix::mount::{MntFlags, MsFlags, umount2};
-use nix::sys::stat::{FileStat, Mode, SFlag, fstat, makedev, mkdirat, mknodat};
-use nix::sys::statfs::{CGROUP_SUPER_MAGIC, CGROUP2_SUPER_MAGIC, FsType, PROC_SUPER_MAGIC, SYSFS_MAGIC, fstatfs};
+use nix::sys::stat::{Mode, SFlag, fstat, makedev, mknodat};
 use nix::unistd::{Gid, Uid, chdir, fchdir, fchownat, pivot_root, symlinkat};
 
+use super::files::{LOCKED, WRITABLE, as_user, directory, file, how, is, only_of_root, refuse_kernel, relative};
 use super::folder::folder;
-use super::{During, HOST_NAME, Plan, image};
+use super::image;
+use super::plan::{During, HOST_NAME, Plan};
 use crate::cgroup::Device;
 use crate::launch::{Credentials, DeviceFile, Shown};
 
@@ -68,9 +69,6 @@ const OF_HOSTLER: &str = "/run/hostler";
 
 /// Directory of the user's own files. It is empty, and disappears with the job.
 pub const HOME: &str = "/tmp/home";
-
-pub(super) const LOCKED: u64 = MountAttributes::READ_ONLY | MountAttributes::NO_SUID | MountAttributes::NO_DEVICES;
-pub(super) const WRITABLE: u64 = MountAttributes::NO_SUID | MountAttributes::NO_DEVICES;
 
 /// A part of the machine to show, at a path without the leading slash.
 enum Part {
@@ -169,11 +167,6 @@ fn targets<'a>(plan: &'a Plan<'_>) -> impl Iterator<Item = PathBuf> + 'a {
     fixed.into_iter().chain(OF_NETWORK).chain(of_job).chain(folder).map(|path| path.trim_start_matches('/').into())
 }
 
-/// Options to open a path without reading it.
-pub(super) fn how(flags: OFlag, resolve: ResolveFlag) -> OpenHow {
-    OpenHow::new().flags(OFlag::O_PATH | OFlag::O_CLOEXEC | flags).resolve(ResolveFlag::RESOLVE_NO_MAGICLINKS | resolve)
-}
-
 fn tmpfs(size: &str, inodes: &str, mode: &str, attributes: u64) -> io::Result<MountTree> {
     MountTree::create(c"tmpfs", &[(c"size", size), (c"nr_inodes", inodes), (c"mode", mode)], attributes)
 }
@@ -235,29 +228,6 @@ fn of_machine(host: &OwnedFd, plan: &Plan<'_>, path: &str) -> io::Result<Part> {
     Ok(Part::Tree { path: relative(path)?.to_owned(), tree, is_directory })
 }
 
-/// Opens a directory or file that an admin names. Nobody but root may be able to exchange it.
-pub(super) fn only_of_root(host: &OwnedFd, plan: &Plan<'_>, path: &str) -> io::Result<OwnedFd> {
-    let refuse = |why: String| Err(io::Error::other(why));
-    let Ok(inside) = relative(path) else { return refuse("it is not an absolute path without `..`".to_owned()) };
-    let (mut found, mut so_far) = (host.try_clone()?, PathBuf::from("/"));
-    for part in inside.components() {
-        found = openat2(&found, part.as_os_str(), how(OFlag::O_NOFOLLOW, ResolveFlag::RESOLVE_NO_SYMLINKS))?;
-        so_far.push(part);
-        let (metadata, name) = (fstat(&found)?, so_far.display());
-        if is(&metadata, SFlag::S_IFLNK) {
-            return refuse(format!("{name} is a symbolic link; name the place that it leads to"));
-        }
-        // An unprivileged sandbox cannot tell root from other users but its own.
-        let is_of_others = metadata.st_uid != 0 && !plan.is_unprivileged;
-        // With an access control list, the bits of the group say what named users may do at most.
-        if is_of_others || metadata.st_mode & 0o022 != 0 {
-            return refuse(format!("users other than root may change {name}; use `chown root` and `chmod go-w`"));
-        }
-    }
-    refuse_kernel(&found)?;
-    Ok(found)
-}
-
 /// Opens a file of root that is shown at another place. `may_be_own`: the file may belong to a shepherd that is not root.
 fn of_root(host: &OwnedFd, plan: &Plan<'_>, file: &Shown, may_be_own: bool) -> io::Result<Part> {
     let what = format_args!("show {}", file.from);
@@ -275,15 +245,6 @@ fn of_root(host: &OwnedFd, plan: &Plan<'_>, file: &Shown, may_be_own: bool) -> i
     let tree = MountTree::copy(&found, false).during(what)?;
     tree.add(LOCKED, false).during(what)?;
     Ok(Part::Tree { path: relative(&file.at)?.to_owned(), tree, is_directory: false })
-}
-
-/// Refuses file systems that show processes and settings of the machine.
-pub(super) fn refuse_kernel(found: &OwnedFd) -> io::Result<()> {
-    const OF_THE_KERNEL: [FsType; 4] = [PROC_SUPER_MAGIC, SYSFS_MAGIC, CGROUP_SUPER_MAGIC, CGROUP2_SUPER_MAGIC];
-    if OF_THE_KERNEL.contains(&fstatfs(found)?.filesystem_type()) {
-        return Err(io::Error::other("it is in a file system of the kernel"));
-    }
-    Ok(())
 }
 
 /// Opens a setting of the machine with the rights of the user; `None` if the user has no use of it.
@@ -344,30 +305,6 @@ fn files(host: &OwnedFd, plan: &Plan<'_>) -> io::Result<Vec<Part>> {
     Ok(parts)
 }
 
-/// Runs `act` with the user's rights to files. The supplementary groups stay those of the user.
-pub(super) fn as_user<T>(plan: &Plan<'_>, act: impl FnOnce() -> nix::Result<T>) -> io::Result<T> {
-    if plan.is_unprivileged {
-        // Capabilities in a user namespace override no permissions of files of users outside.
-        return Ok(act()?);
-    }
-    let user = plan.user;
-    // SAFETY: system calls with integers, and with memory that outlives them. The C library's `setgroups` would try to
-    // reach other threads.
-    unsafe {
-        crate::sys::check(libc::syscall(libc::SYS_setgroups, user.groups.len(), user.groups.as_ptr()))?;
-        libc::setfsgid(user.gid);
-        // Also takes away the capabilities that override file permissions.
-        libc::setfsuid(user.uid);
-    }
-    let done = act();
-    // SAFETY: the system calls take plain integers.
-    unsafe {
-        libc::setfsuid(0);
-        libc::setfsgid(0);
-    }
-    Ok(done?)
-}
-
 /// Mounts a part, or creates its link.
 fn show(root: &MountTree, part: Part) -> io::Result<()> {
     match part {
@@ -385,37 +322,6 @@ fn show_new(root: &MountTree, part: Part) -> io::Result<()> {
         Ok(_) => Ok(()),
         Err(_) => show(root, part),
     }
-}
-
-/// A path without the leading slash. Only absolute paths without `..` have a place in the tree.
-fn relative(path: &str) -> io::Result<&Path> {
-    let path = Path::new(path);
-    let is_plain = path.components().skip(1).all(|part| matches!(part, Component::Normal(_)));
-    match path.strip_prefix("/") {
-        Ok(inside) if is_plain && !inside.as_os_str().is_empty() => Ok(inside),
-        _ => Err(io::Error::other(format!("{} cannot be the path of a job's folder or file", path.display()))),
-    }
-}
-
-/// Opens a directory in the tree. Creates missing directories, and follows no symbolic links.
-pub(super) fn directory(root: &impl AsFd, path: &Path) -> io::Result<OwnedFd> {
-    let mut at = root.as_fd().try_clone_to_owned()?;
-    for part in path.components() {
-        match mkdirat(&at, part.as_os_str(), Mode::from_bits_truncate(0o755)) {
-            Ok(()) | Err(Errno::EEXIST) => {}
-            Err(error) => return Err(error.into()),
-        }
-        let found = how(OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW, ResolveFlag::RESOLVE_NO_SYMLINKS);
-        at = openat2(&at, part.as_os_str(), found)?;
-    }
-    Ok(at)
-}
-
-/// Creates an empty file in the tree, with missing directories.
-pub(super) fn file(root: &impl AsFd, path: &Path) -> io::Result<OwnedFd> {
-    let (parent, name) = (path.parent().unwrap_or(Path::new("")), path.file_name().unwrap_or_default());
-    let flags = OFlag::O_CREAT | OFlag::O_EXCL | OFlag::O_WRONLY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-    Ok(openat(&directory(root, parent)?, name, flags, Mode::from_bits_truncate(0o644))?)
 }
 
 /// Writes the files of /etc that are made up: the machine's own ones tell about its users and network.
@@ -583,8 +489,4 @@ fn become_root(root: &MountTree) -> io::Result<()> {
     pivot_root(".", ".")?;
     umount2(".", MntFlags::MNT_DETACH)?;
     Ok(chdir("/")?)
-}
-
-pub(super) fn is(metadata: &FileStat, kind: SFlag) -> bool {
-    metadata.st_mode & SFlag::S_IFMT.bits() == kind.bits()
 }

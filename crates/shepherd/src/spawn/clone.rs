@@ -51,6 +51,7 @@ mod direct {
     use libc::c_long;
 
     use crate::spawn::child::become_program;
+    use crate::spawn::clone::how;
     use crate::spawn::prepare::Prepared;
 
     /// Starts the child in the given cgroup. The constant in libc has an unsuitable type.
@@ -66,7 +67,7 @@ mod direct {
         let mut stack = Box::<Stack>::new_uninit();
         // SAFETY: zeroes are a valid `clone_args`.
         let mut args: libc::clone_args = unsafe { std::mem::zeroed() };
-        args.flags = super::how(prepared) as u64;
+        args.flags = how(prepared) as u64;
         args.exit_signal = libc::SIGCHLD as u64;
         if prepared.program.credentials.is_none() && prepared.program.sandbox.is_none() {
             args.flags |= libc::CLONE_VM as u64;
