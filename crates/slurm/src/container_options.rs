@@ -6,7 +6,8 @@
 use std::path::{Component, Path, PathBuf};
 
 use crate::getopt::{Opt, Takes};
-use crate::job_options::{BadValue, Key};
+use crate::job_keys::Key;
+use crate::job_values::BadValue;
 
 const fn option(name: &'static str, takes: Takes) -> Opt<Key> {
     Opt { key: Key::Container(name), long: name, short: None, takes }

@@ -5,67 +5,10 @@ use std::ffi::OsString;
 
 use crate::container_options::ContainerOptions;
 use crate::getopt::{Opt, Takes};
+pub use crate::job_keys::Key;
 pub use crate::job_values::{BadValue, MISTAKE};
 use crate::job_values::{check_accepted, count, gpus, invalid, mebibytes, nodes, number};
 use crate::time::{Limit, parse_limit};
-
-/// The meaning of an option.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[expect(missing_docs, reason = "the names are those of the options")]
-pub enum Key {
-    Account,
-    Array,
-    Begin,
-    Chdir,
-    Clusters,
-    Comment,
-    Constraint,
-    CpusPerTask,
-    Dependency,
-    Error,
-    Exclude,
-    Exclusive,
-    Export,
-    ExportFile,
-    Gid,
-    Gpus,
-    GpusPerNode,
-    GpusPerTask,
-    Gres,
-    Hold,
-    Input,
-    JobName,
-    Licenses,
-    Mem,
-    MemPerCpu,
-    MemPerGpu,
-    MinCpus,
-    Nice,
-    Nodelist,
-    Nodes,
-    NoRequeue,
-    Ntasks,
-    NtasksPerNode,
-    OpenMode,
-    Output,
-    Partition,
-    Priority,
-    Qos,
-    Quiet,
-    Requeue,
-    Reservation,
-    Signal,
-    Time,
-    Uid,
-    Verbose,
-    Wckey,
-    /// An option of pyxis, by its long name.
-    Container(&'static str),
-    /// An option that is accepted and changes nothing; with its name, since names tell ambiguous prefixes apart.
-    Accepted(&'static str),
-    /// An option of one command, by its long name.
-    Own(&'static str),
-}
 
 const fn option(key: Key, long: &'static str, short: u8, takes: Takes) -> Opt<Key> {
     Opt { key, long, short: if short == 0 { None } else { Some(short) }, takes }

@@ -11,6 +11,7 @@ pub mod container_options;
 pub mod getopt;
 pub mod hostlist;
 pub mod ids;
+mod job_keys;
 pub mod job_options;
 mod job_values;
 pub mod job_variables;
