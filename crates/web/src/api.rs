@@ -17,18 +17,13 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use tower::ServiceExt;
 
-use crate::guard::Way;
-use crate::live::Live;
 use crate::notice::{Notice, Notices};
-use crate::recent::Recent;
 
 /// What all requests share: the public API, and outcomes of actions.
 #[derive(Clone)]
 pub(crate) struct Backend {
     api: Router,
     notices: Arc<Notices>,
-    live: Arc<Live>,
-    recent: Arc<Recent>,
 }
 
 /// What identifies a caller to the API.
@@ -50,6 +45,27 @@ pub struct Caller {
     pub way: Way,
 }
 
+/// How a request reached the pages.
+#[derive(Debug, Clone)]
+pub enum Way {
+    /// From a program of the user, such as the relay of `hostler dashboard`. Its connection or token identifies the
+    /// user. The program has checked the header `Host`.
+    Program,
+    /// From a browser, which must use one of these origins. A cookie identifies the user.
+    Browser(Arc<[String]>),
+}
+
+impl Default for Way {
+    /// No origin is accepted.
+    fn default() -> Self {
+        Self::Browser(Arc::from([]))
+    }
+}
+
+/// Host and port under which the browser reached the server. They belong to an accepted origin.
+#[derive(Debug, Clone)]
+pub(crate) struct Host(pub(crate) String);
+
 /// The API, on behalf of one caller.
 #[derive(Clone)]
 pub(crate) struct Api {
@@ -66,7 +82,7 @@ pub(crate) struct Refused {
 
 impl Backend {
     pub(crate) fn new(api: Router) -> Self {
-        Self { api, notices: Arc::default(), live: Arc::default(), recent: Arc::default() }
+        Self { api, notices: Arc::default() }
     }
 }
 
@@ -107,16 +123,6 @@ impl Api {
     /// Outcomes of actions, for the pages after them.
     pub(crate) fn notices(&self) -> &Notices {
         &self.backend.notices
-    }
-
-    /// The source of changes for live updates.
-    pub(crate) fn live(&self) -> Arc<Live> {
-        Arc::clone(&self.backend.live)
-    }
-
-    /// Measurements of the last minutes.
-    pub(crate) fn recent(&self) -> &Arc<Recent> {
-        &self.backend.recent
     }
 
     /// Sends a GET request. `path` is relative to the base path and may contain a query.

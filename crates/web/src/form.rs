@@ -1,4 +1,6 @@
-//! Fields of HTML forms.
+//! Fields of HTML forms, and the token that each form carries.
+
+use std::sync::{Arc, LazyLock};
 
 use axum::RequestExt;
 use axum::extract::{FromRequest, Request};
@@ -6,7 +8,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use http_body_util::{BodyExt, Limited};
 
-use crate::api::Refused;
+use crate::api::{Caller, Refused};
 
 /// Maximum size of a form, in bytes.
 const MAX_BYTES: usize = 1 << 20;
@@ -70,6 +72,35 @@ impl<S: Sync> FromRequest<S> for Fields {
 fn is_form(headers: &HeaderMap) -> bool {
     let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     kind.split(';').next().is_some_and(|kind| kind.trim().eq_ignore_ascii_case("application/x-www-form-urlencoded"))
+}
+
+/// Proof that a form comes from a page that the same user got in the same session: a keyed hash of both.
+#[derive(Clone)]
+pub(crate) struct FormToken(Arc<str>);
+
+impl FormToken {
+    pub(crate) fn new(caller: &Caller, host: &str) -> Self {
+        /// A new key for each process.
+        static KEY: LazyLock<[u8; 32]> = LazyLock::new(|| {
+            let mut key = [0; 32];
+            getrandom::fill(&mut key).expect("the kernel has random bytes once it has booted");
+            key
+        });
+        let mut hasher = blake3::Hasher::new_keyed(&KEY);
+        for part in [caller.identity.as_bytes(), host.as_bytes()] {
+            hasher.update(&(part.len() as u64).to_le_bytes()).update(part);
+        }
+        Self(hasher.finalize().to_hex().as_str().into())
+    }
+
+    pub(crate) fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    pub(crate) fn is(&self, shown: &str) -> bool {
+        // The comparison of hashes takes the same time for every value.
+        blake3::hash(self.0.as_bytes()) == blake3::hash(shown.as_bytes())
+    }
 }
 
 #[cfg(test)]

@@ -4,19 +4,19 @@
 //! something, carries a [`FormToken`]. Requests without a session get the sign-in page. Because the check surrounds the
 //! router, it covers every page, also those that do not exist.
 
-use std::sync::{Arc, LazyLock};
-
 use axum::body::{Body, Bytes};
 use axum::extract::Request;
 use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
-use axum::response::{IntoResponse, Response};
+use axum::response::Response;
 use hostler_proto::browser::{BrowserRequest, Foreign};
 use http_body_util::{BodyExt, Limited};
 
-use crate::api::Caller;
-use crate::openid;
+use crate::api::{Caller, Host, Way};
+use crate::form::FormToken;
+use crate::page::plain;
+use crate::session;
 use crate::sign_in::{self, Reason};
 
 /// What a page may load: only files of this server. No inline scripts or styles, no frames, no other site.
@@ -28,56 +28,6 @@ const MAX_FORM_BYTES: usize = 1 << 20;
 
 /// Name of the form field with the [`FormToken`].
 const TOKEN_FIELD: &[u8] = b"token";
-
-/// How a request reached the pages.
-#[derive(Debug, Clone)]
-pub enum Way {
-    /// From a program of the user, such as the relay of `hostler dashboard`. Its connection or token identifies the
-    /// user. The program has checked the header `Host`.
-    Program,
-    /// From a browser, which must use one of these origins. A cookie identifies the user.
-    Browser(Arc<[String]>),
-}
-
-impl Default for Way {
-    /// No origin is accepted.
-    fn default() -> Self {
-        Self::Browser(Arc::from([]))
-    }
-}
-
-/// Proof that a form comes from a page that the same user got in the same session: a keyed hash of both.
-#[derive(Clone)]
-pub(crate) struct FormToken(Arc<str>);
-
-/// Host and port under which the browser reached the server. They belong to an accepted origin.
-#[derive(Debug, Clone)]
-pub(crate) struct Host(pub(crate) String);
-
-impl FormToken {
-    fn new(caller: &Caller, host: &str) -> Self {
-        /// A new key for each process.
-        static KEY: LazyLock<[u8; 32]> = LazyLock::new(|| {
-            let mut key = [0; 32];
-            getrandom::fill(&mut key).expect("the kernel has random bytes once it has booted");
-            key
-        });
-        let mut hasher = blake3::Hasher::new_keyed(&KEY);
-        for part in [caller.identity.as_bytes(), host.as_bytes()] {
-            hasher.update(&(part.len() as u64).to_le_bytes()).update(part);
-        }
-        Self(hasher.finalize().to_hex().as_str().into())
-    }
-
-    pub(crate) fn as_str(&self) -> &str {
-        &self.0
-    }
-
-    fn is(&self, shown: &str) -> bool {
-        // The comparison of hashes takes the same time for every value.
-        blake3::hash(self.0.as_bytes()) == blake3::hash(shown.as_bytes())
-    }
-}
 
 /// Checks a request, passes it on, and adds the headers to the answer, errors included.
 pub(crate) async fn check(request: Request, next: Next) -> Response {
@@ -125,20 +75,20 @@ async fn admit(mut request: Request, next: Next) -> Response {
     let here = request.uri().path_and_query().map_or("/", |here| here.as_str()).to_owned();
     let asks = |reason: &Reason| sign_in::ask(&caller, &token, if is_get { &here } else { "/" }, reason);
     // The provider of OpenID Connect sends browsers here without the cookie of their previous session.
-    if follows_link && request.uri().path() == openid::CALLBACK {
-        return sign_in::land(&here);
+    if follows_link && request.uri().path() == session::OPENID_CALLBACK {
+        return session::land(&here);
     }
-    if caller.authorization.is_none() && !sign_in::is_open(request.uri().path()) {
+    if caller.authorization.is_none() && !session::is_open(request.uri().path()) {
         // Browsers send the cookie only with requests of the dashboard's own pages. The page that lands here is one.
         if follows_link {
-            return sign_in::land(&here);
+            return session::land(&here);
         }
         if !caller.is_public {
             return asks(&Reason::SignedOut);
         }
     }
     let response = next.run(request).await;
-    if response.status() == StatusCode::UNAUTHORIZED && !sign_in::is_page(&response) {
+    if response.status() == StatusCode::UNAUTHORIZED && !session::is_page(&response) {
         return asks(&Reason::Ended);
     }
     response
@@ -189,11 +139,6 @@ async fn with_token(request: Request, token: &FormToken) -> Result<Request, Resp
 
 fn refuse(foreign: Foreign) -> Response {
     plain(StatusCode::FORBIDDEN, &format!("Refused: {foreign}."))
-}
-
-/// An answer without markup.
-pub(crate) fn plain(status: StatusCode, text: &str) -> Response {
-    (status, [(header::CONTENT_TYPE, "text/plain; charset=utf-8")], format!("{text}\n")).into_response()
 }
 
 #[cfg(test)]

@@ -1,11 +1,12 @@
 //! Tests of the guard over all routes of the dashboard.
 
 use std::convert::Infallible;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use axum::Router;
 use axum::extract::State;
 use axum::http::Uri;
+use axum::response::IntoResponse;
 use hostler_proto::api::ErrorBody;
 use tower::ServiceExt;
 
@@ -43,7 +44,8 @@ fn paths() -> Vec<String> {
         .collect();
     assert!(paths.iter().any(|path| path == "/"), "the routes are in lib.rs: {paths:?}");
     paths.extend(
-        [sign_in::SIGN_IN, sign_in::SIGN_OUT, openid::BEGIN, openid::CALLBACK, "/no/such/page"].map(str::to_owned),
+        [session::SIGN_IN, session::SIGN_OUT, session::OPENID_BEGIN, session::OPENID_CALLBACK, "/no/such/page"]
+            .map(str::to_owned),
     );
     paths
 }
@@ -164,7 +166,8 @@ async fn only_forms_of_the_own_pages_reach_any_route() {
                                 refused += 1;
                                 assert_eq!(response.status(), StatusCode::FORBIDDEN, "{case:?}");
                             }
-                            let is_sign_in = matches!(path, sign_in::SIGN_IN | openid::BEGIN | openid::CALLBACK);
+                            let is_sign_in =
+                                matches!(path, session::SIGN_IN | session::OPENID_BEGIN | session::OPENID_CALLBACK);
                             let may_change = may_pass && (has_session || is_sign_in);
                             assert!(may_change || seen.is_empty(), "{case:?} caused {seen:?}");
                         }
@@ -194,13 +197,13 @@ async fn opening_pages_changes_nothing_and_needs_a_session() {
             let is_foreign = host != HOST || origin.is_some();
             let mut seen = std::mem::take(&mut *changes.lock().expect("no thread panicked"));
             // The provider of OpenID Connect sends browsers back with a GET, which the cookie of the sign-in protects.
-            if !is_foreign && matches!(path, openid::BEGIN | openid::CALLBACK) {
+            if !is_foreign && matches!(path, session::OPENID_BEGIN | session::OPENID_CALLBACK) {
                 seen.retain(|change| !change.starts_with("POST /api/v1/login/openid"));
             }
             assert!(seen.is_empty(), "{case:?} caused {seen:?}");
             if is_foreign {
                 assert_eq!(response.status(), StatusCode::FORBIDDEN, "{case:?}");
-            } else if !has_session && !sign_in::is_open(path) {
+            } else if !has_session && !session::is_open(path) {
                 assert_eq!(response.status(), StatusCode::UNAUTHORIZED, "{case:?}");
             }
         }

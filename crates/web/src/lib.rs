@@ -15,7 +15,7 @@
 //! | [`preview`] | which files of results a page shows, and how |
 //! | [`chart`] | charts of figures over time |
 //! | [`url`] | addresses of pages, from parts that may contain anything |
-//! | [`form`] | fields of forms |
+//! | [`form`] | fields of forms, and their tokens |
 //! | [`words`], [`shell`] | states and amounts in words; command lines |
 //! | [`ansi`] | output of jobs as HTML |
 //! | [`live`] | tells browsers that something changed |
@@ -23,6 +23,7 @@
 //! | [`notice`] | outcomes of actions, which the next page shows |
 //! | [`assets`] | style sheet and scripts, under names that contain their hash |
 //! | [`guard`] | the check of every request, and headers that restrict what a browser may do |
+//! | [`session`] | cookies of browsers with a session, and which pages need one |
 //! | [`sign_in`] | sign-in and sign-out of browsers |
 //! | [`openid`] | sign-in with OpenID Connect |
 
@@ -42,19 +43,21 @@ mod pages;
 mod parts;
 mod preview;
 mod recent;
+mod session;
 mod shell;
 mod sign_in;
 mod url;
 mod words;
 
-use axum::Router;
+use std::sync::Arc;
+
 use axum::http::StatusCode;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::{get, post};
+use axum::{Extension, Router};
 
-pub use self::api::Caller;
-pub use self::guard::Way;
-pub use self::sign_in::cookie_name;
+pub use self::api::{Caller, Way};
+pub use self::session::cookie_name;
 
 /// The dashboard's routes. `api` answers requests of the public API. Each request to the dashboard needs a [`Caller`]
 /// among its extensions.
@@ -73,10 +76,10 @@ pub fn routes(api: Router) -> Router {
         .route("/jobs/{id}/tasks/{index}/terminal", get(pages::terminal::show))
         .route("/jobs/{id}/tasks/{index}/terminal/socket", get(pages::terminal::join))
         .route("/live", get(live::stream))
-        .route(sign_in::SIGN_IN, get(sign_in::show).post(sign_in::sign_in))
-        .route(sign_in::SIGN_OUT, post(sign_in::sign_out))
-        .route(openid::BEGIN, get(openid::begin))
-        .route(openid::CALLBACK, get(openid::callback))
+        .route(session::SIGN_IN, get(sign_in::show).post(sign_in::sign_in))
+        .route(session::SIGN_OUT, post(sign_in::sign_out))
+        .route(session::OPENID_BEGIN, get(openid::begin))
+        .route(session::OPENID_CALLBACK, get(openid::callback))
         // Browsers ask for an icon on their own.
         .route("/favicon.ico", get(StatusCode::NO_CONTENT))
         .route("/nodes", get(pages::nodes::show).post(pages::nodes::act))
@@ -95,5 +98,7 @@ pub fn routes(api: Router) -> Router {
         .fallback(page::no_such_page)
         .layer(from_fn_with_state(backend.clone(), page::show_errors))
         .layer(from_fn(guard::check))
+        .layer(Extension(Arc::<live::Live>::default()))
+        .layer(Extension(Arc::<recent::Recent>::default()))
         .with_state(backend)
 }

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
+use axum::Extension;
 use axum::body::Body;
 use axum::http::{HeaderName, Method, StatusCode};
 use axum::response::sse::{Event, KeepAlive};
@@ -154,17 +155,16 @@ fn spread(number: u64, span: Duration) -> Duration {
 }
 
 /// `GET /live`. The answer 204 tells the browser not to connect again: changes are for users only.
-pub(crate) async fn stream(frame: Frame) -> Response {
+pub(crate) async fn stream(frame: Frame, Extension(live): Extension<Arc<Live>>) -> Response {
     if !frame.me.identified {
         return StatusCode::NO_CONTENT.into_response();
     }
     const NO_BUFFERING: HeaderName = HeaderName::from_static("x-accel-buffering");
-    ([(NO_BUFFERING, "no")], Sse::new(events(&frame.api)).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)))
+    ([(NO_BUFFERING, "no")], Sse::new(events(&frame.api, live)).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)))
         .into_response()
 }
 
-fn events(api: &Api) -> impl Stream<Item = Result<Event, Infallible>> + use<> {
-    let live = api.live();
+fn events(api: &Api, live: Arc<Live>) -> impl Stream<Item = Result<Event, Infallible>> + use<> {
     live.streams.fetch_add(1, Ordering::Relaxed);
     let number = live.numbers.fetch_add(1, Ordering::Relaxed);
     let counters = live.subscribe(api);

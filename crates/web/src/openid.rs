@@ -16,17 +16,10 @@ use hostler_proto::openid::{NOT_BEGUN, OpenIdBegun, OpenIdLogin, SignInSecret};
 use hostler_proto::users::LoggedIn;
 use serde::Deserialize;
 
-use crate::api::{Api, Backend, Caller, Refused};
+use crate::api::{Api, Backend, Caller, Host, Refused, Way};
 use crate::assets::STYLE;
-use crate::guard::{Host, Way};
 use crate::page::render;
-use crate::sign_in::{self, Page, cookie_name, land, local};
-
-/// Path of the link to the provider.
-pub(crate) const BEGIN: &str = "/sign-in/openid";
-
-/// Path of the page to which the provider sends browsers back.
-pub(crate) const CALLBACK: &str = "/sign-in/openid/callback";
+use crate::session::{self, OPENID_BEGIN, Page, cookie_name, land, local};
 
 /// Time for a sign-in, in seconds.
 const MAX_AGE_S: u64 = 600;
@@ -63,7 +56,7 @@ pub(crate) struct Returned {
 
 /// The link that signs in with the provider, and then leads to `next`.
 pub(crate) fn link(next: &str) -> String {
-    format!("{BEGIN}?next={}", encode(next))
+    format!("{OPENID_BEGIN}?next={}", encode(next))
 }
 
 /// `GET /sign-in/openid`. Sends the browser to the provider.
@@ -109,9 +102,9 @@ pub(crate) async fn callback(
     let login = OpenIdLogin { secret, state, code, error, error_description };
     match api.post::<LoggedIn>("/login/openid", &login).await {
         Ok(LoggedIn { token, ends_in_ms, .. }) => {
-            sign_in::end_previous_session(&api, &caller).await;
+            session::end_previous_session(&api, &caller).await;
             let mut response = land(&next);
-            sign_in::set_cookie(&mut response, &caller, &token, ends_in_ms / 1000);
+            session::set_cookie(&mut response, &caller, &token, ends_in_ms / 1000);
             set_cookie(&mut response, &caller, "", 0);
             response
         }

@@ -17,8 +17,7 @@ use jiff::tz::TimeZone;
 
 use crate::api::{Api, Backend, Refused};
 use crate::assets::{SCRIPT, STYLE};
-use crate::form::Fields;
-use crate::guard::FormToken;
+use crate::form::{Fields, FormToken};
 use crate::notice::Notice;
 use crate::parts::{Shape, Time};
 use crate::url::Url;
@@ -253,4 +252,9 @@ pub(crate) fn render(page: &impl Template) -> Html<String> {
 /// The answer to a path without a page.
 pub(crate) async fn no_such_page() -> Refused {
     Refused::new(StatusCode::NOT_FOUND, "no_such_page", "there is no page at this address")
+}
+
+/// An answer without markup.
+pub(crate) fn plain(status: StatusCode, text: &str) -> Response {
+    (status, [(header::CONTENT_TYPE, "text/plain; charset=utf-8")], format!("{text}\n")).into_response()
 }

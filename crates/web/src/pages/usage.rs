@@ -1,7 +1,10 @@
 //! What tasks and nodes used over time: pages of their own, and parts for other pages.
 
+use std::sync::Arc;
+
 use askama::Template;
 use askama::filters::HtmlSafe;
+use axum::Extension;
 use axum::extract::Path;
 use axum::response::Html;
 use hostler_model::{JobId, JobState, Metric, NodeName};
@@ -11,6 +14,7 @@ use hostler_proto::usage::{SeriesView, UsageView};
 use crate::api::Refused;
 use crate::chart::{Chart, charts};
 use crate::page::{Frame, render};
+use crate::recent::Recent;
 use crate::url::Url;
 
 /// Number of intervals in a chart, and in a chart on another page.
@@ -93,8 +97,8 @@ impl Usage {
     }
 
     /// The last minutes, from a stream of the API that the caller may read. Limits are those in `known`.
-    fn live(frame: &Frame, stream: &Url, known: &UsageView, limit_name: &str) -> Self {
-        let mut view = frame.api.recent().view(&frame.api, stream.to_string(), frame.wall());
+    fn live(frame: &Frame, recent: &Arc<Recent>, stream: &Url, known: &UsageView, limit_name: &str) -> Self {
+        let mut view = recent.view(&frame.api, stream.to_string(), frame.wall());
         for series in &mut view.series {
             series.limit = known.series.iter().find(|it| it.name == series.name).and_then(|it| it.limit);
         }
@@ -158,7 +162,11 @@ struct Page {
 }
 
 /// `GET /jobs/{id}/tasks/{index}/usage`.
-pub(crate) async fn task(frame: Frame, Path((job, index)): Path<(JobId, u32)>) -> Result<Html<String>, Refused> {
+pub(crate) async fn task(
+    frame: Frame,
+    Extension(recent): Extension<Arc<Recent>>,
+    Path((job, index)): Path<(JobId, u32)>,
+) -> Result<Html<String>, Refused> {
     let rank: u32 = frame.query.read("node_rank")?.unwrap_or(0);
     let subject = Subject { job, index, rank };
     let view = subject.usage(&frame, POINTS).await?;
@@ -167,7 +175,7 @@ pub(crate) async fn task(frame: Frame, Path((job, index)): Path<(JobId, u32)>) -
     let is_live = runs && frame.query.get("span") == Some(LIVE);
     let here = subject.url();
     let usage = if is_live {
-        Usage::live(&frame, &here.clone().then("live").with("node_rank", rank), &view, "limit")
+        Usage::live(&frame, &recent, &here.clone().then("live").with("node_rank", rank), &view, "limit")
     } else {
         Usage::of_task(&frame, &view, runs)
     };
@@ -190,14 +198,18 @@ pub(crate) async fn task(frame: Frame, Path((job, index)): Path<(JobId, u32)>) -
 }
 
 /// `GET /nodes/{name}/usage`.
-pub(crate) async fn node(frame: Frame, Path(name): Path<NodeName>) -> Result<Html<String>, Refused> {
+pub(crate) async fn node(
+    frame: Frame,
+    Extension(recent): Extension<Arc<Recent>>,
+    Path(name): Path<NodeName>,
+) -> Result<Html<String>, Refused> {
     let wanted = frame.query.get("span");
     let is_live = wanted == Some(LIVE);
     let current = SPANS.iter().find(|span| wanted == Some(span.0)).unwrap_or(&SPANS[1]);
     let view = usage_of_node(&frame, &name, current.2, POINTS).await?;
     let here = Url::node(&name).then("usage");
     let usage = if is_live {
-        Usage::live(&frame, &here.clone().then("live"), &view, "for jobs")
+        Usage::live(&frame, &recent, &here.clone().then("live"), &view, "for jobs")
     } else {
         Usage::of_node(&frame, &view)
     };
