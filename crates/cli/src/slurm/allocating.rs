@@ -13,7 +13,8 @@ use tokio::sync::Notify;
 use tokio::sync::mpsc::Receiver;
 
 use super::container::only_for_jobs;
-use super::sbatch::{SUBMISSION_FAILED, own_commands, place};
+use super::placing::place;
+use super::sbatch::{SUBMISSION_FAILED, own_commands};
 use super::{Ended, Refused, bad_value, mistaken_job, request, tell};
 use crate::commands::run::own_directory;
 use crate::context::Context;

@@ -22,11 +22,10 @@ use crate::context::{Context, block_on};
 
 use columns::Printer;
 use format::Format;
+pub(crate) use options::NAME;
 pub(super) use settings::fatal;
 use settings::{Request, Settings};
 use sort::Order;
-
-pub(crate) const NAME: &str = "squeue";
 
 /// What the command could not do, in its errors.
 const LOAD: &str = "slurm_load_jobs";

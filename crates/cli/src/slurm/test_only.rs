@@ -7,7 +7,7 @@ use hostler_slurm::job_options::JobOptions;
 
 use super::clock::Clock;
 use super::machines::ALL_NODES;
-use super::sbatch::place_with;
+use super::placing::place_with;
 use super::{Ended, tell};
 use crate::context::Context;
 

@@ -17,7 +17,7 @@ use hostler_remote::step::{
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use super::failure;
+use super::ends::failure;
 use crate::exit;
 use crate::failure::{During, Failure};
 use crate::xdg;

@@ -1,5 +1,6 @@
 //! Steps with any number of tasks, for `hostler step` and `srun`: which task runs where, and running all of them.
 
+mod ends;
 pub(crate) mod holding;
 mod runner;
 mod signals;
@@ -10,12 +11,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use hostler_model::JobId;
-use hostler_remote::step::{Allocation, StepError, VARIABLE};
-use hostler_remote::{Report, StepOutcome};
+use hostler_remote::step::{Allocation, VARIABLE};
 
 use crate::exit;
 use crate::failure::{During, Failure};
 
+pub(crate) use ends::{failure, outcome};
 pub(crate) use runner::{Face, Links, Plan, Task, Then, connect, run};
 pub(crate) use signals::{signals, with_window_changes};
 
@@ -87,26 +88,4 @@ pub(crate) fn finish<T>(future: impl Future<Output = T>) -> Result<T, Failure> {
     let value = runtime.block_on(future);
     runtime.shutdown_background();
     Ok(value)
-}
-
-/// How a step ended, for its record.
-pub(crate) fn outcome(ends: &[Result<Report, StepError>]) -> StepOutcome {
-    let code = |end: &Result<Report, StepError>| end.as_ref().map_or(1, |report| report.code);
-    let reports = || ends.iter().filter_map(|end| end.as_ref().ok());
-    StepOutcome {
-        exit_code: ends.iter().map(code).max().unwrap_or(0),
-        cpu_ms: reports().map(|report| report.cpu_ms).sum(),
-        peak_memory_bytes: reports().filter_map(|report| report.memory_peak_bytes).max(),
-    }
-}
-
-/// The failure that users see for a step's error.
-pub(crate) fn failure(error: &StepError) -> Failure {
-    let code = if let StepError::Refused { code, .. } = error { *code } else { exit::RUN_FAILED };
-    let failure = Failure::new(error.to_string()).because(error).exiting(code);
-    match error {
-        StepError::Unreachable { .. } => failure
-            .hint("check that the port is open between the nodes; `hostler job` shows whether the job's task there still runs"),
-        _ => failure,
-    }
 }

@@ -10,7 +10,7 @@ use hostler_client::{Client, ClientError};
 use nix::sys::stat::{Mode, umask};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
-use super::JobServer;
+use super::server::JobServer;
 use crate::failure::{During, Failure};
 
 /// Listens for local connections.

@@ -3,6 +3,7 @@
 pub(super) mod local;
 mod pair;
 mod reverse;
+mod server;
 mod stdio;
 
 use std::io;
@@ -12,18 +13,19 @@ use std::time::Duration;
 
 use clap::Args;
 use futures_util::future::{join_all, pending, select_all};
-use hostler_client::{Client, ClientError};
+use hostler_client::Client;
 use hostler_model::{JobState, NodeName, TaskId};
 use hostler_proto::api::JobSummary;
 use hostler_proto::forward::Destination;
 use serde::Serialize;
-use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
 use self::local::{Connection, Listener};
 use self::pair::Pair;
 use self::reverse::{JobListener, Reverse};
+use self::server::trouble;
+pub(super) use self::server::{JobServer, PAUSE};
 use self::stdio::Stdio;
 use super::target::Target;
 use crate::context::{Context, block_on};
@@ -34,9 +36,6 @@ use crate::output::views;
 
 /// How long one request for the job's state may wait.
 pub(super) const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// Pause after an outage of the head that outlasts the client's own retries, and after a failed `accept`.
-pub(super) const PAUSE: Duration = Duration::from_secs(1);
 
 /// Time for the last bytes to arrive after the end of the job.
 const CLOSING: Duration = Duration::from_secs(3);
@@ -77,14 +76,6 @@ pub(crate) struct Forward {
     /// Rank of the node, for a job on several nodes [default: 0]
     #[arg(long, value_name = "RANK", default_value_t = 0, hide_default_value = true)]
     node_rank: u32,
-}
-
-/// A server of a job, on one of its nodes.
-#[derive(Debug, Clone)]
-pub(super) struct JobServer {
-    pub(super) task: TaskId,
-    pub(super) rank: u32,
-    pub(super) at: Destination,
 }
 
 /// A forwarded port or socket, as JSON.
@@ -296,23 +287,4 @@ async fn accept(ways: &[(Listener, JobServer)]) -> (&JobServer, io::Result<Conne
     let all = ways.iter().map(|(listener, _)| Box::pin(listener.accept()));
     let (accepted, at, _) = select_all(all).await;
     (&ways[at].1, accepted)
-}
-
-impl JobServer {
-    /// Connects to the server, and carries bytes to and from `near`.
-    async fn carry(
-        &self,
-        client: &Client,
-        near: &mut (impl AsyncRead + AsyncWrite + Unpin),
-    ) -> Result<(), ClientError> {
-        client.forward(self.task, self.rank, &self.at).await?.carry(near).await
-    }
-}
-
-/// What to tell the user about a connection that has ended. Nothing about one that the local program broke off.
-fn trouble(to: &Destination, outcome: Result<(), ClientError>) -> Option<String> {
-    let error = outcome.err().filter(|error| !matches!(error, ClientError::Local(_)))?;
-    let hints = error.hints().into_iter().map(|hint| format!("\nhint: {hint}"));
-    let preposition = if matches!(to, Destination::Accepted(_)) { "from" } else { "to" };
-    Some(format!("a connection {preposition} {to} failed: {error}{}", hints.collect::<String>()))
 }

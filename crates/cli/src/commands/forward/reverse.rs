@@ -14,7 +14,7 @@ use tokio::time::{sleep, timeout};
 
 use super::local::Connection;
 use super::pair::number;
-use super::{JobServer, PAUSE, trouble};
+use super::server::{JobServer, PAUSE, trouble};
 use crate::context::Context;
 
 const EXPECTED: &str = "a port of the job such as 8081, or where the job connects and where that leads, \

@@ -12,19 +12,18 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use hostler_client::{Client, ClientError, escape};
 use hostler_model::{JobId, JobState, NodeName, Submission, TaskId, Work, plural};
 use hostler_proto::api::{JobAction, JobDetail, JobSummary};
 use hostler_proto::forward::Destination;
 use hostler_proto::link::Output;
 use nix::sys::signal::Signal;
-use serde::{Deserialize, Serialize};
 use serde_json::json;
 use tokio::time::{sleep, timeout};
 
 use self::limit::Warnings;
-use self::session::{Session, file_of};
+use self::session::{App, Session, file_of};
 use super::forward::local::Listener;
 use super::forward::{JobServer, PAUSE, REQUEST_TIMEOUT, serve};
 use super::logs::{Source, read};
@@ -110,25 +109,6 @@ pub(crate) struct Jupyter {
     /// Arguments of Jupyter
     #[arg(value_name = "ARGS", last = true)]
     args: Vec<String>,
-}
-
-/// A Jupyter application.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum App {
-    /// JupyterLab, version 3 or newer
-    Lab,
-    /// Jupyter Notebook, version 7 or newer
-    Notebook,
-}
-
-impl App {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Lab => "lab",
-            Self::Notebook => "notebook",
-        }
-    }
 }
 
 /// A Jupyter server that runs or will run as a job.

@@ -6,11 +6,29 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use clap::ValueEnum;
 use hostler_client::new_key;
 use hostler_model::JobId;
 use serde::{Deserialize, Serialize};
 
-use super::App;
+/// A Jupyter application.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum App {
+    /// JupyterLab, version 3 or newer
+    Lab,
+    /// Jupyter Notebook, version 7 or newer
+    Notebook,
+}
+
+impl App {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Lab => "lab",
+            Self::Notebook => "notebook",
+        }
+    }
+}
 
 /// A Jupyter server on a Unix socket in a directory of its own. Not printed for debugging, because of the token.
 #[derive(Clone, Serialize, Deserialize)]

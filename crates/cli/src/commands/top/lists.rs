@@ -5,7 +5,7 @@ use std::cmp::{Ordering, Reverse};
 use hostler_model::{JobId, JobState, NodeName, NodeState, PartitionName, WallTime, format_bytes};
 use hostler_proto::api::{JobSummary, NodeView};
 
-use super::model::List;
+use super::filter::Filter;
 use crate::output::text::Moment;
 use crate::output::views;
 
@@ -34,6 +34,17 @@ impl<C: Copy + PartialEq> Sort<C> {
     fn apply(self, order: Ordering) -> Ordering {
         if self.is_reversed { order.reverse() } else { order }
     }
+}
+
+/// A list with a selected row, which stays selected when rows move.
+#[derive(Debug)]
+pub(super) struct List<T, I, C> {
+    pub(super) all: Vec<T>,
+    /// Whether the head has sent the list.
+    pub(super) is_known: bool,
+    pub(super) selected: Option<I>,
+    pub(super) sort: Sort<C>,
+    pub(super) filter: Filter,
 }
 
 /// Columns of the queue.

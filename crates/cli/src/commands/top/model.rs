@@ -7,7 +7,7 @@ use hostler_proto::link::Output;
 use hostler_proto::users::Me;
 
 use super::filter::Filter;
-use super::lists::{JobColumn, NodeColumn, Sort};
+use super::lists::{JobColumn, List, NodeColumn, Sort};
 use super::tail::Tail;
 
 /// Maximum number of jobs that have not ended, in the queue. More are found with a filter at the head.
@@ -100,17 +100,6 @@ pub(super) enum Screen {
     Queue,
     Nodes,
     Job(JobId),
-}
-
-/// A list with a selected row, which stays selected when rows move.
-#[derive(Debug)]
-pub(super) struct List<T, I, C> {
-    pub(super) all: Vec<T>,
-    /// Whether the head has sent the list.
-    pub(super) is_known: bool,
-    pub(super) selected: Option<I>,
-    pub(super) sort: Sort<C>,
-    pub(super) filter: Filter,
 }
 
 /// A question before an action. Only `y` confirms.

@@ -15,6 +15,7 @@ mod report;
 mod settings;
 #[cfg(test)]
 mod tests;
+mod translate;
 mod wanted;
 
 use std::path::Path;
@@ -27,7 +28,7 @@ use crate::failure::{Failure, Outcome};
 
 use apply::{Cluster, apply, check_role, present};
 use report::Report;
-use wanted::translate;
+use translate::translate;
 
 /// The most mistakes that are reported at once.
 const MAX_PROBLEMS: usize = 20;

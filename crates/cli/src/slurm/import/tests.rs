@@ -14,7 +14,8 @@ use proptest::prelude::*;
 
 use super::changes::{Change, Present};
 use super::files;
-use super::wanted::{Sources, Wanted, translate};
+use super::translate::translate;
+use super::wanted::{Sources, Wanted};
 use crate::slurm::machines::tests::machine;
 
 /// The lines of a text without included files.

@@ -7,7 +7,7 @@ use super::super::clock::Clock;
 use super::super::machines::{Cause, Machine, NULL, Part, node_list};
 use super::super::rows::Accounts;
 use super::super::{CLUSTER, VERSION};
-use super::rows::Row;
+use super::row::Row;
 
 /// A value that `sinfo` can print.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::super::json::{document as wrapped, number, unlimited};
 use super::super::machines::{Machine, NULL, Part, node_list};
-use super::rows::Row;
+use super::row::Row;
 
 /// All rows as one document.
 pub(super) fn document(rows: &[Row<'_>]) -> String {

@@ -2,6 +2,7 @@
 
 mod fields;
 mod json;
+mod row;
 mod rows;
 
 use std::ffi::OsString;

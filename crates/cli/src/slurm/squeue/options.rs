@@ -4,6 +4,8 @@ use hostler_slurm::getopt::{Opt, Takes};
 
 use super::super::opt;
 
+pub(crate) const NAME: &str = "squeue";
+
 pub(super) const USAGE: &str = "\
 Usage: squeue [OPTIONS]
   -j, --jobs[=IDS]         list these jobs

@@ -9,8 +9,8 @@ use hostler_slurm::state::{State, parse_list};
 
 use super::super::{Ended, Line, check_clusters, items, own_name, parse as parse_arguments, text};
 use super::filter::Filter;
-use super::options::{Key, OPTIONS, USAGE};
-use super::{NAME, ids, sort};
+use super::options::{Key, NAME, OPTIONS, USAGE};
+use super::{ids, sort};
 
 /// The usual formats.
 pub(super) const USUAL: &str = "%.18i %.9P %.8j %.8u %.2t %.10M %.6D %R";

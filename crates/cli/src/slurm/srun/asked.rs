@@ -5,14 +5,26 @@ use std::fs;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
+use hostler_agent::COMMANDS_IN_IMAGE;
+use hostler_slurm::getopt::{Opt, Parsed};
 use hostler_slurm::job_options::{JobOptions, Key, SRUN_JOB_VARIABLES, SRUN_OPTIONS, SRUN_VARIABLES};
 use hostler_slurm::multi_prog::{self, Wrong};
 use hostler_slurm::pmi;
 use hostler_slurm::step_variables::Dealing;
 
-use super::super::allocating::{apply, parse};
+use super::super::allocating::{Speech, apply, parse};
 use super::super::request::{check_identity, export_items};
-use super::{Ended, NAME, USAGE, VERSION, contained, job_options};
+use super::super::{Ended, VERSION, job_options};
+
+pub(crate) const NAME: &str = "srun";
+
+/// How this command speaks about the job that it holds.
+pub(super) const SPEECH: Speech = Speech { name: NAME, failed: "Unable to allocate resources", is_chatty: false };
+
+const USAGE: &str = "Usage: srun [OPTIONS(0)... [executable(0) [args(0)...]]] [ : [OPTIONS(N)...]] executable(N) [args(N)...]\n\
+    \n\
+    Runs a step in the current job, or a job that consists of one step. The options are those of Slurm's srun; `hostler\n\
+    step` and `hostler run` have Hostler's own options.\n";
 
 /// A step, as asked for.
 #[derive(Debug, Default)]
@@ -103,7 +115,7 @@ impl Asked {
         }
         check_identity(&asked.options)?;
         if asked.options.container.image.is_some() {
-            asked.inside = contained::words(&all, &given, &asked);
+            asked.inside = words_inside(&all, &given, &asked);
         }
         asked.program = if asked.multi_prog {
             let path = &given.operands[0];
@@ -168,6 +180,14 @@ impl Asked {
                 return Err(Ended::error(format!("invalid MPI type '{other}', --mpi=list for acceptable types"))
                     .and("hint: `mpirun` of Open MPI starts the processes of its programs in a job"));
             }
+        }
+        Ok(())
+    }
+
+    /// Refuses the number of a node outside of a job.
+    pub(super) fn check_relative(&self) -> Result<(), Ended> {
+        if self.relative > 0 {
+            return Err(Ended::fatal("--relative option invalid for job allocation request"));
         }
         Ok(())
     }
@@ -271,4 +291,30 @@ fn variables(is_inside: bool) -> Vec<(Key, OsString)> {
         all.extend(std::env::var_os(format!("SLURM_{name}")).map(|value| (*key, value)));
     }
     all
+}
+
+/// The command line of `srun` inside: without what describes the job only, or is done already. Everybody who may see the job sees it,
+/// so it has no values of variables.
+fn words_inside(all: &[Opt<Key>], given: &Parsed<Key>, asked: &Asked) -> Vec<OsString> {
+    let has_fewer_nodes = asked.options.nodes_without_tasks().is_some();
+    let is_needed = |key: &Key| match key {
+        // The job starts in the directory, and with the variables.
+        Key::Container(_) | Key::Chdir | Key::Export | Key::Uid | Key::Gid | Key::Clusters => false,
+        Key::Nodes => !has_fewer_nodes,
+        _ => true,
+    };
+    // The image may have another `srun`.
+    let mut words = vec![OsString::from(format!("{COMMANDS_IN_IMAGE}/{NAME}"))];
+    for (key, value) in given.options.iter().filter(|(key, _)| is_needed(key)) {
+        let Some(option) = all.iter().find(|option| option.key == *key) else { continue };
+        let mut word = OsString::from(format!("--{}", option.long));
+        if let Some(value) = value {
+            word.push(OsStr::new("="));
+            word.push(value);
+        }
+        words.push(word);
+    }
+    words.push("--".into());
+    words.extend(given.operands.iter().cloned());
+    words
 }

@@ -2,17 +2,15 @@
 //!
 //! Nothing outside of a sandbox starts steps in it. So the tasks are started by this program in the image, where jobs have it.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::path::Path;
 
-use hostler_agent::COMMANDS_IN_IMAGE;
 use hostler_model::{Submission, Work};
 use hostler_slurm::container_options::plain;
-use hostler_slurm::getopt::{Opt, Parsed};
-use hostler_slurm::job_options::Key;
 
-use super::asked::{Asked, Program};
-use super::{Ended, NAME, Outcome, SPEECH, check_relative, describe, tell};
+use super::super::allocating::describe;
+use super::super::{Ended, Outcome, tell};
+use super::asked::{Asked, NAME, Program, SPEECH};
 use crate::commands::run::Attended;
 use crate::context::Context;
 
@@ -25,7 +23,7 @@ pub(super) async fn run(context: &Context, asked: &Asked, called: Option<&OsStri
 }
 
 fn spec(asked: &Asked, called: Option<&OsString>) -> Result<Submission, Ended> {
-    check_relative(asked)?;
+    asked.check_relative()?;
     if asked.pty {
         return Err(Ended::error("--pty with --container-image is not supported")
             .and("hint: `hostler run --image docker://… --pty` gives a program in an image a terminal"));
@@ -63,32 +61,6 @@ fn check_files(asked: &Asked, folder: &str) -> Result<(), Ended> {
         Program::Different(path, _) => check("multi-prog", &Path::new(path).to_string_lossy(), true),
         Program::Same(_) => Ok(()),
     }
-}
-
-/// The command line of `srun` inside: without what describes the job only, or is done already. Everybody who may see the job sees it,
-/// so it has no values of variables.
-pub(super) fn words(all: &[Opt<Key>], given: &Parsed<Key>, asked: &Asked) -> Vec<OsString> {
-    let has_fewer_nodes = asked.options.nodes_without_tasks().is_some();
-    let is_needed = |key: &Key| match key {
-        // The job starts in the directory, and with the variables.
-        Key::Container(_) | Key::Chdir | Key::Export | Key::Uid | Key::Gid | Key::Clusters => false,
-        Key::Nodes => !has_fewer_nodes,
-        _ => true,
-    };
-    // The image may have another `srun`.
-    let mut words = vec![OsString::from(format!("{COMMANDS_IN_IMAGE}/{NAME}"))];
-    for (key, value) in given.options.iter().filter(|(key, _)| is_needed(key)) {
-        let Some(option) = all.iter().find(|option| option.key == *key) else { continue };
-        let mut word = OsString::from(format!("--{}", option.long));
-        if let Some(value) = value {
-            word.push(OsStr::new("="));
-            word.push(value);
-        }
-        words.push(word);
-    }
-    words.push("--".into());
-    words.extend(given.operands.iter().cloned());
-    words
 }
 
 #[cfg(test)]

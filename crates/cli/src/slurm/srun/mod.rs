@@ -18,28 +18,17 @@ use hostler_slurm::pmi::{self, Server};
 use hostler_slurm::step_variables::StepFacts;
 use tokio::sync::mpsc::Receiver;
 
-use self::asked::{Asked, Input};
+pub(crate) use self::asked::NAME;
+use self::asked::{Asked, Input, SPEECH};
 use self::screen::{Screen, summarize};
-use self::shape::{Shape, shape};
-use super::allocating::{Speech, Wanted, describe, hold, variables};
+use self::shape::{NO_STEP, Shape, shape};
+use super::allocating::{Wanted, describe, hold, variables};
 use super::bad_value;
 use super::container::only_for_jobs;
 use super::test_only::test_only;
-use super::{Ended, Outcome, VERSION, job_options, print, tell};
+use super::{Ended, Outcome, print, tell};
 use crate::context::{Context, block_on};
 use crate::steps::{self, Links, Plan, Task};
-
-pub(crate) const NAME: &str = "srun";
-
-const SPEECH: Speech = Speech { name: NAME, failed: "Unable to allocate resources", is_chatty: false };
-
-/// What errors about a step begin with.
-const NO_STEP: &str = "Unable to create step";
-
-const USAGE: &str = "Usage: srun [OPTIONS(0)... [executable(0) [args(0)...]]] [ : [OPTIONS(N)...]] executable(N) [args(N)...]\n\
-    \n\
-    Runs a step in the current job, or a job that consists of one step. The options are those of Slurm's srun; `hostler\n\
-    step` and `hostler run` have Hostler's own options.\n";
 
 /// A job that takes steps from this process.
 struct Job {
@@ -98,7 +87,7 @@ async fn would_start(context: &Context, asked: &Asked, called: Option<&OsString>
 
 /// Runs a job that consists of a step.
 async fn outside(context: &Context, mut asked: Asked, called: Option<&OsString>) -> Outcome {
-    check_relative(&asked)?;
+    asked.check_relative()?;
     let options = asked.options.clone();
     if let Some((_, tasks)) = options.nodes_without_tasks() {
         asked.options.nodes = Some((tasks, tasks));
@@ -127,14 +116,6 @@ async fn outside(context: &Context, mut asked: Asked, called: Option<&OsString>)
     let code = *outcome.as_ref().unwrap_or(&1);
     release(&client, held, code).await?;
     outcome
-}
-
-/// Refuses the number of a node outside of a job.
-fn check_relative(asked: &Asked) -> Result<(), Ended> {
-    if asked.relative > 0 {
-        return Err(Ended::fatal("--relative option invalid for job allocation request"));
-    }
-    Ok(())
 }
 
 async fn release(client: &Client, held: steps::holding::Held, code: u8) -> Result<(), Ended> {

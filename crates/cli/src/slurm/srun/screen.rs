@@ -18,8 +18,7 @@ use nix::libc;
 use nix::sys::signal::Signal;
 
 use super::super::{Ended, own_name, tell};
-use super::NAME;
-use super::asked::Asked;
+use super::asked::{Asked, NAME};
 use crate::context::Context;
 use crate::failure::Failure;
 use crate::output::window_size;

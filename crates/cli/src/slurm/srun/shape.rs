@@ -3,8 +3,11 @@
 use hostler_slurm::hostlist;
 use hostler_slurm::step_variables::{Dealing, divide, places};
 
+use super::super::Ended;
 use super::asked::Asked;
-use super::{Ended, NO_STEP};
+
+/// What errors about a step begin with.
+pub(super) const NO_STEP: &str = "Unable to create step";
 
 /// The nodes of a step and its tasks.
 #[derive(Debug, PartialEq, Eq)]
