@@ -15,12 +15,13 @@ use hostler_proto::record::EndedTask;
 use super::disk::{Disk, empty_state};
 use super::quotas::Allowance;
 
+mod account;
 mod checks;
 mod past;
 pub(super) mod places;
 mod processes;
 
-use self::past::Past;
+use self::account::{Broken, JobAccount, PartAccount, Past, Standing, TaskAccount};
 use self::places::Places;
 
 pub(super) struct Books {
@@ -47,94 +48,6 @@ pub(super) struct Books {
     /// The state that follows from the durable events alone, without any restart.
     fold: State,
     events: u64,
-}
-
-struct JobAccount {
-    spec: Arc<JobSpec>,
-    /// The specification before any change.
-    submitted: Arc<JobSpec>,
-    tasks: BTreeMap<u32, TaskAccount>,
-    /// Whether tasks that wait again are held, unless they were released.
-    is_held: bool,
-    /// Tasks whose last hold or release named them, and whether that was a hold.
-    named_holds: BTreeMap<u32, bool>,
-    is_forgotten: bool,
-    /// Whether a user has requeued the job.
-    was_requeued: bool,
-    submitted_at: Timestamp,
-    ended_at: Option<Timestamp>,
-    past: Past,
-}
-
-impl JobAccount {
-    fn hold(&mut self, index: Option<u32>) {
-        self.set_held(index, true);
-    }
-
-    fn release(&mut self, index: Option<u32>) {
-        self.set_held(index, false);
-    }
-
-    fn set_held(&mut self, index: Option<u32>, is_held: bool) {
-        match index.filter(|_| self.spec.array.is_some()) {
-            Some(index) => drop(self.named_holds.insert(index, is_held)),
-            None => (self.is_held, self.named_holds) = (is_held, BTreeMap::new()),
-        }
-    }
-
-    fn holds(&self, index: u32) -> bool {
-        self.named_holds.get(&index).copied().unwrap_or(self.is_held)
-    }
-}
-
-#[derive(Debug, Clone)]
-struct TaskAccount {
-    at: Standing,
-    /// Whether the user has cancelled the task and has not requeued it since.
-    is_cancelled: bool,
-    /// Whether the user has requeued the task while it was placed.
-    is_asked_again: bool,
-    /// Whether the user has received the task's result.
-    is_fetched: bool,
-    /// Whether the task's result was dropped to free space.
-    is_dropped: bool,
-    past: Past,
-}
-
-#[derive(Debug, Clone, PartialEq)]
-enum Standing {
-    Waiting,
-    Placed {
-        run: RunId,
-        parts: Vec<PartAccount>,
-        /// The first failure of one of the parts.
-        broken: Option<Broken>,
-    },
-    Ended {
-        state: JobState,
-        result: Option<Digest>,
-    },
-}
-
-/// A run's state on one node.
-#[derive(Debug, Clone, PartialEq)]
-struct PartAccount {
-    node: NodeName,
-    resources: Resources,
-    /// The epoch of the head that last sent this part to its node.
-    sent_in: Epoch,
-    has_arrived: bool,
-    is_ready: bool,
-    has_run: bool,
-    is_over: bool,
-}
-
-/// Why a run can no longer complete.
-#[derive(Debug, Clone, Copy, PartialEq)]
-struct Broken {
-    fate: Fate,
-    /// Whether the part that broke the run certainly never began.
-    never_began: bool,
 }
 
 /// A run's process, on its node.

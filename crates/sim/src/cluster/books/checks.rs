@@ -8,7 +8,8 @@ use hostler_core::head::{Job, Part, State, SubmissionKey, explain};
 use hostler_model::{Digest, IndexSet, JobId, TaskId};
 use hostler_sched::Holding;
 
-use super::{Books, PartAccount, Standing, any_result};
+use super::account::{PartAccount, Standing};
+use super::{Books, any_result};
 use crate::cluster::disk::Disk;
 
 /// The difference between a loaded state and the state from the log.

@@ -1,43 +1,9 @@
 //! What jobs and tasks have done at some time, and which dependencies that satisfies.
 
-use hostler_model::{Condition, Dependency, JobState, Timestamp};
+use hostler_model::{Condition, Dependency, Timestamp};
 
-use super::{Books, JobAccount, Standing};
-
-/// What a job or a task has done at some time; a requeue does not reset it.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Past {
-    /// When it was first placed or ended. For an array: one of its tasks.
-    first_seen: Option<Timestamp>,
-    first_ended: Option<Timestamp>,
-    has_started: bool,
-    has_ended: bool,
-    has_completed: bool,
-    has_ended_otherwise: bool,
-}
-
-impl Past {
-    /// What a task in this standing does.
-    fn of(at: &Standing) -> Self {
-        let (has_started, has_ended) = match at {
-            Standing::Placed { parts, .. } => (parts.iter().all(|part| part.has_run || part.is_over), false),
-            Standing::Ended { .. } => (true, true),
-            Standing::Waiting => (false, false),
-        };
-        let has_completed = matches!(at, Standing::Ended { state: JobState::Completed, .. });
-        let has_ended_otherwise = has_ended && !has_completed;
-        Self { has_started, has_ended, has_completed, has_ended_otherwise, ..Self::default() }
-    }
-
-    fn add(&mut self, is_now: &Self, is_seen: bool, now: Timestamp) {
-        self.first_seen = self.first_seen.or(is_seen.then_some(now));
-        self.first_ended = self.first_ended.or(is_now.has_ended.then_some(now));
-        self.has_started |= is_now.has_started;
-        self.has_ended |= is_now.has_ended;
-        self.has_completed |= is_now.has_completed;
-        self.has_ended_otherwise |= is_now.has_ended_otherwise;
-    }
-}
+use super::Books;
+use super::account::{JobAccount, Past, Standing};
 
 impl Books {
     /// Whether a dependency of a task was satisfied at some time. For a job that a user has requeued, and for a task that its node

@@ -3,7 +3,8 @@
 use hostler_core::agent::Why;
 use hostler_model::{Resources, RunId};
 
-use super::{Books, PartAccount, Process, Standing};
+use super::account::{PartAccount, Standing};
+use super::{Books, Process};
 
 impl Books {
     /// Accounts for a process that starts on a node.
