@@ -14,10 +14,11 @@ use hostler_web::{Caller, Way, cookie_name};
 use crate::api::no_such_route;
 use crate::blobs::name_of;
 use crate::head::Head;
+use crate::identify::Credentials;
 use crate::identity::Identity;
-use crate::lease::{Credentials, Lease};
+use crate::lease::Lease;
 use crate::listen::{Peer, Visitor};
-use crate::site::ListenerKind;
+use crate::proxy::ListenerKind;
 
 /// The answer to a browser that reached the head under the cluster's own certificate. Browsers distrust that
 /// certificate, so no page may depend on it.

@@ -9,8 +9,8 @@ use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
 
 use crate::api;
-use crate::api::access::relayed_identity;
 use crate::blobs::{inline_size, name_of};
+use crate::identify::relayed_identity;
 use crate::login;
 use crate::trust::{Trust, bearer_of};
 

@@ -4,17 +4,15 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use hostler_core::head::{ConnectionId, Job, Refusal};
-use hostler_model::JobId;
+use hostler_core::head::ConnectionId;
 use hostler_proto::join::Address;
 use hostler_store::{Reader, Writer};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use crate::api::error::ApiError;
 use crate::audit::Audit;
 use crate::blobs::Library;
-use crate::client_limits::{ClientLimits, Party};
+use crate::client_limits::ClientLimits;
 use crate::config::Config;
 use crate::engine::Engine;
 use crate::environments::Environments;
@@ -54,14 +52,14 @@ pub(crate) struct Head {
     pub(crate) admitting: tokio::sync::Mutex<()>,
     /// Controllers of the nodes that the head switches on and off.
     pub(crate) switches: Arc<Switches>,
-    pub(crate) notifier: Notifier,
+    pub(crate) notifier: Arc<Notifier>,
     pub(crate) audit: Audit,
     /// Readers that wait for an agent's stream.
-    pub(crate) streams: Streams,
+    pub(crate) streams: Arc<Streams>,
     /// Figures over time of nodes and tasks.
     pub(crate) usage: UsageHistory,
     /// Nodes and runs that somebody watches.
-    pub(crate) live_usage: LiveUsage,
+    pub(crate) live_usage: Arc<LiveUsage>,
     /// The address on which the head listens for agents.
     pub(crate) bound: SocketAddr,
     /// Cancelled when the head stops. Every waiting task must then end.
@@ -90,11 +88,20 @@ impl Head {
         let switches = Arc::new(Switches::new(engine.clone(), config.power.clone()));
         let cluster_id = trust.fingerprint().to_string().chars().take(12).collect();
         let cluster = hostname().unwrap_or_else(|| "cluster".to_owned());
-        let notifier = Notifier::new(config.notify.clone(), history.clone(), writer, cluster_id, cluster);
+        let stop = CancellationToken::new();
+        let notifier = Notifier::new(
+            config.notify.clone(),
+            (engine.clone(), writer),
+            Arc::clone(&library),
+            (cluster_id, cluster),
+            stop.clone(),
+        );
+        let streams = Arc::<Streams>::default();
+        let live_usage = LiveUsage::new(engine.clone(), Arc::clone(&streams), stop.clone());
         let openid = OpenId::new(config.openid.clone());
         Self {
             switches,
-            notifier,
+            notifier: Arc::new(notifier),
             config,
             engine,
             environments: Environments::new(history.clone()),
@@ -109,24 +116,16 @@ impl Head {
             openid,
             admitting: tokio::sync::Mutex::default(),
             audit,
-            streams: Streams::default(),
+            streams,
             usage,
-            live_usage: LiveUsage::default(),
+            live_usage: Arc::new(live_usage),
             bound,
-            stop: CancellationToken::new(),
+            stop,
             tasks: TaskTracker::new(),
             closing: AtomicBool::new(false),
             usual_results_cap_bytes,
             next_connection: AtomicU64::new(1),
         }
-    }
-
-    /// Returns a job, live or ended. Reads an ended job within the client's share of such reads.
-    ///
-    /// # Errors
-    /// The job does not exist, or the store cannot be read.
-    pub(crate) async fn job_for(&self, party: &Party, id: JobId) -> Result<Arc<Job>, ApiError> {
-        Ok(self.find_job(party, id).await?.ok_or(Refusal::NoSuchJob(id))?)
     }
 
     /// The id of a connection that the head accepts now.

@@ -2,39 +2,16 @@
 //! admin removes or blocks a user or lowers a role, and when a node leaves the cluster.
 
 use axum::body::{Body, HttpBody};
-use axum::extract::Request;
-use axum::http::HeaderValue;
-use axum::http::header::{AUTHORIZATION, CONTENT_TYPE};
+use axum::http::header::CONTENT_TYPE;
 use axum::response::Response;
 use futures_util::{StreamExt, stream};
 use hostler_model::Timestamp;
-use hostler_proto::users::RELAY_HEADER;
 use tokio::sync::watch;
 use tokio::time::sleep_until;
 
-use crate::api::access::identify;
 use crate::engine::Engine;
+use crate::identify::{Credentials, identify};
 use crate::identity::{Identity, Origin, Person, Unidentified};
-use crate::listen::Peer;
-
-/// What a caller shows to be identified.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Credentials {
-    pub(crate) peer: Option<Peer>,
-    pub(crate) authorization: Option<HeaderValue>,
-    /// The header [`RELAY_HEADER`].
-    pub(crate) relayed_user: Option<HeaderValue>,
-}
-
-impl Credentials {
-    pub(crate) fn of(request: &Request) -> Self {
-        Self {
-            peer: request.extensions().get().cloned(),
-            authorization: request.headers().get(AUTHORIZATION).cloned(),
-            relayed_user: request.headers().get(RELAY_HEADER).cloned(),
-        }
-    }
-}
 
 /// The identity of a caller, and how to notice its end.
 #[derive(Clone)]
@@ -132,6 +109,7 @@ fn has_rights_of(now: &Person, before: &Person) -> bool {
 mod tests {
     use std::time::Duration;
 
+    use axum::http::HeaderValue;
     use hostler_core::head::{Command, NewUser, Now, State, UsersCommand};
     use hostler_model::{Role, UserName};
     use hostler_store::{MemoryStore, Store, Writer};

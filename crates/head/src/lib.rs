@@ -6,7 +6,7 @@
 //!
 //! - [`start`] opens the store, restores the state, and starts and stops all other parts.
 //! - [`listen`] accepts connections on a Unix socket and on one TLS port, and identifies the peer. [`trust`] is the
-//!   cluster's certificate authority. [`invitations`] holds the join codes.
+//!   cluster's certificate authority. [`identify`] says who a caller is. [`invitations`] holds the join codes.
 //! - [`api`] serves REST and server-sent events under `/api/v1`, with one file per resource. [`views`] builds its
 //!   responses from the state, and [`openapi`] describes it. [`rights`] checks permissions, and [`audit`] records
 //!   requests.
@@ -16,7 +16,7 @@
 //!   [`dashboard`] serve browsers, and [`openid`] signs their users in with a provider of OpenID Connect. [`proxy`] finds
 //!   the connections of a reverse proxy. [`seal`] makes secrets that the head recognises without keeping them.
 //! - [`link`] carries messages to and from an agent. [`streams`] connects readers of a job's output with its agent.
-//! - [`metrics`] serves `/metrics`.
+//! - [`metrics`] counts what happens, for `/metrics`.
 //! - [`usage`] keeps figures over time, and shares live measurements among all who watch.
 //! - [`notify`] delivers messages to users and operators. [`outgoing`] sends requests to other servers, and
 //!   [`private_file`] reads configuration files with secrets.
@@ -39,6 +39,7 @@ mod failures;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 mod head;
+mod identify;
 mod identity;
 mod invitations;
 mod job_reads;

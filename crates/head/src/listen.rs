@@ -39,7 +39,7 @@ use crate::answers::Unsent;
 use crate::client_limits::Client;
 use crate::head::Head;
 use crate::proxy;
-use crate::site::ListenerKind;
+use crate::proxy::ListenerKind;
 use crate::trust::{Bearer, bearer_of};
 
 /// Timeout of a TLS handshake.

@@ -17,11 +17,24 @@ use nix::unistd::geteuid;
 use tokio::net::TcpStream;
 use tokio::sync::Semaphore;
 
-use crate::site::ListenerKind;
-
 /// Maximum number of concurrent searches for the owner of a connection. Each occupies one of the few threads for blocking
 /// work.
 const SEARCHES: usize = 2;
+
+/// The listener through which a client reached the head; on the TLS port, also the certificate that the client got.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum ListenerKind {
+    /// The Unix socket, where the kernel identifies users.
+    Socket,
+    /// TLS with the cluster's certificate.
+    Cluster,
+    /// TLS with the site's certificate, or plain HTTP on loopback, for browsers at one of these origins.
+    Site {
+        origins: Arc<[String]>,
+        /// Whether a reverse proxy adds the client's address; see [`Proxy`].
+        is_proxied: bool,
+    },
+}
 
 /// Who may name the client of a request on the plain HTTP port.
 pub(crate) struct Proxy {

@@ -18,25 +18,10 @@ use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::config::SiteConfig;
-use crate::proxy::Proxy;
+use crate::proxy::{ListenerKind, Proxy};
 
 /// Minimum time between two checks whether the files of the certificate have changed.
 const LOOK: Duration = Duration::from_secs(1);
-
-/// The listener through which a client reached the head; on the TLS port, also the certificate that the client got.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum ListenerKind {
-    /// The Unix socket, where the kernel identifies users.
-    Socket,
-    /// TLS with the cluster's certificate.
-    Cluster,
-    /// TLS with the site's certificate, or plain HTTP on loopback, for browsers at one of these origins.
-    Site {
-        origins: Arc<[String]>,
-        /// Whether a reverse proxy adds the client's address; see [`crate::proxy`].
-        is_proxied: bool,
-    },
-}
 
 /// The site's certificate and the origins of its pages.
 pub(crate) struct Site {

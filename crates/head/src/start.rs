@@ -161,9 +161,10 @@ async fn start(config: Config) -> anyhow::Result<(Arc<Head>, Arc<SocketFile>)> {
     head.apply_results_cap();
     listeners.serve(&head, &dashboard::routes(api::routes(&head), &head));
     tokio::spawn(collect(Arc::clone(&head)));
-    tokio::spawn(power::keep::keep(Arc::clone(&head), orders));
-    tokio::spawn(notify::keep(Arc::clone(&head)));
-    tokio::spawn(power::keep::measure(Arc::clone(&head)));
+    let (switches, library) = (&head.switches, Arc::clone(&head.library));
+    tokio::spawn(power::keep::keep(Arc::clone(switches), library, orders, head.stop.clone()));
+    tokio::spawn(notify::keep(Arc::clone(&head.notifier)));
+    tokio::spawn(power::keep::measure(Arc::clone(switches), head.stop.clone()));
     announce(&head)?;
     reserve::hold(&head.config.directory);
     tracing::info!(address = %head.address(), socket = %head.config.socket.display(), "head ready");

@@ -2,6 +2,7 @@
 
 mod dependencies;
 mod holds;
+mod names;
 mod nodes;
 mod partitions;
 mod progress;
@@ -24,9 +25,9 @@ use hostler_proto::link::{RunEnd, StepEndpoint};
 use hostler_proto::power::JobEnergy;
 use hostler_proto::record::{EndedPart, EndedTask};
 
+use names::{NAMED, and_more};
 pub(crate) use nodes::{SharedCpus, energy, holders, node, node_detail};
 pub(crate) use partitions::partition;
-use silence::NAMED;
 pub(crate) use suggestion::suggestion;
 
 /// Replaces a message that only the job's user and operators may read.
@@ -672,13 +673,6 @@ fn in_words(parts: &[String]) -> String {
 /// Returns a job's id, name and user, e.g. `job 3 (train, of alice)`.
 fn job_name(job: &Job) -> String {
     format!("job {} ({}, of {})", job.id, job.spec.name, job.user)
-}
-
-/// Lists the first few of `total` names, and the number of further names.
-fn and_more(names: &[impl AsRef<str>], total: usize) -> String {
-    let first: Vec<&str> = names.iter().take(NAMED).map(AsRef::as_ref).collect();
-    let more = total.saturating_sub(first.len());
-    if more == 0 { first.join(", ") } else { format!("{} and {more} more", first.join(", ")) }
 }
 
 #[cfg(test)]

@@ -28,7 +28,7 @@ pub(crate) async fn change(
     let about = format!("job {id}: {}", fields(&change));
     tracing::info!(job = %id, user = user.0.user, fields = fields(&change), "job change");
     head.engine.command(Command::Change { caller: user.0.clone(), job: id, change: Box::new(change) }).await?;
-    let job = head.job_for(user.party(), id).await?;
+    let job = user.job(&head, id).await?;
     let state = head.engine.state();
     let summary = views::summary(&state, &job, None, user.sees(&job), head.engine.now());
     Ok((Extension(About(about)), Json(summary)))

@@ -441,7 +441,7 @@ pub(crate) async fn show(
 
 /// Returns an error if the job has no task with this index.
 async fn check_task(head: &Head, user: &User, id: JobId, index: u32) -> Result<(), ApiError> {
-    let job = head.job_for(user.party(), id).await?;
+    let job = user.job(head, id).await?;
     if job.indices().contains(index) { Ok(()) } else { Err(Refusal::NoSuchTask { job: id, index }.into()) }
 }
 
@@ -589,7 +589,7 @@ async fn act(
 ) -> Result<Json<JobSummary>, ApiError> {
     tracing::info!(%job, ?index, ?action, user = user.0.user, "job action");
     head.engine.command(Command::Act { caller: user.0.clone(), job, index, action }).await?;
-    let job = head.job_for(user.party(), job).await?;
+    let job = user.job(&head, job).await?;
     let state = head.engine.state();
     Ok(Json(views::summary(&state, &job, None, user.sees(&job), head.engine.now())))
 }

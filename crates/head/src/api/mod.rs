@@ -16,6 +16,7 @@ mod history;
 mod info;
 mod jobs;
 mod login;
+mod metrics;
 mod nodes;
 mod notifications;
 mod openid;
@@ -50,7 +51,6 @@ use utoipa::ToSchema;
 use self::error::ApiError;
 use self::reply::JsonText;
 use crate::head::Head;
-use crate::metrics;
 use crate::openapi::{self, Api, Operation};
 use crate::rights::Rights;
 use crate::rights::Who::{Admins, Agents, Anyone, Operators, Owners, Users, UsersAndAgents, Viewers};
@@ -190,6 +190,7 @@ async fn document() -> JsonText<Document> {
 
 /// The router of the API, and of the metrics.
 pub(crate) fn routes(head: &Arc<Head>) -> Router {
+    head.engine.metrics().add_operations(OPERATIONS.iter().map(|operation| (operation.method, operation.path)));
     let routes = api()
         .router
         .method_not_allowed_fallback(access::wrong_method)

@@ -186,7 +186,7 @@ impl Listing {
 
 /// Returns the job, or an error if the user may not read its contents.
 pub(crate) async fn readable(head: &Head, user: &User, id: JobId) -> Result<Arc<Job>, ApiError> {
-    let job = head.job_for(user.party(), id).await?;
+    let job = user.job(head, id).await?;
     match user.sees(&job) {
         Viewer::Owner => Ok(job),
         Viewer::Other => Err(user.0.refused(&job).into()),

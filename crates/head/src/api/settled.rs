@@ -63,7 +63,7 @@ async fn history_of(
     states: &[JobState],
     limit: usize,
 ) -> Result<(Arc<Job>, History), ApiError> {
-    let job = head.job_for(user.party(), id).await?;
+    let job = user.job(head, id).await?;
     let (range, limit) = if job.spec.array.is_none() { (0..=0, limit.max(1)) } else { (range, limit) };
     let first = |indices: &IndexSet| -> Vec<u32> {
         indices.iter().filter(|index| range.contains(index)).take(limit.saturating_add(1)).collect()

@@ -28,7 +28,7 @@ use super::results::readable;
 use super::who::{Agent, User};
 use crate::answers::Answer;
 use crate::head::Head;
-use crate::usage::{MINUTE_MS, accept, live, minute_of};
+use crate::usage::{MINUTE_MS, accept, minute_of};
 
 /// Number of buckets, unless the request asks for another one.
 const POINTS: u32 = 300;
@@ -81,7 +81,7 @@ pub(crate) async fn report(
         let message = "`seconds` must be at least 1";
         return Err(ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "bad_request", message));
     }
-    let accepted = accept(&head, &node, report).await;
+    let accepted = accept(&head.engine, &node, report).await;
     head.usage.record(accepted, head.engine.now().wall);
     Ok(NoContent)
 }
@@ -132,7 +132,7 @@ pub(crate) async fn node_live(
     if head.engine.state().node(&name).is_none() {
         return Err(Refusal::NoSuchNode(name).into());
     }
-    Ok(events(&head, live::watch(&head, &name, None)))
+    Ok(events(&head, head.live_usage.watch(&name, None)))
 }
 
 /// `GET /jobs/{id}/tasks/{index}/usage/live`.
@@ -149,7 +149,7 @@ pub(crate) async fn task_live(
         ApiError::new(StatusCode::CONFLICT, "not_running", message)
             .hint(format!("`hostler job {id}` shows the task's state"))
     })?;
-    Ok(events(&head, live::watch(&head, &node, Some(run))))
+    Ok(events(&head, head.live_usage.watch(&node, Some(run))))
 }
 
 /// The node and the run of a task that has not ended there.

@@ -6,7 +6,7 @@ use axum::extract::FromRequestParts;
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use hostler_core::head::{Caller, Job, Refusal};
-use hostler_model::NodeName;
+use hostler_model::{JobId, NodeName};
 
 use super::error::ApiError;
 use crate::client_limits::Party;
@@ -34,6 +34,14 @@ impl User {
     /// How much of a job this user may see.
     pub(crate) fn sees(&self, job: &Job) -> Viewer {
         if self.0.may_touch(job) { Viewer::Owner } else { Viewer::Other }
+    }
+
+    /// Returns a job, live or ended. Reads an ended job within the client's share of such reads.
+    ///
+    /// # Errors
+    /// The job does not exist, or the store cannot be read.
+    pub(crate) async fn job(&self, head: &Head, id: JobId) -> Result<Arc<Job>, ApiError> {
+        Ok(head.find_job(&self.1, id).await?.ok_or(Refusal::NoSuchJob(id))?)
     }
 
     /// Rejects users who are not operators.

@@ -33,7 +33,8 @@ use self::fault::Fault;
 use self::file::{Config, NotifyFile, Target, Timing};
 use self::queue::{Outcome, Queue, put};
 use self::shapes::Envelope;
-use crate::head::Head;
+use crate::blobs::Library;
+use crate::engine::Engine;
 
 /// Interval between checks of the file for changes.
 const LOOK: Duration = Duration::from_secs(2);
@@ -55,6 +56,10 @@ pub(crate) struct Notifier {
     path: PathBuf,
     history: Reader,
     writer: Writer,
+    engine: Engine,
+    library: Arc<Library>,
+    /// Cancelled when the head stops.
+    stop: CancellationToken,
     /// Distinguishes the ids of this cluster's messages from those of other clusters.
     cluster_id: String,
     /// The cluster's name, for people.
@@ -81,8 +86,15 @@ struct Destination {
 }
 
 impl Notifier {
-    pub(crate) fn new(path: PathBuf, history: Reader, writer: Writer, cluster_id: String, cluster: String) -> Self {
-        Self { path, history, writer, cluster_id, cluster, known: Mutex::default() }
+    pub(crate) fn new(
+        path: PathBuf,
+        (engine, writer): (Engine, Writer),
+        library: Arc<Library>,
+        (cluster_id, cluster): (String, String),
+        stop: CancellationToken,
+    ) -> Self {
+        let history = engine.archive().history().clone();
+        Self { path, history, writer, engine, library, stop, cluster_id, cluster, known: Mutex::default() }
     }
 
     /// Checks the subscriptions of a new job. The error is for the user.
@@ -294,8 +306,8 @@ impl Destination {
 type FileVersion = Option<(SystemTime, u64, u32)>;
 
 /// Watches the file, the outbox and the disk until the head stops.
-pub(crate) async fn keep(head: Arc<Head>) {
-    let arrivals = head.engine.new_messages();
+pub(crate) async fn keep(notifier: Arc<Notifier>) {
+    let arrivals = notifier.engine.new_messages();
     let (mut looks, mut disk) = (interval(LOOK), interval(CHECK_DISK));
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     disk.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -306,17 +318,17 @@ pub(crate) async fn keep(head: Arc<Head>) {
     let mut has_unread = true;
     loop {
         tokio::select! {
-            _ = looks.tick() => look(&head, &mut seen),
-            _ = disk.tick() => check_disk(&head).await,
+            _ = looks.tick() => look(&notifier, &mut seen),
+            _ = disk.tick() => check_disk(&notifier).await,
             () = arrivals.notified() => has_unread = true,
-            () = head.stop.cancelled() => return,
+            () = notifier.stop.cancelled() => return,
         }
         // At the start, messages stay in the store until the file is valid.
-        let can_route = seen.is_some() && !(is_old && head.notifier.known().trouble.is_some());
+        let can_route = seen.is_some() && !(is_old && notifier.known().trouble.is_some());
         if !has_unread || !can_route {
             continue;
         }
-        match read_outbox(&head, &mut last, is_old).await {
+        match read_outbox(&notifier, &mut last, is_old).await {
             Ok(()) => (is_old, has_unread) = (false, false),
             Err(error) => tracing::warn!("cannot read the outbox: {error}"),
         }
@@ -324,9 +336,9 @@ pub(crate) async fn keep(head: Arc<Head>) {
 }
 
 /// Reads the messages after `last` and gives them to their queues.
-async fn read_outbox(head: &Head, last: &mut MessageKey, is_old: bool) -> anyhow::Result<()> {
+async fn read_outbox(notifier: &Notifier, last: &mut MessageKey, is_old: bool) -> anyhow::Result<()> {
     loop {
-        let (history, after) = (head.notifier.history.clone(), last.clone());
+        let (history, after) = (notifier.history.clone(), last.clone());
         let page = tokio::task::spawn_blocking(move || history.messages_after(&after, PAGE)).await??;
         for stored in &page {
             // A number may have several parts, which are never new ones.
@@ -339,10 +351,10 @@ async fn read_outbox(head: &Head, last: &mut MessageKey, is_old: bool) -> anyhow
                 }
             };
             if message.given_up.is_some() {
-                let dropped = head.notifier.known().bury(stored.key.clone(), message);
-                head.notifier.store(dropped.into_iter().collect());
+                let dropped = notifier.known().bury(stored.key.clone(), message);
+                notifier.store(dropped.into_iter().collect());
             } else if is_old || stored.key.part.is_empty() {
-                head.notifier.route(stored.key.clone(), message, is_old);
+                notifier.route(stored.key.clone(), message, is_old);
             }
         }
         if page.len() < PAGE {
@@ -352,9 +364,8 @@ async fn read_outbox(head: &Head, last: &mut MessageKey, is_old: bool) -> anyhow
 }
 
 /// Reloads the file if it has changed.
-fn look(head: &Arc<Head>, seen: &mut Option<FileVersion>) {
+fn look(notifier: &Arc<Notifier>, seen: &mut Option<FileVersion>) {
     use std::os::unix::fs::MetadataExt;
-    let notifier = &head.notifier;
     let version = std::fs::metadata(&notifier.path).ok();
     let version: FileVersion = version.and_then(|it| Some((it.modified().ok()?, it.len(), it.mode())));
     if *seen == Some(version) {
@@ -362,7 +373,7 @@ fn look(head: &Arc<Head>, seen: &mut Option<FileVersion>) {
     }
     *seen = Some(version);
     match NotifyFile::read(&notifier.path) {
-        Ok(file) => follow(head, file),
+        Ok(file) => follow(notifier, file),
         Err(error) => {
             tracing::error!("{error}; the previous settings stay in effect");
             notifier.known().trouble = Some(error.to_string());
@@ -371,10 +382,10 @@ fn look(head: &Arc<Head>, seen: &mut Option<FileVersion>) {
 }
 
 /// Applies the file's content. Queues of unchanged destinations stay as they are.
-fn follow(head: &Arc<Head>, file: NotifyFile) {
+fn follow(notifier: &Arc<Notifier>, file: NotifyFile) {
     let mut orphans = Vec::new();
     {
-        let mut known = head.notifier.known();
+        let mut known = notifier.known();
         known.trouble = None;
         known.destinations.retain(|name, destination| {
             let is_kept = file.destinations.contains_key(name);
@@ -398,20 +409,19 @@ fn follow(head: &Arc<Head>, file: NotifyFile) {
                 settings: Mutex::new(settings),
                 queue: Mutex::default(),
                 changed: Notify::new(),
-                stop: head.stop.child_token(),
+                stop: notifier.stop.child_token(),
             });
             known.destinations.insert(name.clone(), Arc::clone(&destination));
-            tokio::spawn(serve(Arc::clone(head), name.clone(), destination));
+            tokio::spawn(serve(Arc::clone(notifier), name.clone(), destination));
         }
         known.file = file;
     }
     // They become dead letters.
-    orphans.into_iter().for_each(|(key, message)| head.notifier.route(key, message, true));
+    orphans.into_iter().for_each(|(key, message)| notifier.route(key, message, true));
 }
 
 /// Delivers the messages of one destination until it is removed or the head stops.
-async fn serve(head: Arc<Head>, name: DestinationName, destination: Arc<Destination>) {
-    let notifier = &head.notifier;
+async fn serve(notifier: Arc<Notifier>, name: DestinationName, destination: Arc<Destination>) {
     loop {
         let next = destination.queue().take(Instant::now());
         let Some((key, message)) = next else {
@@ -475,18 +485,18 @@ async fn deliver(config: &Config, timing: &Timing, message: &Message, id: &str, 
 }
 
 /// Tells operators when the head's disk becomes full, and when it has space again.
-async fn check_disk(head: &Arc<Head>) {
-    let library = Arc::clone(&head.library);
+async fn check_disk(notifier: &Notifier) {
+    let library = Arc::clone(&notifier.library);
     // The call blocks while a disk hangs.
     let Ok((nearly, full)) = tokio::task::spawn_blocking(move || (library.nearly_full(), library.too_full())).await
     else {
         return;
     };
-    let is_raised = |alert: Alert| head.engine.state().alerts().contains(&alert);
+    let is_raised = |alert: Alert| notifier.engine.state().alerts().contains(&alert);
     for (alert, text) in [(Alert::DiskNearlyFull, nearly), (Alert::SubmissionsRefused, full)] {
         if is_raised(alert) != text.is_some() {
             // A store without space reports that itself; the next check tries again.
-            let _ = head.engine.command(Command::Alert { alert, text }).await;
+            let _ = notifier.engine.command(Command::Alert { alert, text }).await;
         }
     }
 }

@@ -6,7 +6,9 @@
 //!
 //! A user is identified by issuer and subject. Mail addresses and names may change hands.
 
+mod error;
 mod file;
+mod proof;
 mod provider;
 mod token;
 
@@ -14,16 +16,15 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use base64::Engine;
-use base64::prelude::BASE64_URL_SAFE_NO_PAD;
 use form_urlencoded::Serializer;
 use hostler_model::UserName;
-use hostler_proto::openid::{NOT_BEGUN, SignInSecret};
-use ring::{digest, hmac};
+use hostler_proto::openid::SignInSecret;
 use tokio::sync::Semaphore;
 
+pub(crate) use self::error::OpenIdError;
 use self::file::{OpenIdFile, lines_for};
-use self::provider::{Provider, short};
+use self::proof::Proof;
+use self::provider::Provider;
 use self::token::{Expected, TokenError, verify};
 use crate::seal::Seal;
 
@@ -86,92 +87,6 @@ pub(crate) struct Begun {
 pub(crate) enum Reply<'a> {
     Code(&'a str),
     Error { error: &'a str, description: Option<&'a str> },
-}
-
-/// Why a sign-in failed.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum OpenIdError {
-    #[error("this cluster has no sign-in with OpenID Connect")]
-    Unconfigured,
-    #[error("the sign-in with OpenID Connect is not set up correctly: {0}")]
-    File(String),
-    #[error("the sign-in provider does not answer: {0}")]
-    Away(String),
-    #[error("the sign-in provider gave an invalid answer: {0}")]
-    Invalid(String),
-    #[error("the sign-in provider refused the sign-in: {0}")]
-    Refused(String),
-    #[error("{NOT_BEGUN}")]
-    State,
-    #[error("the token of the sign-in provider is not accepted: {0}")]
-    Token(String),
-    #[error("the clocks of the head and of the sign-in provider differ: {0}")]
-    Clock(String),
-    #[error("you are known to the sign-in provider, but to no user of this cluster")]
-    Unmapped {
-        /// Lines that map the subject.
-        lines: String,
-    },
-}
-
-impl OpenIdError {
-    fn invalid(why: &str) -> Self {
-        Self::Invalid(why.to_owned())
-    }
-
-    fn refused(error: &str, description: Option<&str>) -> Self {
-        let description = description.map(|text| format!(" ({})", short(text))).unwrap_or_default();
-        Self::Refused(format!("{}{description}", short(error)))
-    }
-}
-
-impl From<TokenError> for OpenIdError {
-    fn from(error: TokenError) -> Self {
-        match error {
-            TokenError::Time { issued_s, expires_s, now_s } => {
-                let [issued, expires, now] = [issued_s, expires_s, now_s].map(|seconds| {
-                    jiff::Timestamp::from_second(seconds).map_or_else(|_| seconds.to_string(), |time| time.to_string())
-                });
-                Self::Clock(format!("the token is valid from {issued} to {expires}, and the head's clock says {now}"))
-            }
-            error => Self::Token(error.to_string()),
-        }
-    }
-}
-
-/// The secret of a sign-in, from which everything else follows.
-pub(super) struct Proof(hmac::Key);
-
-impl Proof {
-    fn new(secret: &SignInSecret) -> Self {
-        Self(hmac::Key::new(hmac::HMAC_SHA256, &secret.0))
-    }
-
-    fn derive(&self, what: &str) -> String {
-        BASE64_URL_SAFE_NO_PAD.encode(hmac::sign(&self.0, what.as_bytes()))
-    }
-
-    fn state(&self) -> String {
-        self.derive("state")
-    }
-
-    /// Whether the provider returned this sign-in's state. Takes the same time for every wrong value.
-    fn is_state(&self, shown: &str) -> bool {
-        BASE64_URL_SAFE_NO_PAD.decode(shown).is_ok_and(|shown| hmac::verify(&self.0, b"state", &shown).is_ok())
-    }
-
-    fn nonce(&self) -> String {
-        self.derive("nonce")
-    }
-
-    fn verifier(&self) -> String {
-        self.derive("verifier")
-    }
-
-    /// The challenge of PKCE (S256).
-    fn challenge(&self) -> String {
-        BASE64_URL_SAFE_NO_PAD.encode(digest::digest(&digest::SHA256, self.verifier().as_bytes()))
-    }
 }
 
 impl OpenId {

@@ -13,9 +13,10 @@ use serde::de::DeserializeOwned;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use super::error::{OpenIdError, short};
 use super::file::{OpenIdFile, web_address};
+use super::proof::Proof;
 use super::token::Keys;
-use super::{OpenIdError, Proof};
 use crate::outgoing::{self, Answer, Call, CallError};
 
 /// Time limit for one request.
@@ -188,9 +189,4 @@ async fn send(
         Ok(outcome) => outcome,
         Err(_) => Err(away(format!("no answer within {} s", TIMEOUT.as_secs()))),
     }
-}
-
-/// The beginning of a text from elsewhere.
-pub(super) fn short(text: &str) -> String {
-    text.chars().filter(|c| !c.is_control()).take(200).collect()
 }

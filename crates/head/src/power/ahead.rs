@@ -7,9 +7,10 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use hostler_model::{Digest, Work};
+use hostler_model::Work;
 
-use crate::head::Head;
+use crate::blobs::Library;
+use crate::engine::Engine;
 
 /// Maximum number of bytes per read-ahead, because some heads have little memory.
 const MOST: u64 = 512 << 20;
@@ -26,36 +27,32 @@ pub(super) struct Ahead(Mutex<Option<Instant>>);
 
 impl Ahead {
     /// Starts a read-ahead in the background.
-    pub(super) fn read(&self, head: &Arc<Head>) {
+    pub(super) fn read(&self, engine: &Engine, library: &Arc<Library>) {
         let now = Instant::now();
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if last.is_some_and(|last| now.duration_since(last) < AGAIN) {
             return;
         }
         *last = Some(now);
-        let head = Arc::clone(head);
+        let (engine, library) = (engine.clone(), Arc::clone(library));
         tokio::task::spawn_blocking(move || {
-            let bytes = read(&head);
+            let bytes = read(&engine, &library);
             tracing::debug!(bytes, "reading folders of waiting jobs ahead for a booting machine");
         });
     }
 }
 
 /// Reads the folders of waiting jobs ahead. Returns the number of bytes that the kernel was asked to read.
-fn read(head: &Head) -> u64 {
-    let state = head.engine.state();
+fn read(engine: &Engine, library: &Library) -> u64 {
+    let state = engine.state();
     let (mut bytes, mut seen) = (0, HashSet::new());
     for job in state.queue().take(JOBS) {
         if let Work::Project { snapshot, .. } = &job.spec.work
             && seen.insert(*snapshot)
         {
-            bytes += ahead_of(head, snapshot, MOST.saturating_sub(bytes));
+            // A read error is reported by the job's launch.
+            bytes += library.read_ahead(snapshot, MOST.saturating_sub(bytes)).unwrap_or_default();
         }
     }
     bytes
-}
-
-fn ahead_of(head: &Head, snapshot: &Digest, most: u64) -> u64 {
-    // A read error is reported by the job's launch.
-    head.library.read_ahead(snapshot, most).unwrap_or_default()
 }

@@ -9,10 +9,12 @@ use hostler_model::{Gauge, NodeName, PowerVerb};
 use hostler_power::Controller;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, MissedTickBehavior, interval, sleep, timeout};
+use tokio_util::sync::CancellationToken;
 
+use super::Switches;
 use super::ahead::Ahead;
 use super::order::Order;
-use crate::head::Head;
+use crate::blobs::Library;
 
 /// Interval between checks of the file for changes.
 const LOOK: Duration = Duration::from_secs(2);
@@ -30,8 +32,12 @@ const MAX_FAILED_READINGS: u32 = 3;
 const FAREWELL: Duration = Duration::from_secs(2);
 
 /// Executes orders and watches the file until the head stops.
-pub(crate) async fn keep(head: Arc<Head>, mut orders: mpsc::UnboundedReceiver<Order>) {
-    let switches = Arc::clone(&head.switches);
+pub(crate) async fn keep(
+    switches: Arc<Switches>,
+    library: Arc<Library>,
+    mut orders: mpsc::UnboundedReceiver<Order>,
+    stop: CancellationToken,
+) {
     let (mut looks, mut clocks) = (interval(LOOK), interval(CLOCK));
     looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut seen = None;
@@ -41,14 +47,14 @@ pub(crate) async fn keep(head: Arc<Head>, mut orders: mpsc::UnboundedReceiver<Or
             order = orders.recv() => {
                 let Some(order) = order else { return };
                 if order.verb == PowerVerb::On {
-                    ahead.read(&head);
+                    ahead.read(&switches.engine, &library);
                 }
                 let switches = Arc::clone(&switches);
                 tokio::spawn(async move { switches.carry_out(order).await });
             }
             _ = looks.tick() => switches.look(&mut seen, false).await,
             _ = clocks.tick() => switches.look(&mut seen, true).await,
-            () = head.stop.cancelled() => break,
+            () = stop.cancelled() => break,
         }
     }
     let leaving: Vec<Arc<Controller>> =
@@ -60,16 +66,15 @@ pub(crate) async fn keep(head: Arc<Head>, mut orders: mpsc::UnboundedReceiver<Or
 }
 
 /// Reads the power meters of switched-on machines until the head stops.
-pub(crate) async fn measure(head: Arc<Head>) {
-    let switches = Arc::clone(&head.switches);
+pub(crate) async fn measure(switches: Arc<Switches>, stop: CancellationToken) {
     let mut misses: BTreeMap<NodeName, u32> = BTreeMap::new();
     let mut last = Instant::now();
     loop {
-        let poll = Duration::from_millis(head.engine.state().power.plan.policy.poll_ms);
+        let poll = Duration::from_millis(switches.engine.state().power.plan.policy.poll_ms);
         // The plan may change during the pause.
         tokio::select! {
             () = sleep(poll.min(LOOK)) => {}
-            () = head.stop.cancelled() => return,
+            () = stop.cancelled() => return,
         }
         if last.elapsed() < poll {
             continue;
@@ -81,7 +86,7 @@ pub(crate) async fn measure(head: Arc<Head>) {
         });
         let read = tokio::select! {
             read = futures_util::future::join_all(read) => read,
-            () = head.stop.cancelled() => return,
+            () = stop.cancelled() => return,
         };
         for (node, watts) in read {
             let missed = misses.entry(node.clone()).or_default();
@@ -101,7 +106,7 @@ pub(crate) async fn measure(head: Arc<Head>) {
                 }
             };
             let drew = PowerCommand::Drew { node, gauge: Gauge::Controller, milliwatts };
-            head.engine.post(Command::Power(drew), Vec::new()).await;
+            switches.engine.post(Command::Power(drew), Vec::new()).await;
         }
     }
 }

@@ -11,8 +11,10 @@ use hostler_proto::link::HeadMessage;
 use hostler_proto::usage::Reading;
 use tokio::sync::broadcast;
 use tokio::time::{sleep, timeout};
+use tokio_util::sync::CancellationToken;
 
-use crate::head::Head;
+use crate::engine::Engine;
+use crate::streams::Streams;
 
 /// Timeout for an agent to open the stream, and for the next line. An agent sends a line every second.
 const AGENT_TIME: Duration = Duration::from_secs(10);
@@ -30,79 +32,90 @@ const MAX_LINE_BYTES: usize = 16 << 10;
 type Subject = (NodeName, Option<RunId>);
 
 /// The watched nodes and runs.
-#[derive(Default)]
-pub(crate) struct LiveUsage(Mutex<HashMap<Subject, broadcast::Sender<Reading>>>);
-
-impl LiveUsage {
-    fn watched(&self) -> MutexGuard<'_, HashMap<Subject, broadcast::Sender<Reading>>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+pub(crate) struct LiveUsage {
+    engine: Engine,
+    streams: Arc<Streams>,
+    /// Cancelled when the head stops.
+    stop: CancellationToken,
+    watched: Mutex<HashMap<Subject, broadcast::Sender<Reading>>>,
 }
 
-/// Watches a node, or a run on it. The receiver is closed when the run has ended or the head stops.
-pub(crate) fn watch(head: &Arc<Head>, node: &NodeName, run: Option<RunId>) -> broadcast::Receiver<Reading> {
-    let subject = (node.clone(), run);
-    let mut watched = head.live_usage.watched();
-    if let Some(readings) = watched.get(&subject) {
-        return readings.subscribe();
+impl LiveUsage {
+    pub(crate) fn new(engine: Engine, streams: Arc<Streams>, stop: CancellationToken) -> Self {
+        Self { engine, streams, stop, watched: Mutex::default() }
     }
-    let (readings, receiver) = broadcast::channel(READINGS);
-    watched.insert(subject.clone(), readings.clone());
-    drop(watched);
-    let head = Arc::clone(head);
-    tokio::spawn(async move {
+
+    fn watched(&self) -> MutexGuard<'_, HashMap<Subject, broadcast::Sender<Reading>>> {
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Watches a node, or a run on it. The receiver is closed when the run has ended or the head stops.
+    pub(crate) fn watch(self: &Arc<Self>, node: &NodeName, run: Option<RunId>) -> broadcast::Receiver<Reading> {
+        let subject = (node.clone(), run);
+        let mut watched = self.watched();
+        if let Some(readings) = watched.get(&subject) {
+            return readings.subscribe();
+        }
+        let (readings, receiver) = broadcast::channel(READINGS);
+        watched.insert(subject.clone(), readings.clone());
+        drop(watched);
+        tokio::spawn(Arc::clone(self).keep(subject, readings));
+        receiver
+    }
+
+    /// Passes readings on until nobody watches, the run has ended, or the head stops.
+    async fn keep(self: Arc<Self>, subject: Subject, readings: broadcast::Sender<Reading>) {
         loop {
             tokio::select! {
-                () = relay(&head, &subject, &readings) => {}
+                () = self.relay(&subject, &readings) => {}
                 () = readings.closed() => {}
-                () = head.stop.cancelled() => {}
+                () = self.stop.cancelled() => {}
             }
-            let mut watched = head.live_usage.watched();
+            let mut watched = self.watched();
             // Somebody may have begun to watch just now.
-            if readings.receiver_count() == 0 || head.stop.is_cancelled() || has_ended(&head, &subject) {
+            if readings.receiver_count() == 0 || self.stop.is_cancelled() || self.has_ended(&subject) {
                 watched.remove(&subject);
                 return;
             }
-            drop(watched);
-        }
-    });
-    receiver
-}
-
-/// Passes readings on until the agent's stream ends; then waits briefly.
-async fn relay(head: &Head, (node, run): &Subject, readings: &broadcast::Sender<Reading>) {
-    let mut place = head.streams.outputs.wait_for(node);
-    let connection = {
-        let state = head.engine.state();
-        state.node(node).and_then(|node| node.link.as_ref()).map(|link| link.connection)
-    };
-    let message = HeadMessage::Watch { stream: place.name.clone(), run: *run };
-    if connection.is_some_and(|connection| head.engine.send(connection, message))
-        && let Ok(Some(mut upload)) = timeout(AGENT_TIME, place.arrival()).await
-    {
-        let mut pending = Vec::new();
-        while let Ok(Some(Ok(bytes))) = timeout(AGENT_TIME, upload.next()).await {
-            for values in lines(&mut pending, &bytes) {
-                // Nobody watches if this fails; the caller notices.
-                let _ = readings.send(Reading { at: head.engine.now().wall, values });
-            }
-            if pending.len() > MAX_LINE_BYTES {
-                break;
-            }
         }
     }
-    if !has_ended(head, &(node.clone(), *run)) {
-        sleep(PAUSE).await;
-    }
-}
 
-/// Whether a watched run is no longer on its node.
-fn has_ended(head: &Head, (node, run): &Subject) -> bool {
-    let Some(run) = run else { return false };
-    let state = head.engine.state();
-    let active = state.job(run.task.job).and_then(|job| job.active.get(&run.task.index));
-    let part = active.filter(|active| active.run == *run).and_then(|active| active.part(active.rank_of(node)?));
-    part.is_none_or(|part| part.over.is_some())
+    /// Passes readings on until the agent's stream ends; then waits briefly.
+    async fn relay(&self, subject: &Subject, readings: &broadcast::Sender<Reading>) {
+        let (node, run) = subject;
+        let mut place = self.streams.outputs.wait_for(node);
+        let connection = {
+            let state = self.engine.state();
+            state.node(node).and_then(|node| node.link.as_ref()).map(|link| link.connection)
+        };
+        let message = HeadMessage::Watch { stream: place.name.clone(), run: *run };
+        if connection.is_some_and(|connection| self.engine.send(connection, message))
+            && let Ok(Some(mut upload)) = timeout(AGENT_TIME, place.arrival()).await
+        {
+            let mut pending = Vec::new();
+            while let Ok(Some(Ok(bytes))) = timeout(AGENT_TIME, upload.next()).await {
+                for values in lines(&mut pending, &bytes) {
+                    // Nobody watches if this fails; the caller notices.
+                    let _ = readings.send(Reading { at: self.engine.now().wall, values });
+                }
+                if pending.len() > MAX_LINE_BYTES {
+                    break;
+                }
+            }
+        }
+        if !self.has_ended(subject) {
+            sleep(PAUSE).await;
+        }
+    }
+
+    /// Whether a watched run is no longer on its node.
+    fn has_ended(&self, (node, run): &Subject) -> bool {
+        let Some(run) = run else { return false };
+        let state = self.engine.state();
+        let active = state.job(run.task.job).and_then(|job| job.active.get(&run.task.index));
+        let part = active.filter(|active| active.run == *run).and_then(|active| active.part(active.rank_of(node)?));
+        part.is_none_or(|part| part.over.is_some())
+    }
 }
 
 /// The complete lines in `pending` and `bytes`. Keeps the rest in `pending`, and ignores lines that are not valid.

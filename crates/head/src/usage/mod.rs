@@ -17,7 +17,6 @@ use hostler_store::StoreError;
 use hostler_store::series::{Measured, Series, Subject};
 
 use crate::engine::Engine;
-use crate::head::Head;
 
 /// Length of a minute in milliseconds.
 pub(crate) const MINUTE_MS: u64 = 60_000;
@@ -148,8 +147,8 @@ pub(crate) fn minute_of(now: WallTime, age_ms: u64) -> u64 {
 }
 
 /// The figures in a report that `node` may make: its own, and those of runs that the head placed on it.
-pub(crate) async fn accept(head: &Head, node: &NodeName, report: UsageReport) -> Vec<Measured> {
-    let now = head.engine.now().wall;
+pub(crate) async fn accept(engine: &Engine, node: &NodeName, report: UsageReport) -> Vec<Measured> {
+    let now = engine.now().wall;
     let mut accepted = Vec::new();
     for UsageSpan { run, age_ms, mut figures } in report.spans {
         figures.retain(|metric, bucket| {
@@ -160,7 +159,7 @@ pub(crate) async fn accept(head: &Head, node: &NodeName, report: UsageReport) ->
         }
         let subject = match run {
             None => Subject::Node(node.clone()),
-            Some(run) => match rank_of(head, run, node).await {
+            Some(run) => match rank_of(engine, run, node).await {
                 Some(rank) => Subject::Run { run, rank },
                 None => {
                     tracing::debug!(%node, %run, "ignored figures of a run that is not on the node");
@@ -174,17 +173,17 @@ pub(crate) async fn accept(head: &Head, node: &NodeName, report: UsageReport) ->
 }
 
 /// The rank of a node in a run, which may have ended; `None` if the run is not on this node.
-async fn rank_of(head: &Head, run: RunId, node: &NodeName) -> Option<u32> {
+async fn rank_of(engine: &Engine, run: RunId, node: &NodeName) -> Option<u32> {
     let task = run.task;
     {
-        let state = head.engine.state();
+        let state = engine.state();
         if let Some(job) = state.job(task.job)
             && let Some(active) = job.active.get(&task.index)
         {
             return active.rank_of(node).filter(|_| active.run == run);
         }
     }
-    let history = head.history.clone();
+    let history = engine.archive().history().clone();
     let row = tokio::task::spawn_blocking(move || history.ended_one(task)).await.ok()?.ok()??;
     let is_same = row.attempt == run.attempt;
     let rank = match row.parts.as_slice() {

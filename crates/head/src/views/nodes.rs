@@ -10,8 +10,7 @@ use hostler_model::{
 use hostler_proto::api::{CertificateView, DrainView, GpuView, NodeDetail, NodeRunView, NodeView};
 use hostler_proto::power::{EnergyView, PowerView};
 
-use super::and_more;
-use super::silence::NAMED;
+use super::names::{NAMED, and_more};
 
 /// A node as an entry of a list.
 pub(crate) fn node(state: &State, node: &Node, shared: &SharedCpus<'_>, now: Now) -> NodeView {

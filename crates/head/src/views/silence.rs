@@ -6,8 +6,7 @@ use std::time::Duration;
 use hostler_core::head::{Active, Job, Node, Now, State};
 use hostler_model::{NodeName, NodeState, Timestamp, format_duration};
 
-/// Maximum number of jobs, tasks or nodes that an explanation lists by name.
-pub(crate) const NAMED: usize = 3;
+use super::names::NAMED;
 
 /// A silent node with tasks of a job.
 struct Silent<'a> {
