@@ -11,16 +11,16 @@ use hostler_proto::jobs::JobChange;
 use hostler_proto::link::HeadMessage;
 
 use super::command::{Caller, Refusal};
-use super::decide::{any_job, check_dependencies, check_spec};
-use super::dependencies::{Other, PastJobs, Standing, distinct, standing};
-use super::ended::Ended;
+use super::dependencies::{Other, PastJobs, Standing, standing};
+use super::dependency::distinct;
+use super::ended::{Ended, any_job};
 use super::event::Event;
 use super::ids::Now;
 use super::job::Job;
 use super::runs::connection_of;
 use super::state::State;
 use super::step::Step;
-use super::submission::Admission;
+use super::submission::{Admission, check_dependencies, check_spec};
 
 /// Decides a change of a job. If all values are already set, there are no events, so a client may repeat a request.
 pub(super) fn decide_change(

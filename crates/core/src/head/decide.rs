@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use hostler_model::{
-    Condition, Dependency, Digest, Epoch, Gauge, JobId, JobSpec, JobState, LEAST_MEMORY_BYTES, NodeName, RunId, TaskId,
-    Timestamp, Work, format_bytes, is_system_uid, labels_problem,
+    Condition, Dependency, Digest, Epoch, Gauge, JobId, JobSpec, JobState, NodeName, RunId, Timestamp, Work,
+    is_system_uid,
 };
 use hostler_proto::api::JobAction;
 use hostler_proto::link::{AgentHello, AgentMessage, EndCause, Fate, RunEnd, RunReport, RunStatus};
@@ -13,7 +13,7 @@ use hostler_proto::link::{AgentHello, AgentMessage, EndCause, Fate, RunEnd, RunR
 use super::change::decide_change;
 use super::command::{Caller, Command, Refusal};
 use super::dependencies::{Other, Standing, standing};
-use super::ended::Ended;
+use super::ended::{Ended, any_job};
 use super::event::Event;
 use super::holds::Hold;
 use super::ids::{ConnectionId, Now, SubmissionKey};
@@ -21,28 +21,14 @@ use super::job::{Active, Job, Phase};
 use super::limits::{MAX_DEPENDENCIES, MAX_REASON_CHARACTERS, is_reason};
 use super::members::{decide_join, decide_key, decide_renewal};
 use super::node::{Node, Silence};
-use super::notifications::{MAX_SUBSCRIPTIONS, decide_alert, reports_down};
+use super::notifications::{decide_alert, reports_down};
 use super::partitions::{admit, decide_partitions};
 use super::power::{decide_drew, decide_power, decide_resting};
 use super::quotas::{refuses_more_waiting, refuses_tasks};
 use super::settings::Setting;
 use super::state::State;
-use super::submission::Admission;
+use super::submission::{Admission, check_dependencies, check_spec};
 use super::users::decide_users;
-
-/// The largest number of tasks in an array.
-const MAX_ARRAY_LEN: u64 = 1_000_001;
-
-/// The largest number of ranges in an array. Each set of the job's tasks can have as many, and each change of the job may copy
-/// them.
-const MAX_RANGES: usize = 10_000;
-
-/// The longest time between TERM and KILL that a job may ask for, in milliseconds. A program that ignores TERM holds its nodes
-/// for this long after its time limit, or after somebody has cancelled it.
-const MAX_GRACE_MS: u32 = 60 * 60 * 1000;
-
-/// The largest number of processes per node.
-const MAX_TASKS_PER_NODE: u32 = 4096;
 
 /// Returns the events that follow from `command`, in order. `ended` contains the ended jobs that the command refers to.
 ///
@@ -168,26 +154,6 @@ fn decide_submit(
     Ok(vec![Event::Submitted { job, key, user, uid, spec, environment, after, past }])
 }
 
-/// Refuses dependencies on jobs and tasks that do not exist.
-pub(super) fn check_dependencies<'a>(
-    state: &State,
-    ended: &Ended,
-    after: impl IntoIterator<Item = &'a Dependency>,
-) -> Result<(), Refusal> {
-    for dependency in after {
-        if dependency.job.0 >= state.next_job().0 || dependency.job.0 == 0 {
-            return Err(Refusal::NoSuchDependency(dependency.job));
-        }
-        // The head has deleted a forgotten job, and its tasks are unknown.
-        if let (Some(index), Ok(job)) = (dependency.task, any_job(state, ended, dependency.job))
-            && !job.spec.array.as_ref().is_some_and(|array| array.indices.contains(index))
-        {
-            return Err(Refusal::NoSuchTaskDependency(TaskId { job: dependency.job, index }));
-        }
-    }
-    Ok(())
-}
-
 /// Makes a singleton wait for the earlier jobs of its name and user. Older ones than the last thousand need not be named: the
 /// singletons among them wait for each other.
 fn after_namesakes(state: &State, user: &str, spec: &Arc<JobSpec>) -> Arc<JobSpec> {
@@ -200,125 +166,6 @@ fn after_namesakes(state: &State, user: &str, spec: &Arc<JobSpec>) -> Arc<JobSpe
     let more = more.map(|job| Dependency::new(Condition::AfterAny, job.id));
     let after = spec.after.iter().copied().chain(more).collect();
     Arc::new(JobSpec { after, ..JobSpec::clone(spec) })
-}
-
-/// Checks the specification, regardless of the nodes: returns an error if it is invalid.
-pub(super) fn check_spec(spec: &JobSpec) -> Result<(), Refusal> {
-    let bad = |text: &str| Err(Refusal::BadSpec(text.to_owned()));
-    if spec.request.cpus == 0 {
-        return bad("a job needs at least one CPU");
-    }
-    if spec.nodes == 0 || spec.tasks_per_node == 0 {
-        return bad("a job needs at least one node, and at least one process on each");
-    }
-    if spec.tasks_per_node > MAX_TASKS_PER_NODE {
-        return bad("a job has at most 4096 processes on a node");
-    }
-    if spec.pty.is_some() && spec.world_size() > 1 {
-        return Err(Refusal::Contradiction(
-            "a job of several processes cannot have a terminal; request one process, or no terminal",
-        ));
-    }
-    if spec.request.memory_bytes < LEAST_MEMORY_BYTES {
-        let (asked, least) = (format_bytes(spec.request.memory_bytes), format_bytes(LEAST_MEMORY_BYTES));
-        return Err(Refusal::BadSpec(format!("a job needs at least {least} of memory; this job asks for {asked}")));
-    }
-    if spec.name.is_empty() || spec.name.chars().count() > 255 || spec.name.contains(char::is_control) {
-        return bad("a job's name must have 1 to 255 characters and no control characters");
-    }
-    if spec.time_limit_ms == Some(0) {
-        return bad("a time limit of zero is not allowed; omit the time limit to have none");
-    }
-    if spec.array.as_ref().is_some_and(|array| array.indices.is_empty() || array.indices.len() > MAX_ARRAY_LEN) {
-        return bad("an array must have between one and a million tasks");
-    }
-    if let Some(many) = spec.array.as_ref().map(|array| array.indices.range_count()).filter(|many| *many > MAX_RANGES) {
-        return Err(Refusal::BadSpec(format!(
-            "an array may have at most {MAX_RANGES} ranges of indices without gaps, and this one has {many}; number the tasks one after \
-             another, or submit several arrays"
-        )));
-    }
-    if spec.grace_ms.is_some_and(|grace| grace > MAX_GRACE_MS) {
-        return bad("a job may have at most one hour between the request to end and its kill");
-    }
-    if spec.notify.len() > MAX_SUBSCRIPTIONS {
-        return Err(Refusal::BadSpec(format!("a job has at most {MAX_SUBSCRIPTIONS} notifications")));
-    }
-    if let Some(problem) = spec.files.as_ref().and_then(|files| files.problem()) {
-        return bad(problem);
-    }
-    if let Some(problem) = spec.labels.as_deref().and_then(labels_problem) {
-        return Err(Refusal::BadSpec(problem));
-    }
-    if spec.holder.is_some() {
-        let is_plain = spec.first_node && spec.array.is_none() && spec.pty.is_none() && spec.files.is_none();
-        if !is_plain || !matches!(spec.work, Work::Command { script: None, .. }) {
-            return Err(Refusal::Contradiction(
-                "an allocation without a program is a command with `first_node`, without an array, a terminal, a script and files",
-            ));
-        }
-    }
-    if spec.constraint.as_ref().is_some_and(|constraint| !constraint.is_readable()) {
-        return bad(
-            "the constraint is too long or nested too deeply, together with the feature that `--runtime` demands; shorten the \
-             `--constraint`",
-        );
-    }
-    if spec.container.is_some() && !spec.fits_container() {
-        return Err(Refusal::Contradiction(
-            "a job in a container of an engine has no sandbox, and one process on each node, without steps; omit `--sandbox`, \
-             `--network`, `-n`, `--first-node` and `--label`, or `--runtime`",
-        ));
-    }
-    if spec.sandbox && !spec.fits_sandbox() {
-        return Err(Refusal::Contradiction(
-            "a sandboxed job has one node, or several with `--network job` or `host`, and a program of its own, which \
-             starts its steps",
-        ));
-    }
-    if !spec.sandbox && !spec.network.is_none() {
-        return Err(Refusal::Contradiction("a job without a sandbox has the network of its nodes; add `--sandbox`"));
-    }
-    if spec.quiet_machine && !spec.exclusive {
-        return Err(Refusal::Contradiction(
-            "only a job that has its nodes to itself may change settings of their machines; add `--exclusive`",
-        ));
-    }
-    if spec.image.is_some() && !spec.sandbox {
-        return Err(Refusal::Contradiction("a job with an image has a sandbox; add `--sandbox`"));
-    }
-    let has_image = spec.image.is_some() || spec.container.is_some();
-    if spec.entrypoint && !(has_image && matches!(spec.work, Work::Command { script: None, .. })) {
-        return Err(Refusal::Contradiction(
-            "only a command with an image runs the image's entry point: a project has its own, and a script is a program",
-        ));
-    }
-    if spec.files.is_some() && spec.pty.is_some() {
-        return Err(Refusal::Contradiction("a job in a terminal reads and writes no files"));
-    }
-    if spec.after.len() > MAX_DEPENDENCIES {
-        let many = spec.after.len();
-        return Err(Refusal::BadSpec(format!(
-            "a job may depend on at most {MAX_DEPENDENCIES} jobs, and this job depends on {many}; add intermediate jobs that each \
-             depend on a part of these jobs"
-        )));
-    }
-    if spec.after.iter().any(|it| it.alternative) && (spec.singleton || spec.after.iter().any(|it| !it.alternative)) {
-        return Err(Refusal::Contradiction(
-            "a job starts when one of several alternatives holds (all with `?`), or when all conditions hold (none with `?`, and always \
-             for a singleton)",
-        ));
-    }
-    match &spec.work {
-        Work::Project { entrypoint, .. } if entrypoint.is_empty() => bad("the project's entry point is empty"),
-        Work::Command { argv, .. } if !spec.entrypoint && argv.first().is_none_or(String::is_empty) => {
-            bad("the command is empty")
-        }
-        Work::Command { directory, .. } if !directory.starts_with('/') => {
-            bad("the command's directory is not an absolute path")
-        }
-        Work::Project { .. } | Work::Command { .. } => Ok(()),
-    }
 }
 
 fn decide_action(
@@ -462,10 +309,6 @@ fn wrong_state(job: &Job, index: Option<u32>, why: &'static str) -> Refusal {
         Some(index) => Refusal::WrongTaskState { job: job.id, index, why },
         None => Refusal::WrongState { job: job.id, why },
     }
-}
-
-pub(super) fn any_job<'a>(state: &'a State, ended: &'a Ended, id: JobId) -> Result<&'a Job, Refusal> {
-    state.job(id).or_else(|| ended.job(id)).map(Arc::as_ref).ok_or(Refusal::NoSuchJob(id))
 }
 
 /// Looks up a job; refuses if the caller may not see and change it.

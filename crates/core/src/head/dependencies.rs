@@ -8,45 +8,15 @@
 //!
 //! Every open dependency names a job in the state, since a dependency on a job that ends is settled for all tasks.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
-use hostler_model::{Condition, Dependency, Ending, IndexSet, JobId, JobSpec, JobState, Timestamp};
-use serde::{Deserialize, Serialize};
+use hostler_model::{Condition, Dependency, IndexSet, JobId, JobSpec, JobState, Timestamp};
 
+use super::dependency::{Delay, PastJob};
 use super::job::{Job, Phase};
 use super::state::State;
 use super::step::{Dependent, Step};
-
-/// A dependency whose job has begun, and whose delay runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Delay {
-    /// The dependency.
-    pub dependency: Dependency,
-    /// When the dependency is satisfied.
-    pub until: Timestamp,
-}
-
-/// How far the dependencies of a job are satisfied.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PartlyMet {
-    /// Dependencies whose jobs have begun and whose delays run.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub delays: Vec<Delay>,
-    /// Waiting tasks that may start although others still wait for `unmet` or `delays`; empty if both lists are empty.
-    #[serde(default, skip_serializing_if = "IndexSet::is_empty")]
-    pub freed: IndexSet,
-}
-
-/// What a dependent job must know of a job that had ended before it was submitted, besides the final state: for dependencies on single
-/// tasks, on counterparts, or with a delay.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PastJob {
-    /// When the job began, or was cancelled before it began; for an array, when it ended.
-    pub began: Timestamp,
-    /// The ended tasks of an array, by final state and exit code; empty without an array.
-    pub endings: BTreeMap<Ending, IndexSet>,
-}
 
 impl PastJob {
     /// Returns the facts about an ended job that a job of specification `dependent` needs.
@@ -363,12 +333,6 @@ impl Step<'_> {
         self.state.change_job(id, |job| job.change_partly_met(|it| it.freed.remove_all(&waiting)));
         self.settle_dependencies(id, PastJobs::default());
     }
-}
-
-/// Leaves out repetitions: each costs time whenever the other job changes.
-pub(super) fn distinct(dependencies: impl IntoIterator<Item = Dependency>) -> Box<[Dependency]> {
-    let mut known = BTreeSet::new();
-    dependencies.into_iter().filter(|dependency| known.insert(*dependency)).collect()
 }
 
 /// Says why a dependency can never be satisfied.

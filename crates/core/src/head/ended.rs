@@ -13,8 +13,8 @@ use std::sync::Arc;
 use hostler_model::{JobId, JobSpec, JobState, Timestamp};
 use hostler_proto::api::JobAction;
 
-use super::command::Command;
-use super::dependencies::PastJob;
+use super::command::{Command, Refusal};
+use super::dependency::PastJob;
 use super::event::Record;
 use super::ids::SubmissionKey;
 use super::job::Job;
@@ -270,6 +270,11 @@ impl State {
     pub fn kept_until(&self, ended: Timestamp) -> Timestamp {
         ended.plus_ms(self.settings.retention_ms)
     }
+}
+
+/// Looks up a job, live or ended.
+pub(super) fn any_job<'a>(state: &'a State, ended: &'a Ended, id: JobId) -> Result<&'a Job, Refusal> {
+    state.job(id).or_else(|| ended.job(id)).map(Arc::as_ref).ok_or(Refusal::NoSuchJob(id))
 }
 
 #[cfg(test)]

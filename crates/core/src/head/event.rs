@@ -12,7 +12,7 @@ use hostler_proto::notify::{Alert, Message};
 use hostler_proto::record::EndedTask;
 use serde::{Deserialize, Serialize};
 
-use super::dependencies::PastJob;
+use super::dependency::PastJob;
 use super::ids::{ConnectionId, Now, SubmissionKey};
 use super::job::Job;
 use super::partition::PartitionsEvent;

@@ -9,7 +9,7 @@ use super::job::Job;
 use super::partitions::waits_for_partition;
 use super::power::explain_off_nodes;
 use super::quotas::{waits_for_admin, waits_for_quota};
-use super::schedule::waiting;
+use super::requests::waiting;
 use super::state::State;
 
 /// Why a job waits; `None` without a waiting task.

@@ -4,19 +4,8 @@
 //! the other tasks.
 
 use hostler_model::IndexSet;
-use serde::{Deserialize, Serialize};
 
-use super::job::Job;
-
-/// Tasks of an array that are held, although the whole job is not.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct HeldTasks {
-    /// All held tasks.
-    pub tasks: IndexSet,
-    /// Those that an operator holds, so that the owner cannot release them.
-    #[serde(default, skip_serializing_if = "IndexSet::is_empty")]
-    pub by_operator: IndexSet,
-}
+use super::job::{HeldTasks, Job};
 
 /// Who may release a held job or task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]

@@ -12,8 +12,7 @@ use hostler_proto::link::{EndCause, RunEnd, StepEndpoint, Usage};
 use hostler_proto::stages::Stages;
 use serde::{Deserialize, Serialize};
 
-use super::dependencies::{Delay, PartlyMet, distinct};
-use super::holds::HeldTasks;
+use super::dependency::{Delay, PartlyMet, distinct};
 use super::ids::{Now, SubmissionKey};
 
 /// How long a job may wait before its owner is told, on the cluster's clock.
@@ -23,6 +22,16 @@ pub struct WaitLimit {
     pub submitted: Timestamp,
     /// When the owner is told.
     pub until: Timestamp,
+}
+
+/// Tasks of an array that are held, although the whole job is not.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeldTasks {
+    /// All held tasks.
+    pub tasks: IndexSet,
+    /// Those that an operator holds, so that the owner cannot release them.
+    #[serde(default, skip_serializing_if = "IndexSet::is_empty")]
+    pub by_operator: IndexSet,
 }
 
 /// A job. Each of its tasks is in exactly one of `pending`, `active` and `endings`.

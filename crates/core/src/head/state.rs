@@ -12,7 +12,7 @@ use hostler_proto::notify::Alert;
 use hostler_sched::{Holding, NodeIx, Pool, Reservation, Share};
 use serde::{Deserialize, Serialize};
 
-use super::dependencies::{Delay, distinct};
+use super::dependency::{Delay, distinct};
 use super::ids::{ConnectionId, Now, SubmissionKey};
 use super::job::{Active, Job, Part, Phase, WaitLimit};
 use super::member::Member;

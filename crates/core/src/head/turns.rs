@@ -15,7 +15,7 @@ use hostler_sched::{Holding, Queue, Share, Start, Waiting};
 use super::job::Job;
 use super::queue::{Jobs, Levels, Rank, Started, Turn, UserIx};
 use super::quotas::Budget;
-use super::schedule::{waiting, within_quota};
+use super::requests::{waiting, within_quota};
 use super::state::State;
 
 /// The waiting jobs during a pass.

@@ -6,7 +6,7 @@ use super::machine::{entered, some};
 use super::state::{Power, PowerEvent, Stage};
 use crate::head::ids::Now;
 use crate::head::node::Node;
-use crate::head::schedule::startable;
+use crate::head::requests::startable;
 use crate::head::state::State;
 
 /// Returns the events that bring nodes in [`Stage::Asking`] back up because a new job needs them.

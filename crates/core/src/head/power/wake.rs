@@ -14,7 +14,7 @@ use super::machine::{entered, some};
 use super::state::{Power, PowerEvent, Stage};
 use crate::head::ids::Now;
 use crate::head::job::Job;
-use crate::head::schedule::{asked, running, startable};
+use crate::head::requests::{asked, running, startable};
 use crate::head::state::State;
 use crate::head::turns::Turns;
 
