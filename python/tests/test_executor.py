@@ -20,9 +20,9 @@ import pytest
 
 import hostler
 from hostler import _executable
-from hostler._call import Call
-from hostler._pool import Pool
-from hostler._worker_link import Worker
+from hostler._worker.call import Call
+from hostler._worker.link import Worker
+from hostler._worker.pool import Pool
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def test_waiting_call_can_be_cancelled_and_a_running_one_cannot(
     client: hostler.Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # All calls belong to one job, also on a busy machine.
-    monkeypatch.setattr("hostler._pool._COLLECTING", 1.0)
+    monkeypatch.setattr("hostler._worker.pool._COLLECTING", 1.0)
     with hostler.Executor(1, client=client, memory="100M") as executor:
         first = executor.submit(wait_for, tmp_path / "end")
         second = executor.submit(os.mkdir, str(tmp_path / "ran"))
@@ -96,7 +96,7 @@ def test_workers_stay_for_more_calls_and_end_when_idle(client: hostler.Client, m
         (pool,) = executor._pools
         job = int(next(iter(pool.workers)).job.name(0).partition("_")[0])
         wait_until(lambda: all(worker.is_ready for worker in list(pool.workers)))
-        monkeypatch.setattr("hostler._pool._IDLE", 0.0)
+        monkeypatch.setattr("hostler._worker.pool._IDLE", 0.0)
         wait_until(lambda: client.job(job).status().ended)
         assert client.job(job).status().state == "completed"
         # New ones start.
@@ -338,7 +338,7 @@ def test_workers_that_nothing_needs_end_without_having_started(
         (job,) = pool._jobs
         number = int(job.name(0).partition("_")[0])
         assert future.cancel()
-        monkeypatch.setattr("hostler._pool._IDLE", 0.0)
+        monkeypatch.setattr("hostler._worker.pool._IDLE", 0.0)
         wait_until(lambda: client.job(number).status().state == "cancelled")
 
 

@@ -18,9 +18,10 @@ from pathlib import Path
 import pytest
 
 import hostler
-from hostler import _frames, _pool, _server
-from hostler._batch import Settings
-from hostler._worker_jobs import LocalJob, WorkerJob
+from hostler._worker import frames, server
+from hostler._worker.batch import Settings
+from hostler._worker.jobs import LocalJob, WorkerJob
+from hostler._worker.pool import _MOST_FAILED_STARTS
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
@@ -41,16 +42,16 @@ def wait_for(files: list[Path]) -> int:
 def test_worker_keeps_results_for_an_absent_caller_until_a_limit(tmp_path: Path) -> None:
     program = (
         "import sys\n"
-        "from hostler import _server\n"
-        "_server._ALONE, _server._ALONE_WITH_RESULTS = 0.05, float(sys.argv[1])\n"
-        "_server.serve({'trusted': True, 'local': False, 'chunksize': None, 'python': [], 'asks': []}, False)\n"
+        "from hostler._worker import server\n"
+        "server._ALONE, server._ALONE_WITH_RESULTS = 0.05, float(sys.argv[1])\n"
+        "server.serve({'trusted': True, 'local': False, 'chunksize': None, 'python': [], 'asks': []}, False)\n"
     )
     (tmp_path / "main.py").write_text(program)
-    path = tmp_path / _server.SOCKET
+    path = tmp_path / server.SOCKET
 
     def connect() -> socket.SocketIO:
         with socket.socket(socket.AF_UNIX) as connection:
-            wait_until(lambda: connection.connect_ex(f"/proc/self/fd/{folder}/{_server.SOCKET}") == 0)
+            wait_until(lambda: connection.connect_ex(f"/proc/self/fd/{folder}/{server.SOCKET}") == 0)
             return connection.makefile("rwb", buffering=0)
 
     def read(connection: socket.SocketIO) -> tuple[int, int]:
@@ -65,13 +66,13 @@ def test_worker_keeps_results_for_an_absent_caller_until_a_limit(tmp_path: Path)
     for has_result, limit in ((False, "1"), (True, "600")):
         with subprocess.Popen([sys.executable, "main.py", limit], cwd=tmp_path) as process:
             with connect() as first:
-                first.write(_frames.FRAME.pack(1, 0, len(call)) + call)
+                first.write(frames.FRAME.pack(1, 0, len(call)) + call)
                 assert read(first) == (0, 7)
                 # The caller has not said that it has the result.
                 with connect() as second:
                     assert read(second) == (0, 7)
                     if has_result:
-                        second.write(_frames.FRAME.pack(_frames.RECEIVED, 1, 0))
+                        second.write(frames.FRAME.pack(frames.RECEIVED, 1, 0))
                     began = time.monotonic()
             assert process.wait(60) == 0
             assert has_result or time.monotonic() - began >= 1
@@ -82,7 +83,7 @@ def test_worker_keeps_results_for_an_absent_caller_until_a_limit(tmp_path: Path)
 def test_calls_fail_after_too_many_failed_starts_one_after_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hostler._pool._LONGEST_PAUSE_OF_STARTS", 0.01)
+    monkeypatch.setattr("hostler._worker.pool._LONGEST_PAUSE_OF_STARTS", 0.01)
     starts: list[int] = []
 
     def fail(settings: Settings, count: int) -> WorkerJob:
@@ -96,7 +97,7 @@ def test_calls_fail_after_too_many_failed_starts_one_after_another(
         monkeypatch.setattr(pool, "_start_job", fail)
         # As long as a worker is there, others may become free or start later.
         assert str(executor.submit(int, "7").exception(60)) == "no more workers"
-        assert starts == [1] * _pool._MOST_FAILED_STARTS
+        assert starts == [1] * _MOST_FAILED_STARTS
         (tmp_path / "end").touch()
         assert running.result(30) > 0
         assert executor.submit(int, "7").result(30) == 7
@@ -110,8 +111,8 @@ def test_workers_beyond_the_most_of_a_job_are_another_job(tmp_path: Path, monkey
             counts.append(count)
             super().__init__(settings, count)
 
-    monkeypatch.setattr("hostler._pool.LocalJob", Counted)
-    monkeypatch.setattr("hostler._pool._MOST_WORKERS", 2)
+    monkeypatch.setattr("hostler._worker.pool.LocalJob", Counted)
+    monkeypatch.setattr("hostler._worker.pool._MOST_WORKERS", 2)
     files = [tmp_path / str(n) for n in range(5)]
     with hostler.Executor.local(5) as executor:
         calls = [executor.submit(wait_for, [files[n], *files]) for n in range(5)]
@@ -121,7 +122,7 @@ def test_workers_beyond_the_most_of_a_job_are_another_job(tmp_path: Path, monkey
 
 def garble(number: int) -> int:
     """Send what is no record, as a call could that writes to all its files."""
-    worker = _server.current
+    worker = server.current
     assert worker
     with worker._lock:
         assert worker._connection
@@ -140,14 +141,14 @@ def test_worker_that_sends_something_else_twice_is_given_up(client: hostler.Clie
 
 def test_process_beside_a_waiting_call_can_break(monkeypatch: pytest.MonkeyPatch) -> None:
     def break_off() -> None:
-        worker = _server.current
+        worker = server.current
         assert worker
         assert worker._connection
         worker._connection.sendall(b'{"input": 1, "ki')
         os.kill(os.getpid(), signal.SIGKILL)
 
     def waits(executor: hostler.Executor) -> list[object]:
-        worker = _server.current
+        worker = server.current
         assert worker
         found: list[object] = [
             str(executor.submit(call).exception()) for call in (break_off, functools.partial(garble, 1))
@@ -171,7 +172,7 @@ def test_process_beside_a_waiting_call_can_break(monkeypatch: pytest.MonkeyPatch
         threading.Thread.start = fail  # type: ignore[assignment, method-assign]
         return [*found, str(executor.submit(int).exception())]
 
-    monkeypatch.setattr("hostler._pool._NESTED", 0.0)
+    monkeypatch.setattr("hostler._worker.pool._NESTED", 0.0)
     with hostler.Executor.local(1) as executor:
         killed, garbled, has_connection, failed = executor.submit(waits, executor).result(60)
         assert "was killed by signal 9" in str(killed)

@@ -46,7 +46,7 @@ def test_calls_for_a_python_version_that_no_node_has_are_refused(
     client: hostler.Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Those of a map are in `test_mapping`.
-    monkeypatch.setattr("hostler._project.python_version", lambda: "3.29")
+    monkeypatch.setattr("hostler._worker.project.python_version", lambda: "3.29")
     with pytest.raises(hostler.RefusedError, match=r"requires Python .*3\.29"):
         submitted(len, "a", environment=[], client=client, memory="100M")
 
@@ -55,6 +55,6 @@ def test_package_that_nodes_cannot_install_is_named(
     client: hostler.Client, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The caller has it from elsewhere, and no index is asked.
-    monkeypatch.setattr("hostler._project.installed", lambda: ["--no-index", "only-here==1.0"])
+    monkeypatch.setattr("hostler._worker.project.installed", lambda: ["--no-index", "only-here==1.0"])
     with pytest.raises(hostler.JobFailedError, match=r"building the environment failed: .*only-here"):
         call(len, "a", environment="build", client=client, memory="100M")

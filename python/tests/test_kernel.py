@@ -28,8 +28,10 @@ from jupyter_client.manager import KernelManager
 from nbclient import NotebookClient
 
 import hostler
-from hostler import _executable, _kernel, _kernel_bridge, _kernel_job, _kernel_link
+from hostler import _executable
 from hostler import kernel as command
+from hostler.jupyter import kernel as local_side
+from hostler.jupyter import kernel_bridge, kernel_job, kernel_link
 
 SECONDS = 60
 
@@ -67,7 +69,7 @@ def connected(client: Any) -> Iterator[BlockingKernelClient]:
 
 
 def job_of(manager: Any, client: hostler.Client) -> hostler.Job:
-    return client.job(manager.provisioner._kernel.running.job)
+    return client.job(manager.provisioner.local_side.running.job)
 
 
 def run(client: BlockingKernelClient, code: str, **options: Any) -> tuple[str, str, str]:
@@ -105,12 +107,12 @@ def launcher(
 ) -> Iterator[tuple[subprocess.Popen[str], Path]]:
     """Start the program that stands for a kernel in VS Code, which passes the connection as arguments."""
     file = directory / "connection.json"
-    ports = {f"{name}_port": number for name, number in zip(_kernel.CHANNELS, range(1, 6), strict=True)}
+    ports = {f"{name}_port": number for name, number in zip(local_side.CHANNELS, range(1, 6), strict=True)}
     content = {"transport": "ipc", "ip": str(directory / "k"), "key": "key", "signature_scheme": "hmac-sha256", **ports}
     file.write_text(json.dumps(content))
     start = [sys.executable, "-m", "hostler.kernel", "launch", "-f", str(file), "-m", "300M", *options]
     if as_arguments:
-        start += [f"--{name}={number}" for name, number in zip(_kernel.CHANNELS, range(1, 6), strict=True)]
+        start += [f"--{name}={number}" for name, number in zip(local_side.CHANNELS, range(1, 6), strict=True)]
         start += [f"--ip={directory / 'k'}", '--transport="ipc"', '--Session.key=b"key"']
         start += ['--Session.signature_scheme="hmac-sha256"', "--f=/nowhere.json"]
     with subprocess.Popen(start, stderr=subprocess.PIPE, text=True, cwd=directory) as process:
@@ -131,7 +133,7 @@ def attached(job: hostler.Job) -> Iterator[subprocess.Popen[str]]:
 
 
 def test_launch_refuses_a_connection_without_a_key(capsys: pytest.CaptureFixture[str]) -> None:
-    ports = [f"--{name}={number}" for name, number in zip(_kernel.CHANNELS, range(1, 6), strict=True)]
+    ports = [f"--{name}={number}" for name, number in zip(local_side.CHANNELS, range(1, 6), strict=True)]
     assert command.main(["launch", "-m", "300M", *ports]) == 1
     assert "launch needs the key" in capsys.readouterr().err
 
@@ -182,7 +184,7 @@ def test_notebook_runs_on_a_node(client: hostler.Client, tmp_path: Path, monkeyp
     assert second[0].data["text/plain"] == "'1,2,3'"
     assert "".join(output.text for output in third) == "".join(f"{number}\n" for number in range(2000))
     assert job.wait(SECONDS).state == "completed"
-    assert list(_kernel_link.states().glob("*.json")) == []
+    assert list(kernel_link.states().glob("*.json")) == []
 
 
 def test_kernel_asks_is_interrupted_and_restarts_in_its_job(client: hostler.Client) -> None:
@@ -294,7 +296,7 @@ def test_lost_connection_loses_no_output_and_no_reply(client: hostler.Client, tm
     gate, done = tmp_path / "gate", tmp_path / "done"
     with kernel() as (manager, jupyter):
         provisioner: Any = manager.provisioner
-        link = provisioner._kernel._link
+        link = provisioner.local_side._link
         request = jupyter.execute(NUMBERS.format(gate=str(gate), done=str(done)))
         text = streams(jupyter, "500\n")
         forward = link._forward
@@ -341,22 +343,22 @@ def restart_head(client: hostler.Client, meanwhile: Callable[[], object]) -> Non
 def test_messages_that_are_forgotten_are_counted(
     client: hostler.Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_kernel_job, "_JOURNAL_BYTES", 100_000)
+    monkeypatch.setattr(kernel_job, "_JOURNAL_BYTES", 100_000)
     gate, done = tmp_path / "gate", tmp_path / "done"
     manager = KernelManager(kernel_name="hostler")
     manager.start_kernel()
     provisioner: Any = manager.provisioner
-    running = provisioner._kernel.running
+    running = provisioner.local_side.running
     with connected(manager.client()) as jupyter:
         jupyter.execute(NUMBERS.format(gate=str(gate), done=str(done)))
         streams(jupyter, "500\n")
         # As if this process was killed.
-        atexit.unregister(provisioner._kernel.end)
-        provisioner._kernel.close()
+        atexit.unregister(provisioner.local_side.end)
+        provisioner.local_side.close()
     gate.touch()
     until(done.exists)
-    connection = _kernel.ipc_connection(running.key.encode())[1]
-    again = _kernel.Kernel(connection, print)
+    connection = local_side.ipc_connection(running.key.encode())[1]
+    again = local_side.Kernel(connection, print)
     again.attach(running, hold=True)
     client_again = BlockingKernelClient()
     client_again.load_connection_info({**connection, "key": running.key})  # type: ignore[typeddict-item]
@@ -396,14 +398,14 @@ def test_notebook_that_is_opened_again_gets_its_kernel_and_the_output_that_it_mi
         second.shutdown_kernel()
         # As if the process was killed.
         provisioner: Any = first.provisioner
-        atexit.unregister(provisioner._kernel.end)
-        provisioner._kernel.close()
+        atexit.unregister(provisioner.local_side.end)
+        provisioner.local_side.close()
     gate.touch()
     until(done.exists)
     # Another notebook of this name is none that has a kernel.
     notebook.rename(tmp_path / "b.ipynb")
     notebook.touch()
-    assert _kernel_job.find_lost(str(notebook), "hostler", None) is None
+    assert kernel_job.find_lost(str(notebook), "hostler", None) is None
     (tmp_path / "b.ipynb").rename(notebook)
     third.start_kernel(env=variables)
     assert job_of(third, client) == job
@@ -417,12 +419,12 @@ def test_notebook_that_is_opened_again_gets_its_kernel_and_the_output_that_it_mi
         assert run(jupyter, "print(kept)")[2] == "NameError"
     third.shutdown_kernel()
     assert job.wait(SECONDS).state == "completed"
-    assert list(_kernel_link.states().iterdir()) == []
+    assert list(kernel_link.states().iterdir()) == []
 
 
-def record(job: int, submitted_at: int = 1, notebook: Path | None = None) -> _kernel_link.Running:
+def record(job: int, submitted_at: int = 1, notebook: Path | None = None) -> kernel_link.Running:
     known = (str(notebook), notebook.stat().st_ino) if notebook else ()
-    return _kernel_link.Running(job, submitted_at, None, 1, "", "", "", "", "", "", *known)
+    return kernel_link.Running(job, submitted_at, None, 1, "", "", "", "", "", "", *known)
 
 
 def test_only_files_of_notebooks_get_their_kernels_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -430,9 +432,9 @@ def test_only_files_of_notebooks_get_their_kernels_back(tmp_path: Path, monkeypa
     for name in ("a.ipynb", "console-1"):
         (tmp_path / name).touch()
     (tmp_path / "folder.ipynb").mkdir()
-    assert _kernel_job.inode(str(tmp_path / "a.ipynb")) == (tmp_path / "a.ipynb").stat().st_ino
+    assert kernel_job.inode(str(tmp_path / "a.ipynb")) == (tmp_path / "a.ipynb").stat().st_ino
     names = ("a.ipynb", str(tmp_path / "console-1"), str(tmp_path / "folder.ipynb"), "/nowhere/a.ipynb")
-    assert [_kernel_job.inode(name) for name in names] == [None] * 4
+    assert [kernel_job.inode(name) for name in names] == [None] * 4
 
 
 def test_damaged_records_of_kernels_are_left_out(home: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -440,10 +442,10 @@ def test_damaged_records_of_kernels_are_left_out(home: Path, monkeypatch: pytest
     for job, submitted_at in ((1, 5), (2, 7), (3, 6)):
         record(job, submitted_at).save()
     for name, text in (("4-1", ""), ("5-1", "[]"), ("6-1", '{"job": 6}'), ("7-1", (record(2, 7).file).read_text())):
-        (_kernel_link.states() / f"{name}.json").write_text(text)
-    assert [running.job for running in _kernel_link.kept()] == [2, 3, 1]
+        (kernel_link.states() / f"{name}.json").write_text(text)
+    assert [running.job for running in kernel_link.kept()] == [2, 3, 1]
     assert record(2, 7).file.stat().st_mode & 0o777 == 0o600
-    assert all(file.suffix == ".json" for file in _kernel_link.states().iterdir())
+    assert all(file.suffix == ".json" for file in kernel_link.states().iterdir())
 
 
 def test_kernel_starts_where_nobody_can_lock_it_and_is_not_taken_over(
@@ -458,12 +460,12 @@ def test_kernel_starts_where_nobody_can_lock_it_and_is_not_taken_over(
     manager = KernelManager(kernel_name="hostler")
     manager.start_kernel(env={**os.environ, "JPY_SESSION_NAME": str(notebook)})
     try:
-        (running,) = _kernel_link.kept()
+        (running,) = kernel_link.kept()
         assert (running.notebook, running.kernel_name) == (str(notebook), "hostler")
-        assert _kernel_job.find_lost(str(notebook), "hostler", None) is None
+        assert kernel_job.find_lost(str(notebook), "hostler", None) is None
     finally:
         manager.shutdown_kernel(now=True)
-    assert list(_kernel_link.states().iterdir()) == []
+    assert list(kernel_link.states().iterdir()) == []
 
 
 def test_kernels_of_another_cluster_are_not_forgotten(
@@ -478,16 +480,16 @@ def test_kernels_of_another_cluster_are_not_forgotten(
     other, own = record(job.id, submitted_at - 1, notebook), record(job.id, submitted_at, notebook)
     for running in (other, own):
         running.save()
-    assert _kernel_job.find_lost(str(notebook), "", None) is None
-    assert [running.submitted_at for running in _kernel_link.kept()] == [submitted_at - 1]
+    assert kernel_job.find_lost(str(notebook), "", None) is None
+    assert [running.submitted_at for running in kernel_link.kept()] == [submitted_at - 1]
     # Nobody has claimed it.
-    _kernel_link.Claim(other).release()
+    kernel_link.Claim(other).release()
 
 
 def test_wrong_keys_are_refused(client: hostler.Client) -> None:
     with kernel() as (manager, _):
         provisioner: Any = manager.provisioner
-        running = provisioner._kernel.running
+        running = provisioner.local_side.running
         other = zmq.curve_keypair()[0].decode()
         public, secret = (key.decode() for key in zmq.curve_keypair())
         own = replace(running, client_public=public, client_secret=secret)
@@ -495,7 +497,7 @@ def test_wrong_keys_are_refused(client: hostler.Client) -> None:
             (own, "does not accept the keys"),
             (replace(running, bridge_public=other), "not answer"),
         ):
-            stranger = _kernel.Kernel(_kernel.ipc_connection(b"key")[1], print)
+            stranger = local_side.Kernel(local_side.ipc_connection(b"key")[1], print)
             stranger.attach(wrong)
             with pytest.raises((hostler.JobFailedError, TimeoutError), match=message):
                 stranger.wait_until_running(2 if wrong is not own else SECONDS)
@@ -508,7 +510,7 @@ def test_kernel_ends_with_a_program_that_forgets_it(client: hostler.Client) -> N
         "from jupyter_client.manager import KernelManager\n"
         "manager = KernelManager(kernel_name='hostler')\n"
         "manager.start_kernel()\n"
-        "print(manager.provisioner._kernel.running.job)\n"
+        "print(manager.provisioner.local_side.running.job)\n"
     )
     path = os.pathsep.join(sys.path)
     done = subprocess.run(
@@ -549,7 +551,7 @@ def test_launcher_passes_signals_on(client: hostler.Client, tmp_path: Path) -> N
 
 
 def test_journal_forgets_the_oldest_messages(tmp_path: Path) -> None:
-    journal = _kernel_bridge.Journal(tmp_path / "journal", 100_000)
+    journal = kernel_bridge.Journal(tmp_path / "journal", 100_000)
     messages = [[b"iopub", b"", b"%d" % number, os.urandom(number)] for number in range(1000)]
     for message in messages:
         journal.append(message)

@@ -9,8 +9,8 @@ import pytest
 import zmq
 from jupyter_client.session import Session
 
-from hostler import _kernel_missed
-from hostler._kernel_missed import Missed
+from hostler.jupyter import kernel_missed
+from hostler.jupyter.kernel_missed import Missed
 
 NOTE = "hostler: output of cells that had not ended when Jupyter was lost:\n"
 
@@ -94,7 +94,7 @@ def test_cells_that_waited_and_cells_whose_beginning_is_forgotten_are_shown(scen
 
 
 def test_output_that_is_too_much_is_counted(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_kernel_missed, "_WAITING_BYTES", 10_000)
+    monkeypatch.setattr(kernel_missed, "_WAITING_BYTES", 10_000)
     scene.missed.on_welcome(100)
     cell = scene.request(scene.before)
     for number in range(100):

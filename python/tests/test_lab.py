@@ -20,7 +20,8 @@ import pytest
 from browser import SECONDS, Browser, browser
 
 import hostler
-from hostler import _executable, _kernel_link
+from hostler import _executable
+from hostler.jupyter import kernel_link
 
 TOKEN = "token-of-the-test"
 RUN, INTERRUPT, RESTART, SAVE = (
@@ -173,7 +174,7 @@ def test_notebook_runs_on_a_node_and_its_kernel_survives_a_killed_jupyter(
         process.send_signal(signal.SIGTERM)
         assert process.wait(SECONDS) == 0
     assert job.wait(SECONDS).state == "completed"
-    assert list(_kernel_link.states().iterdir()) == []
+    assert list(kernel_link.states().iterdir()) == []
 
 
 def test_jupyter_as_a_job_opens_by_its_link(

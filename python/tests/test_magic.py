@@ -112,7 +112,7 @@ def test_exception_of_a_cell_has_its_traceback_and_keeps_what_was_assigned(run: 
     assert ", in job " in text
     assert "line 4, in <module>\n    check(5)\n" in text
     assert "Broken: too large" in text
-    assert "_magic.py" not in text
+    assert "magic.py" not in text
     assert "the variable `stream` did not come back: a generator cannot be pickled" in text
     assert type(failed.value.__cause__).__name__ == "Broken"
     assert isinstance(failed.value.__cause__.__cause__, hostler.RemoteTraceback)  # type: ignore[union-attr]
@@ -173,7 +173,7 @@ def test_wrong_input_is_refused_before_anything_runs(run: Run, client: hostler.C
     before = len(client.jobs(ended=True))
     with pytest.raises(Failed, match=message.replace("(", r"\(").replace("+", r"\+")) as failed:
         run(cell)
-    assert "_magic.py" not in str(failed.value)
+    assert "magic.py" not in str(failed.value)
     assert len(client.jobs(ended=True)) == before
 
 

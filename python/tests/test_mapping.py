@@ -226,7 +226,7 @@ def test_environment_with_the_same_python_is_built_without_the_callers_packages(
 
 
 def test_python_version_that_no_node_has_is_refused(client: hostler.Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hostler._project.python_version", lambda: "3.29")
+    monkeypatch.setattr("hostler._worker.project.python_version", lambda: "3.29")
     with pytest.raises(hostler.RefusedError, match=r"requires Python .*3\.29"):
         hostler.map(len, ["a"], environment=[], client=client, **SMALL)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import hostler
-from hostler import _project, _worker
+from hostler._worker import project, task
 from hostler.job import indices
 
 
@@ -33,7 +33,7 @@ def test_installed_packages_become_requirements(tmp_path: Path, monkeypatch: pyt
     install(tmp_path, "hostler", None)
     found = list(importlib.metadata.distributions(path=[str(tmp_path)]))
     monkeypatch.setattr("importlib.metadata.distributions", lambda: found)
-    assert _project.installed() == [
+    assert project.installed() == [
         "from-file==1.2",
         "from-git @ git+https://example.org/a@abc",
         "plain-package==1.2",
@@ -50,7 +50,7 @@ def test_large_package_that_is_not_installed_is_refused(tmp_path: Path, monkeypa
     module.__file__, module.__path__ = str(package / "__init__.py"), [str(package)]
     monkeypatch.setitem(sys.modules, "large", module)
     with pytest.raises(hostler.UsageError, match=r"the package large in .* has 65 MiB, and is not installed"):
-        _project.ship_modules(tmp_path / "modules")
+        project.ship_modules(tmp_path / "modules")
 
 
 def test_indices_of_an_array_are_listed() -> None:
@@ -68,16 +68,16 @@ def test_inputs_are_pickled_in_groups_only_if_calls_cannot_notice(
     folder.mkdir()
     with monkeypatch.context() as patch:
         patch.chdir(folder)
-        groups = list(_project.pickled_inputs(iter(inputs)))
-        assert _project.write_inputs(folder, b"", groups) == sum(count for count, _ in groups) == 2000
+        groups = list(project.pickled_inputs(iter(inputs)))
+        assert project.write_inputs(folder, b"", groups) == sum(count for count, _ in groups) == 2000
         assert [count for count, _ in groups] == [700, 1, 1, 1, 1000, 297]
         for first, count in ((0, 2000), (0, 1), (5, 9), (699, 4), (701, 1), (1990, 20)):
-            found = [(index, load()) for index, load in _worker._inputs(first, count)]
+            found = [(index, load()) for index, load in task._inputs(first, count)]
             assert found == list(enumerate(inputs))[first : first + count]
-        (_, one), (_, other) = ((index, load()) for index, load in _worker._inputs(700, 2))
+        (_, one), (_, other) = ((index, load()) for index, load in task._inputs(700, 2))
         assert one[0] is not other[0]
     with pytest.raises(hostler.PicklingError, match="input 1100 cannot be pickled"):
-        list(_project.pickled_inputs([*inputs[:1100], ((n for n in range(1)),)]))
+        list(project.pickled_inputs([*inputs[:1100], ((n for n in range(1)),)]))
 
 
 def test_inputs_are_pickled_as_they_were_when_they_were_read() -> None:
@@ -87,7 +87,7 @@ def test_inputs_are_pickled_as_they_were_when_they_were_read() -> None:
         for buffer[0] in range(1, 5):
             yield (buffer,)
 
-    assert [pickle.loads(work) for _, work in _project.pickled_inputs(reused())] == [
+    assert [pickle.loads(work) for _, work in project.pickled_inputs(reused())] == [
         (0,),
         ([1],),
         ([2],),
@@ -96,8 +96,8 @@ def test_inputs_are_pickled_as_they_were_when_they_were_read() -> None:
     ]
     # Large numbers and texts are not kept in memory.
     large = [(1 << (8 << 19),), (b"x" * (1 << 19),)] * 6
-    assert [count for count, _ in _project.pickled_inputs(iter(large))] == [1] * 12
+    assert [count for count, _ in project.pickled_inputs(iter(large))] == [1] * 12
     # The key of a map stands for the values.
     text = "ab"
     same, others = [(text,)] * 3, [("".join(["a", "b"]),) for _ in range(3)]
-    assert list(_project.pickled_inputs(same)) == list(_project.pickled_inputs(others))
+    assert list(project.pickled_inputs(same)) == list(project.pickled_inputs(others))

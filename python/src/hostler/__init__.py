@@ -81,13 +81,13 @@ def __getattr__(name: str) -> object:
 
 def load_ipython_extension(shell: Any) -> None:
     """Add ``%%hostler`` and ``%hostler`` to IPython, which calls this for ``%load_ext hostler``."""
-    from hostler import _magic
+    from hostler.jupyter import magic
 
-    _magic.load(shell)
+    magic.load(shell)
 
 
 def unload_ipython_extension(shell: Any) -> None:
     """Remove ``%%hostler`` and ``%hostler`` from IPython."""
-    from hostler import _magic
+    from hostler.jupyter import magic
 
-    _magic.unload(shell)
+    magic.unload(shell)

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import cloudpickle
 
-from hostler import _batch, _project, _worker
-from hostler._batch import Batch, Settings
+from hostler._worker import project, wire
+from hostler._worker.batch import Batch, Settings, recreated
+from hostler._worker.project import Environment
 from hostler.client import Client
 from hostler.errors import PicklingError, RemoteError, UsageError
 from hostler.options import Options
@@ -32,7 +33,7 @@ def delegate(
     *,
     shared: bool = False,
     output: bool = True,
-    environment: _project.Environment = None,
+    environment: Environment = None,
     client: Client | None = None,
     **options: Unpack[Options],
 ) -> T:
@@ -129,7 +130,7 @@ class Done:
     values : bytes
         The result and the object, pickled together, because they may share objects.
     error, traceback, exception
-        As in `hostler._cell.Done`.
+        As in `hostler.jupyter.cell.Done`.
     """
 
     values: bytes
@@ -151,9 +152,9 @@ def run(call: Call) -> Done:
         raised = error
     return Done(
         values=_packed(result, target),
-        error=_worker.described(raised) if raised else "",
-        traceback=_worker.formatted(raised) if raised else "",
-        exception=_worker.packed_error(raised) if raised else b"",
+        error=wire.described(raised) if raised else "",
+        traceback=wire.formatted(raised) if raised else "",
+        exception=wire.packed_error(raised) if raised else b"",
     )
 
 
@@ -165,7 +166,7 @@ def _packed(result: object, target: object) -> bytes:
             ("the result", result),
             *((f"the attribute `{name}`", it) for name, it in getattr(target, "__dict__", {}).items()),
         ):
-            _project.dumps(f"{what} of the call", value)
+            project.dumps(f"{what} of the call", value)
         raise
 
 
@@ -197,10 +198,10 @@ class _Delegate:
         target = self._target
         _check_returns(target if _is_function(target) else getattr(target, method))
         packed = _pickled(target, arguments, keywords)
-        call = _project.dumps("the call", Call(packed, method, self._directory))
+        call = project.dumps("the call", Call(packed, method, self._directory))
         name = getattr(target, "__name__", type(target).__name__)
         batch = Batch(
-            _project.dumps("the call", run), [(1, call)], name if method == "__call__" else method, self._settings
+            project.dumps("the call", run), [(1, call)], name if method == "__call__" else method, self._settings
         )
         try:
             (outcome,) = batch.outcomes()
@@ -235,14 +236,14 @@ def _check_returns(function: object) -> None:
 
 def _pickled(target: object, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> bytes:
     try:
-        return _project.pickled((target, arguments, keywords))
+        return project.pickled((target, arguments, keywords))
     except Exception as error:
         for name, value in getattr(target, "__dict__", {}).items():
-            _project.dumps(f"the attribute `{name}`", value)
+            project.dumps(f"the attribute `{name}`", value)
         for number, value in enumerate(arguments):
-            _project.dumps(f"argument {number}", value)
+            project.dumps(f"argument {number}", value)
         for name, value in keywords.items():
-            _project.dumps(f"the argument `{name}`", value)
+            project.dumps(f"the argument `{name}`", value)
         raise PicklingError(f"the object cannot be pickled: {error}", "pickling") from error
 
 
@@ -258,10 +259,10 @@ def _received(target: object, done: Done) -> Any:
         vars(target).clear()
         vars(target).update(state)
     if done.error:
-        header = _worker.Header(
+        header = wire.Header(
             input=0, kind="error", bytes=len(done.exception), error=done.error, traceback=done.traceback
         )
-        failure = _batch.recreated(header, done.exception)
+        failure = recreated(header, done.exception)
         raise failure from failure.__cause__
     # Methods that return their object return the one that is here.
     return target if result is other else result

@@ -14,10 +14,11 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
-from hostler import _project, _server
-from hostler._batch import Settings, asks, slots
-from hostler._call import Call, Future
-from hostler._pool import Pool
+from hostler._worker import project, server
+from hostler._worker.batch import Settings, asks, slots
+from hostler._worker.call import Call, Future
+from hostler._worker.pool import Pool
+from hostler._worker.project import Environment
 from hostler.client import Client
 from hostler.errors import UsageError
 from hostler.mapping import Results, map
@@ -62,7 +63,7 @@ class Executor(concurrent.futures.Executor):
         self,
         max_workers: int | None = None,
         *,
-        environment: _project.Environment = None,
+        environment: Environment = None,
         trusted: bool = True,
         client: Client | None = None,
         **options: Unpack[Options],
@@ -127,7 +128,7 @@ class Executor(concurrent.futures.Executor):
         RuntimeError
             After `shutdown`.
         """
-        call = Call(_project.dumps("the call", (fn, args, kwargs)), Future())
+        call = Call(project.dumps("the call", (fn, args, kwargs)), Future())
         with self._lock:
             if self._worker is not None:
                 return self._submit_to_worker(self._worker, call.work)
@@ -228,7 +229,7 @@ class Executor(concurrent.futures.Executor):
             return self._settings.max_workers or len(os.sched_getaffinity(0))
         return self._settings.max_workers or slots(self._settings.client.info(), self._settings)
 
-    def _submit_to_worker(self, worker: _server.Worker, work: bytes) -> concurrent.futures.Future[Any]:
+    def _submit_to_worker(self, worker: server.Worker, work: bytes) -> concurrent.futures.Future[Any]:
         """Submit a call inside of a call."""
         if self._is_shut_down:
             raise RuntimeError("cannot schedule new futures after shutdown")
@@ -242,11 +243,11 @@ class Executor(concurrent.futures.Executor):
         now = time.monotonic()
         if len(sys.modules) != self._module_count:
             self._module_count = len(sys.modules)
-            self._modules = _project.shipped_modules()
+            self._modules = project.shipped_modules()
         elif self._pools and now - self._looked_at < _LOOKING:
             return self._pools[-1]
         self._looked_at = now
-        versions = _project.versions(self._modules)
+        versions = project.versions(self._modules)
         if not self._pools or not versions.items() <= self._shipped.items():
             _close(self._pools)
             self._pools[:] = [pool for pool in self._pools if not pool.is_over]
@@ -271,9 +272,9 @@ def _begin_again() -> None:
 os.register_at_fork(after_in_child=_begin_again)
 
 
-def _fitting_worker(settings: Settings, is_local: bool) -> _server.Worker | None:
+def _fitting_worker(settings: Settings, is_local: bool) -> server.Worker | None:
     """Return the worker of the call that runs here, if it has all that an executor asks for."""
-    worker = _server.current
+    worker = server.current
     # With `trusted=False`, a node may not have others run anything.
     if worker is None or worker.settings["local"] != is_local or not (worker.settings["trusted"] and settings.trusted):
         return None
@@ -291,7 +292,7 @@ def _fitting_worker(settings: Settings, is_local: bool) -> _server.Worker | None
 
 def _copied(kind: type[Executor], is_local: bool, settings: Settings) -> Executor:
     """Return an executor that was pickled."""
-    if _server.current is not None and not settings.trusted:
+    if server.current is not None and not settings.trusted:
         raise UsageError(
             "calls of an Executor with `trusted=False` cannot use an Executor of their caller",
             "usage",
@@ -360,7 +361,7 @@ class RemoteFunction(Generic[P, R]):
 
 def remote(
     *,
-    environment: _project.Environment = None,
+    environment: Environment = None,
     trusted: bool = True,
     client: Client | None = None,
     **options: Unpack[Options],

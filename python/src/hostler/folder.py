@@ -11,8 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from hostler import _project
-from hostler._batch import Batch, Settings, check_parameters, is_own_file
+from hostler._worker import project
+from hostler._worker.batch import Batch, Settings, check_parameters, is_own_file
+from hostler._worker.project import Environment
 from hostler.client import Client
 from hostler.errors import RemoteError, UsageError
 from hostler.mapping import Results
@@ -42,7 +43,7 @@ def map_folder(
     errors: Errors = "raise",
     chunksize: int | None = None,
     max_workers: int | None = None,
-    environment: _project.Environment = None,
+    environment: Environment = None,
     trusted: bool = True,
     client: Client | None = None,
     **options: Unpack[Options],
@@ -108,8 +109,8 @@ def map_folder(
     if not names:
         return Results(None, ordered, errors)
     settings = Settings(client or Client(), environment, trusted, chunksize, max_workers, options)
-    call = _project.dumps("the function", _OnFile(function, writes=to is not None))
-    inputs = _project.pickled_inputs(zip(range(len(names)), names, outputs, strict=True))
+    call = project.dumps("the function", _OnFile(function, writes=to is not None))
+    inputs = project.pickled_inputs(zip(range(len(names)), names, outputs, strict=True))
     name = getattr(function, "__name__", "map_folder")
     keep = functools.partial(_keep, Path(to).absolute(), outputs) if to else None
     batch = Batch(call, inputs, name, settings, add=functools.partial(_add, files), keep=keep)

@@ -26,10 +26,10 @@ try:
     from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
     from jupyter_core.paths import jupyter_runtime_dir
 
-    from hostler import _kernel_bridge
-    from hostler._kernel import Kernel, ipc_connection
-    from hostler._kernel_job import Options
-    from hostler._kernel_link import kept, write_private
+    from hostler.jupyter import kernel_bridge
+    from hostler.jupyter.kernel import Kernel, ipc_connection
+    from hostler.jupyter.kernel_job import Options
+    from hostler.jupyter.kernel_link import kept, write_private
 except ModuleNotFoundError as missing:
     error = UsageError(f"kernels need {missing.name}", "usage", ("`pip install 'hostler[jupyter]'`",))
     if __name__ == "__main__":
@@ -262,14 +262,14 @@ def _attach(given: argparse.Namespace) -> int:
 def _output(given: argparse.Namespace) -> int:
     with tempfile.TemporaryDirectory() as directory:
         (folder,) = Client(given.head).job(given.job).fetch(directory)
-        files = sorted((folder / _kernel_bridge.JOURNAL).glob("*"), key=lambda file: int(file.name))
+        files = sorted((folder / kernel_bridge.JOURNAL).glob("*"), key=lambda file: int(file.name))
         if not files:
             raise UsageError(f"job {given.job} left no output of a kernel: none that was shut down does", "usage")
         for content in (file.read_bytes() for file in files):
             at = 0
             while at < len(content):
-                frames, at = _kernel_bridge.unpack(content, at)
-                sys.stdout.write(_kernel_bridge.text(frames[2:]))
+                frames, at = kernel_bridge.unpack(content, at)
+                sys.stdout.write(kernel_bridge.text(frames[2:]))
     return 0
 
 

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
-from hostler import _project
-from hostler._batch import Batch, Outcome, Settings, check_parameters
+from hostler._worker import project
+from hostler._worker.batch import Batch, Outcome, Settings, check_parameters
+from hostler._worker.project import Environment
 from hostler.client import Client
 from hostler.errors import UsageError
 from hostler.job import Job
@@ -32,7 +33,7 @@ def map(
     errors: Errors = "raise",
     chunksize: int | None = None,
     max_workers: int | None = None,
-    environment: _project.Environment = None,
+    environment: Environment = None,
     trusted: bool = True,
     client: Client | None = None,
     **options: Unpack[Options],
@@ -47,7 +48,7 @@ def map(
     key: str,
     chunksize: int | None = None,
     max_workers: int | None = None,
-    environment: _project.Environment = None,
+    environment: Environment = None,
     trusted: bool = True,
     client: Client | None = None,
     **options: Unpack[Options],
@@ -63,7 +64,7 @@ def map(
     errors: Errors = "raise",
     chunksize: int | None = None,
     max_workers: int | None = None,
-    environment: _project.Environment = None,
+    environment: Environment = None,
     trusted: bool = True,
     client: Client | None = None,
     **options: Unpack[Options],
@@ -131,8 +132,8 @@ def map(
     if not iterables:
         raise UsageError("map needs at least one iterable", "usage")
     settings = Settings(client or Client(), environment, trusted, chunksize, max_workers, options)
-    call = _project.dumps("the function", _Starred(function))
-    inputs = _project.pickled_inputs(zip(*iterables, strict=False))
+    call = project.dumps("the function", _Starred(function))
+    inputs = project.pickled_inputs(zip(*iterables, strict=False))
     name = getattr(function, "__name__", "map")
     if key is not None:
         return Map._submit(call, inputs, name, key, settings)

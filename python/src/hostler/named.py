@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
-from hostler import _batch, _project
-from hostler._batch import Collector, Outcome, Settings, Shape
 from hostler._display import Rich
+from hostler._worker import batch, project
+from hostler._worker.batch import Collector, Outcome, Settings, Shape
 from hostler.client import Client
 from hostler.errors import MismatchError, UsageError
 from hostler.job import Job, Status, described
@@ -80,18 +80,18 @@ class Map(Rich, Generic[R]):
     ) -> Map[Any]:
         """Submit a map, or find the one with this key and the same content."""
         client = settings.client
-        settings = _batch.on(client.info(), settings)
+        settings = batch.on(client.info(), settings)
         with tempfile.TemporaryDirectory(prefix="hostler-map-") as directory:
             folder = Path(directory) / "folder"
             folder.mkdir()
-            count = _project.write_inputs(folder, function, inputs)
+            count = project.write_inputs(folder, function, inputs)
             if count == 0:
                 raise UsageError("a map with a key needs at least one input", "usage")
-            shape = _batch.shape(count, _TASKS, settings)
+            shape = batch.shape(count, _TASKS, settings)
             tag = f"{shape.count},{shape.chunksize},{_FORMS[shape.trusted]}"
             tags = {**(settings.options.get("tags") or {}), _TAG: tag}
             settings = dataclasses.replace(settings, options={**settings.options, "tags": tags})
-            flags = _batch.write(folder, name, shape, settings)
+            flags = batch.write(folder, name, shape, settings)
             for path in (*folder.rglob("*"), folder):
                 os.utime(path, (_TIME, _TIME), follow_symlinks=False)
             job = client._ask("submit", f"--key={key}", *flags)

@@ -11,8 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hostler import _batch, _project
-from hostler._batch import Settings
+from hostler._worker import batch, project
+from hostler._worker.batch import Settings
+from hostler._worker.project import Environment
 from hostler.client import Client
 from hostler.errors import HostlerError, PicklingError
 
@@ -68,7 +69,7 @@ class Preflight:
 
 
 def preflight(
-    function: Callable[..., object], *, environment: _project.Environment = None, client: Client | None = None
+    function: Callable[..., object], *, environment: Environment = None, client: Client | None = None
 ) -> Preflight:
     """Return what would be sent with a function, and what would not work. Nothing is sent, and nothing runs.
 
@@ -89,12 +90,12 @@ def preflight(
     captures: dict[str, int] = {}
     for name, value in captured(function).items():
         try:
-            captures[name] = len(_project.dumps(f"the variable `{name}`", value))
+            captures[name] = len(project.dumps(f"the variable `{name}`", value))
         except PicklingError as error:
             problems.append(error.message)
     size = 0
     try:
-        size = len(_project.dumps("the function", function))
+        size = len(project.dumps("the function", function))
     except PicklingError as error:
         # The variable that is the cause is named already.
         problems += [error.message] if not problems else []
@@ -102,15 +103,17 @@ def preflight(
     with tempfile.TemporaryDirectory(prefix="hostler-preflight-") as directory:
         folder = Path(directory)
         try:
-            _project.ship_modules(folder / "modules")
-            modules = {path.stem: _bytes(path) for path in (folder / "modules").iterdir() if path.stem not in _OWN}
+            project.ship_modules(folder / "modules")
+            modules = {
+                path.stem: _bytes(path) for path in (folder / "modules").iterdir() if path.stem not in project.OWN
+            }
         except HostlerError as error:
             problems.append(error.message)
-        environment = _batch.on(client.info(), Settings(client, environment, True, None, None, {})).environment
-        _project.write_environment(folder, environment)
+        environment = batch.on(client.info(), Settings(client, environment, True, None, None, {})).environment
+        project.write_environment(folder, environment)
         requirements = folder / "requirements.txt"
         packages = tuple(requirements.read_text(encoding="utf-8").split("\n")[:-1]) if requirements.exists() else ()
-    version = _project.python_version()
+    version = project.python_version()
     nodes = tuple(node.name for node in client.nodes() if f"python{version}" in node.features)
     if not nodes and environment != "own":
         problems.append(f"no node has Python {version}")
@@ -124,10 +127,6 @@ def preflight(
         nodes=nodes,
         problems=tuple(problems),
     )
-
-
-# The worker itself.
-_OWN = ("hostler", "cloudpickle")
 
 
 def captured(function: Callable[..., object]) -> dict[str, Any]:

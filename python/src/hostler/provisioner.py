@@ -19,9 +19,9 @@ from typing import Any
 from jupyter_client.connect import KernelConnectionInfo
 from jupyter_client.provisioning.provisioner_base import KernelProvisionerBase
 
-from hostler._kernel import CHANNELS, Kernel, ipc_connection
-from hostler._kernel_job import Options, find_lost, inode
 from hostler.errors import HostlerError
+from hostler.jupyter.kernel import CHANNELS, Kernel, ipc_connection
+from hostler.jupyter.kernel_job import Options, find_lost, inode
 from hostler.kernel import launch_options
 
 

@@ -18,8 +18,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
-from hostler import _batch, _executable, _project, _server
-from hostler._batch import Settings
+from hostler import _executable
+from hostler._worker import batch, project, server
+from hostler._worker.batch import Settings
 from hostler.client import Client
 from hostler.errors import HostlerError, UnreachableError
 from hostler.job import Job
@@ -82,9 +83,9 @@ class ClusterJob(WorkerJob):
         try:
             folder = directory / "folder"
             folder.mkdir()
-            settings = _batch.on(client.info(), settings)
-            _project.write_program(folder, _batch.worker_settings(settings, None))
-            flags = _batch.submission(folder, "executor", count, settings.max_workers, settings)
+            settings = batch.on(client.info(), settings)
+            project.write_program(folder, batch.worker_settings(settings, None))
+            flags = batch.submission(folder, "executor", count, settings.max_workers, settings)
             self._attached = _executable.AttachedJob(flags, client.head, str(directory))
             # The head has it now.
             shutil.rmtree(folder, ignore_errors=True)
@@ -125,7 +126,7 @@ class ClusterJob(WorkerJob):
             # A file needs no descriptor here.
             stderr = there.enter_context(open(self._forward_stderr(index), "wb"))
             forward = subprocess.Popen(
-                [_executable.find(), "--json", "forward", self.name(index), f"./{_server.SOCKET}", "--stdio"],
+                [_executable.find(), "--json", "forward", self.name(index), f"./{server.SOCKET}", "--stdio"],
                 env=_executable.environment(self._client.head),
                 stdin=its_input.fileno(),
                 stdout=its_output.fileno(),
@@ -174,7 +175,7 @@ class LocalJob(WorkerJob):
         try:
             program = self._directory / "program"
             program.mkdir()
-            _project.write_program(program, {**_batch.worker_settings(settings, None), "local": True})
+            project.write_program(program, {**batch.worker_settings(settings, None), "local": True})
             for index in range(count):
                 place = self._directory / str(index)
                 place.mkdir()

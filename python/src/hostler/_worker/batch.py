@@ -17,7 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hostler import _executable, _project, _worker
+from hostler import _executable
+from hostler._worker import project, wire
+from hostler._worker.project import Environment
 from hostler.client import Client
 from hostler.errors import (
     HostlerError,
@@ -63,7 +65,7 @@ class Settings:
     """How the function runs; see `hostler.map`."""
 
     client: Client
-    environment: _project.Environment
+    environment: Environment
     trusted: bool
     chunksize: int | None
     max_workers: int | None
@@ -138,7 +140,7 @@ def write(folder: Path, name: str, divided: Shape, settings: Settings) -> list[s
     settings
         How the function runs; see `on`.
     """
-    _project.write_program(folder, worker_settings(settings, divided.chunksize))
+    project.write_program(folder, worker_settings(settings, divided.chunksize))
     return submission(folder, name, divided.tasks, settings.max_workers, settings)
 
 
@@ -150,9 +152,9 @@ def check_parameters(errors: str, chunksize: int | None, max_workers: int | None
         raise UsageError("chunksize and max_workers must be at least 1", "usage")
 
 
-def worker_settings(settings: Settings, chunksize: int | None) -> _worker.Settings:
+def worker_settings(settings: Settings, chunksize: int | None) -> wire.Settings:
     """Return what the tasks must know."""
-    return _worker.Settings(
+    return wire.Settings(
         python=list(sys.version_info[:3]),
         chunksize=chunksize,
         trusted=settings.trusted,
@@ -172,7 +174,7 @@ def asks(settings: Settings) -> list[Any]:
 
 def submission(folder: Path, name: str, tasks: int, at_once: int | None, settings: Settings) -> list[str]:
     """Write the environment into a folder with everything else. Return the arguments of ``hostler submit``."""
-    entry = _project.write_environment(folder, settings.environment)
+    entry = project.write_environment(folder, settings.environment)
     options = Options(name=re.sub(r"[^A-Za-z0-9_.-]", "", name) or "map")
     options.update(settings.options)
     limit = f"%{at_once}" if at_once else ""
@@ -192,7 +194,7 @@ class Batch:
     function
         The pickled function of one argument.
     inputs
-        The pickled arguments, at least one; see `_project.pickled_inputs`. They are read to their end, and not kept in
+        The pickled arguments, at least one; see `project.pickled_inputs`. They are read to their end, and not kept in
         memory.
     name
         Name of the job, unless the options have one.
@@ -225,7 +227,7 @@ class Batch:
         try:
             folder = directory / "folder"
             folder.mkdir()
-            count = _project.write_inputs(folder, function, inputs)
+            count = project.write_inputs(folder, function, inputs)
             if add is not None:
                 add(folder)
             divided = shape(count, _TASKS_PER_SLOT * slots(cluster, settings), settings)
@@ -373,7 +375,7 @@ class Collector:
         for task in tasks:
             place = places.get(task["index"])
             missing = set(self._shape.inputs(task["index"]))
-            for outcome in self._read(place / _worker.RESULTS) if place else ():
+            for outcome in self._read(place / wire.RESULTS) if place else ():
                 # A node cannot claim results of other tasks.
                 if outcome.index in missing:
                     missing.discard(outcome.index)
@@ -402,7 +404,7 @@ class Collector:
         with open(file, "rb") as records:
             while (line := records.readline()).endswith(b"\n"):
                 try:
-                    header: _worker.Header = json.loads(line)
+                    header: wire.Header = json.loads(line)
                     # The job may have written something else into this file.
                     if not is_header(header, size):
                         return
@@ -443,7 +445,7 @@ def is_own_file(file: Path) -> bool:
     return file.is_file() and not file.is_symlink() and file.stat().st_uid == os.geteuid()
 
 
-def is_header(header: _worker.Header, size: int) -> bool:
+def is_header(header: wire.Header, size: int) -> bool:
     """Whether this has the fields of a header of a record in a file of `size` bytes."""
     return (
         type(header["input"]) is type(header["bytes"]) is int
@@ -454,26 +456,26 @@ def is_header(header: _worker.Header, size: int) -> bool:
     )
 
 
-def outcome_of(header: _worker.Header, content: bytes, trusted: bool) -> Outcome:
+def outcome_of(header: wire.Header, content: bytes, trusted: bool) -> Outcome:
     """Return what a record says."""
     index = header["input"]
     if header["kind"] == "error":
         return Outcome(index, error=recreated(header, content if trusted else b""))
     try:
-        return Outcome(index, value=_worker.load(content, trusted))
+        return Outcome(index, value=wire.load(content, trusted))
     except BaseException as error:
         _stop_if_interrupted(error)
-        failed = RemoteError(f"the result of input {index} cannot be read here: {_worker.described(error)}", "remote")
+        failed = RemoteError(f"the result of input {index} cannot be read here: {wire.described(error)}", "remote")
         failed.__cause__ = error
         return Outcome(index, error=failed)
 
 
-def recreated(header: _worker.Header, content: bytes) -> BaseException:
+def recreated(header: wire.Header, content: bytes) -> BaseException:
     """Return the exception of a task, with its traceback as the cause."""
     error: BaseException | None = None
     if content:
         try:
-            found = _worker.load(content, True)
+            found = wire.load(content, True)
             error = found if isinstance(found, BaseException) else None
         except BaseException as failure:
             # Its class may exist only on the node.

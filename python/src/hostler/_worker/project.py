@@ -1,6 +1,6 @@
 """The project folder of a map: function, inputs, modules that are not installed, and the Python environment.
 
-The executable captures the folder; nothing here hashes or packs. All of the folder's files are in `hostler._worker`.
+The executable captures the folder; nothing here hashes or packs. `hostler._worker.wire` names the folder's files.
 """
 
 from __future__ import annotations
@@ -24,8 +24,7 @@ from typing import Any, cast
 
 import cloudpickle
 
-import hostler
-from hostler import _worker
+from hostler._worker import wire
 from hostler.errors import PicklingError, UsageError
 
 #: ``"own"``: the caller's interpreter; ``"build"``: an environment with the caller's packages, or with these packages.
@@ -38,7 +37,7 @@ _MAIN = """import os, sys
 sys.path.insert(0, os.path.abspath("modules"))
 
 if __name__ == "__main__":
-    from hostler._worker import main
+    from hostler._worker.task import main
 
     main()
 """
@@ -53,6 +52,8 @@ _GROUP_BYTES = 1 << 20
 _NUMBERS = frozenset({bool, complex, float, type(None)})
 _TEXTS = frozenset({bytes, str})
 
+#: What the worker itself needs.
+OWN = ("hostler", "cloudpickle")
 
 _Cached = type(functools.lru_cache(len))
 
@@ -178,19 +179,19 @@ def write_inputs(folder: Path, function: bytes, inputs: Iterable[tuple[int, byte
     # For each group: the number of its first input, and where it begins.
     count = end = 0
     groups = array.array("Q", [count, end])
-    with open(folder / _worker.INPUTS, "wb") as file:
+    with open(folder / wire.INPUTS, "wb") as file:
         for added, work in inputs:
             count += added
             end += file.write(work)
             groups.extend((count, end))
-    (folder / _worker.GROUPS).write_bytes(groups.tobytes())
-    (folder / _worker.FUNCTION).write_bytes(function)
+    (folder / wire.GROUPS).write_bytes(groups.tobytes())
+    (folder / wire.FUNCTION).write_bytes(function)
     return count
 
 
-def write_program(folder: Path, settings: _worker.Settings) -> None:
+def write_program(folder: Path, settings: wire.Settings) -> None:
     """Write the program of a task, and all modules that are not installed."""
-    (folder / _worker.SETTINGS).write_text(json.dumps(settings), encoding="utf-8")
+    (folder / wire.SETTINGS).write_text(json.dumps(settings), encoding="utf-8")
     (folder / "main.py").write_text(_MAIN, encoding="utf-8")
     ship_modules(folder / "modules")
 
@@ -252,7 +253,7 @@ def ship_modules(target: Path) -> None:
             continue
         # Not getattr: some modules import others when they are asked for an attribute that they lack.
         file = vars(module).get("__file__")
-        if module in (hostler, cloudpickle):
+        if name in OWN:
             shutil.copytree(Path(str(file)).parent, target / name, ignore=shutil.ignore_patterns("__pycache__"))
         elif file and os.path.isfile(file) and not _is_below(file, places):
             _copy_module(name, module, target)

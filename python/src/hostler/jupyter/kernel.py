@@ -1,6 +1,6 @@
 """The local side of a kernel on a node: the sockets of Jupyter's clients on this machine, and what they are told.
 
-See `hostler._kernel_bridge` for the other side, and for how messages survive a lost connection.
+See `hostler.jupyter.kernel_bridge` for the other side, and for how messages survive a lost connection.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from typing import Any
 import zmq
 from jupyter_client.session import Session
 
-from hostler import _kernel_bridge, _kernel_job
-from hostler._kernel_job import Options
-from hostler._kernel_link import Claim, Link, Running
-from hostler._kernel_missed import Missed
 from hostler.client import Client
 from hostler.errors import HostlerError, JobFailedError
+from hostler.jupyter import kernel_bridge, kernel_job
+from hostler.jupyter.kernel_job import Options
+from hostler.jupyter.kernel_link import Claim, Link, Running
+from hostler.jupyter.kernel_missed import Missed
 
 #: Channels of a connection file, in the order of the numbers that `ipc_connection` gives them.
 CHANNELS = ("shell", "iopub", "stdin", "hb", "control")
@@ -129,14 +129,14 @@ class Kernel:
         """
         deadline = time.monotonic() + options.timeout
         try:
-            attached, keys = _kernel_job.submit(options, self._connection, directory, env)
+            attached, keys = kernel_job.submit(options, self._connection, directory, env)
         except BaseException:
             self.close()
             raise
         try:
             job = Client(options.head).job(int(attached.id))
             self._say(f"job {job.id} is submitted")
-            port, status = _kernel_job.wait_for_port(job, deadline, self._cancelled, self._say)
+            port, status = kernel_job.wait_for_port(job, deadline, self._cancelled, self._say)
             head = options.head or os.environ.get("HOSTLER_HEAD")
             running = Running(
                 job.id,
@@ -145,7 +145,7 @@ class Kernel:
                 port,
                 **keys,
                 notebook=notebook,
-                notebook_inode=_kernel_job.inode(notebook) if notebook else None,
+                notebook_inode=kernel_job.inode(notebook) if notebook else None,
             )
             # Without locks, the notebook does not get its kernel back if this process is killed.
             with contextlib.suppress(OSError):
@@ -218,7 +218,7 @@ class Kernel:
             if self.ended or self.exit_code is not None:
                 why = self.ended or f"the kernel of job {self.running.job} exited with code {self.exit_code}"
                 job = Client(self.running.head).job(self.running.job)
-                raise JobFailedError(why + _kernel_job.tail(job), "job_failed")
+                raise JobFailedError(why + kernel_job.tail(job), "job_failed")
             if self._link.is_refused:
                 raise JobFailedError(f"the kernel of job {self.running.job} does not accept the keys", "refused")
             if time.monotonic() > deadline:
@@ -257,7 +257,7 @@ class Kernel:
             deadline = time.monotonic() + (_END_SECONDS if self._link.is_up else 0)
             while not self.ended and (self._commands or not self._link.is_confirmed):
                 if time.monotonic() > deadline:
-                    _kernel_job.cancel(self.running)
+                    kernel_job.cancel(self.running)
                     break
                 self.wait_for_change(0.2)
             self.running.forget()
@@ -364,10 +364,10 @@ class Kernel:
             if self._missed:
                 self._missed.on_welcome(welcome["end"])
             self._on_state(welcome)
-            if welcome["protocol"] != _kernel_bridge.PROTOCOL:
+            if welcome["protocol"] != kernel_bridge.PROTOCOL:
                 self.ended = "the kernel was started by another version of hostler"
         elif kind == "iopub":
-            cell, state = _kernel_bridge.status(frames)
+            cell, state = kernel_bridge.status(frames)
             self._cell = cell or self._cell
             if self._missed and self._missed.take(number, frames):
                 return
@@ -387,7 +387,7 @@ class Kernel:
             if number >= self._replayed_to:
                 self._on_state(json.loads(frames[0]))
                 if self.exit_code and not self._is_killed:
-                    self._tell(_kernel_job.death(self.exit_code))
+                    self._tell(kernel_job.death(self.exit_code))
         elif kind == "lost":
             self._tell(f"{frames[0].decode()} messages of the kernel were too many to keep, and are lost")
         elif kind == "say":
@@ -417,7 +417,7 @@ class Kernel:
             # Another cluster may be the default now.
             if status.ended and status.details["submitted_at"] == self.running.submitted_at:
                 self.running.forget()
-                self.ended = _kernel_job.ending(self.running.job, status)
+                self.ended = kernel_job.ending(self.running.job, status)
                 self._tell(self.ended)
 
     def _tell(self, text: str) -> None:

@@ -1,4 +1,4 @@
-"""What runs a cell of a notebook on a node, and what carries variables there and back; see `hostler._magic`.
+"""What runs a cell of a notebook on a node, and what carries variables there and back; see `hostler.jupyter.magic`.
 
 The cell runs in ``__main__``, as in a notebook: functions that refer to other variables find them there, and processes
 that the cell starts find its functions. Afterwards, each variable that is new, has another value or was changed in
@@ -26,7 +26,7 @@ from typing import Any
 
 import cloudpickle
 
-from hostler import _worker
+from hostler._worker import wire
 
 # Variables of a module itself.
 _OWN = ("__name__", "__doc__", "__package__", "__loader__", "__spec__", "__file__", "__cached__", "__builtins__")
@@ -193,9 +193,9 @@ def run(cell: Cell) -> Done:
         deleted=tuple(name for name in before if name not in after),
         lost=lost,
         node=os.environ.get("HOSTLER_NODE", ""),
-        error=_worker.described(error) if error else "",
+        error=wire.described(error) if error else "",
         traceback=_traceback(error, cell.name) if error else "",
-        exception=_worker.packed_error(error) if error else b"",
+        exception=wire.packed_error(error) if error else b"",
     )
 
 
@@ -256,7 +256,7 @@ def _figures() -> list[Figure | Text]:
             pyplot.figure(number).savefig(image, format="png", bbox_inches="tight")
         except Exception as error:
             # Text in a figure may have a wrong formula.
-            found.append(Text(f"figure {number} cannot be drawn: {_worker.described(error)}"))
+            found.append(Text(f"figure {number} cannot be drawn: {wire.described(error)}"))
         else:
             found.append(Figure(image.getvalue()))
     return found
@@ -277,7 +277,7 @@ def _repr(value: object) -> str:
     try:
         return repr(value)
     except Exception as error:
-        return f"<a {type(value).__qualname__}; its repr failed: {_worker.described(error)}>"
+        return f"<a {type(value).__qualname__}; its repr failed: {wire.described(error)}>"
 
 
 def _refusal(value: object) -> str:

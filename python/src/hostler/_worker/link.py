@@ -10,13 +10,14 @@ import subprocess
 import time
 from typing import TYPE_CHECKING, Any
 
-from hostler import _batch, _executable, _frames, _worker
-from hostler._call import Call, Future, fail
-from hostler._worker_jobs import WorkerJob
+from hostler import _executable
+from hostler._worker import batch, frames, wire
+from hostler._worker.call import Call, Future, fail
+from hostler._worker.jobs import WorkerJob
 from hostler.errors import JobFailedError, UnreachableError
 
 if TYPE_CHECKING:
-    from hostler._pool import Pool
+    from hostler._worker.pool import Pool
 
 # A worker that runs and cannot be connected with for this long is given up, in seconds.
 _UNANSWERED = 60.0
@@ -94,7 +95,7 @@ class Worker(asyncio.Protocol):
     @property
     def is_occupied(self) -> bool:
         """Whether a call would wait for the end of another one, which may wait for others."""
-        return any(self._pool.is_single or number < _frames.BESIDE for number in self.outstanding)
+        return any(self._pool.is_single or number < frames.BESIDE for number in self.outstanding)
 
     @property
     def is_connected(self) -> bool:
@@ -174,7 +175,7 @@ class Worker(asyncio.Protocol):
         if self._results:
             self._on_results(self._results)
         elif self._seen != before:
-            self._send(_frames.RECEIVED)
+            self._send(frames.RECEIVED)
 
     def _on_bad_record(self) -> None:
         """Try once with another connection, which brings all results again. Then give up."""
@@ -202,7 +203,7 @@ class Worker(asyncio.Protocol):
         sent = len(self.outstanding)
         self._pool.refill(self, sum(1 for worker in self._pool.workers if worker.is_ready))
         if len(self.outstanding) == sent and seen == self._seen:
-            self._send(_frames.RECEIVED)
+            self._send(frames.RECEIVED)
         if not self.outstanding:
             self._pool.event.set()
 
@@ -234,7 +235,7 @@ class Worker(asyncio.Protocol):
         """Settle the calls of the records from here on. Return where the first incomplete one begins."""
         while (end := self._received.find(b"\n", at)) >= 0:
             header = json.loads(self._received[at:end])
-            if not _batch.is_header(header, 1 << 62):
+            if not batch.is_header(header, 1 << 62):
                 raise ValueError
             after = end + 1 + header["bytes"]
             if len(self._received) < after:
@@ -242,9 +243,9 @@ class Worker(asyncio.Protocol):
             with memoryview(self._received) as received:
                 content = bytes(received[end + 1 : after])
             at = after
-            if header["kind"] == _frames.RETURNED:
+            if header["kind"] == frames.RETURNED:
                 returned += [call] if (call := self.outstanding.pop(header["input"], None)) else []
-            elif header["kind"] == _frames.KNOWN:
+            elif header["kind"] == frames.KNOWN:
                 self._replies.pop(header["input"], None)
             else:
                 self._seen += 1
@@ -256,39 +257,39 @@ class Worker(asyncio.Protocol):
             raise ValueError
         return at
 
-    def _on_record(self, header: _worker.Header, content: bytes) -> None:
+    def _on_record(self, header: wire.Header, content: bytes) -> None:
         """Settle a call, or do what one asks for."""
         number, kind = header["input"], header["kind"]
-        if kind == _frames.SUBMITTED:
+        if kind == frames.SUBMITTED:
             # With `trusted=False`, nothing that a node sends is unpickled, neither here nor on another node.
-            if not self._pool.settings.trusted or len(content) < _frames.NUMBER.size:
+            if not self._pool.settings.trusted or len(content) < frames.NUMBER.size:
                 raise ValueError
-            (parent,) = _frames.NUMBER.unpack_from(content)
+            (parent,) = frames.NUMBER.unpack_from(content)
             if (call := self.outstanding.get(parent)) is None:
                 # By a thread that has outlived its call.
-                self._write_reply(_frames.packed(number, _frames.CANCELLED))
+                self._write_reply(frames.packed(number, frames.CANCELLED))
             elif self._seen > self._taken:
                 # Not one that comes again after a lost connection.
-                self._pool.put_nested(self, call, number, content[_frames.NUMBER.size :])
+                self._pool.put_nested(self, call, number, content[frames.NUMBER.size :])
             return
-        if kind == _frames.CANCEL:
+        if kind == frames.CANCEL:
             children = [call.children[number] for call in self.outstanding.values() if number in call.children]
             # There is none if it has ended, or if a thread has outlived its call.
             if not children or not children[0].future.cancel():
-                self._write_reply(_frames.packed(number, _frames.GOES_ON))
+                self._write_reply(frames.packed(number, frames.GOES_ON))
             return
         self._results += 1
         call = self.outstanding.pop(number, None)
         if call is None:
             return
         call.abandon()
-        if kind == _frames.LOST:
+        if kind == frames.LOST:
             what = f"the call has no result: a process of {self.job.name(self.index)} {header['error']}"
             fail([call], JobFailedError(what, "job_failed", ()))
         elif call.depth:
             call.future.settle((header, content))
         else:
-            outcome = _batch.outcome_of(header, content, self._pool.settings.trusted)
+            outcome = batch.outcome_of(header, content, self._pool.settings.trusted)
             call.future.settle(outcome.value, outcome.error)
 
     def reply(self, parent: Call, number: int, future: Future[Any]) -> None:
@@ -297,18 +298,18 @@ class Worker(asyncio.Protocol):
         self._pool.event.set()
         try:
             header, content = future.result()
-            record = _frames.packed(number, header["kind"], content, header["error"], header["traceback"])
+            record = frames.packed(number, header["kind"], content, header["error"], header["traceback"])
         except concurrent.futures.CancelledError:
-            record = _frames.packed(number, _frames.CANCELLED)
+            record = frames.packed(number, frames.CANCELLED)
         except BaseException as error:
-            described = _worker.described(error)
-            record = _frames.packed(number, "error", _worker.packed_error(error), described, _worker.formatted(error))
+            described = wire.described(error)
+            record = frames.packed(number, "error", wire.packed_error(error), described, wire.formatted(error))
         self._replies[number] = record
         if self.is_ready:
             self._write_reply(record)
 
     def _write_reply(self, record: bytes) -> None:
-        self._write(_frames.FRAME.pack(_frames.REPLY, self._seen, len(record)))
+        self._write(frames.FRAME.pack(frames.REPLY, self._seen, len(record)))
         self._write(record)
 
     def send_calls(self, calls: list[tuple[int, Call]]) -> None:
@@ -323,7 +324,7 @@ class Worker(asyncio.Protocol):
     def _write_calls(self, calls: list[tuple[int, Call]]) -> None:
         small: list[bytes] = []
         for number, call in calls:
-            small.append(_frames.FRAME.pack(number, self._seen, len(call.work)))
+            small.append(frames.FRAME.pack(number, self._seen, len(call.work)))
             if len(call.work) <= _COPIED:
                 small.append(call.work)
             else:
@@ -336,12 +337,12 @@ class Worker(asyncio.Protocol):
         """Ask for the calls that have not begun."""
         if not self._is_recalled:
             self._is_recalled = True
-            self._send(_frames.RECALL)
+            self._send(frames.RECALL)
 
     def end(self) -> None:
         """Let a worker without calls end."""
         if self.is_ready:
-            self._send(_frames.END)
+            self._send(frames.END)
             self.state = State.ENDING
         self._pool.workers.discard(self)
         self._pool.event.set()
@@ -360,7 +361,7 @@ class Worker(asyncio.Protocol):
         self.connection_lost(None)
 
     def _send(self, command: int) -> None:
-        self._write(_frames.FRAME.pack(command, self._seen, 0))
+        self._write(frames.FRAME.pack(command, self._seen, 0))
 
     def _write(self, content: bytes) -> None:
         if self._output is not None and content:

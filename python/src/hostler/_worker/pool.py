@@ -1,7 +1,7 @@
 """Warm workers of an `Executor`: array tasks that run one call after another, each over a connection of its own.
 
 One thread with an event loop serves all workers. It starts when there are calls, submits workers as they are needed,
-and ends when all workers have ended. `hostler forward` connects it with the socket of `hostler._server`.
+and ends when all workers have ended. `hostler forward` connects it with the socket of `hostler._worker.server`.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import time
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from hostler import _batch, _frames, _server
-from hostler._batch import Settings
-from hostler._call import Call, Future, fail
-from hostler._worker_jobs import ClusterJob, LocalJob, WorkerJob, in_thread
-from hostler._worker_link import State, Worker
+from hostler._worker import batch, frames, server
+from hostler._worker.batch import Settings
+from hostler._worker.call import Call, Future, fail
+from hostler._worker.jobs import ClusterJob, LocalJob, WorkerJob, in_thread
+from hostler._worker.link import State, Worker
 from hostler.errors import HostlerError
 from hostler.job import ENDED
 
@@ -263,7 +263,7 @@ class Pool:
         ahead = max(1, min(int(_AHEAD / self.mean), _MOST_AHEAD)) if is_short else 1
         # Few calls are divided fairly.
         room = min(ahead, -(-len(self._waiting) // max(1, ready))) - worker.load
-        beside = _frames.BESIDE if self.is_nested and worker.is_occupied else 0
+        beside = frames.BESIDE if self.is_nested and worker.is_occupied else 0
         calls: list[tuple[int, Call]] = []
         while len(calls) < room and (call := self._next_call(only_nested=bool(beside))):
             if call.future.start():
@@ -336,7 +336,7 @@ class Pool:
         try:
             await asyncio.sleep(_COLLECTING)
             if self._most_workers is None and not self.is_single:
-                self._most_workers = _batch.slots(await in_thread(self.settings.client.info), self.settings)
+                self._most_workers = batch.slots(await in_thread(self.settings.client.info), self.settings)
             if (count := self._wanted()) > 0:
                 job = await in_thread(functools.partial(self._new_job, asyncio.get_running_loop(), count))
                 self._jobs[job] = [Worker(self, job, index) for index in range(count)]
@@ -395,8 +395,8 @@ class Pool:
             what = "the call has no result" if worker.was_ready else "no worker could start"
             stderr = await in_thread(functools.partial(worker.job.stderr, worker.index))
             # A worker that was killed leaves its socket, which says nothing about the call.
-            message = (task["message"] or "").replace(f"{_server.SOCKET} is a socket.", "").strip()
-            error = _batch.lost(what, worker.job.name(worker.index), {**task, "message": message}, stderr)
+            message = (task["message"] or "").replace(f"{server.SOCKET} is a socket.", "").strip()
+            error = batch.lost(what, worker.job.name(worker.index), {**task, "message": message}, stderr)
         # Until here, the thread may not end.
         worker.state = State.OVER
         self.workers.discard(worker)

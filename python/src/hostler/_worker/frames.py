@@ -1,11 +1,11 @@
-"""What passes between an `Executor` and its workers; see `hostler._server`."""
+"""What passes between an `Executor` and its workers; see `hostler._worker.server`."""
 
 from __future__ import annotations
 
 import json
 import struct
 
-from hostler import _worker
+from hostler._worker import wire
 
 #: Number, results that the caller has, and bytes that follow.
 FRAME = struct.Struct("<qQQ")
@@ -38,5 +38,5 @@ GOES_ON = "goes on"
 
 def packed(number: int, kind: str, content: bytes = b"", error: str = "", traceback: str = "") -> bytes:
     """Return a record."""
-    header = _worker.Header(input=number, kind=kind, bytes=len(content), error=error, traceback=traceback)
+    header = wire.Header(input=number, kind=kind, bytes=len(content), error=error, traceback=traceback)
     return json.dumps(header).encode() + b"\n" + content

@@ -13,7 +13,7 @@ from typing import Any
 import zmq
 from jupyter_client.session import DELIM, Session
 
-from hostler import _kernel_bridge
+from hostler.jupyter import kernel_bridge
 
 # What stands below a cell, and what changes that.
 _SHOWN = ("stream", "display_data", "execute_result", "error", "update_display_data", "clear_output")
@@ -73,7 +73,7 @@ class Missed:
             self._show_all()
         if not is_replay and self._is_over:
             return False
-        header, parent, content = _kernel_bridge.parts(frames)
+        header, parent, content = kernel_bridge.parts(frames)
         request, kind, state = str(parent.get("msg_id")), header.get("msg_type"), content.get("execution_state")
         if parent.get("msg_type") != "execute_request":
             return is_replay
@@ -105,7 +105,7 @@ class Missed:
 
     def on_request(self, frames: list[bytes]) -> str:
         """Show everything if this request is the first one that runs a cell. Return the channel for a request."""
-        header, _, content = _kernel_bridge.parts(frames)
+        header, _, content = kernel_bridge.parts(frames)
         self._sessions.add(str(header.get("session")))
         if header.get("msg_type") == "kernel_info_request":
             # Jupyter's server shows a notebook only after the answer, for which it would wait until the cell ends.
@@ -119,7 +119,7 @@ class Missed:
 
     def on_reply(self, frames: list[bytes]) -> str:
         """Return the channel for a reply on the control channel."""
-        request = str(_kernel_bridge.parts(frames)[1].get("msg_id"))
+        request = str(kernel_bridge.parts(frames)[1].get("msg_id"))
         if request not in self._diverted:
             return "control"
         self._diverted.discard(request)
@@ -147,7 +147,7 @@ class Missed:
         self._session.send(self._iopub, "stream", content, self._below, b"hostler.stream")
 
     def _show(self, frames: list[bytes]) -> None:
-        header, _, content = _kernel_bridge.parts(frames)
+        header, _, content = kernel_bridge.parts(frames)
         at = frames.index(DELIM)
         kind, below, metadata = header["msg_type"], self._below, json.loads(frames[at + 4])
         self._session.send(self._iopub, kind, content, below, frames[0], [*frames[at + 6 :]], metadata=metadata)

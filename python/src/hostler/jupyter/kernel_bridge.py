@@ -125,7 +125,7 @@ class Kernel:
     context
         Of the sockets.
     settings
-        As `hostler._kernel_job` writes them.
+        As `hostler.jupyter.kernel_job` writes them.
     """
 
     def __init__(self, context: zmq.Context[Any], settings: dict[str, Any]) -> None:

@@ -2,13 +2,13 @@
 
 The caller connects through `hostler forward`. If the connection breaks, calls and results are kept, and the caller
 connects again. A worker on the caller's machine has its connection as stdin, and ends with it. A frame of the caller
-begins with a number, how many results the caller has, and the bytes that follow; see `hostler._frames`. The number is
-that of a pickled call, or a command. The answer is a greeting, and then records as in `hostler._worker`. The greeting
-has an id of this process: a caller that gets another one knows that its calls are lost.
+begins with a number, how many results the caller has, and the bytes that follow; see `hostler._worker.frames`. The
+number is that of a pickled call, or a command. The answer is a greeting, and then records as in `hostler._worker.wire`.
+The greeting has an id of this process: a caller that gets another one knows that its calls are lost.
 
 A call can submit other calls, as records. The caller puts them among the calls that wait, and sends their results here.
 Once a call has submitted others, the caller may send this worker another one of these, which runs beside it in a
-process of its own (see `hostler._helper`).
+process of its own (see `hostler._worker.helper`).
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ from collections import deque
 from pathlib import Path
 from typing import Any, NoReturn
 
-from hostler import _frames, _worker
-from hostler._batch import outcome_of
-from hostler._call import Future
-from hostler._helper import Helper
+from hostler._worker import frames, wire
+from hostler._worker.batch import outcome_of
+from hostler._worker.call import Future
+from hostler._worker.helper import Helper
 
 #: The socket, in the folder of the task.
 SOCKET = "hostler-worker.sock"
@@ -54,7 +54,7 @@ _ALONE_WITH_RESULTS = 86400.0
 _READ_BYTES = 1 << 18
 
 
-def serve(settings: _worker.Settings, is_helper: bool) -> None:
+def serve(settings: wire.Settings, is_helper: bool) -> None:
     """Run calls until the caller says that it needs no more.
 
     Parameters
@@ -116,16 +116,16 @@ class _Submitted(Future[Any]):
         self.answered.clear()
         # The receiver runs callbacks only if no thread can start, and cannot wait for itself.
         if not self.done() and threading.current_thread() is not self._worker.receiver:
-            self._worker.emit(self._number, _frames.packed(self._number, _frames.CANCEL))
+            self._worker.emit(self._number, frames.packed(self._number, frames.CANCEL))
             self.answered.wait()
         return self.cancelled()
 
-    def take(self, header: _worker.Header, content: bytes) -> None:
+    def take(self, header: wire.Header, content: bytes) -> None:
         """Settle it with the record of the call."""
         try:
-            if header["kind"] == _frames.CANCELLED:
+            if header["kind"] == frames.CANCELLED:
                 super().cancel()
-            elif header["kind"] != _frames.GOES_ON:
+            elif header["kind"] != frames.GOES_ON:
                 outcome = outcome_of(header, content, True)
                 self.settle(outcome.value, outcome.error)
         finally:
@@ -145,7 +145,7 @@ class Worker:
         Receives calls.
     """
 
-    def __init__(self, settings: _worker.Settings, is_helper: bool, listener: socket.socket | None) -> None:
+    def __init__(self, settings: wire.Settings, is_helper: bool, listener: socket.socket | None) -> None:
         self.place = Path.cwd()
         self.settings = settings
         self.receiver = threading.Thread(target=self.receive, name="hostler-receive", daemon=True)
@@ -187,7 +187,7 @@ class Worker:
         future = _Submitted(self, number)
         with self._lock:
             self._submitted[number] = future
-        self.emit(number, _frames.packed(number, _frames.SUBMITTED, _frames.NUMBER.pack(self._running) + work))
+        self.emit(number, frames.packed(number, frames.SUBMITTED, frames.NUMBER.pack(self._running) + work))
         return future
 
     def emit(self, number: int, record: bytes) -> None:
@@ -202,9 +202,9 @@ class Worker:
             if self._listener is not None:
                 self._kept.append((number, record))
 
-    def relay(self, helper: Helper, header: _worker.Header, record: bytes) -> None:
+    def relay(self, helper: Helper, header: wire.Header, record: bytes) -> None:
         """Send a record of a process that runs calls beside this one."""
-        if header["kind"] == _frames.SUBMITTED:
+        if header["kind"] == frames.SUBMITTED:
             with self._lock:
                 self._submitted[header["input"]] = helper
         self.emit(header["input"], record)
@@ -219,18 +219,18 @@ class Worker:
                 self._helpers.append(helper)
             helper.run(number, content)
         except Exception as error:
-            self.emit(number, _frames.packed(number, _frames.LOST, error=f"could not start: {error}"))
+            self.emit(number, frames.packed(number, frames.LOST, error=f"could not start: {error}"))
 
     def _on_reply(self, content: bytes) -> None:
         line, _, rest = content.partition(b"\n")
-        header: _worker.Header = json.loads(line)
+        header: wire.Header = json.loads(line)
         number = header["input"]
         with self._lock:
-            if header["kind"] == _frames.GOES_ON:
+            if header["kind"] == frames.GOES_ON:
                 waiting = self._submitted.get(number)
             else:
                 waiting = self._submitted.pop(number, None)
-                self._unsent.append(_frames.packed(number, _frames.KNOWN))
+                self._unsent.append(frames.packed(number, frames.KNOWN))
         self._send()
         if isinstance(waiting, Helper):
             waiting.reply(content)
@@ -250,7 +250,7 @@ class Worker:
             index, content = call[0], [call[1]]
             del call
             self._running = index
-            record = _worker.record(index, functools.partial(_called, content), self.settings["trusted"])
+            record = wire.record(index, functools.partial(_called, content), self.settings["trusted"])
             self._running = None
             for stream in (sys.stdout, sys.stderr):
                 with contextlib.suppress(Exception):
@@ -372,9 +372,9 @@ class Worker:
 
     def _take(self, received: bytearray) -> None:
         at = 0
-        while len(received) - at >= _frames.FRAME.size:
-            number, seen, size = _frames.FRAME.unpack_from(received, at)
-            end = at + _frames.FRAME.size + size
+        while len(received) - at >= frames.FRAME.size:
+            number, seen, size = frames.FRAME.unpack_from(received, at)
+            end = at + frames.FRAME.size + size
             if len(received) < end:
                 break
             with self._lock:
@@ -385,16 +385,16 @@ class Worker:
                 if is_new and self._listener is not None:
                     self._known.add(number)
             with memoryview(received) as view:
-                content = bytes(view[at + _frames.FRAME.size : end]) if is_new or number == _frames.REPLY else b""
-            if is_new and number >= _frames.BESIDE and not self._is_helper:
+                content = bytes(view[at + frames.FRAME.size : end]) if is_new or number == frames.REPLY else b""
+            if is_new and number >= frames.BESIDE and not self._is_helper:
                 self._run_beside(number, content)
             elif is_new:
                 self._calls.put((number, content))
-            elif number == _frames.REPLY:
+            elif number == frames.REPLY:
                 self._on_reply(content)
-            elif number == _frames.RECALL:
+            elif number == frames.RECALL:
                 self._give_back()
-            elif number == _frames.END:
+            elif number == frames.END:
                 self._calls.put(None)
             at = end
         del received[:at]
@@ -405,7 +405,7 @@ class Worker:
             while call := self._calls.get_nowait():
                 with self._lock:
                     self._known.discard(call[0])
-                records.append(_frames.packed(call[0], _frames.RETURNED))
+                records.append(frames.packed(call[0], frames.RETURNED))
         with self._lock:
             self._unsent += records
         self._send()

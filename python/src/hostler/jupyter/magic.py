@@ -21,13 +21,15 @@ from typing import Any, NoReturn
 
 from IPython import display as ipython
 
-from hostler import _batch, _cell, _executable, _project
-from hostler._batch import Batch, Outcome, Settings
+from hostler import _executable
 from hostler._display import Rich, escaped
-from hostler._worker import Header
+from hostler._worker import project
+from hostler._worker.batch import Batch, Outcome, Settings, recreated
+from hostler._worker.wire import Header
 from hostler.client import Client
 from hostler.errors import HostlerError, PicklingError, RemoteError, RemoteTraceback, UsageError
 from hostler.job import Job, Jobs, Status, described, run_time
+from hostler.jupyter import cell as cells
 from hostler.options import Options
 from hostler.preflight import captured
 
@@ -87,7 +89,7 @@ def _run(shell: Any, line: str, cell: str) -> Any:
     codes = _compiled(shell, source, name)
     _import_beside(codes)
     variables = _used(shell, codes)
-    work = _cell.Cell(
+    work = cells.Cell(
         source=source,
         name=name,
         flags=shell.compile.flags,
@@ -107,7 +109,7 @@ def _run(shell: Any, line: str, cell: str) -> Any:
         exclusive=given.exclusive,
     )
     settings = Settings(Client(given.head), given.environment, True, None, None, options)
-    call, argument = (_project.dumps("the cell", part) for part in (_cell.run, work))
+    call, argument = (project.dumps("the cell", part) for part in (cells.run, work))
     batch = Batch(call, [(1, argument)], "cell", settings)
     try:
         outcome = _follow(batch, _Live(shell, given.quiet))
@@ -167,10 +169,10 @@ def _pairs(texts: Iterable[str]) -> dict[str, str]:
 def _compiled(shell: Any, source: str, name: str) -> list[CodeType]:
     """Compile the cell, and return its code with that of all functions and classes in it."""
     try:
-        found = [code for code in _cell.compiled(source, name, shell.compile.flags) if code]
+        found = [code for code in cells.compiled(source, name, shell.compile.flags) if code]
     except SyntaxError as error:
         with contextlib.suppress(SyntaxError):
-            _cell.compiled(shell.transform_cell(source), name, shell.compile.flags)
+            cells.compiled(shell.transform_cell(source), name, shell.compile.flags)
             raise UsageError(
                 f"line {error.lineno} of the cell is not Python: magics, `!` and `?` do not work on a node",
                 "usage",
@@ -193,7 +195,7 @@ def _import_beside(codes: list[CodeType]) -> None:
         if top and top not in sys.modules:
             with contextlib.suppress(ImportError, ValueError):
                 spec = importlib.util.find_spec(top)
-                if spec and spec.origin and os.path.isfile(spec.origin) and not _project.is_installed(spec.origin):
+                if spec and spec.origin and os.path.isfile(spec.origin) and not project.is_installed(spec.origin):
                     importlib.import_module(top)
 
 
@@ -234,12 +236,12 @@ def _submodules(codes: list[CodeType], values: Iterable[object]) -> tuple[str, .
 def _packed(variables: dict[str, Any]) -> bytes:
     """Pickle variables together, so that what they share stays shared."""
     try:
-        return _project.pickled(variables)
+        return project.pickled(variables)
     except Exception as error:
         for name, value in variables.items():
             for inner, found in captured(value).items() if callable(value) else ():
-                _project.dumps(f"the variable `{inner}`, which `{name}` uses,", found)
-            _project.dumps(f"the variable `{name}`", value)
+                project.dumps(f"the variable `{inner}`, which `{name}` uses,", found)
+            project.dumps(f"the variable `{name}`", value)
         raise PicklingError(f"the variables of the cell cannot be pickled: {error}", "pickling") from error
 
 
@@ -367,11 +369,11 @@ def _reason(job: Job) -> str:
 
 def _received(shell: Any, job: Job, done: object) -> Any:
     """Assign the variables, display what the cell displayed, and return the value of its last expression."""
-    if not isinstance(done, _cell.Done):
+    if not isinstance(done, cells.Done):
         raise RemoteError(f"job {job.id} returned something else than the variables of a cell", "remote")
     error = _failure(job, done) if done.error else None
     try:
-        values, value, displayed = _cell.load(done.values, shell.user_ns)
+        values, value, displayed = cells.load(done.values, shell.user_ns)
     except Exception as cause:
         if error is not None:
             raise error from error.__cause__
@@ -393,10 +395,10 @@ def _received(shell: Any, job: Job, done: object) -> Any:
     return value
 
 
-def _failure(job: Job, done: _cell.Done) -> BaseException:
+def _failure(job: Job, done: cells.Done) -> BaseException:
     """Return the exception of the cell, which is shown with its traceback on the node."""
     header = Header(input=0, kind="error", bytes=len(done.exception), error=done.error, traceback=done.traceback)
-    error = _batch.recreated(header, done.exception)
+    error = recreated(header, done.exception)
     _show_only(error, [f"On {done.node}, in job {job.id}:", *done.traceback.splitlines()])
     return error
 

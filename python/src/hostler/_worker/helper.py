@@ -1,7 +1,7 @@
 """A further process of a worker, for calls that run while others of the same worker wait for them.
 
-It is a worker as well (see `hostler._server`), whose caller is the worker's first process. It shares the CPUs and the
-memory of the worker, and ends with it.
+It is a worker as well (see `hostler._worker.server`), whose caller is the worker's first process. It shares the CPUs
+and the memory of the worker, and ends with it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from hostler import _batch, _frames, _worker
+from hostler._worker import batch, frames, wire
 
 #: The argument of such a process.
 ARGUMENT = "helper"
@@ -41,7 +41,7 @@ class Helper:
         Whether the process has ended.
     """
 
-    def __init__(self, place: Path, relay: Callable[[Helper, _worker.Header, bytes], None]) -> None:
+    def __init__(self, place: Path, relay: Callable[[Helper, wire.Header, bytes], None]) -> None:
         self.connection, its = socket.socketpair()
         with its:
             self._process = subprocess.Popen([sys.executable, "main.py", ARGUMENT], cwd=place, stdin=its.fileno())
@@ -71,12 +71,12 @@ class Helper:
 
     def reply(self, record: bytes) -> None:
         """Hand over the record of a call that its call has submitted."""
-        self._send(_frames.REPLY, record)
+        self._send(frames.REPLY, record)
 
     def _send(self, number: int, content: bytes = b"") -> None:
         # If it has ended, the other thread notices.
         with self._lock, contextlib.suppress(OSError):
-            self.connection.sendall(_frames.FRAME.pack(number, 0, len(content)) + content)
+            self.connection.sendall(frames.FRAME.pack(number, 0, len(content)) + content)
 
     def _receive(self) -> None:
         # It may end within a record, and a call can write anything to its files. Not a file of the socket, which would
@@ -86,11 +86,11 @@ class Helper:
             # The greeting.
             records.readline()
             while line := records.readline():
-                header: _worker.Header = json.loads(line)
-                if not _batch.is_header(header, 1 << 62):
+                header: wire.Header = json.loads(line)
+                if not batch.is_header(header, 1 << 62):
                     break
                 content = records.read(header["bytes"])
-                if len(content) == header["bytes"] and header["kind"] != _frames.KNOWN:
+                if len(content) == header["bytes"] and header["kind"] != frames.KNOWN:
                     if header["input"] == self._number:
                         self._number = None
                     self._relay(self, header, line + content)
@@ -107,5 +107,5 @@ class Helper:
         if number is not None:
             code = self._process.wait()
             how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-            record = _frames.packed(number, _frames.LOST, error=how)
+            record = frames.packed(number, frames.LOST, error=how)
             self._relay(self, json.loads(record), record)

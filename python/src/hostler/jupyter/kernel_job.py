@@ -19,11 +19,12 @@ from typing import Any
 
 import zmq
 
-from hostler import _executable, _kernel_bridge
-from hostler._kernel_link import Claim, Running, kept, write_private
+from hostler import _executable
 from hostler.client import Client
 from hostler.errors import HostlerError, JobFailedError, UnreachableError, UsageError
 from hostler.job import Job, Status
+from hostler.jupyter import kernel_bridge
+from hostler.jupyter.kernel_link import Claim, Running, kept, write_private
 
 # Cancels a job as soon as the head answers (3 stands for unreachable).
 _CANCEL = 'while "$0" --quiet cancel "$1" 2>/dev/null; [ $? -eq 3 ]; do sleep 5; done'
@@ -86,8 +87,8 @@ def submit(
     try:
         folder = temporary / "folder"
         folder.mkdir()
-        shutil.copyfile(_kernel_bridge.__file__, folder / "bridge.py")
-        write_private(folder / _kernel_bridge.SETTINGS, settings)
+        shutil.copyfile(kernel_bridge.__file__, folder / "bridge.py")
+        write_private(folder / kernel_bridge.SETTINGS, settings)
         python = options.python
         if python is None and options.requirements is None and Client(options.head).info()["head"]["embedded"]:
             # The nodes of `hostler up` are on this machine.

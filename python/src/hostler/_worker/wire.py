@@ -1,4 +1,4 @@
-"""What runs on a node: calls a function with the inputs of one array task, and records what it returns.
+"""What passes between a caller and its tasks: the files of a map's folder, settings, and the records of results.
 
 A record is a line of JSON, followed by as many bytes as the line says: the pickled or JSON result, or the pickled
 exception. Each record is written at once, so that the results of a task that is killed are not lost.
@@ -6,21 +6,15 @@ exception. Each record is written at once, so that the results of a task that is
 
 from __future__ import annotations
 
-import array
-import bisect
-import functools
 import json
-import os
 import pickle
-import sys
 import traceback
-from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import IO, Any, TypedDict
+from collections.abc import Callable
+from typing import Any, TypedDict
 
 import cloudpickle
 
-#: Files of the project folder; see `hostler._project`.
+#: Files of the project folder; see `hostler._worker.project`.
 SETTINGS = "settings.json"
 FUNCTION = "function.pickle"
 INPUTS = "inputs.pickle"
@@ -44,7 +38,7 @@ class Settings(TypedDict):
 
     #: Version of the caller's Python.
     python: list[int]
-    #: Inputs per array task; None if the task waits for calls (see `hostler._server`).
+    #: Inputs per array task; None if the task waits for calls (see `hostler._worker.server`).
     chunksize: int | None
     #: Whether results are pickled; otherwise they are JSON.
     trusted: bool
@@ -68,63 +62,9 @@ class Header(TypedDict):
     traceback: str
 
 
-def main() -> None:
-    """Run the array task that the environment names."""
-    settings: Settings = json.loads(Path(SETTINGS).read_text(encoding="utf-8"))
-    wanted, own = tuple(settings["python"]), tuple(sys.version_info[:3])
-    if own[:2] != wanted[:2]:
-        sys.exit(f"this node runs Python {_dotted(own)}, but the function was pickled with {_dotted(wanted)}")
-    if own != wanted:
-        print(f"hostler: warning: Python {_dotted(own)} instead of {_dotted(wanted)}", file=sys.stderr)
-    chunksize = settings["chunksize"]
-    if chunksize is None:
-        from hostler._server import serve
-
-        serve(settings, is_helper=sys.argv[1:] == ["helper"])
-        return
-    task = int(os.environ["HOSTLER_ARRAY_INDEX"])
-    with open(RESULTS, "wb") as records:
-        for index, load_input in _inputs(task * chunksize, chunksize):
-            records.write(record(index, functools.partial(_call, load_input), settings["trusted"]))
-            records.flush()
-
-
 def load(content: bytes, trusted: bool) -> Any:
     """Return a result of a task."""
     return pickle.loads(content) if trusted else json.loads(content)
-
-
-@functools.cache
-def _function() -> Callable[[Any], Any]:
-    function: Callable[[Any], Any] = pickle.loads(Path(FUNCTION).read_bytes())
-    return function
-
-
-def _inputs(first: int, count: int) -> Iterator[tuple[int, Callable[[], Any]]]:
-    """Yield inputs, and functions that load them: nothing keeps a large input while the function runs."""
-    groups = array.array("Q", Path(GROUPS).read_bytes())
-    firsts, offsets = groups[::2], groups[1::2]
-    with open(INPUTS, "rb") as file:
-        for group in range(bisect.bisect_right(firsts, first) - 1, len(firsts) - 1):
-            start, end = firsts[group], firsts[group + 1]
-            if start >= first + count:
-                return
-            file.seek(offsets[group])
-            size = offsets[group + 1] - offsets[group]
-            if end - start == 1:
-                yield start, functools.partial(_read, file, size)
-                continue
-            inputs = _read(file, size)
-            for index in range(max(start, first), min(end, first + count)):
-                yield index, functools.partial(inputs.__getitem__, index - start)
-
-
-def _read(file: IO[bytes], size: int) -> Any:
-    return pickle.loads(file.read(size))
-
-
-def _call(load_input: Callable[[], Any]) -> Any:
-    return _function()(load_input())
 
 
 def record(index: int, call: Callable[[], Any], trusted: bool) -> bytes:
@@ -178,7 +118,3 @@ def packed_error(error: BaseException) -> bytes:
     except BaseException:
         return b""
     return content
-
-
-def _dotted(version: tuple[int, ...]) -> str:
-    return ".".join(str(number) for number in version)

@@ -1,0 +1,1 @@
+"""Functions on nodes: what the caller sends and receives, and what runs there."""

@@ -1,0 +1,1 @@
+"""Notebooks: kernels on nodes, and cells as jobs."""
