@@ -69,7 +69,7 @@ def connected(client: Any) -> Iterator[BlockingKernelClient]:
 
 
 def job_of(manager: Any, client: hostler.Client) -> hostler.Job:
-    return client.job(manager.provisioner.local_side.running.job)
+    return client.job(manager.provisioner._kernel.running.job)
 
 
 def run(client: BlockingKernelClient, code: str, **options: Any) -> tuple[str, str, str]:
@@ -296,7 +296,7 @@ def test_lost_connection_loses_no_output_and_no_reply(client: hostler.Client, tm
     gate, done = tmp_path / "gate", tmp_path / "done"
     with kernel() as (manager, jupyter):
         provisioner: Any = manager.provisioner
-        link = provisioner.local_side._link
+        link = provisioner._kernel._link
         request = jupyter.execute(NUMBERS.format(gate=str(gate), done=str(done)))
         text = streams(jupyter, "500\n")
         forward = link._forward
@@ -348,13 +348,13 @@ def test_messages_that_are_forgotten_are_counted(
     manager = KernelManager(kernel_name="hostler")
     manager.start_kernel()
     provisioner: Any = manager.provisioner
-    running = provisioner.local_side.running
+    running = provisioner._kernel.running
     with connected(manager.client()) as jupyter:
         jupyter.execute(NUMBERS.format(gate=str(gate), done=str(done)))
         streams(jupyter, "500\n")
         # As if this process was killed.
-        atexit.unregister(provisioner.local_side.end)
-        provisioner.local_side.close()
+        atexit.unregister(provisioner._kernel.end)
+        provisioner._kernel.close()
     gate.touch()
     until(done.exists)
     connection = local_side.ipc_connection(running.key.encode())[1]
@@ -398,8 +398,8 @@ def test_notebook_that_is_opened_again_gets_its_kernel_and_the_output_that_it_mi
         second.shutdown_kernel()
         # As if the process was killed.
         provisioner: Any = first.provisioner
-        atexit.unregister(provisioner.local_side.end)
-        provisioner.local_side.close()
+        atexit.unregister(provisioner._kernel.end)
+        provisioner._kernel.close()
     gate.touch()
     until(done.exists)
     # Another notebook of this name is none that has a kernel.
@@ -489,7 +489,7 @@ def test_kernels_of_another_cluster_are_not_forgotten(
 def test_wrong_keys_are_refused(client: hostler.Client) -> None:
     with kernel() as (manager, _):
         provisioner: Any = manager.provisioner
-        running = provisioner.local_side.running
+        running = provisioner._kernel.running
         other = zmq.curve_keypair()[0].decode()
         public, secret = (key.decode() for key in zmq.curve_keypair())
         own = replace(running, client_public=public, client_secret=secret)
@@ -510,7 +510,7 @@ def test_kernel_ends_with_a_program_that_forgets_it(client: hostler.Client) -> N
         "from jupyter_client.manager import KernelManager\n"
         "manager = KernelManager(kernel_name='hostler')\n"
         "manager.start_kernel()\n"
-        "print(manager.provisioner.local_side.running.job)\n"
+        "print(manager.provisioner._kernel.running.job)\n"
     )
     path = os.pathsep.join(sys.path)
     done = subprocess.run(
