@@ -28,6 +28,12 @@ def test_all_cpus_of_the_cluster_count(client: hostler.Client) -> None:
         backend.effective_n_jobs(0)
 
 
+def test_threads_inside_of_calls_are_limited(client: hostler.Client) -> None:
+    names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+    with joblib.parallel_config("hostler", n_jobs=2, inner_max_num_threads=1, cpus=2, memory="200M"):
+        assert joblib.Parallel()(joblib.delayed(os.getenv)(name) for name in names) == ["1", "1"]
+
+
 def test_exception_of_a_call_is_raised_here(client: hostler.Client) -> None:
     with joblib.parallel_config("hostler", n_jobs=2, cpus=1, memory="200M"):
         with pytest.raises(ValueError, match=r"math domain error|nonnegative"):

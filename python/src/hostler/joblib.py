@@ -34,6 +34,7 @@ class HostlerBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[mi
     """
 
     supports_retrieve_callback = True
+    supports_inner_max_num_threads = True
     default_n_jobs = -1
 
     def __init__(
@@ -57,8 +58,15 @@ class HostlerBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[mi
         """Prepare for a call of `joblib.Parallel`."""
         self.parallel = parallel
         found = self.effective_n_jobs(n_jobs)
-        self._executor = Executor(found, **self._settings)
+        self._executor = self._new_executor(found)
         return found
+
+    def _new_executor(self, workers: int | None) -> Executor:
+        # joblib sets the number of threads after it has created the backend.
+        threads = self.inner_max_num_threads
+        limits = {} if threads is None else dict.fromkeys(self.MAX_NUM_THREADS_VARS, str(threads))
+        env = {**limits, **(self._settings.get("env") or {})}
+        return Executor(workers, **{**self._settings, "env": env or None})
 
     def submit(self, func: Callable[[], Any], callback: Callable[[Future[Any]], None] | None = None) -> Future[Any]:
         """Submit a batch of calls."""
@@ -76,7 +84,7 @@ class HostlerBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[mi
         """Cancel the batches that wait."""
         if self._executor is not None:
             self._executor.shutdown(wait=False, cancel_futures=True)
-            self._executor = Executor(self._executor._settings.max_workers, **self._settings) if ensure_ready else None
+            self._executor = self._new_executor(self._executor._settings.max_workers) if ensure_ready else None
 
     def terminate(self) -> None:
         """End after a call of `joblib.Parallel`."""
