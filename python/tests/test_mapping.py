@@ -100,13 +100,12 @@ def test_killed_task_names_its_input_and_keeps_the_results_of_others(client: hos
         return number
 
     found = list(hostler.map(die, range(4), errors="return", client=client, chunksize=3, **SMALL))
-    assert [found[0], found[3]] == [0, 3]
-    for index in (1, 2):
-        error = found[index]
-        assert isinstance(error, hostler.JobFailedError)
-        assert f"input {index} has no result: task" in error.message
-        assert "exit code 137 on n" in error.message
-        assert "last words" in error.message
+    error = found.pop(1)
+    assert found == [0, 2, 3], "those after it run in another process"
+    assert isinstance(error, hostler.JobFailedError)
+    assert "input 1 has no result: task" in error.message
+    assert "exit code 137 on n" in error.message
+    assert "last words" in error.message
 
 
 def test_map_continues_after_a_crash_of_the_head(client: hostler.Client, tmp_path: Path) -> None:
@@ -163,7 +162,7 @@ def test_untrusted_results_are_json_and_never_unpickled(client: hostler.Client, 
             for index in (kind, 0):
                 text = {"error": "E\x1b[2J", "traceback": "T\x9b1A"}
                 header = {"input": index, "kind": "error", "bytes": len(content), **text}
-                with open("results", "ab") as records:
+                with open("../results", "ab") as records:
                     records.write(json.dumps(header).encode() + b"\n" + content)
             os._exit(0)
         return {"score": [1, 2.5, None]}
@@ -315,7 +314,7 @@ def test_broken_records_cost_only_their_own_inputs(client: hostler.Client) -> No
             {"input": kind, "kind": "error", "bytes": 0, "error": 5, "traceback": 5},
         ]
         if kind < len(broken):
-            with open("results", "wb") as records:
+            with open("../results", "wb") as records:
                 records.write(json.dumps(broken[kind]).encode() + b"\n1")
             os._exit(0)
         return kind

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import array
 import importlib.metadata
 import json
 import pickle
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import hostler
-from hostler._worker import project, task
+from hostler._worker import project, task, wire
 from hostler.job import indices
 
 
@@ -67,14 +68,15 @@ def test_inputs_are_pickled_in_groups_only_if_calls_cannot_notice(
     folder = tmp_path / "folder"
     folder.mkdir()
     with monkeypatch.context() as patch:
-        patch.chdir(folder)
+        patch.setattr("hostler._worker.apart.HOME", folder)
         groups = list(project.pickled_inputs(iter(inputs)))
         assert project.write_inputs(folder, b"", groups) == sum(count for count, _ in groups) == 2000
+        offsets = array.array("Q", (folder / wire.GROUPS).read_bytes())
         assert [count for count, _ in groups] == [700, 1, 1, 1, 1000, 297]
         for first, count in ((0, 2000), (0, 1), (5, 9), (699, 4), (701, 1), (1990, 20)):
-            found = [(index, load()) for index, load in task._inputs(first, count)]
+            found = [(index, load()) for index, load in task._inputs(offsets, first, count)]
             assert found == list(enumerate(inputs))[first : first + count]
-        (_, one), (_, other) = ((index, load()) for index, load in task._inputs(700, 2))
+        (_, one), (_, other) = ((index, load()) for index, load in task._inputs(offsets, 700, 2))
         assert one[0] is not other[0]
     with pytest.raises(hostler.PicklingError, match="input 1100 cannot be pickled"):
         list(project.pickled_inputs([*inputs[:1100], ((n for n in range(1)),)]))

@@ -5,14 +5,13 @@ from __future__ import annotations
 import functools
 import inspect
 import os
+import pickle
 import sys
 from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-import cloudpickle
-
-from hostler._worker import project, wire
+from hostler._worker import apart, pickling, project, wire
 from hostler._worker.batch import Batch, Settings, recreated
 from hostler._worker.project import Environment
 from hostler.client import Client
@@ -141,15 +140,10 @@ class Done:
 
 def run(call: Call) -> Done:
     """Call the method. Its exception is part of what is returned."""
-    target, arguments, keywords = cloudpickle.loads(call.target)
+    target, arguments, keywords = pickle.loads(call.target)
     if call.directory:
         os.chdir(call.directory)
-    result, raised = None, None
-    try:
-        result = getattr(target, call.method)(*arguments, **keywords)
-    # As in concurrent.futures, also SystemExit and KeyboardInterrupt belong to the caller.
-    except BaseException as error:
-        raised = error
+    result, raised = apart.outcome(lambda: getattr(target, call.method)(*arguments, **keywords))
     return Done(
         values=_packed(result, target),
         error=wire.described(raised) if raised else "",
@@ -160,7 +154,7 @@ def run(call: Call) -> Done:
 
 def _packed(result: object, target: object) -> bytes:
     try:
-        return bytes(cloudpickle.dumps((result, target)))
+        return pickling.dumps_back((result, target))
     except Exception:
         for what, value in (
             ("the result", result),
@@ -236,7 +230,7 @@ def _check_returns(function: object) -> None:
 
 def _pickled(target: object, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> bytes:
     try:
-        return project.pickled((target, arguments, keywords))
+        return pickling.dumps((target, arguments, keywords))
     except Exception as error:
         for name, value in getattr(target, "__dict__", {}).items():
             project.dumps(f"the attribute `{name}`", value)
@@ -250,7 +244,7 @@ def _pickled(target: object, arguments: tuple[Any, ...], keywords: dict[str, Any
 def _received(target: object, done: Done) -> Any:
     """Replace the state of the object, and return the result."""
     try:
-        result, other = cloudpickle.loads(done.values)
+        result, other = pickle.loads(done.values)
     except Exception as error:
         raise RemoteError(f"the result of the call cannot be read here: {error}", "remote") from error
     # What is pickled by its name, such as a logger or a member of an enumeration, is the same object.

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from hostler._worker import project
+from hostler._worker import apart, project
 from hostler._worker.batch import Batch, Settings, check_parameters, is_own_file
 from hostler._worker.project import Environment
 from hostler.client import Client
@@ -170,12 +170,6 @@ def _copy(source: Path, target: Path) -> None:
         raise
 
 
-@functools.cache
-def _start() -> Path:
-    """Return the folder of the task. The function may change the directory later."""
-    return Path.cwd()
-
-
 class _OnFile:
     """Calls a function with the path of a file."""
 
@@ -185,12 +179,12 @@ class _OnFile:
 
     def __call__(self, given: tuple[Any, ...]) -> object:
         index, name, output = given
-        source = _start() / _FILES / name
+        source = apart.HOME / _FILES / name
         if not self.writes:
             return self.function(source)
-        kept = _start() / _KEPT / str(index)
+        kept = apart.HOME / _KEPT / str(index)
         kept.parent.mkdir(exist_ok=True)
-        folder = _start() / _OUTPUT / str(index)
+        folder = apart.HOME / _OUTPUT / str(index)
         target = folder / Path(output).name
         folder.mkdir(parents=True, exist_ok=True)
         try:

@@ -132,11 +132,11 @@ def map(
     if not iterables:
         raise UsageError("map needs at least one iterable", "usage")
     settings = Settings(client or Client(), environment, trusted, chunksize, max_workers, options)
-    call = project.dumps("the function", _Starred(function))
-    inputs = project.pickled_inputs(zip(*iterables, strict=False))
     name = getattr(function, "__name__", "map")
     if key is not None:
-        return Map._submit(call, inputs, name, key, settings)
+        return Map._submit(_Starred(function), zip(*iterables, strict=False), name, key, settings)
+    call = project.dumps("the function", _Starred(function))
+    inputs = project.pickled_inputs(zip(*iterables, strict=False))
     first = next(inputs, None)
     if first is None:
         return Results(None, ordered, errors)

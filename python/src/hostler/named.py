@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
 from hostler._display import Rich
-from hostler._worker import batch, project
+from hostler._worker import batch, meaning, project
 from hostler._worker.batch import Collector, Outcome, Settings, Shape
+from hostler._worker.wire import MODULES
 from hostler.client import Client
-from hostler.errors import MismatchError, UsageError
+from hostler.errors import MismatchError, RefusedError, UsageError
 from hostler.job import Job, Status, described
 from hostler.options import arguments
 
@@ -29,8 +29,14 @@ _TASKS = 1000
 _TAG = "map"
 _FORMS = {True: "pickle", False: "json"}
 
-# The time of each file of a folder, in seconds since the epoch. A folder with the same content is then the same folder.
-_TIME = 1_000_000_000
+# The job's tag with a digest of each part of the content, and how an error names a part that differs.
+_CONTENT = "map-content"
+_PARTS = {
+    "function": "another function",
+    "inputs": "other inputs",
+    "modules": "other modules beside the program",
+    "environment": "another environment",
+}
 
 
 class Map(Rich, Generic[R]):
@@ -76,7 +82,12 @@ class Map(Rich, Generic[R]):
 
     @classmethod
     def _submit(
-        cls, function: bytes, inputs: Iterable[tuple[int, bytes]], name: str, key: str, settings: Settings
+        cls,
+        function: Callable[[tuple[Any, ...]], object],
+        inputs: Iterable[tuple[Any, ...]],
+        name: str,
+        key: str,
+        settings: Settings,
     ) -> Map[Any]:
         """Submit a map, or find the one with this key and the same content."""
         client = settings.client
@@ -84,17 +95,31 @@ class Map(Rich, Generic[R]):
         with tempfile.TemporaryDirectory(prefix="hostler-map-") as directory:
             folder = Path(directory) / "folder"
             folder.mkdir()
-            count = project.write_inputs(folder, function, inputs)
+            values = meaning.Values()
+            call = project.dumps("the function", function)
+            count = project.write_inputs(folder, call, project.pickled_inputs(inputs, values))
             if count == 0:
                 raise UsageError("a map with a key needs at least one input", "usage")
             shape = batch.shape(count, _TASKS, settings)
-            tag = f"{shape.count},{shape.chunksize},{_FORMS[shape.trusted]}"
-            tags = {**(settings.options.get("tags") or {}), _TAG: tag}
+            tags = {**(settings.options.get("tags") or {}), _TAG: f"{count},{shape.chunksize},{_FORMS[shape.trusted]}"}
             settings = dataclasses.replace(settings, options={**settings.options, "tags": tags})
             flags = batch.write(folder, name, shape, settings)
-            for path in (*folder.rglob("*"), folder):
-                os.utime(path, (_TIME, _TIME), follow_symlinks=False)
-            job = client._ask("submit", f"--key={key}", *flags)
+            content = {
+                "function": meaning.of(function),
+                "inputs": values.digest(),
+                "modules": meaning.of_files(folder / MODULES),
+                "environment": project.described_environment(folder, settings.environment),
+            }
+            tag = ",".join(f"{part}:{digest}" for part, digest in content.items())
+            if found := _same(client, key, shape, content):
+                return found
+            try:
+                job = client._ask("submit", f"--key={key}", f"--tag={_CONTENT}={tag}", *flags)
+            except RefusedError:
+                # Another process may have submitted it meanwhile.
+                if found := _same(client, key, shape, content):
+                    return found
+                raise
         return Map(key, Job(client, job["id"]), shape)
 
     def __repr__(self) -> str:
@@ -188,6 +213,32 @@ def _in_order(outcomes: Iterator[Outcome]) -> Iterator[Outcome]:
         while following in early:
             yield early.pop(following)
             following += 1
+
+
+def _same(client: Client, key: str, shape: Shape, content: dict[str, str]) -> Map[Any] | None:
+    """Return the map with this key, if there is one.
+
+    Raises
+    ------
+    RefusedError
+        If it has another content.
+    """
+    jobs = client._ask("jobs", f"--key={key}")["jobs"]
+    if not jobs:
+        return None
+    (job,) = jobs
+    its_shape = _shape(key, job)
+    its_content = dict(part.split(":") for part in job["labels"].get(_CONTENT, "").split(",") if part)
+    other = [what for part, what in _PARTS.items() if its_content.get(part) != content[part]]
+    if not other and (its_shape.chunksize, its_shape.trusted) != (shape.chunksize, shape.trusted):
+        other = ["another chunksize, or another value of trusted"]
+    if other:
+        raise RefusedError(
+            f"job {job['id']} has the key `{key}` and {' and '.join(other)}",
+            "other_job",
+            ("choose another key, or delete the job", f"`hostler.Map.open({key!r})` opens it as it is"),
+        )
+    return Map(key, Job(client, job["id"]), its_shape)
 
 
 def _shape(key: str, job: dict[str, Any]) -> Shape:

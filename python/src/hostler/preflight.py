@@ -104,9 +104,7 @@ def preflight(
         folder = Path(directory)
         try:
             project.ship_modules(folder / "modules")
-            modules = {
-                path.stem: _bytes(path) for path in (folder / "modules").iterdir() if path.stem not in project.OWN
-            }
+            modules = {path.stem: _bytes(path) for path in (folder / "modules").iterdir()}
         except HostlerError as error:
             problems.append(error.message)
         environment = batch.on(client.info(), Settings(client, environment, True, None, None, {})).environment

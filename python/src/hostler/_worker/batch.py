@@ -382,8 +382,9 @@ class Collector:
                     yield self._kept(outcome, place) if place and self._keep else outcome
                 # Results must not stay in memory until the next one arrives.
                 del outcome
+            began = _last_that_began(task, self._shape.inputs(task["index"]), missing)
             for index in sorted(missing):
-                yield Outcome(index, error=self._lost(index, task, place))
+                yield Outcome(index, error=self._lost(index, task, place, began))
             if place:
                 shutil.rmtree(place, ignore_errors=True)
 
@@ -417,11 +418,25 @@ class Collector:
                 yield outcome
                 del outcome
 
-    def _lost(self, index: int, task: dict[str, Any], place: Path | None) -> HostlerError:
-        """Return the error for an input without a result."""
+    def _lost(self, index: int, task: dict[str, Any], place: Path | None, began: int) -> HostlerError:
+        """Return the error for an input without a result, which has begun if it is not after the last one that has."""
         log = place / "stderr.log" if place else None
         tail = log.read_text(errors="replace")[-_TAIL_CHARACTERS:] if log and is_own_file(log) else ""
-        return lost(f"input {index} has no result", f"{self.job.id}_{task['index']}", task, tail)
+        what = (
+            f"input {index} has no result"
+            if index <= began
+            else f"input {index} did not run, since during input {began}"
+        )
+        return lost(what, f"{self.job.id}_{task['index']}", task, tail)
+
+
+def _last_that_began(task: dict[str, Any], inputs: range, missing: set[int]) -> int:
+    """Return the last input of a task that may have begun."""
+    if task["state"] != "timeout":
+        # If an input ends its process, those after it run in another one.
+        return inputs[-1]
+    complete = [index for index in inputs if index not in missing]
+    return min(complete[-1] + 1, inputs[-1]) if complete else inputs[0]
 
 
 def lost(what: str, name: str, task: dict[str, Any], stderr: str) -> JobFailedError:

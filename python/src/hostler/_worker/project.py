@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import array
 import contextlib
-import functools
 import importlib.metadata
 import io
 import json
@@ -24,22 +23,19 @@ from typing import Any, cast
 
 import cloudpickle
 
-from hostler._worker import wire
+from hostler._worker import meaning, pickling, wire
 from hostler.errors import PicklingError, UsageError
 
 #: ``"own"``: the caller's interpreter; ``"build"``: an environment with the caller's packages, or with these packages.
 Environment = str | Sequence[str] | None
 
-# The path is absolute, since functions may change the directory and import later. Processes that the function starts
-# with `spawn` or `forkserver` run this file under another name.
+# The worker imports its own modules before those of the caller can be found, which may have the same names.
 _MAIN = """import os, sys
 
-sys.path.insert(0, os.path.abspath("modules"))
+sys.path[0 : not getattr(sys.flags, "safe_path", False)] = [os.path.abspath("worker")]
+from hostler._worker.task import main
 
-if __name__ == "__main__":
-    from hostler._worker.task import main
-
-    main()
+main()
 """
 
 # Larger packages are data, which belongs into a project folder or on a shared disk.
@@ -52,30 +48,8 @@ _GROUP_BYTES = 1 << 20
 _NUMBERS = frozenset({bool, complex, float, type(None)})
 _TEXTS = frozenset({bytes, str})
 
-#: What the worker itself needs.
-OWN = ("hostler", "cloudpickle")
-
-_Cached = type(functools.lru_cache(len))
-
-
-class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """Refuses what a node would look for in the main program of the caller."""
-
-    def reducer_override(self, obj: Any) -> Any:
-        if isinstance(obj, _Cached) and obj.__module__ == "__main__":
-            raise PicklingError(
-                f"`{obj.__qualname__}` is decorated with `functools.lru_cache`, and would be looked for by its name",
-                "pickling",
-                ("decorate it inside the function or the cell, or define it in a module beside the program",),
-            )
-        return super().reducer_override(obj)
-
-
-def pickled(value: object) -> bytes:
-    """Pickle a value."""
-    file = io.BytesIO()
-    _Pickler(file).dump(value)
-    return file.getvalue()
+# What the worker itself consists of.
+_OWN = ("hostler", "cloudpickle")
 
 
 def dumps(what: str, value: object) -> bytes:
@@ -87,9 +61,7 @@ def dumps(what: str, value: object) -> bytes:
         If the value cannot be pickled.
     """
     try:
-        return pickled(value)
-    except PicklingError as error:
-        raise PicklingError(f"{what} cannot be pickled: {error.message}", "pickling", error.hints) from error
+        return pickling.dumps(value)
     except Exception as error:
         name = getattr(value, "__qualname__", None) or f"a {type(value).__qualname__}"
         raise PicklingError(
@@ -99,8 +71,17 @@ def dumps(what: str, value: object) -> bytes:
         ) from error
 
 
-def pickled_inputs(inputs: Iterable[tuple[object, ...]]) -> Iterator[tuple[int, bytes]]:
+def pickled_inputs(
+    inputs: Iterable[tuple[object, ...]], stand_for: meaning.Values | None = None
+) -> Iterator[tuple[int, bytes]]:
     """Pickle inputs one after another, or in groups of small ones. Yield how many inputs these are, and the pickle.
+
+    Parameters
+    ----------
+    inputs
+        The inputs.
+    stand_for
+        Gets all of them as well.
 
     Raises
     ------
@@ -109,12 +90,14 @@ def pickled_inputs(inputs: Iterable[tuple[object, ...]]) -> Iterator[tuple[int, 
     """
     file = io.BytesIO()
     # One for all: a new one for each input would take twice as long.
-    pickler = _Pickler(file)
+    pickler = pickling.pickler(file)
     group: list[tuple[object, ...]] = []
     before = size = 0
     # Each is pickled before the next one is read, unless nothing can change it.
     for value in inputs:
         added = _flat_size(value)
+        if stand_for is not None:
+            stand_for.add(_pickled_group([value])) if added is not None else stand_for.add_value(value)
         if added is None:
             try:
                 pickler.dump(value)
@@ -122,7 +105,7 @@ def pickled_inputs(inputs: Iterable[tuple[object, ...]]) -> Iterator[tuple[int, 
             except Exception:
                 # It fails again, and says what is wrong.
                 content = dumps(f"input {before + len(group)}", value)
-                pickler = _Pickler(file)
+                pickler = pickling.pickler(file)
             file.seek(0)
             file.truncate()
             pickler.clear_memo()
@@ -193,7 +176,9 @@ def write_program(folder: Path, settings: wire.Settings) -> None:
     """Write the program of a task, and all modules that are not installed."""
     (folder / wire.SETTINGS).write_text(json.dumps(settings), encoding="utf-8")
     (folder / "main.py").write_text(_MAIN, encoding="utf-8")
-    ship_modules(folder / "modules")
+    for package in (Path(__file__).parents[1], Path(cloudpickle.__file__).parent):
+        shutil.copytree(package, folder / "worker" / package.name, ignore=shutil.ignore_patterns("__pycache__"))
+    ship_modules(folder / wire.MODULES)
 
 
 def write_environment(folder: Path, environment: Environment) -> list[str]:
@@ -217,6 +202,14 @@ def write_environment(folder: Path, environment: Environment) -> list[str]:
     if requirements:
         (folder / "requirements.txt").write_text("\n".join(requirements) + "\n", encoding="utf-8")
     return ["main.py"]
+
+
+def described_environment(folder: Path, environment: Environment) -> str:
+    """Return a digest of what `write_environment` has written."""
+    files = [folder / ".python-version", folder / "requirements.txt"]
+    return meaning.of(
+        [sys.executable if environment == "own" else "", *(it.read_text() for it in files if it.exists())]
+    )
 
 
 def python_version() -> str:
@@ -245,7 +238,7 @@ def installed() -> list[str]:
 
 
 def ship_modules(target: Path) -> None:
-    """Copy the imported modules that are not installed, and what the worker itself needs."""
+    """Copy the imported modules that are not installed."""
     target.mkdir()
     places = _installed_places()
     for name, module in sorted(sys.modules.items()):
@@ -253,9 +246,9 @@ def ship_modules(target: Path) -> None:
             continue
         # Not getattr: some modules import others when they are asked for an attribute that they lack.
         file = vars(module).get("__file__")
-        if name in OWN:
-            shutil.copytree(Path(str(file)).parent, target / name, ignore=shutil.ignore_patterns("__pycache__"))
-        elif file and os.path.isfile(file) and not _is_below(file, places):
+        if name in _OWN:
+            continue
+        if file and os.path.isfile(file) and not _is_below(file, places):
             _copy_module(name, module, target)
         elif file is None and "__path__" in vars(module):
             _copy_namespace(name, target, places)

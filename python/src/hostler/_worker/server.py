@@ -20,7 +20,6 @@ import json
 import os
 import pickle
 import queue
-import secrets
 import selectors
 import shutil
 import socket
@@ -32,7 +31,7 @@ from collections import deque
 from pathlib import Path
 from typing import Any, NoReturn
 
-from hostler._worker import frames, wire
+from hostler._worker import apart, frames, wire
 from hostler._worker.batch import outcome_of
 from hostler._worker.call import Future
 from hostler._worker.helper import Helper
@@ -72,6 +71,7 @@ def serve(settings: wire.Settings, is_helper: bool) -> None:
     try:
         worker.run()
     finally:
+        apart.clean_up(os.getpid())
         if has_socket:
             with contextlib.suppress(OSError):
                 os.unlink(worker.place / SOCKET)
@@ -149,7 +149,7 @@ class Worker:
         self.place = Path.cwd()
         self.settings = settings
         self.receiver = threading.Thread(target=self.receive, name="hostler-receive", daemon=True)
-        self._id = secrets.token_hex(8)
+        self._id = os.urandom(8).hex()
         self._is_helper = is_helper
         self._listener = listener
         # Which call runs, in the main thread.
@@ -183,7 +183,7 @@ class Worker:
         """Submit a pickled call to the executor whose call runs here."""
         if self._running is None:
             raise RuntimeError("no call of the Executor runs here any more")
-        number = secrets.randbits(62)
+        number = int.from_bytes(os.urandom(8), "big") >> 2
         future = _Submitted(self, number)
         with self._lock:
             self._submitted[number] = future
@@ -250,7 +250,8 @@ class Worker:
             index, content = call[0], [call[1]]
             del call
             self._running = index
-            record = wire.record(index, functools.partial(_called, content), self.settings["trusted"])
+            work = functools.partial(apart.run, functools.partial(_called, content))
+            record = wire.record(index, work, self.settings["trusted"])
             self._running = None
             for stream in (sys.stdout, sys.stderr):
                 with contextlib.suppress(Exception):

@@ -1,4 +1,7 @@
-"""What runs on a node: calls a function with the inputs of one array task, and records what it returns."""
+"""What runs on a node: calls a function with the inputs of one array task, and records what it returns.
+
+The inputs run in a process of their own. If one of them ends it, a new process runs the rest.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +9,30 @@ import array
 import bisect
 import functools
 import json
+import mmap
 import os
 import pickle
+import signal
+import struct
 import sys
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import IO, Any
 
-from hostler._worker.wire import FUNCTION, GROUPS, INPUTS, RESULTS, SETTINGS, Settings, record
+from hostler._worker import apart, pickling, wire
+
+# Up to this size, the function is unpickled for each input, and what it changes is not there for the next one. Of
+# larger ones, that would take longer than many calls.
+_FRESH_BYTES = 16 << 20
+
+# The input that runs, and the size of the file with the records of those before it.
+_PROGRESS = struct.Struct("QQ")
+
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
 def main() -> None:
     """Run the array task that the environment names."""
-    settings: Settings = json.loads(Path(SETTINGS).read_text(encoding="utf-8"))
+    settings: wire.Settings = json.loads((apart.HOME / wire.SETTINGS).read_text(encoding="utf-8"))
     wanted, own = tuple(settings["python"]), tuple(sys.version_info[:3])
     if own[:2] != wanted[:2]:
         sys.exit(f"this node runs Python {_dotted(own)}, but the function was pickled with {_dotted(wanted)}")
@@ -28,26 +42,72 @@ def main() -> None:
     if chunksize is None:
         from hostler._worker.server import serve
 
+        apart.prepare()
         serve(settings, is_helper=sys.argv[1:] == ["helper"])
         return
-    task = int(os.environ["HOSTLER_ARRAY_INDEX"])
-    with open(RESULTS, "wb") as records:
-        for index, load_input in _inputs(task * chunksize, chunksize):
-            records.write(record(index, functools.partial(_call, load_input), settings["trusted"]))
-            records.flush()
+    groups = array.array("Q", (apart.HOME / wire.GROUPS).read_bytes())
+    first = int(os.environ["HOSTLER_ARRAY_INDEX"]) * chunksize
+    end = min(first + chunksize, groups[-2])
+    with open(apart.HOME / wire.RESULTS, "wb") as records, mmap.mmap(-1, _PROGRESS.size) as progress:
+        _PROGRESS.pack_into(progress, 0, first, 0)
+        _supervise(end, records, progress)
+        apart.prepare()
+        try:
+            _run(groups, end, records, progress, settings["trusted"])
+        finally:
+            apart.clean_up(os.getpid())
 
 
-@functools.cache
-def _function() -> Callable[[Any], Any]:
-    function: Callable[[Any], Any] = pickle.loads(Path(FUNCTION).read_bytes())
+def _supervise(end: int, records: IO[bytes], progress: mmap.mmap) -> None:
+    """Return in a new process, which runs inputs. If an input ends it, return in another one, for those after it.
+
+    This process ends with the exit code of the first one that an input has ended.
+    """
+    code = 0
+    told: list[int] = []
+    before = {number: signal.signal(number, lambda number, _: told.append(number)) for number in _SIGNALS}
+    while True:
+        worker = os.fork()
+        if worker == 0:
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            return
+        status = os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1])
+        apart.clean_up(worker)
+        code = code or (128 - status if status < 0 else status)
+        index, size = _PROGRESS.unpack_from(progress)
+        if index + 1 >= end or told:
+            os._exit(code)
+        # It may have written a part of another record.
+        records.truncate(size)
+        records.seek(size)
+        _PROGRESS.pack_into(progress, 0, index + 1, size)
+
+
+def _run(groups: array.array[int], end: int, records: IO[bytes], progress: mmap.mmap, trusted: bool) -> None:
+    """Run the inputs that have not run."""
+    content = (apart.HOME / wire.FUNCTION).read_bytes()
+    fresh = functools.partial(_function, content)
+    load = fresh if len(content) <= _FRESH_BYTES else functools.cache(fresh)
+    first, _ = _PROGRESS.unpack_from(progress)
+    for index, load_input in _inputs(groups, first, end - first):
+        _PROGRESS.pack_into(progress, 0, index, records.tell())
+        call = functools.partial(_call, load, load_input)
+        records.write(wire.record(index, functools.partial(apart.run, call), trusted))
+        records.flush()
+    _PROGRESS.pack_into(progress, 0, end, records.tell())
+
+
+def _function(content: bytes) -> Callable[[Any], Any]:
+    pickling.forget()
+    function: Callable[[Any], Any] = pickle.loads(content)
     return function
 
 
-def _inputs(first: int, count: int) -> Iterator[tuple[int, Callable[[], Any]]]:
+def _inputs(groups: array.array[int], first: int, count: int) -> Iterator[tuple[int, Callable[[], Any]]]:
     """Yield inputs, and functions that load them: nothing keeps a large input while the function runs."""
-    groups = array.array("Q", Path(GROUPS).read_bytes())
     firsts, offsets = groups[::2], groups[1::2]
-    with open(INPUTS, "rb") as file:
+    with open(apart.HOME / wire.INPUTS, "rb") as file:
         for group in range(bisect.bisect_right(firsts, first) - 1, len(firsts) - 1):
             start, end = firsts[group], firsts[group + 1]
             if start >= first + count:
@@ -66,8 +126,8 @@ def _read(file: IO[bytes], size: int) -> Any:
     return pickle.loads(file.read(size))
 
 
-def _call(load_input: Callable[[], Any]) -> Any:
-    return _function()(load_input())
+def _call(load: Callable[[], Callable[[Any], Any]], load_input: Callable[[], Any]) -> Any:
+    return load()(load_input())
 
 
 def _dotted(version: tuple[int, ...]) -> str:

@@ -12,7 +12,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any, TypedDict
 
-import cloudpickle
+from hostler._worker import pickling
 
 #: Files of the project folder; see `hostler._worker.project`.
 SETTINGS = "settings.json"
@@ -20,7 +20,7 @@ FUNCTION = "function.pickle"
 INPUTS = "inputs.pickle"
 GROUPS = "inputs.groups"
 RESULTS = "results"
-
+MODULES = "modules"
 
 # Most characters of the text of an exception, and of its traceback. With these, a header has less than 1 MiB.
 _MOST_CHARACTERS = 40_000
@@ -90,7 +90,8 @@ def _packed(value: object, trusted: bool) -> bytes:
         if not trusted:
             return json.dumps(value).encode()
         # Many functions return numbers, and take less time than cloudpickle.
-        return bytes((pickle if type(value) in _FLAT else cloudpickle).dumps(value, pickle.HIGHEST_PROTOCOL))
+        is_flat = type(value) in _FLAT
+        return pickle.dumps(value, pickle.HIGHEST_PROTOCOL) if is_flat else pickling.dumps_back(value)
     except Exception as error:
         form = "pickled" if trusted else "written as JSON"
         raise pickle.PicklingError(f"the result, a {type(value).__qualname__}, cannot be {form}: {error}") from error
@@ -113,7 +114,7 @@ def formatted(error: BaseException) -> str:
 def packed_error(error: BaseException) -> bytes:
     """Pickle an exception if it survives that, which classes with other constructors do not."""
     try:
-        content: bytes = cloudpickle.dumps(error)
+        content = pickling.dumps_back(error)
         pickle.loads(content)
     except BaseException:
         return b""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import builtins
+import functools
 import hashlib
 import importlib
 import inspect
@@ -24,9 +25,7 @@ from dataclasses import dataclass
 from types import CodeType, FunctionType, ModuleType, TracebackType
 from typing import Any
 
-import cloudpickle
-
-from hostler._worker import wire
+from hostler._worker import apart, pickling, wire
 
 # Variables of a module itself.
 _OWN = ("__name__", "__doc__", "__package__", "__loader__", "__spec__", "__file__", "__cached__", "__builtins__")
@@ -66,7 +65,7 @@ class Done:
     Attributes
     ----------
     values : bytes
-        The pickled variables as a dictionary, the value of the last expression, and a list of what was displayed.
+        The pickled variables as a dictionary, the value of the last expression, and a list of `Displayed`.
     modules : dict
         Imported modules by variable.
     deleted : tuple of str
@@ -110,6 +109,35 @@ class Figure:
         return self.png
 
 
+#: Positional and other arguments of a call of `display`.
+Displayed = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+class _Handle:
+    """Stands for what IPython returns for something that is displayed with an id."""
+
+    def __init__(self, displayed: list[Displayed], display_id: str) -> None:
+        self._displayed = displayed
+        self.display_id = display_id
+
+    def display(self, *objects: object, **keywords: Any) -> None:
+        """Display something else with the same id."""
+        self._displayed.append((objects, {**keywords, "display_id": self.display_id}))
+
+    def update(self, *objects: object, **keywords: Any) -> None:
+        """Display something else in its place."""
+        self.display(*objects, **keywords, update=True)
+
+
+def _display(displayed: list[Displayed], *objects: object, **keywords: Any) -> _Handle | None:
+    """Note what a cell displays, with all arguments of `display`, for the notebook."""
+    display_id = keywords.get("display_id")
+    if display_id is True:
+        display_id = keywords["display_id"] = os.urandom(16).hex()
+    displayed.append((objects, keywords))
+    return _Handle(displayed, display_id) if display_id else None
+
+
 def compiled(source: str, name: str, flags: int) -> tuple[CodeType, CodeType | None]:
     """Compile a cell: everything before a last expression, and that expression.
 
@@ -129,13 +157,8 @@ def compiled(source: str, name: str, flags: int) -> tuple[CodeType, CodeType | N
 
 
 def load(content: bytes, namespace: dict[str, Any]) -> Any:
-    """Unpickle values. Functions of notebooks get this namespace as their global variables."""
-    own = namespace.get("__builtins__")
-    try:
-        return _Unpickler(io.BytesIO(content), namespace).load()
-    finally:
-        # cloudpickle replaces it.
-        namespace["__builtins__"] = own if own is not None else builtins
+    """Unpickle values of a node. Functions of cells get this namespace as their global variables."""
+    return _Unpickler(io.BytesIO(content), namespace).load()
 
 
 class _Unpickler(pickle.Unpickler):
@@ -145,13 +168,12 @@ class _Unpickler(pickle.Unpickler):
 
     def find_class(self, module: str, name: str) -> Any:
         found = super().find_class(module, name)
-        if (module, name) != ("cloudpickle.cloudpickle", "_make_function"):
+        if found is not pickling.function_back:
             return found
 
-        def make(code: CodeType, variables: dict[str, Any], *rest: Any) -> FunctionType:
+        def make(origin: pickling.Origin, code: CodeType, variables: dict[str, Any], *rest: Any) -> FunctionType:
             is_notebook = variables.get("__name__") == "__main__"
-            function: FunctionType = found(code, self._namespace if is_notebook else variables, *rest)
-            return function
+            return pickling.function_back(origin, code, self._namespace if is_notebook else variables, *rest)
 
         return make
 
@@ -162,20 +184,18 @@ def run(cell: Cell) -> Done:
         importlib.import_module(module)
     namespace = vars(sys.modules["__main__"])
     _clear(namespace)
-    namespace.update(load(cell.variables, namespace))
+    namespace.update(pickle.loads(cell.variables))
     # The memory belongs to the cell.
     cell.variables = b""
     before = {name: (value, _fingerprint(value)) for name, value in _variables(namespace).items()}
-    displayed: list[object] = []
-    vars(builtins)["display"] = lambda *objects, **_: displayed.extend(objects)
+    displayed: list[Displayed] = []
+    vars(builtins)["display"] = functools.partial(_display, displayed)
     linecache.cache[cell.name] = (len(cell.source), None, cell.source.splitlines(keepends=True), cell.name)
-    value, error = None, None
-    try:
-        value = _evaluate(compiled(cell.source, cell.name, cell.flags), namespace)
     # As in a notebook, also SystemExit and KeyboardInterrupt belong to the cell.
-    except BaseException as raised:
-        error = raised
-    displayed += _figures()
+    value, error = apart.outcome(
+        lambda: _evaluate(compiled(cell.source, cell.name, cell.flags), namespace),
+    )
+    displayed += [((figure,), {}) for figure in _figures()]
     after = _variables(namespace)
     changed = {
         name: value
@@ -238,7 +258,7 @@ def _fingerprint(value: object) -> bytes:
             digest.update(content)
 
     try:
-        cloudpickle.dump(value, Sink())
+        pickling.pickler(Sink()).dump(value)
     except Exception:
         return b""
     return digest.digest()
@@ -262,15 +282,22 @@ def _figures() -> list[Figure | Text]:
     return found
 
 
-def _packed(values: dict[str, Any], value: object, displayed: list[object]) -> tuple[bytes, dict[str, str]]:
+def _packed(values: dict[str, Any], value: object, displayed: list[Displayed]) -> tuple[bytes, dict[str, str]]:
     """Pickle what goes back. Return also the variables that cannot be pickled, and why."""
     try:
-        return bytes(cloudpickle.dumps((values, value, displayed))), {}
+        return pickling.dumps_back((values, value, displayed)), {}
     except Exception:
         lost = {name: why for name, found in values.items() if (why := _refusal(found))}
         kept = {name: found for name, found in values.items() if name not in lost}
-        shown = [Text(_repr(item)) if _refusal(item) else item for item in (value, *displayed)]
-        return bytes(cloudpickle.dumps((kept, shown[0], shown[1:]))), lost
+        shown = [
+            (tuple(_shown(item) for item in objects), {name: it for name, it in keywords.items() if not _refusal(it)})
+            for objects, keywords in displayed
+        ]
+        return pickling.dumps_back((kept, _shown(value), shown)), lost
+
+
+def _shown(value: object) -> object:
+    return Text(_repr(value)) if _refusal(value) else value
 
 
 def _repr(value: object) -> str:
@@ -282,7 +309,7 @@ def _repr(value: object) -> str:
 
 def _refusal(value: object) -> str:
     try:
-        cloudpickle.dumps(value)
+        pickling.dumps_back(value)
     except Exception as error:
         return f"a {type(value).__qualname__} cannot be pickled: {error}"
     return ""

@@ -23,7 +23,7 @@ from IPython import display as ipython
 
 from hostler import _executable
 from hostler._display import Rich, escaped
-from hostler._worker import project
+from hostler._worker import pickling, project
 from hostler._worker.batch import Batch, Outcome, Settings, recreated
 from hostler._worker.wire import Header
 from hostler.client import Client
@@ -236,7 +236,7 @@ def _submodules(codes: list[CodeType], values: Iterable[object]) -> tuple[str, .
 def _packed(variables: dict[str, Any]) -> bytes:
     """Pickle variables together, so that what they share stays shared."""
     try:
-        return project.pickled(variables)
+        return pickling.dumps(variables)
     except Exception as error:
         for name, value in variables.items():
             for inner, found in captured(value).items() if callable(value) else ():
@@ -386,8 +386,8 @@ def _received(shell: Any, job: Job, done: object) -> Any:
     shell.push(values)
     for name in done.deleted:
         shell.user_ns.pop(name, None)
-    for item in displayed:
-        _display(item)
+    for objects, keywords in displayed:
+        _display(*objects, **keywords)
     for name, why in done.lost.items():
         print(f"hostler: the variable `{name}` did not come back: {why}", file=sys.stderr)
     if error is not None:

@@ -1,0 +1,87 @@
+"""Keeps calls apart from the worker: from its files, its modules and its processes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn
+
+from hostler._worker import pickling, wire
+
+#: The folder of the task, with the directory `worker` of this package. Functions may change the directory.
+HOME = Path(__file__).parents[3]
+
+
+def prepare() -> None:
+    """Let functions import the caller's modules. The worker has imported its own, which may have the same names."""
+    place = HOME / wire.MODULES
+    names = {path.name.partition(".")[0] for path in place.iterdir()} if place.is_dir() else set()
+    for name in [name for name in sys.modules if name.partition(".")[0] in names]:
+        del sys.modules[name]
+    sys.path.insert(0, str(place))
+    pickling.be_main_of(str(_place("main", os.getpid())))
+
+
+def run(call: Callable[[], Any]) -> Any:
+    """Run a call in an empty directory of its own, and return its result."""
+    _enter_empty_directory()
+    value, error = outcome(call)
+    if error is not None:
+        raise error
+    return value
+
+
+def outcome(call: Callable[[], Any]) -> tuple[Any, BaseException | None]:
+    """Return the result and the exception of a call. A process that it has forked ends here."""
+    process = os.getpid()
+    value, error = None, None
+    try:
+        value = call()
+    # As in concurrent.futures, also SystemExit and KeyboardInterrupt belong to the caller.
+    except BaseException as raised:
+        error = raised
+    if os.getpid() != process:
+        _exit(error)
+    return value, error
+
+
+def clean_up(process: int) -> None:
+    """Remove the files of the calls that a process has run."""
+    os.chdir(HOME)
+    for kind in ("work", "main"):
+        shutil.rmtree(_place(kind, process), ignore_errors=True)
+
+
+def _place(kind: str, process: int) -> Path:
+    return HOME / f"{kind}-{process}"
+
+
+def _enter_empty_directory() -> None:
+    place = _place("work", os.getpid())
+    with contextlib.suppress(OSError):
+        os.chdir(place)
+        with os.scandir() as entries:
+            if next(entries, None) is None:
+                return
+        os.chdir(HOME)
+        shutil.rmtree(place)
+    place.mkdir(exist_ok=True)
+    os.chdir(place)
+
+
+def _exit(error: BaseException | None) -> NoReturn:
+    """End a process that a function has forked, as Python would, and not as another worker."""
+    code = error.code if isinstance(error, SystemExit) else 1 if error else 0
+    with contextlib.suppress(BaseException):
+        if isinstance(code, str):
+            print(code, file=sys.stderr)
+        elif error is not None and not isinstance(error, SystemExit):
+            traceback.print_exception(type(error), error, error.__traceback__)
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+    os._exit(code if isinstance(code, int) else 1 if code else 0)

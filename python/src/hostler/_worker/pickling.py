@@ -1,0 +1,381 @@
+"""How functions, classes and values travel to nodes and back.
+
+A call goes to a node through `dumps`, and what becomes of it comes back through `dumps_back`. `pickle` reads both.
+
+- Functions and classes of the caller's main program travel by value. On the node, they are in ``__main__`` under the
+  same names, so that other processes find them.
+- On the way back, a class or a function of the caller is that of the caller: the one that was sent, or, in another
+  process, the one with its name. It is never written to. What does not exist there is created.
+- Objects that are compared by identity, such as `dataclasses.MISSING`, travel by name.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import io
+import os
+import pickle
+import sys
+import types
+import typing
+import uuid
+import weakref
+from collections.abc import Callable
+from typing import Any, NamedTuple, cast
+
+import cloudpickle
+from cloudpickle import cloudpickle as by_value
+
+#: The type of functions with `functools.lru_cache`.
+Cached = type(functools.lru_cache(len))
+
+# Variables of a module itself.
+_OWN = ("__name__", "__doc__", "__package__", "__loader__", "__spec__", "__file__", "__cached__", "__builtins__")
+
+_WORD = tuple.__itemsize__
+
+
+class Origin(NamedTuple):
+    """Identifies a class or a function in all processes, and says where the caller's program has it, if anywhere."""
+
+    token: str
+    module: str | None
+    name: str
+
+
+# Classes and functions that were sent or have arrived; on nodes, the latest copy of a function.
+_tokens: weakref.WeakKeyDictionary[Any, str] = weakref.WeakKeyDictionary()
+_known: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
+# Those that have arrived with a call, and where its caller has them.
+_arrived: weakref.WeakKeyDictionary[Any, Origin] = weakref.WeakKeyDictionary()
+# Classes and functions that `pickle` is creating from a result.
+_new: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def _found(module: str | None, name: str) -> Any:
+    """Return what a name in a module leads to; None if there is nothing."""
+    found: Any = sys.modules.get(module or "")
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return found
+
+
+def _token(value: Any) -> str:
+    token = _tokens.get(value)
+    if token is None:
+        token = _tokens[value] = uuid.uuid4().hex
+        _known[token] = value
+    return token
+
+
+def _origin(value: Any) -> Origin:
+    module, name = value.__module__, value.__qualname__
+    is_named = "<" not in name and _found(module, name) is value
+    return Origin(_token(value), module if is_named else None, name)
+
+
+def _origin_back(value: Any) -> Origin:
+    # What was created on a node has no name at the caller, even if there is something with the same one.
+    return _arrived.get(value) or Origin(_token(value), None, value.__qualname__)
+
+
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """Pickles a call."""
+
+    is_back = False
+    origin = staticmethod(_origin)
+
+    def reducer_override(self, obj: Any) -> Any:
+        kind = type(obj)
+        if issubclass(kind, type):
+            reduced = by_value._class_reduce(obj)
+            return reduced if reduced is NotImplemented or len(reduced) == 2 else self._class(obj, *reduced)
+        if kind is Cached:
+            return self._cached(obj)
+        if kind is functools.cached_property:
+            # It has a lock before Python 3.12.
+            return functools.cached_property, (obj.func,), {"attrname": obj.attrname, "__doc__": obj.__doc__}
+        if kind in (weakref.WeakKeyDictionary, weakref.WeakValueDictionary):
+            return kind, (), None, None, iter(list(obj.items()))
+        if is_sentinel(obj) and (place := place_of(obj)):
+            return _at, place
+        if isinstance(obj, _of_argparse()):
+            return _with_suppress(obj)
+        return super().reducer_override(obj)
+
+    def _class(self, kind: type, make: Any, arguments: Any, state: Any, *rest: Any) -> tuple[Any, ...]:
+        attributes = state[0]
+        if make is by_value._make_skeleton_class:
+            keywords = {**arguments[3], "__qualname__": kind.__qualname__}
+            if "__slots__" in attributes:
+                slots = attributes.pop("__slots__")
+                keywords["__slots__"] = slots if isinstance(slots, (str, dict)) else _slots(kind)
+                for name, value in tuple(attributes.items()):
+                    # Private names of slots are others than those in the class.
+                    if type(value) is types.MemberDescriptorType and value.__objclass__ is kind:
+                        del attributes[name]
+            # Its fields are among the attributes.
+            bases = kind.__bases__ if typing.NamedTuple in arguments[2] else arguments[2]
+            arguments = (*arguments[:2], bases, keywords)
+        else:
+            arguments = arguments[:5]
+        create, set_state = (_class_back, _set_new_class) if self.is_back else (_class, by_value._class_setstate)
+        return create, (self.origin(kind), make, arguments), state, None, None, set_state
+
+    def _dynamic_function_reduce(self, func: types.FunctionType) -> tuple[Any, ...]:
+        _, arguments, state, *_ = super()._dynamic_function_reduce(func)
+        create, set_state = (function_back, _set_new_function) if self.is_back else (_function, _set_function)
+        return create, (self.origin(func), *arguments), state, None, None, set_state
+
+    def _cached(self, obj: Any) -> Any:
+        """Pickle a function with `functools.lru_cache`, without what it has stored."""
+        function = obj.__wrapped__
+        if obj.__module__ != "__main__" and _found(obj.__module__, obj.__qualname__) is obj:
+            return NotImplemented
+        if not isinstance(function, types.FunctionType) or by_value._should_pickle_by_reference(function):
+            return _cached_with, (obj.cache_parameters(), function)
+        create, arguments, state, *_, set_state = self._dynamic_function_reduce(function)
+        return _cached, (obj.cache_parameters(), create, arguments), (set_state, state), None, None, _set_cached
+
+
+class _BackPickler(_Pickler):
+    """Pickles what becomes of a call."""
+
+    is_back = True
+    origin = staticmethod(_origin_back)
+
+
+def pickler(file: Any) -> Any:
+    """Return what pickles one value after another for calls."""
+    return _Pickler(file)
+
+
+def dumps(value: object) -> bytes:
+    """Pickle a call, or a part of one."""
+    file = io.BytesIO()
+    _Pickler(file).dump(value)
+    return file.getvalue()
+
+
+def dumps_back(value: object) -> bytes:
+    """Pickle what becomes of a call."""
+    file = io.BytesIO()
+    _BackPickler(file).dump(value)
+    return file.getvalue()
+
+
+def _slots(kind: type) -> tuple[str, ...]:
+    """Return the names of slots, which may have been given by an iterator."""
+    found = [name for name, value in vars(kind).items() if type(value) is types.MemberDescriptorType]
+    return (*found, *(name for name in ("__dict__", "__weakref__") if name in vars(kind)))
+
+
+def main_variables() -> dict[str, Any]:
+    """Return the variables of the main program."""
+    return vars(sys.modules["__main__"])
+
+
+def forget() -> None:
+    """Remove what calls have brought into this process: the next one creates all of it again."""
+    variables = main_variables()
+    for name in [name for name in variables if name not in _OWN]:
+        del variables[name]
+    _known.clear()
+
+
+def _arrive(value: Any, origin: Origin) -> None:
+    _tokens[value] = origin.token
+    _known[origin.token] = value
+    _arrived[value] = origin
+    if origin.module == "__main__" and "." not in origin.name:
+        main_variables()[origin.name] = value
+
+
+def _class(origin: Origin, make: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    found = _known.get(origin.token)
+    if found is None:
+        found = make(*arguments, None, None)
+    _arrive(found, origin)
+    return found
+
+
+def _class_back(origin: Origin, make: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    found = _known.get(origin.token)
+    if found is None:
+        found = _found(origin.module, origin.name) if origin.module else None
+    if not isinstance(found, type):
+        found = make(*arguments, None, None)
+        _tokens[found] = origin.token
+        _known[origin.token] = found
+        _new.add(found)
+    return found
+
+
+def _set_new_class(kind: Any, state: Any) -> None:
+    if kind in _new:
+        _new.discard(kind)
+        by_value._class_setstate(kind, state)
+
+
+def _function(origin: Origin, code: types.CodeType, variables: dict[str, Any], *rest: Any) -> types.FunctionType:
+    if variables.get("__name__") == "__main__":
+        main = main_variables()
+        main.update(variables)
+        variables = main
+    function = types.FunctionType(code, variables, *rest)
+    _arrive(function, origin)
+    return function
+
+
+def _set_function(function: types.FunctionType, state: Any) -> None:
+    own = function.__globals__.get("__builtins__")
+    by_value._function_setstate(function, state)
+    if own is not None:
+        function.__globals__["__builtins__"] = own
+
+
+def function_back(origin: Origin, code: types.CodeType, variables: dict[str, Any], *rest: Any) -> types.FunctionType:
+    """Return the caller's function, or create one that a node has made."""
+    found = _known.get(origin.token)
+    if found is None:
+        found = _found(origin.module, origin.name) if origin.module else None
+    if not isinstance(found, types.FunctionType):
+        found = types.FunctionType(code, variables, *rest)
+        _new.add(found)
+    return found
+
+
+def _set_new_function(function: types.FunctionType, state: Any) -> None:
+    if function in _new:
+        _new.discard(function)
+        _set_function(function, state)
+
+
+def _cached(parameters: dict[str, Any], create: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    return functools.lru_cache(**parameters)(create(*arguments))
+
+
+def _cached_with(parameters: dict[str, Any], function: Callable[..., Any]) -> Any:
+    return functools.lru_cache(**parameters)(function)
+
+
+def _set_cached(cached: Any, state: tuple[Callable[..., None], Any]) -> None:
+    set_state, of_function = state
+    set_state(cached.__wrapped__, of_function)
+    functools.update_wrapper(cached, cached.__wrapped__)
+
+
+def is_sentinel(value: Any) -> bool:
+    """Whether a value has nothing but its identity."""
+    kind = type(value)
+    return (
+        getattr(kind, "__eq__", None) is object.__eq__
+        and not getattr(value, "__dict__", None)
+        and not kind.__itemsize__
+        # The offsets are negative if the reference is not a part of this size.
+        and kind.__basicsize__
+        <= object.__basicsize__ + _WORD * ((kind.__dictoffset__ > 0) + (kind.__weakrefoffset__ > 0))
+    )
+
+
+def _of_argparse() -> tuple[type, ...]:
+    found = sys.modules.get("argparse")
+    return (found.Action, found._ActionsContainer) if found else ()
+
+
+def _with_suppress(value: Any) -> tuple[Any, ...]:
+    """Pickle a part of `argparse`, which compares a text by its identity."""
+    suppress = sys.modules["argparse"].SUPPRESS
+    create, arguments, state, *rest = value.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
+    state = {name: _Suppress() if found is suppress else found for name, found in state.items()}
+    return create, arguments, state, *rest
+
+
+class _Suppress:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _at, ("argparse", "SUPPRESS")
+
+
+_places: dict[int, tuple[str, str]] = {}
+_seen_modules = 0
+
+
+def place_of(value: Any) -> tuple[str, str] | None:
+    """Return module and name that lead to a value on every node; None if there are none."""
+    global _seen_modules
+    own = type(value).__module__
+    for name, found in list(vars(sys.modules[own]).items()) if own in sys.modules and own != "__main__" else ():
+        if found is value:
+            return own, name
+    if len(sys.modules) != _seen_modules:
+        _seen_modules = len(sys.modules)
+        _places.clear()
+        for module_name, module in list(sys.modules.items()):
+            # The main program has a second name once `multiprocessing` is imported.
+            if isinstance(module, types.ModuleType) and module is not sys.modules["__main__"]:
+                for name, found in list(vars(module).items()):
+                    if is_sentinel(found):
+                        _places.setdefault(id(found), (module_name, name))
+    place = _places.get(id(value))
+    return place if place and _found_in(*place) is value else None
+
+
+def _found_in(module: str, name: str) -> Any:
+    return vars(sys.modules[module]).get(name)
+
+
+def _at(module: str, name: str) -> Any:
+    return getattr(importlib.import_module(module), name)
+
+
+class _Main(types.ModuleType):
+    """The main program of a node, which processes that a function starts with `spawn` or `forkserver` can import."""
+
+    @property
+    def __file__(self) -> str:
+        """Return the caller's script, or, for such a process, a file that creates the same variables."""
+        if sys._getframe(1).f_globals.get("__name__", "").endswith(".spawn"):
+            return _write_main()
+        try:
+            return cast("str", vars(self)["__file__"])
+        except KeyError:
+            raise AttributeError("__file__") from None
+
+    @__file__.setter
+    def __file__(self, value: str) -> None:
+        vars(self)["__file__"] = value
+
+
+_home = ""
+_count = 0
+
+
+def be_main_of(home: str) -> None:
+    """Let processes that a function starts find what is in ``__main__``; they read files in this directory."""
+    global _home
+    _home = home
+    sys.modules["__main__"].__class__ = _Main
+
+
+def _write_main() -> str:
+    global _count
+    _count += 1
+    path = os.path.join(_home, f"main-{os.getpid()}-{_count}.py")
+    values = {name: value for name, value in main_variables().items() if name not in _OWN}
+    try:
+        content = dumps(values)
+    except Exception:
+        content = dumps({name: value for name, value in values.items() if _can_be_pickled(value)})
+    os.makedirs(_home, exist_ok=True)
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(f"import pickle\nglobals().update(pickle.loads({content!r}))\ndel pickle\n")
+    return path
+
+
+def _can_be_pickled(value: object) -> bool:
+    try:
+        dumps(value)
+    except Exception:
+        return False
+    return True

@@ -1,0 +1,370 @@
+"""Runs each case in one way, and prints what it returns as JSON: `python main.py local|pool|map|executor`.
+
+A case gets a function that calls another one with each input, as the built-in `map` does.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import dataclasses
+import enum
+import functools
+import importlib
+import inspect
+import itertools
+import json
+import multiprocessing
+import os
+import pickle
+import random
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple
+
+import hostler
+
+# Modules that the test writes beside this program. `secrets` has the name of one of the standard library.
+beside: Any = importlib.import_module("beside")
+secrets: Any = importlib.import_module("secrets")
+UNSET = beside.UNSET
+
+Run = Callable[..., Iterator[Any]]
+CASES: dict[str, Callable[[Run], object]] = {}
+
+
+def case(function: Callable[[Run], object]) -> Callable[[Run], object]:
+    CASES[function.__name__] = function
+    return function
+
+
+@dataclass
+class Base:
+    name: str
+    layers: list[str] = field(default_factory=list)
+
+
+@dataclass(kw_only=True)
+class ByKeyword:
+    size: int
+
+
+class Counter:
+    seen = 0
+    registry: ClassVar[dict[str, int]] = {}
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+
+class Plugin:
+    known: ClassVar[list[str]] = []
+
+    def __init_subclass__(cls) -> None:
+        Plugin.known.append(cls.__name__)
+
+
+class Reader(Plugin):
+    pass
+
+
+@dataclass(slots=True)
+class Slotted:
+    size: float
+
+
+class Private:
+    __slots__ = ("__hidden", "shown")
+
+    def __init__(self) -> None:
+        self.shown, self.__hidden = 1, 2
+
+    def total(self) -> int:
+        return self.shown + self.__hidden
+
+
+class Derived(Private):
+    __slots__ = ("more",)
+
+
+class Point(NamedTuple):
+    x: int
+    y: int = 0
+
+
+class Outer:
+    class Inner:
+        def __init__(self, value: int) -> None:
+            self.value = value
+
+
+class Color(enum.Enum):
+    RED = 1
+    GREEN = 2
+
+
+class OwnError(Exception):
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+def square(number: int) -> int:
+    return number * number
+
+
+def with_pool(kind: str) -> list[int]:
+    with multiprocessing.get_context(kind).Pool(2) as pool:
+        return pool.map(square, range(3))
+
+
+def with_objects_in_pool(kind: str) -> list[int]:
+    with concurrent.futures.ProcessPoolExecutor(2, multiprocessing.get_context(kind)) as pool:
+        return [it.value for it in pool.map(Outer.Inner, range(2))]
+
+
+@functools.cache
+def fibonacci(number: int) -> int:
+    return number if number < 2 else fibonacci(number - 1) + fibonacci(number - 2)
+
+
+calls = 0
+numbers = itertools.count()
+generator = random.Random(1)
+
+
+def draw(_: int) -> float:
+    return generator.random()
+
+
+def count(_: int) -> tuple[int, int, int]:
+    global calls
+    calls += 1
+    Counter.seen += 1
+    return calls, next(numbers), Counter.seen
+
+
+@case
+def default_factories_of_inherited_fields(run: Run) -> object:
+    def build(number: int) -> tuple[list[str], int]:
+        @dataclass
+        class Sub(Base):
+            depth: int = 0
+
+        sub = Sub("x", depth=number)
+        return sub.layers, sub.depth
+
+    return list(run(build, [1, 2]))
+
+
+@case
+def required_fields(run: Run) -> object:
+    def required(kind: Any) -> list[str]:
+        absent = dataclasses.MISSING
+        return [it.name for it in dataclasses.fields(kind) if it.default is absent and it.default_factory is absent]
+
+    found = list(run(required, [Base, ByKeyword]))
+    list(run(Base, ["returned"]))
+    return found, required(Base)
+
+
+@case
+def sentinels_of_modules(run: Run) -> object:
+    def look(_: int, value: object = UNSET) -> tuple[bool, bool, bool]:
+        empty = inspect.signature(square).parameters["number"].default
+        return value is beside.UNSET, beside.is_unset(UNSET), empty is inspect.Parameter.empty
+
+    return list(run(look, [0]))
+
+
+@case
+def class_attributes_of_the_caller(run: Run) -> object:
+    Counter.seen = 0
+    for counter in run(Counter, range(4)):
+        Counter.seen += 1
+        Counter.registry[str(counter.number)] = Counter.seen
+    return Counter.seen, sorted(Counter.registry)
+
+
+@case
+def registries_of_subclasses(run: Run) -> object:
+    found = list(run(lambda _: Reader(), [0, 1]))
+    return [type(it) is Reader for it in found], Plugin.known
+
+
+@case
+def slotted_classes(run: Run) -> object:
+    kinds = list(run(lambda kind: kind(), [Private, Derived]))
+    more = list(run(Slotted, [1.5]))
+    return [it.total() for it in kinds], more[0] == Slotted(1.5), hasattr(more[0], "__dict__"), [*run(Point, [1])]
+
+
+@case
+def identities(run: Run) -> object:
+    def give(which: int) -> object:
+        return (Color.RED, Outer.Inner(1), square, Base("x"), Outer.Inner, len)[which]
+
+    color, inner, function, base, kind, builtin = run(give, range(6))
+    return (
+        color is Color.RED,
+        isinstance(inner, Outer.Inner),
+        function is square,
+        base == Base("x"),
+        kind is Outer.Inner,
+        builtin is len,
+    )
+
+
+@case
+def exceptions_of_the_program(run: Run) -> object:
+    def fail(code: int) -> None:
+        raise OwnError(code)
+
+    try:
+        list(run(fail, [3]))
+    except OwnError as error:
+        return type(error) is OwnError, error.code
+    return None
+
+
+@case
+def pools_inside(run: Run) -> object:
+    kinds = ["fork", "spawn", "forkserver"]
+    return list(run(with_pool, kinds, cpus=2)), list(run(with_objects_in_pool, kinds, cpus=2))
+
+
+@case
+def pickling_inside(run: Run) -> object:
+    def copy(number: int) -> tuple[Any, bool, Any]:
+        inner = pickle.loads(pickle.dumps(Outer.Inner(number)))
+        return inner.value, pickle.loads(pickle.dumps(square)) is square, sys.modules["__main__"].square(number)
+
+    return list(run(copy, [3]))
+
+
+@case
+def cached_functions(run: Run) -> object:
+    return list(run(fibonacci, [10, 20]))
+
+
+@case
+def directories_of_the_function(run: Run) -> object:
+    def make(_: int) -> list[str]:
+        os.makedirs("results", exist_ok=True)
+        with open("results/settings.json", "w") as file:
+            file.write("{}")
+        return os.listdir("results")
+
+    return list(run(make, range(3)))
+
+
+@case
+def directory_is_emptied_removed_and_changed(run: Run) -> object:
+    def spoil(how: int) -> int:
+        os.makedirs("own", exist_ok=True)
+        os.chdir("own")
+        place = os.getcwd()
+        if how == 0:
+            shutil.rmtree(place)
+        elif how == 1:
+            os.chdir("/")
+        elif how == 2:
+            os.chmod(place, 0)
+        elif how == 3:
+            for name in ("results", "main.py", "inputs.pickle", "function.pickle", "settings.json"):
+                with open(name, "w") as file:
+                    file.write("of the function")
+        return how
+
+    return list(run(spoil, range(4)))
+
+
+@case
+def modules_with_names_of_the_worker(run: Run) -> object:
+    return list(run(lambda _: secrets.API_KEY, [0]))
+
+
+@case
+def lambdas_of_nodes_use_what_they_have_captured(run: Run) -> object:
+    (times,) = run(lambda factor: lambda number: factor * number, [3])
+    return [times(2)]
+
+
+def in_new_directory(function: Callable[[Any], Any], value: Any) -> Any:
+    os.chdir(tempfile.mkdtemp(dir=SCRATCH))
+    return function(value)
+
+
+def local(function: Callable[[Any], Any], inputs: Iterable[Any], **_: Any) -> Iterator[Any]:
+    return map(functools.partial(in_new_directory, function), inputs)
+
+
+def pool(function: Callable[[Any], Any], inputs: Iterable[Any], **_: Any) -> Iterator[Any]:
+    """Run in processes that are forked, which can have no local functions."""
+    if "<" in getattr(function, "__qualname__", ""):
+        return local(function, inputs)
+    with concurrent.futures.ProcessPoolExecutor(2, multiprocessing.get_context("fork")) as executor:
+        return executor.map(functools.partial(in_new_directory, function), inputs)
+
+
+def on_nodes(function: Callable[[Any], Any], inputs: Iterable[Any], cpus: int = 1) -> Iterator[Any]:
+    return hostler.map(function, inputs, cpus=cpus, memory="300M", chunksize=4)
+
+
+def on_workers(function: Callable[[Any], Any], inputs: Iterable[Any], cpus: int = 1) -> Iterator[Any]:
+    with hostler.Executor(2, cpus=cpus, memory="300M") as executor:
+        return executor.map(function, inputs)
+
+
+SCRATCH = ""
+RUNS: dict[str, Run] = {"local": local, "pool": pool, "map": on_nodes, "executor": on_workers}
+
+
+# What a local run cannot show, since it would end or depends on its processes.
+
+
+def leave_child(how: int) -> int:
+    if os.fork() == 0:
+        if how == 0:
+            sys.exit(3)
+        if how == 1:
+            raise ValueError("in the child")
+        return -1
+    return os.waitstatus_to_exitcode(os.wait()[1])
+
+
+def end_process(how: int) -> int:
+    if how == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    if how == 3:
+        os._exit(7)
+    if how == 4:
+        bytearray(400 << 20)
+    return how
+
+
+def only_on_nodes() -> Iterator[tuple[str, object]]:
+    def ended(results: Iterable[Any]) -> list[object]:
+        return [it if isinstance(it, int) else str(it).split("\n")[0] for it in results]
+
+    children = hostler.map(leave_child, range(3), chunksize=3, errors="return", cpus=1, memory="300M")
+    yield "children of functions", ended(children)
+    with hostler.Executor(1, cpus=1, memory="300M") as executor:
+        yield "children of calls", ended(executor.map(leave_child, range(3)))
+    for kind in (draw, count):
+        found = [list(hostler.map(kind, range(4), chunksize=size, cpus=1, memory="300M")) for size in (1, 2, 4)]
+        yield f"{kind.__name__} with each chunksize", found[0] == found[1] == found[2]
+    crashes = hostler.map(end_process, range(6), chunksize=6, errors="return", cpus=1, memory="300M")
+    yield "crashes", [it if isinstance(it, int) else str(it).split(": task")[0] for it in crashes]
+
+
+if __name__ == "__main__":
+    way = sys.argv[1]
+    with tempfile.TemporaryDirectory() as SCRATCH:
+        if way == "nodes":
+            print(json.dumps(dict(only_on_nodes())))
+        else:
+            print(json.dumps({name: repr(function(RUNS[way])) for name, function in CASES.items()}))
