@@ -21,9 +21,12 @@ use hostler_shepherd::Credentials;
 use nix::unistd::{Gid, Uid, User, geteuid};
 use tokio::sync::watch;
 
-use crate::images::UNPACKER;
 use crate::mutex::lock;
 use crate::restrictions::Restrictions;
+
+/// Uid and gid of the processes that unpack layers of images. Outside of the ranges that Linux distributions and directory
+/// services use.
+pub(crate) const UNPACKER: u32 = 2_100_000_035;
 
 /// Time that an account lookup is cached, because it may involve a directory server.
 const LOOKUP_TTL: Duration = Duration::from_secs(30);

@@ -23,9 +23,9 @@ use tokio::task::spawn_blocking;
 
 use crate::account::Ids;
 use crate::directory::RunDirectory;
-use crate::node::Node;
+use crate::output;
 use crate::rights::act_as;
-use crate::{output, transfer};
+use crate::transfer::{Transfer, blocking};
 
 /// Maximum size in bytes of a result inside the final report of a run. The agent uploads larger results.
 const INLINE_BYTES: u64 = 32 << 10;
@@ -50,14 +50,14 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub(crate) async fn collect(
     launch: &Arc<RunLaunch>,
     directory: &RunDirectory,
-    node: &Node,
+    transfer: &Transfer,
 ) -> Result<(RunResult, Option<String>), Uncollected> {
     let mut attempt = 1;
     loop {
         let (launch, directory) = (Arc::clone(launch), directory.clone());
         // Blocking work: a command's output can be long.
-        let captured = transfer::blocking(move || capture(&launch, &directory)).await.map_err(|error| lost(&error))?;
-        match captured.deliver(node).await {
+        let captured = blocking(move || capture(&launch, &directory)).await.map_err(|error| lost(&error))?;
+        match captured.deliver(transfer).await {
             Ok(delivered) => return delivered,
             Err(error) if attempt < ATTEMPTS && is_about_changed_file(&error) => {
                 tracing::debug!(%error, "capturing a result again");
@@ -198,9 +198,9 @@ impl Captured {
     ///
     /// # Errors
     /// If the result's files have changed since the capture, or the head refuses the result.
-    async fn deliver(self, node: &Node) -> anyhow::Result<Result<(RunResult, Option<String>), Uncollected>> {
+    async fn deliver(self, transfer: &Transfer) -> anyhow::Result<Result<(RunResult, Option<String>), Uncollected>> {
         let Self { sources, digest, message, incomplete, owner } = self;
-        let inline = inline_blobs(sources, digest, owner, node).await?;
+        let inline = inline_blobs(sources, digest, owner, transfer).await?;
         let result = RunResult { manifest: digest, inline };
         Ok(match incomplete {
             None => Ok((result, message)),
@@ -218,7 +218,7 @@ async fn inline_blobs(
     sources: Arc<Sources>,
     digest: Digest,
     owner: Option<Ids>,
-    node: &Node,
+    transfer: &Transfer,
 ) -> anyhow::Result<Vec<ByteBuf>> {
     let (its, again) = (owner.clone(), Arc::clone(&sources));
     // Even a small result may consist of many files, so this runs on a blocking thread.
@@ -232,7 +232,7 @@ async fn inline_blobs(
             let blobs: Result<Vec<ByteBuf>, SourceError> = blobs;
             blobs.context("the job's files changed after its end")
         }
-        None => transfer::upload(node, sources, digest, owner).await.map(|()| Vec::new()),
+        None => transfer.upload(sources, digest, owner).await.map(|()| Vec::new()),
     }
 }
 

@@ -32,7 +32,7 @@ use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 use hostler_core::agent::RunLaunch;
-use hostler_model::{BootId, RunId};
+use hostler_model::{BootId, RunId, Work};
 use hostler_proto::certificate::Certificate;
 use hostler_proto::link::{Output, RunEnd};
 use hostler_shepherd::journal::{self, JournalContent};
@@ -40,6 +40,7 @@ use nix::libc;
 use serde::{Deserialize, Serialize};
 
 use crate::mutex::lock;
+use crate::runs::surroundings::Surrounding;
 use crate::temporary;
 
 /// Name of the job's folder in the directory of a run.
@@ -119,9 +120,14 @@ impl Runs {
         directory.begin(launch, boot)
     }
 
+    /// Whether the directory of a run may be reused, which takes little time.
+    pub(crate) fn reuses_directory_of(launch: &RunLaunch) -> bool {
+        matches!(launch.spec().work, Work::Command { .. }) && !launch.spec().first_node
+    }
+
     /// Keeps the directory of an ended command for reuse, or removes it. Never waits for the user, to whom the outputs
     /// belong: they are on the node's own disk, and `wipe` waits for no lease.
-    pub(crate) fn retire(&self, run: RunId) {
+    fn retire(&self, run: RunId) {
         let mut directory = self.of(run);
         if let Some(spare) = self.name_spare().filter(|_| directory.has_little_output())
             && fs::rename(&directory.path, &spare).is_ok()
@@ -203,6 +209,16 @@ impl Runs {
             }
         }
         Ok(found)
+    }
+}
+
+impl Surrounding for Runs {
+    fn release(&self, launch: &RunLaunch) {
+        if Self::reuses_directory_of(launch) {
+            self.retire(launch.run());
+        } else {
+            self.of(launch.run()).remove();
+        }
     }
 }
 

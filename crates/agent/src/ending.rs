@@ -8,13 +8,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use hostler_core::agent::RunLaunch;
 use hostler_shepherd::{Cause, end_unstarted};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::node::Node;
-use crate::supervise::end_leaf;
+use crate::directory::RunDirectory;
+use crate::leaves::Leaves;
 
 /// How long a shepherd may take to end its run before the agent checks whether the program has started, and the delay
 /// between two checks.
@@ -93,8 +92,8 @@ impl Ending {
 /// ends the run and returns `None`; the journal then has the exit record. `done` would see the end of the shepherd late,
 /// since the process that waits for the file system holds the shepherd's connections too.
 pub(crate) async fn or_end<T>(
-    node: &Arc<Node>,
-    launch: &RunLaunch,
+    leaves: &Arc<Leaves>,
+    directory: &RunDirectory,
     ending: &Ending,
     done: impl Future<Output = T>,
 ) -> Option<T> {
@@ -106,7 +105,7 @@ pub(crate) async fn or_end<T>(
             cause = ending.overdue() => cause,
         };
         // `done` waits meanwhile, so that it does not hand another run to the shepherd.
-        if end(node, launch, cause).await {
+        if end(leaves, directory, cause).await {
             return None;
         }
         if let Ok(result) = timeout(PATIENCE, &mut done).await {
@@ -116,21 +115,21 @@ pub(crate) async fn or_end<T>(
 }
 
 /// Ends a run if its program has not started. Returns whether it has done so.
-async fn end(node: &Arc<Node>, launch: &RunLaunch, cause: Cause) -> bool {
-    let run = launch.run();
-    let directory = node.runs.of(run);
-    let ended = tokio::task::spawn_blocking(move || end_unstarted(directory.path(), cause)).await;
+async fn end(leaves: &Arc<Leaves>, directory: &RunDirectory, cause: Cause) -> bool {
+    let path = directory.path().to_owned();
+    let ended = tokio::task::spawn_blocking(move || end_unstarted(&path, cause)).await;
+    let path = directory.path().display();
     match ended.map_err(anyhow::Error::from).and_then(|ended| Ok(ended?)) {
         Ok(Some(record)) => {
-            tracing::warn!(%run, "ended a run whose program did not start, because a file system does not answer");
-            let node = Arc::clone(node);
+            tracing::warn!(%path, "ended a run whose program did not start, because a file system does not answer");
+            let leaves = Arc::clone(leaves);
             // In the background, since a process that cannot be killed would delay the report of the end.
-            tokio::task::spawn_blocking(move || end_leaf(&node, Some(&record)));
+            tokio::task::spawn_blocking(move || leaves.end_processes(Some(&record)));
             true
         }
         Ok(None) => false,
         Err(error) => {
-            tracing::warn!(%run, %error, "cannot end a run whose program does not start; retrying");
+            tracing::warn!(%path, %error, "cannot end a run whose program does not start; retrying");
             false
         }
     }

@@ -7,25 +7,26 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use hostler_core::agent::{Effect, Event, Exit, RunLaunch, Why, update};
-use hostler_model::{NodeFacts, RunId, SignalNumber, Work};
+use hostler_core::agent::{Effect, Event, RunLaunch, Why, update};
+use hostler_model::{NodeFacts, RunId, SignalNumber};
 use hostler_power::{MacAddress, WakeUp};
 use hostler_proto::forward::Destination;
-use hostler_proto::link::{AgentHello, AgentMessage, StreamKind, StreamRequest, Usage};
+use hostler_proto::link::{AgentHello, AgentMessage, StreamKind, StreamRequest};
 use hostler_shepherd::{Launch, Members, RunSignal};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::mpsc;
 
 use crate::activity::power_off;
-use crate::certificate::Measuring;
-use crate::directory::RunDirectory;
+use crate::directory::{RunDirectory, Runs};
 use crate::handle::{Handle, Input, Inputs};
 use crate::node::Node;
 use crate::restrictions::Restrictions;
+use crate::runs::control::{Control, Controlled, Order, control};
+use crate::runs::outcome::RunOutcome;
 use crate::stage::{NoEnvironment, members};
 use crate::steps::{Own, free_port};
-use crate::supervise::{Control, Controlled, Order, RunState, control};
-use crate::{collect, engines, forward, output, quiet, roster, stage, steps, supervise, terminal};
+use crate::supervise::RunState;
+use crate::{collect, engines, forward, output, roster, stage, steps, supervise, terminal};
 
 pub(crate) struct Engine {
     node: Arc<Node>,
@@ -68,11 +69,6 @@ impl Engine {
 
     fn hello(&self, address: Option<IpAddr>) -> AgentHello {
         let facts = NodeFacts {
-            advisory: self.node.advisory(),
-            runs_sandboxes: self.node.sandbox.is_ok(),
-            runs_images: self.node.sandbox.is_ok(),
-            quiets_machine: self.node.quiet.offered.is_ok(),
-            connects_sandboxes: self.node.networks.is_ok(),
             address,
             gossip_at: self.node.gossiping.as_ref().and_then(|gossiping| gossiping.address()),
             ..self.node.facts.clone()
@@ -98,7 +94,7 @@ impl Engine {
                     tracing::warn!(%run, %error, "cannot store the end of a run; a restarted agent would run it again");
                 }
             }
-            Effect::Remove { launch } => self.remove(&launch),
+            Effect::Remove { launch } => self.remove(launch),
             Effect::Send(message) => {
                 if let Some(link) = &self.link {
                     // If the link is breaking, the next hello repeats the state.
@@ -113,7 +109,11 @@ impl Engine {
                 let (making, how) = (self.node.accounts.begin_creation(), self.node.new_accounts);
                 tokio::task::spawn_blocking(move || making.with(|| roster::ensure(&accounts, how)));
             }
-            Effect::AskForPeers => self.node.ask_for_peers(None),
+            Effect::AskForPeers => {
+                if let Some(gossiping) = &self.node.gossiping {
+                    gossiping.ask(None);
+                }
+            }
             Effect::Rest { ask } => self.rest(ask),
             Effect::Rise => self.node.activity.allow_commands(),
             Effect::PowerOff => {
@@ -154,11 +154,15 @@ impl Engine {
         match self.node.runs.create(&launch, &self.node.facts.boot, self.node.accounts.uid_of(&launch.job.user)) {
             Ok(identity) => {
                 let (node, handle) = (Arc::clone(&self.node), self.handle.clone());
-                tokio::spawn(start_run(node, handle, launch, identity, controlled));
+                tokio::spawn(execute(node, handle, launch, identity, controlled));
             }
             Err(error) => {
                 let message = format!("node {} cannot create the directory of the run: {error}", self.node.name);
-                self.handle.happened(Event::Exited { run, exit: not_started(message) });
+                let (supervisor, handle) = (Arc::clone(&self.node.supervisor), self.handle.clone());
+                tokio::spawn(async move {
+                    let exit = supervisor.ends.conclude(&launch, &RunOutcome::not_started(message)).await;
+                    handle.happened(Event::Exited { run, exit });
+                });
             }
         }
     }
@@ -190,24 +194,18 @@ impl Engine {
         let (node, handle) = (Arc::clone(&self.node), self.handle.clone());
         tokio::spawn(async move {
             let run = launch.run();
-            let result = collect::collect(&launch, &node.runs.of(run), &node).await;
+            let result = collect::collect(&launch, &node.runs.of(run), &node.stager.transfer).await;
             handle.happened(Event::Collected { run, result });
         });
     }
 
-    fn remove(&mut self, launch: &RunLaunch) {
-        let run = launch.run();
-        self.controls.remove(&run);
-        if matches!(launch.spec().work, Work::Command { .. }) && !launch.spec().first_node {
-            return self.node.runs.retire(run);
+    fn remove(&mut self, launch: Arc<RunLaunch>) {
+        self.controls.remove(&launch.run());
+        let supervisor = Arc::clone(&self.node.supervisor);
+        if Runs::reuses_directory_of(&launch) {
+            return supervisor.ends.surroundings.release(&launch);
         }
-        let node = Arc::clone(&self.node);
-        tokio::task::spawn_blocking(move || {
-            if let Err(error) = node.environments.release(&run.to_string()) {
-                tracing::warn!(%run, %error, "cannot release a run's environment");
-            }
-            node.runs.of(run).remove();
-        });
+        tokio::task::spawn_blocking(move || supervisor.ends.surroundings.release(&launch));
     }
 
     /// Sends measurements of a run, or of the node, every second until the reader disconnects or the run ends.
@@ -257,13 +255,13 @@ impl Engine {
                 }
                 StreamKind::Forward { port, socket } => {
                     let to = socket.map_or(Destination::Port(port), Destination::Socket);
-                    forward::join(&node, &stream, running(), to).await
+                    forward::join(&node.forwarding, &stream, running(), to).await
                 }
                 StreamKind::Listen { port, socket } => {
                     let at = socket.map_or(Destination::Port(port), Destination::Socket);
-                    forward::listen(&node, &stream, run, running(), at, || handle.is_live(run)).await
+                    forward::listen(&node.forwarding, &stream, run, running(), at, || handle.is_live(run)).await
                 }
-                StreamKind::Accepted { number } => forward::join_accepted(&node, &stream, run, number).await,
+                StreamKind::Accepted { number } => forward::join_accepted(&node.forwarding, &stream, run, number).await,
                 StreamKind::Steps => match control {
                     Some(control) => steps::send(&node.head, &stream, &control, directory).await,
                     // The run has just ended, as the head is about to learn.
@@ -277,8 +275,8 @@ impl Engine {
     }
 }
 
-/// Executes one run from its launch to the end of its process.
-async fn start_run(
+/// Executes one run from its launch to the end of its process, and reports the end.
+async fn execute(
     node: Arc<Node>,
     handle: Handle,
     launch: Arc<RunLaunch>,
@@ -287,56 +285,61 @@ async fn start_run(
 ) {
     let run = launch.run();
     let began = Instant::now();
-    let directory = node.runs.of(run);
-    let staged = handle.clone();
-    let on_staged = move || staged.happened(Event::Staged { run });
-    let prepared = stage::prepare(&node, &launch, &directory, &controlled.ending.is_ordered, on_staged).await;
-    let mut orders = match prepared {
-        Ok(orders) if !controlled.ending.is_ordered.load(Ordering::Relaxed) => orders,
-        Ok(_) => {
-            return handle
-                .happened(Event::Exited { run, exit: not_started("the job was ended before its start".into()) });
-        }
-        Err(error) => {
-            node.metrics.not_started();
-            let why = error.downcast_ref::<NoEnvironment>().map_or(Why::NotStarted, |error| error.why);
-            return handle.happened(Event::Exited { run, exit: Exit { why, ..not_started(format!("{error:#}")) } });
-        }
-    };
-    orders.options.identity = identity;
-    if let Err(error) = quiet::begin(&node, &launch).await {
-        node.metrics.not_started();
-        return handle.happened(Event::Exited { run, exit: not_started(format!("{error:#}")) });
-    }
-    let _membership = node.networks.as_ref().ok().and_then(|networks| networks.enter(&launch));
-    if (launch.spec().world_size() > 1 || launch.spec().first_node)
-        && let Err(error) = join_others(&node, &handle, &launch, &directory, &mut controlled, &mut orders).await
-    {
-        quiet::end(&node, &launch).await;
-        return handle.happened(Event::Exited { run, exit: not_started(format!("{error:#}")) });
-    }
-    let measuring = Measuring::begin(&node, &launch).await;
-    match supervise::launch(&node, &launch, &mut orders, &controlled.ending).await {
-        Ok(RunState::Ended(exit)) => {
-            engines::end(&node, &launch, exit.why).await;
-            quiet::end(&node, &launch).await;
-            node.metrics.started(began.elapsed());
-            handle.happened(Event::Exited { run, exit });
-        }
-        Ok(RunState::Running(shepherd)) => {
+    let supervisor = &node.supervisor;
+    let begun = begin(&node, &handle, &launch, identity, &mut controlled).await;
+    let exit = match begun {
+        Ok((RunState::Running(shepherd), orders)) => {
             node.metrics.started(began.elapsed());
             handle.happened(Event::Started { run });
             let owner = supervise::owner_of(&orders);
-            let place = Some((orders.options.leaf, owner));
-            supervise::watch(node, handle, launch, shepherd, place, controlled, measuring).await;
+            supervisor.watch(&launch, shepherd, Some((orders.options.leaf, owner)), controlled).await
+        }
+        Ok((RunState::Ended(outcome), _)) => {
+            node.metrics.started(began.elapsed());
+            supervisor.ends.conclude(&launch, &outcome).await
         }
         Err(error) => {
-            quiet::end(&node, &launch).await;
-            node.metrics.not_started();
-            let message = format!("node {} cannot start the job: {error:#}", node.name);
-            handle.happened(Event::Exited { run, exit: not_started(message) });
+            if !controlled.ending.is_ordered.load(Ordering::Relaxed) {
+                node.metrics.not_started();
+            }
+            let why = error.downcast_ref::<NoEnvironment>().map_or(Why::NotStarted, |error| error.why);
+            let outcome = RunOutcome::NotStarted { why, message: format!("{error:#}") };
+            supervisor.ends.conclude(&launch, &outcome).await
         }
+    };
+    handle.happened(Event::Exited { run, exit });
+}
+
+/// Prepares a run, begins what surrounds it, and starts its program when all its nodes are ready. Returns the orders with which it
+/// was started.
+///
+/// # Errors
+/// With a message for the user, if the program does not start.
+async fn begin(
+    node: &Node,
+    handle: &Handle,
+    launch: &Arc<RunLaunch>,
+    identity: String,
+    controlled: &mut Controlled,
+) -> anyhow::Result<(RunState, Launch)> {
+    let run = launch.run();
+    let (directory, supervisor) = (node.runs.of(run), &node.supervisor);
+    let surroundings = &supervisor.ends.surroundings;
+    let staged = handle.clone();
+    let on_staged = move || staged.happened(Event::Staged { run });
+    let mut orders = stage::prepare(&node.stager, launch, &directory, &controlled.ending.is_ordered, on_staged).await?;
+    if controlled.ending.is_ordered.load(Ordering::Relaxed) {
+        bail!("the job was ended before its start");
     }
+    orders.options.identity = identity;
+    surroundings.begin(launch).await?;
+    if launch.spec().world_size() > 1 || launch.spec().first_node {
+        join_others(node, handle, launch, &directory, controlled, &mut orders).await?;
+    }
+    surroundings.start(launch, &orders).await;
+    let started = supervisor.launch(launch, &mut orders, &controlled.ending).await;
+    let state = started.with_context(|| format!("node {} cannot start the job", node.name))?;
+    Ok((state, orders))
 }
 
 /// Waits until all nodes of a run are ready and the head knows their ports. Adds to `orders` the variables with which
@@ -371,10 +374,5 @@ async fn join_others(
         }
     };
     orders.env.extend(engines::meeting_port(launch, port));
-    own.map_or(Ok(()), |own| own.lay_out(node, launch, directory, &endpoints, orders))
-}
-
-/// Exit of a run that never started.
-fn not_started(message: String) -> Exit {
-    Exit { why: Why::NotStarted, message: Some(message), usage: Usage::default(), steps: Vec::new(), certificate: None }
+    own.map_or(Ok(()), |own| own.lay_out((&node.name, &node.stager.program), launch, directory, &endpoints, orders))
 }

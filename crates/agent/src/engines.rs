@@ -16,15 +16,21 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail, ensure};
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, ready};
 use hostler_core::agent::{RunLaunch, Why};
-use hostler_model::{Container, Engine, Environment, Feature, Resources, RunId};
-use hostler_shepherd::{Options, Status};
+use hostler_model::{Container, Engine, Environment, Feature, NodeName, Resources, RunId};
+use hostler_shepherd::{Launcher, Options};
 use tokio::task::spawn_blocking;
 
-use crate::account::Account;
+use crate::account::{Account, Accounts};
 use crate::directory::RunDirectory;
 use crate::environment::{Confined, Ended, Runner, Step, first_on_path};
-use crate::node::Node;
+use crate::gpus::{ContainerGpus, Gpus};
+use crate::leaves::Leaves;
+use crate::process_limits::ProcessLimits;
+use crate::runs::outcome::RunOutcome;
+use crate::runs::surroundings::Surrounding;
 use crate::variables;
 
 /// Time for the removal of a container.
@@ -49,9 +55,6 @@ const OF_THE_NODE: [&str; 10] =
 /// Apptainer passes variables with this prefix to the container, without the prefix.
 const FOR_APPTAINER: &str = "APPTAINERENV_";
 
-/// Status of `docker run` and `podman run` when the engine itself has failed.
-const ENGINE_FAILED: i32 = 125;
-
 /// The engines that jobs may use, with the paths of their programs.
 #[derive(Debug, Default)]
 pub(crate) struct Engines(BTreeMap<Engine, String>);
@@ -75,21 +78,21 @@ impl Engines {
     }
 }
 
+/// The containers of runs.
+pub(crate) struct Containers {
+    pub(crate) node: NodeName,
+    pub(crate) engines: Engines,
+    pub(crate) accounts: Arc<Accounts>,
+    pub(crate) launcher: Arc<Launcher>,
+    pub(crate) leaves: Arc<Leaves>,
+    pub(crate) processes: Arc<ProcessLimits>,
+    pub(crate) gpus: Arc<Gpus>,
+}
+
 /// The path of an engine's program on the agent's search path.
 fn program_of(engine: Engine) -> Option<String> {
     let path = std::env::var_os("PATH").unwrap_or_else(variables::default_path);
     first_on_path(&[engine.as_str()], &path)?.into_os_string().into_string().ok()
-}
-
-/// The GPUs of a container.
-#[derive(Debug, Default)]
-pub(crate) struct ContainerGpus {
-    /// Ids of NVIDIA GPUs, as the engine's own tools know them.
-    pub(crate) nvidia: Vec<String>,
-    /// Device files of other GPUs.
-    pub(crate) devices: Vec<String>,
-    /// Whether some of the other GPUs are AMD's.
-    pub(crate) has_amd: bool,
 }
 
 /// What a container gets.
@@ -111,76 +114,180 @@ struct Contents<'a> {
     has_terminal: bool,
 }
 
-/// Replaces the command line of a run with a container by that of its engine. `environment` has all variables of the run, and
-/// becomes that of the engine's program. Stores variables that only the container gets in `directory`.
-///
-/// # Errors
-/// If the node does not allow the engine, or the engine cannot show the folder or pass a variable.
-pub(crate) fn wrap(
-    node: &Node,
-    launch: &RunLaunch,
-    account: Option<&Account>,
-    argv: &[String],
-    environment: &mut Environment,
-    folder: &Path,
-    directory: &RunDirectory,
-) -> anyhow::Result<Vec<String>> {
-    let Some(container) = launch.spec().container.as_deref() else { return Ok(argv.to_vec()) };
-    let engine = container.engine;
-    let Some(program) = node.engines.0.get(&engine) else {
-        bail!("node {} does not let jobs use {engine}; its admin allows that with `engines` in agent.toml", node.name);
-    };
-    let folder = folder.to_string_lossy();
-    ensure!(
-        !folder.contains(['"', ',', ':']) && !folder.contains(char::is_control),
-        "{engine} cannot show the folder {folder}, because of its name"
-    );
-    let own = &launch.spec().environment;
-    let only_inside = set_apart(own, environment, account);
-    let file = if only_inside.is_empty() || engine == Engine::Apptainer {
-        None
-    } else {
-        let path = directory.container_variables();
-        store_variables(&only_inside, directory, &path, account)?;
-        Some((path.to_string_lossy().into_owned(), only_inside.contains_key("HOME")))
-    };
-    let is_passed = |name: &&str| {
-        let is_for_container = own.contains_key(*name) || !OF_THE_NODE.contains(name);
-        is_for_container && !only_inside.contains_key(*name) && *name != NVIDIA_GPUS
-    };
-    let all_names: Vec<String> = environment.keys().cloned().collect();
-    let mut names: Vec<&str> = all_names.iter().map(String::as_str).filter(is_passed).collect();
-    if launch.spec().world_size() > 1 {
-        // Known when all nodes are ready.
-        names.push("MASTER_PORT");
+impl Containers {
+    /// Replaces the command line of a run with a container by that of its engine. `environment` has all variables of the run, and
+    /// becomes that of the engine's program. Stores variables that only the container gets in `directory`.
+    ///
+    /// # Errors
+    /// If the node does not allow the engine, or the engine cannot show the folder or pass a variable.
+    pub(crate) fn wrap(
+        &self,
+        launch: &RunLaunch,
+        account: Option<&Account>,
+        argv: &[String],
+        environment: &mut Environment,
+        folder: &Path,
+        directory: &RunDirectory,
+    ) -> anyhow::Result<Vec<String>> {
+        let Some(container) = launch.spec().container.as_deref() else { return Ok(argv.to_vec()) };
+        let engine = container.engine;
+        let Some(program) = self.engines.0.get(&engine) else {
+            bail!(
+                "node {} does not let jobs use {engine}; its admin allows that with `engines` in agent.toml",
+                self.node
+            );
+        };
+        let folder = folder.to_string_lossy();
+        ensure!(
+            !folder.contains(['"', ',', ':']) && !folder.contains(char::is_control),
+            "{engine} cannot show the folder {folder}, because of its name"
+        );
+        let own = &launch.spec().environment;
+        let only_inside = set_apart(own, environment, account);
+        let file = if only_inside.is_empty() || engine == Engine::Apptainer {
+            None
+        } else {
+            let path = directory.container_variables();
+            store_variables(&only_inside, directory, &path, account)?;
+            Some((path.to_string_lossy().into_owned(), only_inside.contains_key("HOME")))
+        };
+        let is_passed = |name: &&str| {
+            let is_for_container = own.contains_key(*name) || !OF_THE_NODE.contains(name);
+            is_for_container && !only_inside.contains_key(*name) && *name != NVIDIA_GPUS
+        };
+        let all_names: Vec<String> = environment.keys().cloned().collect();
+        let mut names: Vec<&str> = all_names.iter().map(String::as_str).filter(is_passed).collect();
+        if launch.spec().world_size() > 1 {
+            // Known when all nodes are ready.
+            names.push("MASTER_PORT");
+        }
+        let user = match account {
+            Some(account) => (account.ids.uid, account.ids.gid, account.ids.groups.as_slice()),
+            None => (nix::unistd::geteuid().as_raw(), nix::unistd::getegid().as_raw(), &[][..]),
+        };
+        let resources = &launch.placement.resources;
+        let contents = Contents {
+            name: &self.name_of(launch.run()),
+            argv,
+            uses_entrypoint: launch.spec().entrypoint,
+            folder: &folder,
+            variables: &names,
+            file: file.as_ref().map(|(path, has_home)| (path.as_str(), *has_home)),
+            user,
+            resources,
+            process_limit: self.processes.of_task(resources.cpus.len()),
+            gpus: &self.gpus.in_container(&resources.gpus),
+            has_terminal: launch.spec().pty.is_some(),
+        };
+        let all = command_line(program, container, &contents);
+        if engine == Engine::Apptainer {
+            let passed = names.iter().filter_map(|name| Some((*name, environment.get(*name)?)));
+            let inside = only_inside.iter().map(|(name, value)| (name.as_str(), value));
+            let passed = passed.chain(inside).map(|(name, value)| (format!("{FOR_APPTAINER}{name}"), value.clone()));
+            let passed: Vec<(String, String)> = passed.collect();
+            environment.extend(passed);
+        }
+        Ok(all)
     }
-    let user = match account {
-        Some(account) => (account.ids.uid, account.ids.gid, account.ids.groups.as_slice()),
-        None => (nix::unistd::geteuid().as_raw(), nix::unistd::getegid().as_raw(), &[][..]),
-    };
-    let resources = &launch.placement.resources;
-    let contents = Contents {
-        name: &name_of(node, launch.run()),
-        argv,
-        uses_entrypoint: launch.spec().entrypoint,
-        folder: &folder,
-        variables: &names,
-        file: file.as_ref().map(|(path, has_home)| (path.as_str(), *has_home)),
-        user,
-        resources,
-        process_limit: node.processes.of_task(resources.cpus.len()),
-        gpus: &node.gpus.in_container(&resources.gpus),
-        has_terminal: launch.spec().pty.is_some(),
-    };
-    let all = command_line(program, container, &contents);
-    if engine == Engine::Apptainer {
-        let passed = names.iter().filter_map(|name| Some((*name, environment.get(*name)?)));
-        let inside = only_inside.iter().map(|(name, value)| (name.as_str(), value));
-        let passed = passed.chain(inside).map(|(name, value)| (format!("{FOR_APPTAINER}{name}"), value.clone()));
-        let passed: Vec<(String, String)> = passed.collect();
-        environment.extend(passed);
+
+    /// The name of a run's container, which no other agent on the machine uses.
+    fn name_of(&self, run: RunId) -> String {
+        format!("hostler-{}{run}", self.leaves.prefix())
     }
-    Ok(all)
+
+    /// Removes what is left of the container of a run.
+    async fn end_container(&self, launch: &RunLaunch, engine: Engine) {
+        let run = launch.run();
+        let mut pauses = PAUSES.iter();
+        while let Err(error) = self.remove(launch, engine).await {
+            let Some(pause) = pauses.next() else {
+                return tracing::warn!(%run, name = self.name_of(run), "cannot remove the container of a run: {error:#}");
+            };
+            tokio::time::sleep(*pause).await;
+        }
+    }
+
+    /// Removes the container of a run, if it is there.
+    async fn remove(&self, launch: &RunLaunch, engine: Engine) -> anyhow::Result<()> {
+        // The admin may have taken the engine away meanwhile.
+        let program = self.engines.0.get(&engine).cloned().or_else(|| program_of(engine));
+        let program = program.with_context(|| format!("the program of {engine} is not on the agent's PATH"))?;
+        let run = launch.run();
+        let account = self.accounts.of_started(&launch.job.user, launch.job.uid).await?;
+        let mut environment = variables::environment(launch, &self.node, false, account.as_deref(), None, None);
+        set_apart(&launch.spec().environment, &mut environment, account.as_deref());
+        let text = |word: &str| OsString::from(word);
+        let mut argv = vec![program.into(), text("rm"), text("--force")];
+        if engine == Engine::Podman {
+            argv.push(text("--ignore"));
+        }
+        argv.push(self.name_of(run).into());
+        let step = Step {
+            argv,
+            env: environment.into_iter().map(|(name, value)| (name.into(), value.into())).collect(),
+            cwd: "/".into(),
+            credentials: account.as_ref().map(|account| account.credentials()),
+            may_gain_rights: gains_rights(engine),
+            ..Step::default()
+        };
+        let held = &launch.placement.resources;
+        let limits = Options {
+            cpus: Some(held.cpus.iter().collect()),
+            memory_limit_bytes: Some(held.memory_bytes.max(REMOVAL_BYTES)),
+            process_limit: Some(self.processes.of_task(held.cpus.len())),
+            denied_devices: self.gpus.denied(&held.gpus),
+            ..Options::default()
+        };
+        let (launcher, leaves) = (Arc::clone(&self.launcher), Arc::clone(&self.leaves));
+        let remove = move || {
+            let leaf = |number| leaves.leaf(&format!("{run}-container-{number}"));
+            let runner = Confined {
+                launcher: &launcher,
+                limits,
+                leaf: &leaf,
+                cancel: &AtomicBool::new(false),
+                began: Instant::now(),
+                time_limit: Some(REMOVAL),
+            };
+            let mut output = Vec::new();
+            let ended = runner.run(&step, &mut |bytes| {
+                const MOST: usize = 500;
+                output.extend_from_slice(&bytes[..bytes.len().min(MOST - output.len())]);
+            });
+            let told = String::from_utf8_lossy(&output).trim().to_owned();
+            match ended {
+                Ok(Ended::Exited(0)) => Ok(()),
+                // It had removed itself.
+                Ok(_) if told.contains("No such container") => Ok(()),
+                other => bail!("{other:?}: {told}"),
+            }
+        };
+        spawn_blocking(remove).await?
+    }
+}
+
+impl Surrounding for Containers {
+    fn end<'a>(&'a self, launch: &'a RunLaunch, outcome: &'a RunOutcome) -> BoxFuture<'a, ()> {
+        match engine_to_clear(launch, outcome) {
+            Some(engine) => self.end_container(launch, engine).boxed(),
+            None => ready(()).boxed(),
+        }
+    }
+}
+
+/// The engine whose container may be left after the run.
+fn engine_to_clear(launch: &RunLaunch, outcome: &RunOutcome) -> Option<Engine> {
+    let engine = launch.spec().container.as_deref()?.engine;
+    let is_clear = match engine {
+        _ if matches!(outcome, RunOutcome::NotStarted { .. }) => true,
+        // Without its daemon, nothing of Apptainer outlives the run.
+        Engine::Apptainer => true,
+        // Podman's program has then removed the container.
+        Engine::Podman => launch.spec().pty.is_none() && outcome.why() == Why::Exited(0),
+        // Its program may end before its container, with any status.
+        Engine::Docker => false,
+    };
+    (!is_clear).then_some(engine)
 }
 
 /// Variables with which the run's processes connect to each other, for the engine's program and the container.
@@ -231,11 +338,6 @@ fn store_variables(
         account.map_or(Ok(()), |it| std::os::unix::fs::lchown(path, Some(it.ids.uid), Some(it.ids.gid)))
     };
     store().context("cannot store the container's variables")
-}
-
-/// The name of a run's container, which no other agent on the machine uses.
-fn name_of(node: &Node, run: RunId) -> String {
-    format!("hostler-{}{run}", node.leaf_prefix)
 }
 
 /// The command line of an engine.
@@ -325,95 +427,9 @@ fn command_line(program: &str, container: &Container, it: &Contents<'_>) -> Vec<
     all
 }
 
-/// Removes what is left of the container of a run that has ended. Does nothing for other runs.
-pub(crate) async fn end(node: &Arc<Node>, launch: &RunLaunch, why: Why) {
-    let engine = match launch.spec().container.as_deref() {
-        // Without its daemon, nothing of Apptainer outlives the run.
-        None | Some(Container { engine: Engine::Apptainer, .. }) => return,
-        Some(container) => container.engine,
-    };
-    // Podman's program has then removed the container. That of Docker may end before its container, with any status.
-    if engine == Engine::Podman && launch.spec().pty.is_none() && why == Why::Exited(0) {
-        return;
-    }
-    let run = launch.run();
-    let mut pauses = PAUSES.iter();
-    while let Err(error) = remove(node, launch, engine).await {
-        let Some(pause) = pauses.next() else {
-            return tracing::warn!(%run, name = name_of(node, run), "cannot remove the container of a run: {error:#}");
-        };
-        tokio::time::sleep(*pause).await;
-    }
-}
-
-/// Removes the container of a run, if it is there.
-async fn remove(node: &Arc<Node>, launch: &RunLaunch, engine: Engine) -> anyhow::Result<()> {
-    // The admin may have taken the engine away meanwhile.
-    let program = node.engines.0.get(&engine).cloned().or_else(|| program_of(engine));
-    let program = program.with_context(|| format!("the program of {engine} is not on the agent's PATH"))?;
-    let run = launch.run();
-    let account = node.accounts.of_started(&launch.job.user, launch.job.uid).await?;
-    let mut environment = variables::environment(launch, &node.name, false, account.as_deref(), None, None);
-    set_apart(&launch.spec().environment, &mut environment, account.as_deref());
-    let text = |word: &str| OsString::from(word);
-    let mut argv = vec![program.into(), text("rm"), text("--force")];
-    if engine == Engine::Podman {
-        argv.push(text("--ignore"));
-    }
-    argv.push(name_of(node, run).into());
-    let step = Step {
-        argv,
-        env: environment.into_iter().map(|(name, value)| (name.into(), value.into())).collect(),
-        cwd: "/".into(),
-        credentials: account.as_ref().map(|account| account.credentials()),
-        may_gain_rights: gains_rights(engine),
-        ..Step::default()
-    };
-    let held = &launch.placement.resources;
-    let limits = Options {
-        cpus: Some(held.cpus.iter().collect()),
-        memory_limit_bytes: Some(held.memory_bytes.max(REMOVAL_BYTES)),
-        process_limit: Some(node.processes.of_task(held.cpus.len())),
-        denied_devices: node.gpus.denied(&held.gpus),
-        ..Options::default()
-    };
-    let node = Arc::clone(node);
-    let remove = move || {
-        let leaf = |number| node.leaf(&format!("{run}-container-{number}"));
-        let runner = Confined {
-            launcher: &node.launcher,
-            limits,
-            leaf: &leaf,
-            cancel: &AtomicBool::new(false),
-            began: Instant::now(),
-            time_limit: Some(REMOVAL),
-        };
-        let mut output = Vec::new();
-        let ended = runner.run(&step, &mut |bytes| {
-            const MOST: usize = 500;
-            output.extend_from_slice(&bytes[..bytes.len().min(MOST - output.len())]);
-        });
-        let told = String::from_utf8_lossy(&output).trim().to_owned();
-        match ended {
-            Ok(Ended::Exited(0)) => Ok(()),
-            // It had removed itself.
-            Ok(_) if told.contains("No such container") => Ok(()),
-            other => bail!("{other:?}: {told}"),
-        }
-    };
-    spawn_blocking(remove).await?
-}
-
 /// Whether the engine needs set-user-id programs, such as `newuidmap`, to start a container of a user.
 pub(crate) const fn gains_rights(engine: Engine) -> bool {
     matches!(engine, Engine::Podman | Engine::Apptainer)
-}
-
-/// Says what the status of a run's engine means, if it is about the engine.
-pub(crate) fn explain(launch: &RunLaunch, status: &Status) -> Option<String> {
-    let engine = launch.spec().container.as_deref()?.engine;
-    let is_failure = *status == Status::Exited { code: ENGINE_FAILED } && engine != Engine::Apptainer;
-    is_failure.then(|| format!("{engine} did not run the container; the job's output says why"))
 }
 
 #[cfg(test)]

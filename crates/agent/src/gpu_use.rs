@@ -11,19 +11,10 @@ use std::time::Instant;
 use hostler_model::{GpuId, Vendor};
 
 use crate::gpus::MachineGpu;
-use crate::nvidia_smi::NvidiaSmi;
+use crate::nvidia_smi::{GpuReading, NvidiaSmi};
 
 /// Major number of render devices.
 const RENDER: u32 = 226;
-
-/// What a GPU does at the moment. Absent values are unknown.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(crate) struct GpuReading {
-    /// Share of time in which the GPU was busy, from 0 to 1.
-    pub(crate) busy: Option<f32>,
-    /// Memory in use, in bytes.
-    pub(crate) memory_bytes: Option<u64>,
-}
 
 /// Reads all GPUs of the machine.
 pub(crate) struct GpuUse {

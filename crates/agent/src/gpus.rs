@@ -13,7 +13,16 @@ use std::path::Path;
 use hostler_model::{Gpu, GpuId, Vendor};
 use hostler_shepherd::cgroup::Device;
 
-use crate::engines::ContainerGpus;
+/// The GPUs of a container.
+#[derive(Debug, Default)]
+pub(crate) struct ContainerGpus {
+    /// Ids of NVIDIA GPUs, as the engine's own tools know them.
+    pub(crate) nvidia: Vec<String>,
+    /// Device files of other GPUs.
+    pub(crate) devices: Vec<String>,
+    /// Whether some of the other GPUs are AMD's.
+    pub(crate) has_amd: bool,
+}
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MachineGpu {

@@ -33,7 +33,7 @@ use hostler_snapshot::remove_tree;
 use nix::unistd::{getegid, geteuid};
 use serde::{Deserialize, Serialize};
 
-use crate::account::Ids;
+use crate::account::{Ids, UNPACKER};
 use crate::environment::{Runner, Stopped};
 use crate::mutex::lock;
 use crate::pull::{Answers, ImageSettings, Pull};
@@ -43,10 +43,6 @@ mod process;
 
 use process::process;
 pub use process::unpack_layer;
-
-/// Uid and gid of the processes that unpack layers. Outside of the ranges that Linux distributions and directory services
-/// use.
-pub(crate) const UNPACKER: u32 = 2_100_000_035;
 
 /// Maximum size of all unpacked images, in bytes. Above it, those that were not used for longest are removed.
 const CACHE_BYTES: u64 = 40 << 30;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use futures_util::{SinkExt, StreamExt};
-use hostler_client::{ClientError, ConnectFailure, Stream};
+use hostler_client::{Client, ClientError, ConnectFailure, Stream};
 use hostler_core::agent::Event;
 use hostler_core::link::{AgentLink, Attempt, Dialler, HELLO_TIMEOUT, LinkEnd, Terms};
 use hostler_proto::link::{AgentMessage, MAX_FRAME_BYTES};
@@ -17,9 +17,10 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{self, Message};
 
+use crate::gossip::Gossiping;
 use crate::handle::Handle;
 use crate::identity::Identity;
-use crate::node::Node;
+use crate::metrics::Metrics;
 use crate::random::random;
 use crate::rapl::{POWERCAP, Rapl};
 use crate::renewal::Due;
@@ -32,85 +33,97 @@ const READ_BYTES: usize = 8 << 10;
 
 type Socket = WebSocketStream<Stream>;
 
-/// Keeps the link open while the agent runs.
-pub(crate) async fn keep(engine: Handle, node: &Node, identity: &Identity, renew: watch::Sender<Due>) {
-    let mut dialler = Dialler::default();
-    let (mut complaint, mut remark) = (String::new(), String::new());
-    loop {
-        match identity.refresh() {
-            Ok(true) => {
-                tracing::info!("this node has joined again; using its new certificate");
-                node.head.renew_connections();
-                dialler = Dialler::default();
-            }
-            Ok(false) => {}
-            Err(error) => {
-                let text = format!("{error:#}");
-                if remark != text {
-                    tracing::warn!("{text}");
-                    remark = text;
-                }
-            }
-        }
-        let mut attempt = Attempt::Failed;
-        let outcome = connect_once(&engine, node, identity, &renew, &mut attempt).await;
-        node.metrics.linked(false);
-        engine.happened(Event::Disconnected);
-        if let Err(error) = outcome {
-            if matches!(error.downcast_ref(), Some(LinkEnd::Refused(_))) {
-                attempt = Attempt::Refused;
-            }
-            let text = format!("{error:#}");
-            // Warn once; repeated warnings would hide other messages.
-            if complaint == text {
-                tracing::debug!("no link to the head: {text}");
-            } else {
-                tracing::warn!("no link to the head, retrying: {text}");
-            }
-            complaint = text;
-        }
-        if matches!(attempt, Attempt::Welcomed { .. }) {
-            complaint.clear();
-        }
-        tokio::time::sleep(dialler.pause_after(attempt, random())).await;
-    }
+/// The link of a node.
+pub(crate) struct Link<'a> {
+    pub(crate) engine: Handle,
+    pub(crate) head: &'a Client,
+    pub(crate) identity: &'a Identity,
+    /// Receives the time at which the certificate is due for renewal.
+    pub(crate) renew: watch::Sender<Due>,
+    pub(crate) metrics: &'a Metrics,
+    pub(crate) gossiping: Option<&'a Gossiping>,
+    /// Whether the machine's power use is that of the node.
+    pub(crate) has_power: bool,
 }
 
-/// Opens one connection and serves it until it ends.
-async fn connect_once(
-    engine: &Handle,
-    node: &Node,
-    identity: &Identity,
-    renew: &watch::Sender<Due>,
-    attempt: &mut Attempt,
-) -> anyhow::Result<()> {
-    let endpoint = identity.endpoint()?;
-    let stream = endpoint.connect().await.map_err(explain_connect_error)?;
-    let address = stream.local_address();
-    let head_address = stream.peer_address();
-    let mut config = WebSocketConfig::default();
-    config.max_message_size = Some(MAX_FRAME_BYTES);
-    config.max_frame_size = Some(MAX_FRAME_BYTES);
-    // The library zeroes this buffer before every read.
-    config.read_buffer_size = READ_BYTES;
-    let uri = format!("ws://hostler{}/agent/link", hostler_proto::api::BASE);
-    let connecting = tokio_tungstenite::client_async_with_config(uri, stream, Some(config));
-    let connected =
-        timeout(HELLO_TIMEOUT, connecting).await.context("the head does not answer the connection request")?;
-    let (mut socket, _) = connected.map_err(explain_handshake_error)?;
+impl Link<'_> {
+    /// Keeps the link open while the agent runs.
+    pub(crate) async fn keep(self) {
+        let Self { engine, head, identity, metrics, .. } = &self;
+        let mut dialler = Dialler::default();
+        let (mut complaint, mut remark) = (String::new(), String::new());
+        loop {
+            match identity.refresh() {
+                Ok(true) => {
+                    tracing::info!("this node has joined again; using its new certificate");
+                    head.renew_connections();
+                    dialler = Dialler::default();
+                }
+                Ok(false) => {}
+                Err(error) => {
+                    let text = format!("{error:#}");
+                    if remark != text {
+                        tracing::warn!("{text}");
+                        remark = text;
+                    }
+                }
+            }
+            let mut attempt = Attempt::Failed;
+            let outcome = self.connect_once(&mut attempt).await;
+            metrics.linked(false);
+            engine.happened(Event::Disconnected);
+            if let Err(error) = outcome {
+                if matches!(error.downcast_ref(), Some(LinkEnd::Refused(_))) {
+                    attempt = Attempt::Refused;
+                }
+                let text = format!("{error:#}");
+                // Warn once; repeated warnings would hide other messages.
+                if complaint == text {
+                    tracing::debug!("no link to the head: {text}");
+                } else {
+                    tracing::warn!("no link to the head, retrying: {text}");
+                }
+                complaint = text;
+            }
+            if matches!(attempt, Attempt::Welcomed { .. }) {
+                complaint.clear();
+            }
+            tokio::time::sleep(dialler.pause_after(attempt, random())).await;
+        }
+    }
 
-    let (hello, outgoing) = engine.connected(address).await.context("the agent is stopping")?;
-    let rapl = if node.has_whole_machine { Rapl::find(Path::new(POWERCAP)) } else { None };
-    let sending = socket.send(Message::binary(hostler_proto::encode(&hello)));
-    timeout(HELLO_TIMEOUT, sending).await.context("the head does not read the hello")??;
-    carry(socket, engine, outgoing, rapl, |terms| {
-        *attempt = Attempt::Welcomed { return_within: terms.return_within };
-        renew.send_replace(terms.renew_in);
-        node.metrics.linked(true);
-        tracing::info!(head = %endpoint, "linked to the head");
-        node.ask_for_peers(head_address);
-    })
-    .await
+    /// Opens one connection and serves it until it ends.
+    async fn connect_once(&self, attempt: &mut Attempt) -> anyhow::Result<()> {
+        let endpoint = self.identity.endpoint()?;
+        let stream = endpoint.connect().await.map_err(explain_connect_error)?;
+        let address = stream.local_address();
+        let head_address = stream.peer_address();
+        let mut config = WebSocketConfig::default();
+        config.max_message_size = Some(MAX_FRAME_BYTES);
+        config.max_frame_size = Some(MAX_FRAME_BYTES);
+        // The library zeroes this buffer before every read.
+        config.read_buffer_size = READ_BYTES;
+        let uri = format!("ws://hostler{}/agent/link", hostler_proto::api::BASE);
+        let connecting = tokio_tungstenite::client_async_with_config(uri, stream, Some(config));
+        let connected =
+            timeout(HELLO_TIMEOUT, connecting).await.context("the head does not answer the connection request")?;
+        let (mut socket, _) = connected.map_err(explain_handshake_error)?;
+
+        let (hello, outgoing) = self.engine.connected(address).await.context("the agent is stopping")?;
+        let rapl = if self.has_power { Rapl::find(Path::new(POWERCAP)) } else { None };
+        let sending = socket.send(Message::binary(hostler_proto::encode(&hello)));
+        timeout(HELLO_TIMEOUT, sending).await.context("the head does not read the hello")??;
+        carry(socket, &self.engine, outgoing, rapl, |terms| {
+            *attempt = Attempt::Welcomed { return_within: terms.return_within };
+            self.renew.send_replace(terms.renew_in);
+            self.metrics.linked(true);
+            tracing::info!(head = %endpoint, "linked to the head");
+            if let Some(gossiping) = self.gossiping {
+                gossiping.ask(head_address);
+            }
+        })
+        .await
+    }
 }
 
 /// Explains a connection error: adds advice if the head belongs to another cluster.

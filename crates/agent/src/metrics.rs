@@ -13,11 +13,10 @@ use std::time::Duration;
 
 use hostler_core::agent::Stage;
 use hostler_metrics::{Counter, Family, Format, Histogram, Info, Registry, set, set_all};
-use hostler_model::Advisory;
+use hostler_model::{Advisory, Resources};
 use prometheus_client::encoding::EncodeLabelSet;
 
 use crate::handle::{Handle, Held};
-use crate::node::Node;
 
 /// Outcomes of launches.
 const LAUNCHES: [&str; 2] = ["started", "failed"];
@@ -131,25 +130,25 @@ impl Metrics {
 
 /// Answers scrapes.
 pub(crate) struct Exporter {
-    node: Arc<Node>,
-    engine: Handle,
+    pub(crate) metrics: Arc<Metrics>,
+    /// What the node offers.
+    pub(crate) resources: Resources,
+    /// Limits that the kernel does not enforce here.
+    pub(crate) advisory: Advisory,
+    pub(crate) engine: Handle,
 }
 
 impl Exporter {
-    pub(crate) fn new(node: Arc<Node>, engine: Handle) -> Self {
-        Self { node, engine }
-    }
-
     /// All metrics in the format that the header `Accept` asks for, and their content type.
     pub(crate) fn answer(&self, accept: Option<&str>) -> (&'static str, String) {
         let format = Format::accepted(accept);
         let mut registry = hostler_metrics::registry();
         hostler_metrics::register_process(&mut registry);
-        let metrics = &self.node.metrics;
+        let metrics = &self.metrics;
         let is_linked = f64::from(u8::from(metrics.is_linked.load(Ordering::Relaxed)));
         set(&mut registry, "agent_connected", "1 while the agent is connected to the head", is_linked);
         self.add_runs(&mut registry);
-        add_limits(&mut registry, &self.node.advisory());
+        add_limits(&mut registry, &self.advisory);
         add_machine(&mut registry, |path| fs::read_to_string(path).ok());
         (format.content_type(), format.encode(&[&metrics.registry, &registry]))
     }
@@ -169,7 +168,7 @@ impl Exporter {
         let values = STAGES.into_iter().zip(counts).map(|(state, runs)| (InState { state }, f64::from(runs)));
         set_all(registry, "agent_runs", "Runs on this node, by stage", values);
         let Held { cpus, memory_bytes, .. } = self.engine.held();
-        let resources = &self.node.facts.resources;
+        let resources = &self.resources;
         for (name, help, value) in [
             ("node_cpus_offered", "CPUs of this node that jobs may use", f64::from(resources.cpus.len())),
             ("node_cpus_held", "CPUs of this node that runs hold", f64::from(cpus.len())),

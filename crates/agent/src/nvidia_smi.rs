@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 
 use hostler_model::GpuId;
 
-use crate::gpu_use::GpuReading;
 use crate::mutex::lock;
 
 /// What the program reports, and how often: every five seconds.
@@ -23,6 +22,15 @@ const STALE: Duration = Duration::from_secs(15);
 
 /// Delay before the next start of a program that has ended or does not exist.
 const RESTART: Duration = Duration::from_secs(60);
+
+/// What a GPU does at the moment. Absent values are unknown.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub(crate) struct GpuReading {
+    /// Share of time in which the GPU was busy, from 0 to 1.
+    pub(crate) busy: Option<f32>,
+    /// Memory in use, in bytes.
+    pub(crate) memory_bytes: Option<u64>,
+}
 
 /// Reports of GPUs, each with the time of its arrival.
 type Reports = BTreeMap<GpuId, (Instant, GpuReading)>;

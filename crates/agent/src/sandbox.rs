@@ -10,22 +10,25 @@ use std::io;
 use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::bail;
 use hostler_core::agent::RunLaunch;
-use hostler_model::{Environment, ImageRef, ImageSource, JobSpec, SandboxNetwork, Work};
+use hostler_model::{Environment, ImageRef, ImageSource, JobSpec, NodeName, SandboxNetwork, Work};
 use hostler_shepherd::cgroup::LeafSpec;
 use hostler_shepherd::{
     CallOptions, Credentials, Event, Folders, JobNetwork, Launch, Launcher, Options, SANDBOX_HOME, Sandbox, Status,
 };
 use nix::unistd::{getegid, geteuid};
 
-use crate::account::Account;
-use crate::directory::{RunDirectory, WORK};
-use crate::images::Obtained;
+use crate::account::{Account, Accounts};
+use crate::directory::{RunDirectory, Runs, WORK};
+use crate::environment::Environments;
+use crate::gpus::Gpus;
+use crate::images::{Images, Obtained};
 use crate::job_network;
-use crate::node::Node;
+use crate::leaves::Leaves;
 use crate::shepherds;
 
 /// Time for the trial. It usually takes some milliseconds.
@@ -57,54 +60,63 @@ pub struct SandboxSettings {
     pub performance_counters: bool,
 }
 
-/// Starts a sandbox in the agent's directory. Returns why this node cannot run sandboxed jobs, and what to do.
-pub(crate) async fn try_out(
-    launcher: &Launcher,
-    directory: &Path,
-    leaf: Option<LeafSpec>,
-    settings: &SandboxSettings,
-) -> Result<(), String> {
-    if settings.performance_counters && !geteuid().is_root() {
-        return Err("`sandbox.performance_counters` needs an agent of root".to_owned());
-    }
-    if let Some(closed) = closed_to_users(directory).filter(|_| geteuid().is_root()) {
-        return Err(format!(
-            "sandboxed jobs never run as root, and other users cannot enter {}, which contains the agent's directory; start \
-             `hostler up` as an ordinary user, or give the agent a directory such as /var/lib/hostler",
-            closed.display()
-        ));
-    }
-    attempt(launcher, directory, leaf, settings, None).await
+/// Trials of sandboxes when the agent starts.
+pub(crate) struct Trial<'a> {
+    pub(crate) launcher: &'a Launcher,
+    /// The agent's directory.
+    pub(crate) directory: &'a Path,
+    pub(crate) leaves: &'a Leaves,
+    pub(crate) settings: &'a SandboxSettings,
 }
 
-/// Starts a sandbox with the network of a job, like [`try_out`].
-pub(crate) async fn try_out_job_network(
-    launcher: &Launcher,
-    directory: &Path,
-    leaf: Option<LeafSpec>,
-    settings: &SandboxSettings,
-) -> Result<(), String> {
-    let network = JobNetwork { rank: 0, nodes: vec!["trial".to_owned()] };
-    attempt(launcher, directory, leaf, settings, Some(network)).await
-}
+impl Trial<'_> {
+    /// Starts a sandbox in the agent's directory. Returns why this node cannot run sandboxed jobs, and what to do.
+    pub(crate) async fn sandbox(&self) -> Result<(), String> {
+        let tried = self.usual().await;
+        if let Err(reason) = &tried {
+            if *self.settings == SandboxSettings::default() {
+                tracing::info!(%reason, "this node runs no sandboxed jobs");
+            } else {
+                tracing::warn!(%reason, "this node runs no sandboxed jobs");
+            }
+        }
+        tried
+    }
 
-async fn attempt(
-    launcher: &Launcher,
-    directory: &Path,
-    leaf: Option<LeafSpec>,
-    settings: &SandboxSettings,
-    job_network: Option<JobNetwork>,
-) -> Result<(), String> {
-    let folder = directory.join("sandbox-trial");
-    let tried = match tokio::time::timeout(TRIAL_BOUND, run(launcher, &folder, leaf, settings, job_network)).await {
-        Ok(tried) => tried,
-        Err(_) => Err(format!("the trial did not end within {} s", TRIAL_BOUND.as_secs())),
-    };
-    let _ = fs::remove_dir(&folder);
-    let root = if geteuid().is_root() { "" } else { ", or start the agent as root, which needs no user namespaces" };
-    tried.map_err(|why| {
-        format!("{why}; this was tried when its agent started, so restart the agent after a change{root}")
-    })
+    async fn usual(&self) -> Result<(), String> {
+        if self.settings.performance_counters && !geteuid().is_root() {
+            return Err("`sandbox.performance_counters` needs an agent of root".to_owned());
+        }
+        if let Some(closed) = closed_to_users(self.directory).filter(|_| geteuid().is_root()) {
+            return Err(format!(
+                "sandboxed jobs never run as root, and other users cannot enter {}, which contains the agent's directory; start \
+                 `hostler up` as an ordinary user, or give the agent a directory such as /var/lib/hostler",
+                closed.display()
+            ));
+        }
+        self.attempt(self.leaves.leaf("sandbox-trial"), None).await
+    }
+
+    /// Starts a sandbox with the network of a job, like [`Self::sandbox`].
+    pub(crate) async fn job_network(&self) -> Result<(), String> {
+        let network = JobNetwork { rank: 0, nodes: vec!["trial".to_owned()] };
+        self.attempt(self.leaves.leaf("network-trial"), Some(network)).await
+    }
+
+    async fn attempt(&self, leaf: Option<LeafSpec>, job_network: Option<JobNetwork>) -> Result<(), String> {
+        let folder = self.directory.join("sandbox-trial");
+        let run = run(self.launcher, &folder, leaf, self.settings, job_network);
+        let tried = match tokio::time::timeout(TRIAL_BOUND, run).await {
+            Ok(tried) => tried,
+            Err(_) => Err(format!("the trial did not end within {} s", TRIAL_BOUND.as_secs())),
+        };
+        let _ = fs::remove_dir(&folder);
+        let root =
+            if geteuid().is_root() { "" } else { ", or start the agent as root, which needs no user namespaces" };
+        tried.map_err(|why| {
+            format!("{why}; this was tried when its agent started, so restart the agent after a change{root}")
+        })
+    }
 }
 
 /// The first directory that keeps other users from entering `directory`.
@@ -167,31 +179,114 @@ async fn run(
     }
 }
 
-/// What the sandbox of a run shows; `None` for runs without a sandbox.
-pub(crate) fn of_run(
-    node: &Node,
-    launch: &RunLaunch,
-    directory: &RunDirectory,
-    account: Option<&Account>,
-    image: Option<&Obtained>,
-) -> Option<Sandbox> {
-    let has_script = matches!(launch.spec().work, Work::Command { script: Some(_), .. });
-    let spec = launch.spec();
-    let has_own_program = starts_processes_inside(spec) && image.is_none();
-    spec.sandbox.then(|| Sandbox {
-        folders: folders(node, account, Some((launch, directory))),
-        read_only: has_script.then(|| directory.script().display().to_string()).into_iter().collect(),
-        settings: has_own_program.then(|| node.program.clone()).into_iter().collect(),
-        of_machine: of_machine(node, image.is_some()),
-        // They show what others do, so only without others.
-        performance_counters: node.sandbox_settings.performance_counters && spec.exclusive,
-        devices: node.gpus.device_files(&launch.placement.resources.gpus),
-        host_network: spec.network == SandboxNetwork::Host,
-        job_network: job_network::of_run(launch),
-        image: image.map(|image| image.root.clone()),
-        driver: if image.is_some() { node.gpus.driver_files(&launch.placement.resources.gpus) } else { Vec::new() },
-        ..Sandbox::default()
-    })
+/// The sandboxes of this node.
+pub(crate) struct Sandboxes {
+    pub(crate) node: NodeName,
+    /// Whether the node runs sandboxed jobs, or why it does not.
+    pub(crate) offered: Result<(), String>,
+    pub(crate) settings: SandboxSettings,
+    /// Path of this executable.
+    pub(crate) program: String,
+    pub(crate) accounts: Arc<Accounts>,
+    pub(crate) gpus: Arc<Gpus>,
+    pub(crate) runs: Arc<Runs>,
+    pub(crate) images: Arc<Images>,
+    pub(crate) environments: Arc<Environments>,
+}
+
+impl Sandboxes {
+    /// Refuses a sandboxed job if this node runs none, or if it names files of the agent's user and belongs to another user.
+    ///
+    /// # Errors
+    /// The message says what to do instead.
+    pub(crate) fn check(&self, launch: &RunLaunch) -> anyhow::Result<()> {
+        let (spec, job) = (launch.spec(), &launch.job);
+        if !spec.sandbox {
+            return Ok(());
+        }
+        if let Err(why) = &self.offered {
+            bail!("node {} runs no sandboxed jobs: {why}", self.node);
+        }
+        if self.accounts.owns_files(&job.user, job.uid) {
+            return Ok(());
+        }
+        let own = self.accounts.in_sandbox(None).map_or_else(String::new, |own| own.name.clone());
+        let why = format!("the agent of node {} runs as {own}, so a sandboxed job of {}", self.node, job.user);
+        if !has_made_folder(launch) {
+            bail!("{why} cannot use a directory of the node; send your files with `hostler submit DIR ENTRYPOINT`");
+        }
+        match spec.image.as_deref().map(ImageRef::source) {
+            Some(ImageSource::Layout { .. } | ImageSource::Archive { .. }) => {
+                bail!("{why} gets images from registries only (docker://NAME), or with dir: from its own project")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// What the sandbox of a run shows; `None` for runs without a sandbox.
+    pub(crate) fn of_run(
+        &self,
+        launch: &RunLaunch,
+        directory: &RunDirectory,
+        account: Option<&Account>,
+        image: Option<&Obtained>,
+    ) -> Option<Sandbox> {
+        let has_script = matches!(launch.spec().work, Work::Command { script: Some(_), .. });
+        let spec = launch.spec();
+        let has_own_program = starts_processes_inside(spec) && image.is_none();
+        spec.sandbox.then(|| Sandbox {
+            folders: self.folders(account, Some((launch, directory))),
+            read_only: has_script.then(|| directory.script().display().to_string()).into_iter().collect(),
+            settings: has_own_program.then(|| self.program.clone()).into_iter().collect(),
+            of_machine: self.of_machine(image.is_some()),
+            // They show what others do, so only without others.
+            performance_counters: self.settings.performance_counters && spec.exclusive,
+            devices: self.gpus.device_files(&launch.placement.resources.gpus),
+            host_network: spec.network == SandboxNetwork::Host,
+            job_network: job_network::of_run(launch),
+            image: image.map(|image| image.root.clone()),
+            driver: if image.is_some() { self.gpus.driver_files(&launch.placement.resources.gpus) } else { Vec::new() },
+            ..Sandbox::default()
+        })
+    }
+
+    /// The directories and files that the node's settings add. An image has its own settings in /etc.
+    fn of_machine(&self, has_image: bool) -> Vec<String> {
+        let all = &self.settings.read_only;
+        all.iter().filter(|path| !(has_image && path.starts_with("/etc/"))).cloned().collect()
+    }
+
+    /// What the sandbox of a remote command shows.
+    pub(crate) fn of_command(&self, account: Option<&Account>) -> Sandbox {
+        Sandbox {
+            folders: self.folders(account, None),
+            of_machine: self.settings.read_only.clone(),
+            ..Sandbox::default()
+        }
+    }
+
+    /// Which folders a sandbox on this node may show: the only place that says it, for jobs, images and remote commands. `run`: the
+    /// job and its directory; `None` for a remote command, whose user is that of an agent that is not root.
+    fn folders(&self, account: Option<&Account>, run: Option<(&RunLaunch, &RunDirectory)>) -> Folders {
+        let text = |path: &Path| path.display().to_string();
+        let is_root = geteuid().is_root();
+        let home = account.map(|account| account.home.clone());
+        // The agent's own user may have another home directory than the account says.
+        let of_agent = std::env::var_os("HOME").filter(|_| !is_root).map(PathBuf::from);
+        let program = Path::new(&self.program).parent().map(Path::to_owned);
+        let runs = self.runs.root();
+        // Some may be links to other disks.
+        let state = runs.parent().into_iter().chain([runs, self.images.root(), self.environments.root()]);
+        Folders {
+            made: run.filter(|(launch, _)| has_made_folder(launch)).map(|(_, directory)| text(&directory.work())),
+            only_made: run.is_some_and(|(launch, _)| !self.accounts.owns_files(&launch.job.user, launch.job.uid)),
+            private: [home, of_agent, program].into_iter().flatten().map(|path| text(&path)).collect(),
+            state: state.map(text).collect(),
+            // All folders of an agent that is not root belong to its own user.
+            of_runs: is_root.then(|| (text(runs), WORK.to_owned())),
+            images: self.images.directories().to_vec(),
+        }
+    }
 }
 
 /// Whether this program starts the job's processes inside, because there are ranks or steps.
@@ -199,69 +294,9 @@ pub(crate) fn starts_processes_inside(spec: &JobSpec) -> bool {
     spec.tasks_per_node > 1 || spec.label || spec.first_node
 }
 
-/// Which folders a sandbox on this node may show: the only place that says it, for jobs, images and remote commands. `run`: the
-/// job and its directory; `None` for a remote command, whose user is that of an agent that is not root.
-fn folders(node: &Node, account: Option<&Account>, run: Option<(&RunLaunch, &RunDirectory)>) -> Folders {
-    let text = |path: &Path| path.display().to_string();
-    let is_root = geteuid().is_root();
-    let home = account.map(|account| account.home.clone());
-    // The agent's own user may have another home directory than the account says.
-    let of_agent = std::env::var_os("HOME").filter(|_| !is_root).map(PathBuf::from);
-    let program = Path::new(&node.program).parent().map(Path::to_owned);
-    let runs = node.runs.root();
-    // Some may be links to other disks.
-    let state = runs.parent().into_iter().chain([runs, node.images.root(), node.environments.root()]);
-    Folders {
-        made: run.filter(|(launch, _)| has_made_folder(launch)).map(|(_, directory)| text(&directory.work())),
-        only_made: run.is_some_and(|(launch, _)| !node.accounts.owns_files(&launch.job.user, launch.job.uid)),
-        private: [home, of_agent, program].into_iter().flatten().map(|path| text(&path)).collect(),
-        state: state.map(text).collect(),
-        // All folders of an agent that is not root belong to its own user.
-        of_runs: is_root.then(|| (text(runs), WORK.to_owned())),
-        images: node.images.directories().to_vec(),
-    }
-}
-
 /// Whether the agent makes the folder of a job, which otherwise names one of its node.
 fn has_made_folder(launch: &RunLaunch) -> bool {
     matches!(launch.job.spec.work, Work::Project { .. })
-}
-
-/// Refuses a sandboxed job that names files of the agent's user, and belongs to another user.
-///
-/// # Errors
-/// The message says what to do instead.
-pub(crate) fn check_inputs(node: &Node, launch: &RunLaunch) -> anyhow::Result<()> {
-    let (spec, job) = (launch.spec(), &launch.job);
-    if !spec.sandbox || node.accounts.owns_files(&job.user, job.uid) {
-        return Ok(());
-    }
-    let own = node.accounts.in_sandbox(None).map_or_else(String::new, |own| own.name.clone());
-    let why = format!("the agent of node {} runs as {own}, so a sandboxed job of {}", node.name, job.user);
-    if !has_made_folder(launch) {
-        bail!("{why} cannot use a directory of the node; send your files with `hostler submit DIR ENTRYPOINT`");
-    }
-    match spec.image.as_deref().map(ImageRef::source) {
-        Some(ImageSource::Layout { .. } | ImageSource::Archive { .. }) => {
-            bail!("{why} gets images from registries only (docker://NAME), or with dir: from its own project")
-        }
-        _ => Ok(()),
-    }
-}
-
-/// The directories and files that the node's settings add. An image has its own settings in /etc.
-fn of_machine(node: &Node, has_image: bool) -> Vec<String> {
-    let all = &node.sandbox_settings.read_only;
-    all.iter().filter(|path| !(has_image && path.starts_with("/etc/"))).cloned().collect()
-}
-
-/// What the sandbox of a remote command shows.
-pub(crate) fn of_command(node: &Node, account: Option<&Account>) -> Sandbox {
-    Sandbox {
-        folders: folders(node, account, None),
-        of_machine: node.sandbox_settings.read_only.clone(),
-        ..Sandbox::default()
-    }
 }
 
 /// Variables that name places in a sandbox.

@@ -159,14 +159,21 @@ impl IdleShepherds {
         Some((shepherd, leaf))
     }
 
-    /// Keeps a shepherd with its leaf, the leaf's CPUs, and the user of the last run.
-    pub(crate) fn put(&self, shepherd: Watched, leaf: Option<LeafSpec>, cpus: CpuSet, owner: Option<u32>) {
+    /// Keeps a shepherd that is idle since this time, with its leaf, the leaf's CPUs, and the user of the last run.
+    pub(crate) fn put(
+        &self,
+        shepherd: Watched,
+        leaf: Option<LeafSpec>,
+        cpus: CpuSet,
+        owner: Option<u32>,
+        since: Instant,
+    ) {
         let mut waiting = lock(&self.waiting);
         waiting.retain(|idle| idle.since.elapsed() < STAYS);
         if waiting.len() >= MAX_IDLE {
             // Dropping the connection ends the shepherd.
             waiting.remove(0);
         }
-        waiting.push(Idle { shepherd, leaf, cpus, owner, since: Instant::now() });
+        waiting.push(Idle { shepherd, leaf, cpus, owner, since });
     }
 }

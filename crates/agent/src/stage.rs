@@ -10,24 +10,36 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, ready};
 use hostler_core::agent::{RunLaunch, Why};
 use hostler_model::{Digest, Engine, Environment, NodeName, PathFacts, RunId, SignalTarget, Work};
 use hostler_project::{Requirements, detect};
 use hostler_proto::link::Output;
 use hostler_proto::manifest::Manifest;
 use hostler_shepherd::cgroup::LeafSpec;
-use hostler_shepherd::{Files, Launch, Members, Options, RunSignal, WindowSize};
+use hostler_shepherd::{Files, Launch, Launcher, Members, Options, RunSignal, WindowSize};
 use hostler_snapshot::{LayoutOptions, StoreError, lay_out};
 
-use crate::account::{Account, Ids};
+use crate::account::{Account, Accounts, Ids};
 use crate::directory::RunDirectory;
+use crate::engines::Containers;
 use crate::environment::{
-    BuildError, Confined, EnvError, Lease, Runner, entry_command, entry_command_in_image, first_on_path,
+    BuildError, Confined, EnvError, Environments, Lease, Runner, entry_command, entry_command_in_image, first_on_path,
 };
-use crate::node::Node;
+use crate::gpus::Gpus;
+use crate::images::Images;
+use crate::leaves::Leaves;
+use crate::metrics::Metrics;
+use crate::process_limits::ProcessLimits;
+use crate::program_directory::ProgramDirectory;
+use crate::program_in_image::ProgramInImage;
 use crate::rights::act_as;
+use crate::runs::surroundings::Surrounding;
+use crate::sandbox::Sandboxes;
 use crate::shepherds::LINGER;
-use crate::{driver, engines, images, program_in_image, sandbox, transfer, variables};
+use crate::transfer::{Transfer, blocking};
+use crate::{driver, engines, images, program_in_image, sandbox, variables};
 
 /// Limit for the stored output of a build: ample for real builds, and too little to fill a disk.
 const BUILD_LOG_BYTES: usize = 16 << 20;
@@ -69,31 +81,75 @@ impl From<images::Failure> for NoEnvironment {
     }
 }
 
+/// Prepares runs, with what it needs of the node.
+pub(crate) struct Stager {
+    pub(crate) node: NodeName,
+    pub(crate) launcher: Arc<Launcher>,
+    /// Path of this executable, which starts the processes of multi-process runs.
+    pub(crate) program: String,
+    /// The same for jobs with an image.
+    pub(crate) program_in_image: ProgramInImage,
+    /// Directory of this executable, if jobs may have it on their `PATH`.
+    pub(crate) program_directory: Option<ProgramDirectory>,
+    pub(crate) leaves: Arc<Leaves>,
+    pub(crate) processes: Arc<ProcessLimits>,
+    pub(crate) gpus: Arc<Gpus>,
+    /// Why jobs can use GPUs of other jobs; `None` if the kernel prevents it.
+    pub(crate) open_gpus: Option<String>,
+    pub(crate) transfer: Transfer,
+    pub(crate) chunk_cap_bytes: u64,
+    pub(crate) accounts: Arc<Accounts>,
+    pub(crate) environments: Arc<Environments>,
+    pub(crate) images: Arc<Images>,
+    pub(crate) sandboxes: Arc<Sandboxes>,
+    pub(crate) containers: Arc<Containers>,
+    pub(crate) metrics: Arc<Metrics>,
+    /// Whether other nodes may be on the same machine.
+    pub(crate) is_shared: bool,
+}
+
+/// Pins of runs on their environments. An environment is pinned while it is obtained, so that no other run evicts it.
+pub(crate) struct EnvironmentPins(pub(crate) Arc<Environments>);
+
+impl Surrounding for EnvironmentPins {
+    fn release(&self, launch: &RunLaunch) {
+        let run = launch.run();
+        if matches!(launch.spec().work, Work::Project { .. })
+            && let Err(error) = self.0.release(&run.to_string())
+        {
+            tracing::warn!(%run, %error, "cannot release a run's environment");
+        }
+    }
+
+    fn recover<'a>(&'a self, going_on: &'a [Arc<RunLaunch>]) -> BoxFuture<'a, ()> {
+        let pins = going_on.iter().map(|launch| launch.run().to_string()).collect();
+        if let Err(error) = self.0.retain_pins(&pins) {
+            tracing::warn!(%error, "cannot release the environments of ended runs");
+        }
+        ready(()).boxed()
+    }
+}
+
 /// Prepares the orders for a shepherd without starting anything. Calls `on_staged` when a captured folder is on this node.
 ///
 /// # Errors
 /// Fails with a message for the user if the run cannot start.
 pub(crate) async fn prepare(
-    node: &Arc<Node>,
+    stager: &Arc<Stager>,
     launch: &Arc<RunLaunch>,
     directory: &RunDirectory,
     cancel: &Arc<AtomicBool>,
     on_staged: impl FnOnce() + Send + 'static,
 ) -> anyhow::Result<Launch> {
-    if let Some(gpu) = node.gpus.lacks(&launch.placement.resources.gpus) {
-        bail!("node {} no longer has GPU {gpu}; `hostler requeue` places the job again", node.name);
+    if let Some(gpu) = stager.gpus.lacks(&launch.placement.resources.gpus) {
+        bail!("node {} no longer has GPU {gpu}; `hostler requeue` places the job again", stager.node);
     }
-    if let Err(why) = node.sandbox.as_ref()
-        && launch.spec().sandbox
-    {
-        bail!("node {} runs no sandboxed jobs: {why}", node.name);
-    }
-    sandbox::check_inputs(node, launch)?;
-    let account = node.accounts.of(&launch.job.user, launch.job.uid).await;
-    let account = account.with_context(|| format!("node {} cannot run the job", node.name))?;
-    let (own_node, own_launch) = (Arc::clone(node), Arc::clone(launch));
+    stager.sandboxes.check(launch)?;
+    let account = stager.accounts.of(&launch.job.user, launch.job.uid).await;
+    let account = account.with_context(|| format!("node {} cannot run the job", stager.node))?;
+    let (own_stager, own_launch) = (Arc::clone(stager), Arc::clone(launch));
     let mut preparation =
-        Preparation { node: own_node, launch: own_launch, directory: directory.clone(), account, image: None };
+        Preparation { stager: own_stager, launch: own_launch, directory: directory.clone(), account, image: None };
     match &launch.spec().work {
         Work::Command { argv, directory: cwd, script } => {
             let mut argv = argv.clone();
@@ -116,7 +172,7 @@ pub(crate) async fn prepare(
             tokio::task::spawn_blocking(work).await.context("preparing the job's image was interrupted")?
         }
         Work::Project { snapshot, entrypoint, args } => {
-            let manifest = fetch(node, *snapshot).await?;
+            let manifest = fetch(&stager.transfer, *snapshot).await?;
             let project = Project { snapshot: *snapshot, entrypoint: entrypoint.clone(), args: args.clone() };
             let cancel = Arc::clone(cancel);
             let work = move || {
@@ -130,18 +186,18 @@ pub(crate) async fn prepare(
 }
 
 /// Downloads the chunks of a captured folder. If the disk is full, removes chunks of other folders and retries.
-async fn fetch(node: &Arc<Node>, snapshot: Digest) -> anyhow::Result<Manifest> {
+async fn fetch(transfer: &Transfer, snapshot: Digest) -> anyhow::Result<Manifest> {
     let is_full = |error: &anyhow::Error| {
         error.chain().any(|cause| matches!(cause.downcast_ref(), Some(StoreError::DiskFull { .. })))
     };
     let make_room = || {
-        let node = Arc::clone(node);
-        transfer::blocking(move || Ok(node.chunks.evict_to(0, &|_| false)?))
+        let chunks = Arc::clone(&transfer.chunks);
+        blocking(move || Ok(chunks.evict_to(0, &|_| false)?))
     };
-    match transfer::fetch_snapshot(node, snapshot).await {
+    match transfer.fetch_snapshot(snapshot).await {
         Err(error) if is_full(&error) => {
             make_room().await?;
-            let again = transfer::fetch_snapshot(node, snapshot).await;
+            let again = transfer.fetch_snapshot(snapshot).await;
             if again.is_err() {
                 // Chunks of an incomplete download must not take the space of other folders.
                 make_room().await?;
@@ -161,7 +217,7 @@ struct Project {
 
 /// A run to prepare, with its user.
 struct Preparation {
-    node: Arc<Node>,
+    stager: Arc<Stager>,
     launch: Arc<RunLaunch>,
     directory: RunDirectory,
     /// The user's account; `None` for the agent's own user.
@@ -177,11 +233,11 @@ impl Preparation {
 
     /// Environment variables, except those of a Python environment.
     fn variables(&self) -> Environment {
-        let Self { node, launch, account, .. } = self;
-        let directory = node.program_directory.as_ref();
+        let Self { stager, launch, account, .. } = self;
+        let directory = stager.program_directory.as_ref();
         let image = self.image.as_ref().map(|image| image.config.env.as_slice());
         let mut all =
-            variables::environment(launch, &node.name, !node.has_whole_machine, account.as_deref(), directory, image);
+            variables::environment(launch, &stager.node, stager.is_shared, account.as_deref(), directory, image);
         all.extend(self.image.iter().filter_map(|image| Some(("HOSTLER_IMAGE_DIGEST".to_owned(), image.id.clone()?))));
         all
     }
@@ -205,13 +261,13 @@ impl Preparation {
     /// Stages the captured folder with files owned by the user. The top directory changes its owner last, so processes
     /// of the user cannot interfere.
     fn lay_out(&self, manifest: &Manifest) -> anyhow::Result<()> {
-        let (chunks, directory) = (&self.node.chunks, &self.directory);
+        let (chunks, directory) = (&self.stager.transfer.chunks, &self.directory);
         let options = LayoutOptions { owner: self.ids().map(|ids| (ids.uid, ids.gid)), ..LayoutOptions::default() };
         let laid_out =
             lay_out(manifest, chunks, &directory.work(), &options).context("cannot stage the captured folder")?;
         directory.store(&directory.manifest(), &hostler_proto::encode(manifest))?;
         laid_out.baseline.save(&directory.baseline())?;
-        chunks.evict_to(self.node.chunk_cap_bytes, &|_| false)?;
+        chunks.evict_to(self.stager.chunk_cap_bytes, &|_| false)?;
         Ok(())
     }
 
@@ -232,12 +288,12 @@ impl Preparation {
             return Ok(after(began, self.orders(&argv, variables, work)?));
         }
         let mut variables = self.variables();
-        let Self { node, launch, .. } = &*self;
+        let Self { stager, launch, .. } = &*self;
         let mut search_path = OsString::from(variables["PATH"].clone());
         if launch.spec().sandbox {
-            search_path = node.environments.search_path_in_sandbox(&search_path);
+            search_path = stager.environments.search_path_in_sandbox(&search_path);
         }
-        let leaf = |number| node.leaf(&format!("{}-build-{number}", launch.run()));
+        let leaf = |number| stager.leaves.leaf(&format!("{}-build-{number}", launch.run()));
         let runner = self.runner(self.limits(), &leaf, cancel, began);
         let found = act_as(self.ids(), || detect(&work, &project.entrypoint, &|| runner.goes_on()))?;
         let lease = match found.map_err(|error| NoEnvironment::from(EnvError::from(error)))? {
@@ -272,25 +328,25 @@ impl Preparation {
         began: Instant,
     ) -> Confined<'a> {
         let time_limit = self.launch.spec().time_limit_ms.map(Duration::from_millis);
-        Confined { launcher: &self.node.launcher, limits, leaf, cancel, began, time_limit }
+        Confined { launcher: &self.stager.launcher, limits, leaf, cancel, began, time_limit }
     }
 
     /// Provides the job's image, if it has one. Blocks.
     fn obtain_image(&mut self, folder: &Path, cancel: &AtomicBool, began: Instant) -> anyhow::Result<()> {
-        let Self { node, launch, .. } = &*self;
+        let Self { stager, launch, .. } = &*self;
         let Some(image) = &launch.spec().image else { return Ok(()) };
-        let leaf = |number| node.leaf(&format!("{}-image-{number}", launch.run()));
+        let leaf = |number| stager.leaves.leaf(&format!("{}-image-{number}", launch.run()));
         let mut limits = self.limits();
         limits.memory_limit_bytes = limits.memory_limit_bytes.map(|bytes| bytes.max(UNPACK_BYTES));
         let runner = self.runner(limits, &leaf, cancel, began);
         let mut log = SetupLog::open(&self.directory)?;
         let run = launch.run().to_string();
         let home = self.account.as_ref().map(|account| account.home.as_path());
-        let own = node.accounts.in_sandbox(None).map(|account| account.credentials());
-        let has_login = node.accounts.owns_files(&launch.job.user, launch.job.uid);
-        let (user, program) = (self.ids(), &*node.program);
+        let own = stager.accounts.in_sandbox(None).map(|account| account.credentials());
+        let has_login = stager.accounts.owns_files(&launch.job.user, launch.job.uid);
+        let (user, program) = (self.ids(), &*stager.program);
         let wanted = images::Wanted { image, run: &run, folder, user, home, has_login, own, program };
-        let obtained = node.images.obtain(&wanted, &runner, &mut |bytes| log.write(bytes));
+        let obtained = stager.images.obtain(&wanted, &runner, &mut |bytes| log.write(bytes));
         self.image = Some(obtained.map_err(NoEnvironment::from)?);
         Ok(())
     }
@@ -304,9 +360,9 @@ impl Preparation {
     ) -> anyhow::Result<Option<Lease>> {
         let mut log = SetupLog::open(&self.directory)?;
         let mut write = |bytes: &[u8]| log.write(bytes);
-        let Self { node, launch, .. } = self;
+        let Self { stager, launch, .. } = self;
         let mut obtain = || {
-            let cache = node.environments.of(self.account.as_ref(), launch.spec().sandbox)?;
+            let cache = stager.environments.of(self.account.as_ref(), launch.spec().sandbox)?;
             let usual = act_as(self.ids(), || first_on_path(&["python3", "python"], search_path)).unwrap_or_default();
             if cache.is_needless(requirements, usual.as_deref(), runner)? {
                 return Ok(None);
@@ -317,11 +373,11 @@ impl Preparation {
         };
         let asked = Instant::now();
         let lease = obtain().map_err(|error: EnvError| {
-            node.metrics.no_environment();
+            stager.metrics.no_environment();
             NoEnvironment::from(error)
         })?;
         if let Some(lease) = &lease {
-            node.metrics.environment(lease.built.then(|| asked.elapsed()));
+            stager.metrics.environment(lease.built.then(|| asked.elapsed()));
             let how = if lease.built { "built" } else { "found in the cache" };
             write(format!("hostler: environment {} {how}\n", lease.key.as_str()).as_bytes());
         }
@@ -330,25 +386,25 @@ impl Preparation {
 
     /// Limits for all processes of the run, including builds of its environment.
     fn limits(&self) -> Options {
-        let Self { node, launch, .. } = self;
+        let Self { stager, launch, .. } = self;
         Options {
             cpus: Some(launch.placement.resources.cpus.iter().collect()),
             memory_limit_bytes: Some(launch.placement.resources.memory_bytes),
-            process_limit: Some(node.processes.of_task(launch.placement.resources.cpus.len())),
-            denied_devices: node.gpus.denied(&launch.placement.resources.gpus),
+            process_limit: Some(stager.processes.of_task(launch.placement.resources.cpus.len())),
+            denied_devices: stager.gpus.denied(&launch.placement.resources.gpus),
             ..Options::default()
         }
     }
 
     fn orders(&self, argv: &[String], mut environment: Environment, cwd: PathBuf) -> anyhow::Result<Launch> {
-        let Self { node, launch, directory, account, image } = self;
+        let Self { stager, launch, directory, account, image } = self;
         let gpus = &launch.placement.resources.gpus;
         let spec = launch.spec();
         // Apptainer shows all GPUs that the kernel does not deny.
         let has_own_devices = spec.container.as_deref().is_some_and(|it| it.engine != Engine::Apptainer);
-        let shows_only_own = has_own_devices || node.open_gpus().is_none();
-        environment.extend(node.gpus.variables(gpus, shows_only_own));
-        if image.is_some() && !node.gpus.driver_files(gpus).is_empty() {
+        let shows_only_own = has_own_devices || stager.open_gpus.is_none();
+        environment.extend(stager.gpus.variables(gpus, shows_only_own));
+        if image.is_some() && !stager.gpus.driver_files(gpus).is_empty() {
             for (name, directory) in [("LD_LIBRARY_PATH", driver::LIBRARIES), ("PATH", driver::PROGRAMS)] {
                 append(environment.entry(name.to_owned()).or_default(), directory);
             }
@@ -365,11 +421,11 @@ impl Preparation {
                 environment.extend(value.map(|value| (program_in_image::set_aside(name), value)));
             }
         }
-        let argv = engines::wrap(node, launch, account.as_deref(), argv, &mut environment, &cwd, directory)?;
+        let argv = stager.containers.wrap(launch, account.as_deref(), argv, &mut environment, &cwd, directory)?;
         let mut user = account.as_ref();
         if spec.sandbox {
             sandbox::adapt(&mut environment);
-            user = node.accounts.in_sandbox(user);
+            user = stager.accounts.in_sandbox(user);
         }
         let mut options = Options {
             has_journal: true,
@@ -381,19 +437,19 @@ impl Preparation {
             grace: spec.grace_ms.map_or(Options::default().grace, |ms| Duration::from_millis(ms.into())),
             terminal: spec.pty.map(|size| WindowSize { rows: size.rows, columns: size.columns }),
             output_limit_bytes: Some(launch.job.output_cap_bytes()),
-            files: files(launch, &node.name),
+            files: files(launch, &stager.node),
             umask: spec.umask.unwrap_or(0o022).into(),
             credentials: user.map(|user| user.credentials()),
             may_gain_rights: spec.container.as_deref().is_some_and(|it| engines::gains_rights(it.engine)),
-            leaf: node.leaf(&launch.run().to_string()),
+            leaf: stager.leaves.leaf(&launch.run().to_string()),
             linger: spec.pty.is_none().then_some(LINGER),
-            sandbox: sandbox::of_run(node, launch, directory, user.map(Arc::as_ref), image.as_ref()),
+            sandbox: stager.sandboxes.of_run(launch, directory, user.map(Arc::as_ref), image.as_ref()),
             ..self.limits()
         };
-        let mut program = vec![node.program.clone()];
+        let mut program = vec![stager.program.clone()];
         if let Some(sandbox) = options.sandbox.as_mut().filter(|_| is_called_inside) {
-            sandbox.shown.extend(node.program_in_image.files()?);
-            program = node.program_in_image.command();
+            sandbox.shown.extend(stager.program_in_image.files()?);
+            program = stager.program_in_image.command();
         }
         Ok(Launch {
             directory: directory.path().to_owned(),

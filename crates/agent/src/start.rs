@@ -1,21 +1,17 @@
 //! Startup: from a configuration to a running agent.
 
-use std::collections::BTreeSet;
 use std::convert::Infallible;
 use std::fs::{self, File};
-use std::net::SocketAddr;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, bail};
 use hostler_client::{Client, Endpoint};
 use hostler_gossip::Policy;
 use hostler_listen::LocalSocket;
-use hostler_model::{BootId, Engine, Feature, Hardware, NodeFacts, NodeName, Resources, Topology};
-use hostler_shepherd::{Launcher, cgroup};
-use hostler_snapshot::ChunkStore;
+use hostler_shepherd::Launcher;
 use hostler_sys::Descriptors;
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
@@ -23,100 +19,24 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::account::Accounts;
-use crate::certificate::NoiseLimits;
-use crate::directory::Runs;
+use crate::assemble::{Assembled, assemble};
+use crate::config::Config;
 use crate::engine;
-use crate::engines::Engines;
-use crate::environment::{self, Environments};
-use crate::gossip::{Away, Gossiping, Machines, Ports, Setup, StatusPorts, Weights};
-use crate::gpu_use::GpuUse;
-use crate::gpus::{Gpus, MachineGpu};
+use crate::gossip::{Away, Gossiping, Machines, Ports, StatusPorts};
 use crate::handle::Handle;
 use crate::identity::{Identity, LOCK};
-use crate::images::Images;
-use crate::job_network::Networks;
+use crate::link::Link;
 use crate::local_socket::{serve as serve_users, socket_access};
+use crate::metrics::Exporter;
 use crate::metrics::port::Port;
-use crate::metrics::{Exporter, Metrics};
-use crate::node::Node;
-use crate::process_limits::ProcessLimits;
-use crate::program_directory::{ProgramDirectory, is_found_on};
-use crate::program_in_image::ProgramInImage;
-use crate::pull::ImageSettings;
-use crate::quiet::{Quiet, QuietSettings};
-use crate::roster::NewAccounts;
-use crate::sandbox::SandboxSettings;
-use crate::variables::default_path;
-use crate::{exec, link, recover, renewal, sandbox, usage};
+use crate::{exec, recover, renewal};
 
 /// Maximum number of threads for work that may wait for files, once for remote commands and once for all other work. One
 /// user has at most 512 remote commands, and as many runs as the node has CPUs.
-pub(crate) const BLOCKING_THREADS: usize = 2048;
+const BLOCKING_THREADS: usize = 2048;
 
 /// Maximum time for which a stop waits for these threads.
 const STOP_TIMEOUT: Duration = Duration::from_secs(3);
-
-#[derive(Debug, Clone)]
-pub struct Config {
-    /// State directory of the node; only one agent may use it.
-    pub directory: PathBuf,
-    /// Separate directory for environments. Agents that run as the same user on one machine may share it.
-    pub environments: Option<PathBuf>,
-    /// Required node name; if absent, the name under which the node joined.
-    pub name: Option<NodeName>,
-    /// Resources that the node offers, without its GPUs.
-    pub resources: Resources,
-    /// Features of the node, which jobs can require.
-    pub features: BTreeSet<Feature>,
-    pub topology: Topology,
-    /// GPUs of the machine, including those that the node does not offer.
-    pub gpus: Vec<MachineGpu>,
-    /// Whether to run jobs of root. Has no effect unless the agent runs as root.
-    pub root_jobs: bool,
-    /// Whether uv may install Python versions that projects request and the node lacks.
-    pub install_python: bool,
-    /// Container engines that jobs may use.
-    pub engines: BTreeSet<Engine>,
-    /// File with a join code, for a node that has not joined yet.
-    pub join_file: Option<PathBuf>,
-    /// File with the address of a head on the same machine.
-    pub head_file: Option<PathBuf>,
-    /// Socket for local users, if any.
-    pub socket: Option<PathBuf>,
-    /// Whether and how to create accounts for the cluster's users.
-    pub accounts: NewAccounts,
-    /// Whether the machine has other uses besides this node. If so, activity outside of jobs does not prevent a
-    /// shutdown.
-    pub shared_machine: bool,
-    /// Addresses for gossip: the agent uses the first free one. Empty to disable gossip.
-    pub gossip: Vec<SocketAddr>,
-    /// Whether to run remote commands of other nodes, and to send remote commands to other nodes.
-    pub calls: bool,
-    /// Whether commands of other nodes run in a sandbox, also if they do not ask for one.
-    pub sandboxed_calls: bool,
-    /// The node's weights, which gossip distributes.
-    pub weights: Weights,
-    /// Policy that selects a node for a remote command sent from this node.
-    pub policy: Policy,
-    /// Machines that may get remote commands from this node, with their weights; all nodes if absent.
-    pub machines: Option<Machines>,
-    /// Addresses of the ports that serve load data as plain text.
-    pub status: StatusPorts,
-    /// What sandboxed jobs get besides the usual.
-    pub sandbox: SandboxSettings,
-    /// How images are pulled.
-    pub images: ImageSettings,
-    /// Which settings of the machine jobs may ask to change.
-    pub quiet_machine: QuietSettings,
-    /// Values up to which the node counts as quiet while an exclusive job runs.
-    pub noise_limits: NoiseLimits,
-    /// Address of the port for metrics, if any.
-    pub metrics: Option<SocketAddr>,
-}
-
-/// Limit for each of the chunk and environment caches, in bytes. Above the limit, least recently used entries are
-/// removed.
-const CACHE_BYTES: u64 = 10 << 30;
 
 /// Runs an agent until SIGTERM or SIGINT. Jobs continue afterwards.
 ///
@@ -190,123 +110,23 @@ async fn serve(
     launcher: Launcher,
     is_up: impl FnOnce(),
 ) -> anyhow::Result<()> {
-    let directory = config.directory;
     let ports = Ports::open(config.status)?;
     let metrics_port = config.metrics.map(Port::open).transpose()?;
-    let identity =
-        Identity::obtain(&directory, config.name.as_ref(), config.join_file.as_deref(), config.head_file).await?;
-    let name = identity.name().clone();
-    let cgroups = cgroup::Tree::find().map_err(|error| error.to_string());
-    let processes = ProcessLimits::of_this_machine(config.resources.cpus.len(), cgroups.as_ref().ok());
-    match &cgroups {
-        Ok(tree) => limit_all_jobs(tree, &processes),
-        Err(reason) => {
-            tracing::info!(%reason, "no cgroups for jobs; their processes are tracked by process ancestry");
-        }
-    }
-    let gpu_use = GpuUse::of(&config.gpus);
-    let gpus = Gpus::new(config.gpus);
-    let hardware =
-        Hardware { topology: config.topology.within(&config.resources.cpus), gpus: gpus.given().cloned().collect() };
-    let environments = config.environments.unwrap_or_else(|| directory.join("environments"));
-    let settings = environment::Settings {
-        node: name.to_string(),
-        install_python: config.install_python,
-        ..environment::Settings::new(CACHE_BYTES)
-    };
-    let resources = Resources { gpus: gpus.given().map(|gpu| gpu.id.clone()).collect(), ..config.resources };
-    let cpus = resources.cpus.clone();
-    let machine = usage::Machine {
-        cpus: cpus.clone(),
-        directory: directory.clone(),
-        has_power: !config.shared_machine,
-        gpus: resources.gpus.clone(),
-        gpu_use,
-    };
-    let setup = Setup { weights: config.weights, policy: config.policy, machines: config.machines };
-    let gossiping = gossip(&name, &resources, setup, &config.gossip, &directory);
-    let own = exec::Own::obtain(&directory).context("cannot create the node's key for remote commands")?;
-    let program = program()?;
-    let program_in_image = ProgramInImage::prepare(&program, &directory);
-    let program_in_image = program_in_image.context("cannot prepare this program for jobs with an image")?;
-    let leaf_prefix = leaf_prefix(&directory)?;
-    let leaf = |name| cgroups.as_ref().ok().and_then(|tree| tree.leaf(&format!("{leaf_prefix}{name}")).ok());
-    let sandbox = sandbox::try_out(&launcher, &directory, leaf("sandbox-trial"), &config.sandbox).await;
-    let networks = match (&sandbox, gossiping.as_ref().filter(|_| config.calls)) {
-        (Err(_), _) => Err("this node runs no sandboxed jobs".to_owned()),
-        (Ok(()), None) => {
-            Err("it needs connections between nodes, and this node accepts no remote commands".to_owned())
-        }
-        (Ok(()), Some(gossiping)) => {
-            let leaf = leaf("network-trial");
-            let tried = sandbox::try_out_job_network(&launcher, &directory, leaf, &config.sandbox).await;
-            tried.map(|()| Networks::new(Arc::clone(gossiping), own.credentials.clone()))
-        }
-    };
-    if let Err(reason) = &sandbox {
-        if config.sandbox == SandboxSettings::default() {
-            tracing::info!(%reason, "this node runs no sandboxed jobs");
-        } else {
-            tracing::warn!(%reason, "this node runs no sandboxed jobs");
-        }
-    }
-    let build_sandbox = environment::BuildSandbox {
-        of_machine: config.sandbox.read_only.clone(),
-        own: accounts.in_sandbox(None).cloned(),
-    };
-    let engines = Engines::find(&config.engines);
-    let of_machine = config.features.into_iter().chain(engines.features());
-    let features = of_machine.chain(environment::python_features(&settings)).collect();
-    let boot = hostler_sys::boot_id().context("cannot read the boot id")?;
-    let quiet =
-        Quiet::new(config.quiet_machine, &directory, boot.clone(), resources.cpus.clone(), !config.shared_machine);
-    let quiet = Arc::new(quiet);
-    let node = Arc::new(Node {
-        head: Client::new(identity.endpoint()?),
-        metrics: Metrics::new(name.as_str()),
-        name,
-        facts: NodeFacts {
-            boot: BootId(boot),
-            resources,
-            hardware,
-            features,
-            call_key: (config.calls && gossiping.is_some()).then_some(own.key),
-            ..NodeFacts::default()
-        },
-        gpus,
-        launcher,
-        program_directory: program_directory(&program),
-        program_in_image,
-        program,
-        cgroups,
-        processes,
-        leaf_prefix,
-        sandbox,
-        networks,
-        demands_sandbox_of_commands: config.sandboxed_calls,
-        sandbox_settings: config.sandbox,
-        engines,
-        quiet,
-        noise_limits: config.noise_limits,
-        chunks: ChunkStore::open(&directory.join("chunks"))?.sharing_files(),
-        chunk_cap_bytes: CACHE_BYTES,
-        environments: Environments::open(&environments, settings, build_sandbox)?,
-        images: Images::open(directory.join("images"), directory.join("runs"), config.images)?,
-        runs: Runs::open(directory.join("runs"), accounts.has_several_users())?,
-        accounts,
-        idle: Default::default(),
-        new_accounts: config.accounts,
-        gossiping: gossiping.clone(),
-        accepted: Default::default(),
-        usage: Arc::default(),
-        activity: Arc::default(),
-        has_whole_machine: !config.shared_machine,
-    });
-    let shares_files = node.chunks.shares_files();
+    let (name, join, head_file) = (config.name.as_ref(), config.join_file.as_deref(), config.head_file.clone());
+    let identity = Identity::obtain(&config.directory, name, join, head_file).await?;
+    let (calls, socket) = (config.calls, config.socket.clone());
+    let Assembled { node, host, own, machine } = assemble(config, accounts, launcher, &identity).await?;
+    let gossiping = node.gossiping.clone();
+    let shares_files = node.stager.transfer.chunks.shares_files();
     let (handle, inputs) = Handle::new();
-    let adopted = recover::recover(&node, &handle).await?;
+    let adopted = recover::recover(&node.supervisor, &handle).await?;
     let head = node.head.endpoint().clone();
-    let exporter = Arc::new(Exporter::new(Arc::clone(&node), handle.clone()));
+    let exporter = Arc::new(Exporter {
+        metrics: Arc::clone(&node.metrics),
+        resources: node.facts.resources.clone(),
+        advisory: node.facts.advisory.clone(),
+        engine: handle.clone(),
+    });
     if let Some(port) = metrics_port {
         port.serve(Arc::clone(&exporter)).context("cannot serve the metrics")?;
     }
@@ -314,24 +134,33 @@ async fn serve(
     let (renew, due) = watch::channel(None);
     if let Some(gossiping) = &gossiping {
         let engine = handle.clone();
-        gossiping.start(move || engine.held(), cpus)?;
+        gossiping.start(move || engine.held(), node.facts.resources.cpus.clone())?;
     }
-    if !config.calls {
+    if !calls {
         tracing::info!("this node does not accept remote commands, as configured");
-    } else if let Err(error) = exec::start(Arc::clone(&node), handle.clone(), own, config.socket.as_deref()) {
+    } else if let Err(error) = exec::start(host, handle.clone(), own, socket.as_deref(), BLOCKING_THREADS) {
         tracing::warn!(%error, "this node does not accept remote commands");
     }
     tell_loads(ports, gossiping.as_ref())?;
     tracing::info!(shares_files, "agent started");
+    let link = Link {
+        engine: handle,
+        head: &node.head,
+        identity: &identity,
+        renew,
+        metrics: &node.metrics,
+        gossiping: gossiping.as_deref(),
+        has_power: node.has_whole_machine,
+    };
 
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
     is_up();
     tokio::select! {
         () = engine.run(inputs) => {}
-        () = link::keep(handle, &node, &identity, renew) => {}
+        () = link.keep() => {}
         () = renewal::keep(&node.head, &identity, due) => {}
-        never = receive_users(config.socket, &head, &node.accounts, gossiping.as_ref(), &exporter) => match never {},
+        never = receive_users(socket, &head, &node.accounts, gossiping.as_ref(), &exporter) => match never {},
         never = node.usage.keep(machine, &node.head) => match never {},
         never = keep_gossiping(gossiping.as_ref(), &node.head) => match never {},
         _ = terminate.recv() => {}
@@ -339,17 +168,6 @@ async fn serve(
     }
     tracing::info!("agent stopped; running jobs continue");
     Ok(())
-}
-
-/// Limits the processes of everything that agents with this tree start.
-fn limit_all_jobs(tree: &cgroup::Tree, processes: &ProcessLimits) {
-    match tree.limit_processes(processes.of_all()) {
-        // The node reports a missing controller with each job.
-        Err(error) if error.kind() != std::io::ErrorKind::Unsupported => {
-            tracing::warn!(%error, "cannot limit the processes of all jobs together");
-        }
-        _ => {}
-    }
 }
 
 /// Creates the agent's directory. Only the agent can read keys and chunks. If jobs belong to several users, each user
@@ -399,22 +217,6 @@ async fn receive_users(
     }
 }
 
-/// Starts load gossip on this node. Without gossip, the node still runs jobs.
-fn gossip(
-    name: &NodeName,
-    resources: &Resources,
-    setup: Setup,
-    at: &[SocketAddr],
-    directory: &Path,
-) -> Option<Arc<Gossiping>> {
-    if at.is_empty() {
-        return None;
-    }
-    Gossiping::begin(name.clone(), resources.counts(), setup, at, directory)
-        .inspect_err(|error| tracing::warn!(%error, "this node does not gossip about its load"))
-        .ok()
-}
-
 /// Serves the plain-text load ports, if any.
 fn tell_loads(ports: Ports, gossiping: Option<&Arc<Gossiping>>) -> anyhow::Result<()> {
     match gossiping {
@@ -445,39 +247,4 @@ fn lock(directory: &Path) -> anyhow::Result<Flock<File>> {
         Ok(lock) => Ok(lock),
         Err(_) => bail!("another agent is running in {}", directory.display()),
     }
-}
-
-/// Prefix for cgroup leaves, derived from the directory's path and inode. Agents of several clusters on one machine
-/// have different directories, even if node names or, in containers, paths are equal.
-fn leaf_prefix(directory: &Path) -> anyhow::Result<String> {
-    let found = directory.canonicalize().and_then(|path| Ok((fs::metadata(&path)?, path)));
-    let (metadata, path) = found.with_context(|| format!("cannot find {}", directory.display()))?;
-    let mut hasher = blake3::Hasher::new();
-    hasher.update(&metadata.dev().to_le_bytes()).update(&metadata.ino().to_le_bytes());
-    let hash = hasher.update(path.as_os_str().as_encoded_bytes()).finalize().to_hex();
-    Ok(format!("{}-", &hash[..16]))
-}
-
-/// The directory of this executable, unless other users can change it.
-fn program_directory(program: &str) -> Option<ProgramDirectory> {
-    let found = ProgramDirectory::of(Path::new(program));
-    match &found {
-        Some(directory) if directory.is_for_all => {}
-        Some(ProgramDirectory { path, .. }) => {
-            tracing::info!(%path, "jobs of other users do not find `hostler` on their PATH: its directory is private");
-        }
-        None if is_found_on(&default_path()) => {}
-        None => {
-            tracing::warn!(%program, "jobs do not find `hostler` on their PATH: other users can change its directory");
-        }
-    }
-    found
-}
-
-/// Path of this executable. Read at startup, because an update may replace the file while the agent runs.
-fn program() -> anyhow::Result<String> {
-    let path = std::env::current_exe().context("cannot find this program")?;
-    path.into_os_string()
-        .into_string()
-        .map_err(|path| anyhow!("the path of this program is not UTF-8: {}", path.display()))
 }

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use hostler_client::Client;
 use hostler_core::agent::RunLaunch;
-use hostler_model::AllocationHolder;
+use hostler_model::{AllocationHolder, NodeName};
 use hostler_proto::link::{MAX_STEP_RECORDS, Peer, StepEndpoint, StepRecord};
 use hostler_remote::Credentials;
 use hostler_remote::step::{
@@ -25,8 +25,7 @@ use nix::libc;
 
 use crate::directory::RunDirectory;
 use crate::job_network;
-use crate::node::Node;
-use crate::supervise::Control;
+use crate::runs::control::Control;
 use crate::{program_in_image, temporary};
 
 /// Name of the file with the nodes' addresses and this node's key, for launching steps.
@@ -113,16 +112,16 @@ impl Own {
 
     /// Writes the files for launching steps, and adds their paths to the environment in `orders`.
     ///
-    /// `endpoints` has the port and certificate of every node of the run.
+    /// `program` is the path of this executable. `endpoints` has the port and certificate of every node of the run.
     pub(crate) fn lay_out(
         self,
-        node: &Node,
+        (node, program): (&NodeName, &str),
         launch: &RunLaunch,
         directory: &RunDirectory,
         endpoints: &[StepEndpoint],
         orders: &mut Launch,
     ) -> anyhow::Result<()> {
-        let alone = [Peer { name: node.name.clone(), address: Some(Ipv4Addr::LOCALHOST.into()) }];
+        let alone = [Peer { name: node.clone(), address: Some(Ipv4Addr::LOCALHOST.into()) }];
         let (rank, peers) = launch.placement.gang.as_ref().map_or((0, &alone[..]), |gang| (gang.rank, &gang.nodes[..]));
         if endpoints.len() != peers.len() {
             bail!(
@@ -142,7 +141,7 @@ impl Own {
         let slots = launch.spec().tasks_per_node;
         let has_image = launch.spec().image.is_some();
         let own_name = || PathBuf::from(program_in_image::COMMANDS).join(REMOTE_SHELL);
-        let remote_shell = if has_image { own_name() } else { PathBuf::from(&node.program) };
+        let remote_shell = if has_image { own_name() } else { PathBuf::from(program) };
         let texts = [(HOSTFILE, hostfile(&nodes, slots)), (MACHINEFILE, machinefile(&nodes, slots))];
         let steps = directory.steps();
         let variables = launcher_variables(&steps, &nodes);

@@ -12,74 +12,115 @@ mod judge;
 mod parse;
 mod probe;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, ready};
 use hostler_core::agent::RunLaunch;
-use hostler_model::CpuSet;
+use hostler_model::{CpuSet, NodeFacts, RunId};
 use hostler_proto::certificate::{Certificate, MeasuredMachine, MeasuredRun, ProcessorState};
-use hostler_shepherd::{ExitRecord, Status};
+use hostler_shepherd::{ExitRecord, Launch, Status};
 use nix::unistd::{SysconfVar, sysconf};
 use tokio::task::spawn_blocking;
 
 pub use self::judge::NoiseLimits;
 use self::judge::Reading;
 use self::parse::{add_cpuinfo, all_waited, short, stat, swapped};
-use crate::node::Node;
+use crate::directory::Runs;
+use crate::mutex::lock;
+use crate::runs::outcome::RunOutcome;
+use crate::runs::surroundings::Surrounding;
 use crate::usage::{processor_sensors, value_of};
 
 /// Where the kernel describes CPUs.
 const CPUS: &str = "/sys/devices/system/cpu";
 
+/// Measures the runs of exclusive jobs.
+pub(crate) struct Measurements {
+    /// What does not change about the machine.
+    machine: MeasuredMachine,
+    limits: NoiseLimits,
+    runs: Arc<Runs>,
+    measuring: Mutex<HashMap<RunId, Measuring>>,
+}
+
 /// A run that is being measured.
-pub(crate) struct Measuring {
+struct Measuring {
     machine: MeasuredMachine,
     cpus: CpuSet,
+    /// The cgroup that the run has to itself.
+    leaf: Option<PathBuf>,
     before: (Reading, ProcessorState),
     at: Instant,
 }
 
-impl Measuring {
-    /// Measures the machine before the start of a run; `None` unless the run is of an exclusive job.
-    pub(crate) async fn begin(node: &Arc<Node>, launch: &RunLaunch) -> Option<Self> {
-        if !launch.spec().exclusive {
-            return None;
-        }
-        let (node, cpus) = (Arc::clone(node), launch.placement.resources.cpus.clone());
-        let work = move || {
-            let machine = machine(&node);
-            let state = processors(&cpus, &node.noise_limits);
-            let before = (reading(), state);
-            Self { machine, cpus, before, at: Instant::now() }
-        };
-        spawn_blocking(work).await.ok()
+impl Measurements {
+    /// `limits`: values up to which the node counts as quiet. `is_shared`: whether the machine has other uses.
+    pub(crate) fn new(facts: &NodeFacts, limits: NoiseLimits, is_shared: bool, runs: Arc<Runs>) -> Self {
+        Self { machine: offered(facts, is_shared), limits, runs, measuring: Mutex::default() }
     }
 
-    /// Measures the machine after the end of the run, and stores the certificate in the run's directory. `leaf` is the
-    /// cgroup that the run had to itself.
-    pub(crate) async fn finish(self, node: &Arc<Node>, launch: &RunLaunch, record: &ExitRecord, leaf: Option<PathBuf>) {
-        let (node, run, record) = (Arc::clone(node), launch.run(), record.clone());
+    /// Measures the machine before the start of a run.
+    async fn begin(&self, run: RunId, cpus: CpuSet, leaf: Option<PathBuf>) {
+        let (machine, limits) = (self.machine.clone(), self.limits);
         let work = move || {
-            let wall_us = u64::try_from(self.at.elapsed().as_micros()).unwrap_or(u64::MAX);
+            let machine = machine_now(machine);
+            let state = processors(&cpus, &limits);
+            let before = (reading(), state);
+            Measuring { machine, cpus, leaf, before, at: Instant::now() }
+        };
+        if let Ok(measuring) = spawn_blocking(work).await {
+            lock(&self.measuring).insert(run, measuring);
+        }
+    }
+
+    /// Measures the machine after the end of a run, and stores the certificate in the run's directory.
+    async fn finish(&self, run: RunId, record: ExitRecord) {
+        let Some(Measuring { machine, cpus, leaf, before, at }) = lock(&self.measuring).remove(&run) else { return };
+        let (limits, directory) = (self.limits, self.runs.of(run));
+        let work = move || {
+            let wall_us = u64::try_from(at.elapsed().as_micros()).unwrap_or(u64::MAX);
             let reading = reading();
-            let figures = figures(self.cpus, wall_us, &record, leaf.as_deref());
-            let after = (reading, processors(&figures.cpus, &node.noise_limits));
-            let made = judge::certificate(self.machine, figures, [self.before, after], &node.noise_limits);
-            node.runs.of(run).store_certificate(&made);
+            let figures = figures(cpus, wall_us, &record, leaf.as_deref());
+            let after = (reading, processors(&figures.cpus, &limits));
+            directory.store_certificate(&judge::certificate(machine, figures, [before, after], &limits));
         };
         let _ = spawn_blocking(work).await;
     }
 }
 
+impl Surrounding for Measurements {
+    fn start<'a>(&'a self, launch: &'a RunLaunch, orders: &'a Launch) -> BoxFuture<'a, ()> {
+        if !launch.spec().exclusive {
+            return ready(()).boxed();
+        }
+        let leaf = orders.options.leaf.as_ref().map(|leaf| leaf.path.clone());
+        self.begin(launch.run(), launch.placement.resources.cpus.clone(), leaf).boxed()
+    }
+
+    fn end<'a>(&'a self, launch: &'a RunLaunch, outcome: &'a RunOutcome) -> BoxFuture<'a, ()> {
+        match outcome {
+            RunOutcome::Recorded(record) if launch.spec().exclusive => {
+                self.finish(launch.run(), ExitRecord::clone(record)).boxed()
+            }
+            _ => {
+                lock(&self.measuring).remove(&launch.run());
+                ready(()).boxed()
+            }
+        }
+    }
+}
+
 /// The stored certificate of an ended run; `None` unless a program of an exclusive job ran.
-pub(crate) fn of_ended(node: &Node, launch: &RunLaunch, record: &ExitRecord) -> Option<Box<Certificate>> {
+pub(crate) fn of_ended(runs: &Runs, launch: &RunLaunch, record: &ExitRecord) -> Option<Box<Certificate>> {
     if !launch.spec().exclusive || matches!(record.status, Status::StartFailed { .. }) {
         return None;
     }
-    let stored = node.runs.of(launch.run()).stored_certificate();
+    let stored = runs.of(launch.run()).stored_certificate();
     Some(Box::new(stored.unwrap_or_else(Certificate::of_restarted_agent)))
 }
 
@@ -143,17 +184,25 @@ fn processors(cpus: &CpuSet, limits: &NoiseLimits) -> ProcessorState {
     }
 }
 
-fn machine(node: &Node) -> MeasuredMachine {
-    let topology: Vec<_> = node.facts.hardware.topology.cpus().collect();
+/// The node's part of the machine.
+fn offered(facts: &NodeFacts, is_shared: bool) -> MeasuredMachine {
+    let topology: Vec<_> = facts.hardware.topology.cpus().collect();
     let count = |of: fn(&hostler_model::Cpu) -> u32| topology.iter().map(of).collect::<BTreeSet<_>>().len() as u32;
-    let cpu_file = |name: &str| text(&Path::new(CPUS).join(name));
-    let mut machine = MeasuredMachine {
-        kernel: text(Path::new("/proc/sys/kernel/osrelease")).map(|text| short(&text)),
-        is_shared: !node.has_whole_machine,
-        cpus: node.facts.resources.cpus.len(),
+    MeasuredMachine {
+        is_shared,
+        cpus: facts.resources.cpus.len(),
         cores: count(|cpu| cpu.core),
         packages: count(|cpu| cpu.package),
         numa_nodes: count(|cpu| cpu.numa),
+        ..MeasuredMachine::default()
+    }
+}
+
+/// Adds what users of the machine can change.
+fn machine_now(offered: MeasuredMachine) -> MeasuredMachine {
+    let cpu_file = |name: &str| text(&Path::new(CPUS).join(name));
+    let mut machine = MeasuredMachine {
+        kernel: text(Path::new("/proc/sys/kernel/osrelease")).map(|text| short(&text)),
         governor: cpu_file("cpu0/cpufreq/scaling_governor").map(|text| short(&text)),
         boost: match (cpu_file("cpufreq/boost"), cpu_file("intel_pstate/no_turbo")) {
             (Some(boost), _) => Some(boost.trim() == "1"),
@@ -161,7 +210,7 @@ fn machine(node: &Node) -> MeasuredMachine {
             (None, None) => None,
         },
         smt: cpu_file("smt/control").map(|text| short(&text)),
-        ..MeasuredMachine::default()
+        ..offered
     };
     add_cpuinfo(&mut machine, &text(Path::new("/proc/cpuinfo")).unwrap_or_default());
     machine

@@ -73,8 +73,8 @@ pub(super) async fn answer(exec: &Arc<Exec>, channel: &mut Channel, mut ask: Exe
     {
         return drop(channel.send(Frame::refused(Box::new(refusal))).await);
     }
-    if let Err(error) = exec.node.accounts.check_may_command(name, *uid) {
-        let message = format!("node {} does not run the command: {error}", exec.node.name);
+    if let Err(error) = exec.host.accounts.check_may_command(name, *uid) {
+        let message = format!("node {} does not run the command: {error}", exec.host.name);
         let refusal = Refusal { kind: RefusalKind::Hopeless, ..unsuitable(126, message) };
         return drop(channel.send(Frame::refused(Box::new(refusal))).await);
     }
@@ -128,7 +128,7 @@ pub(super) async fn answer(exec: &Arc<Exec>, channel: &mut Channel, mut ask: Exe
             }
         }
     }
-    let own = &exec.node.name;
+    let own = &exec.host.name;
     let may_run_here = !ask.not.contains(own)
         && ask.only.is_empty()
         && ask.constraint.is_none()
@@ -151,7 +151,7 @@ fn misplaced_streams(command: &Command) -> Option<Refusal> {
 /// Returns the nodes to try, best first. Waits for a named node that is not known yet, because gossip may still be
 /// starting.
 async fn candidates(exec: &Exec, needs: &Needs) -> Vec<Candidate> {
-    let Some(gossiping) = &exec.node.gossiping else { return Vec::new() };
+    let Some(gossiping) = &exec.host.gossiping else { return Vec::new() };
     let until = Instant::now() + GOSSIP_TIMEOUT;
     loop {
         let found = gossiping.choose(needs);
@@ -183,7 +183,7 @@ async fn run_locally(
 ) {
     count(exec, &placed);
     // Local users are served even when a shutdown is planned. The shutdown ends the command.
-    let _going = exec.node.activity.begin();
+    let _going = exec.host.activity.begin();
     let Client { caller, peer, streams } = client;
     let score = placed.how.as_ref().map_or(1000, |how| how.score);
     if ask.command.sandbox {
@@ -220,7 +220,7 @@ async fn run_locally(
 
 /// Refuses a sandboxed command that this node cannot run for one of its own users.
 fn check_own_sandbox(exec: &Exec, ask: &ExecRequest, peer: &Peer) -> Result<(), Box<Refusal>> {
-    let node = &exec.node.name;
+    let node = &exec.host.name;
     if local::may_be_in_a_leaf(exec, peer) {
         let message = format!("a program of a job starts no sandboxed command on its own node {node}");
         return Err(Box::new(unsuitable(126, message)));
@@ -229,7 +229,7 @@ fn check_own_sandbox(exec: &Exec, ask: &ExecRequest, peer: &Peer) -> Result<(), 
         let message = "a sandbox cannot show a tree of --mirror; run the command without --sandbox or without --mirror";
         return Err(Box::new(unsuitable(126, message)));
     }
-    run::check_sandbox(&exec.node, &ask.command)
+    run::check_sandbox(&exec.host, &ask.command)
 }
 
 /// Tells the caller to execute the command itself, within the command's limits.
@@ -272,7 +272,7 @@ async fn elsewhere(
     kind: &str,
 ) -> Result<(), Failed> {
     let began = Instant::now();
-    let gossiping = exec.node.gossiping.as_ref().expect("candidates exist only while this node gossips");
+    let gossiping = exec.host.gossiping.as_ref().expect("candidates exist only while this node gossips");
     let (node, caller) = (&candidate.name, &client.caller);
     if ask.mirrors_tree && ask.command.tree.is_none() {
         ask.command = with_tree(channel, &ask.command).await?;
@@ -340,7 +340,7 @@ async fn elsewhere(
 /// Opens a channel to a node. If the user named the node, retries until the node has this node's certificate.
 async fn open_channel(exec: &Exec, candidate: &Candidate, is_named: bool) -> Result<Channel, String> {
     let until = Instant::now() + GOSSIP_TIMEOUT;
-    let gossiping = exec.node.gossiping.as_ref().expect("only gossip names candidates");
+    let gossiping = exec.host.gossiping.as_ref().expect("only gossip names candidates");
     loop {
         match exec.connections.call(gossiping, &exec.own.credentials, &candidate.name).await {
             Ok(channel) => return Ok(channel),
@@ -364,7 +364,7 @@ async fn written(exec: &Arc<Exec>, ask: &ExecRequest, caller: &Caller, is_rememb
     }
     let (exec, directory) = (Arc::clone(exec), ask.command.directory());
     // Look with the caller's rights only, because the agent can see more files.
-    let Ok(account) = exec.node.accounts.of(&caller.name, Some(caller.uid)).await else { return Paths::default() };
+    let Ok(account) = exec.host.accounts.of(&caller.name, Some(caller.uid)).await else { return Paths::default() };
     let look = move || {
         let (disk, is_new) = exec.written.watch(&directory);
         let told = exec.written.recently();
@@ -447,9 +447,9 @@ fn needs_of(ask: &ExecRequest) -> Needs {
 }
 
 fn explain(exec: &Exec, needs: &Needs) -> Choice {
-    let Some(gossiping) = &exec.node.gossiping else {
+    let Some(gossiping) = &exec.host.gossiping else {
         let why = "this node does not gossip, so it knows no other nodes".to_owned();
-        return Choice { unfit: vec![(exec.node.name.clone(), why)], ..Choice::default() };
+        return Choice { unfit: vec![(exec.host.name.clone(), why)], ..Choice::default() };
     };
     let Explanation { candidates, mut unfit } = gossiping.explain(needs);
     unfit.sort_by(|one, other| one.0.cmp(&other.0));
@@ -499,11 +499,11 @@ fn no_suitable_node(exec: &Exec, needs: &Needs) -> Refusal {
     };
     let mut refusal = unsuitable(125, message);
     refusal.hints = unfit.into_iter().take(8).map(|(node, why)| format!("{node}: {why}")).collect();
-    let known: Vec<_> = exec.node.gossiping.iter().flat_map(|gossiping| gossiping.names()).collect();
+    let known: Vec<_> = exec.host.gossiping.iter().flat_map(|gossiping| gossiping.names()).collect();
     let unknown: Vec<_> = needs.only.iter().filter(|name| !known.contains(name)).collect();
     refusal.hints.extend(unknown.iter().map(|name| format!("{name}: no node of that name is known here")));
     if !unknown.is_empty() {
-        let nodes: BTreeSet<&NodeName> = known.iter().chain([&exec.node.name]).collect();
+        let nodes: BTreeSet<&NodeName> = known.iter().chain([&exec.host.name]).collect();
         refusal.hints.push(listed(&nodes));
     }
     refusal

@@ -33,7 +33,7 @@ pub(super) async fn serve(exec: &Arc<Exec>, listener: Option<StdListener>) {
         Ok(listener) => listener,
         Err(error) => return tracing::error!(%error, "cannot accept remote commands from other nodes"),
     };
-    if let (Some(gossiping), Ok(address)) = (&exec.node.gossiping, listener.local_addr()) {
+    if let (Some(gossiping), Ok(address)) = (&exec.host.gossiping, listener.local_addr()) {
         tracing::info!(%address, "accepting remote commands from other nodes");
         gossiping.takes_commands_at(address.port());
     }
@@ -78,7 +78,7 @@ type Admitted = tokio_rustls::server::TlsStream<TcpStream>;
 /// Completes the handshake and identifies the node.
 async fn admit(exec: &Exec, stream: TcpStream) -> std::io::Result<(Admitted, Digest, NodeName)> {
     keep_alive(&stream);
-    let callers = exec.node.gossiping.as_ref().map(|gossiping| gossiping.callers()).unwrap_or_default();
+    let callers = exec.host.gossiping.as_ref().map(|gossiping| gossiping.callers()).unwrap_or_default();
     let config = exec.own.credentials.to_accept(callers.iter().map(|(key, _)| *key).collect())?;
     let stream = TlsAcceptor::from(config).accept(stream).await?;
     let shown = stream.get_ref().1.peer_certificates().and_then(|shown| shown.first());
@@ -99,7 +99,7 @@ async fn attend(exec: &Arc<Exec>, stream: Admitted, key: Digest, node: &NodeName
                 match channel.receive().await {
                     Some(Frame::Open(Open::Start(start))) => run::run(&exec, channel, *start, &from).await,
                     Some(Frame::Open(Open::Packets(run))) => {
-                        if let Ok(networks) = &exec.node.networks {
+                        if let Some(networks) = &exec.host.networks {
                             networks.receive(channel, run, &from).await;
                         }
                     }
@@ -120,7 +120,7 @@ async fn attend(exec: &Arc<Exec>, stream: Admitted, key: Digest, node: &NodeName
 /// Returns when the head no longer names the node with this key.
 async fn wait_until_unlisted(exec: &Exec, key: Digest) {
     let mut looks = interval(LOOK);
-    let is_named = || exec.node.gossiping.as_ref().is_some_and(|gossiping| gossiping.takes_calls_of(key));
+    let is_named = || exec.host.gossiping.as_ref().is_some_and(|gossiping| gossiping.takes_calls_of(key));
     while is_named() {
         looks.tick().await;
     }

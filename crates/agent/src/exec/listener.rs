@@ -50,7 +50,7 @@ async fn admit(exec: &Arc<Exec>, stream: UnixStream, place: &Place<LocalUser>) {
     let uid = stream.peer_cred().map_or(u32::MAX, |peer| peer.uid());
     let stream = CallerSocket::new(stream, uid, &exec.closers);
     let Ok(peer) = Peer::of(stream.get()) else { return };
-    let has_account = exec.node.accounts.may_have_account(uid).await;
+    let has_account = exec.host.accounts.may_have_account(uid).await;
     let refusal = if has_account {
         let full = place.identify(&LocalUser::of(uid, true)).err();
         full.map(|full| {
@@ -83,7 +83,7 @@ async fn attend(exec: &Arc<Exec>, stream: CallerSocket, peer: Peer, refusal: Opt
             return drop(channel.send(Frame::refused(Box::new(unsuitable(126, message.to_owned())))).await);
         }
         let streams = streams.are_three().then_some(streams);
-        let caller = Caller { name: exec.node.accounts.name_of(peer.uid()).await, uid: peer.uid() };
+        let caller = Caller { name: exec.host.accounts.name_of(peer.uid()).await, uid: peer.uid() };
         let from = dispatch::Client { caller, peer, streams };
         dispatch::answer(exec, &mut channel, *asked, from).await;
     };

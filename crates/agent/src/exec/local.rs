@@ -21,7 +21,7 @@ use super::peer::{Peer, Process};
 use super::run;
 use super::shared::Exec;
 use crate::activity::CommandGuard;
-use crate::node::Node;
+use crate::leaves::Leaves;
 use crate::readiness::Readiness;
 
 /// Start of a cgroup's name without the agent's prefix. The whole name is `here-PID-START_TIME-NUMBER`.
@@ -42,7 +42,7 @@ pub(super) async fn enclose(exec: &Arc<Exec>, peer: &Peer, memory_bytes: Option<
             "the calling process has ended, is in another container than the agent, or has another user's rights",
         );
     };
-    let tree = match &exec.node.cgroups {
+    let tree = match exec.host.leaves.tree() {
         Ok(tree) => tree,
         Err(reason) => return none(reason),
     };
@@ -51,7 +51,7 @@ pub(super) async fn enclose(exec: &Arc<Exec>, peer: &Peer, memory_bytes: Option<
         return Vec::new();
     }
     let number = exec.started.fetch_add(1, Ordering::Relaxed);
-    let Some(spec) = exec.node.leaf(&name(process, number)) else { return none("it cannot be named") };
+    let Some(spec) = exec.host.leaves.leaf(&name(process, number)) else { return none("it cannot be named") };
     // The kernel takes a while to move a process.
     let options = run::options(exec, memory_bytes);
     let made =
@@ -60,7 +60,7 @@ pub(super) async fn enclose(exec: &Arc<Exec>, peer: &Peer, memory_bytes: Option<
     match made.unwrap_or_else(|error| Err(io::Error::other(error))) {
         Ok(enclosure) => {
             let advisory = run::advisory(enclosure.limits());
-            tokio::spawn(look_after(enclosure, process, Some(ended), exec.node.activity.begin()));
+            tokio::spawn(look_after(enclosure, process, Some(ended), exec.host.activity.begin()));
             advisory
         }
         Err(error) => none(&format!("cannot create a cgroup for the command: {error}")),
@@ -76,7 +76,7 @@ fn caller_process(peer: &Peer) -> Option<(ProcessId, OwnedFd)> {
 /// Returns whether a caller may already run in a cgroup of an agent on this machine, as programs of jobs do.
 pub(super) fn may_be_in_a_leaf(exec: &Exec, peer: &Peer) -> bool {
     let process = peer.process().map(Process::id);
-    exec.node.cgroups.as_ref().is_ok_and(|tree| may_be_held(process, tree.path()))
+    exec.host.leaves.tree().is_ok_and(|tree| may_be_held(process, tree.path()))
 }
 
 /// Returns whether a process may already run in a cgroup of this machine's agents. An unknown process counts, because a
@@ -110,22 +110,22 @@ fn is_held(pid: u32, leaves: &Path) -> bool {
 }
 
 /// Returns the cgroups of commands that started before this agent and still run.
-pub(crate) fn live_leaves(node: &Node) -> HashSet<String> {
-    let Ok(tree) = &node.cgroups else { return HashSet::new() };
+pub(crate) fn live_leaves(leaves: &Leaves) -> HashSet<String> {
+    let Ok(tree) = leaves.tree() else { return HashSet::new() };
     let entries = fs::read_dir(tree.path()).into_iter().flatten().flatten();
     let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
-    names.filter(|name| name.strip_prefix(&node.leaf_prefix).and_then(process_of).is_some()).collect()
+    names.filter(|name| name.strip_prefix(leaves.prefix()).and_then(process_of).is_some()).collect()
 }
 
 /// Supervises the commands that started before this agent.
 pub(super) fn take_up(exec: &Arc<Exec>) {
-    for name in live_leaves(&exec.node) {
-        let own = name.strip_prefix(&exec.node.leaf_prefix).unwrap_or_default();
-        let (process, spec) = (process_of(own), exec.node.leaf(own));
+    for name in live_leaves(&exec.host.leaves) {
+        let own = name.strip_prefix(exec.host.leaves.prefix()).unwrap_or_default();
+        let (process, spec) = (process_of(own), exec.host.leaves.leaf(own));
         if let (Some(process), Some(spec)) = (process, spec)
             && let Ok(enclosure) = ExistingProcess::open(&spec)
         {
-            tokio::spawn(look_after(enclosure, process, None, exec.node.activity.begin()));
+            tokio::spawn(look_after(enclosure, process, None, exec.host.activity.begin()));
         }
     }
 }

@@ -31,23 +31,27 @@ use std::time::Duration;
 pub(crate) use self::connections::{Connections, OpenError};
 pub(crate) use self::local::live_leaves;
 use self::shared::Exec;
-pub(crate) use self::shared::Own;
+pub(crate) use self::shared::{Host, Own};
 use crate::handle::Handle;
-use crate::node::Node;
-use crate::start::BLOCKING_THREADS;
 
 /// Starts to serve remote commands: of local users at a socket next to the agent's `socket`, and of other nodes if this
-/// node gossips.
+/// node gossips. Of its threads, `blocking_threads` may wait for files.
 ///
 /// # Errors
 /// Fails when the system refuses a thread or a port.
-pub(crate) fn start(node: Arc<Node>, engine: Handle, own: Own, socket: Option<&Path>) -> io::Result<()> {
-    let listener = node.gossiping.as_ref().and_then(|gossiping| gossiping.address()).map(listen).transpose()?;
+pub(crate) fn start(
+    host: Host,
+    engine: Handle,
+    own: Own,
+    socket: Option<&Path>,
+    blocking_threads: usize,
+) -> io::Result<()> {
+    let listener = host.gossiping.as_ref().and_then(|gossiping| gossiping.address()).map(listen).transpose()?;
     let socket: Option<PathBuf> = socket.map(hostler_remote::socket_beside);
-    let exec = Arc::new(Exec::new(node, engine, own));
+    let exec = Arc::new(Exec::new(host, engine, own));
     let serve = move || {
         let runtime =
-            tokio::runtime::Builder::new_current_thread().max_blocking_threads(BLOCKING_THREADS).enable_all().build();
+            tokio::runtime::Builder::new_current_thread().max_blocking_threads(blocking_threads).enable_all().build();
         match runtime {
             Ok(runtime) => runtime.block_on(async {
                 local::take_up(&exec);

@@ -29,15 +29,14 @@ use super::caller_streams::CallerStreams;
 use super::directory::{self, Found};
 use super::mirror::MirroredTree;
 use super::refusal::unsuitable;
-use super::shared::Exec;
+use super::shared::{Exec, Host};
 use super::written::Disk;
 use crate::account::{Account, AccountError};
 use crate::handle::Held;
-use crate::node::Node;
 use crate::rights::act_as;
+use crate::runs::outcome::is_out_of_memory;
 use crate::sandbox;
 use crate::shepherds::{self, LINGER, Taken, Watched};
-use crate::supervise::is_out_of_memory;
 
 /// Time between SIGTERM and SIGKILL for a command whose caller has disconnected.
 const GRACE: Duration = Duration::from_secs(2);
@@ -55,14 +54,14 @@ const NEWS_BOUND: Duration = Duration::from_secs(2);
 
 /// Runs a command from another node to its end, and reports on its channel.
 pub(super) async fn run(exec: &Arc<Exec>, mut channel: Channel, mut start: Start, from: &NodeName) {
-    start.command.sandbox |= exec.node.demands_sandbox_of_commands;
-    let Some(_going) = exec.node.activity.begin() else {
-        let message = format!("node {} is being switched off", exec.node.name);
+    start.command.sandbox |= exec.host.demands_sandbox;
+    let Some(_going) = exec.host.activity.begin() else {
+        let message = format!("node {} is being switched off", exec.host.name);
         return drop(channel.send(Frame::refused(Box::new(unsuitable(126, message)))).await);
     };
     // The sender may not know this yet.
     if let Some(task) = exec.engine.held().by {
-        let message = format!("job {task} has node {} to itself", exec.node.name);
+        let message = format!("job {task} has node {} to itself", exec.host.name);
         return drop(channel.send(Frame::refused(Box::new(unsuitable(126, message)))).await);
     }
     match begin(exec, &mut channel, start, from, None).await {
@@ -83,7 +82,7 @@ pub(super) async fn run_own(
     its: CallerStreams,
     placed: Destination,
 ) -> Result<Option<u64>, Box<Refusal>> {
-    let name = exec.node.name.clone();
+    let name = exec.host.name.clone();
     let mut begun = begin(exec, channel, start, &name, Some(its)).await?;
     begun.started.placed = Some(placed);
     begun.started.has_streams = true;
@@ -101,16 +100,16 @@ pub(super) async fn run_own_in_sandbox(
     start: Start,
     placed: Destination,
 ) -> Result<Option<u64>, Box<Refusal>> {
-    let name = exec.node.name.clone();
+    let name = exec.host.name.clone();
     let mut begun = begin(exec, channel, start, &name, None).await?;
     begun.started.placed = Some(placed);
     Ok(supervise_call(exec, channel, begun).await)
 }
 
 /// Refuses a command that cannot run in a sandbox on this node.
-pub(super) fn check_sandbox(node: &Node, command: &Command) -> Result<(), Box<Refusal>> {
-    let name = &node.name;
-    if let Err(why) = &node.sandbox {
+pub(super) fn check_sandbox(host: &Host, command: &Command) -> Result<(), Box<Refusal>> {
+    let name = &host.name;
+    if let Err(why) = &host.sandboxes.offered {
         return Err(Box::new(unsuitable(126, format!("node {name} runs no sandboxed commands: {why}"))));
     }
     // Its user says where in the file system the tree is, also in front of what root would show in the sandbox.
@@ -137,7 +136,7 @@ async fn supervise_call(exec: &Arc<Exec>, channel: &mut Channel, begun: Begun) -
     let (tended, ()) = tokio::join!(tended, carry_home(channel, streams, want, became, send_results));
     let (shepherd, ran_us) = tended?;
     if let Some(shepherd) = shepherd {
-        exec.idle.put(shepherd, leaf, CpuSet::default(), owner);
+        exec.idle.put(shepherd, leaf, CpuSet::default(), owner, Instant::now());
     }
     Some(ran_us)
 }
@@ -160,15 +159,15 @@ async fn begin(
     from: &NodeName,
     its: Option<CallerStreams>,
 ) -> Result<Begun, Box<Refusal>> {
-    let node = &exec.node;
+    let host = &exec.host;
     let Start { command, caller, written } = start;
     if command.sandbox {
-        check_sandbox(node, &command)?;
+        check_sandbox(host, &command)?;
     }
     let account = account_of(exec, &caller, from).await?;
     let (mirrored, directory_id, is_shared) = match &command.tree {
         Some(spec) => {
-            let nodes = (from, &node.name);
+            let nodes = (from, &host.name);
             let mirrored = exec.mirrors.prepare(channel, &command, spec, nodes, account.as_ref()).await?;
             (Some(mirrored), None, false)
         }
@@ -183,7 +182,7 @@ async fn begin(
     tracing::info!(user = %caller.name, %from, program = %command.argv()[0].display(), "running a remote command");
     let owner = account.as_ref().map(|account| account.ids.uid);
     let own_streams = |error: io::Error| {
-        Box::new(unsuitable(126, format!("node {} cannot create the command's streams: {error}", node.name)))
+        Box::new(unsuitable(126, format!("node {} cannot create the command's streams: {error}", host.name)))
     };
     let (made, streams) = match &its {
         Some(_) => (None, Streams::default()),
@@ -201,29 +200,29 @@ async fn begin(
         let started = Started { directory_id, is_shared, ..Started::default() };
         return Ok(Begun { started, streams, shepherd, leaf: orders.options.leaf, account, mirrored });
     }
-    Err(not_started(&node.name, shepherd).await)
+    Err(not_started(&host.name, shepherd).await)
 }
 
 /// Returns the account that the command runs as; `None` for the agent's own user.
 async fn account_of(exec: &Exec, caller: &Caller, from: &NodeName) -> Result<Option<Arc<Account>>, Box<Refusal>> {
-    let node = &exec.node;
+    let host = &exec.host;
     let refused = |error: AccountError| {
-        Box::new(unsuitable(126, format!("node {} does not run the command: {error}", node.name)))
+        Box::new(unsuitable(126, format!("node {} does not run the command: {error}", host.name)))
     };
-    node.accounts.check_may_command(&caller.name, caller.uid).map_err(refused)?;
-    if node.accounts.has_several_users() {
-        if *from != node.name {
-            node.accounts.check_not_guarded(&caller.name, caller.uid).map_err(refused)?;
+    host.accounts.check_may_command(&caller.name, caller.uid).map_err(refused)?;
+    if host.accounts.has_several_users() {
+        if *from != host.name {
+            host.accounts.check_not_guarded(&caller.name, caller.uid).map_err(refused)?;
         }
-        return node.accounts.of(&caller.name, Some(caller.uid)).await.map_err(refused);
+        return host.accounts.of(&caller.name, Some(caller.uid)).await.map_err(refused);
     }
-    let own = node.accounts.name_of(geteuid().as_raw()).await;
+    let own = host.accounts.name_of(geteuid().as_raw()).await;
     if own == caller.name {
         return Ok(None);
     }
     let mut refusal = unsuitable(
         126,
-        format!("the agent of node {} runs as {own}, and accepts commands of no other user", node.name),
+        format!("the agent of node {} runs as {own}, and accepts commands of no other user", host.name),
     );
     refusal.hints.push("only an agent that runs as root can run commands of several users".to_owned());
     Err(Box::new(refusal))
@@ -236,7 +235,7 @@ async fn find_directory(
     written: Paths,
 ) -> Result<(Found, bool), Box<Refusal>> {
     let exec = Arc::clone(exec);
-    let (command, boot, node) = (command.clone(), exec.node.facts.boot.0.clone(), exec.node.name.to_string());
+    let (command, boot, node) = (command.clone(), exec.host.boot.0.clone(), exec.host.name.to_string());
     let find = move || {
         let ids = account.as_ref().map(|account| &account.ids);
         let found = directory::find(&command, &boot, &node, ids)?;
@@ -263,7 +262,7 @@ async fn proof_removed(
 ) -> Result<(), Box<Refusal>> {
     let failed = |why: &str| {
         let shown = command.directory();
-        let message = format!("node {} cannot use the directory {}: {why}", exec.node.name, shown.display());
+        let message = format!("node {} cannot use the directory {}: {why}", exec.host.name, shown.display());
         Box::new(unsuitable(126, message))
     };
     channel.send(Frame::Event(CallEvent::RemoveProof)).await.map_err(|_| failed("the caller has disconnected"))?;
@@ -332,14 +331,14 @@ fn open_terminal(command: &Command, size: WindowSize, owner: Option<u32>) -> io:
 
 /// Builds the shepherd's launch request.
 fn orders(exec: &Exec, command: &Command, account: Option<&Arc<Account>>) -> Launch {
-    let node = &exec.node;
+    let host = &exec.host;
     let number = exec.started.fetch_add(1, Ordering::Relaxed);
     let mut options = options(exec, command.memory_bytes);
     options.umask = command.umask;
-    let user = if command.sandbox { node.accounts.in_sandbox(account) } else { account };
+    let user = if command.sandbox { host.accounts.in_sandbox(account) } else { account };
     options.credentials = user.map(|user| user.credentials());
     options.linger = (!command.is_interactive()).then_some(LINGER);
-    options.leaf = node.leaf(&format!("call-{number}"));
+    options.leaf = host.leaves.leaf(&format!("call-{number}"));
     let limit = |limit: &Limit| ResourceLimit { resource: limit.resource, soft: limit.soft, hard: limit.hard };
     options.call = Some(CallOptions {
         terminal: command.is_interactive(),
@@ -350,26 +349,26 @@ fn orders(exec: &Exec, command: &Command, account: Option<&Arc<Account>>) -> Lau
     env.retain(|(name, _)| name != "PWD" && name != "HOSTLER_NODE");
     if command.sandbox {
         sandbox::adapt_command(&mut env);
-        options.sandbox = Some(sandbox::of_command(node, user.map(Arc::as_ref)));
+        options.sandbox = Some(host.sandboxes.of_command(user.map(Arc::as_ref)));
     }
     env.push(("PWD".into(), command.directory().into_os_string()));
-    env.push(("HOSTLER_NODE".into(), node.name.as_str().into()));
+    env.push(("HOSTLER_NODE".into(), host.name.as_str().into()));
     let mut argv = command.argv();
     // A sandbox does not show this program. Without it, ^Z has no effect.
     if command.is_interactive() && !command.sandbox {
         // A session leader is needed for the terminal.
-        argv.splice(0..0, [node.program.clone().into(), "session-leader".into(), "--".into()]);
+        argv.splice(0..0, [host.program.clone().into(), "session-leader".into(), "--".into()]);
     }
     Launch { directory: PathBuf::new(), argv, env, cwd: command.directory(), options }
 }
 
 /// Returns the limits of a remote command on this node: the CPUs and memory that no job holds, and no GPU.
 pub(super) fn options(exec: &Exec, memory_bytes: Option<u64>) -> Options {
-    let node = &exec.node;
+    let host = &exec.host;
     Options {
-        process_limit: Some(node.processes.of_command()),
-        denied_devices: node.gpus.denied(&BTreeSet::new()),
-        ..options_beside(&exec.engine.held(), &node.facts.resources, memory_bytes)
+        process_limit: Some(host.processes.of_command()),
+        denied_devices: host.gpus.denied(&BTreeSet::new()),
+        ..options_beside(&exec.engine.held(), &host.resources, memory_bytes)
     }
 }
 
@@ -397,7 +396,7 @@ async fn launch(
     namespace: Option<BorrowedFd<'_>>,
     owner: Option<u32>,
 ) -> Result<Watched, Box<Refusal>> {
-    let node = &exec.node.name;
+    let node = &exec.host.name;
     // No other node may run the command, because it may still start here.
     let no_answer = || {
         let message =
@@ -415,7 +414,7 @@ async fn launch(
             Taken::No => orders.options.leaf = own_leaf,
         }
     }
-    shepherds::start(&exec.node.launcher, orders, &descriptors).await.map_err(|error| match error {
+    shepherds::start(&exec.host.launcher, orders, &descriptors).await.map_err(|error| match error {
         LaunchError::NoAnswer(_) => no_answer(),
         error => {
             let why = format!("{:#}", anyhow::Error::from(error));

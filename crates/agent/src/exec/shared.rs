@@ -7,21 +7,51 @@ use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use hostler_gossip::Costs;
-use hostler_model::Digest;
+use hostler_model::{BootId, Digest, NodeName, Resources};
 use hostler_remote::{Counts, Credentials};
+use hostler_shepherd::Launcher;
 
 use super::caller_streams::Closers;
 use super::connections::Connections;
 use super::directory::Directories;
 use super::mirror::Mirrors;
 use super::written::Written;
+use crate::account::Accounts;
+use crate::activity::Activity;
+use crate::gossip::Gossiping;
+use crate::gpus::Gpus;
 use crate::handle::Handle;
-use crate::node::Node;
+use crate::job_network::Networks;
+use crate::leaves::Leaves;
+use crate::process_limits::ProcessLimits;
+use crate::sandbox::Sandboxes;
 use crate::shepherds::IdleShepherds;
+
+/// What remote commands need of the node.
+pub(crate) struct Host {
+    pub(crate) name: NodeName,
+    pub(crate) boot: BootId,
+    pub(crate) resources: Resources,
+    /// Path of this executable.
+    pub(crate) program: String,
+    pub(crate) launcher: Arc<Launcher>,
+    pub(crate) leaves: Arc<Leaves>,
+    pub(crate) processes: Arc<ProcessLimits>,
+    pub(crate) gpus: Arc<Gpus>,
+    pub(crate) accounts: Arc<Accounts>,
+    pub(crate) activity: Arc<Activity>,
+    /// Load gossip, if the node takes part.
+    pub(crate) gossiping: Option<Arc<Gossiping>>,
+    /// Receives packets of jobs; absent if the node connects no sandboxes.
+    pub(crate) networks: Option<Arc<Networks>>,
+    pub(crate) sandboxes: Arc<Sandboxes>,
+    /// Whether commands of other nodes run in a sandbox, also if they do not ask for one.
+    pub(crate) demands_sandbox: bool,
+}
 
 /// State that all parts of this module share.
 pub(super) struct Exec {
-    pub(super) node: Arc<Node>,
+    pub(super) host: Host,
     pub(super) engine: Handle,
     pub(super) own: Own,
     pub(super) connections: Connections,
@@ -40,10 +70,10 @@ pub(super) struct Exec {
 }
 
 impl Exec {
-    pub(super) fn new(node: Arc<Node>, engine: Handle, own: Own) -> Self {
-        let mirrors = Mirrors::open(&own.directory, node.facts.resources.memory_bytes);
+    pub(super) fn new(host: Host, engine: Handle, own: Own) -> Self {
+        let mirrors = Mirrors::open(&own.directory, host.resources.memory_bytes);
         Self {
-            node,
+            host,
             engine,
             own,
             connections: Connections::default(),

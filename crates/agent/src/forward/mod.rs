@@ -14,23 +14,34 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use hostler_client::Client;
 use hostler_core::agent::RunLaunch;
 use hostler_model::{RunId, Work};
 use hostler_proto::forward::{Destination, ForwardAnswer};
 use socket2::{Domain, SockRef, Socket, Type};
 
 use self::listeners::{Listener, find};
-use self::reverse::Accepted;
-pub(crate) use self::reverse::{AcceptedConnections, listen};
+pub(crate) use self::reverse::listen;
+use self::reverse::{Accepted, AcceptedConnections};
 use self::sockets::Site;
 pub(crate) use self::visit::interface_inside;
 use self::visit::socket_inside;
-use crate::node::Node;
-use crate::supervise::Control;
+use crate::account::Accounts;
+use crate::directory::Runs;
+use crate::runs::control::Control;
 use crate::usage::RunPlace;
 
 /// Time to find a listener and to connect to it. With the turns of others, it is shorter than the head waits.
 const CONNECT_TIME: Duration = Duration::from_secs(4);
+
+/// What connections of runs need of the node.
+pub(crate) struct Forwarding {
+    pub(crate) head: Arc<Client>,
+    pub(crate) accounts: Arc<Accounts>,
+    pub(crate) runs: Arc<Runs>,
+    /// Connections of runs to the machines of their users.
+    pub(crate) accepted: AcceptedConnections,
+}
 
 /// A run on this node.
 pub(crate) struct Running {
@@ -58,13 +69,18 @@ impl Near {
 
 /// Answers the head's request for a connection to a run, and carries its bytes until it ends. `running` is absent for a run
 /// that is not on this node.
-pub(crate) async fn join(node: &Node, stream: &str, running: Option<Running>, to: Destination) -> anyhow::Result<()> {
+pub(crate) async fn join(
+    forwarding: &Forwarding,
+    stream: &str,
+    running: Option<Running>,
+    to: Destination,
+) -> anyhow::Result<()> {
     let nothing = match &to {
         Destination::Port(_) => ForwardAnswer::NothingListens,
         Destination::Socket(_) | Destination::Accepted(_) => ForwardAnswer::NothingOnSocket,
     };
     let connected = match running {
-        Some(running) => running.connect(node, to).await,
+        Some(running) => running.connect(forwarding, to).await,
         None => Ok(None),
     };
     let (answer, near) = match connected {
@@ -72,22 +88,32 @@ pub(crate) async fn join(node: &Node, stream: &str, running: Option<Running>, to
         Ok(None) => (nothing, None),
         Err(error) => (ForwardAnswer::Failed(format!("{error:#}")), None),
     };
-    carry(node, stream, &answer, near).await
+    carry(forwarding, stream, &answer, near).await
 }
 
 /// Carries the bytes of a connection that a process of the run has made to a listener.
-pub(crate) async fn join_accepted(node: &Node, stream: &str, run: RunId, number: u64) -> anyhow::Result<()> {
-    let Some(Accepted { near, permit }) = node.accepted.take(run, number) else {
-        return carry(node, stream, &ForwardAnswer::NothingOnSocket, None).await;
+pub(crate) async fn join_accepted(
+    forwarding: &Forwarding,
+    stream: &str,
+    run: RunId,
+    number: u64,
+) -> anyhow::Result<()> {
+    let Some(Accepted { near, permit }) = forwarding.accepted.take(run, number) else {
+        return carry(forwarding, stream, &ForwardAnswer::NothingOnSocket, None).await;
     };
-    let carried = carry(node, stream, &ForwardAnswer::Connected, Some(near)).await;
+    let carried = carry(forwarding, stream, &ForwardAnswer::Connected, Some(near)).await;
     drop(permit);
     carried
 }
 
 /// Answers the head, and carries the bytes of `near` until it ends.
-async fn carry(node: &Node, stream: &str, answer: &ForwardAnswer, near: Option<Near>) -> anyhow::Result<()> {
-    let far = node.head.stream_forward(stream, answer).await?;
+async fn carry(
+    forwarding: &Forwarding,
+    stream: &str,
+    answer: &ForwardAnswer,
+    near: Option<Near>,
+) -> anyhow::Result<()> {
+    let far = forwarding.head.stream_forward(stream, answer).await?;
     match near {
         Some(Near::Tcp(near)) => {
             near.set_nonblocking(true)?;
@@ -111,7 +137,7 @@ async fn carry(node: &Node, stream: &str, answer: &ForwardAnswer, near: Option<N
 
 impl Running {
     /// Connects to a server of the run; `None` if the run does not listen there.
-    async fn connect(self, node: &Node, to: Destination) -> anyhow::Result<Option<Near>> {
+    async fn connect(self, forwarding: &Forwarding, to: Destination) -> anyhow::Result<Option<Near>> {
         match to {
             Destination::Port(port) => {
                 let Self { control, place, .. } = self;
@@ -119,7 +145,7 @@ impl Running {
                 Ok(connected.map(Near::Tcp))
             }
             Destination::Socket(path) => {
-                let site = self.site(node).await?;
+                let site = self.site(forwarding).await?;
                 let Self { control, place, .. } = self;
                 let deadline = move || Instant::now() + CONNECT_TIME;
                 let connected = control.connect(move || sockets::connect(&place, &site, &path, deadline())).await?;
@@ -130,13 +156,13 @@ impl Running {
     }
 
     /// How the run sees files.
-    async fn site(&self, node: &Node) -> anyhow::Result<Site> {
+    async fn site(&self, forwarding: &Forwarding) -> anyhow::Result<Site> {
         let launch = &self.launch;
-        let account = node.accounts.of(&launch.job.user, launch.job.uid).await?;
+        let account = forwarding.accounts.of(&launch.job.user, launch.job.uid).await?;
         Ok(Site {
             folder: match &launch.spec().work {
                 Work::Command { directory, .. } => PathBuf::from(&**directory),
-                Work::Project { .. } => node.runs.of(launch.run()).work(),
+                Work::Project { .. } => forwarding.runs.of(launch.run()).work(),
             },
             is_sandboxed: launch.spec().sandbox,
             user: account.map(|account| account.ids.clone()),

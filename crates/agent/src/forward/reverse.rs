@@ -29,11 +29,10 @@ use tokio::time::sleep;
 use super::listeners::connects;
 use super::sockets::{Site, inhabitants, is_of_run, open_in, root_of};
 use super::visit::socket_inside;
-use super::{CONNECT_TIME, Near, Running};
-use crate::node::Node;
+use super::{CONNECT_TIME, Forwarding, Near, Running};
 use crate::random::random_bits;
 use crate::rights::act_alone;
-use crate::supervise::Control;
+use crate::runs::control::Control;
 use crate::usage::RunPlace;
 
 /// Length of the queue of a listener.
@@ -96,7 +95,7 @@ impl AcceptedConnections {
 /// Answers the head's request for a listener in a run, and announces its connections until the user's program or the run
 /// ends. `running` is absent for a run that is not on this node.
 pub(crate) async fn listen(
-    node: &Arc<Node>,
+    forwarding: &Arc<Forwarding>,
     stream: &str,
     run: RunId,
     running: Option<Running>,
@@ -104,7 +103,7 @@ pub(crate) async fn listen(
     is_live: impl Fn() -> bool,
 ) -> anyhow::Result<()> {
     let made = match running {
-        Some(running) => running.listen(node, at).await,
+        Some(running) => running.listen(forwarding, at).await,
         None => Err(anyhow::anyhow!("the job has no process there")),
     };
     let (answer, listener) = match made {
@@ -112,7 +111,7 @@ pub(crate) async fn listen(
         Err(error) if is_taken(&error) => (ForwardAnswer::Taken, None),
         Err(error) => (ForwardAnswer::Failed(format!("{error:#}")), None),
     };
-    let connected = node.head.stream_forward(stream, &answer).await;
+    let connected = forwarding.head.stream_forward(stream, &answer).await;
     let Some(listener) = listener else { return connected.map(drop).map_err(Into::into) };
     let is_over = async {
         while is_live() {
@@ -120,7 +119,7 @@ pub(crate) async fn listen(
         }
         Ok(())
     };
-    let announced = async { listener.announce(node, run, connected?.into_control()).await };
+    let announced = async { listener.announce(forwarding, run, connected?.into_control()).await };
     let ended = tokio::select! {
         ended = announced => ended,
         ended = is_over => ended,
@@ -154,8 +153,8 @@ enum Listening {
 }
 
 impl Running {
-    async fn listen(self, node: &Node, at: Destination) -> anyhow::Result<Listener> {
-        let site = Arc::new(self.site(node).await?);
+    async fn listen(self, forwarding: &Forwarding, at: Destination) -> anyhow::Result<Listener> {
+        let site = Arc::new(self.site(forwarding).await?);
         let Self { control, place, .. } = self;
         let (its_place, its_site) = (place.clone(), Arc::clone(&site));
         let socket = match at {
@@ -176,7 +175,7 @@ impl Running {
 impl Listener {
     async fn announce(
         &self,
-        node: &Arc<Node>,
+        forwarding: &Arc<Forwarding>,
         run: RunId,
         mut to: hostler_client::ForwardControl,
     ) -> anyhow::Result<()> {
@@ -191,11 +190,11 @@ impl Listener {
                 // The user's program sends nothing, so this is the end of the connection.
                 ended = to.next() => return ended.map(drop).map_err(Into::into),
             };
-            let number = node.accepted.keep(run, accepted);
-            let node = Arc::clone(node);
+            let number = forwarding.accepted.keep(run, accepted);
+            let forwarding = Arc::clone(forwarding);
             tokio::spawn(async move {
                 sleep(PICKUP).await;
-                drop(node.accepted.take(run, number));
+                drop(forwarding.accepted.take(run, number));
             });
             to.send(&Announcement::Accepted(number)).await?;
         }

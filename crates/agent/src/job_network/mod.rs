@@ -25,6 +25,8 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, ready};
 use hostler_core::agent::RunLaunch;
 use hostler_model::{NodeName, RunId, SandboxNetwork};
 use hostler_proto::link::{Gang, Peer};
@@ -40,6 +42,9 @@ use crate::forward::interface_inside;
 use crate::gossip::Gossiping;
 use crate::mutex::lock;
 use crate::readiness::Readiness;
+use crate::runs::outcome::RunOutcome;
+use crate::runs::surroundings::Surrounding;
+use crate::usage::RunPlace;
 
 /// First and longest delay between attempts to open an interface. The first attempt usually comes while the sandbox is being
 /// built.
@@ -91,27 +96,6 @@ enum Interface {
     Over,
 }
 
-/// A run's place in its network. When this is dropped, the network stays for [`LINGER`], then ends.
-pub(crate) struct Membership {
-    shared: Arc<Shared>,
-    network: Arc<Network>,
-}
-
-impl Drop for Membership {
-    fn drop(&mut self) {
-        let (shared, network) = (Arc::clone(&self.shared), Arc::clone(&self.network));
-        let runtime = shared.runtime.get().cloned().flatten();
-        match (runtime, Arc::clone(&shared.lingering).try_acquire_owned()) {
-            (Some(runtime), Ok(place)) => drop(runtime.spawn(async move {
-                sleep(LINGER).await;
-                shared.end(&network);
-                drop(place);
-            })),
-            _ => shared.end(&network),
-        }
-    }
-}
-
 impl Shared {
     fn end(&self, network: &Arc<Network>) {
         let mut by_run = lock(&self.by_run);
@@ -139,10 +123,10 @@ impl Networks {
         Self { shared: Arc::new(shared) }
     }
 
-    /// Prepares for packets of other nodes to a run; `None` if the run has no network of its own. Must be called before the
-    /// run begins on any node, so that its first packets are not lost.
-    pub(crate) fn enter(&self, launch: &RunLaunch) -> Option<Membership> {
-        let gang = gang_of(launch)?;
+    /// Prepares for packets of other nodes to a run, if the run has a network of its own. Must be called before the run begins
+    /// on any node, so that its first packets are not lost.
+    fn enter(&self, launch: &RunLaunch) {
+        let Some(gang) = gang_of(launch) else { return };
         let network = Arc::new(Network {
             run: launch.run(),
             rank: gang.rank,
@@ -150,12 +134,26 @@ impl Networks {
             interface: watch::Sender::new(Interface::Awaited),
             reader: Mutex::default(),
         });
-        lock(&self.shared.by_run).insert(network.run, Arc::clone(&network));
-        Some(Membership { shared: Arc::clone(&self.shared), network })
+        lock(&self.shared.by_run).insert(network.run, network);
+    }
+
+    /// Ends the network of a run after [`LINGER`].
+    fn leave(&self, run: RunId) {
+        let Some(network) = lock(&self.shared.by_run).get(&run).cloned() else { return };
+        let shared = Arc::clone(&self.shared);
+        let runtime = shared.runtime.get().cloned().flatten();
+        match (runtime, Arc::clone(&shared.lingering).try_acquire_owned()) {
+            (Some(runtime), Ok(place)) => drop(runtime.spawn(async move {
+                sleep(LINGER).await;
+                shared.end(&network);
+                drop(place);
+            })),
+            _ => shared.end(&network),
+        }
     }
 
     /// Starts to carry the packets of a run, after [`Networks::enter`]. `shepherd` is the process id of its shepherd.
-    pub(crate) fn carry(&self, run: RunId, shepherd: u32) {
+    fn carry(&self, run: RunId, shepherd: u32) {
         let Some(network) = lock(&self.shared.by_run).get(&run).cloned() else { return };
         let Some(runtime) = self.shared.runtime.get_or_init(start_runtime) else { return };
         let serve = serve(Arc::clone(&self.shared), Arc::clone(&network), shepherd);
@@ -174,6 +172,27 @@ impl Networks {
             Some((_, rank)) => relay::receive(&network, rank, channel).await,
             None => tracing::warn!(%run, node = %from, "a node sent packets to a job that does not run on it"),
         }
+    }
+}
+
+impl Surrounding for Networks {
+    fn begin<'a>(&'a self, launch: &'a RunLaunch) -> BoxFuture<'a, anyhow::Result<()>> {
+        self.enter(launch);
+        ready(Ok(())).boxed()
+    }
+
+    fn attach(&self, launch: &RunLaunch, place: &RunPlace) {
+        self.carry(launch.run(), place.shepherd);
+    }
+
+    fn end<'a>(&'a self, launch: &'a RunLaunch, _outcome: &'a RunOutcome) -> BoxFuture<'a, ()> {
+        self.leave(launch.run());
+        ready(()).boxed()
+    }
+
+    fn recover<'a>(&'a self, going_on: &'a [Arc<RunLaunch>]) -> BoxFuture<'a, ()> {
+        going_on.iter().for_each(|launch| self.enter(launch));
+        ready(()).boxed()
     }
 }
 

@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use hostler_model::CpuSet;
 use serde::{Deserialize, Serialize};
 
-use super::transaction::Wish;
 use super::units::{self, Unit};
 
 /// A group of settings, by its name in `agent.toml`. The order is that in which they are set; undoing goes backwards.
@@ -108,6 +107,20 @@ pub(super) struct Target {
     pub(super) path: PathBuf,
     pub(super) form: Form,
     pub(super) value: String,
+}
+
+/// A run that wants a quiet machine.
+pub(super) struct Wish<'a> {
+    pub(super) run: &'a str,
+    pub(super) boot: &'a str,
+    /// In the order in which they are set.
+    pub(super) knobs: &'a [Knob],
+    /// What [`Knob::Units`] stops.
+    pub(super) units: &'a [Unit],
+    /// Where the files of the machine are: `/`, except in tests.
+    pub(super) root: &'a Path,
+    /// CPUs of the machine that the node does not offer.
+    pub(super) spare: &'a CpuSet,
 }
 
 impl Knob {

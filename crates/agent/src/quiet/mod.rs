@@ -20,8 +20,10 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use anyhow::Context;
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, ready};
 use hostler_core::agent::RunLaunch;
-use hostler_model::{CpuSet, RunId};
+use hostler_model::{CpuSet, NodeName, RunId};
 use hostler_proto::certificate::{Certificate, KnobProblem, MachineChange, QuietMachine};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
@@ -30,10 +32,13 @@ use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 
 pub use self::knobs::Knob;
-use self::transaction::{Machine, Problem, Record, Undone, Wish};
+use self::knobs::Wish;
+use self::transaction::{Machine, Problem, Record, Undone};
 pub use self::units::Unit;
+use crate::directory::Runs;
 use crate::mutex::lock;
-use crate::node::Node;
+use crate::runs::outcome::RunOutcome;
+use crate::runs::surroundings::Surrounding;
 
 /// How many units may be stopped. Certificates list them all.
 const MOST_UNITS: usize = 16;
@@ -223,7 +228,7 @@ impl Quiet {
     }
 
     /// Restores what an earlier agent has changed, unless the run still goes on. Returns whether to [`retry`].
-    pub(crate) fn recover(&self, going_on: &HashSet<RunId>) -> bool {
+    fn recover(&self, going_on: &HashSet<RunId>) -> bool {
         let mut latency = lock(&self.latency);
         let Some(mut record) = self.stored() else { return false };
         if record.boot == self.boot && going_on.iter().any(|run| run.to_string() == record.run) {
@@ -260,7 +265,7 @@ impl Quiet {
 
 /// Tries a few times to restore what is left of earlier runs, unless another run begins. A unit that stops slowly, for example,
 /// can soon be started.
-pub(crate) async fn retry(quiet: Arc<Quiet>) {
+async fn retry(quiet: Arc<Quiet>) {
     for pause in RETRIES {
         sleep(Duration::from_secs(pause)).await;
         let quiet = Arc::clone(&quiet);
@@ -270,40 +275,65 @@ pub(crate) async fn retry(quiet: Arc<Quiet>) {
     }
 }
 
-/// Makes the machine quiet if the run asks for it.
-///
-/// # Errors
-/// With a message for the user, if the run must not start. Nothing is changed then.
-pub(crate) async fn begin(node: &Arc<Node>, launch: &RunLaunch) -> anyhow::Result<()> {
-    if !launch.spec().quiet_machine {
-        return Ok(());
-    }
-    let name = &node.name;
-    if let Err(why) = &node.quiet.offered {
-        anyhow::bail!("node {name} cannot make its machine quiet: {why}");
-    }
-    let (quiet, run) = (Arc::clone(&node.quiet), launch.run());
-    let set = spawn_blocking(move || quiet.begin(run)).await.map_err(io::Error::other).flatten();
-    set.with_context(|| format!("node {name} cannot make its machine quiet"))
+/// The quiet machine of runs that ask for one.
+pub(crate) struct QuietRuns {
+    pub(crate) node: NodeName,
+    pub(crate) quiet: Arc<Quiet>,
+    pub(crate) runs: Arc<Runs>,
 }
 
-/// Restores the machine after the run, and adds what was changed to its measurement certificate. Has no effect for runs
-/// that did not ask for a quiet machine, and the second time.
-pub(crate) async fn end(node: &Node, launch: &RunLaunch) {
-    if !launch.spec().quiet_machine {
-        return;
+impl Surrounding for QuietRuns {
+    fn begin<'a>(&'a self, launch: &'a RunLaunch) -> BoxFuture<'a, anyhow::Result<()>> {
+        if !launch.spec().quiet_machine {
+            return ready(Ok(())).boxed();
+        }
+        self.make_quiet(launch.run()).boxed()
     }
-    let (quiet, run) = (Arc::clone(&node.quiet), launch.run());
-    let directory = node.runs.of(run);
-    let work = move || {
-        let Some((changed, is_left)) = quiet.end(run) else { return false };
-        let mut certificate = directory.stored_certificate().unwrap_or_else(Certificate::of_restarted_agent);
-        certificate.quiet_machine = Some(Box::new(changed));
-        directory.store_certificate(&certificate);
-        is_left
-    };
-    if spawn_blocking(work).await.unwrap_or(false) {
-        tokio::spawn(retry(Arc::clone(&node.quiet)));
+
+    fn end<'a>(&'a self, launch: &'a RunLaunch, _outcome: &'a RunOutcome) -> BoxFuture<'a, ()> {
+        if !launch.spec().quiet_machine {
+            return ready(()).boxed();
+        }
+        self.restore(launch.run()).boxed()
+    }
+
+    fn recover<'a>(&'a self, going_on: &'a [Arc<RunLaunch>]) -> BoxFuture<'a, ()> {
+        let (quiet, runs) = (Arc::clone(&self.quiet), going_on.iter().map(|launch| launch.run()).collect());
+        async move {
+            if spawn_blocking(move || quiet.recover(&runs)).await.unwrap_or(false) {
+                tokio::spawn(retry(Arc::clone(&self.quiet)));
+            }
+        }
+        .boxed()
+    }
+}
+
+impl QuietRuns {
+    /// Makes the machine quiet. After an error, nothing is changed.
+    async fn make_quiet(&self, run: RunId) -> anyhow::Result<()> {
+        let name = &self.node;
+        if let Err(why) = &self.quiet.offered {
+            anyhow::bail!("node {name} cannot make its machine quiet: {why}");
+        }
+        let quiet = Arc::clone(&self.quiet);
+        let set = spawn_blocking(move || quiet.begin(run)).await.map_err(io::Error::other).flatten();
+        set.with_context(|| format!("node {name} cannot make its machine quiet"))
+    }
+
+    /// Restores the machine after the run, and adds what was changed to its measurement certificate. Has no effect the second
+    /// time.
+    async fn restore(&self, run: RunId) {
+        let (quiet, directory) = (Arc::clone(&self.quiet), self.runs.of(run));
+        let work = move || {
+            let Some((changed, is_left)) = quiet.end(run) else { return false };
+            let mut certificate = directory.stored_certificate().unwrap_or_else(Certificate::of_restarted_agent);
+            certificate.quiet_machine = Some(Box::new(changed));
+            directory.store_certificate(&certificate);
+            is_left
+        };
+        if spawn_blocking(work).await.unwrap_or(false) {
+            tokio::spawn(retry(Arc::clone(&self.quiet)));
+        }
     }
 }
 

@@ -10,10 +10,9 @@ use std::fs;
 use std::io::{self, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-use hostler_model::CpuSet;
 use serde::{Deserialize, Serialize};
 
-use super::knobs::{Form, Knob, LATENCY, Target};
+use super::knobs::{Form, Knob, LATENCY, Target, Wish};
 use super::units::{self, Unit};
 
 /// The settings that a transaction works on, and its record. Tests let it fail and crash at any operation.
@@ -114,20 +113,6 @@ pub(super) struct Entry {
     pub(super) form: Form,
     pub(super) old: String,
     pub(super) new: String,
-}
-
-/// A run that wants a quiet machine.
-pub(super) struct Wish<'a> {
-    pub(super) run: &'a str,
-    pub(super) boot: &'a str,
-    /// In the order in which they are set.
-    pub(super) knobs: &'a [Knob],
-    /// What [`Knob::Units`] stops.
-    pub(super) units: &'a [Unit],
-    /// Where the files of the machine are: `/`, except in tests.
-    pub(super) root: &'a Path,
-    /// CPUs of the machine that the node does not offer.
-    pub(super) spare: &'a CpuSet,
 }
 
 /// Changes the machine for a run, after undoing what an earlier run left. Returns what it changed, and which settings the

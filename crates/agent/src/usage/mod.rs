@@ -19,7 +19,10 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::Bytes;
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, ready};
 use hostler_client::Client;
+use hostler_core::agent::RunLaunch;
 use hostler_model::{CpuSet, GpuId, Metric, RunId};
 use tokio::sync::{Notify, broadcast};
 use tokio::time::{sleep, timeout};
@@ -30,10 +33,12 @@ pub(crate) use self::machine::{processor_sensors, waited};
 use self::read::Buffer;
 pub(crate) use self::read::value_of;
 use self::run::RunMeter;
-pub(crate) use self::run::{RunPlace, leaf_at};
+pub(crate) use self::run::RunPlace;
 use crate::gpu_use::GpuUse;
 use crate::mutex::lock;
 use crate::random::random;
+use crate::runs::outcome::RunOutcome;
+use crate::runs::surroundings::Surrounding;
 
 /// Interval of measurements, and of those that somebody watches.
 const INTERVAL_MS: u64 = 10_000;
@@ -60,19 +65,6 @@ pub(crate) struct UsageMeter {
     finished: Notify,
 }
 
-/// A run that is measured until this guard is dropped.
-pub(crate) struct MeasuredRun {
-    meter: Arc<UsageMeter>,
-    run: RunId,
-}
-
-impl Drop for MeasuredRun {
-    fn drop(&mut self) {
-        lock(&self.meter.runs).remove(&self.run);
-        lock(&self.meter.watched).remove(&Some(self.run));
-    }
-}
-
 /// The machine, and how its GPUs are measured.
 pub(crate) struct Machine {
     /// CPUs that the node offers.
@@ -86,13 +78,19 @@ pub(crate) struct Machine {
     pub(crate) gpu_use: GpuUse,
 }
 
-impl UsageMeter {
-    /// Measures a run from now on.
-    pub(crate) fn begin(self: &Arc<Self>, run: RunId, place: RunPlace) -> MeasuredRun {
-        lock(&self.runs).insert(run, place);
-        MeasuredRun { meter: Arc::clone(self), run }
+impl Surrounding for UsageMeter {
+    fn attach(&self, launch: &RunLaunch, place: &RunPlace) {
+        lock(&self.runs).insert(launch.run(), place.clone());
     }
 
+    fn end<'a>(&'a self, launch: &'a RunLaunch, _outcome: &'a RunOutcome) -> BoxFuture<'a, ()> {
+        lock(&self.runs).remove(&launch.run());
+        lock(&self.watched).remove(&Some(launch.run()));
+        ready(()).boxed()
+    }
+}
+
+impl UsageMeter {
     /// Where a run on this node is measured, and so where its processes are.
     pub(crate) fn place_of(&self, run: RunId) -> Option<RunPlace> {
         lock(&self.runs).get(&run).cloned()
@@ -267,7 +265,7 @@ impl Meters {
 }
 
 /// The sums over some GPUs; nothing if one of them cannot be measured.
-fn gpu_values(all: &BTreeMap<GpuId, crate::gpu_use::GpuReading>, own: &BTreeSet<GpuId>) -> Vec<(Metric, f32)> {
+fn gpu_values(all: &BTreeMap<GpuId, crate::nvidia_smi::GpuReading>, own: &BTreeSet<GpuId>) -> Vec<(Metric, f32)> {
     if own.is_empty() {
         return Vec::new();
     }

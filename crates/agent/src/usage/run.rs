@@ -1,7 +1,6 @@
 //! Measures one run: by its cgroups, and by its processes for what no cgroup counts.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 use std::time::Instant;
 
 use hostler_model::{GpuId, Metric};
@@ -129,11 +128,6 @@ impl RunMeter {
     }
 }
 
-/// The description of a leaf that an earlier agent created at `path`, if `tree` would create the same.
-pub(crate) fn leaf_at(tree: &hostler_shepherd::cgroup::Tree, path: &Path) -> Option<LeafSpec> {
-    tree.leaf(path.file_name()?.to_str()?).ok().filter(|leaf| leaf.path == path)
-}
-
 fn constant(name: SysconfVar) -> f32 {
     sysconf(name).ok().flatten().unwrap_or(1) as f32
 }
@@ -154,6 +148,7 @@ fn disk_bytes(text: &str) -> (u64, u64) {
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::path::Path;
     use std::time::Duration;
 
     use super::*;
