@@ -121,7 +121,7 @@ fn missing(error: &Error) -> Option<&'static str> {
         [one, _] if one == "<PROJECT>" => {
             Some("name the folder, then the program in it, e.g. `hostler submit . main.py` for this folder")
         }
-        [one] if one == "<ID>..." && is_usage_of(error, "fetch") => {
+        [one] if one == "<JOB>..." && is_usage_of(error, "fetch") => {
             Some("`hostler fetch --all` downloads all results that were not fetched before")
         }
         _ => None,

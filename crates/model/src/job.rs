@@ -589,6 +589,9 @@ impl JobState {
         Self::Preempted,
     ];
 
+    /// The states that are not final.
+    pub const LIVE: [Self; 4] = [Self::Pending, Self::Starting, Self::Running, Self::Completing];
+
     /// Returns whether the state is final.
     #[must_use]
     pub const fn is_ended(self) -> bool {
@@ -633,10 +636,12 @@ impl FromStr for JobState {
     type Err = ParseError;
 
     fn from_str(text: &str) -> Result<Self, ParseError> {
-        Self::ALL
-            .into_iter()
-            .find(|state| state.as_str() == text)
-            .ok_or_else(|| ParseError::new(text, "a job state such as pending, running or completed"))
+        let name = text.to_ascii_lowercase().replace(['-', ' '], "_");
+        let name = if name == "oom" { Self::OutOfMemory.as_str() } else { &name };
+        Self::ALL.into_iter().find(|state| state.as_str() == name).ok_or_else(|| {
+            let all = Self::ALL.map(Self::as_str).join(", ");
+            ParseError::new(text, format!("a job state; the states are {all}"))
+        })
     }
 }
 

@@ -1,18 +1,22 @@
 //! `cancel`, `hold`, `release`, `requeue` and `signal`: act on jobs and array tasks.
 
 use std::collections::BTreeSet;
+use std::io::{self, IsTerminal};
 use std::time::Duration;
 
 use clap::Args;
-use hostler_client::{Client, RecordFilter};
+use futures_util::{StreamExt, stream};
+use hostler_client::{Client, ClientError, RecordFilter};
 use hostler_model::{JobId, JobState, SignalNumber, SignalTarget, WallTime, plural};
-use hostler_proto::api::{JobAction, JobRecord, JobSummary, TaskView};
+use hostler_proto::api::{JobAction, JobChange, JobRecord, JobSummary, TaskView};
 use nix::sys::signal::{SigHandler, signal};
 
+use super::choice::{self, Filter, Word};
 use super::target::Target;
 use crate::context::{Context, block_on};
 use crate::exit;
 use crate::failure::{Failure, Outcome};
+use crate::flags::{Memory, TimeLimit};
 
 /// Cancel jobs; results written so far can still be fetched
 #[derive(Debug, Args)]
@@ -67,6 +71,14 @@ pub(crate) struct Requeue {
     /// Also queue the jobs that were cancelled because these jobs did not end as their dependencies required
     #[arg(long)]
     dependents: bool,
+
+    /// New time limit, e.g. 90s, 1h30m or 1-12:00:00
+    #[arg(short, long, value_name = "TIME")]
+    time: Option<TimeLimit>,
+
+    /// New memory on each node, e.g. 600M or 2G
+    #[arg(short, long, value_name = "SIZE")]
+    memory: Option<Memory>,
 }
 
 /// Send a signal to processes of a running job
@@ -92,11 +104,53 @@ pub(crate) struct Signal {
     step: Option<u32>,
 }
 
+/// The jobs and tasks to act on.
 #[derive(Debug, Args)]
 struct Targets {
-    /// Ids of jobs, e.g. 12, or of array tasks, e.g. 12_3
-    #[arg(value_name = "ID", required = true)]
-    targets: Vec<Target>,
+    /// Jobs: ids, e.g. 12; array tasks, e.g. 12_3; ranges, e.g. 12-20; names; or `last` for your newest job
+    #[arg(value_name = "JOB", required_unless_present_any = ["user", "name", "state", "partition", "everything"])]
+    words: Vec<Word>,
+
+    #[command(flatten)]
+    filter: Filter,
+
+    /// All your jobs for which this makes sense, or with --user those of this user
+    #[arg(long = "all", id = "everything")]
+    everything: bool,
+
+    /// Do not ask before acting on several jobs that match a filter
+    #[arg(short, long)]
+    yes: bool,
+}
+
+impl Targets {
+    /// The jobs that the person means; none after a "no". Names and filters stand for jobs in `states`, and `verb` is what
+    /// happens to them.
+    fn find(
+        &self,
+        context: &Context,
+        client: &Client,
+        verb: &str,
+        states: &[JobState],
+    ) -> Result<Vec<Target>, Failure> {
+        let is_filtered = self.everything || !self.filter.is_empty();
+        let targets = block_on(async {
+            match (is_filtered, self.words.is_empty()) {
+                (true, false) => Err(choice::both()),
+                (true, true) => self.filter.find(client, states).await,
+                (false, _) => choice::named(client, &self.words, Some(states)).await,
+            }
+        })?;
+        if targets.is_empty() {
+            context.output.say("no job matches");
+        }
+        let asks = is_filtered && targets.len() > 1 && !self.yes && io::stdin().is_terminal();
+        let jobs = plural(targets.len(), "job");
+        if asks && !context.output.confirms(&format!("`hostler {verb}`"), &format!("{verb} {jobs}?"))? {
+            return Err(Failure::new("nothing was changed"));
+        }
+        Ok(targets)
+    }
 }
 
 impl Cancel {
@@ -119,21 +173,85 @@ impl Release {
 
 impl Requeue {
     pub(crate) fn run(self, context: &Context) -> Outcome {
-        let action = match (self.hold, self.completed) {
+        let change = self.change()?;
+        let action = match (self.hold || change.is_some(), self.completed) {
             (true, completed) => JobAction::RequeueHeld { completed },
             (false, true) => JobAction::RequeueAll,
             (false, false) => JobAction::Requeue,
         };
-        let targets = &self.targets.targets;
-        let (accepted, outcome) = act_on_each(context, &self.targets, action)?;
+        let client = context.client()?;
+        let targets = self.targets.find(context, &client, "requeue", states_for(action))?;
+        if change.is_some() && targets.iter().any(|target| target.index.is_some()) {
+            return Err(Failure::usage("single tasks of an array cannot be changed")
+                .hint("name the whole array, or leave out --time and --memory"));
+        }
+        let (accepted, outcome) = act_on_each(context, &client, &targets, action)?;
+        let mut outcome = outcome;
+        if let Some(change) = change {
+            outcome = and_then(outcome, change_and_release(context, &client, &accepted, &change, self.hold)?);
+        }
         if self.dependents {
-            let code = requeue_dependents(context, targets, &accepted)?;
-            return outcome.map(|first| if first == exit::OK { code } else { first });
+            return and_then(outcome, requeue_dependents(context, &targets, &accepted)?);
         }
         if !(accepted.is_empty() || context.output.is_json() || context.output.is_quiet()) {
-            note_dependents(context, targets, &accepted);
+            note_dependents(context, &targets, &accepted);
         }
         outcome
+    }
+
+    fn change(&self) -> Result<Option<JobChange>, Failure> {
+        let memory_bytes = self.memory.map(|memory| memory.bytes_for("a job")).transpose()?;
+        let time_limit_ms = self.time.map(TimeLimit::as_ms);
+        let is_change = memory_bytes.is_some() || time_limit_ms.is_some();
+        Ok(is_change.then(|| JobChange { time_limit_ms, memory_bytes, ..JobChange::default() }))
+    }
+}
+
+/// The exit code of the first step that failed.
+fn and_then(outcome: Outcome, code: u8) -> Outcome {
+    outcome.map(|first| if first == exit::OK { code } else { first })
+}
+
+/// Changes the jobs that are queued again and held, and releases them unless they shall stay held. A job whose change is
+/// refused stays held.
+fn change_and_release(
+    context: &Context,
+    client: &Client,
+    jobs: &BTreeSet<JobId>,
+    change: &JobChange,
+    stays_held: bool,
+) -> Outcome {
+    block_on(async {
+        let mut code = exit::OK;
+        for job in jobs {
+            let changed = async {
+                client.change_job(*job, change).await?;
+                if !stays_held {
+                    client.act(*job, None, JobAction::Release).await?;
+                }
+                Ok::<_, ClientError>(())
+            };
+            if let Err(error) = changed.await {
+                let failure = Failure::from(error).hint(format!(
+                    "job {job} is queued and held; `hostler update {job}` changes it, `hostler release {job}` lets it start"
+                ));
+                context.output.fail(&failure);
+                code = if code == exit::OK { failure.exit } else { code };
+            }
+        }
+        Ok(code)
+    })
+}
+
+/// The states of jobs to which an action applies, if the person does not say which.
+fn states_for(action: JobAction) -> &'static [JobState] {
+    use JobState::{Cancelled, Failed, NodeFail, OutOfMemory, Pending, Timeout};
+    match action {
+        JobAction::Cancel => &JobState::LIVE,
+        JobAction::Hold | JobAction::HoldForOwner | JobAction::Release => &[Pending],
+        JobAction::Requeue | JobAction::RequeueHeld { .. } | JobAction::RequeueAll | JobAction::RequeueDependent => {
+            &[Failed, Timeout, OutOfMemory, NodeFail, Cancelled]
+        }
     }
 }
 
@@ -277,40 +395,86 @@ fn is_own_job(job: JobId) -> bool {
 }
 
 fn act(context: &Context, targets: &Targets, action: JobAction) -> Outcome {
-    act_on_each(context, targets, action)?.1
+    let client = context.client()?;
+    let targets = targets.find(context, &client, verb(action), states_for(action))?;
+    act_on_each(context, &client, &targets, action)?.1
 }
 
 /// Applies the action to every target, even if it fails for some. Returns the jobs for which it was accepted, and the
 /// outcome with the exit code of the first failure.
-fn act_on_each(context: &Context, targets: &Targets, action: JobAction) -> Result<(BTreeSet<JobId>, Outcome), Failure> {
-    let client = context.client()?;
+fn act_on_each(
+    context: &Context,
+    client: &Client,
+    targets: &[Target],
+    action: JobAction,
+) -> Result<(BTreeSet<JobId>, Outcome), Failure> {
     block_on(async {
         let mut accepted = BTreeSet::new();
         let mut summaries = Vec::new();
-        let mut first_failure = None;
-        for target in &targets.targets {
-            outlive_own_job(target.job);
-            match client.act(target.job, target.index, action).await {
+        let mut failures = Vec::new();
+        targets.iter().for_each(|target| outlive_own_job(target.job));
+        let requests = stream::iter(targets).map(|target| client.act(target.job, target.index, action));
+        let mut answers = stream::iter(targets).zip(requests.buffered(AT_ONCE));
+        while let Some((target, answer)) = answers.next().await {
+            match answer {
                 Ok(summary) => {
-                    context.output.say(&sentence(*target, action, &summary));
+                    if targets.len() <= MOST_LINES {
+                        context.output.say(&sentence(*target, action, &summary));
+                    }
                     accepted.insert(target.job);
                     summaries.push(summary);
                 }
-                Err(error) if first_failure.is_none() && targets.targets.len() == 1 => {
-                    return Ok((accepted, Err(error.into())));
-                }
+                Err(error) if targets.len() == 1 => return Ok((accepted, Err(error.into()))),
                 Err(error) => {
                     let failure = Failure::from(error);
-                    context.output.fail(&failure);
-                    first_failure.get_or_insert(failure.exit);
+                    if failures.len() < MOST_LINES {
+                        context.output.fail(&failure);
+                    }
+                    failures.push(failure.exit);
                 }
             }
+        }
+        if targets.len() > MOST_LINES {
+            let refused = match failures.len() {
+                0 => String::new(),
+                count => format!("; {count} refused"),
+            };
+            context.output.say(&format!("{} {}{refused}", plural(summaries.len(), "job"), of_many(action)));
         }
         if context.output.is_json() {
             context.output.json(&summaries);
         }
-        Ok((accepted, Ok(first_failure.unwrap_or(exit::OK))))
+        Ok((accepted, Ok(failures.first().copied().unwrap_or(exit::OK))))
     })
+}
+
+/// Most jobs for which each gets a line of its own.
+const MOST_LINES: usize = 10;
+
+/// Most requests on the way to the head.
+const AT_ONCE: usize = 16;
+
+/// The command for an action.
+fn verb(action: JobAction) -> &'static str {
+    match action {
+        JobAction::Cancel => "cancel",
+        JobAction::Hold | JobAction::HoldForOwner => "hold",
+        JobAction::Release => "release",
+        JobAction::Requeue | JobAction::RequeueHeld { .. } | JobAction::RequeueAll | JobAction::RequeueDependent => {
+            "requeue"
+        }
+    }
+}
+
+/// What happens to several jobs.
+fn of_many(action: JobAction) -> &'static str {
+    match action {
+        JobAction::Cancel => "are being cancelled",
+        JobAction::Hold | JobAction::HoldForOwner => "are held until `hostler release`",
+        JobAction::Release => "are released",
+        JobAction::RequeueHeld { .. } => "are queued again, and held",
+        JobAction::Requeue | JobAction::RequeueAll | JobAction::RequeueDependent => "are queued again",
+    }
 }
 
 fn sentence(target: Target, action: JobAction, summary: &JobSummary) -> String {

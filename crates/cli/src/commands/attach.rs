@@ -12,6 +12,7 @@ use nix::libc;
 use tokio::io::AsyncReadExt;
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::choice::{self, Word};
 use super::target::Target;
 use crate::context::{Context, block_on};
 use crate::exit;
@@ -27,18 +28,19 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// watch the terminals of other users' jobs; only the job's user can type.
 #[derive(Debug, Args)]
 pub(crate) struct Attach {
-    /// Id of a job, e.g. 12, or of an array task, e.g. 12_3
-    #[arg(value_name = "ID")]
-    target: Target,
+    /// The job: its id, e.g. 12; an array task, e.g. 12_3; its name; or `last` for your newest job
+    #[arg(value_name = "JOB")]
+    word: Word,
 }
 
 impl Attach {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         let client = context.client()?;
-        let task = TaskId { job: self.target.job, index: self.target.index.unwrap_or(0) };
         block_on(async {
+            let target = choice::one(&client, &self.word).await?;
+            let task = TaskId { job: target.job, index: target.index.unwrap_or(0) };
             let terminal = client.attach(task, size()).await?;
-            share(context, terminal, self.target).await?;
+            share(context, terminal, target).await?;
             Ok(exit::OK)
         })
     }

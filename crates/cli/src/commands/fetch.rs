@@ -5,11 +5,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use hostler_client::Client;
 use hostler_client::fetch::Destination;
+use hostler_client::{Client, JobFilter};
 use hostler_model::{Attempt, JobId, JobState, TaskId, plural};
 use hostler_proto::api::{ResultView, TaskView};
 
+use super::choice::{self, Filter, Word};
+use super::jobs::list;
 use super::target::Target;
 use crate::context::{Context, block_on};
 use crate::exit;
@@ -23,14 +25,17 @@ use crate::fetching::{Downloads, destination, fetch};
 /// To continue an interrupted download, run the command again.
 #[derive(Debug, Args)]
 pub(crate) struct Fetch {
-    /// Ids of jobs, e.g. 12, or of array tasks, e.g. 12_3
-    #[arg(value_name = "ID", required_unless_present = "all")]
-    targets: Vec<Target>,
+    /// Jobs: ids, e.g. 12; array tasks, e.g. 12_3; ranges, e.g. 12-20; names; or `last` for your newest job
+    #[arg(value_name = "JOB", required_unless_present_any = ["all", "user", "name", "state", "partition"])]
+    words: Vec<Word>,
+
+    #[command(flatten)]
+    filter: Filter,
 
     /// Download all results that were not downloaded before
     ///
     /// Leaves out cancelled tasks, and jobs without a project folder, whose only result is their output.
-    #[arg(long, conflicts_with = "targets")]
+    #[arg(long, conflicts_with_all = ["words", "user", "name", "state", "partition"])]
     all: bool,
 
     /// With --all: also download the output of commands, and results of cancelled tasks
@@ -53,7 +58,14 @@ impl Fetch {
         block_on(async {
             let haul = match self.all {
                 true => fetch_all(context, &client, self.outputs, &destination).await?,
-                false => fetch_targets(context, &client, &self.targets, &destination).await?,
+                false => {
+                    let targets = match (self.words.is_empty(), self.filter.is_empty()) {
+                        (false, false) => return Err(choice::both()),
+                        (false, true) => choice::named(&client, &self.words, None).await?,
+                        (true, _) => self.filter.find(&client, &ended()).await?,
+                    };
+                    fetch_targets(context, &client, &targets, &destination).await?
+                }
             };
             if context.output.is_json() {
                 context.output.json(&haul.arrived);
@@ -61,6 +73,10 @@ impl Fetch {
             Ok(exit_code(&haul))
         })
     }
+}
+
+fn ended() -> Vec<JobState> {
+    JobState::ALL.into_iter().filter(|state| state.is_ended()).collect()
 }
 
 /// Downloads all results that were not fetched before.
@@ -73,13 +89,38 @@ async fn fetch_all(
     let all = client.results(true, &[]).await?.results;
     let (results, left_out): (Vec<_>, Vec<_>) =
         all.into_iter().partition(|it| outputs || (it.project && it.state != JobState::Cancelled));
+    let lost = lost_results(client).await?;
     match (results.is_empty(), what_is_left_out(&left_out)) {
-        (true, None) => context.output.say("nothing to fetch: all results were fetched before"),
+        (true, None) if lost.is_empty() => context.output.say("nothing to fetch: all results were fetched before"),
         (true, Some(text)) => context.output.say(&format!("nothing to fetch; {text}")),
         (false, Some(text)) => context.output.say(&text),
-        (false, None) => {}
+        (_, None) => {}
     }
-    fetch(context, client, &results, destination).await
+    lost.iter().for_each(|failure| context.output.fail(failure));
+    let haul = fetch(context, client, &results, destination).await?;
+    Ok(Downloads { is_complete: haul.is_complete && lost.is_empty(), ..haul })
+}
+
+/// An error for each of the caller's jobs whose results were lost with a node.
+async fn lost_results(client: &Client) -> Result<Vec<Failure>, Failure> {
+    let filter = JobFilter {
+        states: vec![JobState::NodeFail],
+        any_task: true,
+        user: Some(client.me().await?.user),
+        ..JobFilter::default()
+    };
+    let jobs = list(client, filter, u32::MAX).await?.jobs;
+    Ok(jobs
+        .iter()
+        .map(|job| {
+            let what = match &job.array {
+                Some(_) => format!("the results of {} of job {}", plural(job.tasks.node_fail, "task"), job.id),
+                None => format!("the results of job {}", job.id),
+            };
+            Failure::new(format!("{what} were lost with a node"))
+                .hint(format!("`hostler requeue {0}` runs it again, `hostler job {0}` says where it ran", job.id))
+        })
+        .collect())
 }
 
 /// A note about the results that `--all` does not download, if any.
@@ -134,8 +175,8 @@ async fn fetch_targets(
     let mut failures = Vec::new();
     for target in targets.iter().filter(|target| !results.iter().any(|result| includes(**target, result))) {
         match nothing_for(client, *target).await? {
-            MissingResult::NotYet(failure) => failures.push(failure),
-            MissingResult::Never(text) => context.output.say(&text),
+            MissingResult::Missing(failure) => failures.push(failure),
+            MissingResult::Nothing(text) => context.output.say(&text),
         }
     }
     failures.iter().for_each(|failure| context.output.fail(failure));
@@ -149,10 +190,10 @@ fn includes(target: Target, result: &ResultView) -> bool {
 
 /// Why a job or task has no result.
 enum MissingResult {
-    /// A result may follow.
-    NotYet(Failure),
-    /// No result will follow.
-    Never(String),
+    /// A result may follow, or the job ran and its result is lost.
+    Missing(Failure),
+    /// There is nothing to download, and nothing is lost.
+    Nothing(String),
 }
 
 async fn nothing_for(client: &Client, target: Target) -> Result<MissingResult, Failure> {
@@ -168,37 +209,40 @@ async fn nothing_for(client: &Client, target: Target) -> Result<MissingResult, F
     };
     if state.is_ended() {
         if tasks.clone().any(|task| task.fetched) {
-            return Ok(MissingResult::Never(format!(
+            return Ok(MissingResult::Nothing(format!(
                 "the results of job {target} were fetched before and then deleted to free space"
             )));
         }
         let first = tasks.clone().max_by_key(|task| (task.started_at.is_some(), task.attempt));
-        return Ok(MissingResult::Never(format!(
-            "job {target} has no results: {}",
-            explain_missing_results(target, state, first)
-        )));
+        let text = format!("job {target} has no results: {}", explain_missing_results(state, first));
+        let has_run = first.is_some_and(|task| task.attempt > Attempt(0) && task.started_at.is_some());
+        return Ok(match has_run {
+            true => {
+                MissingResult::Missing(Failure::new(text).hint(format!("`hostler requeue {target}` runs it again")))
+            }
+            false => MissingResult::Nothing(text),
+        });
     }
     let problem = job.summary.node_problem.map(|problem| format!(" ({problem})")).unwrap_or_default();
-    Ok(MissingResult::NotYet(
+    Ok(MissingResult::Missing(
         Failure::new(format!("job {target} has no results yet: it is {state}{problem}"))
             .hint(format!("`hostler wait {} --fetch` waits and then fetches", target.job)),
     ))
 }
 
 /// Why a job that ended in `state` has no results. `task` is a task that has started, if any has.
-fn explain_missing_results(target: Target, state: JobState, task: Option<&TaskView>) -> String {
+fn explain_missing_results(state: JobState, task: Option<&TaskView>) -> String {
     let Some(task) = task.filter(|task| task.attempt > Attempt(0)) else {
-        return format!("job {target} is {state} and never ran");
+        return format!("it is {state} and never ran");
     };
     let node = task.node.as_ref().map_or_else(|| "a node".to_owned(), |node| format!("node {node}"));
     let message = task.message.as_ref().map(|message| format!(" ({message})")).unwrap_or_default();
     match (state, task.started_at) {
         (JobState::NodeFail, Some(_)) => format!(
-            "job {target} ran on {node}, and its output there is lost{message}; `hostler requeue {target}` runs it again, and a \
-             job submitted with --requeue runs again automatically"
+            "it ran on {node}, and its output there is lost{message}; a job submitted with --requeue runs again automatically"
         ),
-        (_, Some(_)) => format!("job {target} ran on {node}, is {state} and sent no results{message}"),
-        (_, None) => format!("job {target} is {state} and did not start on {node}{message}"),
+        (_, Some(_)) => format!("it ran on {node}, is {state} and sent no results{message}"),
+        (_, None) => format!("it is {state} and did not start on {node}{message}"),
     }
 }
 

@@ -9,6 +9,7 @@ use hostler_proto::api::{JobDetail, ScriptView};
 use hostler_proto::link::StepRecord;
 use serde::Serialize;
 
+use super::choice::{self, Word};
 use super::target::Target;
 use crate::context::{Context, block_on};
 use crate::exit;
@@ -18,9 +19,9 @@ use crate::output::{self, text, views};
 /// Show the details of a job or of one array task
 #[derive(Debug, Args)]
 pub(crate) struct Job {
-    /// Id of a job, e.g. 12, or of an array task, e.g. 12_3
-    #[arg(value_name = "ID")]
-    target: Target,
+    /// The job: its id, e.g. 12; an array task, e.g. 12_3; its name; or `last` for your newest job
+    #[arg(value_name = "JOB")]
+    word: Word,
 
     /// Show at most N ended tasks of an array
     #[arg(long, value_name = "N", default_value_t = 100)]
@@ -38,7 +39,7 @@ pub(crate) struct Job {
 impl Job {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         let client = context.client()?;
-        let Target { job: id, index } = self.target;
+        let Target { job: id, index } = block_on(choice::one(&client, &self.word))?;
         if self.script {
             let script = block_on(async { Ok(client.script(id).await?) })?;
             if context.output.is_json() {

@@ -13,6 +13,7 @@ use hostler_proto::link::Output;
 use hostler_shepherd::merge::{Labels, Merger};
 use serde_json::json;
 
+use super::choice::{self, Word};
 use super::target::Target;
 use crate::context::{Context, block_on};
 use crate::exit;
@@ -25,9 +26,9 @@ use crate::output::sections::{Section, Sections};
 /// stderr.
 #[derive(Debug, Args)]
 pub(crate) struct Logs {
-    /// Id of a job, e.g. 12, or of an array task, e.g. 12_3
-    #[arg(value_name = "ID")]
-    target: Target,
+    /// The job: its id, e.g. 12; an array task, e.g. 12_3; its name; or `last` for your newest job
+    #[arg(value_name = "JOB")]
+    word: Word,
 
     /// Print new output until the job ends
     #[arg(short, long)]
@@ -56,14 +57,15 @@ impl Logs {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         let client = context.watching_client()?;
         block_on(async {
-            let mut sources = sources_of(&client, self.target).await?;
+            let target = choice::one(&client, &self.word).await?;
+            let mut sources = sources_of(&client, target).await?;
             if let Some(rank) = self.node_rank {
                 sources.iter_mut().for_each(|source| source.ranks = rank..rank.saturating_add(1));
             }
             if context.output.is_json() {
                 return self.as_json(context, &client, &sources).await;
             }
-            let job = client.job(self.target.job, 0).await?.summary;
+            let job = client.job(target.job, 0).await?.summary;
             if job.state == JobState::Pending {
                 let why = job.reason.map(|reason| format!(": {reason}")).unwrap_or_default();
                 context.output.say(&format!("note: job {} has no output yet, because it waits{why}", job.id));

@@ -4,6 +4,7 @@ pub(crate) mod act;
 pub(crate) mod agent;
 pub(crate) mod alloc;
 pub(crate) mod attach;
+pub(crate) mod choice;
 pub(crate) mod classroom;
 pub(crate) mod completions;
 pub(crate) mod configure;

@@ -1,7 +1,6 @@
 //! `hostler node`: manages nodes.
 
 use std::collections::BTreeSet;
-use std::io::{self, BufRead, IsTerminal};
 use std::str::FromStr;
 
 use clap::{Args, Subcommand};
@@ -15,7 +14,7 @@ use super::nodes::Nodes;
 use super::power::{Power, PowerTest};
 use crate::context::{Context, block_on};
 use crate::exit;
-use crate::failure::{During, Failure, Outcome};
+use crate::failure::{Failure, Outcome};
 use crate::output::{node_views, text};
 
 /// Manage nodes: invite, drain, resume, switch on and off, remove
@@ -282,16 +281,10 @@ impl Remove {
 fn confirm(names: &[NodeName], context: &Context) -> Result<(), Failure> {
     let all: Vec<&str> = names.iter().map(NodeName::as_str).collect();
     let all = all.join(", ");
-    if !io::stdin().is_terminal() {
-        return Err(Failure::usage(format!("stdin is not a terminal, so the removal of {all} cannot be confirmed"))
-            .hint("confirm with --yes"));
-    }
-    context.output.say(&format!("remove {all} from the cluster and end the tasks there? [y/N]"));
-    let mut answer = String::new();
-    io::stdin().lock().read_line(&mut answer).during(|| "cannot read the answer".to_owned())?;
-    match answer.trim().to_ascii_lowercase().as_str() {
-        "y" | "yes" => Ok(()),
-        _ => Err(Failure::new("nothing was removed")),
+    let question = format!("remove {all} from the cluster and end the tasks there?");
+    match context.output.confirms(&format!("the removal of {all}"), &question)? {
+        true => Ok(()),
+        false => Err(Failure::new("nothing was removed")),
     }
 }
 

@@ -9,6 +9,7 @@ use hostler_model::{JobId, JobState, TaskId, plural};
 use hostler_proto::api::JobSummary;
 use serde::Serialize;
 
+use super::choice::{self, Word};
 use super::fetch::fetch_and_judge;
 use super::target::Target;
 use crate::context::{Context, block_on};
@@ -23,9 +24,9 @@ const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 /// Wait until jobs have ended; exit with 0 if all completed, else 1
 #[derive(Debug, Args)]
 pub(crate) struct Wait {
-    /// Ids of jobs, e.g. 12, or of array tasks, e.g. 12_3
-    #[arg(value_name = "ID", required = true)]
-    targets: Vec<Target>,
+    /// Jobs: ids, e.g. 12; array tasks, e.g. 12_3; ranges, e.g. 12-20; names; or `last` for your newest job
+    #[arg(value_name = "JOB", required = true)]
+    words: Vec<Word>,
 
     /// Download the results afterwards
     #[arg(long)]
@@ -46,20 +47,19 @@ impl Wait {
         let destination = fetches.then(|| destination(self.to.as_deref(), false)).transpose()?;
         let client = context.watching_client()?;
         block_on(async {
-            let summaries = wait_for_targets(context, &client, &self.targets).await?;
+            let targets = choice::named(&client, &self.words, None).await?;
+            let summaries = wait_for_targets(context, &client, &targets).await?;
             if self.bell {
-                context.output.ring(&for_desktop(&self.targets, &summaries));
+                context.output.ring(&for_desktop(&targets, &summaries));
             }
             if context.output.is_json() {
-                let list = self.targets.iter().zip(&summaries);
+                let list = targets.iter().zip(&summaries);
                 let list: Vec<_> = list.map(|(target, summary)| Ended { index: target.index, summary }).collect();
                 context.output.json(&list);
             }
             let code = exit_code(&summaries);
             match destination {
-                Some(destination) => {
-                    Ok(code.max(fetch_and_judge(context, &client, &self.targets, &destination).await?))
-                }
+                Some(destination) => Ok(code.max(fetch_and_judge(context, &client, &targets, &destination).await?)),
                 None => Ok(code),
             }
         })

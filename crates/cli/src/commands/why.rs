@@ -3,6 +3,7 @@
 use clap::Args;
 use hostler_model::TaskId;
 
+use super::choice::{self, Word};
 use super::target::Target;
 use crate::context::{Context, block_on};
 use crate::exit;
@@ -12,16 +13,16 @@ use crate::output::{text, views};
 /// Explain why a job waits and estimate when the job starts
 #[derive(Debug, Args)]
 pub(crate) struct Why {
-    /// Id of a job, e.g. 12, or of an array task, e.g. 12_3
-    #[arg(value_name = "ID")]
-    target: Target,
+    /// The job: its id, e.g. 12; an array task, e.g. 12_3; its name; or `last` for your newest job
+    #[arg(value_name = "JOB")]
+    word: Word,
 }
 
 impl Why {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         let client = context.client()?;
-        let Target { job, index } = self.target;
         let why = block_on(async {
+            let Target { job, index } = choice::one(&client, &self.word).await?;
             Ok(match index {
                 Some(index) => client.why_task(TaskId { job, index }).await?,
                 None => client.why(job).await?,

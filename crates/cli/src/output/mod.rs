@@ -17,7 +17,7 @@ pub(crate) mod table;
 pub(crate) mod text;
 pub(crate) mod views;
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, BufRead, IsTerminal, Write};
 use std::process::Stdio;
 
 use hostler_model::{WindowSize, escaped_lines};
@@ -25,7 +25,7 @@ use serde::Serialize;
 
 pub(crate) use progress::{Progress, Step};
 
-use crate::failure::Failure;
+use crate::failure::{During, Failure};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Format {
@@ -113,6 +113,21 @@ impl Output {
         if self.is_watched() {
             self.say(text);
         }
+    }
+
+    /// Asks the person at the terminal a question about `action`. True: yes.
+    ///
+    /// # Errors
+    /// If stdin is not a terminal, or cannot be read.
+    pub(crate) fn confirms(&self, action: &str, question: &str) -> Result<bool, Failure> {
+        if !io::stdin().is_terminal() {
+            return Err(Failure::usage(format!("stdin is not a terminal, so {action} cannot be confirmed"))
+                .hint("confirm with --yes"));
+        }
+        self.say(&format!("{question} [y/N]"));
+        let mut answer = String::new();
+        io::stdin().lock().read_line(&mut answer).during(|| "cannot read the answer".to_owned())?;
+        Ok(["y", "yes"].contains(&answer.trim().to_ascii_lowercase().as_str()))
     }
 
     /// Rings the bell of the terminal, and shows a text on the desktop: through the terminal if it can (OSC 9), and

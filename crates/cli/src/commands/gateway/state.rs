@@ -1,7 +1,5 @@
 //! `hostler gateway status`, `start` and `remove`: show, start and remove the gateway.
 
-use std::io::{self, BufRead, IsTerminal};
-
 use clap::Args;
 use hostler_gateway::Gateway;
 use serde_json::json;
@@ -9,7 +7,7 @@ use serde_json::json;
 use super::apply::tell;
 use crate::context::Context;
 use crate::exit;
-use crate::failure::{During, Failure, Outcome};
+use crate::failure::{Failure, Outcome};
 use crate::output::{self, gateway as views};
 
 /// Show problems, DHCP leases and connected VPN clients of the gateway
@@ -76,16 +74,10 @@ impl Remove {
             1 => " and invalidate the VPN profile of 1 client".to_owned(),
             count => format!(" and invalidate the VPN profiles of {count} clients"),
         };
-        if !io::stdin().is_terminal() {
-            return Err(Failure::usage("stdin is not a terminal, so the removal of the gateway cannot be confirmed")
-                .hint("confirm with --yes"));
-        }
-        context.output.say(&format!("remove the gateway, disconnect its nodes{loss}? [y/N]"));
-        let mut answer = String::new();
-        io::stdin().lock().read_line(&mut answer).during(|| "cannot read the answer".to_owned())?;
-        match answer.trim().to_ascii_lowercase().as_str() {
-            "y" | "yes" => Ok(()),
-            _ => Err(Failure::new("nothing was removed")),
+        let question = format!("remove the gateway, disconnect its nodes{loss}?");
+        match context.output.confirms("the removal of the gateway", &question)? {
+            true => Ok(()),
+            false => Err(Failure::new("nothing was removed")),
         }
     }
 }

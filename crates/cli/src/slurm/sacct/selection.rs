@@ -13,9 +13,6 @@ use super::super::squeue::ids::{Named, named_rows, names_step};
 use super::super::steps::BATCH;
 use super::entry::Entry;
 
-/// The states of jobs that have not ended.
-const LIVE: [JobState; 4] = [JobState::Pending, JobState::Starting, JobState::Running, JobState::Completing];
-
 /// The steps of tasks that run.
 pub(super) type LiveSteps = BTreeMap<TaskId, Vec<StepRecord>>;
 
@@ -89,7 +86,7 @@ impl Selection {
                 if filter.jobs.is_empty() { Vec::new() } else { client.records(&filter).await? }
             }
             None => {
-                let live = client.records(&RecordFilter { states: LIVE.to_vec(), ..asked.clone() }).await?;
+                let live = client.records(&RecordFilter { states: JobState::LIVE.to_vec(), ..asked.clone() }).await?;
                 let ended = client.records(&RecordFilter { ended_since: Some(self.from), ..asked }).await?;
                 // A job that ended between the requests is in both answers; the later one knows more.
                 let known: BTreeSet<_> = ended.iter().map(|job| job.id).collect();

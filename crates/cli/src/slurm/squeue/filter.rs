@@ -13,9 +13,6 @@ use super::ids::{Named, named_rows};
 /// How long jobs stay visible after their end: `MinJobAge` in Slurm's configuration.
 pub(super) const MIN_JOB_AGE_MS: i64 = 300_000;
 
-/// The states of jobs that have not ended.
-const LIVE: [JobState; 4] = [JobState::Pending, JobState::Starting, JobState::Running, JobState::Completing];
-
 /// Which rows to list.
 #[derive(Debug, Default)]
 pub(super) struct Filter {
@@ -48,10 +45,10 @@ impl Filter {
     fn live_states(&self) -> Vec<JobState> {
         // Any live array may have tasks that wait, and tasks that have ended.
         if self.wants_ended() || self.wants(State::Pending) {
-            return LIVE.to_vec();
+            return JobState::LIVE.to_vec();
         }
         // The state of an array is the one of its most advanced task.
-        LIVE[1..].to_vec()
+        JobState::LIVE[1..].to_vec()
     }
 
     /// Asks the head for the jobs that the filter may want. Jobs that Slurm would have forgotten are left out.
@@ -126,7 +123,7 @@ mod tests {
     fn only_needed_jobs_are_asked_for() {
         let filter = |states: &[State]| Filter { states: Some(states.to_vec()), ..Filter::default() };
         let usual = filter(&State::OF_QUEUE);
-        assert_eq!((usual.live_states().as_slice(), usual.wants_ended()), (LIVE.as_slice(), false));
+        assert_eq!((usual.live_states().as_slice(), usual.wants_ended()), (JobState::LIVE.as_slice(), false));
         let running = filter(&[State::Running]);
         assert!(!running.live_states().contains(&JobState::Pending) && !running.wants_ended());
         let ended = filter(&[State::Failed]);

@@ -1,0 +1,219 @@
+//! The jobs that a command acts on: ids, ranges, names, `last`, or all that match a filter.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::str::FromStr;
+
+use clap::Args;
+use hostler_client::{Client, JobFilter};
+use hostler_model::{JobId, JobState, PartitionName};
+use hostler_proto::api::JobSummary;
+
+use super::jobs::list;
+use super::target::Target;
+use crate::failure::Failure;
+
+/// Jobs by their ids and names.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Jobs")]
+pub(crate) struct Filter {
+    /// Jobs of this user instead of your own
+    #[arg(short, long, value_name = "NAME")]
+    pub(crate) user: Option<String>,
+
+    /// Jobs with this name
+    #[arg(long, value_name = "NAME")]
+    pub(crate) name: Option<String>,
+
+    /// Jobs in one of these states, e.g. pending,running
+    #[arg(short, long, value_name = "STATES", value_delimiter = ',')]
+    pub(crate) state: Vec<JobState>,
+
+    /// Jobs of this partition
+    #[arg(short, long, value_name = "NAME")]
+    pub(crate) partition: Option<PartitionName>,
+}
+
+/// What a person writes for jobs: `12`, `12_3`, `12-20`, `last`, or a name.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Word {
+    Target(Target),
+    /// All jobs from the first to the second id.
+    Range(JobId, JobId),
+    /// The caller's newest job.
+    Last,
+    /// The caller's jobs with this name.
+    Name(String),
+}
+
+impl FromStr for Word {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        let range = || {
+            let (first, last) = text.split_once('-')?;
+            Some(Self::Range(first.parse().ok()?, last.parse().ok()?))
+        };
+        Ok(match text {
+            "last" => Self::Last,
+            _ => match text.parse() {
+                Ok(target) => Self::Target(target),
+                Err(_) => range().unwrap_or_else(|| Self::Name(text.to_owned())),
+            },
+        })
+    }
+}
+
+impl fmt::Display for Word {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Target(target) => target.fmt(f),
+            Self::Range(first, last) => write!(f, "{first}-{last}"),
+            Self::Last => f.write_str("last"),
+            Self::Name(name) => f.write_str(name),
+        }
+    }
+}
+
+impl Filter {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.user.is_none() && self.name.is_none() && self.state.is_empty() && self.partition.is_none()
+    }
+
+    /// The jobs that match: the caller's own, unless the filter names a user, in `states`, unless it names states.
+    pub(crate) async fn find(&self, client: &Client, states: &[JobState]) -> Result<Vec<Target>, Failure> {
+        let user = match &self.user {
+            Some(user) => user.clone(),
+            None => client.me().await?.user,
+        };
+        let filter = JobFilter {
+            states: if self.state.is_empty() { states.to_vec() } else { self.state.clone() },
+            any_task: !self.state.is_empty(),
+            user: Some(user),
+            name: self.name.clone(),
+            partition: self.partition.clone(),
+            ..JobFilter::default()
+        };
+        let mut jobs = ids(list(client, filter, u32::MAX).await?.jobs);
+        jobs.reverse();
+        Ok(jobs)
+    }
+}
+
+/// The error of a command that names jobs and has a filter too.
+pub(crate) fn both() -> Failure {
+    Failure::usage("jobs are named, and a filter is given too").hint("name the jobs, or give the filter alone")
+}
+
+/// The jobs and tasks that `words` name, each once. A name stands for the caller's jobs with this name in `states`, or
+/// without `states` for the newest.
+pub(crate) async fn named(
+    client: &Client,
+    words: &[Word],
+    states: Option<&[JobState]>,
+) -> Result<Vec<Target>, Failure> {
+    let mut targets = Vec::new();
+    for word in words {
+        let found = match (word, states) {
+            (Word::Range(first, last), _) => in_range(client, *first, *last).await?,
+            (Word::Name(name), Some(states)) => {
+                let filter = Filter { user: None, name: Some(name.clone()), state: Vec::new(), partition: None };
+                match filter.find(client, states).await?.as_slice() {
+                    [] => return Err(none_named(client, name).await?),
+                    found => found.to_vec(),
+                }
+            }
+            (word, _) => vec![one(client, word).await?],
+        };
+        for target in found {
+            if !targets.contains(&target) {
+                targets.push(target);
+            }
+        }
+    }
+    Ok(targets)
+}
+
+/// The one job or task that `word` names; of several jobs with a name, the newest.
+pub(crate) async fn one(client: &Client, word: &Word) -> Result<Target, Failure> {
+    match word {
+        Word::Target(target) => Ok(*target),
+        Word::Last => newest(client, None).await,
+        Word::Name(name) => newest(client, Some(name)).await,
+        Word::Range(first, last) => Err(Failure::usage(format!("{first}-{last} is more than one job"))
+            .hint("this command takes one job, e.g. 12, or one array task, e.g. 12_3")),
+    }
+}
+
+/// The caller's newest job, or the newest with a name.
+async fn newest(client: &Client, name: Option<&str>) -> Result<Target, Failure> {
+    let user = Some(client.me().await?.user);
+    let filter = JobFilter { user, name: name.map(str::to_owned), limit: Some(1), ..JobFilter::default() };
+    match (ids(client.jobs(&filter).await?.jobs).first(), name) {
+        (Some(target), _) => Ok(*target),
+        (None, Some(name)) => Err(no_job(name)),
+        (None, None) => Err(Failure::new("you have no jobs").hint("`hostler submit` and `hostler run` start one")),
+    }
+}
+
+/// All jobs in a range of ids. Ids that are not known are left out.
+async fn in_range(client: &Client, first: JobId, last: JobId) -> Result<Vec<Target>, Failure> {
+    let mut targets = Vec::new();
+    let mut filter = JobFilter { before: Some(JobId(last.0.saturating_add(1))), ..JobFilter::default() };
+    loop {
+        let page = client.jobs(&filter).await?;
+        targets.extend(ids(page.jobs).into_iter().filter(|target| target.job >= first));
+        match page.next.filter(|next| *next > first) {
+            Some(next) => filter.before = Some(next),
+            None if targets.is_empty() => {
+                return Err(Failure::new(format!("there is no job with an id from {first} to {last}"))
+                    .hint("`hostler jobs --all` lists jobs"));
+            }
+            None => {
+                targets.reverse();
+                return Ok(targets);
+            }
+        }
+    }
+}
+
+/// Why no job with this name is in the states that the command acts on.
+async fn none_named(client: &Client, name: &str) -> Result<Failure, Failure> {
+    let target = newest(client, Some(name)).await?;
+    let job = client.job(target.job, 0).await?.summary;
+    Ok(Failure::new(format!("the job {name}, with the id {}, is {}", job.id, job.state))
+        .hint("name it by its id if you mean it"))
+}
+
+fn no_job(name: &str) -> Failure {
+    Failure::new(format!("you have no job with the name {name:?}"))
+        .hint("name jobs by their ids, e.g. 12, array tasks as 12_3, several jobs as 12-20, your newest job as `last`")
+        .hint("`hostler jobs --all` lists jobs")
+}
+
+fn ids(jobs: Vec<JobSummary>) -> Vec<Target> {
+    jobs.into_iter().map(|job| Target { job: job.id, index: None }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_are_ids_ranges_and_names() {
+        let target = |job, index| Word::Target(Target { job: JobId(job), index });
+        for (text, expected) in [
+            ("12", target(12, None)),
+            ("12_3", target(12, Some(3))),
+            ("12-20", Word::Range(JobId(12), JobId(20))),
+            ("last", Word::Last),
+            ("train", Word::Name("train".to_owned())),
+            ("3d-model", Word::Name("3d-model".to_owned())),
+            ("12-", Word::Name("12-".to_owned())),
+        ] {
+            let word: Word = text.parse().expect("every word is taken");
+            assert_eq!(word, expected);
+            assert_eq!(word.to_string(), text);
+        }
+    }
+}

@@ -1,0 +1,77 @@
+//! Commands that act on many jobs at once: by range, name, `last` or filter.
+
+use hostler_testkit::{Cluster, Size};
+
+const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
+
+/// The cluster has one CPU, so the jobs after the first wait.
+const TINY: Size = Size { nodes: 1, cpus: 1, memory: "1G" };
+
+/// Queues jobs of one name that take long, and returns their ids.
+fn queue(cluster: &Cluster, name: &str, count: usize) -> Vec<String> {
+    let sleep = ["run", "--detach", "--name", name, "-m", "16M", "--", "sleep", "600"];
+    (0..count).map(|_| cluster.ok(&sleep)).collect()
+}
+
+fn not_ended(cluster: &Cluster) -> Vec<String> {
+    let jobs = cluster.json(&["jobs", "--sort", "oldest"]);
+    let jobs = jobs["jobs"].as_array().expect("a list");
+    jobs.iter().filter(|job| job["state"] != "completing").map(|job| job["id"].to_string()).collect()
+}
+
+#[test]
+fn jobs_are_cancelled_by_range_name_last_and_filter() {
+    let cluster = Cluster::up(HOSTLER, TINY);
+    let (train, test) = (queue(&cluster, "train", 4), queue(&cluster, "test", 4));
+    cluster.wait_for_state(&train[0], "running");
+    cluster.ok(&["cancel", &format!("{}-{}", train[1], train[2])]);
+    assert_eq!(not_ended(&cluster), [&train[..1], &train[3..], &test[..]].concat());
+    cluster.ok(&["cancel", "last"]);
+    assert_eq!(not_ended(&cluster), [&train[..1], &train[3..], &test[..3]].concat());
+    cluster.ok(&["cancel", "test"]);
+    assert_eq!(not_ended(&cluster), [&train[..1], &train[3..]].concat());
+    cluster.ok(&["cancel", "--state", "pending"]);
+    assert_eq!(not_ended(&cluster), &train[..1]);
+    cluster.ok(&["cancel", "--all"]);
+    assert!(not_ended(&cluster).is_empty());
+
+    for (words, expected) in [
+        (&["cancel", "nothing"][..], "you have no job with the name \"nothing\""),
+        (&["cancel", "700-900"], "there is no job with an id from 700 to 900"),
+        (&["cancel", "test"], "is cancelled"),
+        (&["logs", "1-2"], "1-2 is more than one job"),
+        (&["cancel", "1", "--all"], "jobs are named, and a filter is given too"),
+        (&["jobs", "--state", "odd"], "the states are pending, starting, running"),
+    ] {
+        assert!(cluster.fails(words).contains(expected), "{words:?}: {}", cluster.fails(words));
+    }
+    assert_eq!(cluster.run(&["cancel", "--all"]).code, 0, "nothing to cancel is no error");
+}
+
+#[test]
+fn many_jobs_make_one_line() {
+    let cluster = Cluster::up(HOSTLER, TINY);
+    let ids = queue(&cluster, "many", 30);
+    let held = cluster.run(&["hold", "--name", "many", "--state", "pending"]);
+    let said = &held.stderr;
+    assert!(held.code == 0 && said.lines().count() == 1 && said.contains("jobs are held"), "{said}");
+    cluster.ok(&["release", "--all"]);
+    let cancelled = cluster.run(&["cancel", "many"]);
+    assert_eq!(cancelled.stderr, "30 jobs are being cancelled\n");
+    cluster.wait_for_state(&ids[29], "cancelled");
+}
+
+#[test]
+fn requeue_changes_the_limits_that_a_job_reached() {
+    let cluster = Cluster::up(HOSTLER, TINY);
+    let script = format!("mkdir {} && sleep 600; echo done", cluster.path("began").display());
+    let id = cluster.ok(&["run", "--detach", "--name", "slow", "-t", "1s", "-m", "16M", "--", "sh", "-c", &script]);
+    cluster.wait_for_state(&id, "timeout");
+    cluster.ok(&["requeue", "--state", "timeout", "-t", "2m", "-m", "32M", "--hold"]);
+    let job = cluster.json(&["job", "slow"]);
+    assert_eq!((&job["time_limit_ms"], &job["memory_bytes"]), (&120_000.into(), &(32 << 20).into()), "{job}");
+    assert!(job["reason"].as_str().is_some_and(|reason| reason.contains("held")), "{job}");
+    cluster.ok(&["release", "slow"]);
+    cluster.ok(&["wait", "last"]);
+    assert_eq!(cluster.ok(&["logs", "slow"]), "done");
+}
