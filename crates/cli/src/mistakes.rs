@@ -23,9 +23,15 @@ pub(crate) fn with_tip(mut error: Error) -> Error {
     let tip = match error.kind() {
         ErrorKind::InvalidSubcommand => text(&error, ContextKind::InvalidSubcommand).and_then(command_tip),
         ErrorKind::MissingRequiredArgument => missing(&error),
+        ErrorKind::UnknownArgument => text(&error, ContextKind::InvalidArg).and_then(|word| unknown(&error, word)),
         _ => None,
     };
     if let Some(tip) = tip {
+        error.remove(ContextKind::TrailingArg);
+        if tip != OWN_ARGUMENTS {
+            // What clap thinks similar does something else.
+            error.remove(ContextKind::SuggestedArg);
+        }
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.to_owned().into()]));
     }
     error
@@ -107,6 +113,49 @@ fn command_tip(word: &str) -> Option<&'static str> {
         "user" | "users" | "setting" | "settings" | "config" | "set" => {
             "`hostler configure` manages users and settings"
         }
+        _ => return None,
+    })
+}
+
+/// The tip for an argument that may be one of the job's program.
+const OWN_ARGUMENTS: &str =
+    "write the program's own arguments after `--`, e.g. `hostler submit . main.py -- --epochs 3`";
+
+/// The tip for an argument that the command does not know: an option of another tool, or an argument of the job's program.
+fn unknown(error: &Error, word: &str) -> Option<&'static str> {
+    let submits = is_usage_of(error, "submit");
+    let starts_jobs = submits || is_usage_of(error, "run");
+    Some(match word.split('=').next().unwrap_or(word) {
+        "--exclude" if starts_jobs => "`--constraint '!n1'` keeps a job off node n1",
+        "--nodelist" | "--node" | "--on" | "--host" if starts_jobs => "`--constraint 'n1|n2'` names the nodes of a job",
+        "--retries" | "--retry" | "--max-retries" if starts_jobs => {
+            "`--requeue` runs a job again if its node is lost; `hostler requeue --state failed` runs failed jobs again"
+        }
+        "--requirements" | "--pip" | "--packages" if submits => {
+            "packages are read from the folder: list them in its requirements.txt or pyproject.toml"
+        }
+        "--requirements" | "--pip" | "--packages" if starts_jobs => {
+            "`hostler submit` builds the environment of a folder that has a requirements.txt or pyproject.toml"
+        }
+        "--mail-user" | "--mail-type" | "--email" | "--mail" if starts_jobs => {
+            "`--notify mail:ADDRESS` sends mail about a job"
+        }
+        "--mem" | "--ram" | "--mem-per-node" if starts_jobs => "`-m 4G` is the memory on each node",
+        "--ntasks" | "--np" if starts_jobs => {
+            "`-n 4` is the number of processes on each node, `-N 2` the number of nodes"
+        }
+        "--cpus-per-task" | "--cores" | "--threads" | "--num-cpus" if starts_jobs => {
+            "`-c 4` is the number of CPUs on each node"
+        }
+        "--gres" | "--num-gpus" if starts_jobs => "`-g 1` is the number of GPUs on each node",
+        "--dependency" | "--depends" if starts_jobs => "`--after 12` starts a job after job 12",
+        "--walltime" | "--timeout" | "--time-limit" if starts_jobs => "`-t 2h` is the time limit",
+        "--job-name" if starts_jobs => "`--name` is the name of a job",
+        "--output" | "--error" | "-o" | "-e" if starts_jobs => {
+            "`hostler logs` prints the output of a job, and `hostler fetch` brings it as stdout.log and stderr.log"
+        }
+        "--force" | "-f" if is_usage_of(error, "cancel") => "`--yes` answers the question",
+        _ if submits => OWN_ARGUMENTS,
         _ => return None,
     })
 }
@@ -206,6 +255,27 @@ mod tests {
             assert!(said(line).contains(tip), "{}", said(line));
         }
         assert!(!said("hostler frobnicate").contains("tip:"), "an unknown word has no tip");
+    }
+
+    #[test]
+    fn options_of_other_tools_get_the_tip_that_helps() {
+        for (line, tip) in [
+            ("hostler submit . main.py --retries 3", "`hostler requeue --state failed`"),
+            ("hostler submit . main.py --exclude n1", "--constraint '!n1'"),
+            ("hostler submit . main.py --requirements r.txt", "requirements.txt or pyproject.toml"),
+            ("hostler submit . python main.py", "after `--`"),
+            ("hostler submit . main.py arg1", "after `--`"),
+            ("hostler submit . main.py --epochs 3", "after `--`"),
+            ("hostler run --mail-user me@uni.example true", "--notify mail:"),
+            ("hostler run --mem=4G true", "`-m 4G`"),
+            ("hostler run --cores 3 true", "`-c 4`"),
+        ] {
+            let said = said(line);
+            assert!(said.contains("tip: ") && said.contains(tip), "{line}: {said}");
+            assert!(line.contains("--epochs") || !said.contains("a similar argument"), "{line}: {said}");
+        }
+        let similar = said("hostler run --memmory 4G true");
+        assert!(similar.contains("a similar argument exists: '--memory'"), "{similar}");
     }
 
     #[test]

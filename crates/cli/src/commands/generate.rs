@@ -153,7 +153,7 @@ mod tests {
         {
             assert_eq!(page.matches(option).count(), 1, "{option}");
         }
-        assert!(page.contains("\nUsage: hostler release [OPTIONS] <ID>...\n"), "the usage line mentions options");
+        assert!(page.contains("\nUsage: hostler wait [OPTIONS] <JOB>...\n"), "the usage line mentions options");
         let exceptions: Vec<&str> =
             commands.iter().filter(|command| !command.get_arguments().any(is_global)).map(Command::get_name).collect();
         assert_eq!(exceptions, ["cmdaemon", "dshd"], "the page names the commands without global options");
