@@ -119,7 +119,7 @@ fn api() -> Api {
         .get("/jobs/{id}/tasks/{index}/steps", Owners, steps::list, "Lists the steps that a running task has started. Its first node answers. 503 `node_unreachable`.")
         .get("/jobs/{id}/tasks/{index}/usage", Owners, usage::of_task, "Shows what the last attempt of a task used over time, on one of its nodes.")
         .get("/jobs/{id}/tasks/{index}/usage/live", Owners, usage::task_live, "Streams what a running task uses, measured every second, as server-sent events. The data of each event is a `Reading`. 409 `not_running`.")
-        .post("/users", Admins, users::add, "Adds a user. 409 `user_exists`, `uid_taken`, `bad_uid`; 422 `bad_key_line`.")
+        .post("/users", Admins, users::add, "Adds a user. 409 `user_exists`, `uid_taken`, `bad_uid`, `bad_name`; 422 `bad_key_line`.")
         .get("/users", Admins, users::list, "Lists all added users, and other accounts that are blocked or have a quota.")
         .get("/users/{name}", Owners, users::show, "Shows a user, to that user and to admins.")
         .post("/users/{name}/remove", Admins, users::remove, "Removes a user and all their tokens. Jobs, quota and accounts of machines do not change: an account of this name on a machine may still use the cluster.")

@@ -319,12 +319,39 @@ fn admit(user: AddUser, known: &BTreeSet<UserName>, uids: &mut AutomaticUids) ->
         None => match uid_here(&name)? {
             // Existing users keep their uid.
             None if known.contains(&name) => None,
-            None => Some(free_uid(&name, uids)?),
+            None => {
+                creatable(&name, known)?;
+                Some(free_uid(&name, uids)?)
+            }
             here => here,
         },
     };
     Ok(NewUser { name, uid, role, groups, keys })
 }
+
+/// Refuses a new user for whom no agent could create an account. The head's machine has no account of this name.
+fn creatable(name: &UserName, known: &BTreeSet<UserName>) -> Result<(), ApiError> {
+    let refusal = |why: String| {
+        ApiError::new(StatusCode::CONFLICT, "bad_name", why)
+            .hint("if the nodes have an account with this name, give its uid with --uid")
+    };
+    let text = name.as_str();
+    let fits = text.len() <= MAX_ACCOUNT_BYTES
+        && text.starts_with(|first: char| first.is_ascii_alphanumeric() || first == '_')
+        && text.chars().all(|letter| letter.is_ascii_alphanumeric() || "._-@".contains(letter));
+    if !fits {
+        return Err(refusal(format!(
+            "no account can have the name {text:?}: up to {MAX_ACCOUNT_BYTES} letters, digits, `.`, `_`, `-` and `@`"
+        )));
+    }
+    match known.iter().find(|other| other.as_str().eq_ignore_ascii_case(text)) {
+        Some(other) => Err(refusal(format!("{name} and the user {other} differ only in upper and lower case"))),
+        None => Ok(()),
+    }
+}
+
+/// Longest name that `useradd` gives an account.
+const MAX_ACCOUNT_BYTES: usize = 32;
 
 /// Chooses a uid that is free in the cluster and on this machine.
 fn free_uid(name: &UserName, uids: &mut AutomaticUids) -> Result<u32, ApiError> {

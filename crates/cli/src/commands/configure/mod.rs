@@ -9,10 +9,14 @@ mod roster;
 mod setting;
 mod user;
 
+use std::collections::BTreeSet;
+
 use clap::{Args, Subcommand};
+use hostler_client::Client;
+use hostler_model::UserName;
 
 use super::node::Node;
-use crate::context::Context;
+use crate::context::{Context, block_on};
 use crate::failure::Outcome;
 
 /// Configure users, quotas, partitions and settings
@@ -47,5 +51,26 @@ impl Configure {
             ConfigureCommand::Setting(setting) => setting.run(context),
             ConfigureCommand::Notify(notify) => notify.run(context),
         }
+    }
+}
+
+/// Says which of `groups` no user is in: their names may be wrong. `except` is a user who has just been added to them. Says
+/// nothing to a caller who may not see the users.
+fn note_empty_groups<'a>(
+    context: &Context,
+    client: &Client,
+    groups: impl IntoIterator<Item = &'a UserName>,
+    except: Option<&UserName>,
+) {
+    let mut groups = groups.into_iter().peekable();
+    if groups.peek().is_none() {
+        return;
+    }
+    let Ok(users) = block_on(async { Ok(client.users().await?) }) else { return };
+    let others = users.iter().filter(|user| Some(&user.name) != except);
+    let known: BTreeSet<&UserName> = others.flat_map(|user| &user.groups).collect();
+    for group in groups.filter(|group| !known.contains(group)) {
+        let other = if except.is_some() { "other " } else { "" };
+        context.output.say(&format!("note: no {other}user is in group {group}"));
     }
 }

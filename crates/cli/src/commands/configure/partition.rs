@@ -10,6 +10,7 @@ use hostler_model::{
 };
 use hostler_proto::partitions::{NewPartition, PartitionChange};
 
+use super::note_empty_groups;
 use crate::context::{Context, block_on};
 use crate::exit;
 use crate::failure::{Failure, Outcome};
@@ -255,6 +256,7 @@ impl Add {
         if partition.node_count == 0 {
             context.output.say(&format!("note: no node has a name that matches {}", partition.nodes));
         }
+        note_empty_groups(context, client, new.about.groups.iter().flatten(), None);
         Ok(exit::OK)
     }
 }
@@ -273,6 +275,7 @@ impl Set {
         } else if !context.output.is_quiet() {
             context.output.data(&partitions::one(&partition));
         }
+        note_empty_groups(context, client, change.groups.iter().flatten(), None);
         Ok(exit::OK)
     }
 }

@@ -6,6 +6,7 @@ use clap::{Args, Subcommand};
 use hostler_client::Client;
 use hostler_model::{Quota, UserName, parse_bytes};
 
+use super::note_empty_groups;
 use crate::context::{Context, block_on};
 use crate::exit;
 use crate::failure::Outcome;
@@ -149,6 +150,7 @@ impl SetQuota {
         }
         let whose = if self.each { "each user of group" } else { "group" };
         context.output.say(&format!("{whose} {name}: {}", people::quota(&quota)));
+        note_empty_groups(context, client, [name], None);
         Ok(exit::OK)
     }
 }

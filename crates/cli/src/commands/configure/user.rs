@@ -9,7 +9,7 @@ use hostler_proto::users::{AddUser, BlockUser, ChangeKeys, UserView};
 use serde_json::json;
 
 use super::quota::QuotaFlags;
-use super::roster;
+use super::{note_empty_groups, roster};
 use crate::context::{Context, block_on};
 use crate::exit;
 use crate::failure::{During, Failure, Outcome};
@@ -201,8 +201,10 @@ impl Add {
         let Self { name, uid, role, groups, keys } = self;
         let keys = read_keys(&keys)?;
         let user = AddUser { name, uid, role, groups: groups.into_iter().collect(), keys };
+        let asked = user.groups.clone();
         let user = block_on(async { Ok(client.add_user(&user).await?) })?;
         print_result(context, &user, &format!("added {} with uid {}", user.name, user.uid));
+        note_empty_groups(context, client, &asked, Some(&user.name));
         Ok(exit::OK)
     }
 }
