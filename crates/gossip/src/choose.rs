@@ -244,6 +244,14 @@ fn score(load: &Load, in_flight: u64, policy: &Policy) -> Score {
     Score { sharing, fullness, pressure, memory, total }
 }
 
+impl Unfit {
+    /// Whether the user did not want this node.
+    #[must_use]
+    pub const fn is_unwanted(&self) -> bool {
+        matches!(self, Self::NotListed | Self::RuledOut | Self::Features)
+    }
+}
+
 impl fmt::Display for Unfit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

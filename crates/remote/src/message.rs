@@ -312,6 +312,9 @@ pub struct Choice {
     pub candidates: Vec<NodeScore>,
     /// Unsuitable nodes, each with the reason.
     pub unfit: Vec<(NodeName, String)>,
+    /// Those of the unsuitable nodes that the caller did not want: excluded, not named, or without a demanded feature.
+    #[serde(default)]
+    pub unwanted: Vec<NodeName>,
     /// Average cost of commands of this kind, if known.
     #[serde(default)]
     pub cost: Option<Cost>,

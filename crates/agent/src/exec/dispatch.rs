@@ -455,6 +455,7 @@ fn explain(exec: &Exec, needs: &Needs) -> Choice {
     unfit.sort_by(|one, other| one.0.cmp(&other.0));
     Choice {
         candidates: candidates.iter().map(how).collect(),
+        unwanted: unfit.iter().filter(|(_, why)| why.is_unwanted()).map(|(node, _)| node.clone()).collect(),
         unfit: unfit.into_iter().map(|(node, why)| (node, why.to_string())).collect(),
         ..Choice::default()
     }

@@ -62,11 +62,16 @@ fn output_of_several_nodes_is_labelled() {
     assert!(lines.iter().all(|line| expected.contains(line)), "{outcome:?}");
     assert!(outcome.code == 0 && outcome.stdout.contains(": 20%\n"), "{outcome:?}");
 
-    // A node that is down is left out of --all.
+    // A node that is down counts as one of all.
     machines.kill_agent(2);
     machines.wait_for(0, 2);
     let outcome = machines.run(0, "dsh --all echo ran");
-    assert!(outcome.code == 0 && outcome.stdout.lines().count() == 2, "{outcome:?}");
+    assert!(outcome.code == 125 && outcome.stdout.lines().count() == 2, "{outcome:?}");
+    assert!(outcome.stderr.contains("node n3 is left out: ") && outcome.stderr.contains("2 of 3 nodes"), "{outcome:?}");
+    let outcome = machines.run(0, "dsh --all --available echo ran");
+    assert!(outcome.code == 0 && outcome.stderr.contains("2 of 2 nodes"), "{outcome:?}");
+    let outcome = machines.run(0, "dsh --all --exclude n3 echo ran");
+    assert!(outcome.code == 0 && !outcome.stderr.contains("left out"), "{outcome:?}");
 }
 
 #[test]

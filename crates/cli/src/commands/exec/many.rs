@@ -16,8 +16,20 @@ use crate::output::Output;
 /// Size of a read, in bytes.
 const PIECE_BYTES: usize = 64 << 10;
 
+/// The nodes for a command.
+pub(super) struct Nodes {
+    /// The nodes that get it.
+    pub(super) present: Vec<NodeName>,
+    /// The nodes that should get it and cannot, with the reason.
+    pub(super) missing: Vec<(NodeName, String)>,
+}
+
 /// Runs the command on all these nodes. The exit code is that of the first node that failed.
-pub(super) fn run(context: &Context, nodes: &[NodeName], command: impl Fn(&NodeName) -> Command) -> Outcome {
+pub(super) fn run(context: &Context, nodes: &Nodes, command: impl Fn(&NodeName) -> Command) -> Outcome {
+    let Nodes { present: nodes, missing } = nodes;
+    for (node, why) in missing {
+        context.output.say(&format!("node {node} is left out: {why}"));
+    }
     if nodes.is_empty() {
         return Err(Failure::new("no node accepts commands at the moment")
             .hint("`hostler nodes --load` shows their state")
@@ -26,7 +38,7 @@ pub(super) fn run(context: &Context, nodes: &[NodeName], command: impl Fn(&NodeN
     let children = nodes.iter().map(|node| start(command(node), node)).collect::<Result<Vec<_>, Failure>>()?;
     let output = &context.output;
     let codes = follow(output, nodes, children);
-    Ok(summarize(output, nodes, &codes))
+    Ok(summarize(output, nodes, &codes, missing.len()))
 }
 
 fn start(mut command: Command, node: &NodeName) -> Result<Child, Failure> {
@@ -102,12 +114,14 @@ fn read(from: Option<impl Read>, of: Source, to: &SyncSender<Piece>) {
     }
 }
 
-/// Prints exit codes, and returns the exit code of the first node that failed.
-fn summarize(output: &Output, nodes: &[NodeName], codes: &[u8]) -> u8 {
+/// Prints exit codes, and returns the exit code of the first node that failed, or else an error if nodes are missing.
+fn summarize(output: &Output, nodes: &[NodeName], codes: &[u8], missing: usize) -> u8 {
     let failed: Vec<_> = nodes.iter().zip(codes).filter(|(_, code)| **code != exit::OK).collect();
     for (node, code) in &failed {
         output.say(&format!("node {node}: exit code {code}"));
     }
-    output.say(&format!("{} of {}: exit code 0", nodes.len() - failed.len(), plural(nodes.len(), "node")));
-    failed.first().map_or(exit::OK, |(_, code)| **code)
+    let all = plural(nodes.len() + missing, "node");
+    output.say(&format!("{} of {all}: exit code 0", nodes.len() - failed.len()));
+    let otherwise = if missing == 0 { exit::OK } else { exit::RUN_FAILED };
+    failed.first().map_or(otherwise, |(_, code)| **code)
 }

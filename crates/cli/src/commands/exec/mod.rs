@@ -91,9 +91,14 @@ pub(crate) struct Exec {
     /// Run on all nodes at once; label output with node names
     ///
     /// The command has neither input nor a terminal. At the end, failures are listed and successes are counted on
-    /// stderr. The exit code is that of the first node on which the command failed.
+    /// stderr. The exit code is that of the first node on which the command failed. If a node accepts no commands, e.g. because
+    /// it is drained or down, it is named, and the exit code is 125.
     #[arg(long, conflicts_with_all = ["node", "nodes", "explain", "report", "prefer_local"])]
     all: bool,
+
+    /// With --all: only the nodes that accept commands now; others do not count as failures
+    #[arg(long, requires = "all")]
+    available: bool,
 
     /// Run on each of these nodes at once, e.g. n1,n2; output as with --all
     #[arg(
@@ -166,7 +171,13 @@ impl Exec {
             return Err(Failure::usage("no command is given").hint("e.g. hostler exec gcc -c x.c"));
         }
         if self.all || !self.nodes.is_empty() {
-            let nodes = if self.all { all_nodes(self.ask()?)? } else { self.nodes.clone() };
+            let mut nodes = many::Nodes { present: self.nodes.clone(), missing: Vec::new() };
+            if self.all {
+                nodes = all_nodes(self.ask()?)?;
+            }
+            if self.available {
+                nodes.missing.clear();
+            }
             return many::run(context, &nodes, |node| self.on_node(node));
         }
         let ask = self.ask()?;
@@ -241,10 +252,10 @@ impl Exec {
     }
 }
 
-/// The names of all nodes that the command may run on.
-fn all_nodes(ask: ExecRequest) -> Result<Vec<NodeName>, Failure> {
+/// All nodes that the caller means.
+fn all_nodes(ask: ExecRequest) -> Result<many::Nodes, Failure> {
     let constraint = ask.constraint.clone();
-    let choice = call::choice(ask)?;
+    let choice = *call::choice(ask)?;
     let mut names: Vec<_> = choice.candidates.iter().map(|how| how.node.clone()).collect();
     if let (true, Some(constraint)) = (names.is_empty(), constraint) {
         let failure =
@@ -253,5 +264,7 @@ fn all_nodes(ask: ExecRequest) -> Result<Vec<NodeName>, Failure> {
         return Err(reasons.fold(failure, Failure::hint));
     }
     names.sort();
-    Ok(names)
+    let mut missing = choice.unfit;
+    missing.retain(|(node, _)| !choice.unwanted.contains(node));
+    Ok(many::Nodes { present: names, missing })
 }
