@@ -3,8 +3,10 @@
 use std::ffi::OsString;
 use std::io::{self, Write as _};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use clap::{Arg, ArgAction, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use hostler_model::parse_duration;
 
 use crate::codes::refuse_exposed;
 use crate::command_groups::grouped;
@@ -47,6 +49,10 @@ pub(crate) struct Common {
         display_order = 900
     )]
     head: Option<String>,
+
+    /// How long to wait while the head cannot be reached, e.g. 30s; 0s not at all
+    #[arg(long, global = true, value_name = "TIME", value_parser = parse_duration, help_heading = GLOBAL_OPTIONS, display_order = 900)]
+    wait_for_head: Option<Duration>,
 
     /// Print data as JSON
     #[arg(long, global = true, conflicts_with = "quiet", help_heading = GLOBAL_OPTIONS, display_order = 901)]
@@ -215,7 +221,7 @@ impl Common {
             (false, true) => Format::Quiet,
             (false, false) => Format::Text,
         };
-        Context { output: Output::new(format), head: self.head }
+        Context { output: Output::new(format), head: self.head, wait_for_head: self.wait_for_head }
     }
 }
 

@@ -52,7 +52,7 @@ mod tests {
     use crate::output::{Format, Output};
 
     fn check(name: &str, command: &[&str]) -> Result<(), Failure> {
-        let context = Context { output: Output::new(Format::Quiet), head: None };
+        let context = Context { output: Output::new(Format::Quiet), head: None, wait_for_head: None };
         check_command(&context, name, command)
     }
 

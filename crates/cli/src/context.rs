@@ -1,6 +1,7 @@
 //! What client commands share: the output, the chosen head and an async runtime.
 
 use std::future::Future;
+use std::time::Duration;
 
 use hostler_client::{Client, ClientError, Outage, RetryLimits};
 
@@ -14,6 +15,8 @@ pub(crate) struct Context {
     pub(crate) output: Output,
     /// The value of `--head` or HOSTLER_HEAD.
     pub(crate) head: Option<String>,
+    /// How long to wait while the head cannot be reached; as long as the command does by itself if absent.
+    pub(crate) wait_for_head: Option<Duration>,
 }
 
 impl Context {
@@ -35,9 +38,10 @@ impl Context {
     fn client_with(&self, retry_limits: RetryLimits) -> Result<Client, Failure> {
         let endpoint = config::endpoint(self.head.as_deref())?;
         let output = self.output.clone();
+        let retry_limits = self.wait_for_head.map_or(retry_limits, RetryLimits::of);
         Ok(Client::new(endpoint).with_retry_limits(retry_limits).watched_by(move |outage| match outage {
-            Outage::Begins(error) => output.aside(&format!("{}; retrying", brief(error))),
-            Outage::Over => output.aside("connected to the head again"),
+            Outage::Begins(error) => output.say(&format!("{}; retrying", brief(error))),
+            Outage::Over => output.say("connected to the head again"),
         }))
     }
 }

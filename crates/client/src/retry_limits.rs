@@ -28,6 +28,12 @@ pub struct RetryLimits {
 }
 
 impl RetryLimits {
+    /// The same time whatever the reason.
+    #[must_use]
+    pub const fn of(time: Duration) -> Self {
+        Self { at_first: time, to_reach: time, later: time }
+    }
+
     /// No retries: reports every failure at once.
     pub const NONE: Self = Self { at_first: Duration::ZERO, to_reach: Duration::ZERO, later: Duration::ZERO };
 

@@ -3,16 +3,17 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, IsTerminal, Read};
+use std::ops::ControlFlow;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Duration;
 
 use clap::Args;
-use hostler_client::Client;
+use hostler_client::{Client, ClientError, new_key};
 use hostler_model::{
     ArraySpec, Environment, Files, JobId, JobState, MAX_SCRIPT_BYTES, OpenMode, Submission, TaskId, Work,
 };
-use hostler_proto::api::{JobAction, JobDetail};
+use hostler_proto::api::{JobAction, JobDetail, SubmitRequest};
 use hostler_proto::link::Output;
 use hostler_remote::step::{Allocation, TEMPORARY, VARIABLE, launcher_variables};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -241,6 +242,9 @@ fn read_script(path: &str) -> Result<String, Failure> {
     String::from_utf8(bytes).map_err(|_| Failure::usage(format!("the script {name} is not UTF-8 text")))
 }
 
+/// How long an interrupted submission may still take.
+const LAST_ANSWER: Duration = Duration::from_secs(1);
+
 /// A job whose end the caller waits for.
 pub(crate) struct Attended<'a> {
     pub(crate) context: &'a Context,
@@ -259,7 +263,10 @@ impl Attended<'_> {
         let has_terminal = spec.pty.is_some() && io::stdin().is_terminal() && !context.output.is_json();
         // Handle signals from before the submission on, so that a signal always cancels the job.
         let mut interrupts = Interrupts::take()?;
-        let id = client.submit_new(spec).await?;
+        let id = match self.submit(spec, &mut interrupts).await? {
+            ControlFlow::Continue(id) => id,
+            ControlFlow::Break(code) => return Ok(code),
+        };
         if has_terminal && self.array.is_none() {
             return match attach_when_running(context, client, id).await {
                 Ok(Left::ByUser) => Ok(exit::OK),
@@ -276,11 +283,42 @@ impl Attended<'_> {
             signal = interrupts.next() => signal,
         };
         context.output.say(&format!("cancelling job {id}; press Ctrl-C again to return without waiting"));
-        client.act(id, None, JobAction::Cancel).await?;
+        tokio::select! {
+            cancelled = client.act(id, None, JobAction::Cancel) => { cancelled?; }
+            signal = interrupts.next() => {
+                context.output.say(&format!("the head has not confirmed; `hostler cancel {id}` cancels job {id}"));
+                return Ok(exit_code(signal));
+            }
+        }
         tokio::select! {
             result = watching => result.map(|_| exit_code(signal)),
             signal = interrupts.next() => Ok(exit_code(signal)),
         }
+    }
+
+    /// Submits the job. A signal that comes first ends this; the job may exist all the same, and is then cancelled if the
+    /// head answers soon.
+    async fn submit(&self, spec: Submission, interrupts: &mut Interrupts) -> Result<ControlFlow<u8, JobId>, Failure> {
+        let Self { context, client, .. } = *self;
+        let request = SubmitRequest { key: new_key(), spec };
+        let mut submitting = std::pin::pin!(client.submit(&request));
+        let signal = tokio::select! {
+            submitted = &mut submitting => return Ok(ControlFlow::Continue(submitted?.id)),
+            signal = interrupts.next() => signal,
+        };
+        let cancelled = async {
+            let id = submitting.await?.id;
+            client.act(id, None, JobAction::Cancel).await?;
+            Ok::<_, ClientError>(id)
+        };
+        context.output.say(&match tokio::time::timeout(LAST_ANSWER, cancelled).await {
+            Ok(Ok(id)) => format!("cancelling job {id}"),
+            _ => format!(
+                "the head has not confirmed the job; `hostler jobs --key {}` shows it if it was submitted",
+                request.key
+            ),
+        });
+        Ok(ControlFlow::Break(exit_code(signal)))
     }
 
     /// Cancels the job if its output cannot be written. Returns `failure`.

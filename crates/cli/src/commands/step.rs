@@ -118,7 +118,7 @@ impl Step {
 
 /// Acts as `ssh` for a launcher such as `mpirun`.
 pub(crate) fn remote_shell(arguments: &[OsString]) -> ExitCode {
-    let context = Context { output: Output::new(Format::Text), head: None };
+    let context = Context { output: Output::new(Format::Text), head: None, wait_for_head: None };
     let run = || {
         let wanted = RemoteShell::parse(arguments).map_err(|why| {
             Failure::usage(format!("not a valid command line of ssh: {why}"))

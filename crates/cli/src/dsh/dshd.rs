@@ -89,7 +89,7 @@ pub(crate) struct Dshd {
 pub(crate) fn main(args: Vec<OsString>) -> ExitCode {
     let matches = definition().get_matches_from(args);
     let daemon = Dshd::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
-    let context = Context { output: Output::new(Format::Text), head: None };
+    let context = Context { output: Output::new(Format::Text), head: None, wait_for_head: None };
     let announces = daemon.announce;
     let outcome = daemon.run(&context.output);
     if announces && let Err(failure) = &outcome {
