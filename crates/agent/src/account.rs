@@ -22,7 +22,7 @@ use nix::unistd::{Gid, Uid, User, geteuid};
 use tokio::sync::watch;
 
 use crate::mutex::lock;
-use crate::restrictions::Restrictions;
+use crate::users::restrictions::Restrictions;
 
 /// Uid and gid of the processes that unpack layers of images. Outside of the ranges that Linux distributions and directory
 /// services use.

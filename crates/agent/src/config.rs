@@ -7,13 +7,13 @@ use std::path::PathBuf;
 use hostler_gossip::Policy;
 use hostler_model::{Engine, Feature, NodeName, Resources, Topology};
 
-use crate::certificate::NoiseLimits;
+use crate::containers::sandbox::SandboxSettings;
 use crate::gossip::{Machines, StatusPorts, Weights};
-use crate::gpus::MachineGpu;
-use crate::pull::ImageSettings;
-use crate::quiet::QuietSettings;
-use crate::roster::NewAccounts;
-use crate::sandbox::SandboxSettings;
+use crate::measure::certificate::NoiseLimits;
+use crate::measure::quiet::QuietSettings;
+use crate::provision::gpus::MachineGpu;
+use crate::provision::images::pull::ImageSettings;
+use crate::users::roster::NewAccounts;
 
 #[derive(Debug, Clone)]
 pub struct Config {

@@ -17,16 +17,18 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::mpsc;
 
 use crate::activity::power_off;
-use crate::directory::{RunDirectory, Runs};
 use crate::handle::{Handle, Input, Inputs};
 use crate::node::Node;
-use crate::restrictions::Restrictions;
+use crate::provision::stage::{self, NoEnvironment, members};
 use crate::runs::control::{Control, Controlled, Order, control};
+use crate::runs::directory::{RunDirectory, Runs};
 use crate::runs::outcome::RunOutcome;
-use crate::stage::{NoEnvironment, members};
-use crate::steps::{Own, free_port};
-use crate::supervise::RunState;
-use crate::{collect, engines, forward, output, roster, stage, steps, supervise, terminal};
+use crate::runs::steps::{self, Own, free_port};
+use crate::runs::supervise::{self, RunState};
+use crate::runs::{collect, output, terminal};
+use crate::users::restrictions::Restrictions;
+use crate::users::roster;
+use crate::{containers, forward};
 
 pub(crate) struct Engine {
     node: Arc<Node>,
@@ -373,6 +375,6 @@ async fn join_others(
             }
         }
     };
-    orders.env.extend(engines::meeting_port(launch, port));
+    orders.env.extend(containers::meeting_port(launch, port));
     own.map_or(Ok(()), |own| own.lay_out((&node.name, &node.stager.program), launch, directory, &endpoints, orders))
 }

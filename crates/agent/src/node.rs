@@ -7,14 +7,14 @@ use hostler_model::{NodeFacts, NodeName};
 
 use crate::account::Accounts;
 use crate::activity::Activity;
-use crate::directory::Runs;
 use crate::forward::Forwarding;
 use crate::gossip::Gossiping;
-use crate::metrics::Metrics;
-use crate::roster::NewAccounts;
-use crate::stage::Stager;
-use crate::supervise::Supervisor;
-use crate::usage::UsageMeter;
+use crate::measure::metrics::Metrics;
+use crate::measure::usage::UsageMeter;
+use crate::provision::stage::Stager;
+use crate::runs::directory::Runs;
+use crate::runs::supervise::Supervisor;
+use crate::users::roster::NewAccounts;
 
 pub(crate) struct Node {
     pub(crate) name: NodeName,

@@ -21,15 +21,15 @@ use tokio::sync::watch;
 use crate::account::Accounts;
 use crate::assemble::{Assembled, assemble};
 use crate::config::Config;
-use crate::engine;
 use crate::gossip::{Away, Gossiping, Machines, Ports, StatusPorts};
 use crate::handle::Handle;
-use crate::identity::{Identity, LOCK};
-use crate::link::Link;
-use crate::local_socket::{serve as serve_users, socket_access};
-use crate::metrics::Exporter;
-use crate::metrics::port::Port;
-use crate::{exec, recover, renewal};
+use crate::link::identity::{Identity, LOCK};
+use crate::link::{Link, renewal};
+use crate::measure::metrics::Exporter;
+use crate::measure::metrics::port::Port;
+use crate::runs::recover;
+use crate::users::local_socket::{serve as serve_users, socket_access};
+use crate::{engine, exec};
 
 /// Maximum number of threads for work that may wait for files, once for remote commands and once for all other work. One
 /// user has at most 512 remote commands, and as many runs as the node has CPUs.

@@ -16,7 +16,7 @@ use super::dispatch;
 use super::peer::Peer;
 use super::refusal::unsuitable;
 use super::shared::Exec;
-use crate::local_socket::{LocalUser, socket_access};
+use crate::users::local_socket::{LocalUser, socket_access};
 
 /// The requests of local programs. A user of the machine may run 512 commands at once.
 const LIMITS: Limits = Limits { strangers: 256, time: ASK_BOUND.saturating_mul(2), total: 8192 };

@@ -21,8 +21,8 @@ use super::peer::{Peer, Process};
 use super::run;
 use super::shared::Exec;
 use crate::activity::CommandGuard;
-use crate::leaves::Leaves;
 use crate::readiness::Readiness;
+use crate::runs::leaves::Leaves;
 
 /// Start of a cgroup's name without the agent's prefix. The whole name is `here-PID-START_TIME-NUMBER`.
 const NAME: &str = "here-";

@@ -32,11 +32,11 @@ use super::refusal::unsuitable;
 use super::shared::{Exec, Host};
 use super::written::Disk;
 use crate::account::{Account, AccountError};
+use crate::containers::sandbox;
 use crate::handle::Held;
 use crate::rights::act_as;
 use crate::runs::outcome::is_out_of_memory;
-use crate::sandbox;
-use crate::shepherds::{self, LINGER, Taken, Watched};
+use crate::runs::shepherds::{self, LINGER, Taken, Watched};
 
 /// Time between SIGTERM and SIGKILL for a command whose caller has disconnected.
 const GRACE: Duration = Duration::from_secs(2);

@@ -18,14 +18,14 @@ use super::mirror::Mirrors;
 use super::written::Written;
 use crate::account::Accounts;
 use crate::activity::Activity;
+use crate::containers::sandbox::Sandboxes;
 use crate::gossip::Gossiping;
-use crate::gpus::Gpus;
 use crate::handle::Handle;
 use crate::job_network::Networks;
-use crate::leaves::Leaves;
-use crate::process_limits::ProcessLimits;
-use crate::sandbox::Sandboxes;
-use crate::shepherds::IdleShepherds;
+use crate::provision::gpus::Gpus;
+use crate::runs::leaves::Leaves;
+use crate::runs::process_limits::ProcessLimits;
+use crate::runs::shepherds::IdleShepherds;
 
 /// What remote commands need of the node.
 pub(crate) struct Host {

@@ -27,9 +27,9 @@ use self::sockets::Site;
 pub(crate) use self::visit::interface_inside;
 use self::visit::socket_inside;
 use crate::account::Accounts;
-use crate::directory::Runs;
+use crate::measure::usage::RunPlace;
 use crate::runs::control::Control;
-use crate::usage::RunPlace;
+use crate::runs::directory::Runs;
 
 /// Time to find a listener and to connect to it. With the turns of others, it is shorter than the head waits.
 const CONNECT_TIME: Duration = Duration::from_secs(4);

@@ -18,8 +18,8 @@ use nix::unistd::geteuid;
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::account::Ids;
+use crate::measure::usage::RunPlace;
 use crate::rights::act_alone;
-use crate::usage::RunPlace;
 
 /// How a run sees files.
 #[derive(Debug)]

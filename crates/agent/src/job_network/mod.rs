@@ -40,11 +40,11 @@ use tokio::time::sleep;
 use crate::exec::Connections;
 use crate::forward::interface_inside;
 use crate::gossip::Gossiping;
+use crate::measure::usage::RunPlace;
 use crate::mutex::lock;
 use crate::readiness::Readiness;
 use crate::runs::outcome::RunOutcome;
 use crate::runs::surroundings::Surrounding;
-use crate::usage::RunPlace;
 
 /// First and longest delay between attempts to open an interface. The first attempt usually comes while the sandbox is being
 /// built.

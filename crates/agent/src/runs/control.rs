@@ -9,7 +9,7 @@ use hostler_shepherd::RunSignal;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use crate::ending::Ending;
+use crate::runs::ending::Ending;
 
 /// Queued orders per run: one to end it, one to end it at once, and a reserve.
 const ORDERS_LEN: usize = 8;

@@ -11,9 +11,9 @@ use hostler_shepherd::{Cause, ExitRecord, Io, LostReason, Status};
 
 use super::outcome::{RunOutcome, is_out_of_memory, why_of};
 use super::surroundings::Surroundings;
-use crate::certificate;
-use crate::directory::Runs;
-use crate::steps;
+use crate::measure::certificate;
+use crate::runs::directory::Runs;
+use crate::runs::steps;
 
 /// Status of `docker run` and `podman run` when the engine itself has failed.
 const ENGINE_FAILED: i32 = 125;

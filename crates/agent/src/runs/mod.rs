@@ -1,25 +1,42 @@
-//! What the agent does for each run, apart from its preparation.
+//! What the agent does for each run after its preparation.
 //!
-//! - [`control`]: orders for a run, and turns for what waits for its user.
+//! - [`supervise`]: shepherds and their reports; [`shepherds`]: connections to them; [`ending`]: runs whose program does not start.
+//! - [`control`]: orders for a run, and turns for what waits for its user; [`steps`]: processes on its other nodes.
 //! - [`surroundings`]: what is begun before a run and ended after it, always by the same function.
-//! - [`outcome`] and [`exit`]: how a run ended, and the report of that for the head.
+//! - [`outcome`] and [`exit`]: how a run ended, and the report of that for the head; [`collect`]: results.
+//! - [`directory`]: files of a run that outlive the agent; [`temporary`]: files that need not.
+//! - [`recover`]: recovery of runs after an agent restart.
+//! - [`leaves`] and [`process_limits`]: cgroups of runs, and how many processes they may have.
+//! - [`output`] and [`terminal`]: live output, and terminals.
 
+pub(crate) mod collect;
 pub(crate) mod control;
+pub(crate) mod directory;
+pub(crate) mod ending;
 pub(crate) mod exit;
+pub(crate) mod leaves;
 pub(crate) mod outcome;
+pub(crate) mod output;
+pub(crate) mod process_limits;
+pub(crate) mod recover;
+pub(crate) mod shepherds;
+pub(crate) mod steps;
+pub(crate) mod supervise;
 pub(crate) mod surroundings;
+pub(crate) mod temporary;
+pub(crate) mod terminal;
 
 use std::sync::Arc;
 
 use self::surroundings::{Surrounding, Surroundings};
-use crate::certificate::Measurements;
-use crate::directory::Runs;
-use crate::engines::Containers;
-use crate::environment::Environments;
+use crate::containers::Containers;
 use crate::job_network::Networks;
-use crate::quiet::QuietRuns;
-use crate::stage::EnvironmentPins;
-use crate::usage::UsageMeter;
+use crate::measure::certificate::Measurements;
+use crate::measure::quiet::QuietRuns;
+use crate::measure::usage::UsageMeter;
+use crate::provision::environment::Environments;
+use crate::provision::stage::EnvironmentPins;
+use crate::runs::directory::Runs;
 
 /// The services behind the surroundings.
 pub(crate) struct Services {
