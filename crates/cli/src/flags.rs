@@ -76,9 +76,9 @@ pub(crate) struct JobFlags {
 
     /// Run in a sandbox with the root directory of an image, e.g. docker://debian:12
     ///
-    /// docker://NAME[:TAG] is in a registry, by default Docker Hub. oci:DIR[:TAG] is an OCI layout, docker-archive:FILE[:NAME] a
-    /// file from `docker save`, dir:DIR a directory with a root file system. They are on the node; relative paths start in
-    /// the job's folder. The job gets the image's
+    /// docker://NAME[:TAG] is in a registry, by default Docker Hub. oci:DIR[:NAME] is an OCI layout,
+    /// oci-archive:FILE[:NAME] an archive of one, docker-archive:FILE[:NAME] a file from `docker save`, dir:DIR a directory with
+    /// a root file system. They are on the node; relative paths start in the job's folder. The job gets the image's
     /// environment variables, and of the current ones only TERM and those of --env and --env-only. The root directory
     /// is read-only. Implies --sandbox.
     ///

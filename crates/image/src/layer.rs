@@ -12,6 +12,7 @@ use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use nix::dir::Dir;
@@ -22,6 +23,7 @@ use nix::sys::time::TimeSpec;
 use nix::unistd::{UnlinkatFlags, linkat, symlinkat, unlinkat};
 use tar::{Archive, Entry, EntryType};
 
+use crate::compression::{Compression, without_content};
 use crate::digest::{Hashing, Sha256};
 
 /// Maximum number of directories in a path.
@@ -30,14 +32,22 @@ const MAX_DEPTH: usize = 100;
 /// Maximum length of a path in bytes.
 const MAX_PATH_BYTES: usize = 2048;
 
-/// Maximum number of bytes of a layer for each compressed byte.
-const MAX_RATIO: u64 = 200;
+/// Maximum size of an uncompressed layer in bytes. Zeros count here, but not for [`Limits::bytes`].
+const MAX_LAYER_BYTES: u64 = 32 << 30;
 
-/// Size in bytes up to which a layer may have any ratio.
-const ANY_RATIO_BYTES: u64 = 64 << 20;
+/// Number of bytes that are written at once, or become a hole if all of them are zero.
+const CHUNK: usize = 64 << 10;
+
+static ZEROS: [u8; CHUNK] = [0; CHUNK];
 
 /// The largest size that the plain header of an archive's entry can state.
 const MAX_PLAIN_BYTES: u64 = 0o77_777_777_777;
+
+/// Position of an entry's kind in its header.
+const KIND_BYTE: usize = 156;
+
+const TOO_LARGE: &str = "makes the layer larger than 32 GiB; if it is a log of logins such as /var/log/lastlog, create the \
+    image's user with `useradd --no-log-init`";
 
 /// A directory's own permissions, and those of files that can be executed.
 const OPEN: Mode = Mode::from_bits_truncate(0o755);
@@ -61,7 +71,7 @@ pub struct LayerOrder {
 /// What a layer may at most contain.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Sum of the sizes of all files, in bytes.
+    /// Sum of the bytes of all files, without holes: long runs of zeros take no place on the disk.
     pub bytes: u64,
     /// Number of files, directories, links and whiteouts.
     pub entries: u64,
@@ -70,7 +80,7 @@ pub struct Limits {
 /// What a layer has added.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Applied {
-    /// Sum of the sizes of all files, in bytes.
+    /// Sum of the bytes of all files, without holes.
     pub bytes: u64,
     /// Number of files, directories, links and whiteouts.
     pub entries: u64,
@@ -104,6 +114,12 @@ pub enum LayerError {
         /// What is wrong, as a verb phrase.
         why: &'static str,
     },
+    /// The layer has a compression that is not read.
+    #[error(
+        "the layer is compressed with {0}; write the image again with gzip, e.g. `skopeo copy --dest-compress-format gzip \
+         --dest-force-compress-format …`"
+    )]
+    Compression(Compression),
     /// The archive or the compression is damaged, or a file cannot be read.
     #[error("cannot read the layer: {0}")]
     Read(#[source] io::Error),
@@ -130,8 +146,7 @@ pub fn unpack(
 ) -> Result<Applied, LayerError> {
     file.seek(SeekFrom::Start(order.offset)).map_err(LayerError::Read)?;
     let mut packed = Hashing::new(file.take(order.length), order.length);
-    let most_bytes = ANY_RATIO_BYTES.saturating_add(order.length.saturating_mul(MAX_RATIO));
-    let mut plain = Hashing::new(decompressor(&mut packed).map_err(LayerError::Read)?, most_bytes);
+    let mut plain = Hashing::new(decompressor(&mut packed)?, MAX_LAYER_BYTES);
     let applied = root.map(|root| apply(&mut plain, root, limits)).transpose()?.unwrap_or_default();
     let found = plain.finish().map_err(read_error)?;
     expect(order.diff_id, found)?;
@@ -149,34 +164,32 @@ fn expect(expected: Sha256, found: Sha256) -> Result<(), LayerError> {
     if expected == found { Ok(()) } else { Err(LayerError::Digest { expected, found }) }
 }
 
+const LARGEST: &str = "32 GiB for an uncompressed layer";
+
 fn read_error(error: io::Error) -> LayerError {
     match error.kind() {
-        io::ErrorKind::FileTooLarge => LayerError::Limit("200 bytes for each compressed byte"),
-        _ => LayerError::Read(error),
+        io::ErrorKind::FileTooLarge => LayerError::Limit(LARGEST),
+        _ => LayerError::Read(without_content(error)),
     }
 }
 
-/// Decompresses what begins like gzip or Zstandard.
-fn decompressor<'a>(packed: &'a mut Hashing<io::Take<&File>>) -> io::Result<Box<dyn Read + 'a>> {
-    let mut start = [0; 4];
-    let mut length = 0;
-    while length < start.len() {
-        match packed.read(&mut start[length..])? {
-            0 => break,
-            read => length += read,
-        }
-    }
-    let all = io::Cursor::new(start[..length].to_vec()).chain(packed);
-    Ok(match start {
-        [0x1f, 0x8b, ..] => Box::new(flate2::bufread::MultiGzDecoder::new(BufReader::with_capacity(64 << 10, all))),
-        [0x28, 0xb5, 0x2f, 0xfd] => Box::new(zstd::stream::read::Decoder::new(all)?),
-        _ => Box::new(BufReader::with_capacity(64 << 10, all)),
+/// Decompresses a layer.
+fn decompressor<'a>(packed: &'a mut Hashing<io::Take<&File>>) -> Result<Box<dyn Read + 'a>, LayerError> {
+    let mut start = Vec::new();
+    packed.take(Compression::START_BYTES).read_to_end(&mut start).map_err(LayerError::Read)?;
+    let compression = Compression::of(&start);
+    let all = BufReader::with_capacity(CHUNK, io::Cursor::new(start).chain(packed));
+    Ok(match compression {
+        None => Box::new(all),
+        Some(Compression::Gzip) => Box::new(flate2::bufread::MultiGzDecoder::new(all)),
+        Some(Compression::Zstd) => Box::new(zstd::stream::read::Decoder::with_buffer(all).map_err(LayerError::Read)?),
+        Some(other) => return Err(LayerError::Compression(other)),
     })
 }
 
 /// Applies the entries of an uncompressed layer to a directory.
 fn apply(plain: impl Read, root: &OwnedFd, limits: Limits) -> Result<Applied, LayerError> {
-    let mut tree = Tree { root, created: HashSet::new(), applied: Applied::default(), limits };
+    let mut tree = Tree { root, created: HashSet::new(), applied: Applied::default(), plain_bytes: 0, limits };
     let mut archive = Archive::new(plain);
     for entry in archive.entries().map_err(read_error)? {
         tree.entry(&mut entry.map_err(read_error)?)?;
@@ -190,6 +203,8 @@ struct Tree<'a> {
     /// The paths that this layer has created, and their parents. Whiteouts do not affect them.
     created: HashSet<PathBuf>,
     applied: Applied,
+    /// Sum of the sizes of all files, with holes.
+    plain_bytes: u64,
     limits: Limits,
 }
 
@@ -200,13 +215,25 @@ impl Tree<'_> {
             return Err(LayerError::Limit("entries of an image"));
         }
         check_size(entry)?;
-        let path = plain_path(&entry.path_bytes())?;
-        if matches!(entry.header().entry_type(), EntryType::Regular | EntryType::Continuous) {
-            self.applied.bytes = self.applied.bytes.saturating_add(entry.size());
+        let name = entry.path_bytes().into_owned();
+        let path = plain_path(&name)?;
+        let kind = match entry.header().entry_type() {
+            // Archives from before POSIX have no kind for directories.
+            EntryType::Regular if entry.header().as_bytes()[KIND_BYTE] == 0 && name.ends_with(b"/") => {
+                EntryType::Directory
+            }
+            EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => EntryType::Regular,
+            other => other,
+        };
+        if kind == EntryType::Regular {
+            self.plain_bytes = self.plain_bytes.saturating_add(entry.size());
+            if self.plain_bytes > MAX_LAYER_BYTES {
+                return Err(refused(&path, TOO_LARGE));
+            }
         }
-        if self.applied.bytes > self.limits.bytes {
+        if self.is_full() {
             // The rest is only counted.
-            return Ok(());
+            return if kind == EntryType::Regular { self.copy(&path, entry, None) } else { Ok(()) };
         }
         let Some(name) = path.file_name() else {
             // The root directory itself.
@@ -215,9 +242,9 @@ impl Tree<'_> {
         if let Some(removed) = name.as_bytes().strip_prefix(b".wh.") {
             return self.whiteout(&path, removed);
         }
-        match entry.header().entry_type() {
+        match kind {
             EntryType::Directory => self.directory(&path),
-            EntryType::Regular | EntryType::Continuous => self.file(&path, entry),
+            EntryType::Regular => self.file(&path, entry),
             EntryType::Symlink => {
                 let target = entry.link_name_bytes().unwrap_or_default().into_owned();
                 self.link(&path, &target)
@@ -229,6 +256,11 @@ impl Tree<'_> {
             EntryType::Char | EntryType::Block | EntryType::Fifo | EntryType::XGlobalHeader => Ok(()),
             _ => Err(refused(&path, "is of an unknown kind")),
         }
+    }
+
+    /// Whether the files have more bytes than allowed.
+    fn is_full(&self) -> bool {
+        self.applied.bytes > self.limits.bytes
     }
 
     fn directory(&mut self, path: &Path) -> Result<(), LayerError> {
@@ -247,7 +279,6 @@ impl Tree<'_> {
     }
 
     fn file(&mut self, path: &Path, entry: &mut Entry<'_, impl Read>) -> Result<(), LayerError> {
-        let size = entry.size();
         let is_program = entry.header().mode().unwrap_or(0) & 0o111 != 0;
         let modified = i64::try_from(entry.header().mtime().unwrap_or(0)).unwrap_or(0);
         let created = self.replaced(path, |parent, name| {
@@ -255,18 +286,39 @@ impl Tree<'_> {
             openat(parent, name, flags, READABLE)
         })?;
         let mut file = File::from(created);
-        let copied = io::copy(entry, &mut file).map_err(|error| match error.raw_os_error() {
-            Some(_) => LayerError::Write { path: path.to_owned(), error },
-            None => read_error(error),
-        })?;
-        if copied != size {
-            return Err(LayerError::Read(io::ErrorKind::UnexpectedEof.into()));
-        }
+        self.copy(path, entry, Some(&mut file))?;
         let time = TimeSpec::new(modified, 0);
         // Python recompiles modules whose time has changed. A time that the file system cannot store is left out.
         let _ = futimens(&file, &time, &time);
         let opened = fchmod(&file, if is_program { OPEN } else { READABLE });
         self.noted(path, opened)
+    }
+
+    /// Copies an entry's content, with a hole for each chunk of zeros. Without a file, and above the limit, only counts it.
+    fn copy(
+        &mut self,
+        path: &Path,
+        entry: &mut Entry<'_, impl Read>,
+        mut into: Option<&mut File>,
+    ) -> Result<(), LayerError> {
+        let (size, mut chunk) = (entry.size(), Vec::with_capacity(CHUNK));
+        let cannot = |error| LayerError::Write { path: path.to_owned(), error };
+        let mut copied = 0;
+        while copied < size {
+            chunk.clear();
+            let read = entry.take(CHUNK as u64).read_to_end(&mut chunk).map_err(read_error)?;
+            if read == 0 {
+                return Err(read_error(io::ErrorKind::UnexpectedEof.into()));
+            }
+            if chunk != ZEROS[..read] {
+                self.applied.bytes = self.applied.bytes.saturating_add(read as u64);
+                if let Some(file) = into.as_mut().filter(|_| !self.is_full()) {
+                    file.write_all_at(&chunk, copied).map_err(cannot)?;
+                }
+            }
+            copied += read as u64;
+        }
+        into.map_or(Ok(()), |file| file.set_len(size)).map_err(cannot)
     }
 
     fn link(&mut self, path: &Path, target: &[u8]) -> Result<(), LayerError> {
@@ -305,7 +357,11 @@ impl Tree<'_> {
     fn whiteout(&mut self, path: &Path, removed: &[u8]) -> Result<(), LayerError> {
         let parent = path.parent().unwrap_or(Path::new(""));
         let purged = match removed {
-            b".wh..opq" => self.purge(parent),
+            // The directory itself stays, also if the layer has no entry for it.
+            b".wh..opq" => match open_directory(self.root, Some(parent)) {
+                Err(Errno::ENOENT | Errno::ENOTDIR) => Ok(()),
+                opened => opened.and_then(|directory| self.purge_inside(&directory, parent)),
+            },
             // Notes of a file system, which no other program needs.
             _ if removed.starts_with(b".wh.") => Ok(()),
             b"" | b"." | b".." => return Err(refused(path, "removes no file")),
@@ -320,7 +376,7 @@ impl Tree<'_> {
             Err(Errno::ENOENT | Errno::ENOTDIR) => return Ok(()),
             opened => opened?,
         };
-        let Some(name) = path.file_name() else { return self.purge_inside(&parent, path) };
+        let name = path.file_name().unwrap_or_default();
         match lookup(&parent, name)? {
             None => Ok(()),
             Some(_) if !self.created.contains(path) => remove(&parent, name),
@@ -366,8 +422,17 @@ impl Tree<'_> {
 /// Refuses an entry whose size differs between its two headers: another program would find other entries in the archive.
 fn check_size(entry: &mut Entry<'_, impl Read>) -> Result<(), LayerError> {
     let (size, plain) = (entry.size(), entry.header().entry_size().map_err(read_error)?);
+    // The header has the size without holes, and the archive's reader verifies the sum of all parts.
     if entry.header().entry_type() == EntryType::GNUSparse {
-        return Err(refused(Path::new(OsStr::from_bytes(&entry.path_bytes())), "is a sparse file"));
+        return Ok(());
+    }
+    let mut has_map = false;
+    for extension in entry.pax_extensions().map_err(read_error)?.into_iter().flatten() {
+        has_map |= extension.map_err(read_error)?.key_bytes().starts_with(b"GNU.sparse.");
+    }
+    if has_map {
+        let why = "is a sparse file in the PAX format; write the layer without `tar --sparse`";
+        return Err(refused(Path::new(OsStr::from_bytes(&entry.path_bytes())), why));
     }
     // The plain header cannot state more.
     if size != plain && size <= MAX_PLAIN_BYTES {

@@ -13,10 +13,12 @@
 
 #![warn(missing_docs)]
 
+mod compression;
 pub mod digest;
 pub mod layer;
 pub mod source;
 
+pub use compression::Compression;
 pub use digest::{Hasher, Sha256};
 pub use layer::{Applied, LayerError, LayerOrder, Limits};
 pub use source::{Blob, Config, Document, Image, ImageError, Layer, MAX_JSON_BYTES, Remote, read_small};

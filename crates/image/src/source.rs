@@ -3,7 +3,7 @@
 //! The configuration lists the digests of the uncompressed layers, so its own digest names the whole content. It does not
 //! depend on the form of the image, unless a program that copies the image rewrites the configuration.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
@@ -14,6 +14,7 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tar::{Archive, EntryType};
 
+use crate::compression::{Compression, without_content};
 use crate::digest::Sha256;
 use crate::layer::LayerOrder;
 
@@ -87,7 +88,7 @@ pub enum ImageError {
         /// What is wrong, as a verb phrase.
         why: String,
     },
-    /// The tag does not name one image.
+    /// The name does not name one image.
     #[error("{0}")]
     Choice(String),
 }
@@ -159,31 +160,54 @@ struct Saved {
 }
 
 impl Image {
-    /// Opens the image with this tag in an OCI layout, or its only image.
+    /// Opens the image with this name or digest in an OCI layout, or its only image.
     ///
     /// # Errors
     /// If there is no such image, or if a file is missing or damaged.
-    pub fn in_layout(directory: &Path, tag: Option<&str>) -> Result<Self, ImageError> {
-        let index_path = directory.join("index.json");
-        let index: Manifest = parse(&shown(&index_path), &read_small(&index_path)?)?;
-        let file = shown(&index_path);
-        let mut manifests =
-            index.manifests.ok_or_else(|| ImageError::content(&file, "is not an index of an OCI layout"))?;
-        if let Some(tag) = tag {
-            let tags: Vec<String> = manifests.iter().filter_map(|it| tag_of(it).map(str::to_owned)).collect();
-            manifests.retain(|manifest| tag_of(manifest) == Some(tag));
-            if manifests.is_empty() {
-                return Err(no_such(&file, tag, &tags));
+    pub fn in_layout(directory: &Path, name: Option<&str>) -> Result<Self, ImageError> {
+        Self::by_index(&Store::Directory(directory), name)
+    }
+
+    /// Opens the image with this name in an archive of `docker save` or of an OCI layout, or its only image.
+    ///
+    /// # Errors
+    /// If there is no such image, or if the archive is damaged or compressed.
+    pub fn in_archive(path: &Path, name: Option<&str>) -> Result<Self, ImageError> {
+        let archive = Archived::open(path)?;
+        let (is_saved, is_layout) = (archive.has("manifest.json"), archive.has("index.json"));
+        let store = Store::Archive(archive);
+        match (is_saved, is_layout) {
+            (true, _) => Self::saved(&store, name),
+            (false, true) => Self::by_index(&store, name),
+            (false, false) => {
+                let why = "is not an archive of an image: it has neither a manifest.json nor an index.json";
+                Err(ImageError::content(&store.shown(""), why))
             }
         }
+    }
+
+    fn by_index(store: &Store<'_>, name: Option<&str>) -> Result<Self, ImageError> {
+        let file = store.shown("index.json");
+        let index: Manifest = parse(&file, &store.small("index.json")?)?;
+        let mut manifests =
+            index.manifests.ok_or_else(|| ImageError::content(&file, "is not an index of an OCI layout"))?;
+        if let Some(name) = name {
+            let known: Vec<String> = manifests.iter().map(|it| label(it).to_owned()).collect();
+            manifests.retain(|manifest| is_called(manifest, name));
+            if manifests.is_empty() {
+                return Err(no_such(&file, name, &known));
+            }
+        }
+        let mut chosen = choose(&file, manifests)?;
         for _ in 0..MAX_INDEXES {
-            let chosen = choose(&file, manifests)?;
-            let (path, bytes) = blob(directory, &chosen.digest)?;
+            let (path, bytes) = store.blob(&chosen.digest)?;
             let manifest: Manifest = parse(&path, &bytes)?;
             match manifest {
-                Manifest { manifests: Some(inner), .. } => manifests = inner,
+                Manifest { manifests: Some(inner), .. } => {
+                    chosen = first_fitting(inner).ok_or_else(|| no_fitting(&path))?;
+                }
                 Manifest { config: Some(config), layers: Some(layers), .. } => {
-                    return Self::of_manifest(directory, &config, &layers);
+                    return Self::of_manifest(store, &config, &layers);
                 }
                 Manifest { .. } => return Err(ImageError::content(&path, "is not an image manifest")),
             }
@@ -191,8 +215,8 @@ impl Image {
         Err(ImageError::content(&file, "contains indexes in indexes"))
     }
 
-    fn of_manifest(directory: &Path, config: &Descriptor, layers: &[Descriptor]) -> Result<Self, ImageError> {
-        let (path, bytes) = blob(directory, &config.digest)?;
+    fn of_manifest(store: &Store<'_>, config: &Descriptor, layers: &[Descriptor]) -> Result<Self, ImageError> {
+        let (path, bytes) = store.blob(&config.digest)?;
         let (config, diff_ids) = read_config(&path, &bytes)?;
         if layers.len() != diff_ids.len() {
             return Err(ImageError::content(&path, "lists another number of layers than the manifest"));
@@ -200,37 +224,22 @@ impl Image {
         let mut open = Vec::new();
         for (layer, diff_id) in layers.iter().zip(diff_ids) {
             let digest = digest(&path, &layer.digest)?;
-            let path = blob_path(directory, &digest);
-            let (file, length) = open_file(&path)?;
-            open.push(Layer { file, order: LayerOrder { offset: 0, length, digest: Some(digest), diff_id } });
+            open.push(store.layer(&blob_name(&digest), Some(digest), diff_id)?);
         }
         Ok(Self { id: Sha256::of(&bytes), config, layers: open })
     }
 
-    /// Opens the image with this name in an archive of `docker save`, or its only image.
-    ///
-    /// # Errors
-    /// If there is no such image, or if the archive is damaged.
-    pub fn in_archive(path: &Path, name: Option<&str>) -> Result<Self, ImageError> {
-        let shown = shown(path);
-        let (file, file_length) = open_file(path)?;
-        let failed = |error| ImageError::Read { file: shown.clone(), error };
-        let parts = Parts::find(&shown, &file)?;
-        let images: Vec<Saved> = parse(&shown, &parts.small(&shown, &file, "manifest.json")?)?;
+    fn saved(store: &Store<'_>, name: Option<&str>) -> Result<Self, ImageError> {
+        let shown = store.shown("manifest.json");
+        let images: Vec<Saved> = parse(&shown, &store.small("manifest.json")?)?;
         let image = choose_saved(&shown, images, name)?;
-        let bytes = parts.small(&shown, &file, &image.config)?;
+        let bytes = store.small(&image.config)?;
         let (config, diff_ids) = read_config(&shown, &bytes)?;
         if image.layers.len() != diff_ids.len() {
             return Err(ImageError::content(&shown, "lists another number of layers than its configuration"));
         }
-        let mut layers = Vec::new();
-        for (layer, diff_id) in image.layers.iter().zip(diff_ids) {
-            let (offset, length) = parts.find_part(&shown, layer)?;
-            // The header may state any size.
-            let length = length.min(file_length.saturating_sub(offset));
-            let file = file.try_clone().map_err(failed)?;
-            layers.push(Layer { file, order: LayerOrder { offset, length, digest: None, diff_id } });
-        }
+        let layer = |(layer, diff_id): (&String, Sha256)| store.layer(layer, None, diff_id);
+        let layers = image.layers.iter().zip(diff_ids).map(layer).collect::<Result<_, _>>()?;
         Ok(Self { id: Sha256::of(&bytes), config, layers })
     }
 }
@@ -271,12 +280,7 @@ impl Document {
         let found: Manifest = parse(name, bytes)?;
         match found {
             Manifest { manifests: Some(all), .. } => {
-                // The first one, as other programs choose among several variants of a processor; rather one that says so.
-                let mut fitting = all.iter().filter(|manifest| fits(manifest));
-                let first = fitting.clone().next();
-                let Some(chosen) = fitting.find(|it| it.platform.is_some()).or(first) else {
-                    return Err(no_fitting(name));
-                };
+                let chosen = first_fitting(all).ok_or_else(|| no_fitting(name))?;
                 Ok(Self::Index(digest(name, &chosen.digest)?))
             }
             Manifest { config: Some(config), layers: Some(_), .. } => {
@@ -329,59 +333,130 @@ impl Remote {
     }
 }
 
-/// Where the files of an archive are.
-#[derive(Debug, Default)]
-struct Parts {
+/// Where the files of an image are.
+enum Store<'a> {
+    Directory(&'a Path),
+    Archive(Archived),
+}
+
+impl Store<'_> {
+    /// What messages call a file.
+    fn shown(&self, name: &str) -> String {
+        match self {
+            Self::Directory(directory) => shown(&directory.join(name)),
+            Self::Archive(archive) => archive.shown.clone(),
+        }
+    }
+
+    /// Reads a file of at most [`MAX_JSON_BYTES`].
+    fn small(&self, name: &str) -> Result<Vec<u8>, ImageError> {
+        match self {
+            Self::Directory(directory) => read_small(&directory.join(name)),
+            Self::Archive(archive) => archive.small(name),
+        }
+    }
+
+    /// Reads a small blob and verifies its digest. Returns what messages call it, too.
+    fn blob(&self, digest_text: &str) -> Result<(String, Vec<u8>), ImageError> {
+        let expected = digest(&self.shown(""), digest_text)?;
+        let name = blob_name(&expected);
+        let (shown, bytes) = (self.shown(&name), self.small(&name)?);
+        if Sha256::of(&bytes) != expected {
+            return Err(ImageError::content(&shown, "has another digest than its name; copy the image again"));
+        }
+        Ok((shown, bytes))
+    }
+
+    fn layer(&self, name: &str, digest: Option<Sha256>, diff_id: Sha256) -> Result<Layer, ImageError> {
+        let (file, offset, length) = match self {
+            Self::Directory(directory) => {
+                let (file, length) = open_file(&directory.join(name))?;
+                (file, 0, length)
+            }
+            Self::Archive(archive) => {
+                let (offset, length) = archive.find(name)?;
+                (archive.file.try_clone().map_err(|error| archive.failed(error))?, offset, length)
+            }
+        };
+        Ok(Layer { file, order: LayerOrder { offset, length, digest, diff_id } })
+    }
+}
+
+/// An open archive.
+struct Archived {
+    shown: String,
+    file: File,
     /// Position and size by name.
     files: HashMap<String, (u64, u64)>,
     /// Names of files that are links to other files, as Docker writes repeated layers.
     links: HashMap<String, String>,
 }
 
-impl Parts {
+impl Archived {
     /// Reads the headers of an archive. Long names are not read: Docker writes none, and they could have any length.
-    fn find(shown: &str, file: &File) -> Result<Self, ImageError> {
-        let failed = |error| ImageError::Read { file: shown.to_owned(), error };
-        let mut parts = Self::default();
-        let mut archive = Archive::new(file);
-        for (count, entry) in archive.entries_with_seek().map_err(failed)?.raw(true).enumerate() {
-            let entry = entry.map_err(failed)?;
+    fn open(path: &Path) -> Result<Self, ImageError> {
+        let (file, file_length) = open_file(path)?;
+        let mut found = Self { shown: shown(path), file, files: HashMap::new(), links: HashMap::new() };
+        let mut start = Vec::new();
+        (&found.file).take(Compression::START_BYTES).read_to_end(&mut start).map_err(|error| found.failed(error))?;
+        if let Some(compression) = Compression::of(&start) {
+            let name = path.file_name().unwrap_or_default().display();
+            let why = format!(
+                "is compressed with {compression}; run `{} {name}` in its directory, and use the file that it writes",
+                compression.command()
+            );
+            return Err(ImageError::content(&found.shown, why));
+        }
+        let file = found.file.try_clone().map_err(|error| found.failed(error))?;
+        let damaged = |error| ImageError::Read { file: shown(path), error: without_content(error) };
+        (&file).seek(SeekFrom::Start(0)).map_err(damaged)?;
+        for (count, entry) in Archive::new(&file).entries_with_seek().map_err(damaged)?.raw(true).enumerate() {
+            let entry = entry.map_err(damaged)?;
             if count >= MAX_ARCHIVE_ENTRIES {
-                return Err(ImageError::content(shown, "has too many entries for an archive of `docker save`"));
+                return Err(ImageError::content(&found.shown, "has too many entries for an archive of an image"));
             }
             let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim_start_matches("./").to_owned();
             let name = text(&entry.path_bytes());
             match entry.header().entry_type() {
                 EntryType::Regular => {
-                    parts.files.insert(name, (entry.raw_file_position(), entry.size()));
+                    let offset = entry.raw_file_position();
+                    // The header may state any size.
+                    found.files.insert(name, (offset, entry.size().min(file_length.saturating_sub(offset))));
                 }
                 EntryType::Symlink => {
                     let target = text(&entry.link_name_bytes().unwrap_or_default());
-                    parts.links.insert(name, target.trim_start_matches("../").to_owned());
+                    found.links.insert(name, target.trim_start_matches("../").to_owned());
                 }
                 _ => {}
             }
         }
-        Ok(parts)
+        Ok(found)
     }
 
-    fn find_part(&self, shown: &str, name: &str) -> Result<(u64, u64), ImageError> {
+    fn failed(&self, error: io::Error) -> ImageError {
+        ImageError::Read { file: self.shown.clone(), error }
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.files.contains_key(name)
+    }
+
+    fn find(&self, name: &str) -> Result<(u64, u64), ImageError> {
         let name = self.links.get(name).map_or(name, String::as_str);
         let found = self.files.get(name).copied();
-        found.ok_or_else(|| {
-            ImageError::content(shown, format!("has no entry {:?}; is it from `docker save`?", short(name)))
-        })
+        let missing = || format!("has no entry {:?}; write the archive again", short(name));
+        found.ok_or_else(|| ImageError::content(&self.shown, missing()))
     }
 
-    fn small(&self, shown: &str, mut file: &File, name: &str) -> Result<Vec<u8>, ImageError> {
-        let (offset, length) = self.find_part(shown, name)?;
+    fn small(&self, name: &str) -> Result<Vec<u8>, ImageError> {
+        let (offset, length) = self.find(name)?;
         if length > MAX_JSON_BYTES {
-            return Err(ImageError::content(shown, format!("has an entry {:?} of more than 4 MiB", short(name))));
+            return Err(ImageError::content(&self.shown, format!("has an entry {:?} of more than 4 MiB", short(name))));
         }
-        let mut bytes = Vec::new();
+        let (mut file, mut bytes) = (&self.file, Vec::new());
         file.seek(SeekFrom::Start(offset))
             .and_then(|_| file.take(length).read_to_end(&mut bytes))
-            .map_err(|error| ImageError::Read { file: shown.to_owned(), error })?;
+            .map_err(|error| self.failed(error))?;
         Ok(bytes)
     }
 }
@@ -395,17 +470,50 @@ fn no_fitting(file: &str) -> ImageError {
     ImageError::Choice(format!("{file} has no image for {}", architecture()))
 }
 
-/// Chooses the manifest for this machine.
-fn choose(file: &str, manifests: Vec<Descriptor>) -> Result<Descriptor, ImageError> {
+/// Chooses a manifest as other programs do among several variants of a processor: the first one, rather one that names its
+/// processor.
+fn first_fitting(manifests: Vec<Descriptor>) -> Option<Descriptor> {
     let mut fitting: Vec<Descriptor> = manifests.into_iter().filter(fits).collect();
+    let named = fitting.iter().position(|it| it.platform.is_some()).unwrap_or(0);
+    (named < fitting.len()).then(|| fitting.swap_remove(named))
+}
+
+/// Chooses the only image for this machine, which may have several names.
+fn choose(file: &str, manifests: Vec<Descriptor>) -> Result<Descriptor, ImageError> {
+    let mut seen = HashSet::new();
+    let fitting = manifests.into_iter().filter(|it| fits(it) && seen.insert(it.digest.clone()));
+    let mut fitting: Vec<Descriptor> = fitting.collect();
     match (fitting.pop(), fitting.as_slice()) {
         (Some(only), []) => Ok(only),
         (None, _) => Err(no_fitting(file)),
         (Some(last), others) => {
-            let tags = listed(others.iter().chain([&last]).filter_map(tag_of));
-            Err(ImageError::Choice(format!("{file} has several images; name one by its tag: {tags}")))
+            let labels = listed(others.iter().chain([&last]).map(label));
+            Err(ImageError::Choice(format!("{file} has several images; name one: {labels}")))
         }
     }
+}
+
+/// Annotations of an index with an image's name: that of the OCI layout, which is a tag or a whole name, and the whole name in
+/// the layouts of Docker.
+const NAMES: [&str; 2] = ["org.opencontainers.image.ref.name", "io.containerd.image.name"];
+
+/// Whether an image has this name or digest. `NAME@DIGEST` means the digest, as for Docker.
+fn is_called(manifest: &Descriptor, name: &str) -> bool {
+    match name.rfind("sha256:").filter(|at| *at == 0 || name[..*at].ends_with('@')) {
+        Some(at) if manifest.digest == name[at..] => true,
+        _ => NAMES.iter().filter_map(|key| manifest.annotations.get(*key)).any(|it| familiar(it) == familiar(name)),
+    }
+}
+
+/// A name without what Docker adds to names of images on Docker Hub.
+fn familiar(name: &str) -> &str {
+    let name = name.strip_prefix("docker.io/").unwrap_or(name);
+    name.strip_prefix("library/").unwrap_or(name)
+}
+
+/// What names an image of an index in a message.
+fn label(manifest: &Descriptor) -> &str {
+    NAMES.iter().find_map(|key| manifest.annotations.get(*key)).unwrap_or(&manifest.digest)
 }
 
 fn choose_saved(file: &str, mut images: Vec<Saved>, name: Option<&str>) -> Result<Saved, ImageError> {
@@ -416,7 +524,7 @@ fn choose_saved(file: &str, mut images: Vec<Saved>, name: Option<&str>) -> Resul
         } else {
             format!("{name}:latest")
         };
-        images.retain(|image| image.tags.iter().flatten().any(|tag| *tag == full));
+        images.retain(|image| image.tags.iter().flatten().any(|tag| familiar(tag) == familiar(&full)));
         return images.pop().ok_or_else(|| no_such(file, &full, &tags));
     }
     match (images.pop(), images.is_empty()) {
@@ -448,10 +556,6 @@ fn short(name: &str) -> String {
         shown.push('…');
     }
     shown
-}
-
-fn tag_of(manifest: &Descriptor) -> Option<&str> {
-    manifest.annotations.get("org.opencontainers.image.ref.name").map(String::as_str)
 }
 
 /// The machine's processor, as images name it.
@@ -500,19 +604,8 @@ fn digest(file: &str, text: &str) -> Result<Sha256, ImageError> {
     text.parse().map_err(|_| ImageError::content(file, why))
 }
 
-fn blob_path(directory: &Path, digest: &Sha256) -> std::path::PathBuf {
-    directory.join("blobs/sha256").join(digest.hex())
-}
-
-/// Reads a small blob and verifies its digest. Returns its path too.
-fn blob(directory: &Path, name: &str) -> Result<(String, Vec<u8>), ImageError> {
-    let expected = digest(&shown(directory), name)?;
-    let path = blob_path(directory, &expected);
-    let bytes = read_small(&path)?;
-    if Sha256::of(&bytes) != expected {
-        return Err(ImageError::content(&shown(&path), "has another digest than its name; copy the image again"));
-    }
-    Ok((shown(&path), bytes))
+fn blob_name(digest: &Sha256) -> String {
+    format!("blobs/sha256/{}", digest.hex())
 }
 
 /// Reads a regular file of at most [`MAX_JSON_BYTES`]. Follows no links of `/proc`, and does not wait for pipes.

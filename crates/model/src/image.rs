@@ -20,7 +20,7 @@ const MAX_BYTES: usize = 4096;
     value_type = String,
     format = "image-reference",
     max_length = 4096,
-    pattern = r"^(dir|oci|docker-archive|docker):[^\x00-\x1f\x7f-\x9f]+$"
+    pattern = r"^(dir|oci|oci-archive|docker-archive|docker):[^\x00-\x1f\x7f-\x9f]+$"
 )]
 pub struct ImageRef(String);
 
@@ -36,10 +36,10 @@ pub enum ImageSource<'a> {
     Layout {
         /// The directory with the file `index.json`.
         path: &'a str,
-        /// The tag of the image. When absent, the layout must contain a single image.
-        tag: Option<&'a str>,
+        /// The name or digest of the image. When absent, the layout must contain a single image.
+        name: Option<&'a str>,
     },
-    /// An archive that `docker save` has written.
+    /// An archive that `docker save` has written, or one of an OCI layout.
     Archive {
         /// The file.
         path: &'a str,
@@ -85,23 +85,27 @@ fn parse(text: &str) -> Option<ImageSource<'_>> {
     let (kind, rest) = text.split_once(':').filter(|(_, rest)| is_fine && !rest.is_empty())?;
     match kind {
         "dir" => Some(ImageSource::Directory { path: rest }),
-        "oci" => {
-            // A colon in a directory's name begins no tag.
-            let (path, tag) = match rest.rsplit_once(':').filter(|(_, tag)| !tag.contains('/')) {
-                Some((path, tag)) => (path, Some(tag)),
-                None => (rest, None),
-            };
-            let is_named = !path.is_empty() && tag.is_none_or(|tag| !tag.is_empty());
-            is_named.then_some(ImageSource::Layout { path, tag })
-        }
-        "docker-archive" => {
-            let (path, name) = rest.split_once(':').map_or((rest, None), |(path, name)| (path, Some(name)));
-            let is_named = !path.is_empty() && name.is_none_or(|name| !name.is_empty());
-            is_named.then_some(ImageSource::Archive { path, name })
-        }
+        "oci" => path_and_name(rest).map(|(path, name)| ImageSource::Layout { path, name }),
+        "oci-archive" | "docker-archive" => path_and_name(rest).map(|(path, name)| ImageSource::Archive { path, name }),
         "docker" => registry_image(rest.strip_prefix("//")?).map(ImageSource::Registry),
         _ => None,
     }
+}
+
+/// Splits `PATH[:NAME]` at the first colon, as skopeo does, and `PATH@DIGEST`: names contain colons, and paths rarely.
+fn path_and_name(text: &str) -> Option<(&str, Option<&str>)> {
+    let is_path = |path: &str| !path.is_empty() && !path.contains(':');
+    let by_digest = text.rsplit_once('@').filter(|(path, digest)| is_path(path) && is_digest(digest));
+    let (path, name) = match by_digest.or_else(|| text.split_once(':')) {
+        Some((path, name)) => (path, Some(name)),
+        None => (text, None),
+    };
+    (!path.is_empty() && name != Some("")).then_some((path, name))
+}
+
+fn is_digest(text: &str) -> bool {
+    let hex = text.strip_prefix("sha256:").unwrap_or_default();
+    hex.len() == 64 && hex.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
 }
 
 /// Parses `[HOST[:PORT]/]REPOSITORY[:TAG][@DIGEST]`, with the rules that Docker and skopeo have for defaults.
@@ -126,10 +130,6 @@ fn registry_image(text: &str) -> Option<RegistryImage<'_>> {
     let is_tag = tag.len() <= MAX_TAG_BYTES
         && tag.bytes().next().is_some_and(is_word)
         && tag.bytes().all(|byte| is_word(byte) || matches!(byte, b'.' | b'-'));
-    let is_digest = |digest: &str| {
-        let hex = digest.strip_prefix("sha256:").unwrap_or_default();
-        hex.len() == 64 && hex.bytes().all(|byte| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte))
-    };
     let is_fine = is_host(host) && is_repository && is_tag && digest.is_none_or(is_digest);
     is_fine.then_some(RegistryImage { host, repository, tag, digest })
 }
@@ -164,18 +164,14 @@ impl TryFrom<String> for ImageRef {
     type Error = ParseError;
 
     fn try_from(text: String) -> Result<Self, ParseError> {
-        const LOCAL: &str = "docker://NAME[:TAG], oci:PATH[:TAG], docker-archive:FILE[:NAME] or dir:PATH";
+        const LOCAL: &str =
+            "docker://NAME[:TAG], oci:DIR[:NAME], oci-archive:FILE[:NAME], docker-archive:FILE[:NAME] or dir:DIR";
         const PULLED: &str = "docker://NAME[:TAG], e.g. docker://debian:12 or docker://ghcr.io/owner/app:1, for an image in a \
-             registry; oci:PATH[:TAG], docker-archive:FILE[:NAME] or dir:PATH for one on the node";
-        const PACKED: &str = "docker://NAME[:TAG], oci:PATH[:TAG], docker-archive:FILE[:NAME] or dir:PATH; \
-             run `skopeo copy oci-archive:FILE oci:DIR` first, and use oci:DIR";
+             registry; oci:DIR[:NAME], oci-archive:FILE[:NAME], docker-archive:FILE[:NAME] or dir:DIR for one on the node";
         if parse(&text).is_some() {
             return Ok(Self(text));
         }
-        let is_local = ["dir:", "oci:", "docker-archive:"].iter().any(|kind| text.starts_with(kind));
-        if text.starts_with("oci-archive:") {
-            return Err(ParseError::new(&text, PACKED));
-        }
+        let is_local = ["dir:", "oci:", "oci-archive:", "docker-archive:"].iter().any(|kind| text.starts_with(kind));
         let looks_pullable = !is_local && !text.starts_with(['/', '.']) && !text.is_empty();
         Err(ParseError::new(&text, if looks_pullable { PULLED } else { LOCAL }))
     }
@@ -201,9 +197,22 @@ mod tests {
     fn reference_names_kind_path_and_tag() {
         let source = |text| parse(text).expect("valid");
         assert_eq!(source("dir:/srv/a:b"), ImageSource::Directory { path: "/srv/a:b" });
-        assert_eq!(source("oci:/data/debian"), ImageSource::Layout { path: "/data/debian", tag: None });
-        assert_eq!(source("oci:images:12"), ImageSource::Layout { path: "images", tag: Some("12") });
-        assert_eq!(source("oci:/a:b/debian"), ImageSource::Layout { path: "/a:b/debian", tag: None });
+        assert_eq!(source("oci:/data/debian"), ImageSource::Layout { path: "/data/debian", name: None });
+        assert_eq!(source("oci:images:12"), ImageSource::Layout { path: "images", name: Some("12") });
+        let digest = format!("sha256:{}", "0a".repeat(32));
+        for (whole, name) in [
+            ("oci:images:docker.io/library/mini:1.0".to_owned(), "docker.io/library/mini:1.0"),
+            (format!("oci:images@{digest}"), &digest),
+            (format!("oci:images:a/b:1@{digest}"), &format!("a/b:1@{digest}")),
+            ("oci:images:@sha256:00".to_owned(), "@sha256:00"),
+        ] {
+            assert_eq!(
+                parse(&whole).expect("valid"),
+                ImageSource::Layout { path: "images", name: Some(name) },
+                "{whole}"
+            );
+        }
+        assert_eq!(source("oci-archive:user@host.tar"), ImageSource::Archive { path: "user@host.tar", name: None });
         assert_eq!(source("docker-archive:a.tar"), ImageSource::Archive { path: "a.tar", name: None });
         let named = ImageSource::Archive { path: "/a.tar", name: Some("host:5000/debian:12") };
         assert_eq!(source("docker-archive:/a.tar:host:5000/debian:12"), named);
@@ -215,9 +224,18 @@ mod tests {
         for pulled in ["debian:12", "ghcr.io/a/b@sha256:00", "debian", "docker:debian", "docker://"] {
             assert!(error(pulled).contains("e.g. docker://debian:12"), "{}", error(pulled));
         }
-        for local in ["", "/data/debian", "./a.tar", "dir:", "oci::tag", "oci:/a:", "docker-archive::name", "dir:/a\nb"]
-        {
-            assert!(error(local).contains("oci:PATH") && !error(local).contains("e.g."), "{}", error(local));
+        for local in [
+            "",
+            "/data/debian",
+            "./a.tar",
+            "dir:",
+            "oci::tag",
+            "oci:/a:",
+            "oci-archive:",
+            "docker-archive::name",
+            "dir:/a\nb",
+        ] {
+            assert!(error(local).contains("oci:DIR") && !error(local).contains("e.g."), "{}", error(local));
         }
     }
 

@@ -123,7 +123,7 @@ fn reference(image: &str) -> Result<String, BadValue> {
     let bad = |why: &str| BadValue::new(format!("--container-image={image}: {why}"));
     // Hostler's own names contain a path after the colon, which no tag does.
     let is_own = |kind: &str| image.strip_prefix(kind).is_some_and(|path| path.contains('/'));
-    if ["oci:", "docker-archive:", "dir:"].iter().any(|kind| is_own(kind)) {
+    if ["oci:", "oci-archive:", "docker-archive:", "dir:"].iter().any(|kind| is_own(kind)) {
         return Ok(image.to_owned());
     }
     let name = image.strip_prefix("docker://").unwrap_or(image);

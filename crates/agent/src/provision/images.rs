@@ -238,7 +238,7 @@ impl Images {
                 let root = RootImage { path: at(path).display().to_string(), of_user: true, start_in: None };
                 return Ok(Obtained { root, config: Config::default(), id: None });
             }
-            ImageSource::Layout { path, tag } => act_as(wanted.user, || Image::in_layout(&at(path), tag))??.into(),
+            ImageSource::Layout { path, name } => act_as(wanted.user, || Image::in_layout(&at(path), name))??.into(),
             ImageSource::Archive { path, name } => act_as(wanted.user, || Image::in_archive(&at(path), name))??.into(),
             ImageSource::Registry(name) => {
                 let pull = Pull::new(name, &self.settings, wanted)?;

@@ -22,6 +22,18 @@ def digest(data):
     return "sha256:" + hashlib.sha256(data).hexdigest()
 
 
+def hole(path, size):
+    """The header of a file that consists of a hole."""
+    number = b"%012o" % size
+    header = bytearray(512)
+    header[: len(path)] = path.encode()
+    header[100:107], header[124:135], header[136:147] = b"0000644", b"0" * 11, b"0" * 11
+    header[148:157], header[257:265] = b" " * 8 + tarfile.GNUTYPE_SPARSE, b"ustar  \0"
+    header[386:410], header[483:495] = number + b"%011o\0" % 0, number
+    header[148:155] = b"%06o\0" % sum(header)
+    return bytes(header)
+
+
 def layer(entries):
     """An archive of (path, content) or (path, tarinfo type, link target)."""
     data = io.BytesIO()
@@ -32,6 +44,8 @@ def layer(entries):
             if len(what) == 1:
                 info.size = len(what[0])
                 archive.addfile(info, io.BytesIO(what[0]))
+            elif what[0] == tarfile.GNUTYPE_SPARSE:
+                data.write(hole(path, what[1]))
             else:
                 info.type, info.linkname = what
                 archive.addfile(info)
@@ -73,7 +87,7 @@ def main(directory, hostile=None):
     upper += {
         "parent": [("../../escaped", b"x")],
         "through a link": [("out", tarfile.SYMTYPE, "/"), ("out/../../escaped", b"x")],
-        "bomb": [("bomb", bytes(100 << 20))],
+        "bomb": [("bomb", tarfile.GNUTYPE_SPARSE, (64 << 30) - 1)],
     }.get(hostile, [])
     if hostile == "large":
         upper += [(f"large-{number}", os.urandom(1 << 20)) for number in range(150)]

@@ -150,7 +150,7 @@ fn hostile_and_damaged_images_are_refused_and_leave_nothing() {
         ("parent", "has `..` in its path"),
         ("through a link", "has `..` in its path"),
         ("exchanged", "has the digest sha256:"),
-        ("bomb", "200 bytes for each compressed byte"),
+        ("bomb", "makes the layer larger than 32 GiB"),
     ] {
         let directory = images(&cluster, &hostile.replace(' ', "-"), Some(hostile));
         let image = format!("oci:{}/oci", directory.display());

@@ -27,7 +27,7 @@ impl Layout {
 
     fn blob(&self, bytes: &[u8]) -> String {
         let digest = Sha256::of(bytes);
-        fs::write(blob_path(self.directory.path(), &digest), bytes).expect("writable");
+        fs::write(self.path().join(blob_name(&digest)), bytes).expect("writable");
         digest.to_string()
     }
 
@@ -43,9 +43,13 @@ impl Layout {
             "digest": digest, "annotations": { "org.opencontainers.image.ref.name": tag },
             "platform": { "architecture": architecture, "os": "linux" },
         }));
+        self.write();
+        id
+    }
+
+    fn write(&self) {
         let index = json!({ "manifests": self.manifests }).to_string();
         fs::write(self.directory.path().join("index.json"), index).expect("writable");
-        id
     }
 
     fn error(&self, tag: Option<&str>) -> String {
@@ -65,8 +69,86 @@ fn layout_has_its_images_by_tag() {
     assert_eq!(image.layers[0].order.digest, Some(Sha256::of(b"one")));
     let second = layout.add("2", b"two", &[], architecture());
     assert_eq!(Image::in_layout(&layout.path(), Some("2")).expect("it exists").id.to_string(), second);
-    assert!(layout.error(None).contains("several images; name one by its tag: 1, 2"));
+    assert!(layout.error(None).contains("several images; name one: 1, 2"));
     assert!(layout.error(Some("3")).contains("no image \"3\"; it has: 1, 2"));
+}
+
+#[test]
+fn names_of_layouts_may_be_whole_references_and_digests() {
+    let mut layout = Layout::new();
+    let (mini, other) = ("docker.io/library/mini:1.0", "quay.io:443/a/b:2@sha256:unusual");
+    let ids = [mini, other, "plain"].map(|name| layout.add(name, name.as_bytes(), &[], architecture()));
+    // As Docker names images: the tag, and the whole name beside it.
+    layout.manifests[2]["annotations"]["io.containerd.image.name"] = json!("docker.io/team/app:plain");
+    layout.write();
+    let digest = |at: usize| layout.manifests[at]["digest"].as_str().expect("text");
+    let by_name = format!("any/name@{}", digest(1));
+    for (name, at) in [
+        (mini, 0),
+        ("mini:1.0", 0),
+        (other, 1),
+        ("plain", 2),
+        ("team/app:plain", 2),
+        (digest(0), 0),
+        (by_name.as_str(), 1),
+    ] {
+        let found = Image::in_layout(&layout.path(), Some(name)).expect(name);
+        assert_eq!(found.id.to_string(), ids[at], "{name}");
+    }
+    for none in ["mini", "1.0", "sha256:00", "mini@sha256:00"] {
+        let error = layout.error(Some(none));
+        assert!(error.contains("; it has: docker.io/library/mini:1.0, quay.io:443"), "{error}");
+    }
+    // One image with two names is no choice, and one without a name can be chosen by its digest.
+    let mut again = Layout::new();
+    let id = again.add("1", b"one", &[], architecture());
+    again.manifests.push(again.manifests[0].clone());
+    again.manifests[1]["annotations"] = json!({ "org.opencontainers.image.ref.name": "latest" });
+    again.write();
+    assert_eq!(Image::in_layout(&again.path(), None).expect("one image").id.to_string(), id);
+    again.add("2", b"two", &[], architecture());
+    again.manifests[2]["annotations"] = json!({});
+    again.write();
+    let error = again.error(None);
+    assert!(
+        error.contains(&format!("name one: 1, {}", again.manifests[2]["digest"].as_str().expect("text"))),
+        "{error}"
+    );
+}
+
+#[test]
+fn archive_of_a_layout_has_the_same_images_and_a_compressed_one_says_what_to_run() {
+    let mut layout = Layout::new();
+    let ids = ["docker.io/library/a:1", "b"].map(|name| layout.add(name, name.as_bytes(), &[], architecture()));
+    let mut all = tar::Builder::new(Vec::new());
+    all.append_dir_all(".", layout.path()).expect("readable");
+    let plain = all.into_inner().expect("writable");
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    let path = directory.path().join("image.tar");
+    fs::write(&path, &plain).expect("writable");
+    for (name, id) in [("docker.io/library/a:1", &ids[0]), ("b", &ids[1])] {
+        let image = Image::in_archive(&path, Some(name)).expect(name);
+        assert_eq!(image.id.to_string(), *id);
+        let nothing = crate::Limits { bytes: 0, entries: 0 };
+        for layer in &image.layers {
+            crate::layer::unpack(&layer.file, &layer.order, None, nothing).expect("the same digest");
+        }
+    }
+    let error = |path: &Path| Image::in_archive(path, None).expect_err("refused").to_string();
+    assert!(error(&path).contains("several images; name one: docker.io/library/a:1, b"), "{}", error(&path));
+    for (start, why) in [
+        (&b"\x1f\x8b\x08\x00\xff\xfe"[..], "is compressed with gzip; run `gunzip --keep packed` in its directory"),
+        (b"\x28\xb5\x2f\xfd\xff", "is compressed with zstd; run `unzstd packed`"),
+        (b"\xfd7zXZ\0\xff", "is compressed with xz; run `unxz --keep packed`"),
+        (b"BZh9\xff", "is compressed with bzip2; run `bunzip2 --keep packed`"),
+        (&[0xff; 2000], "it is damaged, or not a tar archive"),
+        (&plain[..700], "it is damaged, or not a tar archive"),
+        (b"", "neither a manifest.json nor an index.json"),
+    ] {
+        fs::write(directory.path().join("packed"), start).expect("writable");
+        let error = error(&directory.path().join("packed"));
+        assert!(error.contains(why) && !error.contains('\u{fffd}'), "{error}");
+    }
 }
 
 #[test]
@@ -89,9 +171,9 @@ fn layout_with_wrong_content_is_refused() {
     }
     layout = Layout::new();
     let own = layout.add("1", b"one", &[], architecture());
-    fs::write(blob_path(&layout.path(), &own.parse().expect("a digest")), "{}").expect("writable");
+    fs::write(layout.path().join(blob_name(&own.parse().expect("a digest"))), "{}").expect("writable");
     assert!(layout.error(None).contains("another digest than its name"));
-    fs::remove_file(blob_path(&layout.path(), &own.parse().expect("a digest"))).expect("it exists");
+    fs::remove_file(layout.path().join(blob_name(&own.parse().expect("a digest")))).expect("it exists");
     assert!(layout.error(None).contains("cannot read"));
     let index = |text: &str| fs::write(layout.path().join("index.json"), text).expect("writable");
     index(r#"{"manifests":[{"digest":"sha256:../../../../etc/passwd"}]}"#);
