@@ -44,6 +44,11 @@ impl Failure {
         Self { output: Some(kind), ..Self::new(format!("cannot write to {stream}")).because(error) }
     }
 
+    /// What happened, without causes and hints.
+    pub(crate) fn message(&self) -> &str {
+        &self.what
+    }
+
     /// Whether output could not be written.
     pub(crate) fn is_about_output(&self) -> bool {
         self.output.is_some()

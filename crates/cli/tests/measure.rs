@@ -85,7 +85,7 @@ fn measure<'a>(options: &[&'a str]) -> Vec<&'a str> {
 
 #[test]
 fn commands_are_measured_compared_and_their_failures_shown() {
-    let cluster = Cluster::up(HOSTLER, Size { nodes: 1, ..Size::default() });
+    let cluster = Cluster::up(HOSTLER, Size { nodes: 1, memory: "400M", ..Size::default() });
     let text = cluster.ok(&measure(&["--", "sh", "-c", "echo to nobody"]));
     for part in ["6 runs after 1 warm-up on node n1, job 1\n", "median  ", "spread  ", "used  ", "\nmeasured  "] {
         assert!(text.contains(part), "{part:?} is not in {text}");
@@ -106,9 +106,23 @@ fn commands_are_measured_compared_and_their_failures_shown() {
     assert_eq!((shown.code, shown.stderr.matches("to everybody").count()), (0, 7), "{shown:?}");
     let failed = cluster.fails(&measure(&["--", "sh", "-c", "echo oops; exit 3"]));
     assert!(
-        failed.contains("a run of `sh -c 'echo oops; exit 3'` failed: exit code 3") && failed.contains("oops"),
+        failed.contains("warm-up run 1 of 1 of `sh -c 'echo oops; exit 3'` failed: exit code 3")
+            && failed.contains("oops"),
         "{failed}"
     );
+    // More output than the job has memory. Then the third measured run fails, beside the other command.
+    let counted = cluster.path("counted");
+    let chatty = format!(
+        "head -c 600M /dev/zero; echo >> {0}; [ $(wc -l < {0}) -ne 4 ] || {{ echo flaky; exit 3; }}",
+        counted.display()
+    );
+    let flaky = cluster.run(&measure(&["--json", "--against", "true", "--", "sh", "-c", &chatty]));
+    assert!(flaky.stderr.contains("run 3 of 6 of `sh -c") && flaky.stderr.contains("failed: exit code 3"), "{flaky:?}");
+    let made: Value = serde_json::from_str(&flaky.stdout).expect("JSON");
+    let failed = &made["failed"];
+    assert_eq!((&failed["command"], &failed["run"], &failed["warmup"]), (&json!(0), &json!(3), &json!(false)));
+    assert!(failed["output"].as_str().expect("text").ends_with("flaky"), "{made:#}");
+    assert_eq!(made["commands"][0]["runs"].as_array().map(Vec::len), Some(2), "{made:#}");
     assert!(cluster.fails(&measure(&["--against", "it's", "--", "true"])).contains("the quote ' does not end"));
 
     let noise = Noise::start();
@@ -124,7 +138,7 @@ fn commands_are_measured_compared_and_their_failures_shown() {
 #[test]
 fn nodes_of_one_model_are_compared_and_drawn() {
     let cluster = Cluster::up(HOSTLER, Size { nodes: 2, ..Size::default() });
-    let file = cluster.path("times.png");
+    let file = cluster.path("times.svg");
     let plot = file.to_str().expect("text");
     let made = cluster.ok(&measure(&["--json", "--on-each", "n[1-9]", "--plot", plot, "--", "sleep", "0.01"]));
     let made: Value = serde_json::from_str(&made).expect("JSON");
@@ -134,7 +148,7 @@ fn nodes_of_one_model_are_compared_and_drawn() {
     let model = &made["models"][0];
     assert_eq!((&model["nodes"], &model["differs"]), (&json!(["n1", "n2"]), &json!({})), "{made:#}");
     assert!(model["comparison"]["result"].is_string(), "{made:#}");
-    assert!(fs::read(&file).expect("the plot").starts_with(b"\x89PNG"));
+    assert!(fs::read_to_string(&file).expect("the plot").starts_with("<svg "));
 
     let text = cluster.ok(&measure(&["--on-each", "*", "--tolerance", "100%", "--", "sleep", "0.01"]));
     for part in ["6 runs after 1 warm-up on each node\n", "\nn2  ", "\nresults   "] {
@@ -144,6 +158,11 @@ fn nodes_of_one_model_are_compared_and_drawn() {
     let program = "case $HOSTLER_NODE in n1) exit 3;; esac; exec sleep 3600";
     let failed = cluster.fails(&measure(&["--on-each", "*", "--", "sh", "-c", program]));
     assert!(failed.contains("failed: exit code 3") && failed.contains("cancelling job"), "{failed}");
+    // A job that is killed shows the times so far, too.
+    let counted = cluster.path("counted");
+    let deadly = format!("echo >> {0}; [ $(wc -l < {0}) -ne 4 ] || kill -9 $PPID", counted.display());
+    let killed = cluster.run(&measure(&["--", "sh", "-c", &deadly]));
+    assert!(killed.code == 1 && killed.stdout.contains("of 6 runs after 1 warm-up on node n1"), "{killed:?}");
     assert!(cluster.fails(&measure(&["--on-each", "x*", "--", "true"])).contains("no node matches x*"));
 }
 

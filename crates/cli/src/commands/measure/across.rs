@@ -16,6 +16,8 @@ const ERROR: f64 = 0.05;
 /// One command, measured on several nodes.
 pub(super) struct Across<'a> {
     measured: Vec<Measurement<'a>>,
+    /// Measurements that ended before their last run.
+    broken: &'a [Measurement<'a>],
     /// Difference of two nodes up to which their results are comparable, e.g. 0.02.
     tolerance: f64,
 }
@@ -48,9 +50,9 @@ enum Found {
 }
 
 impl<'a> Across<'a> {
-    pub(super) fn new(mut measured: Vec<Measurement<'a>>, tolerance: f64) -> Self {
+    pub(super) fn new(mut measured: Vec<Measurement<'a>>, broken: &'a [Measurement<'a>], tolerance: f64) -> Self {
         measured.sort_by(|one, other| one.node.cmp(&other.node));
-        Self { measured, tolerance }
+        Self { measured, broken, tolerance }
     }
 
     fn times(&self, node: usize) -> Vec<f64> {
@@ -122,10 +124,11 @@ impl<'a> Across<'a> {
     }
 
     pub(super) fn text(&self) -> String {
-        let plan = self.measured[0].plan;
-        let mut text =
-            format!("{} after {} on each node\n\n", plural(plan.runs, "run"), plural(plan.warmup, "warm-up"));
-        text.push_str(&self.table());
+        let mut text = String::new();
+        if let Some(plan) = self.measured.first().map(|it| it.plan) {
+            let (runs, warmups) = (plural(plan.runs, "run"), plural(plan.warmup, "warm-up"));
+            text = format!("{runs} after {warmups} on each node\n\n{}", self.table());
+        }
         for model in self.models() {
             let name = model.name.as_deref().unwrap_or("unknown processors");
             text.push_str(&format!("\n{name}: {}\n", self.names(&model.nodes)));
@@ -146,6 +149,9 @@ impl<'a> Across<'a> {
                     .map(|(&node, value)| format!("{value} on {}", self.measured[node].node));
                 text.push_str(&line("differs", &format!("{property}: {}", of.collect::<Vec<_>>().join(", "))));
             }
+        }
+        for broken in self.broken {
+            text.push_str(&format!("{}{}", if text.is_empty() { "" } else { "\n" }, broken.text()));
         }
         text
     }
@@ -208,7 +214,7 @@ impl<'a> Across<'a> {
         json!({
             "tolerance": self.tolerance,
             "models": models.collect::<Vec<_>>(),
-            "measurements": self.measured.iter().map(Measurement::json).collect::<Vec<_>>(),
+            "measurements": self.measured.iter().chain(self.broken).map(Measurement::json).collect::<Vec<_>>(),
         })
     }
 }
@@ -242,6 +248,7 @@ mod tests {
             runs: (0..20).map(run).collect(),
             certificate: Some(certificate),
             attempts: 1,
+            failed: None,
         }
     }
 
@@ -266,7 +273,7 @@ differs   kernel: 6.1 on n1, 6.1 on n2, 6.2 on n3
 Xeon: n4
 results   not compared: no other node with these processors was measured
 ";
-        let across = Across::new(measured.into(), 0.02);
+        let across = Across::new(measured.into(), &[], 0.02);
         assert_eq!(across.text(), expected);
         let json = across.json();
         let comparison = &json["models"][0]["comparison"];
@@ -279,7 +286,7 @@ results   not compared: no other node with these processors was measured
         let plan = plan();
         let found = |spread: f64, tolerance: f64, model: Option<&str>| {
             let measured = [("n1", 1.0), ("n2", 1.01)].map(|(node, factor)| on(&plan, node, model, factor, spread));
-            Across::new(measured.into(), tolerance).models().remove(0).found
+            Across::new(measured.into(), &[], tolerance).models().remove(0).found
         };
         assert!(matches!(found(0.005, 0.02, Some("EPYC")), Found::Comparable(bound) if (0.01..0.02).contains(&bound)));
         assert!(matches!(found(0.005, 0.002, Some("EPYC")), Found::Different(1, 0, _)));

@@ -75,7 +75,7 @@ pub(crate) struct Measure {
     #[arg(long, value_name = "PERCENT", default_value_t = 2.0, requires = "on_each", value_parser = percent)]
     tolerance: f64,
 
-    /// Draw all run times in this PNG file
+    /// Draw all run times in this SVG file
     #[arg(long, value_name = "FILE")]
     plot: Option<PathBuf>,
 
@@ -85,7 +85,7 @@ pub(crate) struct Measure {
 
     /// Show the output of the command on standard error
     ///
-    /// By default, the output goes to a file in memory, and only that of a failed run is shown.
+    /// By default, the output goes to a pipe, and only the end of a failed run's output is shown.
     #[arg(long)]
     show_output: bool,
 
@@ -249,17 +249,18 @@ impl Measure {
 
     fn show(&self, context: &Context, measured: Vec<Measurement<'_>>) -> Outcome {
         if let Some(file) = &self.plot {
-            let picture = plot::png(&measured);
+            let picture = plot::svg(&measured);
             std::fs::write(file, picture).during(|| format!("cannot write the plot {}", file.display()))?;
         }
+        let (measured, broken): (Vec<_>, Vec<_>) = measured.into_iter().partition(|it| it.failed.is_none());
         let noisy = measured.iter().find(|it| !it.is_quiet()).map(|it| {
             let attempts = plural(it.attempts, "measurement");
             Failure::new(format!("node {} was not quiet in {attempts}: {}", it.node, it.verdict()))
         });
-        let (json, text) = match (&self.on_each, &measured[..]) {
-            (None, [one]) => (one.json(), one.text()),
+        let (json, text) = match measured.first().or(broken.first()) {
+            Some(one) if self.on_each.is_none() => (one.json(), one.text()),
             _ => {
-                let across = Across::new(measured, self.tolerance / 100.0);
+                let across = Across::new(measured, &broken, self.tolerance / 100.0);
                 (across.json(), across.text())
             }
         };
@@ -267,6 +268,9 @@ impl Measure {
             context.output.json(&json);
         } else {
             context.output.data(&text);
+        }
+        if let Some((failure, _)) = broken.into_iter().find_map(|it| it.failed) {
+            return Err(failure);
         }
         match noisy {
             Some(failure) if self.require_quiet.is_some() => Err(failure),
@@ -289,12 +293,12 @@ impl Measure {
         loop {
             let measured = self.one_job(context, client, plan, spec, stop, attempts).await;
             match measured {
-                Ok(Some(measured)) if !measured.is_quiet() && attempts <= most => {
+                Ok(Some(measured)) if measured.failed.is_none() && !measured.is_quiet() && attempts <= most => {
                     context.output.say(&format!("job {}: {}; measuring again", measured.job, measured.verdict()));
                     attempts += 1;
                 }
                 measured => {
-                    if measured.is_err() {
+                    if !measured.as_ref().is_ok_and(|it| it.as_ref().is_none_or(|it| it.failed.is_none())) {
                         stop.send_replace(Some(exit::FAILED));
                     }
                     return measured;
@@ -332,15 +336,15 @@ impl Measure {
         }
         let printed = read(client, &source, Output::Stdout, false).await?;
         let lines = printed.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice::<Line>(line).ok());
-        let mut runs = Vec::new();
+        let (mut runs, mut failed) = (Vec::new(), None);
         for line in lines {
             match line {
                 Line::Run(run) => runs.push(run),
-                Line::Failed(failed) => return Err(Self::failed(id, plan, &failed)),
+                Line::Failed(run) => failed = Some((Self::failed(id, plan, &run), Some(run))),
             }
         }
-        if job.summary.state != JobState::Completed || runs.is_empty() {
-            return Err(incomplete(&job, &read(client, &source, Output::Stderr, false).await?));
+        if failed.is_none() && (job.summary.state != JobState::Completed || runs.is_empty()) {
+            failed = Some((incomplete(&job, &read(client, &source, Output::Stderr, false).await?), None));
         }
         let task = job.tasks_shown.first();
         let node = task.and_then(|task| task.node.as_ref()).map(ToString::to_string).unwrap_or_default();
@@ -351,13 +355,14 @@ impl Measure {
             .hint("`hostler node show` lists features; rename this one"));
         }
         let certificate = task.and_then(|task| task.certificate.as_deref()).cloned();
-        Ok(Some(Measurement { job: id, node, plan, runs, certificate, attempts }))
+        Ok(Some(Measurement { job: id, node, plan, runs, certificate, attempts, failed }))
     }
 
     /// The error for a run that failed.
     fn failed(id: JobId, plan: &Plan, failed: &FailedRun) -> Failure {
         let command = plan.line(failed.command);
-        let message = format!("job {id}: a run of `{command}` failed: {}", failed.why);
+        let (kind, all) = if failed.is_warmup { ("warm-up run", plan.warmup) } else { ("run", plan.runs) };
+        let message = format!("job {id}: {kind} {} of {all} of `{command}` failed: {}", failed.number, failed.why);
         let output = if failed.output.is_empty() { String::new() } else { format!("\nits output:\n{}", failed.output) };
         Failure::new(format!("{message}{output}"))
     }

@@ -1,8 +1,7 @@
-//! Draws run times as a picture: on the left in the order of the runs, which shows drift, and on the right their
+//! Draws run times as an SVG picture: on the left in the order of the runs, which shows drift, and on the right their
 //! distribution. Pure.
 
-use noto_sans_mono_bitmap::{FontWeight, RasterHeight, get_raster, get_raster_width};
-use tiny_skia::{Color, FillRule, Paint, PathBuilder, Pixmap, PremultipliedColorU8, Rect, Stroke, Transform};
+use std::fmt::Write as _;
 
 use super::report::{Measurement, Unit};
 use super::statistics::{Interval, Summary, summarise};
@@ -16,17 +15,17 @@ const TOP: f32 = 48.0;
 const BOTTOM: f32 = 500.0;
 
 /// Colours that people with any colour vision can tell apart (Okabe and Ito). With more series, they repeat.
-const COLOURS: [[u8; 3]; 7] =
-    [[0, 114, 178], [213, 94, 0], [0, 158, 115], [204, 121, 167], [86, 180, 233], [230, 159, 0], [90, 90, 90]];
-const INK: [u8; 3] = [40, 40, 40];
-const GRID: [u8; 3] = [225, 225, 225];
-
-const TEXT_HEIGHT: f32 = 16.0;
+const COLOURS: [&str; 7] = ["#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#5a5a5a"];
+const INK: &str = "#282828";
+const GRID: &str = "#e1e1e1";
 
 /// Where names and medians of the series begin, the height of a row, and the number of columns.
 const LEGEND_TOP: f32 = BOTTOM + 34.0;
 const LEGEND_STEP: f32 = 20.0;
 const LEGEND_COLUMNS: usize = 2;
+
+/// Number of letters of a series' name and median.
+const LEGEND_LETTERS: usize = 68;
 
 #[derive(Clone, Copy)]
 struct Area {
@@ -40,13 +39,17 @@ struct Series {
     /// In seconds.
     times: Vec<f64>,
     summary: Summary,
-    colour: [u8; 3],
+    colour: &'static str,
 }
 
-/// The picture of all run times, as a PNG file.
-pub(super) fn png(measured: &[Measurement<'_>]) -> Vec<u8> {
+/// The picture of all run times.
+pub(super) fn svg(measured: &[Measurement<'_>]) -> String {
     let series = series(measured);
-    let mut canvas = Canvas::new(series.len().div_ceil(LEGEND_COLUMNS));
+    let height = LEGEND_TOP + LEGEND_STEP * series.len().div_ceil(LEGEND_COLUMNS) as f32 + 10.0;
+    let mut canvas = Canvas(format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" font-family=\"monospace\" \
+         font-size=\"14\" fill=\"{INK}\">\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n"
+    ));
     let all: Vec<f64> = series.iter().flat_map(|it| it.times.iter().copied()).collect();
     if let Some(summary) = summarise(&all) {
         let axis = Axis::new(summary.least, summary.most);
@@ -58,7 +61,7 @@ pub(super) fn png(measured: &[Measurement<'_>]) -> Vec<u8> {
         }
         canvas.legend(&series, unit);
     }
-    canvas.0.encode_png().expect("a picture in memory can be encoded")
+    canvas.0 + "</svg>\n"
 }
 
 fn series(measured: &[Measurement<'_>]) -> Vec<Series> {
@@ -102,38 +105,33 @@ impl Axis {
     }
 }
 
-struct Canvas(Pixmap);
+/// The elements of the picture so far.
+struct Canvas(String);
 
 impl Canvas {
-    fn new(legend_rows: usize) -> Self {
-        let height = LEGEND_TOP + LEGEND_STEP * legend_rows as f32 + 10.0;
-        let mut pixels = Pixmap::new(WIDTH as u32, height as u32).expect("the size is not zero");
-        pixels.fill(Color::WHITE);
-        Self(pixels)
-    }
-
     fn axes(&mut self, axis: &Axis, unit: Unit, runs: usize) {
         for tick in axis.ticks() {
             let y = axis.y(tick);
             for area in [RUNS, DISTRIBUTION] {
                 self.line((area.left, y), (area.right, y), GRID, 1.0);
             }
-            self.text_before((RUNS.left - 8.0, y - TEXT_HEIGHT / 2.0), &unit.number(tick), INK);
+            self.text("end", (RUNS.left - 8.0, y + 5.0), &unit.number(tick));
         }
-        self.text_before((RUNS.left - 8.0, TOP - 30.0), unit.name, INK);
+        self.text("end", (RUNS.left - 8.0, TOP - 17.0), unit.name);
         for area in [RUNS, DISTRIBUTION] {
             self.line((area.left, TOP), (area.left, BOTTOM), INK, 1.0);
             self.line((area.left, BOTTOM), (area.right, BOTTOM), INK, 1.0);
         }
-        self.text((RUNS.left, BOTTOM + 8.0), "run 1", INK);
-        self.text_before((RUNS.right, BOTTOM + 8.0), &format!("run {runs}"), INK);
-        self.text((DISTRIBUTION.left, BOTTOM + 8.0), "quartiles, median, all runs", INK);
+        let below = BOTTOM + 21.0;
+        self.text("start", (RUNS.left, below), "run 1");
+        self.text("end", (RUNS.right, below), &format!("run {runs}"));
+        self.text("start", (DISTRIBUTION.left, below), "quartiles, median, all runs");
     }
 
     fn runs(&mut self, series: &Series, axis: &Axis) {
         let step = (RUNS.right - RUNS.left) / series.times.len() as f32;
         for (at, &time) in series.times.iter().enumerate() {
-            self.dot((RUNS.left + (at as f32 + 0.5) * step, axis.y(time)), series.colour, 255);
+            self.dot((RUNS.left + (at as f32 + 0.5) * step, axis.y(time)), series.colour, 1.0);
         }
         let y = axis.y(series.summary.median);
         self.line((RUNS.left, y), (RUNS.right, y), series.colour, 1.5);
@@ -144,11 +142,18 @@ impl Canvas {
         let middle = DISTRIBUTION.left + (at as f32 + 0.5) * slot;
         let half = (slot * 0.3).min(60.0);
         let Interval { low, high } = series.summary.quartiles;
-        self.area((middle - half, axis.y(high)), (middle + half, axis.y(low)), series.colour, 60);
+        // All values may be equal.
+        let (top, height) = (axis.y(high), (axis.y(low) - axis.y(high)).max(1.0));
+        let (left, width) = (middle - half, 2.0 * half);
+        self.add(format_args!(
+            "<rect x=\"{left:.1}\" y=\"{top:.1}\" width=\"{width:.1}\" height=\"{height:.1}\" fill=\"{}\" \
+             fill-opacity=\"0.25\"/>",
+            series.colour
+        ));
         for (run, &time) in series.times.iter().enumerate() {
             // Spreads the dots, so that equal times stay visible.
             let aside = ((run * 7 % 11) as f32 / 10.0 - 0.5) * half;
-            self.dot((middle + aside, axis.y(time)), series.colour, 120);
+            self.dot((middle + aside, axis.y(time)), series.colour, 0.5);
         }
         let y = axis.y(series.summary.median);
         self.line((middle - half, y), (middle + half, y), series.colour, 3.0);
@@ -162,75 +167,34 @@ impl Canvas {
             let (column, row) = (at / rows, at % rows);
             let (x, y) = (20.0 + column as f32 * width, LEGEND_TOP + row as f32 * LEGEND_STEP);
             let text = format!(": median {}", unit.show(it.summary.median));
-            let fits = ((width - 30.0) / letter_width()) as usize - text.chars().count();
-            self.dot((x, y + TEXT_HEIGHT / 2.0), it.colour, 255);
-            self.text((x + 12.0, y), &format!("{}{text}", shortened(&it.name, fits)), INK);
+            let name = shortened(&it.name, LEGEND_LETTERS - text.chars().count());
+            self.dot((x, y + 8.0), it.colour, 1.0);
+            self.text("start", (x + 12.0, y + 13.0), &format!("{name}{text}"));
         }
     }
 
-    fn dot(&mut self, (x, y): (f32, f32), colour: [u8; 3], alpha: u8) {
-        let Some(circle) = PathBuilder::from_circle(x, y, 3.5) else { return };
-        self.0.fill_path(&circle, &paint(colour, alpha), FillRule::Winding, Transform::identity(), None);
+    fn dot(&mut self, (x, y): (f32, f32), colour: &str, opacity: f32) {
+        self.add(format_args!(
+            "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3.5\" fill=\"{colour}\" fill-opacity=\"{opacity}\"/>"
+        ));
     }
 
-    fn line(&mut self, from: (f32, f32), to: (f32, f32), colour: [u8; 3], width: f32) {
-        let mut path = PathBuilder::new();
-        path.move_to(from.0, from.1);
-        path.line_to(to.0, to.1);
-        let Some(path) = path.finish() else { return };
-        let stroke = Stroke { width, ..Stroke::default() };
-        self.0.stroke_path(&path, &paint(colour, 255), &stroke, Transform::identity(), None);
+    fn line(&mut self, from: (f32, f32), to: (f32, f32), colour: &str, width: f32) {
+        let ((x1, y1), (x2, y2)) = (from, to);
+        self.add(format_args!(
+            "<path d=\"M{x1:.1} {y1:.1}L{x2:.1} {y2:.1}\" stroke=\"{colour}\" stroke-width=\"{width}\"/>"
+        ));
     }
 
-    fn area(&mut self, from: (f32, f32), to: (f32, f32), colour: [u8; 3], alpha: u8) {
-        // All values may be equal.
-        let Some(rect) = Rect::from_ltrb(from.0, from.1, to.0, to.1.max(from.1 + 1.0)) else { return };
-        self.0.fill_rect(rect, &paint(colour, alpha), Transform::identity(), None);
+    /// Draws text that starts or ends at `x`.
+    fn text(&mut self, anchor: &str, (x, y): (f32, f32), text: &str) {
+        let text = text.replace('&', "&amp;").replace('<', "&lt;");
+        self.add(format_args!("<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{text}</text>"));
     }
 
-    /// Draws text that ends at `x`.
-    fn text_before(&mut self, (x, y): (f32, f32), text: &str, colour: [u8; 3]) {
-        self.text((x - text.chars().count() as f32 * letter_width(), y), text, colour);
+    fn add(&mut self, element: std::fmt::Arguments<'_>) {
+        writeln!(self.0, "{element}").expect("a text grows");
     }
-
-    fn text(&mut self, (x, y): (f32, f32), text: &str, colour: [u8; 3]) {
-        for (at, letter) in text.chars().enumerate() {
-            let raster = |letter| get_raster(letter, FontWeight::Regular, RasterHeight::Size16);
-            let Some(letter) = raster(letter).or_else(|| raster('?')) else { continue };
-            let left = (x + at as f32 * letter_width()) as i32;
-            for (row, line) in letter.rows().enumerate() {
-                for (column, &strength) in line.iter().enumerate() {
-                    self.ink(left + column as i32, y as i32 + row as i32, colour, strength);
-                }
-            }
-        }
-    }
-
-    /// Mixes ink of a strength from 0 to 255 into a pixel.
-    fn ink(&mut self, x: i32, y: i32, colour: [u8; 3], strength: u8) {
-        let (width, height) = (self.0.width() as i32, self.0.height() as i32);
-        if strength == 0 || !(0..width).contains(&x) || !(0..height).contains(&y) {
-            return;
-        }
-        let pixel = &mut self.0.pixels_mut()[(y * width + x) as usize];
-        let part = u32::from(strength);
-        let mix = |old: u8, new: u8| ((u32::from(old) * (255 - part) + u32::from(new) * part) / 255) as u8;
-        let [red, green, blue] = colour;
-        let mixed = [mix(pixel.red(), red), mix(pixel.green(), green), mix(pixel.blue(), blue)];
-        if let Some(mixed) = PremultipliedColorU8::from_rgba(mixed[0], mixed[1], mixed[2], 255) {
-            *pixel = mixed;
-        }
-    }
-}
-
-fn letter_width() -> f32 {
-    get_raster_width(FontWeight::Regular, RasterHeight::Size16) as f32
-}
-
-fn paint(colour: [u8; 3], alpha: u8) -> Paint<'static> {
-    let mut paint = Paint { anti_alias: true, ..Paint::default() };
-    paint.set_color_rgba8(colour[0], colour[1], colour[2], alpha);
-    paint
 }
 
 /// The text, cut in the middle if it is longer than `most` letters.
@@ -251,8 +215,8 @@ mod tests {
     use super::super::runs::{OneRun, Plan};
     use super::*;
 
-    fn picture(times_ms: &[&[f64]]) -> Pixmap {
-        let commands = (0..times_ms.len()).map(|at| vec![format!("./bench-{at}"), "x".repeat(at * 90)]).collect();
+    fn picture(times_ms: &[&[f64]]) -> String {
+        let commands = (0..times_ms.len()).map(|at| vec![format!("./bench-{at}<&"), "x".repeat(at * 90)]).collect();
         let plan = Plan { commands, runs: 1, warmup: 0, seed: 1, shows_output: false };
         let runs = times_ms.iter().enumerate().flat_map(|(command, times)| {
             let run = move |ms: &f64| (ms * 1e6) as u64;
@@ -265,38 +229,38 @@ mod tests {
             })
         });
         let runs = runs.collect();
-        let measured =
-            Measurement { job: JobId(1), node: "n1".to_owned(), plan: &plan, runs, certificate: None, attempts: 1 };
-        Pixmap::decode_png(&png(&[measured])).expect("it is a PNG file")
-    }
-
-    /// Number of pixels with exactly this colour between two columns.
-    fn count(picture: &Pixmap, colour: [u8; 3], columns: std::ops::Range<u32>) -> usize {
-        let is_it = |x: u32, y: u32| picture.pixel(x, y).is_some_and(|it| [it.red(), it.green(), it.blue()] == colour);
-        columns.flat_map(|x| (0..picture.height()).map(move |y| (x, y))).filter(|&(x, y)| is_it(x, y)).count()
+        let (node, certificate) = ("n1".to_owned(), None);
+        svg(&[Measurement { job: JobId(1), node, plan: &plan, runs, certificate, attempts: 1, failed: None }])
     }
 
     #[test]
     fn each_command_has_dots_and_a_box() {
         let picture = picture(&[&[10.0, 10.1, 10.2, 10.4, 12.0, 10.1], &[14.0, 14.2, 14.1, 14.3, 14.0, 14.4]]);
-        assert_eq!((picture.width(), picture.height()), (1200, 564));
-        let middle = ((RUNS.left + RUNS.right) / 2.0) as u32;
         for colour in &COLOURS[..2] {
-            for columns in [RUNS.left as u32..middle, middle..RUNS.right as u32, 820..1170] {
-                assert!(count(&picture, *colour, columns.clone()) > 50, "{colour:?} {columns:?}");
-            }
+            let count = |element: &str| {
+                picture.lines().filter(|line| line.starts_with(element) && line.contains(colour)).count()
+            };
+            // Each run twice, and one dot in the legend.
+            assert_eq!((count("<circle"), count("<rect"), count("<path")), (13, 1, 2), "{picture}");
         }
-        assert_eq!(count(&picture, COLOURS[2], 0..1200), 0);
-        assert!(count(&picture, INK, 0..RUNS.left as u32) > 50, "the axis has numbers");
+        assert!(!picture.contains(COLOURS[2]));
+        assert!(picture.contains(">'./bench-0&lt;&amp;' '': median 10.15 ms</text>"), "{picture}");
+        assert!(picture.starts_with("<svg ") && picture.ends_with("</svg>\n"));
     }
 
     #[test]
-    fn extreme_values_are_drawn() {
-        for times in [&[5.0, 5.0, 5.0][..], &[0.0, 0.0], &[0.001], &[0.001, 9e9]] {
-            assert!(count(&picture(&[times]), COLOURS[0], 820..1170) > 0, "{times:?}");
-        }
+    fn extreme_values_are_drawn_inside_the_picture() {
         let many: Vec<f64> = (0..5_000).map(|at| 10.0 + f64::from(at % 50) * 0.01).collect();
-        picture(&[many.as_slice(); 9]);
+        for times in [&[5.0, 5.0, 5.0][..], &[0.0, 0.0], &[0.001], &[0.001, 9e9], &many] {
+            let picture = picture(&[times; 9]);
+            let heights: Vec<f32> = picture
+                .split(" cy=\"")
+                .skip(1)
+                .map(|rest| rest.split('"').next().and_then(|number| number.parse().ok()).expect("a number"))
+                .collect();
+            assert_eq!(heights.len(), 9 * (2 * times.len() + 1));
+            assert!(heights.iter().all(|height| (TOP..=BOTTOM + 150.0).contains(height)), "{times:?}");
+        }
     }
 
     #[test]

@@ -4,8 +4,9 @@ use hostler_model::{JobId, format_bytes, plural};
 use hostler_proto::certificate::{Certificate, Verdict};
 use serde_json::{Value, json};
 
-use super::runs::{OneRun, Plan};
+use super::runs::{FailedRun, OneRun, Plan};
 use super::statistics::{Comparison, FEWEST_FOR_INTERVAL, Interval, Summary, compare, summarise};
+use crate::failure::Failure;
 
 /// A finished measurement.
 pub(super) struct Measurement<'a> {
@@ -16,6 +17,8 @@ pub(super) struct Measurement<'a> {
     pub(super) certificate: Option<Certificate>,
     /// Number of jobs that measured, the last of which is shown.
     pub(super) attempts: u32,
+    /// Why it ended before its last run, and that run if it failed itself.
+    pub(super) failed: Option<(Failure, Option<FailedRun>)>,
 }
 
 impl Measurement<'_> {
@@ -39,8 +42,10 @@ impl Measurement<'_> {
         let each = if commands.len() > 1 { " of each command" } else { "" };
         let order = if commands.len() > 1 { format!(", order from seed {seed}") } else { String::new() };
         let warmups = plural(warmup, "warm-up");
-        let mut text =
-            format!("{}{each} after {warmups} on node {}, job {}{order}\n", plural(runs, "run"), self.node, self.job);
+        let done =
+            if self.failed.is_some() { format!("{} of ", self.runs.len() / commands.len()) } else { String::new() };
+        let runs = plural(runs, "run");
+        let mut text = format!("{done}{runs}{each} after {warmups} on node {}, job {}{order}\n", self.node, self.job);
         for at in 0..commands.len() {
             if let Some(summary) = summarise(&self.times(at)) {
                 text.push('\n');
@@ -109,6 +114,10 @@ impl Measurement<'_> {
             let named = outliers.iter().map(|&at| format!("run {} ({})", at + 1, unit.show(times[at])));
             text.push_str(&line("outliers", &named.collect::<Vec<_>>().join(", ")));
         }
+        if self.failed.is_some() {
+            let times: Vec<String> = self.times(command).into_iter().map(|time| unit.number(time)).collect();
+            text.push_str(&line("times", &format!("{} {}", times.join(", "), unit.name)));
+        }
         text
     }
 
@@ -165,6 +174,12 @@ impl Measurement<'_> {
             "commands": commands.collect::<Vec<_>>(),
             "comparison": comparison,
             "certificate": self.certificate,
+            "failed": self.failed.as_ref().map(|(failure, run)| match run {
+                Some(FailedRun { command, number, is_warmup, why, output }) => {
+                    json!({ "command": command, "run": number, "warmup": is_warmup, "why": why, "output": output })
+                }
+                None => json!({ "why": failure.message() }),
+            }),
         })
     }
 }
@@ -241,6 +256,7 @@ mod tests {
             runs: runs.collect(),
             certificate: Some(Certificate { verdict: Verdict::Quiet, ..Certificate::default() }),
             attempts: 1,
+            failed: None,
         }
     }
 
@@ -271,6 +287,29 @@ measured  quiet
         assert!(on_quiet_machine.text().ends_with("quiet\nmachine   changed nothing; not offered: boost\n"));
         let few = measured(&plan, &[&times[..3]]).text();
         assert!(few.contains("no confidence interval with fewer than 6 runs"), "{few}");
+    }
+
+    #[test]
+    fn failed_measurement_has_the_times_before_the_failure() {
+        let plan = plan(&["./bench"], 10);
+        let mut broken = measured(&plan, &[&[12.0, 12.1, 13.5]]);
+        let run = FailedRun {
+            command: 0,
+            number: 4,
+            is_warmup: false,
+            why: "exit code 3".to_owned(),
+            output: "oops".to_owned(),
+        };
+        broken.failed = Some((Failure::new("job 12: run 4 of 10 failed"), Some(run)));
+        let text = broken.text();
+        assert!(text.starts_with("3 of 10 runs after 2 warm-ups on node n1, job 12\n\nmedian    12.10 ms"), "{text}");
+        assert!(text.contains("times     12.00, 12.10, 13.50 ms\n"), "{text}");
+        let expected = json!({ "command": 0, "run": 4, "warmup": false, "why": "exit code 3", "output": "oops" });
+        assert_eq!(broken.json()["failed"], expected);
+        broken.failed = Some((Failure::new("job 12 ran out of memory"), None));
+        let json = broken.json();
+        assert_eq!(json["failed"], json!({ "why": "job 12 ran out of memory" }));
+        assert_eq!(json["commands"][0]["runs"].as_array().map(Vec::len), Some(3));
     }
 
     #[test]

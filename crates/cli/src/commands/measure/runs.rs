@@ -1,16 +1,17 @@
 //! `hostler measure-runs`, the program of a measuring job: runs commands one after another and prints a line of JSON for
 //! each run.
 
-use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, PipeReader, Read, Write};
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use hostler_model::Work;
 use hostler_sys::wait_with_usage;
-use nix::sys::memfd::{MFdFlags, memfd_create};
 use serde::{Deserialize, Serialize};
 
 use super::statistics::Dice;
@@ -18,7 +19,10 @@ use crate::exit;
 use crate::failure::{During, Failure, Outcome};
 
 /// The most bytes of a failed command's output that are kept.
-const TAIL_BYTES: u64 = 2_000;
+const TAIL_BYTES: usize = 2_000;
+
+/// How long a run's output may go on after its end, because of processes that it has left behind.
+const LEFT_BEHIND: Duration = Duration::from_millis(100);
 
 /// Run commands repeatedly and print the time of each run
 #[derive(Debug, Args)]
@@ -80,6 +84,10 @@ pub(super) struct OneRun {
 pub(super) struct FailedRun {
     /// Position of the command in the plan.
     pub(super) command: usize,
+    /// Number of the run among those of its command, from 1, and among warm-up or measured runs.
+    pub(super) number: u32,
+    /// Whether it is a run that does not count.
+    pub(super) is_warmup: bool,
     /// What happened, e.g. `exit code 3`.
     pub(super) why: String,
     /// The last lines of its output.
@@ -95,13 +103,14 @@ impl MeasureRuns {
             let line = serde_json::to_string(line).expect("a line is valid JSON");
             writeln!(printed, "{line}").and_then(|()| printed.flush()).during(|| "cannot print a result".to_owned())
         };
-        let mut kept = Kept::new(plan.shows_output)?;
-        for (command, is_measured) in order(&plan) {
-            match kept.run(&plan.commands[command], command) {
+        for (at, (command, is_measured)) in order(&plan).into_iter().enumerate() {
+            match one_run(&plan.commands[command], command, plan.shows_output) {
                 Ok(run) if is_measured => print(&Line::Run(run))?,
                 Ok(_) => {}
-                Err(failed) => {
-                    print(&Line::Failed(failed))?;
+                Err((why, output)) => {
+                    let round = u32::try_from(at / plan.commands.len()).unwrap_or(u32::MAX);
+                    let number = if is_measured { round - plan.warmup } else { round } + 1;
+                    print(&Line::Failed(FailedRun { command, number, is_warmup: !is_measured, why, output }))?;
                     return Ok(exit::FAILED);
                 }
             }
@@ -125,67 +134,83 @@ fn order(plan: &Plan) -> Vec<(usize, bool)> {
     order
 }
 
-/// The output of the last run: a file in memory, which no disk delays; `None` if the output goes to standard error.
-struct Kept(Option<File>);
+/// The end of a run's output. A thread reads the output from a pipe, so it takes no memory, however long it is.
+struct Tail {
+    bytes: Arc<Mutex<Vec<u8>>>,
+    /// Disconnected at the end of the output.
+    ended: Receiver<()>,
+}
 
-impl Kept {
-    fn new(shows_output: bool) -> Result<Self, Failure> {
-        if shows_output {
-            return Ok(Self(None));
-        }
-        let file = memfd_create(c"output", MFdFlags::MFD_CLOEXEC);
-        Ok(Self(Some(File::from(file.during(|| "cannot create a file in memory".to_owned())?))))
-    }
-
-    /// Where a run writes standard output and standard error.
-    fn streams(&mut self) -> io::Result<[Stdio; 2]> {
-        let stream = match &mut self.0 {
-            None => return Ok([Stdio::from(io::stderr()), Stdio::from(io::stderr())]),
-            Some(file) => file,
-        };
-        stream.set_len(0)?;
-        stream.seek(SeekFrom::Start(0))?;
-        Ok([Stdio::from(stream.try_clone()?), Stdio::from(stream.try_clone()?)])
-    }
-
-    /// Runs a command once.
-    fn run(&mut self, argv: &[String], command: usize) -> Result<OneRun, FailedRun> {
-        let failed = |why: String, output: String| FailedRun { command, why, output };
-        let cannot = |error: &io::Error| failed(format!("cannot start {}: {error}", argv[0]), String::new());
-        let [stdout, stderr] = self.streams().map_err(|error| cannot(&error))?;
-        let mut program = Command::new(&argv[0]);
-        program.args(&argv[1..]).stdin(Stdio::null()).stdout(stdout).stderr(stderr);
-        let start = Instant::now();
-        let child = program.spawn().map_err(|error| cannot(&error))?;
-        let (status, used) = wait_with_usage(child).map_err(|error| cannot(&error))?;
-        let wall = start.elapsed();
-        if !status.success() {
-            return Err(failed(why(status), self.tail()));
-        }
-        let number = |value: u128| u64::try_from(value).unwrap_or(u64::MAX);
-        let micros = |time: Duration| number(time.as_micros());
-        Ok(OneRun {
-            command,
-            wall_ns: number(wall.as_nanos()),
-            user_us: micros(used.user),
-            system_us: micros(used.system),
-            max_rss_bytes: used.max_rss_bytes,
-        })
-    }
-
-    /// The end of the last run's output.
-    fn tail(&mut self) -> String {
-        let Some(file) = &mut self.0 else { return String::new() };
-        let mut bytes = Vec::new();
-        let read = file.metadata().and_then(|metadata| {
-            file.seek(SeekFrom::Start(metadata.len().saturating_sub(TAIL_BYTES)))?;
-            file.take(TAIL_BYTES).read_to_end(&mut bytes)
+impl Tail {
+    fn of(mut output: PipeReader) -> Self {
+        let bytes: Arc<Mutex<Vec<u8>>> = Arc::default();
+        // Nothing is sent: only the end of the sender counts.
+        let (sender, ended) = sync_channel(0);
+        let kept = Arc::clone(&bytes);
+        thread::spawn(move || {
+            let _until_the_end = sender;
+            let mut buffer = vec![0; 64 << 10];
+            loop {
+                match output.read(&mut buffer) {
+                    Ok(0) => return,
+                    Ok(read) => {
+                        let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+                        kept.extend(&buffer[read.saturating_sub(TAIL_BYTES)..read]);
+                        let excess = kept.len().saturating_sub(TAIL_BYTES);
+                        kept.drain(..excess);
+                    }
+                    Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                    Err(_) => return,
+                }
+            }
         });
-        if read.is_err() {
-            return String::new();
-        }
+        Self { bytes, ended }
+    }
+
+    /// Waits for the end of the output, and returns the last of it.
+    fn text(&self) -> String {
+        let _ = self.ended.recv_timeout(LEFT_BEHIND);
+        let bytes = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
         String::from_utf8_lossy(&bytes).trim_end().to_owned()
     }
+}
+
+/// Runs a command once. On failure, returns what happened and the end of the output.
+fn one_run(argv: &[String], command: usize, shows_output: bool) -> Result<OneRun, (String, String)> {
+    let cannot = |error: io::Error| (format!("cannot start {}: {error}", argv[0]), String::new());
+    let (streams, tail) = streams(shows_output).map_err(cannot)?;
+    let [stdout, stderr] = streams;
+    let mut program = Command::new(&argv[0]);
+    program.args(&argv[1..]).stdin(Stdio::null()).stdout(stdout).stderr(stderr);
+    let start = Instant::now();
+    let child = program.spawn().map_err(cannot)?;
+    let (status, used) = wait_with_usage(child).map_err(cannot)?;
+    let wall = start.elapsed();
+    // It has the other end of the pipe.
+    drop(program);
+    // Also after a good run, so that no output of it disturbs the next one.
+    let output = tail.map(|tail| tail.text()).unwrap_or_default();
+    if !status.success() {
+        return Err((why(status), output));
+    }
+    let number = |value: u128| u64::try_from(value).unwrap_or(u64::MAX);
+    let micros = |time: Duration| number(time.as_micros());
+    Ok(OneRun {
+        command,
+        wall_ns: number(wall.as_nanos()),
+        user_us: micros(used.user),
+        system_us: micros(used.system),
+        max_rss_bytes: used.max_rss_bytes,
+    })
+}
+
+/// Where a run writes standard output and standard error.
+fn streams(shows_output: bool) -> io::Result<([Stdio; 2], Option<Tail>)> {
+    if shows_output {
+        return Ok(([io::stderr().into(), io::stderr().into()], None));
+    }
+    let (reader, writer) = io::pipe()?;
+    Ok(([writer.try_clone()?.into(), writer.into()], Some(Tail::of(reader))))
 }
 
 fn why(status: ExitStatus) -> String {
@@ -221,21 +246,33 @@ mod tests {
     fn failed_run_keeps_the_end_of_its_output() {
         let plan =
             plan(&["echo first; echo oops >&2; exit 3", "kill -9 $$", "head -c 9000 /dev/zero; exit 1"], 1, 0, 0);
-        let mut kept = Kept::new(false).expect("a file in memory");
-        let mut fails = |command: usize| kept.run(&plan.commands[command], command).expect_err("it fails");
-        let first = fails(0);
-        assert_eq!((first.why.as_str(), first.output.as_str()), ("exit code 3", "first\noops"));
-        let killed = fails(1);
-        assert_eq!((killed.why.as_str(), killed.output.as_str()), ("ended by signal 9", ""));
-        assert_eq!(fails(2).output.len(), TAIL_BYTES as usize);
-        let missing = kept.run(&["/nowhere".to_owned()], 0).expect_err("there is no such program");
-        assert!(missing.why.starts_with("cannot start /nowhere: No such file"), "{}", missing.why);
+        let fails = |command: usize| one_run(&plan.commands[command], command, false).expect_err("it fails");
+        assert_eq!(fails(0), ("exit code 3".to_owned(), "first\noops".to_owned()));
+        assert_eq!(fails(1), ("ended by signal 9".to_owned(), String::new()));
+        assert_eq!(fails(2).1.len(), TAIL_BYTES);
+        let (missing, _) = one_run(&["/nowhere".to_owned()], 0, false).expect_err("there is no such program");
+        assert!(missing.starts_with("cannot start /nowhere: No such file"), "{missing}");
+    }
+
+    #[test]
+    fn process_that_a_run_leaves_behind_delays_nothing_and_can_still_write() {
+        let file = tempfile::NamedTempFile::new().expect("a temporary file");
+        let path = file.path().display();
+        let plan = plan(&[&format!("(sleep 0.3; echo late && echo written > {path}) & echo early; exit 4")], 1, 0, 0);
+        let begun = Instant::now();
+        assert_eq!(one_run(&plan.commands[0], 0, false), Err(("exit code 4".to_owned(), "early".to_owned())));
+        assert!(begun.elapsed() < Duration::from_millis(300), "it waited for the other process");
+        let until = Instant::now() + Duration::from_secs(20);
+        while std::fs::read_to_string(file.path()).expect("readable") != "written\n" {
+            assert!(Instant::now() < until, "the other process could not write");
+            thread::sleep(Duration::from_millis(10));
+        }
     }
 
     #[test]
     fn run_is_timed() {
         let plan = plan(&["sleep 0.02"], 1, 0, 0);
-        let run = Kept::new(false).expect("a file in memory").run(&plan.commands[0], 0).expect("it ends");
+        let run = one_run(&plan.commands[0], 0, false).expect("it ends");
         assert!(run.wall_ns >= 20_000_000 && run.max_rss_bytes > 0, "{run:?}");
     }
 }
