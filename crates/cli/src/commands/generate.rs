@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::builder::StyledStr;
 use clap::{Arg, Args, Command};
 use clap_complete::Shell;
+use serde_json::Value;
 
 use super::{completions, head};
 use crate::args::GLOBAL_OPTIONS;
@@ -28,7 +29,7 @@ impl Generate {
         let commands = definitions();
         let mut files = vec![
             ("cli.md".to_owned(), reference(&commands).into_bytes()),
-            ("openapi.json".to_owned(), head::openapi().into_bytes()),
+            ("openapi.json".to_owned(), compact(&head::openapi()).into_bytes()),
         ];
         for tool in tools() {
             let name = tool.name;
@@ -47,6 +48,32 @@ impl Generate {
         context.output.say(&format!("wrote {} files into {}", files.len(), self.directory.display()));
         Ok(exit::OK)
     }
+}
+
+/// Writes JSON with an object or array on one line if it fits there.
+fn compact(json: &str) -> String {
+    const WIDTH: usize = 160;
+    fn add(value: &Value, before: usize, indent: &str, text: &mut String) {
+        let line = value.to_string();
+        let inner = format!("{indent}  ");
+        let all: Vec<(String, &Value)> = match value {
+            _ if before + line.len() <= WIDTH => return text.push_str(&line),
+            Value::Array(items) => items.iter().map(|item| (String::new(), item)).collect(),
+            Value::Object(fields) => {
+                fields.iter().map(|(name, value)| (format!("{}: ", Value::from(name.as_str())), value)).collect()
+            }
+            _ => return text.push_str(&line),
+        };
+        text.push_str(&line[..1]);
+        for (at, (name, value)) in all.into_iter().enumerate() {
+            text.push_str(&format!("{}\n{inner}{name}", if at > 0 { "," } else { "" }));
+            add(value, inner.len() + name.len(), &inner, text);
+        }
+        text.push_str(&format!("\n{indent}{}", &line[line.len() - 1..]));
+    }
+    let mut text = String::new();
+    add(&serde_json::from_str(json).expect("the description is JSON"), 0, "", &mut text);
+    text + "\n"
 }
 
 /// Builds the command-line definitions of all tools.
