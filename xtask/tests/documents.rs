@@ -52,74 +52,6 @@ fn tests_named_in_the_security_page_exist() {
     assert!(missing.is_empty(), "security.md names tests that do not exist: {missing:?}");
 }
 
-/// The rows and columns of the table of limits in the security page.
-const LIMITS: [&str; 15] = [
-    "blocked account",
-    "role: root, account of the head",
-    "system account",
-    "quota",
-    "partition: state, nodes, users",
-    "drained node",
-    "exclusive node",
-    "sandbox (`--sandbox`)",
-    "quiet machine (`--quiet-machine`)",
-    "partition that demands a sandbox",
-    "network of a sandbox in such a partition",
-    "priority",
-    "time",
-    "memory, processes, devices",
-    "CPUs",
-];
-const WAYS_IN: [&str; 9] =
-    ["submission", "array", "requeue", "dependency", "change", "environment build", "step", "`exec`, `dsh`", "attach"];
-
-#[test]
-fn each_limit_has_a_test_or_a_reason_on_each_way_in() {
-    let page = security_page();
-    let section = page.split("\n## ").find(|section| section.starts_with("Limits on each way in"));
-    let section = section.expect("the page has the table of limits");
-    let cells = |line: &str| -> Vec<String> {
-        line.trim_matches('|').split(" | ").map(|cell| cell.trim_matches(['|', ' ']).to_owned()).collect()
-    };
-    let rows: Vec<Vec<String>> = section.lines().filter(|line| line.starts_with('|')).map(cells).collect();
-    assert_eq!(rows[0][1..], WAYS_IN, "the columns of the table");
-    assert_eq!(rows[2..].iter().map(|row| row[0].as_str()).collect::<Vec<_>>(), LIMITS, "the rows of the table");
-
-    let tests = names_of_tests();
-    let listed: Vec<(usize, &str)> = section
-        .lines()
-        .filter_map(|line| line.split_once(". "))
-        .filter_map(|(number, names)| Some((number.parse().ok()?, names)))
-        .collect();
-    for (&(number, names), expected) in listed.iter().zip(1..) {
-        assert_eq!(number, expected, "Markdown counts the lines of the list itself: {names}");
-        let mut names = names.split('`').skip(1).step_by(2).peekable();
-        assert!(names.peek().is_some(), "number {number} names no test");
-        names.for_each(|name| assert!(tests.contains(name), "number {number}: there is no test {name}"));
-    }
-    let mut used = BTreeSet::new();
-    for row in &rows[2..] {
-        assert_eq!(row.len(), 1 + WAYS_IN.len(), "{row:?}");
-        for (cell, way) in row[1..].iter().zip(WAYS_IN) {
-            let numbers = numbers_in(cell);
-            let reason = ["n/a: ", "**none**: "].iter().find_map(|start| cell.strip_prefix(start));
-            assert!(
-                !numbers.is_empty() || reason.is_some_and(|reason| !reason.is_empty()),
-                "{}, {way}: {cell}",
-                row[0]
-            );
-            used.extend(numbers);
-        }
-    }
-    assert_eq!(used, (1..=listed.len()).collect(), "numbers in the table (left) and in the list (right)");
-}
-
-#[test]
-fn numbers_of_tests_are_found_in_cells() {
-    assert_eq!(numbers_in("refused [1, 22]; waits [3]"), [1, 22, 3]);
-    assert_eq!(numbers_in("[rules](#5) [x] n/a: 4"), [0_usize; 0]);
-}
-
 #[test]
 fn security_page_lists_each_command() {
     let reference = fs::read_to_string(root().join("docs/reference/cli.md")).expect("the page is readable");
@@ -142,12 +74,6 @@ fn anchors_are_made_as_mdbook_and_code_hosts_make_them() {
 
 fn security_page() -> String {
     fs::read_to_string(root().join("docs/internals/security.md")).expect("the page is readable")
-}
-
-/// The numbers in brackets, such as `[1, 2]`.
-fn numbers_in(cell: &str) -> Vec<usize> {
-    let brackets = cell.split('[').skip(1).filter_map(|rest| Some(rest.split_once(']')?.0));
-    brackets.flat_map(|inside| inside.split(", ")).filter_map(|number| number.parse().ok()).collect()
 }
 
 /// The names of all tests of the workspace: functions after an attribute `#[test]` or `#[tokio::test]`.
