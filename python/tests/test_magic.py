@@ -96,11 +96,15 @@ def test_cell_runs_top_level_await_and_processes_with_functions_of_the_notebook(
     source = (
         "import asyncio, multiprocessing\n"
         "await asyncio.sleep(0)\n"
-        "with multiprocessing.get_context('fork').Pool(2) as pool:\n    doubled = pool.map(double, range(3))\n"
+        "def increase(x): return double(x) + 1\n"
+        "doubled = []\n"
+        "for method in ('fork', 'spawn', 'forkserver'):\n"
+        "    with multiprocessing.get_context(method).Pool(2) as pool:\n"
+        "        doubled += pool.map(double, range(2)) + pool.map(increase, range(2))\n"
         "doubled;"
     )
     assert run(on_node(source)) is None
-    assert run("doubled") == [0, 2, 4]
+    assert run("doubled") == [0, 2, 1, 3] * 3
 
 
 def test_exception_of_a_cell_has_its_traceback_and_keeps_what_was_assigned(run: Run) -> None:

@@ -86,9 +86,13 @@ def _supervise(end: int, records: IO[bytes], progress: mmap.mmap) -> None:
 
 def _run(groups: array.array[int], end: int, records: IO[bytes], progress: mmap.mmap, trusted: bool) -> None:
     """Run the inputs that have not run."""
-    content = (apart.HOME / wire.FUNCTION).read_bytes()
-    fresh = functools.partial(_function, content)
-    load = fresh if len(content) <= _FRESH_BYTES else functools.cache(fresh)
+    file = apart.HOME / wire.FUNCTION
+    load: Callable[[], Callable[[Any], Any]]
+    if file.stat().st_size <= _FRESH_BYTES:
+        load = functools.partial(_function, file.read_bytes())
+    else:
+        # The pickle does not stay in memory.
+        load = functools.cache(lambda: _function(file.read_bytes()))
     first, _ = _PROGRESS.unpack_from(progress)
     for index, load_input in _inputs(groups, first, end - first):
         _PROGRESS.pack_into(progress, 0, index, records.tell())
