@@ -246,6 +246,11 @@ def pickling_inside(run: Run) -> object:
 
 
 @case
+def names_that_the_program_lacks(run: Run) -> object:
+    return list(run(lambda _: sorted({"main", "site", "wire"} & set(globals())), [0]))
+
+
+@case
 def cached_functions(run: Run) -> object:
     return list(run(fibonacci, [10, 20]))
 

@@ -24,6 +24,7 @@ def prepare() -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] in names]:
         del sys.modules[name]
     sys.path.insert(0, str(place))
+    pickling.clear_main()
     pickling.be_main_of(str(_place("main", os.getpid())))
 
 

@@ -176,11 +176,16 @@ def main_variables() -> dict[str, Any]:
     return vars(sys.modules["__main__"])
 
 
-def forget() -> None:
-    """Remove what calls have brought into this process: the next one creates all of it again."""
+def clear_main() -> None:
+    """Remove the variables that calls have brought into the main program of a node, which may be large."""
     variables = main_variables()
     for name in [name for name in variables if name not in _OWN]:
         del variables[name]
+
+
+def forget() -> None:
+    """Remove what calls have brought into this process. The next one creates its classes again."""
+    clear_main()
     _known.clear()
 
 

@@ -31,7 +31,7 @@ from collections import deque
 from pathlib import Path
 from typing import Any, NoReturn
 
-from hostler._worker import apart, frames, wire
+from hostler._worker import apart, frames, pickling, wire
 from hostler._worker.batch import outcome_of
 from hostler._worker.call import Future
 from hostler._worker.helper import Helper
@@ -253,6 +253,10 @@ class Worker:
             work = functools.partial(apart.run, functools.partial(_called, content))
             record = wire.record(index, work, self.settings["trusted"])
             self._running = None
+            # Threads of the call that have outlived it may still use the variables.
+            own = (threading.main_thread().name, "hostler-")
+            if all(thread.name.startswith(own) for thread in threading.enumerate()):
+                pickling.clear_main()
             for stream in (sys.stdout, sys.stderr):
                 with contextlib.suppress(Exception):
                     stream.flush()
