@@ -33,6 +33,12 @@ def test_job_is_submitted_followed_and_fetched(client: hostler.Client, project: 
     assert job not in client.jobs()
 
 
+def test_packages_that_a_job_does_not_get_are_a_warning(client: hostler.Client, project: Path) -> None:
+    (project / "environment.yml").write_text("dependencies:\n  - numpy\n")
+    with pytest.warns(UserWarning, match=r"does not use environment\.yml \(list its packages in requirements\.txt"):
+        client.submit(project, "main.py", cpus=1, memory="100M").wait()
+
+
 def test_failed_array_task_raises_and_the_others_have_results(
     client: hostler.Client, project: Path, tmp_path: Path
 ) -> None:

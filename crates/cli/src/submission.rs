@@ -1,8 +1,10 @@
 //! What `hostler submit` says about a project folder while it captures, submits and uploads it.
 
-use hostler_client::{SubmitError, SubmitEvent};
+use hostler_client::{SubmitError, SubmitEvent, Unread};
 use hostler_model::{format_bytes, plural};
 use hostler_snapshot::{Ignored, LargestIgnored, LeftOut, LeftOutKind, show};
+use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::exit;
 use crate::failure::Failure;
@@ -74,6 +76,22 @@ fn ignored(ignored: &Ignored) -> Option<String> {
     Some(format!("left out by ignore rules: {what}; to include it, {how}"))
 }
 
+/// One line about what a project names and the job does not get, if anything.
+pub(crate) fn not_used(unread: &[Unread]) -> Option<String> {
+    let all: Vec<String> = unread.iter().map(Unread::to_string).collect();
+    (!all.is_empty()).then(|| format!("not used: {}", all.join("; ")))
+}
+
+/// Adds what a project names and the job does not get to an answer in JSON, if there is anything.
+pub(crate) fn with_not_used(answer: &impl Serialize, unread: &[Unread]) -> Value {
+    let mut answer = serde_json::to_value(answer).expect("answers can be written as JSON");
+    if let (Value::Object(fields), false) = (&mut answer, unread.is_empty()) {
+        let all = unread.iter().map(|it| json!({ "what": it.what(), "advice": it.advice })).collect();
+        fields.insert("not_used".to_owned(), Value::Array(all));
+    }
+    answer
+}
+
 impl From<SubmitError> for Failure {
     fn from(error: SubmitError) -> Self {
         let hints = error.hints();
@@ -109,6 +127,17 @@ mod tests {
                         to include one, add a line such as !.git/ to .hostlerignore";
         assert_eq!(left_out(&all).as_deref(), Some(expected));
         assert_eq!(left_out(&[]), None);
+    }
+
+    #[test]
+    fn files_that_do_not_count_are_named_in_one_line_and_in_json() {
+        let unread = |file: &str, part: &str| Unread { file: file.into(), part: part.into(), advice: "do this".into() };
+        let all = [unread("Pipfile", ""), unread("pyproject.toml", "[tool.pdm]")];
+        let expected = "not used: Pipfile (do this); [tool.pdm] in pyproject.toml (do this)";
+        assert_eq!(not_used(&all).as_deref(), Some(expected));
+        let answer = json!({ "id": 5, "not_used": [{ "what": "Pipfile", "advice": "do this" }] });
+        assert_eq!(with_not_used(&json!({ "id": 5 }), &all[..1]), answer);
+        assert_eq!((not_used(&[]), with_not_used(&json!({ "id": 5 }), &[])), (None, json!({ "id": 5 })));
     }
 
     #[test]

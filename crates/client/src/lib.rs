@@ -41,6 +41,7 @@ pub use client::Client;
 pub use endpoint::{Endpoint, Stream, Token};
 pub use error::{ClientError, ConnectFailure, HEAD_AWAY, LocalError};
 pub use events::Events;
+pub use hostler_project::Unread;
 pub use logs::{Follow, LogEvent, OutputPart, OutputStream};
 pub use retry_limits::{Outage, RetryLimits};
 pub use routes::{JobFilter, LiveJobs, RecordFilter, escape};

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use hostler_model::{ArraySpec, JobId, ParseError, PythonVersions, Submission, Work};
-use hostler_project::{EntryError, ProjectError, check, check_entry, python_wanted};
+use hostler_project::{EntryError, ProjectError, Unread, check_entry, survey};
 use hostler_proto::api::SubmitRequest;
 use hostler_snapshot::{Capture, CaptureError, CaptureOptions, Scan, SourceError};
 
@@ -122,24 +122,27 @@ impl CapturedFolder {
     }
 
     /// Checks that a node can install what the project requires, and restricts the job to nodes that have or can install
-    /// a Python version that the project accepts.
+    /// a Python version that the project accepts. Returns what the project names and the job does not get, except in files
+    /// that are left out of the folder.
     ///
     /// # Errors
     /// If the files of the project cannot be read, or refer to a file that is not in the captured folder.
-    pub fn require_packages(&mut self, spec: &mut Submission) -> Result<(), SubmitError> {
+    pub fn require_packages(&mut self, spec: &mut Submission) -> Result<Vec<Unread>, SubmitError> {
         let ProjectFolder { path, entrypoint } = &self.folder;
-        if let Some(path) = check(path, entrypoint)?.into_iter().find(|path| !self.contains(path)) {
-            return Err(SubmitError::RequirementLeftOut(path));
+        let found = survey(path, entrypoint)?;
+        if let Some(path) = found.referred.iter().find(|path| !self.contains(path)) {
+            return Err(SubmitError::RequirementLeftOut(path.clone()));
         }
-        let wanted = python_wanted(path, entrypoint)?;
-        let Some(python) = wanted.as_ref().and_then(PythonVersions::constraint) else { return Ok(()) };
+        let unread = found.unread.into_iter().filter(|unread| self.contains(&unread.file)).collect();
+        let wanted = found.python;
+        let Some(python) = wanted.as_ref().and_then(PythonVersions::constraint) else { return Ok(unread) };
         let constraint = match &spec.constraint {
             Some(own) => format!("({own})&({python})"),
             None => python.to_string(),
         };
         spec.constraint = Some(constraint.parse().map_err(SubmitError::Constraint)?);
         self.python = wanted;
-        Ok(())
+        Ok(unread)
     }
 
     fn contains(&self, path: &Path) -> bool {

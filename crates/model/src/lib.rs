@@ -58,7 +58,7 @@ pub use node::{Advisory, NodeFacts, NodeState};
 pub use notify::{DestinationName, JobOccasion, Subscription};
 pub use partition::{ExclusiveRule, NodePatterns, PartitionName, PartitionState, SandboxNetwork, SandboxRule};
 pub use power::{Energy, Gauge, Hours, PowerPlan, PowerPolicy, PowerState, PowerTraits, PowerVerb, Supply, Watts};
-pub use python::{PYTHON_INSTALL, PythonVersions};
+pub use python::{PYTHON_INSTALL, PythonVersions, VersionFile};
 pub use reason::{Reason, Shortfall, WakingNode};
 pub use resources::Resources;
 pub use signal::{LimitSignal, SignalNumber, SignalTarget};

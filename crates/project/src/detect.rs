@@ -5,8 +5,11 @@
 //! 1. inline metadata of the entry point (`# /// script`, PEP 723), which apply to this script only, and which are used
 //!    even if they require nothing;
 //! 2. `uv.lock` with its `pyproject.toml`, the most exact source;
-//! 3. `requirements.txt`, with every file it includes; written for deployment, so it precedes
-//! 4. `[project] dependencies` of `pyproject.toml`, the loose requirements of a package.
+//! 3. `pylock.toml`, the lock file of the standard;
+//! 4. `requirements.txt`, with every file it includes; written for deployment, so it precedes
+//! 5. the loose requirements of a package: `[project]` or `[tool.poetry]` in `pyproject.toml`, `setup.cfg`, `setup.py`.
+//!
+//! [`survey`] names the files that are not among these sources.
 //!
 //! Requirements inside the folder (`-e .`, `./pkg`, `./wheels/x.whl`) add the content of these files to the
 //! fingerprint. They are installed as copies and never as editable: the environment outlives the job's folder, and the
@@ -19,12 +22,15 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use hostler_model::{Environment, PythonVersions};
+use hostler_model::{Environment, PythonVersions, VersionFile};
 
 use crate::error::{Bound, GoesOn, IoContext, ProjectError, Stopped};
 use crate::files;
+use crate::package::{hash_own_package, own_package, setup_cfg_python};
 use crate::requirements::{Line, List, RequirementsReader};
+use crate::unread::{self, Unread};
 use crate::variables::{is_of_access, is_of_builds};
+use crate::{poetry, pylock};
 
 /// Size limit for `pyproject.toml`, for a version file, and for a script up to the end of its metadata, in bytes.
 pub const PROJECT_BYTES: u64 = 4 << 20;
@@ -35,18 +41,17 @@ pub const LOCK_BYTES: u64 = 16 << 20;
 /// Maximum total size of the files whose content is part of a fingerprint, in bytes.
 const HASHED_BYTES: u64 = 4 << 30;
 
-/// The build backend of setuptools, which is also the default.
-const SETUPTOOLS: &str = "setuptools.build_meta";
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Inline metadata of the entry point.
     Script,
     /// `uv.lock` and `pyproject.toml`.
     UvLock,
+    /// `pylock.toml`.
+    Pylock,
     /// `requirements.txt` and the files it includes.
     RequirementsTxt,
-    /// `[project] dependencies` of `pyproject.toml`.
+    /// The dependencies of a package, from `pyproject.toml`, `setup.cfg` or `setup.py`.
     Pyproject,
     /// Only a version of Python, no packages.
     Python,
@@ -161,28 +166,37 @@ pub fn detect(project_dir: &Path, entrypoint: &str, goes_on: GoesOn<'_>) -> Resu
     })
 }
 
-/// Checks the files that [`detect`] reads, before a submission. Returns the files and folders of the project that these
-/// files refer to, as paths relative to the project.
+/// What a project folder requires, as far as a submission must know it.
+#[derive(Debug)]
+pub struct Survey {
+    /// Files and folders of the project that the requirements refer to, as paths relative to the project.
+    pub referred: Vec<PathBuf>,
+    /// Accepted Python versions; `None` for all.
+    pub python: Option<PythonVersions>,
+    /// What names packages or Python versions that the job does not get.
+    pub unread: Vec<Unread>,
+}
+
+/// Checks the files that [`detect`] reads, before a submission, and finds those that it does not read.
+///
+/// For a script with inline metadata, the Python versions are its `requires-python`. Otherwise, both those of the package
+/// and the first line of `.python-version` apply.
 ///
 /// # Errors
 /// As [`detect`], but the content of local packages is not read.
-pub fn check(project_dir: &Path, entrypoint: &str) -> Result<Vec<PathBuf>, ProjectError> {
+pub fn survey(project_dir: &Path, entrypoint: &str) -> Result<Survey, ProjectError> {
     let project = Project::open(project_dir, Purpose::Check)?;
-    packages(&project, entrypoint)?;
+    let found = packages(&project, entrypoint)?;
+    let python = project.python_wanted(entrypoint)?;
     let referred = project.referred.take();
     let relative = referred.iter().filter_map(|path| path.strip_prefix(&project.root).ok());
-    Ok(relative.filter(|path| !path.as_os_str().is_empty()).map(Path::to_owned).collect())
-}
-
-/// Python versions that the project in `project_dir` accepts; `None` for all.
-///
-/// For a script with inline metadata, this is its `requires-python`. Otherwise, both `requires-python` of
-/// `pyproject.toml` and the first line of `.python-version` apply.
-///
-/// # Errors
-/// If one of these files cannot be read or parsed.
-pub fn python_wanted(project_dir: &Path, entrypoint: &str) -> Result<Option<PythonVersions>, ProjectError> {
-    Project::open(project_dir, Purpose::Check)?.python_wanted(entrypoint)
+    let referred: Vec<PathBuf> = relative.filter(|path| !path.as_os_str().is_empty()).map(Path::to_owned).collect();
+    let unread = unread::find(
+        &project,
+        entrypoint,
+        &unread::Read { requirements: found, referred: &referred, python: python.as_ref() },
+    )?;
+    Ok(Survey { referred, python, unread })
 }
 
 fn requires_python(file: &str, table: &toml::Table) -> Result<Option<PythonVersions>, ProjectError> {
@@ -196,14 +210,16 @@ fn packages(project: &Project<'_>, entrypoint: &str) -> Result<Option<Requiremen
     if let Some(table) = script_metadata(project, entrypoint)? {
         return script(project, entrypoint, &table);
     }
-    let pyproject = project
-        .read_optional("pyproject.toml", PROJECT_BYTES)?
-        .map(|text| parse_toml("pyproject.toml", &text))
-        .transpose()?;
+    let pyproject = project.pyproject()?;
     if let Some(table) = &pyproject
         && let Some(path) = project.find("uv.lock")?
     {
         return uv_lock(project, table, &path).map(Some);
+    }
+    if let Some(path) = project.find(pylock::FILE)?
+        && let Some(found) = pylock::parsed(&path, |lock| pylock::requirements(project, lock))?
+    {
+        return Ok(Some(found));
     }
     if let Some(path) = project.find("requirements.txt")? {
         let mut reader = RequirementsReader::new(project);
@@ -212,7 +228,7 @@ fn packages(project: &Project<'_>, entrypoint: &str) -> Result<Option<Requiremen
             return with_settings(project, pyproject.as_ref(), found).map(Some);
         }
     }
-    pyproject.map_or(Ok(None), |table| pyproject_dependencies(project, &table))
+    package_dependencies(project, &pyproject.unwrap_or_default())
 }
 
 /// A project folder. Reads nothing outside of it.
@@ -261,7 +277,7 @@ impl<'a> Project<'a> {
     }
 
     /// Real path of an optional file.
-    fn find(&self, name: &str) -> Result<Option<PathBuf>, ProjectError> {
+    pub(crate) fn find(&self, name: &str) -> Result<Option<PathBuf>, ProjectError> {
         let path = self.root.join(name);
         match fs::symlink_metadata(&path) {
             Ok(_) => self.inside(&path, name, name).map(Some),
@@ -275,19 +291,35 @@ impl<'a> Project<'a> {
         if let Some(table) = script_metadata(self, entrypoint)? {
             return requires_python(entrypoint, &table);
         }
-        let required = match self.read_optional("pyproject.toml", PROJECT_BYTES)? {
-            Some(text) => match parse_toml("pyproject.toml", &text)?.get("project").and_then(toml::Value::as_table) {
+        let mut required = self.lock_python()?;
+        if let Some(table) = self.pyproject()? {
+            let of_project = match table.get("project").and_then(toml::Value::as_table) {
                 Some(section) => requires_python("pyproject.toml", section)?,
-                None => None,
-            },
-            None => None,
-        };
-        let file = self.read_optional(".python-version", PROJECT_BYTES)?;
-        let pinned = file.and_then(|text| PythonVersions::of_version_file(&text));
-        Ok(match (required, pinned) {
-            (Some(required), Some(pinned)) => Some(required.and(&pinned)),
-            (required, pinned) => required.or(pinned),
-        })
+                None => poetry::dependencies(&table).and_then(|found| found.python),
+            };
+            required = PythonVersions::both(required, of_project);
+        }
+        Ok(PythonVersions::both(required.or(setup_cfg_python(self)?), self.version_file()?.versions))
+    }
+
+    /// The Python versions of the `pylock.toml` that is installed.
+    fn lock_python(&self) -> Result<Option<PythonVersions>, ProjectError> {
+        if self.find("uv.lock")?.is_some() && self.find("pyproject.toml")?.is_some() {
+            return Ok(None);
+        }
+        let Some(path) = self.find(pylock::FILE)? else { return Ok(None) };
+        pylock::parsed(&path, |lock| requires_python(pylock::FILE, lock))
+    }
+
+    /// The content of `.python-version`.
+    pub(crate) fn version_file(&self) -> Result<VersionFile, ProjectError> {
+        let text = self.read_optional(".python-version", PROJECT_BYTES)?;
+        Ok(VersionFile::parse(&text.unwrap_or_default()))
+    }
+
+    pub(crate) fn pyproject(&self) -> Result<Option<toml::Table>, ProjectError> {
+        let text = self.read_optional("pyproject.toml", PROJECT_BYTES)?;
+        text.map(|text| parse_toml("pyproject.toml", &text)).transpose()
     }
 
     /// As [`Project::inside`], and remembers the path.
@@ -298,7 +330,7 @@ impl<'a> Project<'a> {
     }
 
     /// Text of an optional file.
-    fn read_optional(&self, name: &str, most: u64) -> Result<Option<String>, ProjectError> {
+    pub(crate) fn read_optional(&self, name: &str, most: u64) -> Result<Option<String>, ProjectError> {
         self.find(name)?.map(|path| read(&path, name, most, Bound::Bytes(most))).transpose()
     }
 
@@ -324,7 +356,7 @@ pub(crate) fn read_bytes(path: &Path, shown: &str, most: u64, bound: Bound) -> R
     })
 }
 
-fn read(path: &Path, shown: &str, most: u64, bound: Bound) -> Result<String, ProjectError> {
+pub(crate) fn read(path: &Path, shown: &str, most: u64, bound: Bound) -> Result<String, ProjectError> {
     String::from_utf8(read_bytes(path, shown, most, bound)?).map_err(|_| problem(shown, "is not UTF-8 text"))
 }
 
@@ -366,13 +398,13 @@ fn uv_toml(project: &Project<'_>) -> Result<toml::Table, ProjectError> {
 fn script(project: &Project<'_>, entrypoint: &str, table: &toml::Table) -> Result<Option<Requirements>, ProjectError> {
     let mut reader = RequirementsReader::new(project);
     for dependency in string_list(entrypoint, "dependencies", table.get("dependencies"))? {
-        reader.dependency(&dependency, entrypoint)?;
+        reader.dependency(&dependency, "", entrypoint)?;
     }
     reader.finish(Kind::Script)
 }
 
 /// Inline metadata of a Python entry point, if it has any.
-fn script_metadata(project: &Project<'_>, entrypoint: &str) -> Result<Option<toml::Table>, ProjectError> {
+pub(crate) fn script_metadata(project: &Project<'_>, entrypoint: &str) -> Result<Option<toml::Table>, ProjectError> {
     let path = project.root.join(entrypoint);
     let is_python = path.extension().is_some_and(|extension| extension == "py") && path.is_file();
     // An entry point outside the folder is a command, not a file of the project.
@@ -417,9 +449,9 @@ fn inline_metadata(text: &str) -> Option<String> {
     }
 }
 
-/// Lock that serializes the parsing of `uv.lock` files. Parsing needs many times the file's size in memory, and many
+/// Lock that serializes the parsing of lock files. Parsing needs many times the file's size in memory, and many
 /// jobs may start at once.
-static LOCK_TURN: Mutex<()> = Mutex::new(());
+pub(crate) static LOCK_TURN: Mutex<()> = Mutex::new(());
 
 fn uv_lock(project: &Project<'_>, pyproject: &toml::Table, path: &Path) -> Result<Requirements, ProjectError> {
     let mut hasher = fingerprint_of(Kind::UvLock);
@@ -455,26 +487,29 @@ fn lock_has_local_sources(lock: &toml::Table) -> bool {
     })
 }
 
-fn pyproject_dependencies(
-    project: &Project<'_>,
-    pyproject: &toml::Table,
-) -> Result<Option<Requirements>, ProjectError> {
+/// The dependencies of a package, which the build backend computes if they are not in `pyproject.toml`.
+fn package_dependencies(project: &Project<'_>, pyproject: &toml::Table) -> Result<Option<Requirements>, ProjectError> {
     const FILE: &str = "pyproject.toml";
-    let Some(section) = pyproject.get("project").and_then(toml::Value::as_table) else { return Ok(None) };
-    let is_computed = string_list(FILE, "dynamic", section.get("dynamic"))?.iter().any(|field| field == "dependencies");
-    if is_computed && own_package(project, pyproject, false)? == OwnPackage::None {
+    let is_package = own_package(project, pyproject, false)? != OwnPackage::None;
+    let section = pyproject.get("project").and_then(toml::Value::as_table);
+    let dynamic = section.and_then(|section| section.get("dynamic"));
+    let is_computed = string_list(FILE, "dynamic", dynamic)?.iter().any(|field| field == "dependencies");
+    if is_computed && !is_package {
         return Err(problem(
             FILE,
             "computes its dependencies (dynamic): list them in requirements.txt, or lock them with `uv lock`",
         ));
     }
     let mut reader = RequirementsReader::new(project);
-    for dependency in string_list(FILE, "project.dependencies", section.get("dependencies"))? {
-        reader.dependency(&dependency, FILE)?;
+    let listed = section.and_then(|section| section.get("dependencies"));
+    let poetry = poetry::dependencies(pyproject).map(|found| found.lines).unwrap_or_default();
+    for dependency in string_list(FILE, "project.dependencies", listed)?.into_iter().chain(poetry) {
+        reader.dependency(&dependency, "", FILE)?;
     }
     let found = reader.finish(Kind::Pyproject)?;
-    if found.is_none() && own_package(project, pyproject, false)? == OwnPackage::None {
-        return Ok(None);
+    if !is_package && (found.is_none() || section.is_none()) {
+        // uv reads only the `[project]` of a project that is no package.
+        return Ok(found);
     }
     let nothing = || Requirements::new(Kind::Pyproject, project, Plan::List(List::default()), &blake3::Hasher::new());
     let mut found = found.unwrap_or_else(nothing);
@@ -496,98 +531,6 @@ fn pyproject_dependencies(
     Ok(Some(found))
 }
 
-/// How to install the project itself. As in uv, a project with a build system is a package, unless `tool.uv.package`
-/// says something else.
-fn own_package(project: &Project<'_>, pyproject: &toml::Table, whole_tree: bool) -> Result<OwnPackage, ProjectError> {
-    let setting = uv_settings(pyproject).and_then(|uv| uv.get("package")?.as_bool());
-    let is_package = setting.unwrap_or_else(|| pyproject.contains_key("build-system"));
-    Ok(if !is_package || !pyproject.contains_key("project") {
-        OwnPackage::None
-    } else if whole_tree || !is_pure(project, pyproject)? {
-        OwnPackage::Copied
-    } else {
-        OwnPackage::Linked
-    })
-}
-
-/// Whether the build of a package only finds its modules: a backend of pure Python, and nothing that the backend computes
-/// or runs.
-fn is_pure(project: &Project<'_>, pyproject: &toml::Table) -> Result<bool, ProjectError> {
-    const BACKENDS: [&str; 5] =
-        ["uv_build", "hatchling.build", "flit_core.buildapi", "poetry.core.masonry.api", SETUPTOOLS];
-    const REQUIRED: [&str; 6] = ["uv-build", "hatchling", "flit-core", "poetry-core", "setuptools", "wheel"];
-    let at = |path: &[&str]| value_at(pyproject, path);
-    let backend = build_backend(pyproject);
-    let requires = string_list("pyproject.toml", "build-system.requires", at(&["build-system", "requires"]))?;
-    let is_usual = |requirement: &String| {
-        let end = requirement.find(|it: char| !it.is_ascii_alphanumeric() && !"-_.".contains(it));
-        REQUIRED.contains(&&*requirement[..end.unwrap_or(requirement.len())].to_ascii_lowercase().replace('_', "-"))
-    };
-    let computes = at(&["project", "dynamic"]).and_then(toml::Value::as_array).is_some_and(|fields| !fields.is_empty())
-        || at(&["tool", "setuptools", "ext-modules"]).is_some()
-        || at(&["tool", "poetry", "build"]).is_some()
-        || at(&["tool", "hatch", "build"]).is_some_and(|build| build.to_string().contains("hooks"))
-        || ["setup.py", "hatch_build.py"].iter().any(|name| project.root.join(name).exists());
-    Ok(BACKENDS.contains(&backend) && requires.iter().all(is_usual) && !computes)
-}
-
-fn value_at<'a>(table: &'a toml::Table, path: &[&str]) -> Option<&'a toml::Value> {
-    path[1..].iter().try_fold(table.get(path[0])?, |value, key| value.get(*key))
-}
-
-fn build_backend(pyproject: &toml::Table) -> &str {
-    value_at(pyproject, &["build-system", "build-backend"]).and_then(toml::Value::as_str).unwrap_or(SETUPTOOLS)
-}
-
-/// Names of the modules and packages that are not inside of others, sorted.
-fn top_level_modules(project: &Project<'_>, pyproject: &toml::Table) -> Result<BTreeSet<String>, ProjectError> {
-    let configured = value_at(pyproject, &["tool", "setuptools", "packages", "find", "where"]);
-    let configured = configured.and_then(toml::Value::as_array).into_iter().flatten().filter_map(toml::Value::as_str);
-    let directories: BTreeSet<PathBuf> = ["", "src"]
-        .into_iter()
-        .chain(configured)
-        .filter_map(|name| project.root.join(name).canonicalize().ok())
-        .filter(|directory| directory.starts_with(&project.root) && directory.is_dir())
-        .collect();
-    let mut names = BTreeSet::new();
-    for directory in directories {
-        for entry in fs::read_dir(&directory).context("read", &directory)? {
-            let path = entry.context("read", &directory)?.path();
-            let name = path.strip_prefix(&project.root).unwrap_or(&path).to_string_lossy();
-            let is_directory = path.is_dir();
-            let stem =
-                if is_directory { path.file_name() } else { path.file_stem() }.unwrap_or_default().to_string_lossy();
-            let is_importable = stem.chars().all(|it| it.is_alphanumeric() || it == '_') && !stem.starts_with("__");
-            if is_importable && (is_directory || path.extension().is_some_and(|extension| extension == "py")) {
-                names.insert(name.into_owned());
-            }
-        }
-    }
-    Ok(names)
-}
-
-/// Adds what the editable installation of the project depends on.
-fn hash_own_package(
-    project: &Project<'_>,
-    hasher: &mut blake3::Hasher,
-    pyproject: &toml::Table,
-    own: OwnPackage,
-) -> Result<(), ProjectError> {
-    hash_field(hasher, format!("{own:?}").as_bytes());
-    if own == OwnPackage::Linked {
-        hash_field(hasher, pyproject.to_string().as_bytes());
-        let setup = project.read_optional("setup.cfg", PROJECT_BYTES)?;
-        hash_field(hasher, setup.unwrap_or_default().as_bytes());
-        if build_backend(pyproject) == SETUPTOOLS {
-            // Without `src`, its editable installation finds only the modules that existed when it was built.
-            for name in top_level_modules(project, pyproject)? {
-                hash_field(hasher, name.as_bytes());
-            }
-        }
-    }
-    Ok(())
-}
-
 /// The parts of `pyproject.toml` that determine what is installed; other changes cause no new build.
 fn dependency_part(pyproject: &toml::Table) -> String {
     const PROJECT: [&str; 4] = ["name", "requires-python", "dependencies", "optional-dependencies"];
@@ -600,7 +543,7 @@ fn dependency_part(pyproject: &toml::Table) -> String {
     part.to_string()
 }
 
-fn uv_settings(pyproject: &toml::Table) -> Option<&toml::Value> {
+pub(crate) fn uv_settings(pyproject: &toml::Table) -> Option<&toml::Value> {
     pyproject.get("tool")?.get("uv")
 }
 
@@ -631,7 +574,7 @@ pub(crate) fn fingerprint_of(kind: Kind) -> blake3::Hasher {
     hash_field(
         &mut hasher,
         match kind {
-            Kind::Script | Kind::RequirementsTxt => b"list",
+            Kind::Script | Kind::RequirementsTxt | Kind::Pylock => b"list",
             Kind::UvLock => b"uv.lock",
             Kind::Pyproject => b"pyproject",
             Kind::Python => b"python",
@@ -640,7 +583,7 @@ pub(crate) fn fingerprint_of(kind: Kind) -> blake3::Hasher {
     hasher
 }
 
-fn parse_toml(file: &str, text: &str) -> Result<toml::Table, ProjectError> {
+pub(crate) fn parse_toml(file: &str, text: &str) -> Result<toml::Table, ProjectError> {
     text.parse().map_err(|error: toml::de::Error| {
         let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
         // The error's own text has several lines.
@@ -648,7 +591,7 @@ fn parse_toml(file: &str, text: &str) -> Result<toml::Table, ProjectError> {
     })
 }
 
-fn string_list(file: &str, field: &str, value: Option<&toml::Value>) -> Result<Vec<String>, ProjectError> {
+pub(crate) fn string_list(file: &str, field: &str, value: Option<&toml::Value>) -> Result<Vec<String>, ProjectError> {
     let Some(value) = value else { return Ok(Vec::new()) };
     let strings = value.as_array().and_then(|list| list.iter().map(|item| item.as_str().map(str::to_owned)).collect());
     strings.ok_or_else(|| problem(file, format!("{field} is not a list of strings")))

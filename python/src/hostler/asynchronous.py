@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
 from hostler import _executable, _forward
-from hostler.client import Nodes, described_nodes, submission
+from hostler.client import Nodes, described_nodes, submission, submitted
 from hostler.job import Output, Status, check_single, checked, incomplete, indices, status_of
 from hostler.options import Options
 
@@ -55,7 +55,7 @@ class AsyncClient:
     ) -> AsyncJob:
         """Submit a project folder as a job; see `Client.submit`."""
         flags = submission(folder, entry, args, array, nodes, tasks_per_node, key, options)
-        return AsyncJob(self, (await self._ask(*flags))["id"])
+        return AsyncJob(self, submitted(await self._ask(*flags)))
 
     def job(self, id: int) -> AsyncJob:
         """Return the job with this id, without asking whether it exists."""

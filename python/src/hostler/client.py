@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -129,7 +130,7 @@ class Client(Rich):
             If no cluster is running.
         """
         flags = submission(folder, entry, args, array, nodes, tasks_per_node, key, options)
-        return Job(self, self._ask(*flags)["id"])
+        return Job(self, submitted(self._ask(*flags)))
 
     def job(self, id: int) -> Job:
         """Return the job with this id, without asking whether it exists."""
@@ -207,6 +208,14 @@ class Client(Rich):
 
     def _ask(self, *arguments: str, accepted: Collection[int] = (0,), timeout: float | None = None) -> Any:
         return _executable.ask(arguments, self.head, accepted=accepted, timeout=timeout)
+
+
+def submitted(answer: dict[str, Any]) -> int:
+    """Return the id of a submitted job. Warn about packages and Python versions of the project that it does not get."""
+    if unread := answer.get("not_used"):
+        lines = "; ".join(f"{it['what']} ({it['advice']})" for it in unread)
+        warnings.warn(f"the job does not use {lines}", stacklevel=3)
+    return int(answer["id"])
 
 
 def submission(

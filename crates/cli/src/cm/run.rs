@@ -111,7 +111,7 @@ impl Tool for Cmrun {
                 choose_memory(&client, &mut spec).await?;
                 Ok(client.submit_new(spec).await?)
             })?;
-            announce(context, id);
+            announce(context, id, &[]);
             return Ok(exit::OK);
         }
         let client = context.watching_client()?;

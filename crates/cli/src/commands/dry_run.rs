@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use hostler_client::Client;
+use hostler_client::{Client, Unread};
 use hostler_model::{NodeName, Submission, WallTime, plural};
 use hostler_proto::dry_run::DryRunView;
 
@@ -10,12 +10,13 @@ use crate::context::{Context, block_on};
 use crate::exit;
 use crate::failure::Outcome;
 use crate::output::text::Moment;
+use crate::submission::with_not_used;
 
 /// Asks the head what would happen to the job, and prints the answer.
-pub(crate) fn dry_run(context: &Context, client: &Client, spec: &Submission) -> Outcome {
+pub(crate) fn dry_run(context: &Context, client: &Client, spec: &Submission, unread: &[Unread]) -> Outcome {
     let would = block_on(async { Ok(client.dry_run(spec).await?) })?;
     match context.output.is_json() {
-        true => context.output.json(&would),
+        true => context.output.json(&with_not_used(&would, unread)),
         false => context.output.data(&describe(&would, &Moment::now())),
     }
     Ok(exit::OK)

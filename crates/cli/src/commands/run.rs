@@ -139,12 +139,12 @@ impl Run {
         }
         if self.dry_run {
             let spec = self.spec(context)?;
-            return dry_run(context, &context.client()?, &spec);
+            return dry_run(context, &context.client()?, &spec, &[]);
         }
         if self.detach {
             let spec = self.spec(context)?;
             let client = context.watching_client()?;
-            announce(context, block_on(async { Ok(client.submit_new(spec).await?) })?);
+            announce(context, block_on(async { Ok(client.submit_new(spec).await?) })?, &[]);
             return Ok(exit::OK);
         }
         // Exit codes below 125 belong to the command, so all failures but mistakes on the command line exit with 125.

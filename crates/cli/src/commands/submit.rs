@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
-use hostler_client::{CaptureCache, ProjectFolder};
+use hostler_client::{CaptureCache, ProjectFolder, Unread};
 use hostler_model::{Environment, JobId};
 use serde_json::json;
 
@@ -19,7 +19,7 @@ use crate::failure::Outcome;
 use crate::fetching::destination;
 use crate::flags::JobFlags;
 use crate::interrupts::{self, Interrupts};
-use crate::submission::narrate;
+use crate::submission::{narrate, not_used, with_not_used};
 use crate::xdg;
 
 /// Submit a project folder as a job and print the job id
@@ -28,8 +28,9 @@ use crate::xdg;
 /// snapshot excludes virtual environments, __pycache__, .git, node_modules, results of jobs, and files that .gitignore
 /// or .hostlerignore names. To include an excluded folder, add a line such as !venv/ to .hostlerignore.
 ///
-/// Each node builds the Python environment once, from requirements.txt, pyproject.toml or uv.lock. The results of a job
-/// are its output and the files that the job creates or changes in its folder. `hostler fetch` downloads the results.
+/// Each node builds the Python environment once, from uv.lock, pylock.toml, requirements.txt, pyproject.toml or
+/// setup.cfg. A line on stderr names other files with packages or Python versions, which do not count. The results of a
+/// job are its output and the files that the job creates or changes in its folder. `hostler fetch` downloads the results.
 ///
 /// Variables such as HOSTLER_JOB_ID, HOSTLER_ARRAY_INDEX and HOSTLER_CPUS describe the job to the program. The page
 /// docs/reference/variables.md lists all of them.
@@ -96,16 +97,18 @@ impl Submit {
         let mut captured = folder.capture(&xdg::own_directories(&self.project), cache.unwrap_or_default(), &narrate)?;
         let mut spec = self.flags.spec(captured.work(&self.args), &name, Environment::new())?;
         // An image has its own Python and packages.
-        if self.flags.image.is_none() {
-            captured.require_packages(&mut spec)?;
-        }
+        let unread = match self.flags.image {
+            None => captured.require_packages(&mut spec)?,
+            Some(_) => Vec::new(),
+        };
+        not_used(&unread).iter().for_each(|line| context.output.say(line));
         if self.dry_run {
-            return dry_run(context, &client, &spec);
+            return dry_run(context, &client, &spec, &unread);
         }
         block_on(async {
             let id = captured.submit(&client, spec, self.key.as_deref(), &narrate).await?;
             if !(waits && context.output.is_json()) {
-                announce(context, id);
+                announce(context, id, &unread);
             }
             if !waits {
                 return Ok(exit::OK);
@@ -129,7 +132,7 @@ impl Submit {
                 context.output.ring(&for_desktop(&[Target { job: id, index: None }], &ended));
             }
             if context.output.is_json() {
-                context.output.json(&ended[0]);
+                context.output.json(&with_not_used(&ended[0], &unread));
             }
             let code = exit_code(&ended);
             match destination {
@@ -147,9 +150,9 @@ impl Submit {
 }
 
 /// Prints the id of the job, and nothing else, on stdout.
-pub(crate) fn announce(context: &Context, id: JobId) {
+pub(crate) fn announce(context: &Context, id: JobId, unread: &[Unread]) {
     match context.output.is_json() {
-        true => context.output.json(&json!({ "id": id })),
+        true => context.output.json(&with_not_used(&json!({ "id": id }), unread)),
         false => context.output.data(&id.to_string()),
     }
 }

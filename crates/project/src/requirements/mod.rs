@@ -39,6 +39,37 @@ pub struct List {
     pub settings: Option<bool>,
 }
 
+impl List {
+    /// Normalised names of the required packages.
+    pub(crate) fn names(&self) -> BTreeSet<String> {
+        let text = |line: &Line| match line {
+            Line::Text(text) => text.clone(),
+            Line::Local(local) => local.before.clone(),
+        };
+        self.requirements.iter().filter_map(|line| package_name(&text(line))).collect()
+    }
+
+    /// Whether the project itself is required.
+    pub(crate) fn names_project(&self, root: &Path) -> bool {
+        self.requirements.iter().any(|line| matches!(line, Line::Local(local) if local.path == root))
+    }
+}
+
+/// The normalised name at the start of a requirement; `None` for options and paths.
+pub(crate) fn package_name(requirement: &str) -> Option<String> {
+    let requirement = requirement.trim().trim_matches(['"', '\'']);
+    let end =
+        requirement.find(|it: char| !it.is_ascii_alphanumeric() && !"-_.".contains(it)).unwrap_or(requirement.len());
+    let (name, rest) = requirement.split_at(end);
+    let is_name = name.starts_with(|it: char| it.is_ascii_alphanumeric()) && !rest.starts_with(['/', ':', '\\']);
+    is_name.then(|| normalised(name))
+}
+
+/// A package's name as indexes compare it.
+pub(crate) fn normalised(name: &str) -> String {
+    name.to_ascii_lowercase().split(['-', '_', '.']).filter(|it| !it.is_empty()).collect::<Vec<_>>().join("-")
+}
+
 #[derive(Clone, Debug)]
 pub enum Line {
     /// A line without paths in the project.
@@ -133,10 +164,15 @@ impl<'a> RequirementsReader<'a> {
         Ok(())
     }
 
-    /// Adds a dependency named in `shown`, a file that is not a requirements file.
-    pub(super) fn dependency(&mut self, dependency: &str, shown: &str) -> Result<(), ProjectError> {
+    /// Adds a line with options only.
+    pub(super) fn option(&mut self, line: String) {
+        self.list.requirements.push(Line::Text(line));
+    }
+
+    /// Adds a dependency named in `shown`, a file that is not a requirements file, with options such as hashes.
+    pub(super) fn dependency(&mut self, dependency: &str, options: &str, shown: &str) -> Result<(), ProjectError> {
         let root = self.project.root.clone();
-        let line = self.requirement(dependency, "", Source { shown, directory: &root })?;
+        let line = self.requirement(dependency, options, Source { shown, directory: &root })?;
         self.list.requirements.push(line);
         Ok(())
     }

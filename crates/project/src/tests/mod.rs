@@ -2,6 +2,7 @@
 
 mod detection;
 mod requirements;
+mod unread;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use super::{Place, detect};
-use crate::{Line, Plan, ProjectError, check};
+use crate::{Line, Plan, ProjectError, survey};
 
 /// Prints, for each folder, how pip reads its files `requirements.txt` and `ours.txt`.
 const PIP: &str = r"
@@ -181,7 +181,7 @@ fn check_names_what_cannot_work_on_a_node() {
     let checked = |requirements: &str, files: &[(&str, &str)]| {
         let place = Place::with(files);
         place.write(&[("requirements.txt", requirements)]);
-        check(&place.project(), "main.py").map_err(|error| error.to_string())
+        survey(&place.project(), "main.py").map(|found| found.referred).map_err(|error| error.to_string())
     };
     let package = [("my libs/one/pyproject.toml", ""), ("more reqs.txt", "file:my%20libs/one\n"), ("empty/x", "")];
     assert_eq!(
@@ -201,6 +201,6 @@ fn check_names_what_cannot_work_on_a_node() {
     }
     let place = Place::with(&[("requirements.txt", "file:../outside")]);
     fs::create_dir(place.path("outside")).expect("new");
-    let error = check(&place.project(), "main.py").expect_err("outside");
+    let error = survey(&place.project(), "main.py").expect_err("outside");
     assert!(matches!(error, ProjectError::OutsideProject { .. }), "{error}");
 }

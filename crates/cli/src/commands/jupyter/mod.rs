@@ -187,7 +187,7 @@ impl Jupyter {
         // From here on, the command outlasts any outage of the head.
         let server = Server { context, client: Arc::new(context.watching_client()?), job, session };
         let Some(listener) = listener else {
-            announce(context, job);
+            announce(context, job, &[]);
             context.output.aside(&format!("`hostler jupyter --attach {job}` opens Jupyter"));
             return Ok(exit::OK);
         };
