@@ -140,7 +140,8 @@ fn batch_jobs_find_what_slurm_promises() {
         value("SLURM_JOB_ID")
     });
     assert_eq!(numbers[2], array, "the last task has the number of the array");
-    assert!(numbers[0] != numbers[1] && numbers[1] != numbers[2], "{numbers:?}");
+    let number: u32 = array.parse().expect("a number");
+    assert_eq!(numbers[..2], [(number + 1).to_string(), (number + 2).to_string()]);
 }
 
 #[test]
@@ -276,7 +277,7 @@ fn submissions_are_checked_and_shown_in_slurms_words() {
     let squeue = |job: &str, format: &str| site.run("squeue", &["-h", "-j", job, "-o", format]).stdout;
     for (options, format, shown) in [
         (&["-a", "1-60:2"][..], "%K", "1-59:2\n"),
-        (&["-a", "7"], "%K %i", "7 2_[7]\n"),
+        (&["-a", "7"], "%K %i", "7 31_[7]\n"),
         (&["-a", "1,3,5"], "%K", "1,3,5\n"),
         (&["-w", "n1,n2"], "%n", "n[1-2]\n"),
         (&["-x", "n2"], "%x", "n2\n"),
@@ -289,8 +290,8 @@ fn submissions_are_checked_and_shown_in_slurms_words() {
         let job = site.submit(&[&["-H", "--wrap", "true"], options].concat());
         assert_eq!(squeue(&job, format), shown, "{options:?}");
     }
-    let updated = site.run("scontrol", &["update", "jobid=8", "dependency=afterany:1"]);
-    assert_eq!((updated.code, squeue("8", "%E").as_str()), (0, "afterany:1(unfulfilled)\n"), "{}", updated.stderr);
+    let updated = site.run("scontrol", &["update", "jobid=39", "dependency=afterany:1"]);
+    assert_eq!((updated.code, squeue("39", "%E").as_str()), (0, "afterany:1(unfulfilled)\n"), "{}", updated.stderr);
     let free = site.submit(&["--begin=2099-01-01", "--wrap", "true"]);
     let first = site.run("squeue", &["-h", "-o", "%i"]).stdout;
     assert!(first.starts_with(&format!("{free}\n")), "held jobs have the lowest priority: {first}");
@@ -321,8 +322,8 @@ fn submissions_are_checked_and_shown_in_slurms_words() {
     assert_eq!(site.read(&format!("slurm-{job}.out")), format!("1 a b all {gid} unset\n"));
     let scontrol = |words: &[&str]| site.run("scontrol", &[&["write", "batch_script"], words].concat());
     let over = "job script retrieval failed: Job has no batch script\n\
-                scontrol: job 12 has completed, so the head has deleted its script\n";
-    assert_eq!((job.as_str(), scontrol(&[&job]).stderr.as_str()), ("12", over));
+                scontrol: job 43 has completed, so the head has deleted its script\n";
+    assert_eq!((job.as_str(), scontrol(&[&job]).stderr.as_str()), ("43", over));
     let job = site.submit(&["-H", "job.sh"]);
     let script = site.read("job.sh");
     assert_eq!(scontrol(&[&job, "-"]).stdout, script);

@@ -91,7 +91,7 @@ fn squeue_prints_slurms_tables_and_formats() {
     let held = site.submit(&["-H", "-n", "3", "-c", "1", "-J", "held", "-d", "afterok:1", "--wrap", "true"]);
     let wide = site.print("sbatch", &["--parsable", "-H", "-N2", "--mem=512", "-A", "phys", "job.sh", "x", "y"]);
     let wide = wide.trim();
-    assert_eq!([run.as_str(), &array, &held, wide], ["1", "2", "3", "4"]);
+    assert_eq!([run.as_str(), &array, &held, wide], ["1", "2", "6", "7"]);
     site.wait("1", "running");
     site.wait_for(&["-h", "-o", "%i %t %r"], "2_[2-4%1] PD JobArrayTaskLimit\n");
     site.wait_for(&["-h", "-o", "%i %t %M"], "2_1 R 0:");
@@ -100,8 +100,8 @@ fn squeue_prints_slurms_tables_and_formats() {
     let expected = format!(
         "             JOBID PARTITION     NAME     USER ST       TIME  NODES NODELIST(REASON)\n\
          \x20        2_[2-4%1]       all      arr {user8} PD       [..]      1 (JobArrayTaskLimit)\n\
-         \x20                3       all     held {user8} PD       [..]      2 (JobHeldUser)\n\
-         \x20                4       all   job.sh {user8} PD       [..]      2 (JobHeldUser)\n\
+         \x20                6       all     held {user8} PD       [..]      2 (JobHeldUser)\n\
+         \x20                7       all   job.sh {user8} PD       [..]      2 (JobHeldUser)\n\
          \x20                1       all a long n {user8}  R       [..]      1 n1\n\
          \x20              2_1       all      arr {user8}  R       [..]      1 n2\n"
     );
@@ -119,10 +119,10 @@ fn squeue_prints_slurms_tables_and_formats() {
         format!("                 1       all a long n {user8}  RUNNING       [..]     10:00      1 n1\n")
     );
     assert_eq!(
-        site.squeue(&["--start", "-j", "4"]),
+        site.squeue(&["--start", "-j", "7"]),
         format!(
             "             JOBID PARTITION     NAME     USER ST          START_TIME  NODES SCHEDNODES           NODELIST(REASON)\n\
-             \x20                4       all   job.sh {user8} PD                 N/A      2 (null)               (JobHeldUser)\n"
+             \x20                7       all   job.sh {user8} PD                 N/A      2 (null)               (JobHeldUser)\n"
         )
     );
     let steps = site.squeue(&["--steps"]);
@@ -136,29 +136,29 @@ fn squeue_prints_slurms_tables_and_formats() {
     for (job, format, expected) in [
         ("1", "%i %t", "1 R".to_owned()),
         ("1", "%T %B", "RUNNING n1".to_owned()),
-        ("4", "%T %B", "PENDING n/a".to_owned()),
+        ("7", "%T %B", "PENDING n/a".to_owned()),
         ("1", "%A|%u|%t|%.15j|%Z", format!("1|{user}|R|    a long name|{home}")),
         ("1", "%2t%20j", "R a long name         ".to_owned()),
         ("1", "\"%i\",\"%j\",\\x1f%k", "\"1\",\"a long name\",\\x1fa b".to_owned()),
         (" 1", " %A<><> %l^^^%D %C", " 1<><> 10:00^^^1 1".to_owned()),
-        ("4", "%N|%R|%r|%S|%e|%l|%L|%M", "|(JobHeldUser)|JobHeldUser|N/A|N/A|UNLIMITED|UNLIMITED|0:00".to_owned()),
-        ("4", "%m|%C|%D|%a|%q|%o", format!("512M|2|2|phys|normal|{home}/job.sh x y")),
-        ("3", "%c|%C|%D|%E|%o", "1|4|2|afterok:1(unfulfilled)|(null)".to_owned()),
-        ("2", "%K|%F|%A", "2-4%1|2|2\n1|2|2000000002".to_owned()),
+        ("7", "%N|%R|%r|%S|%e|%l|%L|%M", "|(JobHeldUser)|JobHeldUser|N/A|N/A|UNLIMITED|UNLIMITED|0:00".to_owned()),
+        ("7", "%m|%C|%D|%a|%q|%o", format!("512M|2|2|phys|normal|{home}/job.sh x y")),
+        ("6", "%c|%C|%D|%E|%o", "1|4|2|afterok:1(unfulfilled)|(null)".to_owned()),
+        ("2", "%K|%F|%A", "2-4%1|2|2\n1|2|3".to_owned()),
         ("1", "%b|%h|%z|%X|%Y|%v|%w|%W|%y|%n|%x", "N/A|OK|*:*:*|N/A|(null)|(null)|(null)|(null)|0|n1|".to_owned()),
         ("1", "%.3l|%3l|%.1N|%1N", "10:00|10:|n1|n".to_owned()),
     ] {
         assert_eq!(site.squeue(&["-h", "-j", job, "-o", format]), format!("{expected}\n"), "{format}");
     }
     assert_eq!(
-        site.squeue(&["-j", "4", "-O", "JobArrayID,StateCompact,Reason"]),
+        site.squeue(&["-j", "7", "-O", "JobArrayID,StateCompact,Reason"]),
         "JOBID               ST                  REASON              \n\
-         4                   PD                  JobHeldUser         \n"
+         7                   PD                  JobHeldUser         \n"
     );
     let long = "jobid:|,name:4;,tres-alloc:|,stdout:|,stderr:|,MinMemory:.6,numtasks:.3,Requeue:2,cluster:";
     assert_eq!(
-        site.squeue(&["-h", "-j", "4", "--Format", long]),
-        format!("4|job.;cpu=2,mem=1G,node=2,billing=2|{home}/out-4.txt|{home}/err-job.sh|  512M  21 hostler\n")
+        site.squeue(&["-h", "-j", "7", "--Format", long]),
+        format!("7|job.;cpu=2,mem=1G,node=2,billing=2|{home}/out-7.txt|{home}/err-job.sh|  512M  21 hostler\n")
     );
     let unknown = site.run("squeue", &["-h", "-j1", "-o", "%i|%?|%T"]);
     assert_eq!((unknown.code, unknown.stdout.as_str()), (0, "1|%?|RUNNING\n"));
@@ -212,59 +212,59 @@ fn squeue_lists_the_chosen_jobs_in_order() {
     let cancelled = site.submit(&["-H", "-J", "gone", "--wrap", "true"]);
     site.print("scancel", &[&cancelled]);
     site.wait(&run, "running");
-    assert_eq!([done.as_str(), &failed, &array, &low, &run, &cancelled], ["1", "2", "3", "4", "5", "6"]);
+    assert_eq!([done.as_str(), &failed, &array, &low, &run, &cancelled], ["1", "2", "3", "7", "8", "9"]);
     let list = |arguments: &[&str]| {
         let text = site.squeue(&[&["-h", "-o", "%i"], arguments].concat());
         text.split_whitespace().map(str::to_owned).collect::<Vec<_>>()
     };
     for (arguments, expected) in [
-        (vec![], vec!["3_[1-3,7]", "4", "5"]),
-        (vec!["-r"], vec!["3_1", "3_2", "3_3", "3_7", "4", "5"]),
-        (vec!["-t", "all"], vec!["6", "1", "2", "3_[1-3,7]", "4", "5"]),
-        (vec!["-t", "PD,CF,RF,RH,RQ,SE"], vec!["3_[1-3,7]", "4"]),
-        (vec!["-t", "R,S,CG,RS,SI,SO,ST"], vec!["5"]),
-        (vec!["--states=f,CANCELLED"], vec!["6", "2"]),
-        (vec!["-n", "RUN,low"], vec!["4", "5"]),
+        (vec![], vec!["3_[1-3,7]", "7", "8"]),
+        (vec!["-r"], vec!["3_1", "3_2", "3_3", "3_7", "7", "8"]),
+        (vec!["-t", "all"], vec!["9", "1", "2", "3_[1-3,7]", "7", "8"]),
+        (vec!["-t", "PD,CF,RF,RH,RQ,SE"], vec!["3_[1-3,7]", "7"]),
+        (vec!["-t", "R,S,CG,RS,SI,SO,ST"], vec!["8"]),
+        (vec!["--states=f,CANCELLED"], vec!["9", "2"]),
+        (vec!["-n", "RUN,low"], vec!["7", "8"]),
         (vec!["--name", "array"], vec!["3_[1-3,7]"]),
-        (vec!["-u", &user], vec!["3_[1-3,7]", "4", "5"]),
-        (vec!["--me"], vec!["3_[1-3,7]", "4", "5"]),
+        (vec!["-u", &user], vec!["3_[1-3,7]", "7", "8"]),
+        (vec!["--me"], vec!["3_[1-3,7]", "7", "8"]),
         (vec!["-u", "0123456"], vec![]),
-        (vec!["-p", "all"], vec!["3_[1-3,7]", "4", "5"]),
+        (vec!["-p", "all"], vec!["3_[1-3,7]", "7", "8"]),
         (vec!["-p", "other"], vec![]),
-        (vec!["-A", "physics"], vec!["5"]),
-        (vec!["-q", "long"], vec!["4"]),
-        (vec!["-w", "n[1-2]"], vec!["5"]),
+        (vec!["-A", "physics"], vec!["8"]),
+        (vec!["-q", "long"], vec!["7"]),
+        (vec!["-w", "n[1-2]"], vec!["8"]),
         (vec!["-w", "n1"], vec![]),
-        (vec!["-S", "-i"], vec!["5", "4", "3_[1-3,7]"]),
-        (vec!["-S", "j"], vec!["3_[1-3,7]", "4", "5"]),
-        (vec!["--sort=-t,-i"], vec!["5", "4", "3_[1-3,7]"]),
-        (vec!["-t", "all", "-S", "T,-i"], vec!["6", "1", "2", "4", "3_[1-3,7]", "5"]),
+        (vec!["-S", "-i"], vec!["8", "7", "3_[1-3,7]"]),
+        (vec!["-S", "j"], vec!["3_[1-3,7]", "7", "8"]),
+        (vec!["--sort=-t,-i"], vec!["8", "7", "3_[1-3,7]"]),
+        (vec!["-t", "all", "-S", "T,-i"], vec!["9", "1", "2", "7", "3_[1-3,7]", "8"]),
         (vec!["-j", "3_2"], vec!["3_2"]),
-        (vec!["-j", "3_[1-2],5"], vec!["3_1", "3_2", "5"]),
+        (vec!["-j", "3_[1-2],8"], vec!["3_1", "3_2", "8"]),
         (vec!["-j", "3_99"], vec![]),
         (vec!["--jobs=3"], vec!["3_[1-3,7]"]),
-        (vec!["--job", "3,4"], vec!["3_[1-3,7]", "4"]),
-        (vec!["-j4"], vec!["4"]),
+        (vec!["--job", "3,7"], vec!["3_[1-3,7]", "7"]),
+        (vec!["-j7"], vec!["7"]),
         (vec!["-j", "1"], vec![]),
         (vec!["-t", "all", "-j", "1"], vec!["1"]),
-        (vec!["-t", "CD,F", "-j", "1,2,4"], vec!["1", "2"]),
+        (vec!["-t", "CD,F", "-j", "1,2,7"], vec!["1", "2"]),
         (vec!["-j", "99,98"], vec![]),
         (vec!["-j", "99,99"], vec![]),
-        (vec!["-j", "99,5"], vec!["5"]),
-        (vec!["-a", "--noconvert", "--only-job-state", "--local", "--hide", "-P"], vec!["3_[1-3,7]", "4", "5"]),
+        (vec!["-j", "99,8"], vec!["8"]),
+        (vec!["-a", "--noconvert", "--only-job-state", "--local", "--hide", "-P"], vec!["3_[1-3,7]", "7", "8"]),
     ] {
         assert_eq!(list(&arguments), expected, "{arguments:?}");
     }
-    assert_eq!(site.run_with(("SQUEUE_STATES", "R"), "squeue", &["-h", "-o%i"]).stdout, "5\n");
-    assert_eq!(site.run_with(("SQUEUE_SORT", "-i"), "squeue", &["-h", "-o%A"]).stdout, "5\n4\n3\n");
+    assert_eq!(site.run_with(("SQUEUE_STATES", "R"), "squeue", &["-h", "-o%i"]).stdout, "8\n");
+    assert_eq!(site.run_with(("SQUEUE_SORT", "-i"), "squeue", &["-h", "-o%A"]).stdout, "8\n7\n3\n");
     assert_eq!(site.run_with(("SQUEUE_ARRAY", "1"), "squeue", &["-h", "-j3", "-o%K"]).stdout, "1\n2\n3\n7\n");
-    let ended = site.squeue(&["-h", "-t", "all", "-j", "1,2,6", "-o", "%i|%t|%r|%R|%N", "-S", "i"]);
+    let ended = site.squeue(&["-h", "-t", "all", "-j", "1,2,9", "-o", "%i|%t|%r|%R|%N", "-S", "i"]);
     let [first, second] = [&ended.lines().next().expect("a line")[10..], ended.lines().nth(1).expect("a line")];
     assert!(["n1|n1", "n2|n2"].contains(&first), "{ended}");
     assert!(second.starts_with("2|F|NonZeroExitCode|(NonZeroExitCode)|n"), "{ended}");
-    assert!(ended.ends_with("6|CA|None||\n"), "{ended}");
-    assert!(site.squeue(&["-M", "hostler", "-j", "5"]).starts_with("CLUSTER: hostler\n             JOBID PARTITION"));
-    assert_eq!(site.squeue(&["-h", "-M", "all", "-j", "5", "-o", "%i"]), "5\n");
+    assert!(ended.ends_with("9|CA|None||\n"), "{ended}");
+    assert!(site.squeue(&["-M", "hostler", "-j", "8"]).starts_with("CLUSTER: hostler\n             JOBID PARTITION"));
+    assert_eq!(site.squeue(&["-h", "-M", "all", "-j", "8", "-o", "%i"]), "8\n");
 
     for (arguments, text) in [
         (vec!["-j", "99"], "slurm_load_jobs error: Invalid job id specified\n"),
@@ -296,7 +296,9 @@ fn sacct_prints_slurms_tables() {
     site.wait(&good, "completed");
     site.wait(&bad, "failed");
     site.wait(&killed, "failed");
-    let late = site.submit(&["-J", "late", "-t", "0:01", "--wrap", "sleep 600"]);
+    let late = site.submit(&["-J", "late", "-t", "1", "--wrap", "sleep 600"]);
+    // Slurm's commands know no seconds.
+    site.cluster.ok(&["update", &late, "--time", "1s"]);
     site.wait(&late, "timeout");
     let gone = wrap("gone", "sleep 600");
     site.wait(&gone, "running");
@@ -354,7 +356,7 @@ fn sacct_prints_slurms_tables() {
             vec!["-nXPj7", "-o", "reqmem,nnodes,nodelist,ncpus,timelimit,start,elapsed,reason"],
             "1.50G|1|None assigned|0|UNLIMITED|Unknown|00:00:00|JobHeldUser\n",
         ),
-        (vec!["-nXPj7_4", "-o", "jobid,jobidraw,state"], "7_4|5000000007|PENDING\n"),
+        (vec!["-nXPj7_4", "-o", "jobid,jobidraw,state"], "7_4|9|PENDING\n"),
         (
             vec!["-nPj1", "-o", "Partition,QOS,NTasks,NNodes,NodeList,ReqTRES,AllocTRES,DerivedExitCode"],
             "all|normal||1|n1|billing=1,cpu=1,mem=16M,node=1|billing=1,cpu=1,mem=16M,node=1|0:0\n||1|1|n1||cpu=1,mem=16M,node=1|\n",
@@ -402,63 +404,63 @@ fn sacct_selects_by_period_and_state() {
     site.wait(&run, "running");
     let far = site.submit(&["-J", "wide", "-n", "4", "-N", "2", "-w", "n1,n2", "--wrap", "true"]);
     site.wait_for(&["-h", "-j", &far, "-o", "%r"], "Resources");
-    assert_eq!([done.as_str(), &failed, &run, &far], ["1", "2", "3", "4"]);
+    assert_eq!([done.as_str(), &failed, &run, &far], ["1", "3", "4", "5"]);
 
     let list = |arguments: &[&str]| {
         let text = site.sacct(&[&["-X", "-n", "-P", "-o", "jobid"], arguments].concat());
         text.lines().map(str::to_owned).collect::<Vec<_>>()
     };
-    let all = vec!["1_1", "1_2", "2", "3", "4"];
+    let all = vec!["1_1", "1_2", "3", "4", "5"];
     for (arguments, expected) in [
         (vec![], all.clone()),
         (vec!["-S", "1970-01-01-00:00:01"], all.clone()),
-        (vec!["-S", "now"], vec!["3", "4"]),
+        (vec!["-S", "now"], vec!["4", "5"]),
         (vec!["-S", "now-1hours", "-E", "now-30minutes"], vec![]),
         (vec!["-E", "now"], all.clone()),
         // Without a start, states are those of this moment.
-        (vec!["-s", "R"], vec!["3"]),
-        (vec!["-s", "PENDING"], vec!["4"]),
+        (vec!["-s", "R"], vec!["4"]),
+        (vec!["-s", "PENDING"], vec!["5"]),
         (vec!["-s", "F"], vec![]),
-        (vec!["-s", "F,CD", "-S", "midnight", "-E", "now"], vec!["1_1", "1_2", "2"]),
+        (vec!["-s", "F,CD", "-S", "midnight", "-E", "now"], vec!["1_1", "1_2", "3"]),
         (vec!["-s", "F,CD", "-S", "now-1hour"], vec![]),
-        (vec!["-s", "running", "-S", "now-1hour", "-E", "now"], vec!["1_1", "1_2", "2", "3"]),
-        (vec!["-s", "F", "-j", "1,2"], vec!["2"]),
+        (vec!["-s", "running", "-S", "now-1hour", "-E", "now"], vec!["1_1", "1_2", "3", "4"]),
+        (vec!["-s", "F", "-j", "1,3"], vec!["3"]),
         (vec!["-u", &user], all.clone()),
         (vec!["-a"], all.clone()),
-        (vec!["-A", "phys,math"], vec!["2"]),
-        (vec!["-N", "n[2-3]"], if list(&["-j", "1", "-N", "n2"]).is_empty() { vec!["2"] } else { all[..3].to_vec() }),
-        (vec!["--name", "run,failed"], vec!["2", "3"]),
+        (vec!["-A", "phys,math"], vec!["3"]),
+        (vec!["-N", "n[2-3]"], if list(&["-j", "1", "-N", "n2"]).is_empty() { vec!["3"] } else { all[..3].to_vec() }),
+        (vec!["--name", "run,failed"], vec!["3", "4"]),
         (vec!["-r", "other"], vec![]),
-        (vec!["-i", "2"], vec!["4"]),
-        (vec!["-I", "1-3"], vec!["1_1", "1_2", "2", "3"]),
-        (vec!["-k", "1", "-K", "10"], vec!["3"]),
-        (vec!["-j", "1_2,3"], vec!["1_2", "3"]),
-        (vec!["-j", "2000000001"], vec!["1_1"]),
-        (vec!["--clusters", "all", "--starttime", "now-1hours", "--endtime", "now", "--name", "run"], vec!["3"]),
+        (vec!["-i", "2"], vec!["5"]),
+        (vec!["-I", "1-3"], vec!["1_1", "1_2", "3", "4"]),
+        (vec!["-k", "1", "-K", "10"], vec!["4"]),
+        (vec!["-j", "1_2,4"], vec!["1_2", "4"]),
+        (vec!["-j", "2"], vec!["1_1"]),
+        (vec!["--clusters", "all", "--starttime", "now-1hours", "--endtime", "now", "--name", "run"], vec!["4"]),
     ] {
         assert_eq!(list(&arguments), expected, "{arguments:?}");
     }
     assert_eq!(site.sacct(&["-nP", "-j", "1_2", "-o", "jobid,comment"]), "1_2|of mine\n1_2.batch|\n");
-    assert_eq!(ids(&site.sacct(&["-n", "-j", "3.batch,2"])), ["2", "2.batch", "3.batch"]);
+    assert_eq!(ids(&site.sacct(&["-n", "-j", "4.batch,3"])), ["3", "3.batch", "4.batch"]);
 
     // Times as numbers, all of them known, as programs ask for them.
     let arguments =
-        ["-S", "2020-01-01", "-P", "-j", "2,3", "-X", "-o", "jobid,state,exitcode,submit,start,end,nodelist"];
+        ["-S", "2020-01-01", "-P", "-j", "3,4", "-X", "-o", "jobid,state,exitcode,submit,start,end,nodelist"];
     let seconds = site.run_with(("SLURM_TIME_FORMAT", "%s"), "sacct", &arguments).stdout;
     let lines: Vec<Vec<&str>> = seconds.lines().map(|line| line.split('|').collect()).collect();
     assert!(lines[1][3..6].iter().all(|time| time.parse::<u64>().is_ok()), "{seconds}");
-    assert_eq!((&lines[2][..3], &lines[2][5..]), (&["3", "RUNNING", "0:0"][..], &["Unknown", "n1"][..]));
-    let cut = site.sacct(&["-T", "-X", "-n", "-P", "-j", "3", "-S", "2020-01-01", "-E", "now", "-o", "end"]);
+    assert_eq!((&lines[2][..3], &lines[2][5..]), (&["4", "RUNNING", "0:0"][..], &["Unknown", "n1"][..]));
+    let cut = site.sacct(&["-T", "-X", "-n", "-P", "-j", "4", "-S", "2020-01-01", "-E", "now", "-o", "end"]);
     assert_ne!(cut, "Unknown\n");
 
-    let text = site.sacct(&["--json", "-S1970-01-01-00:00:01", "-j", "2,3"]);
+    let text = site.sacct(&["--json", "-S1970-01-01-00:00:01", "-j", "3,4"]);
     let document: serde_json::Value = serde_json::from_str(&text).expect("JSON");
     let jobs = document["jobs"].as_array().expect("a list");
-    assert_eq!((jobs.len(), &jobs[0]["state"]["current"], &jobs[0]["job_id"]), (2, &"FAILED".into(), &2.into()));
-    assert_eq!(jobs[0]["steps"][0]["step"]["id"], "2.batch");
+    assert_eq!((jobs.len(), &jobs[0]["state"]["current"], &jobs[0]["job_id"]), (2, &"FAILED".into(), &3.into()));
+    assert_eq!(jobs[0]["steps"][0]["step"]["id"], "3.batch");
     assert_eq!(jobs[0]["exit_code"]["return_code"]["number"], 2);
-    let script = site.sacct(&["-B", "-j", "2"]);
-    assert!(script.starts_with("Batch Script for 2\n-----") && script.ends_with("\n\nexit 2\n\n"), "{script}");
+    let script = site.sacct(&["-B", "-j", "3"]);
+    assert!(script.starts_with("Batch Script for 3\n-----") && script.ends_with("\n\nexit 2\n\n"), "{script}");
     let script = site.sacct(&["-B", "-j", "1"]);
     assert!(script.ends_with("\nNONE\n\n"), "a completed job has none: {script}");
 

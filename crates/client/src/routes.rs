@@ -621,8 +621,7 @@ mod tests {
             order: JobOrder::Name,
             commands: true,
         };
-        let query =
-            "?state=pending,out_of_memory&any_task=true&user=a%26b%20%C3%BC&name=try%201&partition=gpu&limit=10&before=7&order=name&commands=true";
+        let query = "?state=pending,out_of_memory&any_task=true&user=a%26b%20%C3%BC&name=try%201&partition=gpu&limit=10&before=7&order=name&commands=true";
         assert_eq!(filter.query(), query);
     }
 }

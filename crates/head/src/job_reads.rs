@@ -98,6 +98,23 @@ impl Head {
         self.client_limits.read_jobs(party, move || engine.find_job(id)).await?
     }
 
+    /// The job that takes a number: its own id, or the number of an array's task.
+    ///
+    /// # Errors
+    /// See [`Self::find_job`].
+    pub(crate) async fn find_job_with_number(
+        &self,
+        party: &Party,
+        number: JobId,
+    ) -> Result<Option<Arc<Job>>, ArchiveError> {
+        if let Some(job) = self.find_job(party, number).await? {
+            return Ok(Some(job));
+        }
+        let before = JobId(number.0.saturating_add(1));
+        let page = self.jobs(party, Wanted::default(), Some(before), 1).await?;
+        Ok(page.jobs.into_iter().find(|job| number.0 - job.id.0 < job.spec.numbers()))
+    }
+
     /// The newest matching jobs with ids below `before`, at most `limit`. The page ends early when its ended jobs
     /// exceed [`LONGEST_PAGE_BYTES`](crate::archive::LONGEST_PAGE_BYTES).
     pub(crate) async fn jobs(

@@ -148,6 +148,28 @@ impl IndexSet {
         self.ranges.get(at).is_some_and(|range| range.0 <= index)
     }
 
+    /// Returns the number of lower indices in the set; `None` if `index` is not in the set.
+    #[must_use]
+    pub fn position(&self, index: u32) -> Option<u64> {
+        let at = self.ranges.partition_point(|range| range.1 < index);
+        let (first, _) = self.ranges.get(at).filter(|range| range.0 <= index)?;
+        let before: u64 = self.ranges[..at].iter().map(|(first, last)| u64::from(last - first) + 1).sum();
+        Some(before + u64::from(index - first))
+    }
+
+    /// Returns the index at a position; `None` if the set has fewer indices.
+    #[must_use]
+    pub fn nth(&self, mut position: u64) -> Option<u32> {
+        for &(first, last) in self.ranges.iter() {
+            let len = u64::from(last - first) + 1;
+            if position < len {
+                return Some(first + u32::try_from(position).expect("a range has at most 2^32 indices"));
+            }
+            position -= len;
+        }
+        None
+    }
+
     /// Iterates over the indices in ascending order.
     pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
         self.ranges.iter().flat_map(|&(first, last)| first..=last)

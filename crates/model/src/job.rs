@@ -228,6 +228,13 @@ impl JobSpec {
         self.after.first().is_some_and(|dependency| dependency.alternative)
     }
 
+    /// Returns how many job numbers the job takes, from its id on: one for each task of an array of `sbatch`.
+    #[must_use]
+    pub fn numbers(&self) -> u64 {
+        let array = self.array.as_ref().filter(|_| self.labels().any(|(name, _)| name == crate::NUMBERED));
+        array.map_or(1, |array| array.indices.len().max(1))
+    }
+
     /// Iterates over the labels, by name.
     pub fn labels(&self) -> impl Iterator<Item = (&str, &str)> {
         self.labels.iter().flat_map(|labels| labels.iter()).map(|(name, value)| (name.as_str(), value.as_str()))

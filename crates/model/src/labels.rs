@@ -12,6 +12,9 @@ pub type Labels = BTreeMap<String, String>;
 /// The largest number of labels of a job.
 pub const MAX_LABELS: usize = 64;
 
+/// The label of an array whose tasks each take a job number; see [`JobSpec::numbers`](crate::JobSpec::numbers).
+pub const NUMBERED: &str = "slurm.numbered";
+
 /// The largest size of a label's value, in characters.
 const MAX_VALUE_CHARACTERS: usize = 1024;
 

@@ -53,7 +53,7 @@ pub use job::{
     AllocationHolder, Ending, Environment, JobSpec, JobState, LEAST_MEMORY_BYTES, MAX_SCRIPT_BYTES, PartialRequest,
     Request, Submission, TaskState, WindowSize, Work, argv_schema,
 };
-pub use labels::{Labels, MAX_LABELS, is_label_name, labels_problem, labels_schema};
+pub use labels::{Labels, MAX_LABELS, NUMBERED, is_label_name, labels_problem, labels_schema};
 pub use node::{Advisory, NodeFacts, NodeState};
 pub use notify::{DestinationName, JobOccasion, Subscription};
 pub use partition::{ExclusiveRule, NodePatterns, PartitionName, PartitionState, SandboxNetwork, SandboxRule};

@@ -34,6 +34,7 @@ mod frame;
 #[cfg(feature = "fuzzing")]
 pub mod fuzzing;
 pub mod handover;
+pub mod inherited;
 mod keep_alive;
 mod message;
 pub mod mirror;

@@ -450,6 +450,9 @@ pub struct Report {
     pub code: i32,
     #[serde(default)]
     pub signal: Option<i32>,
+    /// Whether the kernel killed the process because of the job's memory limit.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub out_of_memory: bool,
     /// A message for the caller about how the command ended.
     #[serde(default)]
     pub message: Option<String>,

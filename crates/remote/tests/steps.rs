@@ -35,7 +35,7 @@ impl Run {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let [first, second] = allocations(directory.path());
         // The thread ends with the test's process.
-        std::thread::spawn(move || host(&second, None));
+        std::thread::spawn(move || host(&second, None, &[]));
         Self { first, signals: broadcast::channel(8).0, directory }
     }
 
@@ -275,9 +275,12 @@ fn host_of_the_first_node_ends_with_its_program() {
     let directory = tempfile::tempdir().expect("a temporary directory");
     let [first, _] = allocations(directory.path());
     let argv = ["sh", "-c", "exit 9"].map(OsString::from);
-    assert_eq!(host(&first, Some(&argv)).expect("the host starts"), HostEnd::Code(9));
+    assert_eq!(host(&first, Some(&argv), &[]).expect("the host starts"), HostEnd::Code(9));
     let missing = ["/no/such/program".into()];
     assert!(
-        host(&first, Some(&missing)).expect_err("the program does not exist").to_string().contains("/no/such/program")
+        host(&first, Some(&missing), &[])
+            .expect_err("the program does not exist")
+            .to_string()
+            .contains("/no/such/program")
     );
 }

@@ -160,6 +160,19 @@ pub enum Cause {
     Other(String),
 }
 
+impl Cause {
+    /// Returns the signal by which the shepherd tells a step host that it ends the run for this cause; `None` if it does not tell.
+    #[must_use]
+    pub fn signal_to_host(&self) -> Option<i32> {
+        // The C library may use the first ones.
+        match self {
+            Cause::TimeLimit => Some(libc::SIGRTMIN() + 3),
+            Cause::Cancelled => Some(libc::SIGRTMIN() + 4),
+            _ => None,
+        }
+    }
+}
+
 /// A point in time on two clocks: one for comparisons until the next reboot, one for people.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Moment {

@@ -277,12 +277,23 @@ impl Run {
             return;
         }
         let now = Instant::now();
+        if self.cause.is_none() {
+            self.tell_host(&terminate.cause);
+        }
         self.cause.get_or_insert(terminate.cause);
         match self.ladder {
             EndingStep::NotEnding if terminate.grace > Duration::ZERO => self.send_term(now + terminate.grace),
             EndingStep::NotEnding => self.start_killing(now, leaf),
             EndingStep::Term { until } => self.ladder = EndingStep::Term { until: until.min(now + terminate.grace) },
             EndingStep::Kill { .. } | EndingStep::GivenUp => {}
+        }
+    }
+
+    /// Tells the step host why the run ends, for the job's standard error. In a sandbox, the child is another process.
+    fn tell_host(&self, cause: &Cause) {
+        let host = self.child.filter(|_| self.options.has_steps && self.program.is_none());
+        if let (Some(host), Some(number)) = (host, cause.signal_to_host()) {
+            sys::signal(host, number);
         }
     }
 

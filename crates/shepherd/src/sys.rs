@@ -43,6 +43,12 @@ pub(crate) fn pidfd_signal(pidfd: BorrowedFd<'_>, signal: libc::c_int) -> io::Re
     Ok(())
 }
 
+/// Signals a child that has not been reaped. An error is ignored: the child may have just ended.
+pub(crate) fn signal(child: u32, signal: libc::c_int) {
+    // SAFETY: the system call takes plain integers.
+    unsafe { libc::kill(child as libc::pid_t, signal) };
+}
+
 /// Whether the process of the pidfd has ended.
 pub fn pidfd_ended(pidfd: BorrowedFd<'_>) -> bool {
     wait_readable(pidfd, Some(Duration::ZERO)).unwrap_or(false)

@@ -7,7 +7,7 @@ use crate::container_options::ContainerOptions;
 use crate::getopt::{Opt, Takes};
 pub use crate::job_keys::Key;
 pub use crate::job_values::{BadValue, MISTAKE};
-use crate::job_values::{check_accepted, count, gpus, invalid, mebibytes, nodes, number};
+use crate::job_values::{check_accepted, count, gpus, invalid, mebibytes, nodes, number, propagated};
 use crate::time::{Limit, parse_limit};
 
 const fn option(key: Key, long: &'static str, short: u8, takes: Takes) -> Opt<Key> {
@@ -141,8 +141,8 @@ pub const SBATCH_OPTIONS: &[Opt<Key>] = &[
     option(Key::Own("version"), "version", b'V', Nothing),
     accepted("batch", 0, Value),
     accepted("ignore-pbs", 0, Nothing),
-    accepted("nodefile", b'F', Value),
-    accepted("propagate", 0, Attached),
+    option(Key::Nodefile, "nodefile", b'F', Value),
+    option(Key::Propagate, "propagate", 0, Attached),
 ];
 
 /// The further options of `salloc`.
@@ -155,7 +155,7 @@ pub const SALLOC_OPTIONS: &[Opt<Key>] = &[
     option(Key::Own("version"), "version", b'V', Nothing),
     accepted("bell", 0, Nothing),
     accepted("no-bell", 0, Nothing),
-    accepted("nodefile", b'F', Value),
+    option(Key::Nodefile, "nodefile", b'F', Value),
 ];
 
 /// The further options of `srun`.
@@ -196,10 +196,10 @@ pub const SRUN_OPTIONS: &[Opt<Key>] = &[
     accepted("interactive", 0, Nothing),
     accepted("kill-wait", 0, Value),
     accepted("msg-timeout", 0, Value),
-    accepted("nodefile", b'F', Value),
+    option(Key::Nodefile, "nodefile", b'F', Value),
     accepted("preserve-env", b'E', Nothing),
     accepted("prolog", 0, Value),
-    accepted("propagate", 0, Attached),
+    option(Key::Propagate, "propagate", 0, Attached),
     accepted("send-libs", 0, Attached),
     accepted("slurmd-debug", 0, Value),
     accepted("task-epilog", 0, Value),
@@ -352,6 +352,8 @@ pub struct JobOptions {
     pub output: Option<String>,
     pub partition: Option<String>,
     pub priority: Option<i32>,
+    /// Names of the resource limits that the caller hands on; all if absent.
+    pub propagate: Option<String>,
     pub qos: Option<String>,
     pub quiet: bool,
     pub requeue: Option<bool>,
@@ -407,11 +409,12 @@ impl JobOptions {
             Key::JobName => self.job_name = some(),
             Key::Licenses => self.licenses = some(),
             Key::Mem => self.mem_mib = Some(mebibytes(text, "mem")?),
-            Key::MemPerCpu => self.mem_per_cpu_mib = Some(mebibytes(text, "mem-per-cpu")?),
-            Key::MemPerGpu => self.mem_per_gpu_mib = Some(mebibytes(text, "mem-per-gpu")?),
+            Key::MemPerCpu => self.mem_per_cpu_mib = self.unless_all(mebibytes(text, "mem-per-cpu")?),
+            Key::MemPerGpu => self.mem_per_gpu_mib = self.unless_all(mebibytes(text, "mem-per-gpu")?),
             Key::MinCpus => self.min_cpus = Some(count(text, "mincpus")?),
             Key::Nice => self.nice = if value.is_none() { 100 } else { number(text, "nice")? },
-            Key::Nodelist => self.nodelist = some(),
+            // The command has read the file.
+            Key::Nodelist | Key::Nodefile => self.nodelist = some(),
             Key::Nodes => self.nodes = Some(nodes(text)?),
             Key::NoRequeue => self.requeue = Some(false),
             Key::Ntasks => self.ntasks = Some(count(text, "ntasks")?),
@@ -429,6 +432,7 @@ impl JobOptions {
                 negative if negative < 0 => return Err(BadValue::new("Priority must be >= 0".to_owned())),
                 priority => self.priority = Some(priority),
             },
+            Key::Propagate => self.propagate = Some(propagated(text)?),
             Key::Qos => self.qos = some(),
             Key::Quiet => self.quiet = true,
             Key::Requeue => self.requeue = Some(true),
@@ -445,6 +449,23 @@ impl JobOptions {
             Key::Own(_) => {}
         }
         Ok(())
+    }
+
+    /// Zero for each CPU or GPU means all memory of a node, as `--mem=0` does. A later amount replaces that.
+    fn unless_all(&mut self, each: u64) -> Option<u64> {
+        match each {
+            0 => self.mem_mib = Some(0),
+            _ if self.mem_mib == Some(0) => self.mem_mib = None,
+            _ => {}
+        }
+        Some(each).filter(|each| *each > 0)
+    }
+
+    /// Returns whether the caller hands on the limit of a resource.
+    #[must_use]
+    pub fn propagates(&self, resource: &str) -> bool {
+        let Some(list) = &self.propagate else { return true };
+        list.split(',').any(|name| name == "ALL" || name == resource)
     }
 
     /// Sets GPUs and counted resources from `gpu:2`, `gpu:a100:1,license:3` and the like; the name of a GPU's type is not
@@ -552,6 +573,25 @@ mod tests {
     }
 
     #[test]
+    fn no_memory_per_cpu_or_gpu_means_all_memory() {
+        let memory = |line: &str| {
+            let options = options(line).expect(line);
+            (options.mem_mib, options.mem_per_cpu_mib, options.mem_per_gpu_mib)
+        };
+        for line in ["--mem=0", "--mem-per-cpu=0", "--mem-per-gpu=0", "--mem-per-cpu=5 --mem-per-cpu=0M"] {
+            assert_eq!(memory(line).0, Some(0), "{line}");
+        }
+        assert_eq!(memory("--mem-per-cpu=0 --mem-per-cpu=5"), (None, Some(5), None));
+    }
+
+    #[test]
+    fn limits_to_propagate_are_named() {
+        let stack = |line: &str| options(line).expect(line).propagates("STACK");
+        assert!(["", "--propagate", "--propagate=all", "--propagate=CORE,rlimit_stack"].into_iter().all(stack));
+        assert!(!stack("--propagate=NONE") && !stack("--propagate=CORE"));
+    }
+
+    #[test]
     fn mistakes_have_the_texts_of_slurm() {
         for (line, text) in [
             ("-t soon", "Invalid --time specification"),
@@ -567,6 +607,7 @@ mod tests {
             ("--mem=lots", "Invalid --mem specification"),
             ("--invalid", "unrecognized option '--invalid'"),
             ("--open-mode=x", "Invalid --open-mode specification"),
+            ("--propagate=STACK,x", "--propagate=STACK,x is not valid."),
         ] {
             assert_eq!(options(line).expect_err(line), text, "{line}");
         }

@@ -55,6 +55,20 @@ fn not_a_number(text: &str, option: &str) -> BadValue {
     BadValue { text: format!("Invalid numeric value \"{text}\" for --{option}."), code: 1 }
 }
 
+/// The resources whose limits `--propagate` names.
+const LIMITS: [&str; 12] =
+    ["ALL", "NONE", "AS", "CORE", "CPU", "DATA", "FSIZE", "MEMLOCK", "NOFILE", "NPROC", "RSS", "STACK"];
+
+/// A list of resource limits, in upper case; `ALL` without a list.
+pub(crate) fn propagated(text: &str) -> Result<String, BadValue> {
+    let upper = if text.is_empty() { "ALL".to_owned() } else { text.to_ascii_uppercase() };
+    let names: Vec<&str> = upper.split(',').map(|name| name.strip_prefix("RLIMIT_").unwrap_or(name)).collect();
+    if names.iter().all(|name| LIMITS.contains(name)) {
+        return Ok(names.join(","));
+    }
+    Err(BadValue { text: format!("--propagate={text} is not valid."), code: 1 })
+}
+
 /// Kinds of mail.
 const MAIL_TYPES: [&str; 14] = [
     "NONE",
@@ -90,8 +104,9 @@ pub(crate) fn check_accepted(option: &str, value: &str) -> Result<(), BadValue> 
         "delay-boot" | "time-min" => parse_limit(value).map(drop).ok_or_else(|| invalid(option)),
         "tmp" => mebibytes(value, option).map(drop),
         "get-user-env" => {
-            let rest = value.trim_start_matches(|c: char| c.is_ascii_digit());
-            if ["", "S", "s", "L", "l"].contains(&rest) { Ok(()) } else { Err(invalid(option)) }
+            // A timeout in seconds and a mode, in this order or the other one.
+            let mode = value.trim_matches(|c: char| c.is_ascii_digit());
+            if ["", "S", "s", "L", "l"].contains(&mode) { Ok(()) } else { Err(invalid(option)) }
         }
         "profile" => {
             let kinds = ["none", "all", "energy", "task", "lustre", "network"];

@@ -5,6 +5,19 @@ use crate::hostlist::compress;
 /// The partition of jobs that name none, which contains all nodes.
 pub const ALL_NODES: &str = "all";
 
+/// The variables from which numeric libraries take their number of threads.
+pub const THREAD_VARIABLES: [&str; 4] =
+    ["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"];
+
+/// Returns the variables with the start of a job and its end at the time limit, in seconds since the Unix epoch. As in Slurm, a
+/// job without a limit ends after a year.
+#[must_use]
+pub fn job_times(start: u64, limit_ms: Option<u64>) -> [(&'static str, String); 2] {
+    const YEAR: u64 = 365 * 86_400;
+    let end = start + limit_ms.map_or(YEAR, |ms| ms / 1000);
+    [("SLURM_JOB_START_TIME", start.to_string()), ("SLURM_JOB_END_TIME", end.to_string())]
+}
+
 /// What the variables of a job depend on, once it has its nodes. Values that are known at submission are not here: `sbatch`
 /// puts them into the job's environment.
 #[derive(Debug, Clone)]
@@ -59,6 +72,10 @@ pub fn job_variables(facts: &JobFacts<'_>) -> Vec<(&'static str, String)> {
         ("SLURM_PROCID", "0".to_owned()),
         ("SLURM_LOCALID", "0".to_owned()),
         ("SLURM_GTIDS", "0".to_owned()),
+        ("SLURM_TOPOLOGY_ADDR", facts.node.to_owned()),
+        ("SLURM_TOPOLOGY_ADDR_PATTERN", "node".to_owned()),
+        // A submitter may have exported the name of its own machine.
+        ("HOSTNAME", facts.node.to_owned()),
         ("ENVIRONMENT", "BATCH".to_owned()),
     ];
     if let Some(index) = facts.array_index {

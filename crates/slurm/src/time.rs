@@ -11,7 +11,8 @@ pub enum Limit {
     Seconds(u64),
 }
 
-/// Parses a time limit: `M`, `M:S`, `H:M:S`, `D-H`, `D-H:M` or `D-H:M:S`, or a word for none. Zero means no limit, too.
+/// Parses a time limit: `M`, `M:S`, `H:M:S`, `D-H`, `D-H:M` or `D-H:M:S`, or a word for none. Zero means no limit, too. Seconds
+/// are rounded up to a minute, as Slurm does.
 #[must_use]
 pub fn parse_limit(text: &str) -> Option<Limit> {
     if ["-1", "INFINITE", "UNLIMITED"].iter().any(|none| none.eq_ignore_ascii_case(text)) {
@@ -33,7 +34,8 @@ pub fn parse_limit(text: &str) -> Option<Limit> {
     };
     let hours = days.unwrap_or(0).checked_mul(24)?.checked_add(hours)?;
     let minutes = hours.checked_mul(60)?.checked_add(minutes)?;
-    let seconds = minutes.checked_mul(60)?.checked_add(seconds)?;
+    let minutes = minutes.checked_add(seconds.div_ceil(60))?;
+    let seconds = minutes.checked_mul(60)?;
     Some(if seconds == 0 { Limit::Unlimited } else { Limit::Seconds(seconds) })
 }
 
@@ -82,11 +84,14 @@ mod tests {
         for (text, seconds) in [
             ("30", 1800),
             ("0:10:0", 600),
-            ("1:30", 90),
+            ("1:30", 120),
+            ("0:10", 60),
+            ("00:00:30", 60),
+            ("0-0:0:20", 60),
             ("51:00:00", 183_600),
             ("1-0", 86_400),
             ("1-2:3", 93_780),
-            ("1-02:03:04", 93_784),
+            ("1-02:03:04", 93_840),
         ] {
             assert_eq!(parse_limit(text), Some(Limit::Seconds(seconds)), "{text}");
         }

@@ -3,14 +3,15 @@
 use std::ffi::OsString;
 use std::net::Ipv4Addr;
 use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use hostler_core::agent::RunLaunch;
 use hostler_model::{Environment, JobSpec, NodeName, PartitionName, Work};
 use hostler_proto::link::{Gang, Peer};
 use hostler_shepherd::ranks;
 use hostler_slurm::container_options::{PREFERRED, is_preferred};
-use hostler_slurm::ids::raw_id;
-use hostler_slurm::job_variables::{JobFacts, job_variables};
+use hostler_slurm::ids::{far_number, number};
+use hostler_slurm::job_variables::{JobFacts, THREAD_VARIABLES, job_times, job_variables};
 use hostler_sys::known_owner_of_directory;
 use nix::unistd::geteuid;
 
@@ -79,15 +80,20 @@ pub(crate) fn environment(
         *path = directory.appended_to(path);
     }
     all.extend(identity(launch, node).into_iter().map(|(name, value)| (name.to_owned(), value)));
-    // Without a limit, numeric libraries start a thread for every CPU of the machine.
-    let threads = (launch.placement.resources.cpus.len() / spec.tasks_per_node).max(1);
-    for name in ["OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "NUMEXPR_NUM_THREADS"] {
-        all.entry(name.into()).or_insert_with(|| threads.to_string());
+    // Without a limit, numeric libraries start a thread for every CPU of the machine. The script of a job of Slurm's
+    // commands may use all CPUs of the job; `srun` sets the variables for its tasks.
+    if !is_slurm_job(spec) {
+        let threads = (launch.placement.resources.cpus.len() / spec.tasks_per_node).max(1);
+        for name in THREAD_VARIABLES {
+            all.entry(name.into()).or_insert_with(|| threads.to_string());
+        }
     }
     // Output goes to files, where Python would hold it back until the program ends.
     all.entry("PYTHONUNBUFFERED".into()).or_insert_with(|| "1".to_owned());
     if is_slurm_job(spec) {
         all.extend(of_slurm(launch, node).into_iter().map(|(name, value)| (name.to_owned(), value)));
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        all.extend(job_times(now, spec.time_limit_ms).map(|(name, value)| (name.to_owned(), value)));
     }
     for (name, value) in of_mpi(launch, is_shared) {
         all.entry(name.into()).or_insert(value);
@@ -143,8 +149,11 @@ fn of_slurm(launch: &RunLaunch, node: &NodeName) -> Vec<(&'static str, String)> 
 /// A number for the run's task, which no other task of the cluster has.
 pub(crate) fn task_number(launch: &RunLaunch) -> u64 {
     let task = launch.run().task;
-    let last = launch.spec().array.as_ref().and_then(|array| array.indices.last());
-    raw_id(task.job.0, task.index, last.unwrap_or(task.index))
+    let Some(array) = &launch.spec().array else { return task.job.0 };
+    match (launch.spec().numbers(), array.indices.position(task.index)) {
+        (numbers @ 2.., Some(position)) => number(task.job.0, position, numbers),
+        _ => far_number(task.job.0, task.index, array.indices.last().unwrap_or(task.index)),
+    }
 }
 
 /// Variables for `mpirun` of Open MPI 4, and for PRRTE, the launcher of Open MPI 5.

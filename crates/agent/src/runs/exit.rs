@@ -7,11 +7,13 @@ use hostler_core::agent::{Exit, RunLaunch, Why};
 use hostler_model::{Engine, NodeName, format_bytes};
 use hostler_proto::certificate::Certificate;
 use hostler_proto::link::{IoSource, IoUsage, StepRecord, Usage};
+use hostler_remote::step::OUT_OF_MEMORY;
 use hostler_shepherd::{Cause, ExitRecord, Io, LostReason, Status};
 
 use super::outcome::{RunOutcome, is_out_of_memory, why_of};
 use super::surroundings::Surroundings;
 use crate::measure::certificate;
+use crate::provision::variables::is_slurm_job;
 use crate::runs::directory::Runs;
 use crate::runs::steps;
 
@@ -84,6 +86,9 @@ fn exit_of(
     certificate: Option<Box<Certificate>>,
 ) -> Exit {
     let memory = memory_message(record, launch.placement.resources.memory_bytes);
+    // As in Slurm, a kill in a step is the step's end, and one in the script is that of the job.
+    let is_of_step = steps.iter().any(|step| step.exit_code == Some(OUT_OF_MEMORY));
+    let ends_script = is_slurm_job(launch.spec()) && !is_of_step;
     let mut messages: Vec<String> = memory.into_iter().collect();
     if record.cause == Some(Cause::OutputLimit) {
         let cap = format_bytes(launch.job.output_cap_bytes());
@@ -105,7 +110,7 @@ fn exit_of(
     }
     messages.extend(record.log_error.iter().map(|error| format!("the job's output is incomplete: {error}")));
     Exit {
-        why: why_of(record),
+        why: why_of(record, ends_script),
         message: (!messages.is_empty()).then(|| messages.join("; ")),
         usage: Usage {
             wall_ms: millis(record.wall_time),
@@ -195,15 +200,22 @@ mod tests {
     fn killed_main_process_ends_the_run_as_out_of_memory() {
         for status in [signaled(9), Status::Exited { code: 137 }] {
             let record = record_with_oom_kill(status, None);
-            assert_eq!(why_of(&record), Why::OutOfMemory(137));
+            assert_eq!(why_of(&record, false), Why::OutOfMemory(137));
             let message = memory_message(&record, 100 << 20);
             assert_eq!(
                 message.as_deref(),
                 Some("the job exceeded its memory limit of 100M; request more with --memory")
             );
-            assert_eq!(why_of(&ExitRecord { oom_kill: Some(false), ..record.clone() }), Why::Exited(137));
-            assert_eq!(why_of(&ExitRecord { oom_kill: None, ..record }), Why::Exited(137));
+            assert_eq!(why_of(&ExitRecord { oom_kill: Some(false), ..record.clone() }, true), Why::Exited(137));
+            assert_eq!(why_of(&ExitRecord { oom_kill: None, ..record }, true), Why::Exited(137));
         }
+    }
+
+    #[test]
+    fn killed_child_ends_a_script_of_slurm_as_out_of_memory() {
+        let record = record_with_oom_kill(Status::Exited { code: 0 }, None);
+        assert_eq!(why_of(&record, true), Why::OutOfMemory(0));
+        assert_eq!(why_of(&record_with_oom_kill(signaled(15), Some(Cause::TimeLimit)), true), Why::TimeLimit(143));
     }
 
     #[test]
@@ -220,7 +232,7 @@ mod tests {
             (signaled(15), None, Why::Exited(143)),
         ] {
             let record = record_with_oom_kill(status, cause);
-            assert_eq!(why_of(&record), why, "{record:?}");
+            assert_eq!(why_of(&record, false), why, "{record:?}");
             let message = memory_message(&record, 100 << 20).expect("a process was killed");
             let earlier = if record.cause.is_some() { "earlier, " } else { "" };
             let start = format!("{earlier}the memory limit of 100M was exceeded, and a process");

@@ -23,18 +23,20 @@ impl RunOutcome {
     /// Why the run ended, for the head.
     pub(crate) fn why(&self) -> Why {
         match self {
-            Self::Recorded(record) => why_of(record),
+            Self::Recorded(record) => why_of(record, false),
             Self::Lost(_) => Why::Lost,
             Self::NotStarted { why, .. } => *why,
         }
     }
 }
 
-/// Determines why a run ended.
-pub(super) fn why_of(record: &ExitRecord) -> Why {
+/// Determines why a run ended. `ends_script`: whether a process that the kernel killed for memory makes the run end so, even
+/// if its script went on.
+pub(super) fn why_of(record: &ExitRecord, ends_script: bool) -> Why {
     let code = record.status.exit_code();
     match &record.cause {
         None if is_out_of_memory(record) => Why::OutOfMemory(code),
+        None if ends_script && record.oom_kill == Some(true) => Why::OutOfMemory(code),
         None => Why::Exited(code),
         Some(Cause::TimeLimit) => Why::TimeLimit(code),
         // Not requested by anybody: the run failed, and the message says why.

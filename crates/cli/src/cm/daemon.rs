@@ -38,7 +38,9 @@ pub(crate) fn main(args: Vec<OsString>) -> ExitCode {
     let daemon = Cmdaemon::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     match daemon.role() {
         Ok(role) => crate::args::main(command_line(role, daemon.flags)),
-        Err(failure) => conclude(&Context { output: Output::new(Format::Text), head: None, wait_for_head: None }, Err(failure)),
+        Err(failure) => {
+            conclude(&Context { output: Output::new(Format::Text), head: None, wait_for_head: None }, Err(failure))
+        }
     }
 }
 

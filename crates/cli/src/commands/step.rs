@@ -12,6 +12,7 @@ use hostler_remote::step::{
     Allocation, Control, HostEnd, Process, RemoteShell, Step as Wanted, StepError, Surroundings, host, launch, layout,
 };
 use hostler_remote::{Report, StepClaim, Stream};
+use hostler_shepherd::Cause;
 use hostler_shepherd::merge::{Labels, Merger};
 use nix::libc;
 use tokio::sync::broadcast;
@@ -327,7 +328,9 @@ impl Steps {
             Some([name, ..]) => format!("cannot start {}", Path::new(OsStr::new(name)).display()),
             _ => "cannot accept the steps of this job".to_owned(),
         };
-        match host(&allocation, program).during(what)? {
+        let ends = [(Cause::TimeLimit, " DUE TO TIME LIMIT"), (Cause::Cancelled, "")];
+        let ends: Vec<_> = ends.iter().filter_map(|(cause, why)| Some((cause.signal_to_host()?, *why))).collect();
+        match host(&allocation, program, &ends).during(what)? {
             HostEnd::Code(code) => Ok(u8::try_from(code).unwrap_or(exit::FAILED)),
             HostEnd::Abandoned => Err(Failure::new(format!(
                 "the client that held this allocation was gone for {} s, so the allocation has ended",

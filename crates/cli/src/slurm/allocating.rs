@@ -1,14 +1,17 @@
 //! Allocations for `salloc` and `srun`: the request, the wait, and the variables of what runs in them.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::fmt::Display;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
 
 use hostler_client::Client;
 use hostler_model::{Environment, JobId, Submission, Work};
 use hostler_proto::api::JobAction;
 use hostler_slurm::getopt::{Opt, Order, Parsed};
 use hostler_slurm::job_options::{JobOptions, Key};
-use hostler_slurm::job_variables::{JobFacts, job_variables};
+use hostler_slurm::job_variables::{JobFacts, job_times, job_variables};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::Receiver;
 
@@ -69,7 +72,23 @@ pub(crate) fn parse(name: &str, options: &[Opt<Key>], args: Vec<OsString>) -> Re
 
 /// Applies an option of a job.
 pub(crate) fn apply(options: &mut JobOptions, key: Key, value: Option<&OsString>) -> Result<(), Ended> {
-    options.apply(key, value).map_err(bad_value)
+    // A list of nodes with a `/` is a file, which is on this machine.
+    let is_file = |value: &&OsString| match key {
+        Key::Nodefile => true,
+        Key::Nodelist | Key::Exclude => value.as_bytes().contains(&b'/'),
+        _ => false,
+    };
+    let listed = value.filter(is_file).map(|path| nodes_in(Path::new(path)).map(OsString::from)).transpose()?;
+    options.apply(key, listed.as_ref().or(value)).map_err(bad_value)
+}
+
+/// Reads the names of nodes in a file, separated by commas, blanks or line ends.
+pub(crate) fn nodes_in(path: &Path) -> Result<String, Ended> {
+    let failed = |why: &dyn Display| Ended::error(format!("Unable to read the node list {}: {why}", path.display()));
+    let text = fs::read_to_string(path).map_err(|error| failed(&error))?;
+    let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default());
+    let names: Vec<&str> = lines.flat_map(str::split_whitespace).map(|name| name.trim_matches(',')).collect();
+    if names.is_empty() { Err(failed(&"it names no node")) } else { Ok(names.join(",")) }
 }
 
 /// Describes the job of a command.
@@ -180,9 +199,21 @@ pub(crate) fn variables(held: &mut Held, spec: &Submission) -> Result<Environmen
         gpus: each.gpus,
     };
     // The program runs on no node of the job.
-    let of_a_node = ["SLURMD_NODENAME", "SLURM_NODEID", "SLURM_PROCID", "SLURM_LOCALID", "SLURM_GTIDS", "ENVIRONMENT"];
+    let of_a_node = [
+        "SLURMD_NODENAME",
+        "SLURM_NODEID",
+        "SLURM_PROCID",
+        "SLURM_LOCALID",
+        "SLURM_GTIDS",
+        "SLURM_TOPOLOGY_ADDR",
+        "SLURM_TOPOLOGY_ADDR_PATTERN",
+        "HOSTNAME",
+        "ENVIRONMENT",
+    ];
     let of_job = job_variables(&facts).into_iter().filter(|(name, _)| !of_a_node.contains(name));
     all.extend(of_job.map(|(name, value)| (name.to_owned(), value)));
+    let now = u64::try_from(jiff::Timestamp::now().as_second()).unwrap_or_default();
+    all.extend(job_times(now, held.job.summary.time_limit_ms).map(|(name, value)| (name.to_owned(), value)));
     Ok(all)
 }
 

@@ -3,7 +3,7 @@
 use hostler_model::WallTime;
 use jiff::civil::{Date, DateTime, Time};
 use jiff::tz::TimeZone;
-use jiff::{Timestamp, ToSpan, Zoned};
+use jiff::{Timestamp, Zoned};
 
 /// The usual form of a time.
 const STANDARD: &str = "%Y-%m-%dT%H:%M:%S";
@@ -68,8 +68,17 @@ impl Clock {
 
     /// Parses a time of a period, such as `2026-01-02T03:04`, `010226`, `12:30`, `now-1hour` or `midnight`.
     pub(crate) fn parse(&self, text: &str) -> Option<WallTime> {
+        self.parse_as(text, Choice::Current)
+    }
+
+    /// Parses the time of a start: the next `16:00`, the next `12/24`.
+    pub(crate) fn parse_next(&self, text: &str) -> Option<WallTime> {
+        self.parse_as(text, Choice::Next)
+    }
+
+    fn parse_as(&self, text: &str, choice: Choice) -> Option<WallTime> {
         let now = self.zoned(self.now)?;
-        let at = parse(text, &now)?;
+        let at = parse(text, &now, choice)?;
         Some(WallTime(at.timestamp().as_millisecond()))
     }
 
@@ -86,42 +95,119 @@ fn write(time: &Zoned, pattern: &str) -> String {
     written.unwrap_or_else(|_| time.strftime(STANDARD).to_string())
 }
 
-fn parse(text: &str, now: &Zoned) -> Option<Zoned> {
-    let text = text.trim();
-    for (sign, factor) in [('+', 1), ('-', -1)] {
-        if let Some(span) = text.strip_prefix("now").and_then(|rest| rest.strip_prefix(sign)) {
-            return shift(now, span, factor);
-        }
-    }
-    let start = |at: Zoned| at.start_of_day().ok();
-    let at = |hour: i8| now.with().time(Time::constant(hour, 0, 0, 0)).build().ok();
-    match text {
-        "now" => return Some(now.clone()),
-        "today" | "midnight" => return start(now.clone()),
-        "tomorrow" => return start(now.checked_add(1.day()).ok()?),
-        "noon" => return at(12),
-        "fika" => return at(15),
-        "teatime" => return at(16),
-        _ => {}
-    }
-    let zone = now.time_zone().clone();
-    // A date and a time: `DATE`, `DATETtime`, and `DATE-time` as some programs write it.
-    let split = [text.split_once('T'), text.match_indices('-').nth(2).map(|(at, _)| (&text[..at], &text[at + 1..]))];
-    for (date, time) in split.into_iter().flatten() {
-        if let (Some(date), Some(time)) = (parse_date(date, now), parse_time(time)) {
-            return DateTime::from_parts(date, time).to_zoned(zone).ok();
-        }
-    }
-    if let Some(time) = parse_time(text) {
-        return DateTime::from_parts(now.date(), time).to_zoned(zone).ok();
-    }
-    parse_date(text, now)?.to_zoned(zone).ok()
+/// Whether a time without a date, or a date without a year, is the next one. Otherwise, it is of this day or year.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Choice {
+    Next,
+    Current,
 }
 
-/// Parses `YYYY-MM-DD`, `MMDDYY`, `MM/DD/YY`, `MM.DD.YY`, or these without the year.
-fn parse_date(text: &str, now: &Zoned) -> Option<Date> {
+/// What a text says about a time.
+#[derive(Debug, Default)]
+struct Said {
+    date: Option<Date>,
+    time: Option<Time>,
+    /// Whether the date lacks its year.
+    is_yearless: bool,
+}
+
+/// Parses a time as the manual of `sbatch --begin` describes it: a date and a time in any order, separated by blanks, `T` or
+/// `-`, words such as `noon`, or `now` with a span.
+fn parse(text: &str, now: &Zoned, choice: Choice) -> Option<Zoned> {
+    let text = text.trim().to_ascii_lowercase();
+    if let Some(rest) = text.strip_prefix("now") {
+        let rest = rest.trim_start();
+        return match rest.chars().next() {
+            None => Some(now.clone()),
+            Some('+') => shift(now, rest[1..].trim(), 1),
+            Some('-') => shift(now, rest[1..].trim(), -1),
+            Some(_) => None,
+        };
+    }
+    if text == "today" && choice == Choice::Next {
+        return Some(now.clone());
+    }
+    let mut said = Said::default();
+    for word in words(&text) {
+        said.take(&word, now)?;
+    }
+    said.resolve(now, choice)
+}
+
+/// Splits a text into dates, times and words. `am` and `pm` belong to the time before them.
+fn words(text: &str) -> Vec<String> {
+    let mut all: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        // The only date whose parts are separated by `-`.
+        let is_iso = |word: &str| word.get(..10).is_some_and(|date| date.parse::<Date>().is_ok());
+        let rest = if is_iso(word) {
+            all.push(word[..10].to_owned());
+            let rest = &word[10..];
+            rest.strip_prefix(['t', '-']).unwrap_or(rest)
+        } else {
+            word
+        };
+        // An empty part is a mistake, which has no meaning as a word.
+        for part in rest.split('-').filter(|_| !rest.is_empty()) {
+            match all.last_mut() {
+                Some(last) if ["am", "pm"].contains(&part) => last.push_str(part),
+                _ => all.push(part.to_owned()),
+            }
+        }
+    }
+    all
+}
+
+impl Said {
+    /// Takes a word. `None` if it is no date and no time, or the second of its kind.
+    fn take(&mut self, word: &str, now: &Zoned) -> Option<()> {
+        let hour = |hour: i8| Some(Time::constant(hour, 0, 0, 0));
+        let (date, time) = match word {
+            "today" => (Some(now.date()), None),
+            "tomorrow" => (Some(now.date().tomorrow().ok()?), None),
+            "midnight" => (None, hour(0)),
+            "noon" => (None, hour(12)),
+            "fika" => (None, hour(15)),
+            "teatime" => (None, hour(16)),
+            _ => match parse_time(word) {
+                Some(time) => (None, Some(time)),
+                None => {
+                    let (date, is_yearless) = parse_date(word, now)?;
+                    self.is_yearless = is_yearless;
+                    (Some(date), None)
+                }
+            },
+        };
+        if date.is_some() && self.date.is_some() || time.is_some() && self.time.is_some() {
+            return None;
+        }
+        (self.date, self.time) = (self.date.or(date), self.time.or(time));
+        Some(())
+    }
+
+    fn resolve(self, now: &Zoned, choice: Choice) -> Option<Zoned> {
+        let at = |date: Date| {
+            DateTime::from_parts(date, self.time.unwrap_or_default()).to_zoned(now.time_zone().clone()).ok()
+        };
+        let is_next = choice == Choice::Next;
+        match (self.date, self.time) {
+            (None, None) => None,
+            (None, Some(_)) => match at(now.date())? {
+                today if is_next && today <= *now => at(now.date().tomorrow().ok()?),
+                today => Some(today),
+            },
+            (Some(date), _) if is_next && self.is_yearless && date < now.date() => {
+                at(Date::new(date.year() + 1, date.month(), date.day()).ok()?)
+            }
+            (Some(date), _) => at(date),
+        }
+    }
+}
+
+/// Parses `YYYY-MM-DD`, `MMDDYY`, `MM/DD/YY`, `MM.DD.YY`, or these without the year. Returns whether the year is absent.
+fn parse_date(text: &str, now: &Zoned) -> Option<(Date, bool)> {
     if let Ok(date) = text.parse::<Date>() {
-        return Some(date);
+        return Some((date, false));
     }
     let number = |text: &str| text.parse::<i16>().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()));
     let parts: Vec<&str> = match text.len() {
@@ -132,30 +218,28 @@ fn parse_date(text: &str, now: &Zoned) -> Option<Date> {
     };
     let parts = parts.into_iter().map(number).collect::<Option<Vec<_>>>()?;
     let (month, day, year) = match parts.as_slice() {
-        [month, day] => (month, day, now.date().year()),
-        [month, day, year] => (month, day, if *year < 100 { 2000 + year } else { *year }),
+        [month, day] => (month, day, None),
+        [month, day, year] => (month, day, Some(if *year < 100 { 2000 + year } else { *year })),
         _ => return None,
     };
-    Date::new(year, i8::try_from(*month).ok()?, i8::try_from(*day).ok()?).ok()
+    let (month, day) = (i8::try_from(*month).ok()?, i8::try_from(*day).ok()?);
+    Some((Date::new(year.unwrap_or(now.date().year()), month, day).ok()?, year.is_none()))
 }
 
-/// Parses `HH:MM` or `HH:MM:SS`, with an optional `AM` or `PM`.
+/// Parses `HH:MM` or `HH:MM:SS`, with an optional `am` or `pm`.
 fn parse_time(text: &str) -> Option<Time> {
-    let upper = text.to_ascii_uppercase();
-    let (clock, half) = match (upper.strip_suffix("AM"), upper.strip_suffix("PM")) {
-        (Some(clock), _) => (clock.trim_end(), Some(0)),
-        (_, Some(clock)) => (clock.trim_end(), Some(12)),
-        _ => (upper.as_str(), None),
+    let (clock, half) = match (text.strip_suffix("am"), text.strip_suffix("pm")) {
+        (Some(clock), _) => (clock, Some(0)),
+        (_, Some(clock)) => (clock, Some(12)),
+        _ => (text, None),
     };
     let parts = clock.split(':').map(|part| part.parse::<i8>().ok()).collect::<Option<Vec<_>>>()?;
     let (hour, minute, second) = match parts.as_slice() {
         [hour, minute] => (*hour, *minute, 0),
         [hour, minute, second] => (*hour, *minute, *second),
-        // A time may lack its minutes after a date: `2026-01-02T03`.
-        [hour] if clock.len() == 2 => (*hour, 0, 0),
         _ => return None,
     };
-    let hour = half.map_or(Some(hour), |half| Some(hour % 12 + half))?;
+    let hour = half.map_or(Some(hour), |half| (hour <= 12).then_some(hour % 12 + half))?;
     Time::new(hour, minute, second, 0).ok()
 }
 
@@ -163,7 +247,8 @@ fn parse_time(text: &str) -> Option<Time> {
 fn shift(now: &Zoned, span: &str, factor: i64) -> Option<Zoned> {
     let digits = span.bytes().take_while(u8::is_ascii_digit).count();
     let amount = factor.checked_mul(span[..digits].parse().ok()?)?;
-    let unit = span[digits..].strip_suffix('s').filter(|unit| !unit.is_empty()).unwrap_or(&span[digits..]);
+    let unit = span[digits..].trim_start();
+    let unit = unit.strip_suffix('s').filter(|one| !one.is_empty()).unwrap_or(unit);
     let span = match unit {
         "" | "s" | "second" => jiff::Span::new().try_seconds(amount),
         "m" | "minute" => jiff::Span::new().try_minutes(amount),
@@ -201,6 +286,8 @@ mod tests {
             ("01/02/26", "2026-01-02T00:00:00"),
             ("15:10", "2026-11-25T15:10:00"),
             ("3:10PM", "2026-11-25T15:10:00"),
+            ("11/28-10:00", "2026-11-28T10:00:00"),
+            ("fika", "2026-11-25T15:00:00"),
         ] {
             let parsed = clock.parse(text).map(|at| clock.write(at));
             assert_eq!(parsed.as_deref(), Some(at), "{text}");
@@ -208,6 +295,58 @@ mod tests {
         for text in ["", "soon", "25:00", "2026-13-01", "now+1year", "13/45", "now+99999999days", "now-999999999999999"]
         {
             assert_eq!(clock.parse(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn times_of_starts_have_the_forms_of_the_manual() {
+        let clock = clock(Form::Pattern(STANDARD.to_owned()));
+        for (text, at) in [
+            ("now", "2026-11-25T12:30:00"),
+            ("now+1hour", "2026-11-25T13:30:00"),
+            ("now + 1 hour", "2026-11-25T13:30:00"),
+            ("now+90", "2026-11-25T12:31:30"),
+            ("18:00", "2026-11-25T18:00:00"),
+            ("12:30", "2026-11-26T12:30:00"),
+            ("3:04pm", "2026-11-25T15:04:00"),
+            ("3:04 AM", "2026-11-26T03:04:00"),
+            ("12:00am", "2026-11-26T00:00:00"),
+            ("today", "2026-11-25T12:30:00"),
+            ("tomorrow", "2026-11-26T00:00:00"),
+            ("midnight", "2026-11-26T00:00:00"),
+            ("noon", "2026-11-26T12:00:00"),
+            ("FIKA", "2026-11-25T15:00:00"),
+            ("teatime", "2026-11-25T16:00:00"),
+            ("noon tomorrow", "2026-11-26T12:00:00"),
+            ("12/24", "2026-12-24T00:00:00"),
+            ("1224", "2026-12-24T00:00:00"),
+            ("0102", "2027-01-02T00:00:00"),
+            ("01/02/30", "2030-01-02T00:00:00"),
+            ("01.02.2030", "2030-01-02T00:00:00"),
+            ("010230", "2030-01-02T00:00:00"),
+            ("8:00 12/24", "2026-12-24T08:00:00"),
+            ("12/24-8:00", "2026-12-24T08:00:00"),
+            ("2030-12-01-10:00", "2030-12-01T10:00:00"),
+            ("2026-12-24T18:00", "2026-12-24T18:00:00"),
+            ("2030-01-20T12:34:56", "2030-01-20T12:34:56"),
+        ] {
+            assert_eq!(clock.parse_next(text).map(|at| clock.write(at)).as_deref(), Some(at), "{text}");
+        }
+        for text in [
+            "",
+            "soon",
+            "now+",
+            "now+1year",
+            "nowhere",
+            "25:00",
+            "13:00pm",
+            "2030-01-02T03",
+            "8:00 9:00",
+            "12/24-",
+            "now+99999999days",
+            "now+999999999999999",
+        ] {
+            assert_eq!(clock.parse_next(text), None, "{text}");
         }
     }
 

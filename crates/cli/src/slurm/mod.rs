@@ -120,7 +120,8 @@ impl From<crate::failure::Failure> for Ended {
 
 /// Runs a command: `args` begins with the name by which it was called.
 pub(crate) fn main(name: &str, args: Vec<OsString>, command: fn(&Context, Vec<OsString>) -> Outcome) -> ExitCode {
-    let context = Context { output: Output::new(Format::Text), head: std::env::var("HOSTLER_HEAD").ok(), wait_for_head: None };
+    let context =
+        Context { output: Output::new(Format::Text), head: std::env::var("HOSTLER_HEAD").ok(), wait_for_head: None };
     match command(&context, args) {
         Ok(code) => code.into(),
         Err(Ended { lines, code }) => {

@@ -25,6 +25,11 @@ pub(super) async fn place_with<T>(
     if let Some(list) = options.partition.as_deref().filter(|list| list.contains(',')) {
         check_partitions(client, list).await?;
     }
+    if options.exclude.is_some() {
+        check_excluded(client, options).await?;
+    }
+    let mut spec = spec.clone();
+    request::name_tasks(client, &mut spec.after).await?;
     let refused = match ask(spec.clone()).await {
         Ok(answer) => return Ok(answer),
         Err(error) => Refused::from(error),
@@ -32,7 +37,7 @@ pub(super) async fn place_with<T>(
     let is_all = spec.partition.as_ref().is_some_and(|partition| partition.as_str() == ALL_NODES);
     if refused.code.as_deref() == Some("no_such_partition") && is_all {
         // The name under which clusters without partitions show their nodes.
-        let spec = Submission { partition: None, ..spec.clone() };
+        let spec = Submission { partition: None, ..spec };
         return Ok(ask(spec).await?);
     }
     if refused.code.as_deref() != Some("never_fits") {
@@ -43,7 +48,7 @@ pub(super) async fn place_with<T>(
         return Err(Refused { text, ..refused });
     }
     let wider = nodes_for(options, &nodes).filter(|_| options.layout().nodes.is_none());
-    match wider.and_then(|nodes| spread(options, spec, nodes).ok()) {
+    match wider.and_then(|nodes| spread(options, &spec, nodes).ok()) {
         Some(spec) => Ok(ask(spec).await?),
         None => Err(refused),
     }
@@ -60,6 +65,21 @@ async fn check_partitions(client: &Client, list: &str) -> Result<(), Refused> {
             text: "Invalid partition name specified",
             code: Some("no_such_partition".to_owned()),
             details: format!("there is no partition {name}"),
+        }),
+    }
+}
+
+/// Refuses to exclude a node that does not exist.
+async fn check_excluded(client: &Client, options: &JobOptions) -> Result<(), Refused> {
+    // Without the nodes, the job is only excluded from one more.
+    let Ok(known) = client.nodes().await else { return Ok(()) };
+    let names = request::expanded(options.exclude.as_ref()).unwrap_or_default();
+    match names.into_iter().find(|name| known.iter().all(|node| node.name.as_str() != name)) {
+        None => Ok(()),
+        Some(name) => Err(Refused {
+            text: "Invalid node name specified",
+            code: Some("no_such_node".to_owned()),
+            details: format!("there is no node {name}"),
         }),
     }
 }

@@ -4,22 +4,23 @@ use std::collections::BTreeSet;
 use std::io::Read;
 use std::path::Path;
 
+use hostler_client::{Client, ClientError};
 use hostler_model::{
-    ArraySpec, Condition, Constraint, Counted, Dependency, Environment, Files, JobId, Labels, LimitSignal, OpenMode,
-    PartialRequest, SignalTarget, Submission, WallTime, Work,
+    ArraySpec, Condition, Constraint, Counted, Dependency, Environment, Files, JobId, Labels, LimitSignal, NUMBERED,
+    OpenMode, PartialRequest, SignalTarget, Submission, WallTime, Work,
 };
 use hostler_proto::api::NodeView;
 use hostler_slurm::container_options::PREFERRED;
 use hostler_slurm::hostlist;
-use hostler_slurm::ids::split_raw_id;
+use hostler_slurm::ids::split_far_number;
 use hostler_slurm::job_options::{JobOptions, Layout, MISTAKE};
 use hostler_slurm::time::Limit;
-use jiff::civil::DateTime;
-use jiff::{Span, ToSpan, Zoned};
 use nix::unistd::{Group, User};
 
+use super::clock::Clock;
 use super::container::contain;
-use super::{CLUSTER, Ended};
+use super::rows::find_task;
+use super::{CLUSTER, Ended, own_name};
 use crate::commands::run::{own_environment, own_umask};
 use crate::flags::MAX_NAME_CHARACTERS;
 use crate::passed_on::PassedOn;
@@ -47,7 +48,7 @@ pub(crate) fn submission(
     let failed = |text: &str| Ended::error(format!("Batch job submission failed: {text}"));
     let array = options.array.as_deref().filter(|array| !array.is_empty());
     // As in Slurm, `%0` stands for no limit.
-    let array = array.map(|array| array.strip_suffix("%0").unwrap_or(array).parse::<ArraySpec>()).transpose();
+    let array = array.map(|array| bare(array.strip_suffix("%0").unwrap_or(array)).parse::<ArraySpec>()).transpose();
     let array = array.map_err(|_| failed("Invalid job array specification"))?;
     let partition =
         options.partition.as_deref().filter(|list| !list.is_empty()).map(first_partition).map(str::parse).transpose();
@@ -99,6 +100,12 @@ pub(crate) fn submission(
     spec.environment.extend(described(options, &spec, &layout, directory));
     contain(options, &mut spec)?;
     Ok(spec)
+}
+
+/// The indices of an array without brackets around them, which Slurm accepts: `[0-4]`, `[0-9]%2`.
+fn bare(array: &str) -> String {
+    let without = array.strip_prefix('[').and_then(|rest| rest.split_once(']'));
+    without.map_or_else(|| array.to_owned(), |(indices, rest)| format!("{indices}{rest}"))
 }
 
 /// Makes a submission with another number of nodes, for options that leave the number open.
@@ -291,11 +298,24 @@ pub(super) fn dependencies(text: Option<&str>) -> Result<Dependencies, Ended> {
     Ok(list)
 }
 
+/// Makes dependencies on numbers of array tasks name the tasks.
+///
+/// # Errors
+/// See [`ClientError`].
+pub(super) async fn name_tasks(client: &Client, after: &mut [Dependency]) -> Result<(), ClientError> {
+    for dependency in after.iter_mut().filter(|it| it.task.is_none() && it.condition != Condition::AfterCorr) {
+        if let Some(task) = find_task(client, dependency.job).await? {
+            (dependency.job, dependency.task) = (task.job, Some(task.index));
+        }
+    }
+    Ok(())
+}
+
 /// Parses a job of a dependency: `12`, the number of a task, `12_3`, `12_*` for all tasks; with `after` also `12+5`.
 fn slurm_dependency(condition: Condition, text: &str) -> Option<Dependency> {
     let plain = text.replacen("_*", "", 1);
     let of_job = Dependency::of_job(condition, &plain)?;
-    let (job, index) = split_raw_id(of_job.job.0);
+    let (job, index) = split_far_number(of_job.job.0);
     // The number of a task names the task, except where only whole arrays can be meant.
     let index = index.filter(|_| condition != Condition::AfterCorr);
     Some(Dependency { job: JobId(job), task: of_job.task.or(index), ..of_job })
@@ -308,48 +328,11 @@ fn begin(text: &str) -> Result<WallTime, Ended> {
 
 /// Parses the earliest time of a start: `now+1hour`, `16:00`, `tomorrow`, `2030-01-20T12:34`.
 pub(super) fn start_time(text: &str) -> Result<WallTime, Ended> {
-    let now = Zoned::now();
-    let at = begin_at(text, &now).ok_or_else(|| {
+    Clock::of_process().parse_next(text).ok_or_else(|| {
         // Slurm names the place of the mistake.
         let place = text.strip_prefix("now").map_or(0, |_| "now".len());
         Ended::plain(format!("Invalid time specification (pos={place}): {text}"))
-    })?;
-    Ok(WallTime(at.timestamp().as_millisecond()))
-}
-
-fn begin_at(text: &str, now: &Zoned) -> Option<Zoned> {
-    let start = |at: &Zoned| at.start_of_day().ok();
-    let clock = |hour: i8| {
-        let today = now.with().hour(hour).minute(0).second(0).subsec_nanosecond(0).build().ok()?;
-        if today > *now { Some(today) } else { today.checked_add(1.day()).ok() }
-    };
-    if let Some(later) = text.strip_prefix("now") {
-        let Some(later) = later.strip_prefix('+') else { return later.is_empty().then(|| now.clone()) };
-        let digits = later.bytes().take_while(u8::is_ascii_digit).count();
-        let amount: i64 = later[..digits].parse().ok()?;
-        let span = match &later[digits..] {
-            "" | "s" | "second" | "seconds" => Span::new().try_seconds(amount),
-            "m" | "minute" | "minutes" => Span::new().try_minutes(amount),
-            "h" | "hour" | "hours" => Span::new().try_hours(amount),
-            "d" | "day" | "days" => Span::new().try_days(amount),
-            "w" | "week" | "weeks" => Span::new().try_weeks(amount),
-            _ => return None,
-        };
-        return now.checked_add(span.ok()?).ok();
-    }
-    match text {
-        "today" => return Some(now.clone()),
-        "tomorrow" => return start(&now.checked_add(1.day()).ok()?),
-        "midnight" => return start(&now.checked_add(1.day()).ok()?),
-        "noon" => return clock(12),
-        "teatime" => return clock(16),
-        _ => {}
-    }
-    if let Ok(date) = text.parse::<DateTime>() {
-        return date.to_zoned(now.time_zone().clone()).ok();
-    }
-    let today = now.with().time(text.parse().ok()?).build().ok()?;
-    if today > *now { Some(today) } else { today.checked_add(1.day()).ok() }
+    })
 }
 
 /// Whether the job gets all of the caller's variables.
@@ -384,6 +367,12 @@ fn environment(options: &JobOptions, directory: &str, commands: Option<&Path>) -
         }
     }
     all.insert("PWD".to_owned(), directory.to_owned());
+    // `cron` and containers may start programs without these.
+    if let Ok(name) = own_name() {
+        for variable in ["USER", "LOGNAME"] {
+            all.entry(variable.to_owned()).or_insert_with(|| name.clone());
+        }
+    }
     Ok(all)
 }
 
@@ -420,6 +409,12 @@ pub(crate) fn export_items(text: &str) -> Vec<String> {
     }
     items.push(item);
     items.retain(|item| !item.is_empty());
+    // As in Slurm, the words may have any case.
+    for item in &mut items {
+        if ["ALL", "NONE", "NIL"].iter().any(|word| word.eq_ignore_ascii_case(item)) {
+            item.make_ascii_uppercase();
+        }
+    }
     items
 }
 
@@ -439,6 +434,23 @@ fn described(options: &JobOptions, spec: &Submission, layout: &Layout, directory
     if let Ok(Some(user)) = User::from_uid(uid) {
         add("JOB_USER", user.name);
     }
+    if let Ok(Some(group)) = Group::from_gid(nix::unistd::Gid::effective()) {
+        add("JOB_GROUP", group.name);
+    }
+    // Niceness is not handed on, as usual in Slurm.
+    add("PRIO_PROCESS", "0".to_owned());
+    add("UMASK", format!("{:04o}", own_umask()));
+    let mut maybe = |name: &str, value: Option<String>| {
+        if let Some(value) = value {
+            add(name, value);
+        }
+    };
+    maybe("JOB_DEPENDENCY", options.dependency.clone());
+    maybe("JOB_RESERVATION", options.reservation.clone());
+    maybe("JOB_LICENSES", options.licenses.clone());
+    maybe("GPUS_PER_NODE", options.gpus_per_node.map(|count| count.to_string()));
+    maybe("GPUS_PER_TASK", options.gpus_per_task.map(|count| count.to_string()));
+    maybe("MEM_PER_GPU", options.mem_per_gpu_mib.map(|each| each.to_string()));
     if options.ntasks.is_some() || options.ntasks_per_node.is_some() {
         add("NTASKS", layout.ntasks.to_string());
         add("NPROCS", layout.ntasks.to_string());
@@ -484,6 +496,7 @@ fn labels(options: &JobOptions, singleton: Option<String>) -> Labels {
         ("slurm.exclude", options.exclude.clone()),
         (SINGLETON, singleton),
         (PREFERRED, options.container.image.as_ref().and(options.container.env.clone())),
+        (NUMBERED, options.array.as_ref().map(|_| String::new())),
         ("slurm.nice", (options.nice != 0).then(|| options.nice.to_string())),
     ];
     all.into_iter().filter_map(|(name, value)| Some((name.to_owned(), clean(&value?)))).collect()
@@ -546,27 +559,6 @@ mod tests {
             "singleton?1",
         ] {
             assert!(text(list).expect_err(list).contains("Job dependency problem"), "{list}");
-        }
-    }
-
-    #[test]
-    fn begin_times_have_slurms_forms() {
-        let now: Zoned = "2026-11-24T17:30:00+01:00[Europe/Berlin]".parse().expect("a time");
-        let shown = |text: &str| begin_at(text, &now).map(|at| at.strftime("%Y-%m-%d %H:%M:%S").to_string());
-        for (text, at) in [
-            ("now", "2026-11-24 17:30:00"),
-            ("now+1hour", "2026-11-24 18:30:00"),
-            ("now+90", "2026-11-24 17:31:30"),
-            ("18:00", "2026-11-24 18:00:00"),
-            ("16:00", "2026-11-25 16:00:00"),
-            ("tomorrow", "2026-11-25 00:00:00"),
-            ("noon", "2026-11-25 12:00:00"),
-            ("2026-12-24T18:00", "2026-12-24 18:00:00"),
-        ] {
-            assert_eq!(shown(text).as_deref(), Some(at), "{text}");
-        }
-        for text in ["", "soon", "now+", "now+1year", "25:00", "now+99999999days", "now+999999999999999"] {
-            assert_eq!(shown(text), None, "{text}");
         }
     }
 }

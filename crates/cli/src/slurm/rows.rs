@@ -5,10 +5,11 @@ mod asked;
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use hostler_model::{IndexSet, JobState, PathFacts, Reason, WallTime};
+use hostler_client::{Client, ClientError, RecordFilter};
+use hostler_model::{IndexSet, JobId, JobState, NUMBERED, PathFacts, Reason, TaskId, WallTime};
 use hostler_proto::api::{JobRecord, TaskView};
 use hostler_slurm::hostlist::compress;
-use hostler_slurm::ids::raw_id;
+use hostler_slurm::ids;
 use hostler_slurm::state::State;
 
 /// Account and QOS of a job that names none.
@@ -61,6 +62,27 @@ pub(crate) fn rows(job: &JobRecord, split: bool) -> Vec<Row<'_>> {
     rows
 }
 
+/// Whether each task of an array takes a job number.
+fn takes_numbers(job: &JobRecord) -> bool {
+    job.labels.contains_key(NUMBERED)
+}
+
+/// The index of the task that has a number, unless it is the number of the whole array.
+pub(super) fn task_with_number(job: &JobRecord, number: JobId) -> Option<u32> {
+    let array = job.array.as_ref().filter(|_| takes_numbers(job) && number != job.id)?;
+    array.indices.nth(ids::position(job.id.0, number.0, array.indices.len())?)
+}
+
+/// Finds the task of an array that has a number.
+///
+/// # Errors
+/// See [`ClientError`].
+pub(super) async fn find_task(client: &Client, number: JobId) -> Result<Option<TaskId>, ClientError> {
+    let filter = RecordFilter { jobs: vec![number], live: true, ..RecordFilter::default() };
+    let records = client.records(&filter).await?;
+    Ok(records.iter().find_map(|job| Some(TaskId { job: job.id, index: task_with_number(job, number)? })))
+}
+
 /// The waiting tasks of an array that are held like this.
 fn waiting_tasks(job: &JobRecord, held: Held) -> IndexSet {
     let Some(waiting) = &job.waiting else { return IndexSet::default() };
@@ -86,10 +108,11 @@ impl<'a> Row<'a> {
 
     /// The number that no other task has. The waiting tasks of an array share the number of the job.
     pub(crate) fn raw_id(&self) -> u64 {
-        let last = self.job.array.as_ref().and_then(|array| array.indices.last());
-        match (self.which, last) {
-            (Which::One(index), Some(last)) => raw_id(self.job.id.0, index, last),
-            _ => self.job.id.0,
+        let job = self.job.id.0;
+        let (Which::One(index), Some(array)) = (self.which, &self.job.array) else { return job };
+        match (takes_numbers(self.job), array.indices.position(index)) {
+            (true, Some(position)) => ids::number(job, position, array.indices.len()),
+            _ => ids::far_number(job, index, array.indices.last().unwrap_or(index)),
         }
     }
 

@@ -8,16 +8,16 @@ use std::time::Duration;
 
 use hostler_client::Client;
 use hostler_model::{JobId, JobState, MAX_SCRIPT_BYTES, Submission, Work};
+use hostler_remote::inherited::Inherited;
 use hostler_slurm::getopt::{Order, parse};
 use hostler_slurm::job_options::{JobOptions, Key, MISTAKE, SBATCH_OPTIONS, SBATCH_VARIABLES};
 use hostler_slurm::script;
 
+use super::allocating;
 use super::placing::place;
 use super::request::{self, files};
 use super::test_only::test_only;
-use super::{
-    CLUSTER, Ended, Outcome, Refused, VERSION, bad_value, check_clusters, job_options, mistaken_job, print, tell,
-};
+use super::{CLUSTER, Ended, Outcome, Refused, VERSION, check_clusters, job_options, mistaken_job, print, tell};
 use crate::commands::run::{own_directory, undeliverable};
 use crate::context::{Context, block_on};
 use crate::passed_on::PassedOn;
@@ -109,6 +109,7 @@ pub(crate) fn run(context: &Context, args: Vec<OsString>) -> Outcome {
     let work = Work::Command { argv, directory: job_directory.into(), script: Some(text) };
     let mut spec = request::submission(&options, work, &script.name, &directory, commands.as_deref())?;
     spec.files = Some(Box::new(files(&options)));
+    spec.environment.extend(Inherited::own().with_limits_of(|name| options.propagates(name)).variables());
     let note = undeliverable(std::env::vars_os(), &PassedOn::All, &spec.environment);
     if let Some(note) = note.filter(|_| request::exports_all(&options)) {
         tell(context, NAME, &[note]);
@@ -225,7 +226,7 @@ fn apply(options: &mut JobOptions, own: &mut Own, all: &[(Key, Option<OsString>)
             Key::Own("parsable") => own.parsable = true,
             Key::Own("test-only") => own.test_only = true,
             Key::Own("wait") => own.wait = true,
-            key => options.apply(*key, value.as_ref()).map_err(bad_value)?,
+            key => allocating::apply(options, *key, value.as_ref())?,
         }
     }
     Ok(())

@@ -1,6 +1,6 @@
 //! `scancel`: cancels jobs.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::ffi::OsString;
 use std::time::{Duration, Instant};
 
@@ -8,12 +8,12 @@ use hostler_client::{Client, ClientError, JobFilter, RecordFilter};
 use hostler_model::{IndexSet, JobId, JobState, SignalNumber, SignalTarget};
 use hostler_proto::api::{JobAction, JobSummary};
 use hostler_slurm::getopt::{Opt, Takes};
-use hostler_slurm::ids::split_raw_id;
+use hostler_slurm::ids::split_far_number;
 use hostler_slurm::state::parse_list;
 use nix::unistd::{Uid, User};
 
 use super::machines::ALL_NODES;
-use super::rows::{ACCOUNT, QOS, Row, rows};
+use super::rows::{ACCOUNT, QOS, Row, find_task, rows};
 use super::steps;
 use super::{Ended, Outcome, Refused, VERSION, check_clusters, opt, own_name, parse, print, tell};
 use crate::context::{Context, block_on};
@@ -125,6 +125,14 @@ struct Named {
     step: Option<Step>,
 }
 
+impl Named {
+    /// The task whose number this is, if it is that of an array's task.
+    async fn task(&self, client: &Client) -> Result<Option<Self>, ClientError> {
+        let task = if self.tasks.is_none() { find_task(client, self.job).await? } else { None };
+        Ok(task.map(|task| Self { job: task.job, tasks: Some(IndexSet::one(task.index)), ..self.clone() }))
+    }
+}
+
 /// A step of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
@@ -209,8 +217,11 @@ async fn cancel(context: &Context, client: &Client, named: &[Named], filter: &Fi
             for named in named {
                 // The head refuses an unknown job below.
                 let is_unknown = client.job(named.job, 0).await.is_err_and(|error| error.code() == Some("no_such_job"));
+                let task = if is_unknown { named.task(client).await.map_err(refuse)? } else { None };
+                let is_unknown = is_unknown && task.is_none();
+                let named = task.unwrap_or_else(|| named.clone());
                 if is_unknown || ids.contains(&named.job) {
-                    chosen.push(named.clone());
+                    chosen.push(named);
                 }
             }
             chosen
@@ -235,7 +246,9 @@ async fn cancel(context: &Context, client: &Client, named: &[Named], filter: &Fi
         }
     };
     let mut waiting = Vec::new();
-    for Named { text, job, tasks, step } in &chosen {
+    let mut open = VecDeque::from(chosen);
+    while let Some(named) = open.pop_front() {
+        let Named { text, job, tasks, step } = &named;
         if verbose {
             let doing =
                 how.signal.map_or_else(|| "Terminating".to_owned(), |signal| format!("Signal {} to", signal.get()));
@@ -246,7 +259,7 @@ async fn cancel(context: &Context, client: &Client, named: &[Named], filter: &Fi
             let done = match (step, how.signal) {
                 (None, None) => client.act(*job, index, JobAction::Cancel).await.map(drop),
                 (None, Some(signal)) => {
-                    let signal = Signalled { text, job: *job, index, signal, to: how.to };
+                    let signal = Signalled { text: text.clone(), job: *job, index, signal, to: how.to };
                     match signal.send(client).await {
                         Ok(Sent::TooEarly(_)) => {
                             if verbose {
@@ -266,13 +279,18 @@ async fn cancel(context: &Context, client: &Client, named: &[Named], filter: &Fi
                     }
                 }
             };
-            if let Err(error) = done {
+            let Err(error) = done else { continue };
+            if error.code() == Some("no_such_job")
+                && let Some(task) = named.task(client).await.map_err(refuse)?
+            {
+                open.push_front(task);
+            } else {
                 report(text, step.as_ref(), error);
             }
         }
     }
     for (text, error) in signal_started(client, waiting).await {
-        report(text, None, error);
+        report(&text, None, error);
     }
     Ok(code)
 }
@@ -281,10 +299,10 @@ async fn cancel(context: &Context, client: &Client, named: &[Named], filter: &Fi
 const START_TIMEOUT: Duration = Duration::from_secs(95);
 
 /// A signal to a job or to a task of an array.
-#[derive(Debug, Clone, Copy)]
-struct Signalled<'a> {
+#[derive(Debug)]
+struct Signalled {
     /// The job, as the user named it.
-    text: &'a str,
+    text: String,
     job: JobId,
     index: Option<u32>,
     signal: SignalNumber,
@@ -297,7 +315,7 @@ enum Sent {
     TooEarly(ClientError),
 }
 
-impl Signalled<'_> {
+impl Signalled {
     async fn send(&self, client: &Client) -> Result<Sent, ClientError> {
         match client.signal(self.job, self.index, self.signal, self.to).await {
             Ok(_) => Ok(Sent::Done),
@@ -310,7 +328,7 @@ impl Signalled<'_> {
 }
 
 /// Sends signals to jobs when they have started, as Slurm does. Returns what could not be sent.
-async fn signal_started<'a>(client: &Client, mut waiting: Vec<Signalled<'a>>) -> Vec<(&'a str, ClientError)> {
+async fn signal_started(client: &Client, mut waiting: Vec<Signalled>) -> Vec<(String, ClientError)> {
     let until = Instant::now() + START_TIMEOUT;
     let mut pause = Duration::from_millis(50);
     let mut failed = Vec::new();
@@ -416,7 +434,7 @@ fn parse_id(text: &str) -> Result<Named, Ended> {
     };
     let (job, tasks) = id.split_once('_').map_or((id, None), |(job, tasks)| (job, Some(tasks)));
     let raw: u64 = job.parse().map_err(|_| bad())?;
-    let (job, index) = split_raw_id(raw);
+    let (job, index) = split_far_number(raw);
     let tasks = match (tasks, index) {
         (None, index) => index.map(IndexSet::one),
         (Some("*"), None) => None,

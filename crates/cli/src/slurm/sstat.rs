@@ -160,7 +160,7 @@ pub(crate) fn run(context: &Context, args: Vec<OsString>) -> Outcome {
     let filter = RecordFilter { jobs: named.iter().map(|it| it.job).collect(), ..RecordFilter::default() };
     let records = block_on(async { Ok(client.records(&filter).await?) })?;
     for named in &named {
-        let record = records.iter().find(|record| record.id == named.job);
+        let record = records.iter().find(|record| named.is_of(record));
         let used = record.map(|record| block_on(async { Ok(used(&client, record, named).await) })).transpose()?;
         let Some(Ok(used)) = used else {
             tell(context, NAME, &[format!("error: couldn't get steps for job {}", named.job)]);

@@ -1,6 +1,6 @@
 //! How steps end: for their record, and for users.
 
-use hostler_remote::step::StepError;
+use hostler_remote::step::{OUT_OF_MEMORY, StepError};
 use hostler_remote::{Report, StepOutcome};
 
 use crate::exit;
@@ -8,7 +8,11 @@ use crate::failure::Failure;
 
 /// How a step ended, for its record.
 pub(crate) fn outcome(ends: &[Result<Report, StepError>]) -> StepOutcome {
-    let code = |end: &Result<Report, StepError>| end.as_ref().map_or(1, |report| report.code);
+    let code = |end: &Result<Report, StepError>| match end {
+        Ok(report) if report.out_of_memory => OUT_OF_MEMORY,
+        Ok(report) => report.code,
+        Err(_) => 1,
+    };
     let reports = || ends.iter().filter_map(|end| end.as_ref().ok());
     StepOutcome {
         exit_code: ends.iter().map(code).max().unwrap_or(0),

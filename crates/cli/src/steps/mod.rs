@@ -34,10 +34,11 @@ pub(crate) fn allocation() -> Result<Allocation, Failure> {
         .map_err(|failure| failure.exiting(exit::RUN_FAILED))
 }
 
-/// The allocation of this job, which contains this process or which a process of this machine holds.
-pub(crate) fn allocation_of(job: JobId) -> Result<Allocation, Failure> {
+/// The allocation of this job, which contains this process or which a process of this machine holds. A task of an array has a
+/// number of its own in `SLURM_JOB_ID`.
+pub(crate) fn allocation_of(job: JobId, number: u64) -> Result<Allocation, Failure> {
     let held = || holding::directory_of(job).map(|directory| directory.join(holding::ALLOCATION));
-    let path = named_by_ancestors(job).or_else(|| held().filter(|path| path.exists()));
+    let path = named_by_ancestors(job, number).or_else(|| held().filter(|path| path.exists()));
     let path = path.ok_or_else(|| {
         Failure::new(format!("job {job} takes no steps from here"))
             .hint("call this from the job itself, or on the machine and as the user of the `salloc` that holds the job")
@@ -50,8 +51,8 @@ pub(crate) fn allocation_of(job: JobId) -> Result<Allocation, Failure> {
 
 /// The file that this process's environment names, or else the one of an ancestor: a program may have started this process
 /// without the variables of the job.
-fn named_by_ancestors(job: JobId) -> Option<PathBuf> {
-    let is_of_job = |id: &[u8]| std::str::from_utf8(id).is_ok_and(|id| id == job.to_string());
+fn named_by_ancestors(job: JobId, number: u64) -> Option<PathBuf> {
+    let is = |value: &[u8], number: u64| std::str::from_utf8(value).is_ok_and(|value| value == number.to_string());
     let mut pid = std::process::id();
     // A process without a job has few ancestors; the limit is for loops of a broken /proc.
     for _ in 0..256 {
@@ -61,7 +62,8 @@ fn named_by_ancestors(job: JobId) -> Option<PathBuf> {
             environment.split(|byte| *byte == 0).find_map(|line| line.strip_prefix(start.as_slice()))
         };
         if let (Some(path), Some(id)) = (value(VARIABLE), value("HOSTLER_JOB_ID")) {
-            return is_of_job(id).then(|| Path::new(OsStr::from_bytes(path)).to_owned());
+            let is_of_job = is(id, job.0) || value("SLURM_JOB_ID").is_some_and(|value| is(value, number));
+            return is_of_job.then(|| Path::new(OsStr::from_bytes(path)).to_owned());
         }
         pid = parent_of(pid)?;
     }

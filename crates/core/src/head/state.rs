@@ -270,6 +270,13 @@ impl State {
         self.jobs.get(&id)
     }
 
+    /// Returns the live job that takes a number: its own id, or the number of an array's task.
+    #[must_use]
+    pub fn job_with_number(&self, number: JobId) -> Option<&Arc<Job>> {
+        let (_, job) = self.jobs.range(..=number).next_back()?;
+        (number.0 - job.id.0 < job.spec.numbers()).then_some(job)
+    }
+
     /// Jobs that have not ended, by ascending id.
     pub fn jobs(&self) -> impl DoubleEndedIterator<Item = &Arc<Job>> {
         self.jobs.values()
@@ -507,7 +514,7 @@ impl State {
     /// Adds a new job, whose id must be the next id.
     pub(super) fn insert_job(&mut self, job: Job) {
         assert_eq!(job.id, self.next_job(), "job ids count up");
-        self.last_job = job.id.0;
+        self.last_job = job.id.0 + (job.spec.numbers() - 1);
         self.add_to_state(Arc::new(job));
     }
 

@@ -149,7 +149,8 @@ pub(super) fn check_dependencies<'a>(
     after: impl IntoIterator<Item = &'a Dependency>,
 ) -> Result<(), Refusal> {
     for dependency in after {
-        if dependency.job.0 >= state.next_job().0 || dependency.job.0 == 0 {
+        let is_of_task = state.job_with_number(dependency.job).is_some_and(|job| job.id != dependency.job);
+        if dependency.job.0 >= state.next_job().0 || dependency.job.0 == 0 || is_of_task {
             return Err(Refusal::NoSuchDependency(dependency.job));
         }
         // The head has deleted a forgotten job, and its tasks are unknown.

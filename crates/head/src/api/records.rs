@@ -43,7 +43,7 @@ const PAGE_BYTES: usize = LONGEST_PAGE_BYTES + 2 * MOST_BYTES + 2 * MOST_TASKS *
 #[derive(Deserialize, ToSchema)]
 pub(crate) struct Filter {
     /// Ids of jobs, separated by commas, at most 1000. Unknown ones are left out, and the others are listed by ascending
-    /// id. All jobs if absent.
+    /// id. The number of a task of an array of `sbatch` names the array. All jobs if absent.
     #[schema(pattern = "^[1-9][0-9]{0,17}(,[1-9][0-9]{0,17})*$")]
     jobs: Option<String>,
     /// States, separated by commas; all if absent.
@@ -128,10 +128,14 @@ impl Listing<'_> {
     ) -> Result<Option<JobId>, ApiError> {
         let after: Option<JobId> = after.map(str::parse).transpose().map_err(|_| other_list())?;
         let ids: BTreeSet<JobId> = named.into_iter().filter(|id| after.is_none_or(|after| *id > after)).collect();
+        let mut listed = BTreeSet::new();
         // Reads one job at a time, because each may have megabytes.
         for id in &ids {
-            let job = self.head.find_job(self.user.party(), *id).await?;
-            if let Some(job) = job.filter(|job| wanted.wants(job)) {
+            let job = self.head.find_job_with_number(self.user.party(), *id).await?;
+            let is_new = |job: &Arc<Job>| after.is_none_or(|after| job.id > after || job.id == *id);
+            if let Some(job) = job.filter(|job| wanted.wants(job) && is_new(job))
+                && listed.insert(job.id)
+            {
                 self.add(&job).await;
             }
             if self.is_full() && ids.last() != Some(id) {

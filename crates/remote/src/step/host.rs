@@ -33,11 +33,13 @@ use super::allocation::{Allocation, Holder};
 use super::child::{Child, exit_code};
 use super::claims::Claims;
 use super::environment::on_this_node;
+use super::notices::{self, MemoryKills};
 use super::running::Register;
 use super::{RECORDS, VARIABLE};
+use crate::inherited::{self, Inherited};
 use crate::{
-    Became, Channel, Connection, Event, Frame, Open, Refusal, RefusalKind, Reply, Started, StepClaim, StepOutcome,
-    StepStart, Streams, Wanted, carry, keep_alive, multiplex,
+    Became, Channel, Connection, Event, Frame, Limit, Open, Refusal, RefusalKind, Reply, Started, StepClaim,
+    StepOutcome, StepStart, Streams, Wanted, carry, keep_alive, multiplex,
 };
 
 /// The connections, unidentified during their TLS handshake. All others are the job's own.
@@ -81,18 +83,26 @@ impl HostEnd {
 }
 
 /// Serves steps for this node's part of a run. With a `program`, ends with the program; without, on SIGTERM or with the
-/// allocation's holder.
+/// allocation's holder. `ends`: signals that say why the run ends, with what a job of Slurm's commands then says.
 ///
 /// # Errors
 /// Fails when the host cannot listen or cannot start the program.
-pub fn host(allocation: &Allocation, program: Option<&[OsString]>) -> io::Result<HostEnd> {
+pub fn host(
+    allocation: &Allocation,
+    program: Option<&[OsString]>,
+    ends: &[(i32, &'static str)],
+) -> io::Result<HostEnd> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let end = runtime.block_on(serve(allocation, program));
+    let end = runtime.block_on(serve(allocation, program, ends));
     runtime.shutdown_background();
     end
 }
 
-async fn serve(allocation: &Allocation, program: Option<&[OsString]>) -> io::Result<HostEnd> {
+async fn serve(
+    allocation: &Allocation,
+    program: Option<&[OsString]>,
+    ends: &[(i32, &'static str)],
+) -> io::Result<HostEnd> {
     let own = allocation.own()?;
     let holder = allocation.holder.map(|holder| holder.certificate);
     let trusted = allocation.nodes.iter().map(|place| place.certificate).chain(holder).collect();
@@ -100,11 +110,15 @@ async fn serve(allocation: &Allocation, program: Option<&[OsString]>) -> io::Res
     let mut listener = listen(own.address.unwrap_or(Ipv4Addr::UNSPECIFIED.into()), own.port).await?;
     let holder = allocation.holder.filter(|_| allocation.rank == Some(0));
     let (holding, mut held) = mpsc::channel(EVENTS);
+    let mut environment: Vec<(OsString, OsString)> = std::env::vars_os().collect();
+    let limits = inherited::take_submitters(&mut environment);
     let host = Arc::new(Host {
         node: own.name.to_string(),
         acceptor: TlsAcceptor::from(allocation.credentials.to_accept(trusted)?),
         directory: allocation.directory.clone(),
-        environment: std::env::vars_os().collect(),
+        environment,
+        inherited: Inherited::own(),
+        memory_kills: MemoryKills::new(),
         steps: Semaphore::new(MAX_STEPS),
         records: records_file(),
         running: Register::new(),
@@ -112,6 +126,16 @@ async fn serve(allocation: &Allocation, program: Option<&[OsString]>) -> io::Res
         holding: holder.map(|_| holding),
     });
     let mut terminate = signal(SignalKind::terminate())?;
+    for (number, why) in ends {
+        let (mut told, node, is_script) =
+            (signal(SignalKind::from_raw(*number))?, own.name.to_string(), program.is_some());
+        let why = *why;
+        tokio::spawn(async move {
+            if told.recv().await.is_some() && is_script {
+                notices::say_end(why, &node);
+            }
+        });
+    }
     // Catch these signals instead of ignoring them, because the program would inherit ignored signals. The program
     // receives them too.
     for kind in
@@ -119,12 +143,19 @@ async fn serve(allocation: &Allocation, program: Option<&[OsString]>) -> io::Res
     {
         drop(signal(kind)?);
     }
-    let mut program = program.map(start_program).transpose()?;
+    let mut program = program.map(|argv| start_program(argv, limits, &host.inherited)).transpose()?;
     let admission = Admission::new(LIMITS);
     loop {
         tokio::select! {
             (stream, place) = admission.accept(&mut listener) => host.receive(stream, place),
-            status = ended(&mut program) => return status.map(|status| HostEnd::Code(exit_code(status))),
+            status = ended(&mut program) => {
+                // For the line about the end, whose signal came before: the first pause reads the signal, the second one runs
+                // the task that waits for it.
+                tokio::task::yield_now().await;
+                tokio::task::yield_now().await;
+                host.memory_kills.say();
+                return status.map(|status| HostEnd::Code(exit_code(status)));
+            }
             end = released(holder, &mut held), if holder.is_some() => return Ok(end),
             _ = terminate.recv(), if program.is_none() => return Ok(HostEnd::Code(0)),
         }
@@ -195,12 +226,19 @@ async fn listen(address: IpAddr, port: u16) -> io::Result<TcpListener> {
     }
 }
 
-fn start_program(argv: &[OsString]) -> io::Result<Program> {
+/// Starts the job's program with the limits of its submitter.
+fn start_program(argv: &[OsString], limits: Vec<Limit>, own: &Inherited) -> io::Result<Program> {
     let cannot = |error: io::Error| {
         let why = explain_start_here(&argv[0], &error);
         io::Error::new(why.kind(), format!("{}: {why}", argv[0].display()))
     };
-    Command::new(&argv[0]).args(&argv[1..]).spawn().map_err(cannot)
+    let mut command = std::process::Command::new(&argv[0]);
+    command.args(&argv[1..]);
+    std::env::vars_os().filter(|(name, _)| inherited::is_submitters(name)).for_each(|(name, _)| {
+        command.env_remove(name);
+    });
+    Inherited { umask: own.umask, limits }.apply(own, &mut command);
+    Command::from(command).spawn().map_err(cannot)
 }
 
 /// Waits for the program to end. Never returns without a program.
@@ -219,6 +257,9 @@ struct Host {
     directory: PathBuf,
     /// Environment variables with this node's values.
     environment: Vec<(OsString, OsString)>,
+    /// What steps inherit, unless their callers say otherwise.
+    inherited: Inherited,
+    memory_kills: MemoryKills,
     steps: Semaphore,
     /// The file with the records of ended steps.
     records: Option<PathBuf>,
@@ -361,7 +402,26 @@ impl Host {
         let _entry = start.step.map(|step| self.running.started(child.pid(), step));
         let (want, wanted) = mpsc::channel(EVENTS);
         let (tell, became) = mpsc::channel(EVENTS);
-        tokio::join!(supervise(child, wanted, tell), carry(channel, streams, want, became));
+        tokio::join!(self.supervise(child, wanted, tell), carry(channel, streams, want, became));
+    }
+
+    /// Carries out the caller's requests for a step, and reports the step's end.
+    async fn supervise(&self, child: Child, mut wanted: mpsc::Receiver<Wanted>, tell: mpsc::Sender<Became>) {
+        let kills = MemoryKills::so_far();
+        loop {
+            let mut report = tokio::select! {
+                report = child.wait() => report,
+                want = wanted.recv() => match want {
+                    Some(Wanted::Signal(number)) => {
+                        child.signal(number);
+                        continue;
+                    }
+                    Some(Wanted::End) | None => return end(child).await,
+                },
+            };
+            report.out_of_memory = self.memory_kills.hit_step(kills, report.code);
+            return drop(tell.send(Became::Ended(Box::new(report))).await);
+        }
     }
 
     /// Starts the command. On failure, returns the exit code that a shell would give, and the reason.
@@ -380,6 +440,11 @@ impl Host {
         command.args(&argv[1..]).env_clear();
         command.envs(on_this_node(start.command.environment(), &self.environment)).envs(start.variables());
         command.env("PWD", &directory).current_dir(&directory);
+        // Without limits, the caller is an older program, whose umask is not known either.
+        if !start.command.limits.is_empty() {
+            let callers = Inherited { umask: start.command.umask, limits: start.command.limits.clone() };
+            callers.apply(&self.inherited, &mut command);
+        }
         let path = command.get_envs().find(|(name, _)| *name == "PATH").and_then(|(_, path)| path).map(OsStr::to_owned);
         let path = path.unwrap_or_default();
         let (has_input, terminal) = (start.command.has_input, start.command.terminal);
@@ -393,23 +458,6 @@ impl Host {
 
 fn refusal(code: u8, message: String) -> Frame {
     Frame::refused(Box::new(Refusal { kind: RefusalKind::Hopeless, code, message, hints: Vec::new() }))
-}
-
-/// Carries out the caller's requests for a step, and reports the step's end.
-async fn supervise(child: Child, mut wanted: mpsc::Receiver<Wanted>, tell: mpsc::Sender<Became>) {
-    loop {
-        let report = tokio::select! {
-            report = child.wait() => report,
-            want = wanted.recv() => match want {
-                Some(Wanted::Signal(number)) => {
-                    child.signal(number);
-                    continue;
-                }
-                Some(Wanted::End) | None => return end(child).await,
-            },
-        };
-        return drop(tell.send(Became::Ended(Box::new(report))).await);
-    }
 }
 
 /// Ends a step whose caller has disconnected.

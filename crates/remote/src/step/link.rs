@@ -21,6 +21,7 @@ use super::environment::for_another_node;
 use super::input::Pieces;
 use crate::connection::ChannelSender;
 use crate::credentials;
+use crate::inherited::Inherited;
 use crate::{
     Channel, Command, Connection, Event, Frame, Open, PIECE_BYTES, Reply, Report, StepClaim, StepOutcome, StepStart,
     Stream, WINDOW, explain_tls, keep_alive, multiplex,
@@ -63,11 +64,13 @@ pub struct Surroundings {
     environment: Vec<(OsString, OsString)>,
     directory: PathBuf,
     below_job: Option<ByteBuf>,
+    inherited: Inherited,
     step: Option<u32>,
 }
 
 impl Surroundings {
-    /// Uses these variables and this directory. Each node replaces variables that have values of its own.
+    /// Uses these variables, this directory, and the umask and the limits of this process. Each node replaces variables that have
+    /// values of its own.
     #[must_use]
     pub fn new(
         allocation: &Allocation,
@@ -76,7 +79,13 @@ impl Surroundings {
     ) -> Self {
         let below_job = below(&directory, &allocation.directory).map(|path| path.into_os_string().into_vec().into());
         let environment = for_another_node(environment, allocation.temporary.as_deref());
-        Self { environment, directory, below_job, step: None }
+        Self { environment, directory, below_job, inherited: Inherited::own(), step: None }
+    }
+
+    /// Hands on only the limits of resources that `is_kept` accepts by name.
+    #[must_use]
+    pub fn with_limits_of(self, is_kept: impl Fn(&str) -> bool) -> Self {
+        Self { inherited: self.inherited.with_limits_of(is_kept), ..self }
     }
 
     /// Says to which step of the job the processes belong.
@@ -196,6 +205,8 @@ impl Link {
             Command::new(&process.argv, surroundings.environment.iter().cloned(), surroundings.directory.clone());
         command.has_input = input.is_some();
         command.terminal = process.terminal;
+        command.umask = surroundings.inherited.umask;
+        command.limits.clone_from(&surroundings.inherited.limits);
         let mut start = StepStart::new(command, surroundings.below_job.clone(), &process.variables);
         start.step = surroundings.step;
         start.messages.clone_from(&process.messages);

@@ -41,6 +41,7 @@ mod input;
 mod launch;
 mod layout;
 mod link;
+mod notices;
 mod remote_shell;
 mod running;
 
@@ -51,6 +52,7 @@ pub use input::{Pieces, standard_input};
 pub use launch::{Step, launch};
 pub use layout::layout;
 pub use link::{Claimed, Control, Link, Messages, Process, Progress, StepError, Surroundings};
+pub use notices::OUT_OF_MEMORY;
 pub use remote_shell::RemoteShell;
 pub use running::{RUNNING, RunningSteps};
 

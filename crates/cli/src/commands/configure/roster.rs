@@ -79,9 +79,8 @@ fn column(heading: &str) -> Option<usize> {
 fn heading(row: &StringRecord) -> Result<Vec<usize>, String> {
     let mut columns = Vec::new();
     for field in row {
-        let column = column(field).ok_or_else(|| {
-            format!("`{field}` is not a column of a roster; its columns are {}", COLUMNS.join(", "))
-        })?;
+        let column = column(field)
+            .ok_or_else(|| format!("`{field}` is not a column of a roster; its columns are {}", COLUMNS.join(", ")))?;
         if columns.contains(&column) {
             return Err(format!("the column {} is there twice", COLUMNS[column]));
         }

@@ -8,9 +8,10 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
+use hostler_remote::inherited::own_limit;
 use hostler_remote::{
-    Choice, Command, Destination, DirectoryId, Ending, Event, ExecRequest, Frame, Limit, Open, Proof, Refusal, Reply,
-    Report, Shown, WindowSize, follow_home, handover, read_blocking, shared_files, socket_beside, write_blocking,
+    Choice, Command, Destination, DirectoryId, Ending, Event, ExecRequest, Frame, Open, Proof, Refusal, Reply, Report,
+    Shown, WindowSize, follow_home, handover, read_blocking, shared_files, socket_beside, write_blocking,
 };
 use nix::libc;
 use nix::sys::stat::fstat;
@@ -38,7 +39,7 @@ pub(super) fn command(argv: &[OsString], directory: Option<&Path>, on_terminal: 
         command.directory_id = Some(directory_id().during(|| "cannot access the current directory".to_owned())?);
     }
     command.umask = umask();
-    command.limits = RESOURCES.filter_map(limit).collect();
+    command.limits = RESOURCES.filter_map(own_limit).collect();
     let usual_size = WindowSize { rows: 24, columns: 80 };
     command.terminal = on_terminal.contains(&true).then(|| output::window_size().unwrap_or(usual_size));
     command.redirected = on_terminal.map(|is_on_terminal| !is_on_terminal);
@@ -65,13 +66,6 @@ fn umask() -> u32 {
     let mask = nix::sys::stat::umask(nix::sys::stat::Mode::empty());
     nix::sys::stat::umask(mask);
     mask.bits()
-}
-
-fn limit(resource: i32) -> Option<Limit> {
-    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
-    // SAFETY: the pointer is to a local of the type that the call writes; an unknown resource number is an error.
-    let asked = unsafe { libc::getrlimit(resource as _, &raw mut limit) };
-    (asked == 0).then_some(Limit { resource, soft: limit.rlim_cur, hard: limit.rlim_max })
 }
 
 /// Whether both streams are the same file, so that the order of their output matters.

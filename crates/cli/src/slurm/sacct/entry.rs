@@ -2,6 +2,7 @@
 
 use hostler_model::{NodeName, WallTime};
 use hostler_proto::link::{StepRecord, Usage};
+use hostler_remote::step::OUT_OF_MEMORY;
 use hostler_slurm::hostlist::compress;
 use hostler_slurm::size::Conversion;
 use hostler_slurm::state::State;
@@ -90,6 +91,7 @@ impl Entry<'_> {
             return match step.exit_code {
                 _ if step.ended_at.is_none() => State::Running,
                 Some(0) => State::Completed,
+                Some(OUT_OF_MEMORY) => State::OutOfMemory,
                 Some(code) if split_code(code).1 == 0 => State::Failed,
                 _killed_or_lost => State::Cancelled,
             };
@@ -107,6 +109,7 @@ impl Entry<'_> {
         if let Some(step) = self.step {
             return match step.exit_code {
                 _ if step.ended_at.is_none() => (0, 0),
+                Some(OUT_OF_MEMORY) => (0, 125),
                 Some(code) => split_code(code),
                 None => (0, 15),
             };

@@ -108,7 +108,7 @@ impl Selection {
 
     /// Whether the list shows steps of a row that `srun` started, if there are any.
     pub(super) fn shows_launched(&self, row: &Row<'_>) -> bool {
-        let is_of_row = |it: &Named| it.job == row.job.id && it.step.as_deref() != Some(BATCH);
+        let is_of_row = |it: &Named| it.is_of(row.job) && it.step.as_deref() != Some(BATCH);
         !self.only_jobs && self.named.as_ref().is_none_or(|named| named.iter().any(is_of_row))
     }
 

@@ -8,8 +8,9 @@ use std::path::Path;
 use hostler_client::{Client, ClientError, RecordFilter};
 use hostler_model::{ArraySpec, IndexSet, JobId, JobState};
 use hostler_proto::api::{JobAction, JobRecord};
-use hostler_slurm::ids::split_raw_id;
+use hostler_slurm::ids::split_far_number;
 
+use super::super::rows::task_with_number;
 use super::super::{Ended, Outcome, Refused, own_name, print, print_scripts};
 use super::{DISABLED, NAME, Session};
 use crate::commands::act::outlive_own_job;
@@ -77,7 +78,7 @@ impl Target {
         let number = |text: &str| text.parse::<u64>().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()));
         let (job, tasks) = match text.split_once('_') {
             None => {
-                let (job, index) = split_raw_id(number(text)?);
+                let (job, index) = split_far_number(number(text)?);
                 (job, index.map(IndexSet::one))
             }
             Some((job, list)) => {
@@ -87,6 +88,15 @@ impl Target {
             }
         };
         (job > 0).then(|| Self { text: text.to_owned(), job: JobId(job), tasks })
+    }
+
+    /// Resolves the number of a task of this array.
+    fn resolve(&mut self, record: &JobRecord) {
+        if self.tasks.is_none()
+            && let Some(index) = task_with_number(record, self.job)
+        {
+            (self.job, self.tasks) = (record.id, Some(IndexSet::one(index)));
+        }
     }
 
     /// An error about the job in Slurm's form.
@@ -131,11 +141,14 @@ async fn act_on(
     word: &str,
     act: &impl AsyncFn(&Client, &Target, &JobRecord) -> Result<(), Problem>,
 ) -> Result<(), (String, Problem)> {
-    let Some(target) = Target::parse(word) else {
+    let Some(mut target) = Target::parse(word) else {
         return Err((format!("{INVALID} for job {word}"), Problem::new(INVALID)));
     };
     let done = match record(client, target.job).await {
-        Ok(Some(record)) => act(client, &target, &record).await,
+        Ok(Some(record)) => {
+            target.resolve(&record);
+            act(client, &target, &record).await
+        }
         Ok(None) => Err(Problem::new(INVALID)),
         Err(error) => Err(error.into()),
     };

@@ -4,14 +4,14 @@ use hostler_client::{Client, ClientError, RecordFilter};
 use hostler_model::{IndexSet, JobId, JobState, WallTime};
 use hostler_proto::api::JobRecord;
 use hostler_slurm::hostlist::compress;
-use hostler_slurm::ids::split_raw_id;
+use hostler_slurm::ids::split_far_number;
 use hostler_slurm::size::{Conversion, exact};
 use hostler_slurm::state::State;
 use hostler_slurm::time::long;
 
 use super::super::clock::Clock;
 use super::super::machines::NULL;
-use super::super::rows::{Accounts, Row, rows, split_code};
+use super::super::rows::{Accounts, Row, rows, split_code, task_with_number};
 use super::super::steps::{self, Step};
 use super::super::{Ended, Outcome, job_json};
 use super::Session;
@@ -36,11 +36,17 @@ impl Named {
     fn parse(text: &str) -> Option<Self> {
         let number = |text: &str| text.parse::<u64>().ok().filter(|_| text.bytes().all(|byte| byte.is_ascii_digit()));
         let (job, index) = match text.split_once('_') {
-            None => split_raw_id(number(text)?),
+            None => split_far_number(number(text)?),
             Some((job, "")) => (number(job)?, Some(0)),
             Some((job, index)) => (number(job)?, Some(u32::try_from(number(index)?).ok()?)),
         };
         (job > 0).then_some(Self { job: JobId(job), index })
+    }
+
+    /// Resolves the number of an array's task.
+    fn among(self, records: &[JobRecord]) -> Self {
+        let task = |record: &JobRecord| Some(Self { job: record.id, index: Some(task_with_number(record, self.job)?) });
+        records.iter().find_map(task).filter(|_| self.index.is_none()).unwrap_or(self)
     }
 }
 
@@ -67,10 +73,11 @@ fn is_kept(row: &Row<'_>, now: WallTime) -> bool {
 impl Session<'_> {
     pub(super) fn show_jobs(&self, id: Option<&str>) -> Outcome {
         let bad = || Ended::plain("scontrol_print_job error: Invalid job id specified");
-        let named = id.map(|id| Named::parse(id).ok_or_else(bad)).transpose()?;
+        let mut named = id.map(|id| Named::parse(id).ok_or_else(bad)).transpose()?;
         let now = self.clock.now;
         let job = named.map(|named| named.job);
         let records = self.ask("slurm_load_jobs", async |client| load(client, job, now).await)?;
+        named = named.map(|named| named.among(&records));
         let mut shown: Vec<Row<'_>> =
             records.iter().flat_map(|record| rows(record, false)).filter(|row| is_kept(row, now)).collect();
         if named.is_some() && shown.is_empty() {
@@ -104,10 +111,11 @@ impl Session<'_> {
             None => (Some(id), None),
         });
         let not_found = || format!("Job step {} not found", id.unwrap_or_default());
-        let named = job.map(|job| Named::parse(job).ok_or_else(|| Ended::plain(not_found()))).transpose()?;
+        let mut named = job.map(|job| Named::parse(job).ok_or_else(|| Ended::plain(not_found()))).transpose()?;
         let now = self.clock.now;
         let job = named.map(|named| named.job);
         let records = self.ask(steps::LOAD, async |client| load(client, job, now).await)?;
+        named = named.map(|named| named.among(&records));
         if step.is_some() && records.is_empty() {
             return Err(Ended::plain("slurm_get_job_steps error: Invalid job id specified"));
         }

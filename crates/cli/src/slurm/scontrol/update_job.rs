@@ -171,6 +171,8 @@ impl Orders {
             let bad = || Ended::error(format!("Invalid numeric value \"{value}\" for {}.", setting.name));
             size::parse(value).ok_or_else(bad)
         };
+        // All memory of a node is a job of its own there, which no change makes.
+        let is_all = |each: u64| each == 0;
         if setting.is(&["numcpus"]) {
             self.cpus = Some(least(setting)?);
         } else if setting.is(&["mincpusnode"]) {
@@ -178,10 +180,13 @@ impl Orders {
         } else if setting.is(&["numnodes", "reqnodes"]) {
             change.nodes = Some(least(setting)?);
         } else if setting.is(&["minmemorynode"]) {
-            change.memory_bytes = Some(mebibytes()?.saturating_mul(1 << 20).max(LEAST_MEMORY_BYTES));
+            let each = mebibytes()?;
+            self.is_impossible |= is_all(each);
+            change.memory_bytes = Some(each.saturating_mul(1 << 20).max(LEAST_MEMORY_BYTES));
             change.labels.insert("slurm.mem_per_cpu".to_owned(), None);
         } else if setting.is(&["minmemorycpu"]) {
             let each = mebibytes()?;
+            self.is_impossible |= is_all(each);
             self.memory_mib_per_cpu = Some(each);
             change.labels.insert("slurm.mem_per_cpu".to_owned(), Some(each.to_string()));
         } else if setting.is(&["features"]) {
@@ -305,7 +310,8 @@ async fn change(client: &Client, target: &Target, record: &JobRecord, orders: &O
     if orders.is_impossible {
         return Err(problem(DISABLED, "`hostler update --help` lists what can be changed"));
     }
-    let change = orders.of(record)?;
+    let mut change = orders.of(record)?;
+    request::name_tasks(client, change.after.as_deref_mut().unwrap_or_default()).await?;
     if change != JobChange::default() {
         if !all_tasks(target, record) {
             let hint = format!("single tasks of an array cannot be changed; JobId={} changes all of them", target.job);

@@ -2,9 +2,9 @@
 
 use hostler_model::{ArraySpec, IndexSet, JobId};
 use hostler_proto::api::JobRecord;
-use hostler_slurm::ids::split_raw_id;
+use hostler_slurm::ids::split_far_number;
 
-use super::super::rows::{Row, rows};
+use super::super::rows::{Row, rows, task_with_number};
 
 /// A job, or tasks of an array, that the user names.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,6 +14,29 @@ pub(in crate::slurm) struct Named {
     pub(in crate::slurm) tasks: Option<IndexSet>,
     /// The step, such as `batch` or `0`.
     pub(in crate::slurm) step: Option<String>,
+}
+
+impl Named {
+    /// Whether this names a job or some of its tasks.
+    pub(in crate::slurm) fn is_of(&self, job: &JobRecord) -> bool {
+        self.job == job.id || self.number_of(job).is_some()
+    }
+
+    /// Whether this names the whole job.
+    fn is_whole(&self, job: &JobRecord) -> bool {
+        self.job == job.id && self.tasks.is_none()
+    }
+
+    /// Whether this names a task of the job, perhaps among others.
+    fn has_task(&self, job: &JobRecord, index: u32) -> bool {
+        let is_listed = || self.tasks.as_ref().is_none_or(|tasks| tasks.contains(index));
+        self.number_of(job) == Some(index) || self.job == job.id && is_listed()
+    }
+
+    /// The index of the task whose number this is.
+    fn number_of(&self, job: &JobRecord) -> Option<u32> {
+        task_with_number(job, self.job).filter(|_| self.tasks.is_none())
+    }
 }
 
 /// Parses a list of ids.
@@ -40,7 +63,7 @@ fn parse(word: &str) -> Option<Named> {
     let id = id.strip_suffix("+0").unwrap_or(id);
     let (job, tasks) = id.split_once('_').map_or((id, None), |(job, tasks)| (job, Some(tasks)));
     let raw: u64 = job.parse().ok().filter(|raw| *raw > 0)?;
-    let (job, index) = split_raw_id(raw);
+    let (job, index) = split_far_number(raw);
     let tasks = match (tasks, index) {
         (None, index) => index.map(IndexSet::one),
         (Some("*"), _) => None,
@@ -58,11 +81,10 @@ fn parse_tasks(text: &str) -> Option<IndexSet> {
 /// waits has a row of its own, as it has if the list names it.
 pub(in crate::slurm) fn named_rows<'a>(job: &'a JobRecord, named: Option<&[Named]>, split: bool) -> Vec<Row<'a>> {
     let Some(named) = named else { return rows(job, split) };
-    let of_job = || named.iter().filter(|it| it.job == job.id);
-    if of_job().any(|it| it.tasks.is_none()) {
+    if named.iter().any(|it| it.is_whole(job)) {
         return rows(job, split);
     }
-    let is_named = |index| of_job().any(|it| it.tasks.as_ref().is_some_and(|tasks| tasks.contains(index)));
+    let is_named = |index| named.iter().any(|it| it.has_task(job, index));
     rows(job, true).into_iter().filter(|row| row.index().is_some_and(is_named)).collect()
 }
 
@@ -70,8 +92,8 @@ pub(in crate::slurm) fn named_rows<'a>(job: &'a JobRecord, named: Option<&[Named
 /// these, and so does an absent list.
 pub(in crate::slurm) fn names_step(named: Option<&[Named]>, row: &Row<'_>, step: Option<&str>) -> bool {
     let Some(named) = named else { return true };
-    let is_row = |tasks: &IndexSet| row.index().is_some_and(|index| tasks.contains(index));
-    let mut of_row = named.iter().filter(|it| it.job == row.job.id && it.tasks.as_ref().is_none_or(is_row));
+    let is_of_row = |it: &Named| it.is_whole(row.job) || row.index().is_some_and(|index| it.has_task(row.job, index));
+    let mut of_row = named.iter().filter(|it| is_of_row(it));
     of_row.any(|it| it.step.is_none() || it.step.as_deref() == step)
 }
 

@@ -3,6 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::fd::AsFd;
+use std::path::Path;
 use std::time::Duration;
 
 use hostler_agent::COMMANDS_IN_IMAGE;
@@ -12,7 +13,7 @@ use hostler_slurm::multi_prog::{self, Wrong};
 use hostler_slurm::pmi;
 use hostler_slurm::step_variables::Dealing;
 
-use super::super::allocating::{Speech, apply, parse};
+use super::super::allocating::{Speech, apply, nodes_in, parse};
 use super::super::request::{check_identity, export_items};
 use super::super::{Ended, VERSION, job_options};
 
@@ -104,6 +105,11 @@ impl Asked {
         }
         if asked.says.is_some() {
             return Ok(asked);
+        }
+        if let Some(path) = std::env::var_os("SLURM_HOSTFILE").filter(|_| asked.arbitrary)
+            && asked.options.nodelist.is_none()
+        {
+            asked.options.nodelist = Some(nodes_in(Path::new(&path))?);
         }
         if given.operands.is_empty() {
             return Err(Ended::fatal("No command given to execute."));

@@ -6,21 +6,23 @@ mod screen;
 mod shape;
 
 use std::ffi::OsString;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use hostler_client::Client;
-use hostler_model::{Environment, JobId};
+use hostler_model::Environment;
 use hostler_remote::StepClaim;
 use hostler_remote::step::{Allocation, Link, Process, StepError, Surroundings};
-use hostler_slurm::ids::split_raw_id;
+use hostler_slurm::job_variables::THREAD_VARIABLES;
 use hostler_slurm::pmi::{self, Server};
 use hostler_slurm::step_variables::StepFacts;
+use nix::libc;
 use tokio::sync::mpsc::Receiver;
 
 pub(crate) use self::asked::NAME;
 use self::asked::{Asked, Input, SPEECH};
-use self::screen::{Screen, summarize};
+use self::screen::{Screen, array_task, summarize};
 use self::shape::{NO_STEP, Shape, shape};
 use super::allocating::{Wanted, describe, hold, variables};
 use super::bad_value;
@@ -65,8 +67,7 @@ pub(crate) fn run(context: &Context, args: Vec<OsString>) -> Outcome {
 async fn inside(context: &Context, asked: &Asked, raw_id: u64) -> Outcome {
     // Without an image, only options that name a container mean something.
     asked.options.container.reference("").map_err(bad_value)?;
-    let (job, _) = split_raw_id(raw_id);
-    let allocation = steps::allocation_of(JobId(job)).map_err(|failure| {
+    let allocation = steps::allocation_of(array_task(raw_id).0, raw_id).map_err(|failure| {
         let ended = Ended::error(format!("Unable to confirm allocation for job {raw_id}: {}", failure.summary()));
         ended.and(format!("Check SLURM_JOB_ID environment variable. Expired or invalid job {raw_id}"))
     })?;
@@ -127,16 +128,24 @@ fn signals(asked: &Asked) -> Result<Receiver<i32>, Ended> {
 }
 
 /// Runs the step, and returns its exit code.
-async fn step(context: &Context, asked: &Asked, job: &Job, signals: Receiver<i32>) -> Outcome {
+async fn step(context: &Context, asked: &Asked, job: &Job, mut signals: Receiver<i32>) -> Outcome {
     let names: Vec<String> = job.allocation.nodes.iter().map(|place| place.name.to_string()).collect();
     let shape = shape(asked, &names, job.cpus)
         .map_err(|ended| ended.instead(NO_STEP, &format!("{NO_STEP} for job {}", job.raw_id)))?;
+    tell(context, NAME, shape.warning.as_slice());
     let programs = asked.programs(shape.places.len())?;
     let input = asked.input()?;
     let failed = |error: StepError| Ended::error(steps::failure(&error).summary());
     let used = shape.nodes.iter().map(|node| u32::try_from(*node).unwrap_or_default());
     let links = steps::connect(&job.allocation, used, job.first_node.clone()).await.map_err(failed)?;
-    let claimed = claim(context, asked, job, &shape, &links).await?;
+    let claimed = tokio::select! {
+        claimed = claim(context, asked, job, &shape, &links) => claimed?,
+        // Dropping the claim gives up the place in the queue.
+        number = interrupted(&mut signals) => {
+            return Err(Ended::plain(format!("{NAME}: Cancelled pending job step with signal {number}"))
+                .and(format!("error: {NO_STEP} for job {}: Job/step already completing or completed", job.raw_id)));
+        }
+    };
     let nodes: Vec<String> = shape.nodes.iter().map(|node| names[*node].clone()).collect();
     let facts = StepFacts {
         raw_id: job.raw_id,
@@ -150,6 +159,9 @@ async fn step(context: &Context, asked: &Asked, job: &Job, signals: Receiver<i32
     };
     let terminal =
         asked.pty.then(|| crate::output::window_size().unwrap_or(hostler_model::WindowSize { rows: 24, columns: 80 }));
+    let environment = asked.environment()?;
+    let threads = threads(asked, &shape, &environment);
+    let launcher_address = launcher_address(&job.allocation);
     let manager = asked.mpi.then(|| Server::new(format!("{}.{}", job.raw_id, claimed.step), shape.places.clone()));
     let mut tasks = Vec::new();
     for (rank, argv) in programs.into_iter().enumerate() {
@@ -159,7 +171,8 @@ async fn step(context: &Context, asked: &Asked, job: &Job, signals: Receiver<i32
             .map(|(name, value)| (name.as_str(), value.clone()))
             .filter(|(name, _)| !name.starts_with("HOSTLER_"));
         let of_manager = manager.iter().flat_map(|manager| manager.variables(rank));
-        let all = all.chain(facts.shared()).chain(facts.of_task(rank)).chain(of_manager);
+        let of_place = threads.iter().cloned().chain(launcher_address.clone());
+        let all = all.chain(facts.shared()).chain(facts.of_task(rank)).chain(of_place).chain(of_manager);
         let variables = all.map(|(name, value)| (name.into(), value.into())).collect();
         // Only the first task has the terminal; the others would fight over its keys.
         let terminal = terminal.filter(|_| rank == 0);
@@ -172,7 +185,9 @@ async fn step(context: &Context, asked: &Asked, job: &Job, signals: Receiver<i32
         let messages = manager.as_ref().map(|_| pmi::DESCRIPTOR.to_owned());
         tasks.push(Task { node, process: Process { argv, variables, terminal, messages }, has_input });
     }
-    let surroundings = Surroundings::new(&job.allocation, asked.environment()?, directory(asked)?).of_step(&claimed);
+    let surroundings = Surroundings::new(&job.allocation, environment, directory(asked)?)
+        .with_limits_of(|name| asked.options.propagates(name))
+        .of_step(&claimed);
     let mut screen = Screen::new(context, asked, &facts, &nodes, manager)?;
     let plan = Plan { surroundings: &surroundings, tasks, wait: asked.wait };
     let raw = screen.begin_terminal()?;
@@ -185,6 +200,36 @@ async fn step(context: &Context, asked: &Asked, job: &Job, signals: Receiver<i32
         return Err(lost);
     }
     Ok(summarize(context, &places, &ends))
+}
+
+/// Waits for a signal that ends the wait of a step.
+async fn interrupted(signals: &mut Receiver<i32>) -> i32 {
+    loop {
+        match signals.recv().await {
+            Some(libc::SIGWINCH | libc::SIGCONT) => {}
+            Some(number) => return number,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+/// The number of threads of numeric libraries: the CPUs of a task, unless the user chose a number.
+fn threads(asked: &Asked, shape: &Shape, chosen: &[(OsString, OsString)]) -> Vec<(&'static str, String)> {
+    if asked.overlap || shape.cpus_per_task == 0 {
+        return Vec::new();
+    }
+    let is_open = |name: &&str| chosen.iter().all(|(known, _)| known != *name);
+    THREAD_VARIABLES.into_iter().filter(is_open).map(|name| (name, shape.cpus_per_task.to_string())).collect()
+}
+
+/// The variable with the address of this machine, as the job's first node sees it. Sends nothing: the kernel chooses the address.
+fn launcher_address(allocation: &Allocation) -> Option<(&'static str, String)> {
+    let first = allocation.nodes.first()?;
+    let any: IpAddr =
+        if first.address?.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let socket = UdpSocket::bind((any, 0)).ok()?;
+    socket.connect((first.address?, first.port)).ok()?;
+    Some(("SLURM_LAUNCH_NODE_IPADDR", socket.local_addr().ok()?.ip().to_string()))
 }
 
 /// Waits until the CPUs of the step are free.

@@ -10,7 +10,7 @@ use hostler_model::{JobId, PathFacts};
 use hostler_remote::step::StepError;
 use hostler_remote::{Report, Stream};
 use hostler_shepherd::merge::{Labels, Merger};
-use hostler_slurm::ids::split_raw_id;
+use hostler_slurm::ids::split_far_number;
 use hostler_slurm::pmi::{Effect, Server};
 use hostler_slurm::step_variables::StepFacts;
 use hostler_sys::RawTerminal;
@@ -225,16 +225,27 @@ impl Face for Screen<'_> {
     }
 }
 
+/// The job and the index of the array's task that has a number, if this process belongs to the task.
+pub(super) fn array_task(number: u64) -> (JobId, Option<u32>) {
+    let value = |name: &str| std::env::var(name).ok()?.parse::<u64>().ok();
+    let own = || {
+        let index = value("SLURM_ARRAY_TASK_ID")?.try_into().ok()?;
+        Some((value("SLURM_ARRAY_JOB_ID").filter(|_| value("SLURM_JOB_ID") == Some(number))?, Some(index)))
+    };
+    let (job, index) = own().unwrap_or_else(|| split_far_number(number));
+    (JobId(job), index)
+}
+
 /// Opens the files for the outputs of all tasks. Returns all sinks, and the position of each output's sink.
 fn sinks(asked: &Asked, facts: &StepFacts<'_>, nodes: &[String]) -> Result<(Vec<Sink>, SinkOf), Ended> {
     let mut sinks = vec![Sink::Stdout, Sink::Stderr];
     let mut files = BTreeMap::new();
     let user = own_name().unwrap_or_default();
-    let (job, index) = split_raw_id(facts.raw_id);
+    let (job, index) = array_task(facts.raw_id);
     let expanded = |pattern: &str, rank: usize| {
         let place = facts.places[rank];
         let paths = PathFacts {
-            job: JobId(job),
+            job,
             number: facts.raw_id,
             index: index.unwrap_or_default(),
             name: asked.options.job_name.as_deref().unwrap_or_default(),
@@ -321,6 +332,9 @@ fn without_place(message: &str, node: &str) -> String {
 
 /// How a process failed.
 fn how(report: &Report) -> String {
+    if report.out_of_memory {
+        return "Out Of Memory".to_owned();
+    }
     let Some(signal) = report.signal else { return format!("Exited with exit code {}", report.code) };
     match Signal::try_from(signal) {
         Ok(Signal::SIGKILL) => "Killed".to_owned(),

@@ -17,6 +17,8 @@ pub(super) struct Shape {
     /// The node of each task, as a position in `nodes`.
     pub(super) places: Vec<usize>,
     pub(super) cpus_per_task: u32,
+    /// A demand that the step does not meet, in Slurm's words.
+    pub(super) warning: Option<String>,
 }
 
 /// Chooses nodes of the job for the tasks. `names`: the job's nodes. `cpus`: the job's CPUs on each of them.
@@ -48,7 +50,16 @@ pub(super) fn shape(asked: &Asked, names: &[String], cpus: u32) -> Result<Shape,
     }
     let ntasks = options.ntasks.unwrap_or_else(|| options.ntasks_per_node.unwrap_or(1).saturating_mul(count)).max(1);
     let count = count.min(ntasks);
-    let counts = divide(ntasks, count, options.ntasks_per_node).ok_or_else(unavailable)?;
+    let (counts, warning) = match (divide(ntasks, count, options.ntasks_per_node), options.ntasks_per_node) {
+        (Some(counts), _) => (counts, None),
+        (None, each) => {
+            let warning = format!(
+                "Warning: can't honor --ntasks-per-node set to {} which doesn't match the requested tasks {ntasks} with the number of requested nodes {count}. Ignoring --ntasks-per-node.",
+                each.unwrap_or_default()
+            );
+            (divide(ntasks, count, None).ok_or_else(unavailable)?, Some(warning))
+        }
+    };
     if !asked.overcommit && !asked.overlap && counts.iter().any(|tasks| tasks.saturating_mul(cpus_per_task) > cpus) {
         return Err(unavailable().instead(UNAVAILABLE, "More processors requested than permitted"));
     }
@@ -57,6 +68,7 @@ pub(super) fn shape(asked: &Asked, names: &[String], cpus: u32) -> Result<Shape,
         nodes: allowed[..used].to_vec(),
         places: places(&counts[..used], asked.dealing.unwrap_or(Dealing::Block)),
         cpus_per_task: if asked.overcommit { 0 } else { cpus_per_task },
+        warning,
     })
 }
 
@@ -78,7 +90,7 @@ fn by_list(listed: &[usize], ntasks: Option<u32>, cpus_per_task: u32) -> Shape {
     nodes.sort_unstable();
     nodes.dedup();
     let places = tasks.iter().map(|node| nodes.iter().position(|known| known == node).unwrap_or_default()).collect();
-    Shape { nodes, places, cpus_per_task }
+    Shape { nodes, places, cpus_per_task, warning: None }
 }
 
 #[cfg(test)]
@@ -103,6 +115,7 @@ mod tests {
             (&["-N2", "-n3", "-m", "cyclic"], vec![0, 1], vec![0, 1, 0]),
             (&["--ntasks-per-node=2", "-N2"], vec![0, 1], vec![0, 0, 1, 1]),
             (&["-w", "c[2-3]", "-n3"], vec![1, 2], vec![0, 0, 1]),
+            (&["-N2", "-n4", "--ntasks-per-node=1"], vec![0, 1], vec![0, 0, 1, 1]),
             (&["-x", "c2"], vec![0, 2], vec![0, 1]),
             (&["-r1", "-n1"], vec![1], vec![0]),
             (&["-m", "arbitrary", "-w", "c3,c1,c3"], vec![0, 2], vec![1, 0, 1]),

@@ -1,0 +1,284 @@
+//! What scripts that grew up on Slurm rely on while they run.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::ops::Deref;
+
+use hostler_testkit::{Outcome, Size, SlurmNames, wait_until};
+
+const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
+
+const SMALL: Size = Size { nodes: 2, cpus: 2, memory: "1G" };
+
+/// A cluster with the names of Slurm's commands.
+struct Site(SlurmNames);
+
+impl Deref for Site {
+    type Target = SlurmNames;
+
+    fn deref(&self) -> &SlurmNames {
+        &self.0
+    }
+}
+
+impl Site {
+    fn up() -> Self {
+        Self(SlurmNames::up(HOSTLER, SMALL))
+    }
+
+    fn submit(&self, arguments: &[&str]) -> String {
+        let outcome = self.run("sbatch", &[&["--parsable", "--mem=16"], arguments].concat());
+        assert_eq!((outcome.code, outcome.stderr.as_str()), (0, ""), "{arguments:?}");
+        outcome.stdout.trim().to_owned()
+    }
+
+    /// Prints what a command prints that must succeed.
+    fn print(&self, name: &str, arguments: &[&str]) -> String {
+        let outcome = self.run(name, arguments);
+        assert_eq!((outcome.code, outcome.stderr.as_str()), (0, ""), "{name} {arguments:?}");
+        outcome.stdout
+    }
+
+    fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.cluster.path(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+    }
+
+    fn wait(&self, job: &str, state: &str) {
+        self.cluster.wait_for_state(job, state);
+    }
+}
+
+#[test]
+fn array_tasks_have_small_numbers_that_all_commands_know() {
+    let site = Site::up();
+    let array =
+        site.submit(&["--mem=60", "-a", "3-9:2%2", "-o", "%A-%a-%j", "--wrap", "srun echo $SLURM_JOB_ID; sleep 100"]);
+    assert_eq!(array, "1");
+    assert_eq!(site.submit(&["-H", "--wrap", "true"]), "5", "an array takes as many numbers as it has tasks");
+    let state = |task: &str| site.print("sacct", &["-XnP", "-j", task, "-o", "state"]);
+    let wait = |task: &str, wanted: &str| {
+        wait_until(&format!("task {task} {wanted}"), 60, || state(task).starts_with(wanted).then_some(()));
+    };
+    for (index, number) in [(3, 2), (5, 3)] {
+        wait(&format!("1_{index}"), "RUNNING");
+        let path = format!("1-{index}-{number}");
+        wait_until("the step prints", 30, || {
+            (fs::read_to_string(site.cluster.path(&path)).unwrap_or_default() == format!("{number}\n")).then_some(())
+        });
+    }
+    let check = |site: &Site| {
+        let listed = site.print("squeue", &["-h", "-j", "2,1_5", "-o", "%i %A"]);
+        assert_eq!(listed.lines().collect::<BTreeSet<_>>(), BTreeSet::from(["1_3 2", "1_5 3"]));
+        assert_eq!(site.print("sacct", &["-XnPj", "3", "-o", "jobid,jobidraw"]), "1_5|3\n");
+        assert_eq!(site.print("sacct", &["-XnPj", "1_9", "-o", "jobid,jobidraw"]), "1_9|1\n");
+        assert!(site.print("scontrol", &["show", "job", "2"]).starts_with("JobId=2 ArrayJobId=1 ArrayTaskId=3 "));
+    };
+    check(&site);
+    site.cluster.kill_9(site.cluster.head_pid());
+    site.cluster.start(SMALL);
+    check(&site);
+    let after = site.submit(&["-d", "afternotok:2:3", "--wrap", "true"]);
+    assert_eq!(after, "6");
+    assert_eq!(
+        site.print("squeue", &["-h", "-j", "6", "-o", "%E"]),
+        "afternotok:1_3(unfulfilled),afternotok:1_5(unfulfilled)\n"
+    );
+    let refused = site.cluster.run(&["run", "--detach", "--after", "2", "--", "true"]);
+    assert!(refused.code != 0 && refused.stderr.contains("job 2, which does not exist"), "{}", refused.stderr);
+    site.print("scontrol", &["hold", "4"]);
+    assert_eq!(site.print("squeue", &["-h", "-j", "1_7", "-o", "%i %r"]), "1_7 JobHeldUser\n");
+    site.print("scancel", &["2"]);
+    wait("1_3", "CANCELLED");
+    site.print("scancel", &["-u", "root", "--state=RUNNING", "3"]);
+    wait("1_5", "CANCELLED");
+    site.wait("6", "completed");
+    site.print("scancel", &["1"]);
+    site.wait("1", "cancelled");
+    // The array has left the memory of the head.
+    assert_eq!(site.print("sacct", &["-XnPj", "3", "-o", "jobid,state"]), "1_5|CANCELLED by 0\n");
+    let numbers: BTreeSet<String> = ["1-3-2", "1-5-3"].iter().map(|path| site.read(path)).collect();
+    assert_eq!(numbers.len(), 2);
+    let unknown: Outcome = site.run("scontrol", &["show", "job", "7"]);
+    assert_eq!(unknown.code, 1);
+}
+
+#[test]
+fn limits_umask_and_threads_follow_the_caller_into_jobs_and_steps() {
+    let site = Site::up();
+    let batch = |before: &str, options: &str, script: &str| {
+        site.cluster.write("job.sh", format!("#!/bin/bash\n#SBATCH --mem=60 -o out.txt {options}\n{script}\n"));
+        let outcome = site.run("bash", &["-c", &format!("{before}; sbatch -W job.sh")]);
+        assert_eq!(outcome.code, 0, "{}", outcome.stderr);
+        site.read("out.txt")
+    };
+    let limits = "ulimit -s; ulimit -n; ulimit -c";
+    assert_eq!(batch("ulimit -S -s 16384 -n 777 -c 0", "", limits), "16384\n777\n0\n");
+    let none =
+        batch("ulimit -S -s 16384 -n 777", "--propagate=CORE", &format!("{limits}; env | grep -c SLURM_RLIMIT; true"));
+    assert!(!none.starts_with("16384\n777\n") && none.ends_with("\n0\n"), "{none}");
+    let step = "ulimit -S -s 9000; ulimit -S -n 500; umask 027; srun bash -c 'ulimit -s; ulimit -n; umask'";
+    assert_eq!(batch("ulimit -S -s 16384", "", step), "9000\n500\n0027\n");
+    let kept = "ulimit -S -s 9000; ulimit -S -n 500; srun --propagate=NOFILE bash -c 'ulimit -s; ulimit -n'";
+    assert_eq!(batch("ulimit -S -s 16384", "", kept).lines().nth(1), Some("500"));
+    assert_ne!(batch("ulimit -S -s 16384", "", kept).lines().next(), Some("9000"));
+    let outside = "ulimit -S -n 600; umask 077; srun --mem=60 bash -c 'ulimit -n; umask'";
+    assert_eq!(site.print("bash", &["-c", outside]), "600\n0077\n");
+    let allocated = "ulimit -S -n 601; salloc -Q --mem=60 srun bash -c 'ulimit -n'";
+    assert_eq!(site.print("bash", &["-c", allocated]), "601\n");
+    let bogus = site.run("sbatch", &["--propagate=STACK,x", "--wrap", "true"]);
+    assert_eq!((bogus.code, bogus.stderr.as_str()), (1, "sbatch: error: --propagate=STACK,x is not valid.\n"));
+
+    let threads =
+        "echo [$OMP_NUM_THREADS$MKL_NUM_THREADS]; srun -n1 -c2 --mem=60 sh -c 'echo $OMP_NUM_THREADS $MKL_NUM_THREADS'";
+    assert_eq!(batch("unset OMP_NUM_THREADS", "-n2", threads), "[]\n2 2\n");
+    assert_eq!(batch("export OMP_NUM_THREADS=7", "-n2", "srun -n1 sh -c 'echo $OMP_NUM_THREADS'"), "7\n");
+    assert_eq!(batch("true", "-n2", "srun -n1 --export=ALL,OMP_NUM_THREADS=5 sh -c 'echo $OMP_NUM_THREADS'"), "5\n");
+    assert_eq!(batch("true", "-n2", "srun -n2 sh -c 'echo $OPENBLAS_NUM_THREADS'"), "1\n1\n");
+
+    let host = "echo $HOSTNAME $SLURMD_NODENAME";
+    let hosts = batch("export HOSTNAME=login1", "-w n2", &format!("{host}; srun sh -c '{host}'"));
+    assert_eq!(hosts, "n2 n2\nn2 n2\n");
+    let names = batch("unset USER LOGNAME", "", "echo $USER $LOGNAME");
+    assert_eq!(names, "root root\n");
+}
+
+#[test]
+fn jobs_know_their_times_and_the_address_of_the_launcher() {
+    let site = Site::up();
+    let script = "echo $SLURM_JOB_START_TIME $SLURM_JOB_END_TIME; srun sh -c 'echo $SLURM_JOB_END_TIME $SLURM_LAUNCH_NODE_IPADDR'";
+    let job = site.submit(&["-t", "0:10", "-o", "out", "--mem=60", "--wrap", script]);
+    site.wait(&job, "completed");
+    let text = site.read("out");
+    let words: Vec<&str> = text.split_whitespace().collect();
+    let [start, end] = [words[0], words[1]].map(|word| word.parse::<u64>().expect("seconds"));
+    assert_eq!(end - start, 60, "a time limit has whole minutes");
+    assert_eq!(words[2..], [words[1], "127.0.0.1"]);
+    assert_eq!(site.print("squeue", &["-h", "-t", "all", "-j", &job, "-o", "%l"]), "1:00\n");
+    let waiting = site.submit(&["-H", "-t", "1:30", "--wrap", "true"]);
+    site.print("scontrol", &["update", &format!("jobid={waiting}"), "timelimit=0:20"]);
+    assert_eq!(site.print("squeue", &["-h", "-j", &waiting, "-o", "%l"]), "1:00\n");
+    let held = site
+        .print("bash", &["-c", "salloc -Q -t 2 --mem=60 sh -c 'echo $((SLURM_JOB_END_TIME - SLURM_JOB_START_TIME))'"]);
+    assert_eq!(held, "120\n");
+}
+
+#[test]
+fn no_memory_per_cpu_is_all_memory() {
+    let site = Site::up();
+    let use_some = "echo $SLURM_MEM_PER_NODE; head -c 50M /dev/zero | tail -c 50M | wc -c";
+    let outcome = site.run("sbatch", &["-W", "-o", "out", "--mem-per-cpu=0", "--wrap", use_some]);
+    assert_eq!(outcome.code, 0, "{}", outcome.stderr);
+    assert_eq!(site.read("out"), "1024\n52428800\n");
+    assert_eq!(site.print("srun", &["--mem-per-cpu=0", "sh", "-c", "echo $SLURM_MEM_PER_NODE"]), "1024\n");
+    let waiting = site.submit(&["-H", "--wrap", "true"]);
+    for change in ["MinMemoryNode=0", "MinMemoryCPU=0"] {
+        let refused = site.run("scontrol", &["update", &format!("jobid={waiting}"), change]);
+        assert_eq!(refused.code, 1, "{change}: {}", refused.stdout);
+    }
+}
+
+#[test]
+fn step_ignores_tasks_per_node_that_do_not_fit() {
+    let site = Site::up();
+    let script = "srun --ntasks-per-node=1 echo x; srun -N2 -n3 --ntasks-per-node=1 echo y";
+    let job = site.submit(&["-N2", "-n4", "-o", "out", "--mem=60", "--wrap", script]);
+    site.wait(&job, "completed");
+    let text = site.read("out");
+    let count = |line: &str| text.lines().filter(|it| *it == line).count();
+    assert_eq!((count("x"), count("y")), (4, 3), "{text}");
+    let warning = "srun: Warning: can't honor --ntasks-per-node set to 1 which doesn't match the requested tasks";
+    assert_eq!(text.matches(warning).count(), 2, "{text}");
+}
+
+#[test]
+fn signal_cancels_a_step_that_waits_for_cpus() {
+    let site = Site::up();
+    for signal in ["TERM", "INT", "HUP", "QUIT"] {
+        let script = format!(
+            "srun -n1 --mem=60 sleep 600 & sleep 1; timeout -k 30 -s {signal} 2 srun -n1 sh -c 'echo inner >> inner.txt'; echo code $?; kill %1; wait"
+        );
+        let outcome = site.run("salloc", &["-Q", "-n1", "--mem=60", "bash", "-mc", &script]);
+        assert_eq!(outcome.stdout, "code 124\n", "{signal}: {}", outcome.stderr);
+        assert!(outcome.stderr.contains("srun: Cancelled pending job step with signal "), "{}", outcome.stderr);
+        assert!(!site.cluster.path("inner.txt").exists(), "the step never starts");
+    }
+}
+
+#[test]
+fn begin_and_array_take_the_forms_of_the_manual() {
+    let site = Site::up();
+    for begin in ["01/02/30", "010230", "3:04 PM", "12/24-8:00", "8:00 12/24", "now + 1 hour", "fika"] {
+        let job = site.submit(&["--begin", begin, "--wrap", "true"]);
+        site.print("scancel", &[&job]);
+    }
+    let job = site.submit(&["-H", "--array=[0-4]%2", "--export=all", "--wrap", "true"]);
+    assert_eq!(site.print("squeue", &["-h", "-j", &job, "-o", "%K"]), "0-4%2\n");
+    site.print("scontrol", &["update", &format!("jobid={job}"), "StartTime=12/31"]);
+}
+
+#[test]
+fn node_lists_in_files_are_read_where_the_command_runs() {
+    let site = Site::up();
+    site.cluster.write("hosts", "# mine\nn2\n");
+    let on = ["--mem=60", "sh", "-c", "echo $SLURMD_NODENAME"];
+    for options in [&["-F", "hosts", "-n1"][..], &["-w", "./hosts", "-n1"], &["-x", "./hosts", "-n1"]] {
+        let expected = if options[0] == "-x" { "n1\n" } else { "n2\n" };
+        assert_eq!(site.print("srun", &[options, &on].concat()), expected, "{options:?}");
+    }
+    let hosts = site.cluster.path("hosts");
+    let script = format!("SLURM_HOSTFILE={} srun -m arbitrary sh -c 'echo $SLURMD_NODENAME'", hosts.display());
+    let job = site.submit(&["-N2", "-o", "out", "--mem=60", "--wrap", &script]);
+    site.wait(&job, "completed");
+    assert_eq!(site.read("out"), "n2\n");
+    let job = site.submit(&["-F", "hosts", "-o", "out2", "--wrap", "echo $SLURM_JOB_NODELIST"]);
+    site.wait(&job, "completed");
+    assert_eq!(site.read("out2"), "n2\n");
+    let failed = "sbatch: error: Batch job submission failed: Invalid node name specified";
+    let unknown = site.run("sbatch", &["-x", "n9", "--wrap", "true"]);
+    assert!(unknown.code == 1 && unknown.stderr.starts_with(failed), "{}", unknown.stderr);
+    let missing = site.run("sbatch", &["-F", "nowhere", "--wrap", "true"]);
+    assert!(missing.code == 1 && missing.stderr.contains("Unable to read the node list nowhere"), "{}", missing.stderr);
+}
+
+#[test]
+fn kills_for_memory_and_ends_from_outside_leave_a_trace() {
+    let site = Site::up();
+    let output = |name: &str| site.read(name);
+    let eat = "python3 -c 'x = bytearray(300_000_000)'";
+    let script = format!("{eat}; true");
+    let killed = site.submit(&["-o", "killed", "--mem=60", "--wrap", &script]);
+    let dependent = site.submit(&["-d", &format!("afterok:{killed}"), "-o", "never", "--wrap", "echo published"]);
+    site.wait(&killed, "out_of_memory");
+    site.wait(&dependent, "cancelled");
+    let state = |job: &str| site.print("sacct", &["-nP", "-j", job, "-o", "jobid,state,exitcode"]);
+    let expected = format!("{killed}|OUT_OF_MEMORY|0:125\n{killed}.batch|OUT_OF_MEMORY|0:125\n");
+    assert_eq!(state(&killed), expected);
+    let line = format!("slurmstepd: error: Detected 1 oom_kill event in StepId={killed}.batch. Some of the step tasks");
+    assert!(output("killed").contains(&line), "{}", output("killed"));
+
+    let script = format!("srun {eat}; true");
+    let step = site.submit(&["-o", "step", "--mem=60", "--wrap", &script]);
+    site.wait(&step, "completed");
+    let states = state(&step);
+    assert!(states.contains(&format!("{step}|COMPLETED|0:0\n")), "{states}");
+    assert!(states.contains(&format!("{step}.0|OUT_OF_MEMORY|0:125\n")), "{states}");
+    assert!(output("step").contains("task 0: Out Of Memory"), "{}", output("step"));
+
+    let sleeps = |name: &str| {
+        let job = site.submit(&["-w", "n1", "-o", name, "--wrap", "echo on; sleep 600"]);
+        site.wait(&job, "running");
+        wait_until("the script to start", 30, || {
+            (fs::read_to_string(site.cluster.path(name)).unwrap_or_default() == "on\n").then_some(())
+        });
+        job
+    };
+    let cancelled = sleeps("cancelled");
+    site.print("scancel", &[&cancelled]);
+    site.wait(&cancelled, "cancelled");
+    let line = format!("slurmstepd: error: *** JOB {cancelled} ON n1 CANCELLED AT 20");
+    assert!(output("cancelled").contains(&line) && output("cancelled").ends_with(" ***\n"), "{}", output("cancelled"));
+    let late = sleeps("late");
+    site.cluster.ok(&["update", &late, "--time", "1s"]);
+    site.wait(&late, "timeout");
+    assert!(output("late").contains(" DUE TO TIME LIMIT ***\n"), "{}", output("late"));
+}
