@@ -14,12 +14,12 @@ use hostler_proto::notify::Alert;
 use hostler_sched::NeverFits;
 
 use super::ids::{ConnectionId, SubmissionKey};
-use super::job::Job;
-use super::member::KeyRefusal;
-use super::partition::PartitionsCommand;
+use super::jobs::job::Job;
+use super::nodes::member::KeyRefusal;
+use super::nodes::partition::PartitionsCommand;
 use super::power::PowerCommand;
 use super::settings::Setting;
-use super::user::{UsersCommand, UsersRefusal};
+use super::users::user::{UsersCommand, UsersRefusal};
 
 /// The user who sends a command, as the shell authenticated the user.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -10,25 +10,25 @@ use hostler_model::{
 use hostler_proto::api::JobAction;
 use hostler_proto::link::{AgentHello, AgentMessage, EndCause, Fate, RunEnd, RunReport, RunStatus};
 
-use super::change::decide_change;
 use super::command::{Caller, Command, Refusal};
-use super::dependencies::{Other, Standing, standing};
-use super::ended::{Ended, any_job};
 use super::event::Event;
-use super::holds::Hold;
 use super::ids::{ConnectionId, Now, SubmissionKey};
-use super::job::{Active, Job, Phase};
+use super::jobs::change::decide_change;
+use super::jobs::dependencies::{Other, Standing, standing};
+use super::jobs::ended::{Ended, any_job};
+use super::jobs::holds::Hold;
+use super::jobs::job::{Active, Job, Phase};
+use super::jobs::submission::{Admission, check_dependencies, check_spec};
 use super::limits::{MAX_DEPENDENCIES, MAX_REASON_CHARACTERS, is_reason};
-use super::members::{decide_join, decide_key, decide_renewal};
-use super::node::{Node, Silence};
+use super::nodes::members::{decide_join, decide_key, decide_renewal};
+use super::nodes::node::{Node, Silence};
+use super::nodes::partitions::{admit, decide_partitions};
 use super::notifications::{decide_alert, reports_down};
-use super::partitions::{admit, decide_partitions};
 use super::power::{decide_drew, decide_power, decide_resting};
-use super::quotas::{refuses_more_waiting, refuses_tasks};
 use super::settings::Setting;
 use super::state::State;
-use super::submission::{Admission, check_dependencies, check_spec};
-use super::users::decide_users;
+use super::users::changes::decide_users;
+use super::users::quotas::{refuses_more_waiting, refuses_tasks};
 
 /// Returns the events that follow from `command`, in order. `ended` contains the ended jobs that the command refers to.
 ///

@@ -9,8 +9,8 @@ use std::sync::Mutex;
 use hostler_model::Timestamp;
 
 use super::command::Refusal;
-use super::ended::PendingMoves;
 use super::event::Effect;
+use super::jobs::ended::PendingMoves;
 use super::rounds::{After, Done, lock};
 
 /// The delay between attempts to recover after a failure of the store, in milliseconds.

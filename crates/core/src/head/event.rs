@@ -12,13 +12,13 @@ use hostler_proto::notify::{Alert, Message};
 use hostler_proto::record::EndedTask;
 use serde::{Deserialize, Serialize};
 
-use super::dependency::PastJob;
 use super::ids::{ConnectionId, Now, SubmissionKey};
-use super::job::Job;
-use super::partition::PartitionsEvent;
+use super::jobs::dependency::PastJob;
+use super::jobs::job::Job;
+use super::nodes::partition::PartitionsEvent;
 use super::power::PowerEvent;
 use super::settings::{Setting, SettingValue};
-use super::user::UsersEvent;
+use super::users::user::UsersEvent;
 
 /// An event with its time; one record of the head's log.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -2,8 +2,8 @@
 
 use super::event::Event;
 use super::ids::Now;
+use super::jobs::schedule::schedule;
 use super::power::manage;
-use super::schedule::schedule;
 use super::state::State;
 
 /// Returns the next events that the state calls for: placements, or power actions. The caller applies them and repeats until there are

@@ -9,8 +9,8 @@ use hostler_model::{JobId, JobOccasion, JobState, NodeName, Timestamp};
 use hostler_proto::notify::{Alert, Happening, JobNews, Message, News, Recipient};
 
 use super::event::{Effect, Event, Record};
-use super::job::{Job, WaitLimit};
-use super::node::Node;
+use super::jobs::job::{Job, WaitLimit};
+use super::nodes::node::Node;
 use super::power::Power;
 use super::state::State;
 use super::step::Step;
@@ -119,7 +119,7 @@ fn news_of(job: &Job, event: JobOccasion) -> JobNews {
     }
     endings.retain(|_, count| *count > 0);
     let ending = job.endings.iter().find(|(_, indices)| !indices.is_empty()).map(|(ending, _)| ending);
-    let nodes: BTreeSet<&NodeName> = job.active.values().flat_map(super::job::Active::nodes).collect();
+    let nodes: BTreeSet<&NodeName> = job.active.values().flat_map(super::jobs::job::Active::nodes).collect();
     let is_start = event == JobOccasion::Start;
     JobNews {
         job: job.id,

@@ -13,10 +13,10 @@ use hostler_proto::stored::Batch;
 
 use super::command::{Command, Refusal};
 use super::decide::decide;
-use super::ended::{Ended, EndedJobs, PendingMoves};
 use super::event::{Changes, Effect, Record, Stamped};
 use super::follow_up::follow_up;
 use super::ids::Now;
+use super::jobs::ended::{Ended, EndedJobs, PendingMoves};
 use super::state::State;
 use super::stored::batch;
 use super::update::update;

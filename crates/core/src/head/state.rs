@@ -12,18 +12,18 @@ use hostler_proto::notify::Alert;
 use hostler_sched::{Holding, NodeIx, Pool, Reservation, Share};
 use serde::{Deserialize, Serialize};
 
-use super::dependency::{Delay, distinct};
 use super::ids::{ConnectionId, Now, SubmissionKey};
-use super::job::{Active, Job, Part, Phase, WaitLimit};
-use super::member::Member;
-use super::node::Node;
-use super::partition::{Partition, Partitions};
-use super::peers::Peers;
+use super::jobs::dependency::{Delay, distinct};
+use super::jobs::job::{Active, Job, Part, Phase, WaitLimit};
+use super::jobs::queue::{Ahead, Levels, Queue, Started, Turn, UserIx};
+use super::jobs::waiting::{Waiting, WaitingJobs};
+use super::nodes::member::Member;
+use super::nodes::node::Node;
+use super::nodes::partition::{Partition, Partitions};
+use super::nodes::peers::Peers;
 use super::power::Powers;
-use super::queue::{Ahead, Levels, Queue, Started, Turn, UserIx};
 use super::settings::{SetBy, Setting, SettingValue, Settings};
-use super::user::Users;
-use super::waiting::{Waiting, WaitingJobs};
+use super::users::user::Users;
 
 /// How many recent specifications a new job's specification is compared with. Equal ones share memory.
 const RECENT_SPECS: usize = 8;

@@ -9,7 +9,7 @@ use hostler_proto::link::HeadMessage;
 
 use super::event::{Changes, Effect, TaskChange, TaskCount};
 use super::ids::{ConnectionId, Now};
-use super::job::Job;
+use super::jobs::job::Job;
 use super::state::State;
 
 /// The application of one event.

@@ -11,7 +11,7 @@ use hostler_proto::stored::{Batch, Change, EndedJob, KeptResults, Loaded, Messag
 
 use super::event::{Changes, Event, Record, Stamped};
 use super::ids::Now;
-use super::job::Job;
+use super::jobs::job::Job;
 use super::state::State;
 use super::update::update;
 

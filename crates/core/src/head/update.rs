@@ -8,18 +8,18 @@ use hostler_proto::link::{EndCause, Fate, HeadMessage, RunEnd, Usage};
 use hostler_proto::record::EndedTask;
 use hostler_proto::stages::Stages;
 
-use super::dependencies::{Other, PastJobs, Standing, standing};
 use super::event::{Changes, Effect, Event, Record, Stamped, TaskChange};
 use super::ids::ConnectionId;
-use super::job::{Job, Phase};
-use super::member::Key;
-use super::node::{Drain, Link, Node, Silence};
-use super::partitions::update_partitions;
+use super::jobs::dependencies::{Other, PastJobs, Standing, standing};
+use super::jobs::job::{Job, Phase};
+use super::nodes::member::Key;
+use super::nodes::node::{Drain, Link, Node, Silence};
+use super::nodes::partitions::update_partitions;
 use super::power::update_power;
 use super::settings::{SetBy, Setting, SettingValue};
 use super::state::State;
 use super::step::Step;
-use super::users::{send_accounts, send_accounts_to_all, update_users};
+use super::users::changes::{send_accounts, send_accounts_to_all, update_users};
 
 /// Applies one event to the state and adds its consequences to `changes`.
 ///

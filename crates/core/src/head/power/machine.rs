@@ -5,7 +5,7 @@ use std::time::Duration;
 use hostler_model::{NodeName, PowerPolicy, PowerVerb, Supply, Timestamp, format_duration};
 
 use super::state::{Power, PowerEvent, Stage};
-use crate::head::node::Node;
+use crate::head::nodes::node::Node;
 
 /// How long an agent may take to answer, in milliseconds.
 const ANSWER_MS: u64 = 30_000;

@@ -12,7 +12,7 @@ use super::wake;
 use crate::head::command::Refusal;
 use crate::head::event::{Effect, Event};
 use crate::head::ids::Now;
-use crate::head::node::Node;
+use crate::head::nodes::node::Node;
 use crate::head::state::State;
 use crate::head::step::Step;
 

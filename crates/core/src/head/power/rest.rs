@@ -5,8 +5,8 @@ use hostler_model::{NodeName, NodeState, PowerPolicy, Timestamp};
 use super::machine::{entered, some};
 use super::state::{Power, PowerEvent, Stage};
 use crate::head::ids::Now;
-use crate::head::node::Node;
-use crate::head::requests::startable;
+use crate::head::jobs::requests::startable;
+use crate::head::nodes::node::Node;
 use crate::head::state::State;
 
 /// Returns the events that bring nodes in [`Stage::Asking`] back up because a new job needs them.

@@ -13,10 +13,10 @@ use hostler_sched::{Pool, plan};
 use super::machine::{entered, some};
 use super::state::{Power, PowerEvent, Stage};
 use crate::head::ids::Now;
-use crate::head::job::Job;
-use crate::head::requests::{asked, running, startable};
+use crate::head::jobs::job::Job;
+use crate::head::jobs::requests::{asked, running, startable};
+use crate::head::jobs::turns::Turns;
 use crate::head::state::State;
-use crate::head::turns::Turns;
 
 /// With up to this many candidates, the head tries all subsets. With more, it starts from all and drops nodes that are
 /// not needed.

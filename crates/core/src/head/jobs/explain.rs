@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 
 use hostler_model::{JobId, NodeName, Reason};
 
-use super::ids::Now;
 use super::job::Job;
-use super::partitions::waits_for_partition;
-use super::power::explain_off_nodes;
-use super::quotas::{waits_for_admin, waits_for_quota};
 use super::requests::waiting;
-use super::state::State;
+use crate::head::ids::Now;
+use crate::head::nodes::partitions::waits_for_partition;
+use crate::head::power::explain_off_nodes;
+use crate::head::state::State;
+use crate::head::users::quotas::{waits_for_admin, waits_for_quota};
 
 /// Why a job waits; `None` without a waiting task.
 #[must_use]

@@ -28,7 +28,7 @@ const PATIENCE_MS: u64 = 60 * 60 * 1000;
 
 /// Jobs ordered by priority of the partition, priority of the job, and turn of the user.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Queue {
+pub(in crate::head) struct Queue {
     users: Users,
     lines: BTreeMap<Option<PartitionName>, Line>,
 }
@@ -68,7 +68,7 @@ struct Users {
 
 /// A user's index in [`Users`]. No order that anybody sees depends on it, since it differs after a restart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct UserIx(usize);
+pub(in crate::head) struct UserIx(usize);
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Holder {
@@ -80,14 +80,14 @@ struct Holder {
 
 /// Whose turn it is: the user with the least. Fields are compared in order of declaration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Turn {
+pub(in crate::head) struct Turn {
     /// The user's share of the cluster; `None`, which sorts before all shares, if the jobs have waited for [`PATIENCE_MS`].
-    pub(super) share: Option<Share>,
+    pub(in crate::head) share: Option<Share>,
     /// The number of the user's last start. Of users with equal shares, such as those who hold nothing, the one whose last task started
     /// longest ago comes first: otherwise the tasks of an old array would always come before younger jobs.
-    pub(super) last_start: u64,
+    pub(in crate::head) last_start: u64,
     /// The user's next job.
-    pub(super) job: JobId,
+    pub(in crate::head) job: JobId,
 }
 
 impl Users {
@@ -152,12 +152,12 @@ impl Lane {
 }
 
 impl Queue {
-    pub(super) fn is_empty(&self) -> bool {
+    pub(in crate::head) fn is_empty(&self) -> bool {
         self.lines.values().all(|line| line.levels.is_empty())
     }
 
     /// Iterates over the jobs of the `wanted` partitions, in the order of their positions.
-    pub(super) fn iter(
+    pub(in crate::head) fn iter(
         &self,
         wanted: impl Fn(Option<&PartitionName>) -> bool,
         now: Timestamp,
@@ -166,14 +166,18 @@ impl Queue {
     }
 
     /// Iterates over the levels of the `wanted` partitions, the highest priority first.
-    pub(super) fn levels(&self, wanted: impl Fn(Option<&PartitionName>) -> bool, now: Timestamp) -> Levels<'_> {
+    pub(in crate::head) fn levels(
+        &self,
+        wanted: impl Fn(Option<&PartitionName>) -> bool,
+        now: Timestamp,
+    ) -> Levels<'_> {
         let lines = self.lines.iter().filter(|(partition, line)| !line.levels.is_empty() && wanted(partition.as_ref()));
         let lines = lines.map(|(_, line)| (Reverse(line.tier), line.levels.iter().peekable())).collect();
         Levels { users: &self.users, lines, now }
     }
 
     /// Inserts a job, and sets the priority of its partition; returns whether the job is new.
-    pub(super) fn insert(&mut self, job: &Job, tier: i32, now: Timestamp) -> bool {
+    pub(in crate::head) fn insert(&mut self, job: &Job, tier: i32, now: Timestamp) -> bool {
         let user = self.users.number(&job.user);
         // A lookup avoids copying the partition's name, except for the first job of a line.
         let line = match self.lines.get_mut(&job.spec.partition) {
@@ -192,7 +196,7 @@ impl Queue {
     }
 
     /// Removes a job, if it is in the queue.
-    pub(super) fn remove(&mut self, job: &Job) {
+    pub(in crate::head) fn remove(&mut self, job: &Job) {
         let Some(user) = self.users.numbers.get(&job.user) else { return };
         let Some(line) = self.lines.get_mut(&job.spec.partition) else { return };
         let Some(level) = line.levels.get_mut(&Reverse(job.spec.priority)) else { return };
@@ -215,14 +219,14 @@ impl Queue {
     }
 
     /// Sets the priority of a partition.
-    pub(super) fn set_tier(&mut self, partition: &PartitionName, tier: i32) {
+    pub(in crate::head) fn set_tier(&mut self, partition: &PartitionName, tier: i32) {
         if let Some(line) = self.lines.get_mut(&Some(partition.clone())) {
             line.tier = tier;
         }
     }
 
     /// Returns the number of queued jobs in a partition.
-    pub(super) fn len_of(&self, partition: &PartitionName) -> u64 {
+    pub(in crate::head) fn len_of(&self, partition: &PartitionName) -> u64 {
         let line = self.lines.get(&Some(partition.clone()));
         line.map_or(0, |line| line.levels.values().map(|level| level.len).sum())
     }
@@ -230,7 +234,7 @@ impl Queue {
     /// Returns how many jobs are ahead of `job` in its partition. The job need not be in the queue.
     ///
     /// The cost grows with the users in the partition, not with their jobs.
-    pub(super) fn ahead_of(&self, job: &Job, now: Timestamp) -> Ahead {
+    pub(in crate::head) fn ahead_of(&self, job: &Job, now: Timestamp) -> Ahead {
         let Some(line) = self.lines.get(&job.spec.partition) else { return Ahead::default() };
         let priority = Reverse(job.spec.priority);
         let mut ahead =
@@ -254,7 +258,7 @@ impl Queue {
     }
 
     /// Sets the resources of all nodes, of which users hold shares.
-    pub(super) fn set_all(&mut self, all: Holding) {
+    pub(in crate::head) fn set_all(&mut self, all: Holding) {
         if self.users.all != all {
             self.users.all = all;
             self.users.users.iter_mut().for_each(|user| user.share = user.held.share_of(&all));
@@ -262,7 +266,7 @@ impl Queue {
     }
 
     /// Records a start of a job on a node: its user holds this in addition.
-    pub(super) fn hold(&mut self, job: &Job, held: &Request, now: Timestamp) {
+    pub(in crate::head) fn hold(&mut self, job: &Job, held: &Request, now: Timestamp) {
         self.users.starts += 1;
         let last_start = self.users.starts;
         self.change_held(&job.user, |it| {
@@ -278,7 +282,7 @@ impl Queue {
     }
 
     /// Records that a user no longer holds this.
-    pub(super) fn release(&mut self, user: &str, held: &Request) {
+    pub(in crate::head) fn release(&mut self, user: &str, held: &Request) {
         self.change_held(user, |it| it.held.remove(held));
     }
 
@@ -290,17 +294,17 @@ impl Queue {
     }
 
     /// Returns a user's number, if the user has or had a job here.
-    pub(super) fn number_of(&self, user: &str) -> Option<UserIx> {
+    pub(in crate::head) fn number_of(&self, user: &str) -> Option<UserIx> {
         self.users.numbers.get(user).copied()
     }
 
     /// Returns what a user holds.
-    pub(super) fn held_by(&self, user: &str) -> Holding {
+    pub(in crate::head) fn held_by(&self, user: &str) -> Holding {
         self.number_of(user).map_or(Holding::default(), |UserIx(user)| self.users.users[user].held)
     }
 
     /// Returns the turn of a user whose next job is `job`. `more`: what the pass has already started for the user.
-    pub(super) fn turn_with(&self, user: UserIx, job: &Job, more: Option<&Started>, now: Timestamp) -> Turn {
+    pub(in crate::head) fn turn_with(&self, user: UserIx, job: &Job, more: Option<&Started>, now: Timestamp) -> Turn {
         let priority = Reverse(job.spec.priority);
         let line = self.lines.get(&job.spec.partition).expect("the queue has the job");
         let turn = self.users.turn(user, job.id, &line.levels[&priority].lanes[&user], now);
@@ -311,25 +315,25 @@ impl Queue {
     }
 
     /// Returns the share that these resources are of all nodes.
-    pub(super) fn share_of(&self, held: &Holding) -> Share {
+    pub(in crate::head) fn share_of(&self, held: &Holding) -> Share {
         held.share_of(&self.users.all)
     }
 }
 
 /// What a pass has started of a user.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Started {
-    pub(super) held: Holding,
+pub(in crate::head) struct Started {
+    pub(in crate::head) held: Holding,
     /// The number of the last start in the pass.
-    pub(super) number: u64,
+    pub(in crate::head) number: u64,
     /// The priority of the last start.
-    pub(super) rank: Option<Rank>,
+    pub(in crate::head) rank: Option<Rank>,
 }
 
 type LevelsOfLine<'a> = Peekable<btree_map::Iter<'a, Reverse<i32>, Level>>;
 
 /// An iterator over the levels of several lines. Each step compares the first level of every line, since lines are few.
-pub(super) struct Levels<'a> {
+pub(in crate::head) struct Levels<'a> {
     users: &'a Users,
     /// The priority and the remaining levels of each line.
     lines: Vec<(Reverse<i32>, LevelsOfLine<'a>)>,
@@ -337,13 +341,13 @@ pub(super) struct Levels<'a> {
 }
 
 /// The priority of a level: that of the partition, then that of the job.
-pub(super) type Rank = (Reverse<i32>, Reverse<i32>);
+pub(in crate::head) type Rank = (Reverse<i32>, Reverse<i32>);
 
 /// The waiting jobs of equal priority, of all partitions.
-pub(super) struct Equals<'a> {
-    pub(super) rank: Rank,
+pub(in crate::head) struct Equals<'a> {
+    pub(in crate::head) rank: Rank,
     /// The users in the order of their turns, each with at least one job.
-    pub(super) users: Vec<(UserIx, Jobs<'a>)>,
+    pub(in crate::head) users: Vec<(UserIx, Jobs<'a>)>,
 }
 
 impl<'a> Iterator for Levels<'a> {
@@ -373,7 +377,7 @@ impl<'a> Iterator for Levels<'a> {
 }
 
 /// The jobs of one user in a level, by id: those of each partition, merged.
-pub(super) struct Jobs<'a>(Vec<Peekable<btree_set::Iter<'a, JobId>>>);
+pub(in crate::head) struct Jobs<'a>(Vec<Peekable<btree_set::Iter<'a, JobId>>>);
 
 impl Jobs<'_> {
     fn peek(&mut self) -> Option<JobId> {

@@ -36,7 +36,7 @@ pub struct PastJob {
 }
 
 /// Leaves out repetitions: each costs time whenever the other job changes.
-pub(super) fn distinct(dependencies: impl IntoIterator<Item = Dependency>) -> Box<[Dependency]> {
+pub(in crate::head) fn distinct(dependencies: impl IntoIterator<Item = Dependency>) -> Box<[Dependency]> {
     let mut known = BTreeSet::new();
     dependencies.into_iter().filter(|dependency| known.insert(*dependency)).collect()
 }

@@ -9,11 +9,11 @@
 
 use hostler_model::{Digest, NodeName, Timestamp};
 
-use super::command::Refusal;
-use super::event::Event;
-use super::ids::Now;
 use super::member::{KEY_LIFE_MS, Key, KeyRefusal, Member};
-use super::state::State;
+use crate::head::command::Refusal;
+use crate::head::event::Event;
+use crate::head::ids::Now;
+use crate::head::state::State;
 
 impl State {
     /// A node that has joined, by name.
@@ -49,31 +49,31 @@ impl State {
     }
 
     /// Adds a node with this key as its only one.
-    pub(super) fn admit(&mut self, name: &NodeName, key: Key) {
+    pub(in crate::head) fn admit(&mut self, name: &NodeName, key: Key) {
         self.members.insert(name.clone(), Member { key, next: None });
     }
 
     /// Stores the renewed key of a node.
-    pub(super) fn renew_key(&mut self, name: &NodeName, key: Key) {
+    pub(in crate::head) fn renew_key(&mut self, name: &NodeName, key: Key) {
         let member = self.members.get_mut(name).expect("the event was decided for a member");
         member.next = Some(key);
     }
 
     /// Drops the old key after the new one was used.
-    pub(super) fn use_key(&mut self, name: &NodeName) {
+    pub(in crate::head) fn use_key(&mut self, name: &NodeName) {
         let member = self.members.get_mut(name).expect("the event was decided for a member");
         member.key = member.next.take().expect("the event was decided for a key that was renewed");
     }
 
     /// Revokes all keys of a node.
-    pub(super) fn expel(&mut self, name: &NodeName) {
+    pub(in crate::head) fn expel(&mut self, name: &NodeName) {
         self.members.remove(name);
         self.partitions.forget_node(name);
     }
 }
 
 /// A machine with a valid invitation joins. Idempotent for a retry with the same key.
-pub(super) fn decide_join(
+pub(in crate::head) fn decide_join(
     state: &State,
     node: &NodeName,
     key: Digest,
@@ -95,7 +95,12 @@ pub(super) fn decide_join(
 }
 
 /// The events of an agent that connects with this key.
-pub(super) fn decide_key(state: &State, node: &NodeName, key: Digest, now: Now) -> Result<Vec<Event>, KeyRefusal> {
+pub(in crate::head) fn decide_key(
+    state: &State,
+    node: &NodeName,
+    key: Digest,
+    now: Now,
+) -> Result<Vec<Event>, KeyRefusal> {
     state.check_key(node, key, now.at)?;
     Ok(match state.member(node) {
         None => vec![Event::NodeJoined { node: node.clone(), key, life_ms: KEY_LIFE_MS }],
@@ -105,7 +110,7 @@ pub(super) fn decide_key(state: &State, node: &NodeName, key: Digest, now: Now) 
 }
 
 /// An agent requests a certificate for a new key. If its current key was the renewed one, the old key is dropped.
-pub(super) fn decide_renewal(
+pub(in crate::head) fn decide_renewal(
     state: &State,
     node: &NodeName,
     with: Digest,

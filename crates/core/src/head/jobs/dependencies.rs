@@ -15,12 +15,12 @@ use hostler_model::{Condition, Dependency, IndexSet, JobId, JobSpec, JobState, T
 
 use super::dependency::{Delay, PastJob};
 use super::job::{Job, Phase};
-use super::state::State;
-use super::step::{Dependent, Step};
+use crate::head::state::State;
+use crate::head::step::{Dependent, Step};
 
 impl PastJob {
     /// Returns the facts about an ended job that a job of specification `dependent` needs.
-    pub(super) fn of(job: &Job, dependent: &JobSpec) -> Self {
+    pub(in crate::head) fn of(job: &Job, dependent: &JobSpec) -> Self {
         let mut needed = IndexSet::default();
         for dependency in dependent.after.iter().filter(|it| it.job == job.id) {
             needed.add_all(&dependency.task.map(IndexSet::one).unwrap_or_default());
@@ -34,7 +34,7 @@ impl PastJob {
     }
 
     /// Returns whether a dependency needs more than the final state of its job.
-    pub(super) fn is_needed(dependency: &Dependency) -> bool {
+    pub(in crate::head) fn is_needed(dependency: &Dependency) -> bool {
         dependency.task.is_some() || dependency.delay_minutes > 0 || dependency.condition == Condition::AfterCorr
     }
 }
@@ -53,7 +53,7 @@ fn began_before_end(job: &Job) -> Timestamp {
 
 /// What is known of the job that a dependency names.
 #[derive(Clone, Copy)]
-pub(super) enum Other<'a> {
+pub(in crate::head) enum Other<'a> {
     /// A live job, or an ended job from the store.
     Known(&'a Job),
     /// A job that had ended when the dependent job was submitted.
@@ -64,9 +64,9 @@ pub(super) enum Other<'a> {
 
 /// The ended jobs that a submission depends on.
 #[derive(Clone, Copy, Default)]
-pub(super) struct PastJobs<'a> {
-    pub(super) states: &'a [(JobId, JobState)],
-    pub(super) facts: &'a [(JobId, PastJob)],
+pub(in crate::head) struct PastJobs<'a> {
+    pub(in crate::head) states: &'a [(JobId, JobState)],
+    pub(in crate::head) facts: &'a [(JobId, PastJob)],
 }
 
 impl<'a> PastJobs<'a> {
@@ -126,7 +126,7 @@ impl Other<'_> {
 
 /// How far a condition on a job, or on one of its tasks, is settled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Standing {
+pub(in crate::head) enum Standing {
     Satisfied,
     /// The condition holds from this time on.
     Delayed(Timestamp),
@@ -135,7 +135,7 @@ pub(super) enum Standing {
 }
 
 /// Checks a dependency against the job that it names. Treats `aftercorr` as a condition on the whole job.
-pub(super) fn standing(dependency: &Dependency, other: Other<'_>, now: Timestamp) -> Standing {
+pub(in crate::head) fn standing(dependency: &Dependency, other: Other<'_>, now: Timestamp) -> Standing {
     if dependency.condition == Condition::After {
         let Some(began) = other.began(dependency.task, now) else { return Standing::Open };
         let until = began.plus_ms(dependency.delay_ms());
@@ -234,7 +234,7 @@ impl Tally {
 impl Step<'_> {
     /// Checks every job that depends on this job, some of whose tasks have ended, or began. A check may cancel a job, and so concern
     /// the dependents of that job. They are queued: a call for each job of a long chain would overflow the stack.
-    pub(super) fn settle_dependents(&mut self, id: JobId, tasks: &IndexSet) {
+    pub(in crate::head) fn settle_dependents(&mut self, id: JobId, tasks: &IndexSet) {
         let Some(dependents) = self.state.dependents.get(&id).filter(|dependents| !dependents.is_empty()) else {
             return;
         };
@@ -251,7 +251,7 @@ impl Step<'_> {
 
     /// Drops settled dependencies of a job. Frees the tasks whose dependencies are satisfied, and cancels the tasks whose dependencies
     /// can never be satisfied. `past` has the dependencies that have left the state.
-    pub(super) fn settle_dependencies(&mut self, id: JobId, past: PastJobs<'_>) {
+    pub(in crate::head) fn settle_dependencies(&mut self, id: JobId, past: PastJobs<'_>) {
         self.settle(id, None, past);
     }
 
@@ -315,7 +315,7 @@ impl Step<'_> {
     }
 
     /// Makes requeued or lost tasks wait again for those dependencies that are open for them.
-    pub(super) fn wait_again_for_others(&mut self, id: JobId, requeued: &IndexSet) {
+    pub(in crate::head) fn wait_again_for_others(&mut self, id: JobId, requeued: &IndexSet) {
         let job = Arc::clone(self.job(id));
         if !job.waits_for_others() {
             return;

@@ -27,7 +27,7 @@ impl Job {
     }
 
     /// Returns the hold on a task, or on the whole job.
-    pub(super) fn hold_on(&self, index: Option<u32>) -> Option<Hold> {
+    pub(in crate::head) fn hold_on(&self, index: Option<u32>) -> Option<Hold> {
         match index {
             Some(index) => self.hold_of(index),
             None if self.held && self.held_by_operator => Some(Hold::ByOperator),
@@ -36,18 +36,18 @@ impl Job {
     }
 
     /// Returns the tasks that an operator holds, although the whole job is not held by an operator.
-    pub(super) fn tasks_held_by_operator(&self) -> IndexSet {
+    pub(in crate::head) fn tasks_held_by_operator(&self) -> IndexSet {
         self.held_tasks.as_ref().map(|held| held.by_operator.clone()).unwrap_or_default()
     }
 
     /// Returns whether the owner holds the whole job or any of its tasks.
-    pub(super) fn is_held_by_owner(&self) -> bool {
+    pub(in crate::head) fn is_held_by_owner(&self) -> bool {
         let holds_a_task = self.held_tasks.as_ref().is_some_and(|held| held.tasks != held.by_operator);
         (self.held && !self.held_by_operator) || holds_a_task
     }
 
     /// Returns the waiting tasks that are not held.
-    pub(super) fn free_tasks(&self) -> IndexSet {
+    pub(in crate::head) fn free_tasks(&self) -> IndexSet {
         match &self.held_tasks {
             _ if self.held => IndexSet::default(),
             Some(held) => self.pending.difference(&held.tasks),
@@ -56,7 +56,7 @@ impl Job {
     }
 
     /// Returns the number of waiting tasks that neither are held nor wait for other jobs.
-    pub(super) fn free_len(&self) -> u64 {
+    pub(in crate::head) fn free_len(&self) -> u64 {
         match &self.held_tasks {
             _ if self.held => 0,
             Some(held) => self.independent().difference(&held.tasks).len(),
@@ -65,7 +65,7 @@ impl Job {
     }
 
     /// Returns the lowest task from `from` on that waits for no other job and is not held on its own.
-    pub(super) fn next_free(&self, from: u32) -> Option<u32> {
+    pub(in crate::head) fn next_free(&self, from: u32) -> Option<u32> {
         let mut from = from;
         loop {
             let index = self.independent().next_from(from)?;
@@ -77,7 +77,7 @@ impl Job {
     }
 
     /// Holds one task, or the whole job. A hold of an operator stays one.
-    pub(super) fn hold(&mut self, index: Option<u32>, by_operator: bool) {
+    pub(in crate::head) fn hold(&mut self, index: Option<u32>, by_operator: bool) {
         match index.filter(|_| self.spec.array.is_some()) {
             None => {
                 self.held = true;
@@ -94,7 +94,7 @@ impl Job {
     }
 
     /// Releases one task, or the whole job with its tasks: all of them, or those that no operator holds.
-    pub(super) fn release(&mut self, index: Option<u32>, keeps_operators: bool) {
+    pub(in crate::head) fn release(&mut self, index: Option<u32>, keeps_operators: bool) {
         let Some(index) = index.filter(|_| self.spec.array.is_some()) else {
             let kept = if keeps_operators { self.tasks_held_by_operator() } else { IndexSet::default() };
             let kept = (!kept.is_empty()).then(|| Box::new(HeldTasks { tasks: kept.clone(), by_operator: kept }));

@@ -29,15 +29,15 @@ pub struct WaitingJobs {
 
 /// Counts the waiting jobs of every user.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Waiting(BTreeMap<String, WaitingJobs>);
+pub(in crate::head) struct Waiting(BTreeMap<String, WaitingJobs>);
 
 impl Waiting {
-    pub(super) fn of(&self, user: &str) -> WaitingJobs {
+    pub(in crate::head) fn of(&self, user: &str) -> WaitingJobs {
         self.0.get(user).copied().unwrap_or_default()
     }
 
     /// Counts a job if any of its tasks waits.
-    pub(super) fn add(&mut self, job: &Job) {
+    pub(in crate::head) fn add(&mut self, job: &Job) {
         if job.pending.is_empty() {
             return;
         }
@@ -51,7 +51,7 @@ impl Waiting {
     }
 
     /// Stops counting a job. `gaps` is what [`Self::gaps_of`] was while the job was counted.
-    pub(super) fn remove(&mut self, job: &Job, gaps: u64) {
+    pub(in crate::head) fn remove(&mut self, job: &Job, gaps: u64) {
         let theirs = self.0.get_mut(&job.user).expect("a waiting job is counted");
         theirs.jobs -= 1;
         theirs.bytes -= memory_of(&job.spec) + gaps;
@@ -61,7 +61,7 @@ impl Waiting {
     }
 
     /// Counts what the sets of a waiting job use now. `gaps` is what they used before.
-    pub(super) fn resize(&mut self, job: &Job, gaps: u64) {
+    pub(in crate::head) fn resize(&mut self, job: &Job, gaps: u64) {
         let now = Self::gaps_of(job);
         if now != gaps {
             let theirs = self.0.get_mut(&job.user).expect("a waiting job is counted");
@@ -71,7 +71,7 @@ impl Waiting {
 
     /// The memory of a job's sets of tasks beyond what [`memory_of`] expects. A dependency of each task on the task with the same
     /// index can end every second task of a job.
-    pub(super) fn gaps_of(job: &Job) -> u64 {
+    pub(in crate::head) fn gaps_of(job: &Job) -> u64 {
         let expected =
             job.spec.array.as_ref().map_or(0, |array| (copies_of_array(&job.spec) - 1) * array.indices.memory_bytes());
         job.memory_of_sets().saturating_sub(expected) as u64

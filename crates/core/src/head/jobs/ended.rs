@@ -2,7 +2,7 @@
 //!
 //! The event that ends a job's last task removes the job from the state as [`Record::JobEnded`]. The store keeps that record in the same
 //! transaction as the event. For a command about an ended job, the head's shell [looks the job up](Ended::look_up) and passes it to
-//! [`super::decide`]. An event that changes an ended job contains the job. So the log alone rebuilds the state, and the state's size
+//! [`crate::head::decide`]. An event that changes an ended job contains the job. So the log alone rebuilds the state, and the state's size
 //! depends only on live jobs.
 //!
 //! Until its transaction is durable, an ended job is neither in the state nor readable from the store. [`PendingMoves`] holds it meanwhile.
@@ -13,13 +13,13 @@ use std::sync::Arc;
 use hostler_model::{JobId, JobSpec, JobState, Timestamp};
 use hostler_proto::api::JobAction;
 
-use super::command::{Command, Refusal};
 use super::dependency::PastJob;
-use super::event::Record;
-use super::ids::SubmissionKey;
 use super::job::Job;
-use super::limits::MAX_DEPENDENCIES;
-use super::state::State;
+use crate::head::command::{Command, Refusal};
+use crate::head::event::Record;
+use crate::head::ids::SubmissionKey;
+use crate::head::limits::MAX_DEPENDENCIES;
+use crate::head::state::State;
 
 /// The ended jobs that a command refers to, read from the store before the command is decided.
 #[derive(Debug, Clone, Default)]
@@ -125,18 +125,18 @@ impl Ended {
     }
 
     /// Returns an ended job by id, if the command refers to it.
-    pub(super) fn job(&self, id: JobId) -> Option<&Arc<Job>> {
+    pub(in crate::head) fn job(&self, id: JobId) -> Option<&Arc<Job>> {
         self.jobs.get(&id)
     }
 
     /// Returns what a job of this specification must know of ended jobs that it depends on, besides their states.
-    pub(super) fn past(&self, spec: &JobSpec) -> Vec<(JobId, PastJob)> {
+    pub(in crate::head) fn past(&self, spec: &JobSpec) -> Vec<(JobId, PastJob)> {
         let needed: BTreeSet<JobId> = spec.after.iter().filter(|it| PastJob::is_needed(it)).map(|it| it.job).collect();
         needed.into_iter().filter_map(|id| Some((id, PastJob::of(self.job(id)?, spec)))).collect()
     }
 
     /// Returns the states of the ended jobs that the command refers to.
-    pub(super) fn states(&self) -> Vec<(JobId, JobState)> {
+    pub(in crate::head) fn states(&self) -> Vec<(JobId, JobState)> {
         self.jobs.values().map(|job| (job.id, job.state())).collect()
     }
 }
@@ -273,7 +273,7 @@ impl State {
 }
 
 /// Looks up a job, live or ended.
-pub(super) fn any_job<'a>(state: &'a State, ended: &'a Ended, id: JobId) -> Result<&'a Job, Refusal> {
+pub(in crate::head) fn any_job<'a>(state: &'a State, ended: &'a Ended, id: JobId) -> Result<&'a Job, Refusal> {
     state.job(id).or_else(|| ended.job(id)).map(Arc::as_ref).ok_or(Refusal::NoSuchJob(id))
 }
 

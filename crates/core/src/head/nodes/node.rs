@@ -6,8 +6,8 @@ use hostler_model::{NodeFacts, NodeName, NodeState, Request, Resources, RunId, T
 use hostler_sched::NodeIx;
 use serde::{Deserialize, Serialize};
 
-use super::ids::{ConnectionId, Now};
-use super::settings::Settings;
+use crate::head::ids::{ConnectionId, Now};
+use crate::head::settings::Settings;
 
 /// A node as the head knows it. The inventory is durable; the connection is not, and ends with the head's process.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -36,7 +36,7 @@ pub struct Node {
     pub link: Option<Link>,
     /// The newest connection on which the node's agent has said hello to this head process.
     #[serde(skip)]
-    pub(super) newest_connection: Option<ConnectionId>,
+    pub(in crate::head) newest_connection: Option<ConnectionId>,
     /// The silence limits that the node has passed.
     #[serde(skip)]
     pub silence: Silence,
@@ -83,7 +83,7 @@ pub struct Link {
 
 impl Node {
     /// Creates a node of which only the name is known.
-    pub(super) fn new(name: NodeName, ix: NodeIx, now: Timestamp) -> Self {
+    pub(in crate::head) fn new(name: NodeName, ix: NodeIx, now: Timestamp) -> Self {
         Self {
             name,
             ix,
@@ -129,12 +129,12 @@ impl Node {
     }
 
     /// Returns whether the node has passed no silence limit, so a lost connection may soon come back.
-    pub(super) fn is_within_limits(&self) -> bool {
+    pub(in crate::head) fn is_within_limits(&self) -> bool {
         !self.given_up && self.silence == Silence::Short
     }
 
     /// Returns when the node passes its next silence limit if it sends no message; `None` after the last limit.
-    pub(super) fn next_limit(&self, settings: &Settings) -> Option<Timestamp> {
+    pub(in crate::head) fn next_limit(&self, settings: &Settings) -> Option<Timestamp> {
         let limit_ms = match self.silence {
             _ if self.given_up => return None,
             Silence::Short => settings.suspect_after_ms,

@@ -10,20 +10,20 @@ use hostler_model::{Condition, Dependency, JobId, JobSpec, Labels, RunId};
 use hostler_proto::jobs::JobChange;
 use hostler_proto::link::HeadMessage;
 
-use super::command::{Caller, Refusal};
 use super::dependencies::{Other, PastJobs, Standing, standing};
 use super::dependency::distinct;
 use super::ended::{Ended, any_job};
-use super::event::Event;
-use super::ids::Now;
 use super::job::Job;
 use super::runs::connection_of;
-use super::state::State;
-use super::step::Step;
 use super::submission::{Admission, check_dependencies, check_spec};
+use crate::head::command::{Caller, Refusal};
+use crate::head::event::Event;
+use crate::head::ids::Now;
+use crate::head::state::State;
+use crate::head::step::Step;
 
 /// Decides a change of a job. If all values are already set, there are no events, so a client may repeat a request.
-pub(super) fn decide_change(
+pub(in crate::head) fn decide_change(
     state: &State,
     ended: &Ended,
     caller: &Caller,
@@ -177,7 +177,7 @@ fn any_waits_for(state: &State, jobs: impl Iterator<Item = JobId>, on: JobId) ->
 
 impl Step<'_> {
     /// Gives a job another specification. `past` has the dependencies that have left the state.
-    pub(super) fn change(&mut self, id: JobId, spec: &Arc<JobSpec>, past: PastJobs<'_>) {
+    pub(in crate::head) fn change(&mut self, id: JobId, spec: &Arc<JobSpec>, past: PastJobs<'_>) {
         // The indexes of the state depend on the specification.
         let job = self.state.remove_job(id).expect("the event was decided for a job that exists");
         let mut job = Arc::unwrap_or_clone(job);
@@ -212,7 +212,7 @@ impl Step<'_> {
     }
 
     /// Tells the agent of one part the job's time limit, if the limit has changed while the job ran.
-    pub(super) fn send_limit_to(&mut self, run: RunId, rank: u32) {
+    pub(in crate::head) fn send_limit_to(&mut self, run: RunId, rank: u32) {
         let Some(active) = self.state.active(run).filter(|active| active.has_new_limit) else { return };
         let Some(part) = active.part(rank) else { return };
         if let Some(connection) = connection_of(self.state, part) {

@@ -16,20 +16,20 @@ use std::sync::Arc;
 use hostler_model::{JobSpec, Quota, QuotaKind, Reason, Request, UserName, format_bytes, plural};
 use hostler_sched::NodeSet;
 
-use super::command::Refusal;
-use super::job::Job;
-use super::node::Node;
-use super::partition::Owner;
-use super::state::State;
 use super::user::Users;
-use super::waiting::memory_of;
+use crate::head::command::Refusal;
+use crate::head::jobs::job::Job;
+use crate::head::jobs::waiting::memory_of;
+use crate::head::nodes::node::Node;
+use crate::head::nodes::partition::Owner;
+use crate::head::state::State;
 
 /// How many jobs are examined at most to explain why a job waits for a quota.
 const MAX_EXAMINED_JOBS: usize = 10_000;
 
 /// The user or group that a quota applies to.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Party<'a> {
+pub(in crate::head) enum Party<'a> {
     User(&'a UserName),
     Group(&'a UserName),
 }
@@ -133,7 +133,7 @@ struct Room {
 }
 
 /// What quotas still allow during a pass over the queue.
-pub(super) struct Budget<'a> {
+pub(in crate::head) struct Budget<'a> {
     state: &'a State,
     users: &'a Users,
     used: BTreeMap<Party<'a>, Used>,
@@ -142,7 +142,7 @@ pub(super) struct Budget<'a> {
 
 impl<'a> Budget<'a> {
     /// Computes what quotas allow beyond the running jobs; `None` if there is no quota and no block.
-    pub(super) fn of(state: &'a State) -> Option<Self> {
+    pub(in crate::head) fn of(state: &'a State) -> Option<Self> {
         if !state.users.has_limits() {
             return None;
         }
@@ -157,7 +157,7 @@ impl<'a> Budget<'a> {
     }
 
     /// Returns how many of the `wanted` tasks the job's quotas allow, and counts them as running.
-    pub(super) fn grant(&mut self, job: &Job, wanted: u64) -> u64 {
+    pub(in crate::head) fn grant(&mut self, job: &Job, wanted: u64) -> u64 {
         if self.users.block_of(&job.user, job.uid).is_some() {
             return 0;
         }
@@ -173,7 +173,7 @@ impl<'a> Budget<'a> {
 
     /// Keeps what is left of the user's own quota, up to `wanted` tasks, for a job whose tasks may run but do not fit now. What their
     /// groups have left stays for others.
-    pub(super) fn keep(&mut self, job: &Job, wanted: u64) {
+    pub(in crate::head) fn keep(&mut self, job: &Job, wanted: u64) {
         let Some((party, quota)) = parties(self.users, &job.user).find(|(party, _)| party.group().is_none()) else {
             return;
         };
@@ -202,13 +202,13 @@ impl<'a> Budget<'a> {
 }
 
 /// Returns the reason for waiting if the job's user is blocked; otherwise `None`.
-pub(super) fn waits_for_admin(state: &State, job: &Job) -> Option<Reason> {
+pub(in crate::head) fn waits_for_admin(state: &State, job: &Job) -> Option<Reason> {
     let (name, block) = state.users.block_of(&job.user, job.uid)?;
     Some(Reason::Blocked { user: name.to_string(), why: block.reason.clone() })
 }
 
 /// Returns the quota for which a startable job waits, as a reason. Earlier jobs of the same user count as running.
-pub(super) fn waits_for_quota(state: &State, job: &Job) -> Option<Reason> {
+pub(in crate::head) fn waits_for_quota(state: &State, job: &Job) -> Option<Reason> {
     parties(&state.users, &job.user).next()?;
     let mut budget = Budget::of(state)?;
     let until_job = state.queue().take(MAX_EXAMINED_JOBS).take_while(|ahead| ahead.id != job.id);
@@ -222,7 +222,7 @@ pub(super) fn waits_for_quota(state: &State, job: &Job) -> Option<Reason> {
 
 /// Returns why a user may not submit another job, or replace the specification `before` of a waiting one, as a sentence. The limit bounds the head's memory for waiting jobs,
 /// in addition to quotas. The limit counts jobs, because an array uses as much memory as one job.
-pub(super) fn refuses_more_waiting(
+pub(in crate::head) fn refuses_more_waiting(
     state: &State,
     user: &str,
     spec: &JobSpec,
@@ -246,12 +246,12 @@ pub(super) fn refuses_more_waiting(
 }
 
 /// Refuses a submission that exceeds a quota of its user or groups.
-pub(super) fn refuses_submission(state: &State, user: &str, spec: &JobSpec) -> Option<Refusal> {
+pub(in crate::head) fn refuses_submission(state: &State, user: &str, spec: &JobSpec) -> Option<Refusal> {
     refuses_tasks(state, user, spec, spec.array.as_ref().map_or(1, |array| array.indices.len()))
 }
 
 /// Refuses `tasks` more tasks with this specification if they exceed a quota.
-pub(super) fn refuses_tasks(state: &State, user: &str, spec: &JobSpec, tasks: u64) -> Option<Refusal> {
+pub(in crate::head) fn refuses_tasks(state: &State, user: &str, spec: &JobSpec, tasks: u64) -> Option<Refusal> {
     let each = Used::of_task(state, state.owner(user, None), spec, &mut Sizes::default());
     for (party, quota) in parties(&state.users, user) {
         let refusal = |why| Some(Refusal::OverQuota { why, group: party.group().cloned() });

@@ -17,11 +17,11 @@ use hostler_model::{
 use hostler_proto::partitions::PartitionChange;
 use hostler_sched::NodeSet;
 
-use super::command::Refusal;
-use super::job::Job;
 use super::node::Node;
 use super::partition::{NodeTraits, Owner, Partition, Partitions, PartitionsCommand, PartitionsEvent, Sets, Wanted};
-use super::state::State;
+use crate::head::command::Refusal;
+use crate::head::jobs::job::Job;
+use crate::head::state::State;
 
 const MAX_PARTITIONS: usize = 1_000;
 
@@ -52,12 +52,12 @@ impl Partition {
     }
 
     /// Returns whether the job cannot start in the partition because of its sandbox: it has none, or too much network.
-    pub(super) fn demands_another_sandbox(&self, spec: &JobSpec) -> bool {
+    pub(in crate::head) fn demands_another_sandbox(&self, spec: &JobSpec) -> bool {
         self.demands_sandbox() && (!spec.sandbox || spec.network > self.sandbox_network)
     }
 
     /// Returns whether no job of the partition can have its nodes to itself.
-    pub(super) fn demands_sharing(&self) -> bool {
+    pub(in crate::head) fn demands_sharing(&self) -> bool {
         self.exclusive == ExclusiveRule::Never
     }
 
@@ -157,7 +157,7 @@ impl State {
     }
 
     /// Returns the kind of owner for this name in the cluster and this uid, if known.
-    pub(super) fn owner(&self, user: &str, uid: Option<u32>) -> Owner {
+    pub(in crate::head) fn owner(&self, user: &str, uid: Option<u32>) -> Owner {
         if self.is_name_through_node(user) {
             Owner::ThroughNode
         } else if user == "root" || uid == Some(0) {
@@ -167,13 +167,13 @@ impl State {
         }
     }
 
-    pub(super) fn owner_of(&self, job: &Job) -> Owner {
+    pub(in crate::head) fn owner_of(&self, job: &Job) -> Owner {
         self.owner(&job.user, job.uid)
     }
 
     /// Returns whether the partition and the constraint allow some nodes, but all these nodes refuse jobs of this
     /// owner.
-    pub(super) fn all_refuse(&self, owner: Owner, spec: &JobSpec) -> bool {
+    pub(in crate::head) fn all_refuse(&self, owner: Owner, spec: &JobSpec) -> bool {
         if owner == Owner::User {
             return false;
         }
@@ -194,7 +194,7 @@ impl State {
 
     /// Returns the abilities that the job needs, up to the first one that no node has together with those before it. Empty if
     /// a node has all of them, or if partition and constraint allow no node.
-    pub(super) fn missing_abilities(&self, spec: &JobSpec) -> Vec<Ability> {
+    pub(in crate::head) fn missing_abilities(&self, spec: &JobSpec) -> Vec<Ability> {
         let needed: Vec<Ability> = Ability::ALL.into_iter().filter(|ability| spec.needs(*ability)).collect();
         // How many of them, in this order, the best node has.
         let of_node = |node: &Node| needed.iter().take_while(|ability| node.facts.can(**ability)).count();
@@ -203,7 +203,7 @@ impl State {
     }
 
     /// Returns the ability that the job needs and no node has, with a node and the reason.
-    pub(super) fn missing_ability(&self, spec: &JobSpec) -> Option<(Ability, &NodeName, &str)> {
+    pub(in crate::head) fn missing_ability(&self, spec: &JobSpec) -> Option<(Ability, &NodeName, &str)> {
         let abilities = self.missing_abilities(spec);
         let (node, why) = self.nodes_without(spec, &abilities).next()?;
         Some((*abilities.last()?, node, why))
@@ -214,14 +214,14 @@ impl State {
     }
 
     /// Returns a partition that demands another sandbox than the job has, if the job may therefore use no node at all.
-    pub(super) fn needs_sandbox(&self, owner: Owner, spec: &JobSpec) -> Option<&PartitionName> {
+    pub(in crate::head) fn needs_sandbox(&self, owner: Owner, spec: &JobSpec) -> Option<&PartitionName> {
         let mut its = self.nodes().filter(|node| self.partitions.would_use(owner, spec, node));
         let first = self.partitions.demanding_sandbox(spec, its.next()?)?;
         its.all(|node| self.partitions.demanding_sandbox(spec, node).is_some()).then_some(&first.name)
     }
 
     /// Returns a partition that gives no job a node to itself, if the job may therefore use no node at all.
-    pub(super) fn needs_sharing(&self, owner: Owner, spec: &JobSpec) -> Option<&PartitionName> {
+    pub(in crate::head) fn needs_sharing(&self, owner: Owner, spec: &JobSpec) -> Option<&PartitionName> {
         let mut its = self.nodes().filter(|node| self.partitions.would_use(owner, spec, node));
         let first = self.partitions.sharing(spec, its.next()?)?;
         its.all(|node| self.partitions.sharing(spec, node).is_some()).then_some(&first.name)
@@ -235,7 +235,7 @@ impl State {
     }
 
     /// Returns the nodes that a job may use; `None` if it may use all.
-    pub(super) fn allowed_nodes(&self, owner: Owner, spec: &JobSpec) -> Option<Arc<NodeSet>> {
+    pub(in crate::head) fn allowed_nodes(&self, owner: Owner, spec: &JobSpec) -> Option<Arc<NodeSet>> {
         if self.may_use_all(owner, spec) {
             return None;
         }
@@ -252,7 +252,7 @@ impl State {
     }
 
     /// Adds the nodes that a queued job may use to the cache.
-    pub(super) fn remember_set(&mut self, owner: Owner, spec: &JobSpec) {
+    pub(in crate::head) fn remember_set(&mut self, owner: Owner, spec: &JobSpec) {
         if self.partitions.is_stale {
             return;
         }
@@ -265,7 +265,7 @@ impl State {
     }
 
     /// Recomputes the cached node sets of queued jobs if they are stale.
-    pub(super) fn renew_sets(&mut self) {
+    pub(in crate::head) fn renew_sets(&mut self) {
         if std::mem::take(&mut self.partitions.is_stale) {
             let mut sets = Sets::new();
             self.queue().for_each(|job| {
@@ -297,7 +297,7 @@ impl State {
 }
 
 /// Refuses a job that its partition does not accept. A job that does not enter the partition is in it already.
-pub(super) fn admit(state: &State, user: &str, spec: &JobSpec, enters: bool) -> Result<(), Refusal> {
+pub(in crate::head) fn admit(state: &State, user: &str, spec: &JobSpec, enters: bool) -> Result<(), Refusal> {
     if let Some(name) = &spec.partition {
         state.partitions.known(name)?.admit(state, user, spec, enters)?;
     }
@@ -305,7 +305,7 @@ pub(super) fn admit(state: &State, user: &str, spec: &JobSpec, enters: bool) -> 
 }
 
 /// Returns why a job waits: its partition does not start jobs, or no node is allowed.
-pub(super) fn waits_for_partition(state: &State, job: &Job) -> Option<Reason> {
+pub(in crate::head) fn waits_for_partition(state: &State, job: &Job) -> Option<Reason> {
     let spec = &job.spec;
     if let Some(name) = &spec.partition {
         match state.partitions.get(name) {
@@ -330,7 +330,10 @@ pub(super) fn waits_for_partition(state: &State, job: &Job) -> Option<Reason> {
 }
 
 /// Returns the events that follow from `command`.
-pub(super) fn decide_partitions(state: &State, command: &PartitionsCommand) -> Result<Vec<PartitionsEvent>, Refusal> {
+pub(in crate::head) fn decide_partitions(
+    state: &State,
+    command: &PartitionsCommand,
+) -> Result<Vec<PartitionsEvent>, Refusal> {
     let partitions = &state.partitions;
     match command {
         PartitionsCommand::Add(name, _) if partitions.get(name).is_some() => {
@@ -421,7 +424,7 @@ fn put(partitions: &Partitions, before: &Partition, change: &PartitionChange) ->
 }
 
 /// Applies one event. Requests a scheduling pass, because waiting jobs may start now.
-pub(super) fn update_partitions(state: &mut State, event: &PartitionsEvent, now: Timestamp) {
+pub(in crate::head) fn update_partitions(state: &mut State, event: &PartitionsEvent, now: Timestamp) {
     let partitions = &mut state.partitions;
     partitions.forget_sets();
     match event {

@@ -57,24 +57,24 @@ pub struct NodeTraits {
 /// All partitions and node traits.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Partitions {
-    pub(super) all: BTreeMap<PartitionName, Partition>,
-    pub(super) default: Option<PartitionName>,
-    pub(super) traits: BTreeMap<NodeName, NodeTraits>,
+    pub(in crate::head) all: BTreeMap<PartitionName, Partition>,
+    pub(in crate::head) default: Option<PartitionName>,
+    pub(in crate::head) traits: BTreeMap<NodeName, NodeTraits>,
     /// A cache for jobs in the queue: the nodes that each may use. Jobs with the same restrictions share a set.
     #[serde(skip)]
-    pub(super) sets: Sets,
+    pub(in crate::head) sets: Sets,
     /// Whether nodes, partitions or features have changed since the sets were computed.
     #[serde(skip)]
-    pub(super) is_stale: bool,
+    pub(in crate::head) is_stale: bool,
 }
 
 /// Node sets by owner, protections, partition and constraint. Nested maps allow lookups without copies.
-pub(super) type Sets =
+pub(in crate::head) type Sets =
     BTreeMap<(Owner, Wanted), BTreeMap<Option<PartitionName>, BTreeMap<Option<Constraint>, Arc<NodeSet>>>>;
 
 /// What a job wants of its nodes besides resources, as far as it restricts the nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Wanted {
+pub(in crate::head) struct Wanted {
     abilities: [bool; Ability::ALL.len()],
     exclusive: bool,
     /// The network of the sandbox.
@@ -82,7 +82,7 @@ pub(super) struct Wanted {
 }
 
 impl Wanted {
-    pub(super) fn of(spec: &JobSpec) -> Self {
+    pub(in crate::head) fn of(spec: &JobSpec) -> Self {
         let abilities = Ability::ALL.map(|ability| spec.needs(ability));
         Self { abilities, exclusive: spec.exclusive, network: spec.network }
     }
@@ -90,7 +90,7 @@ impl Wanted {
 
 /// The kind of a job's owner, as far as it restricts the nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Owner {
+pub(in crate::head) enum Owner {
     /// Any user except root.
     User,
     /// Root of the cluster's machines.
@@ -101,7 +101,7 @@ pub(super) enum Owner {
 
 impl Owner {
     /// Whether a node's agent runs jobs of this kind of owner.
-    pub(super) const fn runs_on(self, node: &Node) -> bool {
+    pub(in crate::head) const fn runs_on(self, node: &Node) -> bool {
         match self {
             Self::User => true,
             Self::Root => !node.facts.advisory.refuses_root,
@@ -178,14 +178,14 @@ impl Partitions {
     }
 
     /// Whether a node has a feature: from its agent, from operators, or its name.
-    pub(super) fn has(&self, node: &Node, feature: &Feature) -> bool {
+    pub(in crate::head) fn has(&self, node: &Node, feature: &Feature) -> bool {
         node.facts.features.contains(feature)
             || node.name.as_str() == feature.as_str()
             || self.traits.get(&node.name).is_some_and(|traits| traits.features.contains(feature))
     }
 
     /// Whether a job with this specification may use a node.
-    pub(super) fn may_use(&self, owner: Owner, spec: &JobSpec, node: &Node) -> bool {
+    pub(in crate::head) fn may_use(&self, owner: Owner, spec: &JobSpec, node: &Node) -> bool {
         spec.fits_abilities(&node.facts)
             && self.demanding_sandbox(spec, node).is_none()
             && self.sharing(spec, node).is_none()
@@ -194,7 +194,7 @@ impl Partitions {
 
     /// The partition that demands another sandbox of a job on this node than it has: the job's own partition, or any one of
     /// the node if the job names none.
-    pub(super) fn demanding_sandbox(&self, spec: &JobSpec, node: &Node) -> Option<&Partition> {
+    pub(in crate::head) fn demanding_sandbox(&self, spec: &JobSpec, node: &Node) -> Option<&Partition> {
         match &spec.partition {
             Some(name) => self.get(name).filter(|partition| partition.demands_another_sandbox(spec)),
             None => self
@@ -204,13 +204,13 @@ impl Partitions {
     }
 
     /// The partition of a node where the job cannot have a node to itself, if the job names no partition.
-    pub(super) fn sharing(&self, spec: &JobSpec, node: &Node) -> Option<&Partition> {
+    pub(in crate::head) fn sharing(&self, spec: &JobSpec, node: &Node) -> Option<&Partition> {
         let is_asked = spec.exclusive && spec.partition.is_none();
         self.iter().filter(|_| is_asked).find(|it| it.demands_sharing() && it.nodes.matches(&node.name))
     }
 
     /// Gives a job a sandbox if its partition demands one, and if a sandbox can run the job, and a node to itself.
-    pub(super) fn add_demands(&self, spec: &mut JobSpec) {
+    pub(in crate::head) fn add_demands(&self, spec: &mut JobSpec) {
         let Some(partition) = spec.partition.as_ref().and_then(|name| self.get(name)) else { return };
         spec.sandbox |= partition.demands_sandbox() && spec.fits_sandbox();
         spec.exclusive |= partition.exclusive == ExclusiveRule::Always;
@@ -218,7 +218,7 @@ impl Partitions {
 
     /// Whether a job may use a node as far as its owner, partition and constraint decide, regardless of sandboxes and
     /// other abilities.
-    pub(super) fn would_use(&self, owner: Owner, spec: &JobSpec, node: &Node) -> bool {
+    pub(in crate::head) fn would_use(&self, owner: Owner, spec: &JobSpec, node: &Node) -> bool {
         let is_in = |name: &PartitionName| self.get(name).is_some_and(|partition| partition.nodes.matches(&node.name));
         owner.runs_on(node)
             && spec.partition.as_ref().is_none_or(is_in)
@@ -226,16 +226,16 @@ impl Partitions {
     }
 
     /// The priority of a job's partition.
-    pub(super) fn tier(&self, name: Option<&PartitionName>) -> i32 {
+    pub(in crate::head) fn tier(&self, name: Option<&PartitionName>) -> i32 {
         name.and_then(|name| self.get(name)).map_or(0, |partition| partition.priority)
     }
 
     /// Marks the cached node sets as stale, because nodes have changed.
-    pub(super) const fn forget_sets(&mut self) {
+    pub(in crate::head) const fn forget_sets(&mut self) {
         self.is_stale = true;
     }
 
-    pub(super) fn forget_node(&mut self, node: &NodeName) {
+    pub(in crate::head) fn forget_node(&mut self, node: &NodeName) {
         self.traits.remove(node);
     }
 }

@@ -18,23 +18,23 @@ const GATHER_MS: u64 = 1_000;
 
 /// The timer for notifying the gossiping nodes about a change of their peers.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Peers {
+pub(in crate::head) struct Peers {
     /// When to send the notification; `None` if nothing changed.
-    pub(super) due: Option<Timestamp>,
+    pub(in crate::head) due: Option<Timestamp>,
 }
 
 impl Peers {
     /// Returns when the next notification is due; `None` if no change is pending.
-    pub(super) const fn due(&self) -> Option<Timestamp> {
+    pub(in crate::head) const fn due(&self) -> Option<Timestamp> {
         self.due
     }
 
-    pub(super) fn are_due(&self, now: Timestamp) -> bool {
+    pub(in crate::head) fn are_due(&self, now: Timestamp) -> bool {
         self.due.is_some_and(|due| due <= now)
     }
 
     /// Handles a hello. Schedules a notification if the node's gossip address, key or features have changed.
-    pub(super) fn seen(&mut self, before: Option<&Node>, facts: &NodeFacts, now: Timestamp) {
+    pub(in crate::head) fn seen(&mut self, before: Option<&Node>, facts: &NodeFacts, now: Timestamp) {
         let shared = |facts: &NodeFacts| (facts.address, facts.gossip_at, facts.call_key);
         let known = before.map(|node| &node.facts).filter(|facts| facts.gossip_at.is_some());
         let is_same = known.is_some_and(|known| shared(known) == shared(facts) && known.features == facts.features);
@@ -44,7 +44,7 @@ impl Peers {
     }
 
     /// Schedules a notification about a change, e.g. the removal of a peer.
-    pub(super) fn changed(&mut self, now: Timestamp) {
+    pub(in crate::head) fn changed(&mut self, now: Timestamp) {
         self.due.get_or_insert(now.plus_ms(GATHER_MS));
     }
 }

@@ -67,7 +67,7 @@ impl Key {
         (self.life_ms / 3 * 2).saturating_sub(now.ms_since(self.issued_at))
     }
 
-    pub(super) fn is_expired(&self, now: Timestamp) -> bool {
+    pub(in crate::head) fn is_expired(&self, now: Timestamp) -> bool {
         now.ms_since(self.issued_at) > self.life_ms
     }
 }

@@ -5,15 +5,15 @@ use hostler_model::{
 };
 use hostler_sched::NeverFits;
 
-use super::command::Refusal;
 use super::ended::{Ended, any_job};
-use super::limits::MAX_DEPENDENCIES;
-use super::notifications::MAX_SUBSCRIPTIONS;
-use super::partition::{Owner, Partition};
-use super::partitions;
-use super::quotas::{refuses_more_waiting, refuses_submission, refuses_tasks};
 use super::requests::asked;
-use super::state::State;
+use crate::head::command::Refusal;
+use crate::head::limits::MAX_DEPENDENCIES;
+use crate::head::nodes::partition::{Owner, Partition};
+use crate::head::nodes::partitions;
+use crate::head::notifications::MAX_SUBSCRIPTIONS;
+use crate::head::state::State;
+use crate::head::users::quotas::{refuses_more_waiting, refuses_submission, refuses_tasks};
 
 /// The largest number of tasks in an array.
 const MAX_ARRAY_LEN: u64 = 1_000_001;
@@ -30,21 +30,21 @@ const MAX_GRACE_MS: u32 = 60 * 60 * 1000;
 const MAX_TASKS_PER_NODE: u32 = 4096;
 
 /// Whose job is admitted, and at whose request.
-pub(super) struct Admission<'a> {
+pub(in crate::head) struct Admission<'a> {
     /// The owner of the job.
-    pub(super) user: &'a str,
+    pub(in crate::head) user: &'a str,
     /// The owner's uid, if known.
-    pub(super) uid: Option<u32>,
+    pub(in crate::head) uid: Option<u32>,
     /// Whether an operator makes the request.
-    pub(super) operator: bool,
+    pub(in crate::head) operator: bool,
     /// The specification that a change replaces; `None` for a new job.
-    pub(super) before: Option<&'a JobSpec>,
+    pub(in crate::head) before: Option<&'a JobSpec>,
 }
 
 impl Admission<'_> {
     /// Refuses a job that the cluster does not accept. `is_larger` says whether the job asks for other nodes or resources or more time
     /// than before; always true for a new job.
-    pub(super) fn check(&self, state: &State, spec: &JobSpec, is_larger: bool) -> Result<(), Refusal> {
+    pub(in crate::head) fn check(&self, state: &State, spec: &JobSpec, is_larger: bool) -> Result<(), Refusal> {
         if is_larger {
             self.check_nodes(state, spec)?;
         }
@@ -143,7 +143,7 @@ impl Admission<'_> {
 }
 
 /// Refuses dependencies on jobs and tasks that do not exist.
-pub(super) fn check_dependencies<'a>(
+pub(in crate::head) fn check_dependencies<'a>(
     state: &State,
     ended: &Ended,
     after: impl IntoIterator<Item = &'a Dependency>,
@@ -164,7 +164,7 @@ pub(super) fn check_dependencies<'a>(
 }
 
 /// Checks the specification, regardless of the nodes: returns an error if it is invalid.
-pub(super) fn check_spec(spec: &JobSpec) -> Result<(), Refusal> {
+pub(in crate::head) fn check_spec(spec: &JobSpec) -> Result<(), Refusal> {
     let bad = |text: &str| Err(Refusal::BadSpec(text.to_owned()));
     if spec.request.cpus == 0 {
         return bad("a job needs at least one CPU");

@@ -7,14 +7,14 @@ use hostler_model::{Digest, Quota, Role, Timestamp, UserName, WallTime};
 use hostler_proto::link::Account;
 use serde::{Deserialize, Serialize};
 
-use super::limits::MAX_REASON_CHARACTERS;
+use crate::head::limits::MAX_REASON_CHARACTERS;
 
 /// The lifetime of a token, in milliseconds on the cluster's clock.
 pub const TOKEN_TTL_MS: u64 = 12 * 3600 * 1000;
 
 /// The uids for users who are added without one: above the range that systems assign themselves, and below the ranges for containers,
 /// dynamic users and `nobody`.
-pub(super) const AUTOMATIC_UIDS: RangeInclusive<u32> = 20_000..=59_999;
+pub(in crate::head) const AUTOMATIC_UIDS: RangeInclusive<u32> = 20_000..=59_999;
 
 /// A user of the cluster.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,28 +51,28 @@ pub struct NewUser {
 
 /// A login token. Its hash is the key in the map.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(super) struct Token {
-    pub(super) user: UserName,
+pub(in crate::head) struct Token {
+    pub(in crate::head) user: UserName,
     /// The expiry on the cluster's clock.
-    pub(super) ends: Timestamp,
+    pub(in crate::head) ends: Timestamp,
 }
 
 /// All users, groups, tokens and blocks.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Users {
-    pub(super) users: BTreeMap<UserName, User>,
+    pub(in crate::head) users: BTreeMap<UserName, User>,
     /// Quotas that all users of a group share.
-    pub(super) groups: BTreeMap<UserName, Quota>,
+    pub(in crate::head) groups: BTreeMap<UserName, Quota>,
     /// Quotas that each user of a group has, where the user's own quota sets no limit.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub(super) member_quotas: BTreeMap<UserName, Quota>,
-    pub(super) tokens: BTreeMap<Digest, Token>,
+    pub(in crate::head) member_quotas: BTreeMap<UserName, Quota>,
+    pub(in crate::head) tokens: BTreeMap<Digest, Token>,
     /// Users who were removed. Accounts and files on nodes keep their uids.
     #[serde(default)]
-    pub(super) former: BTreeMap<UserName, Former>,
+    pub(in crate::head) former: BTreeMap<UserName, Former>,
     /// Blocked accounts, whether or not they were ever users.
     #[serde(default)]
-    pub(super) blocked: BTreeMap<UserName, Block>,
+    pub(in crate::head) blocked: BTreeMap<UserName, Block>,
 }
 
 /// The remaining data of a removed user. Quotas still apply to an account of that name.
@@ -258,7 +258,7 @@ pub enum UsersRefusal {
     BadReason,
 }
 
-pub(super) fn because(reason: Option<&str>) -> String {
+pub(in crate::head) fn because(reason: Option<&str>) -> String {
     reason.map_or_else(String::new, |reason| format!(": {reason}"))
 }
 
@@ -330,12 +330,12 @@ impl Users {
     }
 
     /// A group's quota, with the group's name.
-    pub(super) fn group_quota(&self, group: &UserName) -> Option<(&UserName, &Quota)> {
+    pub(in crate::head) fn group_quota(&self, group: &UserName) -> Option<(&UserName, &Quota)> {
         self.groups.get_key_value(group.as_str())
     }
 
     /// Whether any quota or block exists.
-    pub(super) fn has_limits(&self) -> bool {
+    pub(in crate::head) fn has_limits(&self) -> bool {
         let of_users = self.users.values().any(|user| !user.quota.is_unlimited());
         let of_former = || self.former.values().any(|former| !former.quota.is_unlimited());
         let of_groups = !self.groups.is_empty() || !self.member_quotas.is_empty();
@@ -343,7 +343,7 @@ impl Users {
     }
 
     /// The groups and the own quota of a name, including removed users.
-    pub(super) fn limits_of(&self, name: &str) -> Option<(&UserName, &BTreeSet<UserName>, &Quota)> {
+    pub(in crate::head) fn limits_of(&self, name: &str) -> Option<(&UserName, &BTreeSet<UserName>, &Quota)> {
         let of_user = self.users.get_key_value(name).map(|(name, user)| (name, &user.groups, &user.quota));
         of_user.or_else(|| self.former.get_key_value(name).map(|(name, it)| (name, &it.groups, &it.quota)))
     }
@@ -375,7 +375,7 @@ impl Users {
     }
 
     /// The accounts that every node blocks.
-    pub(super) fn blocked_accounts(&self) -> Vec<Account> {
+    pub(in crate::head) fn blocked_accounts(&self) -> Vec<Account> {
         self.blocked.iter().map(|(name, block)| Account { name: name.clone(), uid: block.uid }).collect()
     }
 
@@ -393,11 +393,11 @@ impl Users {
     }
 
     /// The accounts that every node needs.
-    pub(super) fn accounts(&self) -> Vec<Account> {
+    pub(in crate::head) fn accounts(&self) -> Vec<Account> {
         self.users.values().map(|user| Account { name: user.name.clone(), uid: user.uid }).collect()
     }
 
-    pub(super) fn user(&self, name: &UserName) -> Result<&User, UsersRefusal> {
+    pub(in crate::head) fn user(&self, name: &UserName) -> Result<&User, UsersRefusal> {
         self.users.get(name.as_str()).ok_or_else(|| UsersRefusal::NoSuchUser(name.clone()))
     }
 }
@@ -405,11 +405,11 @@ impl Users {
 /// Allocates uids for new users, each once.
 #[derive(Debug, Clone)]
 pub struct AutomaticUids {
-    pub(super) owned: BTreeSet<u32>,
-    pub(super) former: BTreeMap<UserName, u32>,
-    pub(super) reserved: BTreeSet<u32>,
+    pub(in crate::head) owned: BTreeSet<u32>,
+    pub(in crate::head) former: BTreeMap<UserName, u32>,
+    pub(in crate::head) reserved: BTreeSet<u32>,
     /// Every uid below this one is allocated or taken.
-    pub(super) next: u32,
+    pub(in crate::head) next: u32,
 }
 
 impl AutomaticUids {

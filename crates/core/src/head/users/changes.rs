@@ -12,14 +12,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use hostler_model::{Digest, NodeName, Quota, Role, Timestamp, UserName, is_system_uid};
 use hostler_proto::link::{HeadMessage, SystemAccounts};
 
-use super::event::{Changes, Effect};
-use super::ids::{ConnectionId, Now};
-use super::limits::is_reason;
-use super::state::State;
 use super::user::{
     AUTOMATIC_UIDS, AutomaticUids, Block, Former, NewUser, TOKEN_TTL_MS, Token, User, Users, UsersCommand, UsersEvent,
     UsersRefusal,
 };
+use crate::head::event::{Changes, Effect};
+use crate::head::ids::{ConnectionId, Now};
+use crate::head::limits::is_reason;
+use crate::head::state::State;
 
 /// The most tokens per user; a further one revokes the oldest.
 const TOKENS_EACH: usize = 64;
@@ -69,7 +69,7 @@ impl State {
     }
 
     /// Returns a user whose name would belong to an account of this node if the node joined.
-    pub(super) fn user_named_after(&self, node: &NodeName) -> Option<&UserName> {
+    pub(in crate::head) fn user_named_after(&self, node: &NodeName) -> Option<&UserName> {
         self.users.iter().map(|user| &user.name).find(|name| node_in_name(name.as_str()).as_ref() == Some(node))
     }
 }
@@ -80,7 +80,11 @@ fn node_in_name(user: &str) -> Option<NodeName> {
 }
 
 /// Returns the events that follow from `command`.
-pub(super) fn decide_users(users: &Users, command: &UsersCommand, now: Now) -> Result<Vec<UsersEvent>, UsersRefusal> {
+pub(in crate::head) fn decide_users(
+    users: &Users,
+    command: &UsersCommand,
+    now: Now,
+) -> Result<Vec<UsersEvent>, UsersRefusal> {
     match command {
         UsersCommand::Add(new) if users.users.contains_key(new.name.as_str()) => {
             Err(UsersRefusal::Exists(new.name.clone()))
@@ -243,7 +247,7 @@ impl Uids {
 }
 
 /// Applies one event, and tells the agents when accounts change.
-pub(super) fn update_users(state: &mut State, event: &UsersEvent, now: Now, changes: &mut Changes) {
+pub(in crate::head) fn update_users(state: &mut State, event: &UsersEvent, now: Now, changes: &mut Changes) {
     let before = match event {
         UsersEvent::Put(_) | UsersEvent::Removed(_) | UsersEvent::Blocked { .. } | UsersEvent::Unblocked(_) => {
             Some(accounts_now(state))
@@ -292,7 +296,7 @@ pub(super) fn update_users(state: &mut State, event: &UsersEvent, now: Now, chan
 }
 
 /// Sends all agents the current accounts.
-pub(super) fn send_accounts_to_all(state: &State, changes: &mut Changes) {
+pub(in crate::head) fn send_accounts_to_all(state: &State, changes: &mut Changes) {
     for &connection in state.connections.keys() {
         send_accounts(state, connection, changes);
     }
@@ -330,6 +334,6 @@ fn accounts_now(state: &State) -> HeadMessage {
 }
 
 /// Sends an agent the current accounts. The agent may have missed changes while it was disconnected.
-pub(super) fn send_accounts(state: &State, connection: ConnectionId, changes: &mut Changes) {
+pub(in crate::head) fn send_accounts(state: &State, connection: ConnectionId, changes: &mut Changes) {
     changes.effects.push(Effect::Send { connection, message: accounts_now(state) });
 }

@@ -16,14 +16,14 @@ use hostler_proto::link::{
 use hostler_proto::record::{EndedPart, EndedTask};
 use hostler_proto::stages::Stages;
 
-use super::event::{Record, Start, TaskChange};
-use super::ids::ConnectionId;
 use super::job::{Active, Job, Part, Phase};
-use super::state::State;
-use super::step::Step;
+use crate::head::event::{Record, Start, TaskChange};
+use crate::head::ids::ConnectionId;
+use crate::head::state::State;
+use crate::head::step::Step;
 
 impl Step<'_> {
-    pub(super) fn place(&mut self, starts: &[Start]) {
+    pub(in crate::head) fn place(&mut self, starts: &[Start]) {
         let mut jobs: BTreeMap<JobId, IndexSet> = BTreeMap::new();
         let mut placed: BTreeMap<(ConnectionId, JobId), Vec<(RunId, u32)>> = BTreeMap::new();
         for parts in starts.chunk_by(|one, next| one.run == next.run) {
@@ -91,7 +91,7 @@ impl Step<'_> {
     }
 
     /// Sends an agent its parts of a job's runs.
-    pub(super) fn launch(&mut self, connection: ConnectionId, id: JobId, parts: &[(RunId, u32)]) {
+    pub(in crate::head) fn launch(&mut self, connection: ConnectionId, id: JobId, parts: &[(RunId, u32)]) {
         let job = self.job(id);
         let runs = parts.iter().map(|(run, rank)| placement(self.state, &job.active[&run.task.index], *rank)).collect();
         let launch = JobLaunch {
@@ -107,7 +107,7 @@ impl Step<'_> {
         self.send(connection, HeadMessage::Launch(launch));
     }
 
-    pub(super) fn advance(&mut self, run: RunId, rank: u32, phase: Phase) {
+    pub(in crate::head) fn advance(&mut self, run: RunId, rank: u32, phase: Phase) {
         self.state.unconfirmed.remove(&(run, rank));
         let now = self.now;
         let id = run.task.job;
@@ -137,7 +137,7 @@ impl Step<'_> {
     }
 
     /// Marks a part as ready. When all parts are ready, starts the processes of all parts.
-    pub(super) fn get_ready(&mut self, run: RunId, rank: u32, port: u16, endpoint: Option<StepEndpoint>) {
+    pub(in crate::head) fn get_ready(&mut self, run: RunId, rank: u32, port: u16, endpoint: Option<StepEndpoint>) {
         self.state.unconfirmed.remove(&(run, rank));
         let (had_begun, has_begun) = self.state.change_job(run.task.job, |job| {
             let active = job.active.get_mut(&run.task.index).expect("the run is the current run of its task");
@@ -172,7 +172,7 @@ impl Step<'_> {
         }
     }
 
-    pub(super) fn end_part(&mut self, run: RunId, rank: u32, over: RunEnd) {
+    pub(in crate::head) fn end_part(&mut self, run: RunId, rank: u32, over: RunEnd) {
         self.state.unconfirmed.remove(&(run, rank));
         let now = self.now;
         let energy = self.state.active(run).and_then(|active| self.state.energy(active.part(rank)?, self.now.at));
@@ -299,12 +299,12 @@ impl Step<'_> {
     }
 
     /// Tells the connected agents of a run to end it, if the run must end.
-    pub(super) fn send_end(&mut self, run: RunId) {
+    pub(in crate::head) fn send_end(&mut self, run: RunId) {
         (0..self.state.parts_of(run)).for_each(|rank| self.send_end_to(run, rank));
     }
 
     /// Tells the agent of one part to end the run, if the run must end.
-    pub(super) fn send_end_to(&mut self, run: RunId, rank: u32) {
+    pub(in crate::head) fn send_end_to(&mut self, run: RunId, rank: u32) {
         let Some(active) = self.state.active(run) else { return };
         let (Some(cause), Some(part)) = (cause(self.state, active), active.part(rank)) else { return };
         if let Some(connection) = connection_of(self.state, part) {
@@ -346,7 +346,7 @@ fn part_of(active: &mut Active, rank: u32) -> &mut Part {
 }
 
 /// Returns the connection of a part's agent; `None` if the part has ended or the agent is not connected.
-pub(super) fn connection_of(state: &State, part: &Part) -> Option<ConnectionId> {
+pub(in crate::head) fn connection_of(state: &State, part: &Part) -> Option<ConnectionId> {
     let node = state.nodes.get(&part.node).filter(|_| part.over.is_none())?;
     node.link.as_ref().map(|link| link.connection)
 }

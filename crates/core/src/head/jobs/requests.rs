@@ -4,25 +4,25 @@ use hostler_model::{JobId, JobSpec, Timestamp};
 use hostler_sched::{Running, Waiting};
 
 use super::job::{Active, Job};
-use super::node::Node;
-use super::partition::Owner;
-use super::quotas::Budget;
-use super::state::State;
+use crate::head::nodes::node::Node;
+use crate::head::nodes::partition::Owner;
+use crate::head::state::State;
+use crate::head::users::quotas::Budget;
 
 /// Iterates over startable jobs in queue order, each with all of its tasks that quotas allow.
-pub(super) fn startable(state: &State) -> impl Iterator<Item = Waiting> {
+pub(in crate::head) fn startable(state: &State) -> impl Iterator<Item = Waiting> {
     let mut budget = Budget::of(state);
     state.startable_queue().filter_map(move |job| within_quota(waiting(state, job), job, budget.as_mut()))
 }
 
 /// Converts a job to a scheduler request for the tasks that may start.
-pub(super) fn waiting(state: &State, job: &Job) -> Waiting {
+pub(in crate::head) fn waiting(state: &State, job: &Job) -> Waiting {
     let time_limit_ms = longest_ms(state, job);
     Waiting { job: job.id, tasks: job.startable(), time_limit_ms, ..asked(state, state.owner_of(job), &job.spec) }
 }
 
 /// Converts a specification to a scheduler request for one task. The job needs no id yet.
-pub(super) fn asked(state: &State, owner: Owner, spec: &JobSpec) -> Waiting {
+pub(in crate::head) fn asked(state: &State, owner: Owner, spec: &JobSpec) -> Waiting {
     let among = state.allowed_nodes(owner, spec);
     Waiting {
         job: JobId(0),
@@ -36,14 +36,14 @@ pub(super) fn asked(state: &State, owner: Owner, spec: &JobSpec) -> Waiting {
 }
 
 /// Limits a waiting job to the tasks that quotas allow; `None` if they allow none.
-pub(super) fn within_quota(waiting: Waiting, job: &Job, budget: Option<&mut Budget<'_>>) -> Option<Waiting> {
+pub(in crate::head) fn within_quota(waiting: Waiting, job: &Job, budget: Option<&mut Budget<'_>>) -> Option<Waiting> {
     let Some(budget) = budget else { return Some(waiting) };
     let tasks = budget.grant(job, waiting.tasks);
     (tasks > 0).then_some(Waiting { tasks, ..waiting })
 }
 
 /// Returns all that holds resources, each with the latest time at which it ends.
-pub(super) fn running(state: &State) -> Vec<Running> {
+pub(in crate::head) fn running(state: &State) -> Vec<Running> {
     let of_job = |job: &Job, active: &Active, node: &Node| Running {
         node: node.ix,
         request: if job.spec.exclusive { node.total() } else { job.spec.request.clone() },

@@ -3,13 +3,13 @@
 use hostler_model::{Digest, NodeName, NodeState};
 use hostler_proto::api::Notice;
 
-use super::event::Effect;
 use super::member::Key;
 use super::node::Drain;
-use super::step::Step;
+use crate::head::event::Effect;
+use crate::head::step::Step;
 
 impl Step<'_> {
-    pub(super) fn set_drain(&mut self, name: &NodeName, drain: Option<Drain>) {
+    pub(in crate::head) fn set_drain(&mut self, name: &NodeName, drain: Option<Drain>) {
         self.state.change_node(name, |node| node.drain = drain);
         if self.state.nodes.get(name).is_some_and(|node| node.facts.gossip_at.is_some()) {
             self.state.peers.changed(self.now.at);
@@ -19,7 +19,7 @@ impl Step<'_> {
     }
 
     /// Makes a machine the node of this name. A machine that had the name before loses its key and its connection.
-    pub(super) fn join(&mut self, name: &NodeName, key: Digest, life_ms: u64) {
+    pub(in crate::head) fn join(&mut self, name: &NodeName, key: Digest, life_ms: u64) {
         if self.state.member(name).is_some() {
             self.count_removed_machine();
         }
@@ -28,7 +28,7 @@ impl Step<'_> {
     }
 
     /// Removes a node: its runs are lost, and the state keeps nothing about it.
-    pub(super) fn remove_member(&mut self, name: &NodeName, by: &str) {
+    pub(in crate::head) fn remove_member(&mut self, name: &NodeName, by: &str) {
         self.state.expel(name);
         self.count_removed_machine();
         if self.state.node(name).is_none() {
@@ -49,7 +49,7 @@ impl Step<'_> {
     }
 
     /// Closes a node's connection, if it has one.
-    pub(super) fn disconnect_node(&mut self, name: &NodeName, reason: &str) {
+    pub(in crate::head) fn disconnect_node(&mut self, name: &NodeName, reason: &str) {
         let Some(node) = self.state.nodes.get_mut(name) else { return };
         let Some(link) = node.link.take() else { return };
         self.state.connections.remove(&link.connection);

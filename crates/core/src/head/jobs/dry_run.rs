@@ -2,15 +2,15 @@
 
 use hostler_model::{JobId, NodeName, Reason, Timestamp};
 
-use super::command::{Command, Refusal};
-use super::decide::decide;
 use super::ended::Ended;
-use super::event::{Changes, Event, Stamped};
 use super::explain::explain;
-use super::ids::Now;
 use super::schedule::schedule;
-use super::state::State;
-use super::update::update;
+use crate::head::command::{Command, Refusal};
+use crate::head::decide::decide;
+use crate::head::event::{Changes, Event, Stamped};
+use crate::head::ids::Now;
+use crate::head::state::State;
+use crate::head::update::update;
 
 /// What would happen to a job if it was submitted now.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use hostler_model::{JobId, JobSpec, NodeName, Resources, RunId, Timestamp};
 use hostler_sched::plan;
 
-use super::event::{Event, Start};
-use super::ids::Now;
 use super::job::Job;
-use super::node::Node;
 use super::requests::running;
-use super::state::State;
 use super::turns::Turns;
+use crate::head::event::{Event, Start};
+use crate::head::ids::Now;
+use crate::head::nodes::node::Node;
+use crate::head::state::State;
 
 /// Runs a scheduling pass: returns the event that places tasks, or `None` if none can start. Keeps the reservations of waiting jobs
 /// for [`super::explain`].

@@ -13,7 +13,7 @@ use hostler_proto::stages::Stages;
 use serde::{Deserialize, Serialize};
 
 use super::dependency::{Delay, PartlyMet, distinct};
-use super::ids::{Now, SubmissionKey};
+use crate::head::ids::{Now, SubmissionKey};
 
 /// How long a job may wait before its owner is told, on the cluster's clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -225,7 +225,7 @@ impl Active {
 
 impl Part {
     /// Returns what the part has held for `held_ms` milliseconds and used.
-    pub(super) fn consumption(&self, held_ms: u64, usage: &Usage) -> JobUse {
+    pub(in crate::head) fn consumption(&self, held_ms: u64, usage: &Usage) -> JobUse {
         let times = |count: u64| count.saturating_mul(held_ms);
         let mib_ms = |bytes: u64| times(bytes.div_ceil(1 << 20));
         let peak_memory_bytes = usage.memory_peak_bytes.unwrap_or(usage.max_rss_bytes);
@@ -250,7 +250,7 @@ impl Part {
 impl Job {
     /// Lets placed or ended tasks wait again. If no other task is placed or ended, also clears the job's start time,
     /// which the next attempt sets again.
-    pub(super) fn wait_again(&mut self, tasks: &IndexSet) {
+    pub(in crate::head) fn wait_again(&mut self, tasks: &IndexSet) {
         self.pending.add_all(tasks);
         if self.waits_for_others() {
             self.change_partly_met(|it| it.freed.add_all(tasks));
@@ -261,12 +261,12 @@ impl Job {
     }
 
     /// The begin time that the job waits for.
-    pub(super) fn begins_at(&self) -> Option<WallTime> {
+    pub(in crate::head) fn begins_at(&self) -> Option<WallTime> {
         self.spec.begin.as_deref().copied().filter(|_| self.too_early)
     }
 
     /// When the next delay of the job's dependencies ends.
-    pub(super) fn delayed_until(&self) -> Option<Timestamp> {
+    pub(in crate::head) fn delayed_until(&self) -> Option<Timestamp> {
         self.delays().iter().map(|delay| delay.until).min()
     }
 
@@ -283,14 +283,14 @@ impl Job {
     }
 
     /// Changes how far the dependencies are satisfied.
-    pub(super) fn change_partly_met<T>(&mut self, change: impl FnOnce(&mut PartlyMet) -> T) {
+    pub(in crate::head) fn change_partly_met<T>(&mut self, change: impl FnOnce(&mut PartlyMet) -> T) {
         let mut it = self.partly_met.take().unwrap_or_default();
         change(&mut it);
         self.partly_met = Some(it).filter(|it| !it.delays.is_empty() || !it.freed.is_empty());
     }
 
     /// Notes that these tasks no longer wait.
-    pub(super) fn no_longer_wait(&mut self, tasks: &IndexSet) {
+    pub(in crate::head) fn no_longer_wait(&mut self, tasks: &IndexSet) {
         self.pending.remove_all(tasks);
         if self.partly_met.is_some() {
             self.change_partly_met(|it| it.freed.remove_all(tasks));
@@ -315,12 +315,12 @@ impl Job {
     }
 
     /// When a subscription next wants to know that the job still waits.
-    pub(super) fn wait_limit(&self) -> Option<Timestamp> {
+    pub(in crate::head) fn wait_limit(&self) -> Option<Timestamp> {
         self.wait.as_ref().map(|wait| wait.until)
     }
 
     /// Creates a newly submitted job of this user and uid.
-    pub(super) fn new(
+    pub(in crate::head) fn new(
         id: JobId,
         key: SubmissionKey,
         (user, uid): (&str, Option<u32>),
@@ -365,7 +365,7 @@ impl Job {
     }
 
     /// Deletes the job's environment variables if the job has completed, since it then never runs again.
-    pub(super) fn drop_environment_if_completed(&mut self) {
+    pub(in crate::head) fn drop_environment_if_completed(&mut self) {
         if self.environment.is_some() && self.is_ended() && self.state() == JobState::Completed {
             self.lost_environment = true;
             self.environment = None;
@@ -534,7 +534,7 @@ impl Job {
     }
 
     /// Removes tasks from `endings`.
-    pub(super) fn reopen(&mut self, tasks: &IndexSet) {
+    pub(in crate::head) fn reopen(&mut self, tasks: &IndexSet) {
         self.endings.retain(|_, indices| {
             indices.remove_all(tasks);
             !indices.is_empty()
@@ -542,7 +542,7 @@ impl Job {
     }
 
     /// The memory of the sets of tasks that have several ranges, in bytes: what tasks with gaps between them cost.
-    pub(super) fn memory_of_sets(&self) -> usize {
+    pub(in crate::head) fn memory_of_sets(&self) -> usize {
         let sets = [&self.pending, self.freed()].into_iter().chain(self.endings.values());
         sets.filter(|set| set.range_count() > 1).map(IndexSet::memory_bytes).sum()
     }

@@ -14,12 +14,12 @@ use hostler_sched::{Holding, Queue, Share, Start, Waiting};
 
 use super::job::Job;
 use super::queue::{Jobs, Levels, Rank, Started, Turn, UserIx};
-use super::quotas::Budget;
 use super::requests::{waiting, within_quota};
-use super::state::State;
+use crate::head::state::State;
+use crate::head::users::quotas::Budget;
 
 /// The waiting jobs during a pass.
-pub(super) struct Turns<'a> {
+pub(in crate::head) struct Turns<'a> {
     state: &'a State,
     now: Timestamp,
     budget: Option<Budget<'a>>,
@@ -62,7 +62,7 @@ struct Offer {
 }
 
 impl<'a> Turns<'a> {
-    pub(super) fn of(state: &'a State, now: Timestamp) -> Self {
+    pub(in crate::head) fn of(state: &'a State, now: Timestamp) -> Self {
         Self {
             state,
             now,
