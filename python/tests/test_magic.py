@@ -217,10 +217,13 @@ def test_wrong_input_is_refused_before_anything_runs(run: Run, client: hostler.C
 
 
 def test_module_beside_the_notebook_is_sent(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "beside.py").write_text("ANSWER = 42\n")
+    (tmp_path / "beside.py").write_text("ANSWER = 42\nhook = None\n")
     monkeypatch.syspath_prepend(str(tmp_path))
     monkeypatch.delitem(sys.modules, "beside", raising=False)
     assert run(on_node("from beside import ANSWER\nANSWER")) == 42
+    assert "beside" not in sys.modules
+    run("import beside\nfactor = 2\ndef twice(): return factor * beside.ANSWER\nbeside.ANSWER, beside.hook = 5, twice")
+    assert run(on_node("beside.hook()")) == 10
     del sys.modules["beside"]
 
 

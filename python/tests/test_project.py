@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import hostler
-from hostler._worker import project, task, wire
+from hostler._worker import modules, project, task, wire
 from hostler.job import indices
 
 
@@ -51,7 +51,7 @@ def test_large_package_that_is_not_installed_is_refused(tmp_path: Path, monkeypa
     module.__file__, module.__path__ = str(package / "__init__.py"), [str(package)]
     monkeypatch.setitem(sys.modules, "large", module)
     with pytest.raises(hostler.UsageError, match=r"the package large in .* has 65 MiB, and is not installed"):
-        project.ship_modules(tmp_path / "modules")
+        modules.ship(tmp_path / "modules")
 
 
 def test_indices_of_an_array_are_listed() -> None:

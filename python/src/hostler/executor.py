@@ -7,16 +7,16 @@ import concurrent.futures
 import functools
 import itertools
 import os
-import sys
 import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
-from hostler._worker import project, server
+from hostler._worker import modules, project, server
 from hostler._worker.batch import Settings, asks, slots
 from hostler._worker.call import Call, Future
+from hostler._worker.parts import Store
 from hostler._worker.pool import Pool
 from hostler._worker.project import Environment
 from hostler.client import Client
@@ -72,6 +72,7 @@ class Executor(concurrent.futures.Executor):
             raise ValueError("max_workers must be greater than 0")
         if options.get("requeue"):
             raise ValueError("calls run at most once, so an Executor has no requeue; hostler.map has")
+        project.check_sandbox(environment, options)
         self._settings = Settings(client or Client(), environment, trusted, None, max_workers, options)
         self._is_local = False
         # Inside of a call: its worker, if that can run calls of this executor.
@@ -83,6 +84,10 @@ class Executor(concurrent.futures.Executor):
         self._pools: list[Pool] = []
         self._looked_at = 0.0
         self._module_count = 0
+        # Values that cannot be sent, and whether any were ever sent.
+        self._lost: list[str] = []
+        self._has_state = False
+        self._parts = Store()
         self._modules: dict[str, str] = {}
         self._shipped: dict[str, tuple[int, int]] = {}
         weakref.finalize(self, _close, self._pools).atexit = False
@@ -128,10 +133,12 @@ class Executor(concurrent.futures.Executor):
         RuntimeError
             After `shutdown`.
         """
-        call = Call(project.dumps("the call", (fn, args, kwargs)), Future())
+        values = self._values()
+        # Inside of a call, it travels through the caller of that one.
+        call = Call(project.packed_call((fn, args, kwargs), None if self._worker else self._parts, values), Future())
         with self._lock:
             if self._worker is not None:
-                return self._submit_to_worker(self._worker, call.work)
+                return self._submit_to_worker(self._worker, call.work.head)
             if self._is_shut_down:
                 raise RuntimeError("cannot schedule new futures after shutdown")
             if not threading.main_thread().is_alive():
@@ -238,16 +245,31 @@ class Executor(concurrent.futures.Executor):
         future.add_done_callback(self._submitted.discard)
         return future
 
+    def _values(self) -> dict[str, bytes] | None:
+        """Return what this program has set in modules; None if no worker has any values from it."""
+        self._look_for_modules()
+        values, lost = project.state_of_modules(self._modules)
+        if lost and lost != self._lost:
+            project.warn_of_state(lost)
+        self._lost = lost
+        self._has_state = self._has_state or bool(values)
+        # Workers that run a call of a call may have those of another call.
+        return values if self._has_state or self._worker is not None else None
+
+    def _look_for_modules(self) -> None:
+        if modules.count() != self._module_count:
+            self._module_count = modules.count()
+            self._modules = modules.files()
+            self._looked_at = 0.0
+
     def _pool(self) -> Pool:
         """Return a pool whose workers have all modules that a call may need, as they are now."""
+        self._look_for_modules()
         now = time.monotonic()
-        if len(sys.modules) != self._module_count:
-            self._module_count = len(sys.modules)
-            self._modules = project.shipped_modules()
-        elif self._pools and now - self._looked_at < _LOOKING:
+        if self._pools and now - self._looked_at < _LOOKING:
             return self._pools[-1]
         self._looked_at = now
-        versions = project.versions(self._modules)
+        versions = modules.versions(self._modules)
         if not self._pools or not versions.items() <= self._shipped.items():
             _close(self._pools)
             self._pools[:] = [pool for pool in self._pools if not pool.is_over]

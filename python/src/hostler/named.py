@@ -35,6 +35,7 @@ _PARTS = {
     "function": "another function",
     "inputs": "other inputs",
     "modules": "other modules beside the program",
+    "state": "other values set in modules",
     "environment": "another environment",
 }
 
@@ -108,6 +109,7 @@ class Map(Rich, Generic[R]):
                 "function": meaning.of(function),
                 "inputs": values.digest(),
                 "modules": meaning.of_files(folder / MODULES),
+                "state": project.described_state(),
                 "environment": project.described_environment(folder, settings.environment),
             }
             tag = ",".join(f"{part}:{digest}" for part, digest in content.items())

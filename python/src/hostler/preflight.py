@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import os
 import sys
 import tempfile
 from collections.abc import Callable
@@ -11,7 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hostler._worker import batch, project
+from cloudpickle import cloudpickle as by_value
+
+from hostler._worker import batch, modules, project
 from hostler._worker.batch import Settings
 from hostler._worker.project import Environment
 from hostler.client import Client
@@ -31,6 +34,8 @@ class Preflight:
         cannot be pickled are among the problems instead.
     modules : dict
         Bytes of each module that is sent because it is not installed, the largest first.
+    state : dict
+        Bytes of each value that the program has set in these modules since their import, such as ``config.LR``.
     python : str
         The minor version of Python, which nodes must have, e.g. ``3.12``.
     environment : str or tuple of str
@@ -39,6 +44,8 @@ class Preflight:
         Path of the interpreter on the nodes, with ``own``.
     nodes : tuple of str
         Nodes that have this Python.
+    left_out : tuple of str
+        Packages of the operating system that are not installed on nodes, since the program has not imported them.
     problems : tuple of str
         What would not work.
     """
@@ -46,10 +53,12 @@ class Preflight:
     function: int
     captures: dict[str, int]
     modules: dict[str, int]
+    state: dict[str, int]
     python: str
     environment: str | tuple[str, ...]
     interpreter: str | None
     nodes: tuple[str, ...]
+    left_out: tuple[str, ...]
     problems: tuple[str, ...]
 
     def __str__(self) -> str:
@@ -61,8 +70,10 @@ class Preflight:
             ("function", _size(self.function)),
             *(("captures", f"{name}, {_size(size)}") for name, size in self.captures.items()),
             *(("sends", f"module {name}, {_size(size)}") for name, size in self.modules.items()),
+            *(("sets", f"{place} as it is now, {_size(size)}") for place, size in self.state.items()),
             ("Python", f"{self.python} on {', '.join(self.nodes) or 'no node'}"),
             ("environment", packages),
+            *([("left out", f"not imported: {', '.join(self.left_out)}")] if self.left_out else []),
             *(("problem", problem) for problem in self.problems),
         ]
         return "\n".join(f"{label:<12} {text}" for label, text in rows)
@@ -99,12 +110,15 @@ def preflight(
     except PicklingError as error:
         # The variable that is the cause is named already.
         problems += [error.message] if not problems else []
-    modules: dict[str, int] = {}
+    sizes: dict[str, int] = {}
+    state, lost = project.state_of_modules()
+    problems += [f"set in a module, and not sent: {value}" for value in lost]
+    problems += [f"the module {name} is imported, and does not exist here" for name in modules.not_found()]
     with tempfile.TemporaryDirectory(prefix="hostler-preflight-") as directory:
         folder = Path(directory)
         try:
-            project.ship_modules(folder / "modules")
-            modules = {path.stem: _bytes(path) for path in (folder / "modules").iterdir()}
+            problems += [f"not sent: {part}" for part in modules.ship(folder / "modules")]
+            sizes = {path.stem: _bytes(path) for path in (folder / "modules").iterdir()}
         except HostlerError as error:
             problems.append(error.message)
         environment = batch.on(client.info(), Settings(client, environment, True, None, None, {})).environment
@@ -118,11 +132,13 @@ def preflight(
     return Preflight(
         function=size,
         captures=_largest_first(captures),
-        modules=_largest_first(modules),
+        modules=_largest_first(sizes),
+        state=_largest_first({place.replace(":", "."): len(content) for place, content in state.items()}),
         python=version,
         environment="own" if environment == "own" else packages,
-        interpreter=sys.executable if environment == "own" else None,
+        interpreter=os.path.abspath(sys.executable) if environment == "own" else None,
         nodes=nodes,
+        left_out=tuple(project.left_out()) if environment == "build" else (),
         problems=tuple(problems),
     )
 
@@ -135,6 +151,9 @@ def captured(function: Callable[..., object]) -> dict[str, Any]:
         found = inspect.getclosurevars(inspect.unwrap(function))
     except TypeError:
         # Built in, or an object that can be called.
+        return {}
+    if by_value._should_pickle_by_reference(inspect.unwrap(function)):
+        # It uses those of its module on the node.
         return {}
     return {
         name: value

@@ -102,9 +102,11 @@ class Shape:
 def on(cluster: dict[str, Any], settings: Settings) -> Settings:
     """Return settings with the default environment of this cluster, as ``hostler info`` describes it."""
     if settings.environment is not None:
+        project.check_sandbox(settings.environment, settings.options)
         return settings
     # The nodes of `hostler up` are on the caller's machine.
-    return dataclasses.replace(settings, environment="own" if cluster["head"]["embedded"] else "build")
+    environment = project.default_environment(cluster["head"]["embedded"], settings.options)
+    return dataclasses.replace(settings, environment=environment)
 
 
 def shape(count: int, tasks: int, settings: Settings) -> Shape:
@@ -159,6 +161,7 @@ def worker_settings(settings: Settings, chunksize: int | None) -> wire.Settings:
         chunksize=chunksize,
         trusted=settings.trusted,
         local=False,
+        state=project.packed_state() if chunksize is not None else {},
         asks=asks(settings) if chunksize is None else [],
     )
 

@@ -9,6 +9,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from hostler._worker.parts import Work
+
 R = TypeVar("R")
 
 
@@ -47,7 +49,7 @@ class Future(concurrent.futures.Future[R]):
 class Call:
     """A pickled call and its future."""
 
-    work: bytes
+    work: Work
     future: Future[Any]
     #: How many calls wait for it: one that another call has submitted has one more than that. The result of such a call
     #: is its record, which nothing unpickles here.

@@ -20,6 +20,13 @@ RECALL = -2
 END = -3
 REPLY = -4
 
+#: A piece that calls refer to: its hash, and the content; and one that none refers to any more. Those of a connection
+#: end with it.
+PART = -5
+DROP = -6
+#: Bytes of a hash.
+DIGEST = 32
+
 #: The kind of a record for a call that has not begun and is given back, and for one whose process has died.
 RETURNED = "returned"
 LOST = "lost"

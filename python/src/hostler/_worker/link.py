@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import collections
 import concurrent.futures
 import enum
+import functools
 import json
 import subprocess
 import time
+import weakref
 from typing import TYPE_CHECKING, Any
 
 from hostler import _executable
 from hostler._worker import batch, frames, wire
 from hostler._worker.call import Call, Future, fail
 from hostler._worker.jobs import WorkerJob
+from hostler._worker.parts import Part
 from hostler.errors import JobFailedError, UnreachableError
 
 if TYPE_CHECKING:
@@ -40,6 +44,10 @@ class State(enum.Enum):
     ENDING = enum.auto()
     #: It has ended.
     OVER = enum.auto()
+
+
+def _forget(gone: collections.deque[str], digest: str, part: object) -> None:
+    gone.append(digest)
 
 
 class Worker(asyncio.Protocol):
@@ -73,6 +81,9 @@ class Worker(asyncio.Protocol):
         self._bad_records = 0
         # Results of calls that its calls have submitted, by their ids, which it may not have.
         self._replies: dict[int, bytes] = {}
+        # Parts that it has, and those of them that no call has any more.
+        self._parts: dict[str, weakref.ref[Part]] = {}
+        self._gone: collections.deque[str] = collections.deque()
         self._is_recalled = False
         self._received = bytearray()
         self._trouble_since: float | None = None
@@ -224,7 +235,8 @@ class Worker(asyncio.Protocol):
         self._id = greeting["id"]
         self.state, self.was_ready = State.READY, True
         self.last = time.monotonic()
-        # After a lost connection. The worker knows which ones it has.
+        # After a lost connection. The worker knows which ones it has, but has no parts.
+        self._parts.clear()
         self._write_calls(list(self.outstanding.items()))
         for record in self._replies.values():
             self._write_reply(record)
@@ -324,14 +336,34 @@ class Worker(asyncio.Protocol):
     def _write_calls(self, calls: list[tuple[int, Call]]) -> None:
         small: list[bytes] = []
         for number, call in calls:
-            small.append(frames.FRAME.pack(number, self._seen, len(call.work)))
-            if len(call.work) <= _COPIED:
-                small.append(call.work)
+            self._write_parts(call, small)
+            head = call.work.head
+            small.append(frames.FRAME.pack(number, self._seen, len(head)))
+            if len(head) <= _COPIED:
+                small.append(head)
             else:
                 self._write(b"".join(small))
-                self._write(call.work)
+                self._write(head)
                 small.clear()
         self._write(b"".join(small))
+
+    def _write_parts(self, call: Call, before: list[bytes]) -> None:
+        """Write the parts of a call that the worker lacks. Parts that no call has any more make room first."""
+        while self._gone:
+            digest = self._gone.popleft()
+            if self._parts.pop(digest, None) is not None:
+                before += [frames.FRAME.pack(frames.DROP, self._seen, frames.DIGEST), bytes.fromhex(digest)]
+        for part in call.work.parts:
+            reference = self._parts.get(part.digest)
+            if reference is None or reference() is not part:
+                before += [
+                    frames.FRAME.pack(frames.PART, self._seen, frames.DIGEST + len(part.content)),
+                    bytes.fromhex(part.digest),
+                ]
+                self._write(b"".join(before))
+                before.clear()
+                self._write(part.content)
+                self._parts[part.digest] = weakref.ref(part, functools.partial(_forget, self._gone, part.digest))
 
     def recall(self) -> None:
         """Ask for the calls that have not begun."""

@@ -27,6 +27,8 @@ from typing import Any, NamedTuple, cast
 import cloudpickle
 from cloudpickle import cloudpickle as by_value
 
+from hostler._worker import modules, state
+
 #: The type of functions with `functools.lru_cache`.
 Cached = type(functools.lru_cache(len))
 
@@ -85,9 +87,13 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
     is_back = False
     origin = staticmethod(_origin)
+    #: What travels by value even if it has a place in a module.
+    placed: Any = None
 
     def reducer_override(self, obj: Any) -> Any:
         kind = type(obj)
+        if kind is types.CodeType and not self.is_back:
+            modules.note(obj)
         if issubclass(kind, type):
             reduced = by_value._class_reduce(obj)
             return reduced if reduced is NotImplemented or len(reduced) == 2 else self._class(obj, *reduced)
@@ -98,7 +104,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             return functools.cached_property, (obj.func,), {"attrname": obj.attrname, "__doc__": obj.__doc__}
         if kind in (weakref.WeakKeyDictionary, weakref.WeakValueDictionary):
             return kind, (), None, None, iter(list(obj.items()))
-        if is_sentinel(obj) and (place := place_of(obj)):
+        if obj is not self.placed and is_sentinel(obj) and (place := place_of(obj)):
             return _at, place
         if isinstance(obj, _of_argparse()):
             return _with_suppress(obj)
@@ -146,15 +152,24 @@ class _BackPickler(_Pickler):
     origin = staticmethod(_origin_back)
 
 
-def pickler(file: Any) -> Any:
+def pickler(file: Any, buffer_callback: Callable[[pickle.PickleBuffer], object] | None = None) -> Any:
     """Return what pickles one value after another for calls."""
-    return _Pickler(file)
+    return _Pickler(file, buffer_callback=buffer_callback)
 
 
 def dumps(value: object) -> bytes:
     """Pickle a call, or a part of one."""
     file = io.BytesIO()
     _Pickler(file).dump(value)
+    return file.getvalue()
+
+
+def dumps_placed(value: object) -> bytes:
+    """Pickle what the program has put into a module, where others are found by their places."""
+    file = io.BytesIO()
+    pickler = _Pickler(file)
+    pickler.placed = value
+    pickler.dump(value)
     return file.getvalue()
 
 
@@ -374,7 +389,8 @@ def _write_main() -> str:
         content = dumps({name: value for name, value in values.items() if _can_be_pickled(value)})
     os.makedirs(_home, exist_ok=True)
     with open(path, "w", encoding="utf-8") as file:
-        file.write(f"import pickle\nglobals().update(pickle.loads({content!r}))\ndel pickle\n")
+        file.write(f"__import__({state.__name__!r}, fromlist=['']).receive({state.received()!r})\n")
+        file.write(f"globals().update(__import__('pickle').loads({content!r}))\n")
     return path
 
 

@@ -22,6 +22,7 @@ from hostler._worker.batch import Settings
 from hostler._worker.call import Call, Future, fail
 from hostler._worker.jobs import ClusterJob, LocalJob, WorkerJob, in_thread
 from hostler._worker.link import State, Worker
+from hostler._worker.parts import Work
 from hostler.errors import HostlerError
 from hostler.job import ENDED
 
@@ -298,7 +299,7 @@ class Pool:
 
     def put_nested(self, worker: Worker, parent: Call, number: int, work: bytes) -> None:
         """Run a call that a call of a worker has submitted, also after `close`."""
-        call = Call(work, Future(), parent.depth + 1)
+        call = Call(Work(work), Future(), parent.depth + 1)
         parent.children[number] = call
         self._nested_at = time.monotonic()
         call.future.add_done_callback(functools.partial(self._on_nested_done, worker, parent, number))

@@ -6,25 +6,25 @@ The executable captures the folder; nothing here hashes or packs. `hostler._work
 from __future__ import annotations
 
 import array
-import contextlib
+import base64
 import importlib.metadata
 import io
 import json
 import os
 import pickle
+import re
 import shutil
-import site
 import sys
-import sysconfig
-from collections.abc import Iterable, Iterator, Sequence
+import warnings
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import ModuleType
 from typing import Any, cast
 
 import cloudpickle
 
-from hostler._worker import meaning, pickling, wire
+from hostler._worker import meaning, modules, parts, pickling, state, wire
 from hostler.errors import PicklingError, UsageError
+from hostler.options import Options
 
 #: ``"own"``: the caller's interpreter; ``"build"``: an environment with the caller's packages, or with these packages.
 Environment = str | Sequence[str] | None
@@ -38,9 +38,6 @@ from hostler._worker.task import main
 main()
 """
 
-# Larger packages are data, which belongs into a project folder or on a shared disk.
-_MODULE_BYTES = 64 << 20
-
 # Up to this many inputs of these types, and of about this size, are pickled together, which is much faster: a call that
 # changes its input could not change the next one.
 _GROUP = 1000
@@ -48,8 +45,9 @@ _GROUP_BYTES = 1 << 20
 _NUMBERS = frozenset({bool, complex, float, type(None)})
 _TEXTS = frozenset({bytes, str})
 
-# What the worker itself consists of.
-_OWN = ("hostler", "cloudpickle")
+# Where Debian and Fedora put the Python packages of the operating system, and what calls itself their installer.
+_SYSTEM_PLACE = re.compile(r"/usr/lib(64)?/python3(\.\d+)?/(dist|site)-packages(/|$)")
+_SYSTEM_INSTALLERS = ("debian", "rpm")
 
 
 def dumps(what: str, value: object) -> bytes:
@@ -69,6 +67,24 @@ def dumps(what: str, value: object) -> bytes:
             "pickling",
             ("open files, locks, generators and connections inside the function, not outside",),
         ) from error
+
+
+def packed_call(
+    call: tuple[Any, Any, Any], store: parts.Store | None, values: Mapping[str, bytes] | None
+) -> parts.Work:
+    """Pickle a call of an executor; see `hostler._worker.parts`.
+
+    Raises
+    ------
+    PicklingError
+        If it cannot be pickled.
+    """
+    try:
+        return parts.packed(call, store, values)
+    except Exception:
+        # It fails again, and says what is wrong.
+        dumps("the call", call)
+        raise
 
 
 def pickled_inputs(
@@ -178,7 +194,9 @@ def write_program(folder: Path, settings: wire.Settings) -> None:
     (folder / "main.py").write_text(_MAIN, encoding="utf-8")
     for package in (Path(__file__).parents[1], Path(cloudpickle.__file__).parent):
         shutil.copytree(package, folder / "worker" / package.name, ignore=shutil.ignore_patterns("__pycache__"))
-    ship_modules(folder / wire.MODULES)
+    left_out = modules.ship(folder / wire.MODULES)
+    if left_out:
+        warnings.warn(f"not sent with the function: {'; '.join(left_out)}", stacklevel=2)
 
 
 def write_environment(folder: Path, environment: Environment) -> list[str]:
@@ -190,7 +208,8 @@ def write_environment(folder: Path, environment: Environment) -> list[str]:
         If there is no such environment.
     """
     if environment == "own":
-        return [sys.executable, "--", "main.py"]
+        # The executable refuses a path with `..`.
+        return [os.path.abspath(sys.executable), "--", "main.py"]
     if isinstance(environment, str) and environment != "build":
         raise UsageError(
             f"there is no environment `{environment}`",
@@ -207,9 +226,87 @@ def write_environment(folder: Path, environment: Environment) -> list[str]:
 def described_environment(folder: Path, environment: Environment) -> str:
     """Return a digest of what `write_environment` has written."""
     files = [folder / ".python-version", folder / "requirements.txt"]
-    return meaning.of(
-        [sys.executable if environment == "own" else "", *(it.read_text() for it in files if it.exists())]
+    own = os.path.abspath(sys.executable) if environment == "own" else ""
+    return meaning.of([own, *(it.read_text() for it in files if it.exists())])
+
+
+def state_of_modules(files: Mapping[str, str] | None = None) -> tuple[dict[str, bytes], list[str]]:
+    """Return what the program has set in the modules that are sent, and what of it cannot be sent.
+
+    Parameters
+    ----------
+    files
+        Names and files of the modules, if they are known.
+    """
+    return state.changes(modules.files() if files is None else files, pickling.dumps_placed)
+
+
+def described_state() -> str:
+    """Return a digest of what the program has set in the modules that are sent."""
+    files = modules.files()
+    sent, _ = state_of_modules(files)
+    digests, _ = state.changes(files, lambda value: meaning.of(value).encode())
+    return meaning.of(sorted((place, digest) for place, digest in digests.items() if place in sent))
+
+
+def packed_state() -> dict[str, str]:
+    """Return what the program has set in the modules that are sent, and warn about what cannot be sent."""
+    found, lost = state_of_modules()
+    warn_of_state(lost)
+    return {place: base64.b64encode(content).decode() for place, content in found.items()}
+
+
+def warn_of_state(lost: list[str]) -> None:
+    """Warn about values that cannot be sent."""
+    if lost:
+        warnings.warn(f"values that were set in modules are not sent: {'; '.join(lost)}", stacklevel=3)
+
+
+def check_sandbox(environment: Environment, options: Options) -> None:
+    """Check that a job can have this environment.
+
+    Raises
+    ------
+    UsageError
+        If this interpreter was chosen and the sandbox hides it.
+    """
+    if environment != "own":
+        return
+    has_image = options.get("image") is not None
+    hidden = tuple(os.path.join(place, "") for place in ("/home", "/root", "/tmp", os.path.expanduser("~")))
+    if not has_image and not (options.get("sandbox") and any(path.startswith(hidden) for path in _interpreter())):
+        return
+    what = "an image has its own interpreter" if has_image else f"a sandbox hides {os.path.abspath(sys.executable)}"
+    raise UsageError(
+        f'environment="own" does not work here: {what}',
+        "usage",
+        ('choose environment="build", or a list of requirements such as ["numpy==2.1.0"]',),
     )
+
+
+def default_environment(is_embedded: bool, options: Options) -> Environment:
+    """Return the environment if none was chosen: this interpreter, if the nodes are on this machine and it works there.
+
+    Parameters
+    ----------
+    is_embedded
+        Whether the nodes are those of ``hostler up``.
+    options
+        Those of the job.
+    """
+    is_hidden = options.get("image") is not None or (options.get("sandbox") and _is_hidden())
+    return "own" if is_embedded and not is_hidden else "build"
+
+
+def _is_hidden() -> bool:
+    """Whether a sandbox, which shows only the programs of the system, hides this interpreter or its packages."""
+    return not all(path.startswith(("/usr/", "/bin/")) for path in _interpreter())
+
+
+def _interpreter() -> list[str]:
+    """Return the paths that this interpreter needs."""
+    found = [os.path.abspath(sys.executable), os.path.realpath(sys.executable)]
+    return [*found, *(os.path.join(prefix, "") for prefix in (sys.prefix, sys.base_prefix))]
 
 
 def python_version() -> str:
@@ -220,104 +317,42 @@ def python_version() -> str:
 def installed() -> list[str]:
     """Return the installed distributions as requirements, as ``pip freeze`` does.
 
-    Editable ones are left out: their modules travel as files. So are `hostler` and `cloudpickle`.
+    Editable ones are left out: their modules travel as files. So are `hostler` and `cloudpickle`, and what `left_out`
+    returns.
     """
     found: dict[str, str] = {}
-    for distribution in importlib.metadata.distributions():
-        name = (distribution.metadata["Name"] or "").lower().replace("_", "-")
-        if not name or name in ("hostler", "cloudpickle", "pip"):
-            continue
+    for name, distribution in _distributions().items():
         origin: dict[str, Any] = json.loads(distribution.read_text("direct_url.json") or "{}")
-        if origin.get("dir_info", {}).get("editable"):
+        if origin.get("dir_info", {}).get("editable") or _is_left_out(distribution):
             continue
         vcs = origin.get("vcs_info")
         source = f" @ {vcs['vcs']}+{origin['url']}@{vcs['commit_id']}" if vcs else f"=={distribution.version}"
-        # The first one on the path is the one that is imported.
-        found.setdefault(name, name + source)
+        found[name] = name + source
     return sorted(found.values())
 
 
-def ship_modules(target: Path) -> None:
-    """Copy the imported modules that are not installed."""
-    target.mkdir()
-    places = _installed_places()
-    for name, module in sorted(sys.modules.items()):
-        if name == "__main__" or "." in name or not isinstance(module, ModuleType):
-            continue
-        # Not getattr: some modules import others when they are asked for an attribute that they lack.
-        file = vars(module).get("__file__")
-        if name in _OWN:
-            continue
-        if file and os.path.isfile(file) and not _is_below(file, places):
-            _copy_module(name, module, target)
-        elif file is None and "__path__" in vars(module):
-            _copy_namespace(name, target, places)
+def left_out() -> list[str]:
+    """Return packages of the operating system that the program has not imported. Many are in no package index."""
+    return sorted(name for name, distribution in _distributions().items() if _is_left_out(distribution))
 
 
-def shipped_modules() -> dict[str, str]:
-    """Return names and files of the modules that `ship_modules` copies now."""
-    places = _installed_places()
-    found: dict[str, str] = {}
-    for name, module in list(sys.modules.items()):
-        file = vars(module).get("__file__") if isinstance(module, ModuleType) and name != "__main__" else None
-        if file and not _is_below(file, places) and os.path.isfile(file):
-            found[name] = file
+def _distributions() -> dict[str, importlib.metadata.Distribution]:
+    found: dict[str, importlib.metadata.Distribution] = {}
+    for distribution in importlib.metadata.distributions():
+        name = (distribution.metadata["Name"] or "").lower().replace("_", "-")
+        if name and name not in ("hostler", "cloudpickle", "pip"):
+            # The first one on the path is the one that is imported.
+            found.setdefault(name, distribution)
     return found
 
 
-def versions(modules: dict[str, str]) -> dict[str, tuple[int, int]]:
-    """Return time and size of the files of modules, which an edit changes. Deleted files are left out."""
-    found: dict[str, tuple[int, int]] = {}
-    for name, file in modules.items():
-        with contextlib.suppress(OSError):
-            status = os.stat(file)
-            found[name] = (status.st_mtime_ns, status.st_size)
-    return found
-
-
-def is_installed(file: str) -> bool:
-    """Whether this file of a module belongs to the standard library or to an installed package."""
-    return _is_below(file, _installed_places())
-
-
-def _copy_module(name: str, module: ModuleType, target: Path) -> None:
-    file = Path(str(module.__file__))
-    if "__path__" not in vars(module):
-        # A module loaded from a file with another name is found by its own name; an extension keeps its suffixes.
-        suffix = ".py" if file.suffix == ".py" else file.name.removeprefix(file.name.split(".")[0])
-        shutil.copyfile(file, target / f"{name}{suffix}")
-        return
-    size = sum(entry.stat().st_size for entry in file.parent.rglob("*") if entry.is_file())
-    if size > _MODULE_BYTES:
-        raise UsageError(
-            f"the package {name} in {file.parent} has {size >> 20} MiB, and is not installed",
-            "usage",
-            (f"install it, or move its data elsewhere: at most {_MODULE_BYTES >> 20} MiB are sent with a function",),
-        )
-    # Files such as .gitignore would leave out parts of the package.
-    shutil.copytree(file.parent, target / name, ignore=shutil.ignore_patterns("__pycache__", ".*"))
-
-
-def _copy_namespace(name: str, target: Path, places: tuple[str, ...]) -> None:
-    """Copy the imported modules of a namespace package, whose directory may contain anything."""
-    for full_name, module in sorted(sys.modules.items()):
-        file = getattr(module, "__file__", None)
-        if not full_name.startswith(f"{name}.") or not file or _is_below(file, places):
-            continue
-        relative = Path(*full_name.split("."))
-        copy = target / relative / "__init__.py" if hasattr(module, "__path__") else target / f"{relative}.py"
-        if Path(file).suffix == ".py":
-            copy.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(file, copy)
-
-
-def _installed_places() -> tuple[str, ...]:
-    """Return the directories of the standard library and of installed packages."""
-    places = [sysconfig.get_path(kind) for kind in ("stdlib", "platstdlib", "purelib", "platlib")]
-    places += [*site.getsitepackages(), site.getusersitepackages()]
-    return tuple({path + os.sep for place in places for path in (os.path.abspath(place), os.path.realpath(place))})
-
-
-def _is_below(file: str, places: tuple[str, ...]) -> bool:
-    # Installed files may be links to elsewhere, and their directories as well.
-    return os.path.abspath(file).startswith(places) or os.path.realpath(file).startswith(places)
+def _is_left_out(distribution: importlib.metadata.Distribution) -> bool:
+    place = os.path.abspath(str(distribution.locate_file("")))
+    installer = (distribution.read_text("INSTALLER") or "").strip()
+    if not (_SYSTEM_PLACE.match(place) or installer in _SYSTEM_INSTALLERS):
+        return False
+    files = distribution.files or []
+    names = (distribution.read_text("top_level.txt") or "").split()
+    names += {file.parts[0].partition(".")[0] for file in files if file.suffix in (".py", ".so")}
+    names.append(distribution.metadata["Name"].replace("-", "_"))
+    return modules.imported().union(sys.modules).isdisjoint(names)

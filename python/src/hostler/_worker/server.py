@@ -18,7 +18,6 @@ import errno
 import functools
 import json
 import os
-import pickle
 import queue
 import selectors
 import shutil
@@ -31,7 +30,7 @@ from collections import deque
 from pathlib import Path
 from typing import Any, NoReturn
 
-from hostler._worker import apart, frames, pickling, wire
+from hostler._worker import apart, frames, parts, pickling, wire
 from hostler._worker.batch import outcome_of
 from hostler._worker.call import Future
 from hostler._worker.helper import Helper
@@ -155,7 +154,9 @@ class Worker:
         # Which call runs, in the main thread.
         self._running: int | None = None
         self._helpers: list[Helper] = []
-        self._calls: queue.SimpleQueue[tuple[int, bytes] | None] = queue.SimpleQueue()
+        self._calls: queue.SimpleQueue[tuple[int, list[Any]] | None] = queue.SimpleQueue()
+        # Pieces that calls refer to, by their hashes. The caller sends them again on another connection.
+        self._parts: dict[str, bytes] = {}
         self._has_unsent = threading.Event()
         # For everything below.
         self._lock = threading.Lock()
@@ -247,7 +248,7 @@ class Worker:
         """Run calls, in the main thread."""
         while (call := self._calls.get()) is not None:
             # Nothing keeps large arguments in pickled form while the function runs.
-            index, content = call[0], [call[1]]
+            index, content = call
             del call
             self._running = index
             work = functools.partial(apart.run, functools.partial(_called, content))
@@ -368,6 +369,7 @@ class Worker:
             # Wakes a thread that sends.
             with contextlib.suppress(OSError):
                 self._connection.shutdown(socket.SHUT_RDWR)
+        self._parts.clear()
         with self._lock:
             self._connection = connection
             greeting = json.dumps({"id": self._id, "received": self._received}).encode() + b"\n"
@@ -390,11 +392,16 @@ class Worker:
                 if is_new and self._listener is not None:
                     self._known.add(number)
             with memoryview(received) as view:
-                content = bytes(view[at + frames.FRAME.size : end]) if is_new or number == frames.REPLY else b""
+                has_content = is_new or number in (frames.REPLY, frames.PART, frames.DROP)
+                content = bytes(view[at + frames.FRAME.size : end]) if has_content else b""
             if is_new and number >= frames.BESIDE and not self._is_helper:
-                self._run_beside(number, content)
+                self._run_beside(number, parts.joined(parts.completed(content, self._parts)))
             elif is_new:
-                self._calls.put((number, content))
+                self._calls.put((number, parts.completed(content, self._parts)))
+            elif number == frames.PART:
+                self._parts[content[: frames.DIGEST].hex()] = content[frames.DIGEST :]
+            elif number == frames.DROP:
+                self._parts.pop(content.hex(), None)
             elif number == frames.REPLY:
                 self._on_reply(content)
             elif number == frames.RECALL:
@@ -416,6 +423,6 @@ class Worker:
         self._send()
 
 
-def _called(content: list[bytes]) -> Any:
-    function, args, kwargs = pickle.loads(content.pop())
+def _called(content: list[Any]) -> Any:
+    function, args, kwargs = parts.taken(content)
     return function(*args, **kwargs)

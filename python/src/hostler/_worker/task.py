@@ -6,6 +6,7 @@ The inputs run in a process of their own. If one of them ends it, a new process 
 from __future__ import annotations
 
 import array
+import base64
 import bisect
 import functools
 import json
@@ -18,7 +19,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import IO, Any
 
-from hostler._worker import apart, pickling, wire
+from hostler._worker import apart, pickling, state, wire
 
 # Up to this size, the function is unpickled for each input, and what it changes is not there for the next one. Of
 # larger ones, that would take longer than many calls.
@@ -53,7 +54,7 @@ def main() -> None:
         _supervise(end, records, progress)
         apart.prepare()
         try:
-            _run(groups, end, records, progress, settings["trusted"])
+            _run(groups, end, records, progress, settings)
         finally:
             apart.clean_up(os.getpid())
 
@@ -84,26 +85,28 @@ def _supervise(end: int, records: IO[bytes], progress: mmap.mmap) -> None:
         _PROGRESS.pack_into(progress, 0, index + 1, size)
 
 
-def _run(groups: array.array[int], end: int, records: IO[bytes], progress: mmap.mmap, trusted: bool) -> None:
+def _run(groups: array.array[int], end: int, records: IO[bytes], progress: mmap.mmap, settings: wire.Settings) -> None:
     """Run the inputs that have not run."""
     file = apart.HOME / wire.FUNCTION
+    values = {place: base64.b64decode(content) for place, content in settings["state"].items()}
     load: Callable[[], Callable[[Any], Any]]
     if file.stat().st_size <= _FRESH_BYTES:
-        load = functools.partial(_function, file.read_bytes())
+        load = functools.partial(_function, file.read_bytes(), values)
     else:
         # The pickle does not stay in memory.
-        load = functools.cache(lambda: _function(file.read_bytes()))
+        load = functools.cache(lambda: _function(file.read_bytes(), values))
     first, _ = _PROGRESS.unpack_from(progress)
     for index, load_input in _inputs(groups, first, end - first):
         _PROGRESS.pack_into(progress, 0, index, records.tell())
         call = functools.partial(_call, load, load_input)
-        records.write(wire.record(index, functools.partial(apart.run, call), trusted))
+        records.write(wire.record(index, functools.partial(apart.run, call), settings["trusted"]))
         records.flush()
     _PROGRESS.pack_into(progress, 0, end, records.tell())
 
 
-def _function(content: bytes) -> Callable[[Any], Any]:
+def _function(content: bytes, values: dict[str, bytes]) -> Callable[[Any], Any]:
     pickling.forget()
+    state.receive(values)
     function: Callable[[Any], Any] = pickle.loads(content)
     return function
 

@@ -44,6 +44,8 @@ class Settings(TypedDict):
     trusted: bool
     #: Whether the task is a process of the caller's machine, which ends with the caller.
     local: bool
+    #: What the caller has set in its modules, in base 64; see `hostler._worker.state`.
+    state: dict[str, str]
     #: What the caller's executor asks for: address of the head, environment and options, except for variables.
     asks: list[Any]
 

@@ -182,8 +182,8 @@ def run(cell: Cell) -> Done:
     """Run a cell. Its exception is part of what is returned."""
     for module in cell.imports:
         importlib.import_module(module)
+    # Values that were set in modules may have brought variables.
     namespace = vars(sys.modules["__main__"])
-    _clear(namespace)
     namespace.update(pickle.loads(cell.variables))
     # The memory belongs to the cell.
     cell.variables = b""

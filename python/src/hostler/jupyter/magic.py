@@ -6,8 +6,6 @@ import argparse
 import contextlib
 import dis
 import importlib
-import importlib.util
-import os
 import queue
 import re
 import shlex
@@ -23,7 +21,7 @@ from IPython import display as ipython
 
 from hostler import _executable
 from hostler._display import Rich, escaped
-from hostler._worker import pickling, project
+from hostler._worker import modules, pickling, project
 from hostler._worker.batch import Batch, Outcome, Settings, recreated
 from hostler._worker.wire import Header
 from hostler.client import Client
@@ -87,7 +85,8 @@ def _run(shell: Any, line: str, cell: str) -> Any:
     source = f"\n{cell}"
     name = f"cell {shell.execution_count}"
     codes = _compiled(shell, source, name)
-    _import_beside(codes)
+    for code in codes:
+        modules.note(code)
     variables = _used(shell, codes)
     work = cells.Cell(
         source=source,
@@ -186,17 +185,6 @@ def _compiled(shell: Any, source: str, name: str) -> list[CodeType]:
 
 def _operands(codes: Iterable[CodeType], operations: set[str]) -> set[str]:
     return {step.argval for code in codes for step in dis.get_instructions(code) if step.opname in operations}
-
-
-def _import_beside(codes: list[CodeType]) -> None:
-    """Import what the cell imports from beside the notebook, because imported modules are sent."""
-    for name in sorted(_operands(codes, {"IMPORT_NAME"})):
-        top = name.partition(".")[0]
-        if top and top not in sys.modules:
-            with contextlib.suppress(ImportError, ValueError):
-                spec = importlib.util.find_spec(top)
-                if spec and spec.origin and os.path.isfile(spec.origin) and not project.is_installed(spec.origin):
-                    importlib.import_module(top)
 
 
 def _used(shell: Any, codes: list[CodeType]) -> dict[str, Any]:

@@ -1,0 +1,399 @@
+"""What a program has set in its modules since their import: ``config.LR = 0.5``, and the same for classes in modules.
+
+Modules travel as files, so a node would see what the files say. The caller compares the values of names with the
+literals in the files, and sends those that differ, and names that the files do not bind. On the node, they are set when
+the module has been imported.
+
+Values of names that a file computes, such as ``HOST = gethostname()``, are those of the node.
+"""
+
+from __future__ import annotations
+
+import ast
+import enum
+import importlib.abc
+import importlib.machinery
+import importlib.util
+import operator
+import os
+import pickle
+import struct
+import sys
+import types
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+# Functions that may bind any name.
+_OPENING = ("globals", "vars", "locals", "exec", "setattr")
+
+# Deeper values are not compared.
+_DEEPEST = 20
+
+# Larger values are not sent: they are caches and results, rather than configuration.
+_MOST_ITEMS = 10_000
+_MOST_BYTES = 1 << 20
+
+_OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: operator.pow,
+    ast.LShift: operator.lshift,
+    ast.BitOr: operator.or_,
+}
+_CONTAINERS: dict[str, Callable[..., Any]] = {"dict": dict, "list": list, "set": set, "tuple": tuple}
+
+_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+
+# Values of names that a file does not bind, or binds to something other than a literal.
+_UNKNOWN: Any = object()
+_UNBOUND: Any = object()
+
+# For each file, its time and size, and its names.
+_of_files: dict[str, tuple[tuple[int, int], Names]] = {}
+
+
+class Names:
+    """The names that the body of a module or a class binds.
+
+    Attributes
+    ----------
+    values : dict
+        The literals, and `_UNKNOWN` for anything else.
+    classes : dict
+        The bodies of the classes.
+    attributes : dict
+        For a class, what its methods bind as attributes of objects.
+    """
+
+    def __init__(self, body: Sequence[ast.stmt]) -> None:
+        self.values: dict[str, Any] = {}
+        self.classes: dict[str, Names] = {}
+        self.attributes: dict[str, Any] = {}
+        # The calls that create objects.
+        self.calls: dict[str, ast.Call] = {}
+        # Whether it may bind names that cannot be seen: `from x import *`, `globals()`.
+        self.is_open = False
+        self._add(body, is_certain=True)
+
+    def _add(self, body: Sequence[ast.stmt], is_certain: bool) -> None:
+        for statement in body:
+            if isinstance(statement, ast.ClassDef):
+                self.values[statement.name] = _UNKNOWN
+                self.classes[statement.name] = Names(statement.body)
+            elif isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                self.values[statement.name] = _UNKNOWN
+                self._add_attributes(statement)
+            elif isinstance(statement, ast.Assign):
+                for target in statement.targets:
+                    self._bind(target, statement.value, is_certain)
+            elif isinstance(statement, ast.AnnAssign):
+                if statement.value is not None:
+                    self._bind(statement.target, statement.value, is_certain)
+            else:
+                self._add_other(statement)
+
+    def _bind(self, target: ast.expr, value: ast.expr, is_certain: bool) -> None:
+        if isinstance(target, ast.Name):
+            is_again = target.id in self.values
+            known = self._evaluated(value) if is_certain else _UNKNOWN
+            self.values[target.id] = known
+            if isinstance(value, ast.Call) and is_certain and not is_again:
+                self.calls[target.id] = value
+            else:
+                self.calls.pop(target.id, None)
+        else:
+            self._forget(target)
+
+    def _add_other(self, statement: ast.stmt) -> None:
+        """Note what a statement may bind or change."""
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, (ast.Store, ast.Del)):
+                self._forget(node)
+            elif isinstance(node, ast.alias):
+                self.is_open |= node.name == "*"
+                self.values[(node.asname or node.name).partition(".")[0]] = _UNKNOWN
+            elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+                self.values[node.name] = _UNKNOWN
+            elif isinstance(node, (ast.Call, ast.Subscript, ast.Attribute)):
+                # `X.append(1)`, `change(X)`, `X["a"] = 1`, `X.a = 1`
+                self._forget(node)
+                self.is_open |= isinstance(node, ast.Call) and getattr(node.func, "id", "") in _OPENING
+
+    def _forget(self, node: ast.expr) -> None:
+        """Note that the value of a name is not the literal any more."""
+        for inner in ast.walk(node):
+            if isinstance(inner, ast.Name):
+                self.values[inner.id] = _UNKNOWN
+                self.calls.pop(inner.id, None)
+
+    def _add_attributes(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
+        for node in ast.walk(function):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") in _OPENING:
+                self.is_open = True
+            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+                self.attributes[node.attr] = _UNKNOWN
+        if function.name != "__init__":
+            return
+        for statement in function.body:
+            if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
+                target = statement.targets[0]
+                if isinstance(target, ast.Attribute):
+                    self.attributes[target.attr] = self._evaluated(statement.value)
+
+    def _evaluated(self, node: ast.expr) -> Any:
+        """Return the value of a literal, or of an expression of literals and names of literals."""
+        try:
+            return _evaluated(node, self.values)
+        except (ValueError, TypeError, ArithmeticError, KeyError, RecursionError):
+            return _UNKNOWN
+
+
+def _evaluated(node: ast.expr, names: Mapping[str, Any]) -> Any:
+    if isinstance(node, ast.Name):
+        value = names[node.id]
+        if value is _UNKNOWN or not isinstance(value, _PLAIN):
+            raise ValueError
+        return value
+    if isinstance(node, (ast.List, ast.Tuple, ast.Set)):
+        items = [_evaluated(item, names) for item in node.elts]
+        return items if isinstance(node, ast.List) else tuple(items) if isinstance(node, ast.Tuple) else set(items)
+    if isinstance(node, ast.Dict):
+        if None in node.keys:
+            raise ValueError
+        pairs = zip(node.keys, node.values, strict=True)
+        return {_evaluated(key, names): _evaluated(value, names) for key, value in pairs if key is not None}
+    if isinstance(node, ast.BinOp):
+        left, right = _evaluated(node.left, names), _evaluated(node.right, names)
+        if not all(isinstance(side, (int, float)) and abs(side) < 1 << 64 for side in (left, right)):
+            raise ValueError
+        if isinstance(node.op, (ast.Pow, ast.LShift)) and right > 64:
+            raise ValueError
+        return _OPERATORS[type(node.op)](left, right)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _CONTAINERS:
+        arguments = [_evaluated(argument, names) for argument in node.args]
+        keywords = {str(it.arg): _evaluated(it.value, names) for it in node.keywords if it.arg}
+        if len(keywords) != len(node.keywords):
+            raise ValueError
+        return _CONTAINERS[node.func.id](*arguments, **keywords)
+    return ast.literal_eval(node)
+
+
+def changes(modules: Mapping[str, str], pickled: Callable[[object], bytes]) -> tuple[dict[str, bytes], list[str]]:
+    """Return what the program has set in its modules.
+
+    Parameters
+    ----------
+    modules
+        Names and files of the modules that are sent.
+    pickled
+        Pickles a value.
+
+    Returns
+    -------
+    tuple
+        Pickled values by their places, such as ``config:Training.LR``; and the places whose value cannot be pickled,
+        with the reason.
+    """
+    found: dict[str, bytes] = {}
+    lost: list[str] = []
+    for name, file in modules.items():
+        module = sys.modules.get(name)
+        if isinstance(module, types.ModuleType) and file.endswith(".py") and (names := _names(file)):
+            for place, value in _changed(vars(module), names, module.__name__):
+                try:
+                    found[f"{name}:{place}"] = _packed(value, pickled)
+                except Exception as error:
+                    lost.append(f"{name}.{place}: {error}")
+    return found, lost
+
+
+def _packed(value: object, pickled: Callable[[object], bytes]) -> bytes:
+    is_large = isinstance(value, (list, tuple, dict, set, frozenset)) and len(value) > _MOST_ITEMS
+    content = b"" if is_large else pickled(value)
+    if is_large or len(content) > _MOST_BYTES:
+        raise ValueError("it is too large; pass it as an argument")
+    return content
+
+
+def _names(file: str) -> Names | None:
+    try:
+        status = os.stat(file)
+        version = (status.st_mtime_ns, status.st_size)
+        known = _of_files.get(file)
+        if known is None:
+            if not _is_as_compiled(file, status):
+                return None
+            with open(file, "rb") as source:
+                known = _of_files[file] = (version, Names(ast.parse(source.read()).body))
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        return None
+    # Of a file that was edited since, nobody knows what the program has imported.
+    return known[1] if known[0] == version else None
+
+
+def _is_as_compiled(file: str, status: os.stat_result) -> bool:
+    """Whether a file has not been edited since Python has compiled it, as far as this is known."""
+    try:
+        with open(importlib.util.cache_from_source(file), "rb") as compiled:
+            _, flags, time, size = struct.unpack("<4sIII", compiled.read(16))
+    except (OSError, NotImplementedError, struct.error):
+        return True
+    return bool(flags) or (time, size) == (int(status.st_mtime) & 0xFFFFFFFF, status.st_size & 0xFFFFFFFF)
+
+
+def _changed(values: Mapping[str, Any], names: Names, module: str) -> Iterator[tuple[str, Any]]:
+    """Yield names, and their values, that differ from those of the file."""
+    for name, value in tuple(values.items()):
+        # Private names are caches and the like, which a module fills itself.
+        if name.startswith("_") or isinstance(value, types.ModuleType):
+            continue
+        before = names.values.get(name, _UNBOUND)
+        if name in names.classes and isinstance(value, type):
+            if value.__module__ == module:
+                inner = _changed(_own_attributes(value), names.classes[name], module)
+                yield from ((f"{name}.{attribute}", it) for attribute, it in inner)
+        elif name in names.calls and before is _UNKNOWN:
+            inner = _changed_object(value, names.calls[name], names, module)
+            yield from ((f"{name}.{attribute}", it) for attribute, it in inner)
+        elif before is _UNBOUND:
+            if not callable(value) and not names.is_open:
+                yield name, value
+        elif before is not _UNKNOWN and not _is_same(before, value, _DEEPEST):
+            yield name, value
+
+
+def _own_attributes(kind: type) -> dict[str, Any]:
+    """Return the attributes of a class, except for those that decorators and metaclasses add."""
+    if issubclass(kind, enum.Enum):
+        return {}
+    return {name: value for name, value in vars(kind).items() if isinstance(value, type) or _is_plain(value, _DEEPEST)}
+
+
+def _changed_object(value: Any, call: ast.Call, names: Names, module: str) -> Iterator[tuple[str, Any]]:
+    """Yield attributes of an object that were set since a module has created it."""
+    attributes = getattr(value, "__dict__", None)
+    if not isinstance(attributes, dict) or isinstance(value, type):
+        return
+    called = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    if called != type(value).__name__:
+        return
+    before: dict[str, Any] = {}
+    if body := names.classes.get(called):
+        before = {**body.values, **body.attributes}
+    elif not isinstance(value, types.SimpleNamespace):
+        return
+    if call.args:
+        # They may be any of the attributes.
+        before = dict.fromkeys(before, _UNKNOWN)
+    for keyword in call.keywords:
+        before[keyword.arg or ""] = names._evaluated(keyword.value)
+    if "" in before:
+        return
+    for name, it in attributes.items():
+        known = before.get(name, _UNBOUND)
+        if known is not _UNKNOWN and (known is _UNBOUND or not _is_same(known, it, _DEEPEST)):
+            yield name, it
+
+
+def _is_plain(value: object, depth: int) -> bool:
+    if type(value) in _PLAIN:
+        return True
+    if depth == 0:
+        return False
+    if isinstance(value, (list, tuple, set, frozenset)):
+        items: tuple[object, ...] = tuple(value)
+    elif isinstance(value, dict):
+        items = (*value.keys(), *value.values())
+    else:
+        return False
+    return all(_is_plain(item, depth - 1) for item in items)
+
+
+def _is_same(one: object, other: object, depth: int) -> bool:
+    """Whether two values are of the same types and equal, also if they are not numbers."""
+    if type(one) is not type(other) or depth == 0:
+        return False
+    if isinstance(one, (list, tuple)) and isinstance(other, (list, tuple)):
+        return len(one) == len(other) and all(_is_same(*pair, depth - 1) for pair in zip(one, other, strict=True))
+    if isinstance(one, dict) and isinstance(other, dict):
+        return list(one) == list(other) and all(_is_same(one[key], other[key], depth - 1) for key in one)
+    return one == other or (one != one and other != other)
+
+
+# The node's side.
+
+# Values of modules that were not imported yet, and what the values in modules were before.
+_pending: dict[str, dict[str, bytes]] = {}
+_before: dict[str, Any] = {}
+_received: dict[str, bytes] = {}
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    """Sets values in a module when it has been imported."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None = None, target: types.ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """Find a module with changes, whose loader then sets them."""
+        if fullname not in _pending:
+            return None
+        spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def exec_module(module: types.ModuleType) -> None:
+                execute(module)
+                _set_pending(module)
+
+            spec.loader.exec_module = exec_module  # type: ignore[method-assign]
+        return spec
+
+
+def receive(values: Mapping[str, bytes]) -> None:
+    """Set values in modules, now or when they are imported.
+
+    What an earlier call has set, and is not among these values, is again what it was before. Values are set again for
+    each call: instances of a class of the main program are those of the class that the call has.
+    """
+    for place in [place for place in _before if place not in values]:
+        _assign(place, _before.pop(place))
+    _received.clear()
+    _received.update(values)
+    _pending.clear()
+    for place, content in values.items():
+        _pending.setdefault(place.partition(":")[0], {})[place] = content
+    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Finder())
+    for name in tuple(_pending):
+        if module := sys.modules.get(name):
+            _set_pending(module)
+
+
+def received() -> dict[str, bytes]:
+    """Return what is set in modules now, or when they are imported."""
+    return dict(_received)
+
+
+def _set_pending(module: types.ModuleType) -> None:
+    for place, content in _pending.pop(module.__name__, {}).items():
+        before = _assign(place, pickle.loads(content))
+        _before.setdefault(place, before)
+
+
+def _assign(place: str, value: Any) -> Any:
+    """Set a value, and return what it was before."""
+    name, _, attributes = place.partition(":")
+    *path, last = attributes.split(".")
+    owner: Any = sys.modules[name]
+    for part in path:
+        owner = getattr(owner, part)
+    before = getattr(owner, last, _UNBOUND)
+    if value is _UNBOUND:
+        delattr(owner, last)
+    else:
+        setattr(owner, last, value)
+    return before
