@@ -3,6 +3,8 @@
 //! Dependencies come from `cargo metadata`, allowed licences and sources from `deny.toml`. If a rule hinders you,
 //! change it here and give the reason in the commit; do not work around it.
 
+mod paths;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -10,6 +12,8 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 use serde_json::Value;
+
+use crate::paths::{PATH_CALLS, PATHS};
 
 /// Crates without I/O, clock, randomness and async code.
 const PURE: [&str; 6] =
@@ -128,151 +132,6 @@ const TEST_TOOLS: [&str; 2] = ["client", "testkit"];
 
 /// Maximum length of a source file, in lines.
 const MAX_LINES: usize = 700;
-
-/// The only files of agent, project, shepherd and delivery that name files by path, by the reason why users cannot misuse the
-/// paths. Root follows no path that a user can change: other code acts as the user (`act_as`), or uses descriptors
-/// with `O_NOFOLLOW` or `openat2` (`snapshot/src/beneath.rs`).
-const PATHS: [(&str, &[&str]); 7] = [
-    (
-        "files of the kernel and the system, which users cannot replace",
-        &[
-            "agent/src/activity.rs",
-            "agent/src/exec/local.rs",
-            "agent/src/exec/peer.rs",
-            "agent/src/forward/listeners.rs",
-            "agent/src/forward/mod.rs",
-            "agent/src/forward/reverse.rs",
-            "agent/src/forward/sockets.rs",
-            "agent/src/forward/visit.rs",
-            "agent/src/gossip/measure.rs",
-            "agent/src/job_network/mod.rs",
-            "agent/src/measure/certificate/mod.rs",
-            "agent/src/measure/gpu_use.rs",
-            "agent/src/measure/metrics.rs",
-            "agent/src/measure/quiet/knobs.rs",
-            "agent/src/measure/quiet/mod.rs",
-            "agent/src/measure/quiet/transaction.rs",
-            "agent/src/measure/rapl.rs",
-            "agent/src/measure/usage/machine.rs",
-            "agent/src/measure/usage/members.rs",
-            "agent/src/measure/usage/read.rs",
-            "agent/src/provision/driver.rs",
-            "agent/src/provision/gpus.rs",
-            "agent/src/provision/images/registry/connection.rs",
-            "agent/src/runs/process_limits.rs",
-            "agent/src/users/roster.rs",
-            "shepherd/src/cgroup/base.rs",
-            "shepherd/src/cgroup/devices.rs",
-            "shepherd/src/cgroup/enclosure.rs",
-            "shepherd/src/cgroup/files.rs",
-            "shepherd/src/cgroup/leaf.rs",
-            "shepherd/src/cgroup/limits.rs",
-            "shepherd/src/cgroup/mod.rs",
-            "shepherd/src/launcher.rs",
-            "shepherd/src/members.rs",
-            "shepherd/src/oom.rs",
-            "shepherd/src/process.rs",
-            "shepherd/src/sandbox/folder.rs",
-            "shepherd/src/sandbox/mod.rs",
-            "shepherd/src/sandbox/network.rs",
-            "shepherd/src/sandbox/root.rs",
-            "shepherd/src/zygote.rs",
-        ],
-    ),
-    (
-        "directories of the agent: users own entries in them, but can exchange none",
-        &[
-            "agent/src/account.rs",
-            "agent/src/containers/mod.rs",
-            "agent/src/containers/sandbox.rs",
-            "agent/src/exec/mirror/layers.rs",
-            "agent/src/exec/mirror/mod.rs",
-            "agent/src/exec/shared.rs",
-            "agent/src/gossip/disk.rs",
-            "agent/src/link/identity.rs",
-            "agent/src/provision/environment/cache.rs",
-            "agent/src/provision/environment/error.rs",
-            "agent/src/provision/environment/runner.rs",
-            "agent/src/provision/environment/users.rs",
-            "agent/src/provision/images.rs",
-            "agent/src/provision/images/registry.rs",
-            "agent/src/provision/program_in_image.rs",
-            "agent/src/provision/stage.rs",
-            "agent/src/runs/collect.rs",
-            "agent/src/runs/directory.rs",
-            "agent/src/runs/leaves.rs",
-            "agent/src/runs/output.rs",
-            "agent/src/start.rs",
-            "agent/src/users/restrictions.rs",
-            "shepherd/src/journal.rs",
-            "shepherd/src/keeper.rs",
-            "shepherd/src/wipe.rs",
-        ],
-    ),
-    (
-        "the user's rights (`act_as`), except before a directory is given away",
-        &[
-            "agent/src/exec/directory.rs",
-            "agent/src/exec/run.rs",
-            "agent/src/exec/written.rs",
-            "agent/src/provision/environment/build.rs",
-            "agent/src/provision/environment/collect.rs",
-            "agent/src/provision/environment/entry.rs",
-            "agent/src/provision/environment/files.rs",
-            "agent/src/provision/environment/pyenv.rs",
-            "agent/src/provision/environment/tools.rs",
-            "project/src/detect.rs",
-            "project/src/entry.rs",
-            "project/src/files.rs",
-            "project/src/requirements/mod.rs",
-            "shepherd/src/spawn/child.rs",
-        ],
-    ),
-    ("a mount namespace of one command, with descriptors", &["agent/src/exec/mirror/namespace.rs"]),
-    (
-        "a name that users cannot replace in a directory that they can change: `/tmp` is sticky, and links are not followed",
-        &["agent/src/runs/steps.rs", "agent/src/runs/temporary.rs"],
-    ),
-    ("descriptors only", &["shepherd/src/ranks.rs", "shepherd/src/terminal.rs"]),
-    (
-        "the operations for directories that others can change: create, read, remove and deliver without following links",
-        &["snapshot/src/beneath.rs", "snapshot/src/deliver.rs", "snapshot/src/remove.rs"],
-    ),
-];
-
-/// Calls that name a file by its path.
-const PATH_CALLS: [&str; 30] = [
-    "fs::",
-    "File::open(",
-    "File::create(",
-    "File::create_new(",
-    "File::options(",
-    "OpenOptions::new",
-    "DirBuilder::new",
-    "create_directory(",
-    "create_new_directory(",
-    "make_directory(",
-    ".exists()",
-    ".is_file()",
-    ".is_dir()",
-    ".canonicalize()",
-    ".symlink_metadata(",
-    ".read_dir(",
-    ".read_link(",
-    "UnixListener::bind(",
-    "UnixStream::connect(",
-    "statvfs(",
-    "AT_FDCWD",
-    "chown(",
-    "lchown(",
-    "chdir(",
-    "mkdir(",
-    "mkfifo(",
-    "rmdir(",
-    "unlink(",
-    "symlink(",
-    "access(",
-];
 
 #[test]
 fn pure_crates_stay_pure() {

@@ -15,138 +15,22 @@
 //! fingerprint. They are installed as copies and never as editable: the environment outlives the job's folder, and the
 //! next job with the same content has another folder.
 
-use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
-use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::PoisonError;
 
-use hostler_model::{Environment, PythonVersions, VersionFile};
+use hostler_model::PythonVersions;
 
-use crate::error::{Bound, GoesOn, IoContext, ProjectError, Stopped};
-use crate::files;
+use crate::error::{Bound, GoesOn, ProjectError};
 use crate::package::{hash_own_package, own_package, setup_cfg_python};
-use crate::requirements::{Line, List, RequirementsReader};
+use crate::plan::{Kind, Line, List, OwnPackage, Plan, Requirements, fingerprint_of};
+use crate::project::{
+    LOCK_BYTES, LOCK_TURN, PROJECT_BYTES, Project, Purpose, hash_field, parse_toml, problem, read, string_list,
+    uv_settings,
+};
+use crate::requirements::RequirementsReader;
+use crate::script::script_metadata;
 use crate::unread::{self, Unread};
-use crate::variables::{is_of_access, is_of_builds};
 use crate::{poetry, pylock};
-
-/// Size limit for `pyproject.toml`, for a version file, and for a script up to the end of its metadata, in bytes.
-pub const PROJECT_BYTES: u64 = 4 << 20;
-
-/// Size limit for a `uv.lock`, in bytes.
-pub const LOCK_BYTES: u64 = 16 << 20;
-
-/// Maximum total size of the files whose content is part of a fingerprint, in bytes.
-const HASHED_BYTES: u64 = 4 << 30;
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// Inline metadata of the entry point.
-    Script,
-    /// `uv.lock` and `pyproject.toml`.
-    UvLock,
-    /// `pylock.toml`.
-    Pylock,
-    /// `requirements.txt` and the files it includes.
-    RequirementsTxt,
-    /// The dependencies of a package, from `pyproject.toml`, `setup.cfg` or `setup.py`.
-    Pyproject,
-    /// Only a version of Python, no packages.
-    Python,
-}
-
-/// The requirements of one project. Valid as long as the project folder does not change.
-#[derive(Clone, Debug)]
-pub struct Requirements {
-    kind: Kind,
-    project_dir: PathBuf,
-    plan: Plan,
-    fingerprint: blake3::Hash,
-    python: Option<PythonVersions>,
-    /// Variables that the requirements name as `${NAME}`.
-    pub(crate) named: BTreeSet<String>,
-    /// Variables of the job for its build.
-    variables: Environment,
-}
-
-impl Requirements {
-    pub(crate) fn new(kind: Kind, project: &Project<'_>, plan: Plan, fingerprint: &blake3::Hasher) -> Self {
-        Self {
-            kind,
-            project_dir: project.root.clone(),
-            plan,
-            fingerprint: fingerprint.finalize(),
-            python: None,
-            named: BTreeSet::new(),
-            variables: Environment::new(),
-        }
-    }
-
-    /// Adds the variables of a job that a build needs: those that configure it, and those that requirements name.
-    #[must_use]
-    pub fn with_variables(mut self, of_job: &Environment) -> Self {
-        let counts = |name: &str| is_of_builds(name) || is_of_access(name) || self.names_variable(name);
-        let kept = of_job.iter().filter(|(name, _)| counts(name));
-        self.variables = kept.map(|(name, value)| (name.clone(), value.clone())).collect();
-        self
-    }
-
-    pub fn variables(&self) -> &Environment {
-        &self.variables
-    }
-
-    /// Whether the requirements name this variable as `${NAME}`.
-    pub fn names_variable(&self, name: &str) -> bool {
-        self.named.contains(name)
-    }
-
-    /// Accepted Python versions; `None` for all.
-    pub fn python(&self) -> Option<&PythonVersions> {
-        self.python.as_ref()
-    }
-
-    pub fn kind(&self) -> Kind {
-        self.kind
-    }
-
-    /// Hash of the requirements, independent of comments, whitespace, file names and the folder's path.
-    pub fn fingerprint(&self) -> blake3::Hash {
-        self.fingerprint
-    }
-
-    pub fn project_dir(&self) -> &Path {
-        &self.project_dir
-    }
-
-    pub fn plan(&self) -> &Plan {
-        &self.plan
-    }
-}
-
-/// What to install.
-#[derive(Clone, Debug)]
-pub enum Plan {
-    /// Lines of a requirements file.
-    List(List),
-    /// `pyproject.toml`, which uv reads itself, and its dependencies as lines for pip.
-    Pyproject { list: List, whole_tree: bool, own: OwnPackage },
-    /// `uv.lock` and `pyproject.toml`. `whole_tree` means that they refer to other files of the folder.
-    Lock { whole_tree: bool, own: OwnPackage },
-}
-
-/// How the project itself is installed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum OwnPackage {
-    /// The project is not installed: it is not a package.
-    None,
-    /// Editable: the environment has its metadata and scripts, and each job imports its own copy of the source. The source
-    /// is not part of the fingerprint. With setuptools, the names of the top-level modules are.
-    Linked,
-    /// As a copy, because the build may compile or compute something. The whole folder is part of the fingerprint.
-    Copied,
-}
 
 /// Reads the requirements of the project in `project_dir`; `Ok(None)` if it has none.
 ///
@@ -154,16 +38,14 @@ pub enum OwnPackage {
 /// long, so `goes_on` is called often meanwhile.
 pub fn detect(project_dir: &Path, entrypoint: &str, goes_on: GoesOn<'_>) -> Result<Option<Requirements>, ProjectError> {
     let project = Project::open(project_dir, Purpose::Build(goes_on))?;
-    let python = project.python_wanted(entrypoint)?;
-    Ok(match (packages(&project, entrypoint)?, python) {
-        (Some(found), python) => Some(Requirements { python, ..found }),
-        (None, Some(python)) => {
-            let plan = Plan::List(List::default());
-            let found = Requirements::new(Kind::Python, &project, plan, &fingerprint_of(Kind::Python));
-            Some(Requirements { python: Some(python), ..found })
-        }
-        (None, None) => None,
-    })
+    let python = python_wanted(&project, entrypoint)?;
+    let nothing =
+        || Requirements::new(Kind::Python, &project, Plan::List(List::default()), &fingerprint_of(Kind::Python));
+    let found = packages(&project, entrypoint)?.or_else(|| python.is_some().then(nothing));
+    Ok(found.map(|mut found| {
+        found.python = python;
+        found
+    }))
 }
 
 /// What a project folder requires, as far as a submission must know it.
@@ -187,7 +69,7 @@ pub struct Survey {
 pub fn survey(project_dir: &Path, entrypoint: &str) -> Result<Survey, ProjectError> {
     let project = Project::open(project_dir, Purpose::Check)?;
     let found = packages(&project, entrypoint)?;
-    let python = project.python_wanted(entrypoint)?;
+    let python = python_wanted(&project, entrypoint)?;
     let referred = project.referred.take();
     let relative = referred.iter().filter_map(|path| path.strip_prefix(&project.root).ok());
     let referred: Vec<PathBuf> = relative.filter(|path| !path.as_os_str().is_empty()).map(Path::to_owned).collect();
@@ -203,6 +85,31 @@ fn requires_python(file: &str, table: &toml::Table) -> Result<Option<PythonVersi
     let Some(asked) = table.get("requires-python") else { return Ok(None) };
     let text = asked.as_str().ok_or_else(|| problem(file, "requires-python is not a string"))?;
     text.parse().map(Some).map_err(|error| problem(file, format!("requires-python: {error}")))
+}
+
+/// The Python versions that the project accepts; `None` for all.
+fn python_wanted(project: &Project<'_>, entrypoint: &str) -> Result<Option<PythonVersions>, ProjectError> {
+    if let Some(table) = script_metadata(project, entrypoint)? {
+        return requires_python(entrypoint, &table);
+    }
+    let mut required = lock_python(project)?;
+    if let Some(table) = project.pyproject()? {
+        let of_project = match table.get("project").and_then(toml::Value::as_table) {
+            Some(section) => requires_python("pyproject.toml", section)?,
+            None => poetry::dependencies(&table).and_then(|found| found.python),
+        };
+        required = PythonVersions::both(required, of_project);
+    }
+    Ok(PythonVersions::both(required.or(setup_cfg_python(project)?), project.version_file()?.versions))
+}
+
+/// The Python versions of the `pylock.toml` that is installed.
+fn lock_python(project: &Project<'_>) -> Result<Option<PythonVersions>, ProjectError> {
+    if project.find("uv.lock")?.is_some() && project.find("pyproject.toml")?.is_some() {
+        return Ok(None);
+    }
+    let Some(path) = project.find(pylock::FILE)? else { return Ok(None) };
+    pylock::parsed(&path, |lock| requires_python(pylock::FILE, lock))
 }
 
 /// The packages that a project requires.
@@ -229,135 +136,6 @@ fn packages(project: &Project<'_>, entrypoint: &str) -> Result<Option<Requiremen
         }
     }
     package_dependencies(project, &pyproject.unwrap_or_default())
-}
-
-/// A project folder. Reads nothing outside of it.
-pub(crate) struct Project<'a> {
-    pub(crate) root: PathBuf,
-    purpose: Purpose<'a>,
-    /// Number of bytes hashed so far from all files, as [`files::hash_tree`] counts them.
-    hashed_bytes: Cell<u64>,
-    /// The files of the project that its requirements refer to, as real paths.
-    referred: RefCell<Vec<PathBuf>>,
-}
-
-/// Why a project is read.
-enum Purpose<'a> {
-    /// To build or find an environment for a job, with a fingerprint of all that the environment depends on.
-    Build(GoesOn<'a>),
-    /// To check the files before a submission. Local packages are not read, so that the fingerprint is incomplete.
-    Check,
-}
-
-impl<'a> Project<'a> {
-    fn open(project_dir: &Path, purpose: Purpose<'a>) -> Result<Self, ProjectError> {
-        let root = project_dir.canonicalize().context("open", project_dir)?;
-        Ok(Self { root, purpose, hashed_bytes: Cell::default(), referred: RefCell::default() })
-    }
-
-    /// Adds the content of everything below `path` to a fingerprint.
-    ///
-    /// The agent does this outside the limits of the job, so it ends with the job and its amount is limited.
-    pub(crate) fn hash_path(&self, hasher: &mut blake3::Hasher, path: &Path) -> Result<(), ProjectError> {
-        let Purpose::Build(goes_on) = &self.purpose else { return Ok(()) };
-        let mut tree = blake3::Hasher::new();
-        let room = HASHED_BYTES - self.hashed_bytes.get();
-        let hashed = files::hash_tree(path, &mut tree, room, *goes_on).map_err(|stopped| match stopped {
-            Stopped::System(source) => ProjectError::Io { action: "read", path: path.to_owned(), source },
-            stopped => stopped.into(),
-        })?;
-        let Some(bytes) = hashed else {
-            let below = path.strip_prefix(&self.root).unwrap_or(path);
-            let file = if below.as_os_str().is_empty() { "the project".into() } else { below.to_string_lossy() };
-            return Err(ProjectError::TooLong { file: file.into_owned(), bound: Bound::LocalBytes(HASHED_BYTES) });
-        };
-        self.hashed_bytes.set(self.hashed_bytes.get() + bytes);
-        hash_field(hasher, tree.finalize().as_bytes());
-        Ok(())
-    }
-
-    /// Real path of an optional file.
-    pub(crate) fn find(&self, name: &str) -> Result<Option<PathBuf>, ProjectError> {
-        let path = self.root.join(name);
-        match fs::symlink_metadata(&path) {
-            Ok(_) => self.inside(&path, name, name).map(Some),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(error).context("read", &path),
-        }
-    }
-
-    /// As [`python_wanted`].
-    fn python_wanted(&self, entrypoint: &str) -> Result<Option<PythonVersions>, ProjectError> {
-        if let Some(table) = script_metadata(self, entrypoint)? {
-            return requires_python(entrypoint, &table);
-        }
-        let mut required = self.lock_python()?;
-        if let Some(table) = self.pyproject()? {
-            let of_project = match table.get("project").and_then(toml::Value::as_table) {
-                Some(section) => requires_python("pyproject.toml", section)?,
-                None => poetry::dependencies(&table).and_then(|found| found.python),
-            };
-            required = PythonVersions::both(required, of_project);
-        }
-        Ok(PythonVersions::both(required.or(setup_cfg_python(self)?), self.version_file()?.versions))
-    }
-
-    /// The Python versions of the `pylock.toml` that is installed.
-    fn lock_python(&self) -> Result<Option<PythonVersions>, ProjectError> {
-        if self.find("uv.lock")?.is_some() && self.find("pyproject.toml")?.is_some() {
-            return Ok(None);
-        }
-        let Some(path) = self.find(pylock::FILE)? else { return Ok(None) };
-        pylock::parsed(&path, |lock| requires_python(pylock::FILE, lock))
-    }
-
-    /// The content of `.python-version`.
-    pub(crate) fn version_file(&self) -> Result<VersionFile, ProjectError> {
-        let text = self.read_optional(".python-version", PROJECT_BYTES)?;
-        Ok(VersionFile::parse(&text.unwrap_or_default()))
-    }
-
-    pub(crate) fn pyproject(&self) -> Result<Option<toml::Table>, ProjectError> {
-        let text = self.read_optional("pyproject.toml", PROJECT_BYTES)?;
-        text.map(|text| parse_toml("pyproject.toml", &text)).transpose()
-    }
-
-    /// As [`Project::inside`], and remembers the path.
-    pub(crate) fn refer(&self, path: &Path, file: &str, target: &str) -> Result<PathBuf, ProjectError> {
-        let real = self.inside(path, file, target)?;
-        self.referred.borrow_mut().push(real.clone());
-        Ok(real)
-    }
-
-    /// Text of an optional file.
-    pub(crate) fn read_optional(&self, name: &str, most: u64) -> Result<Option<String>, ProjectError> {
-        self.find(name)?.map(|path| read(&path, name, most, Bound::Bytes(most))).transpose()
-    }
-
-    /// Real path of `path`, which `file` refers to as `target`. Fails if it is outside the folder.
-    fn inside(&self, path: &Path, file: &str, target: &str) -> Result<PathBuf, ProjectError> {
-        let real = path.canonicalize().map_err(|error| match error.kind() {
-            io::ErrorKind::NotFound => problem(file, format!("refers to {target}, which does not exist")),
-            _ => ProjectError::Io { action: "read", path: path.to_owned(), source: error },
-        })?;
-        if real.starts_with(&self.root) {
-            Ok(real)
-        } else {
-            Err(ProjectError::OutsideProject { file: file.to_owned(), target: target.to_owned() })
-        }
-    }
-}
-
-/// Content of a file with at most `most` bytes. A larger file is an error that reports `bound`.
-pub(crate) fn read_bytes(path: &Path, shown: &str, most: u64, bound: Bound) -> Result<Vec<u8>, ProjectError> {
-    files::read_regular(path, most).map_err(|source| match source.kind() {
-        io::ErrorKind::FileTooLarge => ProjectError::TooLong { file: shown.to_owned(), bound },
-        _ => ProjectError::Io { action: "read", path: path.to_owned(), source },
-    })
-}
-
-pub(crate) fn read(path: &Path, shown: &str, most: u64, bound: Bound) -> Result<String, ProjectError> {
-    String::from_utf8(read_bytes(path, shown, most, bound)?).map_err(|_| problem(shown, "is not UTF-8 text"))
 }
 
 /// Adds uv's settings of the project, such as package indexes, to a requirements file.
@@ -402,56 +180,6 @@ fn script(project: &Project<'_>, entrypoint: &str, table: &toml::Table) -> Resul
     }
     reader.finish(Kind::Script)
 }
-
-/// Inline metadata of a Python entry point, if it has any.
-pub(crate) fn script_metadata(project: &Project<'_>, entrypoint: &str) -> Result<Option<toml::Table>, ProjectError> {
-    let path = project.root.join(entrypoint);
-    let is_python = path.extension().is_some_and(|extension| extension == "py") && path.is_file();
-    // An entry point outside the folder is a command, not a file of the project.
-    let Some(real) = path.canonicalize().ok().filter(|real| is_python && real.starts_with(&project.root)) else {
-        return Ok(None);
-    };
-    let mut start = files::read_start(&real, PROJECT_BYTES + 1).context("read", &real)?;
-    let is_whole = start.len() as u64 <= PROJECT_BYTES;
-    if !is_whole {
-        // Of a long script, only whole lines are parsed.
-        start.truncate(start.iter().rposition(|byte| *byte == b'\n').map_or(0, |end| end + 1));
-    }
-    // Metadata in other encodings is not supported; Python itself may still run the script.
-    let Ok(text) = String::from_utf8(start) else { return Ok(None) };
-    match inline_metadata(&text) {
-        Some(metadata) => parse_toml(entrypoint, &metadata).map(Some),
-        None if !is_whole && ends_in_metadata(&text) => {
-            Err(ProjectError::TooLong { file: entrypoint.to_owned(), bound: Bound::ScriptBytes(PROJECT_BYTES) })
-        }
-        None => Ok(None),
-    }
-}
-
-/// Whether the first `# /// script` block is still open at the end of the text.
-fn ends_in_metadata(text: &str) -> bool {
-    let mut lines = text.lines().skip_while(|line| line.trim_end() != "# /// script");
-    lines.next().is_some() && lines.all(|line| line.starts_with('#'))
-}
-
-/// The TOML between `# /// script` and `# ///`.
-fn inline_metadata(text: &str) -> Option<String> {
-    let mut lines = text.lines().skip_while(|line| line.trim_end() != "# /// script").skip(1);
-    let mut metadata = String::new();
-    loop {
-        // An unclosed block counts as a comment.
-        let line = lines.next()?.trim_end();
-        if line == "# ///" {
-            return Some(metadata);
-        }
-        metadata.push_str(line.strip_prefix("# ").or_else(|| line.strip_prefix('#'))?);
-        metadata.push('\n');
-    }
-}
-
-/// Lock that serializes the parsing of lock files. Parsing needs many times the file's size in memory, and many
-/// jobs may start at once.
-pub(crate) static LOCK_TURN: Mutex<()> = Mutex::new(());
 
 fn uv_lock(project: &Project<'_>, pyproject: &toml::Table, path: &Path) -> Result<Requirements, ProjectError> {
     let mut hasher = fingerprint_of(Kind::UvLock);
@@ -543,10 +271,6 @@ fn dependency_part(pyproject: &toml::Table) -> String {
     part.to_string()
 }
 
-pub(crate) fn uv_settings(pyproject: &toml::Table) -> Option<&toml::Value> {
-    pyproject.get("tool")?.get("uv")
-}
-
 /// Whether uv's settings refer to other files of the folder: path and workspace sources, local wheel folders.
 fn names_local_paths(pyproject: &toml::Table) -> bool {
     uv_settings(pyproject).is_some_and(has_local_path)
@@ -561,42 +285,4 @@ fn has_local_path(value: &toml::Value) -> bool {
         }
         toml::Value::Integer(_) | toml::Value::Float(_) | toml::Value::Boolean(_) | toml::Value::Datetime(_) => false,
     }
-}
-
-pub(crate) fn hash_field(hasher: &mut blake3::Hasher, field: &[u8]) {
-    hasher.update(&(field.len() as u64).to_le_bytes());
-    hasher.update(field);
-}
-
-/// Returns the hasher for a kind of requirements. Kinds that are installed in the same way have the same hasher.
-pub(crate) fn fingerprint_of(kind: Kind) -> blake3::Hasher {
-    let mut hasher = blake3::Hasher::new();
-    hash_field(
-        &mut hasher,
-        match kind {
-            Kind::Script | Kind::RequirementsTxt | Kind::Pylock => b"list",
-            Kind::UvLock => b"uv.lock",
-            Kind::Pyproject => b"pyproject",
-            Kind::Python => b"python",
-        },
-    );
-    hasher
-}
-
-pub(crate) fn parse_toml(file: &str, text: &str) -> Result<toml::Table, ProjectError> {
-    text.parse().map_err(|error: toml::de::Error| {
-        let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
-        // The error's own text has several lines.
-        problem(file, format!("line {}: {}", before.matches('\n').count() + 1, error.message().replace('\n', "; ")))
-    })
-}
-
-pub(crate) fn string_list(file: &str, field: &str, value: Option<&toml::Value>) -> Result<Vec<String>, ProjectError> {
-    let Some(value) = value else { return Ok(Vec::new()) };
-    let strings = value.as_array().and_then(|list| list.iter().map(|item| item.as_str().map(str::to_owned)).collect());
-    strings.ok_or_else(|| problem(file, format!("{field} is not a list of strings")))
-}
-
-pub(crate) fn problem(file: &str, problem: impl Into<String>) -> ProjectError {
-    ProjectError::Invalid { file: file.to_owned(), problem: problem.into() }
 }

@@ -13,16 +13,20 @@ mod entry;
 mod error;
 pub mod files;
 mod package;
+mod plan;
 mod poetry;
+mod project;
 mod pylock;
 mod requirements;
+mod script;
 mod unread;
 pub mod variables;
 
-pub use detect::{Kind, LOCK_BYTES, OwnPackage, PROJECT_BYTES, Plan, Requirements, Survey, detect, survey};
+pub use detect::{Survey, detect, survey};
 pub use entry::{EntryError, check_entry};
 pub use error::{Bound, GoesOn, ProjectError, Stopped};
-pub use requirements::{Line, List, Local};
+pub use plan::{Kind, Line, List, Local, OwnPackage, Plan, Requirements};
+pub use project::{LOCK_BYTES, PROJECT_BYTES};
 pub use unread::Unread;
 
 #[cfg(test)]

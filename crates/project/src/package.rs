@@ -6,9 +6,10 @@ use std::path::PathBuf;
 
 use hostler_model::PythonVersions;
 
-use crate::detect::{OwnPackage, PROJECT_BYTES, Project, hash_field, problem, string_list, uv_settings};
 use crate::error::{IoContext, ProjectError};
+use crate::plan::OwnPackage;
 use crate::poetry;
+use crate::project::{PROJECT_BYTES, Project, hash_field, problem, string_list, uv_settings, value_at};
 
 /// The build backend of setuptools, which is also the default.
 const SETUPTOOLS: &str = "setuptools.build_meta";
@@ -86,11 +87,6 @@ fn is_pure(project: &Project<'_>, pyproject: &toml::Table) -> Result<bool, Proje
         || backend == SETUPTOOLS
             && setup_cfg(project)?.is_some_and(|text| text.contains("file:") || text.contains("attr:"));
     Ok(BACKENDS.contains(&backend) && requires.iter().all(is_usual) && !computes)
-}
-
-/// The value at a path of keys.
-pub(crate) fn value_at<'a>(table: &'a toml::Table, path: &[&str]) -> Option<&'a toml::Value> {
-    path[1..].iter().try_fold(table.get(path[0])?, |value, key| value.get(*key))
 }
 
 fn build_backend(pyproject: &toml::Table) -> &str {

@@ -5,8 +5,7 @@
 
 use hostler_model::PythonVersions;
 
-use crate::detect::Project;
-use crate::package::value_at;
+use crate::project::{Project, value_at};
 
 /// The dependencies of a Poetry project.
 #[derive(Debug, Default)]

@@ -3,8 +3,9 @@
 use std::path::Path;
 use std::sync::PoisonError;
 
-use crate::detect::{Kind, LOCK_BYTES, LOCK_TURN, Project, Requirements, parse_toml, problem, read};
 use crate::error::{Bound, ProjectError};
+use crate::plan::{Kind, Requirements};
+use crate::project::{LOCK_BYTES, LOCK_TURN, Project, parse_toml, problem, read};
 use crate::requirements::RequirementsReader;
 
 pub(crate) const FILE: &str = "pylock.toml";

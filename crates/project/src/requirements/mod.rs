@@ -5,7 +5,7 @@
 //! is needed with both. A test compares it with pip.
 
 mod options;
-mod text;
+pub(crate) mod text;
 
 use std::collections::{BTreeSet, HashSet};
 use std::fs;
@@ -14,8 +14,9 @@ use std::path::{Path, PathBuf};
 
 use options::Options;
 
-use crate::detect::{Kind, Plan, Project, Requirements, fingerprint_of, hash_field, problem, read_bytes};
 use crate::error::{Bound, ProjectError};
+use crate::plan::{Kind, Line, List, Local, Plan, Requirements, fingerprint_of};
+use crate::project::{Project, hash_field, problem, read_bytes};
 
 /// Maximum total size of requirements files and their includes, in bytes.
 const REQUIREMENTS_BYTES: u64 = 4 << 20;
@@ -29,72 +30,6 @@ const MOST_INCLUDES: usize = 64;
 /// Endings of archives that pip installs.
 const ARCHIVES: [&str; 12] =
     [".zip", ".whl", ".tar.bz2", ".tbz", ".tar.gz", ".tgz", ".tar", ".tar.xz", ".txz", ".tlz", ".tar.lz", ".tar.lzma"];
-
-/// A requirements file with its includes resolved.
-#[derive(Clone, Debug, Default)]
-pub struct List {
-    pub requirements: Vec<Line>,
-    pub constraints: Vec<Line>,
-    /// Whether uv's settings of the project apply; `Some(true)` if they refer to other files of the folder.
-    pub settings: Option<bool>,
-}
-
-impl List {
-    /// Normalised names of the required packages.
-    pub(crate) fn names(&self) -> BTreeSet<String> {
-        let text = |line: &Line| match line {
-            Line::Text(text) => text.clone(),
-            Line::Local(local) => local.before.clone(),
-        };
-        self.requirements.iter().filter_map(|line| package_name(&text(line))).collect()
-    }
-
-    /// Whether the project itself is required.
-    pub(crate) fn names_project(&self, root: &Path) -> bool {
-        self.requirements.iter().any(|line| matches!(line, Line::Local(local) if local.path == root))
-    }
-}
-
-/// The normalised name at the start of a requirement; `None` for options and paths.
-pub(crate) fn package_name(requirement: &str) -> Option<String> {
-    let requirement = requirement.trim().trim_matches(['"', '\'']);
-    let end =
-        requirement.find(|it: char| !it.is_ascii_alphanumeric() && !"-_.".contains(it)).unwrap_or(requirement.len());
-    let (name, rest) = requirement.split_at(end);
-    let is_name = name.starts_with(|it: char| it.is_ascii_alphanumeric()) && !rest.starts_with(['/', ':', '\\']);
-    is_name.then(|| normalised(name))
-}
-
-/// A package's name as indexes compare it.
-pub(crate) fn normalised(name: &str) -> String {
-    name.to_ascii_lowercase().split(['-', '_', '.']).filter(|it| !it.is_empty()).collect::<Vec<_>>().join("-")
-}
-
-#[derive(Clone, Debug)]
-pub enum Line {
-    /// A line without paths in the project.
-    Text(String),
-    /// A line with a path in the project.
-    Local(Local),
-}
-
-/// A line with a path in the project. `before` ends in `file://` if the path is part of a URL.
-#[derive(Clone, Debug)]
-pub struct Local {
-    before: String,
-    /// Real path in the project.
-    pub path: PathBuf,
-    after: String,
-}
-
-impl Local {
-    /// The line with another path.
-    pub fn with_path(&self, path: &Path) -> String {
-        let path = path.to_string_lossy();
-        let path = if self.before.ends_with("file://") { text::encoded(&path) } else { path.into_owned() };
-        format!("{}{path}{}", self.before, self.after)
-    }
-}
 
 /// Collects requirement lines from files and their includes.
 pub(super) struct RequirementsReader<'a> {

@@ -157,7 +157,7 @@ fn percent_decoded(text: &str) -> String {
 }
 
 /// A path with percent-encoded bytes, for a URL.
-pub(super) fn encoded(path: &str) -> String {
+pub(crate) fn encoded(path: &str) -> String {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/-_.~+!".contains(&byte);
     path.bytes()
         .map(|byte| if is_plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })

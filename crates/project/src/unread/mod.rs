@@ -14,11 +14,11 @@ use std::path::{Path, PathBuf};
 
 use hostler_model::PythonVersions;
 
-use crate::detect::{Kind, LOCK_BYTES, OwnPackage, Plan, Project, Requirements, parse_toml, script_metadata};
 use crate::error::ProjectError;
-use crate::requirements::normalised;
+use crate::plan::{Kind, OwnPackage, Plan, Requirements, normalised, package_name};
+use crate::project::{LOCK_BYTES, Project, parse_toml};
+use crate::script::script_metadata;
 use crate::{files, poetry, pylock};
-use names::Named;
 use table::{Form, Row};
 
 /// Packages or Python versions that a job does not get, although the project names them.
@@ -82,6 +82,26 @@ pub(crate) fn find(project: &Project<'_>, entrypoint: &str, read: &Read<'_>) -> 
     Ok(found)
 }
 
+/// What a file names.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Named {
+    /// Normalised names of packages; `None` if they are unknown.
+    packages: Option<BTreeSet<String>>,
+    /// Whether it names a Python version.
+    python: bool,
+}
+
+impl Named {
+    /// What a file without known names may name: anything.
+    fn unknown() -> Self {
+        Self { packages: None, python: false }
+    }
+
+    fn packages(names: impl IntoIterator<Item = String>) -> Self {
+        Self { packages: Some(names.into_iter().collect()), python: false }
+    }
+}
+
 /// A search for files that are not read.
 struct Search<'a> {
     project: &'a Project<'a>,
@@ -132,7 +152,7 @@ impl<'a> Search<'a> {
         }
         let dependencies = pyproject::locked_dependencies(&self.pyproject)?;
         let missing = |line: &&String| {
-            let Some(name) = crate::requirements::package_name(line) else { return false };
+            let Some(name) = package_name(line) else { return false };
             let mut versions = self.locked.iter().filter(|(locked, _)| *locked == name).map(|(_, version)| version);
             let specifier = line.split([';', '@']).next().unwrap_or_default();
             let specifier =

@@ -3,30 +3,10 @@
 use std::collections::BTreeSet;
 
 use super::table::Form;
-use super::{poetry_others, pyproject};
-use crate::detect::Project;
+use super::{Named, poetry_others, pyproject};
 use crate::package::setup_cfg;
-use crate::requirements::{normalised, package_name};
-
-/// What a file names.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Named {
-    /// Normalised names of packages; `None` if they are unknown.
-    pub(super) packages: Option<BTreeSet<String>>,
-    /// Whether it names a Python version.
-    pub(super) python: bool,
-}
-
-impl Named {
-    /// What a file without known names may name: anything.
-    fn unknown() -> Self {
-        Self { packages: None, python: false }
-    }
-
-    fn packages(names: impl IntoIterator<Item = String>) -> Self {
-        Self { packages: Some(names.into_iter().collect()), python: false }
-    }
-}
+use crate::plan::{normalised, package_name};
+use crate::project::Project;
 
 /// What a file names; `None` if it names nothing.
 pub(super) fn of_file(form: Form, text: &str) -> Option<Named> {

@@ -2,12 +2,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::names::Named;
-use super::{Search, Unread, poetry_others};
-use crate::detect::{Kind, string_list};
+use super::{Named, Search, Unread, poetry_others};
 use crate::error::ProjectError;
-use crate::package::value_at;
-use crate::requirements::{normalised, package_name};
+use crate::plan::{Kind, normalised, package_name};
+use crate::project::{string_list, value_at};
 
 const FILE: &str = "pyproject.toml";
 
