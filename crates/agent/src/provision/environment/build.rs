@@ -20,7 +20,7 @@ use super::cause;
 use super::error::{BuildError, EnvError, IoContext, disk_full, explain, free_bytes, one_line, system_error};
 use super::files;
 use super::runner::{Ended, Runner, Step};
-use super::settings::Settings;
+use super::settings::{Settings, is_withheld};
 use super::tools::{Interpreter, Python, Tools, Uv};
 use crate::rights::act_as;
 
@@ -38,38 +38,6 @@ const SOURCE_BYTES: u64 = LOCK_BYTES;
 
 /// Variable with the job's folder, for an editable installation of the project.
 pub(super) const PROJECT_VARIABLE: &str = "HOSTLER_PROJECT";
-
-/// Variables of the agent or the job that would mislead a build: they choose another interpreter, project or destination,
-/// or prevent the installation. pip accepts its own in lower case, such as `PIP_target`.
-const MISLEADING: [&str; 24] = [
-    "PYTHONPATH",
-    "PYTHONHOME",
-    "PYTHONSTARTUP",
-    "VIRTUAL_ENV",
-    "CONDA_PREFIX",
-    "PIP_PYTHON",
-    "PIP_TARGET",
-    "PIP_PREFIX",
-    "PIP_ROOT",
-    "PIP_SRC",
-    "PIP_USER",
-    "PIP_DRY_RUN",
-    "PIP_REQUIRE_VIRTUALENV",
-    "UV_PROJECT",
-    "UV_WORKING_DIR",
-    // The former name of `UV_WORKING_DIR`, which uv still accepts.
-    "UV_WORKING_DIRECTORY",
-    "UV_SYSTEM_PYTHON",
-    "UV_PYTHON",
-    "UV_PYTHON_INSTALL_DIR",
-    "UV_PYTHON_PREFERENCE",
-    "UV_MANAGED_PYTHON",
-    "UV_NO_MANAGED_PYTHON",
-    // It would copy the source of the project, which is not part of the key, into the environment.
-    "UV_NO_EDITABLE",
-    // Links into the downloads break when these are removed.
-    "UV_LINK_MODE",
-];
 
 pub(super) struct Build<'a> {
     /// Directory of the cache.
@@ -418,12 +386,6 @@ fn linked_paths(text: &str, copy: &str) -> String {
 /// A module of an editable installation, with string literals below `copy` replaced by expressions.
 fn linked_module(text: &str, copy: &str) -> String {
     text.replace(&format!("'{copy}"), &format!("__import__('os').environ.get('{PROJECT_VARIABLE}', '/') + '"))
-}
-
-/// Whether to hide a variable from builds, which can run arbitrary code.
-pub(super) fn is_withheld(name: &OsStr) -> bool {
-    MISLEADING.iter().any(|misleading| name.eq_ignore_ascii_case(misleading))
-        || name.as_encoded_bytes().starts_with(b"HOSTLER_")
 }
 
 /// The directories of one attempt.

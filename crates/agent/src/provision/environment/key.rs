@@ -9,8 +9,7 @@ use hostler_project::Requirements;
 use hostler_project::files::read_regular;
 use hostler_project::variables::is_of_builds;
 
-use super::build::is_withheld;
-use super::settings::{IRRELEVANT_TO_CONTENT, Settings};
+use super::settings::{IRRELEVANT_TO_CONTENT, Settings, is_withheld};
 use super::tools::Tools;
 use crate::rights::act_as;
 

@@ -5,11 +5,10 @@
 
 use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use hostler_project::files::read_start;
-
-use super::tools::is_executable;
 
 /// How much of a shim or of pyenv's `version` file is read, in bytes.
 const MOST_BYTES: u64 = 4096;
@@ -78,6 +77,11 @@ fn directory_of(versions: &Path, version: &str) -> Option<PathBuf> {
         Some((rest?, entry.path()))
     });
     releases.max().map(|(_, directory)| directory)
+}
+
+/// Whether `file` is a regular file with an execute permission.
+pub(super) fn is_executable(file: &Path) -> bool {
+    fs::metadata(file).is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
 }
 
 #[cfg(test)]

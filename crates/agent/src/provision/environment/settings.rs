@@ -8,7 +8,6 @@ use std::sync::Arc;
 use hostler_project::variables::is_of_access;
 use hostler_shepherd::{Credentials, SANDBOX_HOME, Sandbox};
 
-use super::build::is_withheld;
 use super::runner::Step;
 use crate::account::{Account, Ids};
 
@@ -189,4 +188,42 @@ fn is_of_the_site(name: &OsStr) -> bool {
     ["UV_", "PIP_", "LC_"].iter().any(|prefix| name.starts_with(prefix))
         || ["LANG", "TZ"].contains(&&*name)
         || is_of_access(&name)
+}
+
+/// Variables of the agent or the job that would mislead a build: they choose another interpreter, project or destination,
+/// or prevent the installation. pip accepts its own in lower case, such as `PIP_target`.
+const MISLEADING: [&str; 24] = [
+    "PYTHONPATH",
+    "PYTHONHOME",
+    "PYTHONSTARTUP",
+    "VIRTUAL_ENV",
+    "CONDA_PREFIX",
+    "PIP_PYTHON",
+    "PIP_TARGET",
+    "PIP_PREFIX",
+    "PIP_ROOT",
+    "PIP_SRC",
+    "PIP_USER",
+    "PIP_DRY_RUN",
+    "PIP_REQUIRE_VIRTUALENV",
+    "UV_PROJECT",
+    "UV_WORKING_DIR",
+    // The former name of `UV_WORKING_DIR`, which uv still accepts.
+    "UV_WORKING_DIRECTORY",
+    "UV_SYSTEM_PYTHON",
+    "UV_PYTHON",
+    "UV_PYTHON_INSTALL_DIR",
+    "UV_PYTHON_PREFERENCE",
+    "UV_MANAGED_PYTHON",
+    "UV_NO_MANAGED_PYTHON",
+    // It would copy the source of the project, which is not part of the key, into the environment.
+    "UV_NO_EDITABLE",
+    // Links into the downloads break when these are removed.
+    "UV_LINK_MODE",
+];
+
+/// Whether to hide a variable from builds, which can run arbitrary code.
+pub(super) fn is_withheld(name: &OsStr) -> bool {
+    MISLEADING.iter().any(|misleading| name.eq_ignore_ascii_case(misleading))
+        || name.as_encoded_bytes().starts_with(b"HOSTLER_")
 }

@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cause;
 use super::error::{BuildError, EnvError, explain};
-use super::pyenv;
+use super::pyenv::{self, is_executable};
 use super::runner::{Ended, Runner, Step};
 use super::settings::Settings;
 use crate::mutex::lock;
@@ -304,11 +304,6 @@ fn executables(name: &str, search_path: &OsStr) -> impl Iterator<Item = PathBuf>
 /// The first of these programs found on a search path; behind a shim of pyenv, the program itself.
 pub(crate) fn first_on_path(names: &[&str], search_path: &OsStr) -> Option<PathBuf> {
     names.iter().find_map(|name| installed(name, search_path))
-}
-
-/// Whether `file` is a regular file with an execute permission.
-pub(super) fn is_executable(file: &Path) -> bool {
-    fs::metadata(file).is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
 }
 
 /// The default interpreter, if the building user can reach it.
