@@ -1,10 +1,7 @@
 //! Allocations for `salloc` and `srun`: the request, the wait, and the variables of what runs in them.
 
 use std::ffi::OsString;
-use std::fmt::Display;
-use std::fs;
-use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use hostler_client::Client;
 use hostler_model::{Environment, JobId, Submission, Work};
@@ -18,7 +15,7 @@ use tokio::sync::mpsc::Receiver;
 use super::container::only_for_jobs;
 use super::placing::place;
 use super::sbatch::{SUBMISSION_FAILED, own_commands};
-use super::{Ended, Refused, bad_value, mistaken_job, request, tell};
+use super::{Ended, Refused, mistaken_job, request, tell};
 use crate::commands::run::own_directory;
 use crate::context::Context;
 use crate::exit;
@@ -68,27 +65,6 @@ pub(crate) struct Speech {
 pub(crate) fn parse(name: &str, options: &[Opt<Key>], args: Vec<OsString>) -> Result<Parsed<Key>, Ended> {
     let parsed = hostler_slurm::getopt::parse(options, Order::StopAtOperand, args.into_iter().skip(1));
     parsed.map_err(|it| mistaken_job(name, &it))
-}
-
-/// Applies an option of a job.
-pub(crate) fn apply(options: &mut JobOptions, key: Key, value: Option<&OsString>) -> Result<(), Ended> {
-    // A list of nodes with a `/` is a file, which is on this machine.
-    let is_file = |value: &&OsString| match key {
-        Key::Nodefile => true,
-        Key::Nodelist | Key::Exclude => value.as_bytes().contains(&b'/'),
-        _ => false,
-    };
-    let listed = value.filter(is_file).map(|path| nodes_in(Path::new(path)).map(OsString::from)).transpose()?;
-    options.apply(key, listed.as_ref().or(value)).map_err(bad_value)
-}
-
-/// Reads the names of nodes in a file, separated by commas, blanks or line ends.
-pub(crate) fn nodes_in(path: &Path) -> Result<String, Ended> {
-    let failed = |why: &dyn Display| Ended::error(format!("Unable to read the node list {}: {why}", path.display()));
-    let text = fs::read_to_string(path).map_err(|error| failed(&error))?;
-    let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default());
-    let names: Vec<&str> = lines.flat_map(str::split_whitespace).map(|name| name.trim_matches(',')).collect();
-    if names.is_empty() { Err(failed(&"it names no node")) } else { Ok(names.join(",")) }
 }
 
 /// Describes the job of a command.

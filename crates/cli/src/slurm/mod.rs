@@ -8,6 +8,7 @@ pub(crate) mod import;
 mod job_json;
 mod json;
 mod machines;
+mod node_files;
 mod placing;
 mod refused;
 mod request;

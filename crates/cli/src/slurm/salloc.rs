@@ -5,7 +5,8 @@ use std::ffi::OsString;
 use hostler_model::{Environment, SignalNumber};
 use hostler_slurm::job_options::{JobOptions, Key, MISTAKE, SALLOC_OPTIONS, SALLOC_VARIABLES};
 
-use super::allocating::{Speech, Wanted, apply, describe, hold, is_of_a_job, parse, variables};
+use super::allocating::{Speech, Wanted, describe, hold, is_of_a_job, parse, variables};
+use super::node_files::apply;
 use super::{Ended, Outcome, VERSION, job_options, print, tell};
 use crate::commands::alloc::attend;
 use crate::context::{Context, block_on};

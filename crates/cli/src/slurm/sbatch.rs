@@ -13,7 +13,7 @@ use hostler_slurm::getopt::{Order, parse};
 use hostler_slurm::job_options::{JobOptions, Key, MISTAKE, SBATCH_OPTIONS, SBATCH_VARIABLES};
 use hostler_slurm::script;
 
-use super::allocating;
+use super::node_files::apply;
 use super::placing::place;
 use super::request::{self, files};
 use super::test_only::test_only;
@@ -68,7 +68,7 @@ pub(crate) fn run(context: &Context, args: Vec<OsString>) -> Outcome {
     let wrap = given.options.iter().rev().find(|(key, _)| *key == Key::Own("wrap"));
     let wrap = wrap.and_then(|(_, value)| value.as_ref()).map(|value| value.to_string_lossy().into_owned());
     // Mistakes on the command line count before those of the script.
-    apply(&mut JobOptions::default(), &mut Own::default(), &given.options)?;
+    apply_all(&mut JobOptions::default(), &mut Own::default(), &given.options)?;
     let mut operands = given.operands.into_iter();
     let script = read_script(wrap.as_deref(), operands.next())?;
     let text = check(&script.content)?;
@@ -88,13 +88,13 @@ pub(crate) fn run(context: &Context, args: Vec<OsString>) -> Outcome {
             let text = format!("Invalid directive found in batch script: {}", word.display());
             return Err(Ended { code: MISTAKE, ..Ended::error(text) });
         }
-        apply(&mut options, &mut own, &parsed.options)?;
+        apply_all(&mut options, &mut own, &parsed.options)?;
         chosen.extend(parsed.options.iter().map(|(key, _)| *key));
     }
     chosen.extend(given.options.iter().map(|(key, _)| *key));
     check_memory(&chosen)?;
-    apply(&mut options, &mut own, &variables())?;
-    apply(&mut options, &mut own, &given.options)?;
+    apply_all(&mut options, &mut own, &variables())?;
+    apply_all(&mut options, &mut own, &given.options)?;
     options.clusters.as_deref().map_or(Ok(()), check_clusters)?;
 
     let directory = own_directory().map_err(|failure| Ended::error(failure.summary()))?;
@@ -220,13 +220,13 @@ fn check(content: &[u8]) -> Result<String, Ended> {
     String::from_utf8(content.to_vec()).map_err(|_| Ended::error("The batch script is not UTF-8 text"))
 }
 
-fn apply(options: &mut JobOptions, own: &mut Own, all: &[(Key, Option<OsString>)]) -> Result<(), Ended> {
+fn apply_all(options: &mut JobOptions, own: &mut Own, all: &[(Key, Option<OsString>)]) -> Result<(), Ended> {
     for (key, value) in all {
         match key {
             Key::Own("parsable") => own.parsable = true,
             Key::Own("test-only") => own.test_only = true,
             Key::Own("wait") => own.wait = true,
-            key => allocating::apply(options, *key, value.as_ref())?,
+            key => apply(options, *key, value.as_ref())?,
         }
     }
     Ok(())

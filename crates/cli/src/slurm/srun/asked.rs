@@ -13,7 +13,8 @@ use hostler_slurm::multi_prog::{self, Wrong};
 use hostler_slurm::pmi;
 use hostler_slurm::step_variables::Dealing;
 
-use super::super::allocating::{Speech, apply, nodes_in, parse};
+use super::super::allocating::{Speech, parse};
+use super::super::node_files::{apply, nodes_in};
 use super::super::request::{check_identity, export_items};
 use super::super::{Ended, VERSION, job_options};
 

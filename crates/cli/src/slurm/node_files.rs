@@ -1,0 +1,32 @@
+//! Options of a job whose values may be files with names of nodes.
+
+use std::ffi::OsString;
+use std::fmt::Display;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use hostler_slurm::job_options::{JobOptions, Key};
+
+use super::{Ended, bad_value};
+
+/// Applies an option of a job.
+pub(crate) fn apply(options: &mut JobOptions, key: Key, value: Option<&OsString>) -> Result<(), Ended> {
+    // A list of nodes with a `/` is a file, which is on this machine.
+    let is_file = |value: &&OsString| match key {
+        Key::Nodefile => true,
+        Key::Nodelist | Key::Exclude => value.as_bytes().contains(&b'/'),
+        _ => false,
+    };
+    let listed = value.filter(is_file).map(|path| nodes_in(Path::new(path)).map(OsString::from)).transpose()?;
+    options.apply(key, listed.as_ref().or(value)).map_err(bad_value)
+}
+
+/// Reads the names of nodes in a file, separated by commas, blanks or line ends.
+pub(crate) fn nodes_in(path: &Path) -> Result<String, Ended> {
+    let failed = |why: &dyn Display| Ended::error(format!("Unable to read the node list {}: {why}", path.display()));
+    let text = fs::read_to_string(path).map_err(|error| failed(&error))?;
+    let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default());
+    let names: Vec<&str> = lines.flat_map(str::split_whitespace).map(|name| name.trim_matches(',')).collect();
+    if names.is_empty() { Err(failed(&"it names no node")) } else { Ok(names.join(",")) }
+}
