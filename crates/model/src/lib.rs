@@ -19,6 +19,7 @@ mod hardware;
 mod ids;
 mod image;
 mod job;
+mod job_state;
 mod labels;
 mod node;
 mod notify;
@@ -50,9 +51,10 @@ pub use hardware::Hardware;
 pub use ids::{Attempt, BootId, Epoch, JobId, NodeName, RunId, TaskId};
 pub use image::{DOCKER_HUB, ImageRef, ImageSource, RegistryImage};
 pub use job::{
-    AllocationHolder, Ending, Environment, JobSpec, JobState, LEAST_MEMORY_BYTES, MAX_SCRIPT_BYTES, PartialRequest,
-    Request, Submission, TaskState, WindowSize, Work, argv_schema,
+    AllocationHolder, Ending, Environment, JobSpec, LEAST_MEMORY_BYTES, MAX_SCRIPT_BYTES, PartialRequest, Request,
+    Submission, WindowSize, Work, argv_schema,
 };
+pub use job_state::{JobState, TaskState};
 pub use labels::{Labels, MAX_LABELS, NUMBERED, is_label_name, labels_problem, labels_schema};
 pub use node::{Advisory, NodeFacts, NodeState};
 pub use notify::{DestinationName, JobOccasion, Subscription};

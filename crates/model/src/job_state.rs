@@ -1,0 +1,112 @@
+//! The states of jobs and tasks.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+use crate::ParseError;
+
+/// The state of a job. An array is running while any task runs; once all tasks have ended, it has the most severe ending.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum JobState {
+    /// The job waits; its [`crate::Reason`] says why.
+    Pending,
+    /// The job is placed; the node prepares its folder and environment.
+    Starting,
+    /// The job's process runs.
+    Running,
+    /// The job's process has ended; the node uploads the results.
+    Completing,
+    /// The job ended with exit code 0, and its results are verified.
+    Completed,
+    /// The job ended with another exit code or by a signal, or could not start.
+    Failed,
+    /// A user cancelled the job.
+    Cancelled,
+    /// The job reached its time limit.
+    Timeout,
+    /// The kernel killed the job because it exceeded its memory limit.
+    OutOfMemory,
+    /// The job's node was lost, and the job was not requeued.
+    NodeFail,
+    /// The job was ended to free resources for another job.
+    Preempted,
+}
+
+/// The state of one task of a job.
+pub type TaskState = JobState;
+
+impl JobState {
+    /// Every state, in the order that jobs pass through them.
+    pub const ALL: [Self; 11] = [
+        Self::Pending,
+        Self::Starting,
+        Self::Running,
+        Self::Completing,
+        Self::Completed,
+        Self::Failed,
+        Self::Cancelled,
+        Self::Timeout,
+        Self::OutOfMemory,
+        Self::NodeFail,
+        Self::Preempted,
+    ];
+
+    /// The states that are not final.
+    pub const LIVE: [Self; 4] = [Self::Pending, Self::Starting, Self::Running, Self::Completing];
+
+    /// Returns whether the state is final.
+    #[must_use]
+    pub const fn is_ended(self) -> bool {
+        match self {
+            Self::Pending | Self::Starting | Self::Running | Self::Completing => false,
+            Self::Completed
+            | Self::Failed
+            | Self::Cancelled
+            | Self::Timeout
+            | Self::OutOfMemory
+            | Self::NodeFail
+            | Self::Preempted => true,
+        }
+    }
+
+    /// Returns the state as a word in output and JSON.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Starting => "starting",
+            Self::Running => "running",
+            Self::Completing => "completing",
+            Self::Completed => "completed",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+            Self::Timeout => "timeout",
+            Self::OutOfMemory => "out_of_memory",
+            Self::NodeFail => "node_fail",
+            Self::Preempted => "preempted",
+        }
+    }
+}
+
+impl fmt::Display for JobState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl FromStr for JobState {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        let name = text.to_ascii_lowercase().replace(['-', ' '], "_");
+        let name = if name == "oom" { Self::OutOfMemory.as_str() } else { &name };
+        Self::ALL.into_iter().find(|state| state.as_str() == name).ok_or_else(|| {
+            let all = Self::ALL.map(Self::as_str).join(", ");
+            ParseError::new(text, format!("a job state; the states are {all}"))
+        })
+    }
+}
