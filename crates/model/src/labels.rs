@@ -54,15 +54,29 @@ pub fn is_label_name(name: &str) -> bool {
 /// Returns the JSON schema of labels.
 #[must_use]
 pub fn labels_schema() -> Schema {
-    let value = ObjectBuilder::new().schema_type(Type::String).pattern(Some(r"^[^\x00-\x1f\x7f-\x9f]{0,1024}$"));
-    let name = ObjectBuilder::new().schema_type(Type::String).pattern(Some("^[a-z][a-z0-9_.-]{0,63}$"));
-    ObjectBuilder::new()
-        .schema_type([Type::Object, Type::Null].into_iter().collect::<SchemaType>())
-        .property_names(Some(Schema::from(name)))
-        .additional_properties(Some(AdditionalProperties::from(Schema::from(value))))
+    described(&[Type::Object, Type::Null], &[Type::String])
         .max_properties(Some(MAX_LABELS))
         .description(Some("Labels of the job: values by name, which Hostler only stores and shows."))
         .into()
+}
+
+/// The description of changes of labels in the API's schema.
+#[must_use]
+pub fn label_changes_schema() -> Schema {
+    described(&[Type::Object], &[Type::String, Type::Null])
+        .description(Some("Labels to set; null removes a label. Other labels stay."))
+        .into()
+}
+
+/// An object of labels with these types, and values of these types.
+fn described(types: &[Type], of_values: &[Type]) -> ObjectBuilder {
+    let all = |types: &[Type]| types.iter().cloned().collect::<SchemaType>();
+    let value = ObjectBuilder::new().schema_type(all(of_values)).pattern(Some(r"^[^\x00-\x1f\x7f-\x9f]{0,1024}$"));
+    let name = ObjectBuilder::new().schema_type(Type::String).pattern(Some("^[a-z][a-z0-9_.-]{0,63}$"));
+    ObjectBuilder::new()
+        .schema_type(all(types))
+        .property_names(Some(Schema::from(name)))
+        .additional_properties(Some(AdditionalProperties::from(Schema::from(value))))
 }
 
 #[cfg(test)]

@@ -55,7 +55,7 @@ pub use job::{
     Submission, WindowSize, Work, argv_schema,
 };
 pub use job_state::{JobState, TaskState};
-pub use labels::{Labels, MAX_LABELS, NUMBERED, is_label_name, labels_problem, labels_schema};
+pub use labels::{Labels, MAX_LABELS, NUMBERED, is_label_name, label_changes_schema, labels_problem, labels_schema};
 pub use node::{Advisory, NodeFacts, NodeState};
 pub use notify::{DestinationName, JobOccasion, Subscription};
 pub use partition::{ExclusiveRule, NodePatterns, PartitionName, PartitionState, SandboxNetwork, SandboxRule};

@@ -154,6 +154,7 @@ pub struct JobChange {
     pub array_limit: Option<u32>,
     /// Labels to set; null removes a label. Other labels stay.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[schema(schema_with = hostler_model::label_changes_schema)]
     pub labels: BTreeMap<String, Option<String>>,
     /// Number of nodes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
