@@ -65,8 +65,8 @@ pub struct JobFilter {
     pub any_task: bool,
     /// User; `None` means all.
     pub user: Option<String>,
-    /// Name of the jobs; `None` means any.
-    pub name: Option<String>,
+    /// Text in the name, the id or the command line; `None` means any.
+    pub text: Option<String>,
     /// Partition; `None` means all.
     pub partition: Option<PartitionName>,
     /// Maximum number of jobs; `None` means the head's default.
@@ -89,7 +89,7 @@ impl JobFilter {
         }
         parts.extend(self.any_task.then(|| "any_task=true".to_owned()));
         parts.extend(self.user.as_ref().map(|user| format!("user={}", escape(user))));
-        parts.extend(self.name.as_ref().map(|name| format!("name={}", escape(name))));
+        parts.extend(self.text.as_ref().map(|text| format!("text={}", escape(text))));
         parts.extend(self.partition.as_ref().map(|partition| format!("partition={partition}")));
         parts.extend(self.limit.map(|limit| format!("limit={limit}")));
         parts.extend(self.before.map(|before| format!("before={before}")));
@@ -614,14 +614,14 @@ mod tests {
             states: vec![JobState::Pending, JobState::OutOfMemory],
             any_task: true,
             user: Some("a&b ü".to_owned()),
-            name: Some("try 1".to_owned()),
+            text: Some("try 1".to_owned()),
             partition: Some("gpu".parse().expect("a name")),
             limit: Some(10),
             before: Some(JobId(7)),
             order: JobOrder::Name,
             commands: true,
         };
-        let query = "?state=pending,out_of_memory&any_task=true&user=a%26b%20%C3%BC&name=try%201&partition=gpu&limit=10&before=7&order=name&commands=true";
+        let query = "?state=pending,out_of_memory&any_task=true&user=a%26b%20%C3%BC&text=try%201&partition=gpu&limit=10&before=7&order=name&commands=true";
         assert_eq!(filter.query(), query);
     }
 }

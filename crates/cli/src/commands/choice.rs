@@ -90,13 +90,14 @@ impl Filter {
             states: if self.state.is_empty() { states.to_vec() } else { self.state.clone() },
             any_task: !self.state.is_empty(),
             user: Some(user),
-            name: self.name.clone(),
+            text: self.name.as_deref().map(searched),
             partition: self.partition.clone(),
             ..JobFilter::default()
         };
-        let mut jobs = ids(list(client, filter, u32::MAX).await?.jobs);
+        let mut jobs = list(client, filter, u32::MAX).await?.jobs;
+        jobs.retain(|job| self.name.as_ref().is_none_or(|name| job.name == *name));
         jobs.reverse();
-        Ok(jobs)
+        Ok(ids(jobs))
     }
 }
 
@@ -148,12 +149,27 @@ pub(crate) async fn one(client: &Client, word: &Word) -> Result<Target, Failure>
 /// The caller's newest job, or the newest with a name.
 async fn newest(client: &Client, name: Option<&str>) -> Result<Target, Failure> {
     let user = Some(client.me().await?.user);
-    let filter = JobFilter { user, name: name.map(str::to_owned), limit: Some(1), ..JobFilter::default() };
-    match (ids(client.jobs(&filter).await?.jobs).first(), name) {
-        (Some(target), _) => Ok(*target),
-        (None, Some(name)) => Err(no_job(name)),
-        (None, None) => Err(Failure::new("you have no jobs").hint("`hostler submit` and `hostler run` start one")),
+    let mut filter = JobFilter { user, text: name.map(searched), ..JobFilter::default() };
+    loop {
+        let page = client.jobs(&filter).await?;
+        if let Some(job) = page.jobs.iter().find(|job| name.is_none_or(|name| job.name == name)) {
+            return Ok(Target { job: job.id, index: None });
+        }
+        filter.before = page.next;
+        if filter.before.is_none() {
+            break;
+        }
     }
+    match name {
+        Some(name) => Err(no_job(name)),
+        None => Err(Failure::new("you have no jobs").hint("`hostler submit` and `hostler run` start one")),
+    }
+}
+
+/// The part of a name that the head searches for: it takes short texts.
+fn searched(name: &str) -> String {
+    const MOST_CHARACTERS: usize = 200;
+    name.chars().take(MOST_CHARACTERS).collect()
 }
 
 /// All jobs in a range of ids. Ids that are not known are left out.

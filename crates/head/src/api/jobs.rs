@@ -247,8 +247,6 @@ pub(crate) struct Filter {
     any_task: bool,
     /// Only jobs of this user; all if absent.
     user: Option<String>,
-    /// Only jobs with this name.
-    name: Option<String>,
     /// Maximum number of jobs: 100 if absent, at most 1000. A page has fewer jobs if command lines are long.
     limit: Option<u32>,
     /// The value of `next` on the previous page, in the same order.
@@ -303,7 +301,7 @@ pub(crate) async fn list(
     let viewer = user.clone();
     let wanted = Wanted {
         user: filter.user,
-        name: filter.name,
+        name: None,
         states,
         any_task: filter.any_task,
         partition: filter.partition,
