@@ -37,7 +37,7 @@ fn jobs_are_cancelled_by_range_name_last_and_filter() {
 
     for (words, expected) in [
         (&["cancel", "nothing"][..], "you have no job with the name \"nothing\""),
-        (&["cancel", "700-900"], "there is no job with an id from 700 to 900"),
+        (&["cancel", "700-900"], "no job has an id from 700 to 900"),
         (&["cancel", "test"], "is cancelled"),
         (&["logs", "1-2"], "1-2 is more than one job"),
         (&["cancel", "1", "--all"], "jobs are named, and a filter is given too"),

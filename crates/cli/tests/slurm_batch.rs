@@ -3,47 +3,20 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
-use std::ops::Deref;
 use std::process::Stdio;
 
 use hostler_testkit::{Outcome, Size, SlurmNames, wait_until};
 
 const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
 
-/// A cluster with the names of Slurm's commands.
-struct Site(SlurmNames);
-
-impl Deref for Site {
-    type Target = SlurmNames;
-
-    fn deref(&self) -> &SlurmNames {
-        &self.0
-    }
-}
-
-impl Site {
-    fn up() -> Self {
-        Self(SlurmNames::up(HOSTLER, Size { nodes: 2, cpus: 2, memory: "1G" }))
-    }
-
-    fn submit(&self, arguments: &[&str]) -> String {
-        let outcome = self.run("sbatch", &[&["--parsable", "--mem=16"], arguments].concat());
-        assert_eq!((outcome.code, outcome.stderr.as_str()), (0, ""), "{arguments:?}");
-        outcome.stdout.trim().to_owned()
-    }
-
-    fn read(&self, name: &str) -> String {
-        fs::read_to_string(self.cluster.path(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
-    }
-
-    fn wait(&self, job: &str, state: &str) {
-        self.cluster.wait_for_state(job, state);
-    }
+/// Starts a cluster with the names of Slurm's commands.
+fn up() -> SlurmNames {
+    SlurmNames::up(HOSTLER, Size { nodes: 2, cpus: 2, memory: "1G" })
 }
 
 #[test]
 fn test_only_says_when_and_where_a_job_would_start() {
-    let site = Site::up();
+    let site = up();
     let tried = |name: &str, arguments: &[&str]| {
         let outcome = site.run(name, &[&["--test-only", "--mem=16"], arguments].concat());
         (outcome.code, outcome.stdout, outcome.stderr)
@@ -91,7 +64,7 @@ fn test_only_says_when_and_where_a_job_would_start() {
 
 #[test]
 fn batch_jobs_find_what_slurm_promises() {
-    let site = Site::up();
+    let site = up();
     site.cluster.write(
         "job.sh",
         "#!/bin/bash\n\
@@ -146,7 +119,7 @@ fn batch_jobs_find_what_slurm_promises() {
 
 #[test]
 fn options_come_from_the_script_then_the_environment_then_the_command_line() {
-    let site = Site::up();
+    let site = up();
     site.cluster.write("job.sh", "#!/bin/sh\n#SBATCH -J script --parsable -H --mem=16 -o /dev/null\ntrue\n");
     let name = |job: &str| site.cluster.json(&["job", job])["name"].as_str().expect("a name").to_owned();
     let held = site.run("sbatch", &["job.sh"]);
@@ -181,7 +154,7 @@ fn options_come_from_the_script_then_the_environment_then_the_command_line() {
 
 #[test]
 fn mistakes_have_slurms_words_and_queue_nothing() {
-    let site = Site::up();
+    let site = up();
     site.cluster.write("plain", "echo\n");
     site.cluster.write("empty", "");
     site.cluster.write("blank", " \n\n");
@@ -231,7 +204,7 @@ fn mistakes_have_slurms_words_and_queue_nothing() {
 
 #[test]
 fn exclusive_jobs_have_their_node_for_themselves() {
-    let site = Site::up();
+    let site = up();
     let alone = site.submit(&[
         "--exclusive",
         "-w",
@@ -250,7 +223,7 @@ fn exclusive_jobs_have_their_node_for_themselves() {
 
 #[test]
 fn all_memory_any_partition_and_singletons() {
-    let site = Site::up();
+    let site = up();
     let show = "echo $SLURM_MEM_PER_NODE; while ! [ -e go ]; do sleep 0.05; done";
     let whole = site.submit(&["--mem=0", "-p", "all", "-J", "one", "--wrap", show]);
     site.wait(&whole, "running");
@@ -265,7 +238,7 @@ fn all_memory_any_partition_and_singletons() {
 
 #[test]
 fn tasks_that_need_more_than_a_node_spread() {
-    let site = Site::up();
+    let site = up();
     let job = site.submit(&["-n", "4", "--wrap", "echo $SLURM_JOB_NUM_NODES $SLURM_TASKS_PER_NODE"]);
     site.wait(&job, "completed");
     assert_eq!(site.read(&format!("slurm-{job}.out")), "2 2(x2)\n");
@@ -273,7 +246,7 @@ fn tasks_that_need_more_than_a_node_spread() {
 
 #[test]
 fn submissions_are_checked_and_shown_in_slurms_words() {
-    let site = Site::up();
+    let site = up();
     let squeue = |job: &str, format: &str| site.run("squeue", &["-h", "-j", job, "-o", format]).stdout;
     for (options, format, shown) in [
         (&["-a", "1-60:2"][..], "%K", "1-59:2\n"),
@@ -340,7 +313,7 @@ fn submissions_are_checked_and_shown_in_slurms_words() {
 
 #[test]
 fn scancel_ends_what_it_names_and_nothing_else() {
-    let site = Site::up();
+    let site = up();
     let hold = |arguments: &[&str]| site.submit(&[&["-H", "--wrap", "true"], arguments].concat());
     let (one, array) = (hold(&["-J", "same"]), hold(&["-a", "1-9"]));
     let (two, other) = (hold(&["-J", "same"]), hold(&["-J", "other"]));
@@ -406,7 +379,7 @@ fn scancel_ends_what_it_names_and_nothing_else() {
 
 #[test]
 fn signals_reach_steps_before_the_limit_and_on_request() {
-    let site = Site::up();
+    let site = up();
     let step = "srun bash -c 'trap \"echo step got it; exit 3\" USR2; touch ready-$SLURM_JOB_ID; while :; do sleep 0.1; done'; echo code $?";
     let wait_for_trap = |job: &str| {
         let ready = site.cluster.path(&format!("ready-{job}"));
@@ -435,7 +408,7 @@ fn signals_reach_steps_before_the_limit_and_on_request() {
 
 #[test]
 fn signal_waits_for_the_start_of_its_job() {
-    let site = Site::up();
+    let site = up();
     let job = site.submit(&["-H", "--wrap", "sleep 600"]);
     let running = site.submit(&["--wrap", "sleep 600"]);
     site.wait(&running, "running");
@@ -458,7 +431,7 @@ fn signal_waits_for_the_start_of_its_job() {
 
 #[test]
 fn dependencies_name_tasks_counterparts_delays_and_alternatives() {
-    let site = Site::up();
+    let site = up();
     let steps = "until [ -e go-$SLURM_ARRAY_TASK_ID ]; do sleep 0.05; done; [ $SLURM_ARRAY_TASK_ID != 1 ]";
     let first = site.submit(&["-a", "0-2", "--wrap", steps]);
     let corr = site.submit(&["-a", "0-2", "-d", &format!("aftercorr:{first}"), "--wrap", "true"]);

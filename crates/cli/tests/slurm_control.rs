@@ -27,15 +27,8 @@ impl Site {
         Self(SlurmNames::up(HOSTLER, Size { nodes: 2, cpus: 2, memory: "1G" }))
     }
 
-    /// Runs a command that must succeed and print nothing on stderr. Returns stdout.
-    fn ok(&self, name: &str, arguments: &[&str]) -> String {
-        let outcome = self.run(name, arguments);
-        assert_eq!((outcome.code, outcome.stderr.as_str()), (0, ""), "{name} {arguments:?}: {}", outcome.stdout);
-        outcome.stdout
-    }
-
     fn scontrol(&self, line: &str) -> String {
-        self.ok("scontrol", &line.split(' ').collect::<Vec<_>>())
+        self.print("scontrol", &line.split(' ').collect::<Vec<_>>())
     }
 
     /// Runs `scontrol`, which must fail. Returns its stderr.
@@ -46,19 +39,7 @@ impl Site {
     }
 
     fn sinfo(&self, line: &str) -> String {
-        self.ok("sinfo", &line.split(' ').filter(|word| !word.is_empty()).collect::<Vec<_>>())
-    }
-
-    fn submit(&self, arguments: &[&str]) -> String {
-        self.ok("sbatch", &[&["--parsable", "--mem=16"], arguments].concat()).trim().to_owned()
-    }
-
-    fn read(&self, name: &str) -> String {
-        fs::read_to_string(self.cluster.path(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
-    }
-
-    fn wait(&self, job: &str, state: &str) {
-        self.cluster.wait_for_state(job, state);
+        self.print("sinfo", &line.split(' ').filter(|word| !word.is_empty()).collect::<Vec<_>>())
     }
 
     /// A value in the record of a job.
@@ -183,7 +164,7 @@ JobId=1 JobName=first
     assert!(text.contains("ExitCode=3:0") && text.contains("StartTime=TIME EndTime=TIME"), "{text}");
 
     // A job that was cancelled before its start has both times.
-    site.ok("scancel", &[&held]);
+    site.print("scancel", &[&held]);
     let text = site.redact(&site.scontrol("show job 1"));
     assert!(text.contains("JobState=CANCELLED") && text.contains("StartTime=TIME EndTime=TIME"), "{text}");
     let all = site.scontrol("show job");
@@ -446,11 +427,11 @@ fn nodes_are_drained_and_resumed() {
     assert_eq!(site.fails("update nodename=n1 state=drain"), reason);
     let alone = site.fails("update nodename=n1 reason=x");
     assert!(alone.starts_with("slurm_update error: Requested operation is presently disabled\n"), "{alone}");
-    assert_eq!(site.ok("scontrol", &["update", "NodeName=n1", "State=DRAIN", "Reason=bad disk"]), "");
+    assert_eq!(site.print("scontrol", &["update", "NodeName=n1", "State=DRAIN", "Reason=bad disk"]), "");
     let node = site.scontrol("show node n1");
     assert!(node.contains("\n   State=IDLE+DRAIN ") && node.contains("\n   Reason=bad disk ["), "{node}");
     assert_eq!(site.sinfo("-h -o %t|%T|%E|%N -n n1"), "drain|drained|bad disk|n1\n");
-    assert_eq!(site.ok("scontrol", &["update", "nodename=n1", "reason=other"]), "");
+    assert_eq!(site.print("scontrol", &["update", "nodename=n1", "reason=other"]), "");
     let reasons = site.sinfo("-R");
     let lines: Vec<&str> = reasons.lines().collect();
     assert_eq!(lines[0], "REASON               USER      TIMESTAMP           NODELIST");
@@ -596,18 +577,18 @@ n1             1      all*       mixed 2       2:1:1   1024        0      0 ";
         assert_eq!(site.sinfo(line), expected, "{line}");
     }
     assert_eq!(
-        site.ok("sinfo", &["-a", "-o", "%P %G %l %p %c %m"]),
+        site.print("sinfo", &["-a", "-o", "%P %G %l %p %c %m"]),
         "PARTITION GRES TIMELIMIT PRIO_TIER CPUS MEMORY\nall* (null) infinite 1 2 1024\n"
     );
-    let columns = site.ok("sinfo", &["-h", "-N", "-O", "NodeList,AllocMem,Memory,CPUsState,StateLong"]);
+    let columns = site.print("sinfo", &["-h", "-N", "-O", "NodeList,AllocMem,Memory,CPUsState,StateLong"]);
     let padded = |words: [&str; 5]| words.map(|word| format!("{word:<20}")).concat() + "\n";
     assert_eq!(
         columns,
         padded(["n1", "16", "1024", "1/1/0/2", "mixed"]) + &padded(["n2", "0", "1024", "0/2/0/2", "idle"])
     );
-    let separators = site.ok("sinfo", &["-h", "--Node", "-o", "%N\\x1f%t\\x1f%G\\x1f%c"]);
+    let separators = site.print("sinfo", &["-h", "--Node", "-o", "%N\\x1f%t\\x1f%G\\x1f%c"]);
     assert_eq!(separators, "n1\\x1fmix\\x1f(null)\\x1f2\nn2\\x1fidle\\x1f(null)\\x1f2\n");
-    let measured = site.ok("sinfo", &["-o", "%n %e %m %a %c %C"]);
+    let measured = site.print("sinfo", &["-o", "%n %e %m %a %c %C"]);
     assert!(measured.starts_with("HOSTNAMES FREE_MEM MEMORY AVAIL CPUS CPUS(A/I/O/T)\nn1 "), "{measured}");
     let unknown = site.run("sinfo", &["-h", "-o", "%5q|%R"]);
     assert_eq!(
@@ -631,10 +612,10 @@ n1             1      all*       mixed 2       2:1:1   1024        0      0 ";
 fn commands_about_accounts_answer() {
     let site = Site::up();
     let user = own_name();
-    assert_eq!(site.ok("sacctmgr", &["-n", "-s", "list", "user", &user, "format=account%256"]), "");
+    assert_eq!(site.print("sacctmgr", &["-n", "-s", "list", "user", &user, "format=account%256"]), "");
     let list = ["-nP", "show", "users", "withassoc", "format=account,qos", "where", &format!("user={user}")];
-    assert_eq!(site.ok("sacctmgr", &list), "default|normal\n");
-    assert_eq!(site.ok("sacctmgr", &["-nP", "list", "cluster", "format=cluster"]), "hostler\n");
+    assert_eq!(site.print("sacctmgr", &list), "default|normal\n");
+    assert_eq!(site.print("sacctmgr", &["-nP", "list", "cluster", "format=cluster"]), "hostler\n");
     let refused = site.run("sacctmgr", &["-i", "create", "account", "physics"]);
     assert_eq!((refused.code, refused.stdout.as_str()), (1, ""));
     assert!(refused.stderr.contains("sacctmgr: hint: `hostler configure user`"), "{}", refused.stderr);
@@ -645,9 +626,9 @@ fn commands_about_accounts_answer() {
     let running = site.submit(&["-N2", "-c2", "--wrap", "sleep 600"]);
     site.wait(&running, "running");
     let job = site.submit(&["--wrap", "true"]);
-    let steps = site.ok("sstat", &["-j", &running]);
+    let steps = site.print("sstat", &["-j", &running]);
     assert!(steps.starts_with("JobID         MaxVMSize  MaxVMSizeNode "), "{steps}");
-    let steps = site.ok("sstat", &["-n", "-P", "-o", "jobid,nodelist,ntasks", "-j", &running]);
+    let steps = site.print("sstat", &["-n", "-P", "-o", "jobid,nodelist,ntasks", "-j", &running]);
     assert_eq!(steps, format!("{running}.batch|n[1-2]|2\n"));
     let waiting = site.run("sstat", &["-n", "-j", &format!("{job},99")]);
     let text = format!("sstat: error: No steps running for job {job}\nsstat: error: couldn't get steps for job 99\n");
@@ -655,8 +636,8 @@ fn commands_about_accounts_answer() {
     let none = site.run("sstat", &[]);
     assert_eq!((none.code, none.stderr.as_str()), (1, "sstat: error: You didn't give me any jobs to stat.\n"));
     for name in ["sacctmgr", "scontrol", "sinfo", "sshare", "sstat"] {
-        assert_eq!(site.ok(name, &["--version"]), "slurm 24.05.8\n");
-        assert!(site.ok(name, &["--help"]).starts_with(&format!("Usage: {name} ")), "{name}");
+        assert_eq!(site.print(name, &["--version"]), "slurm 24.05.8\n");
+        assert!(site.print(name, &["--help"]).starts_with(&format!("Usage: {name} ")), "{name}");
         let mistake = site.run(name, &["--nosuch"]);
         let text = format!("{name}: unrecognized option '--nosuch'\nTry \"{name} --help\" for more information\n");
         assert_eq!((mistake.code, mistake.stderr), (1, text));

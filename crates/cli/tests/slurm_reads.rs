@@ -30,13 +30,6 @@ impl Site {
         Outcome::of(&output.expect("the command starts"))
     }
 
-    /// The output of a command that succeeds and prints nothing else.
-    fn print(&self, name: &str, arguments: &[&str]) -> String {
-        let outcome = self.run(name, arguments);
-        assert_eq!((outcome.code, outcome.stderr.as_str()), (0, ""), "{name} {arguments:?}");
-        outcome.stdout
-    }
-
     fn squeue(&self, arguments: &[&str]) -> String {
         self.print("squeue", arguments)
     }
@@ -48,10 +41,6 @@ impl Site {
     fn submit(&self, arguments: &[&str]) -> String {
         let usual = ["--parsable", "--mem=16", "-o", "/dev/null"];
         self.print("sbatch", &[&usual, arguments].concat()).trim().to_owned()
-    }
-
-    fn wait(&self, job: &str, state: &str) {
-        self.cluster.wait_for_state(job, state);
     }
 
     /// Waits until `squeue` prints a text.

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::ops::Deref;
 
 use hostler_testkit::{Outcome, Size, SlurmNames, wait_until};
 
@@ -10,47 +9,14 @@ const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
 
 const SMALL: Size = Size { nodes: 2, cpus: 2, memory: "1G" };
 
-/// A cluster with the names of Slurm's commands.
-struct Site(SlurmNames);
-
-impl Deref for Site {
-    type Target = SlurmNames;
-
-    fn deref(&self) -> &SlurmNames {
-        &self.0
-    }
-}
-
-impl Site {
-    fn up() -> Self {
-        Self(SlurmNames::up(HOSTLER, SMALL))
-    }
-
-    fn submit(&self, arguments: &[&str]) -> String {
-        let outcome = self.run("sbatch", &[&["--parsable", "--mem=16"], arguments].concat());
-        assert_eq!((outcome.code, outcome.stderr.as_str()), (0, ""), "{arguments:?}");
-        outcome.stdout.trim().to_owned()
-    }
-
-    /// Prints what a command prints that must succeed.
-    fn print(&self, name: &str, arguments: &[&str]) -> String {
-        let outcome = self.run(name, arguments);
-        assert_eq!((outcome.code, outcome.stderr.as_str()), (0, ""), "{name} {arguments:?}");
-        outcome.stdout
-    }
-
-    fn read(&self, name: &str) -> String {
-        fs::read_to_string(self.cluster.path(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
-    }
-
-    fn wait(&self, job: &str, state: &str) {
-        self.cluster.wait_for_state(job, state);
-    }
+/// Starts a cluster with the names of Slurm's commands.
+fn up() -> SlurmNames {
+    SlurmNames::up(HOSTLER, SMALL)
 }
 
 #[test]
 fn array_tasks_have_small_numbers_that_all_commands_know() {
-    let site = Site::up();
+    let site = up();
     let array =
         site.submit(&["--mem=60", "-a", "3-9:2%2", "-o", "%A-%a-%j", "--wrap", "srun echo $SLURM_JOB_ID; sleep 100"]);
     assert_eq!(array, "1");
@@ -66,7 +32,7 @@ fn array_tasks_have_small_numbers_that_all_commands_know() {
             (fs::read_to_string(site.cluster.path(&path)).unwrap_or_default() == format!("{number}\n")).then_some(())
         });
     }
-    let check = |site: &Site| {
+    let check = |site: &SlurmNames| {
         let listed = site.print("squeue", &["-h", "-j", "2,1_5", "-o", "%i %A"]);
         assert_eq!(listed.lines().collect::<BTreeSet<_>>(), BTreeSet::from(["1_3 2", "1_5 3"]));
         assert_eq!(site.print("sacct", &["-XnPj", "3", "-o", "jobid,jobidraw"]), "1_5|3\n");
@@ -104,7 +70,7 @@ fn array_tasks_have_small_numbers_that_all_commands_know() {
 
 #[test]
 fn limits_umask_and_threads_follow_the_caller_into_jobs_and_steps() {
-    let site = Site::up();
+    let site = up();
     let batch = |before: &str, options: &str, script: &str| {
         site.cluster.write("job.sh", format!("#!/bin/bash\n#SBATCH --mem=60 -o out.txt {options}\n{script}\n"));
         let outcome = site.run("bash", &["-c", &format!("{before}; sbatch -W job.sh")]);
@@ -144,7 +110,7 @@ fn limits_umask_and_threads_follow_the_caller_into_jobs_and_steps() {
 
 #[test]
 fn jobs_know_their_times_and_the_address_of_the_launcher() {
-    let site = Site::up();
+    let site = up();
     let script = "echo $SLURM_JOB_START_TIME $SLURM_JOB_END_TIME; srun sh -c 'echo $SLURM_JOB_END_TIME $SLURM_LAUNCH_NODE_IPADDR'";
     let job = site.submit(&["-t", "0:10", "-o", "out", "--mem=60", "--wrap", script]);
     site.wait(&job, "completed");
@@ -164,7 +130,7 @@ fn jobs_know_their_times_and_the_address_of_the_launcher() {
 
 #[test]
 fn no_memory_per_cpu_is_all_memory() {
-    let site = Site::up();
+    let site = up();
     let use_some = "echo $SLURM_MEM_PER_NODE; head -c 50M /dev/zero | tail -c 50M | wc -c";
     let outcome = site.run("sbatch", &["-W", "-o", "out", "--mem-per-cpu=0", "--wrap", use_some]);
     assert_eq!(outcome.code, 0, "{}", outcome.stderr);
@@ -179,7 +145,7 @@ fn no_memory_per_cpu_is_all_memory() {
 
 #[test]
 fn step_ignores_tasks_per_node_that_do_not_fit() {
-    let site = Site::up();
+    let site = up();
     let script = "srun --ntasks-per-node=1 echo x; srun -N2 -n3 --ntasks-per-node=1 echo y";
     let job = site.submit(&["-N2", "-n4", "-o", "out", "--mem=60", "--wrap", script]);
     site.wait(&job, "completed");
@@ -192,7 +158,7 @@ fn step_ignores_tasks_per_node_that_do_not_fit() {
 
 #[test]
 fn signal_cancels_a_step_that_waits_for_cpus() {
-    let site = Site::up();
+    let site = up();
     for signal in ["TERM", "INT", "HUP", "QUIT"] {
         let script = format!(
             "srun -n1 --mem=60 sleep 600 & sleep 1; timeout -k 30 -s {signal} 2 srun -n1 sh -c 'echo inner >> inner.txt'; echo code $?; kill %1; wait"
@@ -206,7 +172,7 @@ fn signal_cancels_a_step_that_waits_for_cpus() {
 
 #[test]
 fn begin_and_array_take_the_forms_of_the_manual() {
-    let site = Site::up();
+    let site = up();
     for begin in ["01/02/30", "010230", "3:04 PM", "12/24-8:00", "8:00 12/24", "now + 1 hour", "fika"] {
         let job = site.submit(&["--begin", begin, "--wrap", "true"]);
         site.print("scancel", &[&job]);
@@ -218,7 +184,7 @@ fn begin_and_array_take_the_forms_of_the_manual() {
 
 #[test]
 fn node_lists_in_files_are_read_where_the_command_runs() {
-    let site = Site::up();
+    let site = up();
     site.cluster.write("hosts", "# mine\nn2\n");
     let on = ["--mem=60", "sh", "-c", "echo $SLURMD_NODENAME"];
     for options in [&["-F", "hosts", "-n1"][..], &["-w", "./hosts", "-n1"], &["-x", "./hosts", "-n1"]] {
@@ -242,7 +208,7 @@ fn node_lists_in_files_are_read_where_the_command_runs() {
 
 #[test]
 fn kills_for_memory_and_ends_from_outside_leave_a_trace() {
-    let site = Site::up();
+    let site = up();
     let output = |name: &str| site.read(name);
     let eat = "python3 -c 'x = bytearray(300_000_000)'";
     let script = format!("{eat}; true");

@@ -28,7 +28,7 @@ pub struct RetryLimits {
 }
 
 impl RetryLimits {
-    /// The same time whatever the reason.
+    /// Retries for this time, before and after the first connection.
     #[must_use]
     pub const fn of(time: Duration) -> Self {
         Self { at_first: time, to_reach: time, later: time }

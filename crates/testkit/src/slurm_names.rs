@@ -38,4 +38,30 @@ impl SlurmNames {
     pub fn run(&self, name: &str, arguments: &[&str]) -> Outcome {
         Outcome::of(&self.command(name, arguments).output().expect("the command starts"))
     }
+
+    /// The output of a command that must succeed and print nothing on stderr.
+    #[track_caller]
+    pub fn print(&self, name: &str, arguments: &[&str]) -> String {
+        let outcome = self.run(name, arguments);
+        assert_eq!((outcome.code, outcome.stderr.as_str()), (0, ""), "{name} {arguments:?}: {}", outcome.stdout);
+        outcome.stdout
+    }
+
+    /// Submits a small batch job. Returns its id.
+    #[track_caller]
+    pub fn submit(&self, arguments: &[&str]) -> String {
+        self.print("sbatch", &[&["--parsable", "--mem=16"], arguments].concat()).trim().to_owned()
+    }
+
+    /// The content of a file in the home of the cluster.
+    #[track_caller]
+    pub fn read(&self, name: &str) -> String {
+        std::fs::read_to_string(self.cluster.path(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+    }
+
+    /// Waits until a job is in a state.
+    #[track_caller]
+    pub fn wait(&self, job: &str, state: &str) {
+        self.cluster.wait_for_state(job, state);
+    }
 }

@@ -34,7 +34,7 @@ use crate::runs::shepherds;
 /// Time for the trial. It usually takes some milliseconds.
 const TRIAL_BOUND: Duration = Duration::from_secs(20);
 
-/// The uid and gid of the program in the trial of root, usually named `nobody`. Any user except root would do.
+/// Uid and gid for the trial sandbox of an agent of root; usually those of `nobody`. Any user except root works.
 const NOBODY: u32 = 65534;
 
 /// Variables about directories and servers that are not in the sandbox.

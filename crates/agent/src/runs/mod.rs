@@ -54,7 +54,7 @@ impl Services {
     /// The surroundings of each run, in the order in which they begin. To add one, add it here.
     pub(crate) fn surroundings(self) -> Surroundings {
         let mut all: Vec<Arc<dyn Surrounding>> = vec![
-            // Also ends the temporary directory, and the pin of the image, which counts as long as the directory is there.
+            // The run's directory contains its temporary directory and the file that pins its image, so both go with it.
             self.runs,
             Arc::new(EnvironmentPins(self.environments)),
             self.usage,

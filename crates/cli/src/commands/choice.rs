@@ -182,7 +182,7 @@ async fn in_range(client: &Client, first: JobId, last: JobId) -> Result<Vec<Targ
         match page.next.filter(|next| *next > first) {
             Some(next) => filter.before = Some(next),
             None if targets.is_empty() => {
-                return Err(Failure::new(format!("there is no job with an id from {first} to {last}"))
+                return Err(Failure::new(format!("no job has an id from {first} to {last}"))
                     .hint("`hostler jobs --all` lists jobs"));
             }
             None => {

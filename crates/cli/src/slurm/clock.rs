@@ -159,7 +159,7 @@ fn words(text: &str) -> Vec<String> {
 }
 
 impl Said {
-    /// Takes a word. `None` if it is no date and no time, or the second of its kind.
+    /// Takes the next word of a time. `None` if it is neither a date nor a time of day, or if that part was given before.
     fn take(&mut self, word: &str, now: &Zoned) -> Option<()> {
         let hour = |hour: i8| Some(Time::constant(hour, 0, 0, 0));
         let (date, time) = match word {

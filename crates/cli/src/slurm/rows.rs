@@ -67,7 +67,7 @@ fn takes_numbers(job: &JobRecord) -> bool {
     job.labels.contains_key(NUMBERED)
 }
 
-/// The index of the task that has a number, unless it is the number of the whole array.
+/// The index of the array task with this job number. `None` for the array's own number.
 pub(super) fn task_with_number(job: &JobRecord, number: JobId) -> Option<u32> {
     let array = job.array.as_ref().filter(|_| takes_numbers(job) && number != job.id)?;
     array.indices.nth(ids::position(job.id.0, number.0, array.indices.len())?)

@@ -216,7 +216,7 @@ const MISLEADING: [&str; 24] = [
     "UV_PYTHON_PREFERENCE",
     "UV_MANAGED_PYTHON",
     "UV_NO_MANAGED_PYTHON",
-    // It would copy the source of the project, which is not part of the key, into the environment.
+    // uv would copy the project's source into the environment, although the environment's key does not cover it.
     "UV_NO_EDITABLE",
     // Links into the downloads break when these are removed.
     "UV_LINK_MODE",
