@@ -78,7 +78,7 @@ impl Handle {
             let held = &run.launch.placement.resources;
             all.cpus.add_all(&held.cpus);
             all.memory_bytes = all.memory_bytes.saturating_add(held.memory_bytes);
-            all.by = run.launch.spec().exclusive.then(|| run.launch.run().task).or(all.by);
+            all.by = run.launch.spec().surroundings.exclusive.then(|| run.launch.run().task).or(all.by);
         }
         all
     }

@@ -7,9 +7,9 @@ use std::time::Duration;
 use clap::Args;
 use hostler_discovery::GpuPick;
 use hostler_model::{
-    ArraySpec, Constraint, Container, Counted, Dependency, Engine, Environment, ImageRef, LEAST_MEMORY_BYTES, Labels,
-    LimitSignal, ParseError, PartialRequest, PartitionName, SandboxNetwork, Submission, Subscription, WallTime,
-    WindowSize, Work, format_bytes, labels_problem, parse_bytes, parse_duration,
+    ArraySpec, Constraint, Container, Counted, Dependency, Engine, Environment, LEAST_MEMORY_BYTES, Labels,
+    LimitSignal, ParseError, PartialRequest, PartitionName, SandboxNetwork, Submission, Subscription, Surroundings,
+    WallTime, WindowSize, Work, format_bytes, labels_problem, parse_bytes, parse_duration,
 };
 use jiff::civil::DateTime;
 use jiff::{ToSpan, Zoned};
@@ -365,15 +365,25 @@ impl JobFlags {
         Ok(())
     }
 
-    /// Returns the image of a sandbox, or the container of an engine.
-    #[expect(clippy::type_complexity, reason = "one of both, as the specification has them")]
-    fn image(&self) -> Result<(Option<Box<ImageRef>>, Option<Box<Container>>), Failure> {
-        let Some(text) = &self.image else { return Ok((None, None)) };
+    /// Returns what surrounds the job, with the image of a sandbox or the container of an engine.
+    fn surroundings(&self) -> Result<Surroundings, Failure> {
+        let Self { exclusive, quiet_machine, sandbox, network, .. } = *self;
+        let mut all = Surroundings { exclusive, quiet_machine, sandbox, network, ..Surroundings::default() };
         let wrong = |error: ParseError| Failure::usage(format!("--image: {error}"));
-        match self.runtime {
-            Some(engine) => Ok((None, Some(Box::new(Container { engine, image: text.parse().map_err(wrong)? })))),
-            None => Ok((Some(Box::new(text.parse().map_err(wrong)?)), None)),
+        match (&self.image, self.runtime) {
+            (Some(text), Some(engine)) => {
+                all.container = Some(Box::new(Container { engine, image: text.parse().map_err(wrong)? }));
+            }
+            (Some(text), None) => {
+                all.image = Some(Box::new(text.parse().map_err(wrong)?));
+                all.sandbox = true;
+            }
+            (None, _) => {}
         }
+        if !all.sandbox && !network.is_none() {
+            return Err(Failure::usage("--network needs --sandbox or --image"));
+        }
+        Ok(all)
     }
 
     /// Returns the job that these flags describe. `--env` adds variables to `environment` and overrides them.
@@ -388,15 +398,9 @@ impl JobFlags {
             environment.insert(name, value);
         }
         self.check_alternatives()?;
-        let (image, container) = self.image()?;
-        let sandbox = self.sandbox || image.is_some();
-        if !sandbox && !self.network.is_none() {
-            return Err(Failure::usage("--network needs --sandbox or --image"));
-        }
         let memory_bytes = self.memory.map(|memory| memory.bytes_for("a job")).transpose()?;
+        let name = self.name.clone().unwrap_or_else(|| derived_name(default_name));
         Ok(Submission {
-            name: self.name.clone().unwrap_or_else(|| derived_name(default_name)).into(),
-            work,
             request: PartialRequest {
                 // A number of processes implies one CPU for each.
                 cpus: self.cpus.or(self.tasks_per_node),
@@ -406,16 +410,8 @@ impl JobFlags {
             },
             nodes: self.nodes,
             tasks_per_node: self.tasks_per_node,
-            exclusive: self.exclusive,
-            quiet_machine: self.quiet_machine,
-            sandbox,
-            network: self.network,
-            image,
-            container,
-            entrypoint: false,
+            surroundings: self.surroundings()?,
             first_node: self.first_node,
-            holder: None,
-            label: false,
             partition: self.partition.clone(),
             constraint: self.constraint.clone(),
             time_limit_ms: self.time.map(TimeLimit::as_ms),
@@ -430,10 +426,9 @@ impl JobFlags {
             pty: self.pty.then(|| output::window_size().unwrap_or(WindowSize { rows: 24, columns: 80 })),
             limit_signal: self.signal.map(Box::new),
             grace_ms: self.grace.map(grace_ms).transpose()?,
-            umask: None,
-            files: None,
             notify: self.notify.clone().into(),
             labels: labels(&self.tag)?.map(Box::new),
+            ..Submission::with_defaults(name, work)
         })
     }
 }

@@ -167,8 +167,9 @@ fn exclusive_task_counts_as_the_largest_node_that_it_may_use() {
     let mut head = Head::start();
     head.add("ada", &[]);
     let alone = || {
-        let spec = JobSpec::new("job", Work::command(["true"], "/"), Request::new(1, GIB));
-        JobSpec { exclusive: true, ..spec }
+        let mut spec = JobSpec::new("job", Work::command(["true"], "/"), Request::new(1, GIB));
+        spec.surroundings.exclusive = true;
+        spec
     };
     head.limit("ada", Quota { cpus: Some(15), ..Quota::default() });
     let refused = head.submit_spec("ada", alone()).expect_err("the node has 16 CPUs").to_string();

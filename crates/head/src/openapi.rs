@@ -383,6 +383,8 @@ fn describe(operations: &[Operation]) -> Value {
         "components": { "schemas": schemas },
     });
     complete(&mut document);
+    // utoipa ignores `deny_unknown_fields` of structs with flattened fields.
+    document["components"]["schemas"]["Submission"]["additionalProperties"] = false.into();
     document
 }
 
@@ -459,6 +461,7 @@ fn complete(schema: &mut Value) {
         Value::Array(parts) => parts.iter_mut().for_each(complete),
         Value::Object(fields) => {
             fields.values_mut().for_each(complete);
+            merge_parts(fields);
             fields.remove("uniqueItems");
             let kind = &fields.get("type").cloned().unwrap_or_default();
             let is_integer =
@@ -482,6 +485,28 @@ fn complete(schema: &mut Value) {
             }
         }
         _ => {}
+    }
+}
+
+/// Makes one object of the described, not referenced parts of an `allOf`: of a struct and its flattened fields.
+fn merge_parts(fields: &mut Map<String, Value>) {
+    let Some(Value::Array(parts)) = fields.get_mut("allOf") else { return };
+    let described: Vec<Value> = parts.extract_if(.., |part| part.get("$ref").is_none()).collect();
+    let mut whole = Map::new();
+    for (name, value) in described.into_iter().filter_map(|part| Some(part.as_object()?.clone())).flatten() {
+        match (whole.get_mut(&name), value) {
+            (Some(Value::Object(all)), Value::Object(more)) => all.extend(more),
+            (Some(Value::Array(all)), Value::Array(more)) => all.extend(more),
+            (_, value) => drop(whole.insert(name, value)),
+        }
+    }
+    if parts.is_empty() {
+        fields.remove("allOf");
+        for (name, value) in whole {
+            fields.entry(name).or_insert(value);
+        }
+    } else if !whole.is_empty() {
+        parts.push(whole.into());
     }
 }
 

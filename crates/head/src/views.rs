@@ -16,7 +16,7 @@ use std::time::Duration;
 use hostler_core::head::{Active, Job, Node, Now, Part, Phase, State, explain, explain_task};
 use hostler_model::{
     Advisory, ArraySpec, Attempt, Ending, GpuId, JobId, JobState, NodeName, NodeState, Reason, Request, Shortfall,
-    Timestamp, WallTime, Work, format_bytes, format_duration,
+    Surroundings, Timestamp, WallTime, Work, format_bytes, format_duration,
 };
 use hostler_proto::api::{
     JobDetail, JobRecord, JobSummary, LimitView, PartView, Stages, StepHostView, TaskCounts, TaskView, Why,
@@ -141,14 +141,8 @@ pub(crate) fn detail(state: &State, job: &Job, viewer: Viewer, shown: Shown, his
             Work::Project { .. } | Work::Command { .. } => None,
         },
         tasks_per_node: job.spec.tasks_per_node,
-        exclusive: job.spec.exclusive,
-        quiet_machine: job.spec.quiet_machine,
-        sandbox: job.spec.sandbox,
-        network: job.spec.network,
-        image: job.spec.image.clone().filter(|_| is_owner),
-        container: job.spec.container.clone().filter(|_| is_owner),
-        entrypoint: job.spec.entrypoint,
-        held: (job.spec.exclusive && !job.active.is_empty()).then(|| job.on_each_node()),
+        surroundings: surroundings(job, is_owner),
+        held: (job.spec.surroundings.exclusive && !job.active.is_empty()).then(|| job.on_each_node()),
         allocation: job.spec.holder.is_some(),
         step_hosts: if is_owner { step_hosts(state, job) } else { Vec::new() },
         terminal: job.spec.pty.is_some(),
@@ -160,6 +154,12 @@ pub(crate) fn detail(state: &State, job: &Job, viewer: Viewer, shown: Shown, his
         tasks_shown,
         tasks_next: *next,
     }
+}
+
+/// What surrounds a job's tasks, as far as the viewer may see it: a container and an image name files and registries.
+fn surroundings(job: &Job, is_owner: bool) -> Surroundings {
+    let all = job.spec.surroundings.clone();
+    if is_owner { all } else { Surroundings { image: None, container: None, ..all } }
 }
 
 /// Creates the record of a job with its tasks.
@@ -194,10 +194,7 @@ pub(crate) fn record(state: &State, job: &Job, viewer: Viewer, history: &History
         labels: job.spec.labels.as_deref().cloned().unwrap_or_default(),
         priority: job.spec.priority,
         requeue: job.spec.requeue,
-        exclusive: job.spec.exclusive,
-        quiet_machine: job.spec.quiet_machine,
-        sandbox: job.spec.sandbox,
-        network: job.spec.network,
+        surroundings: surroundings(job, is_owner),
         held_by_operator: job.held_by_operator,
         held_tasks,
         held_tasks_by_operator,

@@ -77,11 +77,11 @@ impl<Count, Amounts> JobSpec<Count, Amounts> {
     #[must_use]
     pub const fn needs(&self, ability: Ability) -> bool {
         match ability {
-            Ability::Sandbox => self.sandbox,
-            Ability::Image => self.image.is_some(),
-            Ability::QuietMachine => self.quiet_machine,
+            Ability::Sandbox => self.surroundings.sandbox,
+            Ability::Image => self.surroundings.image.is_some(),
+            Ability::QuietMachine => self.surroundings.quiet_machine,
             // Also on one node: older agents do not know such a network.
-            Ability::JobNetwork => matches!(self.network, SandboxNetwork::Job),
+            Ability::JobNetwork => matches!(self.surroundings.network, SandboxNetwork::Job),
         }
     }
 

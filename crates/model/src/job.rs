@@ -10,8 +10,8 @@ use utoipa::openapi::{ArrayBuilder, ObjectBuilder, Schema, Type};
 
 use crate::object::object_only;
 use crate::{
-    ArraySpec, Constraint, Container, Counted, Dependency, Digest, Files, ImageRef, Labels, LimitSignal, PartitionName,
-    SandboxNetwork, Subscription, TaskState, WallTime, format_bytes, labels_schema,
+    ArraySpec, Constraint, Counted, Dependency, Digest, Files, Labels, LimitSignal, PartitionName, Subscription,
+    Surroundings, TaskState, WallTime, format_bytes, labels_schema,
 };
 
 /// The smallest memory request, in bytes. With less memory, the shepherd does not fit into the job's memory group under
@@ -42,31 +42,10 @@ pub struct JobSpec<Count = u32, Amounts = Request> {
     /// The number of processes of each task on each of its nodes; at least one. Each process has its own rank.
     #[schema(value_type = Option<u32>, minimum = 1, maximum = 4096)]
     pub tasks_per_node: Count,
-    /// Whether each task has its nodes to itself, with all their resources. `request` is then the least that a node must have.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub exclusive: bool,
-    /// Whether the nodes change settings of their machines while a task runs, to disturb it less. For exclusive jobs.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub quiet_machine: bool,
-    /// Whether each task runs in a sandbox: without the files of others and rights, and with its folder as the only lasting
-    /// place that it may write to. For jobs on one node, or with the network of their nodes.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub sandbox: bool,
-    /// The network of the sandbox. Jobs without a sandbox have that of their nodes.
-    #[serde(default, skip_serializing_if = "SandboxNetwork::is_none")]
-    pub network: SandboxNetwork,
-    /// The image that the root directory of the sandbox comes from; the programs of the node when absent.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<ImageRef>)]
-    pub image: Option<Box<ImageRef>>,
-    /// The container that each task runs in, instead of a sandbox.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<Container>)]
-    pub container: Option<Box<Container>>,
-    /// Whether the image's entry point runs, with the words of the command as its arguments. Without words, it gets those that
-    /// the image names.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub entrypoint: bool,
+    /// What surrounds each task.
+    #[serde(flatten)]
+    #[schema(inline)]
+    pub surroundings: Surroundings,
     /// Whether the program starts on the first node only. `mpirun` or `hostler step` then start processes on the other
     /// nodes.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
@@ -162,13 +141,7 @@ impl JobSpec {
             request,
             nodes: 1,
             tasks_per_node: 1,
-            exclusive: false,
-            quiet_machine: false,
-            sandbox: false,
-            network: SandboxNetwork::None,
-            image: None,
-            container: None,
-            entrypoint: false,
+            surroundings: Surroundings::default(),
             first_node: false,
             holder: None,
             label: false,
@@ -202,8 +175,8 @@ impl JobSpec {
     /// Returns whether a sandbox can run the job: on nodes that it can reach, with a program of its own, which starts all steps.
     #[must_use]
     pub fn fits_sandbox(&self) -> bool {
-        let reaches_others = self.nodes == 1 || !self.network.is_none();
-        reaches_others && self.holder.is_none() && self.container.is_none()
+        let reaches_others = self.nodes == 1 || !self.surroundings.network.is_none();
+        reaches_others && self.holder.is_none() && self.surroundings.container.is_none()
     }
 
     /// Returns whether a container can run the job: without a sandbox, and as one process on each node. Ranks and steps need this
@@ -211,12 +184,13 @@ impl JobSpec {
     #[must_use]
     pub fn fits_container(&self) -> bool {
         let is_single = self.tasks_per_node == 1 && !self.first_node && !self.label;
-        is_single && !self.sandbox && self.image.is_none() && self.network.is_none()
+        let Surroundings { sandbox, network, image, .. } = &self.surroundings;
+        is_single && !sandbox && image.is_none() && network.is_none()
     }
 
     /// Demands nodes with the engine of the job's container, if it has one.
     pub fn demand_engine(&mut self) {
-        if let Some(container) = &self.container {
+        if let Some(container) = &self.surroundings.container {
             self.constraint = Some(Constraint::demanding(self.constraint.take(), container.engine.feature()));
         }
     }
@@ -297,6 +271,14 @@ impl PartialRequest {
 
 object_only!(PartialRequest);
 
+impl Submission {
+    /// Creates the submission of a job with one task, which leaves its resources to the defaults.
+    #[must_use]
+    pub fn with_defaults(name: impl Into<Arc<str>>, work: Work) -> Self {
+        JobSpec::new(name, work, Request::NOTHING).resized(PartialRequest::default(), None, None)
+    }
+}
+
 impl<Count, Amounts> JobSpec<Count, Amounts> {
     /// Creates a copy with other resources and other numbers of nodes and processes.
     #[must_use]
@@ -307,13 +289,7 @@ impl<Count, Amounts> JobSpec<Count, Amounts> {
             request,
             nodes,
             tasks_per_node,
-            exclusive: self.exclusive,
-            quiet_machine: self.quiet_machine,
-            sandbox: self.sandbox,
-            network: self.network,
-            image: self.image,
-            container: self.container,
-            entrypoint: self.entrypoint,
+            surroundings: self.surroundings,
             first_node: self.first_node,
             holder: self.holder,
             label: self.label,

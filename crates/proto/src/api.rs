@@ -7,9 +7,8 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use hostler_model::{
-    ArraySpec, Attempt, Constraint, Container, Counted, Dependency, Digest, Files, GpuId, ImageRef, JobId, JobSpec,
-    JobState, Labels, NodeName, NodeState, PartitionName, Reason, Request, SandboxNetwork, Submission, Subscription,
-    WallTime,
+    ArraySpec, Attempt, Constraint, Counted, Dependency, Digest, Files, GpuId, JobId, JobSpec, JobState, Labels,
+    NodeName, NodeState, PartitionName, Reason, Request, Submission, Subscription, Surroundings, WallTime,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -366,28 +365,9 @@ pub struct JobDetail {
     /// Number of processes of each task on each of its nodes.
     #[serde(default = "one")]
     pub tasks_per_node: u32,
-    /// Whether each task has its nodes to itself, with all their resources.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub exclusive: bool,
-    /// Whether the nodes change settings of their machines while a task runs, to disturb it less.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub quiet_machine: bool,
-    /// Whether each task runs in a sandbox.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub sandbox: bool,
-    /// The network of the sandbox. Jobs without a sandbox have that of their nodes.
-    #[serde(default, skip_serializing_if = "SandboxNetwork::is_none")]
-    pub network: SandboxNetwork,
-    /// The image that the root directory of the sandbox comes from; absent for the programs of the node, and for others
-    /// than the job's owner and operators.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub image: Option<Box<ImageRef>>,
-    /// The container that each task runs in; absent for others than the job's owner and operators.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub container: Option<Box<Container>>,
-    /// Whether the image's entry point runs.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub entrypoint: bool,
+    /// What surrounds each task. Only the job's user and operators see the image and the container.
+    #[serde(flatten)]
+    pub surroundings: Surroundings,
     /// What a placed task of an exclusive job has on its first node.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub held: Option<Request>,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use hostler_model::{
     ArraySpec, Attempt, Constraint, Counted, Dependency, Files, IndexSet, JobId, JobState, Labels, PartitionName,
-    Reason, SandboxNetwork, WallTime,
+    Reason, Surroundings, WallTime,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -73,18 +73,9 @@ pub struct JobRecord {
     pub priority: i32,
     /// Whether the job runs again if its node is lost.
     pub requeue: bool,
-    /// Whether each task has its nodes to itself, with all their resources.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub exclusive: bool,
-    /// Whether the nodes change settings of their machines while a task runs, to disturb it less.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub quiet_machine: bool,
-    /// Whether each task runs in a sandbox.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub sandbox: bool,
-    /// The network of the sandbox. Jobs without a sandbox have that of their nodes.
-    #[serde(default, skip_serializing_if = "SandboxNetwork::is_none")]
-    pub network: SandboxNetwork,
+    /// What surrounds each task. Only the job's user and operators see the image and the container.
+    #[serde(flatten)]
+    pub surroundings: Surroundings,
     /// Whether an operator holds the job, so that its owner cannot release it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub held_by_operator: bool,

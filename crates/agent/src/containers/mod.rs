@@ -131,7 +131,7 @@ impl Containers {
         folder: &Path,
         directory: &RunDirectory,
     ) -> anyhow::Result<Vec<String>> {
-        let Some(container) = launch.spec().container.as_deref() else { return Ok(argv.to_vec()) };
+        let Some(container) = launch.spec().surroundings.container.as_deref() else { return Ok(argv.to_vec()) };
         let engine = container.engine;
         let Some(program) = self.engines.0.get(&engine) else {
             bail!(
@@ -171,7 +171,7 @@ impl Containers {
         let contents = Contents {
             name: &self.name_of(launch.run()),
             argv,
-            uses_entrypoint: launch.spec().entrypoint,
+            uses_entrypoint: launch.spec().surroundings.entrypoint,
             folder: &folder,
             variables: &names,
             file: file.as_ref().map(|(path, has_home)| (path.as_str(), *has_home)),
@@ -279,7 +279,7 @@ impl Surrounding for Containers {
 
 /// The engine whose container may be left after the run.
 fn engine_to_clear(launch: &RunLaunch, outcome: &RunOutcome) -> Option<Engine> {
-    let engine = launch.spec().container.as_deref()?.engine;
+    let engine = launch.spec().surroundings.container.as_deref()?.engine;
     let is_clear = match engine {
         _ if matches!(outcome, RunOutcome::NotStarted { .. }) => true,
         // Without its daemon, nothing of Apptainer outlives the run.
@@ -294,7 +294,7 @@ fn engine_to_clear(launch: &RunLaunch, outcome: &RunOutcome) -> Option<Engine> {
 
 /// Variables with which the run's processes connect to each other, for the engine's program and the container.
 pub(crate) fn meeting_port(launch: &RunLaunch, port: u16) -> Vec<(OsString, OsString)> {
-    let engine = launch.spec().container.as_deref().map(|container| container.engine);
+    let engine = launch.spec().surroundings.container.as_deref().map(|container| container.engine);
     let mut all = variables::meeting_port(port);
     if engine == Some(Engine::Apptainer) {
         all.extend(variables::meeting_port(port).into_iter().map(|(name, value)| {

@@ -201,7 +201,7 @@ impl Sandboxes {
     /// The message says what to do instead.
     pub(crate) fn check(&self, launch: &RunLaunch) -> anyhow::Result<()> {
         let (spec, job) = (launch.spec(), &launch.job);
-        if !spec.sandbox {
+        if !spec.surroundings.sandbox {
             return Ok(());
         }
         if let Err(why) = &self.offered {
@@ -215,7 +215,7 @@ impl Sandboxes {
         if !has_made_folder(launch) {
             bail!("{why} cannot use a directory of the node; send your files with `hostler submit DIR ENTRYPOINT`");
         }
-        match spec.image.as_deref().map(ImageRef::source) {
+        match spec.surroundings.image.as_deref().map(ImageRef::source) {
             Some(ImageSource::Layout { .. } | ImageSource::Archive { .. }) => {
                 bail!("{why} gets images from registries only (docker://NAME), or with dir: from its own project")
             }
@@ -234,15 +234,15 @@ impl Sandboxes {
         let has_script = matches!(launch.spec().work, Work::Command { script: Some(_), .. });
         let spec = launch.spec();
         let has_own_program = starts_processes_inside(spec) && image.is_none();
-        spec.sandbox.then(|| Sandbox {
+        spec.surroundings.sandbox.then(|| Sandbox {
             folders: self.folders(account, Some((launch, directory))),
             read_only: has_script.then(|| directory.script().display().to_string()).into_iter().collect(),
             settings: has_own_program.then(|| self.program.clone()).into_iter().collect(),
             of_machine: self.of_machine(image.is_some()),
             // They show what others do, so only without others.
-            performance_counters: self.settings.performance_counters && spec.exclusive,
+            performance_counters: self.settings.performance_counters && spec.surroundings.exclusive,
             devices: self.gpus.device_files(&launch.placement.resources.gpus),
-            host_network: spec.network == SandboxNetwork::Host,
+            host_network: spec.surroundings.network == SandboxNetwork::Host,
             job_network: job_network::of_run(launch),
             image: image.map(|image| image.root.clone()),
             driver: if image.is_some() { self.gpus.driver_files(&launch.placement.resources.gpus) } else { Vec::new() },

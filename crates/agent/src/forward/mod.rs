@@ -164,7 +164,7 @@ impl Running {
                 Work::Command { directory, .. } => PathBuf::from(&**directory),
                 Work::Project { .. } => forwarding.runs.of(launch.run()).work(),
             },
-            is_sandboxed: launch.spec().sandbox,
+            is_sandboxed: launch.spec().surroundings.sandbox,
             user: account.map(|account| account.ids.clone()),
         })
     }

@@ -280,7 +280,7 @@ fn children(pid: u32) -> Vec<u32> {
 
 /// The nodes of a run that has a network of its own.
 fn gang_of(launch: &RunLaunch) -> Option<&Gang> {
-    launch.placement.gang.as_ref().filter(|_| launch.spec().network == SandboxNetwork::Job)
+    launch.placement.gang.as_ref().filter(|_| launch.spec().surroundings.network == SandboxNetwork::Job)
 }
 
 /// What the sandbox of a run needs to know about its network.

@@ -157,14 +157,16 @@ pub(crate) async fn prepare(
                 preparation.store_script(script).context("cannot store the job's script")?;
                 argv[0] = preparation.directory.script().display().to_string();
             }
-            if launch.spec().image.is_none() {
+            if launch.spec().surroundings.image.is_none() {
                 return preparation.command(&argv, cwd);
             }
             let (cwd, cancel) = (cwd.to_string(), Arc::clone(cancel));
             let work = move || {
                 let began = Instant::now();
                 preparation.obtain_image(Path::new(&cwd), &cancel, began)?;
-                if let Some(image) = preparation.image.as_mut().filter(|_| preparation.launch.spec().entrypoint) {
+                if let Some(image) =
+                    preparation.image.as_mut().filter(|_| preparation.launch.spec().surroundings.entrypoint)
+                {
                     argv = image.enter(argv)?;
                 }
                 Ok(after(began, preparation.command(&argv, &cwd)?))
@@ -278,7 +280,7 @@ impl Preparation {
     fn project(&mut self, project: &Project, cancel: &AtomicBool) -> anyhow::Result<Launch> {
         let began = Instant::now();
         let work = self.directory.work();
-        if self.launch.spec().image.is_some() || self.launch.spec().container.is_some() {
+        if self.launch.spec().surroundings.image.is_some() || self.launch.spec().surroundings.container.is_some() {
             self.obtain_image(&work, cancel, began)?;
             let entry = || entry_command_in_image(&work, &project.entrypoint, &project.args);
             let argv = act_as(self.ids(), entry)??;
@@ -290,7 +292,7 @@ impl Preparation {
         let mut variables = self.variables();
         let Self { stager, launch, .. } = &*self;
         let mut search_path = OsString::from(variables["PATH"].clone());
-        if launch.spec().sandbox {
+        if launch.spec().surroundings.sandbox {
             search_path = stager.environments.search_path_in_sandbox(&search_path);
         }
         let leaf = |number| stager.leaves.leaf(&format!("{}-build-{number}", launch.run()));
@@ -334,7 +336,7 @@ impl Preparation {
     /// Provides the job's image, if it has one. Blocks.
     fn obtain_image(&mut self, folder: &Path, cancel: &AtomicBool, began: Instant) -> anyhow::Result<()> {
         let Self { stager, launch, .. } = &*self;
-        let Some(image) = &launch.spec().image else { return Ok(()) };
+        let Some(image) = &launch.spec().surroundings.image else { return Ok(()) };
         let leaf = |number| stager.leaves.leaf(&format!("{}-image-{number}", launch.run()));
         let mut limits = self.limits();
         limits.memory_limit_bytes = limits.memory_limit_bytes.map(|bytes| bytes.max(UNPACK_BYTES));
@@ -362,7 +364,7 @@ impl Preparation {
         let mut write = |bytes: &[u8]| log.write(bytes);
         let Self { stager, launch, .. } = self;
         let mut obtain = || {
-            let cache = stager.environments.of(self.account.as_ref(), launch.spec().sandbox)?;
+            let cache = stager.environments.of(self.account.as_ref(), launch.spec().surroundings.sandbox)?;
             let usual = act_as(self.ids(), || first_on_path(&["python3", "python"], search_path)).unwrap_or_default();
             if cache.is_needless(requirements, usual.as_deref(), runner)? {
                 return Ok(None);
@@ -401,7 +403,7 @@ impl Preparation {
         let gpus = &launch.placement.resources.gpus;
         let spec = launch.spec();
         // Apptainer shows all GPUs that the kernel does not deny.
-        let has_own_devices = spec.container.as_deref().is_some_and(|it| it.engine != Engine::Apptainer);
+        let has_own_devices = spec.surroundings.container.as_deref().is_some_and(|it| it.engine != Engine::Apptainer);
         let shows_only_own = has_own_devices || stager.open_gpus.is_none();
         environment.extend(stager.gpus.variables(gpus, shows_only_own));
         if image.is_some() && !stager.gpus.driver_files(gpus).is_empty() {
@@ -423,7 +425,7 @@ impl Preparation {
         }
         let argv = stager.containers.wrap(launch, account.as_deref(), argv, &mut environment, &cwd, directory)?;
         let mut user = account.as_ref();
-        if spec.sandbox {
+        if spec.surroundings.sandbox {
             sandbox::adapt(&mut environment);
             user = stager.accounts.in_sandbox(user);
         }
@@ -440,7 +442,11 @@ impl Preparation {
             files: files(launch, &stager.node),
             umask: spec.umask.unwrap_or(0o022).into(),
             credentials: user.map(|user| user.credentials()),
-            may_gain_rights: spec.container.as_deref().is_some_and(|it| containers::gains_rights(it.engine)),
+            may_gain_rights: spec
+                .surroundings
+                .container
+                .as_deref()
+                .is_some_and(|it| containers::gains_rights(it.engine)),
             leaf: stager.leaves.leaf(&launch.run().to_string()),
             linger: spec.pty.is_none().then_some(LINGER),
             sandbox: stager.sandboxes.of_run(launch, directory, user.map(Arc::as_ref), image.as_ref()),

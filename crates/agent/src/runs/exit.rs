@@ -127,7 +127,7 @@ fn exit_of(
 
 /// Says what the status of a run's container engine means, if it is about the engine.
 fn explain_engine(launch: &RunLaunch, status: &Status) -> Option<String> {
-    let engine = launch.spec().container.as_deref()?.engine;
+    let engine = launch.spec().surroundings.container.as_deref()?.engine;
     let is_failure = *status == Status::Exited { code: ENGINE_FAILED } && engine != Engine::Apptainer;
     is_failure.then(|| format!("{engine} did not run the container; the job's output says why"))
 }

@@ -140,7 +140,7 @@ impl Own {
         };
         let nodes: Vec<Place> = (0..).zip(peers).zip(endpoints).map(place).collect();
         let slots = launch.spec().tasks_per_node;
-        let has_image = launch.spec().image.is_some();
+        let has_image = launch.spec().surroundings.image.is_some();
         let own_name = || PathBuf::from(program_in_image::COMMANDS).join(REMOTE_SHELL);
         let remote_shell = if has_image { own_name() } else { PathBuf::from(program) };
         let texts = [(HOSTFILE, hostfile(&nodes, slots)), (MACHINEFILE, machinefile(&nodes, slots))];
@@ -208,7 +208,7 @@ fn temporary_of(
     owner: Option<(u32, u32)>,
 ) -> anyhow::Result<Option<PathBuf>> {
     // A sandbox has its own.
-    if launch.spec().environment.contains_key(TEMPORARY) || launch.spec().sandbox {
+    if launch.spec().environment.contains_key(TEMPORARY) || launch.spec().surroundings.sandbox {
         return Ok(None);
     }
     let rank = launch.placement.gang.as_ref().map_or(0, |gang| gang.rank);

@@ -69,7 +69,7 @@ impl Supervisor {
     async fn begin(&self, launch: &RunLaunch, orders: &mut Launch) -> anyhow::Result<RunState> {
         // A measured run has a new cgroup to itself, whose counters begin at zero.
         if orders.options.linger.is_some()
-            && !launch.spec().exclusive
+            && !launch.spec().surroundings.exclusive
             && let Some((mut shepherd, leaf)) = self.idle.take(&launch.placement.resources.cpus, owner_of(orders))
         {
             let own_leaf = std::mem::replace(&mut orders.options.leaf, leaf);

@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use clap::Args;
 use hostler_client::Client;
-use hostler_model::{JobSpec, ParseError, PartialRequest, Request, Submission, Work, parse_bytes};
+use hostler_model::{ParseError, PartialRequest, Submission, Work, parse_bytes};
 use hostler_proto::settings::SettingSource;
 
 use super::Tool;
@@ -138,13 +138,15 @@ impl Cmrun {
                 .hint("flags come before the command; `cmrun --help` lists them"));
         }
         let work = Work::command(argv(&self.command), own_directory()?);
-        let spec = JobSpec {
+        Ok(Submission {
+            request,
+            nodes: self.nodes,
+            tasks_per_node: self.processes,
+            time_limit_ms: self.time_limit.map(|limit| limit.0.unwrap_or(0)),
             environment: own_environment(&PassedOn::chosen(&[])?),
             umask: Some(own_umask()),
-            ..JobSpec::new(self.name()?, work, Request::default())
-        };
-        let time_limit_ms = self.time_limit.map(|limit| limit.0.unwrap_or(0));
-        Ok(Submission { time_limit_ms, ..spec.resized(request, self.nodes, self.processes) })
+            ..Submission::with_defaults(self.name()?, work)
+        })
     }
 
     fn name(&self) -> Result<String, Failure> {

@@ -182,7 +182,7 @@ impl Run {
             environment.remove(TEMPORARY);
         }
         let mut spec = self.flags.spec(work, program, environment)?;
-        spec.entrypoint = self.entrypoint || self.command.is_empty();
+        spec.surroundings.entrypoint = self.entrypoint || self.command.is_empty();
         spec.umask = Some(own_umask());
         spec.files = self.files().map(Box::new);
         // The cluster's settings may set the number of processes, so the head decides whether labels contain ranks.

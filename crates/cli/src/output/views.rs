@@ -190,7 +190,8 @@ fn described(id: &str, job: &JobDetail, moment: &Moment, width: Option<usize>) -
         lines.add_some("stderr", files.stderr.as_ref());
     }
     lines.add_some("array", summary.array.as_ref().map(|array| format!("{array}  ({})", counts(summary))));
-    let each = match (summary.node_count, job.exclusive) {
+    let around = &job.surroundings;
+    let each = match (summary.node_count, around.exclusive) {
         (1, false) => String::new(),
         (1, true) => "a node to itself, with at least ".to_owned(),
         (nodes, false) => format!("{nodes} nodes, on each "),
@@ -205,19 +206,19 @@ fn described(id: &str, job: &JobDetail, moment: &Moment, width: Option<usize>) -
     let separator = if job.after.iter().any(|it| it.alternative) { " or " } else { ", " };
     lines.add_some("after", (!after.is_empty()).then(|| after.join(separator)));
     lines.add_some("priority", (job.priority != 0).then(|| job.priority.to_string()));
-    let network = match job.network {
+    let network = match around.network {
         SandboxNetwork::None => "yes",
         SandboxNetwork::Job => "yes, with a network of the job's nodes only",
         SandboxNetwork::Host => "yes, with the network of its node",
     };
-    lines.add_some("sandbox", job.sandbox.then_some(network));
+    lines.add_some("sandbox", around.sandbox.then_some(network));
     // After the end, the certificate has the details.
-    let is_quieted = job.quiet_machine && summary.ended_at.is_none();
+    let is_quieted = around.quiet_machine && summary.ended_at.is_none();
     lines.add_some("machine", is_quieted.then_some("made quiet while the job runs"));
-    let entrypoint = if job.entrypoint { ", its entry point" } else { "" };
-    let container = job.container.as_ref().map(|it| format!("{}{entrypoint}, run by {}", it.image, it.engine));
+    let entrypoint = if around.entrypoint { ", its entry point" } else { "" };
+    let container = around.container.as_ref().map(|it| format!("{}{entrypoint}, run by {}", it.image, it.engine));
     lines.add_some("image", container);
-    lines.add_some("image", job.image.as_ref().map(|image| format!("{image}{entrypoint}")));
+    lines.add_some("image", around.image.as_ref().map(|image| format!("{image}{entrypoint}")));
     lines.add_some("requeue", job.requeue.then_some("if its node is lost"));
     let notify: Vec<String> = job.notify.iter().map(ToString::to_string).collect();
     lines.add_some("notify", (!notify.is_empty()).then(|| notify.join(" ")));

@@ -96,7 +96,7 @@ pub(crate) async fn hold(
     signals: &mut Receiver<i32>,
 ) -> Result<Result<Held, u8>, Ended> {
     let Wanted { options, spec, immediate, stays } = wanted;
-    if spec.image.is_some() {
+    if spec.surroundings.image.is_some() {
         return Err(only_for_jobs());
     }
     let mut spec = spec.clone();

@@ -10,10 +10,11 @@ pub(super) fn contain(options: &JobOptions, spec: &mut Submission) -> Result<(),
     let Work::Command { directory, .. } = &spec.work else { return Ok(()) };
     let Some(reference) = options.container.reference(directory).map_err(bad_value)? else { return Ok(()) };
     let wrong = |error| Ended { code: MISTAKE, ..Ended::error(format!("--container-image: {error}")) };
-    spec.image = Some(Box::new(reference.parse().map_err(wrong)?));
-    spec.sandbox = true;
+    let around = &mut spec.surroundings;
+    around.image = Some(Box::new(reference.parse().map_err(wrong)?));
+    around.sandbox = true;
     // As containers of pyxis have. With several nodes, the steps need it.
-    spec.network = SandboxNetwork::Host;
+    around.network = SandboxNetwork::Host;
     Ok(())
 }
 

@@ -84,7 +84,7 @@ fn what(row: &Row<'_>) -> Map<String, Value> {
         ("nice", json!(row.number("slurm.nice").unwrap_or(0_i32))),
         ("priority", number(Some(row.priority().into()))),
         ("requeue", json!(job.requeue)),
-        ("shared", if job.exclusive { json!(["none"]) } else { json!([]) }),
+        ("shared", if job.surroundings.exclusive { json!(["none"]) } else { json!([]) }),
         ("restart_cnt", json!(row.restarts())),
         ("standard_error", json!(error)),
         ("standard_input", json!(input)),

@@ -7,7 +7,7 @@ use std::path::Path;
 use hostler_client::{Client, ClientError};
 use hostler_model::{
     ArraySpec, Condition, Constraint, Counted, Dependency, Environment, Files, JobId, Labels, LimitSignal, NUMBERED,
-    OpenMode, PartialRequest, SignalTarget, Submission, WallTime, Work,
+    OpenMode, PartialRequest, SignalTarget, Submission, Surroundings, WallTime, Work,
 };
 use hostler_proto::api::NodeView;
 use hostler_slurm::container_options::PREFERRED;
@@ -58,23 +58,14 @@ pub(crate) fn submission(
     let named = dependencies.all.iter().map(|it| it.plain().to_string());
     let singleton = [WORD.to_owned()].into_iter().chain(named).collect::<Vec<_>>().join(",");
     let singleton = Some(singleton).filter(|_| dependencies.singleton);
+    // Nothing else can start on a node without free memory.
+    let exclusive = options.exclusive || options.mem_mib == Some(0);
     let mut spec = Submission {
-        name: name(options.job_name.as_deref().unwrap_or(default_name)).into(),
-        work,
         request: request(options, &layout, nodes)?,
         nodes: Some(nodes),
         tasks_per_node: Some(layout.tasks_per_node),
-        // Nothing else can start on a node without free memory.
-        exclusive: options.exclusive || options.mem_mib == Some(0),
+        surroundings: Surroundings { exclusive, ..Surroundings::default() },
         first_node: true,
-        holder: None,
-        quiet_machine: false,
-        sandbox: false,
-        network: hostler_model::SandboxNetwork::None,
-        image: None,
-        container: None,
-        entrypoint: false,
-        label: false,
         partition,
         constraint: constraint(options)?,
         time_limit_ms: options.time.map(|limit| match limit {
@@ -89,13 +80,10 @@ pub(crate) fn submission(
         hold: options.hold,
         requeue: options.requeue.unwrap_or(true),
         environment: environment(options, directory, commands)?,
-        pty: None,
         limit_signal: options.signal.as_deref().map(|text| limit_signal(text).map(Box::new)).transpose()?,
-        grace_ms: None,
         umask: Some(own_umask()),
-        files: None,
-        notify: Box::default(),
         labels: Some(Box::new(labels(options, singleton))),
+        ..Submission::with_defaults(name(options.job_name.as_deref().unwrap_or(default_name)), work)
     };
     spec.environment.extend(described(options, &spec, &layout, directory));
     contain(options, &mut spec)?;

@@ -193,7 +193,7 @@ impl State {
         let usable = node.state() == NodeState::Up && self.power.takes_work(name);
         self.power.note_use(name, node.runs.is_empty(), self.last_event_at);
         // An exclusive task holds the whole node, also CPUs or memory that the node has gained since.
-        let is_whole = |run: &RunId| self.job(run.task.job).is_some_and(|job| job.spec.exclusive);
+        let is_whole = |run: &RunId| self.job(run.task.job).is_some_and(|job| job.spec.surroundings.exclusive);
         let is_taken = node.runs.len() == 1 && node.runs.keys().all(is_whole);
         let free = if is_taken { Request::NOTHING } else { node.free() };
         self.pool.set(node.ix, name, &node.total(), &free, usable);

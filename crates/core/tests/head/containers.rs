@@ -10,7 +10,7 @@ use crate::partitions::{add as add_partition, on};
 
 fn contained() -> JobSpec {
     let image = "debian:12".parse().expect("an image");
-    JobSpec { container: Some(Box::new(Container { engine: Engine::Podman, image })), ..spec() }
+    around(spec(), |it| it.container = Some(Box::new(Container { engine: Engine::Podman, image })))
 }
 
 /// Submits a job as the API does.
@@ -74,11 +74,11 @@ fn engine_is_neither_a_sandbox_nor_a_way_around_one() {
     let mut head = Head::new();
     head.hello("n1", 1, "boot", vec![]);
     let wrong: [fn(&mut JobSpec); 5] = [
-        |spec| spec.sandbox = true,
-        |spec| spec.network = SandboxNetwork::Host,
+        |spec| spec.surroundings.sandbox = true,
+        |spec| spec.surroundings.network = SandboxNetwork::Host,
         |spec| spec.tasks_per_node = 2,
         |spec| spec.first_node = true,
-        |spec| spec.image = "dir:/data".parse().ok().map(Box::new),
+        |spec| spec.surroundings.image = "dir:/data".parse().ok().map(Box::new),
     ];
     for change in wrong {
         let mut spec = contained();

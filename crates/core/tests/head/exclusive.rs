@@ -10,7 +10,7 @@ use crate::harness::*;
 use crate::partitions::{add as add_partition, change as change_partition, on};
 
 fn alone(nodes: u32) -> JobSpec {
-    JobSpec { nodes, exclusive: true, ..spec() }
+    around(JobSpec { nodes, ..spec() }, |it| it.exclusive = true)
 }
 
 /// A head with two nodes of two CPUs and 4 GiB, on the connections 1 and 2.
@@ -126,7 +126,7 @@ fn partition_gives_its_jobs_a_node_to_themselves() {
         head.submit(spec).expect("accepted")
     };
     let job = submit(&mut head, "measure");
-    assert!(head.job(job).spec.exclusive);
+    assert!(head.job(job).spec.surroundings.exclusive);
     assert_eq!(head.job(job).on_each_node(), Request::new(2, 4 << 30));
     let beside = [(); 3].map(|()| submit(&mut head, "lab"));
     assert_eq!(beside.map(|job| places(&head, job).len()), [1, 1, 0], "the other node has two CPUs");
@@ -138,7 +138,7 @@ fn partition_gives_its_jobs_a_node_to_themselves() {
             .expect("accepted");
     };
     moved(&mut head, "measure");
-    assert!(head.job(beside[2]).spec.exclusive);
+    assert!(head.job(beside[2]).spec.surroundings.exclusive);
     change_partition(
         &mut head,
         "measure",
@@ -146,9 +146,9 @@ fn partition_gives_its_jobs_a_node_to_themselves() {
     )
     .expect("accepted");
     moved(&mut head, "lab");
-    assert!(head.job(beside[2]).spec.exclusive);
+    assert!(head.job(beside[2]).spec.surroundings.exclusive);
     let shared = submit(&mut head, "measure");
-    assert!(!head.job(shared).spec.exclusive);
+    assert!(!head.job(shared).spec.surroundings.exclusive);
 }
 
 #[test]

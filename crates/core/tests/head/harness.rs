@@ -11,7 +11,7 @@ use hostler_core::head::{
 };
 use hostler_model::{
     Advisory, CpuSet, Digest, Ending, Hardware, JobId, JobSpec, JobState, NodeFacts, NodeName, NodeState, PowerVerb,
-    Request, Resources, RunId, Timestamp, WallTime, Work,
+    Request, Resources, RunId, Surroundings, Timestamp, WallTime, Work,
 };
 use hostler_proto::api::JobAction;
 use hostler_proto::link::{AgentHello, AgentMessage, Fate, HeadMessage, RunEnd, RunReport, RunStatus};
@@ -350,6 +350,12 @@ pub(crate) fn name(text: &str) -> NodeName {
 
 pub(crate) fn spec() -> JobSpec {
     JobSpec::new("test", Work::command(["true"], "/"), Request::new(1, 1 << 30))
+}
+
+/// A job like `spec` in other surroundings.
+pub(crate) fn around(mut spec: JobSpec, change: impl FnOnce(&mut Surroundings)) -> JobSpec {
+    change(&mut spec.surroundings);
+    spec
 }
 
 pub(crate) fn ended(code: i32) -> RunStatus {

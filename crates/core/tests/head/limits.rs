@@ -304,10 +304,11 @@ fn drained_node_gets_no_task_on_any_way_into_the_queue() {
 #[test]
 fn exclusive_node_gets_no_task_on_any_way_into_the_queue() {
     let occupy = |head: &mut Head| {
-        head.submit_as(user("ben"), JobSpec { exclusive: true, ..here() }).expect("n1 is idle");
+        head.submit_as(user("ben"), around(here(), |it| it.exclusive = true)).expect("n1 is idle");
     };
     let leave = |head: &mut Head| {
-        let theirs = head.state.jobs().find(|job| job.spec.exclusive).map(|job| job.id).expect("ben's job runs");
+        let theirs =
+            head.state.jobs().find(|job| job.spec.surroundings.exclusive).map(|job| job.id).expect("ben's job runs");
         head.report(1, head.run_of(theirs), ended(0)).expect("accepted");
     };
     // A run is lost with its own node, which no other job can have to itself meanwhile.
@@ -326,7 +327,7 @@ fn sandboxed_job_waits_for_a_node_that_can_run_it_on_any_way_into_the_queue() {
         }
     };
     let (lose, regain) = (set(false, 10, "boot"), set(true, 200, "third boot"));
-    let sandboxed = JobSpec { sandbox: true, ..here() };
+    let sandboxed = around(here(), |it| it.sandbox = true);
     // A change cannot add a sandbox to a job.
     let ways: Vec<Way> = WAYS.into_iter().filter(|way| *way != Change).collect();
     check(&ways, (&ada(), &sandboxed), lose, regain, |way| match way {
@@ -344,7 +345,7 @@ fn job_with_a_quiet_machine_waits_for_a_node_that_offers_it_on_any_way_into_the_
         }
     };
     let (lose, regain) = (set(false, 10, "boot"), set(true, 200, "third boot"));
-    let quiet = JobSpec { exclusive: true, quiet_machine: true, ..here() };
+    let quiet = around(here(), |it| (it.exclusive, it.quiet_machine) = (true, true));
     // A change cannot add it to a job.
     let ways: Vec<Way> = WAYS.into_iter().filter(|way| *way != Change).collect();
     check(&ways, (&ada(), &quiet), lose, regain, |way| match way {

@@ -6,7 +6,7 @@ use hostler_model::{Advisory, JobId, JobSpec, Reason};
 use crate::harness::*;
 
 fn quiet() -> JobSpec {
-    JobSpec { exclusive: true, quiet_machine: true, ..spec() }
+    around(spec(), |it| (it.exclusive, it.quiet_machine) = (true, true))
 }
 
 fn node_of(head: &Head, job: JobId) -> Option<String> {
@@ -24,7 +24,7 @@ fn add(head: &mut Head, node: &str, connection: u64, why_not: Option<&str>) {
 #[test]
 fn jobs_with_a_quiet_machine_run_only_on_nodes_that_offer_it() {
     let mut head = Head::new();
-    let contradiction = head.submit(JobSpec { exclusive: false, ..quiet() }).expect_err("others would notice");
+    let contradiction = head.submit(around(quiet(), |it| it.exclusive = false)).expect_err("others would notice");
     assert!(matches!(contradiction, Refusal::Contradiction(_)), "{contradiction}");
     add(&mut head, "n1", 1, Some("it lists no knobs"));
     let refused = head.submit(quiet()).expect_err("its only node does not");
@@ -54,7 +54,7 @@ fn job_with_a_sandbox_and_a_quiet_machine_needs_a_node_with_both() {
     add(&mut head, "n1", 1, Some("it lists no knobs"));
     head.runs_sandboxes = false;
     add(&mut head, "n2", 2, None);
-    let both = || JobSpec { sandbox: true, ..quiet() };
+    let both = || around(quiet(), |it| it.sandbox = true);
     let refused = head.submit(both()).expect_err("no node has both").to_string();
     assert_eq!(refused, "no node that this job may use makes its machine quiet; node n1: it lists no knobs");
 

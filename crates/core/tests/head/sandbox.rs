@@ -12,7 +12,7 @@ use crate::harness::*;
 use crate::partitions::{add as add_partition, change as change_partition, on};
 
 fn sandboxed() -> JobSpec {
-    JobSpec { sandbox: true, ..spec() }
+    around(spec(), |it| it.sandbox = true)
 }
 
 fn node_of(head: &Head, job: JobId) -> Option<String> {
@@ -87,7 +87,7 @@ fn sandboxed_job_of_root_or_of_several_nodes_without_their_network_is_refused() 
     add(&mut head, "n1", 1, None);
     let of_root = head.submit_as(Caller { uid: Some(0), ..user("root") }, sandboxed());
     assert!(matches!(of_root, Err(Refusal::Contradiction(_))), "{of_root:?}");
-    for spec in [JobSpec { nodes: 2, ..sandboxed() }, JobSpec { sandbox: false, ..with_network() }] {
+    for spec in [JobSpec { nodes: 2, ..sandboxed() }, around(with_network(), |it| it.sandbox = false)] {
         let refused = head.submit(spec);
         assert!(matches!(refused, Err(Refusal::Contradiction(_))), "{refused:?}");
     }
@@ -103,11 +103,11 @@ fn job_with_an_image_has_a_sandbox_and_may_have_ranks_and_steps() {
     let mut head = Head::new();
     head.runs_images = true;
     add(&mut head, "n1", 1, None);
-    let image = JobSpec { image: Some(Box::new("oci:a".parse().expect("valid"))), ..sandboxed() };
+    let image = with_image();
     head.submit(image.clone()).expect("one process in a sandbox");
     head.submit(JobSpec { tasks_per_node: 2, label: true, ..image.clone() }).expect("ranks");
     head.submit(JobSpec { first_node: true, ..image.clone() }).expect("steps");
-    for spec in [JobSpec { sandbox: false, ..image.clone() }, allocation(image)] {
+    for spec in [around(image.clone(), |it| it.sandbox = false), allocation(image)] {
         let refused = head.submit(spec);
         assert!(matches!(refused, Err(Refusal::Contradiction(_))), "{refused:?}");
     }
@@ -121,14 +121,14 @@ fn only_commands_with_an_image_run_its_entry_point() {
     let entered = |argv: &[&str], script: Option<&str>| {
         let argv = argv.iter().map(ToString::to_string).collect();
         let work = Work::Command { argv, directory: "/".into(), script: script.map(Into::into) };
-        JobSpec { work, entrypoint: true, image: Some(Box::new("oci:a".parse().expect("valid"))), ..sandboxed() }
+        around(JobSpec { work, ..with_image() }, |it| it.entrypoint = true)
     };
     for argv in [&[][..], &[""], &["a", "b"]] {
         head.submit(entered(argv, None)).expect("the image may name a program");
     }
     for spec in [
-        JobSpec { image: None, ..entered(&["a"], None) },
-        JobSpec { entrypoint: false, ..entered(&[], None) },
+        around(entered(&["a"], None), |it| it.image = None),
+        around(entered(&[], None), |it| it.entrypoint = false),
         entered(&["a"], Some("#!/bin/sh")),
     ] {
         head.submit(spec).expect_err("it has no program, or two");
@@ -138,11 +138,10 @@ fn only_commands_with_an_image_run_its_entry_point() {
 #[test]
 fn jobs_with_an_image_run_only_on_nodes_whose_agent_runs_images() {
     let mut head = Head::new();
-    let image = || JobSpec { image: Some(Box::new("oci:a".parse().expect("valid"))), ..sandboxed() };
     add(&mut head, "n1", 1, Some("its kernel is too old"));
     // An agent that is older than images.
     add(&mut head, "n2", 2, None);
-    let refused = head.submit(image()).expect_err("no node can");
+    let refused = head.submit(with_image()).expect_err("no node can");
     assert_eq!(refused.code(), "no_image");
     assert_eq!(
         refused.to_string(),
@@ -150,7 +149,7 @@ fn jobs_with_an_image_run_only_on_nodes_whose_agent_runs_images() {
     );
     head.runs_images = true;
     add(&mut head, "n3", 3, None);
-    let jobs = [(); 3].map(|()| head.submit(image()).expect("one node can"));
+    let jobs = [(); 3].map(|()| head.submit(with_image()).expect("one node can"));
     assert_eq!(jobs.map(|job| node_of(&head, job)), [Some("n3".to_owned()), Some("n3".to_owned()), None]);
 
     // The agent returns as an older release, without having confirmed the launches.
@@ -165,9 +164,14 @@ fn jobs_with_an_image_run_only_on_nodes_whose_agent_runs_images() {
     assert_eq!(refusing, ["its agent is too old; upgrade Hostler there"; 2]);
 }
 
+/// A sandboxed job with an image.
+fn with_image() -> JobSpec {
+    around(sandboxed(), |it| it.image = Some(Box::new("oci:a".parse().expect("valid"))))
+}
+
 /// A sandboxed job with the network of its node.
 fn with_network() -> JobSpec {
-    JobSpec { network: SandboxNetwork::Host, ..sandboxed() }
+    around(sandboxed(), |it| it.network = SandboxNetwork::Host)
 }
 
 const ALWAYS: PartitionChange = PartitionChange { sandbox: Some(SandboxRule::Always), ..NOTHING };
@@ -235,7 +239,7 @@ fn why(head: &Head, job: JobId) -> Option<String> {
 fn jobs_of_a_partition_that_demands_a_sandbox_get_one_or_are_refused() {
     let mut head = lab("n1", &["n1", "n2"]);
     let job = submit(&mut head, within("lab")).expect("it gets a sandbox");
-    assert!(head.job(job).spec.sandbox);
+    assert!(head.job(job).spec.surroundings.sandbox);
     assert_eq!(node_of(&head, job).as_deref(), Some("n1"));
     for spec in [JobSpec { nodes: 2, ..within("lab") }, allocation(within("lab"))] {
         let refused = submit(&mut head, spec).expect_err("a sandbox cannot run it").to_string();
@@ -268,15 +272,15 @@ fn no_change_of_a_waiting_job_avoids_the_sandbox_of_a_partition() {
     let wide = submit(&mut head, held(JobSpec { nodes: 2, ..within("both") })).expect("accepted");
     let without = submit(&mut head, held(spec())).expect("accepted");
     for job in [moved, without] {
-        assert!(!head.job(job).spec.sandbox);
+        assert!(!head.job(job).spec.surroundings.sandbox);
         move_to(&mut head, job, "lab").expect("it gets a sandbox");
-        assert!(head.job(job).spec.sandbox);
+        assert!(head.job(job).spec.surroundings.sandbox);
     }
     let refused = move_to(&mut head, wide, "lab").expect_err("several nodes").to_string();
     assert!(refused.starts_with("partition lab runs its jobs in a sandbox, where"), "{refused}");
     // It keeps its sandbox, so it cannot become wider either.
     move_to(&mut head, moved, "open").expect("there is a partition open");
-    assert!(head.job(moved).spec.sandbox);
+    assert!(head.job(moved).spec.surroundings.sandbox);
     move_to(&mut head, moved, "lab").expect("there is a partition lab");
     let change = JobChange { nodes: Some(2), ..JobChange::default() };
     let refused = head.command(&Command::Change { caller: user("ada"), job: moved, change: Box::new(change) });
@@ -285,7 +289,7 @@ fn no_change_of_a_waiting_job_avoids_the_sandbox_of_a_partition() {
     let runs = submit(&mut head, within("open")).expect("accepted");
     assert_eq!(node_of(&head, runs).as_deref(), Some("n2"));
     assert!(matches!(move_to(&mut head, runs, "lab"), Err(Refusal::WrongState { .. })));
-    assert!(!head.job(runs).spec.sandbox);
+    assert!(!head.job(runs).spec.surroundings.sandbox);
 }
 
 #[test]
@@ -312,7 +316,7 @@ fn waiting_and_requeued_jobs_without_a_sandbox_do_not_start_once_their_partition
     add(&mut head, "n1", 2, None);
     assert_eq!([runs, waits, wide].map(|job| node_of(&head, job)), [None, None, None]);
     move_to(&mut head, waits, "lab").expect("it gets a sandbox");
-    assert!(head.job(waits).spec.sandbox);
+    assert!(head.job(waits).spec.surroundings.sandbox);
     assert_eq!(node_of(&head, waits).as_deref(), Some("n1"));
     change_partition(&mut head, "lab", OPTIONAL).expect("there is a partition lab");
     assert_ne!(why(&head, wide).as_deref(), Some(expected));
@@ -328,7 +332,7 @@ fn jobs_without_a_partition_and_a_sandbox_avoid_nodes_of_partitions_that_demand_
     // Named partitions decide themselves.
     add_partition(&mut head, "research", on("n1"));
     let named = submit(&mut head, within("research")).expect("accepted");
-    assert!(!head.job(named).spec.sandbox);
+    assert!(!head.job(named).spec.surroundings.sandbox);
     // A constraint cannot lead there either.
     let there = JobSpec { constraint: Some("n1".parse().expect("a constraint")), ..spec() };
     let refused = submit(&mut head, there).expect_err("n1 runs only sandboxed jobs").to_string();
@@ -359,7 +363,7 @@ fn partition_that_demands_a_sandbox_decides_whether_it_has_a_network() {
     assert!(refused.ends_with("for a job that names none; submit it without `--network host`"), "{refused}");
 
     // A network of only the job's nodes is less than that of its node.
-    let small = |nodes| JobSpec { nodes, network: SandboxNetwork::Job, ..into("lab") };
+    let small = |nodes| around(JobSpec { nodes, ..into("lab") }, |it| it.network = SandboxNetwork::Job);
     let refusal = refusal.replace("host", "job");
     assert_eq!(submit(&mut head, small(1)).expect_err("it has a network").to_string(), refusal);
     change_partition(&mut head, "lab", allow(SandboxNetwork::Job)).expect("there is a partition lab");
@@ -378,11 +382,14 @@ fn partition_that_demands_a_sandbox_decides_whether_it_has_a_network() {
     change_partition(&mut head, "lab", allow(SandboxNetwork::Host)).expect("there is a partition lab");
     move_to(&mut head, held, "lab").expect("it may have the network");
     let job = submit(&mut head, into("lab")).expect("accepted");
-    assert_eq!((node_of(&head, job).as_deref(), head.job(job).spec.network), (Some("n1"), SandboxNetwork::Host));
+    assert_eq!(
+        (node_of(&head, job).as_deref(), head.job(job).spec.surroundings.network),
+        (Some("n1"), SandboxNetwork::Host)
+    );
     submit(&mut head, there).expect("accepted");
     // Jobs do not get a network without asking, and none without a sandbox.
     let usual = submit(&mut head, within("lab")).expect("accepted");
-    assert_eq!(head.job(usual).spec.network, SandboxNetwork::None);
+    assert_eq!(head.job(usual).spec.surroundings.network, SandboxNetwork::None);
 
     change_partition(&mut head, "lab", allow(SandboxNetwork::None)).expect("there is a partition lab");
     let release = Command::Act { caller: user("ada"), job: held, index: None, action: JobAction::Release };

@@ -198,7 +198,7 @@ fn ended_job(job: &Job, summary: hostler_proto::api::JobSummary) -> EndedJobView
         cpu_efficiency: ratio(sums.cpu_used_ms, sums.cpu_held_ms),
         peak_memory_bytes,
         suggestion: used
-            .filter(|_| !job.spec.exclusive)
+            .filter(|_| !job.spec.surroundings.exclusive)
             .and_then(|used| views::suggestion(&job.spec.request, job.state(), &used)),
         summary,
     }

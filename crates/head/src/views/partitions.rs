@@ -37,10 +37,10 @@ pub(super) fn way_to_a_sandbox(job: &Job, partition: &PartitionName) -> String {
     if job.spec.partition.as_ref() != Some(partition) {
         return format!("Its nodes take no other jobs. `hostler update {id} --partition` chooses a partition.");
     }
-    if job.spec.sandbox {
+    if job.spec.surroundings.sandbox {
         return format!(
             "`hostler update {id} --partition` chooses another partition, or submit it again without `--network {}`.",
-            job.spec.network
+            job.spec.surroundings.network
         );
     }
     match job.spec.fits_sandbox() {

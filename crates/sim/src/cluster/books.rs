@@ -258,7 +258,7 @@ impl Books {
         starts.iter().for_each(|start| self.check_may_use(*run, &spec, &start.node));
         let job = &self.jobs[&run.task.job];
         let task = job.tasks[&run.task.index].clone();
-        let (request, is_exclusive) = (job.spec.request.clone(), job.spec.exclusive);
+        let (request, is_exclusive) = (job.spec.request.clone(), job.spec.surroundings.exclusive);
         let mut met = job.spec.after.iter().map(|on| self.is_met(job, run.task.index, on, now));
         let is_ready = if spec.has_alternatives() { met.any(|met| met) } else { met.all(|met| met) };
         let is_held = job.holds(run.task.index);

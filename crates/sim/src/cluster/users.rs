@@ -78,7 +78,7 @@ impl World {
         let mut spec = self.make_spec();
         self.choose_nodes(&mut spec);
         // A quota may be too small for several whole nodes.
-        spec.exclusive = spec.nodes == 1 && key.0.to_le_bytes()[2].is_multiple_of(8);
+        spec.surroundings.exclusive = spec.nodes == 1 && key.0.to_le_bytes()[2].is_multiple_of(8);
         let spec = Arc::new(spec);
         self.users.submissions.insert(key, Submission { spec: Arc::clone(&spec), job: None });
         let environment = key.0.is_multiple_of(2).then_some(Digest([key.0.to_le_bytes()[1] % 3; 32]));

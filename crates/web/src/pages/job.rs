@@ -338,18 +338,18 @@ fn measured(job: &JobDetail) -> Vec<String> {
 
 /// The command that submits the job again.
 fn again(job: &JobDetail) -> String {
-    let summary = &job.summary;
+    let (summary, around) = (&job.summary, &job.surroundings);
     let verb = if job.directory.is_some() { "run" } else { "submit" };
     let mut words = vec!["hostler".to_owned(), verb.to_owned()];
-    words.extend(job.exclusive.then(|| "--exclusive".to_owned()));
-    words.extend(job.quiet_machine.then(|| "--quiet-machine".to_owned()));
-    words.extend(job.sandbox.then(|| "--sandbox".to_owned()));
-    words.extend(job.image.iter().flat_map(|image| ["--image".to_owned(), quoted(image.as_str())]));
-    if let Some(Container { engine, image }) = job.container.as_deref() {
+    words.extend(around.exclusive.then(|| "--exclusive".to_owned()));
+    words.extend(around.quiet_machine.then(|| "--quiet-machine".to_owned()));
+    words.extend(around.sandbox.then(|| "--sandbox".to_owned()));
+    words.extend(around.image.iter().flat_map(|image| ["--image".to_owned(), quoted(image.as_str())]));
+    if let Some(Container { engine, image }) = around.container.as_deref() {
         words.extend([format!("--runtime={engine}"), "--image".to_owned(), quoted(image.as_str())]);
     }
-    words.extend(job.entrypoint.then(|| "--entrypoint".to_owned()));
-    words.extend((!job.network.is_none()).then(|| format!("--network={}", job.network)));
+    words.extend(around.entrypoint.then(|| "--entrypoint".to_owned()));
+    words.extend((!around.network.is_none()).then(|| format!("--network={}", around.network)));
     let mut option = |name: &str, value: String| words.extend([name.to_owned(), quoted(&value)]);
     option("--name", summary.name.clone());
     option("-c", summary.cpus.to_string());

@@ -95,7 +95,7 @@ impl Measurements {
 
 impl Surrounding for Measurements {
     fn start<'a>(&'a self, launch: &'a RunLaunch, orders: &'a Launch) -> BoxFuture<'a, ()> {
-        if !launch.spec().exclusive {
+        if !launch.spec().surroundings.exclusive {
             return ready(()).boxed();
         }
         let leaf = orders.options.leaf.as_ref().map(|leaf| leaf.path.clone());
@@ -104,7 +104,7 @@ impl Surrounding for Measurements {
 
     fn end<'a>(&'a self, launch: &'a RunLaunch, outcome: &'a RunOutcome) -> BoxFuture<'a, ()> {
         match outcome {
-            RunOutcome::Recorded(record) if launch.spec().exclusive => {
+            RunOutcome::Recorded(record) if launch.spec().surroundings.exclusive => {
                 self.finish(launch.run(), ExitRecord::clone(record)).boxed()
             }
             _ => {
@@ -117,7 +117,7 @@ impl Surrounding for Measurements {
 
 /// The stored certificate of an ended run; `None` unless a program of an exclusive job ran.
 pub(crate) fn of_ended(runs: &Runs, launch: &RunLaunch, record: &ExitRecord) -> Option<Box<Certificate>> {
-    if !launch.spec().exclusive || matches!(record.status, Status::StartFailed { .. }) {
+    if !launch.spec().surroundings.exclusive || matches!(record.status, Status::StartFailed { .. }) {
         return None;
     }
     let stored = runs.of(launch.run()).stored_certificate();

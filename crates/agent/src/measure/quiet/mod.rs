@@ -284,14 +284,14 @@ pub(crate) struct QuietRuns {
 
 impl Surrounding for QuietRuns {
     fn begin<'a>(&'a self, launch: &'a RunLaunch) -> BoxFuture<'a, anyhow::Result<()>> {
-        if !launch.spec().quiet_machine {
+        if !launch.spec().surroundings.quiet_machine {
             return ready(Ok(())).boxed();
         }
         self.make_quiet(launch.run()).boxed()
     }
 
     fn end<'a>(&'a self, launch: &'a RunLaunch, _outcome: &'a RunOutcome) -> BoxFuture<'a, ()> {
-        if !launch.spec().quiet_machine {
+        if !launch.spec().surroundings.quiet_machine {
             return ready(()).boxed();
         }
         self.restore(launch.run()).boxed()

@@ -209,7 +209,7 @@ impl Class<'_> {
             }
         };
         let (folder, home) = (value(&said, "ready"), value(&said, "home"));
-        let is_sandboxed = self.admin.job(victim, 1).await?.sandbox;
+        let is_sandboxed = self.admin.job(victim, 1).await?.surroundings.sandbox;
         let finding = Finding::of(is_sandboxed, || format!("job {victim} has no sandbox"));
         report.add(ACCOUNTS.0, ACCOUNTS.1, Some(name), finding);
 
@@ -348,7 +348,7 @@ impl Class<'_> {
         let finding = match nodes.iter().find(|known| Some(&known.name) == node.as_ref()) {
             Some(node) => {
                 let cpus = value(&printed, "cpus");
-                let whole = Finding::of(running.exclusive && cpus == node.cpus.to_string(), || {
+                let whole = Finding::of(running.surroundings.exclusive && cpus == node.cpus.to_string(), || {
                     format!("job {id} had {cpus} of {} CPUs of {}", node.cpus, node.name)
                 });
                 whole.and(self.joins(other, id, node).await?)

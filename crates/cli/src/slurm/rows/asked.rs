@@ -83,7 +83,7 @@ impl<'a> Row<'a> {
 
     /// Whether other jobs may run on the job's nodes, in Slurm's words.
     pub(crate) fn over_subscribe(&self) -> &'static str {
-        if self.job.exclusive { "NO" } else { "OK" }
+        if self.job.surroundings.exclusive { "NO" } else { "OK" }
     }
 
     /// Slurm's priority: zero stands for a held job.

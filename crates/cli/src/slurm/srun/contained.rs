@@ -101,8 +101,10 @@ mod tests {
         let line = ["srun", "--container-image=nvcr.io#nvidia/cuda", "-N2", "id"].map(Into::into);
         let asked = Asked::parse(line.into()).expect("valid");
         let spec = spec(&asked, None).expect("valid");
-        assert_eq!(spec.image.expect("an image").to_string(), "docker://nvcr.io/nvidia/cuda");
-        assert!(spec.sandbox && spec.first_node && !spec.network.is_none() && *spec.name == *"id");
+        assert_eq!(spec.surroundings.image.expect("an image").to_string(), "docker://nvcr.io/nvidia/cuda");
+        assert!(
+            spec.surroundings.sandbox && spec.first_node && !spec.surroundings.network.is_none() && *spec.name == *"id"
+        );
     }
 
     #[test]

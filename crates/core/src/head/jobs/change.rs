@@ -110,7 +110,7 @@ fn changed(before: &JobSpec, change: &JobChange) -> Result<JobSpec, Refusal> {
 fn is_moved(before: &JobSpec, after: &JobSpec) -> bool {
     let of = |spec: &JobSpec| {
         let size = (spec.request.clone(), spec.nodes, spec.tasks_per_node);
-        (spec.partition.clone(), spec.constraint.clone(), size, spec.sandbox, spec.exclusive, spec.quiet_machine)
+        (spec.partition.clone(), spec.constraint.clone(), size, spec.surroundings.clone())
     };
     of(before) != of(after)
 }

@@ -513,7 +513,7 @@ impl Job {
     #[must_use]
     pub fn on_each_node(&self) -> Request {
         let first = self.active.values().flat_map(|active| &active.parts).next();
-        match first.filter(|_| self.spec.exclusive) {
+        match first.filter(|_| self.spec.surroundings.exclusive) {
             Some(part) => part.resources.counts(),
             None => self.spec.request.clone(),
         }

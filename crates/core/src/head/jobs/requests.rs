@@ -28,7 +28,7 @@ pub(in crate::head) fn asked(state: &State, owner: Owner, spec: &JobSpec) -> Wai
         job: JobId(0),
         request: spec.request.clone(),
         nodes: spec.nodes,
-        exclusive: spec.exclusive,
+        exclusive: spec.surroundings.exclusive,
         among,
         tasks: 1,
         time_limit_ms: None,
@@ -46,7 +46,7 @@ pub(in crate::head) fn within_quota(waiting: Waiting, job: &Job, budget: Option<
 pub(in crate::head) fn running(state: &State) -> Vec<Running> {
     let of_job = |job: &Job, active: &Active, node: &Node| Running {
         node: node.ix,
-        request: if job.spec.exclusive { node.total() } else { job.spec.request.clone() },
+        request: if job.spec.surroundings.exclusive { node.total() } else { job.spec.request.clone() },
         ends_at: longest_ms(state, job).map_or(Timestamp::NEVER, |longest| active.since.plus_ms(longest)),
     };
     state.placed().map(|(job, active, node)| of_job(job, active, node)).collect()

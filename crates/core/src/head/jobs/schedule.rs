@@ -85,7 +85,7 @@ impl Assignment {
     /// Chooses CPUs and GPUs of the node for a task. An exclusive task gets all, and the plan places it on idle nodes only.
     fn take(&mut self, node: &Node, spec: &JobSpec) -> Resources {
         let free = self.free.entry(node.name.clone()).or_insert_with(|| node.free_resources());
-        let taken = match spec.exclusive {
+        let taken = match spec.surroundings.exclusive {
             true => free.clone(),
             false => node.facts.hardware.choose(free, &spec.request).expect("the plan places no more than is free"),
         };

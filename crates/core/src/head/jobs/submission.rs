@@ -93,8 +93,8 @@ impl Admission<'_> {
             Some(_) => Ok(()),
             None => match state.needs_sandbox(owner, spec) {
                 Some(name) => {
-                    let remedy = match spec.sandbox {
-                        true => format!("without `--network {}`", spec.network),
+                    let remedy = match spec.surroundings.sandbox {
+                        true => format!("without `--network {}`", spec.surroundings.network),
                         false => "with `--sandbox`".to_owned(),
                     };
                     refuses(
@@ -113,7 +113,7 @@ impl Admission<'_> {
         partitions::admit(state, self.user, spec, enters)?;
         let owner = state.owner(self.user, self.uid);
         self.check_abilities(state, owner, spec)?;
-        if spec.sandbox && owner == Owner::Root {
+        if spec.surroundings.sandbox && owner == Owner::Root {
             return Err(Refusal::Contradiction("a sandboxed job cannot belong to root; submit it as another user"));
         }
         if let Some(partition) = state.needs_sharing(owner, spec) {
@@ -225,31 +225,31 @@ pub(in crate::head) fn check_spec(spec: &JobSpec) -> Result<(), Refusal> {
              `--constraint`",
         );
     }
-    if spec.container.is_some() && !spec.fits_container() {
+    if spec.surroundings.container.is_some() && !spec.fits_container() {
         return Err(Refusal::Contradiction(
             "a job in a container of an engine has no sandbox, and one process on each node, without steps; omit `--sandbox`, \
              `--network`, `-n`, `--first-node` and `--label`, or `--runtime`",
         ));
     }
-    if spec.sandbox && !spec.fits_sandbox() {
+    if spec.surroundings.sandbox && !spec.fits_sandbox() {
         return Err(Refusal::Contradiction(
             "a sandboxed job has one node, or several with `--network job` or `host`, and a program of its own, which \
              starts its steps",
         ));
     }
-    if !spec.sandbox && !spec.network.is_none() {
+    if !spec.surroundings.sandbox && !spec.surroundings.network.is_none() {
         return Err(Refusal::Contradiction("a job without a sandbox has the network of its nodes; add `--sandbox`"));
     }
-    if spec.quiet_machine && !spec.exclusive {
+    if spec.surroundings.quiet_machine && !spec.surroundings.exclusive {
         return Err(Refusal::Contradiction(
             "only a job that has its nodes to itself may change settings of their machines; add `--exclusive`",
         ));
     }
-    if spec.image.is_some() && !spec.sandbox {
+    if spec.surroundings.image.is_some() && !spec.surroundings.sandbox {
         return Err(Refusal::Contradiction("a job with an image has a sandbox; add `--sandbox`"));
     }
-    let has_image = spec.image.is_some() || spec.container.is_some();
-    if spec.entrypoint && !(has_image && matches!(spec.work, Work::Command { script: None, .. })) {
+    let has_image = spec.surroundings.image.is_some() || spec.surroundings.container.is_some();
+    if spec.surroundings.entrypoint && !(has_image && matches!(spec.work, Work::Command { script: None, .. })) {
         return Err(Refusal::Contradiction(
             "only a command with an image runs the image's entry point: a project has its own, and a script is a program",
         ));
@@ -272,7 +272,7 @@ pub(in crate::head) fn check_spec(spec: &JobSpec) -> Result<(), Refusal> {
     }
     match &spec.work {
         Work::Project { entrypoint, .. } if entrypoint.is_empty() => bad("the project's entry point is empty"),
-        Work::Command { argv, .. } if !spec.entrypoint && argv.first().is_none_or(String::is_empty) => {
+        Work::Command { argv, .. } if !spec.surroundings.entrypoint && argv.first().is_none_or(String::is_empty) => {
             bad("the command is empty")
         }
         Work::Command { directory, .. } if !directory.starts_with('/') => {

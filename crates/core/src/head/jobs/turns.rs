@@ -90,7 +90,7 @@ impl<'a> Turns<'a> {
             for start in started {
                 for node in &start.nodes {
                     let of_node = || self.state.names.get(node).and_then(|name| self.state.node(name));
-                    match of_node().filter(|_| job.spec.exclusive) {
+                    match of_node().filter(|_| job.spec.surroundings.exclusive) {
                         Some(node) => before.held.add(&node.total(), start.count.into()),
                         None => before.held.add(&job.spec.request, start.count.into()),
                     }
@@ -171,7 +171,7 @@ impl<'a> Turns<'a> {
 
     /// The share that one task has of the cluster. It is unknown for an exclusive task, which then counts as everything.
     fn share_of_task(&self, job: &Job) -> Share {
-        if job.spec.exclusive {
+        if job.spec.surroundings.exclusive {
             return Share::MAX;
         }
         let mut each = Holding::default();

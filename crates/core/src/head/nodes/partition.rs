@@ -84,7 +84,7 @@ pub(in crate::head) struct Wanted {
 impl Wanted {
     pub(in crate::head) fn of(spec: &JobSpec) -> Self {
         let abilities = Ability::ALL.map(|ability| spec.needs(ability));
-        Self { abilities, exclusive: spec.exclusive, network: spec.network }
+        Self { abilities, exclusive: spec.surroundings.exclusive, network: spec.surroundings.network }
     }
 }
 
@@ -205,15 +205,15 @@ impl Partitions {
 
     /// The partition of a node where the job cannot have a node to itself, if the job names no partition.
     pub(in crate::head) fn sharing(&self, spec: &JobSpec, node: &Node) -> Option<&Partition> {
-        let is_asked = spec.exclusive && spec.partition.is_none();
+        let is_asked = spec.surroundings.exclusive && spec.partition.is_none();
         self.iter().filter(|_| is_asked).find(|it| it.demands_sharing() && it.nodes.matches(&node.name))
     }
 
     /// Gives a job a sandbox if its partition demands one, and if a sandbox can run the job, and a node to itself.
     pub(in crate::head) fn add_demands(&self, spec: &mut JobSpec) {
         let Some(partition) = spec.partition.as_ref().and_then(|name| self.get(name)) else { return };
-        spec.sandbox |= partition.demands_sandbox() && spec.fits_sandbox();
-        spec.exclusive |= partition.exclusive == ExclusiveRule::Always;
+        spec.surroundings.sandbox |= partition.demands_sandbox() && spec.fits_sandbox();
+        spec.surroundings.exclusive |= partition.exclusive == ExclusiveRule::Always;
     }
 
     /// Whether a job may use a node as far as its owner, partition and constraint decide, regardless of sandboxes and

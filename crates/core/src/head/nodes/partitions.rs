@@ -53,7 +53,7 @@ impl Partition {
 
     /// Returns whether the job cannot start in the partition because of its sandbox: it has none, or too much network.
     pub(in crate::head) fn demands_another_sandbox(&self, spec: &JobSpec) -> bool {
-        self.demands_sandbox() && (!spec.sandbox || spec.network > self.sandbox_network)
+        self.demands_sandbox() && (!spec.surroundings.sandbox || spec.surroundings.network > self.sandbox_network)
     }
 
     /// Returns whether no job of the partition can have its nodes to itself.
@@ -71,7 +71,7 @@ impl Partition {
         if enters && !self.is_open_to(state, user) {
             return refuse(format!("is not open to {user}"));
         }
-        if enters && self.demands_sandbox() && !spec.sandbox {
+        if enters && self.demands_sandbox() && !spec.surroundings.sandbox {
             return refuse(match spec.fits_sandbox() {
                 true => "runs its jobs in a sandbox, and this job has none; submit it again".to_owned(),
                 false => {
@@ -91,11 +91,11 @@ impl Partition {
                 }
                 SandboxNetwork::None | SandboxNetwork::Host => format!(
                     "runs its jobs in a sandbox without a network; submit the job without `--network {}`",
-                    spec.network
+                    spec.surroundings.network
                 ),
             });
         }
-        if enters && self.demands_sharing() && spec.exclusive {
+        if enters && self.demands_sharing() && spec.surroundings.exclusive {
             return refuse(
                 "gives no job a node to itself; submit the job without `--exclusive`, and ask for the CPUs and the memory that it needs"
                     .to_owned(),
@@ -279,7 +279,7 @@ impl State {
         let is_free = !Ability::ALL.into_iter().any(|ability| spec.needs(ability))
             && spec.partition.is_none()
             && spec.constraint.is_none();
-        let restricts = |it: &Partition| it.demands_sandbox() || spec.exclusive && it.demands_sharing();
+        let restricts = |it: &Partition| it.demands_sandbox() || spec.surroundings.exclusive && it.demands_sharing();
         is_free && owner == Owner::User && !self.partitions.iter().any(restricts)
     }
 
@@ -319,7 +319,7 @@ pub(in crate::head) fn waits_for_partition(state: &State, job: &Job) -> Option<R
     let owner = state.owner_of(job);
     let is_nowhere = state.allowed_nodes(owner, spec).is_some_and(|among| among.is_empty());
     if is_nowhere && let Some(partition) = state.needs_sandbox(owner, spec) {
-        return Some(Reason::NeedsSandbox { partition: partition.clone(), for_network: spec.sandbox });
+        return Some(Reason::NeedsSandbox { partition: partition.clone(), for_network: spec.surroundings.sandbox });
     }
     is_nowhere.then(|| Reason::NoNodes {
         partition: spec.partition.clone(),

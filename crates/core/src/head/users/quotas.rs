@@ -89,7 +89,7 @@ impl Used {
     /// Returns the most that one task of a job uses on all its nodes.
     fn of_task(state: &State, owner: Owner, spec: &JobSpec, sizes: &mut Sizes) -> Self {
         let Request { mut cpus, mut memory_bytes, .. } = spec.request;
-        if spec.exclusive {
+        if spec.surroundings.exclusive {
             let largest = sizes.largest(state, state.allowed_nodes(owner, spec));
             (cpus, memory_bytes) = (cpus.max(largest.0), memory_bytes.max(largest.1));
         }
@@ -258,7 +258,7 @@ pub(in crate::head) fn refuses_tasks(state: &State, user: &str, spec: &JobSpec, 
         let never = Used::default().room(&quota, &each).into_iter().flatten().find(|room| room.tasks == 0);
         if let Some(room) = never {
             let (whose, what) = (party.describe(), room.kind.amount(room.limit));
-            let counts = match spec.exclusive {
+            let counts = match spec.surroundings.exclusive {
                 true => {
                     "; an exclusive job counts as the largest node that it may use, so choose smaller nodes with --constraint"
                 }
