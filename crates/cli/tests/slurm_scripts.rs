@@ -248,3 +248,31 @@ fn kills_for_memory_and_ends_from_outside_leave_a_trace() {
     site.wait(&late, "timeout");
     assert!(output("late").contains(" DUE TO TIME LIMIT ***\n"), "{}", output("late"));
 }
+
+#[test]
+fn srun_with_a_job_id_joins_a_running_batch_job() {
+    let site = up();
+    let script = "touch on.$SLURM_JOB_ID; until [ -e release ]; do sleep 0.1; done";
+    let job = site.submit(&["-J", "joined", "-N2", "--mem=60", "--wrap", script]);
+    let array = site.submit(&["-J", "joined-array", "-a", "1-2", "--mem=60", "--wrap", script]);
+    let first = (array.parse::<u64>().expect("a number") + 1).to_string();
+    for number in [&job, &array, &first] {
+        wait_until("the script runs", 60, || site.cluster.path(&format!("on.{number}")).exists().then_some(()));
+        let id = format!("--jobid={number}");
+        let step = site.run("srun", &[&id, "--overlap", "-n1", "sh", "-c", "echo $SLURM_JOB_ID; exit 3"]);
+        assert_eq!((step.stdout.as_str(), step.code), (format!("{number}\n").as_str(), 3), "{}", step.stderr);
+    }
+    let id = format!("--jobid={job}");
+    let on = site.print("srun", &[&id, "--overlap", "-w", "n2", "sh", "-c", "echo $SLURMD_NODENAME"]);
+    assert_eq!(on, "n2\n");
+    let terminal = site.print("srun", &[&id, "--overlap", "--pty", "-n1", "sh", "-c", "test -t 1 && echo yes"]);
+    assert_eq!(terminal.trim_end(), "yes");
+    // The limits of the job hold: the step is in its cgroup.
+    let eat = "python3 -c 'x = bytearray(300_000_000)'";
+    let killed = site.run("srun", &[&id, "--overlap", "-w", "n2", "sh", "-c", &format!("{eat}; exit $?")]);
+    assert!(killed.code != 0 && killed.stderr.contains("Out Of Memory"), "{}", killed.stderr);
+    site.cluster.write("release", "");
+    site.wait(&job, "completed");
+    let ended = site.run("srun", &[&id, "--overlap", "true"]);
+    assert!(ended.code == 1 && ended.stderr.contains("Expired or invalid job"), "{}", ended.stderr);
+}

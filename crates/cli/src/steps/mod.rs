@@ -8,10 +8,12 @@ mod signals;
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use hostler_model::JobId;
 use hostler_remote::step::{Allocation, VARIABLE};
+use nix::unistd::geteuid;
 
 use crate::exit;
 use crate::failure::{During, Failure};
@@ -52,22 +54,43 @@ pub(crate) fn allocation_of(job: JobId, number: u64) -> Result<Allocation, Failu
 /// The file that this process's environment names, or else the one of an ancestor: a program may have started this process
 /// without the variables of the job.
 fn named_by_ancestors(job: JobId, number: u64) -> Option<PathBuf> {
-    let is = |value: &[u8], number: u64| std::str::from_utf8(value).is_ok_and(|value| value == number.to_string());
+    let is = |value: Option<&str>, number: u64| value.is_some_and(|value| value == number.to_string());
     let mut pid = std::process::id();
     // A process without a job has few ancestors; the limit is for loops of a broken /proc.
     for _ in 0..256 {
         let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
-        let value = |name: &str| {
-            let start = format!("{name}=").into_bytes();
-            environment.split(|byte| *byte == 0).find_map(|line| line.strip_prefix(start.as_slice()))
-        };
-        if let (Some(path), Some(id)) = (value(VARIABLE), value("HOSTLER_JOB_ID")) {
-            let is_of_job = is(id, job.0) || value("SLURM_JOB_ID").is_some_and(|value| is(value, number));
-            return is_of_job.then(|| Path::new(OsStr::from_bytes(path)).to_owned());
+        if let (Some(path), Some(id)) = (value_in(&environment, VARIABLE), text_in(&environment, "HOSTLER_JOB_ID")) {
+            let is_of_job = is(Some(id), job.0) || is(text_in(&environment, "SLURM_JOB_ID"), number);
+            return is_of_job.then(|| Path::new(path).to_owned());
         }
         pid = parent_of(pid)?;
     }
     None
+}
+
+/// The allocation of a running job that contains neither this process nor an ancestor, from the variables of the job's
+/// processes on this machine. Reads processes of this user only, so nobody else chooses where the step goes. `name` and `nodes`
+/// tell the job from one with this number in another cluster on this machine.
+pub(crate) fn allocation_beside(number: u64, name: &str, nodes: &[&str]) -> Option<Allocation> {
+    let user = geteuid().as_raw();
+    let (number, nodes) = (number.to_string(), nodes.join(","));
+    let wanted = [("SLURM_JOB_ID", number.as_str()), ("HOSTLER_JOB_NAME", name), ("HOSTLER_NODE_LIST", nodes.as_str())];
+    let processes = fs::read_dir("/proc").ok()?.filter_map(Result::ok);
+    processes.filter(|entry| entry.metadata().is_ok_and(|metadata| metadata.uid() == user)).find_map(|entry| {
+        let environment = fs::read(entry.path().join("environ")).ok()?;
+        let is_of_job = wanted.iter().all(|(name, value)| text_in(&environment, name) == Some(value));
+        Allocation::read(Path::new(value_in(&environment, VARIABLE).filter(|_| is_of_job)?)).ok()
+    })
+}
+
+/// The value of a variable in the content of `/proc/PID/environ`.
+fn value_in<'a>(environment: &'a [u8], name: &str) -> Option<&'a OsStr> {
+    let start = format!("{name}=").into_bytes();
+    environment.split(|byte| *byte == 0).find_map(|line| line.strip_prefix(start.as_slice())).map(OsStr::from_bytes)
+}
+
+fn text_in<'a>(environment: &'a [u8], name: &str) -> Option<&'a str> {
+    value_in(environment, name)?.to_str()
 }
 
 fn parent_of(pid: u32) -> Option<u32> {

@@ -10,12 +10,13 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use hostler_client::Client;
-use hostler_model::Environment;
+use hostler_client::{Client, RecordFilter};
+use hostler_model::{Environment, JobId};
 use hostler_remote::StepClaim;
 use hostler_remote::step::{Allocation, Link, Process, StepError, Surroundings};
 use hostler_slurm::job_variables::THREAD_VARIABLES;
 use hostler_slurm::pmi::{self, Server};
+use hostler_slurm::state::State;
 use hostler_slurm::step_variables::StepFacts;
 use nix::libc;
 use tokio::sync::mpsc::Receiver;
@@ -27,6 +28,7 @@ use self::shape::{NO_STEP, Shape, shape};
 use super::allocating::{Wanted, describe, hold, variables};
 use super::bad_value;
 use super::container::only_for_jobs;
+use super::rows::rows;
 use super::test_only::test_only;
 use super::{Ended, Outcome, print, tell};
 use crate::context::{Context, block_on};
@@ -67,15 +69,35 @@ pub(crate) fn run(context: &Context, args: Vec<OsString>) -> Outcome {
 async fn inside(context: &Context, asked: &Asked, raw_id: u64) -> Outcome {
     // Without an image, only options that name a container mean something.
     asked.options.container.reference("").map_err(bad_value)?;
-    let allocation = steps::allocation_of(array_task(raw_id).0, raw_id).map_err(|failure| {
-        let ended = Ended::error(format!("Unable to confirm allocation for job {raw_id}: {}", failure.summary()));
-        ended.and(format!("Check SLURM_JOB_ID environment variable. Expired or invalid job {raw_id}"))
-    })?;
+    let allocation = match steps::allocation_of(array_task(raw_id).0, raw_id) {
+        Ok(allocation) => allocation,
+        Err(failure) => beside(context, raw_id).await.map_err(|hint| {
+            let ended = Ended::error(format!("Unable to confirm allocation for job {raw_id}: {}", failure.summary()));
+            let ended = ended.and(format!("Check SLURM_JOB_ID environment variable. Expired or invalid job {raw_id}"));
+            hint.into_iter().fold(ended, Ended::and)
+        })?,
+    };
     let cpus = ["HOSTLER_CPUS", "SLURM_CPUS_ON_NODE"].iter().find_map(|name| std::env::var(name).ok()?.parse().ok());
     let cpus = cpus.unwrap_or(u32::MAX);
     let job = Job { raw_id, allocation, first_node: None, cpus, variables: Environment::new() };
     let signals = signals(asked)?;
     step(context, asked, &job, signals).await
+}
+
+/// The allocation of a running job that does not contain this process. The error may have a hint.
+async fn beside(context: &Context, raw_id: u64) -> Result<Allocation, Option<String>> {
+    let client = context.watching_client().map_err(|_| None)?;
+    let filter = RecordFilter { jobs: vec![JobId(raw_id)], live: true, ..RecordFilter::default() };
+    let records = client.records(&filter).await.map_err(|_| None)?;
+    let mut all = records.iter().flat_map(|job| rows(job, false));
+    let row = all.find(|row| row.raw_id() == raw_id && row.state() == State::Running).ok_or(None)?;
+    let nodes = row.nodes();
+    steps::allocation_beside(raw_id, &row.job.name, &nodes).ok_or_else(|| {
+        let node = nodes.first()?;
+        Some(format!(
+            "hint: call it on a node of the job, as its user: hostler exec --node {node} -- srun --jobid={raw_id} ..."
+        ))
+    })
 }
 
 /// Says when and where a job that consists of a step would start.
