@@ -60,7 +60,7 @@ fn promises_hold_and_one_that_is_broken_on_purpose_is_found() {
     assert_eq!(untried, if no_counters { vec![COUNTERS] } else { Vec::new() }, "{kept:?}");
     assert_eq!((kept.code, results(&kept).len()), (if no_counters { 2 } else { 0 }, 21), "{kept:?}");
 
-    // Nothing is broken where nothing can be tried, but that is no success.
+    // Nothing is broken where nothing can be tried, but that is not a success.
     configure("partition set lab --nodes x*");
     let nowhere = head.run(&CHECK);
     assert_eq!((nowhere.code, with_result(&nowhere, "broken").len()), (2, 0), "{nowhere:?}");

@@ -25,7 +25,7 @@ fn mistaken_commands_are_explained() {
         said(&outcome, "has no option `-");
         said(&outcome, "hint: options come before the command");
     }
-    // A line for a shell is no program.
+    // A line for a shell is not a program.
     for line in ["echo $HOME", "ls -l", "true; date"] {
         let outcome = cluster.run(&["run", "-m", "16M", "--", line]);
         assert_eq!(outcome.code, 127, "{}", outcome.stderr);

@@ -127,7 +127,7 @@ fn large_messages_of_an_agent_leave_in_several_frames_in_order() {
     let blob = "x".repeat(400_000);
     (1..=5).for_each(|index| link.send(report(ended(index, &[&blob])), at(1)));
     let mut frames = Vec::new();
-    // Each frame takes three seconds to send, which is no suspension.
+    // Each frame takes three seconds to send, which is not a suspension.
     for now in (0..).map(|frame| at(1 + 3_000 * frame)) {
         let Some(frame) = link.next_frame(now).expect("linked") else { break };
         frames.push(frame);

@@ -22,7 +22,7 @@ const ITEM_BYTES: usize = 7;
 struct Turn {
     /// Peers that get news and questions.
     peers: Vec<usize>,
-    /// Further peers, which are asked only urgent questions.
+    /// Further peers, which get only urgent questions.
     reserve: Vec<usize>,
     /// A silent member that gets a message, so that it learns of this node when it returns.
     knocked: Option<usize>,

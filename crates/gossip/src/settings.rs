@@ -36,7 +36,7 @@ pub struct Pace {
     /// How long a node has been silent when other nodes ask their regular peers about it, in milliseconds.
     pub ask_ms: u64,
     /// How long a node has been silent when other nodes also ask further peers about it, in milliseconds. News about
-    /// the node that is older than this time is no sign of life.
+    /// the node that is older than this time is not a sign of life.
     pub urgent_ms: u64,
     /// How long a node has been silent when other nodes declare it silent, in milliseconds.
     pub silence_ms: u64,

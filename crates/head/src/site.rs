@@ -241,7 +241,7 @@ mod tests {
         for name in ["cluster.example", "CLUSTER.example", "a.lab.example"] {
             let (_, listener) = site.at(Some(name)).expect(name);
             let ListenerKind::Site { origins, .. } = listener else { panic!("{listener:?}") };
-            // A wildcard is no origin: its names may belong to others.
+            // A wildcard is not an origin: its names may belong to others.
             assert_eq!(origins[0], "https://cluster.example:7760");
             assert!(!origins.iter().any(|origin| origin.contains('*')));
         }

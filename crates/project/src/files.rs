@@ -28,7 +28,7 @@ const MOST_NAME_BYTES: usize = 128 << 20;
 /// larger file is an [`io::ErrorKind::FileTooLarge`] error.
 ///
 /// # Errors
-/// If the path is no regular file, cannot be read, or has more than `most_bytes`.
+/// If the path is not a regular file, cannot be read, or has more than `most_bytes`.
 pub fn read_regular(path: &Path, most_bytes: u64) -> io::Result<Vec<u8>> {
     let bytes = read_start(path, most_bytes.saturating_add(1))?;
     within(bytes.len() as u64, most_bytes)?;
@@ -48,7 +48,7 @@ pub fn read_start(path: &Path, most_bytes: u64) -> io::Result<Vec<u8>> {
 /// Opens a regular file. Links in `/proc`, such as `/proc/self/fd/3`, lead nowhere: the agent may follow more of them than the user.
 ///
 /// # Errors
-/// If the path is no regular file, or cannot be opened.
+/// If the path is not a regular file, or cannot be opened.
 pub fn open_regular(path: &Path) -> io::Result<fs::File> {
     let flags = OFlag::O_RDONLY | OFlag::O_NONBLOCK | OFlag::O_NOCTTY | OFlag::O_CLOEXEC;
     let how = OpenHow::new().flags(flags).resolve(ResolveFlag::RESOLVE_NO_MAGICLINKS);

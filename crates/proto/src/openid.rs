@@ -12,7 +12,7 @@ pub const NOT_BEGUN: &str =
     "this sign-in began in another browser, more than ten minutes ago, or before a restart of the head";
 
 /// The secret of a sign-in, which only the browser that began the sign-in knows. Exactly 64 lower-case hexadecimal
-/// digits make one: an absent or an empty text is no secret.
+/// digits make one: an absent or empty text is not a secret.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(try_from = "String", into = "String")]
 #[schema(value_type = String, pattern = "^[0-9a-f]{64}$")]

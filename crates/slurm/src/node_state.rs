@@ -189,7 +189,7 @@ impl StateFilter {
     /// for any state.
     ///
     /// # Errors
-    /// Returns the first word that is no state.
+    /// Returns the first word that is not a state.
     pub fn parse(text: &str) -> Result<Option<Self>, String> {
         let is_all = text.contains('&');
         let mut wanted = Vec::new();

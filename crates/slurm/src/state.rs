@@ -82,7 +82,7 @@ impl State {
 /// this cluster has are left out.
 ///
 /// # Errors
-/// Returns the first word that is no state.
+/// Returns the first word that is not a state.
 pub fn parse_list(list: &str) -> Result<Option<Vec<State>>, String> {
     let mut states = Vec::new();
     for word in list.split(',').map(str::trim).filter(|word| !word.is_empty()) {

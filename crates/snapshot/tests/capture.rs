@@ -524,7 +524,7 @@ fn git_is_asked_only_in_the_first_scan() {
     git(dir.path(), &["init", "-q"]);
     git(dir.path(), &["add", "-f", "."]);
     let scan = Scan::of(dir.path()).expect("readable");
-    // The capture scans the folder again, which is no repository by then.
+    // The capture scans the folder again, which is not a repository by then.
     fs::remove_file(dir.path().join("z")).expect("the test owns it");
     fs::rename(dir.path().join(".git"), dir.path().join(".hostler")).expect("the test owns it");
     let capture = scan.capture(&CaptureOptions::default(), &|_| ()).expect("the folder is scanned again");

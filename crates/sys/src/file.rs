@@ -69,7 +69,7 @@ pub fn replace_file_unflushed(path: &Path, bytes: &[u8], mode: u32) -> io::Resul
 }
 
 /// Returns the uid of the owner of a directory, as far as the kernel knows it without asking the file system, which may
-/// never answer. `None` if `path` is no directory. The directory above must be on a file system that answers.
+/// never answer. `None` if `path` is not a directory. The directory above must be on a file system that answers.
 #[must_use]
 pub fn known_owner_of_directory(path: &Path) -> Option<u32> {
     let path = CString::new(path.as_os_str().as_bytes()).ok()?;

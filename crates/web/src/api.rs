@@ -204,7 +204,7 @@ pub(crate) async fn read_error(response: Response) -> Refused {
     serde_json::from_slice(&body).map_or_else(|_| unreadable(), |error| Refused { status, error })
 }
 
-/// Returns an answer that is no error.
+/// Returns an answer that is not an error.
 pub(crate) async fn succeeded(response: Response) -> Result<Response, Refused> {
     if response.status().is_success() { Ok(response) } else { Err(read_error(response).await) }
 }

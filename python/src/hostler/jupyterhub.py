@@ -452,7 +452,7 @@ class HostlerSpawner(Spawner):  # type: ignore[misc]
         reverse = ["--reverse", f"{self._hub_socket()}:{hub}"] if hub and self._is_reverse else []
         wanted = [self._forward[2], 0] if self._forward else [0]
         for port in wanted:
-            # Nothing reads what it prints later, so these are no pipes.
+            # Nothing reads what it prints later, so these are not pipes.
             with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
                 process = await asyncio.create_subprocess_exec(
                     _executable.find(),

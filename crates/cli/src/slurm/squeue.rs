@@ -111,7 +111,7 @@ fn text(table: &Table, records: &[JobRecord], clock: Clock) -> String {
     out
 }
 
-/// The table of the steps that run. Each job's nodes are asked for them.
+/// The table of the steps that run. The nodes of each job report them.
 async fn steps(table: &Table, client: &Client, records: &[JobRecord], clock: Clock) -> Result<String, Ended> {
     let Table { format, order, settings } = table;
     let mut rows = settings.filter.rows(records, clock.now);

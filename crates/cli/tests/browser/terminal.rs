@@ -145,7 +145,7 @@ fn shell_and_editor_work_in_the_browser() {
     browser.type_keys("q");
     wait_for_prompt(browser, '>');
 
-    // The keyboard is no trap.
+    // The keyboard can leave the terminal.
     browser.press_chord(&[SHIFT, ESCAPE]);
     assert_eq!(browser.run_script("return document.activeElement.id"), "detach");
     browser.press_key(ENTER);

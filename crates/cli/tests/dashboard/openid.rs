@@ -213,7 +213,7 @@ fn forged_tokens_give_no_session() {
         scene.provider.plan(Plan { sign, claims: claims.clone(), ..Plan::default() });
         scene.fails(&scene.sign_in("/"), 401, why);
     }
-    // Failures of one address are counted; those about clocks are no guesses. A valid sign-in is never refused.
+    // Failures of one address are counted; those about clocks are not guesses. A valid sign-in is never refused.
     scene.provider.plan(Plan { claims: json!({ "aud": "other" }), ..Plan::default() });
     for _ in 0..3 {
         scene.fails(&scene.sign_in("/"), 401, "for another application");

@@ -150,7 +150,7 @@ fn job_reaches_this_machine_and_nobody_else_does() {
                 let refused = cluster.run(user, &["forward", &bridge.id, "--reverse", &to_port]);
                 assert!(refused.code == 4 && refused.stderr.contains("belongs to games"), "{}", refused.stderr);
             }
-            // What the agent listens on is no server of the job.
+            // What the agent listens on is not a server of the job.
             let refused = through_stdio(&cluster, ADA, &bridge.id, port);
             assert!(refused.stderr.contains("nothing in task"), "{}", refused.stderr);
         } else {

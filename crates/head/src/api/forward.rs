@@ -89,7 +89,7 @@ fn at_path(path: String) -> Result<Destination, ApiError> {
     Err(ApiError::bad_request(format!("`socket` is a path of at most {MAX_PATH_BYTES} bytes, without NUL")))
 }
 
-/// What the node of a task is asked for.
+/// What the node of a task does: connect to a port or socket of the job, or listen on one.
 #[derive(Debug, Clone)]
 enum Request {
     Connect(Destination),

@@ -99,7 +99,7 @@ fn names_of_layouts_may_be_whole_references_and_digests() {
         let error = layout.error(Some(none));
         assert!(error.contains("; it has: docker.io/library/mini:1.0, quay.io:443"), "{error}");
     }
-    // One image with two names is no choice, and one without a name can be chosen by its digest.
+    // One image with two names needs no choice, and one without a name can be chosen by its digest.
     let mut again = Layout::new();
     let id = again.add("1", b"one", &[], architecture());
     again.manifests.push(again.manifests[0].clone());

@@ -9,7 +9,7 @@ pub(super) fn list<'de, D: Deserializer<'de>, T: DeserializeOwned>(deserializer:
     optional_list(deserializer).map(Option::unwrap_or_default)
 }
 
-/// Like [`list`], but `null` is no list.
+/// Like [`list`], but `null` is not a list.
 pub(super) fn optional_list<'de, D, T>(deserializer: D) -> Result<Option<Vec<T>>, D::Error>
 where
     D: Deserializer<'de>,
@@ -28,7 +28,7 @@ pub(super) fn object<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(d
     Option::deserialize(deserializer).map(Option::unwrap_or_default)
 }
 
-/// A number, also as text such as `"87.5"` or `"87 W"`. Other values are no number.
+/// A number, also as text such as `"87.5"` or `"87 W"`. Other values are not numbers.
 pub(super) fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<f64>, D::Error> {
     Ok(match Value::deserialize(deserializer)? {
         Value::Number(number) => number.as_f64(),
@@ -37,7 +37,7 @@ pub(super) fn number<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Optio
     })
 }
 
-/// A text, also as a number. Other values are no text.
+/// A text, also as a number. Other values are not texts.
 pub(super) fn text<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<String>, D::Error> {
     Ok(match Value::deserialize(deserializer)? {
         Value::String(text) => Some(text),

@@ -84,7 +84,7 @@ impl Shown<'_> {
         let beneath = ResolveFlag::RESOLVE_BENEATH;
         let found = match openat2(from, name, how(OFlag::O_NOFOLLOW, beneath | ResolveFlag::RESOLVE_NO_XDEV)) {
             Ok(found) => found,
-            // Something else is mounted there, which is no part of the image.
+            // Something else is mounted there, which is not part of the image.
             Err(Errno::EXDEV) => {
                 let mounted = openat2(from, name, how(OFlag::O_NOFOLLOW, beneath))?;
                 return match is(&fstat(&mounted)?, SFlag::S_IFDIR) {

@@ -55,9 +55,9 @@ struct Page {
     all_tasks: Url,
     failed_tasks: Url,
     next_tasks: Option<Url>,
-    /// Pages of the only task, if the job is no array.
+    /// Pages of the only task, if the job is not an array.
     outputs: Vec<(&'static str, Url)>,
-    /// What the only task used, if the job is no array.
+    /// What the only task used, if the job is not an array.
     usage: Option<Usage>,
     /// Whether its nodes were quiet, if the job is exclusive and no array.
     measured: Vec<String>,
@@ -209,7 +209,7 @@ async fn last_lines_of_failure(api: &Api, job: &JobDetail) -> Option<LastLines> 
     None
 }
 
-/// The last lines of a job that is no array and has not failed: of stdout, or else of stderr.
+/// The last lines of a job that is not an array and has not failed: of stdout, or else of stderr.
 async fn last_lines_of_only_task(api: &Api, job: &JobDetail) -> Option<LastLines> {
     let (id, is_live) = (job.summary.id, !job.summary.state.is_ended());
     for output in [Output::Stdout, Output::Stderr] {

@@ -40,7 +40,7 @@ use crate::random::random;
 use crate::runs::outcome::RunOutcome;
 use crate::runs::surroundings::Surrounding;
 
-/// Interval of measurements, and of those that somebody watches.
+/// Interval of measurements, and of measurements that a user watches.
 const INTERVAL_MS: u64 = 10_000;
 const WATCHED_MS: u64 = 1_000;
 

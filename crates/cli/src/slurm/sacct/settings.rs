@@ -1,4 +1,4 @@
-//! What `sacct` is asked for: the command line, with its defaults.
+//! The request to `sacct`: the command line, with its defaults.
 
 use std::ffi::OsString;
 

@@ -365,7 +365,7 @@ fn to_hold(target: &Target, record: &JobRecord) -> (Vec<Option<u32>>, Vec<Proble
     (indices, problems)
 }
 
-/// Puts the refusal of a hold or a release in Slurm's words. Holding a held task, or releasing a free one, is no error.
+/// Puts the refusal of a hold or a release in Slurm's words. Holding a held task, or releasing a free one, is not an error.
 fn explain_refusal(error: ClientError, index: Option<u32>, record: &JobRecord) -> Result<(), Problem> {
     if error.code() != Some("wrong_state") {
         return Err(error.into());

@@ -42,7 +42,7 @@ impl Named {
 /// Parses a list of ids.
 ///
 /// # Errors
-/// Returns the first word that is no id.
+/// Returns the first word that is not an id.
 pub(in crate::slurm) fn parse_list(list: &str) -> Result<Vec<Named>, String> {
     split(list).into_iter().map(|word| parse(word).ok_or_else(|| word.to_owned())).collect()
 }

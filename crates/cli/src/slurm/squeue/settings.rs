@@ -1,4 +1,4 @@
-//! What `squeue` is asked for: the command line, and the variables that give its defaults.
+//! The request to `squeue`: the command line, and the variables that give its defaults.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;

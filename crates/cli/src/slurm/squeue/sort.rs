@@ -30,7 +30,7 @@ impl Order {
     /// Parses a list of letters.
     ///
     /// # Errors
-    /// Returns the last character that is no letter of a column to sort by.
+    /// Returns the last character that does not name a column to sort by.
     pub(super) fn parse(list: &str) -> Result<Self, char> {
         let mut keys = Vec::new();
         let mut rest = list;

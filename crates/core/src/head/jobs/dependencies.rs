@@ -232,8 +232,8 @@ impl Tally {
 }
 
 impl Step<'_> {
-    /// Checks every job that depends on this job, some of whose tasks have ended, or began. A check may cancel a job, and so concern
-    /// the dependents of that job. They are queued: a call for each job of a long chain would overflow the stack.
+    /// Checks every job that depends on this job, after some tasks of this job started or ended. A check may cancel a job, and so
+    /// concern the dependents of that job. They are queued: a call for each job of a long chain would overflow the stack.
     pub(in crate::head) fn settle_dependents(&mut self, id: JobId, tasks: &IndexSet) {
         let Some(dependents) = self.state.dependents.get(&id).filter(|dependents| !dependents.is_empty()) else {
             return;

@@ -1,4 +1,4 @@
-//! What the scheduler learns of jobs: the requests of those that wait, and what those that run hold, and until when.
+//! The scheduler's view of jobs: requests of waiting jobs; what running jobs hold, and until when.
 
 use hostler_model::{JobId, JobSpec, Timestamp};
 use hostler_sched::{Running, Waiting};
