@@ -1,10 +1,12 @@
-//! Commands that wait for a head that is away say so, and can be interrupted.
+//! Commands and nodes while the head is away, and after it has moved.
 
+use std::fs;
+use std::net::TcpListener;
 use std::process::{Child, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
-use hostler_testkit::{Cluster, Outcome, Size, wait_until};
+use hostler_testkit::{Cluster, Outcome, RealCluster, Size, end as kill_child, free_port, wait_until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -92,4 +94,41 @@ fn waiting_for_the_head_is_said_without_a_terminal_and_is_limited() {
     let limited = cluster.run(&["run", "--wait-for-head", "2s", "-m", "16M", "--", "true"]);
     assert!(limited.code == 125 && limited.stderr.contains("the head is unreachable; retrying"), "{limited:?}");
     cluster.start(SMALL);
+}
+
+#[test]
+fn everything_on_a_node_follows_a_moved_head() {
+    let real = RealCluster::start(HOSTLER);
+    let agent = real.add_node("n1");
+    // A job that uploads large results while the head moves.
+    let project = real.home.path("project");
+    fs::create_dir(&project).expect("a new directory");
+    let wait = format!("until [ -e {} ]; do sleep 0.1; done", real.path("go"));
+    fs::write(project.join("main.sh"), format!("{wait}; head -c 3000000 /dev/urandom > big"))
+        .expect("the directory exists");
+    let project = project.display().to_string();
+    let submit = || real.ok(&["submit", "-q", "-m", "16M", &project, "sh", "--", "main.sh"]);
+    let before = submit();
+    real.wait_for_job(&before, "running");
+    real.kill_head();
+    let settings = fs::read_to_string(real.home.path("head/head.toml")).expect("the head has settings");
+    let old = settings.split('"').find(|text| text.starts_with("127.0.0.1:")).expect("an address").to_owned();
+    let moved = settings.replace(&old, &format!("127.0.0.1:{}", free_port()));
+    fs::write(real.home.path("head/head.toml"), moved).expect("the test owns the file");
+    // The old address takes connections, and nothing answers.
+    let _old = TcpListener::bind(&old).expect("the head is gone");
+    real.run_head();
+    let joined = real.join("n1", &real.ok(&["node", "invite", "n1"]), &[], |_| {});
+    assert_eq!(joined.code, 0, "{joined:?}");
+    real.wait_for_node("n1", "up");
+    real.home.write("go", "");
+    let after = submit();
+    for job in [before, after] {
+        real.wait_for_job(&job, "completed");
+        real.ok(&["fetch", &job, "--to", &real.path("results")]);
+        assert!(real.home.path("results").join(job).join("big").exists());
+    }
+    let node = format!("unix:{}", real.path("n1/agent.sock"));
+    assert!(real.home.ok(&["--head", &node, "nodes"]).contains("n1"));
+    kill_child(agent);
 }

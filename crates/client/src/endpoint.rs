@@ -5,7 +5,7 @@ use std::io;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -29,8 +29,8 @@ pub enum Endpoint {
     Unix(PathBuf),
     /// TCP port, for agents.
     Tls {
-        /// Host and port.
-        address: String,
+        /// Host and port. All clones of the endpoint follow when it changes.
+        address: SharedAddress,
         /// Name that the head's certificate must carry.
         server_name: ServerName<'static>,
         /// The authority to trust, and the agent's own certificate; see [`crate::tls`].
@@ -44,6 +44,35 @@ pub enum Endpoint {
         config: Arc<rustls::ClientConfig>,
         token: Option<Token>,
     },
+}
+
+/// An address (host and port) that may change. Clones share it.
+#[derive(Debug, Clone)]
+pub struct SharedAddress(Arc<RwLock<String>>);
+
+impl From<String> for SharedAddress {
+    fn from(address: String) -> Self {
+        Self(Arc::new(RwLock::new(address)))
+    }
+}
+
+impl SharedAddress {
+    /// The present address.
+    #[must_use]
+    pub fn get(&self) -> String {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Changes the address for later connections. Returns whether it differs from the present one.
+    #[must_use]
+    pub fn replace(&self, address: &str) -> bool {
+        let mut present = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let differs = *present != address;
+        if differs {
+            address.clone_into(&mut present);
+        }
+        differs
+    }
 }
 
 impl Endpoint {
@@ -77,7 +106,7 @@ impl Endpoint {
     async fn dial(&self) -> io::Result<Stream> {
         match self {
             Self::Unix(path) => UnixStream::connect(path).await.map(Stream::Unix),
-            Self::Tls { address, server_name, config } => tls(address, server_name.clone(), config).await,
+            Self::Tls { address, server_name, config } => tls(&address.get(), server_name.clone(), config).await,
             Self::Remote { address, config, .. } => {
                 // Certificates of heads carry this name at every address; certificates of nodes never do.
                 let server_name = ServerName::try_from(HEAD_NAME).expect("HEAD_NAME is a valid server name");
@@ -127,7 +156,8 @@ impl fmt::Display for Endpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Unix(path) => write!(f, "unix:{}", path.display()),
-            Self::Tls { address, .. } | Self::Remote { address, .. } => f.write_str(address),
+            Self::Tls { address, .. } => f.write_str(&address.get()),
+            Self::Remote { address, .. } => f.write_str(address),
         }
     }
 }

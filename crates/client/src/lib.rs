@@ -38,7 +38,7 @@ mod websocket;
 
 pub use capture_cache::CaptureCache;
 pub use client::Client;
-pub use endpoint::{Endpoint, Stream, Token};
+pub use endpoint::{Endpoint, SharedAddress, Stream, Token};
 pub use error::{ClientError, ConnectFailure, HEAD_AWAY, LocalError};
 pub use events::Events;
 pub use hostler_project::Unread;

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use hostler_client::tls::OwnCertificate;
-use hostler_client::{Client, ClientError, Endpoint, tls};
+use hostler_client::{Client, ClientError, Endpoint, SharedAddress, tls};
 use hostler_model::NodeName;
 use hostler_proto::api::{JoinRequest, Joined, RenewRequest};
 use hostler_proto::join::{HEAD_NAME, JoinCode};
@@ -49,7 +49,9 @@ pub(crate) struct Identity {
     /// Name of the node, from its certificate.
     name: NodeName,
     own: Arc<OwnCertificate>,
-    config: Arc<rustls::ClientConfig>,
+    /// Address of `head`; the only place in the agent that knows it.
+    address: SharedAddress,
+    head: Endpoint,
     /// Contents of the files in use: certificate with key, and authority.
     known: Mutex<(String, String)>,
     /// File with the current address of a head on the same machine, whose port may change.
@@ -96,8 +98,11 @@ pub async fn join(
     let files = Files::of(directory);
     files.make()?;
     let (key, csr) = request()?;
-    let endpoint =
-        Endpoint::Tls { address: code.address.clone(), server_name: head_name(), config: tls::pinned(code.authority) };
+    let endpoint = Endpoint::Tls {
+        address: code.address.clone().into(),
+        server_name: head_name(),
+        config: tls::pinned(code.authority),
+    };
     let Introduction { name, machine } = introduction;
     let request = JoinRequest { secret: code.secret.clone(), node: name, machine, csr };
     // The pinned fingerprint ensures that the code is only sent to its cluster.
@@ -181,21 +186,20 @@ impl Identity {
         let own = Arc::new(OwnCertificate::from_pem(&both, &both).context("the node's certificate is damaged")?);
         let authority = files.read(AUTHORITY)?;
         let config = tls::mutual_as(&authority, Arc::clone(&own))?;
+        let address: SharedAddress = head_address(&files, head_file.as_deref())?.into();
+        let head = Endpoint::Tls { server_name: head_name(), address: address.clone(), config };
         let name = node_in(&both).context("the node's certificate names no node")?;
-        Ok(Self { files, name, own, config, known: Mutex::new((both, authority)), head_file })
+        Ok(Self { files, name, own, address, head, known: Mutex::new((both, authority)), head_file })
     }
 
     pub(crate) fn name(&self) -> &NodeName {
         &self.name
     }
 
-    /// Address of the head, and the credentials for the connection.
-    pub(crate) fn endpoint(&self) -> anyhow::Result<Endpoint> {
-        let address = match self.announced_address() {
-            Some(address) => address,
-            None => self.files.read(HEAD)?,
-        };
-        Ok(Endpoint::Tls { server_name: head_name(), address, config: Arc::clone(&self.config) })
+    /// The head, for everything on this node that connects to it. [`Self::refresh`] changes the address and the
+    /// certificate of all clones.
+    pub(crate) const fn head(&self) -> &Endpoint {
+        &self.head
     }
 
     /// Requests a certificate for a new key and uses it from now on. Returns the time until the next renewal, in
@@ -205,7 +209,7 @@ impl Identity {
     pub(crate) async fn renew(&self) -> anyhow::Result<u64> {
         let (key, csr) = request()?;
         // A new client, which uses the latest certificate.
-        let joined = Client::new(self.endpoint()?).renew(&RenewRequest { csr }).await?;
+        let joined = Client::new(self.head.clone()).renew(&RenewRequest { csr }).await?;
         let both = credentials(&joined.certificate, &key);
         self.files.store(CREDENTIALS, both.as_bytes())?;
         self.own.replace(&both, &both)?;
@@ -213,17 +217,14 @@ impl Identity {
         Ok(joined.renew_in_ms)
     }
 
-    /// If `hostler agent join` has replaced the identity, loads the new identity. Returns whether the identity was
-    /// replaced.
+    /// If `hostler agent join` has replaced the identity or the head has another address, uses the new ones. Returns
+    /// whether there were any.
     ///
     /// # Errors
     /// If the new identity is for another node name or cluster, which requires a restart.
     pub(crate) fn refresh(&self) -> anyhow::Result<bool> {
         let both = self.files.read(CREDENTIALS)?;
         let mut known = lock(&self.known);
-        if both == known.0 {
-            return Ok(false);
-        }
         let name = node_in(&both).context("the node's certificate names no node")?;
         if name != self.name || self.files.read(AUTHORITY)? != known.1 {
             bail!(
@@ -231,17 +232,23 @@ impl Identity {
                 self.name
             );
         }
+        let moved = self.address.replace(&head_address(&self.files, self.head_file.as_deref())?);
+        if both == known.0 {
+            return Ok(moved);
+        }
         self.own.replace(&both, &both)?;
         known.0 = both;
         Ok(true)
     }
+}
 
-    /// Address that a head on this machine announced last.
-    fn announced_address(&self) -> Option<String> {
-        let text = fs::read(self.head_file.as_ref()?).ok()?;
-        let announced: serde_json::Value = serde_json::from_slice(&text).ok()?;
+/// The head's address: the one that a head on this machine announced last, or else that of the join code.
+fn head_address(files: &Files, head_file: Option<&Path>) -> anyhow::Result<String> {
+    let announced = || {
+        let announced: serde_json::Value = serde_json::from_slice(&fs::read(head_file?).ok()?).ok()?;
         Some(announced.get("address")?.as_str()?.to_owned())
-    }
+    };
+    announced().map_or_else(|| files.read(HEAD), Ok)
 }
 
 /// The identity files of a node, in a directory that only the agent can read.
@@ -327,10 +334,13 @@ mod tests {
         files.store(AUTHORITY, authority.as_bytes()).expect("this test owns the path");
         let (certificate, key) = self_signed("n2");
         files.store(CREDENTIALS, credentials(&certificate, &key).as_bytes()).expect("this test owns the path");
+        files.store(HEAD, b"head:7760").expect("this test owns the path");
         assert!(has_joined(directory.path()));
         let identity = Identity::load(Files::of(directory.path()), None).expect("the node has joined");
         assert_eq!(identity.name().as_str(), "n2");
         assert!(!identity.refresh().expect("readable"), "nothing is new");
+        files.store(HEAD, b"moved:7760").expect("this test owns the path");
+        assert_eq!([(); 2].map(|()| identity.refresh().expect("readable")), [true, false], "the head has moved");
         let (certificate, key) = self_signed("n2");
         files.store(CREDENTIALS, credentials(&certificate, &key).as_bytes()).expect("this test owns the path");
         assert_eq!(

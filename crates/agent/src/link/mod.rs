@@ -60,7 +60,7 @@ impl Link<'_> {
         loop {
             match identity.refresh() {
                 Ok(true) => {
-                    tracing::info!("this node has joined again; using its new certificate");
+                    tracing::info!(head = %identity.head(), "this node has joined again, or its head has moved; using the new certificate and address");
                     head.renew_connections();
                     dialler = Dialler::default();
                 }
@@ -99,7 +99,7 @@ impl Link<'_> {
 
     /// Opens one connection and serves it until it ends.
     async fn connect_once(&self, attempt: &mut Attempt) -> anyhow::Result<()> {
-        let endpoint = self.identity.endpoint()?;
+        let endpoint = self.identity.head();
         let stream = endpoint.connect().await.map_err(explain_connect_error)?;
         let address = stream.local_address();
         let head_address = stream.peer_address();

@@ -2,6 +2,7 @@
 //!
 //! Users control the number of chunks and files, so all work except waiting runs outside the async runtime.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -39,6 +40,8 @@ pub(crate) struct Transfer {
     pub(crate) head: Arc<Client>,
     pub(crate) chunks: Arc<ChunkStore>,
     pub(crate) metrics: Arc<Metrics>,
+    /// Whether transfers fail, which is logged once.
+    pub(crate) fails: Arc<AtomicBool>,
 }
 
 impl Transfer {
@@ -74,7 +77,7 @@ impl Transfer {
 
     /// Downloads these chunks from the head and verifies their hashes.
     async fn fetch(&self, digests: Vec<Digest>) -> anyhow::Result<()> {
-        let body = with_retry_limits(|| self.head.fetch_pack(digests.clone())).await?;
+        let body = self.retried(|| self.head.fetch_pack(digests.clone())).await?;
         self.metrics.received.inc_by(body.len() as u64);
         let chunks = Arc::clone(&self.chunks);
         blocking(move || {
@@ -101,7 +104,7 @@ impl Transfer {
         let all: Vec<Digest> = sources.digests().collect();
         loop {
             for asked in all.chunks(DIGESTS_AT_ONCE) {
-                let missing = with_retry_limits(|| head.missing_blobs(asked.to_vec())).await?;
+                let missing = self.retried(|| head.missing_blobs(asked.to_vec())).await?;
                 let sized: Vec<(Digest, u64)> =
                     missing.iter().map(|digest| (*digest, sources.length(digest).unwrap_or_default())).collect();
                 for request in cut(&sized) {
@@ -112,14 +115,41 @@ impl Transfer {
                         Ok(Bytes::from(frames?.concat()))
                     })
                     .await?;
-                    with_retry_limits(|| head.send_pack(body.clone())).await?;
+                    self.retried(|| head.send_pack(body.clone())).await?;
                     self.metrics.sent.inc_by(body.len() as u64);
                 }
             }
-            match with_retry_limits(|| head.commit_snapshot(&manifest)).await {
+            match self.retried(|| head.commit_snapshot(&manifest)).await {
                 // Garbage collection removed chunks between the query and the commit: ask again.
                 Err(error) if error.code() == Some("chunks_missing") => {}
                 result => return Ok(result?),
+            }
+        }
+    }
+
+    /// Retries a call while the head is unreachable or its disk is full.
+    async fn retried<T, F>(&self, mut call: impl FnMut() -> F) -> Result<T, ClientError>
+    where
+        F: Future<Output = Result<T, ClientError>>,
+    {
+        let mut pause = PAUSES.0;
+        loop {
+            match call().await {
+                Err(error) if error.is_transient() || error.code() == Some("disk_full") => {
+                    if !self.fails.swap(true, Ordering::Relaxed) {
+                        tracing::warn!(
+                            "cannot transfer files of jobs between this node and the head; retrying: {error}"
+                        );
+                    }
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(PAUSES.1);
+                }
+                result => {
+                    if self.fails.swap(false, Ordering::Relaxed) {
+                        tracing::info!("transfers of jobs' files work again");
+                    }
+                    return result;
+                }
             }
         }
     }
@@ -145,22 +175,4 @@ fn cut(wanted: &[(Digest, u64)]) -> Vec<Vec<Digest>> {
         requests.last_mut().expect("the list is not empty").push(*digest);
     }
     requests
-}
-
-/// Retries a call while the head is unreachable or its disk is full.
-async fn with_retry_limits<T, F>(mut call: impl FnMut() -> F) -> Result<T, ClientError>
-where
-    F: Future<Output = Result<T, ClientError>>,
-{
-    let mut pause = PAUSES.0;
-    loop {
-        match call().await {
-            Err(error) if error.is_transient() || error.code() == Some("disk_full") => {
-                tracing::debug!(%error, "cannot transfer chunks now; retrying");
-                tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(PAUSES.1);
-            }
-            result => return result,
-        }
-    }
 }

@@ -61,7 +61,7 @@ impl Identity {
     /// The head's endpoint with this identity.
     pub(crate) fn endpoint(&self, head: &TestHead) -> Endpoint {
         let config = tls::mutual(&self.authority, &self.certificate, &self.key).expect("a matching key");
-        Endpoint::Tls { address: head.address().to_string(), server_name: localhost(), config }
+        Endpoint::Tls { address: head.address().to_string().into(), server_name: localhost(), config }
     }
 
     /// The hello of an agent with four CPUs and these `runs`.
@@ -74,7 +74,7 @@ impl Identity {
 /// A client that knows only the join code.
 pub(crate) fn pinned(code: &JoinCode) -> Client {
     Client::new(Endpoint::Tls {
-        address: code.address.clone(),
+        address: code.address.clone().into(),
         server_name: localhost(),
         config: tls::pinned(code.authority),
     })

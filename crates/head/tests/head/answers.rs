@@ -276,7 +276,7 @@ async fn closed_in_http2(endpoint: Endpoint) -> Duration {
     let Endpoint::Tls { address, server_name, config } = endpoint else { panic!("the endpoint has no TLS") };
     let mut config = rustls::ClientConfig::clone(&config);
     config.alpn_protocols = vec![b"h2".to_vec()];
-    let stream = TcpStream::connect(address).await.expect("the head listens");
+    let stream = TcpStream::connect(address.get()).await.expect("the head listens");
     let stream = TlsConnector::from(std::sync::Arc::new(config)).connect(server_name, stream).await.expect("TLS");
     let mut http = hyper::client::conn::http2::Builder::new(TokioExecutor::new());
     // The default window has room for the whole response.

@@ -193,13 +193,13 @@ async fn certificate_of_another_cluster_is_rejected() {
     let (mine, theirs) = (TestHead::start().await, TestHead::start().await);
     let identity = Identity::join(&theirs, "n1").await;
     let Endpoint::Tls { config, server_name, .. } = identity.endpoint(&theirs) else { panic!("TLS") };
-    let endpoint = Endpoint::Tls { address: mine.address().to_string(), server_name, config };
+    let endpoint = Endpoint::Tls { address: mine.address().to_string().into(), server_name, config };
     assert!(endpoint.connect().await.is_err(), "the agent does not trust a head of another cluster");
     // The head does not trust the agent either, even if the agent trusts any head.
     let node = "n1".parse().expect("a valid name");
     let invited: JoinCode = mine.client().invite(&node).await.expect("invited").code.parse().expect("a join code");
     let config = tls::pinned(invited.authority);
-    let address = mine.address().to_string();
+    let address = mine.address().to_string().into();
     let server_name = ServerName::try_from("127.0.0.1").expect("an address");
     let trusting = Client::new(Endpoint::Tls { address, server_name, config: Arc::clone(&config) });
     assert_eq!(code(trusting.info().await), "unknown_caller");

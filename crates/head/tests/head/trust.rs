@@ -191,7 +191,7 @@ async fn certificate_of_another_cluster_is_rejected_despite_known_authority() {
     // The agent knows this cluster's authority, but sends the certificate of its own cluster.
     let config = tls::mutual(&known.authority, &foreign.certificate, &foreign.key).expect("a matching key");
     let server_name = ServerName::try_from(HEAD_NAME).expect("a name");
-    let endpoint = Endpoint::Tls { address: mine.address().to_string(), server_name, config };
+    let endpoint = Endpoint::Tls { address: mine.address().to_string().into(), server_name, config };
     let outcome =
         Client::new(endpoint).with_retry_limits(hostler_client::RetryLimits::NONE).missing_blobs(Vec::new()).await;
     let is_cut = matches!(outcome, Err(ClientError::Connect { .. } | ClientError::Interrupted { .. }));

@@ -84,7 +84,7 @@ async fn join(code: &JoinCode, counts: &Counts) -> anyhow::Result<Endpoint> {
     let request = JoinRequest { secret: code.secret.clone(), node: None, machine: None, csr };
     let server_name = ServerName::try_from(HEAD_NAME)?;
     let stranger = Endpoint::Tls {
-        address: code.address.clone(),
+        address: code.address.clone().into(),
         server_name: server_name.clone(),
         config: tls::pinned(code.authority),
     };
@@ -105,7 +105,7 @@ async fn join(code: &JoinCode, counts: &Counts) -> anyhow::Result<Endpoint> {
         }
     };
     let config = tls::mutual(&joined.authority, &joined.certificate, &key.serialize_pem())?;
-    Ok(Endpoint::Tls { address: code.address.clone(), server_name, config })
+    Ok(Endpoint::Tls { address: code.address.clone().into(), server_name, config })
 }
 
 type Socket = WebSocketStream<Stream>;
