@@ -29,6 +29,39 @@ fn results_of_a_second_attempt_replace_those_of_the_first() {
     assert_eq!(std::fs::read_to_string(cluster.path(&attempt)).expect("fetched"), "3\n");
 }
 
+#[test]
+fn results_of_requeued_attempts_stay_until_they_are_fetched() {
+    let cluster = Cluster::up(HOSTLER, Size::default());
+    cluster.write(
+        "project/main.sh",
+        "echo $HOSTLER_ATTEMPT > checkpoint-$HOSTLER_ATTEMPT; echo attempt $HOSTLER_ATTEMPT
+         case $HOSTLER_ATTEMPT in 1) exit 1;; 2) sleep 600;; esac",
+    );
+    let id = cluster.ok(&["submit", "project", "sh", "-m", "16M", "--", "main.sh"]);
+    cluster.wait_for_state(&id, "failed");
+    cluster.ok(&["requeue", &id]);
+    wait_until("the checkpoint of the second attempt", 30, || {
+        cluster.run(&["logs", &id]).stdout.contains("attempt 2").then_some(())
+    });
+    // Nothing is fetched while the attempt runs, and nothing is lost.
+    let waits = cluster.run(&["fetch", &id]);
+    assert!(waits.code == 1 && waits.stderr.contains(&format!("`hostler fetch {id} --attempt 1`")), "{}", waits.stderr);
+    cluster.ok(&["requeue", &id]);
+    cluster.wait_for_state(&id, "completed");
+
+    let fetched = cluster.run(&["fetch", &id]);
+    assert!(fetched.stderr.contains(&format!("note: results of attempt 2 of job {id} are kept")), "{}", fetched.stderr);
+    cluster.ok(&["fetch", &id, "--attempt", "1"]);
+    cluster.ok(&["fetch", "--all"]);
+    for (place, attempt) in [(format!("{id}.attempt1"), 1), (format!("{id}.attempt2"), 2), (id.clone(), 3)] {
+        let checkpoint = cluster.path(&format!("{place}/checkpoint-{attempt}"));
+        assert_eq!(std::fs::read_to_string(checkpoint).expect("fetched"), format!("{attempt}\n"));
+    }
+    let all = cluster.run(&["fetch", "--all"]);
+    assert!(all.stderr.contains("all results were fetched before"), "{}", all.stderr);
+    assert!(cluster.fails(&["fetch", &id, "--attempt", "1"]).contains("no result of attempt 1"));
+}
+
 /// The line of a job in `hostler jobs --all`.
 fn line(cluster: &Cluster, id: &str) -> String {
     let list = cluster.ok(&["jobs", "--all"]);

@@ -1,7 +1,7 @@
 //! Downloads the results of jobs and places their files.
 //!
 //! The results of a job go to `DIR/<job>`, those of an array task to `DIR/<job>_<index>`, and those of further nodes to
-//! `DIR/<job>.node1` and so on. The logs `stdout.log`, `stderr.log` and, if there is one, `setup.log` are added,
+//! `DIR/<job>.node1` and so on; those of an attempt after which the task was requeued to `DIR/<job>.attempt1`. The logs `stdout.log`, `stderr.log` and, if there is one, `setup.log` are added,
 //! and `measurement.json` for exclusive jobs. A hidden file marks the directory, so that a later submission of a project
 //! that contains it leaves it out. The download is confirmed to the head only after all files are in place, so an
 //! interrupted download can be repeated.
@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use hostler_model::{Digest, IndexSet, JobId, JobState, TaskId};
+use hostler_model::{Attempt, Digest, IndexSet, JobId, JobState, TaskId};
 use hostler_proto::api::{Fetched, ResultView};
 use hostler_proto::manifest::{Content, Entry, EntryKind, Manifest, ResultManifest};
 use hostler_snapshot::{
@@ -64,6 +64,9 @@ pub struct Arrived {
     pub index: Option<u32>,
     /// Rank of the node, for a job on several nodes.
     pub node_rank: Option<u32>,
+    /// The attempt, if the task was requeued after it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub earlier_attempt: Option<Attempt>,
     pub state: JobState,
     pub path: PathBuf,
     /// Number of files that were written, logs included.
@@ -180,6 +183,7 @@ fn arrival(result: &ResultView, path: PathBuf, delivered: &Delivered) -> Arrived
         job: result.job,
         index: result.index,
         node_rank: result.node_rank,
+        earlier_attempt: result.earlier.then_some(result.attempt),
         state: result.state,
         path,
         files: delivered.files,
@@ -193,13 +197,13 @@ fn arrival(result: &ResultView, path: PathBuf, delivered: &Delivered) -> Arrived
 /// arrival confirms the whole task, unless the result of another node failed.
 async fn acknowledge(client: &Client, arrived: &[Arrived], undelivered: &[Undelivered]) -> Result<(), ClientError> {
     let failed: BTreeSet<TaskId> = undelivered.iter().map(|it| it.task).collect();
-    for of_one_job in arrived.chunk_by(|a, b| a.job == b.job) {
-        let job = of_one_job[0].job;
+    for of_one_job in arrived.chunk_by(|a, b| (a.job, a.earlier_attempt) == (b.job, b.earlier_attempt)) {
+        let (job, attempt) = (of_one_job[0].job, of_one_job[0].earlier_attempt);
         let last = of_one_job.iter().filter(|result| result.node_rank.unwrap_or(0) == 0);
         let indices = last.map(|result| result.index.unwrap_or(0));
         let indices: IndexSet = indices.filter(|&index| !failed.contains(&TaskId { job, index })).collect();
         if !indices.is_empty() {
-            client.fetched(job, &Fetched { indices }).await?;
+            client.fetched(job, &Fetched { indices, attempt }).await?;
         }
     }
     Ok(())
@@ -209,12 +213,13 @@ fn task(result: &ResultView) -> TaskId {
     TaskId { job: result.job, index: result.index.unwrap_or(0) }
 }
 
-/// Returns the name of a result and of its directory: `12` or `12_3`; for nodes after the first with the rank, e.g.
-/// `12.node1`.
+/// Returns the name of a result and of its directory: `12` or `12_3`; for earlier attempts with the attempt, e.g.
+/// `12.attempt1`, and for nodes after the first with the rank, e.g. `12.node1`.
 fn name(result: &ResultView) -> String {
     let task = result.index.map(|index| format!("_{index}")).unwrap_or_default();
     let node = result.node_rank.filter(|&rank| rank > 0).map(|rank| format!(".node{rank}")).unwrap_or_default();
-    format!("{}{task}{node}", result.job)
+    let attempt = if result.earlier { format!(".attempt{}", result.attempt) } else { String::new() };
+    format!("{}{task}{attempt}{node}", result.job)
 }
 
 /// File name of the log with the job's standard output.
@@ -300,6 +305,8 @@ mod tests {
             project: true,
             manifest: Digest([0; 32]),
             fetched: false,
+            attempt: Attempt(1),
+            earlier: false,
         };
         let names = [(None, None), (Some(0), None), (None, Some(0)), (Some(3), Some(1))];
         let names = names.map(|(index, rank)| name(&result(index, rank)));

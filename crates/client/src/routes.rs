@@ -505,7 +505,7 @@ impl Client {
     }
 
     /// Results on the head: of `jobs`, or of all the user's jobs if `jobs` is empty. With `unfetched`, only results
-    /// that were never fetched.
+    /// that were never fetched. Includes results of earlier attempts.
     pub async fn results(&self, unfetched: bool, jobs: &[JobId]) -> Result<ResultPage, ClientError> {
         const JOBS_AT_ONCE: usize = 1_000;
         let ids: Vec<String> = jobs.iter().map(ToString::to_string).collect();
@@ -513,7 +513,7 @@ impl Client {
         let mut all = ResultPage { results: Vec::new(), next: None };
         loop {
             let after = all.next.map(|after| format!("&after={after}")).unwrap_or_default();
-            let path = format!("/results?unfetched={unfetched}&limit={JOBS_AT_ONCE}{jobs}{after}");
+            let path = format!("/results?unfetched={unfetched}&earlier=true&limit={JOBS_AT_ONCE}{jobs}{after}");
             let page: ResultPage = self.call(Call::get(path)).await?;
             all.results.extend(page.results);
             all.next = page.next;

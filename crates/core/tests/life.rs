@@ -340,6 +340,9 @@ fn removed_node_loses_keys_connection_and_runs() {
         Record::Ended(row) if row.job == lost => row.message.clone(),
         Record::Ended(_)
         | Record::Reopened(_)
+        | Record::SetAside(_)
+        | Record::EarlierEnded(_)
+        | Record::EarlierFetched(..)
         | Record::JobEnded(_)
         | Record::JobReopened(_)
         | Record::Environment { .. }

@@ -216,13 +216,12 @@ impl Head {
         after: JobId,
         limit: usize,
     ) -> Result<(Vec<JobId>, Option<JobId>), ArchiveError> {
-        let is_wanted =
-            |job: &Job| if unfetched { !job.results.is_subset(&job.fetched) } else { !job.results.is_empty() };
+        let is_wanted = |job: &Job| if unfetched { job.has_unfetched_results() } else { job.has_results() };
         let mut jobs: BTreeMap<JobId, bool> = {
             let state = self.engine.state();
             let moves = self.engine.archive().moves();
             // The state has precedence over moving jobs, and both have precedence over the store.
-            let live = state.jobs().filter(|job| !job.results.is_empty());
+            let live = state.jobs().filter(|job| job.has_results());
             let theirs = moves.jobs().chain(live).filter(|job| job.user == user && job.id > after);
             theirs.map(|job| (job.id, is_wanted(job))).collect()
         };

@@ -369,13 +369,15 @@ fn last_attempt(job: &Job, index: u32) -> Attempt {
     job.attempts.get(&index).copied().unwrap_or_default()
 }
 
-/// Number of tasks whose results were not downloaded.
+/// Number of tasks whose results, also of earlier attempts, were not downloaded.
 pub(crate) fn unfetched(job: &Job) -> u64 {
-    if job.fetched.is_empty() {
-        job.results.len()
-    } else {
-        job.results.iter().filter(|index| !job.fetched.contains(*index)).count() as u64
+    if job.fetched.is_empty() && job.earlier.is_none() {
+        return job.results.len();
     }
+    let mut unfetched = job.results.clone();
+    unfetched.remove_all(&job.fetched);
+    unfetched.add_all(&job.tasks_with_earlier_results());
+    unfetched.len()
 }
 
 /// Returns each limit of a job, and whether the kernel enforces it on the job's nodes. If the job has no nodes yet,

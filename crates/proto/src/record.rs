@@ -7,7 +7,7 @@ use crate::certificate::Certificate;
 use crate::link::{RunEnd, StepRecord, Usage};
 use crate::stages::Stages;
 
-/// The record of an ended task. Each task leaves one record; requeued attempts leave none.
+/// The record of an ended task. Each task leaves one record; a requeued attempt leaves one until its result is fetched.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndedTask {
     /// Job id.

@@ -1,6 +1,6 @@
 //! Results that clients fetch; part of [`crate::api`].
 
-use hostler_model::{Digest, IndexSet, JobId, JobState};
+use hostler_model::{Attempt, Digest, IndexSet, JobId, JobState};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -9,6 +9,9 @@ use utoipa::ToSchema;
 pub struct Fetched {
     /// Task indices.
     pub indices: IndexSet,
+    /// The earlier attempt of the results; absent for the last attempt of each task.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub attempt: Option<Attempt>,
 }
 
 /// `GET /results`: results that can be fetched.
@@ -47,4 +50,10 @@ pub struct ResultView {
     pub manifest: Digest,
     /// Whether the result was fetched before.
     pub fetched: bool,
+    /// Number of the attempt that produced the result.
+    #[serde(default)]
+    pub attempt: Attempt,
+    /// Whether the task was requeued after this attempt. The head keeps such a result until it is fetched.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub earlier: bool,
 }

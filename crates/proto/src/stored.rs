@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use bytes::Bytes;
-use hostler_model::{Digest, JobId, JobState, TaskId, Timestamp};
+use hostler_model::{Attempt, Digest, JobId, JobState, TaskId, Timestamp};
 
 use crate::accounting::EndedUse;
 use crate::record::EndedTask;
@@ -28,9 +28,15 @@ pub enum Change {
     Ended(EndedTask),
     /// An ended task was requeued. Deletes the task's record.
     Reopened(TaskId),
+    /// An ended task was requeued before its result was fetched. Moves the task's record to the earlier attempts.
+    SetAside(TaskId),
+    /// An attempt was requeued while it ran, and its result arrived. Adds a record to the earlier attempts.
+    EarlierEnded(EndedTask),
+    /// The result of an earlier attempt was fetched. Deletes the record of the attempt.
+    EarlierFetched(TaskId, Attempt),
     /// A job ended, or an ended job changed. Replaces the stored job, if there is one.
     JobEnded(EndedJob),
-    /// An ended job was requeued. Deletes the stored job, but not the records of its tasks.
+    /// An ended job was requeued. Deletes the stored job, but not the records of its tasks or of earlier attempts.
     JobReopened(JobId),
     /// Stores the environment variables of a job until the job is forgotten, or has ended and [does not need
     /// them](EndedJob::keeps_environment). Equal environments are stored once. The store does not check the digest.
@@ -87,12 +93,17 @@ impl Change {
     /// Returns the approximate memory of the change in bytes.
     fn size_bytes(&self) -> usize {
         let payload = match self {
-            Self::Ended(task) => task.message.as_ref().map_or(0, String::len),
+            Self::Ended(task) | Self::EarlierEnded(task) => task.message.as_ref().map_or(0, String::len),
             Self::PutBlob(_, bytes) | Self::Environment { bytes, .. } => bytes.len(),
             Self::JobEnded(job) => job.bytes.len() + job.user.len() + job.used.name.len(),
             Self::PutMessage(message) => message.bytes.len() + message.key.part.len(),
             Self::DropMessage(key) => key.part.len(),
-            Self::Reopened(_) | Self::JobReopened(_) | Self::Forgotten(_) | Self::DropBlob(_) => 0,
+            Self::Reopened(_)
+            | Self::SetAside(_)
+            | Self::EarlierFetched(..)
+            | Self::JobReopened(_)
+            | Self::Forgotten(_)
+            | Self::DropBlob(_) => 0,
         };
         size_of::<Self>() + payload
     }

@@ -1,12 +1,12 @@
 //! A store in memory, for tests and the simulator: the same rules as on disk, plus fault injection.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::RangeInclusive;
+use std::ops::{Bound, RangeInclusive};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use hostler_model::{Digest, JobId, TaskId, Timestamp, WallTime};
+use hostler_model::{Attempt, Digest, JobId, TaskId, Timestamp, WallTime};
 use hostler_proto::accounting::GroupBy;
 use hostler_proto::record::{EndedTask, TaskResult};
 
@@ -57,6 +57,8 @@ struct Contents {
     snapshot: Option<Arc<Snapshot>>,
     events: Vec<Arc<[u8]>>,
     ended: BTreeMap<TaskId, Arc<EndedTask>>,
+    /// Attempts that were requeued before their results were fetched.
+    earlier: BTreeMap<(TaskId, Attempt), Arc<EndedTask>>,
     jobs: BTreeMap<JobId, EndedJob>,
     /// Sums by day, user, partition and name.
     sums: BTreeMap<SumsPlace, Sums>,
@@ -243,6 +245,18 @@ impl Contents {
             Change::Reopened(task) => {
                 self.ended.remove(task);
             }
+            Change::SetAside(task) => {
+                if let Some(row) = self.ended.remove(task) {
+                    self.earlier.insert((*task, row.attempt), row);
+                }
+            }
+            Change::EarlierEnded(row) => {
+                let task = TaskId { job: row.job, index: row.index };
+                self.earlier.insert((task, row.attempt), Arc::new(row.clone()));
+            }
+            Change::EarlierFetched(task, attempt) => {
+                self.earlier.remove(&(*task, *attempt));
+            }
             Change::JobEnded(job) => {
                 if !job.keeps_environment {
                     self.drop_environment(job.id);
@@ -261,6 +275,7 @@ impl Contents {
             }
             Change::Forgotten(job) => {
                 self.ended.retain(|task, _| task.job != *job);
+                self.earlier.retain(|(task, _), _| task.job != *job);
                 self.jobs.remove(job);
                 self.drop_environment(*job);
             }
@@ -340,6 +355,12 @@ impl Records for MemoryStore {
         let disk = self.disk();
         let tasks = jobs.iter().flat_map(|job| disk.contents.tasks_of(*job, 0..=u32::MAX));
         Ok(tasks.flat_map(|(_, task)| task.results()).collect())
+    }
+
+    fn earlier_attempts(&self, after: (TaskId, Attempt), limit: usize) -> Result<Vec<EndedTask>, StoreError> {
+        let disk = self.disk();
+        let rows = disk.contents.earlier.range((Bound::Excluded(after), Bound::Unbounded));
+        Ok(rows.take(limit).map(|(_, row)| row.as_ref().clone()).collect())
     }
 
     fn ended_job(&self, id: JobId) -> Result<Option<Bytes>, StoreError> {

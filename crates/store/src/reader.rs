@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use hostler_model::{Digest, JobId, TaskId, Timestamp};
+use hostler_model::{Attempt, Digest, JobId, TaskId, Timestamp};
 use hostler_proto::record::{EndedTask, TaskResult};
 
 use crate::{
@@ -30,6 +30,10 @@ pub trait Records: Send + Sync {
 
     /// The results of tasks of `jobs`, in the order of `jobs` and then by index.
     fn results_of(&self, jobs: &[JobId]) -> Result<Vec<TaskResult>, StoreError>;
+
+    /// Attempts of any jobs that were requeued before their results were fetched: by task and attempt after `after`, at
+    /// most `limit`.
+    fn earlier_attempts(&self, after: (TaskId, Attempt), limit: usize) -> Result<Vec<EndedTask>, StoreError>;
 
     /// The encoded job, if it has ended.
     fn ended_job(&self, id: JobId) -> Result<Option<Bytes>, StoreError>;

@@ -155,7 +155,8 @@ impl Head {
             14 => {
                 let job = JobId(u64::from(what % 8));
                 let indices = IndexSet::one(u32::from(script.byte() % 4));
-                self.command(&Command::Fetched { caller: caller(what), job, indices });
+                let attempt = Some(Attempt(u32::from(what >> 6))).filter(|attempt| attempt.0 > 0);
+                self.command(&Command::Fetched { caller: caller(what), job, indices, attempt });
             }
             _ => {
                 let job = JobId(u64::from(what % 8));

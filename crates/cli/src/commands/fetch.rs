@@ -38,6 +38,10 @@ pub(crate) struct Fetch {
     #[arg(long, conflicts_with_all = ["words", "user", "name", "state", "partition"])]
     all: bool,
 
+    /// Download the results of this attempt, after which the job was requeued, to DIR/12.attempt1
+    #[arg(long, value_name = "NUMBER", conflicts_with = "all", value_parser = clap::value_parser!(u32).range(1..))]
+    attempt: Option<u32>,
+
     /// With --all: also download the output of commands, and results of cancelled tasks
     #[arg(long, requires = "all")]
     outputs: bool,
@@ -64,7 +68,8 @@ impl Fetch {
                         (false, true) => choice::named(&client, &self.words, None).await?,
                         (true, _) => self.filter.find(&client, &ended()).await?,
                     };
-                    fetch_targets(context, &client, &targets, &destination).await?
+                    let attempt = self.attempt.map(Attempt);
+                    fetch_targets(context, &client, &targets, attempt, &destination).await?
                 }
             };
             if context.output.is_json() {
@@ -88,7 +93,7 @@ async fn fetch_all(
 ) -> Result<Downloads, Failure> {
     let all = client.results(true, &[]).await?.results;
     let (results, left_out): (Vec<_>, Vec<_>) =
-        all.into_iter().partition(|it| outputs || (it.project && it.state != JobState::Cancelled));
+        all.into_iter().partition(|it| outputs || (it.project && (it.earlier || it.state != JobState::Cancelled)));
     let lost = lost_results(client).await?;
     match (results.is_empty(), what_is_left_out(&left_out)) {
         (true, None) if lost.is_empty() => context.output.say("nothing to fetch: all results were fetched before"),
@@ -157,23 +162,34 @@ pub(crate) async fn fetch_and_judge(
     targets: &[Target],
     destination: &Destination,
 ) -> Outcome {
-    Ok(exit_code(&fetch_targets(context, client, targets, destination).await?))
+    Ok(exit_code(&fetch_targets(context, client, targets, None, destination).await?))
 }
 
 async fn fetch_targets(
     context: &Context,
     client: &Client,
     targets: &[Target],
+    attempt: Option<Attempt>,
     destination: &Destination,
 ) -> Result<Downloads, Failure> {
     let mut jobs: Vec<JobId> = targets.iter().map(|target| target.job).collect();
     jobs.sort_unstable();
     jobs.dedup();
     let all = client.results(false, &jobs).await?.results;
-    let wanted = |result: &&ResultView| targets.iter().any(|target| includes(*target, result));
-    let results: Vec<ResultView> = all.iter().filter(wanted).cloned().collect();
+    let named = all.into_iter().filter(|result| targets.iter().any(|target| includes(*target, result)));
+    let is_wanted = |result: &ResultView| attempt.map_or(!result.earlier, |attempt| result.attempt == attempt);
+    let (results, others): (Vec<_>, Vec<_>) = named.partition(is_wanted);
+    if attempt.is_none() {
+        note_earlier(context, &others);
+    }
     let mut failures = Vec::new();
     for target in targets.iter().filter(|target| !results.iter().any(|result| includes(**target, result))) {
+        if let Some(Attempt(attempt)) = attempt {
+            let failure = Failure::new(format!("the head has no result of attempt {attempt} of job {target}"))
+                .hint("results of an earlier attempt are kept until they are fetched once");
+            failures.push(failure);
+            continue;
+        }
         match nothing_for(client, *target).await? {
             MissingResult::Missing(failure) => failures.push(failure),
             MissingResult::Nothing(text) => context.output.say(&text),
@@ -182,6 +198,16 @@ async fn fetch_targets(
     failures.iter().for_each(|failure| context.output.fail(failure));
     let haul = fetch(context, client, &results, destination).await?;
     Ok(Downloads { is_complete: haul.is_complete && failures.is_empty(), ..haul })
+}
+
+/// Names the attempts whose results are kept although the jobs were requeued.
+fn note_earlier(context: &Context, earlier: &[ResultView]) {
+    let attempts: BTreeSet<(JobId, Attempt)> = earlier.iter().map(|it| (it.job, it.attempt)).collect();
+    for (job, Attempt(attempt)) in attempts {
+        context.output.say(&format!(
+            "note: results of attempt {attempt} of job {job} are kept; `hostler fetch {job} --attempt {attempt}` downloads them"
+        ));
+    }
 }
 
 fn includes(target: Target, result: &ResultView) -> bool {
@@ -267,6 +293,8 @@ mod tests {
             project: false,
             manifest: Digest([0; 32]),
             fetched: false,
+            attempt: Attempt(1),
+            earlier: false,
         };
         assert_eq!(what_is_left_out(&[]), None);
         let one = [result(1, None, JobState::Completed)];

@@ -184,7 +184,8 @@ fn exited(state: &mut State, run: RunId, exit: Exit, effects: &mut Vec<Effect>) 
     }
     if held.forgotten {
         remove(state, run, effects);
-    } else if exit.why == Why::Lost || held.ending == Some(EndCause::Requeued) {
+    } else if exit.why == Why::Lost || held.ending == Some(EndCause::Requeued) && held.stage != Stage::Running {
+        // A requeued run that has begun may have written files that its user needs, such as checkpoints.
         over(state, run, &exit, None, None, effects);
     } else {
         effects.push(Effect::Collect { launch: Arc::clone(&held.launch) });

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use hostler_model::{
-    Ability, Dependency, Digest, IndexSet, JobId, JobSpec, NodeName, PartitionName, Reason, RunId, TaskId, Timestamp,
-    UserName, plural,
+    Ability, Attempt, Dependency, Digest, IndexSet, JobId, JobSpec, NodeName, PartitionName, Reason, RunId, TaskId,
+    Timestamp, UserName, plural,
 };
 use hostler_proto::api::JobAction;
 use hostler_proto::jobs::JobChange;
@@ -118,6 +118,8 @@ pub enum Command {
         job: JobId,
         /// The tasks whose results were fetched.
         indices: IndexSet,
+        /// The earlier attempt of the results; `None` for the last attempt of each task.
+        attempt: Option<Attempt>,
     },
     /// Forget ended jobs whose retention is over.
     Forget {

@@ -50,14 +50,20 @@ pub fn decide(state: &State, command: &Command, ended: &Ended, now: Now) -> Resu
         Command::Change { caller, job, change } => {
             decide_change(state, ended, caller, own_job(state, ended, caller, *job)?, change, now)
         }
-        Command::Fetched { caller, job, indices } => {
+        Command::Fetched { caller, job, indices, attempt } => {
             let found = own_job(state, ended, caller, *job)?;
             // The head may delete a fetched result. An operator who reads a result must not cause that.
             if !caller.owns(found) {
                 return Ok(Vec::new());
             }
+            let ended = ended.job(*job).cloned();
+            if let Some(attempt) = *attempt {
+                let indices = indices.intersection(&found.earlier_results(attempt));
+                let event = Event::EarlierFetched { job: *job, attempt, indices: indices.clone(), ended };
+                return Ok(if indices.is_empty() { Vec::new() } else { vec![event] });
+            }
             // A task without a result must not count as fetched when its result arrives later.
-            let (indices, ended) = (indices.intersection(&found.results), ended.job(*job).cloned());
+            let indices = indices.intersection(&found.results);
             Ok(if indices.is_empty() { Vec::new() } else { vec![Event::Fetched { job: *job, indices, ended }] })
         }
         Command::DropResults { job, indices } => {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use hostler_model::{
-    Dependency, Digest, Epoch, IndexSet, JobId, JobSpec, JobState, NodeFacts, NodeName, PartitionName, PowerVerb,
-    Resources, RunId, TaskId, WallTime,
+    Attempt, Dependency, Digest, Epoch, IndexSet, JobId, JobSpec, JobState, NodeFacts, NodeName, PartitionName,
+    PowerVerb, Resources, RunId, TaskId, WallTime,
 };
 use hostler_proto::api::Notice;
 use hostler_proto::link::{HeadMessage, RunEnd, StepEndpoint};
@@ -287,6 +287,18 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         ended: Option<Arc<Job>>,
     },
+    /// A client has fetched results of an earlier attempt and stored them safely, so the head drops them.
+    EarlierFetched {
+        /// The job of the results.
+        job: JobId,
+        /// The attempt that was requeued.
+        attempt: Attempt,
+        /// The tasks whose results were fetched.
+        indices: IndexSet,
+        /// The job as the store had it, if it had ended.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        ended: Option<Arc<Job>>,
+    },
     /// Fetched results were dropped to free disk space. The records of how the tasks ended remain.
     ResultsDropped {
         /// The job of the results.
@@ -396,6 +408,7 @@ impl Event {
             | Self::KeyRenewed { .. }
             | Self::KeyUsed { .. }
             | Self::Fetched { .. }
+            | Self::EarlierFetched { .. }
             | Self::ResultsDropped { .. }
             | Self::SettingChanged { .. }
             | Self::Forgotten { .. }
@@ -496,8 +509,14 @@ pub enum TaskChange {
 pub enum Record {
     /// A task has ended: add a row for the task.
     Ended(Box<EndedTask>),
-    /// An ended task is requeued: delete its row.
+    /// An ended task without a result that waits for its user is requeued: delete its row.
     Reopened(TaskId),
+    /// An ended task is requeued before its result was fetched: move its row to the earlier attempts.
+    SetAside(TaskId),
+    /// A run was requeued while it ran, and has a result: add a row to the earlier attempts.
+    EarlierEnded(Box<EndedTask>),
+    /// The result of an earlier attempt was fetched: delete its row.
+    EarlierFetched(TaskId, Attempt),
     /// A job ended, or an ended job changed: store the job, which the head's state no longer contains.
     JobEnded(Arc<Job>),
     /// An ended job is requeued: delete it from the store. The head's state contains it again.

@@ -85,6 +85,9 @@ pub(super) fn batch(
     let records = records.into_iter().map(|record| match record {
         Record::Ended(task) => Change::Ended(*task),
         Record::Reopened(task) => Change::Reopened(task),
+        Record::SetAside(task) => Change::SetAside(task),
+        Record::EarlierEnded(task) => Change::EarlierEnded(*task),
+        Record::EarlierFetched(task, attempt) => Change::EarlierFetched(task, attempt),
         Record::JobEnded(job) => Change::JobEnded(as_stored(&job)),
         Record::JobReopened(id) => Change::JobReopened(id),
         Record::Environment { job, digest } => {
@@ -124,8 +127,8 @@ fn as_stored(job: &Job) -> EndedJob {
             },
         },
         results: KeptResults {
-            any: !job.results.is_empty(),
-            unfetched: !job.results.is_subset(&job.fetched),
+            any: job.has_results(),
+            unfetched: job.has_unfetched_results(),
             fetched: !job.results.is_disjoint(&job.fetched),
         },
         keeps_environment: job.environment.is_some(),

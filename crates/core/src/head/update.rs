@@ -3,7 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use hostler_model::{Dependency, Ending, IndexSet, JobId, JobOccasion, JobState, NodeName, RunId, Timestamp, WallTime};
+use hostler_model::{
+    Dependency, Ending, IndexSet, JobId, JobOccasion, JobState, NodeName, RunId, TaskId, Timestamp, WallTime,
+};
 use hostler_proto::link::{EndCause, Fate, HeadMessage, RunEnd, Usage};
 use hostler_proto::record::EndedTask;
 use hostler_proto::stages::Stages;
@@ -99,6 +101,12 @@ pub fn update(state: &mut State, stamped: &Stamped, changes: &mut Changes) {
         Event::Fetched { job, indices, ended } => {
             step.recall(ended.as_ref());
             step.state.change_job(*job, |job| job.fetched.add_all(indices));
+        }
+        Event::EarlierFetched { job, attempt, indices, ended } => {
+            step.recall(ended.as_ref());
+            let rows = indices.iter().map(|index| TaskId { job: *job, index });
+            step.changes.records.extend(rows.map(|task| Record::EarlierFetched(task, *attempt)));
+            step.state.change_job(*job, |job| job.drop_earlier(*attempt, indices));
         }
         Event::ResultsDropped { job, indices, ended } => {
             step.recall(ended.as_ref());
@@ -263,10 +271,16 @@ impl Step<'_> {
             }
         }
         if !again.is_empty() {
-            self.changes.records.extend(again.iter().map(|index| Record::Reopened(job.task(index))));
+            // The results of this attempt stay until they are fetched.
+            let kept: IndexSet = job.unfetched_results().filter(|index| again.contains(*index)).collect();
+            self.changes.records.extend(again.iter().map(|index| match kept.contains(index) {
+                true => Record::SetAside(job.task(index)),
+                false => Record::Reopened(job.task(index)),
+            }));
             drop(job);
             self.state.change_job(id, |job| {
                 job.reopen(&again);
+                kept.iter().for_each(|index| job.keep_earlier(job.last_attempt(index), index));
                 job.results.remove_all(&again);
                 job.fetched.remove_all(&again);
                 for index in again.iter() {

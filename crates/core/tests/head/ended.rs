@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use hostler_core::head::{Caller, Command, Refusal, SubmissionKey};
-use hostler_model::{Dependency, Digest, Ending, IndexSet, JobId, JobSpec, JobState};
+use hostler_model::{Attempt, Dependency, Digest, Ending, IndexSet, JobId, JobSpec, JobState};
 use hostler_proto::api::JobAction;
 use hostler_proto::link::{Fate, HeadMessage, RunEnd, RunResult, RunStatus};
 use hostler_proto::stored::Change;
@@ -87,6 +87,37 @@ fn ended_job_runs_again_when_it_is_requeued_and_ends_again() {
     assert!(head.state.job(job).is_none() && head.stored.0.contains_key(&job));
 }
 
+#[test]
+fn results_of_requeued_attempts_stay_until_they_are_fetched() {
+    let (mut head, job) = head_with_ended_job(1);
+    let kept = |head: &Head, attempt| head.job(job).earlier_results(Attempt(attempt)).contains(0);
+    let has = |head: &Head, wanted: fn(&Change) -> bool| head.changes.iter().any(wanted);
+    head.act(job, JobAction::Requeue).expect("accepted");
+    assert!(kept(&head, 1) && has(&head, |change| matches!(change, Change::SetAside(_))));
+    // A run that is requeued while it runs leaves its result, too.
+    head.report(1, head.run_of(job), RunStatus::Running).expect("accepted");
+    head.act(job, JobAction::Requeue).expect("accepted");
+    let result = Some(RunResult { manifest: Digest([8; 32]), inline: Vec::new() });
+    let RunStatus::Ended(over) = fate(Fate::Requeued) else { unreachable!("`fate` returns another status") };
+    head.report(1, head.run_of(job), RunStatus::Ended(RunEnd { result, ..over })).expect("accepted");
+    assert!(kept(&head, 2) && has(&head, |change| matches!(change, Change::EarlierEnded(row) if row.attempt.0 == 2)));
+    head.restart();
+    head.hello("n1", 1, "boot", vec![]);
+    end(&mut head, job, 0);
+    assert!(head.state.job(job).is_none() && kept(&head, 1) && kept(&head, 2));
+
+    let fetch = |attempt| Command::Fetched { caller: user("ada"), job, indices: IndexSet::one(0), attempt };
+    for (attempt, left) in [(Some(Attempt(1)), true), (None, true), (Some(Attempt(2)), false)] {
+        head.command(&fetch(attempt)).expect("accepted");
+        assert_eq!(head.job(job).has_unfetched_results(), left, "{attempt:?} was fetched");
+    }
+    assert!(has(&head, |change| matches!(change, Change::EarlierFetched(_, Attempt(1)))));
+    assert_eq!(head.job(job).earlier, None);
+    // A result that was fetched gives way to the next attempt.
+    head.act(job, JobAction::RequeueAll).expect("accepted");
+    assert_eq!(head.job(job).earlier, None);
+}
+
 /// An action of the job's user on one task.
 fn act_on_task(job: JobId, index: u32, action: JobAction) -> Command {
     Command::Act { caller: user("ada"), job, index: Some(index), action }
@@ -125,8 +156,12 @@ fn requeue_keeps_completed_tasks_and_their_results() {
     assert_eq!(head.command(&named(JobAction::Requeue)).expect_err("completed"), Refusal::OnlyCompleted(job));
     assert_eq!(kept(&head), [0, 2]);
     // To run again, its result must have been fetched.
-    let fetch =
-        |indices: &[u32]| Command::Fetched { caller: user("ada"), job, indices: indices.iter().copied().collect() };
+    let fetch = |indices: &[u32]| Command::Fetched {
+        caller: user("ada"),
+        job,
+        indices: indices.iter().copied().collect(),
+        attempt: None,
+    };
     let refused = head.command(&named(JobAction::RequeueAll)).expect_err("not fetched");
     assert_eq!(refused, Refusal::ResultsNotFetched { job, owner: "ada".into(), tasks: 1 });
     assert_eq!(
@@ -161,7 +196,7 @@ fn requeue_keeps_completed_tasks_and_their_results() {
 fn completed_job_runs_again_only_on_request() {
     let (mut head, job) = head_with_ended_job(0);
     assert_eq!(head.act(job, JobAction::Requeue), Err(Refusal::OnlyCompleted(job)));
-    let fetched = Command::Fetched { caller: user("ada"), job, indices: IndexSet::one(0) };
+    let fetched = Command::Fetched { caller: user("ada"), job, indices: IndexSet::one(0), attempt: None };
     // Also after a restart, when the job is only in the store.
     for restarts in [false, true] {
         if restarts {
@@ -191,7 +226,8 @@ fn results_of_ended_jobs_are_fetched_and_dropped_in_the_store() {
     let dropped = Command::DropResults { job, indices: IndexSet::one(0) };
     head.command(&dropped).expect("accepted");
     assert!(head.stored.0[&job].results.contains(0), "the result was not fetched");
-    head.command(&Command::Fetched { caller: user("ada"), job, indices: IndexSet::one(0) }).expect("accepted");
+    head.command(&Command::Fetched { caller: user("ada"), job, indices: IndexSet::one(0), attempt: None })
+        .expect("accepted");
     assert!(head.stored.0[&job].fetched.contains(0));
     head.command(&dropped).expect("accepted");
     assert!(!head.stored.0[&job].results.contains(0));
@@ -203,7 +239,7 @@ fn results_of_ended_jobs_are_fetched_and_dropped_in_the_store() {
 #[test]
 fn result_that_only_an_operator_has_read_is_kept_for_its_user() {
     let (mut head, job) = head_with_ended_job(0);
-    let fetch = |caller| Command::Fetched { caller, job, indices: IndexSet::one(0) };
+    let fetch = |caller| Command::Fetched { caller, job, indices: IndexSet::one(0), attempt: None };
     let dropped = Command::DropResults { job, indices: IndexSet::one(0) };
     for other in [user("olga"), user("ada@n1"), Caller { uid: Some(7), ..user("eve") }] {
         head.command(&fetch(other.clone())).expect_err("not theirs");

@@ -255,7 +255,7 @@ fn story() -> (Vec<Stamped>, State, Arc<Job>, Vec<HeadMessage>) {
     }
     let caller = Caller { operator: true, ..user("ada") };
     let indices = IndexSet::one(run.task.index);
-    command(&mut head, Command::Fetched { caller, job: first, indices: indices.clone() });
+    command(&mut head, Command::Fetched { caller, job: first, indices: indices.clone(), attempt: None });
     command(&mut head, Command::DropResults { job: first, indices });
     head.act(first, JobAction::Cancel).expect("other tasks wait");
     let run = head.run_of(gang);

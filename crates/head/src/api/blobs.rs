@@ -13,8 +13,9 @@ use axum::{Extension, Json};
 use futures_util::{StreamExt, stream};
 use hostler_core::head::Refusal;
 use hostler_listen::is_stalled;
-use hostler_model::{Digest, Role, TaskId};
+use hostler_model::{Attempt, Digest, Role, TaskId};
 use hostler_proto::api::{BlobRequest, DigestList};
+use hostler_proto::record::EndedTask;
 use hostler_snapshot::pack;
 use serde::Deserialize;
 use utoipa::ToSchema;
@@ -38,6 +39,9 @@ const LONG_BYTES: usize = 2 << 20;
 
 /// Maximum number of results that a request may list to prove that its user may read the requested chunks.
 const MOST_RESULTS: usize = 1_000;
+
+/// Maximum number of unfetched earlier attempts of a task that are searched for a blob.
+const MOST_ATTEMPTS: usize = 1_000;
 
 /// Maximum size of file chunks; only manifests are larger. This much memory is reserved before the head knows a blob's
 /// size.
@@ -211,7 +215,7 @@ async fn may_read(head: &Head, identity: &Identity, digests: &[Digest], results:
     let user = User::from(person);
     for task in &results {
         let job = readable(head, &user, task.job).await?;
-        if !job.results.contains(task.index) {
+        if !job.has_result_of(task.index) {
             return Err(Refusal::NoSuchTask { job: task.job, index: task.index }.into());
         }
     }
@@ -219,9 +223,11 @@ async fn may_read(head: &Head, identity: &Identity, digests: &[Digest], results:
     let named = on_disk(head, move |library| {
         let mut named = HashSet::new();
         for task in results {
-            let row = history.ended_one(task)?;
+            let mut rows: Vec<EndedTask> = history.ended_one(task)?.into_iter().collect();
+            let earlier = history.earlier_attempts((task, Attempt(0)), MOST_ATTEMPTS)?;
+            rows.extend(earlier.into_iter().filter(|row| (row.job, row.index) == (task.job, task.index)));
             // If a row is not durable yet, it is missing here. Then no client knows its result yet either.
-            for result in row.iter().flat_map(hostler_proto::record::EndedTask::results) {
+            for result in rows.iter().flat_map(EndedTask::results) {
                 named.extend(library.referenced_blobs(&result.manifest)?);
             }
         }

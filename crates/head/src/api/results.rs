@@ -13,9 +13,9 @@ use axum::http::StatusCode;
 use axum::response::NoContent;
 use futures_util::{StreamExt, stream};
 use hostler_core::head::{Caller, Command, Job};
-use hostler_model::{JobId, Work};
+use hostler_model::{Attempt, JobId, TaskId, Work};
 use hostler_proto::api::{Fetched, ResultPage, ResultView};
-use hostler_proto::record::TaskResult;
+use hostler_proto::record::{EndedTask, TaskResult};
 use serde::Deserialize;
 use utoipa::ToSchema;
 
@@ -34,6 +34,9 @@ pub(crate) struct Filter {
     /// Only results that were never fetched.
     #[serde(default)]
     unfetched: bool,
+    /// Also results of attempts after which the task was requeued. They come before the others of their job.
+    #[serde(default)]
+    earlier: bool,
     /// Job ids, separated by commas; all jobs of the user if absent.
     #[schema(pattern = "^[1-9][0-9]{0,18}(,[1-9][0-9]{0,18})*$")]
     jobs: Option<String>,
@@ -81,6 +84,7 @@ pub(crate) async fn list(
         caller: user.0,
         are_named,
         unfetched: filter.unfetched,
+        earlier: filter.earlier,
         jobs: jobs.into_iter(),
         current: None,
         next,
@@ -100,6 +104,15 @@ pub(crate) async fn list(
     Ok(JsonText::new(Sent::from_stream(pieces)))
 }
 
+/// What a listing reads next of a job.
+#[derive(Clone, Copy)]
+enum Position {
+    /// Results of earlier attempts, after this task and attempt.
+    Earlier(u32, Attempt),
+    /// Results of ended tasks, from this index.
+    Ended(u32),
+}
+
 /// A [`hostler_proto::api::ResultPage`] in progress.
 struct Listing {
     head: Arc<Head>,
@@ -108,9 +121,10 @@ struct Listing {
     /// belong to other users.
     are_named: bool,
     unfetched: bool,
+    earlier: bool,
     jobs: std::vec::IntoIter<JobId>,
-    /// The current job, and the next index to list.
-    current: Option<(Arc<Job>, u32)>,
+    /// The current job, and what to list next.
+    current: Option<(Arc<Job>, Position)>,
     next: Option<JobId>,
     has_begun: bool,
     has_any: bool,
@@ -138,7 +152,10 @@ impl Listing {
         while text.len() < PIECE_BYTES {
             let current = match self.current.take() {
                 Some(current) => Some(current),
-                None => self.next_job()?.map(|job| (job, 0)),
+                None => self.next_job()?.map(|job| {
+                    let has_earlier = self.earlier && job.earlier.is_some();
+                    (job, if has_earlier { Position::Earlier(0, Attempt(0)) } else { Position::Ended(0) })
+                }),
             };
             let Some((job, from)) = current else {
                 text.extend(b"]");
@@ -161,12 +178,25 @@ impl Listing {
         Ok(None)
     }
 
-    /// Appends some results of a job. Returns the next index if more results may follow.
-    fn write_some(&mut self, text: &mut Vec<u8>, job: &Job, from: u32) -> Result<Option<u32>, ArchiveError> {
-        let rows = self.head.history.ended_of(job.id, from..=u32::MAX, ROWS)?;
-        let mut after = if rows.len() == ROWS { rows.last().map(|row| row.index) } else { None };
+    /// Appends some results of a job. Returns where the next ones begin if more may follow.
+    fn write_some(&mut self, text: &mut Vec<u8>, job: &Job, from: Position) -> Result<Option<Position>, ArchiveError> {
+        let history = &self.head.history;
+        let rows = match from {
+            Position::Earlier(index, attempt) => {
+                let mut rows = history.earlier_attempts((TaskId { job: job.id, index }, attempt), ROWS)?;
+                rows.retain(|row| row.job == job.id);
+                rows
+            }
+            Position::Ended(index) => history.ended_of(job.id, index..=u32::MAX, ROWS)?,
+        };
+        let is_page = rows.len() == ROWS;
+        let after = |row: &EndedTask| match from {
+            Position::Earlier(..) => Some(Position::Earlier(row.index, row.attempt)),
+            Position::Ended(_) => row.index.checked_add(1).map(Position::Ended),
+        };
+        let is_earlier = matches!(from, Position::Earlier(..));
         for row in &rows {
-            for view in row.results().filter_map(|result| view(job, result)) {
+            for view in row.results().filter_map(|result| view(job, row, is_earlier, result)) {
                 if self.unfetched && view.fetched {
                     continue;
                 }
@@ -176,11 +206,13 @@ impl Listing {
                 text.extend(serde_json::to_vec(&view).expect("API types are valid JSON"));
             }
             if text.len() >= PIECE_BYTES {
-                after = Some(row.index);
-                break;
+                return Ok(after(row));
             }
         }
-        Ok(after.and_then(|last| last.checked_add(1)))
+        Ok(match rows.last().filter(|_| is_page) {
+            Some(last) => after(last),
+            None => is_earlier.then_some(Position::Ended(0)),
+        })
     }
 }
 
@@ -193,18 +225,28 @@ pub(crate) async fn readable(head: &Head, user: &User, id: JobId) -> Result<Arc<
     }
 }
 
-/// Converts a result into its view. Returns `None` if the task was requeued or its result was dropped.
-fn view(job: &Job, TaskResult { task, rank, manifest }: TaskResult) -> Option<ResultView> {
-    let ending = job.ending_of(task.index).filter(|_| job.results.contains(task.index))?;
+/// Converts a result into its view. Returns `None` if the task was requeued, or its result was fetched or dropped.
+fn view(
+    job: &Job,
+    row: &EndedTask,
+    is_earlier: bool,
+    TaskResult { task, rank, manifest }: TaskResult,
+) -> Option<ResultView> {
+    let state = match is_earlier {
+        true => job.earlier_results(row.attempt).contains(task.index).then_some(row.ending.state)?,
+        false => job.ending_of(task.index).filter(|_| job.results.contains(task.index))?.state,
+    };
     Some(ResultView {
         job: task.job,
         name: job.spec.name.to_string(),
         index: job.spec.array.is_some().then_some(task.index),
         node_rank: (job.spec.nodes > 1).then_some(rank),
-        state: ending.state,
+        state,
         project: matches!(job.spec.work, Work::Project { .. }),
         manifest,
-        fetched: job.fetched.contains(task.index),
+        fetched: !is_earlier && job.fetched.contains(task.index),
+        attempt: row.attempt,
+        earlier: is_earlier,
     })
 }
 
@@ -213,12 +255,12 @@ pub(crate) async fn fetched(
     user: User,
     State(head): State<Arc<Head>>,
     Path(job): Path<JobId>,
-    Body(Fetched { indices }): Body<Fetched>,
+    Body(Fetched { indices, attempt }): Body<Fetched>,
 ) -> Result<NoContent, ApiError> {
     if indices.is_empty() {
         return Err(ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, "bad_request", "`indices` is empty"));
     }
-    head.engine.command(Command::Fetched { caller: user.0, job, indices }).await?;
+    head.engine.command(Command::Fetched { caller: user.0, job, indices, attempt }).await?;
     head.library.note_change();
     head.library.room().fetched();
     Ok(NoContent)

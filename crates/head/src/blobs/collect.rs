@@ -9,8 +9,8 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 
 use hostler_core::head::{Command, Job};
-use hostler_model::{Digest, JobId, Work};
-use hostler_proto::record::TaskResult;
+use hostler_model::{Attempt, Digest, JobId, TaskId, Work};
+use hostler_proto::record::{EndedTask, TaskResult};
 use hostler_store::{Batch, Change};
 
 use super::marks::Marks;
@@ -110,14 +110,14 @@ impl Library {
         let in_memory: BTreeMap<JobId, Arc<Job>> = {
             let state = engine.state();
             let moves = engine.archive().moves();
-            let with_results = state.jobs().chain(moves.jobs()).filter(|job| !job.results.is_empty());
+            let with_results = state.jobs().chain(moves.jobs()).filter(|job| job.has_results());
             with_results.map(|job| (job.id, Arc::clone(job))).collect()
         };
         self.visit_results(&in_memory, visit)?;
         let mut after = JobId(0);
         loop {
             let page = self.table.jobs_with_results(None, false, after, PAGE_LEN)?;
-            let Some((last, _)) = page.last() else { return Ok(()) };
+            let Some((last, _)) = page.last() else { break };
             after = *last;
             let mut jobs = BTreeMap::new();
             for (id, bytes) in page {
@@ -131,6 +131,18 @@ impl Library {
             }
             self.visit_results(&jobs, visit)?;
         }
+        self.visit_earlier(visit)
+    }
+
+    /// Visits the results of earlier attempts, last: a requeue moves them from the ended tasks to the earlier attempts.
+    fn visit_earlier(&self, visit: &mut dyn FnMut(TaskResult) -> Result<(), LibraryError>) -> Result<(), LibraryError> {
+        let mut after = (TaskId { job: JobId(0), index: 0 }, Attempt(0));
+        loop {
+            let page = self.table.earlier_attempts(after, PAGE_LEN)?;
+            let Some(last) = page.last() else { return Ok(()) };
+            after = (TaskId { job: last.job, index: last.index }, last.attempt);
+            page.iter().flat_map(EndedTask::results).try_for_each(&mut *visit)?;
+        }
     }
 
     /// Visits the results of some jobs. Skips history rows of results that were dropped.
@@ -142,7 +154,8 @@ impl Library {
         let ids: Vec<JobId> = jobs.keys().copied().collect();
         for some in ids.chunks(PAGE_LEN) {
             for result in self.table.results_of(some)? {
-                if jobs[&result.task.job].results.contains(result.task.index) {
+                // The row of a task that was just requeued may not be among the earlier attempts yet.
+                if jobs[&result.task.job].has_result_of(result.task.index) {
                     visit(result)?;
                 }
             }
@@ -322,7 +335,7 @@ mod tests {
             let caller = Caller { user: "a".to_owned(), uid: None, operator: false };
             let indices = hostler_model::IndexSet::one(0);
             engine
-                .command(Command::Fetched { caller, job: run.task.job, indices })
+                .command(Command::Fetched { caller, job: run.task.job, indices, attempt: None })
                 .await
                 .expect("the job has a result");
         }

@@ -252,11 +252,11 @@ async fn all_results_of_a_long_array_are_listed_in_order() {
     };
     assert_eq!(listed(false, &[]).await, wanted);
     assert_eq!(listed(false, &[single, id]).await, wanted);
-    let fetched = Fetched { indices: format!("0-{}", TASKS - 3).parse().expect("indices") };
+    let fetched = Fetched { indices: format!("0-{}", TASKS - 3).parse().expect("indices"), attempt: None };
     client.fetched(id, &fetched).await.expect("noted");
     assert_eq!(listed(true, &[]).await, [(id, TASKS - 2), (id, TASKS - 1), (single, 0)]);
     assert_eq!(listed(true, &[id]).await, [(id, TASKS - 2), (id, TASKS - 1)]);
-    client.fetched(single, &Fetched { indices: "0".parse().expect("an index") }).await.expect("noted");
+    client.fetched(single, &Fetched { indices: "0".parse().expect("an index"), attempt: None }).await.expect("noted");
     assert_eq!(listed(true, &[single]).await, []);
 }
 

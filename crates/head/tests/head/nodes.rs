@@ -37,7 +37,7 @@ async fn job_completes_with_an_inline_result() {
     assert_eq!(manifest, result(run, b"hello\n").0);
     assert!(client.missing_blobs(vec![manifest]).await.expect("a response").is_empty());
     assert!(!client.fetch_pack(vec![manifest]).await.expect("the job exists").is_empty());
-    let fetched = hostler_proto::api::Fetched { indices: hostler_model::IndexSet::one(0) };
+    let fetched = hostler_proto::api::Fetched { indices: hostler_model::IndexSet::one(0), attempt: None };
     client.fetched(id, &fetched).await.expect("permitted");
     assert!(client.results(true, &[]).await.expect("a response").results.is_empty());
     assert_eq!(client.results(false, &[id]).await.expect("a response").results.len(), 1);

@@ -157,6 +157,7 @@ impl Books {
             Event::NodeResumed { node } => self.note_resumed(node),
             Event::NodeRemoved { node, .. } => self.see_node_removed(node, records),
             Event::NodeSeen { .. }
+            | Event::EarlierFetched { .. }
             | Event::SettingChanged { .. }
             | Event::NodeJoined { .. }
             | Event::KeyRenewed { .. }
@@ -238,6 +239,9 @@ impl Books {
         for record in records {
             if let Record::Reopened(reopened) = record {
                 let is_lost = is_kept(self.task(*reopened));
+                let account = self.task(*reopened);
+                let has_result = matches!(account.at, Standing::Ended { result: Some(_), .. });
+                let is_lost = is_lost || has_result && !account.is_fetched && !account.is_dropped;
                 self.expect(!is_lost, || format!("invariant I12: the result of task {reopened} is given up"));
             }
         }
@@ -522,13 +526,18 @@ impl Books {
                 let was_placed = matches!(was, Standing::Placed { .. });
                 self.expect(was_placed, || format!("invariant I3: task {task} ends while it is {was:?}"));
             }
-            Record::Reopened(task) => {
+            Record::Reopened(task) | Record::SetAside(task) => {
                 let account = self.task(*task);
                 let was = std::mem::replace(&mut account.at, Standing::Waiting);
                 (account.is_fetched, account.is_dropped) = (false, false);
                 let had_ended = matches!(was, Standing::Ended { .. });
                 self.expect(had_ended, || format!("task {task} is reopened while it is {was:?}"));
             }
+            Record::EarlierEnded(row) => {
+                let (run, is_held) = (row.attempt, row.results().all(|result| disk.holds_result(&result.manifest)));
+                self.expect(is_held, || format!("invariant I5: attempt {run} of job {} lacks results", row.job));
+            }
+            Record::EarlierFetched(..) => {}
             Record::JobEnded(job) => {
                 let account = self.account(job.id);
                 let has_ended = account.tasks.values().all(|task| matches!(task.at, Standing::Ended { .. }));

@@ -54,6 +54,9 @@ pub(super) fn brief(event: &Event) -> String {
         Event::NodeRemoved { node, .. } => format!("{node} is removed"),
         Event::NodeJoined { node, .. } => format!("{node} has joined"),
         Event::Fetched { job, indices, .. } => format!("{} were fetched", tasks(job, indices)),
+        Event::EarlierFetched { job, attempt, indices, .. } => {
+            format!("attempt {attempt} of {} was fetched", tasks(job, indices))
+        }
         Event::ResultsDropped { job, indices, .. } => format!("{} are dropped to make room", tasks(job, indices)),
         Event::Forgotten { jobs } => {
             let jobs: Vec<String> = jobs.iter().map(ToString::to_string).collect();

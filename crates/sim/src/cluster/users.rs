@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use hostler_core::head::{Answer, Caller, Command, Done, NotDone, Refusal, SubmissionKey};
-use hostler_model::{ArraySpec, Condition, CpuSet, Dependency, Digest, JobId, JobSpec, Request, Resources, Work};
+use hostler_model::{
+    ArraySpec, Attempt, Condition, CpuSet, Dependency, Digest, JobId, JobSpec, Request, Resources, Work,
+};
 use hostler_proto::api::{JobAction, JobChange};
 
 use super::quotas;
@@ -185,7 +187,12 @@ impl World {
             4 => act(JobAction::RequeueAll),
             5 => act(JobAction::RequeueHeld { completed: false }),
             6 | 7 => Command::Change { caller: ada(), job, change: Box::new(self.make_change()) },
-            _ => Command::Fetched { caller: ada(), job, indices: (0..4).collect() },
+            _ => Command::Fetched {
+                caller: ada(),
+                job,
+                indices: (0..4).collect(),
+                attempt: self.rng.chance(300).then_some(Attempt(1)),
+            },
         };
         self.request(command);
         self.plan_act(job);

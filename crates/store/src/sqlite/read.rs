@@ -6,7 +6,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
-use hostler_model::{Digest, JobId, TaskId, Timestamp};
+use hostler_model::{Attempt, Digest, JobId, TaskId, Timestamp};
+use hostler_proto::DecodeError;
 use hostler_proto::record::{EndedTask, TaskResult};
 use rusqlite::{Connection, OpenFlags, OptionalExtension, Params, Row, Transaction, params};
 
@@ -148,6 +149,17 @@ impl Records for Arc<Pool> {
             }
             Ok(results)
         })
+    }
+
+    fn earlier_attempts(&self, (task, attempt): (TaskId, Attempt), limit: usize) -> Result<Vec<EndedTask>, StoreError> {
+        let sql = "SELECT bytes FROM earlier_attempts WHERE (job, idx, attempt) > (?1, ?2, ?3) \
+                   ORDER BY job, idx, attempt LIMIT ?4";
+        let read = |row: &Row<'_>| {
+            let damaged = |error: DecodeError| SqlError::damaged("an earlier attempt", error.to_string());
+            hostler_proto::decode(&row.get::<_, Vec<u8>>(0)?).map_err(damaged)
+        };
+        let after = params![task.job.0.cast_signed(), task.index, attempt.0, as_limit(limit)];
+        self.query(|transaction| collect(transaction, sql, after, read))
     }
 
     fn ended_job(&self, id: JobId) -> Result<Option<Bytes>, StoreError> {

@@ -36,6 +36,15 @@ CREATE TABLE IF NOT EXISTS ended_tasks (
     PRIMARY KEY (job, idx)
 ) STRICT, WITHOUT ROWID;
 
+-- Attempts that were requeued before their results were fetched.
+CREATE TABLE IF NOT EXISTS earlier_attempts (
+    job     INTEGER NOT NULL,
+    idx     INTEGER NOT NULL,
+    attempt INTEGER NOT NULL,
+    bytes   BLOB    NOT NULL,           -- the row that `ended_tasks` would have, MessagePack
+    PRIMARY KEY (job, idx, attempt)
+) STRICT, WITHOUT ROWID;
+
 -- Chunks so small that a row costs less than a file of their own.
 CREATE TABLE IF NOT EXISTS blobs (
     digest BLOB NOT NULL PRIMARY KEY,   -- 32 bytes

@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use hostler_model::TaskId;
+use hostler_proto::record::EndedTask;
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 
 use super::jobs::{drop_environment, insert_environment, insert_job, remove_job, reopen_job};
 use super::lock::Lock;
 use super::read::Pool;
-use super::rows::{SqlError, checksum, insert_ended, unsigned};
+use super::rows::{SqlError, checksum, ended, insert_ended, select_ended, unsigned};
 use crate::store::Tail;
 use crate::{Batch, Change, Loaded, Reader, Snapshot, Store, StoreError, StoredMessage};
 
@@ -212,18 +214,46 @@ fn write(transaction: &Transaction<'_>, batch: &Batch) -> rusqlite::Result<()> {
     batch.changes.iter().try_for_each(|change| apply(transaction, change))
 }
 
+/// Moves the row of an ended task to the earlier attempts. A damaged row stays, so that the next read reports it.
+fn set_aside(transaction: &Transaction<'_>, task: TaskId) -> rusqlite::Result<()> {
+    let place = params![task.job.0.cast_signed(), task.index];
+    let row = transaction
+        .prepare_cached(select_ended!("WHERE job = ?1 AND idx = ?2"))?
+        .query_row(place, |row| Ok(ended(row)))
+        .optional()?;
+    let Some(Ok(row)) = row else { return Ok(()) };
+    insert_earlier(transaction, &row)?;
+    transaction.prepare_cached("DELETE FROM ended_tasks WHERE job = ?1 AND idx = ?2")?.execute(place)?;
+    Ok(())
+}
+
+fn insert_earlier(transaction: &Transaction<'_>, task: &EndedTask) -> rusqlite::Result<()> {
+    transaction
+        .prepare_cached("INSERT OR REPLACE INTO earlier_attempts (job, idx, attempt, bytes) VALUES (?1, ?2, ?3, ?4)")?
+        .execute(params![task.job.0.cast_signed(), task.index, task.attempt.0, hostler_proto::encode(task)])?;
+    Ok(())
+}
+
 fn apply(transaction: &Transaction<'_>, change: &Change) -> rusqlite::Result<()> {
     match change {
         Change::Ended(task) => return insert_ended(transaction, task),
         Change::Reopened(task) => transaction
             .prepare_cached("DELETE FROM ended_tasks WHERE job = ?1 AND idx = ?2")?
             .execute(params![task.job.0.cast_signed(), task.index])?,
+        Change::SetAside(task) => return set_aside(transaction, *task),
+        Change::EarlierEnded(task) => return insert_earlier(transaction, task),
+        Change::EarlierFetched(task, attempt) => transaction
+            .prepare_cached("DELETE FROM earlier_attempts WHERE job = ?1 AND idx = ?2 AND attempt = ?3")?
+            .execute(params![task.job.0.cast_signed(), task.index, attempt.0])?,
         Change::JobEnded(job) => return insert_job(transaction, job),
         Change::JobReopened(id) => return reopen_job(transaction, *id),
         Change::Environment { job, digest, bytes } => return insert_environment(transaction, *job, digest, bytes),
         Change::Forgotten(job) => {
             remove_job(transaction, *job)?;
             drop_environment(transaction, *job)?;
+            transaction
+                .prepare_cached("DELETE FROM earlier_attempts WHERE job = ?1")?
+                .execute([job.0.cast_signed()])?;
             transaction.prepare_cached("DELETE FROM ended_tasks WHERE job = ?1")?.execute([job.0.cast_signed()])?
         }
         Change::PutBlob(digest, bytes) => transaction

@@ -13,7 +13,7 @@ use accounting::{
 };
 use bytes::Bytes;
 use common::{changes, digest_of, ended, ended_bare, ended_on_two_nodes, event, events, put, task};
-use hostler_model::{Digest, JobId, JobState, TaskId, Timestamp};
+use hostler_model::{Attempt, Digest, JobId, JobState, TaskId, Timestamp};
 use hostler_proto::accounting::EndedUse;
 use hostler_proto::record::TaskResult;
 use hostler_store::{
@@ -488,6 +488,9 @@ fn change() -> impl Strategy<Value = Change> {
         4 => id().prop_map(|(job, index)| Change::Ended(ended(job, index))),
         1 => id().prop_map(|(job, index)| Change::Ended(ended_bare(job, index))),
         2 => id().prop_map(|(job, index)| Change::Reopened(task(job, index))),
+        2 => id().prop_map(|(job, index)| Change::SetAside(task(job, index))),
+        1 => id().prop_map(|(job, index)| Change::EarlierEnded(ended(job, index))),
+        1 => (id(), 0u32..3).prop_map(|((job, index), attempt)| Change::EarlierFetched(task(job, index), Attempt(attempt))),
         1 => (1u64..4).prop_map(|job| Change::Forgotten(JobId(job))),
         3 => (0u64..6).prop_map(put),
         1 => (0u64..6).prop_map(|number| Change::DropBlob(digest_of(&[number]))),

@@ -170,6 +170,9 @@ impl PendingMoves {
             Record::Forgotten(_) => self.forgotten += 1,
             Record::Ended(_)
             | Record::Reopened(_)
+            | Record::SetAside(_)
+            | Record::EarlierEnded(_)
+            | Record::EarlierFetched(..)
             | Record::JobEnded(_)
             | Record::Environment { .. }
             | Record::Message { .. } => {}
@@ -177,7 +180,13 @@ impl PendingMoves {
         let (id, job) = match record {
             Record::JobEnded(job) => (job.id, Some(Arc::clone(job))),
             Record::JobReopened(id) | Record::Forgotten(id) => (*id, None),
-            Record::Ended(_) | Record::Reopened(_) | Record::Environment { .. } | Record::Message { .. } => return,
+            Record::Ended(_)
+            | Record::Reopened(_)
+            | Record::SetAside(_)
+            | Record::EarlierEnded(_)
+            | Record::EarlierFetched(..)
+            | Record::Environment { .. }
+            | Record::Message { .. } => return,
         };
         if let Some(job) = &job {
             self.keys.insert(job.key, id);

@@ -85,6 +85,10 @@ pub struct Job {
     pub results: IndexSet,
     /// Tasks whose results a client has fetched.
     pub fetched: IndexSet,
+    /// Tasks with an unfetched result of an earlier attempt, by attempt. The store has a row for each. In a box, because few
+    /// jobs have them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub earlier: Option<Box<BTreeMap<Attempt, IndexSet>>>,
     /// The owner's uid on the submitting machine, if known.
     #[serde(default)]
     pub uid: Option<u32>,
@@ -354,6 +358,7 @@ impl Job {
             attempts: BTreeMap::new(),
             results: IndexSet::default(),
             fetched: IndexSet::default(),
+            earlier: None,
             uid,
             energy: None,
             used: None,
@@ -519,11 +524,65 @@ impl Job {
         }
     }
 
-    /// Returns the tasks with a result that nobody has fetched. The result of a command whose output went to a file of its
-    /// user has no content and does not count.
+    /// Returns whether results of the job have content: not those of a command whose output goes to a file of its user.
+    pub(in crate::head) fn keeps_output(&self) -> bool {
+        let is_kept = self.spec.files.as_ref().is_none_or(|files| files.stdout.is_none());
+        is_kept || matches!(self.spec.work, Work::Project { .. })
+    }
+
+    /// Returns whether the head has any result of the job, also of earlier attempts.
+    #[must_use]
+    pub fn has_results(&self) -> bool {
+        !self.results.is_empty() || self.earlier.is_some()
+    }
+
+    /// Returns whether the head has a result of the job that no client has fetched, also of earlier attempts.
+    #[must_use]
+    pub fn has_unfetched_results(&self) -> bool {
+        !self.results.is_subset(&self.fetched) || self.earlier.is_some()
+    }
+
+    /// Returns whether the head has a result of the task, also of an earlier attempt.
+    #[must_use]
+    pub fn has_result_of(&self, index: u32) -> bool {
+        self.results.contains(index) || self.earlier.iter().flat_map(|it| it.values()).any(|it| it.contains(index))
+    }
+
+    /// Returns the number of the task's last attempt. The task has ended.
+    pub(in crate::head) fn last_attempt(&self, index: u32) -> Attempt {
+        self.attempts.get(&index).copied().unwrap_or(Attempt(1))
+    }
+
+    /// Returns the tasks with an unfetched result of this attempt, after which they were requeued.
+    #[must_use]
+    pub fn earlier_results(&self, attempt: Attempt) -> IndexSet {
+        self.earlier.as_ref().and_then(|earlier| earlier.get(&attempt)).cloned().unwrap_or_default()
+    }
+
+    /// Returns the tasks with an unfetched result of any earlier attempt.
+    #[must_use]
+    pub fn tasks_with_earlier_results(&self) -> IndexSet {
+        let mut all = IndexSet::default();
+        self.earlier.iter().flat_map(|earlier| earlier.values()).for_each(|tasks| all.add_all(tasks));
+        all
+    }
+
+    pub(in crate::head) fn keep_earlier(&mut self, attempt: Attempt, index: u32) {
+        self.earlier.get_or_insert_default().entry(attempt).or_default().insert(index);
+    }
+
+    pub(in crate::head) fn drop_earlier(&mut self, attempt: Attempt, indices: &IndexSet) {
+        if let Some(earlier) = &mut self.earlier {
+            earlier.entry(attempt).or_default().remove_all(indices);
+            earlier.retain(|_, tasks| !tasks.is_empty());
+        }
+        self.earlier.take_if(|earlier| earlier.is_empty());
+    }
+
+    /// Returns the tasks with a result of their last attempt that nobody has fetched. The result of a command whose output
+    /// went to a file of its user has no content and does not count.
     pub fn unfetched_results(&self) -> impl Iterator<Item = u32> {
-        let keeps_output = self.spec.files.as_ref().is_none_or(|files| files.stdout.is_none());
-        let has_content = keeps_output || matches!(self.spec.work, Work::Project { .. });
+        let has_content = self.keeps_output();
         self.results.iter().filter(move |index| has_content && !self.fetched.contains(*index))
     }
 

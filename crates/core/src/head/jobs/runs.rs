@@ -214,7 +214,17 @@ impl Step<'_> {
         match ending {
             Some(ending) => self.end_task(&active, ending),
             None => {
+                // What a requeued attempt has left stays until it is fetched.
+                let keeps = self.job(id).keeps_output() && ended_part_ends(&active).any(|over| over.result.is_some());
+                if keeps {
+                    let ending = Ending { state: JobState::Cancelled, exit_code: None };
+                    let row = self.record(&active, ending);
+                    self.changes.records.push(Record::EarlierEnded(Box::new(row)));
+                }
                 self.state.change_job(id, |job| {
+                    if keeps {
+                        job.keep_earlier(run.attempt, index);
+                    }
                     job.attempts.insert(index, run.attempt);
                     job.wait_again(&IndexSet::one(index));
                 });
@@ -226,6 +236,26 @@ impl Step<'_> {
 
     fn end_task(&mut self, active: &Active, ending: Ending) {
         let run = active.run;
+        let has_result = ended_part_ends(active).any(|over| over.result.is_some());
+        self.count(run.task.job, TaskChange::Ended { state: ending.state, tasks: 1 });
+        let row = self.record(active, ending);
+        let started_at = row.started_at;
+        self.changes.records.push(Record::Ended(Box::new(row)));
+        self.state.change_job(run.task.job, |job| {
+            job.endings.entry(ending).or_default().insert(run.task.index);
+            if run.attempt.0 > 1 {
+                job.attempts.insert(run.task.index, run.attempt);
+            }
+            if has_result {
+                job.results.insert(run.task.index);
+            }
+        });
+        self.note_start(run.task.job, started_at);
+    }
+
+    /// Returns the record of a run whose parts have ended.
+    fn record(&self, active: &Active, ending: Ending) -> EndedTask {
+        let run = active.run;
         let now = self.now;
         let usage = Usage::of_all(ended_part_ends(active).map(|over| over.usage));
         // A run may be too short for its start to be reported; derive the start from its run time.
@@ -235,9 +265,7 @@ impl Step<'_> {
         // Likewise for the end of its process.
         let ran_until = |at: WallTime| WallTime((at.0 + i64::try_from(usage.wall_ms).unwrap_or(0)).min(now.wall.0));
         let exited_at = active.stages.exited_at.or_else(|| started_at.filter(|_| ran).map(ran_until));
-        let has_result = ended_part_ends(active).any(|over| over.result.is_some());
-        self.count(run.task.job, TaskChange::Ended { state: ending.state, tasks: 1 });
-        self.changes.records.push(Record::Ended(Box::new(EndedTask {
+        EndedTask {
             job: run.task.job,
             index: run.task.index,
             attempt: run.attempt,
@@ -256,17 +284,7 @@ impl Step<'_> {
                 .filter(|_| active.parts.len() == 1)
                 .and_then(|end| end.certificate.clone()),
             parts: if active.parts.len() > 1 { ended_parts(active) } else { Vec::new() },
-        })));
-        self.state.change_job(run.task.job, |job| {
-            job.endings.entry(ending).or_default().insert(run.task.index);
-            if run.attempt.0 > 1 {
-                job.attempts.insert(run.task.index, run.attempt);
-            }
-            if has_result {
-                job.results.insert(run.task.index);
-            }
-        });
-        self.note_start(run.task.job, started_at);
+        }
     }
 
     /// Sets the time of a job's first start.
@@ -369,7 +387,6 @@ fn cause(state: &State, active: &Active) -> Option<EndCause> {
     if active.broken_by.is_none() {
         return active.ending.or_else(|| is_finished(state, active).then_some(EndCause::Finished));
     }
-    // Results of a run that will run again are not collected.
     let runs_again = verdict(state, active).is_none();
     Some(active.ending.unwrap_or(if runs_again { EndCause::Requeued } else { EndCause::Broken }))
 }
