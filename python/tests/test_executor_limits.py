@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -183,3 +184,9 @@ def test_process_beside_a_waiting_call_can_break(monkeypatch: pytest.MonkeyPatch
         pool = executor._pools[0]
         wait_until(lambda: not pool.is_nested)
         assert sum(executor.map(int, range(9))) == 36
+
+
+def test_an_unknown_option_is_refused_when_the_executor_is_made() -> None:
+    settings: dict[str, Any] = {"mem": "1G"}
+    with pytest.raises(TypeError, match=r"no option 'mem'; it has .*memory"):
+        hostler.Executor(**settings)

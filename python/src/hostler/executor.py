@@ -72,6 +72,9 @@ class Executor(concurrent.futures.Executor):
             raise ValueError("max_workers must be greater than 0")
         if options.get("requeue"):
             raise ValueError("calls run at most once, so an Executor has no requeue; hostler.map has")
+        if unknown := sorted(options.keys() - Options.__annotations__.keys()):
+            known = ", ".join(sorted(Options.__annotations__))
+            raise TypeError(f"Executor has no option {unknown[0]!r}; it has {known}")
         project.check_sandbox(environment, options)
         self._settings = Settings(client or Client(), environment, trusted, None, max_workers, options)
         self._is_local = False
