@@ -45,6 +45,8 @@ pub(super) struct Books {
     retention_ms: u64,
     /// The epoch of the current or last head.
     epoch: Epoch,
+    /// The time in the simulated world at which the last event reached the disk.
+    in_world: Timestamp,
     /// The state that follows from the durable events alone, without any restart.
     fold: State,
     events: u64,
@@ -75,6 +77,7 @@ impl Books {
             places: Places::default(),
             retention_ms: settings.retention_ms,
             epoch: Epoch(0),
+            in_world: Timestamp(0),
             fold: empty_state(settings),
             events: 0,
         }
@@ -111,8 +114,9 @@ impl Books {
 /// Checks of durable events.
 impl Books {
     /// Accounts for an event that is on the disk.
-    pub(super) fn see(&mut self, stamped: &Stamped, disk: &Disk) {
+    pub(super) fn see(&mut self, stamped: &Stamped, disk: &Disk, in_world: Timestamp) {
         self.events += 1;
+        self.in_world = in_world;
         let mut changes = Changes::default();
         update(&mut self.fold, stamped, &mut changes);
         let records = &changes.records;

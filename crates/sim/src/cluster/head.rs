@@ -103,7 +103,7 @@ impl World {
                 return self.books.record_violation("an event in the log cannot be read".to_owned());
             };
             self.trace.add(self.now_us, format_args!("stored: {}", brief(&stamped.event)));
-            self.books.see(&stamped, &self.head.disk);
+            self.books.see(&stamped, &self.head.disk, Timestamp(self.now_us / MS));
         }
     }
 

@@ -99,6 +99,8 @@ pub(super) struct Broken {
 pub(super) struct Past {
     /// When it was first placed or ended. For an array: one of its tasks.
     pub(super) first_seen: Option<Timestamp>,
+    /// The same by the time of the world, which goes on while the head is away.
+    pub(super) first_seen_in_world: Option<Timestamp>,
     pub(super) first_ended: Option<Timestamp>,
     pub(super) has_started: bool,
     pub(super) has_ended: bool,
@@ -119,7 +121,8 @@ impl Past {
         Self { has_started, has_ended, has_completed, has_ended_otherwise, ..Self::default() }
     }
 
-    pub(super) fn add(&mut self, is_now: &Self, is_seen: bool, now: Timestamp) {
+    pub(super) fn add(&mut self, is_now: &Self, is_seen: bool, now: Timestamp, in_world: Timestamp) {
+        self.first_seen_in_world = self.first_seen_in_world.or(is_seen.then_some(in_world));
         self.first_seen = self.first_seen.or(is_seen.then_some(now));
         self.first_ended = self.first_ended.or(is_now.has_ended.then_some(now));
         self.has_started |= is_now.has_started;
