@@ -236,7 +236,7 @@ fn package_dependencies(project: &Project<'_>, pyproject: &toml::Table) -> Resul
     }
     let found = reader.finish(Kind::Pyproject)?;
     if !is_package && (found.is_none() || section.is_none()) {
-        // uv reads only the `[project]` of a project that is not a package.
+        // For a project without a package, uv reads the `[project]` table only.
         return Ok(found);
     }
     let nothing = || Requirements::new(Kind::Pyproject, project, Plan::List(List::default()), &blake3::Hasher::new());

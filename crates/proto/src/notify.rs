@@ -114,7 +114,7 @@ pub struct JobNews {
     /// The number of ended tasks in each final state, for an array.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub endings: Vec<(JobState, u64)>,
-    /// The exit code of a job that is not an array.
+    /// The exit code of the job; absent for an array.
     #[serde(default)]
     pub exit_code: Option<i32>,
     /// The nodes of a job that has just started.

@@ -68,9 +68,9 @@ fn named_by_ancestors(job: JobId, number: u64) -> Option<PathBuf> {
     None
 }
 
-/// The allocation of a running job that contains neither this process nor an ancestor, from the variables of the job's
-/// processes on this machine. Reads processes of this user only, so nobody else chooses where the step goes. `name` and `nodes`
-/// tell the job from one with this number in another cluster on this machine.
+/// Finds the allocation of a running job from outside the job: in the environment variables of the job's processes on this
+/// machine. Ignores processes of other users, who could otherwise redirect the step. `name` and `nodes` distinguish the job from a
+/// job with the same number in another cluster.
 pub(crate) fn allocation_beside(number: u64, name: &str, nodes: &[&str]) -> Option<Allocation> {
     let user = geteuid().as_raw();
     let (number, nodes) = (number.to_string(), nodes.join(","));

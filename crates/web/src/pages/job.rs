@@ -209,7 +209,7 @@ async fn last_lines_of_failure(api: &Api, job: &JobDetail) -> Option<LastLines> 
     None
 }
 
-/// The last lines of a job that is not an array and has not failed: of stdout, or else of stderr.
+/// Returns the last lines of a job's only task: of stdout, or of stderr if stdout is empty.
 async fn last_lines_of_only_task(api: &Api, job: &JobDetail) -> Option<LastLines> {
     let (id, is_live) = (job.summary.id, !job.summary.state.is_ended());
     for output in [Output::Stdout, Output::Stderr] {

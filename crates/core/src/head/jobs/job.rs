@@ -579,8 +579,8 @@ impl Job {
         self.earlier.take_if(|earlier| earlier.is_empty());
     }
 
-    /// Returns the tasks with a result of their last attempt that nobody has fetched. The result of a command whose output
-    /// went to a file of its user has no content and does not count.
+    /// Returns the tasks whose last attempt has an unfetched result. Leaves out commands that write their output to a file of
+    /// the user: their results are empty.
     pub fn unfetched_results(&self) -> impl Iterator<Item = u32> {
         let has_content = self.keeps_output();
         self.results.iter().filter(move |index| has_content && !self.fetched.contains(*index))
