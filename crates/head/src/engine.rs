@@ -54,7 +54,7 @@ pub(crate) struct Engine {
 struct Shared {
     state: RwLock<State>,
     archive: Archive,
-    agents: Mutex<HashMap<ConnectionId, Agent>>,
+    agents: Mutex<HashMap<ConnectionId, mpsc::UnboundedSender<Outgoing>>>,
     notices: broadcast::Sender<Notice>,
     /// Marked as changed after each command that may change the rights of callers.
     rights: watch::Sender<()>,
@@ -68,13 +68,6 @@ struct Shared {
     /// Notifies the task that delivers messages that the outbox has new ones.
     new_messages: Arc<Notify>,
     clock: Clock,
-}
-
-/// The connection of an agent.
-struct Agent {
-    /// Version of the link protocol.
-    protocol: u16,
-    sender: mpsc::UnboundedSender<Outgoing>,
 }
 
 /// An input of the sender task of an agent's connection.
@@ -268,14 +261,14 @@ impl Engine {
         Arc::clone(&self.shared.new_messages)
     }
 
-    /// Registers the sender task of an agent's connection, which speaks this version of the protocol.
-    pub(crate) fn register(&self, connection: ConnectionId, protocol: u16) -> mpsc::UnboundedReceiver<Outgoing> {
+    /// Registers the sender task of an agent's connection.
+    pub(crate) fn register(&self, connection: ConnectionId) -> mpsc::UnboundedReceiver<Outgoing> {
         #[expect(
             clippy::disallowed_methods,
             reason = "the loop must not wait for an agent, whose runs limit the queue"
         )]
         let (sender, receiver) = mpsc::unbounded_channel();
-        self.shared.agents().insert(connection, Agent { protocol, sender });
+        self.shared.agents().insert(connection, sender);
         self.shared.metrics.agent_connected();
         receiver
     }
@@ -287,12 +280,7 @@ impl Engine {
 
     /// Sends an agent a message that needs no event. Returns `false` if the connection is gone.
     pub(crate) fn send(&self, connection: ConnectionId, message: HeadMessage) -> bool {
-        self.shared.agents().get(&connection).is_some_and(|agent| agent.sender.send(Outgoing::Send(message)).is_ok())
-    }
-
-    /// Version of the link protocol that an agent speaks.
-    pub(crate) fn protocol(&self, connection: ConnectionId) -> Option<u16> {
-        self.shared.agents().get(&connection).map(|agent| agent.protocol)
+        self.shared.agents().get(&connection).is_some_and(|agent| agent.send(Outgoing::Send(message)).is_ok())
     }
 
     /// Returns the error because of which nothing can be stored at the moment, or `None` if the store works.
@@ -324,7 +312,7 @@ impl Shared {
         self.state.write().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn agents(&self) -> MutexGuard<'_, HashMap<ConnectionId, Agent>> {
+    fn agents(&self) -> MutexGuard<'_, HashMap<ConnectionId, mpsc::UnboundedSender<Outgoing>>> {
         self.agents.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -351,13 +339,13 @@ impl Shared {
                     if let Some(agent) = agents.get(&connection) {
                         // The connection may be about to end. The answer to the agent's next hello then replaces the
                         // message.
-                        let _ = agent.sender.send(Outgoing::Send(message));
+                        let _ = agent.send(Outgoing::Send(message));
                     }
                 }
                 Effect::Close { connection, reason } => {
                     if let Some(agent) = agents.remove(&connection) {
                         // The connection is already gone.
-                        let _ = agent.sender.send(Outgoing::Close(reason));
+                        let _ = agent.send(Outgoing::Close(reason));
                     }
                 }
                 Effect::Power { node, verb, ask } => {
@@ -567,7 +555,7 @@ impl Loop {
         }
         for (_, agent) in self.shared.agents().drain() {
             // The connection is already gone.
-            let _ = agent.sender.send(Outgoing::Close(RELOADING.to_owned()));
+            let _ = agent.send(Outgoing::Close(RELOADING.to_owned()));
         }
         match self.reload() {
             Ok((state, next_sequence)) => {

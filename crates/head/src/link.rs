@@ -74,7 +74,7 @@ impl Link<'_> {
             }
         };
         tracing::info!(node = %self.node, pid, version, runs, "agent linked");
-        let outgoing = self.head.engine.register(self.connection, link.protocol());
+        let outgoing = self.head.engine.register(self.connection);
         self.work(&mut link).await?;
         let (command, blobs) = link.introduction().expect("a new link has a hello");
         if let Err(error) = self.head.engine.command_with_blobs(command, blobs).await {
@@ -85,9 +85,8 @@ impl Link<'_> {
         }
         let welcome = link.welcome(&self.head.engine.state(), self.head.engine.now().at);
         send(&mut sink, &welcome).await?;
-        let protocol = link.protocol();
         tokio::select! {
-            outcome = self.send_messages(sink, outgoing, protocol) => outcome,
+            outcome = self.send_messages(sink, outgoing) => outcome,
             outcome = self.receive_messages(source, link) => outcome,
         }
     }
@@ -138,12 +137,7 @@ impl Link<'_> {
     }
 
     /// Sends the engine's messages to the agent until the engine closes the link or the head stops.
-    async fn send_messages(
-        &self,
-        mut sink: Sink,
-        mut outgoing: UnboundedReceiver<Outgoing>,
-        protocol: u16,
-    ) -> anyhow::Result<()> {
+    async fn send_messages(&self, mut sink: Sink, mut outgoing: UnboundedReceiver<Outgoing>) -> anyhow::Result<()> {
         let mut outbox = Outbox::default();
         let mut messages = Vec::with_capacity(FRAME_LEN);
         loop {
@@ -157,11 +151,7 @@ impl Link<'_> {
             for outgoing in messages.drain(..) {
                 match outgoing {
                     Outgoing::Send(HeadMessage::Launch(launch)) => said.extend(self.with_environment(launch).await?),
-                    Outgoing::Send(message) if HeadLink::is_known(protocol, &message) => said.push(message),
-                    Outgoing::Send(_) => {
-                        let node = self.node;
-                        tracing::warn!(%node, "the agent is too old to change the time limit of a run; upgrade it");
-                    }
+                    Outgoing::Send(message) => said.push(message),
                     Outgoing::Close(reason) => last_word = Some(reason),
                 }
             }

@@ -65,8 +65,7 @@ pub struct End {
 pub enum ForwardAnswer {
     /// The agent is connected, and bytes follow. For a listener: it listens, and announcements follow.
     Connected,
-    /// No process of the run listens on the port. Also the answer of an agent that does not know sockets, because it looks
-    /// for port 0 instead.
+    /// No process of the run listens on the port.
     NothingListens,
     /// No process of the run listens on the socket.
     NothingOnSocket,

@@ -21,20 +21,8 @@ use utoipa::ToSchema;
 use crate::certificate::Certificate;
 use crate::forward::Destination;
 
-/// Link protocol versions that this build supports.
-pub const PROTOCOL: std::ops::RangeInclusive<u16> = 4..=8;
-
-/// The first protocol version in which agents know [`HeadMessage::TimeLimit`].
-pub const TIME_LIMIT_PROTOCOL: u16 = 5;
-
-/// The first protocol version in which agents know [`StreamKind::Steps`] and signals to single steps.
-pub const STEPS_PROTOCOL: u16 = 6;
-
-/// The first protocol version in which agents know [`StreamKind::Forward`].
-pub const FORWARD_PROTOCOL: u16 = 7;
-
-/// The first protocol version in which agents know [`StreamKind::Listen`].
-pub const LISTEN_PROTOCOL: u16 = 8;
+/// Link protocol versions that this build supports. Before the first release, there is only one.
+pub const PROTOCOL: std::ops::RangeInclusive<u16> = 8..=8;
 
 /// Maximum size of a frame in bytes. Senders split batches to stay below it.
 pub const MAX_FRAME_BYTES: usize = 4 << 20;

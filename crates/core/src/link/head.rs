@@ -7,10 +7,7 @@
 use std::collections::{BTreeSet, VecDeque};
 
 use hostler_model::{Digest, NodeName, RunId, Timestamp};
-use hostler_proto::link::{
-    AgentHello, AgentMessage, FORWARD_PROTOCOL, Frame, HeadHello, HeadMessage, LISTEN_PROTOCOL, PROTOCOL, RunReport,
-    RunStatus, STEPS_PROTOCOL, StreamKind, StreamRequest, TIME_LIMIT_PROTOCOL,
-};
+use hostler_proto::link::{AgentHello, AgentMessage, Frame, HeadHello, PROTOCOL, RunReport, RunStatus};
 use serde_bytes::ByteBuf;
 
 use super::frames::{Gap, Inbox};
@@ -151,29 +148,6 @@ impl HeadLink {
         }
     }
 
-    /// Whether the agent knows this message. Agents of an earlier release know fewer messages.
-    #[must_use]
-    pub fn is_known(protocol: u16, message: &HeadMessage) -> bool {
-        protocol
-            >= match message {
-                HeadMessage::TimeLimit { .. } => TIME_LIMIT_PROTOCOL,
-                HeadMessage::Signal { step: Some(_), .. }
-                | HeadMessage::Stream(StreamRequest { what: StreamKind::Steps, .. }) => STEPS_PROTOCOL,
-                HeadMessage::Stream(StreamRequest { what: StreamKind::Forward { .. }, .. }) => FORWARD_PROTOCOL,
-                HeadMessage::Stream(StreamRequest {
-                    what: StreamKind::Listen { .. } | StreamKind::Accepted { .. },
-                    ..
-                }) => LISTEN_PROTOCOL,
-                _ => *PROTOCOL.start(),
-            }
-    }
-
-    /// The version of the protocol on this link.
-    #[must_use]
-    pub fn protocol(&self) -> u16 {
-        self.protocol
-    }
-
     /// Whether the welcome was sent. Frames must wait for it.
     #[must_use]
     pub fn is_open(&self) -> bool {
@@ -239,7 +213,7 @@ fn agree(hello: &AgentHello, certified: &NodeName) -> Result<u16, String> {
 
 #[cfg(test)]
 mod tests {
-    use hostler_model::{NodeFacts, SignalNumber, SignalTarget};
+    use hostler_model::NodeFacts;
 
     use super::*;
 
@@ -263,30 +237,6 @@ mod tests {
         assert!(older.contains("upgrade the agent"), "{older}");
         let other = agree(&hello("b", 2, 2), &node).expect_err("another node");
         assert!(other.contains("name is b") && other.contains("node a"), "{other}");
-    }
-
-    #[test]
-    fn agents_of_earlier_releases_get_no_new_messages() {
-        let run = "1_0.1.1".parse().expect("a run");
-        let limit = HeadMessage::TimeLimit { run, time_limit_ms: None };
-        assert!(HeadLink::is_known(TIME_LIMIT_PROTOCOL, &limit) && !HeadLink::is_known(4, &limit));
-        let signal = |step| HeadMessage::Signal {
-            run,
-            signal: SignalNumber::try_from(9).expect("a signal"),
-            to: SignalTarget::Steps,
-            step,
-        };
-        let stream = |what| HeadMessage::Stream(StreamRequest { stream: "x".to_owned(), run, what });
-        for message in [signal(Some(0)), stream(StreamKind::Steps)] {
-            assert!(HeadLink::is_known(STEPS_PROTOCOL, &message) && !HeadLink::is_known(5, &message));
-        }
-        let forward = stream(StreamKind::Forward { port: 8888, socket: None });
-        assert!(HeadLink::is_known(FORWARD_PROTOCOL, &forward) && !HeadLink::is_known(6, &forward));
-        let accepted = StreamKind::Accepted { number: 1 };
-        for message in [stream(StreamKind::Listen { port: 0, socket: None }), stream(accepted)] {
-            assert!(HeadLink::is_known(LISTEN_PROTOCOL, &message) && !HeadLink::is_known(7, &message));
-        }
-        assert!(HeadLink::is_known(4, &signal(None)) && HeadLink::is_known(4, &HeadMessage::Forget { run }));
     }
 
     #[test]

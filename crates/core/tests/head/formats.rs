@@ -35,20 +35,7 @@ use serde::de::DeserializeOwned;
 use crate::harness::{Head, ended as ended_with, name, spec, user};
 
 /// The files, oldest first.
-const FILES: [(&str, &str); 7] = [
-    ("store8-link4.txt", include_str!("../formats/store8-link4.txt")),
-    // Runs have steps and get signals.
-    ("store8-link4-steps.txt", include_str!("../formats/store8-link4-steps.txt")),
-    // Dependencies concern single tasks, and have delays and alternatives. Jobs change, also their time limits while they run, and single
-    // tasks are held.
-    ("store8-link5.txt", include_str!("../formats/store8-link5.txt")),
-    ("store8-link6.txt", include_str!("../formats/store8-link6.txt")),
-    ("store8-link7.txt", include_str!("../formats/store8-link7.txt")),
-    // Runs of exclusive jobs have certificates.
-    ("store8-link7-certificate.txt", include_str!("../formats/store8-link7-certificate.txt")),
-    // Agents listen for runs.
-    ("store8-link8.txt", include_str!("../formats/store8-link8.txt")),
-];
+const FILES: [(&str, &str); 1] = [("store8-link8.txt", include_str!("../formats/store8-link8.txt"))];
 
 /// The lines that this build writes: kinds and bytes.
 type Lines = Vec<(&'static str, Vec<u8>)>;

@@ -12,14 +12,14 @@ use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt, StreamExt};
 use hostler_model::{JobId, NodeName, TaskId};
 use hostler_proto::forward::{Destination, ForwardAnswer, MAX_MESSAGE_BYTES, MAX_PATH_BYTES, SILENCE};
-use hostler_proto::link::{FORWARD_PROTOCOL, LISTEN_PROTOCOL, StreamKind};
+use hostler_proto::link::StreamKind;
 use serde::Deserialize;
 use tokio::time::{sleep, timeout};
 use utoipa::ToSchema;
 
 use super::error::ApiError;
 use super::extract::{Path, Query};
-use super::output::{AGENT_TIME, Live, Standing, ask, connection_of, one_of, silent, standing, wait_until_gone};
+use super::output::{AGENT_TIME, Live, Standing, ask, one_of, silent, standing, wait_until_gone};
 use super::results::readable;
 use super::who::User;
 use crate::head::Head;
@@ -175,21 +175,12 @@ pub(super) fn limited(upgrade: WebSocketUpgrade) -> WebSocketUpgrade {
 
 /// Asks the node of a task to connect to a port or socket, or to listen there. Returns the agent's end of the WebSocket.
 async fn connect(head: &Head, live: &Live, task: TaskId, request: &Request) -> Result<WebSocket, ApiError> {
-    let (needed, what, kind) = match request.clone() {
-        Request::Connect(to) => (FORWARD_PROTOCOL, "connect to ports of jobs", to.into()),
-        Request::Listen(at) => {
-            let (port, socket) = match at {
-                Destination::Port(port) => (port, None),
-                Destination::Socket(path) => (0, Some(path)),
-                Destination::Accepted(_) => (0, None),
-            };
-            (LISTEN_PROTOCOL, "listen for jobs", StreamKind::Listen { port, socket })
-        }
+    let kind = match request.clone() {
+        Request::Connect(to) => to.into(),
+        Request::Listen(Destination::Port(port)) => StreamKind::Listen { port, socket: None },
+        Request::Listen(Destination::Socket(path)) => StreamKind::Listen { port: 0, socket: Some(path) },
+        Request::Listen(Destination::Accepted(_)) => StreamKind::Listen { port: 0, socket: None },
     };
-    let protocol = connection_of(head, live).and_then(|connection| head.engine.protocol(connection));
-    if protocol.is_some_and(|protocol| protocol < needed) {
-        return Err(too_old(&live.node, what));
-    }
     let mut place = head.streams.sockets.wait_for(&live.node);
     let answer = async {
         if !ask(head, live, &place.name, kind) {
@@ -203,9 +194,6 @@ async fn connect(head: &Head, live: &Live, task: TaskId, request: &Request) -> R
     let node = &live.node;
     match (answer, request) {
         (ForwardAnswer::Connected, _) => Ok(agent),
-        (ForwardAnswer::NothingListens, Request::Connect(Destination::Socket(_))) => {
-            Err(too_old(node, "connect to Unix sockets of jobs"))
-        }
         (ForwardAnswer::Taken, Request::Connect(at) | Request::Listen(at)) => Err(taken(node, at)),
         (ForwardAnswer::Failed(why), Request::Connect(to)) => {
             Err(failed(format!("node {node} cannot connect to {to} of task {task}: {why}")))
@@ -258,12 +246,6 @@ fn not_running(task: TaskId, state: &str) -> ApiError {
     let message = format!("task {task} {state}, so nothing listens on its ports");
     ApiError::new(StatusCode::CONFLICT, "not_running", message)
         .hint(format!("`hostler job {}` shows the task's state", task.job))
-}
-
-fn too_old(node: &NodeName, what: &str) -> ApiError {
-    let message = format!("the agent of node {node} is too old to {what}");
-    ApiError::new(StatusCode::CONFLICT, "agent_too_old", message)
-        .hint(format!("upgrade Hostler on node {node}, and restart its agent; the job continues"))
 }
 
 /// Relays messages in both directions until both sides have closed, or one connection has broken.

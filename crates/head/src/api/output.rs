@@ -297,7 +297,7 @@ pub(super) fn ask(head: &Head, live: &Live, stream: &str, what: StreamKind) -> b
 }
 
 /// The connection of the node of a live task.
-pub(super) fn connection_of(head: &Head, live: &Live) -> Option<ConnectionId> {
+fn connection_of(head: &Head, live: &Live) -> Option<ConnectionId> {
     head.engine.state().node(&live.node).and_then(|node| node.link.as_ref()).map(|link| link.connection)
 }
 

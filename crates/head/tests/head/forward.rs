@@ -3,7 +3,7 @@
 use hostler_client::{Client, ClientError, Tunnel};
 use hostler_model::RunId;
 use hostler_proto::forward::{Announcement, Destination, ForwardAnswer, MAX_PATH_BYTES};
-use hostler_proto::link::{FORWARD_PROTOCOL, LISTEN_PROTOCOL, RunReport, RunStatus, StreamKind};
+use hostler_proto::link::StreamKind;
 use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
 
 use crate::agent::{FakeAgent, Identity};
@@ -94,20 +94,6 @@ async fn failures_name_their_cause() {
         assert_eq!(code(client.forward(run.task, 0, to).await), "bad_request", "{to:?}");
     }
     assert_eq!(code(client.forward(run.task, 1, &PORT).await), "no_such_node");
-
-    // What an agent answers that does not know sockets: it looks for port 0.
-    let (refused, _) = forward(&client, &mut agent, run, &socket, ForwardAnswer::NothingListens).await;
-    let refused = refused.expect_err("the agent does not know sockets");
-    assert!(refused.to_string().contains("too old to connect to Unix sockets"), "{refused}");
-    assert_eq!(refused.code(), Some("agent_too_old"));
-
-    let report = RunReport { run, status: RunStatus::Running };
-    let mut older = identity.hello(vec![report]);
-    older.protocol_max = FORWARD_PROTOCOL - 1;
-    let _agent = FakeAgent::link_with(&head, &identity, &older).await;
-    let refused = client.forward(run.task, 0, &PORT).await.expect_err("the agent does not know the request");
-    assert!(refused.to_string().contains("agent of node n1") && refused.code() == Some("agent_too_old"), "{refused}");
-    assert!(refused.hints()[0].contains("upgrade"), "{refused:?}");
 }
 
 #[tokio::test]
@@ -149,11 +135,6 @@ async fn listener_announces_connections_until_one_end_is_gone() {
     let (refused, _) = soon("both ends", async { tokio::join!(client.listen(run.task, 0, &socket), answered) }).await;
     assert_eq!(code(refused), "address_taken");
     assert_eq!(code(client.listen(run.task, 0, &Destination::Socket(String::new())).await), "bad_request");
-
-    let mut older = identity.hello(vec![RunReport { run, status: RunStatus::Running }]);
-    older.protocol_max = LISTEN_PROTOCOL - 1;
-    let _agent = FakeAgent::link_with(&head, &identity, &older).await;
-    assert_eq!(code(client.listen(run.task, 0, &PORT).await), "agent_too_old");
 }
 
 #[tokio::test]
