@@ -7,11 +7,11 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
-use hostler_core::agent::{Effect, Event, RunLaunch, Why, update};
+use hostler_core::agent::{Effect, Event, RunLaunch, Stage, Why, update};
 use hostler_model::{NodeFacts, RunId, SignalNumber};
 use hostler_power::{MacAddress, WakeUp};
 use hostler_proto::forward::Destination;
-use hostler_proto::link::{AgentHello, AgentMessage, StreamKind, StreamRequest};
+use hostler_proto::link::{AgentHello, AgentMessage, HeadMessage, StreamKind, StreamRequest};
 use hostler_shepherd::{Launch, Members, RunSignal};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::mpsc;
@@ -47,6 +47,12 @@ impl Engine {
         while let Some(input) = inputs.0.recv().await {
             match input {
                 Input::Event(event) => {
+                    if let Event::Received(HeadMessage::Forget { run }) = &event
+                        && let Some(held) = self.handle.state().run(*run)
+                        && !matches!(held.stage, Stage::Over(_))
+                    {
+                        tracing::warn!(%run, "the head does not know this run or has given it up; ending it");
+                    }
                     let effects = update(&mut self.handle.state(), event);
                     for effect in effects {
                         if effect == Effect::Stop {
@@ -75,7 +81,10 @@ impl Engine {
             gossip_at: self.node.gossiping.as_ref().and_then(|gossiping| gossiping.address()),
             ..self.node.facts.clone()
         };
-        AgentHello::new(self.node.name.clone(), std::process::id(), facts, self.handle.state().reports())
+        let runs = self.handle.state().reports();
+        let (journals, boot) = (&self.node.runs, &self.node.facts.boot);
+        let ages = runs.iter().filter_map(|report| journals.of(report.run).age(report.run, boot)).collect();
+        AgentHello { ages, ..AgentHello::new(self.node.name.clone(), std::process::id(), facts, runs) }
     }
 
     fn perform(&mut self, effect: Effect) {

@@ -1,14 +1,17 @@
 //! Commands and nodes while the head is away, and after it has moved.
 
 use std::fs;
+use std::io::Write;
 use std::net::TcpListener;
-use std::process::{Child, Stdio};
+use std::os::unix::net::UnixStream;
+use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::Duration;
 
 use hostler_testkit::{Cluster, Outcome, RealCluster, Size, end as kill_child, free_port, wait_until};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
+use serde_json::Value;
 
 const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
 
@@ -130,5 +133,72 @@ fn everything_on_a_node_follows_a_moved_head() {
     }
     let node = format!("unix:{}", real.path("n1/agent.sock"));
     assert!(real.home.ok(&["--head", &node, "nodes"]).contains("n1"));
+    kill_child(agent);
+}
+
+#[test]
+fn job_that_ended_while_the_head_was_away_has_the_times_of_its_node() {
+    let cluster = Cluster::up(HOSTLER, SMALL);
+    // The times must not depend on whether the head knew that the job runs.
+    let job = cluster.ok(&["run", "--detach", "-m", "16M", "--", "sleep", "4"]);
+    cluster.wait_for_state(&job, "running");
+    cluster.kill_9(cluster.head_pid());
+    sleep(Duration::from_secs(12));
+    cluster.start(SMALL);
+    cluster.wait_for_state(&job, "completed");
+    let shown = cluster.json(&["job", &job]);
+    let ms = |name: &str| shown[name].as_i64().unwrap_or_else(|| panic!("{shown}"));
+    let ran = ms("ended_at") - ms("started_at");
+    assert!((3_900..5_500).contains(&ran), "{ran} ms: {shown}");
+    let mut head = UnixStream::connect(cluster.path("run/hostler/head.sock")).expect("the head listens");
+    let request = "GET /api/v1/accounting?by=user HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    head.write_all(request.as_bytes()).expect("the head reads");
+    let answer = std::io::read_to_string(head).expect("the head answers");
+    let body = answer.split("\r\n\r\n").nth(1).expect("a body");
+    let sums: Value = serde_json::from_str(body).unwrap_or_else(|_| panic!("{answer}"));
+    let hours = sums["total"]["core_hours"].as_f64().unwrap_or_else(|| panic!("{sums}"));
+    assert!((3.9..5.5).contains(&(hours * 3600.0)), "{sums}");
+}
+
+#[test]
+fn results_survive_a_restored_head_that_uses_ids_again() {
+    let real = RealCluster::start(HOSTLER);
+    let agent = real.add_node("n1");
+    let project = real.home.path("project");
+    fs::create_dir(&project).expect("a new directory");
+    let copy = |from: &str, to: &str| {
+        let copied = Command::new("cp").args(["-a", &real.path(from), &real.path(to)]).status().expect("cp starts");
+        assert!(copied.success());
+    };
+    let results = real.path("results");
+    let run = |text: &str| {
+        fs::write(project.join("main.sh"), format!("echo {text} > model.txt")).expect("the directory exists");
+        let project = project.display().to_string();
+        let job = real.ok(&["submit", "-q", "-m", "16M", &project, "sh", "--", "main.sh"]);
+        real.wait_for_job(&job, "completed");
+        job
+    };
+    real.kill_head();
+    copy("head", "backup");
+    real.run_head();
+    real.wait_for_node("n1", "up");
+    let first = run("precious");
+    real.ok(&["fetch", &first, "--to", &results]);
+    let running = real.ok(&["run", "--detach", "-m", "16M", "--", "sleep", "600"]);
+    real.wait_for_job(&running, "running");
+    real.kill_head();
+    hostler_snapshot::remove_tree(&real.home.path("head")).expect("the head has ended");
+    copy("backup", "head");
+    real.run_head();
+    real.wait_for_node("n1", "up");
+    for (daemon, text) in
+        [("head", "a node has a run that this head does not know"), ("n1", "the head does not know this run")]
+    {
+        real.wait_for_log(daemon, text);
+    }
+    assert_eq!(run("other"), first, "the restored head does not know the first job");
+    real.fails(&["fetch", &first, "--to", &results]);
+    let model = real.home.path("results").join(&first).join("model.txt");
+    assert_eq!(fs::read_to_string(model).expect("it stays"), "precious\n");
     kill_child(agent);
 }

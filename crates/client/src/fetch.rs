@@ -143,7 +143,8 @@ async fn fetch_batch(
         manifest.problems.iter().for_each(|text| report(FetchEvent::Problem { result: &name, text }));
         // A job that wrote a file of the marker's name gets its own file back, and no marker.
         let marks = !manifest.tree.entries.iter().any(|entry| entry.path == RESULTS_MARKER.as_bytes());
-        let source = cluster.filter(|_| marks).map(|cluster| format!("{cluster} {name}"));
+        // An id returns when a backup of the head is restored; id and time of submission do not.
+        let source = cluster.filter(|_| marks).map(|cluster| format!("{cluster} {name} {}", result.submitted_at.0));
         match Delivery::plan(&path, &with_logs(manifest), destination.on_conflict, source.as_deref()) {
             Ok(delivery) => {
                 // Marked before it has content, so that a submission of a parent folder leaves the directory out.
@@ -265,7 +266,7 @@ fn add_log(tree: &mut Manifest, name: &str, content: &Content) {
 
 #[cfg(test)]
 mod tests {
-    use hostler_model::RunId;
+    use hostler_model::{RunId, WallTime};
 
     use super::*;
 
@@ -307,6 +308,7 @@ mod tests {
             fetched: false,
             attempt: Attempt(1),
             earlier: false,
+            submitted_at: WallTime(0),
         };
         let names = [(None, None), (Some(0), None), (None, Some(0)), (Some(3), Some(1))];
         let names = names.map(|(index, rank)| name(&result(index, rank)));

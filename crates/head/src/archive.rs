@@ -191,7 +191,7 @@ impl Wanted {
                 || self.states.contains(&job.state())
                 || self.any_task && job.has_task_in(&self.states))
             && self.partition.as_ref().is_none_or(|partition| job.spec.partition.as_ref() == Some(partition))
-            && self.ended_since.is_none_or(|since| job.ended_at.is_some_and(|at| at >= since))
+            && self.ended_since.is_none_or(|since| job.ended_at().is_some_and(|at| at >= since))
             && self
                 .node
                 .as_ref()

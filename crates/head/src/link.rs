@@ -16,7 +16,7 @@ use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt, StreamExt};
 use hostler_core::head::{Command, ConnectionId};
 use hostler_core::link::{HELLO_TIMEOUT, HeadLink, Inline, Outbox, Step};
-use hostler_model::{Digest, Ending, JobState, NodeName};
+use hostler_model::{Digest, Ending, JobState, NodeName, RunId};
 use hostler_proto::link::{
     AgentHello, AgentMessage, Fate, HeadHello, HeadMessage, Launch, RunEnd, RunReport, RunStatus,
 };
@@ -66,6 +66,8 @@ impl Link<'_> {
         let Some(hello) = hello else { return Ok(()) };
         let hello: AgentHello = hostler_proto::decode(&hello)?;
         let (pid, version, runs) = (hello.pid, hello.version.clone(), hello.runs.len());
+        let is_over = |report: &&RunReport| matches!(report.status, RunStatus::Ended(_));
+        let live: Vec<RunId> = hello.runs.iter().filter(|it| !is_over(it)).map(|report| report.run).collect();
         let mut link = match HeadLink::new(self.connection, self.node, self.key, hello) {
             Ok(link) => link,
             Err(message) => {
@@ -75,6 +77,9 @@ impl Link<'_> {
         };
         tracing::info!(node = %self.node, pid, version, runs, "agent linked");
         let outgoing = self.head.engine.register(self.connection);
+        for run in live.into_iter().filter(|run| self.head.engine.state().active(*run).is_none()) {
+            tracing::warn!(node = %self.node, %run, "a node has a run that this head does not know or has given up; it ends there");
+        }
         self.work(&mut link).await?;
         let (command, blobs) = link.introduction().expect("a new link has a hello");
         if let Err(error) = self.head.engine.command_with_blobs(command, blobs).await {

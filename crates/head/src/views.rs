@@ -77,7 +77,7 @@ pub(crate) fn summary(state: &State, job: &Job, telling: Option<&EndedTask>, vie
         tasks: TaskCounts::new(job.tasks_by_state()),
         submitted_at: job.submitted_at,
         started_at: job.started_at,
-        ended_at: job.ended_at,
+        ended_at: job.ended_at(),
     }
 }
 
@@ -209,7 +209,7 @@ pub(crate) fn record(state: &State, job: &Job, viewer: Viewer, history: &History
         script,
         submitted_at: job.submitted_at,
         started_at: job.started_at,
-        ended_at: job.ended_at,
+        ended_at: job.ended_at(),
         tasks: tasks(state, job, is_owner, Shown::All, history),
         tasks_next: history.next,
     }
@@ -303,7 +303,7 @@ fn ended_task(job: &Job, index: u32, ending: Ending, row: Option<&EndedTask>, is
         exit_code: ending.exit_code,
         message: row.and_then(|row| row.message.as_deref()).map(|message| message_for(message, is_owner)),
         started_at: row.and_then(|row| row.started_at),
-        ended_at: row.map(|row| row.ended_at).or(job.ended_at),
+        ended_at: row.map(|row| row.ended_at).or(job.ended_at()),
         stages: row.map(|row| row.stages).unwrap_or_default(),
         result: row.and_then(|row| row.result).filter(|_| is_owner && job.results.contains(index)),
         fetched: job.fetched.contains(index),

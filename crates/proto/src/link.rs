@@ -46,6 +46,21 @@ pub struct AgentHello {
     pub facts: NodeFacts,
     /// All runs on the node, including ended ones that the head has not acknowledged.
     pub runs: Vec<RunReport>,
+    /// How long ago the processes of these runs started and ended: the head may have been away then.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ages: Vec<RunAge>,
+}
+
+/// How long before the hello the process of a run started and ended, on a clock of the node that is never set.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunAge {
+    /// Id of the run.
+    pub run: RunId,
+    /// Time since the start, in milliseconds.
+    pub started_ms: u64,
+    /// Time since the end, in milliseconds; absent while the process runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exited_ms: Option<u64>,
 }
 
 impl AgentHello {
@@ -53,7 +68,16 @@ impl AgentHello {
     #[must_use]
     pub fn new(node: NodeName, pid: u32, facts: NodeFacts, runs: Vec<RunReport>) -> Self {
         let (protocol_min, protocol_max) = (*PROTOCOL.start(), *PROTOCOL.end());
-        Self { protocol_min, protocol_max, version: env!("CARGO_PKG_VERSION").to_owned(), node, pid, facts, runs }
+        Self {
+            protocol_min,
+            protocol_max,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            node,
+            pid,
+            facts,
+            runs,
+            ages: Vec::new(),
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Results that clients fetch; part of [`crate::api`].
 
-use hostler_model::{Attempt, Digest, IndexSet, JobId, JobState};
+use hostler_model::{Attempt, Digest, IndexSet, JobId, JobState, WallTime};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -56,4 +56,7 @@ pub struct ResultView {
     /// Whether the task was requeued after this attempt. The head keeps such a result until it is fetched.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub earlier: bool,
+    /// When the job was submitted, which tells it from a job that had the same id before a backup of the head was restored.
+    #[serde(default)]
+    pub submitted_at: WallTime,
 }

@@ -22,6 +22,9 @@ pub struct Stages {
     /// Time at which the process had ended on all nodes, or could not start, so that they collected the results.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exited_at: Option<WallTime>,
+    /// Time at which the head had the results of a process that ended at `ended_at`. Absent for older records, and if no process ran.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub collected_at: Option<WallTime>,
 }
 
 /// A step in the life of a task.
@@ -62,7 +65,7 @@ pub type Step = (Stage, WallTime, Option<WallTime>);
 /// Returns the steps in the life of a task, in order. The first begins with the submission, so it includes earlier attempts.
 #[must_use]
 pub fn timeline(submitted_at: WallTime, task: &TaskView) -> Vec<Step> {
-    let Stages { placed_at, staged_at, exited_at } = task.stages;
+    let Stages { placed_at, staged_at, exited_at, collected_at } = task.stages;
     let (started_at, ended_at) = (task.started_at, task.ended_at);
     let mut steps = vec![(Stage::Queued, submitted_at, placed_at.or(started_at).or(ended_at))];
     if let Some(placed) = placed_at {
@@ -79,6 +82,6 @@ pub fn timeline(submitted_at: WallTime, task: &TaskView) -> Vec<Step> {
     if let Some(started) = started_at {
         steps.push((Stage::Running, started, exited_at.or(ended_at)));
     }
-    steps.extend(exited_at.map(|exited| (Stage::Collecting, exited, ended_at)));
+    steps.extend(exited_at.map(|exited| (Stage::Collecting, exited, collected_at.or(ended_at))));
     steps
 }

@@ -34,7 +34,8 @@ use std::time::SystemTime;
 use hostler_core::agent::RunLaunch;
 use hostler_model::{BootId, RunId, Work};
 use hostler_proto::certificate::Certificate;
-use hostler_proto::link::{Output, RunEnd};
+use hostler_proto::link::{Output, RunAge, RunEnd};
+use hostler_shepherd::Moment;
 use hostler_shepherd::journal::{self, JournalContent};
 use nix::libc;
 use serde::{Deserialize, Serialize};
@@ -346,6 +347,16 @@ impl RunDirectory {
     /// How the run ended, if stored.
     pub(crate) fn end(&self) -> Option<RunEnd> {
         hostler_proto::decode(&fs::read(self.path.join("end")).ok()?).ok()
+    }
+
+    /// How long ago the run's process started and ended, if its shepherd wrote that since the machine's start `boot`.
+    pub(crate) fn age(&self, run: RunId, boot: &BootId) -> Option<RunAge> {
+        let content = JournalContent::read(&self.path).ok()?;
+        let taken = content.taken.filter(|record| record.boot_id == boot.0)?.taken;
+        let ms = |moment: Moment| u64::try_from(moment.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let exited_ms = content.ended.as_ref().map(|record| ms(record.ended));
+        let started_ms = ms(content.ended.map_or(taken, |record| record.started));
+        Some(RunAge { run, started_ms, exited_ms })
     }
 
     /// The launch in the journal; `None` if the journal is missing or belongs to another run.

@@ -278,7 +278,7 @@ fn exit_code(haul: &Downloads) -> u8 {
 
 #[cfg(test)]
 mod tests {
-    use hostler_model::Digest;
+    use hostler_model::{Digest, WallTime};
 
     use super::*;
 
@@ -295,6 +295,7 @@ mod tests {
             fetched: false,
             attempt: Attempt(1),
             earlier: false,
+            submitted_at: WallTime(0),
         };
         assert_eq!(what_is_left_out(&[]), None);
         let one = [result(1, None, JobState::Completed)];

@@ -1,6 +1,6 @@
 //! Turns commands into events: checks permissions, drops stale messages, and derives facts from agents' reports.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use hostler_model::{
@@ -8,7 +8,7 @@ use hostler_model::{
     is_system_uid,
 };
 use hostler_proto::api::JobAction;
-use hostler_proto::link::{AgentHello, AgentMessage, EndCause, Fate, RunEnd, RunReport, RunStatus};
+use hostler_proto::link::{AgentHello, AgentMessage, EndCause, Fate, RunAge, RunEnd, RunReport, RunStatus};
 
 use super::command::{Caller, Command, Refusal};
 use super::event::Event;
@@ -101,7 +101,9 @@ pub fn decide(state: &State, command: &Command, ended: &Ended, now: Now) -> Resu
             let mut events = vec![Event::Heard { connection: *connection }];
             match message {
                 AgentMessage::Heartbeat => {}
-                AgentMessage::Report(report) => events.extend(decide_report(state, node, report, *result_is_complete)),
+                AgentMessage::Report(report) => {
+                    events.extend(decide_report(state, node, report, *result_is_complete, None));
+                }
                 AgentMessage::Resting { ask, busy, is_leaving } => {
                     let event = decide_resting(state, node, *ask, busy.as_deref(), *is_leaving);
                     events.extend(event.map(Event::Power));
@@ -409,7 +411,12 @@ fn decide_hello(state: &State, connection: ConnectionId, hello: &AgentHello, com
         // Each report is checked against the state before the hello, so only the first report about a run may count.
         let mut heard = BTreeSet::new();
         let reports = hello.runs.iter().filter(|report| heard.insert(report.run));
-        events.extend(reports.flat_map(|report| decide_report(state, node, report, complete.contains(&report.run))));
+        let ages: BTreeMap<RunId, &RunAge> = hello.ages.iter().map(|age| (age.run, age)).collect();
+        events.extend(reports.flat_map(|report| {
+            let age = ages.get(&report.run).copied();
+            let missed = age.map_or_else(Vec::new, |age| missed(state, node, report, age));
+            missed.into_iter().chain(decide_report(state, node, report, complete.contains(&report.run), age))
+        }));
     }
     events
 }
@@ -435,8 +442,25 @@ fn waits_for_others(state: &State, run: RunId) -> bool {
     state.active(run).is_some_and(|active| active.parts.len() > 1 && !active.has_begun())
 }
 
+/// Returns the start and the end of a run's process that the report of a later status leaves out.
+fn missed(state: &State, node: &Node, report: &RunReport, age: &RunAge) -> Vec<Event> {
+    let earlier = match &report.status {
+        RunStatus::Completing => vec![RunStatus::Running],
+        RunStatus::Ended(_) => vec![RunStatus::Running, RunStatus::Completing],
+        RunStatus::Accepted | RunStatus::Staged | RunStatus::Ready { .. } | RunStatus::Running => Vec::new(),
+    };
+    let reports = earlier.into_iter().map(|status| RunReport { run: report.run, status });
+    reports.flat_map(|report| decide_report(state, node, &report, false, Some(age))).collect()
+}
+
 /// Returns the events of an agent's report about a run; none if the report is stale or contains nothing new.
-fn decide_report(state: &State, node: &Node, report: &RunReport, result_is_complete: bool) -> Vec<Event> {
+fn decide_report(
+    state: &State,
+    node: &Node,
+    report: &RunReport,
+    result_is_complete: bool,
+    age: Option<&RunAge>,
+) -> Vec<Event> {
     let run = report.run;
     let Some(active) = state.active(run) else { return Vec::new() };
     let Some(rank) = active.rank_of(&node.name) else { return Vec::new() };
@@ -450,8 +474,14 @@ fn decide_report(state: &State, node: &Node, report: &RunReport, result_is_compl
             let is_news = active.has_begun() || part.port != Some(*port);
             if is_news { vec![Event::Ready { run, rank, port: *port, endpoint: *endpoint }] } else { Vec::new() }
         }
-        RunStatus::Running => if_further(Phase::Running, Event::Running { run, rank }),
-        RunStatus::Completing => if_further(Phase::Completing, Event::Completing { run, rank }),
+        RunStatus::Running => {
+            let ago_ms = age.map_or(0, |age| age.started_ms);
+            if_further(Phase::Running, Event::Running { run, rank, ago_ms })
+        }
+        RunStatus::Completing => {
+            let ago_ms = age.and_then(|age| age.exited_ms).unwrap_or(0);
+            if_further(Phase::Completing, Event::Completing { run, rank, ago_ms })
+        }
         RunStatus::Ended(end) => {
             // A result counts only when it is complete. Until then the run does not end, and the shell requests the result again.
             if end.result.is_some() && !result_is_complete {

@@ -166,6 +166,9 @@ pub enum Event {
         /// The rank of the node.
         #[serde(default)]
         rank: u32,
+        /// How long ago, in milliseconds, if the head was away then.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        ago_ms: u64,
     },
     /// The run's process has ended on the node.
     Completing {
@@ -174,6 +177,9 @@ pub enum Event {
         /// The rank of the node.
         #[serde(default)]
         rank: u32,
+        /// How long ago, in milliseconds, if the head was away then.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        ago_ms: u64,
     },
     /// The run has ended on the node, and the head has its complete result.
     Ended {
@@ -537,4 +543,9 @@ pub enum Record {
         /// The message.
         message: Box<Message>,
     },
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it with a reference")]
+const fn is_zero(number: &u64) -> bool {
+    *number == 0
 }

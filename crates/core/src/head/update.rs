@@ -67,11 +67,11 @@ pub fn update(state: &mut State, stamped: &Stamped, changes: &mut Changes) {
             step.change(*job, spec, PastJobs { states: after, facts: past });
         }
         Event::Placed { starts } => step.place(starts),
-        Event::Accepted { run, rank } => step.advance(*run, *rank, Phase::Accepted),
-        Event::Staged { run, rank } => step.advance(*run, *rank, Phase::Staged),
+        Event::Accepted { run, rank } => step.advance(*run, *rank, Phase::Accepted, 0),
+        Event::Staged { run, rank } => step.advance(*run, *rank, Phase::Staged, 0),
         Event::Ready { run, rank, port, endpoint } => step.get_ready(*run, *rank, *port, *endpoint),
-        Event::Running { run, rank } => step.advance(*run, *rank, Phase::Running),
-        Event::Completing { run, rank } => step.advance(*run, *rank, Phase::Completing),
+        Event::Running { run, rank, ago_ms } => step.advance(*run, *rank, Phase::Running, *ago_ms),
+        Event::Completing { run, rank, ago_ms } => step.advance(*run, *rank, Phase::Completing, *ago_ms),
         Event::Ended { run, rank, end } => step.end_part(*run, *rank, end.clone()),
         Event::NodeSeen { node, facts } => {
             step.state.peers.seen(step.state.nodes.get(node), facts, now.at);
@@ -235,8 +235,10 @@ impl Step<'_> {
                 parts: Vec::new(),
             })));
         }
+        let now = self.now;
         self.state.change_job(id, |job| {
             job.no_longer_wait(gone);
+            job.ended_at = job.ended_at.max(Some(now.wall));
             job.endings.entry(ending).or_default().add_all(gone);
         });
     }
@@ -457,7 +459,6 @@ impl Step<'_> {
         let now = self.now;
         if self.job(id).is_ended() && self.job(id).ended.is_none() {
             self.state.change_job(id, |job| {
-                job.ended_at = Some(now.wall);
                 job.ended = Some(now.at);
             });
             self.state.set_wait_limit(id, None);

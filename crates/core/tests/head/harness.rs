@@ -14,7 +14,7 @@ use hostler_model::{
     Request, Resources, RunId, Surroundings, Timestamp, WallTime, Work,
 };
 use hostler_proto::api::JobAction;
-use hostler_proto::link::{AgentHello, AgentMessage, Fate, HeadMessage, RunEnd, RunReport, RunStatus};
+use hostler_proto::link::{AgentHello, AgentMessage, Fate, HeadMessage, RunAge, RunEnd, RunReport, RunStatus};
 use hostler_proto::stored::{Batch, Change};
 
 /// A head without I/O. It records the events, changes and messages that a real head would store and send.
@@ -45,6 +45,8 @@ pub(crate) struct Head {
     pub(crate) runs_images: bool,
     /// Whether nodes that say hello make their machine quiet for jobs.
     pub(crate) quiets_machine: bool,
+    /// Ages of the runs in the next hello.
+    pub(crate) ages: Vec<RunAge>,
 }
 
 impl Head {
@@ -67,6 +69,7 @@ impl Head {
             runs_sandboxes: false,
             runs_images: false,
             quiets_machine: false,
+            ages: Vec::new(),
         };
         let epoch = head.state.next_epoch();
         head.apply(Event::EpochStarted { epoch, owner: None });
@@ -218,7 +221,8 @@ impl Head {
             gossip_at: self.gossip_at,
             ..NodeFacts::new(boot, resources)
         };
-        let hello = AgentHello::new(name(node), 1, facts, runs);
+        let ages = std::mem::take(&mut self.ages);
+        let hello = AgentHello { ages, ..AgentHello::new(name(node), 1, facts, runs) };
         let command = Command::Hello {
             connection: ConnectionId(connection),
             key,

@@ -34,7 +34,9 @@ use hostler_model::{
     WallTime,
 };
 use hostler_proto::api::JobAction;
-use hostler_proto::link::{AgentMessage, EndCause, Fate, HeadMessage, RunEnd, RunReport, RunResult, RunStatus, Usage};
+use hostler_proto::link::{
+    AgentMessage, EndCause, Fate, HeadMessage, RunAge, RunEnd, RunReport, RunResult, RunStatus, Usage,
+};
 use hostler_proto::stages::Stages;
 use hostler_proto::stored::Change;
 
@@ -113,7 +115,7 @@ fn ended_task_records_when_it_reached_each_stage() {
         head.now.wall.0 += 1_000;
         head.report(1, run, status).expect("accepted");
     }
-    let stages = Stages { placed_at: at(0), staged_at: at(2_000), exited_at: at(4_000) };
+    let stages = Stages { placed_at: at(0), staged_at: at(2_000), exited_at: at(4_000), collected_at: at(5_000) };
     assert_eq!(stages_of(&head), (stages, at(3_000)));
 
     // A short run reports only its end, with the time that it ran.
@@ -122,8 +124,27 @@ fn ended_task_records_when_it_reached_each_stage() {
     let RunStatus::Ended(end) = ended(0) else { unreachable!("`ended` returns another status") };
     let end = RunEnd { usage: Usage { wall_ms: 10, ..Usage::default() }, ..end };
     head.report(1, head.run_of(short), RunStatus::Ended(end)).expect("accepted");
-    let stages = Stages { placed_at: at(5_000), staged_at: None, exited_at: at(6_000) };
+    let stages = Stages { placed_at: at(5_000), staged_at: None, exited_at: at(6_000), collected_at: at(6_000) };
     assert_eq!(stages_of(&head), (stages, at(5_990)));
+}
+
+#[test]
+fn times_of_a_job_are_those_of_its_node_when_the_head_was_away() {
+    let mut head = Head::new();
+    head.hello("n1", 1, "boot", vec![]);
+    // The node reports the start after the end, and the cluster's clock stands still while the head is away.
+    let job = head.submit(spec()).expect("accepted");
+    let run = head.run_of(job);
+    let placed = head.now.wall;
+    head.now.wall.0 += 52_000;
+    let RunStatus::Ended(end) = ended(0) else { unreachable!("`ended` returns another status") };
+    let end = RunEnd { usage: Usage { wall_ms: 20_000, ..Usage::default() }, ..end };
+    head.ages = vec![RunAge { run, started_ms: 50_000, exited_ms: Some(30_000) }];
+    head.hello("n1", 2, "boot", vec![RunReport { run, status: RunStatus::Ended(end) }]);
+    let [.., Change::Ended(task), Change::JobEnded(job)] = head.changes.as_slice() else { panic!("the job has ended") };
+    let at = |ms: i64| Some(WallTime(placed.0 + ms));
+    assert_eq!((task.started_at, Some(task.ended_at), task.stages.collected_at), (at(2_000), at(22_000), at(52_000)));
+    assert_eq!((Some(job.used.ended_at), job.used.sums.cpu_held_ms), (at(22_000), 20_000));
 }
 
 #[test]

@@ -247,5 +247,5 @@ async fn ended_since(
 
 /// The position of an ended job in the order of ends.
 fn position(job: &Job) -> (WallTime, JobId) {
-    (job.ended_at.unwrap_or_default(), job.id)
+    (job.ended_at().unwrap_or_default(), job.id)
 }

@@ -247,6 +247,7 @@ fn view(
         fetched: !is_earlier && job.fetched.contains(task.index),
         attempt: row.attempt,
         earlier: is_earlier,
+        submitted_at: job.submitted_at,
     })
 }
 

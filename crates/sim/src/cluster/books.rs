@@ -136,7 +136,7 @@ impl Books {
             }
             Event::Accepted { run, rank } | Event::Staged { run, rank } => self.see_progress(*run, *rank, |_| {}),
             Event::Ready { run, rank, .. } => self.see_progress(*run, *rank, |part| part.is_ready = true),
-            Event::Running { run, rank } | Event::Completing { run, rank } => {
+            Event::Running { run, rank, .. } | Event::Completing { run, rank, .. } => {
                 self.see_progress(*run, *rank, |part| part.has_run = true);
             }
             Event::Ended { run, rank, end } => self.see_end(*run, *rank, end.fate, records),

@@ -36,8 +36,8 @@ pub(super) fn brief(event: &Event) -> String {
         }
         Event::Accepted { run, rank } => format!("run {run} has arrived on its node of rank {rank}"),
         Event::Ready { run, rank, .. } => format!("run {run} is ready on its node of rank {rank}"),
-        Event::Running { run, rank } => format!("run {run} runs on its node of rank {rank}"),
-        Event::Completing { run, rank } => {
+        Event::Running { run, rank, .. } => format!("run {run} runs on its node of rank {rank}"),
+        Event::Completing { run, rank, .. } => {
             format!("run {run} has ended on its node of rank {rank}; results are collected")
         }
         Event::Ended { run, rank, end } => {

@@ -85,13 +85,15 @@ macro_rules! select_ended {
 }
 pub(super) use select_ended;
 
-/// The content of the column `usage`. Programs that do not know the certificate skip it.
+/// The content of the column `usage`. Programs that do not know the other fields skip them.
 #[derive(Serialize, Deserialize)]
 struct Measured {
     #[serde(flatten)]
     usage: Usage,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     certificate: Option<Box<Certificate>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    collected_at: Option<WallTime>,
 }
 
 /// Runs [`INSERT_ENDED`] for `task`.
@@ -109,7 +111,11 @@ pub(super) fn insert_ended(connection: &Connection, task: &EndedTask) -> rusqlit
         task.ended_at.0,
         task.result.as_ref().map(|digest| digest.0.as_slice()),
         (!task.parts.is_empty()).then(|| hostler_proto::encode(&task.parts)),
-        hostler_proto::encode(&Measured { usage: task.usage, certificate: task.certificate.clone() }),
+        hostler_proto::encode(&Measured {
+            usage: task.usage,
+            certificate: task.certificate.clone(),
+            collected_at: task.stages.collected_at,
+        }),
         task.stages.placed_at.map(|time| time.0),
         task.stages.staged_at.map(|time| time.0),
         task.stages.exited_at.map(|time| time.0),
@@ -135,7 +141,7 @@ pub(super) fn ended(row: &Row<'_>) -> Result<EndedTask, SqlError> {
     let steps = steps.map(|bytes| hostler_proto::decode(&bytes)).transpose();
     let usage: Vec<u8> = row.get(11)?;
     let measured: Result<Measured, _> = hostler_proto::decode(&usage);
-    let Measured { usage, certificate } = measured.map_err(|error| damaged(format!("{error}")))?;
+    let Measured { usage, certificate, collected_at } = measured.map_err(|error| damaged(format!("{error}")))?;
     let time = |column| row.get::<_, Option<i64>>(column).map(|time| time.map(WallTime));
     Ok(EndedTask {
         job,
@@ -146,7 +152,7 @@ pub(super) fn ended(row: &Row<'_>) -> Result<EndedTask, SqlError> {
         node,
         started_at: time(7)?,
         ended_at: WallTime(row.get(8)?),
-        stages: Stages { placed_at: time(12)?, staged_at: time(13)?, exited_at: time(14)? },
+        stages: Stages { placed_at: time(12)?, staged_at: time(13)?, exited_at: time(14)?, collected_at },
         result,
         usage,
         certificate,

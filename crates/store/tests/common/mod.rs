@@ -20,7 +20,12 @@ pub(crate) fn ended(job: u64, index: u32) -> EndedTask {
         node: Some("node-1".parse().expect("a name")),
         started_at: Some(WallTime(-5)),
         ended_at: WallTime(1_790_000_000_000),
-        stages: Stages { placed_at: Some(WallTime(-9)), staged_at: None, exited_at: Some(WallTime(7)) },
+        stages: Stages {
+            placed_at: Some(WallTime(-9)),
+            staged_at: None,
+            exited_at: Some(WallTime(7)),
+            collected_at: Some(WallTime(8)),
+        },
         result: Some(digest_of(&[job, u64::from(index)])),
         usage: Usage {
             wall_ms: 12,

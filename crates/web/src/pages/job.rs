@@ -227,7 +227,9 @@ async fn last_lines_of_only_task(api: &Api, job: &JobDetail) -> Option<LastLines
 fn life(frame: &Frame, job: &JobDetail) -> Vec<Step> {
     let summary = &job.summary;
     let now = frame.wall();
-    let until = summary.ended_at.unwrap_or(now);
+    let only = job.tasks_shown.first().filter(|_| summary.array.is_none());
+    let collected = only.and_then(|task| task.stages.collected_at).filter(|_| summary.ended_at.is_some());
+    let until = collected.or(summary.ended_at).unwrap_or(now);
     let total = ms(summary.submitted_at, until).max(1);
     let step = |name, from: WallTime, to: Option<WallTime>| {
         let span = ms(from, to.unwrap_or(now));
@@ -236,7 +238,6 @@ fn life(frame: &Frame, job: &JobDetail) -> Vec<Step> {
         let bar = Bar::between(format!("{name}: {text}"), start, start + span, total);
         Step { name, at: Some(frame.full(from)), span: Some(text), bar: Some(bar) }
     };
-    let only = job.tasks_shown.first().filter(|_| summary.array.is_none());
     let mut steps: Vec<Step> = match only {
         Some(task) => {
             let stages = timeline(summary.submitted_at, task).into_iter();

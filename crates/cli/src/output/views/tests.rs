@@ -121,6 +121,7 @@ fn ended_task() -> TaskView {
             placed_at: Some(WallTime(1_800_000_000_000)),
             staged_at: Some(WallTime(1_800_000_000_400)),
             exited_at: Some(WallTime(1_800_000_031_000)),
+            collected_at: None,
         },
         result: None,
         fetched: false,

@@ -53,7 +53,8 @@ pub struct Job {
     /// When the job's first task started. After a requeue of the whole job: when the first task of the last attempt
     /// started.
     pub started_at: Option<WallTime>,
-    /// When the job's last task ended.
+    /// When the last of the tasks that have ended did so: with its process, if one ran. A live job has no end yet: see
+    /// [`Job::ended_at`].
     pub ended_at: Option<WallTime>,
     /// When the job's last task ended, on the cluster's clock: the start of the job's retention.
     pub ended: Option<Timestamp>,
@@ -260,7 +261,7 @@ impl Job {
             self.change_partly_met(|it| it.freed.add_all(tasks));
         }
         if self.active.is_empty() && self.endings.values().all(IndexSet::is_empty) {
-            self.started_at = None;
+            (self.started_at, self.ended_at) = (None, None);
         }
     }
 
@@ -399,6 +400,12 @@ impl Job {
     #[must_use]
     pub fn is_ended(&self) -> bool {
         self.pending.is_empty() && self.active.is_empty()
+    }
+
+    /// Returns when the job's last task ended; `None` while the job is live.
+    #[must_use]
+    pub fn ended_at(&self) -> Option<WallTime> {
+        self.ended_at.filter(|_| self.is_ended())
     }
 
     /// Returns how many tasks may start now, considering holds, dependencies, the begin time and the array's limit, but not resources.

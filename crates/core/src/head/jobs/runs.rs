@@ -107,30 +107,32 @@ impl Step<'_> {
         self.send(connection, HeadMessage::Launch(launch));
     }
 
-    pub(in crate::head) fn advance(&mut self, run: RunId, rank: u32, phase: Phase) {
+    /// Notes that a part has reached a phase, `ago_ms` before now.
+    pub(in crate::head) fn advance(&mut self, run: RunId, rank: u32, phase: Phase, ago_ms: u64) {
         self.state.unconfirmed.remove(&(run, rank));
         let now = self.now;
         let id = run.task.job;
-        let begins_to_run = self.state.change_job(id, |job| {
+        let started_at = self.state.change_job(id, |job| {
             let active = job.active.get_mut(&run.task.index).expect("the run is the current run of its task");
             let part = part_of(active, rank);
             part.phase = part.phase.max(phase);
             let begins_to_run = phase == Phase::Running && active.phase() >= Phase::Running;
+            let at = before(now.wall, ago_ms, active);
             if begins_to_run {
-                active.since = now.at;
-                active.started_at = Some(now.wall);
+                active.since = Timestamp(now.at.0.saturating_sub(ago_ms));
+                active.started_at = Some(at);
             }
             if active.phase() >= phase {
                 match phase {
-                    Phase::Staged => active.stages.staged_at = Some(now.wall),
-                    Phase::Completing => active.stages.exited_at = Some(now.wall),
+                    Phase::Staged => active.stages.staged_at = Some(at),
+                    Phase::Completing => active.stages.exited_at = Some(at),
                     Phase::Placed | Phase::Accepted | Phase::Ready | Phase::Running => {}
                 }
             }
-            begins_to_run
+            begins_to_run.then_some(at)
         });
-        if begins_to_run {
-            self.note_start(id, Some(now.wall));
+        if started_at.is_some() {
+            self.note_start(id, started_at);
             self.settle_dependents(id, &IndexSet::one(run.task.index));
         }
         self.notify(id);
@@ -183,7 +185,8 @@ impl Step<'_> {
             if breaks {
                 active.broken_by = Some(rank);
             }
-            let held_ms = now.at.ms_since(active.since);
+            // Whoever ran the processes knows how long; the head may have been away.
+            let held_ms = Some(over.usage.wall_ms).filter(|ms| *ms > 0).unwrap_or(now.at.ms_since(active.since));
             let part = part_of(active, rank);
             let used = part.consumption(held_ms, &over.usage);
             let before = job.used.get_or_insert_default();
@@ -239,9 +242,10 @@ impl Step<'_> {
         let has_result = ended_part_ends(active).any(|over| over.result.is_some());
         self.count(run.task.job, TaskChange::Ended { state: ending.state, tasks: 1 });
         let row = self.record(active, ending);
-        let started_at = row.started_at;
+        let (started_at, ended_at) = (row.started_at, row.ended_at);
         self.changes.records.push(Record::Ended(Box::new(row)));
         self.state.change_job(run.task.job, |job| {
+            job.ended_at = job.ended_at.max(Some(ended_at));
             job.endings.entry(ending).or_default().insert(run.task.index);
             if run.attempt.0 > 1 {
                 job.attempts.insert(run.task.index, run.attempt);
@@ -258,13 +262,10 @@ impl Step<'_> {
         let run = active.run;
         let now = self.now;
         let usage = Usage::of_all(ended_part_ends(active).map(|over| over.usage));
-        // A run may be too short for its start to be reported; derive the start from its run time.
-        let ran = ending.exit_code.is_some();
-        let started_at =
-            active.started_at.or(ran.then(|| WallTime(now.wall.0 - i64::try_from(usage.wall_ms).unwrap_or(0))));
-        // Likewise for the end of its process.
-        let ran_until = |at: WallTime| WallTime((at.0 + i64::try_from(usage.wall_ms).unwrap_or(0)).min(now.wall.0));
-        let exited_at = active.stages.exited_at.or_else(|| started_at.filter(|_| ran).map(ran_until));
+        let ran = (ending.exit_code.is_some()).then(|| ran_from_to(active, usage.wall_ms, now.wall));
+        let (started_at, exited_at) =
+            ran.map_or((active.started_at, active.stages.exited_at), |(from, to)| (Some(from), Some(to)));
+        let ended_at = ran.map_or(now.wall, |(_, to)| to);
         EndedTask {
             job: run.task.job,
             index: run.task.index,
@@ -273,8 +274,8 @@ impl Step<'_> {
             message: message(active),
             node: Some(active.parts[0].node.clone()),
             started_at,
-            ended_at: now.wall,
-            stages: Stages { exited_at, ..active.stages },
+            ended_at,
+            stages: Stages { exited_at, collected_at: ran.map(|_| now.wall), ..active.stages },
             result: ended_part_ends(active).next().and_then(RunEnd::manifest),
             usage,
             steps: ended_part_ends(active).next().map(|end| end.steps.clone()).unwrap_or_default(),
@@ -352,6 +353,24 @@ impl State {
     fn parts_of(&self, run: RunId) -> u32 {
         self.active(run).map_or(0, |active| active.parts.len() as u32)
     }
+}
+
+/// The time `ago_ms` before `now`, but not before the run was placed.
+fn before(now: WallTime, ago_ms: u64, active: &Active) -> WallTime {
+    let at = WallTime(now.0.saturating_sub_unsigned(ago_ms));
+    active.stages.placed_at.map_or(at, |placed| at.max(placed.min(now)))
+}
+
+/// From when to when a run's processes ran, for `ran_ms` as their nodes measured it. The reports of start and end may be late or missing.
+fn ran_from_to(active: &Active, ran_ms: u64, now: WallTime) -> (WallTime, WallTime) {
+    let latest = before(now, ran_ms, active);
+    let from = active.started_at.map_or(latest, |at| at.min(latest));
+    let to = if ran_ms > 0 {
+        WallTime(from.0.saturating_add_unsigned(ran_ms))
+    } else {
+        active.stages.exited_at.unwrap_or(now)
+    };
+    (from, to.min(now))
 }
 
 /// Adds two energies; a missing one counts as zero. `None` if both are missing.
