@@ -46,5 +46,16 @@ def test_what_would_not_work_is_named(client: hostler.Client) -> None:
     assert f"problem      {found.problems[0]}" in str(found)
 
 
+def test_missing_modules_are_those_of_the_function_alone(client: hostler.Client) -> None:
+    def work() -> None:
+        import missing_in_this_test  # type: ignore[import-not-found]
+
+        missing_in_this_test.run()
+
+    problem = "the module missing_in_this_test is imported, and does not exist here"
+    assert hostler.preflight(work, client=client).problems == (problem,)
+    assert hostler.preflight(len, client=client).problems == ()
+
+
 def test_built_in_functions_capture_nothing(client: hostler.Client) -> None:
     assert (hostler.preflight(len, client=client).captures, hostler.preflight(len).problems) == ({}, ())

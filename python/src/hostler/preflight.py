@@ -14,7 +14,7 @@ from typing import Any
 
 from cloudpickle import cloudpickle as by_value
 
-from hostler._worker import batch, modules, project
+from hostler._worker import batch, modules, pickling, project
 from hostler._worker.batch import Settings
 from hostler._worker.project import Environment
 from hostler.client import Client
@@ -107,13 +107,14 @@ def preflight(
     size = 0
     try:
         size = len(project.dumps("the function", function))
+        missing = modules.not_found(pickling.codes(function))
+        problems += [f"the module {name} is imported, and does not exist here" for name in missing]
     except PicklingError as error:
         # The variable that is the cause is named already.
         problems += [error.message] if not problems else []
     sizes: dict[str, int] = {}
     state, lost = project.state_of_modules()
     problems += [f"set in a module, and not sent: {value}" for value in lost]
-    problems += [f"the module {name} is imported, and does not exist here" for name in modules.not_found()]
     with tempfile.TemporaryDirectory(prefix="hostler-preflight-") as directory:
         folder = Path(directory)
         try:

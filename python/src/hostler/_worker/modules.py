@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import dis
 import importlib.util
+import itertools
 import os
 import shutil
 import site
@@ -36,9 +37,8 @@ _NO_PARTS = ("__pycache__", "node_modules")
 
 _SUFFIXES = (".py", ".so", ".pyi")
 
-# Names that the code of functions imports when it runs, each with whether a statement does it, and code that was
-# searched for them.
-_imported: dict[str, bool] = {}
+# Top-level names that the code of all functions sent so far imports when it runs, and code that was searched for them.
+_imported: set[str] = set()
 _searched: weakref.WeakSet[CodeType] = weakref.WeakSet()
 
 # For each file, its time and size, and what it imports.
@@ -59,13 +59,12 @@ def note(code: CodeType) -> None:
     """Remember what the code of a function imports. Called for each code that is sent by value."""
     if code not in _searched:
         _searched.add(code)
-        for name, is_statement in _imports(code, ""):
-            _imported[name] = is_statement or _imported.get(name, False)
+        _imported.update(name.partition(".")[0] for name, _ in _imports(code, ""))
 
 
 def imported() -> set[str]:
     """Return the top-level names that the functions sent so far import when they run."""
-    return {name.partition(".")[0] for name in tuple(_imported)}
+    return _imported.copy()
 
 
 def count() -> int:
@@ -73,9 +72,10 @@ def count() -> int:
     return len(sys.modules) + len(_imported)
 
 
-def not_found() -> list[str]:
-    """Return modules that functions import by a statement when they run, and that do not exist here."""
-    names = {name.partition(".")[0] for name, is_statement in tuple(_imported.items()) if is_statement}
+def not_found(codes: Iterable[CodeType]) -> list[str]:
+    """Return modules that code imports by a statement when it runs, and that do not exist here."""
+    imports = itertools.chain.from_iterable(_imports(code, "") for code in codes)
+    names = {name.partition(".")[0] for name, is_statement in imports if is_statement}
     return sorted(name for name in names if name and name not in sys.modules and _spec(name) is None)
 
 

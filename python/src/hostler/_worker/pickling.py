@@ -164,6 +164,20 @@ def dumps(value: object) -> bytes:
     return file.getvalue()
 
 
+def codes(value: object) -> list[types.CodeType]:
+    """Return the code of the functions that travel by value with a value."""
+    found: list[types.CodeType] = []
+
+    class Noting(_Pickler):
+        def reducer_override(self, obj: Any) -> Any:
+            if type(obj) is types.CodeType:
+                found.append(obj)
+            return super().reducer_override(obj)
+
+    Noting(io.BytesIO()).dump(value)
+    return found
+
+
 def dumps_placed(value: object) -> bytes:
     """Pickle what the program has put into a module, where others are found by their places."""
     file = io.BytesIO()
