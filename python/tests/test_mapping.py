@@ -50,6 +50,19 @@ def test_thousand_results_come_in_the_order_of_the_inputs(client: hostler.Client
     assert list(results) == [4 * x for x in range(1000)]
 
 
+def test_task_imports_little_of_the_package() -> None:
+    # Each task starts a Python, which takes longer than many calls.
+    program = (
+        "import sys, hostler._worker.server, hostler._worker.task\n"
+        "print({'asyncio', 'hostler.client', 'hostler._executable', 'ssl'} & set(sys.modules))\n"
+        "import hostler\n"
+        "print(hostler.map.__name__, hostler.preflight.__name__, hostler.options.Options is hostler.Options)\n"
+        "print(set(hostler.__all__) - set(dir(hostler)), hasattr(hostler, 'nothing'))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "set()\nmap preflight True\nset() False\n"
+
+
 def test_results_come_as_they_are_ready_if_unordered(client: hostler.Client) -> None:
     def wait(seconds: float) -> float:
         time.sleep(seconds)

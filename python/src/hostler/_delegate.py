@@ -12,8 +12,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from hostler._worker import apart, pickling, project, wire
-from hostler._worker.batch import Batch, Settings, recreated
+from hostler._worker.batch import Batch, Settings
 from hostler._worker.project import Environment
+from hostler._worker.records import recreated
 from hostler.client import Client
 from hostler.errors import PicklingError, RemoteError, UsageError
 from hostler.options import Options

@@ -9,8 +9,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from hostler._worker import project
-from hostler._worker.batch import Batch, Outcome, Settings, check_parameters
+from hostler._worker.batch import Batch, Settings, check_parameters
 from hostler._worker.project import Environment
+from hostler._worker.records import Outcome
+from hostler._worker.task import Starred
 from hostler.client import Client
 from hostler.errors import UsageError
 from hostler.job import Job
@@ -134,8 +136,8 @@ def map(
     settings = Settings(client or Client(), environment, trusted, chunksize, max_workers, options)
     name = getattr(function, "__name__", "map")
     if key is not None:
-        return Map._submit(_Starred(function), zip(*iterables, strict=False), name, key, settings)
-    call = project.dumps("the function", _Starred(function))
+        return Map._submit(Starred(function), zip(*iterables, strict=False), name, key, settings)
+    call = project.dumps("the function", Starred(function))
     inputs = project.pickled_inputs(zip(*iterables, strict=False))
     first = next(inputs, None)
     if first is None:
@@ -146,16 +148,6 @@ def map(
     except BaseException:
         batch.cancel()
         raise
-
-
-class _Starred:
-    """Calls a function with the items of a tuple."""
-
-    def __init__(self, function: Callable[..., object]) -> None:
-        self.function = function
-
-    def __call__(self, values: tuple[Any, ...]) -> object:
-        return self.function(*values)
 
 
 class Results(Iterator[R], Generic[R]):

@@ -10,7 +10,8 @@ from typing import Any, Generic, Literal, TypeVar
 
 from hostler._display import Rich
 from hostler._worker import batch, meaning, project
-from hostler._worker.batch import Collector, Outcome, Settings, Shape
+from hostler._worker.batch import Collector, Settings, Shape
+from hostler._worker.records import Outcome
 from hostler._worker.wire import MODULES
 from hostler.client import Client
 from hostler.errors import MismatchError, RefusedError, UsageError

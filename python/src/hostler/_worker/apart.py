@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import shutil
 import sys
@@ -25,7 +26,7 @@ def prepare() -> None:
         del sys.modules[name]
     sys.path.insert(0, str(place))
     pickling.clear_main()
-    pickling.be_main_of(str(_place("main", os.getpid())))
+    pickling.be_main_of(_place("main", os.getpid()))
 
 
 def run(call: Callable[[], Any]) -> Any:
@@ -58,20 +59,20 @@ def clean_up(process: int) -> None:
         shutil.rmtree(_place(kind, process), ignore_errors=True)
 
 
-def _place(kind: str, process: int) -> Path:
-    return HOME / f"{kind}-{process}"
+@functools.cache
+def _place(kind: str, process: int) -> str:
+    return str(HOME / f"{kind}-{process}")
 
 
 def _enter_empty_directory() -> None:
     place = _place("work", os.getpid())
     with contextlib.suppress(OSError):
         os.chdir(place)
-        with os.scandir() as entries:
-            if next(entries, None) is None:
-                return
+        if not os.listdir():
+            return
         os.chdir(HOME)
         shutil.rmtree(place)
-    place.mkdir(exist_ok=True)
+    os.makedirs(place, exist_ok=True)
     os.chdir(place)
 
 

@@ -10,7 +10,6 @@ import re
 import shutil
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -20,15 +19,9 @@ from typing import Any
 from hostler import _executable
 from hostler._worker import project, wire
 from hostler._worker.project import Environment
+from hostler._worker.records import Outcome, is_header, outcome_of
 from hostler.client import Client
-from hostler.errors import (
-    HostlerError,
-    JobFailedError,
-    RemoteError,
-    RemoteTraceback,
-    UnreachableError,
-    UsageError,
-)
+from hostler.errors import HostlerError, JobFailedError, UnreachableError, UsageError
 from hostler.job import ENDED, Job
 from hostler.options import Options, arguments
 
@@ -40,7 +33,7 @@ _TASKS_PER_SLOT = 4
 _MOST_TASKS = 10_000
 
 # The head is asked for tasks that have ended after these times, in seconds. The time grows by this factor while nothing
-# happens, so that the end of a task is noticed within a fifth of the time that has passed.
+# happens, so that the end of a task is noticed within a fifth of the time that has passed, and is halved when one ends.
 _SHORTEST_PAUSE = 0.02
 _LONGEST_PAUSE = 1.0
 _GROWTH = 1.25
@@ -70,15 +63,6 @@ class Settings:
     chunksize: int | None
     max_workers: int | None
     options: Options
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What became of one input."""
-
-    index: int
-    value: Any = None
-    error: BaseException | None = None
 
 
 @dataclass(frozen=True)
@@ -333,7 +317,7 @@ class Collector:
                 time.sleep(pause)
                 pause = min(_GROWTH * pause, _LONGEST_PAUSE)
             else:
-                pause = _SHORTEST_PAUSE
+                pause = max(pause / 2, _SHORTEST_PAUSE)
 
     def stop(self) -> None:
         """Download nothing more."""
@@ -461,50 +445,3 @@ def lost(what: str, name: str, task: dict[str, Any], stderr: str) -> JobFailedEr
 def is_own_file(file: Path) -> bool:
     """Whether this is a file of the result: no link, and no file that another user of this machine has put there."""
     return file.is_file() and not file.is_symlink() and file.stat().st_uid == os.geteuid()
-
-
-def is_header(header: wire.Header, size: int) -> bool:
-    """Whether this has the fields of a header of a record in a file of `size` bytes."""
-    return (
-        type(header["input"]) is type(header["bytes"]) is int
-        and 0 <= header["bytes"] <= size
-        and isinstance(header["kind"], str)
-        and isinstance(header["error"], str)
-        and isinstance(header["traceback"], str)
-    )
-
-
-def outcome_of(header: wire.Header, content: bytes, trusted: bool) -> Outcome:
-    """Return what a record says."""
-    index = header["input"]
-    if header["kind"] == "error":
-        return Outcome(index, error=recreated(header, content if trusted else b""))
-    try:
-        return Outcome(index, value=wire.load(content, trusted))
-    except BaseException as error:
-        _stop_if_interrupted(error)
-        failed = RemoteError(f"the result of input {index} cannot be read here: {wire.described(error)}", "remote")
-        failed.__cause__ = error
-        return Outcome(index, error=failed)
-
-
-def recreated(header: wire.Header, content: bytes) -> BaseException:
-    """Return the exception of a task, with its traceback as the cause."""
-    error: BaseException | None = None
-    if content:
-        try:
-            found = wire.load(content, True)
-            error = found if isinstance(found, BaseException) else None
-        except BaseException as failure:
-            # Its class may exist only on the node.
-            _stop_if_interrupted(failure)
-    if error is None:
-        error = RemoteError(header["error"], "remote")
-    error.__cause__ = RemoteTraceback(header["traceback"])
-    return error
-
-
-def _stop_if_interrupted(error: BaseException) -> None:
-    """Raise it again if it can be the user's Ctrl-C. Anything else that a result calls here may not end this thread."""
-    if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
-        raise error

@@ -15,7 +15,8 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from hostler._worker import batch, frames, wire
+from hostler._worker import frames, wire
+from hostler._worker.records import is_header
 
 #: The argument of such a process.
 ARGUMENT = "helper"
@@ -87,7 +88,7 @@ class Helper:
             records.readline()
             while line := records.readline():
                 header: wire.Header = json.loads(line)
-                if not batch.is_header(header, 1 << 62):
+                if not is_header(header, 1 << 62):
                     break
                 content = records.read(header["bytes"])
                 if len(content) == header["bytes"] and header["kind"] != frames.KNOWN:

@@ -14,7 +14,7 @@ import weakref
 from typing import TYPE_CHECKING, Any
 
 from hostler import _executable
-from hostler._worker import batch, frames, wire
+from hostler._worker import frames, records, wire
 from hostler._worker.call import Call, Future, fail
 from hostler._worker.jobs import WorkerJob
 from hostler._worker.parts import Part
@@ -247,7 +247,7 @@ class Worker(asyncio.Protocol):
         """Settle the calls of the records from here on. Return where the first incomplete one begins."""
         while (end := self._received.find(b"\n", at)) >= 0:
             header = json.loads(self._received[at:end])
-            if not batch.is_header(header, 1 << 62):
+            if not records.is_header(header, 1 << 62):
                 raise ValueError
             after = end + 1 + header["bytes"]
             if len(self._received) < after:
@@ -301,7 +301,7 @@ class Worker(asyncio.Protocol):
         elif call.depth:
             call.future.settle((header, content))
         else:
-            outcome = batch.outcome_of(header, content, self._pool.settings.trusted)
+            outcome = records.outcome_of(header, content, self._pool.settings.trusted)
             call.future.settle(outcome.value, outcome.error)
 
     def reply(self, parent: Call, number: int, future: Future[Any]) -> None:

@@ -31,9 +31,9 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from hostler._worker import apart, frames, parts, pickling, wire
-from hostler._worker.batch import outcome_of
 from hostler._worker.call import Future
 from hostler._worker.helper import Helper
+from hostler._worker.records import outcome_of
 
 #: The socket, in the folder of the task.
 SOCKET = "hostler-worker.sock"

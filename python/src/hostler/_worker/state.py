@@ -359,6 +359,8 @@ def receive(values: Mapping[str, bytes]) -> None:
     What an earlier call has set, and is not among these values, is again what it was before. Values are set again for
     each call: instances of a class of the main program are those of the class that the call has.
     """
+    if not values and not _received:
+        return
     for place in [place for place in _before if place not in values]:
         _assign(place, _before.pop(place))
     _received.clear()

@@ -31,6 +31,16 @@ _PROGRESS = struct.Struct("QQ")
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
+class Starred:
+    """Calls a function with the items of a tuple."""
+
+    def __init__(self, function: Callable[..., object]) -> None:
+        self.function = function
+
+    def __call__(self, values: tuple[Any, ...]) -> object:
+        return self.function(*values)
+
+
 def main() -> None:
     """Run the array task that the environment names."""
     settings: wire.Settings = json.loads((apart.HOME / wire.SETTINGS).read_text(encoding="utf-8"))

@@ -21,15 +21,16 @@ from IPython import display as ipython
 
 from hostler import _executable
 from hostler._display import Rich, escaped
+from hostler._preflight import captured
 from hostler._worker import modules, pickling, project
-from hostler._worker.batch import Batch, Outcome, Settings, recreated
+from hostler._worker.batch import Batch, Settings
+from hostler._worker.records import Outcome, recreated
 from hostler._worker.wire import Header
 from hostler.client import Client
 from hostler.errors import HostlerError, PicklingError, RemoteError, RemoteTraceback, UsageError
 from hostler.job import Job, Jobs, Status, described, run_time
 from hostler.jupyter import cell as cells
 from hostler.options import Options
-from hostler.preflight import captured
 
 # The reason of a job that waits is asked for this often, and the clock of one that runs moves, in seconds.
 _PAUSE = 1.0
