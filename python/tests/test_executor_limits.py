@@ -14,15 +14,18 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 import hostler
 from hostler._worker import frames, server
 from hostler._worker.batch import Settings
+from hostler._worker.call import Call, Future
 from hostler._worker.jobs import LocalJob, WorkerJob
-from hostler._worker.pool import _MOST_FAILED_STARTS
+from hostler._worker.link import Worker
+from hostler._worker.parts import Work
+from hostler._worker.pool import _MOST_FAILED_STARTS, Pool
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
@@ -119,6 +122,46 @@ def test_workers_beyond_the_most_of_a_job_are_another_job(tmp_path: Path, monkey
         calls = [executor.submit(wait_for, [files[n], *files]) for n in range(5)]
         assert len({call.result(60) for call in calls}) == 5
     assert (max(counts), sum(counts)) == (2, 5)
+
+
+def test_calls_beside_one_that_ends_its_worker_run_again_once_and_alone() -> None:
+    pool = Pool(Settings(hostler.Client(), "own", True, None, None, {}), is_local=True)
+    worker, other = (Worker(pool, cast("Any", None), index) for index in range(2))
+
+    def call(name: str, parent: Call | None = None) -> Call:
+        made = Call(Work(b""), Future(), name, depth=1 if parent else 0, order=(-1 if parent else 0, 0), parent=parent)
+        made.future.start()
+        return made
+
+    def lose(calls: dict[int, Call], state: str = "failed") -> list[str]:
+        """Lose a worker with these calls. Return those that have failed."""
+        worker.outstanding.update(calls)
+        pool.lose(worker, lambda what: hostler.JobFailedError(what, "job_failed"), state)
+        assert not worker.outstanding
+        return [call.name for call in calls.values() if call.future.done()]
+
+    beside = frames.BESIDE
+    guilty, away = call("guilty"), call("away")
+    inner, innocent = call("inner", guilty), call("innocent", away)
+    waits = call("waits")
+    assert lose({1: guilty, 2: waits, beside | 3: inner, beside | 4: innocent}) == ["guilty", "inner"]
+    assert str(guilty.future.exception()) == "the call guilty has no result"
+    # It runs beside the call that has submitted it, and beside no other one.
+    other.outstanding[5] = call("other")
+    assert pool._next_call(other, [], only_nested=False) is None
+    other.outstanding = {5: away}
+    assert pool._next_call(other, [], only_nested=True) is innocent
+    assert pool._next_call(other, [(6, innocent)], only_nested=False) is None
+    assert lose({beside | 6: innocent}) == ["innocent"]
+    pool._alone.clear()
+    assert pool._next_call(other, [], only_nested=False) is waits
+    # Calls that share the memory of a worker may all be to blame, and those of a lost node may still run.
+    first, second = call("first"), call("second", away)
+    assert lose({1: first, beside | 2: second}, "out_of_memory") == []
+    assert lose({1: first, beside | 2: second}, "out_of_memory") == ["first", "second"]
+    first, second = call("first"), call("second", away)
+    assert lose({beside | 1: first, beside | 2: call("inner", first)}) == ["inner"]
+    assert lose({1: first, beside | 2: second}, "node_fail") == ["first", "second"]
 
 
 def garble(number: int) -> int:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, overload
 
 from hostler._worker import modules, project, server
 from hostler._worker.batch import Settings, asks, slots
-from hostler._worker.call import Call, Future
+from hostler._worker.call import Call, Future, named
 from hostler._worker.parts import Store
 from hostler._worker.pool import Pool
 from hostler._worker.project import Environment
@@ -50,7 +50,7 @@ class Executor(concurrent.futures.Executor):
         Calls that run at the same time, at most. By default, as many as the CPUs of the cluster can run.
     environment, trusted, client, **options
         See `hostler.map`. The options are those of each worker. With ``time``, each call has a worker of its own.
-        ``requeue`` is refused: calls run at most once.
+        ``requeue`` is refused: a call that runs on a lost node does not run again.
 
     Examples
     --------
@@ -71,7 +71,9 @@ class Executor(concurrent.futures.Executor):
         if max_workers is not None and max_workers < 1:
             raise ValueError("max_workers must be greater than 0")
         if options.get("requeue"):
-            raise ValueError("calls run at most once, so an Executor has no requeue; hostler.map has")
+            raise ValueError(
+                "a call that ran on a lost node does not run again, so an Executor has no requeue; hostler.map has"
+            )
         if unknown := sorted(options.keys() - Options.__annotations__.keys()):
             known = ", ".join(sorted(Options.__annotations__))
             raise TypeError(f"Executor has no option {unknown[0]!r}; it has {known}")
@@ -138,7 +140,8 @@ class Executor(concurrent.futures.Executor):
         """
         values = self._values()
         # Inside of a call, it travels through the caller of that one.
-        call = Call(project.packed_call((fn, args, kwargs), None if self._worker else self._parts, values), Future())
+        work = project.packed_call((fn, args, kwargs), None if self._worker else self._parts, values)
+        call = Call(work, Future(), named(fn, args))
         with self._lock:
             if self._worker is not None:
                 return self._submit_to_worker(self._worker, call.work.head)

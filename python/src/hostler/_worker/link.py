@@ -192,8 +192,7 @@ class Worker(asyncio.Protocol):
         """Try once with another connection, which brings all results again. Then give up."""
         self._bad_records += 1
         if self._bad_records > 1:
-            what = f"the call has no result: {self.job.name(self.index)} sent something else"
-            fail(self.take_calls(), JobFailedError(what, "job_failed", ()))
+            self._lose("sent something else")
             self.state = State.READY
             self.end()
         else:
@@ -227,10 +226,7 @@ class Worker(asyncio.Protocol):
         greeting = json.loads(self._received[:end])
         self._seen = int(greeting["received"])
         if greeting["id"] != self._id and self._id is not None:
-            # Those of another process may have begun, and none begins twice.
-            what = f"the call has no result: {self.job.name(self.index)} was started again"
-            fail(self.take_calls(), JobFailedError(what, "job_failed", ()))
-            self._replies.clear()
+            self._lose("was started again")
             self._taken = 0
         self._id = greeting["id"]
         self.state, self.was_ready = State.READY, True
@@ -296,7 +292,7 @@ class Worker(asyncio.Protocol):
             return
         call.abandon()
         if kind == frames.LOST:
-            what = f"the call has no result: a process of {self.job.name(self.index)} {header['error']}"
+            what = f"{call.what}: a process of {self.job.name(self.index)} {header['error']}"
             fail([call], JobFailedError(what, "job_failed", ()))
         elif call.depth:
             call.future.settle((header, content))
@@ -379,12 +375,15 @@ class Worker(asyncio.Protocol):
         self._pool.workers.discard(self)
         self._pool.event.set()
 
-    def take_calls(self) -> list[Call]:
+    def take_calls(self) -> dict[int, Call]:
         """Return the calls that it has, and forget them."""
-        calls = list(self.outstanding.values())
-        self.outstanding.clear()
+        calls, self.outstanding = self.outstanding, {}
         self._replies.clear()
         return calls
+
+    def _lose(self, how: str) -> None:
+        name = self.job.name(self.index)
+        self._pool.lose(self, lambda what: JobFailedError(f"{what}: {name} {how}", "job_failed", ()))
 
     def close(self) -> None:
         """Close the connection."""

@@ -14,7 +14,7 @@ import heapq
 import itertools
 import threading
 import time
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from hostler._worker import batch, frames, server
@@ -107,6 +107,8 @@ class Pool:
         # Whether calls submit others, and when one last did.
         self.is_nested = False
         self._nested_at = 0.0
+        # Calls that run again and have not ended.
+        self._alone: list[Call] = []
 
     def put(self, call: Call) -> None:
         """Run a call."""
@@ -171,7 +173,7 @@ class Pool:
         for job in self._jobs:
             with contextlib.suppress(Exception):
                 job.cancel()
-        calls = [call for workers in self._jobs.values() for worker in workers for call in worker.take_calls()]
+        calls = [call for workers in self._jobs.values() for worker in workers for call in worker.take_calls().values()]
         self._jobs = {}
         with self._lock:
             calls += (call for _, call in self._waiting)
@@ -266,7 +268,8 @@ class Pool:
         room = min(ahead, -(-len(self._waiting) // max(1, ready))) - worker.load
         beside = frames.BESIDE if self.is_nested and worker.is_occupied else 0
         calls: list[tuple[int, Call]] = []
-        while len(calls) < room and (call := self._next_call(only_nested=bool(beside))):
+        self._alone = [call for call in self._alone if not call.future.done()]
+        while len(calls) < room and (call := self._next_call(worker, calls, only_nested=bool(beside))):
             if call.future.start():
                 self._next += 1
                 calls.append((self._next | beside, call))
@@ -274,12 +277,13 @@ class Pool:
             worker.send_calls(calls)
         return bool(calls)
 
-    def _next_call(self, only_nested: bool) -> Call | None:
-        """Take the first waiting call, or only one that another call has submitted."""
+    def _next_call(self, worker: Worker, added: list[tuple[int, Call]], only_nested: bool) -> Call | None:
+        """Take the first waiting call if a worker, which gets others as well, may run it now."""
         with self._lock:
             if not self._waiting or (only_nested and not self._waiting[0][1].depth):
                 return None
-            return heapq.heappop(self._waiting)[1]
+            others = (*worker.outstanding.values(), *(call for _, call in added)) if self._alone else ()
+            return heapq.heappop(self._waiting)[1] if self._waiting[0][1].may_share(others) else None
 
     def _balance(self, ready: list[Worker]) -> None:
         """Recall calls that wait behind a long one while other workers are idle."""
@@ -299,7 +303,7 @@ class Pool:
 
     def put_nested(self, worker: Worker, parent: Call, number: int, work: bytes) -> None:
         """Run a call that a call of a worker has submitted, also after `close`."""
-        call = Call(Work(work), Future(), parent.depth + 1)
+        call = Call(Work(work), Future(), depth=parent.depth + 1, parent=parent)
         parent.children[number] = call
         self._nested_at = time.monotonic()
         call.future.add_done_callback(functools.partial(self._on_nested_done, worker, parent, number))
@@ -390,27 +394,54 @@ class Pool:
                 await worker.connect()
 
     async def _on_lost(self, worker: Worker, task: dict[str, Any]) -> None:
-        """Fail the calls that a worker had. Any of them may have begun, and none begins twice."""
-        error: BaseException | None = None
+        """Fail what a worker that has ended had begun, or fail calls that wait for one that could not start."""
+        error_of: Callable[[str], HostlerError] | None = None
         if worker.outstanding or not worker.was_ready:
-            what = "the call has no result" if worker.was_ready else "no worker could start"
             stderr = await in_thread(functools.partial(worker.job.stderr, worker.index))
             # A worker that was killed leaves its socket, which says nothing about the call.
             message = (task["message"] or "").replace(f"{server.SOCKET} is a socket.", "").strip()
-            error = batch.lost(what, worker.job.name(worker.index), {**task, "message": message}, stderr)
+            details = {**task, "message": message}
+            error_of = functools.partial(batch.lost, name=worker.job.name(worker.index), task=details, stderr=stderr)
         # Until here, the thread may not end.
         worker.state = State.OVER
         self.workers.discard(worker)
         self.event.set()
-        if error is None:
+        if error_of is None:
             return
-        fail(worker.take_calls(), error)
+        self.lose(worker, error_of, task["state"])
+        error = error_of("no worker could start")
         if not worker.was_ready and not worker.job.has_failed:
             # Once for all of its workers.
             worker.job.has_failed = True
             self._on_failed_start(error)
         elif not self.workers and not worker.was_ready:
             self._fail_waiting(error)
+
+    def lose(self, worker: Worker, error_of: Callable[[str], HostlerError], state: str = "failed") -> None:
+        """Fail the call that a worker ran when it died, and let others run the calls that are not to blame.
+
+        Results arrive in the order of the calls, so the first one without a result is the one that it ran. Those that
+        ran beside it run again, once and alone, unless nobody knows whether they have ended.
+        """
+        calls = worker.take_calls()
+        first = next((number for number in calls if number < frames.BESIDE), None)
+        beside = [call for number, call in calls.items() if number >= frames.BESIDE]
+        if first is not None:
+            beside = [call for call in beside if not call.belongs_to(calls[first])]
+            # They have shared the memory.
+            beside += [calls[first]] if beside and state == "out_of_memory" else []
+        again = [call for call in beside if not call.is_alone] if state != "node_fail" else []
+        # A call submits its own again.
+        again = [call for call in again if not any(call is not it and call.belongs_to(it) for it in again)]
+        for call in again:
+            call.abandon()
+            call.is_alone = True
+        self._alone += again
+        waiting = [call for number, call in calls.items() if first is not None and first < number < frames.BESIDE]
+        self.give_back([*again, *waiting])
+        for call in calls.values():
+            if call not in again and call not in waiting:
+                fail([call], error_of(call.what))
 
     def _on_failed_start(self, error: BaseException) -> None:
         """Try again after a while, or fail the calls that wait if no worker is left for them or nothing helps."""

@@ -41,9 +41,6 @@ SOCKET = "hostler-worker.sock"
 #: This process's worker, while it runs calls of an executor.
 current: Worker | None = None
 
-# Results of short calls travel together: each waits at most this long, in seconds, while more calls are there.
-_GATHERING = 0.002
-
 # A worker without calls whose caller does not come back ends after this time, in seconds, and with results, after the
 # other one.
 _ALONE = 600.0
@@ -66,7 +63,6 @@ def serve(settings: wire.Settings, is_helper: bool) -> None:
     has_socket = not settings["local"] and not is_helper
     current = worker = Worker(settings, is_helper, _listener() if has_socket else None)
     worker.receiver.start()
-    threading.Thread(target=worker.send_gathered, name="hostler-send", daemon=True).start()
     try:
         worker.run()
     finally:
@@ -157,7 +153,6 @@ class Worker:
         self._calls: queue.SimpleQueue[tuple[int, list[Any]] | None] = queue.SimpleQueue()
         # Pieces that calls refer to, by their hashes. The caller sends them again on another connection.
         self._parts: dict[str, bytes] = {}
-        self._has_unsent = threading.Event()
         # For everything below.
         self._lock = threading.Lock()
         self._connection: socket.socket | None = None
@@ -261,19 +256,9 @@ class Worker:
             for stream in (sys.stdout, sys.stderr):
                 with contextlib.suppress(Exception):
                     stream.flush()
-            self._add(index, record)
+            # Before the next call, which may end this process.
+            self.emit(index, record)
             del record
-            if self._calls.empty():
-                self._send()
-            else:
-                self._has_unsent.set()
-
-    def send_gathered(self) -> None:
-        """Send results while the next call may take long."""
-        while self._has_unsent.wait():
-            time.sleep(_GATHERING)
-            self._has_unsent.clear()
-            self._send()
 
     def _send(self) -> None:
         with self._lock:
