@@ -121,6 +121,37 @@ def test_killed_task_names_its_input_and_keeps_the_results_of_others(client: hos
     assert "last words" in error.message
 
 
+@pytest.mark.parametrize("how", ["kill", "time limit"])
+def test_inputs_of_a_task_that_another_one_ends_run_alone(
+    client: hostler.Client, tmp_path: Path, capsys: pytest.CaptureFixture[str], how: str
+) -> None:
+    log = tmp_path / "log"
+
+    def ends_its_task(number: int) -> tuple[int, str]:
+        with log.open("a") as file:
+            print(number, file=file, flush=True)
+        if number == 1 and how == "kill":
+            os.kill(os.getppid(), signal.SIGKILL)
+        if number == 1:
+            time.sleep(600)
+        return number, os.environ["HOSTLER_ARRAY_INDEX"]
+
+    limit = {"time": "2s"} if how == "time limit" else {}
+    options = hostler.Options(cpus=1, memory="100M", **limit)  # type: ignore[typeddict-item]
+    results = hostler.map(ends_its_task, range(4), errors="return", client=client, chunksize=4, **options)
+    found = list(results)
+    error = found.pop(1)
+    assert "input 1 has no result: task" in str(error)
+    assert found == [(0, "0"), (2, "0"), (3, "1")]
+    assert log.read_text().split() == ["0", "1", "2", "3"] or log.read_text().split() == ["0", "1", "3", "2"]
+    assert "ended early; 2 inputs run alone in job" in capsys.readouterr().err
+    # Without `errors="return"`, the first error ends the map.
+    log.unlink()
+    with pytest.raises(hostler.JobFailedError, match="input 1 has no result"):
+        list(hostler.map(ends_its_task, range(4), client=client, chunksize=4, **options))
+    assert log.read_text().split() == ["0", "1"]
+
+
 def test_map_continues_after_a_crash_of_the_head(client: hostler.Client, tmp_path: Path) -> None:
     def wait_for_file(number: int) -> int:
         while number == 1 and not (tmp_path / "end").exists():

@@ -113,7 +113,8 @@ def map_folder(
     inputs = project.pickled_inputs(zip(range(len(names)), names, outputs, strict=True))
     name = getattr(function, "__name__", "map_folder")
     keep = functools.partial(_keep, Path(to).absolute(), outputs) if to else None
-    batch = Batch(call, inputs, name, settings, add=functools.partial(_add, files), keep=keep)
+    add = functools.partial(_add, files)
+    batch = Batch(call, inputs, name, settings, add=add, keep=keep, runs_missed=errors == "return")
     return Results(batch, ordered, errors, names)
 
 

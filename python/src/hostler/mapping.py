@@ -142,7 +142,7 @@ def map(
     first = next(inputs, None)
     if first is None:
         return Results(None, ordered, errors)
-    batch = Batch(call, itertools.chain([first], inputs), name, settings)
+    batch = Batch(call, itertools.chain([first], inputs), name, settings, runs_missed=errors == "return")
     try:
         return Results(batch, ordered, errors)
     except BaseException:

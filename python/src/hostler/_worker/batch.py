@@ -11,7 +11,7 @@ import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -72,14 +72,18 @@ class Shape:
     count: int
     chunksize: int
     trusted: bool
+    #: Inputs that run, one for each task; none for all of them.
+    only: tuple[int, ...] = ()
 
     @property
     def tasks(self) -> int:
         """The number of tasks."""
-        return -(-self.count // self.chunksize)
+        return len(self.only) or -(-self.count // self.chunksize)
 
     def inputs(self, task: int) -> range:
         """Return the inputs of a task."""
+        if self.only:
+            return range(self.only[task], self.only[task] + 1)
         return range(task * self.chunksize, min((task + 1) * self.chunksize, self.count))
 
 
@@ -143,6 +147,7 @@ def worker_settings(settings: Settings, chunksize: int | None) -> wire.Settings:
     return wire.Settings(
         python=list(sys.version_info[:3]),
         chunksize=chunksize,
+        only=[],
         trusted=settings.trusted,
         local=False,
         state=project.packed_state() if chunksize is not None else {},
@@ -191,6 +196,8 @@ class Batch:
         Called with the folder of the map, to which it may add files.
     keep
         See `Collector`.
+    runs_missed
+        Whether inputs that did not run, because another one of their task ended it, run in tasks of their own.
 
     Attributes
     ----------
@@ -206,22 +213,28 @@ class Batch:
         *,
         add: Callable[[Path], None] | None = None,
         keep: Callable[[int, Path], None] | None = None,
+        runs_missed: bool = False,
     ) -> None:
         client = settings.client
         cluster = client.info()
+        self._settings = settings = on(cluster, settings)
+        self._name = name
+        self._keep = keep
+        self._runs_missed = runs_missed
         directory = Path(tempfile.mkdtemp(prefix="hostler-map-"))
         attached: _executable.AttachedJob | None = None
         try:
-            folder = directory / "folder"
+            self._folder = folder = directory / "folder"
             folder.mkdir()
             count = project.write_inputs(folder, function, inputs)
             if add is not None:
                 add(folder)
             divided = shape(count, _TASKS_PER_SLOT * slots(cluster, settings), settings)
-            flags = write(folder, name, divided, on(cluster, settings))
+            flags = write(folder, name, divided, settings)
             attached = _executable.AttachedJob(flags, client.head, str(directory))
-            # The head has it now.
-            shutil.rmtree(folder, ignore_errors=True)
+            if not runs_missed:
+                # The head has it now.
+                shutil.rmtree(folder, ignore_errors=True)
             self._attached = attached
             self.job = Job(client, int(attached.id))
             self._shape = divided
@@ -234,20 +247,39 @@ class Batch:
 
     def outcomes(self, on_start: Callable[[int], None] = lambda index: None) -> Iterator[Outcome]:
         """Yield what became of each input; see `Collector.outcomes`."""
-        yield from self._results.outcomes(on_start)
+        missed: list[int] = []
+        for outcome in self._results.outcomes(on_start):
+            if outcome.has_begun or not self._runs_missed or len(missed) == _MOST_TASKS:
+                yield outcome
+            else:
+                missed.append(outcome.index)
+            # Results must not stay in memory until the next one arrives.
+            del outcome
+        if missed:
+            self._submit_missed(missed)
+            yield from self._results.outcomes(on_start)
         self._attached.finish()
+
+    def _submit_missed(self, missed: list[int]) -> None:
+        """Submit a job with one task for each of these inputs."""
+        only = sorted(missed)
+        divided = dataclasses.replace(self._shape, chunksize=1, only=tuple(only))
+        file = self._folder / wire.SETTINGS
+        file.write_text(json.dumps({**json.loads(file.read_text()), "chunksize": 1, "only": only}), encoding="utf-8")
+        settings, before, client = self._settings, self._attached, self._settings.client
+        flags = submission(self._folder, self._name, divided.tasks, settings.max_workers, settings)
+        self._attached = _executable.AttachedJob(flags, client.head, str(self._folder.parent))
+        before.finish()
+        job = Job(client, int(self._attached.id))
+        what = "input runs" if len(only) == 1 else "inputs run"
+        print(f"hostler: job {self.job.id} ended early; {len(only)} {what} alone in job {job.id}", file=sys.stderr)
+        self._results = Collector(job, divided, None, self._keep)
 
     def cancel(self) -> None:
         """Cancel the tasks that have not ended, and clean up."""
         # Results must not be downloaded any more: the directory for them is deleted.
         self._results.stop()
         self._attached.cancel()
-
-    def cancel_inputs(self, indices: Sequence[int]) -> None:
-        """Cancel the tasks of these inputs."""
-        if indices:
-            tasks = sorted({index // self._shape.chunksize for index in indices})
-            self.job._client._ask("cancel", *(f"{self.job.id}_{task}" for task in tasks))
 
 
 class Collector:
@@ -369,9 +401,9 @@ class Collector:
                     yield self._kept(outcome, place) if place and self._keep else outcome
                 # Results must not stay in memory until the next one arrives.
                 del outcome
-            began = _last_that_began(task, self._shape.inputs(task["index"]), missing)
+            began = _last_that_began(task, place, self._shape.inputs(task["index"]))
             for index in sorted(missing):
-                yield Outcome(index, error=self._lost(index, task, place, began))
+                yield Outcome(index, error=self._lost(index, task, place, began), has_begun=index <= began)
             if place:
                 shutil.rmtree(place, ignore_errors=True)
 
@@ -417,13 +449,15 @@ class Collector:
         return lost(what, f"{self.job.id}_{task['index']}", task, tail)
 
 
-def _last_that_began(task: dict[str, Any], inputs: range, missing: set[int]) -> int:
+def _last_that_began(task: dict[str, Any], place: Path | None, inputs: range) -> int:
     """Return the last input of a task that may have begun."""
-    if task["state"] != "timeout":
-        # If an input ends its process, those after it run in another one.
+    # Nobody knows what has run on a lost node, and what somebody has cancelled should not run.
+    if place is None or task["state"] in ("node_fail", "cancelled") or not is_own_file(place / wire.PROGRESS):
         return inputs[-1]
-    complete = [index for index in inputs if index not in missing]
-    return min(complete[-1] + 1, inputs[-1]) if complete else inputs[0]
+    content = (place / wire.PROGRESS).read_bytes()[: wire.PROGRESS_FORM.size]
+    # A call can write anything there.
+    began = wire.PROGRESS_FORM.unpack(content)[0] if len(content) == wire.PROGRESS_FORM.size else inputs[-1]
+    return int(min(max(began, inputs[0]), inputs[-1]))
 
 
 def lost(what: str, name: str, task: dict[str, Any], stderr: str) -> JobFailedError:

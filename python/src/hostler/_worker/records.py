@@ -17,6 +17,8 @@ class Outcome:
     index: int
     value: Any = None
     error: BaseException | None = None
+    #: Whether the function may have been called.
+    has_begun: bool = True
 
 
 def is_header(header: wire.Header, size: int) -> bool:

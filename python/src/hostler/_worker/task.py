@@ -14,7 +14,6 @@ import mmap
 import os
 import pickle
 import signal
-import struct
 import sys
 from collections.abc import Callable, Iterator
 from typing import IO, Any
@@ -24,9 +23,6 @@ from hostler._worker import apart, pickling, state, wire
 # Up to this size, the function is unpickled for each input, and what it changes is not there for the next one. Of
 # larger ones, that would take longer than many calls.
 _FRESH_BYTES = 16 << 20
-
-# The input that runs, and the size of the file with the records of those before it.
-_PROGRESS = struct.Struct("QQ")
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
@@ -57,10 +53,15 @@ def main() -> None:
         serve(settings, is_helper=sys.argv[1:] == ["helper"])
         return
     groups = array.array("Q", (apart.HOME / wire.GROUPS).read_bytes())
-    first = int(os.environ["HOSTLER_ARRAY_INDEX"]) * chunksize
+    task = int(os.environ["HOSTLER_ARRAY_INDEX"])
+    first = settings["only"][task] if settings["only"] else task * chunksize
     end = min(first + chunksize, groups[-2])
-    with open(apart.HOME / wire.RESULTS, "wb") as records, mmap.mmap(-1, _PROGRESS.size) as progress:
-        _PROGRESS.pack_into(progress, 0, first, 0)
+    size = wire.PROGRESS_FORM.size
+    with open(apart.HOME / wire.PROGRESS, "w+b") as file:
+        file.truncate(size)
+        progress = mmap.mmap(file.fileno(), size)
+    with open(apart.HOME / wire.RESULTS, "wb") as records, progress:
+        wire.PROGRESS_FORM.pack_into(progress, 0, first, 0)
         _supervise(end, records, progress)
         apart.prepare()
         try:
@@ -86,13 +87,13 @@ def _supervise(end: int, records: IO[bytes], progress: mmap.mmap) -> None:
         status = os.waitstatus_to_exitcode(os.waitpid(worker, 0)[1])
         apart.clean_up(worker)
         code = code or (128 - status if status < 0 else status)
-        index, size = _PROGRESS.unpack_from(progress)
+        index, size = wire.PROGRESS_FORM.unpack_from(progress)
         if index + 1 >= end or told:
             os._exit(code)
         # It may have written a part of another record.
         records.truncate(size)
         records.seek(size)
-        _PROGRESS.pack_into(progress, 0, index + 1, size)
+        wire.PROGRESS_FORM.pack_into(progress, 0, index + 1, size)
 
 
 def _run(groups: array.array[int], end: int, records: IO[bytes], progress: mmap.mmap, settings: wire.Settings) -> None:
@@ -105,13 +106,13 @@ def _run(groups: array.array[int], end: int, records: IO[bytes], progress: mmap.
     else:
         # The pickle does not stay in memory.
         load = functools.cache(lambda: _function(file.read_bytes(), values))
-    first, _ = _PROGRESS.unpack_from(progress)
+    first, _ = wire.PROGRESS_FORM.unpack_from(progress)
     for index, load_input in _inputs(groups, first, end - first):
-        _PROGRESS.pack_into(progress, 0, index, records.tell())
+        wire.PROGRESS_FORM.pack_into(progress, 0, index, records.tell())
         call = functools.partial(_call, load, load_input)
         records.write(wire.record(index, functools.partial(apart.run, call), settings["trusted"]))
         records.flush()
-    _PROGRESS.pack_into(progress, 0, end, records.tell())
+    wire.PROGRESS_FORM.pack_into(progress, 0, end, records.tell())
 
 
 def _function(content: bytes, values: dict[str, bytes]) -> Callable[[Any], Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import pickle
+import struct
 import traceback
 from collections.abc import Callable
 from typing import Any, TypedDict
@@ -20,7 +21,11 @@ FUNCTION = "function.pickle"
 INPUTS = "inputs.pickle"
 GROUPS = "inputs.groups"
 RESULTS = "results"
+PROGRESS = "progress"
 MODULES = "modules"
+
+#: What is in the file `PROGRESS`: the input that runs, and the size of the file with the records of those before it.
+PROGRESS_FORM = struct.Struct("QQ")
 
 # Most characters of the text of an exception, and of its traceback. With these, a header has less than 1 MiB.
 _MOST_CHARACTERS = 40_000
@@ -40,6 +45,8 @@ class Settings(TypedDict):
     python: list[int]
     #: Inputs per array task; None if the task waits for calls (see `hostler._worker.server`).
     chunksize: int | None
+    #: Inputs to run, one for each task; none for all of them.
+    only: list[int]
     #: Whether results are pickled; otherwise they are JSON.
     trusted: bool
     #: Whether the task is a process of the caller's machine, which ends with the caller.
