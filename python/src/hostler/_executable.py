@@ -19,6 +19,7 @@ import sysconfig
 import tempfile
 import weakref
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -135,6 +136,20 @@ def ask(
     except subprocess.TimeoutExpired:
         raise TimeoutError(f"`hostler {arguments[0]}` took longer than {timeout:g} s") from None
     return answer(done.returncode, done.stdout, done.stderr, accepted)
+
+
+@dataclass(frozen=True)
+class Head:
+    """The head of a cluster, by its address; None lets the executable choose."""
+
+    head: str | None = None
+
+    def _ask(self, *arguments: str, accepted: Collection[int] = (0,), timeout: float | None = None) -> Any:
+        return ask(arguments, self.head, accepted=accepted, timeout=timeout)
+
+    async def _request(self, *arguments: str, accepted: Collection[int] = (0,), timeout: float | None = None) -> Any:
+        """Return the same as `_ask`. Only that of `hostler.asynchronous` suspends the coroutine."""
+        return self._ask(*arguments, accepted=accepted, timeout=timeout)
 
 
 def answer(exit_code: int, output: bytes, errors: bytes, accepted: Collection[int]) -> Any:

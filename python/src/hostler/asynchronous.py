@@ -9,12 +9,12 @@ import os
 import tempfile
 from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, cast
 
 from hostler import _executable, _forward
+from hostler._executable import Head
 from hostler.client import Nodes, described_nodes, submission, submitted
-from hostler.job import Output, Status, check_single, checked, incomplete, indices, status_of
+from hostler.job import AsyncWork, Output, checked, indices
 from hostler.options import Options
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class AsyncClient:
+class AsyncClient(Head):
     """A client of one cluster, whose methods are coroutines.
 
     A cancelled call ends the command that it runs, and nothing waits any more. A cancelled `submit` may have submitted
@@ -40,8 +40,6 @@ class AsyncClient:
     >>> await asyncio.gather(*(job.wait() for job in jobs))
     """
 
-    head: str | None = None
-
     async def submit(
         self,
         folder: str | os.PathLike[str],
@@ -55,7 +53,7 @@ class AsyncClient:
     ) -> AsyncJob:
         """Submit a project folder as a job; see `Client.submit`."""
         flags = submission(folder, entry, args, array, nodes, tasks_per_node, key, options)
-        return AsyncJob(self, submitted(await self._ask(*flags)))
+        return AsyncJob(self, submitted(await self._request(*flags)))
 
     def job(self, id: int) -> AsyncJob:
         """Return the job with this id, without asking whether it exists."""
@@ -63,7 +61,7 @@ class AsyncClient:
 
     async def jobs(self, *, ended: bool = False) -> list[AsyncJob]:
         """Return jobs, newest first; with `ended`, also those that have ended. At most a thousand."""
-        answer = await self._ask("jobs", *(["--all"] if ended else []))
+        answer = await self._request("jobs", *(["--all"] if ended else []))
         return [AsyncJob(self, job["id"]) for job in answer["jobs"]]
 
     def forward(
@@ -80,54 +78,26 @@ class AsyncClient:
 
     async def nodes(self) -> Nodes:
         """Return the nodes, by name."""
-        return described_nodes(await self._ask("nodes"))
+        return described_nodes(await self._request("nodes"))
 
     async def info(self) -> dict[str, Any]:
         """Return a summary of the cluster; see `Client.info`."""
-        answer: dict[str, Any] = await self._ask("info")
+        answer: dict[str, Any] = await self._request("info")
         return answer
 
-    async def _ask(self, *arguments: str, accepted: Collection[int] = (0,)) -> Any:
-        return await _ask(arguments, self.head, accepted=accepted)
-
-
-class _AsyncWork:
-    """What jobs and array tasks have in common."""
-
-    def __init__(self, client: AsyncClient, name: str) -> None:
-        self._client = client
-        self._name = name
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self._name})"
-
-    async def status(self) -> Status:
-        """Return the present state."""
-        return status_of(await self._client._ask("job", self._name), is_task=isinstance(self, AsyncTask))
-
-    async def wait(self, timeout: float | None = None) -> Status:
-        """Wait for the end; see `Job.wait`.
-
-        Raises
-        ------
-        TimeoutError
-            If it has not ended in time. It continues.
-        """
+    async def _request(self, *arguments: str, accepted: Collection[int] = (0,), timeout: float | None = None) -> Any:
+        """Do the same as `_ask`, without blocking the event loop. A cancellation ends the command."""
+        asked = _asked(["--json", *arguments], self.head)
         try:
-            await asyncio.wait_for(self._client._ask("wait", self._name, accepted=(0, 1)), timeout)
+            exit_code, output, errors = await asyncio.wait_for(asked, timeout)
         except asyncio.TimeoutError:
             # Before Python 3.11, it is another class than the built-in one.
-            raise TimeoutError(f"`hostler wait` took longer than {timeout:g} s") from None
-        return await self.status()
+            raise TimeoutError(f"`hostler {arguments[0]}` took longer than {timeout:g} s") from None
+        return _executable.answer(exit_code, output, errors, accepted)
 
-    async def why(self) -> str:
-        """Explain why it waits, and estimate when it starts."""
-        return "\n".join((await self._client._ask("why", self._name))["lines"])
 
-    async def logs(self, output: Output = "stdout") -> str:
-        """Return what was written so far; see `Job.logs`."""
-        parts = await self._client._ask("logs", f"--{checked(output)}", self._name)
-        return "".join(part[output] for part in parts)
+class _Work(AsyncWork):
+    """What jobs and array tasks have in common."""
 
     async def stream(self, output: Output = "stdout") -> AsyncIterator[str]:
         """Yield the lines of an output as they appear, until the end; see `Job.stream`."""
@@ -136,39 +106,8 @@ class _AsyncWork:
         async for line in _lines(flags, self._client.head, to_stderr=output != "stdout"):
             yield line
 
-    async def fetch(self, to: str | os.PathLike[str] = ".", *, overwrite: bool = False) -> list[Path]:
-        """Download the results that exist; see `Job.fetch`."""
-        flags = ["--overwrite"] if overwrite else []
-        arrived = await self._client._ask("fetch", self._name, f"--to={os.fspath(to)}", *flags)
-        return [Path(result["path"]) for result in arrived]
 
-    async def result(self, to: str | os.PathLike[str] = ".") -> Path:
-        """Wait for the end, download the results, and return their directory; see `Job.result`.
-
-        Raises
-        ------
-        JobFailedError
-            If it did not complete.
-        UsageError
-            If there are several directories.
-        """
-        if isinstance(self, AsyncJob):
-            check_single(self.id, (await self.status()).details)
-        status = await self.wait()
-        if not status.completed:
-            raise incomplete(repr(self), self._name, status)
-        return (await self.fetch(to))[0]
-
-    async def cancel(self) -> None:
-        """Cancel it. Results written so far can still be fetched. Does nothing if it has ended."""
-        await self._client._ask("cancel", self._name)
-
-    async def requeue(self) -> None:
-        """Queue it again. Tasks of an array that have completed keep their results."""
-        await self._client._ask("requeue", self._name)
-
-
-class AsyncTask(_AsyncWork):
+class AsyncTask(_Work):
     """One task of an array job.
 
     Attributes
@@ -177,13 +116,15 @@ class AsyncTask(_AsyncWork):
     index : int
     """
 
+    _is_task = True
+
     def __init__(self, job: AsyncJob, index: int) -> None:
         super().__init__(job._client, f"{job.id}_{index}")
         self.job = job
         self.index = index
 
 
-class AsyncJob(_AsyncWork):
+class AsyncJob(_Work):
     """A submitted job.
 
     Attributes
@@ -205,11 +146,10 @@ class AsyncJob(_AsyncWork):
         return AsyncTask(self, index)
 
 
-async def _ask(arguments: Sequence[str], head: str | None, *, accepted: Collection[int] = (0,)) -> Any:
-    """Do the same as `_executable.ask`, without blocking the event loop. A cancellation ends the command."""
-    async with _running(["--json", *arguments], head, asyncio.subprocess.PIPE) as process:
+async def _asked(arguments: Sequence[str], head: str | None) -> tuple[int, bytes, bytes]:
+    async with _running(arguments, head, asyncio.subprocess.PIPE) as process:
         output, errors = await process.communicate()
-    return _executable.answer(process.returncode or 0, output, errors, accepted)
+    return process.returncode or 0, output, errors
 
 
 @contextlib.asynccontextmanager

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from hostler import _executable, _forward
+from hostler import _forward
 from hostler._display import Rich, RichList, fields, size, table
+from hostler._executable import Head
 from hostler.job import Job, Jobs, Task
 from hostler.options import Options, arguments
 
@@ -72,7 +73,7 @@ class Nodes(RichList, list[Node]):
 
 
 @dataclass(frozen=True)
-class Client(Rich):
+class Client(Head, Rich):
     """A client of one cluster. It holds no connection, so it may be copied, pickled and shared between threads.
 
     Parameters
@@ -82,8 +83,6 @@ class Client(Rich):
         cluster that the command line uses: ``HOSTLER_HEAD``, ``config.toml``, this user's cluster from ``hostler up``,
         a head or a node on this machine, the last login.
     """
-
-    head: str | None = None
 
     def submit(
         self,
@@ -205,9 +204,6 @@ class Client(Rich):
                 "warning": head["warning"],
             },
         )
-
-    def _ask(self, *arguments: str, accepted: Collection[int] = (0,), timeout: float | None = None) -> Any:
-        return _executable.ask(arguments, self.head, accepted=accepted, timeout=timeout)
 
 
 def submitted(answer: dict[str, Any]) -> int:

@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
+import functools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar
 
 from hostler import _executable
 from hostler._display import Rich, RichList, bar, clock, fields, progress, table
+from hostler._executable import Head
 from hostler.errors import JobFailedError, UsageError
-
-if TYPE_CHECKING:
-    from hostler.client import Client
 
 #: States that do not change any more.
 ENDED = frozenset({"completed", "failed", "cancelled", "timeout", "out_of_memory", "node_fail", "preempted"})
 
 Output = Literal["stdout", "stderr", "setup"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True)
@@ -69,10 +71,13 @@ class Status:
         return self.state == "completed"
 
 
-class _Work:
-    """What jobs and array tasks have in common."""
+class Named:
+    """What jobs and array tasks are for programs with and without an event loop."""
 
-    def __init__(self, client: Client, name: str) -> None:
+    # Whether it is a task.
+    _is_task = False
+
+    def __init__(self, client: Head, name: str) -> None:
         self._client = client
         self._name = name
 
@@ -80,16 +85,20 @@ class _Work:
         return f"{type(self).__name__}({self._name})"
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Work) and (self._name, self._client) == (other._name, other._client)
+        return isinstance(other, Named) and (self._name, self._client) == (other._name, other._client)
 
     def __hash__(self) -> int:
         return hash(self._name)
 
-    def status(self) -> Status:
-        """Return the present state."""
-        return status_of(self._client._ask("job", self._name), is_task=isinstance(self, Task))
 
-    def wait(self, timeout: float | None = None) -> Status:
+class AsyncWork(Named):
+    """Jobs and array tasks for programs with an event loop. The methods of others are the same, without coroutines."""
+
+    async def status(self) -> Status:
+        """Return the present state."""
+        return status_of(await self._client._request("job", self._name), is_task=self._is_task)
+
+    async def wait(self, timeout: float | None = None) -> Status:
         """Wait for the end, however it ends.
 
         Parameters
@@ -103,14 +112,14 @@ class _Work:
             If it has not ended in time. It continues.
         """
         # Exit code 1 means that the job did not complete.
-        self._client._ask("wait", self._name, accepted=(0, 1), timeout=timeout)
-        return self.status()
+        await self._client._request("wait", self._name, accepted=(0, 1), timeout=timeout)
+        return await AsyncWork.status(self)
 
-    def why(self) -> str:
+    async def why(self) -> str:
         """Explain why it waits, and estimate when it starts."""
-        return "\n".join(self._client._ask("why", self._name)["lines"])
+        return "\n".join((await self._client._request("why", self._name))["lines"])
 
-    def logs(self, output: Output = "stdout") -> str:
+    async def logs(self, output: Output = "stdout") -> str:
         """Return what was written so far. For an array, the output of all tasks, in the order of their indices.
 
         Parameters
@@ -118,21 +127,10 @@ class _Work:
         output
             ``stdout``, ``stderr``, or ``setup`` for the log of the Python environment.
         """
-        parts = self._client._ask("logs", f"--{checked(output)}", self._name)
+        parts = await self._client._request("logs", f"--{checked(output)}", self._name)
         return "".join(part[output] for part in parts)
 
-    def stream(self, output: Output = "stdout") -> Iterator[str]:
-        """Yield the lines of an output as they appear, until the end.
-
-        For an array, the tasks follow one after another.
-        """
-        # Raises an exception if there is no such job. Otherwise its text would be among the lines of stderr.
-        self.status()
-        yield from _executable.lines(
-            ["logs", "--follow", f"--{checked(output)}", self._name], self._client.head, to_stderr=output != "stdout"
-        )
-
-    def fetch(self, to: str | os.PathLike[str] = ".", *, overwrite: bool = False) -> list[Path]:
+    async def fetch(self, to: str | os.PathLike[str] = ".", *, overwrite: bool = False) -> list[Path]:
         """Download the results that exist: the files that the program created or changed, and its output.
 
         Parameters
@@ -148,10 +146,10 @@ class _Work:
             One directory for each job, array task and further node.
         """
         flags = ["--overwrite"] if overwrite else []
-        arrived = self._client._ask("fetch", self._name, f"--to={os.fspath(to)}", *flags)
+        arrived = await self._client._request("fetch", self._name, f"--to={os.fspath(to)}", *flags)
         return [Path(result["path"]) for result in arrived]
 
-    def result(self, to: str | os.PathLike[str] = ".") -> Path:
+    async def result(self, to: str | os.PathLike[str] = ".") -> Path:
         """Wait for the end, download the results, and return their directory.
 
         Raises
@@ -161,22 +159,59 @@ class _Work:
         UsageError
             If there are several directories: for an array, use `tasks`; for several nodes, use `fetch`.
         """
-        self._check_single()
-        status = self.wait()
+        if not self._is_task:
+            check_single(self._name, (await AsyncWork.status(self)).details)
+        status = await AsyncWork.wait(self)
         if not status.completed:
             raise incomplete(repr(self), self._name, status)
-        return self.fetch(to)[0]
+        return (await AsyncWork.fetch(self, to))[0]
 
-    def cancel(self) -> None:
+    async def cancel(self) -> None:
         """Cancel it. Results written so far can still be fetched. Does nothing if it has ended."""
-        self._client._ask("cancel", self._name)
+        await self._client._request("cancel", self._name)
 
-    def requeue(self) -> None:
+    async def requeue(self) -> None:
         """Queue it again. Tasks of an array that have completed keep their results."""
-        self._client._ask("requeue", self._name)
+        await self._client._request("requeue", self._name)
 
-    def _check_single(self) -> None:
-        pass
+
+def _now(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]) -> Callable[Concatenate[Any, P], R]:
+    """Return a method that does the same as a coroutine, with a client that does not suspend it."""
+
+    @functools.wraps(method)
+    def run(self: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            method(self, *args, **kwargs).send(None)
+        except StopIteration as end:
+            found: R = end.value
+            return found
+        raise AssertionError("the client has suspended the coroutine")
+
+    return run
+
+
+class _Work(Named):
+    """Jobs and array tasks for programs without an event loop."""
+
+    status = _now(AsyncWork.status)
+    wait = _now(AsyncWork.wait)
+    why = _now(AsyncWork.why)
+    logs = _now(AsyncWork.logs)
+    fetch = _now(AsyncWork.fetch)
+    result = _now(AsyncWork.result)
+    cancel = _now(AsyncWork.cancel)
+    requeue = _now(AsyncWork.requeue)
+
+    def stream(self, output: Output = "stdout") -> Iterator[str]:
+        """Yield the lines of an output as they appear, until the end.
+
+        For an array, the tasks follow one after another.
+        """
+        # Raises an exception if there is no such job. Otherwise its text would be among the lines of stderr.
+        self.status()
+        yield from _executable.lines(
+            ["logs", "--follow", f"--{checked(output)}", self._name], self._client.head, to_stderr=output != "stdout"
+        )
 
 
 class Task(_Work):
@@ -187,6 +222,8 @@ class Task(_Work):
     job : Job
     index : int
     """
+
+    _is_task = True
 
     def __init__(self, job: Job, index: int) -> None:
         super().__init__(job._client, f"{job.id}_{index}")
@@ -202,7 +239,7 @@ class Job(_Work, Rich):
     id : int
     """
 
-    def __init__(self, client: Client, id: int) -> None:
+    def __init__(self, client: Head, id: int) -> None:
         super().__init__(client, str(id))
         self.id = id
 
@@ -218,9 +255,6 @@ class Job(_Work, Rich):
     def _view(self) -> tuple[str, str]:
         return described(f"job {self.id}", self.status())
 
-    def _check_single(self) -> None:
-        check_single(self.id, self.status().details)
-
 
 class Jobs(RichList, list[Job]):
     """Jobs, which notebooks show as a table with the states when they were asked for.
@@ -233,7 +267,7 @@ class Jobs(RichList, list[Job]):
         The head's answer for each job.
     """
 
-    def __init__(self, client: Client, details: list[dict[str, Any]]) -> None:
+    def __init__(self, client: Head, details: list[dict[str, Any]]) -> None:
         super().__init__(Job(client, job["id"]) for job in details)
         self._details = {job["id"]: job for job in details}
 
@@ -258,7 +292,7 @@ class Jobs(RichList, list[Job]):
         )
 
 
-def check_single(id: int, details: dict[str, Any]) -> None:
+def check_single(id: str, details: dict[str, Any]) -> None:
     """Raise an exception if a job has several results."""
     if details.get("array"):
         raise UsageError(

@@ -5,13 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, TypedDict, cast
+from typing import TypedDict, cast
 
 from hostler import _executable
 from hostler.errors import UsageError
-
-if TYPE_CHECKING:
-    from hostler.job import Job
+from hostler.job import Job
 
 
 class Options(TypedDict, total=False):
