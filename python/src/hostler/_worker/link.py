@@ -11,17 +11,16 @@ import json
 import subprocess
 import time
 import weakref
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any, Protocol
 
 from hostler import _executable
 from hostler._worker import frames, records, wire
+from hostler._worker.batch import Settings
 from hostler._worker.call import Call, Future, fail
 from hostler._worker.jobs import WorkerJob
 from hostler._worker.parts import Part
-from hostler.errors import JobFailedError, UnreachableError
-
-if TYPE_CHECKING:
-    from hostler._worker.pool import Pool
+from hostler.errors import HostlerError, JobFailedError, UnreachableError
 
 # A worker that runs and cannot be connected with for this long is given up, in seconds.
 _UNANSWERED = 60.0
@@ -46,6 +45,24 @@ class State(enum.Enum):
     OVER = enum.auto()
 
 
+class Owner(Protocol):
+    """What has workers: `hostler._worker.pool.Pool`, which says what these are."""
+
+    settings: Settings
+    event: asyncio.Event
+    workers: set[Worker]
+    mean: float
+    is_single: bool
+    is_nested: bool
+
+    def on_started(self) -> None: ...
+    def refill(self, worker: Worker, ready: int) -> bool: ...
+    def put_nested(self, worker: Worker, parent: Call, number: int, work: bytes) -> None: ...
+    def give_back(self, calls: list[Call]) -> None: ...
+    def lose(self, worker: Worker, error_of: Callable[[str], HostlerError], state: str = ...) -> None: ...
+    def fail(self, error: BaseException) -> None: ...
+
+
 def _forget(gone: collections.deque[str], digest: str, part: object) -> None:
     gone.append(digest)
 
@@ -65,7 +82,7 @@ class Worker(asyncio.Protocol):
         When its last result came, or the first call was sent.
     """
 
-    def __init__(self, pool: Pool, job: WorkerJob, index: int) -> None:
+    def __init__(self, pool: Owner, job: WorkerJob, index: int) -> None:
         self.job = job
         self.index = index
         self.outstanding: dict[int, Call] = {}
