@@ -195,14 +195,9 @@ class _Delegate:
         packed = _pickled(target, arguments, keywords)
         call = project.dumps("the call", Call(packed, method, self._directory))
         name = getattr(target, "__name__", type(target).__name__)
-        batch = Batch(
-            project.dumps("the call", run), [(1, call)], name if method == "__call__" else method, self._settings
-        )
-        try:
+        function = project.dumps("the call", run)
+        with Batch(function, [(1, call)], name if method == "__call__" else method, self._settings) as batch:
             (outcome,) = batch.outcomes()
-        except BaseException:
-            batch.cancel()
-            raise
         if self._output:
             for kind, stream in (("stdout", sys.stdout), ("stderr", sys.stderr)):
                 print(batch.job.logs(cast("Any", kind)), end="", file=stream)

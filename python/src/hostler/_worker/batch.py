@@ -179,7 +179,7 @@ def slots(cluster: dict[str, Any], settings: Settings) -> int:
 
 
 class Batch:
-    """An array job that calls a function, and that is cancelled when this process ends.
+    """An array job that calls a function, and that is cancelled at the end of a ``with`` block or of this process.
 
     Parameters
     ----------
@@ -244,6 +244,12 @@ class Batch:
                 attached.cancel()
             shutil.rmtree(directory, ignore_errors=True)
             raise
+
+    def __enter__(self) -> Batch:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.cancel()
 
     def outcomes(self, on_start: Callable[[int], None] = lambda index: None) -> Iterator[Outcome]:
         """Yield what became of each input; see `Collector.outcomes`."""

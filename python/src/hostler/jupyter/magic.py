@@ -110,12 +110,8 @@ def _run(shell: Any, line: str, cell: str) -> Any:
     )
     settings = Settings(Client(given.head), given.environment, True, None, None, options)
     call, argument = (project.dumps("the cell", part) for part in (cells.run, work))
-    batch = Batch(call, [(1, argument)], "cell", settings)
-    try:
+    with Batch(call, [(1, argument)], "cell", settings) as batch:
         outcome = _follow(batch, _Live(shell, given.quiet))
-    except BaseException:
-        batch.cancel()
-        raise
     if outcome.error is not None:
         raise outcome.error
     return _received(shell, batch.job, outcome.value)
