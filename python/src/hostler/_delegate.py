@@ -249,10 +249,7 @@ def _received(target: object, done: Done) -> Any:
         vars(target).clear()
         vars(target).update(state)
     if done.error:
-        header = wire.Header(
-            input=0, kind="error", bytes=len(done.exception), error=done.error, traceback=done.traceback
-        )
-        failure = recreated(header, done.exception)
+        failure = recreated(done.error, done.traceback, done.exception)
         raise failure from failure.__cause__
     # Methods that return their object return the one that is here.
     return target if result is other else result

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from hostler._worker import apart, project
-from hostler._worker.batch import Settings, check_parameters, is_own_file
+from hostler._worker.batch import Batch, Settings, check_parameters, is_own_file
 from hostler._worker.project import Environment
 from hostler.client import Client
 from hostler.errors import RemoteError, UsageError
@@ -114,7 +114,8 @@ def map_folder(
     name = getattr(function, "__name__", "map_folder")
     keep = functools.partial(_keep, Path(to).absolute(), outputs) if to else None
     add = functools.partial(_add, files)
-    return Results._submit(call, inputs, name, settings, ordered, errors, names, add=add, keep=keep)
+    batch = Batch(call, inputs, name, settings, add=add, keep=keep, runs_missed=errors == "return")
+    return Results(batch, ordered, errors, names)
 
 
 def _files(folder: Path, pattern: str) -> dict[str, Path]:

@@ -142,7 +142,8 @@ def map(
     first = next(inputs, None)
     if first is None:
         return Results(None, ordered, errors)
-    return Results._submit(call, itertools.chain([first], inputs), name, settings, ordered, errors)
+    inputs = itertools.chain([first], inputs)
+    return Results(Batch(call, inputs, name, settings, runs_missed=errors == "return"), ordered, errors)
 
 
 class Results(Iterator[R], Generic[R]):
@@ -158,26 +159,6 @@ class Results(Iterator[R], Generic[R]):
         self._batch = batch
         self._values = self._iterate(batch, ordered, errors, names) if batch else iter(())
         self.job: Job | None = batch.job if batch else None
-
-    @classmethod
-    def _submit(
-        cls,
-        function: bytes,
-        inputs: Iterable[tuple[int, bytes]],
-        name: str,
-        settings: Settings,
-        ordered: bool,
-        errors: Errors,
-        names: Sequence[str] | None = None,
-        **files: Any,
-    ) -> Results[Any]:
-        """Submit a `Batch`, and return its results. Each of these has one of the names beside it, if there are any."""
-        batch = Batch(function, inputs, name, settings, runs_missed=errors == "return", **files)
-        try:
-            return cls(batch, ordered, errors, names)
-        except BaseException:
-            batch.cancel()
-            raise
 
     def __next__(self) -> R:
         return next(self._values)

@@ -36,7 +36,7 @@ def outcome_of(header: wire.Header, content: bytes, trusted: bool) -> Outcome:
     """Return what a record says."""
     index = header["input"]
     if header["kind"] == "error":
-        return Outcome(index, error=recreated(header, content if trusted else b""))
+        return Outcome(index, error=recreated(header["error"], header["traceback"], content if trusted else b""))
     try:
         return Outcome(index, value=wire.load(content, trusted))
     except BaseException as error:
@@ -46,8 +46,8 @@ def outcome_of(header: wire.Header, content: bytes, trusted: bool) -> Outcome:
         return Outcome(index, error=failed)
 
 
-def recreated(header: wire.Header, content: bytes) -> BaseException:
-    """Return the exception of a task, with its traceback as the cause."""
+def recreated(text: str, traceback: str, content: bytes) -> BaseException:
+    """Return the exception of a task, whose pickle may be missing, with its traceback as the cause."""
     error: BaseException | None = None
     if content:
         try:
@@ -57,8 +57,8 @@ def recreated(header: wire.Header, content: bytes) -> BaseException:
             # Its class may exist only on the node.
             _stop_if_interrupted(failure)
     if error is None:
-        error = RemoteError(header["error"], "remote")
-    error.__cause__ = RemoteTraceback(header["traceback"])
+        error = RemoteError(text, "remote")
+    error.__cause__ = RemoteTraceback(traceback)
     return error
 
 

@@ -25,7 +25,6 @@ from hostler._preflight import captured
 from hostler._worker import modules, pickling, project
 from hostler._worker.batch import Batch, Settings
 from hostler._worker.records import Outcome, recreated
-from hostler._worker.wire import Header
 from hostler.client import Client
 from hostler.errors import HostlerError, PicklingError, RemoteError, RemoteTraceback, UsageError
 from hostler.job import Job, Jobs, Status, described, run_time
@@ -382,8 +381,7 @@ def _received(shell: Any, job: Job, done: object) -> Any:
 
 def _failure(job: Job, done: cells.Done) -> BaseException:
     """Return the exception of the cell, which is shown with its traceback on the node."""
-    header = Header(input=0, kind="error", bytes=len(done.exception), error=done.error, traceback=done.traceback)
-    error = recreated(header, done.exception)
+    error = recreated(done.error, done.traceback, done.exception)
     _show_only(error, [f"On {done.node}, in job {job.id}:", *done.traceback.splitlines()])
     return error
 
