@@ -7,11 +7,11 @@ import inspect
 import os
 import pickle
 import sys
-from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from hostler._worker import apart, pickling, project, wire
+from hostler._worker import method as on_node
+from hostler._worker import pickling, project
 from hostler._worker.batch import Batch, Settings
 from hostler._worker.project import Environment
 from hostler._worker.records import recreated
@@ -103,68 +103,6 @@ def _is_function(target: object) -> bool:
     return inspect.isroutine(target) or isinstance(target, functools.partial)
 
 
-@dataclass(frozen=True)
-class Call:
-    """A call of a method.
-
-    Attributes
-    ----------
-    target : bytes
-        The pickled object, arguments and keyword arguments.
-    method : str
-    directory : str or None
-        Working directory.
-    """
-
-    target: bytes
-    method: str
-    directory: str | None
-
-
-@dataclass(frozen=True)
-class Done:
-    """What became of a call.
-
-    Attributes
-    ----------
-    values : bytes
-        The result and the object, pickled together, because they may share objects.
-    error, traceback, exception
-        As in `hostler.jupyter.cell.Done`.
-    """
-
-    values: bytes
-    error: str
-    traceback: str
-    exception: bytes
-
-
-def run(call: Call) -> Done:
-    """Call the method. Its exception is part of what is returned."""
-    target, arguments, keywords = pickle.loads(call.target)
-    if call.directory:
-        os.chdir(call.directory)
-    result, raised = apart.outcome(lambda: getattr(target, call.method)(*arguments, **keywords))
-    return Done(
-        values=_packed(result, target),
-        error=wire.described(raised) if raised else "",
-        traceback=wire.formatted(raised) if raised else "",
-        exception=wire.packed_error(raised) if raised else b"",
-    )
-
-
-def _packed(result: object, target: object) -> bytes:
-    try:
-        return pickling.dumps_back((result, target))
-    except Exception:
-        for what, value in (
-            ("the result", result),
-            *((f"the attribute `{name}`", it) for name, it in getattr(target, "__dict__", {}).items()),
-        ):
-            project.dumps(f"{what} of the call", value)
-        raise
-
-
 class _Delegate:
     """Stands for an object."""
 
@@ -193,9 +131,9 @@ class _Delegate:
         target = self._target
         _check_returns(target if _is_function(target) else getattr(target, method))
         packed = _pickled(target, arguments, keywords)
-        call = project.dumps("the call", Call(packed, method, self._directory))
+        call = project.dumps("the call", on_node.Call(packed, method, self._directory))
         name = getattr(target, "__name__", type(target).__name__)
-        function = project.dumps("the call", run)
+        function = project.dumps("the call", on_node.run)
         with Batch(function, [(1, call)], name if method == "__call__" else method, self._settings) as batch:
             (outcome,) = batch.outcomes()
         if self._output:
@@ -203,7 +141,7 @@ class _Delegate:
                 print(batch.job.logs(cast("Any", kind)), end="", file=stream)
         if outcome.error is not None:
             raise outcome.error
-        if not isinstance(outcome.value, Done):
+        if not isinstance(outcome.value, on_node.Done):
             raise RemoteError(f"job {batch.job.id} returned something else than the state of an object", "remote")
         return _received(target, outcome.value)
 
@@ -237,7 +175,7 @@ def _pickled(target: object, arguments: tuple[Any, ...], keywords: dict[str, Any
         raise PicklingError(f"the object cannot be pickled: {error}", "pickling") from error
 
 
-def _received(target: object, done: Done) -> Any:
+def _received(target: object, done: on_node.Done) -> Any:
     """Replace the state of the object, and return the result."""
     try:
         result, other = pickle.loads(done.values)

@@ -9,10 +9,11 @@ import shutil
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from hostler._worker import apart, project
+from hostler._worker import project
 from hostler._worker.batch import Batch, Settings, check_parameters, is_own_file
+from hostler._worker.file import FILES, KEPT, OnFile
 from hostler._worker.project import Environment
 from hostler.client import Client
 from hostler.errors import RemoteError, UsageError
@@ -24,12 +25,6 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 R = TypeVar("R")
-
-# Folders of a task: the caller's files, what a call writes, and the file of each complete call, named by the number of
-# the input. Other names could be left out of results, such as `__pycache__`.
-_FILES = "files"
-_OUTPUT = "output"
-_KEPT = "kept"
 
 
 def map_folder(
@@ -109,7 +104,7 @@ def map_folder(
     if not names:
         return Results(None, ordered, errors)
     settings = Settings(client or Client(), environment, trusted, chunksize, max_workers, options)
-    call = project.dumps("the function", _OnFile(function, writes=to is not None))
+    call = project.dumps("the function", OnFile(function, writes=to is not None))
     inputs = project.pickled_inputs(zip(range(len(names)), names, outputs, strict=True))
     name = getattr(function, "__name__", "map_folder")
     keep = functools.partial(_keep, Path(to).absolute(), outputs) if to else None
@@ -131,7 +126,7 @@ def _files(folder: Path, pattern: str) -> dict[str, Path]:
 def _add(files: dict[str, Path], folder: Path) -> None:
     """Put files into the folder of a map."""
     for name, path in files.items():
-        target = folder / _FILES / name
+        target = folder / FILES / name
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
             os.link(os.path.realpath(path), target)
@@ -139,12 +134,12 @@ def _add(files: dict[str, Path], folder: Path) -> None:
         except OSError:
             shutil.copy2(path, target)
     # The defaults would leave out some directories, such as `__pycache__`.
-    (folder / _FILES / ".hostlerignore").write_text("!*\n", encoding="utf-8")
+    (folder / FILES / ".hostlerignore").write_text("!*\n", encoding="utf-8")
 
 
 def _keep(to: Path, outputs: list[str], index: int, place: Path) -> None:
     """Move the file that the function has written for an input from the result of a task to its place."""
-    source = place / _KEPT / str(index)
+    source = place / KEPT / str(index)
     # A node could send links, also in place of the directory.
     if source.parent.is_symlink() or not is_own_file(source):
         raise RemoteError(f"no file came back for {outputs[index]}", "remote")
@@ -169,31 +164,3 @@ def _copy(source: Path, target: Path) -> None:
     except BaseException:
         os.unlink(part)
         raise
-
-
-class _OnFile:
-    """Calls a function with the path of a file."""
-
-    def __init__(self, function: Callable[..., object], writes: bool) -> None:
-        self.function = function
-        self.writes = writes
-
-    def __call__(self, given: tuple[Any, ...]) -> object:
-        index, name, output = given
-        source = apart.HOME / _FILES / name
-        if not self.writes:
-            return self.function(source)
-        kept = apart.HOME / _KEPT / str(index)
-        kept.parent.mkdir(exist_ok=True)
-        folder = apart.HOME / _OUTPUT / str(index)
-        target = folder / Path(output).name
-        folder.mkdir(parents=True, exist_ok=True)
-        try:
-            value = self.function(source, target)
-            if target.is_symlink() or not target.is_file():
-                raise FileNotFoundError(errno.ENOENT, "the function has not written its file", str(target))
-            target.replace(kept)
-        finally:
-            # What else there is would be downloaded.
-            shutil.rmtree(folder, ignore_errors=True)
-        return value

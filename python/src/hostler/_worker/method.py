@@ -1,0 +1,73 @@
+"""What `hostler.delegate` runs on a node: one call of a method."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from dataclasses import dataclass
+
+from hostler._worker import apart, pickling, wire
+
+
+@dataclass(frozen=True)
+class Call:
+    """A call of a method.
+
+    Attributes
+    ----------
+    target : bytes
+        The pickled object, arguments and keyword arguments.
+    method : str
+    directory : str or None
+        Working directory.
+    """
+
+    target: bytes
+    method: str
+    directory: str | None
+
+
+@dataclass(frozen=True)
+class Done:
+    """What became of a call.
+
+    Attributes
+    ----------
+    values : bytes
+        The result and the object, pickled together, because they may share objects.
+    error, traceback, exception
+        As in `hostler.jupyter.cell.Done`.
+    """
+
+    values: bytes
+    error: str
+    traceback: str
+    exception: bytes
+
+
+def run(call: Call) -> Done:
+    """Call the method. Its exception is part of what is returned."""
+    target, arguments, keywords = pickle.loads(call.target)
+    if call.directory:
+        os.chdir(call.directory)
+    result, raised = apart.outcome(lambda: getattr(target, call.method)(*arguments, **keywords))
+    return Done(
+        values=_packed(result, target),
+        error=wire.described(raised) if raised else "",
+        traceback=wire.formatted(raised) if raised else "",
+        exception=wire.packed_error(raised) if raised else b"",
+    )
+
+
+def _packed(result: object, target: object) -> bytes:
+    try:
+        return pickling.dumps_back((result, target))
+    except Exception:
+        from hostler._worker import project
+
+        for what, value in (
+            ("the result", result),
+            *((f"the attribute `{name}`", it) for name, it in getattr(target, "__dict__", {}).items()),
+        ):
+            project.dumps(f"{what} of the call", value)
+        raise
