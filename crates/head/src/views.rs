@@ -1,6 +1,7 @@
 //! API views of the state and the history.
 
 mod dependencies;
+mod endless;
 mod holds;
 mod names;
 mod nodes;
@@ -443,7 +444,7 @@ fn why_for(state: &State, job: &Job, reason: Option<Reason>, message: Option<&st
             "It should start within {from_now}, when running jobs reach their time limits at the latest."
         ));
     } else if matches!(reason, Some(Reason::Resources { .. } | Reason::TooFewNodes { .. } | Reason::NotIdle { .. })) {
-        lines.push("The start time is unknown because the running jobs have no time limit.".to_owned());
+        lines.extend(endless::line(state, job, job.id));
     }
     Why { id: job.id, state: job.state(), reason, lines, expected_start_at: expected.map(|at| wall_time(at, now)) }
 }
@@ -582,7 +583,7 @@ fn more_lines(state: &State, job: &Job, reason: &Reason, now: Now) -> Vec<String
                 let span = format_duration(Duration::from_millis(at.ms_since(now.at)));
                 format!("Job {first} should start within {span}; with a shorter time limit (`-t`), this job can start first.")
             });
-            until.into_iter().collect()
+            until.or_else(|| endless::line(state, job, *first)).into_iter().collect()
         }
         Reason::NodesDown { nodes, .. } => {
             nodes.iter().filter_map(|name| state.node(name)).map(|node| down_line(state, node, now)).collect()

@@ -72,6 +72,9 @@ pub struct NodeView {
     /// Why the node gets no work, as a sentence fragment for people; absent while the node is up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
+    /// Waiting job that keeps the node: other jobs start there only if they cannot delay it. Absent if there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept_for: Option<JobId>,
     /// Tasks that hold resources on the node. In lists only if the request asks for them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub holders: Option<Vec<NodeRunView>>,

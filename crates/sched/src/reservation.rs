@@ -4,9 +4,10 @@
 //! when the last of them is free for it. Other tasks may use the rest of the cluster freely. On a reserved node, a task may start if it
 //! ends by its own time limit before the reservation, or fits into what the reserved job leaves free.
 //!
-//! The end of running tasks may be unknown, because some have no time limit. Then the nodes that are closest to having enough free are
-//! kept for the job and get no other work until it has started. They may be partly idle, but otherwise the job could wait forever. The
-//! shortest distances only shrink from pass to pass, so the job eventually starts, even if the closest nodes change.
+//! The end of running tasks may be unknown, because some have no time limit. Then the nodes that are closest to having enough free, once
+//! all tasks with a time limit have ended, are kept for the job: they get only tasks with a time limit until it has started. Otherwise the
+//! job could wait forever. The shortest distances only shrink from pass to pass, so the job eventually starts, even if the closest nodes
+//! change: at the latest when those tasks have ended that had started before the last endless task in its way ended.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -114,8 +115,7 @@ impl Slot {
 
     /// Removes nodes from `open` on which no task can start.
     pub(crate) fn close(&mut self, free_on: impl Fn(NodeIx) -> Request) {
-        let (is_unknown, shares) = (self.at == Timestamp::NEVER, &self.shares);
-        self.open.retain(|node| free_on(*node).cpus > 0 && !(is_unknown && shares[node].spare.cpus == 0));
+        self.open.retain(|node| free_on(*node).cpus > 0);
     }
 
     /// Returns whether no task can start on a reserved node, according to the last call of [`Self::close`].
@@ -132,9 +132,9 @@ impl Slot {
         }
     }
 
-    /// Returns whether a task with this end has ended before the reserved job starts.
+    /// Returns whether a task with this end has ended before the reserved job starts. An unknown start is later than any known end.
     fn has_ended_before_start(&self, ends_at: Timestamp) -> bool {
-        self.at != Timestamp::NEVER && ends_at <= self.at
+        ends_at != Timestamp::NEVER && ends_at <= self.at
     }
 }
 
@@ -159,7 +159,7 @@ fn least(ranked: impl Iterator<Item = (Rank, Request)>, count: usize) -> Option<
 struct Rank {
     /// When the job can start on the node.
     at: Timestamp,
-    /// How much the node lacks of the request now. Used if the start time is unknown; otherwise zero.
+    /// How much the node lacks of the request when all tasks with a known end have ended. Zero if the start time is known.
     distance: u32,
     /// The node's position in best-fit order, by the resources that are free at the start.
     fit: Fit,
@@ -188,8 +188,8 @@ fn rank(
     if free.covers(request) {
         return (Rank { at, distance: 0, fit: Fit::new(node, class, &free) }, without(&free, request));
     }
-    let distance = distance(free_now, request);
-    (Rank { at: Timestamp::NEVER, distance, fit: Fit::new(node, class, free_now) }, NOTHING)
+    let distance = distance(&free, request);
+    (Rank { at: Timestamp::NEVER, distance, fit: Fit::new(node, class, &free) }, NOTHING)
 }
 
 /// Returns the resources of a node that are free at a time.

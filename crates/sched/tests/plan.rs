@@ -194,19 +194,17 @@ struct Blocked {
 }
 
 impl Blocked {
-    /// The nodes on which the job can start first. On a tie: best fit at that time, or the closest now if the time is unknown.
+    /// The nodes on which the job can start first, at an unknown time last. On a tie: the closest, then best fit, at that time.
     fn of(scene: &Scene, job: &Waiting) -> Self {
         let lacks = |want: u64, have: u64| (want.saturating_sub(have) * 1_000_000).div_ceil(want.max(1));
         let ranked = scene.able(job).map(|(ix, node)| {
             let need = scene.need(job, ix);
             let at = scene.earliest_on(ix, &need);
-            if at == Timestamp::NEVER {
-                let lacking = counts(&need).into_iter().zip(counts(&node.free)).map(|(want, have)| lacks(want, have));
-                return (at, lacking.max(), class(node), order(&node.free), ix);
-            }
-            let held = scene.running.iter().filter(|task| task.node.0 as usize == ix && task.ends_at.max(NOW) > at);
+            let is_held = |task: &&Running| task.ends_at.max(NOW) > at || task.ends_at == Timestamp::NEVER;
+            let held = scene.running.iter().filter(|task| task.node.0 as usize == ix).filter(is_held);
             let free = held.fold(counts(&node.total), |free, task| minus(free, counts(&task.request)));
-            (at, None, class(node), order(&amount(free)), ix)
+            let lacking = counts(&need).into_iter().zip(free).map(|(want, have)| lacks(want, have)).max();
+            (at, lacking, class(node), order(&amount(free)), ix)
         });
         let mut ranked: Vec<_> = ranked.collect();
         ranked.sort_unstable();
@@ -218,11 +216,12 @@ impl Blocked {
     /// Whether `job` may start on the node: the first job still fits there in time.
     fn is_unharmed(&self, scene: &Scene, ix: usize, job: &Waiting) -> bool {
         let Some(&free_at) = self.nodes.get(&ix) else { return true };
-        let (at, ends_at) = match (self.at, free_at) {
-            (Timestamp::NEVER, Timestamp::NEVER) => return false,
-            // The start of the first job is unknown, so assume that nothing ends before it.
-            (Timestamp::NEVER, free_at) => (free_at, Timestamp::NEVER),
-            (at, _) => (at, ends_at(job)),
+        let (at, ends_at) = match (self.at, free_at, ends_at(job)) {
+            // The start of the first job is unknown: a task with a time limit ends before it.
+            (Timestamp::NEVER, _, ends_at) if ends_at != Timestamp::NEVER => return true,
+            (Timestamp::NEVER, Timestamp::NEVER, _) => return false,
+            (Timestamp::NEVER, free_at, ends_at) => (free_at, ends_at),
+            (at, _, ends_at) => (at, ends_at),
         };
         let mut with_it = scene.clone();
         with_it.running.push(Running { node: NodeIx(ix as u32), request: scene.need(job, ix), ends_at });
@@ -329,6 +328,29 @@ fn each_partition_has_its_own_reservation() {
     assert_eq!(started(Policy::Easy), [2]);
 }
 
+#[test]
+fn endless_task_in_the_way_keeps_no_node_from_tasks_with_a_time_limit() {
+    let machine = |free| Machine { total: Request::new(2, 4), free: Request::new(free, 4), is_usable: true, weight: 0 };
+    let endless = Running { node: NodeIx(0), request: Request::new(1, 0), ends_at: Timestamp::NEVER };
+    let small = |job, time_limit_ms| Waiting { job: JobId(job), time_limit_ms, ..single(Request::new(1, 1)) };
+    let wide = Waiting { nodes: 4, ..single(Request::new(2, 1)) };
+    let queue = [
+        vec![wide],
+        (2..9).map(|job| small(job, None)).collect(),
+        (9..12).map(|job| small(job, Some(60_000))).collect(),
+    ];
+    let scene = Scene {
+        nodes: vec![machine(1), machine(2), machine(2), machine(2)],
+        running: vec![endless],
+        queue: queue.concat(),
+    };
+    let plan = scene.plan(Policy::Easy);
+    let started: Vec<u64> = plan.starts.iter().map(|start| start.job.0).collect();
+    assert_eq!(started, [9, 10, 11], "endless tasks could delay the wide job for ever");
+    assert_eq!(plan.blocked[0].at, Timestamp::NEVER);
+    assert_eq!(scene.plan(Policy::Fcfs).starts, []);
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, ..ProptestConfig::default() })]
 
@@ -378,11 +400,10 @@ proptest! {
             for node in reservation.nodes.iter().map(|ix| ix.0 as usize) {
                 let need = scene.need(first, node);
                 let free_at = without.earliest_on(node, &need);
+                let endless = |scene: &Scene, node| scene.running.iter().filter(|task| task.node == NodeIx(node as u32) && task.ends_at == Timestamp::NEVER).count();
                 let in_time = with.earliest_on(node, &need) <= reservation.at;
                 prop_assert!(in_time, "every reserved node is free in time");
-                if reservation.at == Timestamp::NEVER && free_at == Timestamp::NEVER {
-                    prop_assert_eq!(&with.nodes[node].free, &without.nodes[node].free, "no backfill on these nodes");
-                }
+                prop_assert!(free_at != Timestamp::NEVER || endless(&with, node) == endless(&without, node), "an endless task in the way");
             }
         }
     }

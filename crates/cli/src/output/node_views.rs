@@ -14,6 +14,7 @@ pub(crate) fn node_list(nodes: &[NodeView], width: Option<usize>) -> String {
     let has_partitions = nodes.iter().any(|node| !node.partitions.is_empty());
     let has_counted = nodes.iter().any(|node| !node.counted.is_empty());
     let has_features = nodes.windows(2).any(|pair| pair[0].features != pair[1].features);
+    let has_kept = nodes.iter().any(|node| node.kept_for.is_some());
     let mut columns = vec![
         ("NAME", Align::Left),
         ("STATE", Align::Left),
@@ -31,6 +32,7 @@ pub(crate) fn node_list(nodes: &[NodeView], width: Option<usize>) -> String {
     columns.extend(has_counted.then_some(("RESOURCES", Align::Left)));
     columns.extend(has_partitions.then_some(("PARTITIONS", Align::Left)));
     columns.extend(has_features.then_some(("FEATURES", Align::Left)));
+    columns.extend(has_kept.then_some(("KEPT FOR", Align::Left)));
     let mut table = Table::new(&columns);
     for node in nodes {
         let cells = [
@@ -50,7 +52,8 @@ pub(crate) fn node_list(nodes: &[NodeView], width: Option<usize>) -> String {
         let partitions = has_partitions.then(|| words(&node.partitions));
         let features = has_features.then(|| words(&node.features));
         let counted = has_counted.then(|| counted_cell(node));
-        table.row(cells.into_iter().chain(counted).chain(partitions).chain(features));
+        let kept = has_kept.then(|| node.kept_for.map_or_else(|| "-".to_owned(), |job| format!("job {job}")));
+        table.row(cells.into_iter().chain(counted).chain(partitions).chain(features).chain(kept));
     }
     let has_gpus = nodes.iter().any(|node| node.gpus > 0);
     let table = if has_gpus { table } else { table.without(&[7, 8]) };
@@ -86,6 +89,7 @@ pub(crate) fn node(detail: &NodeDetail, moment: &Moment) -> String {
         lines.add("drained", format!("by {} at {}{reason}", drain.by, moment.date(drain.at)));
     }
     let shared = if node.shares_cpus { "; other nodes of the machine use them too" } else { "" };
+    lines.add_some("kept for", node.kept_for.map(|job| format!("job {job}; `hostler why {job}` says until when")));
     lines.add("cpus", format!("{} of {} free ({}{shared})", node.cpus_free, node.cpus, detail.cpu_ids));
     let (free, all) = (format_bytes(node.memory_free_bytes), format_bytes(node.memory_bytes));
     lines.add("memory", format!("{free} of {all} free"));
@@ -308,6 +312,7 @@ mod tests {
             weight: 0,
             since: None,
             why: None,
+            kept_for: None,
             holders: None,
             measured: None,
         };
@@ -333,6 +338,11 @@ NAME  STATE  POWER  CPUS  CPUS FREE  MEMORY  MEMORY FREE  GPUS  GPUS FREE  TASKS
 n1    up     on        4          1      4G           1G     4          3      3  4711  0.1.0
 ";
         assert_eq!(node_list(&[NodeView { gpus: 4, gpus_free: 3, ..node.clone() }], None), expected);
+        let expected = "\
+NAME  STATE  POWER  CPUS  CPUS FREE  MEMORY  MEMORY FREE  TASKS   PID  VERSION  KEPT FOR
+n1    up     on        4          1      4G           1G      3  4711  0.1.0    job 7
+";
+        assert_eq!(node_list(&[NodeView { kept_for: Some(hostler_model::JobId(7)), ..node.clone() }], None), expected);
         let expected = "\
 NAME  STATE  POWER  CPUS  CPUS FREE  MEMORY  MEMORY FREE  TASKS   PID  VERSION  RESOURCES
 n1    up     on        4          1      4G           1G      3  4711  0.1.0    camera 0/1,license 8/10

@@ -361,6 +361,7 @@ pub(crate) mod tests {
             weight: 0,
             since: Some(WallTime(0)),
             why: None,
+            kept_for: None,
             holders: None,
             measured: None,
         };

@@ -441,6 +441,13 @@ impl State {
         }
     }
 
+    /// Returns the waiting job that keeps a node from jobs that could delay it.
+    #[must_use]
+    pub fn kept_for(&self, node: &Node) -> Option<JobId> {
+        let first = self.reservations.iter().find(|reservation| reservation.nodes.contains(&node.ix))?.job;
+        self.job(first).filter(|job| !job.held).map(|job| job.id)
+    }
+
     /// Returns since when a node is in its [state](Self::node_state), if that is known.
     #[must_use]
     pub fn node_since(&self, node: &Node, now: Now) -> Option<WallTime> {

@@ -44,6 +44,7 @@ pub(crate) fn node(state: &State, node: &Node, shared: &SharedCpus<'_>, now: Now
         weight: state.partitions.traits(&node.name).map_or(0, |traits| traits.weight),
         since: state.node_since(node, now),
         why: why_no_work(state, node, now),
+        kept_for: state.kept_for(node),
         holders: None,
         measured: None,
     }

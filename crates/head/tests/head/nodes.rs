@@ -72,6 +72,32 @@ async fn explanation_names_a_full_node_and_its_missing_resources() {
 }
 
 #[tokio::test]
+async fn explanation_names_an_endless_job_and_nodes_the_job_that_they_are_kept_for() {
+    let head = TestHead::start().await;
+    let mut agents = (FakeAgent::start(&head, "n1").await, FakeAgent::start(&head, "n2").await);
+    let client = head.client();
+    let submit = async |key: &str, cpus, nodes| {
+        let mut job = request(key);
+        (job.spec.request.cpus, job.spec.nodes) = (Some(cpus), Some(nodes));
+        client.submit(&job).await.expect("accepted").id
+    };
+    let endless = submit("endless", 1, 1).await;
+    tokio::select! { _ = agents.0.next_launch() => {}, _ = agents.1.next_launch() => {} }
+    let (wide, small) = (submit("wide", 4, 2).await, submit("small", 1, 1).await);
+    let why = async |id| client.why(id).await.expect("the job exists").lines.join("\n");
+    let guilty = format!("is unknown because job {endless} (test, of ");
+    let (of_wide, of_small) = (why(wide).await, why(small).await);
+    assert!(of_wide.contains(&format!("The start time {guilty}")), "{of_wide}");
+    assert!(of_small.contains(&format!("The start of job {wide} {guilty}")), "{of_small}");
+    assert!(of_small.contains(&format!("has no time limit; `hostler update {endless} -t 2h` sets one.")), "{of_small}");
+    assert!(of_small.contains(&format!("start before job {wide}: `hostler update {small} -t 1h`")), "{of_small}");
+    for node in ["n1", "n2"] {
+        let node = client.node(&node.parse().expect("a name")).await.expect("the node exists").node;
+        assert_eq!(node.kept_for, Some(wide));
+    }
+}
+
+#[tokio::test]
 async fn stale_messages_change_nothing() {
     let head = TestHead::start().await;
     let mut agent = FakeAgent::start(&head, "n1").await;

@@ -120,6 +120,7 @@ fn node(name: &str, state: NodeState, cpus_free: u32) -> NodeView {
         weight: 0,
         since: ago(130),
         why: None,
+        kept_for: None,
         holders: None,
         measured: None,
     }
