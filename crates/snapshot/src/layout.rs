@@ -14,6 +14,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use hostler_model::Digest;
 use hostler_proto::manifest::{Content, Entry, EntryKind, Manifest};
@@ -29,6 +31,12 @@ use crate::paths;
 use crate::remove::remove_tree;
 use crate::sparse::disk_bytes;
 use crate::store::{Buffers, ChunkStore, ContentError, StoreError, free_bytes, is_disk_full};
+
+/// How long a file system may take to report freed space as free. XFS frees in the background, btrfs on commit.
+const SETTLES_WITHIN: Duration = Duration::from_secs(3);
+
+/// Pause before the free space is measured again.
+const SETTLE_PAUSE: Duration = Duration::from_millis(20);
 
 #[derive(Debug, Clone, Default)]
 pub struct LayoutOptions {
@@ -117,12 +125,19 @@ pub fn lay_out(
     let is_full = matches!(laid_out, Err(LayoutError::DiskFull { .. }));
     // Whole files are a cache: remove them to make space for the layout.
     if is_full && chunks.remove_whole_files().is_ok_and(|freed| freed.files > 0) {
-        prepare(directory)?;
-        let again = write(false);
-        if again.is_err() {
-            let _ = remove_tree(directory);
+        let until = Instant::now() + SETTLES_WITHIN;
+        loop {
+            chunks.settle();
+            prepare(directory)?;
+            let again = write(false);
+            if again.is_err() {
+                let _ = remove_tree(directory);
+            }
+            if !matches!(again, Err(LayoutError::DiskFull { .. })) || Instant::now() >= until {
+                return again;
+            }
+            sleep(SETTLE_PAUSE);
         }
-        return again;
     }
     laid_out
 }

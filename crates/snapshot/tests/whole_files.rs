@@ -209,24 +209,49 @@ fn whole_files_count_as_used_space_and_are_evicted_before_their_chunks() {
     });
 }
 
+/// Fills the disk except for half of the space that the returned second folder needs. The first folder has a whole file.
+fn fill_beside_a_whole_file(place: &Path, store: &ChunkStore) -> (Manifest, Manifest) {
+    let kept = manifest(vec![big_file("data", store, 1, 40 << 20)]);
+    for directory in ["first", "second"].map(|name| place.join(name)) {
+        lay(&kept, store, &directory);
+        fs::remove_dir_all(directory).expect("the test owns it");
+    }
+    assert_eq!(whole_files(place).len(), 1);
+    let other = manifest(vec![big_file("data", store, 2, 32 << 20)]);
+    let disk = fs::File::open(place).expect("mounted");
+    nix::unistd::syncfs(&disk).expect("the disk works");
+    let fill = store.free_bytes().expect("the system reports it") - (16 << 20);
+    let ballast = fs::File::create(place.join("ballast")).expect("writable");
+    nix::fcntl::fallocate(&ballast, nix::fcntl::FallocateFlags::empty(), 0, fill as i64).expect("the disk has space");
+    (kept, other)
+}
+
+#[test]
+fn layout_waits_until_the_space_of_removed_whole_files_is_free() {
+    on_sharing_disks(|place| {
+        let store = open(place);
+        let (_, other) = fill_beside_a_whole_file(place, &store);
+        let whole = whole_files(place).remove(0);
+        // An open file keeps its blocks after its removal, as a file system does that frees them later.
+        let open = fs::File::open(&whole).expect("readable");
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while whole.exists() {
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                std::thread::sleep(Duration::from_millis(200));
+                drop(open);
+            });
+            lay(&other, &store, &place.join("work"));
+        });
+    });
+}
+
 #[test]
 fn whole_files_are_removed_when_the_disk_is_full() {
     on_sharing_disks(|place| {
         let store = open(place);
-        let kept = manifest(vec![big_file("data", &store, 1, 40 << 20)]);
-        lay(&kept, &store, &place.join("first"));
-        fs::remove_dir_all(place.join("first")).expect("the test owns it");
-        lay(&kept, &store, &place.join("second"));
-        fs::remove_dir_all(place.join("second")).expect("the test owns it");
-        assert_eq!(whole_files(place).len(), 1);
-        let other = manifest(vec![big_file("data", &store, 2, 32 << 20)]);
-        let disk = fs::File::open(place).expect("mounted");
-        nix::unistd::syncfs(&disk).expect("the disk works");
-        // Leave half of the space that the folder needs.
-        let fill = store.free_bytes().expect("the system reports it") - (16 << 20);
-        let ballast = fs::File::create(place.join("ballast")).expect("writable");
-        nix::fcntl::fallocate(&ballast, nix::fcntl::FallocateFlags::empty(), 0, fill as i64)
-            .expect("the disk has space");
+        let (kept, other) = fill_beside_a_whole_file(place, &store);
         lay(&other, &store, &place.join("work"));
         assert_eq!(fs::read(place.join("work/data")).expect("laid out"), noise(2, 32 << 20));
         assert_eq!(whole_files(place).len(), 0);

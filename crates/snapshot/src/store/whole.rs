@@ -104,8 +104,8 @@ impl ChunkStore {
         self.shares_files() && content.size >= WORTH_SHARING_BYTES && is_there()
     }
 
-    /// Removes every whole file and waits until the file system counts the space as free. Blocks shared with a job's
-    /// directory stay in use.
+    /// Removes every whole file. The file system may report the space as free only after some [`Self::settle`]. Blocks
+    /// shared with a job's directory stay in use.
     ///
     /// # Errors
     /// Errors of the file system.
@@ -120,11 +120,13 @@ impl ChunkStore {
                 }
             }
         }
-        if freed.files > 0 {
-            // btrfs frees space on commit, XFS in the background. If this sync fails, the next write shows the error.
-            let _ = nix::unistd::syncfs(&self.handle);
-        }
         Ok(freed)
+    }
+
+    /// Makes the file system free the space of removed files: btrfs does so on commit, XFS in the background.
+    pub(crate) fn settle(&self) {
+        // If this fails, the next write shows the error.
+        let _ = nix::unistd::syncfs(&self.handle);
     }
 
     pub(super) fn whole_directory(&self) -> PathBuf {
