@@ -131,6 +131,8 @@ fn mpirun_works_without_ssh() {
     let folder = machines.head.path(&format!("/home/{USER}/p"));
     machines.head.write(&format!("/home/{USER}/p/sum.py"), SUM);
     machines.head.write(&format!("/home/{USER}/p/ring.c"), RING);
+    let is_open_mpi = Command::new("mpicc").arg("--showme:version").output().is_ok_and(|shown| shown.status.success());
+    assert!(is_open_mpi, "mpicc in PATH is missing, or of another MPI than Open MPI");
     let compiled = Command::new("mpicc").args(["-o", "ring", "ring.c"]).current_dir(&folder).status();
     assert!(compiled.expect("mpicc is there").success());
 
