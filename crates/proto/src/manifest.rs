@@ -54,7 +54,7 @@ pub enum EntryKind {
     Directory,
     /// A symbolic link to a path inside the folder.
     Symlink {
-        /// Target of the link, exactly as in the folder.
+        /// Target of the link as in the folder, but relative if it was absolute and led into the folder.
         #[serde(with = "serde_bytes")]
         target: Vec<u8>,
     },

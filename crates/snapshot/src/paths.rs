@@ -30,6 +30,23 @@ pub(crate) fn join(directory: &[u8], name: &[u8]) -> Vec<u8> {
     if directory.is_empty() { name.to_vec() } else { [directory, b"/", name].concat() }
 }
 
+/// Returns `target`, an absolute target of the link at path `link`, as a relative one, if it names `folder` or
+/// a path below it, without `..`. `folder` is an absolute path without a slash at its end.
+pub(crate) fn relative_target(link: &[u8], target: &[u8], folder: &[u8]) -> Option<Vec<u8>> {
+    let rest = target.strip_prefix(folder)?;
+    if !rest.is_empty() && !rest.starts_with(b"/") {
+        return None;
+    }
+    let up = link.iter().filter(|&&byte| byte == b'/').map(|_| b"..".as_slice());
+    let down: Vec<&[u8]> = rest.split(|&byte| byte == b'/').filter(|name| !name.is_empty()).collect();
+    if down.contains(&b"..".as_slice()) {
+        return None;
+    }
+    let relative = up.chain(down).collect::<Vec<_>>().join(&b'/');
+    let relative = if relative.is_empty() { b".".to_vec() } else { relative };
+    (relative.len() <= MAX_PATH_BYTES).then_some(relative)
+}
+
 /// Returns why `path` is invalid in a manifest, as a phrase; `None` if it is valid.
 #[must_use]
 pub fn fault(path: &[u8]) -> Option<&'static str> {
@@ -131,6 +148,25 @@ mod tests {
         assert!(!inside("x/a", &[("x/a", "up/.."), ("x/up", "..")]));
         assert!(!inside("a", &[("a", "b"), ("b", "c"), ("c", "/")]));
         assert!(inside("a", &[("a", "b"), ("b", "a")]));
+    }
+
+    #[test]
+    fn absolute_targets_within_the_folder_become_relative() {
+        let relative = |link: &str, target: &str| {
+            let relative = relative_target(link.as_bytes(), target.as_bytes(), b"/home/ada/p");
+            relative.map(|bytes| String::from_utf8(bytes).expect("text"))
+        };
+        for (link, target, expected) in [
+            ("latest", "/home/ada/p/out/3", "out/3"),
+            ("a/b/c", "/home/ada/p/data//x/", "../../data/x"),
+            ("a/up", "/home/ada/p", ".."),
+            ("here", "/home/ada/p/", "."),
+        ] {
+            assert_eq!(relative(link, target).as_deref(), Some(expected));
+        }
+        for outside in ["/home/ada/p/../q", "/home/ada/p-2/x", "/home/ada", "/etc/passwd"] {
+            assert_eq!(relative("link", outside), None, "{outside}");
+        }
     }
 
     #[test]

@@ -8,6 +8,8 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::io;
 use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::rc::Rc;
 use std::sync::OnceLock;
 
@@ -170,6 +172,7 @@ pub(crate) fn walk_up_to(most: usize, root: &Root, rules: &Rules<'_>) -> Result<
     walked.found.retain(|found| !left_out.contains(found.path.as_slice()));
     walked.found.sort_unstable_by(|a, b| a.path.cmp(&b.path));
     if !matches!(rules, Rules::SkipKeepingLinks(_)) {
+        make_inner_links_relative(root, &mut walked.found);
         move_outside_links_to_problems(&mut walked);
     }
     walked.problems.sort_unstable();
@@ -420,6 +423,25 @@ pub(crate) fn plain(error: &io::Error) -> String {
         first.make_ascii_lowercase();
     }
     text
+}
+
+/// Makes absolute targets below the folder relative, so that they lead to the same place wherever the folder is laid out.
+fn make_inner_links_relative(root: &Root, found: &mut [Found]) {
+    let mut absolute = found.iter_mut().filter(|it| it.target.starts_with(b"/")).peekable();
+    if absolute.peek().is_none() {
+        return;
+    }
+    // Links may name the folder by the path that its user knows, or by the one without links.
+    let root = root.full(b"");
+    let folders: Vec<PathBuf> = [std::path::absolute(&root), root.canonicalize()].into_iter().flatten().collect();
+    // `components` drops a slash at the end.
+    let folders: Vec<PathBuf> = folders.iter().map(|folder| folder.components().collect()).collect();
+    for link in absolute {
+        let of = |folder: &PathBuf| paths::relative_target(&link.path, &link.target, folder.as_os_str().as_bytes());
+        if let Some(target) = folders.iter().find_map(of) {
+            link.target = target;
+        }
+    }
 }
 
 /// Moves links that lead outside from the found entries to the problems.

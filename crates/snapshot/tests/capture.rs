@@ -307,6 +307,26 @@ fn rules_above_the_folder_are_ignored() {
 }
 
 #[test]
+fn absolute_links_into_the_folder_are_captured_as_relative_links() {
+    let dir = tempfile::tempdir().expect("a temporary directory can be made");
+    let (folder, alias) = (dir.path().join("folder"), dir.path().join("alias"));
+    put(&folder, "out/3/model", "");
+    symlink(&folder, &alias).expect("writable");
+    symlink(folder.join("out/3"), folder.join("latest")).expect("writable");
+    symlink(alias.join("latest/model"), folder.join("out/model")).expect("writable");
+    symlink(folder.join("../outside"), folder.join("escape")).expect("writable");
+    let error = Scan::of(&alias).expect_err("a link leads out of the folder").to_string();
+    assert!(error.contains("/../outside, which leads out") && !error.contains("latest"), "{error}");
+    std::fs::remove_file(folder.join("escape")).expect("the test owns it");
+    let manifest = capture(&alias).manifest;
+    let target = |path: &str| match &manifest.entries.iter().find(|it| it.path == path.as_bytes()).expect(path).kind {
+        EntryKind::Symlink { target } => String::from_utf8(target.clone()).expect("text"),
+        kind => panic!("{kind:?}"),
+    };
+    assert_eq!((target("latest").as_str(), target("out/model").as_str()), ("out/3", "../latest/model"));
+}
+
+#[test]
 fn all_uncapturable_entries_are_listed_in_order() {
     let dir = tempfile::tempdir().expect("a temporary directory can be made");
     let folder = dir.path().join("folder");
