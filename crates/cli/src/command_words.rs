@@ -3,6 +3,8 @@
 use std::ffi::OsStr;
 use std::path::Path;
 
+use nix::unistd::{AccessFlags, access};
+
 use crate::context::Context;
 use crate::failure::Failure;
 
@@ -28,7 +30,29 @@ pub(crate) fn check_command<Word: AsRef<OsStr>>(
             quoted(line)
         ));
     }
+    if let Some(note) = command.first().and_then(|word| unfit_file(name, word.as_ref())) {
+        context.output.say(&note);
+    }
     Ok(())
+}
+
+/// A note about a program that is a file here but will not start: it is not in PATH, or not executable.
+fn unfit_file(name: &str, word: &OsStr) -> Option<String> {
+    let path = Path::new(word);
+    let is_executable = |path: &Path| path.is_file() && access(path, AccessFlags::X_OK).is_ok();
+    if !path.is_file() {
+        return None;
+    }
+    let word = word.to_string_lossy();
+    if is_executable(path) {
+        let paths = std::env::var_os("PATH").unwrap_or_default();
+        let is_in_path = || std::env::split_paths(&paths).any(|directory| is_executable(&directory.join(path)));
+        let is_found = word.contains('/') || is_in_path();
+        return (!is_found)
+            .then(|| format!("note: `{word}` is looked up in PATH; write ./{word} for the file in this directory"));
+    }
+    let script = if name == "run" { format!(", or `hostler run --script {word}`") } else { String::new() };
+    Some(format!("note: the file `{word}` is not executable; write `chmod +x {word}`{script}"))
 }
 
 fn is_option(word: &str) -> bool {
@@ -65,6 +89,19 @@ mod tests {
         for command in [&["true"][..], &["-"], &["grep", "-x"], &[]] {
             assert_eq!(check("run", command), Ok(()), "{command:?}");
         }
+    }
+
+    #[test]
+    fn files_that_will_not_start_are_named() {
+        let folder = tempfile::tempdir().expect("a temporary directory");
+        let script = folder.path().join("job.sh");
+        std::fs::write(&script, "#!/bin/sh\n").expect("ours");
+        let note = unfit_file("run", script.as_os_str()).expect("not executable");
+        assert!(note.contains("`chmod +x ") && note.contains("hostler run --script "), "{note}");
+        assert!(!unfit_file("exec", script.as_os_str()).expect("not executable").contains("--script"));
+        std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("ours");
+        assert_eq!(unfit_file("run", script.as_os_str()), None);
+        assert_eq!(unfit_file("run", OsStr::new("true")), None);
     }
 
     #[test]

@@ -21,6 +21,11 @@ use crate::output;
 /// Maximum length of a job's name.
 pub(crate) const MAX_NAME_CHARACTERS: usize = 255;
 
+/// Parses a number of at least 1.
+pub(crate) fn at_least_one(text: &str) -> Result<u32, &'static str> {
+    text.parse().ok().filter(|number| *number > 0).ok_or("the smallest value is 1, and values are whole numbers")
+}
+
 /// Resources, dependencies and other properties of a job.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Job")]
@@ -28,13 +33,13 @@ pub(crate) struct JobFlags {
     /// CPUs on each node [default: --tasks-per-node, else the setting default-cpus]
     ///
     /// Each task of an array gets this many CPUs on each of its nodes. The setting default-cpus is initially 1.
-    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(short, long, value_name = "N", value_parser = at_least_one)]
     pub(crate) cpus: Option<u32>,
 
     /// Number of nodes [default: the setting default-nodes, initially 1]
     ///
     /// Each task of an array gets this many nodes.
-    #[arg(short = 'N', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(short = 'N', long, value_name = "N", value_parser = at_least_one)]
     pub(crate) nodes: Option<u32>,
 
     /// Processes per node [default: the setting default-processes, initially 1]

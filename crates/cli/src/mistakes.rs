@@ -274,6 +274,13 @@ mod tests {
             assert!(said.contains("tip: ") && said.contains(tip), "{line}: {said}");
             assert!(line.contains("--epochs") || !said.contains("a similar argument"), "{line}: {said}");
         }
+        for (line, part) in [
+            ("hostler run -c 0 true", "the smallest value is 1"),
+            ("hostler run -a 0-99999999 true", "array indices of at most 1,000,000"),
+            ("hostler run --notify me@uni.example true", "write mail:me@uni.example"),
+        ] {
+            assert!(said(line).contains(part), "{line}: {}", said(line));
+        }
         let similar = said("hostler run --memmory 4G true");
         assert!(similar.contains("a similar argument exists: '--memory'"), "{similar}");
     }

@@ -32,6 +32,13 @@ fn mistaken_commands_are_explained() {
         said(&outcome, &format!("for a shell command, write sh -c '{line}'"));
     }
     said(&cluster.run(&["exec", "--node", "n1", "echo $HOME"]), "write sh -c 'echo $HOME'");
+    // A file of this directory is not in PATH, or not executable.
+    let script = cluster.write("noexec.sh", "#!/bin/sh\n");
+    let outcome = cluster.run(&["run", "-m", "16M", "./noexec.sh"]);
+    assert_eq!(outcome.code, 126, "{}", outcome.stderr);
+    said(&outcome, "`chmod +x ./noexec.sh`, or `hostler run --script ./noexec.sh`");
+    fs::set_permissions(script, Permissions::from_mode(0o755)).expect("the file is the test's");
+    said(&cluster.run(&["run", "-m", "16M", "noexec.sh"]), "write ./noexec.sh for the file in this directory");
     // Arguments do not belong to the entry point.
     cluster.write("p/train.py", "print(1)\n");
     let project = cluster.path("p").to_string_lossy().into_owned();

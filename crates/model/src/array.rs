@@ -318,7 +318,7 @@ impl fmt::Debug for IndexSet {
     }
 }
 
-const ARRAY: &str = "a list of array indices such as 0-99, 1-9:2, 1,5,7 or 0-99%10";
+const ARRAY: &str = "a list of array indices of at most 1,000,000, such as 0-99, 1-9:2, 1,5,7 or 0-99%10";
 
 /// The highest array index.
 pub(crate) const MAX_INDEX: u32 = 1_000_000;

@@ -131,6 +131,9 @@ impl FromStr for Subscription {
         if address.is_some_and(|address| !is_address(&address)) {
             return Err(wrong());
         }
+        if address.is_none() && to.contains('@') {
+            return Err(ParseError::new(to, format!("the name of a destination; for a mail address, write mail:{to}")));
+        }
         let mut subscription = Self {
             to: to.parse()?,
             address: address.map(str::to_owned),

@@ -34,7 +34,7 @@ pub(crate) struct Cmrun {
     alias: Option<String>,
 
     /// Run on N nodes at once [default: 1]
-    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(short, long, value_name = "N", value_parser = crate::flags::at_least_one)]
     nodes: Option<u32>,
 
     /// Processes per node [default: 1]
@@ -42,7 +42,7 @@ pub(crate) struct Cmrun {
     processes: Option<u32>,
 
     /// CPUs per node [default: 1]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = crate::flags::at_least_one)]
     num_cpus_per_node: Option<u32>,
 
     /// Memory per node in megabytes, or with a unit, e.g. 2G [default: 100]

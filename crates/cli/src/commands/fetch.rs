@@ -39,7 +39,7 @@ pub(crate) struct Fetch {
     all: bool,
 
     /// Download the results of this attempt, after which the job was requeued, to DIR/12.attempt1
-    #[arg(long, value_name = "NUMBER", conflicts_with = "all", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "NUMBER", conflicts_with = "all", value_parser = crate::flags::at_least_one)]
     attempt: Option<u32>,
 
     /// With --all: also download the output of commands, and results of cancelled tasks

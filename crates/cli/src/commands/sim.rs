@@ -81,7 +81,7 @@ pub(crate) struct Sim {
     nodes: Option<u32>,
 
     /// CPUs per node [default: the CPUs of the machine in the trace]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = crate::flags::at_least_one)]
     cpus: Option<u32>,
 
     /// Memory per node; requires --cpus [default: the largest request of a job]

@@ -56,7 +56,7 @@ pub(crate) struct Step {
     tasks: Option<u32>,
 
     /// Use this many nodes of the job [default: as many as --tasks needs, at most all]
-    #[arg(short = 'N', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(short = 'N', long, value_name = "N", value_parser = crate::flags::at_least_one)]
     nodes: Option<u32>,
 
     /// Label each line of output with the rank of the process

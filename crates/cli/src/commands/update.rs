@@ -81,7 +81,7 @@ struct Values {
     array_limit: Option<u32>,
 
     /// Number of nodes
-    #[arg(short = 'N', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(short = 'N', long, value_name = "N", value_parser = crate::flags::at_least_one)]
     nodes: Option<u32>,
 
     /// Processes per node
@@ -89,7 +89,7 @@ struct Values {
     tasks_per_node: Option<u32>,
 
     /// CPUs on each node
-    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(short, long, value_name = "N", value_parser = crate::flags::at_least_one)]
     cpus: Option<u32>,
 
     /// Memory on each node, e.g. 600M or 2G

@@ -109,7 +109,7 @@ struct Block {
     reason: Option<String>,
 
     /// Uid of the account, if the account exists only on nodes
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "N", value_parser = crate::flags::at_least_one)]
     uid: Option<u32>,
 }
 

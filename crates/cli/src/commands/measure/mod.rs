@@ -108,7 +108,7 @@ pub(crate) struct Measure {
 #[command(next_help_heading = "Job")]
 struct NodeFlags {
     /// CPUs that the node must have at least [default: the setting default-cpus]
-    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(short, long, value_name = "N", value_parser = crate::flags::at_least_one)]
     cpus: Option<u32>,
 
     /// Memory that the node must have at least, e.g. 600M or 2G
