@@ -130,6 +130,11 @@ fn virtual_environments_and_results_are_left_out() {
         "{first}"
     );
     assert!(first.contains("captured 1 file"), "{first}");
+    assert!(first.contains("not used: venv (`venv/bin/pip freeze > requirements.txt` lists its packages"), "{first}");
+    cluster.write("needs/main.py", "import no_such_module\n");
+    let needs = cluster.path("needs").to_string_lossy().into_owned();
+    let failed = cluster.run(&["submit", &needs, "main.py", "-m", "64M", "--wait"]).stderr;
+    assert!(failed.contains("Python found no module no_such_module: list its package in the folder's"), "{failed}");
     for results in ["1", "1 and 1 more"] {
         let next = submit();
         assert!(next.contains("nothing to upload"), "{next}");

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use hostler_model::{ArraySpec, JobId, ParseError, PythonVersions, Submission, Work};
 use hostler_project::{EntryError, ProjectError, Unread, check_entry, survey};
 use hostler_proto::api::SubmitRequest;
-use hostler_snapshot::{Capture, CaptureError, CaptureOptions, Scan, SourceError};
+use hostler_snapshot::{Capture, CaptureError, CaptureOptions, LeftOutKind, Scan, SourceError, show};
 
 use crate::upload::{Uploaded, upload};
 use crate::{CaptureCache, Client, ClientError};
@@ -85,9 +85,11 @@ impl ProjectFolder {
     ) -> Result<CapturedFolder, SubmitError> {
         let scan = Scan::without(&self.path, left_out)?;
         report(SubmitEvent::Scanned(&scan));
+        let mut environments = scan.left_out().iter().filter(|it| it.kind == LeftOutKind::VirtualEnvironment);
+        let local_environment = environments.next().map(|it| show(&it.path));
         let capture = read(scan, &cache, report)?;
         report(SubmitEvent::Captured(&capture));
-        Ok(CapturedFolder { folder: self, capture, cache, python: None })
+        Ok(CapturedFolder { folder: self, capture, cache, local_environment, python: None })
     }
 }
 
@@ -110,6 +112,8 @@ pub struct CapturedFolder {
     folder: ProjectFolder,
     capture: Capture,
     cache: CaptureCache,
+    /// A virtual environment that was left out of the folder.
+    local_environment: Option<String>,
     /// The Python versions to which the job was restricted.
     python: Option<PythonVersions>,
 }
@@ -133,7 +137,12 @@ impl CapturedFolder {
         if let Some(path) = found.referred.iter().find(|path| !self.contains(path)) {
             return Err(SubmitError::RequirementLeftOut(path.clone()));
         }
-        let unread = found.unread.into_iter().filter(|unread| self.contains(&unread.file)).collect();
+        let mut unread: Vec<_> = found.unread.into_iter().filter(|unread| self.contains(&unread.file)).collect();
+        if let (false, Some(path)) = (found.has_packages, &self.local_environment) {
+            let advice =
+                format!("`{path}/bin/pip freeze > requirements.txt` lists its packages, which the job then gets");
+            unread.push(Unread { file: path.into(), part: String::new(), advice });
+        }
         let wanted = found.python;
         let Some(python) = wanted.as_ref().and_then(PythonVersions::constraint) else { return Ok(unread) };
         let constraint = match &spec.constraint {

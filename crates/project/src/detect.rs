@@ -53,6 +53,8 @@ pub fn detect(project_dir: &Path, entrypoint: &str, goes_on: GoesOn<'_>) -> Resu
 pub struct Survey {
     /// Files and folders of the project that the requirements refer to, as paths relative to the project.
     pub referred: Vec<PathBuf>,
+    /// Whether the job gets an environment with packages.
+    pub has_packages: bool,
     /// Accepted Python versions; `None` for all.
     pub python: Option<PythonVersions>,
     /// What names packages or Python versions that the job does not get.
@@ -69,6 +71,7 @@ pub struct Survey {
 pub fn survey(project_dir: &Path, entrypoint: &str) -> Result<Survey, ProjectError> {
     let project = Project::open(project_dir, Purpose::Check)?;
     let found = packages(&project, entrypoint)?;
+    let has_packages = found.is_some();
     let python = python_wanted(&project, entrypoint)?;
     let referred = project.referred.take();
     let relative = referred.iter().filter_map(|path| path.strip_prefix(&project.root).ok());
@@ -78,7 +81,7 @@ pub fn survey(project_dir: &Path, entrypoint: &str) -> Result<Survey, ProjectErr
         entrypoint,
         &unread::Read { requirements: found, referred: &referred, python: python.as_ref() },
     )?;
-    Ok(Survey { referred, python, unread })
+    Ok(Survey { referred, has_packages, python, unread })
 }
 
 fn requires_python(file: &str, table: &toml::Table) -> Result<Option<PythonVersions>, ProjectError> {

@@ -4,8 +4,8 @@
 //! user's rights, below the working directory, and the agent sends exactly the bytes that it hashed. The outputs are in
 //! the agent's own directory.
 
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -158,7 +158,10 @@ fn pack(launch: &RunLaunch, directory: &RunDirectory, found: Changes) -> Result<
         }
     });
     let [stdout, stderr, setup] = outputs.map(|(_, (content, _))| content);
-    let message = summary(&problems);
+    let is_project = matches!(launch.spec().work, Work::Project { .. });
+    let advice = is_project.then(|| missing_module(&directory.output(Output::Stderr))).flatten();
+    let message: Vec<String> = advice.into_iter().chain(summary(&problems)).collect();
+    let message = (!message.is_empty()).then(|| message.join("; "));
     let not_kept = problems.len().saturating_sub(PROBLEMS_KEPT);
     problems.truncate(PROBLEMS_KEPT);
     problems.extend((not_kept > 0).then(|| format!("And {not_kept} more.")));
@@ -262,6 +265,23 @@ fn none_if_missing(error: io::Error) -> io::Result<Option<Ids>> {
     if error.kind() == io::ErrorKind::NotFound { Ok(None) } else { Err(error) }
 }
 
+/// Returns what to do if a Python program ended because it lacks a module: its last line on standard error says so.
+fn missing_module(stderr: &Path) -> Option<String> {
+    const TAIL_BYTES: u64 = 1024;
+    let mut file = File::open(stderr).ok()?;
+    let start = file.metadata().ok()?.len().saturating_sub(TAIL_BYTES);
+    let mut tail = Vec::new();
+    file.seek(SeekFrom::Start(start)).ok()?;
+    file.take(TAIL_BYTES).read_to_end(&mut tail).ok()?;
+    let tail = String::from_utf8_lossy(&tail);
+    let module =
+        tail.trim_end().lines().last()?.strip_prefix("ModuleNotFoundError: No module named '")?.split('\'').next()?;
+    let module = module.split('.').next()?;
+    Some(format!(
+        "Python found no module {module}: list its package in the folder's requirements.txt or pyproject.toml"
+    ))
+}
+
 /// Joins the first [`PROBLEMS_SHOWN`] problems into one text. Returns `None` without problems.
 fn summary(problems: &[String]) -> Option<String> {
     let mut text = problems.iter().take(PROBLEMS_SHOWN).cloned().collect::<Vec<_>>().join("; ");
@@ -278,6 +298,24 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use super::*;
+
+    #[test]
+    fn missing_module_is_named_from_the_last_line() {
+        let place = tempfile::tempdir().expect("a temporary directory");
+        let stderr = place.path().join("stderr");
+        assert_eq!(missing_module(&stderr), None);
+        let of = |text: String| {
+            fs::write(&stderr, text).expect("writable");
+            missing_module(&stderr)
+        };
+        let traceback = "x".repeat(5000) + "\n  File main.py\nModuleNotFoundError: No module named 'sklearn.svm'\n";
+        assert!(
+            of(traceback.clone()).expect("a module").starts_with("Python found no module sklearn: list its package")
+        );
+        assert_eq!(of(traceback + "went on without it\n"), None);
+        assert_eq!(of("ModuleNotFoundError: numpy\n".to_owned()), None);
+        assert_eq!(of(String::new()), None);
+    }
 
     /// Needs root.
     #[test]
