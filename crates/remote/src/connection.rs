@@ -303,7 +303,8 @@ fn sort(shared: &Arc<Shared>, accept: &mpsc::Sender<Channel>, number: u32, frame
 fn accept_channel(shared: &Arc<Shared>, table: &mut Table, accept: &mpsc::Sender<Channel>, number: u32, frame: Frame) {
     let refuse = || {
         let message = "the node already runs the maximum number of commands from this node".to_owned();
-        let refusal = Refusal { kind: RefusalKind::Unsuitable, code: 126, message, hints: Vec::new() };
+        let refusal =
+            Refusal { kind: RefusalKind::Unsuitable, code: 126, message, hints: Vec::new(), lacks_directory: false };
         drop(shared.outgoing.try_send((number, Frame::refused(Box::new(refusal)))));
     };
     if table.by_number.len() >= MAX_CHANNELS {

@@ -288,7 +288,13 @@ mod tests {
             tried: Vec::new(),
             advisory: Vec::new(),
         };
-        let refusal = Refusal { kind: RefusalKind::Unsuitable, code: 127, message: "no".into(), hints: Vec::new() };
+        let refusal = Refusal {
+            kind: RefusalKind::Unsuitable,
+            code: 127,
+            message: "no".into(),
+            hints: Vec::new(),
+            lacks_directory: true,
+        };
         let ask = ExecRequest {
             command: shown,
             constraint: None,

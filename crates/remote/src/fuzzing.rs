@@ -61,7 +61,13 @@ pub fn valid_frames() -> Vec<Vec<u8>> {
     };
     let caller = Caller { name: "ada".into(), uid: 2000 };
     let start = Start { command, caller, written: ["/src/x.h".into()].into_iter().collect() };
-    let refusal = Refusal { kind: RefusalKind::Unproven, code: 126, message: "no".into(), hints: vec!["do".into()] };
+    let refusal = Refusal {
+        kind: RefusalKind::Unproven,
+        code: 126,
+        message: "no".into(),
+        hints: vec!["do".into()],
+        lacks_directory: true,
+    };
     let placed = Destination { node: node(), how: None, cost: None, tried: Vec::new(), advisory: Vec::new() };
     let opens = [
         Open::Exec(Box::new(ask)),

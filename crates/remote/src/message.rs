@@ -390,6 +390,9 @@ pub struct FailedAttempt {
     pub node: NodeName,
     /// Why the node did not run the command, as a sentence.
     pub why: String,
+    /// Whether the node lacks the caller's directory.
+    #[serde(default)]
+    pub lacks_directory: bool,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -430,6 +433,9 @@ pub struct Refusal {
     /// What the user can do.
     #[serde(default)]
     pub hints: Vec<String>,
+    /// Whether the node lacks the caller's directory.
+    #[serde(default)]
+    pub lacks_directory: bool,
 }
 
 /// Whether a refusal also applies to other nodes.
@@ -442,6 +448,8 @@ pub enum RefusalKind {
     Unproven,
     /// Every node would refuse.
     Hopeless,
+    /// The agent is of another build than its caller, and has not read the request.
+    OtherBuild,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

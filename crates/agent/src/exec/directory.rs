@@ -70,7 +70,7 @@ pub(super) fn find(command: &Command, boot: &str, node: &str, ids: Option<&Ids>)
             let mut refusal =
                 unsuitable(126, format!("node {node} cannot enter the directory {shown}: {}", said(&error)));
             refusal.hints.push("a command starts in its caller's directory, which must be on a disk that the nodes share; choose another directory with -C".to_owned());
-            return Err(Box::new(refusal));
+            return Err(Box::new(Refusal { lacks_directory: true, ..refusal }));
         }
     };
     let here = DirectoryId::of(boot, &found);
@@ -97,7 +97,7 @@ pub(super) fn find(command: &Command, boot: &str, node: &str, ids: Option<&Ids>)
     refusal
         .hints
         .push("the nodes do not share the disk of this directory; with -C, the command runs in a directory of the node's own disk".to_owned());
-    Err(Box::new(refusal))
+    Err(Box::new(Refusal { lacks_directory: true, ..refusal }))
 }
 
 /// Whether the user sees the proof file in the command's directory.

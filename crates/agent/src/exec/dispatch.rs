@@ -104,7 +104,7 @@ pub(super) async fn answer(exec: &Arc<Exec>, channel: &mut Channel, mut ask: Exe
     for candidate in candidates(exec, &needs).await {
         let chosen = placed(&candidate.name, Some(how(&candidate)), &tried);
         if let Some(refusal) = no_sandbox_here.clone().filter(|_| candidate.is_local) {
-            tried.push(FailedAttempt { node: candidate.name, why: refusal.message.clone() });
+            tried.push(failed(candidate.name, &refusal));
             last = Some(refusal);
             continue;
         }
@@ -114,7 +114,7 @@ pub(super) async fn answer(exec: &Arc<Exec>, channel: &mut Channel, mut ask: Exe
         match elsewhere(exec, channel, &mut ask, &client, &candidate, chosen, &kind).await {
             Ok(()) | Err(Failed::CallerGone) => return,
             Err(Failed::Not(refusal)) => {
-                tried.push(FailedAttempt { node: candidate.name, why: refusal.message.clone() });
+                tried.push(failed(candidate.name, &refusal));
                 let is_hopeless = refusal.kind == RefusalKind::Hopeless;
                 last = Some(refusal);
                 if is_hopeless {
@@ -139,6 +139,10 @@ pub(super) async fn answer(exec: &Arc<Exec>, channel: &mut Channel, mut ask: Exe
     }
     let refusal = last.or(no_sandbox_here).unwrap_or_else(|| Box::new(no_suitable_node(exec, &needs)));
     let _ = channel.send(Frame::refused(refusal)).await;
+}
+
+fn failed(node: NodeName, refusal: &Refusal) -> FailedAttempt {
+    FailedAttempt { node, why: refusal.message.clone(), lacks_directory: refusal.lacks_directory }
 }
 
 /// Refuses an interactive command whose caller has handed over its streams. Such a command gets a terminal of the agent, or

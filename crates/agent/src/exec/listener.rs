@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hostler_listen::{Admission, Limits, LocalSocket, Place};
-use hostler_remote::{Caller, Frame, Open, PROTOCOL, multiplex};
+use hostler_remote::{Caller, Frame, Open, PROTOCOL, Refusal, RefusalKind, multiplex, write_blocking};
 use hostler_sys::Descriptors;
 use tokio::net::UnixStream;
 use tokio::time::{Instant, timeout, timeout_at};
@@ -96,6 +96,17 @@ async fn attend(exec: &Arc<Exec>, stream: CallerSocket, peer: Peer, refusal: Opt
     let _ = timeout(ASK_BOUND, run).await;
 }
 
+/// Refuses a request of a program of another build.
+fn other_build() -> Refusal {
+    Refusal {
+        kind: RefusalKind::OtherBuild,
+        hints: vec![
+            "after an upgrade of Hostler, restart the agent, e.g. `systemctl restart hostler-agent`".to_owned(),
+        ],
+        ..unsuitable(125, "the agent on this machine is of another build of Hostler than this program")
+    }
+}
+
 /// Receives the streams that a program hands over before its request.
 async fn handed_over(stream: &CallerSocket) -> io::Result<CallerStreams> {
     let mut word = [0; 2];
@@ -107,6 +118,10 @@ async fn handed_over(stream: &CallerSocket) -> io::Result<CallerStreams> {
             version = word[0],
             "rejected a request from a program of another Hostler version; update the program or the agent"
         );
+        // The caller may be unable to read it, and the buffer of a new connection has room for it.
+        let mut answer = Vec::new();
+        write_blocking(&mut answer, &Frame::refused(Box::new(other_build())))?;
+        let _ = stream.get().try_write(&answer);
         return Err(io::ErrorKind::InvalidData.into());
     }
     Ok(streams)

@@ -71,7 +71,14 @@ fn unsuitable_node_is_reported_and_another_one_is_used() {
 
     // A directory that exists only on this machine.
     let only = format!("/home/{USER}/only");
-    machines.ok(0, &format!("mkdir {only} && cd {only} && touch here && [ $(dsh ls) = here ]"));
+    let first = machines.run(0, &format!("mkdir {only} && cd {only} && touch here && dsh ls"));
+    assert_eq!((first.code, first.stdout.as_str()), (0, "here\n"), "{first:?}");
+    for part in
+        ["note: running here, not on n", "n2", "n3", "cannot enter the directory", "`--mirror` copies the directory"]
+    {
+        assert!(first.stderr.contains(part), "{part}: {first:?}");
+    }
+    // `ok` fails with output on stderr: the note is said once a minute.
     assert_eq!(machines.ok(0, &format!("cd {only} && {ran}")), "n1");
     refused(
         &machines,

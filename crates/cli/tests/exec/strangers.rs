@@ -3,7 +3,9 @@
 use std::fs;
 use std::time::Instant;
 
-use hostler_remote::{Caller, Command, Credentials, Frame, Open, PROTOCOL, Start, write_blocking};
+use hostler_remote::{
+    Caller, Command, Credentials, Frame, Open, PROTOCOL, Refusal, RefusalKind, Start, write_blocking,
+};
 use hostler_testkit::wait_until;
 use serde_json::Value;
 
@@ -219,4 +221,54 @@ fn user_cannot_act_as_another_user() {
     assert_eq!(machines.processes(1, "sleep 1009"), 1);
     assert_eq!(machines.read("by-another"), "");
     drop(victim);
+}
+
+/// Answers every request on the socket of the agent's commands with the content of a file.
+const SERVE: &str = "\
+import os, socket, sys
+path = '/run/hostler/agent.calls'
+if os.path.exists(path):
+    os.unlink(path)
+line = socket.socket(socket.AF_UNIX)
+line.bind(path)
+os.chmod(path, 0o666)
+line.listen()
+while True:
+    caller = line.accept()[0]
+    caller.recv(2)
+    caller.sendall(open(sys.argv[1], 'rb').read())
+    caller.close()
+";
+
+#[test]
+fn command_runs_here_if_the_agent_is_of_another_build() {
+    let mut machines = Machines::of(1);
+    machines.write("knock.py", KNOCK);
+    machines.write("older", [PROTOCOL - 1, 0]);
+    let answer: usize =
+        machines.ok(0, "python3 knock.py /run/hostler/agent.calls raw older").parse().expect("a number");
+    assert!(answer > 32, "the agent says why it refuses");
+
+    machines.kill_agent(0);
+    let refusal = Refusal {
+        kind: RefusalKind::OtherBuild,
+        code: 125,
+        message: "another build".to_owned(),
+        hints: vec!["restart the agent".to_owned()],
+        lacks_directory: false,
+    };
+    let mut answer = Vec::new();
+    write_blocking(&mut answer, &Frame::refused(Box::new(refusal))).expect("memory has room");
+    machines.write("answer", answer);
+    let file = format!("{}/answer", machines.shared());
+    let mut server =
+        machines.nodes[0].command(&["python3", "-c", SERVE, &file]).spawn().expect("nsenter can be started");
+    let answered = || Some(machines.run(0, "dsh echo here")).filter(|told| told.stderr.contains("another build"));
+    let told = wait_until("the agent of another build answers", 30, answered);
+    assert_eq!((told.code, told.stdout.as_str()), (0, "here\n"), "{told:?}");
+    assert!(told.stderr.contains("another build; running the command here; restart the agent"), "{told:?}");
+    let told = machines.run(0, "dsh --node n1 echo there");
+    assert_eq!((told.code, told.stdout.as_str()), (125, ""), "{told:?}");
+    assert!(told.stderr.contains("hint: restart the agent"), "{told:?}");
+    server.kill().and_then(|()| server.wait()).expect("the server is the test's");
 }

@@ -457,7 +457,13 @@ impl Host {
 }
 
 fn refusal(code: u8, message: String) -> Frame {
-    Frame::refused(Box::new(Refusal { kind: RefusalKind::Hopeless, code, message, hints: Vec::new() }))
+    Frame::refused(Box::new(Refusal {
+        kind: RefusalKind::Hopeless,
+        code,
+        message,
+        hints: Vec::new(),
+        lacks_directory: false,
+    }))
 }
 
 /// Ends a step whose caller has disconnected.

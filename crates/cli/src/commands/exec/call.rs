@@ -10,8 +10,9 @@ use std::path::{Path, PathBuf};
 
 use hostler_remote::inherited::own_limit;
 use hostler_remote::{
-    Choice, Command, Destination, DirectoryId, Ending, Event, ExecRequest, Frame, Open, Proof, Refusal, Reply, Report,
-    Shown, WindowSize, follow_home, handover, read_blocking, shared_files, socket_beside, write_blocking,
+    Choice, Command, Destination, DirectoryId, Ending, Event, ExecRequest, Frame, Open, Proof, Refusal, RefusalKind,
+    Reply, Report, Shown, WindowSize, follow_home, handover, read_blocking, shared_files, socket_beside,
+    write_blocking,
 };
 use nix::libc;
 use nix::sys::stat::fstat;
@@ -96,13 +97,13 @@ pub(super) fn run(context: &Context, ask: ExecRequest, report: bool, mut local_t
         has_terminal: ask.command.terminal.is_some(),
         is_interactive: ask.command.is_interactive(),
     };
-    let command = ask.command.clone();
+    let (command, is_anywhere, has_tree) = (ask.command.clone(), is_anywhere(&ask), ask.mirrors_tree);
     let asked =
         hand_over(&agent, &command).and_then(|()| write_blocking(&mut agent, &Frame::Open(Open::Exec(Box::new(ask)))));
-    asked.map_err(|error| lost(&error))?;
     let mut token = None;
     loop {
-        let mut frame = read_blocking(&mut agent).map_err(|error| lost(&error))?;
+        // An agent of another build answers before it has read the request, so sending the request may fail.
+        let mut frame = read_blocking(&mut agent).map_err(|error| lost(asked.as_ref().err().unwrap_or(&error)))?;
         if let Some(local_tree) = &mut local_tree
             && let Some(said) = frame.take()
         {
@@ -114,6 +115,9 @@ pub(super) fn run(context: &Context, ask: ExecRequest, report: bool, mut local_t
         match frame {
             Some(Frame::Reply(Reply::RunHere(placed))) => {
                 drop(token);
+                if !report {
+                    report::second_best(context, &placed, has_tree);
+                }
                 return exec_command::run(&command, Some(&placed), report.then_some(context));
             }
             Some(Frame::Event(Event::ProveDirectory(name))) => {
@@ -135,10 +139,18 @@ pub(super) fn run(context: &Context, ask: ExecRequest, report: bool, mut local_t
             Some(Frame::Reply(Reply::Started(started))) => {
                 drop(token);
                 shown.has_input &= !started.has_streams;
+                if let Some(placed) = started.placed.as_ref().filter(|_| started.has_streams && !report) {
+                    report::second_best(context, placed, has_tree);
+                }
                 // The command has the streams of this program, so it runs here and needs no copy of the tree.
                 let local_tree = local_tree.filter(|_| !started.has_streams);
                 let under_way = local_tree.map(LocalTree::start_receiving).transpose()?;
                 return forward_streams(context, &command, agent, shown, started.placed.as_ref(), (report, under_way));
+            }
+            Some(Frame::Reply(Reply::Refused(refusal))) if refusal.kind == RefusalKind::OtherBuild && is_anywhere => {
+                let hints = refusal.hints.join("; ");
+                context.output.say(&format!("{}; running the command here; {hints}", refusal.message));
+                return exec_command::run(&command, None, report.then_some(context));
             }
             Some(Frame::Reply(Reply::Refused(refusal))) => return Err(refused(&refusal)),
             Some(_) => return Err(lost(&ErrorKind::InvalidData.into())),
@@ -255,6 +267,7 @@ fn lost(error: &io::Error) -> Failure {
     Failure::new("connection to the local agent lost; the exit status is unknown")
         .because(error)
         .hint("check whether the agent was stopped, restarted or updated; see the agent's log")
+        .hint("after an upgrade of Hostler, restart the agent, e.g. `systemctl restart hostler-agent`")
         .exiting(exit::RUN_FAILED)
 }
 

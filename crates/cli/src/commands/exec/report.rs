@@ -1,15 +1,20 @@
 //! Prints on which node a command ran, and why on that node.
 
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::Path;
 use std::time::Duration;
 
 use hostler_model::format_duration;
 use hostler_remote::{Choice, Cost, Counts, Destination, NodeScore, Report};
+use nix::fcntl::{Flock, FlockArg};
 use serde_json::json;
 
 use super::mirror::MirrorCost;
 use crate::context::Context;
 use crate::output;
 use crate::output::table::{Align, Table};
+use crate::xdg;
 
 /// Prints the scores of the nodes.
 pub(super) fn scores(context: &Context, choice: &Choice) {
@@ -73,6 +78,39 @@ pub(super) fn placed(context: &Context, placed: &Destination, ended: Option<&Rep
     for reason in &placed.advisory {
         output.say(&format!("limits are not enforced by the kernel: {reason}"));
     }
+}
+
+/// How long [`second_best`] says nothing after it has said something.
+const PAUSE: Duration = Duration::from_secs(60);
+
+/// Says that a command runs here because other nodes lack its directory. Says so at most once a minute, since `make` starts
+/// many commands.
+pub(super) fn second_best(context: &Context, placed: &Destination, has_tree: bool) {
+    let mut lacking = placed.tried.iter().filter(|tried| tried.lacks_directory).peekable();
+    let Some(first) = lacking.peek().map(|first| &first.why) else { return };
+    if !xdg::folder_cache().is_some_and(|cache| is_due(&cache.with_file_name("exec-note"))) {
+        return;
+    }
+    let nodes: Vec<&str> = lacking.map(|tried| tried.node.as_str()).collect();
+    let mirror = if has_tree { "" } else { "; `--mirror` copies the directory" };
+    context.output.say(&format!("note: running here, not on {}: {first}{mirror}", nodes.join(", ")));
+}
+
+/// Returns whether the last call with this file that returned true was [`PAUSE`] ago. The time of change is the time of
+/// that call, and only one of several processes gets the lock.
+fn is_due(path: &Path) -> bool {
+    let write = || -> io::Result<bool> {
+        path.parent().map_or(Ok(()), fs::create_dir_all)?;
+        let file = File::options().create(true).truncate(false).write(true).open(path)?;
+        let Ok(mut file) = Flock::lock(file, FlockArg::LockExclusiveNonblock) else { return Ok(false) };
+        let metadata = file.metadata()?;
+        if metadata.len() > 0 && metadata.modified()?.elapsed().is_ok_and(|age| age < PAUSE) {
+            return Ok(false);
+        }
+        file.write_all(b"\n")?;
+        Ok(true)
+    };
+    write().unwrap_or(false)
 }
 
 fn score_text(how: &NodeScore) -> String {
