@@ -1,9 +1,10 @@
 //! Stops an embedded cluster: asks the head to stop, then ends the processes that remain.
 
+use std::convert::Infallible;
 use std::time::{Duration, Instant};
 
-use hostler_client::{Client, ClientError, Endpoint, LiveJobs, RetryLimits};
-use hostler_model::NodeName;
+use hostler_client::{Client, ClientError, Endpoint, JobFilter, LiveJobs, RetryLimits};
+use hostler_model::{JobState, NodeName};
 use hostler_proto::api::LiveCounts;
 use hostler_remote::socket_beside;
 use nix::sys::signal::Signal;
@@ -27,14 +28,17 @@ pub(crate) struct Stopped {
     pub(crate) head_was_dead: bool,
 }
 
-/// Stops all processes. The caller holds the lock.
+/// How long a stop may take before it says which jobs it waits for.
+const TELL_AFTER: Duration = Duration::from_secs(3);
+
+/// Stops all processes, and passes to `tell` what it waits for. The caller holds the lock.
 ///
 /// # Errors
 /// Fails if jobs are waiting or running and `jobs` is [`LiveJobs::Refuse`]; then nothing is stopped.
-pub(crate) async fn take_down(places: &Places, jobs: LiveJobs) -> Result<Stopped, Failure> {
+pub(crate) async fn take_down(places: &Places, jobs: LiveJobs, tell: &impl Fn(&str)) -> Result<Stopped, Failure> {
     let mut record = Record::load(&places.record())?;
     let alive = record.alive();
-    let head_was_dead = !ask_head(places, jobs).await?;
+    let head_was_dead = !ask_head(places, jobs, tell).await?;
     if head_was_dead && !alive.is_empty() && jobs == LiveJobs::Cancel {
         return Err(Failure::new("cannot cancel jobs: the head is not running")
             .hint("`hostler up` starts the head again with all jobs"));
@@ -70,7 +74,7 @@ pub(crate) fn stop_node(places: &Places, name: &NodeName) -> Result<(), Failure>
 }
 
 /// Asks the head to stop; returns whether the head was running.
-async fn ask_head(places: &Places, jobs: LiveJobs) -> Result<bool, Failure> {
+async fn ask_head(places: &Places, jobs: LiveJobs, tell: &impl Fn(&str)) -> Result<bool, Failure> {
     if let Some(Err(failure)) = RunningHead::of(&places.head()).map(|head| head.wait_for_socket()) {
         // A signal stops the head too, and keeps all jobs.
         return if jobs == LiveJobs::Keep { Ok(true) } else { Err(failure) };
@@ -84,11 +88,34 @@ async fn ask_head(places: &Places, jobs: LiveJobs) -> Result<bool, Failure> {
     if jobs == LiveJobs::Refuse && live(&info.tasks) > 0 {
         return Err(refusal(&info.tasks));
     }
-    match client.shutdown(jobs).await {
+    let stopped = tokio::select! {
+        stopped = client.shutdown(jobs) => stopped,
+        never = tell_what_lasts(&client, tell) => match never {},
+    };
+    match stopped {
         Ok(()) => Ok(true),
         // A job was submitted between the two requests.
         Err(ClientError::Refused { .. }) if jobs == LiveJobs::Refuse => Err(refusal(&client.info().await?.tasks)),
         Err(error) => Err(error.into()),
+    }
+}
+
+/// Says which jobs have not ended, whenever that changes.
+async fn tell_what_lasts(client: &Client, tell: &impl Fn(&str)) -> Infallible {
+    let states = JobState::ALL.into_iter().filter(|state| !state.is_ended()).collect();
+    let filter = JobFilter { states, limit: Some(1), ..JobFilter::default() };
+    let mut told = String::new();
+    loop {
+        tokio::time::sleep(TELL_AFTER).await;
+        let Ok(page) = client.jobs(&filter).await else { continue };
+        let Some(job) = page.jobs.first() else { continue };
+        let does = job.message.as_ref().map_or_else(String::new, |message| format!(": {message}"));
+        let more = if page.total > 1 { format!(" (and {} more)", page.total - 1) } else { String::new() };
+        let line = format!("waiting for job {}{more}, which is {}{does}", job.id, job.state);
+        if line != told {
+            tell(&line);
+            told = line;
+        }
     }
 }
 

@@ -94,7 +94,7 @@ impl Demo {
 
 async fn clean_up(places: &Places, directory: TempDir) -> Result<(), Failure> {
     if places.state().exists() {
-        take_down(places, LiveJobs::Cancel).await.or_else(|failure| match failure.exit {
+        take_down(places, LiveJobs::Cancel, &|_| ()).await.or_else(|failure| match failure.exit {
             // A head that did not start has no jobs to cancel.
             exit::FAILED => Ok(crate::cluster::stop::Stopped::default()),
             _ => Err(failure),

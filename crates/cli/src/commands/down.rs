@@ -42,7 +42,7 @@ impl Down {
         }
         hostler_head::release_if_full(&places.head());
         let _lock = Lock::take(&places.lock(), || output.say("waiting for another `hostler up` or `hostler down`"))?;
-        let stopped = block_on(take_down(&places, jobs))?;
+        let stopped = block_on(take_down(&places, jobs, &|line| output.say(line)))?;
         if output.is_json() {
             output.json(&json!({ "stopped": stopped.processes }));
         } else if stopped.processes == 0 {
