@@ -25,7 +25,9 @@ const PROGRAMS: [&str; 2] = ["hostler", "hostler-tools"];
 /// Builds the programs with optimisation and creates the package's files.
 pub(crate) fn run(options: &Options) -> Result<()> {
     let target = target_directory()?;
-    run_command(cargo().args(["build", "--release", "--locked", "--package", "hostler", "--bins"]))?;
+    let mut build = cargo();
+    build.args(["build", "--release", "--locked", "--package", "hostler", "--bins"]);
+    run_command(build.envs(build_of_commit().map(|build| ("HOSTLER_BUILD", build))))?;
     let to = options.to.clone().unwrap_or_else(|| target.join("package"));
     let name = format!("hostler-{}-{}", env!("CARGO_PKG_VERSION"), std::env::consts::ARCH);
     let package = to.join(&name);
@@ -40,6 +42,14 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     run_command(tar.arg("--directory").arg(&package).arg("usr"))?;
     println!("wrote {} and {}", package.display(), archive.display());
     Ok(())
+}
+
+/// The version with the date and the id of the commit, which `hostler --version` prints. `None` outside of a git repository.
+fn build_of_commit() -> Option<String> {
+    let mut git = Command::new("git");
+    git.args(["log", "-1", "--abbrev=8", "--date=format:%Y%m%d", "--format=%cd.%h"]).current_dir(root());
+    let output = git.output().ok().filter(|output| output.status.success())?;
+    Some(format!("{}+{}", env!("CARGO_PKG_VERSION"), String::from_utf8(output.stdout).ok()?.trim()))
 }
 
 /// Copies programs, units and documents, and writes the generated files.
