@@ -126,6 +126,7 @@ pub(crate) async fn assemble(
     let settings = environment::Settings {
         node: common.name.to_string(),
         install_python: config.install_python,
+        uv: config.uv,
         ..environment::Settings::new(CACHE_BYTES)
     };
     let engines = Engines::find(&config.engines);

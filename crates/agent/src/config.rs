@@ -34,6 +34,8 @@ pub struct Config {
     pub root_jobs: bool,
     /// Whether uv may install Python versions that projects request and the node lacks.
     pub install_python: bool,
+    /// The uv that builds environments; by default one on the `PATH`, or else one that pip gets.
+    pub uv: Option<PathBuf>,
     /// Container engines that jobs may use.
     pub engines: BTreeSet<Engine>,
     /// File with a join code, for a node that has not joined yet.

@@ -1,5 +1,7 @@
 //! Environments are built within the limits of their job. Needs root, and accounts that every Debian has.
 
+use std::os::unix::fs::MetadataExt;
+
 use hostler_testkit::{SharedCluster, processes_with, wait_until};
 
 const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
@@ -182,4 +184,51 @@ fn project_that_requires_another_python_is_refused_or_fails_early() {
     let id = submitted.stdout.trim();
     let waited = cluster.run(ADA, &["wait", id]);
     assert_eq!(waited.code, 0, "{waited:?} {}", cluster.job(id));
+}
+
+#[test]
+fn node_without_uv_gets_it_once_with_pip_and_only_its_agent_can_change_it() {
+    let mut cluster = SharedCluster::up(HOSTLER, &[]);
+    let restart = |cluster: &mut SharedCluster| {
+        cluster.kill_agent();
+        cluster.start_agent();
+    };
+    cluster.set_agent_variable("PATH", "/usr/bin:/bin");
+    restart(&mut cluster);
+    let folder = project(&cluster, "telling", "TOLD = 'told = 1'\ndef build():\n    pass\n");
+    let submit = |cluster: &SharedCluster, options: &[&str]| {
+        let arguments = [&["submit", &folder, "main.py", "-c", "1", "-m", "128M"], options].concat();
+        let id = cluster.ok(ADA, &arguments);
+        let is_done = cluster.run(ADA, &["wait", &id]).code == 0;
+        (is_done, cluster.run(ADA, &["logs", "--setup", &id]).stderr, cluster.job(&id).to_string())
+    };
+    // All users get the program, so the job's own index does not count.
+    let (is_done, setup, job) = submit(&cluster, &["--env", "PIP_INDEX_URL=http://127.0.0.1:9/evil"]);
+    assert!(is_done && setup.contains("installing uv with pip"), "{job} {setup}");
+    let uv = cluster.path("agent/environments/uv/uv");
+    let metadata = std::fs::metadata(&uv).expect("the agent keeps it");
+    assert_eq!((metadata.uid(), metadata.mode() & 0o777), (0, 0o755));
+    let names = std::fs::read_dir(uv.parent().expect("a directory")).expect("root may").flatten();
+    assert_eq!(names.map(|entry| entry.file_name()).filter(|name| name != "lock").collect::<Vec<_>>(), ["uv"]);
+    // A sandbox shows it, and the index is not needed again.
+    cluster.set_agent_variable("PIP_NO_INDEX", "1");
+    cluster.set_agent_variable("PIP_FIND_LINKS", "");
+    restart(&mut cluster);
+    for options in [&["--env", "CFLAGS=-O1"][..], &["--sandbox"]] {
+        let (is_done, setup, job) = submit(&cluster, options);
+        assert!(is_done && !setup.contains("installing uv"), "{job} {setup}");
+    }
+    // Without an index, the jobs fail until the admin names a uv.
+    let own = cluster.path("own-uv");
+    std::fs::rename(&uv, &own).expect("root may");
+    let (is_done, setup, job) = submit(&cluster, &["-a", "0-3", "--env", "CFLAGS=-O2"]);
+    assert!(!is_done && job.contains("this node has no uv"), "{job} {setup}");
+    assert!(job.contains("No matching distribution found for uv") && job.contains("[environment] uv"), "{job} {setup}");
+    let settings = format!("[environment]\nuv = \"{}\"\n", own.display());
+    std::fs::write(cluster.path("agent/agent.toml"), settings).expect("root may");
+    restart(&mut cluster);
+    for options in [&["--env", "CFLAGS=-O3"][..], &["--env", "CFLAGS=-O3", "--sandbox"]] {
+        let (is_done, setup, job) = submit(&cluster, options);
+        assert!(is_done && !setup.contains("installing uv"), "{job} {setup}");
+    }
 }

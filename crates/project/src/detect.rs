@@ -22,7 +22,7 @@ use hostler_model::PythonVersions;
 
 use crate::error::{Bound, GoesOn, ProjectError};
 use crate::package::{hash_own_package, own_package, setup_cfg_python};
-use crate::plan::{Kind, Line, List, OwnPackage, Plan, Requirements, fingerprint_of};
+use crate::plan::{Kind, Line, List, Local, OwnPackage, Plan, Requirements, fingerprint_of};
 use crate::project::{
     LOCK_BYTES, LOCK_TURN, PROJECT_BYTES, Project, Purpose, hash_field, parse_toml, problem, read, string_list,
     uv_settings,
@@ -41,11 +41,34 @@ pub fn detect(project_dir: &Path, entrypoint: &str, goes_on: GoesOn<'_>) -> Resu
     let python = python_wanted(&project, entrypoint)?;
     let nothing =
         || Requirements::new(Kind::Python, &project, Plan::List(List::default()), &fingerprint_of(Kind::Python));
-    let found = packages(&project, entrypoint)?.or_else(|| python.is_some().then(nothing));
-    Ok(found.map(|mut found| {
-        found.python = python;
-        found
-    }))
+    let Some(mut found) = packages(&project, entrypoint)?.or_else(|| python.is_some().then(nothing)) else {
+        return Ok(None);
+    };
+    found.python = python;
+    found.chooses_index = chooses_index(&project, &found.plan)?;
+    Ok(Some(found))
+}
+
+/// Whether uv's settings of the project or a line of its requirements name the index that replaces the usual one.
+fn chooses_index(project: &Project<'_>, plan: &Plan) -> Result<bool, ProjectError> {
+    const OPTIONS: [&str; 3] = ["-i", "--index-url", "--pypi-url"];
+    if let Plan::List(list) = plan {
+        let chooses = |line: &Line| {
+            let (Line::Text(start) | Line::Local(Local { before: start, .. })) = line;
+            OPTIONS.iter().any(|option| start.starts_with(option))
+        };
+        if list.requirements.iter().any(chooses) || list.settings.is_none() {
+            return Ok(list.requirements.iter().any(chooses));
+        }
+    }
+    let chooses = |settings: &toml::Table| {
+        let named = settings.get("index").and_then(toml::Value::as_array).into_iter().flatten();
+        let is_usual = |index: &toml::Value| index.get("default").and_then(toml::Value::as_bool) == Some(true);
+        settings.contains_key("index-url") || named.into_iter().any(is_usual)
+    };
+    let pyproject = project.pyproject()?;
+    let table = pyproject.as_ref().and_then(uv_settings).and_then(toml::Value::as_table);
+    Ok(table.is_some_and(chooses) || chooses(&uv_toml(project)?))
 }
 
 /// What a project folder requires, as far as a submission must know it.

@@ -33,6 +33,7 @@ pub struct Requirements {
     pub(crate) plan: Plan,
     pub(crate) fingerprint: blake3::Hash,
     pub(crate) python: Option<PythonVersions>,
+    pub(crate) chooses_index: bool,
     /// Variables that the requirements name as `${NAME}`.
     pub(crate) named: BTreeSet<String>,
     /// Variables of the job for its build.
@@ -47,6 +48,7 @@ impl Requirements {
             plan,
             fingerprint: fingerprint.finalize(),
             python: None,
+            chooses_index: false,
             named: BTreeSet::new(),
             variables: Environment::new(),
         }
@@ -75,6 +77,11 @@ impl Requirements {
         self.python.as_ref()
     }
 
+    /// Whether the project chooses the package index that replaces the usual one.
+    pub fn chooses_index(&self) -> bool {
+        self.chooses_index
+    }
+
     pub fn kind(&self) -> Kind {
         self.kind
     }
@@ -98,7 +105,7 @@ impl Requirements {
 pub enum Plan {
     /// Lines of a requirements file.
     List(List),
-    /// `pyproject.toml`, which uv reads itself, and its dependencies as lines for pip.
+    /// `pyproject.toml`, which uv reads itself, and its dependencies as lines.
     Pyproject { list: List, whole_tree: bool, own: OwnPackage },
     /// `uv.lock` and `pyproject.toml`. `whole_tree` means that they refer to other files of the folder.
     Lock { whole_tree: bool, own: OwnPackage },

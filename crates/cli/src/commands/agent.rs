@@ -77,9 +77,11 @@ struct AgentJoin {
 /// true` lets exclusive ones measure with hardware counters. `directories` of the table `images` lists directories of
 /// the node that all users may take as images (`dir:`), e.g. ["/opt/debian"]. `knobs` of the table `quiet_machine`
 /// lists the settings of the machine that jobs may ask to change, and `stop_units` the services and timers that stop
-/// meanwhile. `install_python = true` lets uv install Python versions that projects require. `engines` lists the
-/// container engines that jobs may use, e.g. ["podman"]. `metrics` is an address at which the agent serves its metrics
-/// to Prometheus, e.g. "127.0.0.1:9101"; an address that is not private also needs `metrics_public = true`.
+/// meanwhile. `install_python = true` lets uv install Python versions that projects require. `uv` of the table
+/// `environment` is the path of the uv that builds Python environments; by default the one on the agent's PATH, or one
+/// that pip gets. `engines` lists the container engines that jobs may use, e.g. ["podman"]. `metrics` is an address at
+/// which the agent serves its metrics to Prometheus, e.g. "127.0.0.1:9101"; an address that is not private also needs
+/// `metrics_public = true`.
 #[derive(Debug, Default, Args)]
 pub(crate) struct AgentRun {
     /// Directory for jobs, environments and chunks
@@ -365,6 +367,7 @@ impl AgentRun {
             gpus,
             root_jobs: self.root_jobs || caps.root_jobs,
             install_python: caps.install_python,
+            uv: caps.uv,
             engines: caps.engines.into_iter().collect(),
             shared_machine: self.shared_machine || caps.shared_machine,
             join_file: self.join_file,

@@ -33,6 +33,7 @@ const AGENT_KEYS: &[&str] = &[
     "memory",
     "gpus",
     "environments",
+    "environment",
     "features",
     "engines",
     "resources",
@@ -57,6 +58,12 @@ const AGENT_KEYS: &[&str] = &[
 
 /// All keys of the table `status`.
 const STATUS_KEYS: &[&str] = &["table", "best"];
+
+/// Example of the table `environment`.
+const UV: &str = "{ uv = \"/opt/uv\" }";
+
+/// All keys of the table `environment`.
+const ENVIRONMENT_KEYS: &[&str] = &["uv"];
 
 /// All keys of the table `sandbox`.
 const SANDBOX_KEYS: &[&str] = &["read_only", "performance_counters"];
@@ -131,6 +138,8 @@ pub(crate) struct AgentSettings {
     pub(crate) root_jobs: bool,
     /// Whether uv may install Python versions that projects require.
     pub(crate) install_python: bool,
+    /// The uv that builds environments.
+    pub(crate) uv: Option<PathBuf>,
     pub(crate) sandbox: SandboxSettings,
     /// How images are pulled.
     pub(crate) images: ImageSettings,
@@ -306,6 +315,7 @@ impl AgentSettings {
             shared_machine: is_set("shared_machine")?,
             root_jobs: is_set("root_jobs")?,
             install_python: is_set("install_python")?,
+            uv: absolute_path(&file.table("environment", ENVIRONMENT_KEYS, UV)?, "uv", "\"/opt/uv\"")?,
             sandbox: sandbox(file)?,
             images: file.structure("images", "{ registries = [\"docker.io\", \"ghcr.io\"] }")?,
             quiet_machine: file.structure("quiet_machine", "{ knobs = [\"governor\", \"watchdog\"] }")?,
@@ -522,6 +532,9 @@ mod tests {
         let places = agent("[sandbox]\nread_only = [\"/opt/matlab\", \"/etc/R\"]").expect("right").sandbox.read_only;
         assert_eq!(places, ["/opt/matlab", "/etc/R"]);
         assert!(agent("install_python = true\n").expect("a right value").install_python);
+        let uv = agent("[environment]\nuv = \"/opt/uv\"\n").expect("a right value").uv;
+        assert_eq!(uv.as_deref(), Some(Path::new("/opt/uv")));
+        assert!(agent("[environment]\nuv = \"uv\"\n").is_err() && agent("[environment]\npip = \"/pip\"\n").is_err());
         let users = agent("accounts = true\nhomes = true\nroot_jobs = true\n").expect("right values");
         assert_eq!((users.accounts, users.homes, users.root_jobs), (true, true, true));
         let set = agent(

@@ -254,14 +254,14 @@ const OPEN_ALL: &str = "
 import pathlib, sys
 def told():
     opened = []
-    for place in (os.environ['PIP_CACHE_DIR'], sys.prefix, os.getcwd()):
+    for place in (os.environ['UV_CACHE_DIR'], sys.prefix, os.getcwd()):
         for path in (pathlib.Path(place), *pathlib.Path(place).parents):
             try:
                 path.chmod(0o777)
                 opened.append(str(path))
             except OSError:
                 pass
-    unused = pathlib.Path(os.environ['PIP_CACHE_DIR']).with_name('python')
+    unused = pathlib.Path(os.environ['UV_CACHE_DIR']).with_name('python')
     unused.rmdir()
     unused.symlink_to('/nowhere')
     return opened
@@ -368,10 +368,9 @@ fn settings_of_the_node_for_package_indexes_work_in_a_sandbox() {
     let mut port = String::new();
     BufReader::new(server.stdout.take().expect("a pipe")).read_line(&mut port).expect("it says its port");
     let address = format!("http://127.0.0.1:{}", port.trim());
-    for tool in ["PIP", "UV"] {
-        cluster.set_agent_variable(&format!("{tool}_INDEX_URL"), &address);
-        cluster.set_agent_variable(&format!("{tool}_FIND_LINKS"), &local.to_string_lossy());
-    }
+    // uv gets pip's settings.
+    cluster.set_agent_variable("PIP_INDEX_URL", &address);
+    cluster.set_agent_variable("PIP_FIND_LINKS", &local.to_string_lossy());
     cluster.kill_agent();
     cluster.start_agent();
     cluster.write(ADA, "folder/main.py", "import served, filed\nprint(served.told + filed.told)\n");
@@ -389,7 +388,7 @@ fn build_in_a_sandbox_ends_with_its_agent_and_leaves_nothing() {
     let marker = format!("hostler-sandbox-build-{}", std::process::id());
     // Only the downloads are there inside and outside.
     let told = format!(
-        "def told():\n    import subprocess, time\n    gate = os.path.dirname(os.environ['PIP_CACHE_DIR'])\n    \
+        "def told():\n    import subprocess, time\n    gate = os.path.dirname(os.environ['UV_CACHE_DIR'])\n    \
          nothing = subprocess.DEVNULL\n    \
          loop = ['setsid', 'sh', '-c', 'while :; do sleep 0.1; done # {marker}']\n    \
          subprocess.Popen(loop, stdin=nothing, stdout=nothing, stderr=nothing)\n    \

@@ -277,3 +277,17 @@ fn project_files_have_a_total_size_limit() {
     let endless = format!("# /// script\n{}", "# x\n".repeat(2 << 20));
     assert_eq!(too_long(&[("main.py", &endless)]), Some(("main.py".into(), Bound::ScriptBytes(4 << 20))));
 }
+
+#[test]
+fn choice_of_the_index_that_replaces_the_usual_one_is_found() {
+    let chooses = |files: &[(&str, &str)]| {
+        let place = Place::with(&[("requirements.txt", "six\n")]);
+        place.write(files);
+        place.detect().chooses_index()
+    };
+    assert!(!chooses(&[]) && !chooses(&[("uv.toml", "[[index]]\nurl = 'https://example.org'\n")]));
+    assert!(!chooses(&[("requirements.txt", "--extra-index-url https://example.org\nsix\n")]));
+    assert!(chooses(&[("requirements.txt", "-i https://example.org\nsix\n")]));
+    assert!(chooses(&[("uv.toml", "[[index]]\nurl = 'https://example.org'\ndefault = true\n")]));
+    assert!(chooses(&[("pyproject.toml", "[tool.uv]\nindex-url = 'https://example.org'\n")]));
+}

@@ -4,8 +4,7 @@
 //! writes nothing into the project folder, whose new files become the job's result. The output goes to the log, and its
 //! last lines to the error.
 
-use std::collections::BTreeMap;
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::fs::{self, Permissions};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -16,19 +15,14 @@ use hostler_project::files::read_regular;
 use hostler_project::{LOCK_BYTES, Line, List, OwnPackage, PROJECT_BYTES, Plan, ProjectError, Requirements};
 use hostler_snapshot::remove_tree;
 
-use super::cause;
+use super::cause::{self, Tail};
 use super::error::{BuildError, EnvError, IoContext, disk_full, explain, free_bytes, one_line, system_error};
 use super::files;
+use super::pip::Variables;
 use super::runner::{Ended, Runner, Step};
 use super::settings::{Settings, is_withheld};
-use super::tools::{Interpreter, Python, Tools, Uv};
+use super::tools::{Python, Tools};
 use crate::rights::act_as;
-
-/// How much of the end of a command's output is searched for the cause of a failure, in bytes.
-const TAIL_BYTES: usize = 64 << 10;
-
-/// Maximum number of lines of the command output in an error.
-const TAIL_LINES: usize = 100;
 
 /// Free space in bytes below which a failed build is reported as a full disk. Any wheel's metadata needs more space.
 const FULL_BELOW_BYTES: u64 = 1 << 20;
@@ -52,8 +46,7 @@ pub(super) struct Build<'a> {
 
 impl Build<'_> {
     pub(super) fn tool(&self) -> String {
-        let tool = self.tools.uv.as_ref().map_or("pip", |uv| uv.version.as_str());
-        format!("{tool} for {}", self.tools.python)
+        format!("{} for {}", self.tools.uv.version, self.tools.python)
     }
 
     /// Builds the environment in the directory `attempt`, which must not exist.
@@ -66,10 +59,7 @@ impl Build<'_> {
             temporary: attempt.join("tmp"),
         };
         self.make_directories(attempt, &[&site.work, &site.temporary])?;
-        match &self.tools.uv {
-            Some(uv) => self.with_uv(uv, &site, log)?,
-            None => self.with_pip(&site, log)?,
-        }
+        self.install(&site, log)?;
         for dir in [&site.work, &site.temporary] {
             // Otherwise the files are removed with the environment.
             if let Err(error) = self.with_rights(|| remove_tree(dir).context("remove", dir)) {
@@ -80,10 +70,11 @@ impl Build<'_> {
         Ok(())
     }
 
-    fn with_uv(&self, uv: &Uv, site: &Site, log: &mut dyn FnMut(&[u8])) -> Result<(), EnvError> {
-        self.announce(log);
+    fn install(&self, site: &Site, log: &mut dyn FnMut(&[u8])) -> Result<(), EnvError> {
+        log(format!("hostler: building the environment with {}\n", self.tool()).as_bytes());
+        let uv = &self.tools.uv.program;
         let plan = self.requirements.plan();
-        let mut install = Step::new(&uv.program, [""; 0]);
+        let mut install = Step::new(uv, [""; 0]);
         match plan {
             Plan::Lock { whole_tree, own } => {
                 self.with_rights(|| self.copy_project(*whole_tree, *own, &site.work))?;
@@ -114,7 +105,7 @@ impl Build<'_> {
             }
         }
         if !matches!(plan, Plan::Lock { .. }) {
-            let mut venv = Step::new(&uv.program, ["venv"]);
+            let mut venv = Step::new(uv, ["venv"]);
             self.choose_python(&mut venv, site);
             venv.args([&site.venv]);
             self.step("uv venv", venv, site, log)?;
@@ -122,34 +113,9 @@ impl Build<'_> {
         if matches!(plan, Plan::List(list) if list.requirements.is_empty()) {
             return Ok(());
         }
+        install.args(self.variables().1.then_some("--no-index"));
         let name = if matches!(plan, Plan::Lock { .. }) { "uv sync" } else { "uv pip install" };
         self.step(name, install, site, log)?;
-        self.link_own_package(site)
-    }
-
-    fn with_pip(&self, site: &Site, log: &mut dyn FnMut(&[u8])) -> Result<(), EnvError> {
-        let (Plan::List(list) | Plan::Pyproject { list, .. }) = self.requirements.plan() else {
-            return Err(EnvError::UvNeeded);
-        };
-        let Python::Found(python) = &self.tools.python else { return Err(EnvError::UvNeeded) };
-        self.require_venv(python, site)?;
-        self.announce(log);
-        let mut install =
-            Step::new(site.interpreter(), ["-m", "pip", "install", "--disable-pip-version-check", "--no-input"]);
-        match self.requirements.plan() {
-            Plan::Pyproject { whole_tree, own: own @ (OwnPackage::Linked | OwnPackage::Copied), .. } => {
-                self.with_rights(|| self.copy_project(*whole_tree, *own, &site.work))?;
-                install.args(if *own == OwnPackage::Linked { &["-e", "."][..] } else { &["."] });
-            }
-            _ => self.with_rights(|| self.write_list(list, &site.work, &mut install))?,
-        }
-        let mut venv = Step::new(&python.executable, ["-m", "venv"]);
-        venv.args([&site.venv]);
-        self.step("python -m venv", venv, site, log)?;
-        if matches!(self.requirements.plan(), Plan::List(list) if list.requirements.is_empty()) {
-            return Ok(());
-        }
-        self.step("pip install", install, site, log)?;
         self.link_own_package(site)
     }
 
@@ -178,10 +144,6 @@ impl Build<'_> {
                 .env("UV_PYTHON_INSTALL_DIR", &site.python)
                 .env("UV_PYTHON_CACHE_DIR", self.downloads.join("python")),
         };
-    }
-
-    fn announce(&self, log: &mut dyn FnMut(&[u8])) {
-        log(format!("hostler: building the environment with {}\n", self.tool()).as_bytes());
     }
 
     /// Copies the files that uv reads, or the whole project with `whole_tree`, or what an editable installation needs.
@@ -284,31 +246,23 @@ impl Build<'_> {
         }
     }
 
-    /// Checks that Python has the modules that create environments. Debian ships Python without these modules, and
-    /// `venv` reports them missing late, with a long error.
-    fn require_venv(&self, python: &Interpreter, site: &Site) -> Result<(), EnvError> {
-        let probe = Step::new(&python.executable, ["-I", "-c", "import venv, ensurepip"]);
-        let mut tail = Tail::default();
-        match self.runner.run(&self.surroundings(probe, site), &mut |bytes| tail.push(bytes)) {
-            Ok(Ended::Exited(0)) => Ok(()),
-            Ok(Ended::Exited(_)) => {
-                let package = format!("python{}-venv", python.version);
-                Err(BuildError::VenvMissing { python: python.executable.clone(), package }.into())
-            }
-            Ok(ended) => Err(self.verdict("python -c 'import venv'", &ended, &tail).into()),
-            Err(stopped) => Err(explain(stopped, self.root)),
-        }
+    /// The variables of the agent, the settings and the job that do not mislead a build, and uv's variables for pip's
+    /// settings. Also returns whether no index may be used.
+    fn variables(&self) -> (Variables, bool) {
+        let of_job = self.requirements.variables().iter().map(|(name, value)| (name.into(), value.into()));
+        let mut all = self.settings.environment().chain(of_job).filter(|(name, _)| !is_withheld(name)).collect();
+        let no_index = self.settings.files().hand_over(&mut all, self.requirements.chooses_index());
+        (all, no_index)
     }
 
-    /// Adds the variables of a build to `command`: those of the agent, the settings and the job that do not mislead a
-    /// build, and the paths of the cache's directories. Variables that `command` already has take precedence.
+    /// Adds the variables of a build to `command`, and the paths of the cache's directories. Variables that `command`
+    /// already has take precedence.
     fn surroundings(&self, command: Step, site: &Site) -> Step {
         let settings = self.settings;
         let own = [
             ("PATH", settings.search_path.clone()),
             ("TMPDIR", site.temporary.clone().into()),
             ("UV_CACHE_DIR", self.downloads.join("uv").into()),
-            ("PIP_CACHE_DIR", self.downloads.join("pip").into()),
             ("UV_PYTHON_DOWNLOADS", "never".into()),
             // The environment is built once and used often, maybe by users who cannot write here.
             ("UV_COMPILE_BYTECODE", "1".into()),
@@ -317,14 +271,12 @@ impl Build<'_> {
         ];
         // Links into the downloads, which later builds can change, would make this environment changeable.
         let link_mode = settings.sandbox.as_ref().map(|_| ("UV_LINK_MODE", "copy".into()));
-        let of_job = self.requirements.variables().iter().map(|(name, value)| (name.into(), value.into()));
-        let mut env: BTreeMap<OsString, OsString> =
-            settings.environment().chain(of_job).filter(|(name, _)| !is_withheld(name)).collect();
+        let (mut env, _) = self.variables();
         env.extend(settings.identity().chain(own).chain(link_mode).map(|(name, value)| (name.into(), value)));
-        env.extend(command.env);
+        env.extend(command.env.iter().cloned());
         let credentials = settings.credentials();
         let attempt = site.venv.parent().expect("it is in the attempt's directory");
-        let sandbox = settings.sandbox_of_step(&[attempt, &self.downloads]);
+        let sandbox = settings.sandbox_of_step(&command, &[attempt, &self.downloads]);
         Step { env: env.into_iter().collect(), cwd: site.work.clone(), credentials, sandbox, ..command }
     }
 
@@ -333,7 +285,7 @@ impl Build<'_> {
         if let Ended::OutOfMemory { limit_bytes } = ended {
             return BuildError::OutOfMemory { command: name.to_owned(), limit_bytes: *limit_bytes };
         }
-        // Not all tools pass on the system's error: `python -m venv` hides that of ensurepip.
+        // Not all build back ends pass on the system's error.
         let told = output.contains("No space left on device") || output.contains("os error 28");
         if told || free_bytes(self.root) < FULL_BELOW_BYTES {
             return disk_full(self.root);
@@ -401,26 +353,6 @@ struct Site {
 impl Site {
     fn interpreter(&self) -> PathBuf {
         self.venv.join("bin/python")
-    }
-}
-
-/// The end of a command's output.
-#[derive(Default)]
-struct Tail(Vec<u8>);
-
-impl Tail {
-    fn push(&mut self, bytes: &[u8]) {
-        self.0.extend_from_slice(bytes);
-        // Trimmed in large steps, so that long output is cheap.
-        if self.0.len() > 4 * TAIL_BYTES {
-            self.0.drain(..self.0.len() - TAIL_BYTES);
-        }
-    }
-
-    fn lines(&self) -> String {
-        let text = String::from_utf8_lossy(&self.0);
-        let lines: Vec<&str> = text.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect();
-        lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n")
     }
 }
 

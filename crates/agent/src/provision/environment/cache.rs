@@ -12,7 +12,7 @@ use std::os::unix::fs::{MetadataExt, lchown};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::thread;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use hostler_project::{Kind, Requirements};
 use hostler_snapshot::remove_tree;
@@ -23,18 +23,14 @@ use super::build::Build;
 use super::error::{BuildError, EnvError, IoContext, explain, system_error};
 use super::files;
 use super::key::{self, Key};
-use super::runner::Runner;
+use super::runner::{POLL_INTERVAL, Runner, take_lock};
 use super::settings::Settings;
 use super::tools::ToolBox;
 use crate::mutex::lock;
 use crate::rights::act_as;
 
-/// Poll interval while another job builds the environment. A build takes much longer than the interval, and a check
-/// much less.
-const POLL_INTERVAL: Duration = Duration::from_millis(20);
-
-/// Tools with a download cache: uv, pip, and uv's Python archives.
-pub(super) const DOWNLOADS: [&str; 3] = ["uv", "pip", "python"];
+/// Directories of downloads: packages, and archives of Python.
+const DOWNLOADS: [&str; 2] = ["uv", "python"];
 
 /// Mode of directories of the agent that lead to files of users: the user passes through, and nobody else lists
 /// them.
@@ -47,7 +43,7 @@ const DOWNLOADS_MODE: u32 = 0o700;
 pub struct Cache {
     pub(super) root: PathBuf,
     pub(super) settings: Settings,
-    tools: ToolBox,
+    pub(super) tools: ToolBox,
     /// Held while the directories of the downloads are created.
     making_downloads: Mutex<()>,
 }
@@ -136,7 +132,7 @@ impl Cache {
         log: &mut dyn FnMut(&[u8]),
         runner: &dyn Runner,
     ) -> Result<Lease, EnvError> {
-        let tools = self.tools.find(&self.settings, requirements.python(), runner)?;
+        let tools = self.tools.find(&self.settings, requirements.python(), runner, log)?;
         let key = key::derive(requirements, &tools, &self.settings);
         if let Some(lease) = self.ready(&key)? {
             return Ok(lease);
@@ -178,7 +174,8 @@ impl Cache {
 
     /// The key that [`Cache::obtain`] would use. Does not build.
     pub fn key(&self, requirements: &Requirements, runner: &dyn Runner) -> Result<Key, EnvError> {
-        Ok(key::derive(requirements, &self.tools.find(&self.settings, requirements.python(), runner)?, &self.settings))
+        let tools = self.tools.find(&self.settings, requirements.python(), runner, &mut |_| {})?;
+        Ok(key::derive(requirements, &tools, &self.settings))
     }
 
     /// Whether a project needs no environment: it requires only a version of Python, and `program` has that version.
@@ -269,7 +266,13 @@ impl Cache {
         let attempt_dir = env.join(attempt);
         self.make_downloads()?;
         let _downloads = match self.settings.sandbox {
-            Some(_) => Some(self.wait_for_downloads(build.runner, log)?),
+            // Two builds in sandboxes could pass open files to each other through the downloads, and so one could change the
+            // other's environment.
+            Some(_) => {
+                let waiting =
+                    b"hostler: waiting until another environment of yours is built: one at a time in sandboxes\n";
+                Some(take_lock(&self.root.join("downloads.lock"), waiting, build.runner, log)?.0)
+            }
             None => self.use_downloads(),
         };
         build.run(&attempt_dir, log)?;
@@ -283,23 +286,6 @@ impl Cache {
         hostler_sys::replace_file(&env.join("ready"), &marker, 0o600)
             .map_err(|error| system_error(&self.root, &error))?;
         Ok(())
-    }
-
-    /// Waits until no other build uses the downloads. Two builds in sandboxes could pass open files to each other through
-    /// the downloads, and so one could change the other's environment.
-    fn wait_for_downloads(&self, runner: &dyn Runner, log: &mut dyn FnMut(&[u8])) -> Result<Flock<File>, EnvError> {
-        let mut told = false;
-        loop {
-            if let Some(alone) = self.use_downloads_alone().map_err(|error| system_error(&self.root, &error))? {
-                return Ok(alone);
-            }
-            if !told {
-                log(b"hostler: waiting until another environment of yours is built: one at a time in sandboxes\n");
-                told = true;
-            }
-            runner.goes_on().map_err(|stopped| explain(stopped, &self.root))?;
-            thread::sleep(POLL_INTERVAL);
-        }
     }
 
     /// Creates the directories of the tools' downloads, which belong to the user.

@@ -5,19 +5,17 @@
 //! environments counts twice, so the cache stays below its limit.
 
 use std::fs::{self, File};
-use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use hostler_snapshot::remove_tree;
-use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 
-use super::cache::{Cache, DOWNLOADS};
+use super::cache::Cache;
+use super::files;
 use super::key::Key;
 use super::runner::{Runner, Step};
-use super::{files, tools};
 use crate::rights::act_as;
 
 /// Age at which lock files are removed. Lock files store build failures for waiting jobs, which read them much more
@@ -158,13 +156,13 @@ impl Cache {
 
     /// Runs `uv cache prune`, and deletes all downloads if that is not enough. Returns the remaining size.
     fn prune_downloads(&self, runner: &dyn Runner) -> u64 {
-        if let Some(uv) = tools::which("uv", &self.settings.search_path).filter(|_| self.settings.use_uv)
+        if let Ok(Some(uv)) = self.tools.uv(&self.settings, runner)
             && let Some(_idle) = self.exclusive_file("downloads.lock")
         {
-            let mut prune = Step::new(uv, ["cache", "prune", "--quiet"]);
+            let mut prune = Step::new(uv.program, ["cache", "prune", "--quiet"]);
             prune.env("UV_CACHE_DIR", self.downloads().join("uv"));
             let mut prune = self.settings.as_builder(prune);
-            prune.sandbox = self.settings.sandbox_of_step(&[&self.downloads()]);
+            prune.sandbox = self.settings.sandbox_of_step(&prune, &[&self.downloads()]);
             if let Err(error) = runner.run(&prune, &mut |_| {}) {
                 tracing::warn!(?error, "cannot run uv cache prune");
             }
@@ -187,8 +185,7 @@ impl Cache {
     }
 
     fn empty_downloads(&self) {
-        for tool in DOWNLOADS {
-            let directory = self.downloads().join(tool);
+        for directory in fs::read_dir(self.downloads()).into_iter().flatten().flatten().map(|entry| entry.path()) {
             // A package in a sandbox may have replaced it by a link to the user's other files.
             if fs::symlink_metadata(&directory).is_ok_and(|metadata| metadata.is_symlink()) {
                 let _ = fs::remove_file(&directory);
@@ -208,19 +205,6 @@ impl Cache {
     pub(super) fn use_downloads(&self) -> Option<Flock<File>> {
         let file = File::options().create(true).append(true).mode(0o600).open(self.root.join("downloads.lock")).ok()?;
         Flock::lock(file, FlockArg::LockShared).ok()
-    }
-
-    /// Marks the downloads as in use by this build alone; `None` while another one uses them.
-    ///
-    /// # Errors
-    /// If the file of the lock cannot be created or locked.
-    pub(super) fn use_downloads_alone(&self) -> io::Result<Option<Flock<File>>> {
-        let file = File::options().create(true).append(true).mode(0o600).open(self.root.join("downloads.lock"))?;
-        match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
-            Ok(alone) => Ok(Some(alone)),
-            Err((_, Errno::EWOULDBLOCK)) => Ok(None),
-            Err((_, error)) => Err(error.into()),
-        }
     }
 
     fn exclusive_file(&self, name: &str) -> Option<Flock<File>> {

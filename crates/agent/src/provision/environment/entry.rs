@@ -9,8 +9,7 @@ use hostler_project::files;
 use super::build::PROJECT_VARIABLE;
 use super::cache::Lease;
 use super::error::{EnvError, IoContext};
-use super::pyenv::is_executable;
-use super::tools::which;
+use super::tools::{is_executable, which};
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EntryCommand {

@@ -38,8 +38,6 @@ pub enum EnvError {
         wanted: String,
         /// Versions of the interpreters that the job's user can start.
         found: Vec<String>,
-        /// uv would be allowed to install such a version, but is missing.
-        lacks_uv: bool,
     },
     /// An interpreter or uv exists but does not work.
     #[error("{} does not work: {problem}", program.display())]
@@ -48,9 +46,9 @@ pub enum EnvError {
         /// Error of the program or the system.
         problem: String,
     },
-    /// The project is locked by uv and the node has no uv.
-    #[error("the project has a uv.lock, but uv is not installed on this node")]
-    UvNeeded,
+    /// The node has no uv, and pip could not get it.
+    #[error("this node has no uv, which installs packages, and could not get it: {why}")]
+    NoUv { why: String },
     /// The build failed, here or in another job that built the same environment.
     #[error(transparent)]
     Build(#[from] BuildError),
@@ -98,13 +96,6 @@ pub enum BuildError {
         /// Free space right after the failure.
         free_bytes: u64,
     },
-    /// The interpreter cannot create environments.
-    #[error("{} cannot create environments: its venv or ensurepip module is missing", python.display())]
-    VenvMissing {
-        python: PathBuf,
-        /// Debian package with the missing modules, e.g. `python3.11-venv`.
-        package: String,
-    },
     /// A command of the build reached the memory limit of the job.
     #[error("building the environment exceeded the job's memory limit of {}: {command}", format_bytes(*limit_bytes))]
     OutOfMemory { command: String, limit_bytes: u64 },
@@ -129,18 +120,13 @@ impl EnvError {
         let hint = match self {
             Self::Project(error) => return error.hint().map(str::to_owned),
             Self::NoPython { .. } => "install Python 3 on this node (Debian, Ubuntu: apt install python3)".into(),
-            Self::PythonVersion { lacks_uv: true, .. } => {
-                "install uv on the node, which may then install the required version, or change requires-python or .python-version".into()
-            }
             Self::PythonVersion { .. } => {
                 "change requires-python or .python-version, or ask an admin of the node to install one (python3.N on the agent's PATH) \
                  or to let uv install it (install_python = true in agent.toml)".into()
             }
-            Self::UvNeeded => {
-                "install uv on the node, or replace uv.lock by `uv export --format requirements-txt -o requirements.txt`".into()
-            }
-            Self::Build(BuildError::VenvMissing { package, .. }) => {
-                format!("install uv on this node, or the missing modules (Debian, Ubuntu: apt install {package})")
+            Self::NoUv { .. } => {
+                "the node's admin can install uv, or name one in agent.toml ([environment] uv = \"/opt/uv\"), or let pip get it: with \
+                 pip or venv (Debian, Ubuntu: apt install python3-venv) and a package index in /etc/pip.conf".into()
             }
             Self::Build(BuildError::DiskFull { path, .. }) => {
                 format!("free some space on the file system of {}, or lower the size limit of the cache", path.display())

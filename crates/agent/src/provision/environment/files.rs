@@ -11,8 +11,12 @@ use nix::libc;
 
 /// Copies a regular file to `to`, which must not exist.
 pub(super) fn copy_regular(from: &Path, to: &Path, most_bytes: u64) -> io::Result<()> {
-    let mut source = open_regular(from)?.take(most_bytes.saturating_add(1));
-    within(io::copy(&mut source, &mut create_new(to)?)?, most_bytes)
+    copy_opened(open_regular(from)?, to, most_bytes)
+}
+
+/// Like [`copy_regular`], for an open file.
+pub(super) fn copy_opened(from: fs::File, to: &Path, most_bytes: u64) -> io::Result<()> {
+    within(io::copy(&mut from.take(most_bytes.saturating_add(1)), &mut create_new(to)?)?, most_bytes)
 }
 
 /// Writes a file to `to`, which must not exist, in a directory that another user controls.

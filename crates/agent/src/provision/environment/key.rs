@@ -3,15 +3,12 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fmt;
-use std::path::Path;
 
 use hostler_project::Requirements;
-use hostler_project::files::read_regular;
 use hostler_project::variables::is_of_builds;
 
 use super::settings::{IRRELEVANT_TO_CONTENT, Settings, is_withheld};
 use super::tools::Tools;
-use crate::rights::act_as;
 
 /// Key of an environment: 32 hexadecimal digits. It is short because the path of the interpreter must fit into the
 /// first line of scripts, which older kernels limit to 127 bytes.
@@ -45,7 +42,7 @@ impl fmt::Debug for Key {
 /// Derives the key from requirements, tools and settings.
 pub(super) fn derive(requirements: &Requirements, tools: &Tools, settings: &Settings) -> Key {
     // Change this context string whenever the same inputs are built differently.
-    let mut hasher = blake3::Hasher::new_derive_key("hostler python environment, layout 2");
+    let mut hasher = blake3::Hasher::new_derive_key("hostler python environment, layout 3");
     let mut field = |name: &str, value: &[u8]| {
         hasher.update(name.as_bytes());
         hasher.update(&(value.len() as u64).to_le_bytes());
@@ -53,7 +50,7 @@ pub(super) fn derive(requirements: &Requirements, tools: &Tools, settings: &Sett
     };
     field("requirements", requirements.fingerprint().as_bytes());
     field("python", tools.python.identity().as_bytes());
-    field("tool", tools.uv.as_ref().map_or("pip", |uv| uv.version.as_str()).as_bytes());
+    field("tool", tools.uv.version.as_bytes());
     if settings.sandbox.is_some() {
         field("sandbox", b"yes");
     }
@@ -61,8 +58,9 @@ pub(super) fn derive(requirements: &Requirements, tools: &Tools, settings: &Sett
         field("variable", name.as_bytes());
         field("value", value.as_bytes());
     }
-    for content in index_files(settings) {
-        field("index file", &content);
+    let files = settings.files();
+    for content in files.pip.iter().chain(&files.uv) {
+        field("index file", content);
     }
     Key(hasher.finalize().to_hex()[..32].to_owned())
 }
@@ -80,19 +78,4 @@ fn build_variables(requirements: &Requirements, settings: &Settings) -> BTreeMap
         .filter(|(name, _)| (is_of_builds(name) || requirements.names_variable(name)) && !is_withheld(OsStr::new(name)))
         .filter(|(name, _)| !IRRELEVANT_TO_CONTENT.contains(&name.as_str()))
         .collect()
-}
-
-/// Maximum size of an index configuration file, in bytes.
-const MOST_INDEX_BYTES: u64 = 4 << 20;
-
-/// Contents of the configuration files that can name a package index.
-fn index_files(settings: &Settings) -> Vec<Vec<u8>> {
-    let mut files = vec!["/etc/pip.conf".into(), "/etc/uv/uv.toml".into()];
-    if let Some(home) = settings.home() {
-        let home = Path::new(&home);
-        files.extend([".config/pip/pip.conf", ".pip/pip.conf", ".config/uv/uv.toml"].map(|name| home.join(name)));
-    }
-    // The tools cannot read unreadable files either.
-    let read = || files.iter().filter_map(|file| read_regular(file, MOST_INDEX_BYTES).ok()).collect();
-    act_as(settings.builder(), read).unwrap_or_default()
 }

@@ -18,8 +18,10 @@
 //! <root>/envs/<key>/users/<run>       pins of runs, which outlive the agent and its locks
 //! <root>/envs/<key>/<attempt>/venv    the environment, built in place because environments cannot be moved
 //! <root>/envs/<key>/<attempt>/python  the interpreter, if uv had to install one
-//! <root>/downloads/{uv,pip,python}    caches of the tools, on the same file system so that uv can hard-link
+//! <root>/downloads/{uv,python}        caches of uv, on the same file system so that it can hard-link
 //! ```
+//!
+//! uv builds all environments. [`uv`] gets it for a node that has none; [`pip`] hands over pip's settings of indexes.
 //!
 //! On a node with several users, each user has a separate cache, see [`Environments`]. Sandboxed jobs of a user have another one,
 //! whose commands all run in sandboxes.
@@ -37,11 +39,12 @@ mod entry;
 mod error;
 mod files;
 mod key;
-mod pyenv;
+mod pip;
 mod runner;
 mod settings;
 mod tools;
 mod users;
+mod uv;
 
 pub use cache::{Cache, Lease};
 pub use collect::{Collected, EnvironmentInfo};

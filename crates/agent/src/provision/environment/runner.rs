@@ -10,7 +10,8 @@ use std::fmt;
 use std::fs::File;
 use std::io::{self, PipeReader, Read};
 use std::os::fd::AsFd;
-use std::path::PathBuf;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -21,9 +22,10 @@ use hostler_shepherd::{
     CallOptions, Cause, Credentials, Event, ExitRecord, Launch, Launcher, Options, Sandbox, Shepherd, Status,
 };
 use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
-use super::error::one_line;
+use super::error::{EnvError, explain, one_line, system_error};
 
 /// Interval of checks for cancellation and timeout, in milliseconds.
 const LOOK_MS: u16 = 50;
@@ -102,6 +104,35 @@ pub trait Runner: Sync {
     /// # Errors
     /// If the command was stopped because the job ended, or on a system error.
     fn run(&self, step: &Step, output: &mut dyn FnMut(&[u8])) -> Result<Ended, Stopped>;
+}
+
+/// Interval of attempts to take a lock. What is done under one takes much longer.
+pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Takes the exclusive lock of a file, which is created. While another job holds it, logs `message` once and waits, unless
+/// this job ends. Also returns whether it waited.
+pub(super) fn take_lock(
+    path: &Path,
+    message: &[u8],
+    runner: &dyn Runner,
+    log: &mut dyn FnMut(&[u8]),
+) -> Result<(Flock<File>, bool), EnvError> {
+    let directory = path.parent().unwrap_or(path);
+    let mut waited = false;
+    loop {
+        let file = File::options().create(true).append(true).mode(0o600).open(path);
+        match Flock::lock(file.map_err(|error| system_error(directory, &error))?, FlockArg::LockExclusiveNonblock) {
+            Ok(alone) => return Ok((alone, waited)),
+            Err((_, Errno::EWOULDBLOCK)) => {}
+            Err((_, error)) => return Err(system_error(directory, &error.into())),
+        }
+        if !waited {
+            log(message);
+            waited = true;
+        }
+        runner.goes_on().map_err(|stopped| explain(stopped, directory))?;
+        std::thread::sleep(POLL_INTERVAL);
+    }
 }
 
 /// A runner that uses shepherds, within the limits of one job.

@@ -1,6 +1,5 @@
 //! Settings of a cache of environments.
 
-use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
@@ -8,8 +7,10 @@ use std::sync::Arc;
 use hostler_project::variables::is_of_access;
 use hostler_shepherd::{Credentials, SANDBOX_HOME, Sandbox};
 
+use super::pip::{Files, Variables};
 use super::runner::Step;
 use crate::account::{Account, Ids};
+use crate::rights::act_as;
 
 /// What the sandboxes of builds have besides the directories of their cache.
 #[derive(Clone, Debug, Default)]
@@ -35,8 +36,8 @@ impl BuildSandbox {
 /// Directories of programs that every sandbox shows.
 const SYSTEM: [&str; 3] = ["/usr", "/bin", "/sbin"];
 
-/// Files and directories of the machine in which pip and uv are configured.
-const OF_TOOLS: [&str; 4] = ["/etc/pip.conf", "/etc/uv", "/etc/xdg/pip", "/etc/xdg/uv"];
+/// Directories of the machine in which uv is configured.
+const OF_UV: [&str; 2] = ["/etc/uv", "/etc/xdg/uv"];
 
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -46,8 +47,12 @@ pub struct Settings {
     pub search_path: OsString,
     /// Interpreter to use instead of the first `python3` on the search path.
     pub python: Option<PathBuf>,
-    /// Whether to use uv if present. Default: yes.
-    pub use_uv: bool,
+    /// uv to use instead of another one.
+    pub uv: Option<PathBuf>,
+    /// Search path for uv, if it is another one: a sandbox shows the uv that it uses, also from directories that it hides.
+    pub uv_search_path: Option<OsString>,
+    /// Where the agent keeps a uv that it has got, for a node that has none. Its directory exists.
+    pub kept_uv: PathBuf,
     /// Whether uv may install Python versions that projects require and this node lacks. Default: no.
     pub install_python: bool,
     /// Variables for builds in addition to the agent's own, e.g. `UV_INDEX_URL` and `PIP_INDEX_URL`.
@@ -67,7 +72,9 @@ impl Settings {
             cap_bytes,
             search_path: std::env::var_os("PATH").unwrap_or_default(),
             python: None,
-            use_uv: true,
+            uv: None,
+            uv_search_path: None,
+            kept_uv: PathBuf::new(),
             install_python: false,
             variables: Vec::new(),
             run_as: None,
@@ -88,7 +95,7 @@ impl Settings {
 
     /// Whether the settings allow the installation of missing Python versions.
     pub(super) fn installs_python(&self) -> bool {
-        self.install_python && self.use_uv && self.python.is_none()
+        self.install_python && self.python.is_none()
     }
 
     /// The user with whose rights the agent accesses the user's files; `None` for the agent's own user.
@@ -108,24 +115,26 @@ impl Settings {
 
     /// Configures a step to run as the user who builds, with that user's home and the permitted variables.
     pub(super) fn as_builder(&self, mut step: Step) -> Step {
-        let mut env: BTreeMap<OsString, OsString> = self.environment().collect();
+        let mut env: Variables = self.environment().filter(|(name, _)| !is_withheld(name)).collect();
         env.insert("PATH".into(), self.search_path.clone());
         env.extend(self.identity().map(|(name, value)| (name.into(), value)));
-        env.extend(step.env);
+        env.extend(std::mem::take(&mut step.env));
         step.env = env.into_iter().collect();
         step.credentials = self.credentials();
-        step.sandbox = self.sandbox_of_step(&[]);
+        step.sandbox = self.sandbox_of_step(&step, &[]);
         step
     }
 
     /// The sandbox of a step that may write in these directories; `None` without a sandbox. Only a step that may write reaches
-    /// the network.
-    pub(super) fn sandbox_of_step(&self, writable: &[&Path]) -> Option<Sandbox> {
+    /// the network. It shows uv, which the agent has chosen, but no interpreter, which the job may have chosen.
+    pub(super) fn sandbox_of_step(&self, step: &Step, writable: &[&Path]) -> Option<Sandbox> {
         let sandbox = self.sandbox.as_ref()?;
         let text = |path: &&Path| path.display().to_string();
+        let program = step.argv.first().map(Path::new);
+        let uv = program.filter(|program| program.ends_with("uv") || self.uv.as_deref() == Some(*program));
         Some(Sandbox {
             of_machine: sandbox.of_machine.clone(),
-            settings: self.site_files(),
+            settings: self.site_files().into_iter().chain(uv.as_ref().map(text)).collect(),
             writable: writable.iter().map(text).collect(),
             without_folder: true,
             host_network: !writable.is_empty(),
@@ -135,8 +144,10 @@ impl Settings {
 
     /// Configuration of the tools, and the local places that the agent's variables name: indexes, certificates and the like.
     fn site_files(&self) -> Vec<String> {
-        let mut files: Vec<String> = OF_TOOLS.map(str::to_owned).to_vec();
-        for (name, value) in self.environment() {
+        let mut files: Vec<String> = OF_UV.map(str::to_owned).to_vec();
+        let mut all = self.environment().collect();
+        self.files().hand_over(&mut all, false);
+        for (name, value) in all {
             if is_withheld(&name) || IRRELEVANT_TO_CONTENT.iter().any(|other| name == *other) {
                 continue;
             }
@@ -162,8 +173,14 @@ impl Settings {
         self.user().into_iter().flat_map(of).collect::<Vec<_>>().into_iter()
     }
 
+    /// The configuration files of pip and uv, read with the user's rights.
+    pub(super) fn files(&self) -> Files {
+        let of_node = self.environment().collect();
+        act_as(self.builder(), || Files::read(self.home().as_deref(), &of_node)).unwrap_or_default()
+    }
+
     /// The directory with the user's configuration of the tools, if they see it.
-    pub(super) fn home(&self) -> Option<OsString> {
+    fn home(&self) -> Option<OsString> {
         if self.sandbox.is_some() {
             return None;
         }
@@ -192,7 +209,7 @@ fn is_of_the_site(name: &OsStr) -> bool {
 
 /// Variables of the agent or the job that would mislead a build: they choose another interpreter, project or destination,
 /// or prevent the installation. pip accepts its own in lower case, such as `PIP_target`.
-const MISLEADING: [&str; 24] = [
+const MISLEADING: [&str; 23] = [
     "PYTHONPATH",
     "PYTHONHOME",
     "PYTHONSTARTUP",
@@ -202,7 +219,6 @@ const MISLEADING: [&str; 24] = [
     "PIP_TARGET",
     "PIP_PREFIX",
     "PIP_ROOT",
-    "PIP_SRC",
     "PIP_USER",
     "PIP_DRY_RUN",
     "PIP_REQUIRE_VIRTUALENV",

@@ -3,7 +3,7 @@
 //! Answers are cached by path, size, inode and modification time of the program, in memory and in `tools.json`. A ready
 //! environment therefore needs no process, even after a restart of the agent. Scripts (pyenv and asdf shims, wrappers)
 //! may change their answer without changing themselves, so their answers are cached in memory only. The programs behind shims of
-//! [pyenv](super::pyenv) are found without asking.
+//! pyenv are found without asking, which takes a third of a second for each.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
@@ -25,9 +25,9 @@ use serde::{Deserialize, Serialize};
 
 use super::cause;
 use super::error::{BuildError, EnvError, explain};
-use super::pyenv::{self, is_executable};
 use super::runner::{Ended, Runner, Step};
 use super::settings::Settings;
+use super::uv;
 use crate::mutex::lock;
 use crate::rights::act_as;
 
@@ -48,8 +48,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 
 pub(super) struct Tools {
     pub(super) python: Python,
-    /// The uv to use; `None` if uv is missing or disabled, so that pip is used.
-    pub(super) uv: Option<Uv>,
+    pub(super) uv: Uv,
 }
 
 /// The interpreter for an environment: installed on this node, or installed by uv.
@@ -118,6 +117,9 @@ struct Answers {
     pythons: BTreeMap<PathBuf, Answer<Interpreter>>,
     #[serde(default)]
     uvs: BTreeMap<PathBuf, Answer<String>>,
+    /// Whether some of them are not in the file.
+    #[serde(skip)]
+    has_new: bool,
 }
 
 #[derive(Clone, Serialize, Deserialize)]
@@ -145,31 +147,39 @@ impl ToolBox {
         Self { file, answers: Mutex::new(stored.unwrap_or_default()) }
     }
 
-    /// The tools selected by `settings`. Starts processes only for programs without a cached answer.
+    /// The tools selected by `settings`. Starts processes only for programs without a cached answer, and gets uv if the node
+    /// has none.
     ///
     /// # Errors
-    /// If the node has no interpreter with a `wanted` version, and uv is missing or may not install such an
-    /// interpreter.
+    /// If the node has no interpreter with a `wanted` version and uv may not install one, or if there is no uv.
     pub(super) fn find(
         &self,
         settings: &Settings,
         wanted: Option<&PythonVersions>,
         runner: &dyn Runner,
+        log: &mut dyn FnMut(&[u8]),
     ) -> Result<Tools, EnvError> {
-        // Query under the lock, so that concurrent jobs start only one process.
-        let mut answers = lock(&self.answers);
-        let fitting = answers.fitting(settings, wanted, runner);
-        let (uv, asked_uv) = answers.uv(settings, runner)?;
-        let (python, asked_python) = match (fitting, wanted) {
-            (Err(EnvError::PythonVersion { .. }), Some(wanted)) if settings.installs_python() && uv.is_some() => {
-                (Python::Installed(wanted.clone()), false)
+        let python = self.answer(|answers| match (answers.fitting(settings, wanted, runner), wanted) {
+            (Err(EnvError::PythonVersion { .. }), Some(wanted)) if settings.installs_python() => {
+                Ok(Python::Installed(wanted.clone()))
             }
-            (fitting, _) => fitting.map(|(found, asked)| (Python::Found(found), asked))?,
-        };
-        if asked_python || asked_uv {
-            self.store(&answers);
+            (fitting, _) => fitting.map(Python::Found),
+        })?;
+        if let Some(uv) = self.uv(settings, runner)? {
+            return Ok(Tools { python, uv });
         }
+        uv::get(&settings.kept_uv, settings, find_python, runner, log)?;
+        let why = || format!("{} does not work and should be removed", settings.kept_uv.display());
+        let uv = self.uv(settings, runner)?.ok_or_else(|| EnvError::NoUv { why: why() })?;
         Ok(Tools { python, uv })
+    }
+
+    /// The uv to use; `None` if the node has none that works.
+    ///
+    /// # Errors
+    /// If the configured uv does not work, or the job ends.
+    pub(super) fn uv(&self, settings: &Settings, runner: &dyn Runner) -> Result<Option<Uv>, EnvError> {
+        self.answer(|answers| answers.uv(settings, runner))
     }
 
     /// Whether the interpreter `program` has a `wanted` version.
@@ -180,13 +190,23 @@ impl ToolBox {
         wanted: &PythonVersions,
         runner: &dyn Runner,
     ) -> Result<bool, EnvError> {
-        let mut answers = lock(&self.answers);
-        let (python, _) = answers.python(program.to_owned(), settings, runner)?;
+        let python = self.answer(|answers| answers.python(program.to_owned(), settings, runner))?;
         Ok(wanted.fit(python.full_version()))
     }
 
+    /// Answers a question from the cache, and stores new answers of programs.
+    fn answer<T>(&self, ask: impl FnOnce(&mut Answers) -> Result<T, EnvError>) -> Result<T, EnvError> {
+        // Query under the lock, so that concurrent jobs start only one process.
+        let mut answers = lock(&self.answers);
+        let answer = ask(&mut answers);
+        if std::mem::take(&mut answers.has_new) {
+            self.store(&answers);
+        }
+        answer
+    }
+
     fn store(&self, answers: &Answers) {
-        let stored = Answers { pythons: lasting(&answers.pythons), uvs: lasting(&answers.uvs) };
+        let stored = Answers { pythons: lasting(&answers.pythons), uvs: lasting(&answers.uvs), has_new: false };
         let content = serde_json::to_vec_pretty(&stored).expect("paths of working programs and text are valid JSON");
         if let Err(error) = hostler_sys::replace_file(&self.file, &content, MODE) {
             // Costs only a query after the next restart.
@@ -196,46 +216,37 @@ impl ToolBox {
 }
 
 impl Answers {
-    /// The default interpreter if it has a wanted version, or else the newest other interpreter that has one. Also
-    /// returns whether a process was started.
+    /// The default interpreter if it has a wanted version, or else the newest other interpreter that has one.
     fn fitting(
         &mut self,
         settings: &Settings,
         wanted: Option<&PythonVersions>,
         runner: &dyn Runner,
-    ) -> Result<(Interpreter, bool), EnvError> {
+    ) -> Result<Interpreter, EnvError> {
         let usual = find_python(settings).and_then(|program| self.python(program, settings, runner));
         let Some(wanted) = wanted else { return usual };
-        let mut has_asked = false;
         let mut found = Vec::new();
-        if let Ok((python, asked)) = usual {
+        if let Ok(python) = usual {
             if wanted.fit(python.full_version()) {
-                return Ok((python, asked));
+                return Ok(python);
             }
-            has_asked |= asked;
             found.push(python.full_version().to_owned());
         }
         for program in other_pythons(settings) {
             runner.goes_on().map_err(|stopped| explain(stopped, Path::new("/")))?;
             // Skip interpreters that do not work, such as shims of missing versions.
-            let Ok((python, asked)) = self.python(program, settings, runner) else { continue };
+            let Ok(python) = self.python(program, settings, runner) else { continue };
             if wanted.fit(python.full_version()) {
-                return Ok((python, asked || has_asked));
+                return Ok(python);
             }
-            has_asked |= asked;
             found.push(python.full_version().to_owned());
         }
         found.dedup();
-        Err(EnvError::PythonVersion { wanted: wanted.to_string(), found, lacks_uv: settings.installs_python() })
+        Err(EnvError::PythonVersion { wanted: wanted.to_string(), found })
     }
 
-    /// Returns the properties of an interpreter, and whether a process was started to query these properties.
-    fn python(
-        &mut self,
-        program: PathBuf,
-        settings: &Settings,
-        runner: &dyn Runner,
-    ) -> Result<(Interpreter, bool), EnvError> {
+    /// Returns the properties of an interpreter.
+    fn python(&mut self, program: PathBuf, settings: &Settings, runner: &dyn Runner) -> Result<Interpreter, EnvError> {
         let known = self.pythons.get(&program);
         // With the user's rights: the job determines the search path, and the program its executable.
         let look = || (stamp(&program), known.is_some_and(|known| known.answer.executable.exists()));
@@ -244,42 +255,48 @@ impl Answers {
             && known.stamp == *stamp
             && is_there
         {
-            return Ok((known.answer.clone(), false));
+            return Ok(known.answer.clone());
         }
         let answer = ask_python(&program, settings, runner)?;
         if let Some(stamp) = stamp {
             self.pythons.insert(program, Answer { stamp, answer: answer.clone() });
+            self.has_new = true;
         }
-        Ok((answer, true))
+        Ok(answer)
     }
 
-    /// The uv to use. If uv does not work, pip is used instead, and a warning is logged.
-    fn uv(&mut self, settings: &Settings, runner: &dyn Runner) -> Result<(Option<Uv>, bool), EnvError> {
-        if !settings.use_uv {
-            return Ok((None, false));
-        }
-        let look = || installed("uv", &settings.search_path).map(|program| (stamp(&program), program));
-        let found = act_as(settings.builder(), look);
-        let Ok(Some((stamp, program))) = found else { return Ok((None, false)) };
-        if let (Some(known), Some(stamp)) = (self.uvs.get(&program), &stamp)
-            && known.stamp == *stamp
-        {
-            return Ok((Some(Uv { program, version: known.answer.clone() }), false));
-        }
-        match ask(Step::new(&program, ["--version"]), settings, runner)? {
-            Ok(answer) => {
-                // A shim may print other lines first.
-                let version = answer.lines().last().unwrap_or_default().trim().to_owned();
-                if let Some(stamp) = stamp {
-                    self.uvs.insert(program.clone(), Answer { stamp, answer: version.clone() });
+    /// The configured uv, or else the first that works: on the search path, or the one that the agent keeps.
+    fn uv(&mut self, settings: &Settings, runner: &dyn Runner) -> Result<Option<Uv>, EnvError> {
+        let search_path = settings.uv_search_path.as_ref().unwrap_or(&settings.search_path);
+        let kept = Some(settings.kept_uv.clone()).filter(|kept| kept.exists());
+        let look = || -> Vec<_> {
+            let programs = match &settings.uv {
+                Some(uv) => vec![uv.clone()],
+                None => executables("uv", search_path).filter_map(behind_shim).chain(kept).collect(),
+            };
+            programs.into_iter().map(|program| (stamp(&program), program)).collect()
+        };
+        for (stamp, program) in act_as(settings.builder(), look).unwrap_or_default() {
+            if let (Some(known), Some(stamp)) = (self.uvs.get(&program), &stamp)
+                && known.stamp == *stamp
+            {
+                return Ok(Some(Uv { program, version: known.answer.clone() }));
+            }
+            match ask(Step::new(&program, ["--version"]), settings, runner)? {
+                Ok(answer) => {
+                    // A shim may print other lines first.
+                    let version = answer.lines().last().unwrap_or_default().trim().to_owned();
+                    if let Some(stamp) = stamp {
+                        self.uvs.insert(program.clone(), Answer { stamp, answer: version.clone() });
+                        self.has_new = true;
+                    }
+                    return Ok(Some(Uv { program, version }));
                 }
-                Ok((Some(Uv { program, version }), true))
-            }
-            Err(problem) => {
-                tracing::warn!(program = %program.display(), problem, "uv does not work; building environments with pip");
-                Ok((None, false))
+                Err(problem) if settings.uv.is_some() => return Err(EnvError::BrokenTool { program, problem }),
+                Err(problem) => tracing::warn!(program = %program.display(), problem, "uv does not work"),
             }
         }
+        Ok(None)
     }
 }
 
@@ -290,7 +307,29 @@ pub(super) fn which(name: &str, search_path: &OsStr) -> Option<PathBuf> {
 
 /// Like [`which`], but returns the program behind a shim of pyenv.
 fn installed(name: &str, search_path: &OsStr) -> Option<PathBuf> {
-    executables(name, search_path).find_map(pyenv::behind)
+    executables(name, search_path).find_map(behind_shim)
+}
+
+/// The program that a shim of pyenv starts outside of projects; `None` if that is a program in another directory of the
+/// search path, or none. Other programs, and shims in cases that only pyenv can decide, are returned as they are.
+fn behind_shim(program: PathBuf) -> Option<PathBuf> {
+    let versions = std::env::var("PYENV_VERSION").ok().filter(|versions| !versions.is_empty());
+    shim_target(&program, versions).unwrap_or(Some(program))
+}
+
+/// The program that a shim starts, if any, with the versions of pyenv's variable; `None` if this is no shim, or unclear.
+fn shim_target(program: &Path, versions: Option<String>) -> Option<Option<PathBuf>> {
+    let root = program.parent().filter(|directory| directory.ends_with("shims"))?.parent()?;
+    let versions = match versions {
+        Some(versions) => versions,
+        None if root.join("versions").is_dir() && !root.join("version").exists() => String::new(),
+        None => String::from_utf8(files::read_start(&root.join("version"), 4096).ok()?).ok()?,
+    };
+    let versions = versions.split([':', '\n', ' ']).filter(|version| !matches!(*version, "" | "system"));
+    let directories: Vec<PathBuf> = versions.map(|version| root.join("versions").join(version)).collect();
+    let program = |directory: &PathBuf| directory.join("bin").join(program.file_name().unwrap_or_default());
+    let is_clear = directories.iter().all(|directory| directory.is_dir());
+    is_clear.then(|| directories.iter().map(program).find(|program| is_executable(program)))
 }
 
 /// The executable files called `name` on `search_path`, in order.
@@ -304,6 +343,11 @@ fn executables(name: &str, search_path: &OsStr) -> impl Iterator<Item = PathBuf>
 /// The first of these programs found on a search path; behind a shim of pyenv, the program itself.
 pub(crate) fn first_on_path(names: &[&str], search_path: &OsStr) -> Option<PathBuf> {
     names.iter().find_map(|name| installed(name, search_path))
+}
+
+/// Whether `file` is a regular file with an execute permission.
+pub(super) fn is_executable(file: &Path) -> bool {
+    fs::metadata(file).is_ok_and(|metadata| metadata.is_file() && metadata.permissions().mode() & 0o111 != 0)
 }
 
 /// The default interpreter, if the building user can reach it.
@@ -331,7 +375,7 @@ fn versioned_pythons(search_path: &OsStr) -> Vec<PathBuf> {
             let minor = name.to_str().and_then(|name| name.strip_prefix("python3.")?.parse().ok());
             if let Some(minor) = minor
                 && is_executable(&entry.path())
-                && let Some(program) = pyenv::behind(entry.path())
+                && let Some(program) = behind_shim(entry.path())
             {
                 found.push((Reverse(minor), program));
             }
@@ -356,10 +400,7 @@ pub fn python_features(settings: &Settings) -> BTreeSet<Feature> {
     let mut features: BTreeSet<Feature> =
         versions.filter_map(|version| format!("python{version}").parse().ok()).collect();
     if settings.installs_python() {
-        match which("uv", &settings.search_path) {
-            Some(_) => drop(features.insert(PYTHON_INSTALL.parse().expect("the constant is a valid feature"))),
-            None => tracing::warn!("cannot install Python for projects: uv is not on the agent's PATH"),
-        }
+        features.insert(PYTHON_INSTALL.parse().expect("the constant is a valid feature"));
     }
     features
 }
@@ -464,6 +505,32 @@ mod tests {
     use nix::unistd::mkfifo;
 
     use super::*;
+
+    #[test]
+    fn shims_of_pyenv_lead_to_the_programs_of_the_chosen_versions() {
+        let pyenv = tempfile::tempdir().expect("a temporary directory can be made");
+        let path = |name: &str| pyenv.path().join(name);
+        for program in ["versions/3.9.18/bin/python3.9", "versions/3.10.2/bin/python3.10"].map(path) {
+            fs::create_dir_all(program.parent().expect("it has one")).expect("this test owns the directory");
+            symlink("/bin/sh", program).expect("this test owns the directory");
+        }
+        let target = |name: &str, versions: Option<&str>| shim_target(&path(name), versions.map(str::to_owned));
+        assert_eq!(target("shims/python3.9", None), Some(None), "without a file, pyenv starts the system's programs");
+        assert_eq!(target("bin/python3.9", Some("3.9.18")), None, "no shim");
+        let found = Some(path("versions/3.9.18/bin/python3.9"));
+        for (versions, expected) in [
+            ("3.9.18\n", Some(found.clone())),
+            ("3.10.2\n", Some(None)),
+            ("3.10.2:3.9.18", Some(found.clone())),
+            ("system\n3.9.18\n", Some(found)),
+            // pyenv knows more names of versions.
+            ("3.9\n", None),
+        ] {
+            fs::write(path("version"), versions).expect("this test owns the directory");
+            assert_eq!(target("shims/python3.9", None), expected, "{versions:?}");
+            assert_eq!(target("shims/python3.9", Some(versions)), expected, "the variable {versions:?}");
+        }
+    }
 
     #[test]
     fn stamp_reads_programs_without_blocking() {

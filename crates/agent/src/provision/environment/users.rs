@@ -7,6 +7,7 @@
 //! <root>/…               cache of the agent's own user
 //! <root>/users/<uid>/…   cache of another user, with the same layout
 //! <root>/sandboxed/<uid>/…   cache of a user's sandboxed jobs, with the same layout
+//! <root>/uv/uv           the uv of all caches, if the node had none
 //! ```
 //!
 //! What a sandboxed job's packages leave in their cache must not reach jobs without a sandbox. So the two caches of a user
@@ -55,6 +56,9 @@ impl Environments {
     pub fn open(root: &Path, settings: Settings, sandbox: BuildSandbox) -> Result<Self, EnvError> {
         hostler_sys::create_directory(root, PASSAGE).context("create", root)?;
         let root = root.canonicalize().context("open", root)?;
+        let kept_uv = root.join("uv/uv");
+        passage(&root.join("uv"))?;
+        let settings = Settings { kept_uv, ..settings };
         let environments = Self { root, settings, sandbox: Arc::new(sandbox), caches: Mutex::default() };
         if let Err(error) = environments.of(None, false) {
             tracing::warn!(error = one_line(&error), "cannot open the cache of environments");
@@ -102,6 +106,7 @@ impl Environments {
         }
         let mut settings = Settings { run_as: account.cloned(), ..self.settings.clone() };
         if sandboxed {
+            settings.uv_search_path = Some(settings.search_path.clone());
             settings.search_path = self.sandbox.search_path(&settings.search_path);
             settings.sandbox = Some(Arc::clone(&self.sandbox));
         }

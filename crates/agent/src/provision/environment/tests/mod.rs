@@ -1,4 +1,4 @@
-//! Tests of environments with a real package index, real pip and uv, real locks, and killed processes.
+//! Tests of environments with a real package index, a real uv, real locks, and killed processes.
 //!
 //! uv is taken from `HOSTLER_TEST_UV` or the `PATH`. If neither has it, pip installs it next to the test program, once
 //! per build directory, so that no test is skipped.
@@ -83,27 +83,18 @@ impl Place {
             uv = real_uv().display(),
         );
         write_program(&self.path("bin/uv"), &script);
-        self.settings(true)
+        self.settings()
     }
 
-    fn pip_settings(&self) -> Settings {
-        self.settings(false)
-    }
-
-    fn settings(&self, use_uv: bool) -> Settings {
+    fn settings(&self) -> Settings {
         let mut settings = Settings::new(100 * GIB);
         settings.search_path = format!("{}:/usr/bin:/bin", self.path("bin").display()).into();
         settings.python = Some(real_python().to_owned());
-        settings.use_uv = use_uv;
         settings
     }
 
     fn uv_cache(&self) -> Cache {
         Cache::with_settings(&self.root(), self.uv_settings()).expect("a new cache opens")
-    }
-
-    fn pip_cache(&self) -> Cache {
-        Cache::with_settings(&self.root(), self.pip_settings()).expect("a new cache opens")
     }
 
     /// Number of times that uv was started to install packages.

@@ -35,12 +35,11 @@ fn account(name: &str) -> Arc<Account> {
     Arc::new(Account::numbered(uid).expect("readable").expect("the account was just found"))
 }
 
-fn settings(use_uv: bool) -> Settings {
+fn settings() -> Settings {
     let mut settings = Settings::new(100 * GIB);
     // The Python next to uv may be accessible only for root, and is skipped then.
     let beside = real_uv().parent().expect("a program lies in a folder");
     settings.search_path = format!("{}:/usr/local/bin:/usr/bin:/bin", beside.display()).into();
-    settings.use_uv = use_uv;
     settings
 }
 
@@ -70,49 +69,47 @@ fn detect_as(place: &Place, user: &Account) -> Result<Option<Requirements>, Proj
     user.ids.act(|| detect(&place.project(), "main.py")).expect("needs root")
 }
 
-fn environments(place: &Place, use_uv: bool) -> Environments {
-    Environments::open(&place.root(), settings(use_uv), BuildSandbox::default()).expect("the cache opens")
+fn environments(place: &Place) -> Environments {
+    Environments::open(&place.root(), settings(), BuildSandbox::default()).expect("the cache opens")
 }
 
 #[test]
 fn each_user_builds_a_private_environment_once() {
-    for use_uv in [true, false] {
-        let place = Place::with(&TELLING);
-        let environments = environments(&place, use_uv);
-        let mut leases = Vec::new();
-        for user in ["games", "news"].map(account) {
-            hand_over(&place, &user);
-            let requirements =
-                detect_as(&place, &user).expect("the project is valid").expect("the project has requirements");
-            let cache = environments.of(Some(&user), false).expect("the cache opens");
-            let lease = obtain(&cache, &requirements).expect("the environment can be built");
-            assert!(lease.built);
-            let told = fs::read_to_string(Path::new(&import(&lease, "telling").expect("installed")))
-                .expect("root has permission");
-            assert_eq!(told, format!("who = ({}, [], '{}')", user.ids.uid, user.home.display()), "uv: {use_uv}");
-            assert!(
-                !obtain(&cache, &requirements).expect("the environment is ready").built,
-                "one build for all of this user's jobs"
-            );
-            leases.push((user, lease));
-        }
-        let [(ada, mine), (bob, other)] = leases.try_into().map_err(|_| "two").expect("two users");
-        assert_ne!(mine.path, other.path);
-        let reach = |user: &Account, path: &Path| user.ids.act(|| fs::read_dir(path).is_ok()).expect("needs root");
-        assert!(reach(&ada, &mine.path) && reach(&bob, &other.path));
-        assert!(!reach(&bob, &mine.path) && !reach(&ada, &other.path));
-        // The user cannot change the marker and the pins.
-        let env = mine.path.parent().and_then(Path::parent).expect("the environment is in the cache");
-        for name in ["ready", "last_used", "users/x"] {
-            let written = ada.ids.act(|| fs::write(env.join(name), "forged").is_ok()).expect("needs root");
-            assert!(!written, "{name}");
-        }
-        // No user can hold the agent's locks, or read which programs the agent has found.
-        let cache = place.root().join(format!("users/{}", ada.ids.uid));
-        for name in [format!("locks/{}", mine.key), "downloads.lock".to_owned(), "tools.json".to_owned()] {
-            assert!(cache.join(&name).exists(), "{name}");
-            assert!(!ada.ids.act(|| fs::File::open(cache.join(&name)).is_ok()).expect("needs root"), "{name}");
-        }
+    let place = Place::with(&TELLING);
+    let environments = environments(&place);
+    let mut leases = Vec::new();
+    for user in ["games", "news"].map(account) {
+        hand_over(&place, &user);
+        let requirements =
+            detect_as(&place, &user).expect("the project is valid").expect("the project has requirements");
+        let cache = environments.of(Some(&user), false).expect("the cache opens");
+        let lease = obtain(&cache, &requirements).expect("the environment can be built");
+        assert!(lease.built);
+        let told =
+            fs::read_to_string(Path::new(&import(&lease, "telling").expect("installed"))).expect("root has permission");
+        assert_eq!(told, format!("who = ({}, [], '{}')", user.ids.uid, user.home.display()));
+        assert!(
+            !obtain(&cache, &requirements).expect("the environment is ready").built,
+            "one build for all of this user's jobs"
+        );
+        leases.push((user, lease));
+    }
+    let [(ada, mine), (bob, other)] = leases.try_into().map_err(|_| "two").expect("two users");
+    assert_ne!(mine.path, other.path);
+    let reach = |user: &Account, path: &Path| user.ids.act(|| fs::read_dir(path).is_ok()).expect("needs root");
+    assert!(reach(&ada, &mine.path) && reach(&bob, &other.path));
+    assert!(!reach(&bob, &mine.path) && !reach(&ada, &other.path));
+    // The user cannot change the marker and the pins.
+    let env = mine.path.parent().and_then(Path::parent).expect("the environment is in the cache");
+    for name in ["ready", "last_used", "users/x"] {
+        let written = ada.ids.act(|| fs::write(env.join(name), "forged").is_ok()).expect("needs root");
+        assert!(!written, "{name}");
+    }
+    // No user can hold the agent's locks, or read which programs the agent has found.
+    let cache = place.root().join(format!("users/{}", ada.ids.uid));
+    for name in [format!("locks/{}", mine.key), "downloads.lock".to_owned(), "tools.json".to_owned()] {
+        assert!(cache.join(&name).exists(), "{name}");
+        assert!(!ada.ids.act(|| fs::File::open(cache.join(&name)).is_ok()).expect("needs root"), "{name}");
     }
 }
 
@@ -142,7 +139,7 @@ fn cleanup_of_downloads_replaced_by_a_link_removes_nothing_of_others() {
     fs::create_dir(&precious).expect("this test owns the path");
     fs::write(precious.join("file"), [7; 4096]).expect("this test owns the path");
     let ada = account("games");
-    let tight = Environments::open(&place.root(), Settings { cap_bytes: 1, ..settings(true) }, BuildSandbox::default())
+    let tight = Environments::open(&place.root(), Settings { cap_bytes: 1, ..settings() }, BuildSandbox::default())
         .expect("the cache opens");
     let cache = tight.of(Some(&ada), false).expect("the cache opens");
     cache.make_downloads().expect("the disk has space");
@@ -151,11 +148,11 @@ fn cleanup_of_downloads_replaced_by_a_link_removes_nothing_of_others() {
     // A package of a sandboxed job may lead there too, although it cannot reach the place itself.
     let own = place.path("own");
     let attack = || {
-        fs::rename(downloads.join("pip"), downloads.join("old"))?;
-        symlink(&precious, downloads.join("pip"))?;
+        fs::rename(downloads.join("uv"), downloads.join("old"))?;
+        symlink(&precious, downloads.join("uv"))?;
         fs::rename(downloads.join("python"), downloads.join("older"))?;
         symlink(&own, downloads.join("python"))?;
-        fs::write(downloads.join("uv/mine"), [7; 4096])
+        fs::write(downloads.join("old/mine"), [7; 4096])
     };
     fs::create_dir(&own).expect("this test owns the path");
     fs::write(own.join("file"), [7; 4096]).expect("this test owns the path");
@@ -164,7 +161,7 @@ fn cleanup_of_downloads_replaced_by_a_link_removes_nothing_of_others() {
     assert!(cache.collect(&Unconfined::default()).downloads_reduced);
     assert!(precious.join("file").exists(), "files that only root may remove still exist");
     assert!(own.join("file").exists(), "the user's files elsewhere still exist");
-    assert!(!downloads.join("uv/mine").exists(), "the user's own files are removed");
+    assert!(!downloads.join("old/mine").exists(), "the user's own files are removed");
 }
 
 #[test]
@@ -173,17 +170,15 @@ fn build_that_leaves_read_only_directories_succeeds() {
     let setup = "import os\nfrom setuptools import setup\nleft = f'left-{os.getpid()}'\nos.makedirs(f'{left}/below')\n\
                  for path in f'{left}/below', left:\n    os.chmod(path, 0o555)\n\
                  setup(name='mine', version='1', py_modules=['mine'])\n";
-    for use_uv in [true, false] {
-        let place = Place::with(&[("requirements.txt", "./mine\n"), ("mine/mine.py", ""), ("mine/setup.py", setup)]);
-        let ada = account("games");
-        hand_over(&place, &ada);
-        let requirements = detect_as(&place, &ada).expect("the project is valid").expect("it has requirements");
-        let cache = environments(&place, use_uv).of(Some(&ada), false).expect("the cache opens");
-        let lease = obtain(&cache, &requirements).expect("the package can be installed");
-        assert!(import(&lease, "mine").is_some());
-        let attempt = lease.path.parent().expect("the environment is in an attempt");
-        assert!(!attempt.join("work").exists() && !attempt.join("tmp").exists(), "the files of the build are removed");
-    }
+    let place = Place::with(&[("requirements.txt", "./mine\n"), ("mine/mine.py", ""), ("mine/setup.py", setup)]);
+    let ada = account("games");
+    hand_over(&place, &ada);
+    let requirements = detect_as(&place, &ada).expect("the project is valid").expect("it has requirements");
+    let cache = environments(&place).of(Some(&ada), false).expect("the cache opens");
+    let lease = obtain(&cache, &requirements).expect("the package can be installed");
+    assert!(import(&lease, "mine").is_some());
+    let attempt = lease.path.parent().expect("the environment is in an attempt");
+    assert!(!attempt.join("work").exists() && !attempt.join("tmp").exists(), "the files of the build are removed");
 }
 
 #[test]
@@ -191,7 +186,7 @@ fn environments_of_removed_accounts_are_removed() {
     let place = Place::with(&[("main.py", "")]);
     let left = place.root().join("users/54321");
     fs::create_dir_all(left.join("envs")).expect("this test owns the path");
-    drop(environments(&place, true));
+    drop(environments(&place));
     assert!(!left.exists());
 }
 
@@ -201,7 +196,7 @@ fn broken_cache_of_one_user_does_not_affect_others() {
     open_to_all(place.dir.path());
     let (ada, bob) = (account("games"), account("news"));
     for user in [&ada, &bob] {
-        let cache = environments(&place, true).of(Some(user), false).expect("the cache opens");
+        let cache = environments(&place).of(Some(user), false).expect("the cache opens");
         cache.make_downloads().expect("the disk has space");
     }
     let of = |user: &Account| place.root().join(format!("users/{}", user.ids.uid));
@@ -209,16 +204,16 @@ fn broken_cache_of_one_user_does_not_affect_others() {
     let attack = || {
         fs::remove_dir(of(&ada).join("downloads/uv"))?;
         fs::write(of(&ada).join("downloads/uv"), "no directory")?;
-        fs::remove_dir(of(&ada).join("downloads/pip"))?;
-        symlink("/nowhere/at/all", of(&ada).join("downloads/pip"))
+        fs::remove_dir(of(&ada).join("downloads/python"))?;
+        symlink("/nowhere/at/all", of(&ada).join("downloads/python"))
     };
     ada.ids.act(attack).expect("needs root").expect("the user owns the path");
-    let cache = environments(&place, true).of(Some(&ada), false).expect("damaged downloads are tolerated");
+    let cache = environments(&place).of(Some(&ada), false).expect("damaged downloads are tolerated");
     cache.make_downloads().expect("damaged downloads are tolerated");
     // Damage that only a broken disk can cause.
     fs::remove_dir(of(&ada).join("envs")).expect("root has permission");
     fs::write(of(&ada).join("envs"), "no directory").expect("root has permission");
-    let environments = environments(&place, true);
+    let environments = environments(&place);
     let error = environments.of(Some(&ada), false).err().expect("the cache is damaged");
     assert!(error.to_string().contains("/envs"), "{error}");
     environments.of(Some(&bob), false).expect("another cache is intact");
@@ -261,7 +256,7 @@ fn directories_of_a_cache_are_closed_to_other_users() {
     let of = |name: &str| place.root().join(format!("users/{}/{name}", ada.ids.uid));
     let mode = |name: &str| fs::metadata(of(name)).expect("the path exists").mode() & 0o7777;
     let open = || {
-        let cache = environments(&place, true).of(Some(&ada), false).expect("the cache opens");
+        let cache = environments(&place).of(Some(&ada), false).expect("the cache opens");
         cache.make_downloads().expect("the disk has space");
     };
     let directories = [("locks", 0o700), ("envs", 0o711), ("downloads", 0o700)];
