@@ -333,7 +333,7 @@ pub(crate) async fn list(
             let command = is_shown.then(|| job.spec.work.command_line());
             commands_bytes += command.as_ref().map_or(0, String::len);
             let summary = views::summary(&state, job, rows.get(&job.id), user.sees(job), head.engine.now());
-            jobs.push(JobSummary { command, ..summary });
+            jobs.push(JobSummary { command, ..naming_full_disk(&head, summary) });
         }
     }
     Ok(Json(JobPage { jobs, total, next }))
@@ -436,7 +436,15 @@ pub(crate) async fn show(
     // Use the job from the time of the history read, so that the response for an ended job contains its tasks.
     let (job, history) = settled_history(&head, &user, id, range, &states, limit).await?;
     let state = head.engine.state();
-    Ok(Json(views::detail(&state, &job, user.sees(&job), shown, &history, head.engine.now())))
+    let detail = views::detail(&state, &job, user.sees(&job), shown, &history, head.engine.now());
+    Ok(Json(JobDetail { summary: naming_full_disk(&head, detail.summary), ..detail }))
+}
+
+/// Adds to a job whose results are being delivered that the head's disk has too little space.
+fn naming_full_disk(head: &Head, summary: JobSummary) -> JobSummary {
+    let full = (summary.state == JobState::Completing).then(|| head.library.too_full()).flatten();
+    let parts: Vec<String> = summary.message.into_iter().chain(full).collect();
+    JobSummary { message: (!parts.is_empty()).then(|| parts.join("; ")), ..summary }
 }
 
 /// Returns an error if the job has no task with this index.
@@ -493,10 +501,14 @@ pub(crate) async fn why(
     let row = history.rows.into_values().next().filter(|_| is_one);
     let message = row.and_then(|row| row.message).or(history.why_cancelled);
     let message = message.filter(|_| user.sees(&job) == Viewer::Owner);
-    Ok(Json(match index.filter(|_| job.spec.array.is_some()) {
+    let mut why = match index.filter(|_| job.spec.array.is_some()) {
         Some(index) => views::why_task(&state, &job, index, message.as_deref(), now),
         None => views::why(&state, &job, message.as_deref(), now),
-    }))
+    };
+    if why.state == JobState::Completing {
+        why.lines.extend(head.library.too_full().map(|full| format!("It may wait for space: {full}.")));
+    }
+    Ok(Json(why))
 }
 
 /// The query of an action on a job.

@@ -74,3 +74,32 @@ async fn full_disk_is_a_clear_error_and_loses_nothing() {
     let page = client.jobs(&JobFilter::default()).await.expect("a response");
     assert_eq!(page.total, 12, "{:?}", page.jobs.iter().map(|job| &job.name).collect::<Vec<_>>());
 }
+
+#[tokio::test]
+async fn job_whose_results_may_wait_for_space_names_the_full_disk() {
+    let directory = tempfile::tempdir().expect("a temporary directory");
+    mount_for_this_thread(directory.path(), 8 << 20);
+    let head = TestHead::start_in(directory).await;
+    let client = head.client();
+    let identity = Identity::join(&head, "n1").await;
+    let mut agent = FakeAgent::link(&head, &identity, Vec::new()).await;
+    let id = client.submit(&request("a")).await.expect("accepted").id;
+    let run = agent.next_launch().await.runs[0].run;
+    agent.report(run, RunStatus::Running).await;
+    agent.report(run, RunStatus::Completing).await;
+    let summary = async || client.job(id, 1).await.expect("a response").summary;
+    soon("the job to be completing", async {
+        while summary().await.state != JobState::Completing {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+    assert_eq!(summary().await.message.as_deref(), Some("node n1 collects the results"));
+    fill_disk(&head.path("ballast"), 100_000);
+    let message = summary().await.message.expect("a message");
+    assert!(message.starts_with("node n1 collects the results; the head's disk is nearly full: "), "{message}");
+    let page = client.jobs(&JobFilter::default()).await.expect("a response");
+    assert_eq!(page.jobs[0].message.as_ref(), Some(&message));
+    let why = client.why(id).await.expect("a response").lines.join("\n");
+    assert!(why.contains("It may wait for space: the head's disk is nearly full: "), "{why}");
+}
