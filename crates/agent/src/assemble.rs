@@ -336,6 +336,7 @@ impl Common {
     fn machine(&self, facts: &NodeFacts, gpu_use: GpuUse) -> usage::Machine {
         usage::Machine {
             cpus: facts.resources.cpus.clone(),
+            memory_bytes: facts.resources.memory_bytes,
             directory: self.directory.clone(),
             has_power: !self.is_shared,
             gpus: facts.resources.gpus.clone(),

@@ -150,7 +150,7 @@ JobId=1 JobName=first
         "   NumNodes=1 NumCPUs=1 NumTasks=1 CPUs/Task=1 ReqB:S:C:T=0:0:*:*",
         "   ReqTRES=cpu=1,mem=16M,node=1,billing=1\n   AllocTRES=cpu=1,mem=16M,node=1,billing=1",
         "   Features=n1 DelayBoot=00:00:00",
-        "   Command=HOME/job.sh\n   WorkDir=HOME\n   StdErr=HOME/log/job.sh.txt",
+        "   Command=HOME/job.sh one\n   WorkDir=HOME\n   StdErr=HOME/log/job.sh.txt",
     ] {
         assert!(text.contains(line), "{line}\n{text}");
     }
@@ -169,7 +169,8 @@ JobId=1 JobName=first
     assert!(text.contains("JobState=CANCELLED") && text.contains("StartTime=TIME EndTime=TIME"), "{text}");
     let all = site.scontrol("show job");
     assert_eq!(all.split("\n\n").filter(|record| record.starts_with("JobId=")).count(), 2, "{all}");
-    assert_tokens(&site.scontrol("show job -o"));
+    // Like Slurm, the command is followed by its arguments.
+    assert_tokens(&site.scontrol("show job -o").replace("/job.sh one ", "/job.sh "));
 
     let document: Value = serde_json::from_str(&site.scontrol("show job 1 --json")).expect("JSON");
     let job = &document["jobs"][0];
@@ -414,9 +415,15 @@ fn nodes_are_drained_and_resumed() {
     assert_eq!(nodes.lines().count(), 2);
     assert_tokens(&nodes);
     let first = nodes.lines().next().expect("a node");
-    for token in
-        ["NodeName=n1", "CPUAlloc=0", "CPUTot=2", "RealMemory=1024", "State=IDLE", "Partitions=all", "NodeAddr=n1"]
-    {
+    for token in [
+        "NodeName=n1",
+        "CPUAlloc=0",
+        "CPUTot=2",
+        "RealMemory=1024",
+        "State=IDLE",
+        "Partitions=all",
+        "NodeAddr=127.0.0.1",
+    ] {
         assert!(first.split(' ').any(|other| other == token), "{token}: {first}");
     }
     assert!(first.contains(" CfgTRES=cpu=2,mem=1G,billing=2 AllocTRES=(null)"), "{first}");

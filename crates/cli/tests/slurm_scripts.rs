@@ -250,6 +250,40 @@ fn kills_for_memory_and_ends_from_outside_leave_a_trace() {
 }
 
 #[test]
+fn paths_exit_codes_of_steps_and_addresses_are_shown_as_slurm_does() {
+    let site = up();
+    for (folder, script) in [("i(j)", "run me.sh"), ("g~h", "#x's.sh")] {
+        let path = format!("{folder}/{script}");
+        site.cluster.write(&path, "#!/bin/bash\nsrun -n1 sh -c 'exit 3'\nsrun -n1 sh -c 'kill -9 $$'\nsrun -n1 true\n");
+        let job = site.submit(&["--mem=60", "-o", "out", &path, "a", "b c"]);
+        site.wait(&job, "completed");
+        let command = format!("{} a b c", site.cluster.path(&path).display());
+        let record = site.print("scontrol", &["-d", "show", "job", &job]);
+        assert!(record.contains(&format!("\n   Command={command}\n")), "{record}");
+        assert!(record.contains("\n   DerivedExitCode=3:0\n"), "{record}");
+        assert_eq!(site.print("squeue", &["-ht", "all", "-j", &job, "-o", "%o"]), format!("{command}\n"));
+        assert_eq!(site.print("squeue", &["-ht", "all", "-j", &job, "-O", "derivedec"]).trim_end(), "768");
+        assert_eq!(site.print("sacct", &["-XnPj", &job, "-o", "exitcode,derivedexitcode"]), "0:0|3:0\n");
+        let json = site.print("sacct", &["-Xj", &job, "--json"]);
+        let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
+        assert_eq!(json["jobs"][0]["derived_exit_code"]["return_code"]["number"], 3);
+    }
+    let script = "srun -n1 sh -c 'exit 4'; touch failed; sleep 600";
+    let job = site.submit(&["--mem=60", "-o", "/dev/null", "--wrap", script]);
+    wait_until("the step ends", 60, || site.cluster.path("failed").exists().then_some(()));
+    let record = site.print("scontrol", &["-d", "show", "job", &job]);
+    assert!(record.contains("DerivedExitCode=4:0\n") && record.contains("Command=(null)\n"), "{record}");
+    site.print("scancel", &[&job]);
+    assert_eq!(site.print("sinfo", &["-h", "-o", "%o"]), "127.0.0.1\n");
+    let free = || {
+        let free: u64 = site.print("sinfo", &["-h", "-n", "n2", "-o", "%e"]).trim_end().parse().ok()?;
+        assert!(free > 0, "other programs of the machine use none of the node's memory");
+        Some(())
+    };
+    wait_until("the memory is measured", 120, free);
+}
+
+#[test]
 fn srun_with_a_job_id_joins_a_running_batch_job() {
     let site = up();
     let script = "touch on.$SLURM_JOB_ID; until [ -e release ]; do sleep 0.1; done";

@@ -1,6 +1,7 @@
 //! Nodes, as the API shows them; part of [`crate::api`].
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 
 use hostler_model::{
     Advisory, Counted, Feature, GpuId, JobId, JobState, NodeName, NodeState, PartitionName, TaskId, Vendor, WallTime,
@@ -43,6 +44,10 @@ pub struct NodeView {
     pub counted_free: Counted,
     /// Number of tasks that hold resources on the node.
     pub tasks: u32,
+    /// Address at which other nodes reach the node; absent if unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub address: Option<IpAddr>,
     /// Process id of the agent; 0 before its first connection.
     pub agent_pid: u32,
     /// Release of the agent.

@@ -303,6 +303,7 @@ mod tests {
             counted: Counted::NONE,
             counted_free: Counted::NONE,
             tasks: 3,
+            address: None,
             agent_pid: 4711,
             version: "0.1.0".to_owned(),
             advisory: Advisory::default(),

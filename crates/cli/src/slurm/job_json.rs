@@ -76,7 +76,7 @@ fn what(row: &Row<'_>) -> Map<String, Value> {
         ("command", json!(row.command().unwrap_or_default())),
         ("current_working_directory", json!(job.directory.as_deref().unwrap_or_default())),
         ("dependency", json!(row.dependency())),
-        ("derived_exit_code", exit_code(State::Completed, (0, 0))),
+        ("derived_exit_code", exit_code(State::Completed, row.derived_exit(&[]))),
         ("exit_code", exit_code(state, row.exit())),
         ("flags", json!([])),
         ("hold", json!(row.is_held())),

@@ -112,6 +112,11 @@ impl Machine {
         self.view.name.as_str()
     }
 
+    /// The address at which other nodes reach the node; its name if the address is unknown.
+    pub(crate) fn address(&self) -> String {
+        self.view.address.map_or_else(|| self.name().to_owned(), |address| address.to_string())
+    }
+
     /// The names of the partitions that contain the node.
     pub(crate) fn partitions(&self) -> Vec<&str> {
         match self.view.partitions.as_slice() {
@@ -314,6 +319,14 @@ pub(crate) fn node_list(machines: &[&Machine]) -> String {
     compress(&names)
 }
 
+/// The addresses of nodes, each once.
+pub(crate) fn addresses(machines: &[&Machine]) -> Vec<String> {
+    let mut all: Vec<String> = machines.iter().map(|machine| machine.address()).collect();
+    all.sort_by(|a, b| by_name(a, b));
+    all.dedup();
+    all
+}
+
 /// Compares names of nodes: letters by letters, numbers by their values.
 pub(crate) fn by_name(a: &str, b: &str) -> Ordering {
     pieces(a).cmp(&pieces(b)).then_with(|| a.cmp(b))
@@ -351,6 +364,7 @@ pub(crate) mod tests {
             counted: Counted::default(),
             counted_free: Counted::default(),
             tasks: u32::from(cpus_free < cpus),
+            address: None,
             agent_pid: 1,
             version: "1".to_owned(),
             advisory: hostler_model::Advisory::default(),

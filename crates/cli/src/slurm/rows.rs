@@ -8,6 +8,8 @@ use std::path::Path;
 use hostler_client::{Client, ClientError, RecordFilter};
 use hostler_model::{IndexSet, JobId, JobState, NUMBERED, PathFacts, Reason, TaskId, WallTime};
 use hostler_proto::api::{JobRecord, TaskView};
+use hostler_proto::link::StepRecord;
+use hostler_remote::step::OUT_OF_MEMORY;
 use hostler_slurm::hostlist::compress;
 use hostler_slurm::ids;
 use hostler_slurm::state::State;
@@ -340,6 +342,21 @@ pub(crate) const fn split_code(code: i32) -> (i32, i32) {
     /// The last signal of Linux.
     const LAST: i32 = 64;
     if code > 128 && code <= 128 + LAST { (0, code - 128) } else { (code, 0) }
+}
+
+/// Exit code and signal of a step; zeros while the step runs.
+pub(crate) fn step_exit(step: &StepRecord) -> (i32, i32) {
+    match step.exit_code {
+        _ if step.ended_at.is_none() => (0, 0),
+        Some(OUT_OF_MEMORY) => (0, 125),
+        Some(code) => split_code(code),
+        None => (0, 15),
+    }
+}
+
+/// Exit code and signal as one number, as `wait` returns them.
+pub(crate) const fn raw_status((code, signal): (i32, i32)) -> i32 {
+    code << 8 | signal
 }
 
 /// Indices in Slurm's words: `1-3,7`, and `1-59:2` if many have the same distance.

@@ -34,6 +34,7 @@ pub(crate) fn node(state: &State, node: &Node, shared: &SharedCpus<'_>, now: Now
         counted: total.counted,
         counted_free: free.counted,
         tasks: u32::try_from(node.runs.len()).unwrap_or(u32::MAX),
+        address: node.facts.address,
         agent_pid: link.map_or(0, |link| link.pid),
         version: link.map_or_else(String::new, |link| link.version.clone()),
         reason: node.drain.as_ref().map(drained_by),

@@ -26,6 +26,8 @@ const VIRTUAL_DISKS: [&str; 8] = ["loop", "ram", "zram", "dm-", "md", "sr", "fd"
 pub(super) struct MachineMeter {
     /// CPUs that the node offers.
     cpus: CpuSet,
+    /// Memory that the node offers, in bytes.
+    memory_bytes: u64,
     /// The agent's directory.
     directory: PathBuf,
     stat: Option<KernelFile>,
@@ -45,11 +47,12 @@ pub(super) struct MachineMeter {
 
 impl MachineMeter {
     /// Opens the files. `has_power`: whether the machine's power use is that of the node.
-    pub(super) fn open(cpus: CpuSet, directory: PathBuf, has_power: bool) -> Self {
+    pub(super) fn open(cpus: CpuSet, memory_bytes: u64, directory: PathBuf, has_power: bool) -> Self {
         let pressure =
             |metric, name: &str| (metric, KernelFile::open(format!("/proc/pressure/{name}")), Counter::default());
         Self {
             cpus,
+            memory_bytes,
             directory,
             stat: KernelFile::open("/proc/stat"),
             load: KernelFile::open("/proc/loadavg"),
@@ -71,7 +74,8 @@ impl MachineMeter {
         }
     }
 
-    /// Measures the machine. Metrics that cannot be measured are absent.
+    /// Measures the machine. Metrics that cannot be measured are absent. Of the memory that the node offers, all that is
+    /// not available counts as used, whoever uses it: a node may offer a small part of its machine.
     pub(super) fn measure(&mut self, buffer: &mut Buffer, now: Instant) -> BTreeMap<Metric, f32> {
         let mut values = BTreeMap::new();
         let mut put = |metric, value: Option<f32>| {
@@ -84,13 +88,8 @@ impl MachineMeter {
             file.as_ref().and_then(|file| file.read(buffer)).and_then(parse)
         };
         put(Metric::Load, read(&self.load, buffer, |text| text.split(' ').next()?.parse().ok()));
-        put(
-            Metric::Memory,
-            read(&self.memory, buffer, |text| {
-                let used_kib = value_of(text, "MemTotal")?.saturating_sub(value_of(text, "MemAvailable")?);
-                Some((used_kib << 10) as f32)
-            }),
-        );
+        let available = self.memory.as_ref().and_then(|file| value_of(file.read(buffer)?, "MemAvailable"));
+        put(Metric::Memory, available.map(|kib| self.memory_bytes.saturating_sub(kib << 10) as f32));
         for (metric, file, counter) in &mut self.pressure {
             let waited_us = file.as_ref().and_then(|file| file.read(buffer)).and_then(waited);
             // Microseconds per second; 100 % are a million.
@@ -235,13 +234,17 @@ mod tests {
 
     #[test]
     fn this_machine_can_be_measured() {
-        let mut meter = MachineMeter::open(CpuSet::first(1), "/".into(), false);
+        let mut meter = MachineMeter::open(CpuSet::first(1), 1 << 60, "/".into(), false);
         let (mut buffer, start) = (Buffer::default(), Instant::now());
         meter.measure(&mut buffer, start);
         let values = meter.measure(&mut buffer, start + Duration::from_secs(10));
         for metric in [Metric::Load, Metric::Memory, Metric::DiskFree, Metric::NetworkIn] {
             assert!(values.contains_key(&metric), "{metric} is missing: {values:?}");
         }
+        assert!(values[&Metric::Memory] > 0.0, "no machine has as much memory: {values:?}");
+        let mut small = MachineMeter::open(CpuSet::first(1), 1 << 20, "/".into(), false);
+        let values = small.measure(&mut buffer, start);
+        assert!(values[&Metric::Memory] < 1.0, "the machine has the node's memory available: {values:?}");
     }
 
     #[test]

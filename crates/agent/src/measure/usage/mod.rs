@@ -69,6 +69,8 @@ pub(crate) struct UsageMeter {
 pub(crate) struct Machine {
     /// CPUs that the node offers.
     pub(crate) cpus: CpuSet,
+    /// Memory that the node offers, in bytes.
+    pub(crate) memory_bytes: u64,
     /// The agent's directory.
     pub(crate) directory: PathBuf,
     /// Whether the machine's power use is that of the node.
@@ -159,8 +161,9 @@ impl UsageMeter {
         for (run, place) in &runs {
             meters.runs.entry(*run).or_insert_with(|| (RunMeter::open(place.clone()), None));
         }
-        let subjects: Vec<Subject> = std::iter::once(None)
-            .chain(runs.keys().copied().map(Some))
+        // The node is last, since its memory in use includes that of its runs.
+        let subjects: Vec<Subject> = (runs.keys().copied().map(Some))
+            .chain(std::iter::once(None))
             .filter(|it| is_complete || watched.contains(it))
             .collect();
         let gpus = if meters.wants_gpus(&subjects) { meters.machine.gpu_use.read() } else { BTreeMap::new() };
@@ -233,7 +236,8 @@ struct Meters {
 
 impl Meters {
     fn open(machine: Machine) -> Self {
-        let node = MachineMeter::open(machine.cpus.clone(), machine.directory.clone(), machine.has_power);
+        let Machine { cpus, memory_bytes, directory, has_power, .. } = &machine;
+        let node = MachineMeter::open(cpus.clone(), *memory_bytes, directory.clone(), *has_power);
         Self { machine, node, node_at: None, runs: BTreeMap::new(), buffer: Buffer::default() }
     }
 
@@ -245,7 +249,9 @@ impl Meters {
     ) -> (BTreeMap<Metric, f32>, Option<Instant>, &BTreeSet<GpuId>) {
         match subject {
             None => {
-                let values = self.node.measure(&mut self.buffer, now);
+                let mut values = self.node.measure(&mut self.buffer, now);
+                let of_runs = self.runs.values().map(|(meter, _)| meter.memory_used).sum();
+                values.entry(Metric::Memory).and_modify(|used| *used = used.max(of_runs));
                 (values, self.node_at.replace(now), &self.machine.gpus)
             }
             Some(run) => {

@@ -46,6 +46,8 @@ pub(super) struct RunMeter {
     /// Processes that the file counts, but that do not belong to the run.
     guests: u64,
     io: Option<KernelFile>,
+    /// The memory in use at the last measurement, in bytes.
+    pub(super) memory_used: f32,
     busy: Counter,
     reads: Counter,
     writes: Counter,
@@ -76,6 +78,7 @@ impl RunMeter {
             // The shepherd is in the groups of version 1.
             guests: u64::from(has_v1(Controller::Pids)),
             io: leaf("io.stat"),
+            memory_used: 0.0,
             busy: Counter::default(),
             reads: Counter::default(),
             writes: Counter::default(),
@@ -101,6 +104,7 @@ impl RunMeter {
             }),
             None => summed.memory_pages.map(|pages| pages * constant(SysconfVar::PAGE_SIZE) as u64),
         };
+        self.memory_used = memory.map_or(0.0, |bytes| bytes as f32);
         let threads = match &self.threads {
             Some(file) => file.number(buffer).map(|all| all.saturating_sub(self.guests)),
             None => summed.threads,

@@ -110,6 +110,7 @@ fn node(name: &str, state: NodeState, cpus_free: u32) -> NodeView {
         counted: Counted::default(),
         counted_free: Counted::default(),
         tasks: (16 - cpus_free) / 4,
+        address: None,
         agent_pid: 7,
         version: "0.1.0".to_owned(),
         advisory: Default::default(),

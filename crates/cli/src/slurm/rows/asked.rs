@@ -3,11 +3,13 @@
 use std::fmt::Write;
 
 use hostler_model::{Dependency, Reason, WallTime};
+use hostler_proto::link::StepRecord;
 use hostler_slurm::hostlist::{compress, expand};
+use hostler_slurm::script::words;
 use hostler_slurm::size::{Conversion, Unit, convert};
 use hostler_slurm::state::State;
 
-use super::Row;
+use super::{Row, raw_status, step_exit};
 use crate::slurm::request::{SINGLETON, WORD};
 
 impl<'a> Row<'a> {
@@ -115,11 +117,19 @@ impl<'a> Row<'a> {
         expand(list).map_or_else(|_| list.to_owned(), |names| compress(&names))
     }
 
-    /// The command line; `None` if the user gave a script without a file, or may not see it.
-    pub(crate) fn command(&self) -> Option<&'a str> {
+    /// The script's path and its arguments, without quotes as Slurm writes them. `None` if the user gave a script without a
+    /// file, or may not see it.
+    pub(crate) fn command(&self) -> Option<String> {
         let command = self.job.command.as_deref()?;
         let is_made = self.job.script && ["wrap", "sbatch"].contains(&command);
-        (!is_made).then_some(command)
+        // The head quotes the words for a shell.
+        (!is_made).then(|| words(command).map_or_else(|_| command.to_owned(), |words| words.join(" ")))
+    }
+
+    /// The largest exit code of the steps that `srun` started and that have ended: exit code and signal.
+    pub(crate) fn derived_exit(&self, live: &[StepRecord]) -> (i32, i32) {
+        let steps = self.task.map_or(&[][..], |task| &task.steps).iter().chain(live);
+        steps.map(step_exit).max_by_key(|exit| raw_status(*exit)).unwrap_or_default()
     }
 
     /// The node of the script; of an allocation, the machine that asked for it.

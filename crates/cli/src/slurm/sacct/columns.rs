@@ -123,7 +123,10 @@ pub(super) const FIELDS: &[Field] = &[
     of("CPUTime", 10, Number, |report, entry, out| out.push_str(&long(report.elapsed(entry) * entry.cpus()))),
     of("CPUTimeRAW", 10, Number, |report, entry, out| number(report.elapsed(entry) * entry.cpus(), out)),
     of("DBIndex", -21, Number, |_, entry, out| number(entry.row.raw_id(), out)),
-    of_job("DerivedExitCode", 15, Text, |_, _, out| out.push_str("0:0")),
+    of_job("DerivedExitCode", 15, Text, |_, entry, out| {
+        let (code, signal) = entry.row.derived_exit(&[]);
+        number(format_args!("{code}:{signal}"), out);
+    }),
     of("Elapsed", 10, Number, |report, entry, out| out.push_str(&long(report.elapsed(entry)))),
     of("ElapsedRaw", 10, Number, |report, entry, out| number(report.elapsed(entry), out)),
     of("Eligible", 19, Time, |report, entry, out| {

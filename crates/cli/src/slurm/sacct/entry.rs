@@ -8,7 +8,7 @@ use hostler_slurm::size::Conversion;
 use hostler_slurm::state::State;
 
 use super::super::clock::Clock;
-use super::super::rows::{Accounts, Row, split_code};
+use super::super::rows::{Accounts, Row, split_code, step_exit};
 
 /// A job, or a step of it. Slurm counts the script as a step.
 #[derive(Debug, Clone, Copy)]
@@ -107,12 +107,7 @@ impl Entry<'_> {
 
     pub(super) fn exit(&self) -> (i32, i32) {
         if let Some(step) = self.step {
-            return match step.exit_code {
-                _ if step.ended_at.is_none() => (0, 0),
-                Some(OUT_OF_MEMORY) => (0, 125),
-                Some(code) => split_code(code),
-                None => (0, 15),
-            };
+            return step_exit(step);
         }
         match (self.state(), self.is_step) {
             (State::Cancelled, true) if self.row.state() != State::Failed => (0, 15),

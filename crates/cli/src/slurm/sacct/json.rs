@@ -95,7 +95,7 @@ fn job(entry: &Entry<'_>, steps: &[Value], report: &mut Report) -> Value {
         "comment": { "administrator": "", "job": label("comment"), "system": "" },
         "constraints": label("slurm.features"),
         "container": "",
-        "derived_exit_code": exit_code(State::Completed, (0, 0)),
+        "derived_exit_code": exit_code(State::Completed, row.derived_exit(&[])),
         "exit_code": exit_code(entry.state(), entry.exit()),
         "extra": "",
         "failed_node": "",

@@ -1,7 +1,9 @@
 //! `scontrol show job` and `scontrol show step`.
 
+use std::collections::BTreeMap;
+
 use hostler_client::{Client, ClientError, RecordFilter};
-use hostler_model::{IndexSet, JobId, JobState, WallTime};
+use hostler_model::{IndexSet, JobId, JobState, TaskId, WallTime};
 use hostler_proto::api::JobRecord;
 use hostler_slurm::hostlist::compress;
 use hostler_slurm::ids::split_far_number;
@@ -96,9 +98,19 @@ impl Session<'_> {
         if shown.is_empty() {
             return self.print("No jobs in the system\n");
         }
+        let mut live = BTreeMap::new();
+        if self.details {
+            let rows = shown.iter().copied();
+            live = self.ask(steps::LOAD, async |client| steps::launched_by(client, rows).await)?;
+        }
         let mut write = |row: &Row<'_>| {
             let mut record = describe(row, &self.clock, &mut accounts);
-            record.maybe("DerivedExitCode", self.details.then_some("0:0"));
+            if self.details {
+                let task = row.index().map(|index| TaskId { job: row.job.id, index });
+                let live = task.and_then(|task| live.get(&task)).map_or(&[][..], Vec::as_slice);
+                let (code, signal) = row.derived_exit(live);
+                record.maybe("DerivedExitCode", Some(&format!("{code}:{signal}")));
+            }
             record.write(self.one_line)
         };
         self.print(&shown.iter().map(&mut write).collect::<String>())
@@ -137,11 +149,6 @@ impl Session<'_> {
             (true, Some(_)) => self.not_found(&not_found()),
         }
     }
-}
-
-/// The file of the job's script, without its arguments; `None` if there is no file.
-pub(super) fn command<'a>(row: &Row<'a>) -> Option<&'a str> {
-    row.command()?.split(' ').next()
 }
 
 /// The memory that the user asked for, with Slurm's name for it.
@@ -266,7 +273,7 @@ fn request_lines(row: &Row<'_>, record: &mut Record) {
 
 fn file_lines(row: &Row<'_>, record: &mut Record) {
     let job = row.job;
-    record.line(&[("Command", &command(row).unwrap_or(NULL))]);
+    record.line(&[("Command", &row.command().as_deref().unwrap_or(NULL))]);
     record.line(&[("WorkDir", &job.directory.as_deref().unwrap_or(NULL))]);
     record.maybe("Comment", row.label("comment"));
     if !job.allocation {

@@ -67,7 +67,7 @@ fn describe(machine: &Machine, clock: &Clock) -> Record {
     record.line(&[("AvailableFeatures", &features)]);
     record.line(&[("ActiveFeatures", &features)]);
     record.line(&[("Gres", &machine.gres().unwrap_or_else(null))]);
-    record.line(&[("NodeAddr", &name), ("NodeHostName", &name), ("Version", &release())]);
+    record.line(&[("NodeAddr", &machine.address()), ("NodeHostName", &name), ("Version", &release())]);
     record.line(&[("OS", &"Linux")]);
     let free = machine.memory_free().map_or_else(|| "N/A".to_owned(), |free| free.to_string());
     record.line(&[
@@ -108,7 +108,7 @@ fn node(machine: &Machine) -> Value {
     json!({
         "name": machine.name(),
         "hostname": machine.name(),
-        "address": machine.name(),
+        "address": machine.address(),
         "cluster_name": CLUSTER,
         "architecture": machine.architecture().unwrap_or_default(),
         "operating_system": "Linux",

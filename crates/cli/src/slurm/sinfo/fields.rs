@@ -1,10 +1,11 @@
 //! What `sinfo` can print about nodes and partitions.
 
 use hostler_model::PartitionState;
+use hostler_slurm::hostlist::compress;
 use hostler_slurm::time::short;
 
 use super::super::clock::Clock;
-use super::super::machines::{Cause, Machine, NULL, Part, node_list};
+use super::super::machines::{Cause, Machine, NULL, Part, addresses, node_list};
 use super::super::rows::Accounts;
 use super::super::{CLUSTER, VERSION};
 use super::row::Row;
@@ -277,7 +278,8 @@ fn of_all(field: Field, row: &Row<'_>) -> Option<String> {
         Field::NodesAi => format!("{}/{}", counts().allocated, counts().idle),
         Field::NodesAiot => counts().to_string(),
         Field::CpusState => row.cpu_counts().to_string(),
-        Field::NodeList | Field::NodeHost | Field::NodeAddr => node_list(machines),
+        Field::NodeList | Field::NodeHost => node_list(machines),
+        Field::NodeAddr => compress(&addresses(machines)),
         Field::Cpus | Field::Sockets => least(machines, |machine| u64::from(machine.view.cpus)),
         Field::Cores | Field::Threads if machines.is_empty() => "0".to_owned(),
         Field::Cores | Field::Threads => "1".to_owned(),

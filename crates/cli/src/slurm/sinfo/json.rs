@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::super::json::{document as wrapped, number, unlimited};
-use super::super::machines::{Machine, NULL, Part, node_list};
+use super::super::machines::{Machine, NULL, Part, addresses, node_list};
 use super::row::Row;
 
 /// All rows as one document.
@@ -37,7 +37,7 @@ fn row(row: &Row<'_>) -> Value {
         "node": { "state": state },
         "nodes": {
             "allocated": nodes.allocated, "idle": nodes.idle, "other": nodes.other, "total": nodes.total(),
-            "hostnames": names, "addresses": names, "nodes": names,
+            "hostnames": names, "addresses": addresses(machines), "nodes": names,
         },
         "cpus": cpu_values,
         "sockets": bounds(|machine| machine.view.cpus.into()),

@@ -9,7 +9,7 @@ use hostler_slurm::time::short;
 
 use super::super::CLUSTER;
 use super::super::clock::Clock;
-use super::super::rows::{Accounts, Row};
+use super::super::rows::{Accounts, Row, raw_status};
 use super::super::steps::Step;
 
 /// What Slurm prints for an absent text.
@@ -132,7 +132,7 @@ pub(super) const COLUMNS: &[Column] = &[
     .overflowing(is_span),
     of(b'n', &["reqnodes"], "REQ_NODES", |_, row, out| out.push_str(&row.named_nodes("slurm.nodelist"))),
     of(b'N', &["nodelist"], "NODELIST", |_, row, out| out.push_str(&row.node_list())).overflowing(|_| true),
-    of(b'o', &["command"], "COMMAND", |_, row, out| out.push_str(row.command().unwrap_or(NULL))),
+    of(b'o', &["command"], "COMMAND", |_, row, out| out.push_str(row.command().as_deref().unwrap_or(NULL))),
     fixed(b'O', &["contiguous"], "CONTIGUOUS", "0"),
     of(b'p', &["priority"], "PRIORITY", |_, row, out| {
         number(format_args!("{:.14}", f64::from(row.priority()) / f64::from(u32::MAX)), out);
@@ -175,12 +175,9 @@ pub(super) const COLUMNS: &[Column] = &[
     fixed(0, &["cpus-per-tres"], "CPUS_PER_TRES", ABSENT),
     fixed(0, &["deadline"], "DEADLINE", ABSENT),
     fixed(0, &["delayboot"], "DELAY_BOOT", "0:00"),
-    fixed(0, &["derivedec"], "DERIVED_EC", "0"),
+    of(0, &["derivedec"], "DERIVED_EC", |_, row, out| number(raw_status(row.derived_exit(&[])), out)),
     of(0, &["eligibletime"], "ELIGIBLE_TIME", |printer, row, out| printer.time(row.eligible_at(), out)),
-    of(0, &["exit_code"], "EXIT_CODE", |_, row, out| {
-        let (code, signal) = row.exit();
-        number(code << 8 | signal, out);
-    }),
+    of(0, &["exit_code"], "EXIT_CODE", |_, row, out| number(raw_status(row.exit()), out)),
     fixed(0, &["hetjobid", "packjobid"], "HET_JOB_ID", ABSENT),
     fixed(0, &["hetjobidset", "packjobidset"], "HET_JOB_ID_SET", ABSENT),
     fixed(0, &["hetjoboffset", "packjoboffset"], "HET_JOB_OFFSET", ABSENT),
