@@ -284,6 +284,41 @@ fn paths_exit_codes_of_steps_and_addresses_are_shown_as_slurm_does() {
 }
 
 #[test]
+fn scripts_and_variables_may_be_as_large_as_documented() {
+    let site = up();
+    let run = |before: &str, script: &str| {
+        site.run("bash", &["-c", &format!("ulimit -S -s unlimited; {before}; sbatch -W --mem=200 -o out.txt {script}")])
+    };
+    let large = |name: &str, filler: &str, bytes: usize| {
+        let start = "#!/bin/sh\necho $V1 | wc -c; srun -n1 sh -c 'echo $V1 | wc -c'; exit 0\n: ";
+        let filler = filler.repeat((bytes - start.len()) / filler.len());
+        site.cluster.write(name, [start.as_bytes(), filler.as_bytes()].concat());
+    };
+    large("plain.sh", "x", 4 << 20);
+    large("control.sh", "\u{1}", 200_000);
+    large("all-control.sh", "\u{1}", 4 << 20);
+    large("larger.sh", "x", (4 << 20) + 1);
+    let variables =
+        |count: u32| format!("for i in $(seq {count}); do export V$i=$(head -c 100000 /dev/zero | tr '\\0' y); done");
+    for script in ["plain.sh", "control.sh", "all-control.sh"] {
+        let outcome = run("true", script);
+        assert_eq!((outcome.code, site.read("out.txt").as_str()), (0, "1\n1\n"), "{script}: {}", outcome.stderr);
+    }
+    let outcome = run(&variables(12), "control.sh");
+    assert_eq!((outcome.code, site.read("out.txt").as_str()), (0, "100001\n100001\n"), "{}", outcome.stderr);
+    for (outcome, said) in [
+        (run("true", "larger.sh"), "hint: a script has at most 4 MiB"),
+        (run(&variables(25), "control.sh"), "the environment variables of a job have at most 2M"),
+        (
+            run("true", "control.sh $(for i in $(seq 12); do head -c 100000 /dev/zero | tr '\\0' z; echo; done)"),
+            "the command line and the options of a job have at most 1M",
+        ),
+    ] {
+        assert!(outcome.code == 1 && outcome.stderr.contains(said), "{said}: {}", outcome.stderr);
+    }
+}
+
+#[test]
 fn srun_with_a_job_id_joins_a_running_batch_job() {
     let site = up();
     let script = "touch on.$SLURM_JOB_ID; until [ -e release ]; do sleep 0.1; done";

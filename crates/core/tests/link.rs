@@ -188,7 +188,7 @@ fn head_checks_the_results_of_a_hello_before_the_loop_gets_it() {
 
     assert!(link.next_step().is_none() && !link.is_open(), "nothing is sent before the welcome");
     let welcome = link.welcome(&State::default(), Timestamp(0));
-    assert!(matches!(welcome, HeadHello::Welcome { protocol: 8, heartbeat_ms: 4_000, .. }), "{welcome:?}");
+    assert!(matches!(welcome, HeadHello::Welcome { protocol: 9, heartbeat_ms: 4_000, .. }), "{welcome:?}");
     assert!(matches!(link.next_step(), Some(Step::Resend(again)) if again == run(3)));
     assert!(link.next_step().is_none(), "once");
 }

@@ -361,13 +361,16 @@ pub enum Work {
         directory: Arc<str>,
         /// A script whose content runs in place of the program. The first line names the interpreter after `#!`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        #[schema(max_length = 524_288, pattern = r"^#![ \t]*/(\r*[^\x00\r\n]|\n)*\r*$")]
+        #[schema(max_length = 4_194_304, pattern = r"^#![ \t]*/(\r*[^\x00\r\n]|\n)*\r*$")]
         script: Option<String>,
     },
 }
 
 /// The largest script, in bytes.
-pub const MAX_SCRIPT_BYTES: usize = 512 << 10;
+pub const MAX_SCRIPT_BYTES: usize = 4 << 20;
+
+/// The most bytes of a job's environment variables. Linux passes no more to a program with the usual limit of its stack.
+pub const MAX_ENVIRONMENT_BYTES: usize = 2 << 20;
 
 /// Returns the JSON schema of a command line: a list of words, the first of which is not empty.
 #[must_use]

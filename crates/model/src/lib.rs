@@ -52,8 +52,8 @@ pub use hardware::Hardware;
 pub use ids::{Attempt, BootId, Epoch, JobId, NodeName, RunId, TaskId};
 pub use image::{DOCKER_HUB, ImageRef, ImageSource, RegistryImage};
 pub use job::{
-    AllocationHolder, Ending, Environment, JobSpec, LEAST_MEMORY_BYTES, MAX_SCRIPT_BYTES, PartialRequest, Request,
-    Submission, WindowSize, Work, argv_schema,
+    AllocationHolder, Ending, Environment, JobSpec, LEAST_MEMORY_BYTES, MAX_ENVIRONMENT_BYTES, MAX_SCRIPT_BYTES,
+    PartialRequest, Request, Submission, WindowSize, Work, argv_schema,
 };
 pub use job_state::{JobState, TaskState};
 pub use labels::{Labels, MAX_LABELS, NUMBERED, is_label_name, label_changes_schema, labels_problem, labels_schema};

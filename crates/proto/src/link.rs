@@ -22,10 +22,10 @@ use crate::certificate::Certificate;
 use crate::forward::Destination;
 
 /// Link protocol versions that this build supports. Before the first release, there is only one.
-pub const PROTOCOL: std::ops::RangeInclusive<u16> = 8..=8;
+pub const PROTOCOL: std::ops::RangeInclusive<u16> = 9..=9;
 
 /// Maximum size of a frame in bytes. Senders split batches to stay below it.
-pub const MAX_FRAME_BYTES: usize = 4 << 20;
+pub const MAX_FRAME_BYTES: usize = 16 << 20;
 
 /// The first frame of a connection, from the agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

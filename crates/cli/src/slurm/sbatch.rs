@@ -215,7 +215,7 @@ fn check(content: &[u8]) -> Result<String, Ended> {
         return Err(Ended::error(
             "Batch job submission failed: Pathname of a file, directory or other parameter too long",
         )
-        .and(format!("hint: a script has at most {} KiB", MAX_SCRIPT_BYTES >> 10)));
+        .and(format!("hint: a script has at most {} MiB", MAX_SCRIPT_BYTES >> 20)));
     }
     String::from_utf8(content.to_vec()).map_err(|_| Ended::error("The batch script is not UTF-8 text"))
 }

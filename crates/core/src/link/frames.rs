@@ -3,11 +3,11 @@
 //! A transport may repeat or lose frames. The receiver drops repeated frames and closes the connection when one is missing. Both
 //! sides then start again with the agent's hello.
 
-use hostler_proto::link::{AgentMessage, Frame, HeadMessage, MAX_FRAME_BYTES, RunStatus};
+use hostler_proto::link::{AgentMessage, Frame, HeadMessage, RunStatus};
 
 /// Estimated size limit of a frame before its last message, in bytes. Only commands, environments and results can be
-/// large. The size limit for a submission ensures that one more message stays below [`MAX_FRAME_BYTES`].
-const FRAME_BYTES: usize = MAX_FRAME_BYTES / 4;
+/// large. The size limits for a submission ensure that one more message stays below [`hostler_proto::link::MAX_FRAME_BYTES`].
+const FRAME_BYTES: usize = 1 << 20;
 
 /// Estimates the encoded size of a message.
 pub trait EncodedSize {
@@ -137,7 +137,7 @@ impl EncodedSize for HeadMessage {
 #[cfg(test)]
 mod tests {
     use hostler_model::{Attempt, Epoch, JobId, RunId, TaskId};
-    use hostler_proto::link::{Account, SystemAccounts};
+    use hostler_proto::link::{Account, MAX_FRAME_BYTES, SystemAccounts};
 
     use super::*;
 

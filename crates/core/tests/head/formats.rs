@@ -35,7 +35,7 @@ use serde::de::DeserializeOwned;
 use crate::harness::{Head, ended as ended_with, name, spec, user};
 
 /// The files, oldest first.
-const FILES: [(&str, &str); 1] = [("store8-link8.txt", include_str!("../formats/store8-link8.txt"))];
+const FILES: [(&str, &str); 1] = [("store8-link9.txt", include_str!("../formats/store8-link9.txt"))];
 
 /// The lines that this build writes: kinds and bytes.
 type Lines = Vec<(&'static str, Vec<u8>)>;

@@ -11,7 +11,7 @@ use tokio::sync::Semaphore;
 
 use super::error::ApiError;
 use super::extract::Json as Body;
-use super::jobs::{bad_notification, check_script, may_submit};
+use super::jobs::{bad_notification, check_parts, may_submit};
 use super::who::User;
 use crate::answers::Answer;
 use crate::head::Head;
@@ -37,9 +37,7 @@ pub(crate) async fn dry_run(
         (state.complete(spec), state.job_count())
     };
     answer.reserve(&head.client_limits, live * COPY_BYTES_PER_JOB).await;
-    if let Some(script) = spec.work.script_mut() {
-        check_script(script).map_err(ApiError::bad_request)?;
-    }
+    check_parts(&mut spec).map_err(ApiError::bad_request)?;
     let spec = Arc::new(spec);
     let command = Command::Submit {
         caller: user.0,

@@ -8,7 +8,10 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::{Extension, Json};
 use hostler_core::head::{Command, Job, Phase, Refusal, SubmissionKey};
-use hostler_model::{JobId, JobState, MAX_SCRIPT_BYTES, NodeName, PartitionName, TaskId, WallTime, Work, format_bytes};
+use hostler_model::{
+    JobId, JobState, MAX_ENVIRONMENT_BYTES, MAX_SCRIPT_BYTES, NodeName, PartitionName, TaskId, WallTime, Work,
+    format_bytes,
+};
 use hostler_proto::api::{
     DuplicateRequest, JobAction, JobDetail, JobOrder, JobPage, JobSummary, Notice, SubmitRequest, Submitted, Why,
 };
@@ -59,6 +62,9 @@ const LONGEST_WAIT: Duration = Duration::from_secs(300);
 /// Maximum length of a search text, in characters.
 const MAX_TEXT_LEN: usize = 200;
 
+/// The most bytes of a job besides its script and its variables.
+const MAX_REST_BYTES: usize = 1 << 20;
+
 /// Maximum length of a submission key, in characters.
 const MAX_KEY_LEN: usize = 256;
 
@@ -89,9 +95,7 @@ pub(crate) async fn submit(
         Work::Project { .. } | Work::Command { .. } => true,
     };
     shrink(&mut spec.work);
-    if let Some(script) = spec.work.script_mut() {
-        check_script(script).map_err(ApiError::bad_request)?;
-    }
+    check_parts(&mut spec).map_err(ApiError::bad_request)?;
     let packed = head.environments.pack(&mut spec);
     let environment = packed.as_ref().map(|(digest, _)| *digest);
     let command = Command::Submit { caller: user.0, key, spec: Arc::new(spec), environment, snapshot_is_complete };
@@ -183,15 +187,26 @@ fn changed(spec: &mut hostler_model::JobSpec, change: DuplicateRequest) -> Resul
     Ok(())
 }
 
+/// Checks the sizes of a job's parts, and that a node can run its script. The error is a message for the user.
+pub(super) fn check_parts(spec: &mut hostler_model::JobSpec) -> Result<(), String> {
+    let check = |size: usize, limit: usize, what: &str| match size <= limit {
+        true => Ok(()),
+        false => {
+            let [size, most] = [size, limit].map(|bytes| format_bytes(bytes as u64));
+            Err(format!("{what} at most {most}; this job has {size}"))
+        }
+    };
+    let variables = spec.environment.iter().map(|(name, value)| name.len() + value.len() + "=\0".len()).sum();
+    let script = spec.work.script_mut().map_or(0, |script| script.len());
+    let rest = hostler_proto::encode(spec).len().saturating_sub(variables + script);
+    check(script, MAX_SCRIPT_BYTES, "a script has")?;
+    check(variables, MAX_ENVIRONMENT_BYTES, "the environment variables of a job have")?;
+    check(rest, MAX_REST_BYTES, "the command line and the options of a job have")?;
+    spec.work.script_mut().map_or(Ok(()), |script| check_script(script))
+}
+
 /// Checks that a node can run the script. The error is a message for the user.
-pub(super) fn check_script(script: &str) -> Result<(), String> {
-    if script.len() > MAX_SCRIPT_BYTES {
-        return Err(format!(
-            "a script has at most {}; this one has {}",
-            format_bytes(MAX_SCRIPT_BYTES as u64),
-            format_bytes(script.len() as u64)
-        ));
-    }
+fn check_script(script: &str) -> Result<(), String> {
     if script.contains('\0') {
         return Err("the script contains a NUL byte".to_owned());
     }

@@ -45,6 +45,7 @@ use axum::http::StatusCode;
 use axum::middleware::{from_fn, from_fn_with_state};
 use axum::routing::get;
 use bytes::Bytes;
+use hostler_model::{MAX_ENVIRONMENT_BYTES, MAX_SCRIPT_BYTES};
 use hostler_proto::api::BASE;
 use utoipa::ToSchema;
 
@@ -55,8 +56,11 @@ use crate::openapi::{self, Api, Operation};
 use crate::rights::Rights;
 use crate::rights::Who::{Admins, Agents, Anyone, Operators, Owners, Users, UsersAndAgents, Viewers};
 
-/// Maximum size of most JSON bodies: a job must fit into one frame of the agent link.
+/// Maximum size of most JSON bodies.
 const MAX_BODY_BYTES: usize = 1 << 20;
+
+/// Maximum size of bodies with a job. JSON needs up to six bytes for each of a script and of variables.
+const MAX_JOB_BYTES: usize = 6 * (MAX_SCRIPT_BYTES + MAX_ENVIRONMENT_BYTES) + (2 << 20);
 
 /// Maximum size of bodies that contain long lists: about two hundred thousand digests.
 const MAX_LIST_BYTES: usize = 16 << 20;
@@ -71,6 +75,10 @@ fn api() -> Api {
         .post("/blobs/fetch", UsersAndAgents, blobs::fetch, "Returns a pack with these chunks. 403 `not_in_results`.")
         .post("/users/import", Admins, users::import, "Adds all users or none. Replaces the uids, roles and groups of existing users, and adds keys.")
         .limit_bodies(MAX_LIST_BYTES);
+    let submissions = Api::new()
+        .post("/jobs", Users, jobs::submit, "Submits a job. The head stores the job on disk before it answers. A retry with the same key returns the same job. 403 `over_quota`, `priority_too_high`, `system_account`, 409 `snapshot_missing`, `never_fits`, `bad_notification`, 507 `disk_full`.")
+        .post("/dry-run", Users, dry_run::dry_run, "Says what would happen to a job if it was submitted now, and submits nothing. Refuses what `POST /jobs` refuses, except for a missing folder.")
+        .limit_bodies(MAX_JOB_BYTES);
     Api::new()
         .get("/info", Viewers, info::info, "The cluster at a glance.")
         .get("/me", Viewers, users::me, "Shows who the caller is.")
@@ -96,8 +104,6 @@ fn api() -> Api {
         .get("/settings", Users, settings::list, "Lists all settings with their values.")
         .put("/settings/{name}", Operators, settings::set, "Changes a setting immediately and permanently. 409 `bad_setting` if the value is invalid.")
         .delete("/settings/{name}", Operators, settings::reset, "Resets a setting to its default.")
-        .post("/jobs", Users, jobs::submit, "Submits a job. The head stores the job on disk before it answers. A retry with the same key returns the same job. 403 `over_quota`, `priority_too_high`, `system_account`, 409 `snapshot_missing`, `never_fits`, `bad_notification`, 507 `disk_full`.")
-        .post("/dry-run", Users, dry_run::dry_run, "Says what would happen to a job if it was submitted now, and submits nothing. Refuses what `POST /jobs` refuses, except for a missing folder.")
         .get("/jobs", Viewers, jobs::list, "Lists jobs.")
         .get("/records", Users, records::list, "Lists jobs with their tasks.")
         .get("/keys/{key}", Users, jobs::of_key, "Finds the job that the caller submitted with this key. 404 `no_such_key` if there is none, or if it ended so long ago that it was deleted.")
@@ -164,6 +170,7 @@ fn api() -> Api {
         .get("/agent/streams/{id}/forward", Agents, streams::forward, "Connects the port or socket that the head requested, by WebSocket with the messages of `forward`. The first message says as text whether it is connected.")
         .limit_bodies(MAX_BODY_BYTES)
         .merge(lists)
+        .merge(submissions)
 }
 
 /// Who may call each operation.
