@@ -10,10 +10,10 @@ use utoipa::ToSchema;
 use crate::text::text_schema;
 use crate::{NodeName, ParseError};
 
-/// The name of a partition: up to 63 letters, digits, `-` and `_`.
+/// The name of a partition: up to 63 letters, digits, `-`, `_`, `.` and `+`.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, ToSchema)]
 #[serde(try_from = "String", into = "String")]
-#[schema(value_type = String, pattern = "^[A-Za-z0-9][A-Za-z0-9_-]{0,62}$")]
+#[schema(value_type = String, pattern = "^[A-Za-z0-9][A-Za-z0-9_.+-]{0,62}$")]
 pub struct PartitionName(Arc<str>);
 
 impl PartitionName {
@@ -30,11 +30,11 @@ impl FromStr for PartitionName {
     fn from_str(text: &str) -> Result<Self, ParseError> {
         let valid = (1..=63).contains(&text.len())
             && text.starts_with(|c: char| c.is_ascii_alphanumeric())
-            && text.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c));
+            && text.chars().all(|c| c.is_ascii_alphanumeric() || "-_.+".contains(c));
         if valid {
             Ok(Self(text.into()))
         } else {
-            Err(ParseError::new(text, "the name of a partition: up to 63 letters, digits, `-` and `_`"))
+            Err(ParseError::new(text, "the name of a partition: up to 63 letters, digits, `-`, `_`, `.` and `+`"))
         }
     }
 }
@@ -462,10 +462,10 @@ mod tests {
 
     #[test]
     fn partition_names_and_states_parse() {
-        for text in ["gpu", "long-jobs_2", "4th"] {
+        for text in ["gpu", "long-jobs_2", "4th", "long.q", "gpu+cpu"] {
             assert_eq!(text.parse::<PartitionName>().map(String::from).as_deref(), Ok(text));
         }
-        for text in ["", "-x", "a b", "a.b", "a/b", "ä"] {
+        for text in ["", "-x", ".", "..", "+a", "a b", "a/b", "a,b", "ä"] {
             assert!(text.parse::<PartitionName>().is_err(), "{text}");
         }
         for state in [PartitionState::Open, PartitionState::Paused, PartitionState::Closed] {

@@ -191,7 +191,10 @@ fn names(value: &Value) -> Result<BTreeSet<UserName>, String> {
 
 fn name(record: &Record) -> Result<PartitionName, String> {
     record.name().parse().map_err(|_| {
-        format!("Hostler has no partition `{}`: a name has up to 63 letters, digits, `-` and `_`", record.name())
+        format!(
+            "Hostler has no partition `{}`: a name has up to 63 letters, digits, `-`, `_`, `.` and `+`",
+            record.name()
+        )
     })
 }
 

@@ -148,8 +148,8 @@ fn mistakes_have_their_line() {
         ("NodeName=n\nPartitionName=a Nodes=n MaxNodes=0", "s:2: MaxNodes=0 is not a number of nodes"),
         ("NodeName=n\nPartitionName=a Nodes=n PriorityTier=-1", "s:2: PriorityTier=-1 is not a number from 0 to 65535"),
         (
-            "NodeName=n\nPartitionName=a.b Nodes=n",
-            "s:2: Hostler has no partition `a.b`: a name has up to 63 letters, digits, `-` and `_`",
+            "NodeName=n\nPartitionName=a/b Nodes=n",
+            "s:2: Hostler has no partition `a/b`: a name has up to 63 letters, digits, `-`, `_`, `.` and `+`",
         ),
         ("NodeName=n\nPartitionName=a Nodes=n\nPartitionName=a Nodes=n", "s:3: partition a is already in s:2"),
         ("NodeName=n Weight=heavy", "s:1: Weight=heavy is not a number from 0 to 4294967295"),
@@ -223,6 +223,31 @@ fn other_keys_are_listed_once() {
     let odd = odd.expect("a good configuration");
     assert_eq!(odd.not_taken, ["Hidden"]);
     assert!(odd.notes[0].starts_with("s:1: not imported: b/c; a feature has up to"), "{:?}", odd.notes);
+}
+
+#[test]
+fn names_with_dots_and_keys_of_old_releases_are_no_mistakes() {
+    let old = "DefaultStorageHost=db\nDefaultStoragePort=3306\nSchedulerAuth=munge\nLayouts=power\nLayoutsCredType=munge\n\
+               SlurmdPlugstack=x\nJobContainerPlugin=job_container/tmpfs\nStepdTimeout=5\nNodeName=n\n\
+               PartitionName=long.q Nodes=n\nPartitionName=gpu+ Nodes=n";
+    let wanted = wanted(old);
+    assert_eq!(
+        commands(&wanted),
+        ["hostler configure partition add long.q --nodes n", "hostler configure partition add gpu+ --nodes n",]
+    );
+    assert_eq!(
+        wanted.not_taken,
+        [
+            "DefaultStorageHost",
+            "DefaultStoragePort",
+            "SchedulerAuth",
+            "Layouts",
+            "LayoutsCredType",
+            "SlurmdPlugstack",
+            "JobContainerPlugin",
+            "StepdTimeout"
+        ]
+    );
 }
 
 #[test]
