@@ -319,6 +319,30 @@ fn scripts_and_variables_may_be_as_large_as_documented() {
 }
 
 #[test]
+fn script_and_steps_each_show_what_they_used() {
+    let site = up();
+    let burn = "python3 -c 'import time; x = bytearray(60_000_000); e = time.process_time() + 2\nwhile time.process_time() < e: pass'";
+    let job = site.submit(&["--mem=200", "-o", "out", "--wrap", &format!("srun -n1 {burn}")]);
+    site.wait(&job, "completed");
+    let used = |fields: &str| -> Vec<Vec<String>> {
+        let text = site.print("sacct", &["-nPj", &job, "-o", fields]);
+        text.lines().map(|line| line.split('|').map(str::to_owned).collect()).collect()
+    };
+    // The job, its script, and its step.
+    let seconds: Vec<f64> = used("totalcpu")
+        .iter()
+        .map(|row| row[0].rsplit(':').next().expect("seconds").parse().expect(&row[0]))
+        .collect();
+    let [all, script, step] = seconds[..] else { panic!("{seconds:?}") };
+    assert!(step >= 2.0 && (all - script - step).abs() < 0.1, "the job has what its steps used: {seconds:?}");
+    let memory: Vec<u64> =
+        used("maxrss").iter().skip(1).map(|row| row[0].trim_end_matches('K').parse().expect(&row[0])).collect();
+    assert!(memory[0] < 50_000 && memory[1] > 55_000, "script and step in KiB: {memory:?}");
+    let shown = site.cluster.run(&["job", &job]).stdout;
+    assert!(!shown.contains("4294967291"), "{shown}");
+}
+
+#[test]
 fn srun_with_a_job_id_joins_a_running_batch_job() {
     let site = up();
     let script = "touch on.$SLURM_JOB_ID; until [ -e release ]; do sleep 0.1; done";

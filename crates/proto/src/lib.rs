@@ -44,6 +44,7 @@ mod records;
 mod results;
 pub mod settings;
 pub mod stages;
+mod step_record;
 pub mod stored;
 mod task_counts;
 pub mod usage;

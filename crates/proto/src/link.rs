@@ -13,13 +13,14 @@ use std::sync::Arc;
 
 use hostler_model::{
     Digest, Ending, Epoch, JobId, JobSpec, JobState, NodeFacts, NodeName, Resources, RunId, SignalNumber, SignalTarget,
-    UserName, WallTime, is_system_uid,
+    UserName, is_system_uid,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::certificate::Certificate;
 use crate::forward::Destination;
+pub use crate::step_record::{SCRIPT_STEP, StepRecord};
 
 /// Link protocol versions that this build supports. Before the first release, there is only one.
 pub const PROTOCOL: std::ops::RangeInclusive<u16> = 9..=9;
@@ -452,36 +453,6 @@ pub struct RunEnd {
 
 /// The largest number of steps that a node reports about a run.
 pub const MAX_STEP_RECORDS: usize = 1_000;
-
-/// A step of a job: what `hostler step` or `srun` started on its nodes. The job's own programs write it, so only the job's user
-/// may rely on it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-pub struct StepRecord {
-    /// Number of the step within the job.
-    pub step: u32,
-    /// Name of the step's program.
-    pub name: String,
-    /// The nodes of the step.
-    pub nodes: Vec<NodeName>,
-    /// Number of the step's processes.
-    pub tasks: u32,
-    /// CPUs that the step held on all nodes; zero if it overlapped with other steps.
-    pub cpus: u32,
-    /// Time of the start.
-    pub started_at: WallTime,
-    /// Time of the end; absent while the step runs.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ended_at: Option<WallTime>,
-    /// The largest exit code of the step's processes; absent while it runs, and if its caller was lost.
-    #[serde(default)]
-    pub exit_code: Option<i32>,
-    /// CPU time of the processes that have ended, in milliseconds.
-    #[serde(default)]
-    pub cpu_ms: u64,
-    /// Peak memory of the largest process, in bytes.
-    #[serde(default)]
-    pub peak_memory_bytes: Option<u64>,
-}
 
 impl RunEnd {
     /// Creates an end without a result and without resource usage.

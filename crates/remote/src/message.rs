@@ -193,6 +193,9 @@ pub struct StepOutcome {
     /// CPU time of its processes, in milliseconds.
     #[serde(default)]
     pub cpu_ms: u64,
+    /// The part of the CPU time that the kernel needed, in milliseconds.
+    #[serde(default)]
+    pub system_ms: u64,
     /// Peak memory of the largest process, in bytes.
     #[serde(default)]
     pub peak_memory_bytes: Option<u64>,
@@ -470,6 +473,9 @@ pub struct Report {
     /// CPU time in milliseconds.
     #[serde(default)]
     pub cpu_ms: u64,
+    /// The part of the CPU time that the kernel needed, in milliseconds.
+    #[serde(default)]
+    pub system_ms: u64,
     /// Peak memory in bytes, if known.
     #[serde(default)]
     pub memory_peak_bytes: Option<u64>,

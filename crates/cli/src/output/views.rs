@@ -307,7 +307,7 @@ fn step_table(steps: &[StepRecord], moment: &Moment, width: Option<usize>) -> St
         ("TIME", Align::Right),
         ("PEAK MEMORY", Align::Right),
     ]);
-    let mut steps: Vec<&StepRecord> = steps.iter().collect();
+    let mut steps: Vec<&StepRecord> = steps.iter().filter(|step| !step.is_script()).collect();
     steps.sort_by_key(|step| step.step);
     for step in steps {
         let nodes: Vec<&str> = step.nodes.iter().map(NodeName::as_str).collect();

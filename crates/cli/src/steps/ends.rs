@@ -17,6 +17,7 @@ pub(crate) fn outcome(ends: &[Result<Report, StepError>]) -> StepOutcome {
     StepOutcome {
         exit_code: ends.iter().map(code).max().unwrap_or(0),
         cpu_ms: reports().map(|report| report.cpu_ms).sum(),
+        system_ms: reports().map(|report| report.system_ms).sum(),
         peak_memory_bytes: reports().filter_map(|report| report.memory_peak_bytes).max(),
     }
 }

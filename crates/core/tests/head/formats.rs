@@ -354,6 +354,7 @@ fn end() -> RunEnd {
             ended_at: Some(WallTime(5)),
             exit_code: Some(6),
             cpu_ms: 7,
+            system_ms: 2,
             peak_memory_bytes: Some(8),
         }],
         certificate: Some(Box::new(Certificate {

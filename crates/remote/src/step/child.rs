@@ -16,7 +16,7 @@ use tokio::io::unix::AsyncFd;
 
 use crate::{Input, Report, Streams};
 
-/// A process in a group of its own. It is not reaped before [`Self::wait`] has returned, so its number stays valid.
+/// A process in a group of its own, or a job's program. It is not reaped before [`Self::wait`] has returned, so its number stays valid.
 #[derive(Debug)]
 pub(super) struct Child {
     pid: libc::pid_t,
@@ -62,7 +62,8 @@ impl Child {
         self.pid.unsigned_abs()
     }
 
-    fn watch(child: &std::process::Child, began: Instant) -> io::Result<Self> {
+    /// Watches a process that was started at `began`.
+    pub(super) fn watch(child: &std::process::Child, began: Instant) -> io::Result<Self> {
         let pid = child.id() as libc::pid_t;
         // SAFETY: the call takes two numbers and returns a descriptor or an error. Nobody has reaped the process yet.
         let descriptor = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
@@ -96,6 +97,7 @@ impl Child {
             code: exit_code(status),
             signal: status.signal(),
             wall_us: u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX),
+            system_ms: milliseconds(used.ru_stime),
             cpu_ms: milliseconds(used.ru_utime) + milliseconds(used.ru_stime),
             memory_peak_bytes: Some(used.ru_maxrss.unsigned_abs() * 1024),
             ..Report::default()

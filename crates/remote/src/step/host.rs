@@ -12,17 +12,15 @@ use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use hostler_listen::{Admission, Limits, Place};
 use hostler_model::WallTime;
-use hostler_proto::link::StepRecord;
+use hostler_proto::link::{SCRIPT_STEP, StepRecord};
 use hostler_sys::{explain_start, explain_start_here};
 use nix::fcntl::{Flock, FlockArg};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::process::{Child as Program, Command};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::{sleep, timeout};
@@ -30,7 +28,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
 use super::allocation::{Allocation, Holder};
-use super::child::{Child, exit_code};
+use super::child::Child;
 use super::claims::Claims;
 use super::environment::on_this_node;
 use super::notices::{self, MemoryKills};
@@ -38,7 +36,7 @@ use super::running::Register;
 use super::{RECORDS, VARIABLE};
 use crate::inherited::{self, Inherited};
 use crate::{
-    Became, Channel, Connection, Event, Frame, Limit, Open, Refusal, RefusalKind, Reply, Started, StepClaim,
+    Became, Channel, Connection, Event, Frame, Limit, Open, Refusal, RefusalKind, Reply, Report, Started, StepClaim,
     StepOutcome, StepStart, Streams, Wanted, carry, keep_alive, multiplex,
 };
 
@@ -143,18 +141,20 @@ async fn serve(
     {
         drop(signal(kind)?);
     }
-    let mut program = program.map(|argv| start_program(argv, limits, &host.inherited)).transpose()?;
+    let started_at = now();
+    let program = program.map(|argv| start_program(argv, limits, &host.inherited)).transpose()?;
     let admission = Admission::new(LIMITS);
     loop {
         tokio::select! {
             (stream, place) = admission.accept(&mut listener) => host.receive(stream, place),
-            status = ended(&mut program) => {
+            report = ended(program.as_ref()) => {
                 // For the line about the end, whose signal came before: the first pause reads the signal, the second one runs
                 // the task that waits for it.
                 tokio::task::yield_now().await;
                 tokio::task::yield_now().await;
                 host.memory_kills.say();
-                return status.map(|status| HostEnd::Code(exit_code(status)));
+                host.record_script(started_at, &report);
+                return Ok(HostEnd::Code(report.code));
             }
             end = released(holder, &mut held), if holder.is_some() => return Ok(end),
             _ = terminate.recv(), if program.is_none() => return Ok(HostEnd::Code(0)),
@@ -227,7 +227,7 @@ async fn listen(address: IpAddr, port: u16) -> io::Result<TcpListener> {
 }
 
 /// Starts the job's program with the limits of its submitter.
-fn start_program(argv: &[OsString], limits: Vec<Limit>, own: &Inherited) -> io::Result<Program> {
+fn start_program(argv: &[OsString], limits: Vec<Limit>, own: &Inherited) -> io::Result<Child> {
     let cannot = |error: io::Error| {
         let why = explain_start_here(&argv[0], &error);
         io::Error::new(why.kind(), format!("{}: {why}", argv[0].display()))
@@ -238,11 +238,12 @@ fn start_program(argv: &[OsString], limits: Vec<Limit>, own: &Inherited) -> io::
         command.env_remove(name);
     });
     Inherited { umask: own.umask, limits }.apply(own, &mut command);
-    Command::from(command).spawn().map_err(cannot)
+    let began = Instant::now();
+    Child::watch(&command.spawn().map_err(cannot)?, began)
 }
 
 /// Waits for the program to end. Never returns without a program.
-async fn ended(program: &mut Option<Program>) -> io::Result<ExitStatus> {
+async fn ended(program: Option<&Child>) -> Report {
     match program {
         Some(child) => child.wait().await,
         None => std::future::pending().await,
@@ -355,6 +356,7 @@ impl Host {
             ended_at: None,
             exit_code: None,
             cpu_ms: 0,
+            system_ms: 0,
             peak_memory_bytes: None,
         };
         let entry = self.running.begin(running.clone());
@@ -373,11 +375,34 @@ impl Host {
     /// Writes the record of an ended step. Without an outcome, its caller was lost.
     fn record(&self, running: StepRecord, outcome: Option<StepOutcome>) {
         let mut record = StepRecord { ended_at: Some(now()), ..running };
-        if let Some(StepOutcome { exit_code, cpu_ms, peak_memory_bytes }) = outcome {
-            record = StepRecord { exit_code: Some(exit_code), cpu_ms, peak_memory_bytes, ..record };
+        if let Some(StepOutcome { exit_code, cpu_ms, system_ms, peak_memory_bytes }) = outcome {
+            record = StepRecord { exit_code: Some(exit_code), cpu_ms, system_ms, peak_memory_bytes, ..record };
         }
+        self.write_record(&record);
+    }
+
+    /// Writes what the script used itself, if the job has started steps: they count with the whole job.
+    fn record_script(&self, started_at: WallTime, report: &Report) {
+        if self.records.as_ref().is_some_and(|path| path.exists()) {
+            self.write_record(&StepRecord {
+                step: SCRIPT_STEP,
+                name: "batch".to_owned(),
+                nodes: self.node.parse().into_iter().collect(),
+                tasks: 1,
+                cpus: 0,
+                started_at,
+                ended_at: Some(now()),
+                exit_code: Some(report.code),
+                cpu_ms: report.cpu_ms,
+                system_ms: report.system_ms,
+                peak_memory_bytes: report.memory_peak_bytes,
+            });
+        }
+    }
+
+    fn write_record(&self, record: &StepRecord) {
         let Some(path) = &self.records else { return };
-        let mut line = serde_json::to_vec(&record).unwrap_or_default();
+        let mut line = serde_json::to_vec(record).unwrap_or_default();
         line.push(b'\n');
         // The record is for people; a full disk must not end the job.
         let file = OpenOptions::new().create(true).append(true).open(path);

@@ -45,6 +45,7 @@ pub(crate) fn ended(job: u64, index: u32) -> EndedTask {
             ended_at: Some(WallTime(6)),
             exit_code: Some(9),
             cpu_ms: 70,
+            system_ms: 20,
             peak_memory_bytes: Some(1 << 20),
         }],
         certificate: Some(Box::new(Certificate {

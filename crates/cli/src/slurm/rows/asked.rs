@@ -129,7 +129,7 @@ impl<'a> Row<'a> {
     /// The largest exit code of the steps that `srun` started and that have ended: exit code and signal.
     pub(crate) fn derived_exit(&self, live: &[StepRecord]) -> (i32, i32) {
         let steps = self.task.map_or(&[][..], |task| &task.steps).iter().chain(live);
-        steps.map(step_exit).max_by_key(|exit| raw_status(*exit)).unwrap_or_default()
+        steps.filter(|step| !step.is_script()).map(step_exit).max_by_key(|exit| raw_status(*exit)).unwrap_or_default()
     }
 
     /// The node of the script; of an allocation, the machine that asked for it.

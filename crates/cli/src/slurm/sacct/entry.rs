@@ -164,15 +164,27 @@ impl Entry<'_> {
         self.step.map_or(1, |step| step.tasks)
     }
 
+    /// What the job used, or a step of it. The script has what no other step used.
     pub(super) fn usage(&self) -> Option<Usage> {
         if let Some(step) = self.step {
             return step.ended_at.map(|_| Usage {
-                user_ms: step.cpu_ms,
+                user_ms: step.cpu_ms.saturating_sub(step.system_ms),
+                system_ms: step.system_ms,
                 max_rss_bytes: step.peak_memory_bytes.unwrap_or(0),
                 ..Usage::default()
             });
         }
-        self.row.task.and_then(|task| task.usage)
+        let task = self.row.task?;
+        let mut usage = task.usage?;
+        for step in task.steps.iter().filter(|_| self.is_step) {
+            if step.is_script() {
+                usage.max_rss_bytes = step.peak_memory_bytes.unwrap_or(usage.max_rss_bytes);
+            } else {
+                usage.user_ms = usage.user_ms.saturating_sub(step.cpu_ms.saturating_sub(step.system_ms));
+                usage.system_ms = usage.system_ms.saturating_sub(step.system_ms);
+            }
+        }
+        Some(usage)
     }
 
     /// Resources by name, in the order of the names.

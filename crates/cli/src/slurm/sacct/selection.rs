@@ -135,7 +135,7 @@ impl Selection {
         let task = row.index().map(|index| TaskId { job: row.job.id, index });
         let live = task.and_then(|task| live.get(&task)).into_iter().flatten();
         let reported = row.task.into_iter().flat_map(|task| &task.steps);
-        let mut steps: Vec<&'a StepRecord> = reported.chain(live).collect();
+        let mut steps: Vec<&'a StepRecord> = reported.chain(live).filter(|step| !step.is_script()).collect();
         steps.sort_by_key(|step| step.step);
         let named = steps.into_iter().filter(|step| is_named(Some(&step.step.to_string())));
         entries.extend(named.map(|step| Entry { row, is_step: true, step: Some(step) }));
