@@ -11,8 +11,8 @@ use hostler_core::agent::{Effect, Event, RunLaunch, Stage, Why, update};
 use hostler_model::{NodeFacts, RunId, SignalNumber};
 use hostler_power::{MacAddress, WakeUp};
 use hostler_proto::forward::Destination;
-use hostler_proto::link::{AgentHello, AgentMessage, HeadMessage, StreamKind, StreamRequest};
-use hostler_shepherd::{Launch, Members, RunSignal};
+use hostler_proto::link::{AgentHello, AgentMessage, EndCause, HeadMessage, StreamKind, StreamRequest};
+use hostler_shepherd::{Cause, Launch, Members, RunSignal};
 use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::mpsc;
 
@@ -91,7 +91,10 @@ impl Engine {
         match effect {
             Effect::Start(launch) => self.start(launch),
             Effect::Begin { run, port, endpoints } => self.order(run, Order::Begin { port, endpoints }),
-            Effect::End { run, grace_ms } => self.order(run, Order::End { grace: Duration::from_millis(grace_ms) }),
+            Effect::End { run, cause, grace_ms } => {
+                let cause = if cause == Some(EndCause::Requeued) { Cause::Superseded } else { Cause::Cancelled };
+                self.order(run, Order::End { cause, grace: Duration::from_millis(grace_ms) });
+            }
             Effect::ChangeLimit { run, time_limit_ms } => {
                 self.order(run, Order::ChangeLimit(time_limit_ms.map(Duration::from_millis)));
             }

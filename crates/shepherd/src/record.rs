@@ -152,7 +152,7 @@ pub enum Cause {
     Cancelled,
     /// The resources are needed for a more important job.
     Preempted,
-    /// Another node of the run failed, or a newer attempt replaced this run.
+    /// A newer attempt replaces this run: its task was requeued.
     Superseded,
     /// The node is shutting down.
     NodeShutdown,
@@ -168,6 +168,7 @@ impl Cause {
         match self {
             Cause::TimeLimit => Some(libc::SIGRTMIN() + 3),
             Cause::Cancelled => Some(libc::SIGRTMIN() + 4),
+            Cause::Superseded => Some(libc::SIGRTMIN() + 5),
             _ => None,
         }
     }

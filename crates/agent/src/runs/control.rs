@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use hostler_proto::link::StepEndpoint;
-use hostler_shepherd::RunSignal;
+use hostler_shepherd::{Cause, RunSignal};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
@@ -38,6 +38,8 @@ pub(crate) enum Order {
     ChangeLimit(Option<Duration>),
     /// Send TERM now, and KILL after `grace`.
     End {
+        /// Why the run ends, for the job's standard error.
+        cause: Cause,
         /// Time between TERM and KILL; zero to send KILL immediately.
         grace: Duration,
     },

@@ -8,7 +8,7 @@ use hostler_core::agent::{Exit, RunLaunch};
 use hostler_model::BootId;
 use hostler_shepherd::cgroup::LeafSpec;
 use hostler_shepherd::journal::JournalContent;
-use hostler_shepherd::{Adopted, Cause, Event, ExitRecord, Launch, LaunchError, Launcher, Lost, LostReason, adopt};
+use hostler_shepherd::{Adopted, Event, ExitRecord, Launch, LaunchError, Launcher, Lost, LostReason, adopt};
 
 use crate::measure::usage::RunPlace;
 use crate::runs::control::{Controlled, Order};
@@ -243,7 +243,7 @@ async fn follow(
             },
             Some(order) = controlled.orders.recv() => match order {
                 // If the run has just ended, its report is on the way.
-                Order::End { grace } => drop(shepherd.shepherd().terminate(Cause::Cancelled, grace)),
+                Order::End { cause, grace } => drop(shepherd.shepherd().terminate(cause, grace)),
                 Order::Signal(signal) => {
                     if let Err(error) = shepherd.shepherd().signal_run(&signal) {
                         tracing::warn!(%error, "a signal did not reach a run");

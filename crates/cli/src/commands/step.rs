@@ -328,7 +328,11 @@ impl Steps {
             Some([name, ..]) => format!("cannot start {}", Path::new(OsStr::new(name)).display()),
             _ => "cannot accept the steps of this job".to_owned(),
         };
-        let ends = [(Cause::TimeLimit, " DUE TO TIME LIMIT"), (Cause::Cancelled, "")];
+        let ends = [
+            (Cause::TimeLimit, " DUE TO TIME LIMIT"),
+            (Cause::Cancelled, ""),
+            (Cause::Superseded, " DUE TO JOB REQUEUE"),
+        ];
         let ends: Vec<_> = ends.iter().filter_map(|(cause, why)| Some((cause.signal_to_host()?, *why))).collect();
         match host(&allocation, program, &ends).during(what)? {
             HostEnd::Code(code) => Ok(u8::try_from(code).unwrap_or(exit::FAILED)),

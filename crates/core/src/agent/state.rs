@@ -214,6 +214,8 @@ pub enum Effect {
     End {
         /// The run to end.
         run: RunId,
+        /// Why; `None` if the head has forgotten the run.
+        cause: Option<EndCause>,
         /// Time between TERM and KILL, in milliseconds.
         grace_ms: u64,
     },

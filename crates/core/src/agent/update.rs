@@ -105,7 +105,7 @@ fn end(state: &mut State, run: RunId, cause: EndCause, grace_ms: u64, effects: &
     held.ending = Some(cause);
     match held.stage {
         Stage::Staging | Stage::Building | Stage::Ready { .. } | Stage::Running => {
-            effects.push(Effect::End { run, grace_ms });
+            effects.push(Effect::End { run, cause: Some(cause), grace_ms });
         }
         Stage::Collecting(_) | Stage::Recollecting(_) | Stage::Over(_) => {}
     }
@@ -126,7 +126,7 @@ fn forget(state: &mut State, run: RunId, effects: &mut Vec<Effect>) {
     held.forgotten = true;
     match held.stage {
         Stage::Staging | Stage::Building | Stage::Ready { .. } | Stage::Running => {
-            effects.push(Effect::End { run, grace_ms: 0 });
+            effects.push(Effect::End { run, cause: None, grace_ms: 0 });
         }
         // The run is removed when its collection ends.
         Stage::Collecting(_) | Stage::Recollecting(_) => {}

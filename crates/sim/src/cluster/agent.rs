@@ -143,7 +143,7 @@ impl World {
         match effect {
             Effect::Start(launch) => self.stage(node, launch),
             Effect::Begin { run, .. } => self.begin(node, run),
-            Effect::End { run, grace_ms } => self.end(node, run, grace_ms),
+            Effect::End { run, grace_ms, .. } => self.end(node, run, grace_ms),
             Effect::Collect { launch } => {
                 self.agent(node).controls.remove(&launch.run());
                 let delay = self.rng.skewed(10 * MS);
