@@ -18,6 +18,7 @@ use crate::commands::step;
 use crate::dsh::dshd;
 use crate::failure::Failure;
 use crate::output::{Format, Output};
+use crate::slurm::sacct::seff;
 use crate::slurm::{self, sacct, sacctmgr, salloc, sbatch, scancel, scontrol, sinfo, squeue, srun, sshare, sstat};
 
 /// A tool, selected by the name of a link to the executable.
@@ -51,6 +52,7 @@ const LIGHT: &[Tool] = &[
     Tool { name: sbatch::NAME, main: |args| slurm::main(sbatch::NAME, args, sbatch::run), definition: None },
     Tool { name: scancel::NAME, main: |args| slurm::main(scancel::NAME, args, scancel::run), definition: None },
     Tool { name: scontrol::NAME, main: |args| slurm::main(scontrol::NAME, args, scontrol::run), definition: None },
+    Tool { name: seff::NAME, main: |args| slurm::main(seff::NAME, args, seff::run), definition: None },
     Tool { name: sinfo::NAME, main: |args| slurm::main(sinfo::NAME, args, sinfo::run), definition: None },
     Tool { name: squeue::NAME, main: |args| slurm::main(squeue::NAME, args, squeue::run), definition: None },
     Tool { name: srun::NAME, main: |args| slurm::main(srun::NAME, args, srun::run), definition: None },

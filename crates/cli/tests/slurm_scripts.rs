@@ -352,6 +352,27 @@ fn script_and_steps_each_show_what_they_used() {
     assert!(memory[0] < 50_000 && memory[1] > 55_000, "script and step in KiB: {memory:?}");
     let shown = site.cluster.run(&["job", &job]).stdout;
     assert!(!shown.contains("4294967291"), "{shown}");
+
+    let text = site.print("seff", &[&job]);
+    let lines: Vec<&str> = text.lines().collect();
+    let start = format!("Job ID: {job}|Cluster: hostler|User/Group: root/root|State: COMPLETED (exit code 0)|Cores: 1");
+    assert_eq!(lines[..5].join("|"), start);
+    let says = |start: &str, end: &str| {
+        assert!(lines.iter().any(|line| line.starts_with(start) && line.ends_with(end)), "{start}…{end}: {text}");
+    };
+    says("CPU Utilized: 00:00:0", "");
+    says("CPU Efficiency: ", " core-walltime");
+    says("Memory Utilized: ", " MB");
+    says("Memory Efficiency: ", "% of 200.00 MB (200.00 MB/node)");
+    let held = site.submit(&["-H", "--wrap", "true"]);
+    let waiting = site.print("seff", &[&held]);
+    assert!(
+        waiting.ends_with("State: PENDING\nCores: 1\nEfficiency not available for jobs in the PENDING state.\n"),
+        "{waiting}"
+    );
+    for (arguments, code) in [(&["99"][..], 2), (&["x"], 2), (&[], 1), (&["1", "2"], 1)] {
+        assert_eq!(site.run("seff", arguments).code, code, "{arguments:?}");
+    }
 }
 
 #[test]

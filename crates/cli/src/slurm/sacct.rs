@@ -5,6 +5,7 @@ mod entry;
 mod format;
 mod json;
 mod options;
+pub(crate) mod seff;
 mod selection;
 mod settings;
 
@@ -84,17 +85,19 @@ async fn scripts(client: &Client, records: &[JobRecord]) -> Result<BTreeMap<JobI
 }
 
 async fn fetch(client: &Client, settings: &mut Settings) -> Result<Vec<JobRecord>, Ended> {
-    let refuse = |error: ClientError| {
-        let refused = Refused::from(error);
-        let ended = Ended::error(format!("Problem talking to the database: {}", refused.text));
-        if refused.code.is_none() { ended } else { refused.lines().fold(ended, Ended::and) }
-    };
     if settings.only_own {
         // Operators see all jobs, as root does in Slurm.
-        let is_user = client.me().await.map_err(refuse)?.role == Role::User;
+        let is_user = client.me().await.map_err(unreadable)?.role == Role::User;
         settings.selection.users = if is_user { Some(vec![own_name()?]) } else { None };
     }
-    settings.selection.fetch(client).await.map_err(refuse)
+    settings.selection.fetch(client).await.map_err(unreadable)
+}
+
+/// The error if jobs cannot be read.
+fn unreadable(error: ClientError) -> Ended {
+    let refused = Refused::from(error);
+    let ended = Ended::error(format!("Problem talking to the database: {}", refused.text));
+    if refused.code.is_none() { ended } else { refused.lines().fold(ended, Ended::and) }
 }
 
 fn text(
