@@ -19,7 +19,9 @@ use crate::dsh::dshd;
 use crate::failure::Failure;
 use crate::output::{Format, Output};
 use crate::slurm::sacct::seff;
-use crate::slurm::{self, sacct, sacctmgr, salloc, sbatch, scancel, scontrol, sinfo, squeue, srun, sshare, sstat};
+use crate::slurm::{
+    self, sacct, sacctmgr, salloc, sbatch, sbcast, scancel, scontrol, sinfo, squeue, srun, sshare, sstat,
+};
 
 /// A tool, selected by the name of a link to the executable.
 pub(crate) struct Tool {
@@ -50,6 +52,7 @@ const LIGHT: &[Tool] = &[
     Tool { name: sacctmgr::NAME, main: |args| slurm::main(sacctmgr::NAME, args, sacctmgr::run), definition: None },
     Tool { name: salloc::NAME, main: |args| slurm::main(salloc::NAME, args, salloc::run), definition: None },
     Tool { name: sbatch::NAME, main: |args| slurm::main(sbatch::NAME, args, sbatch::run), definition: None },
+    Tool { name: sbcast::NAME, main: |args| slurm::main(sbcast::NAME, args, sbcast::run), definition: None },
     Tool { name: scancel::NAME, main: |args| slurm::main(scancel::NAME, args, scancel::run), definition: None },
     Tool { name: scontrol::NAME, main: |args| slurm::main(scontrol::NAME, args, scontrol::run), definition: None },
     Tool { name: seff::NAME, main: |args| slurm::main(seff::NAME, args, seff::run), definition: None },

@@ -376,6 +376,38 @@ fn script_and_steps_each_show_what_they_used() {
 }
 
 #[test]
+fn sbcast_copies_a_file_to_all_nodes_of_a_job() {
+    let site = up();
+    let large = site.cluster.write("large", vec![b'x'; 3_000_000]);
+    fs::set_permissions(&large, std::os::unix::fs::PermissionsExt::from_mode(0o750)).expect("owned");
+    // The nodes of this cluster share their disk.
+    let script = "sbcast -fp large copied; echo code $?; sbcast large copied; echo code $?; stat -c '%a %s %Y' copied large;                   touch on; until [ -e release ]; do sleep 0.1; done";
+    let job = site.submit(&["-N2", "--mem=60", "-o", "out", "--wrap", script]);
+    wait_until("the script copies", 60, || site.cluster.path("on").exists().then_some(()));
+    let text = site.read("out");
+    assert!(text.starts_with("code 0\n") && text.contains("code 1\n"), "{text}");
+    for node in ["n1", "n2"] {
+        assert!(text.contains(&format!("sbcast: error: {node}: copied: File exists\n")), "{text}");
+    }
+    let [.., copied, original] = text.lines().collect::<Vec<_>>()[..] else { panic!("{text}") };
+    assert!(copied == original && copied.starts_with("750 3000000 "), "{text}");
+    let outside = site.run("sbcast", &["-f", "-j", &job, "large", "from-outside"]);
+    assert_eq!(outside.code, 0, "{}", outside.stderr);
+    assert_eq!(fs::metadata(site.cluster.path("from-outside")).expect("copied").len(), 3_000_000);
+    for (arguments, said) in [
+        (&["large"][..], "Need two file names"),
+        (&["none", "x"], "Can't open `none`"),
+        (&["large", "x"], "Need a job id"),
+        (&["-j", "99", "large", "x"], "Invalid job id"),
+    ] {
+        let refused = site.run("sbcast", arguments);
+        assert!(refused.code == 1 && refused.stderr.contains(said), "{arguments:?}: {}", refused.stderr);
+    }
+    site.cluster.write("release", "");
+    site.wait(&job, "completed");
+}
+
+#[test]
 fn srun_with_a_job_id_joins_a_running_batch_job() {
     let site = up();
     let script = "touch on.$SLURM_JOB_ID; until [ -e release ]; do sleep 0.1; done";

@@ -17,6 +17,7 @@ pub(crate) mod sacct;
 pub(crate) mod sacctmgr;
 pub(crate) mod salloc;
 pub(crate) mod sbatch;
+pub(crate) mod sbcast;
 pub(crate) mod scancel;
 pub(crate) mod scontrol;
 pub(crate) mod sinfo;
