@@ -7,7 +7,7 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
-use super::{CLUSTER, VERSION};
+use super::{CLUSTER, VERSION, own_name};
 
 /// A document with a list under a name, on several lines. Writes each item before it takes the next one, since a list may be
 /// long.
@@ -46,6 +46,8 @@ fn meta() -> Value {
     let mut next = || numbers.next().unwrap_or_default();
     let (major, minor, micro) = (next(), next(), next());
     json!({
+        "client": { "source": "", "user": own_name().unwrap_or_default(), "group": "" },
+        "command": std::env::args().collect::<Vec<_>>(),
         "plugin": { "type": "", "name": "", "data_parser": "data_parser/v0.0.41", "accounting_storage": "" },
         "slurm": {
             "version": { "major": major, "minor": minor, "micro": micro },

@@ -142,7 +142,7 @@ fn blocks(before: &str, after: &str, entries: &[Entry<'_>], texts: &BTreeMap<Job
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use hostler_model::{TaskId, WallTime};
     use hostler_slurm::size::Conversion;
     use serde_json::json;
@@ -154,7 +154,7 @@ mod tests {
     use super::*;
 
     /// A job that has run on two nodes for 70 seconds.
-    fn running_job() -> JobRecord {
+    pub(super) fn running_job() -> JobRecord {
         let part = |node: &str| json!({ "node": node, "state": "running", "exit_code": null, "message": null, "result": null, "usage": null });
         let task = json!({
             "index": 0, "state": "running", "attempt": 1, "node": null, "exit_code": null, "message": null,

@@ -149,13 +149,18 @@ impl Entry<'_> {
     }
 
     pub(super) fn node_list(&self) -> String {
-        if let Some(step) = self.step {
-            return compress(&step.nodes.iter().map(NodeName::as_str).collect::<Vec<_>>());
+        match self.node_names() {
+            names if names.is_empty() => "None assigned".to_owned(),
+            names => compress(&names),
         }
-        match (self.row.nodes().first(), self.is_step) {
-            (None, _) => "None assigned".to_owned(),
-            (Some(first), true) => (*first).to_owned(),
-            (Some(_), false) => self.row.node_list(),
+    }
+
+    /// The names of the nodes, in order of rank; empty before the start.
+    pub(super) fn node_names(&self) -> Vec<&str> {
+        match self.step {
+            Some(step) => step.nodes.iter().map(NodeName::as_str).collect(),
+            None if self.is_step => self.row.nodes().into_iter().take(1).collect(),
+            None => self.row.nodes(),
         }
     }
 

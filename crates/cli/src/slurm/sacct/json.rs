@@ -1,5 +1,4 @@
-//! Jobs as JSON, as `sacct --json` prints them: the shape of `data_parser` v0.0.41, but the state is a single text, which more
-//! programs understand.
+//! Jobs as JSON, as `sacct --json` prints them: the shape of `data_parser` v0.0.41.
 
 use hostler_model::WallTime;
 use hostler_slurm::state::State;
@@ -7,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::super::CLUSTER;
 use super::super::job_json::exit_code;
-use super::super::json::{self, number, unlimited};
+use super::super::json::{self, number, seconds, unlimited};
 use super::entry::{Entry, Report};
 
 /// The document with all jobs, each with its steps.
@@ -29,9 +28,14 @@ fn cpu(ms: u64) -> Value {
     json!({ "seconds": ms / 1000, "microseconds": ms % 1000 * 1000 })
 }
 
+/// CPU time of the user and of the kernel, in milliseconds.
+fn cpu_ms(entry: &Entry<'_>) -> (u64, u64) {
+    entry.usage().map_or((0, 0), |usage| (usage.user_ms, usage.system_ms))
+}
+
 fn times(entry: &Entry<'_>, report: &Report) -> Value {
     let row = &entry.row;
-    let (user, system) = entry.usage().map_or((0, 0), |usage| (usage.user_ms, usage.system_ms));
+    let (user, system) = cpu_ms(entry);
     json!({
         "elapsed": report.elapsed(entry),
         "eligible": time(row.eligible_at()),
@@ -116,9 +120,8 @@ fn job(entry: &Entry<'_>, steps: &[Value], report: &mut Report) -> Value {
         "qos": row.qos(),
         "required": { "CPUs": row.cpus(), "memory_per_cpu": number(None), "memory_per_node": number(Some(per_node)) },
         "reservation": { "id": 0, "name": label("reservation") },
-        "restart_cnt": row.restarts(),
         "script": "",
-        "state": { "current": entry.state().name(), "reason": row.reason() },
+        "state": { "current": [entry.state().name()], "reason": row.reason() },
         "stderr": error,
         "stdin": input,
         "stdout": output,
@@ -138,27 +141,99 @@ fn job(entry: &Entry<'_>, steps: &[Value], report: &mut Report) -> Value {
 }
 
 fn step(entry: &Entry<'_>, report: &Report) -> Value {
+    let (user, system) = cpu_ms(entry);
     let figure = |kind: &str, id: u32, count: u64| json!({ "type": kind, "name": "", "id": id, "count": count });
     let consumed: Vec<Value> = entry.usage().map_or_else(Vec::new, |usage| {
         vec![figure("cpu", 1, usage.user_ms + usage.system_ms), figure("mem", 2, usage.max_rss_bytes)]
     });
-    let node = entry.node_list();
     json!({
         "CPU": { "requested_frequency": { "min": number(Some(0)), "max": number(Some(0)) }, "governor": "0" },
         "exit_code": exit_code(entry.state(), entry.exit()),
         "kill_request_user": "",
-        "nodes": { "count": entry.nodes(), "range": node, "list": [node] },
+        "nodes": { "count": entry.nodes(), "range": entry.node_list(), "list": entry.node_names() },
         "pid": "",
-        "state": entry.state().name(),
+        "state": [entry.state().name()],
         "statistics": { "CPU": { "actual_frequency": 0 }, "energy": { "consumed": number(Some(0)) } },
         "step": { "id": entry.id(), "name": entry.name() },
         "task": { "distribution": "Unknown" },
         "tasks": { "count": entry.tasks() },
-        "time": times(entry, report),
+        "time": {
+            "elapsed": report.elapsed(entry),
+            "end": seconds(report.end(entry)),
+            "start": seconds(report.start(entry)),
+            "suspended": 0,
+            "system": cpu(system),
+            "user": cpu(user),
+            "total": cpu(user + system),
+        },
         "tres": {
             "allocated": tres(entry),
             "requested": { "average": consumed, "max": consumed, "min": consumed, "total": consumed },
             "consumed": { "average": [], "max": [], "min": [], "total": [] },
         },
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use hostler_model::TaskId;
+    use hostler_slurm::size::Conversion;
+
+    use super::super::super::clock::Clock;
+    use super::super::super::rows::{Accounts, rows};
+    use super::super::selection::{LiveSteps, Selection};
+    use super::super::tests::running_job;
+    use super::*;
+
+    /// Checks a value against a type: a word, a list with the type of its items, or an object with those of its fields.
+    fn check(path: &str, value: &Value, expected: &Value) {
+        let fields = |value: &Value| -> BTreeSet<String> {
+            value.as_object().into_iter().flat_map(|it| it.keys().cloned()).collect()
+        };
+        let is_right = match expected {
+            Value::String(word) => match word.as_str() {
+                "text" => value.is_string(),
+                "integer" => value.is_i64() || value.is_u64(),
+                "boolean" => value.is_boolean(),
+                "number" => value["set"].is_boolean() && value["infinite"].is_boolean() && value["number"].is_u64(),
+                other => panic!("{other}"),
+            },
+            Value::Array(item) => {
+                let items = value.as_array().unwrap_or_else(|| panic!("{path}: {value}"));
+                items.iter().for_each(|one| check(&format!("{path}[]"), one, &item[0]));
+                true
+            }
+            _ => {
+                assert_eq!(fields(value), fields(expected), "{path}");
+                fields(value).iter().for_each(|name| check(&format!("{path}.{name}"), &value[name], &expected[name]));
+                true
+            }
+        };
+        assert!(is_right, "{path} is not of the type {expected}: {value}");
+    }
+
+    /// `types.json` has the types of the jobs in the OpenAPI document of Slurm's v0.0.41.
+    #[test]
+    fn values_have_the_types_of_the_data_parser() {
+        let expected: Value = serde_json::from_str(include_str!("types.json")).expect("JSON");
+        let mut job = running_job();
+        job.array = Some("3-5%2".parse().expect("an array"));
+        job.tasks[0].index = 3;
+        let step = json!({ "step": 0, "name": "x", "nodes": ["n1", "n2"], "tasks": 4, "cpus": 0, "started_at": 20_000,
+            "ended_at": 50_000, "exit_code": 3, "cpu_ms": 1500, "system_ms": 500 });
+        let steps = vec![serde_json::from_value(step).expect("a step")];
+        let live = LiveSteps::from([(TaskId { job: job.id, index: 3 }, steps)]);
+        let (clock, accounts) = (Clock::of_process(), Accounts::default());
+        let mut report = Report { clock, accounts, conversion: Conversion::Exact, cut: None };
+        let rows = rows(&job, false);
+        let text = document(&Selection::default().entries(&rows, &live), &mut report);
+        let value: Value = serde_json::from_str(&text).expect("JSON");
+        check("", &value, &expected);
+        let step = &value["jobs"][0]["steps"][1];
+        assert_eq!(step["nodes"]["list"], json!(["n1", "n2"]));
+        assert_eq!(step["state"], json!(["FAILED"]));
+        assert_eq!((&step["time"]["end"]["number"], &step["time"]["user"]["seconds"]), (&json!(50), &json!(1)));
+    }
 }
