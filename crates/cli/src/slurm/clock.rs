@@ -23,6 +23,12 @@ enum Form {
     Relative,
 }
 
+impl Default for Clock {
+    fn default() -> Self {
+        Self::of_process()
+    }
+}
+
 impl Clock {
     /// The clock of this process: now, its time zone, and the form in `SLURM_TIME_FORMAT`.
     pub(crate) fn of_process() -> Self {

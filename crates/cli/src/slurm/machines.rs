@@ -22,7 +22,7 @@ pub(crate) struct Cluster {
 }
 
 /// Which nodes to ask for details, with a request for each.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Details {
     None,
     /// Drained nodes.

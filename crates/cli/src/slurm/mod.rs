@@ -9,6 +9,7 @@ mod job_json;
 mod json;
 mod machines;
 mod node_files;
+mod options;
 mod placing;
 mod refused;
 mod request;
@@ -34,7 +35,7 @@ use std::process::ExitCode;
 
 use hostler_client::ClientError;
 use hostler_slurm::container_options::CONTAINER_OPTIONS;
-use hostler_slurm::getopt::{Mistake, Opt, Order, Parsed, Takes};
+use hostler_slurm::getopt::{Mistake, Opt};
 use hostler_slurm::job_options::{BadValue, JOB_OPTIONS, Key, MISTAKE};
 
 use crate::context::Context;
@@ -48,7 +49,7 @@ const VERSION: &str = "slurm 24.05.8";
 /// The name of the cluster in variables and options.
 const CLUSTER: &str = "hostler";
 
-/// Why a command ends early: lines for stderr, and an exit code.
+/// Why a command ends early: lines to print, and an exit code.
 #[derive(Debug)]
 pub(crate) struct Ended {
     lines: Vec<Line>,
@@ -60,6 +61,8 @@ enum Line {
     /// Printed after the command's name.
     Named(String),
     Plain(String),
+    /// Printed on stdout.
+    Asked(String),
 }
 
 /// The exit code of a command.
@@ -79,6 +82,11 @@ impl Ended {
     /// An error whose text does not begin with the command's name.
     pub(crate) fn plain(text: impl Into<String>) -> Self {
         Self { lines: vec![Line::Plain(text.into())], code: 1 }
+    }
+
+    /// The end of a command that only prints a text that the user asks for.
+    pub(crate) fn printed(text: String) -> Self {
+        Self { lines: vec![Line::Asked(text)], code: 0 }
     }
 
     /// An end without a message.
@@ -103,6 +111,7 @@ impl Ended {
         let replace = |line| match line {
             Line::Named(line) => Line::Named(line.replace(text, by)),
             Line::Plain(line) => Line::Plain(line.replace(text, by)),
+            asked @ Line::Asked(_) => asked,
         };
         Self { lines: self.lines.into_iter().map(replace).collect(), code: self.code }
     }
@@ -110,7 +119,7 @@ impl Ended {
     /// The texts of the lines.
     #[cfg(test)]
     pub(crate) fn texts(&self) -> impl Iterator<Item = &str> {
-        self.lines.iter().map(|(Line::Named(text) | Line::Plain(text))| text.as_str())
+        self.lines.iter().map(|(Line::Named(text) | Line::Plain(text) | Line::Asked(text))| text.as_str())
     }
 }
 
@@ -131,6 +140,9 @@ pub(crate) fn main(name: &str, args: Vec<OsString>, command: fn(&Context, Vec<Os
                 match line {
                     Line::Named(text) => tell(&context, name, &[text]),
                     Line::Plain(text) => context.output.say(&text),
+                    Line::Asked(text) => {
+                        print(&context, &text);
+                    }
                 }
             }
             code.into()
@@ -153,20 +165,6 @@ pub(crate) fn print(context: &Context, text: &str) -> u8 {
 pub(crate) fn print_scripts(context: &Context, text: &str) -> u8 {
     context.output.job_text(text);
     0
-}
-
-/// An option of a command.
-pub(crate) const fn opt<Key>(key: Key, long: &'static str, short: u8, takes: Takes) -> Opt<Key> {
-    Opt { key, long, short: if short == 0 { None } else { Some(short) }, takes }
-}
-
-/// Parses the command line of a command whose options may follow operands.
-pub(crate) fn parse<Key: Copy + PartialEq>(
-    name: &str,
-    options: &[Opt<Key>],
-    args: Vec<OsString>,
-) -> Result<Parsed<Key>, Ended> {
-    hostler_slurm::getopt::parse(options, Order::Permute, args.into_iter().skip(1)).map_err(|it| mistaken(name, &it))
 }
 
 /// The error for a mistake in a command line, as `getopt_long` and the command print it.

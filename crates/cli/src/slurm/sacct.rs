@@ -15,15 +15,17 @@ use std::ffi::OsString;
 use hostler_client::{Client, ClientError};
 use hostler_model::{JobId, Role};
 use hostler_proto::api::JobRecord;
+use hostler_slurm::table::write_header;
 
 use super::clock::Clock;
 use super::rows::{Accounts, Row};
-use super::{Ended, Outcome, Refused, VERSION, own_name, print, print_scripts, steps};
+use super::table::write_row;
+use super::{Ended, Outcome, Refused, own_name, print, print_scripts, steps};
 use crate::context::{Context, block_on};
 
 use entry::{Entry, Report};
 use selection::LiveSteps;
-use settings::{Content, Request, Settings};
+use settings::{Content, Settings};
 
 pub(crate) const NAME: &str = "sacct";
 
@@ -32,11 +34,7 @@ const RULER: &str = "-----------------------------------------------------------
 
 pub(crate) fn run(context: &Context, args: Vec<OsString>) -> Outcome {
     let clock = Clock::of_process();
-    let mut settings = match settings::parse(args, &clock, std::env::var("SACCT_FORMAT").ok())? {
-        Request::Help(text) => return Ok(print(context, &text)),
-        Request::Version => return Ok(print(context, &format!("{VERSION}\n"))),
-        Request::List(settings) => settings,
-    };
+    let mut settings = options::parse(args, &clock, std::env::var("SACCT_FORMAT").ok())?;
     let client = context.client().map_err(|failure| Ended::error(failure.summary()))?;
     let asked = async {
         let records = match fetch(&client, &mut settings).await {
@@ -124,10 +122,10 @@ fn table(settings: &Settings, entries: &[Entry<'_>], report: &mut Report) -> Str
     let Settings { columns, style, .. } = settings;
     let mut out = String::with_capacity(100 * (entries.len() + 2));
     if settings.has_header {
-        format::write_header(columns, style, &mut out);
+        write_header(columns, style, &mut out);
     }
     for entry in entries {
-        format::write_entry(columns, style, report, entry, &mut out);
+        write_row(columns, style, &mut out, |field, out| field.value.append(report, entry, out));
     }
     out
 }
@@ -145,11 +143,11 @@ fn blocks(before: &str, after: &str, entries: &[Entry<'_>], texts: &BTreeMap<Job
 pub(crate) mod tests {
     use hostler_model::{TaskId, WallTime};
     use hostler_slurm::size::Conversion;
+    use hostler_slurm::table::Style;
     use serde_json::json;
 
     use super::super::rows::rows;
     use super::super::squeue::ids::parse_list;
-    use super::format::Style;
     use super::selection::Selection;
     use super::*;
 
@@ -190,10 +188,10 @@ pub(crate) mod tests {
             let mut report = Report { clock, accounts, conversion: Conversion::Exact, cut: None };
             let fields = "JobID,JobName,State,ExitCode,End,ElapsedRaw,AllocCPUS,NNodes,NodeList,NTasks,MaxRSS,AveCPU";
             let columns = format::choose(fields).unwrap_or_else(|name| panic!("{name}"));
-            let style = Style::Delimited { delimiter: "|".to_owned(), is_closed: false };
+            let style = Style::bars(false);
             let mut out = String::new();
             for entry in selection.entries(&rows, &live) {
-                format::write_entry(&columns, &style, &mut report, &entry, &mut out);
+                write_row(&columns, &style, &mut out, |field, out| field.value.append(&mut report, &entry, out));
             }
             out
         };

@@ -4,12 +4,13 @@
 
 use std::ffi::OsString;
 
-use hostler_slurm::getopt::{Opt, Takes};
-use hostler_slurm::table::{Column, Style, choose, header};
+use hostler_slurm::getopt::Takes::{Nothing, Value};
+use hostler_slurm::table::{Column, Style, choose, write_header};
 
+use super::options::{self, Setter, checked, flag, nothing, prints, version};
 use super::rows::{ACCOUNT, QOS};
-use super::table::line;
-use super::{CLUSTER, Ended, Outcome, VERSION, check_clusters, items, opt, own_name, parse, print, text};
+use super::table::write_row;
+use super::{CLUSTER, Ended, Outcome, check_clusters, items, own_name, print};
 use crate::context::Context;
 
 pub(crate) const NAME: &str = "sacctmgr";
@@ -23,22 +24,29 @@ const USAGE: &str = "Usage: sacctmgr [OPTIONS...] list|show ENTITY [SPECIFICATIO
     \x20 -s, --associations  show associations with users\n\
     \x20 -V, --version     print the version\n";
 
-/// The options, each with its letter as key.
-const OPTIONS: &[Opt<u8>] = &[
-    opt(b's', "associations", b's', Takes::Nothing),
-    opt(b'M', "clusters", b'M', Takes::Value),
-    opt(b'h', "help", b'h', Takes::Nothing),
-    opt(b'i', "immediate", b'i', Takes::Nothing),
-    opt(b'n', "noheader", b'n', Takes::Nothing),
-    opt(b'o', "oneliner", b'o', Takes::Nothing),
-    opt(b'p', "parsable", b'p', Takes::Nothing),
-    opt(b'P', "parsable2", b'P', Takes::Nothing),
-    opt(b'Q', "quiet", b'Q', Takes::Nothing),
-    opt(b'r', "readonly", b'r', Takes::Nothing),
-    opt(b'h', "usage", 0, Takes::Nothing),
-    opt(b'v', "verbose", b'v', Takes::Nothing),
-    opt(b'V', "version", b'V', Takes::Nothing),
+const OPTIONS: &[Setter<Given>] = &[
+    flag("associations", "s", |given| given.associations = true),
+    checked("clusters", "M", Value, |_, list| list.map_or(Ok(()), check_clusters)),
+    prints("help", "h", || USAGE.to_owned()),
+    nothing("immediate", "i", Nothing),
+    flag("noheader", "n", |given| given.no_header = true),
+    nothing("oneliner", "o", Nothing),
+    flag("parsable", "p", |given| given.style = Style::bars(true)),
+    flag("parsable2", "P", |given| given.style = Style::bars(false)),
+    nothing("quiet", "Q", Nothing),
+    nothing("readonly", "r", Nothing),
+    prints("usage", "", || USAGE.to_owned()),
+    nothing("verbose", "v", Nothing),
+    prints("version", "V", version),
 ];
+
+/// The options as they were given.
+#[derive(Default)]
+struct Given {
+    style: Style,
+    no_header: bool,
+    associations: bool,
+}
 
 /// What `sacctmgr` can list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -132,27 +140,15 @@ struct Query {
 }
 
 pub(crate) fn run(context: &Context, args: Vec<OsString>) -> Outcome {
-    let given = parse(NAME, OPTIONS, args)?;
-    let (mut style, mut has_header, mut associations) = (Style::Padded, true, false);
-    for (key, value) in &given.options {
-        match key {
-            b'h' => return Ok(print(context, USAGE)),
-            b'V' => return Ok(print(context, &format!("{VERSION}\n"))),
-            b'M' => check_clusters(&text(value.as_ref()))?,
-            b's' => associations = true,
-            b'n' => has_header = false,
-            b'p' => style = Style::Parsable,
-            b'P' => style = Style::Parsable2,
-            _ => {}
-        }
-    }
-    let words: Vec<String> = given.operands.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let mut given = Given::default();
+    let operands = options::read(NAME, OPTIONS, args, &mut given)?;
+    let words: Vec<String> = operands.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     let [verb, rest @ ..] = words.as_slice() else { return Ok(print(context, USAGE)) };
     check_verb(verb)?;
     let (entity, usual) = entity_of(rest)?;
     let mut query = Query::parse(&rest[1..]);
-    query.with_associations |= associations;
-    Ok(print(context, &table(entity, usual, &query, &own_name()?, style, has_header)?))
+    query.with_associations |= given.associations;
+    Ok(print(context, &table(entity, usual, &query, &own_name()?, &given.style, !given.no_header)?))
 }
 
 /// Refuses other commands than `list` and `show`.
@@ -226,7 +222,7 @@ fn table(
     usual: &str,
     query: &Query,
     user: &str,
-    style: Style,
+    style: &Style,
     has_header: bool,
 ) -> Result<String, Ended> {
     let list = match &query.format {
@@ -235,13 +231,15 @@ fn table(
         None => usual.to_owned(),
     };
     let columns = columns(&list).map_err(|name| Ended::plain(format!("Unknown field '{name}'")))?;
-    let mut text = if has_header { header(&columns, style) } else { String::new() };
+    let mut text = String::new();
+    if has_header {
+        write_header(&columns, style, &mut text);
+    }
     // Programs take a list of nothing but accounts for all accounts that a user may name. Here every account is valid.
     let is_accounts = matches!(columns.as_slice(), [only] if only.name == "Account");
     let is_of_users = matches!(entity, Entity::User | Entity::Association);
     if query.takes(entity, user) && !(is_accounts && is_of_users) {
-        let values: Vec<String> = columns.iter().map(|column| value(&column.name, user).to_owned()).collect();
-        text.push_str(&line(&columns, &values, style));
+        write_row(&columns, style, &mut text, |column, out| out.push_str(value(&column.name, user)));
     }
     Ok(text)
 }
@@ -270,7 +268,7 @@ fn value<'a>(column: &str, user: &'a str) -> &'a str {
 mod tests {
     use super::*;
 
-    fn shown(words: &str, style: Style, has_header: bool) -> Result<String, String> {
+    fn shown(words: &str, style: &Style, has_header: bool) -> Result<String, String> {
         let words: Vec<String> = words.split_whitespace().map(str::to_owned).collect();
         let (entity, usual) = entity_of(&words).expect("an entity");
         let shown = table(entity, usual, &Query::parse(&words[1..]), "ada", style, has_header);
@@ -280,7 +278,7 @@ mod tests {
     #[test]
     fn entities_are_listed() {
         let padded = "      User   Def Acct \n---------- ---------- \n       ada    default \n";
-        assert_eq!(shown("user", Style::Padded, true).as_deref(), Ok(padded));
+        assert_eq!(shown("user", &Style::Padded, true).as_deref(), Ok(padded));
         for (words, expected) in [
             ("users withassoc", "ada|default|hostler|default|normal|normal\n"),
             ("users withassoc format=account,qos where user=ada cluster=hostler", "default|normal\n"),
@@ -294,10 +292,13 @@ mod tests {
             ("acc", "default\n"),
             ("assoc format=cluster,account,user,qos", "hostler|default|ada|normal\n"),
         ] {
-            assert_eq!(shown(words, Style::Parsable2, false).as_deref(), Ok(expected), "{words}");
+            assert_eq!(shown(words, &Style::bars(false), false).as_deref(), Ok(expected), "{words}");
         }
-        assert_eq!(shown("qos format=name,MaxWall", Style::Parsable, true).as_deref(), Ok("Name|MaxWall|\nnormal||\n"));
-        assert_eq!(shown("qos format=name,bogus", Style::Parsable, true), Err("Unknown field 'bogus'".to_owned()));
+        assert_eq!(
+            shown("qos format=name,MaxWall", &Style::bars(true), true).as_deref(),
+            Ok("Name|MaxWall|\nnormal||\n")
+        );
+        assert_eq!(shown("qos format=name,bogus", &Style::bars(true), true), Err("Unknown field 'bogus'".to_owned()));
     }
 
     #[test]

@@ -7,32 +7,43 @@ use std::path::Path;
 
 use hostler_client::RecordFilter;
 use hostler_model::JobId;
-use hostler_slurm::getopt::{Opt, Takes};
+use hostler_slurm::getopt::Takes::{Attached, Nothing, Value};
 
+use super::options::{self, Setter, checked, flag, nothing, prints, value, version};
 use super::rows::rows;
 use super::squeue::ids::parse_list;
-use super::{Ended, Outcome, VERSION, opt, parse, print, srun, tell, text, unreadable};
+use super::{Ended, Outcome, srun, tell, unreadable};
 use crate::context::{Context, block_on};
 
 pub(crate) const NAME: &str = "sbcast";
 
 const USAGE: &str = "Usage: sbcast [-fpvV] [-j JOBID] SOURCE DEST\n";
 
-/// The options, each with its letter as key.
-const OPTIONS: &[Opt<u8>] = &[
-    opt(b'C', "compress", b'C', Takes::Attached),
-    opt(b'x', "exclude", 0, Takes::Value),
-    opt(b'F', "fanout", b'F', Takes::Value),
-    opt(b'f', "force", b'f', Takes::Nothing),
-    opt(b'?', "help", 0, Takes::Nothing),
-    opt(b'j', "jobid", b'j', Takes::Value),
-    opt(b'p', "preserve", b'p', Takes::Nothing),
-    opt(b'L', "send-libs", 0, Takes::Attached),
-    opt(b's', "size", b's', Takes::Value),
-    opt(b't', "timeout", b't', Takes::Value),
-    opt(b'?', "usage", 0, Takes::Nothing),
-    opt(b'V', "version", b'V', Takes::Nothing),
-    opt(b'v', "verbose", b'v', Takes::Nothing),
+/// The options as they were given.
+#[derive(Default)]
+struct Given {
+    job: Option<String>,
+    is_forced: bool,
+    keeps_time: bool,
+    sends_libraries: bool,
+}
+
+const OPTIONS: &[Setter<Given>] = &[
+    nothing("compress", "C", Attached),
+    nothing("exclude", "", Value),
+    nothing("fanout", "F", Value),
+    flag("force", "f", |given: &mut Given| given.is_forced = true),
+    prints("help usage", "", || USAGE.to_owned()),
+    value("jobid", "j", |given: &mut Given, id| given.job = Some(id.to_owned())),
+    flag("preserve", "p", |given: &mut Given| given.keeps_time = true),
+    checked("send-libs", "", Attached, |given, whether| {
+        given.sends_libraries = whether != Some("no");
+        Ok(())
+    }),
+    nothing("size", "s", Value),
+    nothing("timeout", "t", Value),
+    prints("version", "V", version),
+    nothing("verbose", "v", Nothing),
 ];
 
 /// Writes the file on a node: its path, its name if the path is a directory, mode, size, whether it may replace a file, and
@@ -51,37 +62,24 @@ chmod "$3" "$part" && { [ -z "$6" ] || touch -d "@$6" "$part"; } && mv -f "$part
 
 pub(crate) fn run(context: &Context, args: Vec<OsString>) -> Outcome {
     let called = args.first().cloned().unwrap_or_default();
-    let given = parse(NAME, OPTIONS, args)?;
-    let (mut job, mut is_forced, mut keeps_time) = (None, false, false);
-    for (key, value) in &given.options {
-        match key {
-            b'?' => return Ok(print(context, USAGE)),
-            b'V' => return Ok(print(context, &format!("{VERSION}\n"))),
-            b'f' => is_forced = true,
-            b'p' => keeps_time = true,
-            b'j' => job = Some(text(value.as_ref())),
-            b'L' if text(value.as_ref()) != "no" => {
-                tell(
-                    context,
-                    NAME,
-                    &["warning: shared libraries are not copied: --send-libs has no effect".to_owned()],
-                );
-            }
-            _ => {}
-        }
+    let mut given = Given::default();
+    let operands = options::read(NAME, OPTIONS, args, &mut given)?;
+    if given.sends_libraries {
+        let text = "warning: shared libraries are not copied: --send-libs has no effect";
+        tell(context, NAME, &[text.to_owned()]);
     }
-    let [source, dest] = given.operands.as_slice() else {
-        return Err(Ended::plain(format!("Need two file names, have {} names", given.operands.len())));
+    let [source, dest] = operands.as_slice() else {
+        return Err(Ended::plain(format!("Need two file names, have {} names", operands.len())));
     };
     let cannot = |error: std::io::Error| Ended::error(format!("Can't open `{}`: {error}", source.display()));
     let facts = fs::metadata(source).map_err(cannot)?;
     if !facts.is_file() {
         return Err(Ended::error(format!("`{}`: Not a regular file", source.display())));
     }
-    let job = job.or_else(|| std::env::var("SLURM_JOB_ID").ok());
+    let job = given.job.or_else(|| std::env::var("SLURM_JOB_ID").ok());
     let (number, nodes) = nodes(context, job.as_deref())?;
     let name = Path::new(source).file_name().unwrap_or_default().to_owned();
-    let time = if keeps_time { facts.mtime().to_string() } else { String::new() };
+    let time = if given.keeps_time { facts.mtime().to_string() } else { String::new() };
     let step = [
         called,
         "--overlap".into(),
@@ -100,7 +98,7 @@ pub(crate) fn run(context: &Context, args: Vec<OsString>) -> Outcome {
         name,
         format!("{:o}", facts.mode() & 0o777).into(),
         facts.len().to_string().into(),
-        (if is_forced { "yes" } else { "no" }).into(),
+        (if given.is_forced { "yes" } else { "no" }).into(),
         time.into(),
     ];
     srun::run(context, step.into())

@@ -7,71 +7,68 @@ use std::time::{Duration, Instant};
 use hostler_client::{Client, ClientError, JobFilter, RecordFilter};
 use hostler_model::{IndexSet, JobId, JobState, SignalNumber, SignalTarget};
 use hostler_proto::api::{JobAction, JobSummary};
-use hostler_slurm::getopt::{Opt, Takes};
+use hostler_slurm::getopt::Takes::{Nothing, Value};
 use hostler_slurm::ids::split_far_number;
 use hostler_slurm::state::parse_list;
 use nix::unistd::{Uid, User};
 
 use super::machines::ALL_NODES;
+use super::options::{self, Setter, checked, flag, nothing, prints, value, version};
 use super::rows::{ACCOUNT, QOS, Row, find_task, rows};
 use super::steps;
-use super::{Ended, Outcome, Refused, VERSION, check_clusters, opt, own_name, parse, print, tell};
+use super::{Ended, Outcome, Refused, check_clusters, own_name, tell};
 use crate::context::{Context, block_on};
 
 pub(crate) const NAME: &str = "scancel";
 
 const USAGE: &str = "Usage: scancel [OPTIONS] [job_id[_array_id]...]\n";
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Key {
-    Account,
-    Batch,
-    Clusters,
-    Full,
-    Help,
-    Interactive,
-    JobName,
-    Me,
-    Nodelist,
-    Nothing(&'static str),
-    Partition,
-    Qos,
-    Quiet,
-    Reservation,
-    Signal,
-    State,
-    User,
-    Verbose,
-    Version,
-    Wckey,
-}
-
-const OPTIONS: &[Opt<Key>] = &[
-    opt(Key::Account, "account", b'A', Takes::Value),
-    opt(Key::Batch, "batch", b'b', Takes::Nothing),
-    opt(Key::Clusters, "clusters", b'M', Takes::Value),
-    opt(Key::Nothing("ctld"), "ctld", b'c', Takes::Nothing),
-    opt(Key::Full, "full", b'f', Takes::Nothing),
-    opt(Key::Help, "help", 0, Takes::Nothing),
-    opt(Key::Nothing("hurry"), "hurry", b'H', Takes::Nothing),
-    opt(Key::Interactive, "interactive", b'i', Takes::Nothing),
-    opt(Key::JobName, "jobname", 0, Takes::Value),
-    opt(Key::Me, "me", 0, Takes::Nothing),
-    opt(Key::JobName, "name", b'n', Takes::Value),
-    opt(Key::Nodelist, "nodelist", b'w', Takes::Value),
-    opt(Key::Partition, "partition", b'p', Takes::Value),
-    opt(Key::Qos, "qos", b'q', Takes::Value),
-    opt(Key::Quiet, "quiet", b'Q', Takes::Nothing),
-    opt(Key::Reservation, "reservation", b'R', Takes::Value),
-    opt(Key::Nothing("sibling"), "sibling", 0, Takes::Value),
-    opt(Key::Signal, "signal", b's', Takes::Value),
-    opt(Key::State, "state", b't', Takes::Value),
-    opt(Key::Help, "usage", 0, Takes::Nothing),
-    opt(Key::User, "user", b'u', Takes::Value),
-    opt(Key::Verbose, "verbose", b'v', Takes::Nothing),
-    opt(Key::Version, "version", b'V', Takes::Nothing),
-    opt(Key::Wckey, "wckey", 0, Takes::Value),
+const OPTIONS: &[Setter<Given>] = &[
+    value("account", "A", |given, name| given.filter.account = Some(name.to_owned())),
+    flag("batch", "b", |given| given.to = SignalTarget::Program),
+    checked("clusters", "M", Value, |_, list| list.map_or(Ok(()), check_clusters)),
+    nothing("ctld", "c", Nothing),
+    flag("full", "f", |given| given.to = SignalTarget::All),
+    prints("help", "", || USAGE.to_owned()),
+    nothing("hurry", "H", Nothing),
+    nothing("interactive", "i", Nothing),
+    value("jobname", "", |given, name| given.filter.name = Some(name.to_owned())),
+    checked("me", "", Nothing, |given, _| {
+        given.filter.user = Some(own_name()?);
+        Ok(())
+    }),
+    value("name", "n", |given, name| given.filter.name = Some(name.to_owned())),
+    checked("nodelist", "w", Value, |given, list| {
+        given.filter.nodes = list.map(nodes).transpose()?;
+        Ok(())
+    }),
+    value("partition", "p", |given, name| given.filter.partition = Some(name.to_owned())),
+    value("qos", "q", |given, name| given.filter.qos = Some(name.to_owned())),
+    nothing("quiet", "Q", Nothing),
+    value("reservation", "R", |given, name| given.filter.reservation = Some(name.to_owned())),
+    nothing("sibling", "", Value),
+    value("signal", "s", |given, signal| given.signal = Some(signal.to_owned())),
+    checked("state", "t", Value, |given, list| {
+        given.filter.states = list.map(states).transpose()?;
+        Ok(())
+    }),
+    prints("usage", "", || USAGE.to_owned()),
+    checked("user", "u", Value, |given, name| {
+        given.filter.user = name.map(user).transpose()?;
+        Ok(())
+    }),
+    flag("verbose", "v", |given| given.verbose = true),
+    prints("version", "V", version),
+    value("wckey", "", |given, key| given.filter.wckey = Some(key.to_owned())),
 ];
+
+/// The options as they were given.
+struct Given {
+    filter: Filter,
+    signal: Option<String>,
+    to: SignalTarget,
+    verbose: bool,
+}
 
 /// Which of the named jobs to cancel.
 #[derive(Debug, Default)]
@@ -143,32 +140,9 @@ enum Step {
 }
 
 pub(crate) fn run(context: &Context, args: Vec<OsString>) -> Outcome {
-    let given = parse(NAME, OPTIONS, args)?;
-    let mut filter = Filter::default();
-    let (mut verbose, mut signal, mut to) = (false, None, SignalTarget::Steps);
-    for (key, value) in &given.options {
-        let text = || value.as_ref().map(|value| value.to_string_lossy().into_owned());
-        match key {
-            Key::Help => return Ok(print(context, USAGE)),
-            Key::Version => return Ok(print(context, &format!("{VERSION}\n"))),
-            Key::Account => filter.account = text(),
-            Key::JobName => filter.name = text(),
-            Key::Me => filter.user = Some(own_name()?),
-            Key::Nodelist => filter.nodes = Some(nodes(&text().unwrap_or_default())?),
-            Key::Partition => filter.partition = text(),
-            Key::Qos => filter.qos = text(),
-            Key::Reservation => filter.reservation = text(),
-            Key::State => filter.states = Some(states(&text().unwrap_or_default())?),
-            Key::User => filter.user = text().as_deref().map(user).transpose()?,
-            Key::Wckey => filter.wckey = text(),
-            Key::Signal => signal = text(),
-            Key::Verbose => verbose = true,
-            Key::Batch => to = SignalTarget::Program,
-            Key::Full => to = SignalTarget::All,
-            Key::Clusters => check_clusters(&text().unwrap_or_default())?,
-            Key::Quiet | Key::Interactive | Key::Nothing(_) => {}
-        }
-    }
+    let mut given = Given { filter: Filter::default(), signal: None, to: SignalTarget::Steps, verbose: false };
+    let operands = options::read(NAME, OPTIONS, args, &mut given)?;
+    let Given { filter, signal, to, verbose } = given;
     let named_signal = signal.clone();
     let signal: Option<SignalNumber> = match signal.filter(|signal| !is_kill(signal)) {
         None => None,
@@ -176,10 +150,10 @@ pub(crate) fn run(context: &Context, args: Vec<OsString>) -> Outcome {
     };
     let is_plain = filter.is_empty() && named_signal.is_none() && to != SignalTarget::Program;
     let how = Treatment { signal, to, verbose, is_plain };
-    if given.operands.iter().any(|word| word.is_empty()) {
+    if operands.iter().any(|word| word.is_empty()) {
         return Err(Ended::error("Invalid job id "));
     }
-    let named = given.operands.iter().flat_map(|word| split(&word.to_string_lossy())).map(|word| parse_id(&word));
+    let named = operands.iter().flat_map(|word| split(&word.to_string_lossy())).map(|word| parse_id(&word));
     let named = named.collect::<Result<Vec<_>, _>>()?;
     if named.is_empty() && filter.is_empty() {
         return Err(Ended::error("No job identification provided"));

@@ -17,14 +17,13 @@ use hostler_slurm::size::Conversion;
 
 use super::clock::Clock;
 use super::steps;
-use super::{CLUSTER, Ended, Outcome, VERSION, job_json, print, tell, unreadable};
+use super::{CLUSTER, Ended, Outcome, job_json, print, tell, unreadable};
 use crate::context::{Context, block_on};
 
 use columns::Printer;
 use format::Format;
 pub(crate) use options::NAME;
-pub(super) use settings::fatal;
-use settings::{Request, Settings};
+use settings::Settings;
 use sort::Order;
 
 /// What the command could not do, in its errors.
@@ -39,11 +38,7 @@ struct Table {
 
 pub(crate) fn run(context: &Context, args: Vec<OsString>) -> Outcome {
     let mut warn = |line: String| tell(context, NAME, &[line]);
-    let settings = match settings::parse(args, |name| std::env::var(name).ok(), &mut warn)? {
-        Request::Help(text) => return Ok(print(context, text)),
-        Request::Version => return Ok(print(context, &format!("{VERSION}\n"))),
-        Request::List(settings) => settings,
-    };
+    let settings = options::parse(args, |name| std::env::var(name).ok(), &mut warn)?;
     let format = match (&settings.short_format, &settings.long_format) {
         (_, Some(list)) => Format::long(list, settings.lists_steps),
         (short, None) => Format::short(short.as_deref().unwrap_or(settings::USUAL), settings.lists_steps),

@@ -10,19 +10,20 @@ use hostler_model::{Metric, NodeName, TaskId};
 use hostler_proto::api::JobRecord;
 use hostler_proto::link::StepRecord;
 use hostler_proto::usage::{SeriesView, UsageView};
-use hostler_slurm::getopt::{Opt, Takes};
+use hostler_slurm::getopt::Takes::{Nothing, Value};
 use hostler_slurm::hostlist::compress;
 use hostler_slurm::size::{Conversion, Unit, convert};
 use hostler_slurm::state::State;
-use hostler_slurm::table::{Column, Style, choose, header};
+use hostler_slurm::table::{Column, Style, choose, names, write_header};
 use hostler_slurm::time::long;
 
 use super::clock::Clock;
+use super::options::{self, Setter, checked, flag, nothing, prints, value, version};
 use super::rows::Row;
 use super::squeue::ids::{Named, named_rows, parse_list};
 use super::steps::{self, BATCH};
-use super::table::line;
-use super::{Ended, Outcome, VERSION, check_clusters, items, opt, parse, print, tell, text};
+use super::table::write_row;
+use super::{Ended, Outcome, check_clusters, items, print, tell};
 use crate::context::{Context, block_on};
 
 pub(crate) const NAME: &str = "sstat";
@@ -90,71 +91,51 @@ const USUAL: &str = "JobID,MaxVMSize,MaxVMSizeNode,MaxVMSizeTask,AveVMSize,MaxRS
     TRESUsageInMinNode,TRESUsageInMinTask,TRESUsageInTot,TRESUsageOutAve,TRESUsageOutMax,TRESUsageOutMaxNode,\
     TRESUsageOutMaxTask,TRESUsageOutMin,TRESUsageOutMinNode,TRESUsageOutMinTask,TRESUsageOutTot";
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Key {
-    Clusters,
-    Format,
-    Help,
-    HelpFormat,
-    Jobs,
-    NoConvert,
-    NoHeader,
-    Nothing(&'static str),
-    Parsable,
-    Parsable2,
-    PidFormat,
-    Version,
+/// The options as they were given.
+#[derive(Default)]
+struct Given {
+    format: Option<String>,
+    style: Style,
+    no_header: bool,
+    no_convert: bool,
+    jobs: Vec<String>,
 }
 
-const OPTIONS: &[Opt<Key>] = &[
-    opt(Key::Nothing("allsteps"), "allsteps", b'a', Takes::Nothing),
-    opt(Key::Clusters, "clusters", b'M', Takes::Value),
-    opt(Key::Format, "fields", 0, Takes::Value),
-    opt(Key::Format, "format", b'o', Takes::Value),
-    opt(Key::Help, "help", b'h', Takes::Nothing),
-    opt(Key::HelpFormat, "helpformat", b'e', Takes::Nothing),
-    opt(Key::Jobs, "jobs", b'j', Takes::Value),
-    opt(Key::NoConvert, "noconvert", 0, Takes::Nothing),
-    opt(Key::NoHeader, "noheader", b'n', Takes::Nothing),
-    opt(Key::Parsable, "parsable", b'p', Takes::Nothing),
-    opt(Key::Parsable2, "parsable2", b'P', Takes::Nothing),
-    opt(Key::PidFormat, "pidformat", b'i', Takes::Nothing),
-    opt(Key::Jobs, "steps", 0, Takes::Value),
-    opt(Key::Help, "usage", 0, Takes::Nothing),
-    opt(Key::Nothing("verbose"), "verbose", b'v', Takes::Nothing),
-    opt(Key::Version, "version", b'V', Takes::Nothing),
+const OPTIONS: &[Setter<Given>] = &[
+    nothing("allsteps", "a", Nothing),
+    checked("clusters", "M", Value, |_, list| list.map_or(Ok(()), check_clusters)),
+    value("fields format", "o", |given, fields| given.format = Some(fields.to_owned())),
+    prints("help", "h", || USAGE.to_owned()),
+    prints("helpformat", "e", || names(COLUMNS)),
+    value("jobs", "j", |given, list| given.jobs.extend(items(list))),
+    flag("noconvert", "", |given| given.no_convert = true),
+    flag("noheader", "n", |given| given.no_header = true),
+    flag("parsable", "p", |given| given.style = Style::bars(true)),
+    flag("parsable2", "P", |given| given.style = Style::bars(false)),
+    flag("pidformat", "i", |given| given.format = Some("JobID,Nodelist,Pids".to_owned())),
+    value("steps", "", |given, list| given.jobs.extend(items(list))),
+    prints("usage", "", || USAGE.to_owned()),
+    nothing("verbose", "v", Nothing),
+    prints("version", "V", version),
 ];
 
 pub(crate) fn run(context: &Context, args: Vec<OsString>) -> Outcome {
-    let given = parse(NAME, OPTIONS, args)?;
-    let (mut format, mut style, mut has_header) = (USUAL.to_owned(), Style::Padded, true);
-    let mut conversion = Conversion::Exact;
-    let mut jobs: Vec<String> = given.operands.iter().flat_map(|word| items(&word.to_string_lossy())).collect();
-    for (key, value) in &given.options {
-        let value = text(value.as_ref());
-        match key {
-            Key::Help => return Ok(print(context, USAGE)),
-            Key::HelpFormat => return Ok(print(context, &help_format(COLUMNS))),
-            Key::Version => return Ok(print(context, &format!("{VERSION}\n"))),
-            Key::Clusters => check_clusters(&value)?,
-            Key::Format => format = value,
-            Key::Jobs => jobs.extend(items(&value)),
-            Key::NoConvert => conversion = Conversion::Keep,
-            Key::NoHeader => has_header = false,
-            Key::Parsable => style = Style::Parsable,
-            Key::Parsable2 => style = Style::Parsable2,
-            Key::PidFormat => "JobID,Nodelist,Pids".clone_into(&mut format),
-            Key::Nothing(_) => {}
-        }
-    }
+    let mut given = Given::default();
+    let operands = options::read(NAME, OPTIONS, args, &mut given)?;
+    let Given { format, style, no_header, no_convert, jobs: named } = given;
+    let mut jobs: Vec<String> = operands.iter().flat_map(|word| items(&word.to_string_lossy())).collect();
+    jobs.extend(named);
+    let conversion = if no_convert { Conversion::Keep } else { Conversion::Exact };
     if jobs.is_empty() {
         return Err(Ended::error("You didn't give me any jobs to stat."));
     }
     let unknown = |name: String| Ended::error(format!("Invalid field requested: \"{name}\""));
-    let columns = choose(&format, COLUMNS).map_err(unknown)?;
+    let columns = choose(format.as_deref().unwrap_or(USUAL), COLUMNS).map_err(unknown)?;
     let named = parse_list(&jobs.join(",")).map_err(|bad| Ended::fatal(format!("Bad job/step specified: {bad}")))?;
-    if has_header {
-        print(context, &header(&columns, style));
+    let mut out = String::new();
+    if !no_header {
+        write_header(&columns, &style, &mut out);
+        print(context, &out);
     }
     let client = context.client()?;
     let filter = RecordFilter { jobs: named.iter().map(|it| it.job).collect(), ..RecordFilter::default() };
@@ -170,18 +151,14 @@ pub(crate) fn run(context: &Context, args: Vec<OsString>) -> Outcome {
             tell(context, NAME, &[format!("error: No steps running for job {}", named.job)]);
         }
         for used in used {
-            let values: Vec<String> =
-                columns.iter().map(|column| used.value(&column.name, conversion).unwrap_or_default()).collect();
-            print(context, &line(&columns, &values, style));
+            out.clear();
+            write_row(&columns, &style, &mut out, |column, out| {
+                out.push_str(&used.value(&column.name, conversion).unwrap_or_default());
+            });
+            print(context, &out);
         }
     }
     Ok(0)
-}
-
-/// The names of all columns, four per line.
-fn help_format(columns: &[Column]) -> String {
-    let line = |some: &[Column]| some.iter().map(|column| format!("{:<19}", column.name)).collect::<Vec<_>>().join(" ");
-    columns.chunks(4).map(|some| line(some) + "\n").collect()
 }
 
 /// A running task, or a step that it has launched.
@@ -297,15 +274,6 @@ mod tests {
         let series: Vec<Value> = vec![series("cpu", "cpus", cpu), series("memory", "bytes", memory)];
         let view = json!({ "from": 0, "step_ms": 7_200_000, "len": 1, "series": series });
         serde_json::from_value(view).expect("figures")
-    }
-
-    #[test]
-    fn columns_are_listed_four_per_line() {
-        let list = help_format(COLUMNS);
-        assert!(
-            list.starts_with("AveCPU              AveCPUFreq          AveDiskRead         AveDiskWrite       \n"),
-            "{list}"
-        );
     }
 
     #[test]

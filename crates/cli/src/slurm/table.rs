@@ -22,10 +22,18 @@ pub(super) fn escape_from(out: &mut String, start: usize) {
     }
 }
 
-/// Writes a row of a table whose columns have names.
-pub(super) fn line(columns: &[Column], values: &[String], style: Style) -> String {
-    let values: Vec<String> = values.iter().map(|value| escaped(value).into_owned()).collect();
-    table::line(columns, &values, style)
+/// Appends a row of a table whose columns have names.
+pub(super) fn write_row<Value>(
+    columns: &[Column<Value>],
+    style: &Style,
+    out: &mut String,
+    mut append: impl FnMut(&Column<Value>, &mut String),
+) {
+    table::write_row(columns, style, out, |column, out| {
+        let start = out.len();
+        append(column, out);
+        escape_from(out, start);
+    });
 }
 
 /// Writes a line in a format such as `%.18i|%T`. Text between the values stays as it is, since the calling user chose it.
@@ -60,9 +68,16 @@ mod tests {
     #[test]
     fn values_stay_on_their_line() {
         let columns = [Column::new("Account", 4), Column::new("User", 6)];
-        let values = [HOSTILE.to_owned(), "ada".to_owned()];
-        assert_eq!(line(&columns, &values, Style::Parsable2), format!("{ESCAPED}|ada\n"));
-        assert_eq!(line(&columns, &values, Style::Padded), "a\\u+    ada \n");
+        let row = |style: &Style| {
+            let mut out = String::new();
+            let value = |column: &Column, out: &mut String| {
+                out.push_str(if column.name == "User" { "ada" } else { HOSTILE });
+            };
+            write_row(&columns, style, &mut out, value);
+            out
+        };
+        assert_eq!(row(&Style::bars(false)), format!("{ESCAPED}|ada\n"));
+        assert_eq!(row(&Style::Padded), "a\\u+    ada \n");
         let pieces = layout::parse_short("%j\t%u");
         let value = |field: &Field| Some(if field.name == "j" { HOSTILE } else { "ada" }.to_owned());
         assert_eq!(layout_line(&pieces, value), format!("{ESCAPED}\tada\n"));

@@ -1,37 +1,24 @@
 //! What `sacct` can show of a job and of its script: the name, width and value of each field.
 
+use std::borrow::Cow;
+
 use hostler_model::WallTime;
 use hostler_proto::api::PartView;
 use hostler_proto::link::Usage;
 use hostler_slurm::size::{Unit, convert};
+use hostler_slurm::table::{Column, Fit};
 use hostler_slurm::time::long;
 
 use super::super::CLUSTER;
 use super::entry::{Entry, Report};
 
 /// A field that a format may name.
-pub(super) struct Field {
-    pub(super) name: &'static str,
-    /// The usual width; negative if values stand at the left.
-    pub(super) width: i32,
-    pub(super) kind: Kind,
-    value: Value,
-}
-
-/// How a value is fitted to its width.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
-    /// A text that is too long ends with `+`.
-    Text,
-    /// A number or an elapsed time may be longer than the column.
-    Number,
-    /// A time is cut.
-    Time,
-}
+pub(super) type Field = Column<Value>;
 
 type Append = fn(&mut Report, &Entry<'_>, &mut String);
 
-enum Value {
+#[derive(Clone, Copy)]
+pub(super) enum Value {
     /// Never known.
     None,
     Of(Append),
@@ -64,35 +51,35 @@ impl Report {
     }
 }
 
-const fn none(name: &'static str, width: i32, kind: Kind) -> Field {
-    Field { name, width, kind, value: Value::None }
+const fn none(name: &'static str, width: i32, fit: Fit) -> Field {
+    Field { name: Cow::Borrowed(name), width, fit, value: Value::None }
 }
 
-const fn of(name: &'static str, width: i32, kind: Kind, append: Append) -> Field {
-    Field { name, width, kind, value: Value::Of(append) }
+const fn of(name: &'static str, width: i32, fit: Fit, append: Append) -> Field {
+    Field { name: Cow::Borrowed(name), width, fit, value: Value::Of(append) }
 }
 
-const fn of_job(name: &'static str, width: i32, kind: Kind, append: Append) -> Field {
-    Field { name, width, kind, value: Value::OfJob(append) }
+const fn of_job(name: &'static str, width: i32, fit: Fit, append: Append) -> Field {
+    Field { name: Cow::Borrowed(name), width, fit, value: Value::OfJob(append) }
 }
 
-const fn of_step(name: &'static str, width: i32, kind: Kind, append: Append) -> Field {
-    Field { name, width, kind, value: Value::OfStep(append) }
+const fn of_step(name: &'static str, width: i32, fit: Fit, append: Append) -> Field {
+    Field { name: Cow::Borrowed(name), width, fit, value: Value::OfStep(append) }
 }
 
-impl Field {
+impl Value {
     /// Appends the value of an entry to a text; nothing if it is not known.
-    pub(super) fn append(&self, report: &mut Report, entry: &Entry<'_>, out: &mut String) {
-        match (&self.value, entry.is_step) {
-            (Value::Of(append), _) | (Value::OfJob(append), false) | (Value::OfStep(append), true) => {
+    pub(super) fn append(self, report: &mut Report, entry: &Entry<'_>, out: &mut String) {
+        match (self, entry.is_step) {
+            (Self::Of(append), _) | (Self::OfJob(append), false) | (Self::OfStep(append), true) => {
                 append(report, entry, out);
             }
-            (Value::None | Value::OfJob(_) | Value::OfStep(_), _) => {}
+            (Self::None | Self::OfJob(_) | Self::OfStep(_), _) => {}
         }
     }
 }
 
-use Kind::{Number, Text, Time};
+use Fit::{Number, Text, Time};
 
 /// The fields, in the order of `sacct --helpformat`.
 pub(super) const FIELDS: &[Field] = &[

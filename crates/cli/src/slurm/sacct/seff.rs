@@ -3,14 +3,15 @@
 use std::ffi::OsString;
 use std::fmt::Write;
 
-use hostler_slurm::getopt::{Opt, Takes};
+use hostler_slurm::getopt::Takes::Nothing;
 use hostler_slurm::state::State;
 use hostler_slurm::time::long;
 
 use super::super::clock::Clock;
+use super::super::options::{self, Setter, nothing, prints, version};
 use super::super::rows::Accounts;
 use super::super::squeue::ids::parse_list;
-use super::super::{CLUSTER, Ended, Outcome, VERSION, opt, parse, print};
+use super::super::{CLUSTER, Ended, Outcome, print};
 use super::entry::Entry;
 use super::selection::{LiveSteps, Selection};
 use super::unreadable;
@@ -21,27 +22,16 @@ pub(crate) const NAME: &str = "seff";
 const USAGE: &str = "Usage: seff [Options] <Jobid>\n       Options:\n       -h    Help menu\n       -v    Version\n       \
                      -d    accepted, changes nothing\n";
 
-/// The options, each with its letter as key.
-const OPTIONS: &[Opt<u8>] = &[
-    opt(b'd', "debug", b'd', Takes::Nothing),
-    opt(b'h', "help", b'h', Takes::Nothing),
-    opt(b'v', "version", b'v', Takes::Nothing),
-];
+const OPTIONS: &[Setter<()>] =
+    &[nothing("debug", "d", Nothing), prints("help", "h", || USAGE.to_owned()), prints("version", "v", version)];
 
 /// Exit code if no job has the id, and if the id names several tasks that wait.
 const NOT_FOUND: u8 = 2;
 const SEVERAL: u8 = 3;
 
 pub(crate) fn run(context: &Context, args: Vec<OsString>) -> Outcome {
-    let given = parse(NAME, OPTIONS, args)?;
-    let has = |key: u8| given.options.iter().any(|(option, _)| *option == key);
-    if has(b'v') {
-        return Ok(print(context, &format!("{VERSION}\n")));
-    }
-    let [id] = given.operands.as_slice() else { return Err(Ended { code: 1, ..Ended::plain(USAGE.trim_end()) }) };
-    if has(b'h') {
-        return Ok(print(context, USAGE));
-    }
+    let operands = options::read(NAME, OPTIONS, args, &mut ())?;
+    let [id] = operands.as_slice() else { return Err(Ended { code: 1, ..Ended::plain(USAGE.trim_end()) }) };
     let not_found = || Ended { code: NOT_FOUND, ..Ended::plain("Job not found.") };
     let mut named = parse_list(&id.to_string_lossy()).map_err(|_| not_found())?;
     named.iter_mut().for_each(|named| named.step = None);

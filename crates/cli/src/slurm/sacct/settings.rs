@@ -1,28 +1,15 @@
 //! The request to `sacct`: the command line, with its defaults.
 
-use std::ffi::OsString;
-
 use hostler_model::WallTime;
-use hostler_slurm::getopt::{self, Order};
-use hostler_slurm::hostlist;
 use hostler_slurm::size::{Conversion, Unit};
-use hostler_slurm::state::parse_list;
+use hostler_slurm::table::Style;
 use hostler_slurm::time::{Limit, parse_limit};
 
 use super::super::clock::Clock;
-use super::super::squeue::{fatal, ids};
-use super::super::{Ended, Line, check_clusters, items, text};
-use super::format::{self, Column, Style};
-use super::options::{HELP, Key, OPTIONS};
+use super::super::{Ended, items};
+use super::columns::Field;
+use super::format;
 use super::selection::{Range, Selection};
-
-/// What the user asks for.
-pub(super) enum Request {
-    /// A text about the command.
-    Help(String),
-    Version,
-    List(Box<Settings>),
-}
 
 /// What to print about the jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -39,7 +26,7 @@ pub(super) struct Settings {
     pub(super) selection: Selection,
     /// Whether the jobs of other users are left out, unless the user is an operator.
     pub(super) only_own: bool,
-    pub(super) columns: Vec<Column>,
+    pub(super) columns: Vec<Field>,
     pub(super) style: Style,
     pub(super) has_header: bool,
     pub(super) conversion: Conversion,
@@ -50,120 +37,33 @@ pub(super) struct Settings {
 
 /// The options as they were given.
 #[derive(Default)]
-struct Given {
-    selection: Selection,
-    from: Option<WallTime>,
-    to: Option<WallTime>,
-    all_users: bool,
-    fields: Option<String>,
-    is_brief: bool,
-    is_long: bool,
-    delimiter: Option<String>,
+pub(super) struct Given {
+    pub(super) clock: Clock,
+    pub(super) selection: Selection,
+    pub(super) from: Option<WallTime>,
+    pub(super) to: Option<WallTime>,
+    pub(super) all_users: bool,
+    pub(super) fields: Option<String>,
+    pub(super) is_brief: bool,
+    pub(super) is_long: bool,
+    pub(super) delimiter: Option<String>,
     /// Whether a delimiter also ends lines; `None` without delimiters.
-    is_closed: Option<bool>,
-    no_header: bool,
-    no_convert: bool,
-    unit: Option<Unit>,
-    limit_min: Option<u64>,
-    limit_max: Option<u64>,
-    truncate: bool,
-    content: Content,
-}
-
-/// Parses the command line. `usual` is the format in the environment.
-pub(super) fn parse(args: Vec<OsString>, clock: &Clock, usual: Option<String>) -> Result<Request, Ended> {
-    // Unlike other commands, sacct prints no hint about its help.
-    let mistaken = |mistake: getopt::Mistake| Ended { lines: vec![Line::Named(mistake.to_string())], code: 1 };
-    let parsed = getopt::parse(OPTIONS, Order::Permute, args.into_iter().skip(1)).map_err(mistaken)?;
-    let mut given = Given::default();
-    for (key, value) in &parsed.options {
-        match key {
-            Key::Help => return Ok(Request::Help(HELP.to_owned())),
-            Key::Usage => return Ok(Request::Help("Usage: sacct [options]\n\tUse --help for help\n".to_owned())),
-            Key::HelpFormat => return Ok(Request::Help(format::names())),
-            Key::Version => return Ok(Request::Version),
-            key => given.apply(*key, &text(value.as_ref()), clock)?,
-        }
-    }
-    if !parsed.operands.is_empty() {
-        let words = parsed.operands.iter().map(|word| format!("error:  {}", word.display()));
-        return Err(words.fold(Ended::error("Unknown arguments:"), Ended::and));
-    }
-    given.settings(clock, usual).map(|settings| Request::List(Box::new(settings)))
+    pub(super) is_closed: Option<bool>,
+    pub(super) no_header: bool,
+    pub(super) no_convert: bool,
+    pub(super) unit: Option<Unit>,
+    pub(super) limit_min: Option<u64>,
+    pub(super) limit_max: Option<u64>,
+    pub(super) truncate: bool,
+    pub(super) content: Content,
 }
 
 impl Given {
-    fn apply(&mut self, key: Key, value: &str, clock: &Clock) -> Result<(), Ended> {
-        let add = |list: &mut Option<Vec<String>>| list.get_or_insert_default().extend(items(value));
-        let Self { selection, .. } = self;
-        match key {
-            Key::Accounts => add(&mut selection.accounts),
-            Key::AllUsers => self.all_users = true,
-            Key::Allocations => selection.only_jobs = true,
-            Key::Array => selection.splits_arrays = true,
-            Key::BatchScript => self.content = Content::Script,
-            Key::Brief => self.is_brief = true,
-            Key::Clusters => check_clusters(value)?,
-            Key::Completion => return Err(Ended::plain("Slurm job completion is disabled")),
-            Key::Constraints => add(&mut selection.features),
-            Key::Cpus => selection.cpu_count = Some(range(value, "cpu")?),
-            Key::Delimiter => self.delimiter = Some(value.to_owned()),
-            Key::EndTime => self.to = Some(time(value, clock)?),
-            Key::Environment => self.content = Content::Environment,
-            Key::Format => {
-                let fields = self.fields.get_or_insert_default();
-                fields.push_str(value);
-                fields.push(',');
-            }
-            Key::Groups => selection.groups.get_or_insert_default().extend(groups(value)?),
-            Key::Jobs => {
-                let named = ids::parse_list(value).map_err(|id| fatal(format!("Bad job/step specified: {id}")))?;
-                if !named.is_empty() {
-                    selection.named.get_or_insert_default().extend(named);
-                }
-            }
-            Key::Json => self.content = Content::Json,
-            Key::Long => self.is_long = true,
-            Key::Name => add(&mut selection.names),
-            Key::NoConvert => self.no_convert = true,
-            Key::Nodelist => {
-                let nodes = hostlist::expand(value).map_err(|_| Ended::error(format!("Invalid node name {value}")))?;
-                selection.nodes = Some(nodes.into_iter().collect());
-            }
-            Key::Nodes => selection.node_count = Some(range(value, "node")?),
-            Key::NoHeader => self.no_header = true,
-            Key::Parsable => self.is_closed = Some(true),
-            Key::Parsable2 => self.is_closed = Some(false),
-            Key::Partition => add(&mut selection.partitions),
-            Key::Qos => add(&mut selection.qos),
-            Key::Reason => add(&mut selection.reasons),
-            Key::StartTime => self.from = Some(time(value, clock)?),
-            Key::State => {
-                let states = parse_list(value);
-                let states = states.map_err(|state| fatal(format!("unrecognized job state value '{state}'")))?;
-                selection.states = states.map(|states| [selection.states.take().unwrap_or_default(), states].concat());
-            }
-            Key::TimelimitMax => self.limit_max = Some(limit(value)?),
-            Key::TimelimitMin => self.limit_min = Some(limit(value)?),
-            Key::Truncate => self.truncate = true,
-            Key::Units => self.unit = Some(Unit::parse(value).ok_or_else(|| no_unit(value))?),
-            Key::Users if value == "-1" => self.all_users = true,
-            Key::Users => {
-                self.all_users = false;
-                selection.users.get_or_insert_default().extend(users(value)?);
-            }
-            Key::WcKeys => add(&mut selection.wckeys),
-            Key::Yaml => return Err(Ended::error("--yaml is not supported; use --json")),
-            Key::Help | Key::HelpFormat | Key::Usage | Key::Version | Key::Nothing(_) => {}
-        }
-        Ok(())
-    }
-
-    fn settings(self, clock: &Clock, usual: Option<String>) -> Result<Settings, Ended> {
+    pub(super) fn settings(self, clock: &Clock, usual: Option<String>) -> Result<Settings, Ended> {
         let mut selection = self.selection;
         let is_named = selection.named.is_some();
         if matches!(self.content, Content::Script | Content::Environment) && !is_named {
-            return Err(fatal("--batch-script and --env-vars require the option --jobs"));
+            return Err(Ended::fatal("--batch-script and --env-vars require the option --jobs"));
         }
         (selection.from, selection.to) = period(self.from, self.to, is_named, selection.states.is_some(), clock);
         let end = selection.to.unwrap_or(clock.now);
@@ -211,7 +111,7 @@ impl Given {
 }
 
 /// The period, whose defaults depend on whether jobs or states are named.
-fn period(
+pub(super) fn period(
     from: Option<WallTime>,
     to: Option<WallTime>,
     names_jobs: bool,
@@ -226,26 +126,26 @@ fn period(
     (from.unwrap_or(start), to.or(from.filter(|_| names_states)))
 }
 
-fn time(text: &str, clock: &Clock) -> Result<WallTime, Ended> {
+pub(super) fn time(text: &str, clock: &Clock) -> Result<WallTime, Ended> {
     clock.parse(text).ok_or_else(|| Ended::plain(format!("Invalid time specification (pos=0): {text}")))
 }
 
-fn range(text: &str, what: &str) -> Result<Range, Ended> {
+pub(super) fn range(text: &str, what: &str) -> Result<Range, Ended> {
     let bad = || Ended::error(format!("Invalid numeric value \"{text}\" for requested {what} range."));
     Range::parse(text).ok_or_else(bad)
 }
 
 /// A time limit in seconds.
-fn limit(text: &str) -> Result<u64, Ended> {
+pub(super) fn limit(text: &str) -> Result<u64, Ended> {
     match parse_limit(text) {
         Some(Limit::Seconds(seconds)) => Ok(seconds),
         Some(Limit::Unlimited) => Ok(u64::MAX),
-        None => Err(fatal("Invalid time limit specification")),
+        None => Err(Ended::fatal("Invalid time limit specification")),
     }
 }
 
 /// The names of users that are given by name or by uid.
-fn users(list: &str) -> Result<Vec<String>, Ended> {
+pub(super) fn users(list: &str) -> Result<Vec<String>, Ended> {
     let one = |user: String| match user.parse::<u32>() {
         Ok(uid) => {
             let found = nix::unistd::User::from_uid(nix::unistd::Uid::from_raw(uid)).ok().flatten();
@@ -260,7 +160,7 @@ fn users(list: &str) -> Result<Vec<String>, Ended> {
 }
 
 /// The gids of groups that are given by name or by gid.
-fn groups(list: &str) -> Result<Vec<u32>, Ended> {
+pub(super) fn groups(list: &str) -> Result<Vec<u32>, Ended> {
     let one = |group: String| {
         let found = || nix::unistd::Group::from_name(&group).ok().flatten().map(|found| found.gid.as_raw());
         let gid = group.parse().ok().or_else(found);
@@ -269,74 +169,6 @@ fn groups(list: &str) -> Result<Vec<u32>, Ended> {
     items(list).into_iter().map(one).collect()
 }
 
-fn no_unit(text: &str) -> Ended {
+pub(super) fn no_unit(text: &str) -> Ended {
     Ended::error(format!("Invalid unit type '{text}'. Possible options are 'KMGTP'")).and("fatal: Invalid unit type")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn settings(args: &[&str]) -> Result<Settings, String> {
-        let args = std::iter::once("sacct").chain(args.iter().copied()).map(OsString::from).collect();
-        match parse(args, &Clock::of_process(), None) {
-            Ok(Request::List(settings)) => Ok(*settings),
-            Ok(_) => Err("a text".to_owned()),
-            Err(ended) => Err(ended.texts().collect::<Vec<_>>().join("|")),
-        }
-    }
-
-    #[test]
-    fn jobs_accumulate() {
-        let named = |args: &[&str]| settings(args).expect("valid").selection.named;
-        assert_eq!(named(&["-j", "1", "-j", "2,3_4"]), Some(ids::parse_list("1,2,3_4").expect("ids")));
-        assert_eq!(named(&["--job", "1.batch"]), Some(ids::parse_list("1.batch").expect("ids")));
-        assert_eq!(named(&["-Xnj", "7"]), Some(ids::parse_list("7").expect("ids")));
-        assert_eq!(named(&["-j", ""]), None);
-    }
-
-    #[test]
-    fn periods_have_slurms_defaults() {
-        let clock = Clock::of_process();
-        let at = |time: i64| Some(WallTime(time));
-        assert_eq!(period(None, None, false, false, &clock), (clock.midnight(), None));
-        assert_eq!(period(None, None, true, false, &clock), (WallTime(0), None));
-        assert_eq!(period(None, None, true, true, &clock), (WallTime(0), None));
-        assert_eq!(period(None, None, false, true, &clock), (clock.now, None));
-        assert_eq!(period(at(5), None, false, true, &clock), (WallTime(5), at(5)));
-        assert_eq!(period(at(5), at(9), false, true, &clock), (WallTime(5), at(9)));
-        assert_eq!(period(at(5), None, false, false, &clock), (WallTime(5), None));
-    }
-
-    #[test]
-    fn mistakes_have_slurms_words() {
-        for (args, text) in [
-            (vec!["-n", "-o", "Account%256", "|", "tail", "-1"], "invalid option -- '1'"),
-            (vec!["-n", "|", "tail"], "error: Unknown arguments:|error:  ||error:  tail"),
-            (vec!["--bogus"], "unrecognized option '--bogus'"),
-            (vec!["-o", "jobid,bogus"], "error: Invalid field requested: \"bogus\""),
-            (vec!["-j", "abc"], "fatal: Bad job/step specified: abc"),
-            (vec!["-S", "soon"], "Invalid time specification (pos=0): soon"),
-            (vec!["-s", "soon"], "fatal: unrecognized job state value 'soon'"),
-            (vec!["-u", "no such user"], "error: Invalid user id: no such user"),
-            (
-                vec!["--units", "X"],
-                "error: Invalid unit type 'X'. Possible options are 'KMGTP'|fatal: Invalid unit type",
-            ),
-            (vec!["-c"], "Slurm job completion is disabled"),
-            (vec!["-i", "x"], "error: Invalid numeric value \"x\" for requested node range."),
-        ] {
-            assert_eq!(settings(&args).err().as_deref(), Some(text), "{args:?}");
-        }
-    }
-
-    #[test]
-    fn styles_follow_the_options() {
-        let style = |args: &[&str]| settings(args).expect("valid").style;
-        let delimited = |delimiter: &str, is_closed| Style::Delimited { delimiter: delimiter.to_owned(), is_closed };
-        assert_eq!(style(&["--delimiter", ";"]), Style::Padded);
-        assert_eq!(style(&["-p"]), delimited("|", true));
-        assert_eq!(style(&["--parsable2", "--delimiter=^|^"]), delimited("^|^", false));
-        assert_eq!(style(&["-p", "-P"]), delimited("|", false));
-    }
 }

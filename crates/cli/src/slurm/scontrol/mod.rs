@@ -15,10 +15,11 @@ use std::io::BufRead;
 
 use hostler_client::{Client, ClientError};
 use hostler_proto::api::JobAction;
-use hostler_slurm::getopt::{Opt, Takes};
+use hostler_slurm::getopt::Takes::{Attached, Nothing, Value};
 
 use super::clock::Clock;
-use super::{Ended, Line, Outcome, Refused, VERSION, check_clusters, opt, parse, print, tell, text};
+use super::options::{self, Setter, checked, flag, nothing, prints, version};
+use super::{Ended, Line, Outcome, Refused, check_clusters, print, tell};
 use crate::context::{Context, block_on};
 
 pub(crate) const NAME: &str = "scontrol";
@@ -40,37 +41,39 @@ const USAGE: &str = "Usage: scontrol [OPTIONS...] [COMMAND...]\n\
     \x20     --json            print records as JSON\n\
     \x20 -V, --version         print the version\n";
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Key {
-    Clusters,
-    Details,
-    Help,
-    Json,
-    Nothing(&'static str),
-    OneLine,
-    Quiet,
-    Version,
+const OPTIONS: &[Setter<Given>] = &[
+    nothing("all", "a", Nothing),
+    checked("clusters", "M", Value, |_, list| list.map_or(Ok(()), check_clusters)),
+    flag("details", "d", |given| given.details = true),
+    nothing("federation", "", Nothing),
+    nothing("future", "F", Nothing),
+    prints("help", "h", || USAGE.to_owned()),
+    nothing("hide", "", Nothing),
+    checked("json", "", Attached, set_json),
+    nothing("local", "", Nothing),
+    flag("oneliner", "o", |given| given.one_line = true),
+    flag("quiet", "Q", |given| given.quiet = true),
+    nothing("sibling", "", Nothing),
+    nothing("uid", "u", Value),
+    prints("usage", "", || USAGE.to_owned()),
+    nothing("verbose", "v", Nothing),
+    prints("version", "V", version),
+    checked("yaml", "", Attached, set_json),
+];
+
+fn set_json(given: &mut Given, _: Option<&str>) -> Result<(), Ended> {
+    given.json = true;
+    Ok(())
 }
 
-const OPTIONS: &[Opt<Key>] = &[
-    opt(Key::Nothing("all"), "all", b'a', Takes::Nothing),
-    opt(Key::Clusters, "clusters", b'M', Takes::Value),
-    opt(Key::Details, "details", b'd', Takes::Nothing),
-    opt(Key::Nothing("federation"), "federation", 0, Takes::Nothing),
-    opt(Key::Nothing("future"), "future", b'F', Takes::Nothing),
-    opt(Key::Help, "help", b'h', Takes::Nothing),
-    opt(Key::Nothing("hide"), "hide", 0, Takes::Nothing),
-    opt(Key::Json, "json", 0, Takes::Attached),
-    opt(Key::Nothing("local"), "local", 0, Takes::Nothing),
-    opt(Key::OneLine, "oneliner", b'o', Takes::Nothing),
-    opt(Key::Quiet, "quiet", b'Q', Takes::Nothing),
-    opt(Key::Nothing("sibling"), "sibling", 0, Takes::Nothing),
-    opt(Key::Nothing("uid"), "uid", b'u', Takes::Value),
-    opt(Key::Help, "usage", 0, Takes::Nothing),
-    opt(Key::Nothing("verbose"), "verbose", b'v', Takes::Nothing),
-    opt(Key::Version, "version", b'V', Takes::Nothing),
-    opt(Key::Json, "yaml", 0, Takes::Attached),
-];
+/// The options as they were given.
+#[derive(Default)]
+struct Given {
+    details: bool,
+    one_line: bool,
+    quiet: bool,
+    json: bool,
+}
 
 /// A command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -181,22 +184,11 @@ struct Session<'a> {
 }
 
 pub(crate) fn run(context: &Context, args: Vec<OsString>) -> Outcome {
-    let given = parse(NAME, OPTIONS, args)?;
-    let clock = Clock::of_process();
-    let mut session = Session { context, details: false, one_line: false, quiet: false, json: false, clock };
-    for (key, value) in &given.options {
-        match key {
-            Key::Help => return Ok(print(context, USAGE)),
-            Key::Version => return Ok(print(context, &format!("{VERSION}\n"))),
-            Key::Clusters => check_clusters(&text(value.as_ref()))?,
-            Key::Details => session.details = true,
-            Key::Json => session.json = true,
-            Key::OneLine => session.one_line = true,
-            Key::Quiet => session.quiet = true,
-            Key::Nothing(_) => {}
-        }
-    }
-    let words: Vec<String> = given.operands.iter().map(|word| word.to_string_lossy().into_owned()).collect();
+    let mut given = Given::default();
+    let operands = options::read(NAME, OPTIONS, args, &mut given)?;
+    let Given { details, one_line, quiet, json } = given;
+    let mut session = Session { context, details, one_line, quiet, json, clock: Clock::of_process() };
+    let words: Vec<String> = operands.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     if words.is_empty() {
         return session.read_commands();
     }
@@ -238,6 +230,9 @@ impl Session<'_> {
             match line {
                 Line::Named(text) => tell(self.context, NAME, &[text]),
                 Line::Plain(text) => self.complain(&text),
+                Line::Asked(text) => {
+                    print(self.context, &text);
+                }
             }
         }
         code
@@ -287,7 +282,7 @@ impl Session<'_> {
                 self.refuse(rest, "jobs cannot be suspended; `scontrol hold` keeps waiting jobs from starting")
             }
             Verb::Ping => self.ping(),
-            Verb::Version => self.print(&format!("{VERSION}\n")),
+            Verb::Version => self.print(&version()),
             Verb::Help => self.print(USAGE),
             Verb::WriteScript => self.write_script(rest),
             Verb::Details => self.set(|session| &mut session.details),

@@ -5,332 +5,236 @@ use hostler_slurm::hostlist::compress;
 use hostler_slurm::time::short;
 
 use super::super::clock::Clock;
-use super::super::machines::{Cause, Machine, NULL, Part, addresses, node_list};
+use super::super::machines::{Cause, Details, Machine, NULL, Part, addresses, node_list};
 use super::super::rows::Accounts;
 use super::super::{CLUSTER, VERSION};
 use super::row::Row;
 
 /// A value that `sinfo` can print.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Field {
-    ActiveFeatures,
-    AllocMem,
-    AllocNodes,
-    Available,
-    Cluster,
-    Comment,
-    Cores,
-    Cpus,
-    CpuLoad,
-    CpusState,
-    DefaultTime,
-    Disk,
-    Features,
-    FreeMem,
-    Gres,
-    GresUsed,
-    Groups,
-    MaxCpusPerNode,
-    Memory,
-    NodeAddr,
-    NodeHost,
-    NodeList,
-    Nodes,
-    NodesAi,
-    NodesAiot,
-    OverSubscribe,
-    Partition,
-    PartitionName,
-    Port,
-    PreemptMode,
-    PriorityJobFactor,
-    PriorityTier,
-    Reason,
-    Root,
-    Size,
-    SocketCoreThread,
-    Sockets,
-    StateCompact,
-    StateComplete,
-    StateLong,
-    Threads,
-    Time,
-    TimeStamp,
-    User,
-    UserLong,
-    Version,
-    Weight,
-}
-
-/// How a field is called.
-#[derive(Debug)]
-pub(super) struct Known {
-    pub(super) field: Field,
+pub(super) struct Field {
     /// The letter in a short format; a blank if there is none.
     pub(super) letter: char,
     /// The name in a long format, in lower case.
     pub(super) name: &'static str,
     pub(super) header: &'static str,
+    value: Value,
 }
 
-const fn known(field: Field, letter: char, name: &'static str, header: &'static str) -> Known {
-    Known { field, letter, name, header }
+/// Where a value comes from. Nodes with different values of a partition, a node or a cause have rows of their own.
+enum Value {
+    Partition(fn(&Part) -> String),
+    /// Of each node of a row.
+    Node(fn(&Machine) -> Option<String>),
+    /// Of why a node is drained.
+    Cause(fn(&mut Writer, &Cause) -> Option<String>),
+    /// Of all nodes of a row together.
+    Nodes(Splits, fn(&Row<'_>) -> String),
 }
+
+/// Whether nodes with different values have rows of their own.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Splits {
+    Never,
+    /// If the user asks for exact rows.
+    Exactly,
+    Always,
+}
+
+const fn partition(letter: char, name: &'static str, header: &'static str, value: fn(&Part) -> String) -> Field {
+    Field { letter, name, header, value: Value::Partition(value) }
+}
+
+const fn node(letter: char, name: &'static str, header: &'static str, value: fn(&Machine) -> Option<String>) -> Field {
+    Field { letter, name, header, value: Value::Node(value) }
+}
+
+const fn cause(
+    letter: char,
+    name: &'static str,
+    header: &'static str,
+    value: fn(&mut Writer, &Cause) -> Option<String>,
+) -> Field {
+    Field { letter, name, header, value: Value::Cause(value) }
+}
+
+const fn nodes(
+    letter: char,
+    name: &'static str,
+    header: &'static str,
+    splits: Splits,
+    value: fn(&Row<'_>) -> String,
+) -> Field {
+    Field { letter, name, header, value: Value::Nodes(splits, value) }
+}
+
+use Splits::{Always, Exactly, Never};
 
 /// All fields, in the order in which `%all` prints them.
-pub(super) const FIELDS: &[Known] = &[
-    known(Field::Available, 'a', "available", "AVAIL"),
-    known(Field::NodesAi, 'A', "nodeai", "NODES(A/I)"),
-    known(Field::ActiveFeatures, 'b', "features_act", "ACTIVE_FEATURES"),
-    known(Field::MaxCpusPerNode, 'B', "maxcpuspernode", "MAX_CPUS_PER_NODE"),
-    known(Field::Cpus, 'c', "cpus", "CPUS"),
-    known(Field::CpusState, 'C', "cpusstate", "CPUS(A/I/O/T)"),
-    known(Field::Disk, 'd', "disk", "TMP_DISK"),
-    known(Field::Nodes, 'D', "nodes", "NODES"),
-    known(Field::FreeMem, 'e', "freemem", "FREE_MEM"),
-    known(Field::Reason, 'E', "reason", "REASON"),
-    known(Field::Features, 'f', "features", "AVAIL_FEATURES"),
-    known(Field::NodesAiot, 'F', "nodeaiot", "NODES(A/I/O/T)"),
-    known(Field::Groups, 'g', "groups", "GROUPS"),
-    known(Field::Gres, 'G', "gres", "GRES"),
-    known(Field::OverSubscribe, 'h', "oversubscribe", "OVERSUBSCRIBE"),
-    known(Field::TimeStamp, 'H', "timestamp", "TIMESTAMP"),
-    known(Field::PriorityJobFactor, 'I', "priorityjobfactor", "PRIO_JOB_FACTOR"),
-    known(Field::Time, 'l', "time", "TIMELIMIT"),
-    known(Field::DefaultTime, 'L', "defaulttime", "DEFAULTTIME"),
-    known(Field::Memory, 'm', "memory", "MEMORY"),
-    known(Field::PreemptMode, 'M', "preemptmode", "PREEMPT_MODE"),
-    known(Field::NodeHost, 'n', "nodehost", "HOSTNAMES"),
-    known(Field::NodeList, 'N', "nodelist", "NODELIST"),
-    known(Field::NodeAddr, 'o', "nodeaddr", "NODE_ADDR"),
-    known(Field::CpuLoad, 'O', "cpusload", "CPU_LOAD"),
-    known(Field::PriorityTier, 'p', "prioritytier", "PRIO_TIER"),
-    known(Field::Partition, 'P', "partition", "PARTITION"),
-    known(Field::Root, 'r', "root", "ROOT"),
-    known(Field::PartitionName, 'R', "partitionname", "PARTITION"),
-    known(Field::Size, 's', "size", "JOB_SIZE"),
-    known(Field::AllocNodes, 'S', "allocnodes", "ALLOCNODES"),
-    known(Field::StateCompact, 't', "statecompact", "STATE"),
-    known(Field::StateLong, 'T', "statelong", "STATE"),
-    known(Field::User, 'u', "user", "USER"),
-    known(Field::UserLong, 'U', "userlong", "USER"),
-    known(Field::Version, 'v', "version", "VERSION"),
-    known(Field::Cluster, 'V', "cluster", "CLUSTER"),
-    known(Field::Weight, 'w', "weight", "WEIGHT"),
-    known(Field::Sockets, 'X', "sockets", "SOCKETS"),
-    known(Field::Cores, 'Y', "cores", "CORES"),
-    known(Field::SocketCoreThread, 'z', "socketcorethread", "S:C:T"),
-    known(Field::Threads, 'Z', "threads", "THREADS"),
-    known(Field::AllocMem, ' ', "allocmem", "ALLOCMEM"),
-    known(Field::Comment, ' ', "comment", "COMMENT"),
-    known(Field::Comment, ' ', "extra", "EXTRA"),
-    known(Field::GresUsed, ' ', "gresused", "GRES_USED"),
-    known(Field::Port, ' ', "port", "PORT"),
-    known(Field::PriorityTier, ' ', "priority", "PRIO_TIER"),
-    known(Field::StateComplete, ' ', "statecomplete", "STATECOMPLETE"),
+pub(super) const FIELDS: &[Field] = &[
+    partition('a', "available", "AVAIL", |part| match part.state {
+        PartitionState::Open => "up".to_owned(),
+        PartitionState::Paused => "down".to_owned(),
+        PartitionState::Closed => "drain".to_owned(),
+    }),
+    nodes('A', "nodeai", "NODES(A/I)", Never, |row| {
+        let counts = row.node_counts();
+        format!("{}/{}", counts.allocated, counts.idle)
+    }),
+    node('b', "features_act", "ACTIVE_FEATURES", Machine::features),
+    partition('B', "maxcpuspernode", "MAX_CPUS_PER_NODE", |_| "UNLIMITED".to_owned()),
+    nodes('c', "cpus", "CPUS", Exactly, cpus),
+    nodes('C', "cpusstate", "CPUS(A/I/O/T)", Never, |row| row.cpu_counts().to_string()),
+    nodes('d', "disk", "TMP_DISK", Never, |_| "0".to_owned()),
+    nodes('D', "nodes", "NODES", Never, |row| row.machines.len().to_string()),
+    nodes('e', "freemem", "FREE_MEM", Exactly, |row| {
+        range("0", row, |machine| machine.memory_free().map(|free| (free, free.to_string())))
+    }),
+    cause('E', "reason", "REASON", |_, cause| Some(cause.text.clone())),
+    node('f', "features", "AVAIL_FEATURES", Machine::features),
+    nodes('F', "nodeaiot", "NODES(A/I/O/T)", Never, |row| row.node_counts().to_string()),
+    partition('g', "groups", "GROUPS", |part| match part.allowed.is_empty() {
+        true => "all".to_owned(),
+        false => part.allowed.join(","),
+    }),
+    node('G', "gres", "GRES", Machine::gres),
+    partition('h', "oversubscribe", "OVERSUBSCRIBE", |_| "NO".to_owned()),
+    cause('H', "timestamp", "TIMESTAMP", |writer, cause| cause.at.map(|at| writer.clock.write(at))),
+    partition('I', "priorityjobfactor", "PRIO_JOB_FACTOR", |_| "1".to_owned()),
+    partition('l', "time", "TIMELIMIT", |part| part.max_time.map_or_else(|| "infinite".to_owned(), short)),
+    partition('L', "defaulttime", "DEFAULTTIME", |part| part.default_time.map_or_else(|| "n/a".to_owned(), short)),
+    nodes('m', "memory", "MEMORY", Exactly, |row| least(row, Machine::memory)),
+    partition('M', "preemptmode", "PREEMPT_MODE", |_| "OFF".to_owned()),
+    nodes('n', "nodehost", "HOSTNAMES", Always, |row| node_list(&row.machines)),
+    nodes('N', "nodelist", "NODELIST", Never, |row| node_list(&row.machines)),
+    nodes('o', "nodeaddr", "NODE_ADDR", Always, |row| compress(&addresses(&row.machines))),
+    nodes('O', "cpusload", "CPU_LOAD", Exactly, |row| {
+        range("0.00", row, |machine| {
+            let load = machine.load()?;
+            Some(((load * 100.0) as u64, format!("{load:.2}")))
+        })
+    }),
+    partition('p', "prioritytier", "PRIO_TIER", |part| part.priority.to_string()),
+    partition('P', "partition", "PARTITION", |part| format!("{}{}", part.name, if part.is_default { "*" } else { "" })),
+    partition('r', "root", "ROOT", |_| "no".to_owned()),
+    partition('R', "partitionname", "PARTITION", |part| part.name.clone()),
+    partition('s', "size", "JOB_SIZE", |part| match part.max_nodes {
+        None => "1-infinite".to_owned(),
+        Some(1) => "1".to_owned(),
+        Some(most) => format!("1-{most}"),
+    }),
+    partition('S', "allocnodes", "ALLOCNODES", |_| "all".to_owned()),
+    nodes('t', "statecompact", "STATE", Always, |row| state(row, |machine| machine.state().compact())),
+    nodes('T', "statelong", "STATE", Always, |row| state(row, |machine| machine.state().long())),
+    cause('u', "user", "USER", |_, cause| Some(cause.user.clone())),
+    cause('U', "userlong", "USER", |writer, cause| {
+        Some(format!("{}({})", cause.user, writer.accounts.uid(&cause.user)))
+    }),
+    nodes('v', "version", "VERSION", Never, |row| match row.machines.is_empty() {
+        true => "N/A".to_owned(),
+        false => VERSION.trim_start_matches("slurm ").to_owned(),
+    }),
+    partition('V', "cluster", "CLUSTER", |_| "N/A".to_owned()),
+    nodes('w', "weight", "WEIGHT", Exactly, |row| least(row, |machine| machine.view.weight.into())),
+    nodes('X', "sockets", "SOCKETS", Exactly, cpus),
+    nodes('Y', "cores", "CORES", Never, one),
+    nodes('z', "socketcorethread", "S:C:T", Exactly, |row| format!("{}:{}:{}", cpus(row), one(row), one(row))),
+    nodes('Z', "threads", "THREADS", Never, one),
+    nodes(' ', "allocmem", "ALLOCMEM", Always, |row| row.machines.first().map_or(0, |it| it.memory_used()).to_string()),
+    node(' ', "comment", "COMMENT", |_| None),
+    node(' ', "extra", "EXTRA", |_| None),
+    node(' ', "gresused", "GRES_USED", Machine::gres_used),
+    nodes(' ', "port", "PORT", Never, |_| "0".to_owned()),
+    partition(' ', "priority", "PRIO_TIER", |part| part.priority.to_string()),
+    nodes(' ', "statecomplete", "STATECOMPLETE", Always, |row| {
+        state(row, |machine| machine.state().complete().to_ascii_lowercase())
+    }),
 ];
 
 /// Finds the field with this letter or, in lower case, with this name.
-pub(super) fn find(name: &str) -> Option<&'static Known> {
+pub(super) fn find(name: &str) -> Option<&'static Field> {
     let mut letters = name.chars();
     match (letters.next(), letters.next()) {
-        (Some(letter), None) => FIELDS.iter().find(|known| known.letter == letter && letter != ' '),
-        _ => FIELDS.iter().find(|known| known.name == name),
+        (Some(letter), None) => FIELDS.iter().find(|field| field.letter == letter && letter != ' '),
+        _ => FIELDS.iter().find(|field| field.name == name),
     }
 }
 
 impl Field {
-    /// Whether the value belongs to the partition.
-    const fn is_of_partition(self) -> bool {
-        use Field as F;
-        matches!(
-            self,
-            F::Available
-                | F::Groups
-                | F::Size
-                | F::Time
-                | F::DefaultTime
-                | F::Partition
-                | F::PartitionName
-                | F::PriorityTier
-        )
-    }
-
     /// Whether rows show the partition.
-    pub(super) const fn names_partition(self) -> bool {
-        matches!(self, Self::Partition | Self::PartitionName)
+    pub(super) const fn names_partition(&self) -> bool {
+        matches!(self.letter, 'P' | 'R')
     }
 
     /// Whether the value is a list of names.
-    pub(super) const fn is_list(self) -> bool {
-        matches!(self, Self::NodeAddr | Self::NodeHost | Self::NodeList)
+    pub(super) const fn is_list(&self) -> bool {
+        matches!(self.letter, 'n' | 'N' | 'o')
     }
 
-    /// Whether nodes with different values always have rows of their own.
-    pub(super) const fn splits(self) -> bool {
-        use Field as F;
-        self.is_of_partition()
-            || matches!(
-                self,
-                F::NodeHost
-                    | F::NodeAddr
-                    | F::Features
-                    | F::ActiveFeatures
-                    | F::Gres
-                    | F::GresUsed
-                    | F::Reason
-                    | F::TimeStamp
-                    | F::User
-                    | F::UserLong
-                    | F::StateCompact
-                    | F::StateLong
-                    | F::StateComplete
-                    | F::AllocMem
-            )
+    /// Which nodes to ask for details.
+    pub(super) const fn details(&self) -> Details {
+        match (self.letter, &self.value) {
+            ('e' | 'O', _) => Details::All,
+            (_, Value::Cause(_)) => Details::Reasons,
+            _ => Details::None,
+        }
     }
 
-    /// Whether nodes with different values have rows of their own if the user asks for exact rows.
-    pub(super) const fn splits_exactly(self) -> bool {
-        use Field as F;
-        self.splits()
-            || matches!(
-                self,
-                F::Cpus | F::Sockets | F::SocketCoreThread | F::Memory | F::Weight | F::CpuLoad | F::FreeMem
-            )
+    /// Whether nodes with different values have rows of their own.
+    pub(super) fn splits(&self, is_exact: bool) -> bool {
+        match self.value {
+            Value::Nodes(splits, _) => splits == Splits::Always || (is_exact && splits == Splits::Exactly),
+            _ => true,
+        }
+    }
+
+    /// The value in a row.
+    pub(super) fn value(&self, writer: &mut Writer, row: &Row<'_>) -> String {
+        let first = row.machines.first().copied();
+        match self.value {
+            Value::Partition(value) => value(row.part),
+            Value::Nodes(_, value) => value(row),
+            Value::Node(value) => first.and_then(value).unwrap_or_else(|| NULL.to_owned()),
+            Value::Cause(value) => {
+                let known = first.and_then(Machine::cause).and_then(|cause| value(writer, &cause));
+                known.unwrap_or_else(|| if self.letter == 'E' { "none" } else { "Unknown" }.to_owned())
+            }
+        }
     }
 }
 
-/// Writes values.
+/// What values need besides their row.
 #[derive(Debug)]
 pub(super) struct Writer {
     pub(super) clock: Clock,
     pub(super) accounts: Accounts,
 }
 
-impl Writer {
-    /// The value of a field in a row.
-    pub(super) fn value(&mut self, field: Field, row: &Row<'_>) -> String {
-        if let Some(text) = of_partition(field, row.part) {
-            return text;
-        }
-        if let Some(text) = of_all(field, row) {
-            return text;
-        }
-        let first = row.machines.first().copied();
-        match field {
-            Field::Reason | Field::TimeStamp | Field::User | Field::UserLong => {
-                self.of_cause(field, first.and_then(Machine::cause).as_ref())
-            }
-            _ => of_one(field, first),
-        }
-    }
-
-    /// What is known about the drain of a node.
-    fn of_cause(&mut self, field: Field, cause: Option<&Cause>) -> String {
-        let unknown = || "Unknown".to_owned();
-        let Some(cause) = cause else { return if field == Field::Reason { "none".to_owned() } else { unknown() } };
-        match field {
-            Field::Reason => cause.text.clone(),
-            Field::User => cause.user.clone(),
-            Field::UserLong => format!("{}({})", cause.user, self.accounts.uid(&cause.user)),
-            _ => cause.at.map_or_else(unknown, |at| self.clock.write(at)),
-        }
-    }
+fn cpus(row: &Row<'_>) -> String {
+    least(row, |machine| machine.view.cpus.into())
 }
 
-/// A value of a partition, or one that all partitions have.
-fn of_partition(field: Field, part: &Part) -> Option<String> {
-    Some(match field {
-        Field::AllocNodes => "all".to_owned(),
-        Field::Available => match part.state {
-            PartitionState::Open => "up".to_owned(),
-            PartitionState::Paused => "down".to_owned(),
-            PartitionState::Closed => "drain".to_owned(),
-        },
-        Field::Groups if part.allowed.is_empty() => "all".to_owned(),
-        Field::Groups => part.allowed.join(","),
-        Field::DefaultTime => part.default_time.map_or_else(|| "n/a".to_owned(), short),
-        Field::Time => part.max_time.map_or_else(|| "infinite".to_owned(), short),
-        Field::MaxCpusPerNode => "UNLIMITED".to_owned(),
-        Field::OverSubscribe => "NO".to_owned(),
-        Field::Partition => format!("{}{}", part.name, if part.is_default { "*" } else { "" }),
-        Field::PartitionName => part.name.clone(),
-        Field::PreemptMode => "OFF".to_owned(),
-        Field::PriorityJobFactor => "1".to_owned(),
-        Field::PriorityTier => part.priority.to_string(),
-        Field::Root => "no".to_owned(),
-        Field::Size => match part.max_nodes {
-            None => "1-infinite".to_owned(),
-            Some(1) => "1".to_owned(),
-            Some(most) => format!("1-{most}"),
-        },
-        Field::Cluster => "N/A".to_owned(),
-        _ => return None,
-    })
+fn one(row: &Row<'_>) -> String {
+    if row.machines.is_empty() { "0" } else { "1" }.to_owned()
 }
 
-/// A value of all nodes of a row together.
-fn of_all(field: Field, row: &Row<'_>) -> Option<String> {
-    let machines = &row.machines;
-    let counts = || row.node_counts();
-    Some(match field {
-        Field::Nodes => machines.len().to_string(),
-        Field::NodesAi => format!("{}/{}", counts().allocated, counts().idle),
-        Field::NodesAiot => counts().to_string(),
-        Field::CpusState => row.cpu_counts().to_string(),
-        Field::NodeList | Field::NodeHost => node_list(machines),
-        Field::NodeAddr => compress(&addresses(machines)),
-        Field::Cpus | Field::Sockets => least(machines, |machine| u64::from(machine.view.cpus)),
-        Field::Cores | Field::Threads if machines.is_empty() => "0".to_owned(),
-        Field::Cores | Field::Threads => "1".to_owned(),
-        Field::SocketCoreThread if machines.is_empty() => "0:0:0".to_owned(),
-        Field::SocketCoreThread => format!("{}:1:1", least(machines, |machine| u64::from(machine.view.cpus))),
-        Field::Disk | Field::Port => "0".to_owned(),
-        Field::Memory => least(machines, Machine::memory),
-        Field::Weight => least(machines, |machine| u64::from(machine.view.weight)),
-        Field::FreeMem if machines.is_empty() => "0".to_owned(),
-        Field::FreeMem => range(machines, |machine| machine.memory_free().map(|free| (free, free.to_string()))),
-        Field::CpuLoad if machines.is_empty() => "0.00".to_owned(),
-        Field::CpuLoad => range(machines, |machine| {
-            let load = machine.load()?;
-            Some(((load * 100.0) as u64, format!("{load:.2}")))
-        }),
-        _ => return None,
-    })
-}
-
-/// A value that all nodes of a row share.
-fn of_one(field: Field, machine: Option<&Machine>) -> String {
-    let null = || NULL.to_owned();
-    match (field, machine) {
-        (Field::Version, Some(_)) => VERSION.trim_start_matches("slurm ").to_owned(),
-        (Field::StateCompact | Field::StateLong | Field::StateComplete, None) => "n/a".to_owned(),
-        (Field::StateCompact, Some(machine)) => machine.state().compact(),
-        (Field::StateLong, Some(machine)) => machine.state().long(),
-        (Field::StateComplete, Some(machine)) => machine.state().complete().to_ascii_lowercase(),
-        (Field::AllocMem, machine) => machine.map_or(0, Machine::memory_used).to_string(),
-        (Field::Features | Field::ActiveFeatures, Some(machine)) => machine.features().unwrap_or_else(null),
-        (Field::Gres, Some(machine)) => machine.gres().unwrap_or_else(null),
-        (Field::GresUsed, Some(machine)) => machine.gres_used().unwrap_or_else(null),
-        (Field::Version, None) => "N/A".to_owned(),
-        _ => null(),
-    }
+fn state(row: &Row<'_>, text: impl FnOnce(&Machine) -> String) -> String {
+    row.machines.first().map_or_else(|| "n/a".to_owned(), |machine| text(machine))
 }
 
 /// The least value, with a `+` if others are larger.
-fn least(machines: &[&Machine], value: impl Fn(&Machine) -> u64) -> String {
-    let values = || machines.iter().map(|machine| value(machine));
+fn least(row: &Row<'_>, value: impl Fn(&Machine) -> u64) -> String {
+    let values = || row.machines.iter().map(|machine| value(machine));
     let (least, most) = (values().min().unwrap_or(0), values().max().unwrap_or(0));
     format!("{least}{}", if least == most { "" } else { "+" })
 }
 
-/// The least and the largest value; absent ones are the largest.
-fn range(machines: &[&Machine], value: impl Fn(&Machine) -> Option<(u64, String)>) -> String {
-    let values = || machines.iter().map(|machine| value(machine).unwrap_or((u64::MAX, "N/A".to_owned())));
+/// The least and the largest value; absent ones are the largest. `none` is the text of a row without nodes.
+fn range(none: &str, row: &Row<'_>, value: impl Fn(&Machine) -> Option<(u64, String)>) -> String {
+    let values = || row.machines.iter().map(|machine| value(machine).unwrap_or((u64::MAX, "N/A".to_owned())));
     match (values().min(), values().max()) {
         (Some((_, least)), Some((_, most))) if least != most => format!("{least}-{most}"),
         (Some((_, least)), _) => least,
-        (None, _) => "0".to_owned(),
+        (None, _) => none.to_owned(),
     }
 }
 
@@ -351,8 +255,8 @@ mod tests {
                 assert!(one.letter == ' ' || one.letter != other.letter, "{}", one.letter);
             }
         }
-        assert_eq!(find("P").map(|known| known.field), Some(Field::Partition));
-        assert_eq!(find("nodelist").map(|known| known.field), Some(Field::NodeList));
+        assert_eq!(find("P").map(|field| field.name), Some("partition"));
+        assert_eq!(find("nodelist").map(|field| field.letter), Some('N'));
         assert!(find("q").is_none() && find(" ").is_none() && find("bogus").is_none());
     }
 }

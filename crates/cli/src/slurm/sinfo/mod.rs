@@ -8,17 +8,18 @@ mod rows;
 use std::ffi::OsString;
 use std::time::Duration;
 
-use hostler_slurm::getopt::{Opt, Takes};
+use hostler_slurm::getopt::Takes::{Attached, Nothing, Value};
 use hostler_slurm::hostlist;
 use hostler_slurm::layout::{Piece, parse_long, parse_short};
 use hostler_slurm::node_state::StateFilter;
 
 use super::clock::Clock;
 use super::machines::{Cluster, Details};
+use super::options::{self, Setter, checked, flag, nothing, prints, value, version};
 use super::rows::Accounts;
-use super::{Ended, Outcome, Refused, VERSION, check_clusters, items, opt, parse, print, text};
+use super::{Ended, Outcome, Refused, check_clusters, items, mistaken, print};
 use crate::context::{Context, block_on};
-use fields::{FIELDS, Field, Writer, cluster_line, find};
+use fields::{FIELDS, Writer, cluster_line, find};
 use rows::{Format, Selection, sorted};
 
 pub(crate) const NAME: &str = "sinfo";
@@ -29,60 +30,47 @@ const USAGE: &str = "Usage: sinfo [-adelNRrsv] [-i seconds] [-t states] [-p part
 /// The smallest width of a column whose width follows from its values.
 const LEAST_WIDTH: usize = 9;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Key {
-    Clusters,
-    Dead,
-    Exact,
-    Format,
-    Help,
-    Iterate,
-    Json,
-    ListReasons,
-    Long,
-    LongFormat,
-    Node,
-    Nodes,
-    NoHeader,
-    Nothing(&'static str),
-    Partition,
-    Reservation,
-    Responding,
-    Sort,
-    States,
-    Summarize,
-    Version,
-}
-
-const OPTIONS: &[Opt<Key>] = &[
-    opt(Key::Nothing("all"), "all", b'a', Takes::Nothing),
-    opt(Key::Clusters, "clusters", b'M', Takes::Value),
-    opt(Key::Dead, "dead", b'd', Takes::Nothing),
-    opt(Key::Exact, "exact", b'e', Takes::Nothing),
-    opt(Key::Nothing("federation"), "federation", 0, Takes::Nothing),
-    opt(Key::LongFormat, "Format", b'O', Takes::Value),
-    opt(Key::Format, "format", b'o', Takes::Value),
-    opt(Key::Help, "help", 0, Takes::Nothing),
-    opt(Key::Nothing("hide"), "hide", 0, Takes::Nothing),
-    opt(Key::Iterate, "iterate", b'i', Takes::Value),
-    opt(Key::Json, "json", 0, Takes::Attached),
-    opt(Key::ListReasons, "list-reasons", b'R', Takes::Nothing),
-    opt(Key::Nothing("local"), "local", 0, Takes::Nothing),
-    opt(Key::Long, "long", b'l', Takes::Nothing),
-    opt(Key::Nothing("noconvert"), "noconvert", 0, Takes::Nothing),
-    opt(Key::Node, "Node", b'N', Takes::Nothing),
-    opt(Key::Nodes, "nodes", b'n', Takes::Value),
-    opt(Key::NoHeader, "noheader", b'h', Takes::Nothing),
-    opt(Key::Partition, "partition", b'p', Takes::Value),
-    opt(Key::Reservation, "reservation", b'T', Takes::Nothing),
-    opt(Key::Responding, "responding", b'r', Takes::Nothing),
-    opt(Key::Sort, "sort", b'S', Takes::Value),
-    opt(Key::States, "states", b't', Takes::Value),
-    opt(Key::Summarize, "summarize", b's', Takes::Nothing),
-    opt(Key::Help, "usage", 0, Takes::Nothing),
-    opt(Key::Nothing("verbose"), "verbose", b'v', Takes::Nothing),
-    opt(Key::Version, "version", b'V', Takes::Nothing),
-    opt(Key::Json, "yaml", 0, Takes::Attached),
+const OPTIONS: &[Setter<Asked>] = &[
+    nothing("all", "a", Nothing),
+    checked("clusters", "M", Value, |asked, list| {
+        asked.clusters = true;
+        list.map_or(Ok(()), check_clusters)
+    }),
+    flag("dead", "d", |asked| asked.selection.responding = Some(false)),
+    flag("exact", "e", |asked| asked.selection.exact = true),
+    nothing("federation", "", Nothing),
+    value("Format", "O", |asked, format| asked.format = Some(long_format(format, &mut asked.reports))),
+    value("format", "o", |asked, format| asked.format = Some(short_format(format, &mut asked.reports))),
+    prints("help", "", || USAGE.to_owned()),
+    nothing("hide", "", Nothing),
+    checked("iterate", "i", Value, |asked, text| {
+        asked.every = text.map(seconds).transpose()?;
+        Ok(())
+    }),
+    checked("json", "", Attached, set_json),
+    flag("list-reasons", "R", |asked| asked.reasons = true),
+    nothing("local", "", Nothing),
+    flag("long", "l", |asked| asked.long = true),
+    nothing("noconvert", "", Nothing),
+    flag("Node", "N", |asked| asked.selection.by_node = true),
+    checked("nodes", "n", Value, |asked, list| {
+        asked.selection.nodes = list.map(hostlist::expand).transpose().map_err(Ended::error)?;
+        Ok(())
+    }),
+    flag("noheader", "h", |asked| asked.no_header = true),
+    value("partition", "p", |asked, names| asked.selection.partitions = Some(items(names))),
+    flag("reservation", "T", |asked| asked.reservations = true),
+    flag("responding", "r", |asked| asked.selection.responding = Some(true)),
+    value("sort", "S", |asked, fields| asked.sort = Some(fields.to_owned())),
+    checked("states", "t", Value, |asked, list| {
+        asked.selection.states = list.map(states).transpose()?.flatten();
+        Ok(())
+    }),
+    flag("summarize", "s", |asked| asked.summary = true),
+    prints("usage", "", || USAGE.to_owned()),
+    nothing("verbose", "v", Nothing),
+    prints("version", "V", version),
+    checked("yaml", "", Attached, set_json),
 ];
 
 /// What the user asked for.
@@ -99,19 +87,19 @@ struct Asked {
     reasons: bool,
     reservations: bool,
     summary: bool,
+    /// What is wrong with the formats, for stderr.
+    reports: Vec<String>,
 }
 
 pub(crate) fn run(context: &Context, args: Vec<OsString>) -> Outcome {
-    let given = parse(NAME, OPTIONS, args)?;
+    let parsed = options::parse(OPTIONS, args).map_err(|mistake| mistaken(NAME, &mistake))?;
     let mut asked = Asked::default();
-    for (key, value) in &given.options {
-        match key {
-            Key::Help => return Ok(print(context, USAGE)),
-            Key::Version => return Ok(print(context, &format!("{VERSION}\n"))),
-            key => asked.apply(context, *key, &text(value.as_ref()))?,
-        }
+    let applied = options::apply(OPTIONS, &parsed.options, &mut asked);
+    if applied.is_ok() {
+        asked.apply_variables();
     }
-    asked.apply_variables(context);
+    asked.reports.iter().for_each(|text| context.output.job_stderr(text.as_bytes()));
+    applied?;
     if asked.reservations {
         return Ok(print(context, "No reservations in the system\n"));
     }
@@ -133,11 +121,9 @@ pub(crate) fn run(context: &Context, args: Vec<OsString>) -> Outcome {
 fn load(context: &Context, asked: &Asked) -> Result<Cluster, Ended> {
     let client = context.client()?;
     let fields = asked.format_for(None).fields();
-    let has = |some: &[Field]| fields.iter().any(|field| some.contains(field));
-    let details = match () {
-        () if asked.json || has(&[Field::FreeMem, Field::CpuLoad]) => Details::All,
-        () if has(&[Field::Reason, Field::TimeStamp, Field::User, Field::UserLong]) => Details::Reasons,
-        () => Details::None,
+    let details = match asked.json {
+        true => Details::All,
+        false => fields.iter().map(|field| field.details()).max().unwrap_or(Details::None),
     };
     block_on(async { Ok(Cluster::load(&client, details).await) })?.map_err(|error| {
         let refused = Refused::from(error);
@@ -147,48 +133,15 @@ fn load(context: &Context, asked: &Asked) -> Result<Cluster, Ended> {
 }
 
 impl Asked {
-    fn apply(&mut self, context: &Context, key: Key, value: &str) -> Result<(), Ended> {
-        let selection = &mut self.selection;
-        match key {
-            Key::Clusters => {
-                check_clusters(value)?;
-                self.clusters = true;
-            }
-            Key::Dead => selection.responding = Some(false),
-            Key::Responding => selection.responding = Some(true),
-            Key::Exact => selection.exact = true,
-            Key::Format => self.format = Some(short_format(context, value)),
-            Key::LongFormat => self.format = Some(long_format(context, value)),
-            Key::Iterate => {
-                let seconds = value.parse::<u64>().ok().filter(|seconds| *seconds > 0);
-                let bad = || Ended::error(format!("Error: invalid entry for --iterate={value}"));
-                self.every = Some(Duration::from_secs(seconds.ok_or_else(bad)?));
-            }
-            Key::Json => self.json = true,
-            Key::ListReasons => self.reasons = true,
-            Key::Long => self.long = true,
-            Key::Node => selection.by_node = true,
-            Key::Nodes => selection.nodes = Some(hostlist::expand(value).map_err(Ended::error)?),
-            Key::NoHeader => self.no_header = true,
-            Key::Partition => selection.partitions = Some(items(value)),
-            Key::Reservation => self.reservations = true,
-            Key::Sort => self.sort = Some(value.to_owned()),
-            Key::States => selection.states = states(value)?,
-            Key::Summarize => self.summary = true,
-            Key::Help | Key::Version | Key::Nothing(_) => {}
-        }
-        Ok(())
-    }
-
     /// Applies variables of the environment for options that are absent.
-    fn apply_variables(&mut self, context: &Context) {
+    fn apply_variables(&mut self) {
         let variable = |name: &str| std::env::var(format!("SINFO_{name}")).ok().filter(|value| !value.is_empty());
         if self.selection.partitions.is_none() {
             self.selection.partitions = variable("PARTITION").map(|names| items(&names));
         }
         let is_usual = !self.long && !self.summary && !self.reasons && !self.selection.by_node;
         if self.format.is_none() && is_usual {
-            self.format = variable("FORMAT").map(|format| short_format(context, &format));
+            self.format = variable("FORMAT").map(|format| short_format(&format, &mut self.reports));
         }
         self.sort = self.sort.take().or_else(|| variable("SORT"));
         if self.reasons && self.selection.states.is_none() {
@@ -250,7 +203,7 @@ impl Asked {
 }
 
 /// Parses a short format. Fields that nobody knows stay as they are written, and are reported.
-fn short_format(context: &Context, format: &str) -> Vec<Piece> {
+fn short_format(format: &str, reports: &mut Vec<String>) -> Vec<Piece> {
     if format == "%all" {
         let letters: Vec<String> =
             FIELDS.iter().filter(|known| known.letter != ' ').map(|known| format!("%{}", known.letter)).collect();
@@ -258,7 +211,7 @@ fn short_format(context: &Context, format: &str) -> Vec<Piece> {
     }
     let as_text = |piece: Piece| match piece {
         Piece::Field(field) if find(&field.name).is_none() => {
-            report(context, &format!("Invalid node format specification: {}\n", field.name));
+            reports.push(format!("Invalid node format specification: {}\n", field.name));
             let width = field.width.map(|width| width.to_string()).unwrap_or_default();
             Piece::Text(format!("%{}{width}{}", if field.is_right { "." } else { "" }, field.name))
         }
@@ -268,10 +221,10 @@ fn short_format(context: &Context, format: &str) -> Vec<Piece> {
 }
 
 /// Parses a long format. Fields that nobody knows are left out, and reported.
-fn long_format(context: &Context, format: &str) -> Vec<Piece> {
+fn long_format(format: &str, reports: &mut Vec<String>) -> Vec<Piece> {
     let is_known = |piece: &Piece| match piece {
         Piece::Field(field) if find(&field.name).is_none() => {
-            report(context, &format!("{NAME}: error: Invalid job format specification: {}\n", field.name));
+            reports.push(format!("{NAME}: error: Invalid job format specification: {}\n", field.name));
             false
         }
         _ => true,
@@ -279,8 +232,15 @@ fn long_format(context: &Context, format: &str) -> Vec<Piece> {
     parse_long(format).into_iter().filter(is_known).collect()
 }
 
-fn report(context: &Context, text: &str) {
-    context.output.job_stderr(text.as_bytes());
+fn set_json(asked: &mut Asked, _: Option<&str>) -> Result<(), Ended> {
+    asked.json = true;
+    Ok(())
+}
+
+fn seconds(text: &str) -> Result<Duration, Ended> {
+    let seconds = text.parse::<u64>().ok().filter(|seconds| *seconds > 0);
+    let bad = || Ended::error(format!("Error: invalid entry for --iterate={text}"));
+    Ok(Duration::from_secs(seconds.ok_or_else(bad)?))
 }
 
 fn states(text: &str) -> Result<Option<StateFilter>, Ended> {

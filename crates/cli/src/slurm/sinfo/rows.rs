@@ -6,7 +6,7 @@ use hostler_slurm::layout::{self, Piece};
 
 use super::super::machines::{Cluster, Machine, Part, by_name};
 use super::super::table::layout_line;
-use super::fields::{Field, Known, Writer, find};
+use super::fields::{Field, Writer, find};
 use super::row::Row;
 
 /// Which nodes and partitions to list, and which of them share a row.
@@ -34,9 +34,8 @@ impl Selection {
     }
 
     /// The rows for these fields, in the order of partitions and nodes.
-    pub(super) fn rows<'a>(&self, cluster: &'a Cluster, fields: &[Field], writer: &mut Writer) -> Vec<Row<'a>> {
-        let splits = |field: &&Field| if self.exact { field.splits_exactly() } else { field.splits() };
-        let splitting: Vec<Field> = fields.iter().filter(splits).copied().collect();
+    pub(super) fn rows<'a>(&self, cluster: &'a Cluster, fields: &[&Field], writer: &mut Writer) -> Vec<Row<'a>> {
+        let splitting: Vec<&Field> = fields.iter().filter(|field| field.splits(self.exact)).copied().collect();
         let shows_parts = fields.iter().any(|field| field.names_partition());
         let mut rows: Vec<(Vec<String>, Row<'a>)> = Vec::new();
         let is_named = |part: &&Part| self.partitions.as_ref().is_none_or(|names| names.contains(&part.name));
@@ -45,7 +44,7 @@ impl Selection {
             for machine in cluster.machines_of(part).into_iter().filter(|machine| self.takes(machine)) {
                 is_empty = false;
                 let alone = Row { part, place, machines: vec![machine] };
-                let key: Vec<String> = splitting.iter().map(|field| writer.value(*field, &alone)).collect();
+                let key: Vec<String> = splitting.iter().map(|field| field.value(writer, &alone)).collect();
                 let same = if self.by_node { None } else { rows.iter_mut().find(|(other, _)| *other == key) };
                 match same {
                     // A node may be in several partitions.
@@ -69,7 +68,7 @@ pub(super) fn sorted<'a>(rows: Vec<Row<'a>>, order: &str, writer: &mut Writer) -
     let keys: Vec<SortKey> = order.split(',').filter_map(|key| SortKey::parse(key.trim())).collect();
     let mut keyed: Vec<(Vec<String>, Row<'a>)> = Vec::with_capacity(rows.len());
     for row in rows {
-        let text = |key: &SortKey| find(&key.letter.to_string()).map(|known| writer.value(known.field, &row));
+        let text = |key: &SortKey| find(&key.letter.to_string()).map(|field| field.value(writer, &row));
         let texts = keys.iter().map(text).map(Option::unwrap_or_default).collect();
         keyed.push((texts, row));
     }
@@ -127,9 +126,9 @@ fn by_value(a: &str, b: &str) -> Ordering {
 pub(super) struct Format(pub(super) Vec<Piece>);
 
 impl Format {
-    pub(super) fn fields(&self) -> Vec<Field> {
+    pub(super) fn fields(&self) -> Vec<&'static Field> {
         let field = |piece: &Piece| match piece {
-            Piece::Field(field) => find(&field.name).map(|known| known.field),
+            Piece::Field(field) => find(&field.name),
             Piece::Text(_) => None,
         };
         self.0.iter().filter_map(field).collect()
@@ -140,8 +139,8 @@ impl Format {
         let whole = |piece: &Piece| match piece {
             Piece::Field(cell) => {
                 let known = find(&cell.name);
-                let is_cut = |known: &&Known| cell.width.is_some_and(|width| width < known.header.len());
-                let list = known.filter(|known| known.field.is_list()).filter(is_cut);
+                let is_cut = |known: &&Field| cell.width.is_some_and(|width| width < known.header.len());
+                let list = known.filter(|known| known.is_list()).filter(is_cut);
                 let width = if list.is_some() { None } else { cell.width };
                 Piece::Field(layout::Field { width, ..cell.clone() })
             }
@@ -152,7 +151,7 @@ impl Format {
     }
 
     pub(super) fn line(&self, row: &Row<'_>, writer: &mut Writer) -> String {
-        layout_line(&self.0, |field| find(&field.name).map(|known| writer.value(known.field, row)))
+        layout_line(&self.0, |field| find(&field.name).map(|known| known.value(writer, row)))
     }
 }
 
