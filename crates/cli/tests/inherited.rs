@@ -128,7 +128,7 @@ fn jobs_share_the_process_ids_of_the_machine_and_leave_some_to_the_system() {
 
 /// All that users other than root can list, read, write or pass through in the directories of a head and an agent, with its
 /// mode, and why. `*` stands for one name.
-const OPEN: [(&str, u32, &str); 13] = [
+const OPEN: [(&str, u32, &str); 14] = [
     ("agent", 0o711, "jobs of all users pass through"),
     ("agent/agent.sock", 0o666, "users of the node connect, and the kernel says who they are"),
     ("agent/agent.calls", 0o666, "as above, for remote commands"),
@@ -141,6 +141,7 @@ const OPEN: [(&str, u32, &str); 13] = [
     ("agent/environments/users/*/envs", 0o711, "as above"),
     ("agent/environments/users/*/envs/*", 0o711, "as above; what is in it belongs to the user and is closed to others"),
     ("agent/environments/sandboxed", 0o711, "as above; the directory of each user is closed to others"),
+    ("agent/environments/uv", 0o711, "builds of all users pass through to the uv that the agent keeps"),
     ("agent/images", 0o711, "the process that unpacks an image passes through"),
 ];
 

@@ -69,14 +69,14 @@ fn python_output_appears_at_once_unless_the_user_set_the_variable() {
 #[test]
 fn scripts_that_cannot_run_are_refused() {
     let cluster = Cluster::up(HOSTLER, SMALL);
-    let long = format!("#!/bin/sh\n{}", "#".repeat(600 << 10));
+    let long = format!("#!/bin/sh\n{}", "#".repeat(5 << 20));
     for (content, why) in [
         ("", "must begin with #!"),
         ("echo no interpreter\n", "must begin with #!"),
         ("#!sh\n", "must begin with #!"),
         ("#!/bin/sh\r\necho DOS\r\n", "DOS line ends"),
         ("#!/bin/sh\n\0", "NUL byte"),
-        (&long, "at most 512K"),
+        (&long, "at most 4M"),
     ] {
         cluster.write("bad.sh", content);
         let script = cluster.path("bad.sh").to_string_lossy().into_owned();
