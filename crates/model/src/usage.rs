@@ -18,8 +18,8 @@ pub enum Metric {
     /// Load average of the last minute. Nodes only.
     Load,
     /// Memory in use, without cached files that have not been used recently. For a run without a memory cgroup: the
-    /// resident memory of its processes. For a node: of the memory that the node offers, what its runs use or what is
-    /// not available, whichever is more.
+    /// resident memory of its processes. For a node: the memory that it offers minus the available memory of its
+    /// machine, but at least what its runs use.
     Memory,
     /// Share of time in which a process waited for a CPU. Nodes only.
     CpuPressure,

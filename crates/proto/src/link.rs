@@ -52,7 +52,7 @@ pub struct AgentHello {
     pub ages: Vec<RunAge>,
 }
 
-/// How long before the hello the process of a run started and ended, on a clock of the node that is never set.
+/// Times since the start and the end of a run's process, measured with the node's monotonic clock when it sent the hello.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunAge {
     /// Id of the run.

@@ -74,8 +74,8 @@ impl MachineMeter {
         }
     }
 
-    /// Measures the machine. Metrics that cannot be measured are absent. Of the memory that the node offers, all that is
-    /// not available counts as used, whoever uses it: a node may offer a small part of its machine.
+    /// Measures the machine. Metrics that cannot be measured are absent. Used memory is the memory that the node
+    /// offers minus the machine's available memory, since programs outside of jobs use memory too.
     pub(super) fn measure(&mut self, buffer: &mut Buffer, now: Instant) -> BTreeMap<Metric, f32> {
         let mut values = BTreeMap::new();
         let mut put = |metric, value: Option<f32>| {

@@ -109,8 +109,8 @@ pub trait Runner: Sync {
 /// Interval of attempts to take a lock. What is done under one takes much longer.
 pub(super) const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Takes the exclusive lock of a file, which is created. While another job holds it, logs `message` once and waits, unless
-/// this job ends. Also returns whether it waited.
+/// Creates the file at `path` if it is missing, and takes its exclusive lock. If another job holds the lock, logs `message` once
+/// and waits until the lock is free or this job ends. Also returns whether it waited.
 pub(super) fn take_lock(
     path: &Path,
     message: &[u8],

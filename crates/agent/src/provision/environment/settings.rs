@@ -36,7 +36,7 @@ impl BuildSandbox {
 /// Directories of programs that every sandbox shows.
 const SYSTEM: [&str; 3] = ["/usr", "/bin", "/sbin"];
 
-/// Directories of the machine in which uv is configured.
+/// Directories with the machine's configuration of uv.
 const OF_UV: [&str; 2] = ["/etc/uv", "/etc/xdg/uv"];
 
 #[derive(Clone, Debug)]

@@ -151,7 +151,7 @@ impl ToolBox {
     /// has none.
     ///
     /// # Errors
-    /// If the node has no interpreter with a `wanted` version and uv may not install one, or if there is no uv.
+    /// If no interpreter has a `wanted` version and uv may not install one, or if uv is missing and cannot be installed.
     pub(super) fn find(
         &self,
         settings: &Settings,
@@ -317,7 +317,8 @@ fn behind_shim(program: PathBuf) -> Option<PathBuf> {
     shim_target(&program, versions).unwrap_or(Some(program))
 }
 
-/// The program that a shim starts, if any, with the versions of pyenv's variable; `None` if this is no shim, or unclear.
+/// Finds the program that a shim of pyenv starts. `versions` is the content of `PYENV_VERSION`. Returns `None` if `program` is
+/// not a shim or only pyenv can tell, and `Some(None)` if no chosen version has such a program.
 fn shim_target(program: &Path, versions: Option<String>) -> Option<Option<PathBuf>> {
     let root = program.parent().filter(|directory| directory.ends_with("shims"))?.parent()?;
     let versions = match versions {

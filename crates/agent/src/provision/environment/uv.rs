@@ -21,8 +21,8 @@ use super::settings::Settings;
 use crate::account::{Account, Ids, UNPACKER};
 use crate::rights::act_as;
 
-/// Installs uv into a directory, from a wheel, so that none of its code runs. Debian has Pythons without pip, without
-/// `ensurepip`, and without both.
+/// Installs uv from a wheel into the directory of the first argument. A wheel is only unpacked, so none of its code runs. On
+/// Debian, Python may lack pip, `ensurepip` or both.
 const INSTALL: &str = "\
 import importlib.util, subprocess, sys
 python, target = sys.executable, sys.argv[1]

@@ -53,7 +53,7 @@ pub(super) struct Given {
     pub(super) no_convert: bool,
     pub(super) cluster: bool,
     pub(super) json: bool,
-    /// Lines to print, whatever follows.
+    /// Lines to print, also if a later option is refused.
     pub(super) warnings: Vec<String>,
 }
 

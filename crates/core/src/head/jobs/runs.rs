@@ -185,7 +185,7 @@ impl Step<'_> {
             if breaks {
                 active.broken_by = Some(rank);
             }
-            // Whoever ran the processes knows how long; the head may have been away.
+            // The node measured the time. The head cannot: it may have been away.
             let held_ms = Some(over.usage.wall_ms).filter(|ms| *ms > 0).unwrap_or(now.at.ms_since(active.since));
             let part = part_of(active, rank);
             let used = part.consumption(held_ms, &over.usage);
