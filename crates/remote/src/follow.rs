@@ -15,29 +15,16 @@ use std::time::Duration;
 use hostler_sys::{RawTerminal, is_in_background, window_size};
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::{SigSet, Signal, kill, raise};
+use nix::sys::signal::{Signal, kill, raise};
 use nix::unistd::{Pid, Whence, lseek};
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::time::{Instant, MissedTickBehavior, interval, timeout_at};
 
 use crate::connection::{Channel, multiplex};
 use crate::frame::{Frame, PIECE_BYTES, Stream, WINDOW};
 use crate::message::{Event, Refusal, Reply, Report};
+use crate::signals::{HeldSignals, caught};
 use hostler_model::WindowSize;
-
-/// Signals that this program passes on to the command.
-const PASSED_ON: [libc::c_int; 9] = [
-    libc::SIGINT,
-    libc::SIGTERM,
-    libc::SIGHUP,
-    libc::SIGQUIT,
-    libc::SIGUSR1,
-    libc::SIGUSR2,
-    libc::SIGTSTP,
-    libc::SIGCONT,
-    libc::SIGWINCH,
-];
 
 /// Interval at which this program, while in the background, checks whether it is in the foreground again.
 const BACKGROUND: Duration = Duration::from_millis(200);
@@ -75,21 +62,26 @@ pub enum Ending {
 /// # Errors
 /// Fails when the system refuses a resource needed at the start.
 pub async fn follow(stream: UnixStream, shown: Shown) -> io::Result<Ending> {
-    follow_home(stream, shown, &mut |_| false).await
+    follow_home(stream, shown, None, &mut |_| false).await
 }
 
 /// Like [`follow`], for a command with a mirrored tree. Calls `home` with each piece of the files that the command
-/// wrote; `home` returns whether the piece is valid.
+/// wrote; `home` returns whether the piece is valid. Passes on the signals that `held` has kept.
 ///
 /// # Errors
 /// As for [`follow`].
-pub async fn follow_home(stream: UnixStream, shown: Shown, home: &mut dyn FnMut(&[u8]) -> bool) -> io::Result<Ending> {
+pub async fn follow_home(
+    stream: UnixStream,
+    shown: Shown,
+    held: Option<HeldSignals>,
+    home: &mut dyn FnMut(&[u8]) -> bool,
+) -> io::Result<Ending> {
     stream.set_nonblocking(true)?;
     let stream = tokio::net::UnixStream::from_std(stream)?;
     let (own, _calls, run) = multiplex(stream, None);
     let mut channel = own.only_channel();
     let running = tokio::spawn(run);
-    let mut signals = signals()?;
+    let mut signals = caught(held)?;
     let mut terminal = if shown.is_interactive { Some(RawTerminal::begin()?) } else { None };
     let mut input = Input::begin(shown.has_input)?;
     let mut outputs = Outputs::default();
@@ -228,36 +220,6 @@ async fn stop(
         }
     }
     channel.send(Frame::Event(Event::Signal(libc::SIGCONT))).await
-}
-
-/// Starts to catch the signals that this program passes on to the command.
-fn signals() -> io::Result<mpsc::Receiver<libc::c_int>> {
-    let (sender, receiver) = mpsc::channel(64);
-    for number in PASSED_ON.into_iter().filter(|number| !is_ignored(*number)) {
-        let mut stream = signal(SignalKind::from_raw(number))?;
-        let sender = sender.clone();
-        tokio::spawn(async move {
-            while stream.recv().await.is_some() {
-                // Drop the signal when the queue is full. The kernel also merges repeated signals.
-                let _ = sender.try_send(number);
-            }
-        });
-    }
-    // The kernel decides about background writes to the terminal; `read_piece` handles background reads.
-    let mut readers = SigSet::empty();
-    readers.add(Signal::SIGTTIN);
-    readers.thread_block()?;
-    Ok(receiver)
-}
-
-/// Returns whether this program ignores a signal because its parent set that, as `nohup` does. Ignored signals are not
-/// forwarded.
-fn is_ignored(number: libc::c_int) -> bool {
-    // SAFETY: all zeroes is a valid sigaction. The call overwrites it and installs nothing.
-    unsafe {
-        let mut now: libc::sigaction = std::mem::zeroed();
-        libc::sigaction(number, std::ptr::null(), &raw mut now) == 0 && now.sa_sigaction == libc::SIG_IGN
-    }
 }
 
 /// Returns the size of the terminal window that one of this program's streams is on.

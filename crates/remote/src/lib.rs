@@ -40,6 +40,7 @@ mod message;
 pub mod mirror;
 mod paths;
 pub mod shared_files;
+mod signals;
 pub mod step;
 mod streams;
 mod tree_spec;
@@ -55,6 +56,7 @@ pub use message::{
     NodeScore, Open, Proof, Refusal, RefusalKind, Reply, Report, Start, Started, StepClaim, StepOutcome, StepStart,
 };
 pub use paths::{MOST_PATHS, Paths};
+pub use signals::HeldSignals;
 pub use streams::{Became, Input, Streams, Wanted, carry, carry_home};
 pub use tree_spec::TreeSpec;
 

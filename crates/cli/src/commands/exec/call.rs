@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 
 use hostler_remote::inherited::own_limit;
 use hostler_remote::{
-    Choice, Command, Destination, DirectoryId, Ending, Event, ExecRequest, Frame, Open, Proof, Refusal, RefusalKind,
-    Reply, Report, Shown, WindowSize, follow_home, handover, read_blocking, shared_files, socket_beside,
+    Choice, Command, Destination, DirectoryId, Ending, Event, ExecRequest, Frame, HeldSignals, Open, Proof, Refusal,
+    RefusalKind, Reply, Report, Shown, WindowSize, follow_home, handover, read_blocking, shared_files, socket_beside,
     write_blocking,
 };
 use nix::libc;
@@ -103,7 +103,11 @@ pub(super) fn run(context: &Context, ask: ExecRequest, report: bool, mut local_t
     let mut token = None;
     loop {
         // An agent of another build answers before it has read the request, so sending the request may fail.
+        let held = HeldSignals::begin().during(|| "cannot wait for the agent of this machine".to_owned())?;
+        held.await_readable(&agent);
         let mut frame = read_blocking(&mut agent).map_err(|error| lost(asked.as_ref().err().unwrap_or(&error)))?;
+        // Any other answer means that the command has not started.
+        let held = matches!(frame, Some(Frame::Reply(Reply::Started(_)))).then_some(held);
         if let Some(local_tree) = &mut local_tree
             && let Some(said) = frame.take()
         {
@@ -145,7 +149,8 @@ pub(super) fn run(context: &Context, ask: ExecRequest, report: bool, mut local_t
                 // The command has the streams of this program, so it runs here and needs no copy of the tree.
                 let local_tree = local_tree.filter(|_| !started.has_streams);
                 let under_way = local_tree.map(LocalTree::start_receiving).transpose()?;
-                return forward_streams(context, &command, agent, shown, started.placed.as_ref(), (report, under_way));
+                let placed = started.placed.as_ref();
+                return forward_streams(context, &command, (agent, held), shown, placed, (report, under_way));
             }
             Some(Frame::Reply(Reply::Refused(refusal))) if refusal.kind == RefusalKind::OtherBuild && is_anywhere => {
                 let hints = refusal.hints.join("; ");
@@ -206,7 +211,7 @@ fn connect() -> Result<UnixStream, Failure> {
 fn forward_streams(
     context: &Context,
     command: &Command,
-    agent: UnixStream,
+    (agent, held): (UnixStream, Option<HeldSignals>),
     shown: Shown,
     placed: Option<&Destination>,
     (report, mut under_way): (bool, Option<ActiveMirror>),
@@ -214,7 +219,7 @@ fn forward_streams(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.during(|| "cannot start a runtime".to_owned())?;
     let mut home = |piece: &[u8]| under_way.as_mut().map(|under_way| under_way.take(piece)).is_some();
-    let ending = runtime.block_on(follow_home(agent, shown, &mut home));
+    let ending = runtime.block_on(follow_home(agent, shown, held, &mut home));
     // Do not wait for a pending read of standard input, which may never return.
     runtime.shutdown_background();
     match ending.during(|| "cannot read the output of the command".to_owned())? {
