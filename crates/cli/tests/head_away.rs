@@ -184,21 +184,29 @@ fn results_survive_a_restored_head_that_uses_ids_again() {
     real.wait_for_node("n1", "up");
     let first = run("precious");
     real.ok(&["fetch", &first, "--to", &results]);
+    let restore = || {
+        real.kill_head();
+        hostler_snapshot::remove_tree(&real.home.path("head")).expect("the head has ended");
+        copy("backup", "head");
+        real.run_head();
+        real.wait_for_node("n1", "up");
+    };
+    restore();
+    assert_eq!(run("other"), first, "the restored head does not know the first job");
+    real.fails(&["fetch", &first, "--to", &results]);
+    let model = real.home.path("results").join(&first).join("model.txt");
+    assert_eq!(fs::read_to_string(model).expect("it stays"), "precious\n");
+
+    // A node still runs a job that the restored head does not know.
     let running = real.ok(&["run", "--detach", "-m", "16M", "--", "sleep", "600"]);
     real.wait_for_job(&running, "running");
-    real.kill_head();
-    hostler_snapshot::remove_tree(&real.home.path("head")).expect("the head has ended");
-    copy("backup", "head");
-    real.run_head();
-    real.wait_for_node("n1", "up");
+    restore();
     for (daemon, text) in
         [("head", "a node has a run that this head does not know"), ("n1", "the head does not know this run")]
     {
         real.wait_for_log(daemon, text);
     }
-    assert_eq!(run("other"), first, "the restored head does not know the first job");
-    real.fails(&["fetch", &first, "--to", &results]);
-    let model = real.home.path("results").join(&first).join("model.txt");
-    assert_eq!(fs::read_to_string(model).expect("it stays"), "precious\n");
+    let number = |job: &str| job.parse::<u64>().expect("a number");
+    assert!(number(&run("third")) > number(&running), "the number of the running job is not used again");
     kill_child(agent);
 }

@@ -62,6 +62,31 @@ fn results_of_requeued_attempts_stay_until_they_are_fetched() {
     assert!(cluster.fails(&["fetch", &id, "--attempt", "1"]).contains("no result of attempt 1"));
 }
 
+#[test]
+fn unfetched_results_outlive_the_retention_and_their_deletion_is_reported() {
+    let cluster = Cluster::up(HOSTLER, Size::default());
+    cluster.write("project/main.sh", "echo precious > model");
+    let submit = || cluster.ok(&["submit", "project", "sh", "-m", "16M", "--", "main.sh"]);
+    let (kept, lost, fetched) = (submit(), submit(), submit());
+    [&kept, &lost, &fetched].into_iter().for_each(|id| cluster.wait_for_state(id, "completed"));
+    cluster.ok(&["fetch", &fetched]);
+    assert!(cluster.ok(&["job", &fetched]).contains("kept until"), "a fetched job has an end");
+    assert!(!cluster.ok(&["job", &kept]).contains("kept until"), "unfetched results wait");
+    cluster.ok(&["configure", "setting", "retention", "1m"]);
+    wait_until("the end of the fetched job", 90, || (cluster.run(&["job", &fetched]).code != 0).then_some(()));
+    cluster.ok(&["fetch", &kept]);
+    cluster.ok(&["configure", "setting", "unfetched-retention", "1m"]);
+    let deleted = format!("job {lost} was deleted, and nobody had fetched its results");
+    for command in ["fetch", "job", "requeue"] {
+        wait_until("the deletion of the unfetched results", 30, || {
+            let told = cluster.run(&[command, &lost]);
+            (told.code == 4 && told.stderr.contains(&deleted)).then_some(())
+        });
+    }
+    let all = cluster.fails(&["fetch", "--all"]);
+    assert!(all.contains(&format!("job {lost} was deleted on ")) && all.contains("nobody had fetched"), "{all}");
+}
+
 /// The line of a job in `hostler jobs --all`.
 fn line(cluster: &Cluster, id: &str) -> String {
     let list = cluster.ok(&["jobs", "--all"]);

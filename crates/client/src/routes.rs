@@ -510,12 +510,13 @@ impl Client {
         const JOBS_AT_ONCE: usize = 1_000;
         let ids: Vec<String> = jobs.iter().map(ToString::to_string).collect();
         let jobs = if ids.is_empty() { String::new() } else { format!("&jobs={}", ids.join(",")) };
-        let mut all = ResultPage { results: Vec::new(), next: None };
+        let mut all = ResultPage { results: Vec::new(), next: None, deleted: Vec::new() };
         loop {
             let after = all.next.map(|after| format!("&after={after}")).unwrap_or_default();
             let path = format!("/results?unfetched={unfetched}&earlier=true&limit={JOBS_AT_ONCE}{jobs}{after}");
             let page: ResultPage = self.call(Call::get(path)).await?;
             all.results.extend(page.results);
+            all.deleted.extend(page.deleted);
             all.next = page.next;
             if all.next.is_none() {
                 return Ok(all);

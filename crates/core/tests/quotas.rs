@@ -37,7 +37,7 @@ impl EndedJobs for Stored {
         Ok(None)
     }
 
-    fn first_ended(&self, _: usize) -> Result<Vec<(JobId, Timestamp)>, Infallible> {
+    fn first_ended(&self, _: bool, _: usize) -> Result<Vec<(JobId, Timestamp)>, Infallible> {
         Ok(Vec::new())
     }
 }

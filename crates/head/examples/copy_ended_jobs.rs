@@ -22,7 +22,7 @@ fn main() -> anyhow::Result<()> {
     let count: u64 = words.next().context("the second argument must be the number of copies")?.parse()?;
     let mut store = SqliteStore::open(Path::new(&path))?;
     store.load()?;
-    let (first, _) = *store.reader().first_ended(1)?.first().context("the database has no ended job")?;
+    let (first, _) = *store.reader().first_ended(false, 1)?.first().context("the database has no ended job")?;
     let bytes = store.reader().ended_job(first)?.context("the listed job is not in the database")?;
     let job: Job = hostler_proto::decode(&bytes)?;
     let rows = store.reader().ended_of(first, 0..=u32::MAX, 1)?;

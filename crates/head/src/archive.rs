@@ -78,8 +78,8 @@ impl EndedJobs for Archive {
         Ok(self.history.job_of_key(key.0)?)
     }
 
-    fn first_ended(&self, limit: usize) -> Result<Vec<(JobId, Timestamp)>, ArchiveError> {
-        Ok(self.history.first_ended(limit)?)
+    fn first_ended(&self, awaiting: bool, limit: usize) -> Result<Vec<(JobId, Timestamp)>, ArchiveError> {
+        Ok(self.history.first_ended(awaiting, limit)?)
     }
 }
 

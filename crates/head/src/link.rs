@@ -78,7 +78,7 @@ impl Link<'_> {
         tracing::info!(node = %self.node, pid, version, runs, "agent linked");
         let outgoing = self.head.engine.register(self.connection);
         for run in live.into_iter().filter(|run| self.head.engine.state().active(*run).is_none()) {
-            tracing::warn!(node = %self.node, %run, "a node has a run that this head does not know or has given up; it ends there");
+            tracing::warn!(node = %self.node, %run, "a node has a run that this head does not know or has given up; it ends there, and its job number is not used again");
         }
         self.work(&mut link).await?;
         let (command, blobs) = link.introduction().expect("a new link has a hello");

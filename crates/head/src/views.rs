@@ -152,6 +152,7 @@ pub(crate) fn detail(state: &State, job: &Job, viewer: Viewer, shown: Shown, his
         limits: limits(state, job, rows.values()),
         energy: state.energy_of(job, now.at).map(JobEnergy::from),
         unfetched: if is_owner { unfetched(job) } else { 0 },
+        kept_until: state.job_kept_until(job).map(|at| now.wall_at(at)),
         tasks_shown,
         tasks_next: *next,
     }

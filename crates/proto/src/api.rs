@@ -20,7 +20,7 @@ use crate::link::{StepRecord, Usage};
 pub use crate::nodes::{CertificateView, DrainView, GpuView, NodeDetail, NodeRunView, NodeView};
 use crate::power::JobEnergy;
 pub use crate::records::{JobRecord, RecordPage};
-pub use crate::results::{Fetched, ResultPage, ResultView};
+pub use crate::results::{DeletedResults, Fetched, ResultPage, ResultView};
 pub use crate::stages::{Stage, Stages, Step, timeline};
 pub use crate::task_counts::TaskCounts;
 
@@ -394,6 +394,9 @@ pub struct JobDetail {
     pub energy: Option<JobEnergy>,
     /// Number of tasks with results that were not fetched; 0 for users who may not fetch the results.
     pub unfetched: u64,
+    /// When the head deletes the ended job; absent if its files wait until they are fetched or the disk needs their space.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept_until: Option<WallTime>,
     /// All live tasks, and ended tasks up to the number in the query parameter `tasks`. With `from`, only ended tasks
     /// from that index on; with `index`, only that task.
     pub tasks_shown: Vec<TaskView>,

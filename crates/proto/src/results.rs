@@ -22,6 +22,18 @@ pub struct ResultPage {
     /// Value of `after` for the next page; absent if there are no more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<JobId>,
+    /// With `unfetched`, on the last page: jobs of the user that were deleted before anybody had fetched their results.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub deleted: Vec<DeletedResults>,
+}
+
+/// A job that was deleted before anybody had fetched its results.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct DeletedResults {
+    /// Job id.
+    pub job: JobId,
+    /// Time of the deletion.
+    pub deleted_at: WallTime,
 }
 
 /// The value for heads that do not say it.

@@ -450,9 +450,10 @@ impl Records for MemoryStore {
         Ok(jobs.into_iter().take(limit).map(|job| job.bytes.clone()).collect())
     }
 
-    fn first_ended(&self, limit: usize) -> Result<Vec<(JobId, Timestamp)>, StoreError> {
+    fn first_ended(&self, awaiting: bool, limit: usize) -> Result<Vec<(JobId, Timestamp)>, StoreError> {
         let disk = self.disk();
-        let mut jobs: Vec<_> = disk.contents.jobs.values().map(|job| (job.ended, job.id)).collect();
+        let is_wanted = |job: &&EndedJob| (job.results.unfetched && job.snapshot.is_some()) == awaiting;
+        let mut jobs: Vec<_> = disk.contents.jobs.values().filter(is_wanted).map(|job| (job.ended, job.id)).collect();
         jobs.sort_unstable();
         Ok(jobs.into_iter().take(limit).map(|(ended, id)| (id, ended)).collect())
     }

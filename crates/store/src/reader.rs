@@ -63,8 +63,9 @@ pub trait Records: Send + Sync {
     /// Ended jobs with a stored result that has reached a client, earliest end first, at most `limit`.
     fn jobs_with_fetched_results(&self, limit: usize) -> Result<Vec<Bytes>, StoreError>;
 
-    /// The jobs that ended first and their end times, at most `limit`.
-    fn first_ended(&self, limit: usize) -> Result<Vec<(JobId, Timestamp)>, StoreError>;
+    /// The jobs that ended first and when, at most `limit`: with `awaiting`, those with a captured folder and an
+    /// unfetched result, else all others.
+    fn first_ended(&self, awaiting: bool, limit: usize) -> Result<Vec<(JobId, Timestamp)>, StoreError>;
 
     /// The captured folders of ended jobs, each once.
     fn snapshots_of_ended(&self) -> Result<Vec<Digest>, StoreError>;

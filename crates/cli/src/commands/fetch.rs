@@ -17,6 +17,7 @@ use crate::context::{Context, block_on};
 use crate::exit;
 use crate::failure::{Failure, Outcome};
 use crate::fetching::{Downloads, destination, fetch};
+use crate::output::text::Moment;
 
 /// Download the results of jobs
 ///
@@ -91,10 +92,16 @@ async fn fetch_all(
     outputs: bool,
     destination: &Destination,
 ) -> Result<Downloads, Failure> {
-    let all = client.results(true, &[]).await?.results;
+    let page = client.results(true, &[]).await?;
+    let all = page.results;
     let (results, left_out): (Vec<_>, Vec<_>) =
         all.into_iter().partition(|it| outputs || (it.project && (it.earlier || it.state != JobState::Cancelled)));
-    let lost = lost_results(client).await?;
+    let mut lost = lost_results(client).await?;
+    let moment = Moment::now();
+    lost.extend(page.deleted.iter().map(|it| {
+        let date = moment.date(it.deleted_at);
+        Failure::new(format!("job {} was deleted on {date}, and nobody had fetched its results", it.job))
+    }));
     match (results.is_empty(), what_is_left_out(&left_out)) {
         (true, None) if lost.is_empty() => context.output.say("nothing to fetch: all results were fetched before"),
         (true, Some(text)) => context.output.say(&format!("nothing to fetch; {text}")),

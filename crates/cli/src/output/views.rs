@@ -251,6 +251,7 @@ fn described(id: &str, job: &JobDetail, moment: &Moment, width: Option<usize>) -
         lines.add_some("machine", quiet.map(|quiet| format!("{}: {}", part.node, quiet.in_words())));
     }
     lines.add_some("results", results(id, job));
+    lines.add_some("kept until", job.kept_until.map(|at| moment.date(at)));
     let mut text = lines.text;
     if summary.array.is_some() && !job.tasks_shown.is_empty() {
         text.push('\n');

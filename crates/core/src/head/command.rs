@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use hostler_model::{
     Ability, Attempt, Dependency, Digest, IndexSet, JobId, JobSpec, NodeName, PartitionName, Reason, RunId, TaskId,
-    Timestamp, UserName, plural,
+    Timestamp, UserName, WallTime, plural,
 };
 use hostler_proto::api::JobAction;
 use hostler_proto::jobs::JobChange;
@@ -125,6 +125,14 @@ pub enum Command {
     Forget {
         /// Jobs to check, each with the time at which it ended.
         jobs: Vec<(JobId, Timestamp)>,
+    },
+    /// Delete ended jobs whose files nobody has fetched, if the setting `unfetched-retention` allows it or the disk needs their
+    /// space.
+    ForgetUnfetched {
+        /// Jobs to check.
+        jobs: Vec<JobId>,
+        /// Whether the disk needs space. Then the retention of the jobs is enough.
+        for_space: bool,
     },
     /// Drop fetched results to free disk space, even before their retention ends.
     DropResults {
@@ -296,6 +304,14 @@ pub enum Refusal {
     /// The job does not exist, or its retention is over.
     #[error("there is no job {0}")]
     NoSuchJob(JobId),
+    /// The head has deleted the job, and nobody had fetched its files.
+    #[error("job {job} was deleted, and nobody had fetched its results")]
+    Deleted {
+        /// The deleted job.
+        job: JobId,
+        /// When the head deleted the job.
+        at: WallTime,
+    },
     /// The job has no task with this index.
     #[error("job {job} has no task {index}")]
     NoSuchTask {
@@ -458,6 +474,7 @@ impl Refusal {
             Self::PriorityTooHigh { .. } => "priority_too_high",
             Self::SnapshotMissing => "snapshot_missing",
             Self::NoSuchJob(_) => "no_such_job",
+            Self::Deleted { .. } => "job_deleted",
             Self::NoSuchTask { .. } => "no_such_task",
             Self::NoSuchDependency(_) | Self::NoSuchTaskDependency(_) => "no_such_dependency",
             Self::NotYours { .. } => "not_yours",

@@ -72,6 +72,9 @@ pub fn decide(state: &State, command: &Command, ended: &Ended, now: Now) -> Resu
             Ok(if indices.is_empty() { Vec::new() } else { vec![Event::ResultsDropped { job: *job, indices, ended }] })
         }
         Command::Forget { jobs } => Ok(decide_forget(state, jobs, now)),
+        Command::ForgetUnfetched { jobs, for_space } => {
+            Ok(decide_forget_unfetched(state, ended, jobs, *for_space, now))
+        }
         Command::Users(command) => {
             Ok(decide_users(&state.users, command, now)?.into_iter().map(Event::Users).collect())
         }
@@ -400,6 +403,7 @@ fn decide_hello(state: &State, connection: ConnectionId, hello: &AgentHello, com
             }
         }
     }
+    events.extend(numbers_to_skip(state, &holds).map(|last| Event::NumbersSkipped { last }));
     events.push(Event::Connected {
         node: hello.node.clone(),
         connection,
@@ -419,6 +423,15 @@ fn decide_hello(state: &State, connection: ConnectionId, hello: &AgentHello, com
         }));
     }
     events
+}
+
+/// Returns the last job number that new jobs must not get, because a node has a run of a later job than the head knows. A
+/// single node cannot use up the numbers.
+fn numbers_to_skip(state: &State, holds: &[RunId]) -> Option<JobId> {
+    const MOST: u64 = 1_000_000;
+    let next = state.next_job().0;
+    let seen = holds.iter().map(|run| run.task.job.0.saturating_add(u64::from(run.task.index))).max()?;
+    (seen >= next).then(|| JobId(seen.min(next + MOST)))
 }
 
 /// Returns the event that ends a vanished part of a run. The task waits again if the part certainly never started;
@@ -508,7 +521,20 @@ fn decide_tick(state: &State, now: Now) -> Vec<Event> {
 fn decide_forget(state: &State, ended: &[(JobId, Timestamp)], now: Now) -> Vec<Event> {
     let is_due = |(id, ended): &&(JobId, Timestamp)| state.kept_until(*ended) < now.at && state.job(*id).is_none();
     let jobs: Vec<JobId> = ended.iter().filter(is_due).map(|(id, _)| *id).collect();
-    if jobs.is_empty() { Vec::new() } else { vec![Event::Forgotten { jobs }] }
+    if jobs.is_empty() { Vec::new() } else { vec![Event::Forgotten { jobs, unfetched: BTreeMap::new() }] }
+}
+
+/// Returns the event that forgets those of the ended jobs that are due although nobody has fetched their files.
+fn decide_forget_unfetched(state: &State, ended: &Ended, jobs: &[JobId], for_space: bool, now: Now) -> Vec<Event> {
+    let is_over = |until: Option<Timestamp>| until.is_some_and(|until| until < now.at);
+    let is_due = |job: &&Arc<Job>| {
+        job.ended
+            .is_some_and(|at| is_over(state.unfetched_until(at)) || for_space && is_over(Some(state.kept_until(at))))
+    };
+    let due = jobs.iter().filter_map(|id| ended.job(*id)).filter(is_due);
+    let unfetched: BTreeMap<JobId, String> = due.map(|job| (job.id, job.user.clone())).collect();
+    let jobs: Vec<JobId> = unfetched.keys().copied().collect();
+    if jobs.is_empty() { Vec::new() } else { vec![Event::Forgotten { jobs, unfetched }] }
 }
 
 /// Returns the events for a node that has passed its next silence limit: it becomes suspect, goes down, or loses its

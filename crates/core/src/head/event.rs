@@ -1,5 +1,6 @@
 //! Events and the changes that follow from them.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use hostler_model::{
@@ -324,10 +325,19 @@ pub enum Event {
         /// The operator's name.
         by: String,
     },
+    /// A node has a run of a job that this head does not know, because a backup of the head was restored. New jobs get later
+    /// numbers.
+    NumbersSkipped {
+        /// The last number that is not used.
+        last: JobId,
+    },
     /// Jobs and their results were dropped after their retention.
     Forgotten {
         /// The forgotten jobs.
         jobs: Vec<JobId>,
+        /// The users of those among the jobs whose files nobody had fetched.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        unfetched: BTreeMap<JobId, String>,
     },
     /// Accounts, roles, groups or quotas changed.
     Users(UsersEvent),
@@ -418,6 +428,7 @@ impl Event {
             | Self::ResultsDropped { .. }
             | Self::SettingChanged { .. }
             | Self::Forgotten { .. }
+            | Self::NumbersSkipped { .. }
             | Self::Users(_)
             | Self::Partitions(_) => true,
         }

@@ -94,8 +94,9 @@ pub struct Rounds<R> {
     snapshot_sequence: u64,
     /// The size of the events since the last snapshot; older events of a loaded log are not counted.
     log_bytes: u64,
-    /// A time before which no stored job ended; `None` if no jobs are stored.
-    first_ended: Option<Timestamp>,
+    /// A time before which no stored job ended; `None` if no jobs are stored. The second is for jobs whose files wait for
+    /// their user, the first for all others.
+    first_ended: [Option<Timestamp>; 2],
     /// The earliest time of the next search for jobs to forget, after a failed search.
     forget_from: Timestamp,
     events: Vec<Stamped>,
@@ -115,7 +116,7 @@ impl<R> Rounds<R> {
             snapshot_sequence: first_sequence,
             log_bytes: 0,
             // Unknown until the first search of the store.
-            first_ended: Some(Timestamp(0)),
+            first_ended: [Some(Timestamp(0)); 2],
             forget_from: Timestamp(0),
             events: Vec::new(),
             changes: Changes::default(),
@@ -132,7 +133,7 @@ impl<R> Rounds<R> {
         state.keep_newest_connections(&before);
         self.next_sequence = next_sequence;
         self.snapshot_sequence = self.snapshot_sequence.min(next_sequence);
-        self.first_ended = Some(Timestamp(0));
+        self.first_ended = [Some(Timestamp(0)); 2];
     }
 
     /// Decides a command and applies its events. `ended` has the ended jobs that the command refers to. Returns a
@@ -218,7 +219,8 @@ impl<R> Rounds<R> {
             Record::JobEnded(job) => job.ended,
             _ => None,
         });
-        self.first_ended = just_ended.chain(self.first_ended).min();
+        let just_ended = just_ended.min();
+        self.first_ended = self.first_ended.map(|first| just_ended.into_iter().chain(first).min());
         let batch = batch(self.next_sequence, &events, records, blobs, &environments);
         self.next_sequence += batch.events.len() as u64;
         self.log_bytes += batch.events.iter().map(|event| event.len() as u64).sum::<u64>();
@@ -238,31 +240,44 @@ impl<R> Rounds<R> {
         store: &S,
         now: Now,
     ) -> Result<Option<Command>, S::Error> {
-        if self.forget_at(state).is_none_or(|at| now.at < at) {
+        let Some(awaiting) =
+            [false, true].into_iter().find(|it| self.forget_at(state, *it).is_some_and(|at| at <= now.at))
+        else {
             return Ok(None);
-        }
+        };
         let moving: Vec<JobId> = moves.ids().collect();
-        let mut jobs = store.first_ended(FORGET_AT_ONCE + moving.len()).inspect_err(|_| {
+        let mut jobs = store.first_ended(awaiting, FORGET_AT_ONCE + moving.len()).inspect_err(|_| {
             self.forget_from = now.at.plus_ms(FORGET_AGAIN_MS);
         })?;
         // Jobs between the state and the store have just ended, or were removed from the store.
         jobs.retain(|(id, _)| moving.binary_search(id).is_err());
         let moved = moves.jobs().filter_map(|job| job.ended).min();
-        let is_kept = |(_, ended): &&(JobId, Timestamp)| state.kept_until(*ended) >= now.at;
+        let is_kept =
+            |(_, ended): &&(JobId, Timestamp)| kept_until(state, awaiting, *ended).is_none_or(|until| until >= now.at);
         let first_kept = jobs.iter().find(is_kept).or(jobs.last()).map(|(_, ended)| *ended);
-        self.first_ended = first_kept.into_iter().chain(moved).min();
-        Ok(Some(Command::Forget { jobs }))
+        self.first_ended[usize::from(awaiting)] = first_kept.into_iter().chain(moved).min();
+        Ok(Some(if awaiting {
+            let jobs = jobs.into_iter().map(|(id, _)| id).collect();
+            Command::ForgetUnfetched { jobs, for_space: false }
+        } else {
+            Command::Forget { jobs }
+        }))
     }
 
-    /// Returns when the retention of the next job is over.
-    fn forget_at(&self, state: &State) -> Option<Timestamp> {
-        Some(state.kept_until(self.first_ended?).plus_ms(1).max(self.forget_from))
+    /// Returns when the retention of the next job is over: of those whose files wait for their user, or of the others.
+    fn forget_at(&self, state: &State, awaiting: bool) -> Option<Timestamp> {
+        let until = kept_until(state, awaiting, self.first_ended[usize::from(awaiting)]?)?;
+        Some(until.plus_ms(1).max(self.forget_from))
     }
 
     /// Returns the time of the next deadline, of the state or of a job's retention.
     #[must_use]
     pub fn wake_at(&self, state: &State, now: Now) -> Option<Timestamp> {
-        state.next_deadline(now).into_iter().chain(self.forget_at(state)).min()
+        state
+            .next_deadline(now)
+            .into_iter()
+            .chain([false, true].into_iter().filter_map(|it| self.forget_at(state, it)))
+            .min()
     }
 
     /// Returns whether the log is so long that a snapshot should replace it.
@@ -279,6 +294,11 @@ impl<R> Rounds<R> {
         self.log_bytes = 0;
         self.next_sequence - 1
     }
+}
+
+/// Returns the end of the retention of a job that ended at this time; `None` if time alone does not end it.
+fn kept_until(state: &State, awaiting: bool, ended: Timestamp) -> Option<Timestamp> {
+    if awaiting { state.unfetched_until(ended) } else { Some(state.kept_until(ended)) }
 }
 
 /// Locks the jobs between the state and the store. Lock order: the state first.

@@ -42,8 +42,11 @@ pub struct Settings {
     pub lost_after_ms: u64,
     /// Default time between TERM and KILL.
     pub grace_ms: u64,
-    /// How long ended jobs and their results are kept, whether or not the results were fetched.
+    /// How long ended jobs are kept. Those with files that nobody has fetched are kept longer.
     pub retention_ms: u64,
+    /// How long files are kept that nobody has fetched, but at least for `retention`. `None`: until they are fetched or the
+    /// disk needs their space.
+    pub unfetched_retention_ms: Option<u64>,
     /// Disk space for results, in bytes. Above it, the head drops fetched results. `None`: the value from the head's
     /// command line.
     pub results_cap_bytes: Option<u64>,
@@ -93,6 +96,7 @@ impl Default for Settings {
             lost_after_ms: MINUTE,
             grace_ms: 10 * SECOND,
             retention_ms: 14 * DAY,
+            unfetched_retention_ms: None,
             results_cap_bytes: None,
             output_cap_bytes: None,
             roles_through_nodes: false,
@@ -124,6 +128,8 @@ pub enum Setting {
     Grace,
     /// The setting `retention`: [`Settings::retention_ms`].
     Retention,
+    /// The setting `unfetched-retention`: [`Settings::unfetched_retention_ms`].
+    UnfetchedRetention,
     /// The setting `results-cap`: [`Settings::results_cap_bytes`].
     ResultsCap,
     /// The setting `output-cap`: [`Settings::output_cap_bytes`].
@@ -198,13 +204,14 @@ pub struct SetBy {
 
 impl Setting {
     /// Every setting, in display order.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::Heartbeat,
         Self::SuspectAfter,
         Self::DownAfter,
         Self::LostAfter,
         Self::Grace,
         Self::Retention,
+        Self::UnfetchedRetention,
         Self::ResultsCap,
         Self::OutputCap,
         Self::RolesThroughNodes,
@@ -224,88 +231,115 @@ impl Setting {
     /// Returns the setting's name on the command line.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Heartbeat => "heartbeat",
-            Self::SuspectAfter => "suspect-after",
-            Self::DownAfter => "down-after",
-            Self::LostAfter => "lost-after",
-            Self::Grace => "grace",
-            Self::Retention => "retention",
-            Self::ResultsCap => "results-cap",
-            Self::OutputCap => "output-cap",
-            Self::RolesThroughNodes => "roles-through-nodes",
-            Self::SystemAccounts => "system-accounts",
-            Self::DashboardPublic => "dashboard-public",
-            Self::WaitingJobs => "waiting-jobs",
-            Self::WaitingBytes => "waiting-bytes",
-            Self::UserPriority => "user-priority",
-            Self::Policy => "policy",
-            Self::DefaultNodes => "default-nodes",
-            Self::DefaultProcesses => "default-processes",
-            Self::DefaultCpus => "default-cpus",
-            Self::DefaultMemory => "default-memory",
-            Self::DefaultTimeLimit => "default-time-limit",
-        }
-    }
-
-    /// Returns a short description for tables.
-    #[must_use]
-    pub const fn meaning(self) -> &'static str {
-        match self {
-            Self::Heartbeat => "an agent that has sent nothing for this long sends a heartbeat",
-            Self::SuspectAfter => "a node that is silent for this long gets no new work",
-            Self::DownAfter => {
-                "a node that is silent for this long is down; jobs that may run again move to other nodes"
-            }
-            Self::LostAfter => "the head gives up the jobs of a node that is silent for this long",
-            Self::Grace => "time between TERM and KILL, unless the job sets its own",
-            Self::Retention => "how long ended jobs and their results are kept",
-            Self::ResultsCap => "disk space for results on the head; above it, fetched results are dropped",
-            Self::OutputCap => "how much of a job's stdout, and of its stderr, is kept; the rest is cut",
-            Self::RolesThroughNodes => {
-                "whether operators, admins and the head's own account keep their rights through nodes; only admins change this"
-            }
-            Self::SystemAccounts => {
-                "whether all system accounts, such as daemon, may run jobs and commands; only admins change this"
-            }
-            Self::DashboardPublic => {
-                "whether the overview, the nodes and the queue need no sign-in; only admins change this"
-            }
-            Self::WaitingJobs => {
-                "how many jobs of one user may wait; an array counts once, and operators have no limit"
-            }
-            Self::WaitingBytes => "how much of the head's memory the waiting jobs of one user may take",
-            Self::UserPriority => "the highest priority that users may give their jobs; operators have no limit",
-            Self::Policy => {
-                "fcfs keeps the queue's order; easy starts a later job early if the first waiting job starts no later"
-            }
-            Self::DefaultNodes => "nodes per task, for jobs that do not specify the number",
-            Self::DefaultProcesses => "processes per node, for jobs that do not specify the number",
-            Self::DefaultCpus => "CPUs per node, for jobs that do not specify the number",
-            Self::DefaultMemory => "memory per node, for jobs that do not specify it",
-            Self::DefaultTimeLimit => "time limit, for jobs that do not specify one",
-        }
+        self.row().0
     }
 
     /// Returns the kind of value that the setting takes.
     #[must_use]
     pub const fn kind(self) -> Kind {
+        self.row().1
+    }
+
+    /// Returns a short description for tables.
+    #[must_use]
+    pub const fn meaning(self) -> &'static str {
+        self.row().2
+    }
+
+    /// The setting's name, kind and description.
+    const fn row(self) -> (&'static str, Kind, &'static str) {
         match self {
-            Self::Heartbeat => Kind::Time(SECOND, 10 * MINUTE),
-            Self::SuspectAfter | Self::DownAfter => Kind::Time(2 * SECOND, DAY),
-            Self::LostAfter => Kind::Time(2 * SECOND, 30 * DAY),
-            Self::Grace => Kind::Time(0, HOUR),
-            Self::Retention => Kind::Time(MINUTE, 3650 * DAY),
-            Self::ResultsCap | Self::OutputCap | Self::WaitingBytes => Kind::Size(1 << 20),
-            Self::RolesThroughNodes | Self::SystemAccounts | Self::DashboardPublic => Kind::Switch,
-            Self::WaitingJobs => Kind::Count(1, 100_000_000),
-            Self::UserPriority => Kind::Count(0, i32::MAX.unsigned_abs()),
-            Self::Policy => Kind::Policy,
-            Self::DefaultNodes => Kind::Count(1, 10_000),
-            Self::DefaultProcesses => Kind::Count(1, 4_096),
-            Self::DefaultCpus => Kind::Count(1, 65_536),
-            Self::DefaultMemory => Kind::Size(1 << 20),
-            Self::DefaultTimeLimit => Kind::TimeOrNone(3650 * DAY),
+            Self::Heartbeat => (
+                "heartbeat",
+                Kind::Time(SECOND, 10 * MINUTE),
+                "an agent that has sent nothing for this long sends a heartbeat",
+            ),
+            Self::SuspectAfter => {
+                ("suspect-after", Kind::Time(2 * SECOND, DAY), "a node that is silent for this long gets no new work")
+            }
+            Self::DownAfter => (
+                "down-after",
+                Kind::Time(2 * SECOND, DAY),
+                "a node that is silent for this long is down; jobs that may run again move to other nodes",
+            ),
+            Self::LostAfter => (
+                "lost-after",
+                Kind::Time(2 * SECOND, 30 * DAY),
+                "the head gives up the jobs of a node that is silent for this long",
+            ),
+            Self::Grace => ("grace", Kind::Time(0, HOUR), "time between TERM and KILL, unless the job sets its own"),
+            Self::Retention => (
+                "retention",
+                Kind::Time(MINUTE, 3650 * DAY),
+                "how long ended jobs are kept, and their results once they were fetched",
+            ),
+            Self::UnfetchedRetention => (
+                "unfetched-retention",
+                Kind::Time(MINUTE, 3650 * DAY),
+                "how long files that nobody has fetched are kept, at least for `retention`; by default until the disk is needed",
+            ),
+            Self::ResultsCap => (
+                "results-cap",
+                Kind::Size(1 << 20),
+                "disk space for results on the head; above it, fetched results are dropped, then old unfetched ones",
+            ),
+            Self::OutputCap => (
+                "output-cap",
+                Kind::Size(1 << 20),
+                "how much of a job's stdout, and of its stderr, is kept; the rest is cut",
+            ),
+            Self::RolesThroughNodes => (
+                "roles-through-nodes",
+                Kind::Switch,
+                "whether operators, admins and the head's own account keep their rights through nodes; only admins change this",
+            ),
+            Self::SystemAccounts => (
+                "system-accounts",
+                Kind::Switch,
+                "whether all system accounts, such as daemon, may run jobs and commands; only admins change this",
+            ),
+            Self::DashboardPublic => (
+                "dashboard-public",
+                Kind::Switch,
+                "whether the overview, the nodes and the queue need no sign-in; only admins change this",
+            ),
+            Self::WaitingJobs => (
+                "waiting-jobs",
+                Kind::Count(1, 100_000_000),
+                "how many jobs of one user may wait; an array counts once, and operators have no limit",
+            ),
+            Self::WaitingBytes => (
+                "waiting-bytes",
+                Kind::Size(1 << 20),
+                "how much of the head's memory the waiting jobs of one user may take",
+            ),
+            Self::UserPriority => (
+                "user-priority",
+                Kind::Count(0, i32::MAX.unsigned_abs()),
+                "the highest priority that users may give their jobs; operators have no limit",
+            ),
+            Self::Policy => (
+                "policy",
+                Kind::Policy,
+                "fcfs keeps the queue's order; easy starts a later job early if the first waiting job starts no later",
+            ),
+            Self::DefaultNodes => {
+                ("default-nodes", Kind::Count(1, 10_000), "nodes per task, for jobs that do not specify the number")
+            }
+            Self::DefaultProcesses => (
+                "default-processes",
+                Kind::Count(1, 4_096),
+                "processes per node, for jobs that do not specify the number",
+            ),
+            Self::DefaultCpus => {
+                ("default-cpus", Kind::Count(1, 65_536), "CPUs per node, for jobs that do not specify the number")
+            }
+            Self::DefaultMemory => {
+                ("default-memory", Kind::Size(1 << 20), "memory per node, for jobs that do not specify it")
+            }
+            Self::DefaultTimeLimit => {
+                ("default-time-limit", Kind::TimeOrNone(3650 * DAY), "time limit, for jobs that do not specify one")
+            }
         }
     }
 
@@ -320,7 +354,7 @@ impl Setting {
             Self::OutputCap => write_size(OUTPUT_CAP_BYTES),
             Self::DefaultNodes | Self::DefaultProcesses | Self::DefaultCpus => "1".to_owned(),
             Self::DefaultMemory => "512M, cmrun 100M".to_owned(),
-            Self::DefaultTimeLimit => "none".to_owned(),
+            Self::DefaultTimeLimit | Self::UnfetchedRetention => "none".to_owned(),
             _ => Settings::default()
                 .get(self)
                 .map(|value| self.write(value))
@@ -428,28 +462,17 @@ impl Settings {
     /// Returns a setting's value. `None` if none is set: the head or the submitting tool then uses its own default.
     #[must_use]
     pub fn get(&self, setting: Setting) -> Option<SettingValue> {
-        use SettingValue::{Bytes, Count, TimeMs};
-        match setting {
-            Setting::Heartbeat => Some(TimeMs(self.heartbeat_ms)),
-            Setting::SuspectAfter => Some(TimeMs(self.suspect_after_ms)),
-            Setting::DownAfter => Some(TimeMs(self.down_after_ms)),
-            Setting::LostAfter => Some(TimeMs(self.lost_after_ms)),
-            Setting::Grace => Some(TimeMs(self.grace_ms)),
-            Setting::Retention => Some(TimeMs(self.retention_ms)),
-            Setting::ResultsCap => self.results_cap_bytes.map(Bytes),
-            Setting::OutputCap => self.output_cap_bytes.map(Bytes),
-            Setting::RolesThroughNodes => Some(SettingValue::Switch(self.roles_through_nodes)),
-            Setting::SystemAccounts => Some(SettingValue::Switch(self.system_accounts)),
-            Setting::DashboardPublic => Some(SettingValue::Switch(self.dashboard_public)),
-            Setting::WaitingJobs => Some(Count(self.waiting_jobs)),
-            Setting::WaitingBytes => Some(Bytes(self.waiting_bytes)),
-            Setting::UserPriority => Some(Count(self.user_priority)),
-            Setting::Policy => Some(SettingValue::Policy(self.policy)),
-            Setting::DefaultNodes => self.job.nodes.map(Count),
-            Setting::DefaultProcesses => self.job.tasks_per_node.map(Count),
-            Setting::DefaultCpus => self.job.cpus.map(Count),
-            Setting::DefaultMemory => self.job.memory_bytes.map(Bytes),
-            Setting::DefaultTimeLimit => self.job.time_limit_ms.map(TimeMs),
+        let wide = |wide| match setting.kind() {
+            Kind::Size(_) => SettingValue::Bytes(wide),
+            _ => SettingValue::TimeMs(wide),
+        };
+        match self.clone().slot(setting) {
+            Slot::Wide(slot) => Some(wide(*slot)),
+            Slot::Count(slot) => Some(SettingValue::Count(*slot)),
+            Slot::Switch(slot) => Some(SettingValue::Switch(*slot)),
+            Slot::Policy(slot) => Some(SettingValue::Policy(*slot)),
+            Slot::MayBeWide(slot) => slot.map(wide),
+            Slot::MayBeCount(slot) => slot.map(SettingValue::Count),
         }
     }
 
@@ -484,6 +507,7 @@ impl Settings {
             Setting::LostAfter => Slot::Wide(&mut self.lost_after_ms),
             Setting::Grace => Slot::Wide(&mut self.grace_ms),
             Setting::Retention => Slot::Wide(&mut self.retention_ms),
+            Setting::UnfetchedRetention => Slot::MayBeWide(&mut self.unfetched_retention_ms),
             Setting::ResultsCap => Slot::MayBeWide(&mut self.results_cap_bytes),
             Setting::OutputCap => Slot::MayBeWide(&mut self.output_cap_bytes),
             Setting::RolesThroughNodes => Slot::Switch(&mut self.roles_through_nodes),
@@ -582,118 +606,4 @@ fn write_size(bytes: u64) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use hostler_model::{PartialRequest, Request, WindowSize, Work};
-
-    use super::*;
-
-    fn after(settings: &Settings, setting: Setting, text: &str) -> Result<Settings, String> {
-        Ok(settings.with(setting, settings.changed(setting, Some(text))?))
-    }
-
-    #[test]
-    fn every_value_parses_back_from_its_text() {
-        for setting in Setting::ALL {
-            assert_eq!(setting.as_str().parse(), Ok(setting));
-            let stored = hostler_proto::encode(&setting);
-            assert_eq!(stored, hostler_proto::encode(&setting.as_str()), "stored under the name that people type");
-            let text = match setting.kind() {
-                Kind::Time(..) => "61s",
-                Kind::TimeOrNone(_) => "90m",
-                Kind::Size(_) => "1536M",
-                Kind::Count(..) => "3",
-                Kind::Switch => "yes",
-                Kind::Policy => "fcfs",
-            };
-            let value = setting.read(text).expect(text);
-            assert_eq!(setting.write(value), text, "{setting}");
-            let settings = Settings::default().with(setting, Some(value));
-            assert_eq!(settings.get(setting), Some(value), "{setting}");
-            assert_eq!(settings.with(setting, None), Settings::default(), "{setting}");
-        }
-        assert_eq!(Setting::DefaultTimeLimit.read("none"), Ok(SettingValue::TimeMs(0)));
-        assert_eq!(Setting::DefaultTimeLimit.write(SettingValue::TimeMs(0)), "none");
-        assert_eq!((write_time(0), write_time(1500), write_size(1000)), ("0s".into(), "1500ms".into(), "1000B".into()));
-    }
-
-    #[test]
-    fn settings_missing_from_an_old_store_get_their_defaults() {
-        let old = std::collections::BTreeMap::from([("heartbeat_ms", 1_500), ("retention_ms", DAY)]);
-        let read: Settings = hostler_proto::decode(&hostler_proto::encode(&old)).expect("fields may be absent");
-        assert_eq!(read, Settings { heartbeat_ms: 1_500, retention_ms: DAY, ..Settings::default() });
-    }
-
-    #[test]
-    fn settings_page_lists_every_setting() {
-        let page = include_str!("../../../../docs/reference/settings.md");
-        for setting in Setting::ALL {
-            let (default, kind, meaning) = (setting.default_text(), setting.kind(), setting.meaning());
-            let row = format!("| `{setting}` | {default} | {kind} | {meaning} |");
-            assert!(page.contains(&row), "docs/reference/settings.md lacks this row:\n{row}");
-        }
-        let table = page.split("\n## ").next().expect("split yields at least one part");
-        let rows = table.lines().filter(|line| line.starts_with("| `")).count();
-        assert_eq!(rows, Setting::ALL.len(), "docs/reference/settings.md lists a setting that does not exist");
-    }
-
-    #[test]
-    fn defaults_are_valid_and_bad_values_are_refused() {
-        let settings = Settings::default();
-        assert_eq!(settings.check(), Ok(()));
-        let refusal = |setting, text: &str| after(&settings, setting, text).expect_err(text);
-        assert!(refusal(Setting::SuspectAfter, "4500ms").contains("1s more than heartbeat (4s)"));
-        assert!(refusal(Setting::SuspectAfter, "9s").contains("suspect-after (9s) must be less than down-after (9s)"));
-        assert!(refusal(Setting::LostAfter, "5s").contains("must be less than lost-after (5s)"));
-        assert!(refusal(Setting::Heartbeat, "10ms").contains("a time from 1s to 10m, not `10ms`"));
-        assert!(refusal(Setting::Retention, "soon").contains("retention must be a time"));
-        assert!(refusal(Setting::Retention, "none").contains("retention must be a time"));
-        assert!(refusal(Setting::DefaultMemory, "100").contains("a size of at least 1M"));
-        assert!(refusal(Setting::DefaultNodes, "0").contains("a number from 1"));
-        assert!(refusal(Setting::UserPriority, "-1").contains("a number from 0 to 2147483647"));
-        assert!(refusal(Setting::UserPriority, "2147483648").contains("a number from 0 to 2147483647"));
-        assert!(refusal(Setting::Policy, "random").contains("fcfs or easy"));
-        let slower = after(&settings, Setting::LostAfter, "10m").expect("accepted");
-        let slower = after(&slower, Setting::DownAfter, "2m").expect("accepted");
-        assert_eq!(after(&slower, Setting::SuspectAfter, "90s").map(|it| it.suspect_after_ms), Ok(90_000));
-    }
-
-    #[test]
-    fn defaults_fill_only_options_that_were_left_out() {
-        let chosen = JobSpec::new("x", Work::command(["x"], "/"), Request::new(3, 7 << 20));
-        let open = chosen.clone().resized(PartialRequest::default(), None, None);
-        let usual = Settings::default().complete(open.clone());
-        assert_eq!((usual.request.clone(), usual.world_size()), (Request::new(1, 512 << 20), 1), "nothing is set");
-        assert_eq!(usual.time_limit_ms, None);
-        let job = JobDefaults {
-            nodes: Some(2),
-            tasks_per_node: Some(4),
-            cpus: Some(1),
-            memory_bytes: Some(1 << 30),
-            time_limit_ms: Some(HOUR),
-        };
-        let settings = Settings { job, ..Settings::default() };
-        assert_eq!(settings.complete(chosen.clone().into()), chosen);
-        let request = PartialRequest { cpus: Some(3), ..PartialRequest::default() };
-        let some = settings.complete(Submission { request, nodes: Some(1), time_limit_ms: Some(0), ..open.clone() });
-        assert_eq!((some.request.memory_bytes, some.request.cpus, some.nodes), (1 << 30, 3, 1));
-        assert_eq!(some.time_limit_ms, None, "no limit was chosen");
-        let all = settings.complete(open.clone());
-        assert_eq!((all.nodes, all.tasks_per_node, all.request.cpus), (2, 4, 1));
-        assert_eq!(all.time_limit_ms, Some(HOUR));
-        let terminal = Submission { pty: Some(WindowSize { rows: 24, columns: 80 }), ..open };
-        assert_eq!(settings.complete(terminal).world_size(), 1);
-    }
-
-    #[test]
-    fn lines_are_labelled_when_a_job_has_several_processes() {
-        let work = Work::command(["x"], "/");
-        let asked: Submission = JobSpec { label: true, ..JobSpec::new("x", work, Request::new(1, 1)) }.into();
-        let two = Settings { job: JobDefaults { nodes: Some(2), ..JobDefaults::default() }, ..Settings::default() };
-        for (settings, nodes, labelled) in
-            [(&Settings::default(), None, false), (&two, None, true), (&two, Some(1), false)]
-        {
-            let spec = settings.complete(Submission { nodes, ..asked.clone() });
-            assert_eq!(spec.label, labelled, "{nodes:?}");
-        }
-    }
-}
+mod tests;

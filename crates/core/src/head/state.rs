@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ids::{ConnectionId, Now, SubmissionKey};
 use super::jobs::dependency::{Delay, distinct};
-use super::jobs::job::{Active, Job, Part, Phase, WaitLimit};
+use super::jobs::job::{Active, DeletedJob, Job, Part, Phase, WaitLimit};
 use super::jobs::queue::{Ahead, Levels, Queue, Started, Turn, UserIx};
 use super::jobs::waiting::{Waiting, WaitingJobs};
 use super::nodes::member::Member;
@@ -63,6 +63,9 @@ pub struct State {
     /// Who set each changed setting.
     #[serde(default)]
     pub set_by: BTreeMap<Setting, SetBy>,
+    /// Jobs that the head has deleted before anybody had fetched their files.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub deleted: BTreeMap<JobId, DeletedJob>,
     /// Users of the cluster, with their quotas, blocks and login tokens.
     #[serde(default)]
     pub users: Users,
@@ -516,6 +519,11 @@ impl State {
             all.add(&node.total(), &node.free());
         }
         all
+    }
+
+    /// Gives new jobs numbers after `last`.
+    pub(super) fn skip_numbers(&mut self, last: JobId) {
+        self.last_job = self.last_job.max(last.0);
     }
 
     /// Adds a new job, whose id must be the next id.

@@ -116,7 +116,8 @@ pub fn update(state: &mut State, stamped: &Stamped, changes: &mut Changes) {
                 });
             });
         }
-        Event::Forgotten { jobs } => step.forget(jobs),
+        Event::NumbersSkipped { last } => step.state.skip_numbers(*last),
+        Event::Forgotten { jobs, unfetched } => step.forget(jobs, unfetched),
         Event::SettingChanged { setting, value, by } => step.change_setting(*setting, *value, by),
         Event::Users(event) => update_users(step.state, event, now, step.changes),
         Event::Partitions(event) => update_partitions(step.state, event, now.at),
@@ -412,10 +413,13 @@ impl Step<'_> {
         self.changes.effects.push(Effect::Close { connection, reason: reason.to_owned() });
     }
 
-    fn forget(&mut self, jobs: &[JobId]) {
+    fn forget(&mut self, jobs: &[JobId], unfetched: &BTreeMap<JobId, String>) {
         for &job in jobs {
             self.state.remove_job(job);
             self.changes.records.push(Record::Forgotten(job));
+        }
+        for (&job, user) in unfetched {
+            self.state.remember_deleted(job, user.clone(), self.now.wall);
         }
     }
 

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use hostler_core::head::{Caller, Command, Refusal, SubmissionKey};
-use hostler_model::{Attempt, Dependency, Digest, Ending, IndexSet, JobId, JobSpec, JobState};
+use hostler_core::head::{Caller, Command, Refusal, Setting, SubmissionKey};
+use hostler_model::{Attempt, Dependency, Digest, Ending, IndexSet, JobId, JobSpec, JobState, Work};
 use hostler_proto::api::JobAction;
 use hostler_proto::link::{Fate, HeadMessage, RunEnd, RunResult, RunStatus};
 use hostler_proto::stored::Change;
@@ -116,6 +116,55 @@ fn results_of_requeued_attempts_stay_until_they_are_fetched() {
     // A result that was fetched gives way to the next attempt.
     head.act(job, JobAction::RequeueAll).expect("accepted");
     assert_eq!(head.job(job).earlier, None);
+}
+
+/// A head with a node, and a job in a folder that has completed on it with a result.
+fn head_with_ended_project() -> (Head, JobId) {
+    let mut head = Head::new();
+    head.hello("n1", 1, "boot", vec![]);
+    let work = Work::Project { snapshot: Digest([7; 32]), entrypoint: "main.py".to_owned(), args: Vec::new() };
+    let job = head.submit(JobSpec { work, ..spec() }).expect("accepted");
+    end(&mut head, job, 0);
+    (head, job)
+}
+
+#[test]
+fn unfetched_files_outlive_the_retention_until_they_are_fetched() {
+    let (mut head, job) = head_with_ended_project();
+    let command = head.submit(spec()).expect("accepted");
+    end(&mut head, command, 0);
+    let retention = head.state.settings.retention_ms;
+    let for_space = Command::ForgetUnfetched { jobs: vec![job], for_space: true };
+    head.command(&for_space).expect("accepted");
+    assert!(head.stored.0.contains_key(&job), "a full disk does not shorten the retention");
+    head.pass_ms(3 * retention);
+    assert!(!head.stored.0.contains_key(&command), "the output of a command waits for nobody");
+    assert!(head.stored.0.contains_key(&job));
+    head.restart();
+    let fetched = Command::Fetched { caller: user("ada"), job, indices: IndexSet::one(0), attempt: None };
+    head.command(&fetched).expect("accepted");
+    head.look();
+    assert!(!head.stored.0.contains_key(&job), "its retention was over");
+    assert_eq!(head.command(&fetched), Err(Refusal::NoSuchJob(job)));
+}
+
+#[test]
+fn job_that_was_deleted_unfetched_is_remembered_for_another_retention() {
+    let value = Some("15d".to_owned());
+    let limit = Command::Set { by: "root".to_owned(), setting: Setting::UnfetchedRetention, value };
+    for needs_space in [true, false] {
+        let (mut head, job) = head_with_ended_project();
+        let retention = head.state.settings.retention_ms;
+        head.pass_ms(retention + 1);
+        let for_space = Command::ForgetUnfetched { jobs: vec![job], for_space: true };
+        head.command(if needs_space { &for_space } else { &limit }).expect("accepted");
+        head.pass_ms(2 * 24 * 3_600_000);
+        head.restart();
+        assert!(!head.stored.0.contains_key(&job));
+        let deleted = head.state.deleted.get(&job).cloned().expect("the head remembers it");
+        assert_eq!(deleted.user, "ada");
+        assert_eq!(head.act(job, JobAction::Requeue), Err(Refusal::Deleted { job, at: deleted.at }));
+    }
 }
 
 /// An action of the job's user on one task.

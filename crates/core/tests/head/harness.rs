@@ -125,7 +125,7 @@ impl Head {
     }
 
     /// Processes due deadlines, as the head's loop does.
-    fn look(&mut self) {
+    pub(crate) fn look(&mut self) {
         self.command(&Command::Tick).expect("a tick is never refused");
         let Ok(forget) = self.rounds.forget(&self.state, &PendingMoves::default(), &self.stored, self.now);
         if let Some(command) = forget {
@@ -337,8 +337,9 @@ impl EndedJobs for Stored {
         Ok(self.0.values().find(|job| job.key == key).map(|job| job.id))
     }
 
-    fn first_ended(&self, limit: usize) -> Result<Vec<(JobId, Timestamp)>, Infallible> {
-        let mut jobs: Vec<_> = self.0.values().filter_map(|job| Some((job.ended?, job.id))).collect();
+    fn first_ended(&self, awaiting: bool, limit: usize) -> Result<Vec<(JobId, Timestamp)>, Infallible> {
+        let wanted = self.0.values().filter(|job| job.awaits_fetch() == awaiting);
+        let mut jobs: Vec<_> = wanted.filter_map(|job| Some((job.ended?, job.id))).collect();
         jobs.sort_unstable();
         Ok(jobs.into_iter().take(limit).map(|(ended, id)| (id, ended)).collect())
     }

@@ -12,6 +12,7 @@ use hostler_store::StoreError;
 use crate::archive::ArchiveError;
 use crate::blobs::LibraryError;
 use crate::engine::EngineError;
+use crate::notify::local_time;
 
 /// Error code of a response, in its extensions for the audit log.
 #[derive(Debug, Clone)]
@@ -106,7 +107,9 @@ impl From<ArchiveError> for ApiError {
 impl From<Refusal> for ApiError {
     fn from(refusal: Refusal) -> Self {
         let status = match &refusal {
-            Refusal::NoSuchJob(_) | Refusal::NoSuchTask { .. } | Refusal::NoSuchNode(_) => StatusCode::NOT_FOUND,
+            Refusal::NoSuchJob(_) | Refusal::Deleted { .. } | Refusal::NoSuchTask { .. } | Refusal::NoSuchNode(_) => {
+                StatusCode::NOT_FOUND
+            }
             Refusal::NoSuchPartition { .. } | Refusal::NoPower(_) => StatusCode::NOT_FOUND,
             Refusal::PartitionExists(_) | Refusal::PartitionInUse { .. } => StatusCode::CONFLICT,
             Refusal::PartitionRefuses { .. } => StatusCode::FORBIDDEN,
@@ -190,6 +193,10 @@ impl From<Refusal> for ApiError {
                  `hostler configure setting user-priority {priority}`"
             )),
             Refusal::SnapshotMissing => Some("upload the chunks, commit the snapshot, then submit again".to_owned()),
+            Refusal::Deleted { at, .. } => Some(format!(
+                "the head deleted it at {}, because its disk was needed or the time of the setting `unfetched-retention` was over",
+                local_time(*at)
+            )),
             Refusal::NoSuchJob(_) => Some("`hostler jobs --all` also lists jobs that have ended".to_owned()),
             Refusal::NoSuchTask { job, .. } => Some(format!("`hostler job {job}` shows the job's tasks")),
             Refusal::NoSuchDependency(_) => Some("a job can depend only on jobs that were submitted before it".to_owned()),

@@ -14,7 +14,7 @@ use axum::response::NoContent;
 use futures_util::{StreamExt, stream};
 use hostler_core::head::{Caller, Command, Job};
 use hostler_model::{Attempt, JobId, TaskId, Work};
-use hostler_proto::api::{Fetched, ResultPage, ResultView};
+use hostler_proto::api::{DeletedResults, Fetched, ResultPage, ResultView};
 use hostler_proto::record::{EndedTask, TaskResult};
 use serde::Deserialize;
 use utoipa::ToSchema;
@@ -79,6 +79,13 @@ pub(crate) async fn list(
         let after = filter.after.unwrap_or(JobId(0));
         head.jobs_with_results(user.party(), &user.0.user, filter.unfetched, after, limit).await?
     };
+    let deleted = if filter.unfetched && !are_named && next.is_none() {
+        let state = head.engine.state();
+        let own = state.deleted.iter().filter(|(_, deleted)| deleted.user == user.0.user);
+        own.map(|(job, deleted)| DeletedResults { job: *job, deleted_at: deleted.at }).collect()
+    } else {
+        Vec::new()
+    };
     let listing = Listing {
         head: Arc::clone(&head),
         caller: user.0,
@@ -88,6 +95,7 @@ pub(crate) async fn list(
         jobs: jobs.into_iter(),
         current: None,
         next,
+        deleted,
         has_begun: false,
         has_any: false,
     };
@@ -126,6 +134,7 @@ struct Listing {
     /// The current job, and what to list next.
     current: Option<(Arc<Job>, Position)>,
     next: Option<JobId>,
+    deleted: Vec<DeletedResults>,
     has_begun: bool,
     has_any: bool,
 }
@@ -160,6 +169,10 @@ impl Listing {
             let Some((job, from)) = current else {
                 text.extend(b"]");
                 text.extend(self.next.map(|next| format!(",\"next\":{next}")).unwrap_or_default().bytes());
+                if !self.deleted.is_empty() {
+                    text.extend(b",\"deleted\":");
+                    text.extend(serde_json::to_vec(&self.deleted).expect("API types are valid JSON"));
+                }
                 text.extend(b"}");
                 return Ok(false);
             };

@@ -41,7 +41,7 @@ impl User {
     /// # Errors
     /// The job does not exist, or the store cannot be read.
     pub(crate) async fn job(&self, head: &Head, id: JobId) -> Result<Arc<Job>, ApiError> {
-        Ok(head.find_job(&self.1, id).await?.ok_or(Refusal::NoSuchJob(id))?)
+        Ok(head.find_job(&self.1, id).await?.ok_or_else(|| head.engine.state().missing_job(id))?)
     }
 
     /// Rejects users who are not operators.

@@ -3,9 +3,9 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::Ordering;
 
-use hostler_core::head::Command;
-use hostler_model::Digest;
-use hostler_proto::record::TaskResult;
+use hostler_core::head::{Command, Refusal};
+use hostler_model::{Attempt, Digest, JobId, TaskId};
+use hostler_proto::record::{EndedTask, TaskResult};
 
 use super::marks::Marks;
 use super::{Library, LibraryError};
@@ -29,7 +29,7 @@ impl Library {
         }
         let mut kept = self.measure(engine)?;
         if kept > self.room.cap_bytes() {
-            kept = self.drop_fetched(engine, tell)?;
+            kept = self.drop_results(engine, tell)?;
         }
         self.room.measured(kept);
         if let Some(warning) = self.room.warning() {
@@ -51,9 +51,10 @@ impl Library {
         Ok(kept)
     }
 
-    /// Drops downloaded results, starting with the job that ended first, until the rest is below the limit. Returns the
-    /// remaining size. Counts the uses of each chunk, in memory that grows with the number of kept chunks.
-    fn drop_fetched(&self, engine: &Engine, tell: &impl Fn(Command) -> bool) -> Result<u64, LibraryError> {
+    /// Drops downloaded results, starting with the job that ended first, until the rest is below the limit. If that is not
+    /// enough, deletes jobs whose results nobody has downloaded within their retention. Returns the remaining size. Counts
+    /// the uses of each chunk, in memory that grows with the number of kept chunks.
+    fn drop_results(&self, engine: &Engine, tell: &impl Fn(Command) -> bool) -> Result<u64, LibraryError> {
         let mut uses: HashMap<u64, (u64, u32)> = HashMap::new();
         self.each_kept_result(engine, &mut |result| {
             for (digest, bytes) in self.chunks_of(&result) {
@@ -90,7 +91,40 @@ impl Library {
                 );
             }
         }
+        if kept > self.room.cap_bytes() {
+            for (job, _) in self.table.first_ended(true, usize::MAX)? {
+                if kept <= self.room.cap_bytes() {
+                    break;
+                }
+                let Ok(Some(before)) = engine.find_job(job) else { continue };
+                let mut results = self.table.results_of(&[job])?;
+                results.retain(|result| before.results.contains(result.task.index));
+                results.extend(self.earlier_results(job)?);
+                let command = Command::ForgetUnfetched { jobs: vec![job], for_space: true };
+                // The retention of this job, and so of the later ones in the list, is not over.
+                if !tell(command) || engine.state().missing_job(job) == Refusal::NoSuchJob(job) {
+                    break;
+                }
+                let chunks = results.iter().flat_map(|result| self.chunks_of(result));
+                let freed: u64 = chunks.map(|(digest, _)| let_go(&mut uses, start_of(&digest))).sum();
+                kept -= freed;
+                tracing::warn!(%job, bytes = freed, "deleted a job whose results nobody had fetched, to free disk space");
+            }
+        }
         Ok(kept)
+    }
+
+    /// The results of earlier attempts of a job.
+    fn earlier_results(&self, job: JobId) -> Result<Vec<TaskResult>, LibraryError> {
+        let (mut all, mut after) = (Vec::new(), (TaskId { job, index: 0 }, Attempt(0)));
+        loop {
+            let page = self.table.earlier_attempts(after, JOBS_PER_DROP)?;
+            all.extend(page.iter().filter(|row| row.job == job).flat_map(EndedTask::results));
+            match page.last() {
+                Some(last) if last.job == job => after = (TaskId { job, index: last.index }, last.attempt),
+                Some(_) | None => return Ok(all),
+            }
+        }
     }
 
     /// The chunks of a result with their sizes, including its manifest. Empty if the manifest cannot be read.

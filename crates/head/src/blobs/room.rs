@@ -3,8 +3,9 @@
 //! The limit applies to content: each chunk of a kept result once, uncompressed, plus the manifests. Usage on disk is
 //! usually lower. Captured folders do not count, because they are deleted with their jobs.
 //!
-//! Above the limit, downloaded results are dropped, starting with the job that ended first. Results without a download
-//! stay until their retention time ends. They cause only a warning.
+//! Above the limit, downloaded results are dropped, starting with the job that ended first. If that is not enough, jobs
+//! whose results nobody has downloaded within their retention are deleted, oldest first. Younger ones stay and cause only
+//! a warning.
 //!
 //! The following collection deletes dropped results from disk, except chunks that a client asked for within the last
 //! hour.
@@ -94,7 +95,7 @@ impl Room {
     pub(crate) fn warning(&self) -> Option<String> {
         self.is_over().then(|| {
             format!(
-                "results that were not fetched take {}, more than the limit of {}; they stay until their retention time ends: \
+                "results that were not fetched take {}, more than the limit of {}; they stay at least as long as the setting `retention` says: \
                  fetch them with `hostler fetch --all --outputs`, or raise the setting `results-cap`",
                 format_bytes(self.kept_bytes.load(Ordering::Relaxed)),
                 format_bytes(self.cap_bytes())

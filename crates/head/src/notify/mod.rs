@@ -13,6 +13,7 @@ mod mail;
 mod queue;
 mod shapes;
 mod text;
+pub(crate) use text::time as local_time;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -168,7 +168,7 @@ fn span(from: WallTime, to: WallTime) -> String {
 }
 
 /// A time in the head's time zone, to the second.
-pub(super) fn time(at: WallTime) -> String {
+pub(crate) fn time(at: WallTime) -> String {
     let Ok(time) = jiff::Timestamp::from_millisecond(at.0) else { return at.0.to_string() };
     time.to_zoned(jiff::tz::TimeZone::system()).strftime("%Y-%m-%d %H:%M:%S %Z").to_string()
 }

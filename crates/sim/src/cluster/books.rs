@@ -141,7 +141,7 @@ impl Books {
             }
             Event::Ended { run, rank, end } => self.see_end(*run, *rank, end.fate, records),
             Event::NodeGivenUp { node, .. } => self.see_node_given_up(node, records),
-            Event::Forgotten { jobs } => jobs.iter().for_each(|job| self.see_forgotten(*job, stamped.now.at)),
+            Event::Forgotten { jobs, .. } => jobs.iter().for_each(|job| self.see_forgotten(*job, stamped.now.at)),
             Event::NodeForgotten { node } => {
                 self.note_resumed(node);
                 let held = self.held_on(node);
@@ -164,6 +164,7 @@ impl Books {
             | Event::EarlierFetched { .. }
             | Event::SettingChanged { .. }
             | Event::NodeJoined { .. }
+            | Event::NumbersSkipped { .. }
             | Event::KeyRenewed { .. }
             | Event::KeyUsed { .. }
             | Event::NodeReported { .. }
@@ -500,6 +501,12 @@ impl Books {
         let account = self.account(job);
         let is_due = account.ended_at.is_some_and(|ended| at.ms_since(ended) > retention_ms);
         account.is_forgotten = true;
+        let is_project = matches!(account.spec.work, hostler_model::Work::Project { .. });
+        let awaits_fetch = |task: &TaskAccount| {
+            matches!(task.at, Standing::Ended { result: Some(_), .. }) && !task.is_fetched && !task.is_dropped
+        };
+        let is_lost = is_project && account.tasks.values().any(awaits_fetch);
+        self.expect(!is_lost, || format!("invariant I12: job {job} is forgotten before its results were fetched"));
         self.expect(is_due, || format!("job {job} is forgotten before its retention time is over"));
     }
 

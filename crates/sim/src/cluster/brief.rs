@@ -58,7 +58,7 @@ pub(super) fn brief(event: &Event) -> String {
             format!("attempt {attempt} of {} was fetched", tasks(job, indices))
         }
         Event::ResultsDropped { job, indices, .. } => format!("{} are dropped to make room", tasks(job, indices)),
-        Event::Forgotten { jobs } => {
+        Event::Forgotten { jobs, .. } => {
             let jobs: Vec<String> = jobs.iter().map(ToString::to_string).collect();
             format!("the retention of these jobs is over: {}", jobs.join(", "))
         }

@@ -155,8 +155,8 @@ impl EndedJobs for Disk {
         self.check()?.job_of_key(key.0).map_err(|_| Unreadable)
     }
 
-    fn first_ended(&self, limit: usize) -> Result<Vec<(JobId, Timestamp)>, Unreadable> {
-        self.check()?.first_ended(limit).map_err(|_| Unreadable)
+    fn first_ended(&self, awaiting: bool, limit: usize) -> Result<Vec<(JobId, Timestamp)>, Unreadable> {
+        self.check()?.first_ended(awaiting, limit).map_err(|_| Unreadable)
     }
 }
 

@@ -223,8 +223,16 @@ impl Records for Arc<Pool> {
         self.query(|transaction| collect(transaction, sql, [as_limit(limit)], |row| bytes(row, 0)))
     }
 
-    fn first_ended(&self, limit: usize) -> Result<Vec<(JobId, Timestamp)>, StoreError> {
-        let sql = "SELECT id, ended FROM ended_jobs ORDER BY ended, id LIMIT ?1";
+    fn first_ended(&self, awaiting: bool, limit: usize) -> Result<Vec<(JobId, Timestamp)>, StoreError> {
+        let sql = match awaiting {
+            true => {
+                "SELECT id, ended FROM ended_jobs WHERE unfetched AND snapshot IS NOT NULL ORDER BY ended, id LIMIT ?1"
+            }
+            false => {
+                "SELECT id, ended FROM ended_jobs WHERE NOT (unfetched AND snapshot IS NOT NULL) \
+                 ORDER BY ended, id LIMIT ?1"
+            }
+        };
         let read = |row: &Row<'_>| Ok((JobId(unsigned(row, 0)?), Timestamp(unsigned(row, 1)?)));
         self.query(|transaction| collect(transaction, sql, [as_limit(limit)], read))
     }

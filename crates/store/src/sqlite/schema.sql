@@ -74,7 +74,8 @@ CREATE TABLE IF NOT EXISTS ended_jobs (
     bytes     BLOB    NOT NULL
 ) STRICT;
 CREATE INDEX IF NOT EXISTS ended_jobs_key ON ended_jobs (key);
-CREATE INDEX IF NOT EXISTS ended_jobs_ended ON ended_jobs (ended, id);
+CREATE INDEX IF NOT EXISTS ended_jobs_due ON ended_jobs (ended, id) WHERE NOT (unfetched AND snapshot IS NOT NULL);
+CREATE INDEX IF NOT EXISTS ended_jobs_awaiting ON ended_jobs (ended, id) WHERE unfetched AND snapshot IS NOT NULL;
 CREATE INDEX IF NOT EXISTS ended_jobs_state ON ended_jobs (state, id);
 CREATE INDEX IF NOT EXISTS ended_jobs_user ON ended_jobs (user, id, state);
 CREATE INDEX IF NOT EXISTS ended_jobs_unfetched ON ended_jobs (user, id) WHERE unfetched;

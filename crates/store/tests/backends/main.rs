@@ -251,8 +251,15 @@ fn jobs_that_ended_first_and_their_folders_are_listed(backend: &impl Backend) {
     };
     let last = Change::JobEnded(job(4, "ada", JobState::Failed, 1));
     store.commit(&changes([in_folder(1, 9, 7), in_folder(2, 3, 7), in_folder(3, 5, 8), last])).expect("jobs");
-    let first = store.reader().first_ended(3).expect("the store can be read");
+    let first = store.reader().first_ended(false, 3).expect("the store can be read");
     assert_eq!(first, [(JobId(4), Timestamp(1)), (JobId(2), Timestamp(3)), (JobId(3), Timestamp(5))]);
+    let unfetched = KeptResults { any: true, unfetched: true, fetched: false };
+    let waiting =
+        EndedJob { snapshot: Some(digest_of(&[7])), results: unfetched, ..job(2, "ada", JobState::Failed, 3) };
+    store.commit(&changes([Change::JobEnded(waiting)])).expect("a job");
+    let first = |unfetched| store.reader().first_ended(unfetched, 9).expect("the store can be read");
+    assert_eq!(first(true), [(JobId(2), Timestamp(3))]);
+    assert_eq!(first(false), [(JobId(4), Timestamp(1)), (JobId(3), Timestamp(5)), (JobId(1), Timestamp(9))]);
     let mut folders = store.reader().snapshots_of_ended().expect("the store can be read");
     folders.sort_unstable();
     let mut expected = [digest_of(&[7]), digest_of(&[8])];

@@ -214,6 +214,7 @@ fn detail(id: u64) -> (JobDetail, Why) {
         energy: None,
         terminal: false,
         unfetched: 0,
+        kept_until: None,
         tasks_shown: vec![task],
         tasks_next: None,
     };

@@ -101,6 +101,7 @@ fn detail(summary: JobSummary, tasks_shown: Vec<TaskView>) -> JobDetail {
         energy: Some(JobEnergy { joules: 9_000, measured_joules: 0 }),
         terminal: false,
         unfetched: 1,
+        kept_until: None,
         tasks_shown,
         tasks_next: None,
     }

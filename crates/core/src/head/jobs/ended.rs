@@ -10,11 +10,11 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use hostler_model::{JobId, JobSpec, JobState, Timestamp};
+use hostler_model::{JobId, JobSpec, JobState, Timestamp, WallTime};
 use hostler_proto::api::JobAction;
 
 use super::dependency::PastJob;
-use super::job::Job;
+use super::job::{DeletedJob, Job};
 use crate::head::command::{Command, Refusal};
 use crate::head::event::Record;
 use crate::head::ids::SubmissionKey;
@@ -45,11 +45,12 @@ pub trait EndedJobs {
     /// When the store cannot be read.
     fn job_of_key(&self, key: SubmissionKey) -> Result<Option<JobId>, Self::Error>;
 
-    /// Returns the jobs that ended first, at most `limit`, with the times of their ends, oldest first.
+    /// Returns the jobs that ended first, at most `limit`, with the times of their ends, oldest first: with `awaiting`, those
+    /// whose files [wait for their user](Job::awaits_fetch), else all others.
     ///
     /// # Errors
     /// When the store cannot be read.
-    fn first_ended(&self, limit: usize) -> Result<Vec<(JobId, Timestamp)>, Self::Error>;
+    fn first_ended(&self, awaiting: bool, limit: usize) -> Result<Vec<(JobId, Timestamp)>, Self::Error>;
 }
 
 impl Ended {
@@ -102,6 +103,11 @@ impl Ended {
             }
             Command::Act { job, .. } | Command::Fetched { job, .. } | Command::DropResults { job, .. } => {
                 ended.add(state, moves, store, *job)?;
+            }
+            Command::ForgetUnfetched { jobs, .. } => {
+                for job in jobs {
+                    ended.add(state, moves, store, *job)?;
+                }
             }
             _ => {}
         }
@@ -273,17 +279,54 @@ impl PendingMoves {
     }
 }
 
+/// Most [`DeletedJob`]s that the state remembers.
+const MOST_DELETED: usize = 10_000;
+
 impl State {
     /// Returns the end of the retention of a job that ended at this time.
     #[must_use]
     pub fn kept_until(&self, ended: Timestamp) -> Timestamp {
         ended.plus_ms(self.settings.retention_ms)
     }
+
+    /// Returns when a job that ended at this time is deleted although its files were not fetched. `None`: only when the disk
+    /// needs their space.
+    #[must_use]
+    pub fn unfetched_until(&self, ended: Timestamp) -> Option<Timestamp> {
+        let kept_ms = self.settings.unfetched_retention_ms?;
+        Some(ended.plus_ms(kept_ms.max(self.settings.retention_ms)))
+    }
+
+    /// Returns when an ended job is deleted. `None` if that depends on its user or on the disk.
+    #[must_use]
+    pub fn job_kept_until(&self, job: &Job) -> Option<Timestamp> {
+        let ended = job.ended?;
+        if job.awaits_fetch() { self.unfetched_until(ended) } else { Some(self.kept_until(ended)) }
+    }
+
+    /// Remembers a job that was deleted before anybody had fetched its files, for the length of another retention.
+    pub(in crate::head) fn remember_deleted(&mut self, job: JobId, user: String, at: WallTime) {
+        let retention_ms = self.settings.retention_ms;
+        self.deleted.retain(|_, deleted| at.ms_since(deleted.at) <= retention_ms);
+        self.deleted.insert(job, DeletedJob { user, at });
+        while self.deleted.len() > MOST_DELETED {
+            self.deleted.pop_first();
+        }
+    }
+
+    /// Returns the refusal for a job that does not exist.
+    #[must_use]
+    pub fn missing_job(&self, id: JobId) -> Refusal {
+        match self.deleted.get(&id) {
+            Some(deleted) => Refusal::Deleted { job: id, at: deleted.at },
+            None => Refusal::NoSuchJob(id),
+        }
+    }
 }
 
 /// Looks up a job, live or ended.
 pub(in crate::head) fn any_job<'a>(state: &'a State, ended: &'a Ended, id: JobId) -> Result<&'a Job, Refusal> {
-    state.job(id).or_else(|| ended.job(id)).map(Arc::as_ref).ok_or(Refusal::NoSuchJob(id))
+    state.job(id).or_else(|| ended.job(id)).map(Arc::as_ref).ok_or_else(|| state.missing_job(id))
 }
 
 #[cfg(test)]
@@ -307,7 +350,7 @@ mod tests {
             Ok(self.0.iter().find(|job| job.key == key).map(|job| job.id))
         }
 
-        fn first_ended(&self, _: usize) -> Result<Vec<(JobId, Timestamp)>, Infallible> {
+        fn first_ended(&self, _: bool, _: usize) -> Result<Vec<(JobId, Timestamp)>, Infallible> {
             Ok(Vec::new())
         }
     }

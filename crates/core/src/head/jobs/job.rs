@@ -252,6 +252,15 @@ impl Part {
     }
 }
 
+/// A job that the head deleted before anybody had fetched its files.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeletedJob {
+    /// The job's user.
+    pub user: String,
+    /// When the head deleted the job.
+    pub at: WallTime,
+}
+
 impl Job {
     /// Lets placed or ended tasks wait again. If no other task is placed or ended, also clears the job's start time,
     /// which the next attempt sets again.
@@ -547,6 +556,13 @@ impl Job {
     #[must_use]
     pub fn has_unfetched_results(&self) -> bool {
         !self.results.is_subset(&self.fetched) || self.earlier.is_some()
+    }
+
+    /// Returns whether files of the job wait on the head until its user fetches them. The output of a command does not: it can
+    /// be read without a fetch.
+    #[must_use]
+    pub fn awaits_fetch(&self) -> bool {
+        matches!(self.spec.work, Work::Project { .. }) && self.has_unfetched_results()
     }
 
     /// Returns whether the head has a result of the task, also of an earlier attempt.
