@@ -128,6 +128,12 @@ impl Up {
         if let Some(text) = shortcomings(&started.nodes) {
             output.say(&format!("note: {text}"));
         }
+        if started.started > 0 {
+            output.say(
+                "next: `hostler run -- hostname` runs a command, `hostler submit DIR main.py` a project folder, and `hostler \
+                 dashboard` opens the web site",
+            );
+        }
         if let Some(text) = user_unit::logout_note(&places).filter(|_| started.started > 0) {
             output.say(&format!("note: {text}"));
         }

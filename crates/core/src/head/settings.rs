@@ -533,18 +533,17 @@ impl Settings {
         }
     }
 
-    /// Creates a job from a submission. Options that the submission does not set get the operators' defaults, or
-    /// Hostler's own.
-    ///
-    /// A job with a terminal always stays a single process.
+    /// Creates a job from a submission that arrives at `now`. Options that the submission does not set get the operators' defaults, or
+    /// Hostler's own. A job with a terminal always stays a single process.
     #[must_use]
-    pub fn complete(&self, submission: Submission) -> JobSpec {
+    pub fn complete(&self, submission: Submission, now: WallTime) -> JobSpec {
         let (cpus, memory_bytes) = (self.job.cpus.unwrap_or(1), self.job.memory_bytes.unwrap_or(USUAL_MEMORY_BYTES));
         let request = submission.request.clone().or(cpus, memory_bytes);
         let usual = |count: Option<u32>| count.filter(|_| submission.pty.is_none()).unwrap_or(1);
         let nodes = submission.nodes.unwrap_or_else(|| usual(self.job.nodes));
         let tasks_per_node = submission.tasks_per_node.unwrap_or_else(|| usual(self.job.tasks_per_node));
-        let mut spec = submission.resized(request, nodes, tasks_per_node);
+        let begin = submission.begin.as_deref().map(|begin| Box::new(begin.at(now)));
+        let mut spec = submission.resized(request, nodes, tasks_per_node, begin);
         spec.time_limit_ms = spec.time_limit_ms.or(self.job.time_limit_ms).filter(|ms| *ms > 0);
         // Labels tell the lines of several processes apart. The number of processes is known only here.
         spec.label &= spec.world_size() > 1;
@@ -660,8 +659,8 @@ mod tests {
     #[test]
     fn defaults_fill_only_options_that_were_left_out() {
         let chosen = JobSpec::new("x", Work::command(["x"], "/"), Request::new(3, 7 << 20));
-        let open = chosen.clone().resized(PartialRequest::default(), None, None);
-        let usual = Settings::default().complete(open.clone());
+        let open = chosen.clone().resized(PartialRequest::default(), None, None, None);
+        let usual = Settings::default().complete(open.clone(), WallTime(0));
         assert_eq!((usual.request.clone(), usual.world_size()), (Request::new(1, 512 << 20), 1), "nothing is set");
         assert_eq!(usual.time_limit_ms, None);
         let job = JobDefaults {
@@ -672,16 +671,17 @@ mod tests {
             time_limit_ms: Some(HOUR),
         };
         let settings = Settings { job, ..Settings::default() };
-        assert_eq!(settings.complete(chosen.clone().into()), chosen);
+        assert_eq!(settings.complete(chosen.clone().into(), WallTime(0)), chosen);
         let request = PartialRequest { cpus: Some(3), ..PartialRequest::default() };
-        let some = settings.complete(Submission { request, nodes: Some(1), time_limit_ms: Some(0), ..open.clone() });
+        let some = settings
+            .complete(Submission { request, nodes: Some(1), time_limit_ms: Some(0), ..open.clone() }, WallTime(0));
         assert_eq!((some.request.memory_bytes, some.request.cpus, some.nodes), (1 << 30, 3, 1));
         assert_eq!(some.time_limit_ms, None, "no limit was chosen");
-        let all = settings.complete(open.clone());
+        let all = settings.complete(open.clone(), WallTime(0));
         assert_eq!((all.nodes, all.tasks_per_node, all.request.cpus), (2, 4, 1));
         assert_eq!(all.time_limit_ms, Some(HOUR));
         let terminal = Submission { pty: Some(WindowSize { rows: 24, columns: 80 }), ..open };
-        assert_eq!(settings.complete(terminal).world_size(), 1);
+        assert_eq!(settings.complete(terminal, WallTime(0)).world_size(), 1);
     }
 
     #[test]
@@ -692,7 +692,7 @@ mod tests {
         for (settings, nodes, labelled) in
             [(&Settings::default(), None, false), (&two, None, true), (&two, Some(1), false)]
         {
-            let spec = settings.complete(Submission { nodes, ..asked.clone() });
+            let spec = settings.complete(Submission { nodes, ..asked.clone() }, WallTime(0));
             assert_eq!(spec.label, labelled, "{nodes:?}");
         }
     }
