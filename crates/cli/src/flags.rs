@@ -26,6 +26,15 @@ pub(crate) fn at_least_one(text: &str) -> Result<u32, &'static str> {
     text.parse().ok().filter(|number| *number > 0).ok_or("the smallest value is 1, and values are whole numbers")
 }
 
+/// Parses a number from `LEAST` to `MOST`.
+pub(crate) fn number<const LEAST: u32, const MOST: u32>(text: &str) -> Result<u32, String> {
+    let fits = |number: &u32| (LEAST..=MOST).contains(number);
+    text.parse().ok().filter(fits).ok_or_else(|| match MOST {
+        u32::MAX => format!("the smallest value is {LEAST}, and values are whole numbers"),
+        _ => format!("values are whole numbers from {LEAST} to {MOST}"),
+    })
+}
+
 /// Resources, dependencies and other properties of a job.
 #[derive(Debug, Clone, Args)]
 #[command(next_help_heading = "Job")]
@@ -46,7 +55,7 @@ pub(crate) struct JobFlags {
     ///
     /// In each process, the environment variable RANK is the rank of the process among all processes of the job,
     /// LOCAL_RANK the rank among those on the same node, and WORLD_SIZE the number of all processes.
-    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    #[arg(short = 'n', long, value_name = "N", value_parser = number::<1, 4096>)]
     pub(crate) tasks_per_node: Option<u32>,
 
     /// Use whole nodes, without other jobs

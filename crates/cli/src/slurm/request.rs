@@ -222,6 +222,7 @@ pub(super) fn constraint(options: &JobOptions) -> Result<Option<Constraint>, End
         parts.push(format!("({})", required.join("|")));
     }
     parts.extend(expanded(options.exclude.as_ref())?.iter().map(|node| format!("!{node}")));
+    parts.extend(options.gpu_model.as_ref().map(|model| format!("gpu-{}", model.to_ascii_lowercase())));
     if parts.is_empty() {
         return Ok(None);
     }

@@ -244,8 +244,9 @@ pub(crate) async fn energy(
 ) -> Json<EnergyView> {
     let count = head.engine.state().nodes().count();
     answer.reserve(&head.client_limits, count * NODE_BYTES).await;
+    let warning = head.switches.warning();
     let (now, state) = (head.engine.now(), head.engine.state());
-    Json(views::energy(&state, now, head.switches.trouble()))
+    Json(views::energy(&state, now, warning))
 }
 
 /// `POST /nodes/{name}/traits`.

@@ -21,7 +21,7 @@ pub(crate) struct Audit {
     since: Option<Duration>,
 
     /// Show only the newest N entries
-    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = crate::flags::number::<1, 100_000>)]
     limit: u32,
 }
 

@@ -159,7 +159,11 @@ impl Jupyter {
         let listener = match &self.socket {
             _ if self.detach => None,
             Some(path) => Some(Listener::on_socket(path)?),
-            None => Some(Listener::on_port(self.port).await?),
+            None => Some(
+                Listener::on_port(self.port)
+                    .await
+                    .map_err(|failure| failure.hint("leave out --port for a free one"))?,
+            ),
         };
         let (job, session) = match self.attach {
             Some(job) => {
