@@ -608,6 +608,15 @@ mod tests {
     }
 
     #[test]
+    fn numbers_out_of_range_are_answered_with_the_range() {
+        assert_eq!(number::<1, 4096>("4096"), Ok(4096));
+        let said = [number::<1, 4096>("5000"), number::<1000, { u32::MAX }>("-1")].map(Result::unwrap_err);
+        let expected =
+            ["values are whole numbers from 1 to 4096", "the smallest value is 1000, and values are whole numbers"];
+        assert_eq!(said, expected);
+    }
+
+    #[test]
     fn begin_times_are_of_this_time_zone_and_in_the_future() {
         let now: Zoned = "2026-11-24T17:30:00+01:00[Europe/Berlin]".parse().expect("a time");
         let shown = |text: &str| {

@@ -323,7 +323,11 @@ impl AgentRun {
         let caps = AgentSettings::read(&places.settings)?;
         let (accounts, gossip) = (self.accounts(&caps), self.gossip_addresses(caps.gossip));
         let there_is = machine(self.machine_from.as_deref())?;
-        note_absent(&there_is, &caps, self.cpus.is_none(), self.memory.is_none());
+        // Options replace both.
+        let named_cpus = caps.cpus.as_ref().filter(|_| self.cpus.is_none());
+        let named_bytes = caps.memory.map(|cap| cap.0).filter(|_| self.memory.is_none());
+        let absent = absent((&there_is.usable, there_is.memory.usable_bytes), named_cpus, named_bytes);
+        absent.iter().for_each(|note| tracing::warn!("{note}"));
         let gpus = gpus(&there_is, self.gpus.or(caps.gpus));
         let cpus = self.cpus.unwrap_or_else(|| capped(there_is.usable.clone(), caps.cpus.as_ref()));
         if cpus.is_empty() {
@@ -409,18 +413,18 @@ fn gpu_features(name: &str) -> BTreeSet<Feature> {
     model.into_iter().chain(full).filter_map(|text| format!("gpu-{text}").parse().ok()).collect()
 }
 
-/// Warns of resources in the settings file that the machine does not have, unless an option replaces them.
-fn note_absent(machine: &Machine, caps: &AgentSettings, cpus: bool, memory: bool) {
-    let mut absent = caps.cpus.clone().filter(|_| cpus).unwrap_or_default();
-    absent.remove_all(&machine.usable);
-    if !absent.is_empty() {
-        tracing::warn!("agent.toml: jobs cannot use the CPUs {absent}: this machine has {}", machine.usable);
-    }
-    let usable_bytes = machine.memory.usable_bytes;
-    if let Some(cap) = caps.memory.filter(|cap| memory && cap.0 > usable_bytes) {
-        let [cap, usable] = [cap.0, usable_bytes].map(format_bytes);
-        tracing::warn!("agent.toml: memory = {cap}, but jobs can use only {usable} of this machine");
-    }
+/// Resources in the settings file that the machine does not have.
+fn absent(machine: (&CpuSet, u64), cpus: Option<&CpuSet>, memory_bytes: Option<u64>) -> Vec<String> {
+    let (usable, usable_bytes) = machine;
+    let mut absent = cpus.cloned().unwrap_or_default();
+    absent.remove_all(usable);
+    let cpus = (!absent.is_empty())
+        .then(|| format!("agent.toml has the CPUs {absent}, but jobs can use only {usable} of this machine"));
+    let memory = memory_bytes.filter(|cap| *cap > usable_bytes).map(|cap| {
+        let [cap, usable] = [cap, usable_bytes].map(format_bytes);
+        format!("agent.toml has {cap} of memory, but jobs can use only {usable} of this machine")
+    });
+    cpus.into_iter().chain(memory).collect()
 }
 
 /// Runs `hostler node discover` in a separate process, because queries of drivers start threads, and the agent must
@@ -506,5 +510,10 @@ mod tests {
         let cpus = |text: &str| text.parse::<CpuSet>().expect(text);
         assert_eq!(capped(cpus("0-3"), Some(&cpus("2-9"))), cpus("2-3"));
         assert_eq!(capped(cpus("0-3"), None), cpus("0-3"));
+        let said = |text: &str, bytes| absent((&cpus("0-3"), 4 << 30), Some(&cpus(text)), Some(bytes)).join("; ");
+        assert_eq!(said("2-3", 4 << 30), "");
+        let expected = "agent.toml has the CPUs 4-99, but jobs can use only 0-3 of this machine; agent.toml has 999G of memory, but \
+                        jobs can use only 4G of this machine";
+        assert_eq!(said("0-99", 999 << 30), expected);
     }
 }

@@ -324,6 +324,8 @@ NAME  STATE  POWER  CPUS  CPUS FREE  MEMORY  MEMORY FREE  TASKS   PID  VERSION
 n1    up     on        4          1      4G           1G      3  4711  0.1.0
 ";
         assert_eq!(node_list(std::slice::from_ref(&node), None), expected);
+        let down = NodeView { state: NodeState::Down, ..node.clone() };
+        assert!(node_list(&[down], None).contains("n1    down   on        4          -      4G            -      3"));
         let other = NodeView {
             name: "n2".parse().expect("a name"),
             partitions: ["gpu", "all"].map(|name| name.parse().expect("a name")).to_vec(),

@@ -1,12 +1,13 @@
 //! Settings through the API: lists, changes, validation, persistence, and defaults for submissions.
 
-use hostler_client::Client;
-use hostler_client::RecordFilter;
+use std::time::Duration;
+
+use hostler_client::{Client, RecordFilter};
 use hostler_model::{PartialRequest, RequestedTime, Submission};
 use hostler_proto::settings::{SettingSource, SettingView};
 
 use crate::agent::FakeAgent;
-use crate::harness::{TestHead, request};
+use crate::harness::{TestHead, request, soon};
 use crate::jobs::code;
 
 async fn setting(client: &Client, name: &str) -> SettingView {
@@ -87,4 +88,23 @@ async fn info_describes_the_machine_and_lists_show_commands_on_request() {
         let page = client.jobs(&filter).await.expect("a response");
         assert_eq!(page.jobs[0].command.as_deref(), commands.then_some("true"));
     }
+}
+
+#[tokio::test]
+async fn info_names_a_node_of_power_toml_that_does_not_exist() {
+    let head = TestHead::start().await;
+    let text = "[nodes.n77]\ncontroller = { kind = \"wake_on_lan\", mac = \"00:11:32:a1:b2:c3\" }\n";
+    std::fs::write(head.path("power.toml"), text).expect("writable");
+    let client = head.client();
+    let warning = soon("the warning", async {
+        loop {
+            if let Some(warning) = client.info().await.expect("a response").head.warning {
+                break warning;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+    assert_eq!(warning, "power.toml names n77, but no node has this name");
+    assert!(client.energy().await.expect("a response").nodes.is_empty(), "nothing to switch uses no energy");
 }
