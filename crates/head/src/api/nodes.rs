@@ -293,7 +293,7 @@ pub(crate) async fn join(
     State(head): State<Arc<Head>>,
     visitor: Option<Extension<Visitor>>,
     Body(request): Body<JoinRequest>,
-) -> Result<Json<Joined>, ApiError> {
+) -> Result<(Extension<About>, Json<Joined>), ApiError> {
     let from = visitor.map(|Extension(visitor)| visitor.from.ip());
     let candidate = Candidate {
         secret: &request.secret,
@@ -320,7 +320,7 @@ pub(crate) async fn join(
     if joined.is_err() {
         head.trust.invitations.give_back(&candidate);
     }
-    joined.map(Json)
+    joined.map(|joined| (Extension(About(format!("node {}", joined.node))), Json(joined)))
 }
 
 /// Signs a certificate for the machine that redeemed an invitation, and adds the machine to the nodes.
