@@ -12,7 +12,7 @@ from typing import IO, cast
 import pytest
 
 import hostler
-from hostler import _forward
+from hostler import _executable, _forward
 from hostler.options import arguments
 
 
@@ -132,6 +132,10 @@ def test_missing_or_other_executable_is_reported(tmp_path: Path, monkeypatch: py
     os.chmod(tmp_path / "hostler", 0o755)
     with pytest.raises(hostler.MismatchError, match=r"has version 9\.9\.9, this package has version"):
         hostler.Client().nodes()
+    # Programs of packages name their commit.
+    (tmp_path / "hostler").write_text(f"#!/bin/sh\necho hostler {hostler.__version__}+20261129.1738929a\n")
+    _executable._check_version.cache_clear()
+    assert _executable.find() == str(tmp_path / "hostler")
     # A mistake in the variable is not hidden by another executable.
     monkeypatch.setenv("HOSTLER_BIN", str(tmp_path / "absent"))
     with pytest.raises(hostler.ExecutableError, match="HOSTLER_BIN is not an executable file"):

@@ -42,6 +42,16 @@ def test_calls_return_results_and_exceptions(executor: hostler.Executor) -> None
     assert list(executor.map(lambda x: x + 1, [1, 2])) == [2, 3]
 
 
+def test_job_of_a_block_that_succeeded_is_completed(client: hostler.Client) -> None:
+    before = {job.id for job in client.jobs(ended=True)}
+    with hostler.Executor(client=client, cpus=1, memory="100M") as executor:
+        # Some workers start only when all calls have ended.
+        assert list(executor.map(abs, range(20))) == list(range(20))
+    jobs = [job for job in client.jobs(ended=True) if job.id not in before]
+    assert jobs
+    assert {job.wait(20).state for job in jobs} == {"completed"}
+
+
 def wait_for(file: Path) -> str:
     while not file.exists():
         time.sleep(0.01)

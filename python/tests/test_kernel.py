@@ -562,7 +562,9 @@ def test_journal_forgets_the_oldest_messages(tmp_path: Path) -> None:
 
 def test_kernels_are_added_listed_and_removed(client: hostler.Client, capsys: pytest.CaptureFixture[str]) -> None:
     assert command.main(["add", "--name", "big", "-c", "4", "--memory=16G", "--gpus", "1", "--env", "A=b"]) == 0
-    assert "big: Python on the cluster (4 CPUs, 16G, 1 GPU), in " in capsys.readouterr().out
+    said = capsys.readouterr()
+    assert "big: Python on the cluster (4 CPUs, 16G, 1 GPU), in " in said.out
+    assert "note: the kernel is added, but cannot start now: " in said.err
     file = Path(os.environ["HOME"], ".local/share/jupyter/kernels/big/kernel.json")
     spec = json.loads(file.read_text())
     assert spec["argv"][1:] == [
@@ -579,6 +581,10 @@ def test_kernels_are_added_listed_and_removed(client: hostler.Client, capsys: py
     assert not file.exists()
     assert command.main(["remove", "python3"]) == 1
     assert "no kernel `python3` was added" in capsys.readouterr().err
+    for wrong, why in (("--gpuz=1", "--gpuz"), ("--requirements=nofile.txt", "nofile.txt is not a file")):
+        assert command.main(["add", "--name", "wrong", wrong]) == 1
+        assert why in capsys.readouterr().err
+    assert not file.with_name("wrong").exists()
 
 
 def test_options_of_the_kernel_are_told_from_those_of_the_job() -> None:

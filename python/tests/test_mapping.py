@@ -98,6 +98,8 @@ def test_exception_is_raised_with_its_traceback_from_the_node(client: hostler.Cl
         next(results)
     assert isinstance(raised.value.__cause__, hostler.RemoteTraceback)
     assert "in fail_for_three" in str(raised.value.__cause__)
+    if sys.version_info >= (3, 11):
+        assert raised.value.__notes__ == ["This was input 3: 3."]
     assert next(results, None) is None
 
 
@@ -188,7 +190,7 @@ def test_what_cannot_be_pickled_is_a_clear_error(client: hostler.Client) -> None
     def numbers() -> Iterator[int]:
         yield 1
 
-    with pytest.raises(hostler.PicklingError, match=r"the function cannot be pickled: .*lock"):
+    with pytest.raises(hostler.PicklingError, match=r"the function cannot be pickled: .*use_lock: its variable `lock`"):
         hostler.map(use_lock, [1], client=client)
     with pytest.raises(hostler.PicklingError, match=r"input 1 cannot be pickled: .*lock"):
         hostler.map(print, [1, lock], client=client)

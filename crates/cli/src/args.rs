@@ -17,18 +17,12 @@ use crate::failure::{Failure, Outcome};
 use crate::mistakes::{not_text, with_tip, without_hidden};
 use crate::output::{Format, Output};
 
-/// The release; in packages with the date and the commit, e.g. `0.1.0+20261129.1738929a`.
-pub(crate) const BUILD: &str = match option_env!("HOSTLER_BUILD") {
-    Some(build) => build,
-    None => env!("CARGO_PKG_VERSION"),
-};
-
 /// Run jobs on a cluster of Linux machines
 ///
 /// To try it, run `hostler demo`. To use it, start a cluster on this machine with `hostler up`, run a project folder
 /// with `hostler submit FOLDER main.py`, and download the results with `hostler fetch --all`.
 #[derive(Debug, Parser)]
-#[command(name = "hostler", bin_name = "hostler", version = BUILD, propagate_version = false, max_term_width = 120)]
+#[command(name = "hostler", bin_name = "hostler", version = hostler_proto::BUILD, propagate_version = false, max_term_width = 120)]
 #[command(disable_help_flag = true, arg = help_flag())]
 pub(crate) struct Arguments {
     #[command(flatten)]
@@ -113,6 +107,7 @@ enum Command {
     Jupyter(jupyter::Jupyter),
     Measure(measure::Measure),
     Info(info::Info),
+    History(history::History),
     Dashboard(dashboard::Dashboard),
     Nodes(nodes::Nodes),
     Top(top::Top),
@@ -257,6 +252,7 @@ impl Command {
             Self::Jupyter(command) => command.run(context),
             Self::Measure(command) => command.run(context),
             Self::Info(command) => command.run(context),
+            Self::History(command) => command.run(context),
             Self::Dashboard(command) => command.run(context),
             Self::Nodes(command) => command.run(context),
             Self::Top(command) => command.run(context),

@@ -16,7 +16,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
         ],
     ),
     ("Remote commands", &["exec", "alloc", "step"]),
-    ("Cluster and nodes", &["top", "info", "dashboard", "nodes", "node", "login", "logout"]),
+    ("Cluster and nodes", &["top", "info", "history", "dashboard", "nodes", "node", "login", "logout"]),
     ("Administration", &["configure", "head", "agent", "gateway", "import", "classroom"]),
     ("Tools", &["sim", "shims", "completions"]),
 ];

@@ -8,8 +8,8 @@ use clap::Args;
 use hostler_discovery::GpuPick;
 use hostler_model::{
     ArraySpec, Constraint, Container, Counted, Dependency, Engine, Environment, LEAST_MEMORY_BYTES, Labels,
-    LimitSignal, ParseError, PartialRequest, PartitionName, SandboxNetwork, Submission, Subscription, Surroundings,
-    WallTime, WindowSize, Work, format_bytes, labels_problem, parse_bytes, parse_duration,
+    LimitSignal, ParseError, PartialRequest, PartitionName, RequestedTime, SandboxNetwork, Submission, Subscription,
+    Surroundings, WallTime, WindowSize, Work, format_bytes, labels_problem, parse_bytes, parse_duration,
 };
 use jiff::civil::DateTime;
 use jiff::{ToSpan, Zoned};
@@ -24,6 +24,15 @@ pub(crate) const MAX_NAME_CHARACTERS: usize = 255;
 /// Parses a number of at least 1.
 pub(crate) fn at_least_one(text: &str) -> Result<u32, &'static str> {
     text.parse().ok().filter(|number| *number > 0).ok_or("the smallest value is 1, and values are whole numbers")
+}
+
+/// Parses a number from `LEAST` to `MOST`.
+pub(crate) fn number<const LEAST: u32, const MOST: u32>(text: &str) -> Result<u32, String> {
+    let fits = |number: &u32| (LEAST..=MOST).contains(number);
+    text.parse().ok().filter(fits).ok_or_else(|| match MOST {
+        u32::MAX => format!("the smallest value is {LEAST}, and values are whole numbers"),
+        _ => format!("values are whole numbers from {LEAST} to {MOST}"),
+    })
 }
 
 /// Resources, dependencies and other properties of a job.
@@ -46,7 +55,7 @@ pub(crate) struct JobFlags {
     ///
     /// In each process, the environment variable RANK is the rank of the process among all processes of the job,
     /// LOCAL_RANK the rank among those on the same node, and WORLD_SIZE the number of all processes.
-    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    #[arg(short = 'n', long, value_name = "N", value_parser = number::<1, 4096>)]
     pub(crate) tasks_per_node: Option<u32>,
 
     /// Use whole nodes, without other jobs
@@ -295,20 +304,22 @@ impl TimeLimit {
 
 /// A time at which a job may start.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct BeginTime(pub(crate) WallTime);
+pub(crate) struct BeginTime(pub(crate) RequestedTime);
 
 impl BeginTime {
     /// Parses a time that is written at `now`.
     fn parse(text: &str, now: &Zoned) -> Option<Self> {
-        let at = if let Some(span) = text.strip_prefix('+') {
-            now.checked_add(parse_duration(span).ok()?).ok()?
-        } else if let Ok(date) = text.parse::<DateTime>() {
+        if let Some(span) = text.strip_prefix('+') {
+            let in_ms = u64::try_from(parse_duration(span).ok()?.as_millis()).ok()?;
+            return Some(Self(RequestedTime::In { in_ms }));
+        }
+        let at = if let Ok(date) = text.parse::<DateTime>() {
             date.to_zoned(now.time_zone().clone()).ok()?
         } else {
             let today = now.with().time(text.parse().ok()?).build().ok()?;
             if today > *now { today } else { today.checked_add(1.day()).ok()? }
         };
-        Some(Self(WallTime(at.timestamp().as_millisecond())))
+        Some(Self(RequestedTime::At(WallTime(at.timestamp().as_millisecond()))))
     }
 }
 
@@ -597,10 +608,20 @@ mod tests {
     }
 
     #[test]
+    fn numbers_out_of_range_are_answered_with_the_range() {
+        assert_eq!(number::<1, 4096>("4096"), Ok(4096));
+        let said = [number::<1, 4096>("5000"), number::<1000, { u32::MAX }>("-1")].map(Result::unwrap_err);
+        let expected =
+            ["values are whole numbers from 1 to 4096", "the smallest value is 1000, and values are whole numbers"];
+        assert_eq!(said, expected);
+    }
+
+    #[test]
     fn begin_times_are_of_this_time_zone_and_in_the_future() {
         let now: Zoned = "2026-11-24T17:30:00+01:00[Europe/Berlin]".parse().expect("a time");
         let shown = |text: &str| {
-            let BeginTime(WallTime(ms)) = BeginTime::parse(text, &now)?;
+            let BeginTime(begin) = BeginTime::parse(text, &now)?;
+            let RequestedTime::At(WallTime(ms)) = begin else { return Some(format!("{begin:?}")) };
             let at = jiff::Timestamp::from_millisecond(ms).expect("in range");
             Some(at.to_zoned(now.time_zone().clone()).strftime("%Y-%m-%d %H:%M:%S").to_string())
         };
@@ -609,7 +630,7 @@ mod tests {
             ("17:30", "2026-11-25 17:30:00"),
             ("2026-12-24", "2026-12-24 00:00:00"),
             ("2027-07-01T08:15:30", "2027-07-01 08:15:30"),
-            ("+1h30m", "2026-11-24 19:00:00"),
+            ("+1h30m", "In { in_ms: 5400000 }"),
         ] {
             assert_eq!(shown(text).as_deref(), Some(at), "{text}");
         }

@@ -89,8 +89,8 @@ fn command_tip(word: &str) -> Option<&'static str> {
         "status" | "top" | "sinfo" => {
             "`hostler info` shows the cluster, `hostler jobs` all jobs, `hostler job ID` one job"
         }
-        "stat" | "stats" | "usage" | "history" | "sacct" | "sstat" => {
-            "`hostler job ID` shows what a job used, `hostler info` the cluster, `hostler dashboard` the history"
+        "stat" | "stats" | "usage" | "accounting" | "sacct" | "sstat" => {
+            "`hostler job ID` shows what a job used, `hostler history` what ended jobs used, `hostler info` the cluster"
         }
         "start" | "create" => {
             "`hostler up` starts a cluster on this machine, `hostler submit` and `hostler run` start a job"
@@ -198,7 +198,7 @@ mod tests {
 
     #[test]
     fn commands_about_usage_are_answered_with_the_right_commands() {
-        for word in ["stats", "stat", "usage", "history", "sacct"] {
+        for word in ["stats", "stat", "usage", "accounting", "sacct"] {
             let said = said(&format!("hostler {word}"));
             assert!(said.contains("`hostler job ID` shows what a job used"), "{said}");
             assert!(!said.contains("steps") && !said.contains("seat"), "{said}");

@@ -293,6 +293,31 @@ fn command_says_why_the_job_waits_and_warns_before_the_time_limit() {
     assert!(code == Some(124) && said.ends_with("job 2 reached its time limit\n"), "{code:?} {said}");
 }
 
+/// Makes a wheel named jupyterlab with a program as `jupyter`. Arguments: the directory and the program.
+const WHEEL: &str = "\
+import sys, zipfile
+directory, program = sys.argv[1:]
+with zipfile.ZipFile(f'{directory}/jupyterlab-1-py3-none-any.whl', 'w') as wheel:
+    wheel.writestr('jupyterlab-1.data/scripts/jupyter', program)
+    wheel.writestr('jupyterlab-1.dist-info/METADATA', 'Metadata-Version: 2.1\\nName: jupyterlab\\nVersion: 1\\n')
+    wheel.writestr('jupyterlab-1.dist-info/WHEEL', 'Wheel-Version: 1.0\\nGenerator: x\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n')
+    wheel.writestr('jupyterlab-1.dist-info/RECORD', '')
+";
+
+#[test]
+fn node_without_jupyter_builds_an_environment_with_it() {
+    let cluster = Cluster::up(HOSTLER, SIZE);
+    let wheels = cluster.path("wheels");
+    fs::create_dir(&wheels).expect("new");
+    let made = Command::new("python3").args(["-c", WHEEL]).arg(&wheels).arg(FAKE).status().expect("python3 starts");
+    assert!(made.success());
+    let requirements = cluster.write("needs.txt", format!("--no-index\n--find-links {}", wheels.display()));
+    let arguments = ["-m", "256M", "--requirements", requirements.to_str().expect("text")];
+    let jupyter = Opened::start(&cluster, &cluster.path("bin"), &arguments).ready();
+    assert_eq!(jupyter.answer().split(' ').next(), Some(jupyter.token.as_str()));
+    assert_eq!(jupyter.interrupt().0, Some(130));
+}
+
 #[test]
 fn jupyter_that_does_not_start_is_explained() {
     let cluster = Cluster::up(HOSTLER, SIZE);
@@ -315,4 +340,5 @@ fn jupyter_that_does_not_start_is_explained() {
     fs::remove_file(cluster.path("bin/jupyter")).expect("there");
     let (code, said) = Opened::start(&cluster, &cluster.path("bin"), &["-m", "64M"]).end();
     assert!(code == Some(127) && said.contains("there is no `jupyter` in the PATH of the job on node "), "{said}");
+    assert!(said.contains("three ways to have it"), "{said}");
 }

@@ -1,6 +1,7 @@
 //! Routes for admins: users, groups and the audit log.
 
 use hostler_model::{Quota, Role, UserName, WallTime};
+use hostler_proto::accounting::AccountingPage;
 use hostler_proto::api::Invitation;
 use hostler_proto::users::{
     AddUser, AuditPage, BlockUser, ChangeKeys, GroupView, ImportUsers, LoginLink, SetRole, UserView,
@@ -87,5 +88,11 @@ impl Client {
     pub async fn audit(&self, since: Option<WallTime>, limit: u32) -> Result<AuditPage, ClientError> {
         let since = since.map(|since| format!("&since={}", since.0)).unwrap_or_default();
         self.call(Call::get(format!("/audit?limit={limit}{since}"))).await
+    }
+
+    /// Sums what jobs used that ended on the UTC day `from` or later, of one user or of all that the caller may see.
+    pub async fn accounting(&self, by: &str, from: &str, user: Option<&str>) -> Result<AccountingPage, ClientError> {
+        let user = user.map(|user| format!("&user={}", escape(user))).unwrap_or_default();
+        self.call(Call::get(format!("/accounting?by={by}&from={from}{user}"))).await
     }
 }

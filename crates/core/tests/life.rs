@@ -55,8 +55,12 @@ impl Head {
                     self.launched.extend(launch.runs.iter().map(|placement| placement.run));
                 }
                 Effect::Notify(Notice::Node { name, state }) => self.notices.push((name, state)),
-                Effect::Send { .. } | Effect::Power { .. } | Effect::Notify(_) | Effect::Count(_) | Effect::Deliver => {
-                }
+                Effect::Send { .. }
+                | Effect::Power { .. }
+                | Effect::Notify(_)
+                | Effect::Count(_)
+                | Effect::Deliver
+                | Effect::ReportNode { .. } => {}
             }
         }
         self.ended.extend(changes.records.iter().filter_map(|record| match record {

@@ -31,9 +31,12 @@ impl Head {
         }
         self.said.extend(changes.effects.into_iter().filter_map(|effect| match effect {
             Effect::Send { connection, message } => Some((connection, message)),
-            Effect::Close { .. } | Effect::Power { .. } | Effect::Notify(_) | Effect::Count(_) | Effect::Deliver => {
-                None
-            }
+            Effect::Close { .. }
+            | Effect::Power { .. }
+            | Effect::Notify(_)
+            | Effect::Count(_)
+            | Effect::Deliver
+            | Effect::ReportNode { .. } => None,
         }));
     }
 

@@ -353,6 +353,13 @@ impl Shared {
                     let _ = self.power.send(Order { node, verb, ask });
                 }
                 Effect::Deliver => self.new_messages.notify_one(),
+                Effect::ReportNode { node, is_down, tasks } => {
+                    let tasks = tasks.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+                    match is_down {
+                        true => tracing::warn!(%node, tasks, "node is down"),
+                        false => tracing::info!(%node, tasks, "node is back"),
+                    }
+                }
                 Effect::Notify(notice) => {
                     // There may be no watcher.
                     let _ = self.notices.send(notice);

@@ -30,6 +30,7 @@ mod api;
 mod archive;
 mod audit;
 mod blobs;
+mod changed_values;
 mod client_limits;
 mod config;
 mod dashboard;

@@ -10,8 +10,8 @@ use utoipa::openapi::{ArrayBuilder, ObjectBuilder, Schema, Type};
 
 use crate::object::object_only;
 use crate::{
-    ArraySpec, Constraint, Counted, Dependency, Digest, Files, Labels, LimitSignal, PartitionName, Subscription,
-    Surroundings, TaskState, WallTime, format_bytes, labels_schema,
+    ArraySpec, Constraint, Counted, Dependency, Digest, Files, Labels, LimitSignal, PartitionName, RequestedTime,
+    Subscription, Surroundings, TaskState, WallTime, format_bytes, labels_schema,
 };
 
 /// The smallest memory request, in bytes. With less memory, the shepherd does not fit into the job's memory group under
@@ -23,11 +23,11 @@ pub type Environment = BTreeMap<String, String>;
 
 /// The specification of a job.
 ///
-/// A [`Submission`], the form in the API, has optional values for `Count` and `Amounts`.
+/// A [`Submission`], the form in the API, has optional values for `Count` and `Amounts`, and a `Time` that may be a duration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[schema(as = Submission, bound = "")]
 #[serde(deny_unknown_fields)]
-pub struct JobSpec<Count = u32, Amounts = Request> {
+pub struct JobSpec<Count = u32, Amounts = Request, Time = WallTime> {
     /// The job's name, for people; several jobs may have the same name. Equal names share memory.
     #[schema(value_type = String, pattern = r"^[^\x00-\x1f\x7f-\x9f]{1,255}$")]
     pub name: Arc<str>,
@@ -79,9 +79,10 @@ pub struct JobSpec<Count = u32, Amounts = Request> {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub singleton: bool,
     /// The earliest time at which the job starts.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<WallTime>)]
-    pub begin: Option<Box<WallTime>>,
+    // Without `default`, which would demand a default of `Time`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<RequestedTime>)]
+    pub begin: Option<Box<Time>>,
     /// The job's priority. Jobs with a higher priority start first; jobs of equal priority start in the order of
     /// submission.
     #[serde(default)]
@@ -238,7 +239,7 @@ pub struct AllocationHolder {
 }
 
 /// A job as a user submits it. The head fills absent values with the operators' defaults, or with Hostler's own.
-pub type Submission = JobSpec<Option<u32>, PartialRequest>;
+pub type Submission = JobSpec<Option<u32>, PartialRequest, RequestedTime>;
 
 /// A [`Request`] with optional values.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -275,14 +276,14 @@ impl Submission {
     /// Creates the submission of a job with one task, which leaves its resources to the defaults.
     #[must_use]
     pub fn with_defaults(name: impl Into<Arc<str>>, work: Work) -> Self {
-        JobSpec::new(name, work, Request::NOTHING).resized(PartialRequest::default(), None, None)
+        JobSpec::new(name, work, Request::NOTHING).resized(PartialRequest::default(), None, None, None)
     }
 }
 
-impl<Count, Amounts> JobSpec<Count, Amounts> {
-    /// Creates a copy with other resources and other numbers of nodes and processes.
+impl<Count, Amounts, Time> JobSpec<Count, Amounts, Time> {
+    /// Creates a copy with other resources, other numbers of nodes and processes, and another time.
     #[must_use]
-    pub fn resized<C, A>(self, request: A, nodes: C, tasks_per_node: C) -> JobSpec<C, A> {
+    pub fn resized<C, A, T>(self, request: A, nodes: C, tasks_per_node: C, begin: Option<Box<T>>) -> JobSpec<C, A, T> {
         JobSpec {
             name: self.name,
             work: self.work,
@@ -299,7 +300,7 @@ impl<Count, Amounts> JobSpec<Count, Amounts> {
             array: self.array,
             after: self.after,
             singleton: self.singleton,
-            begin: self.begin,
+            begin,
             priority: self.priority,
             hold: self.hold,
             requeue: self.requeue,
@@ -322,7 +323,8 @@ impl From<JobSpec> for Submission {
         let request = PartialRequest { cpus: Some(cpus), memory_bytes: Some(memory_bytes), gpus, counted };
         let (nodes, tasks_per_node) = (Some(spec.nodes), Some(spec.tasks_per_node));
         let time_limit_ms = spec.time_limit_ms.or(Some(0));
-        Self { time_limit_ms, ..spec.resized(request, nodes, tasks_per_node) }
+        let begin = spec.begin.as_deref().map(|at| Box::new(RequestedTime::At(*at)));
+        Self { time_limit_ms, ..spec.resized(request, nodes, tasks_per_node, begin) }
     }
 }
 

@@ -67,7 +67,7 @@ pub use resources::Resources;
 pub use signal::{LimitSignal, SignalNumber, SignalTarget};
 pub use surroundings::Surroundings;
 pub use text::{ParseError, escaped, escaped_lines, plural};
-pub use time::{Timestamp, WallTime};
+pub use time::{RequestedTime, Timestamp, WallTime};
 pub use topology::{CoreKind, Cpu, Topology};
 pub use units::{format_bytes, format_duration, parse_bytes, parse_duration};
 pub use usage::{Bucket, Figures, Metric, Unit};

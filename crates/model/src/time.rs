@@ -39,3 +39,28 @@ impl WallTime {
         u64::try_from(self.0.saturating_sub(earlier.0)).unwrap_or(0)
     }
 }
+
+/// A time that a client requests: milliseconds since the Unix epoch, or `in_ms`. A client's clock may be wrong, so the client sends
+/// a duration as such, and the head adds its own time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(untagged, expecting = "expected milliseconds since the Unix epoch, or an object with `in_ms`")]
+pub enum RequestedTime {
+    /// A time in milliseconds since the Unix epoch.
+    At(WallTime),
+    /// A duration from now.
+    In {
+        /// Milliseconds from the time at which the head receives the request.
+        in_ms: u64,
+    },
+}
+
+impl RequestedTime {
+    /// Returns the time, for a request that the head has received at `now`.
+    #[must_use]
+    pub const fn at(self, now: WallTime) -> WallTime {
+        match self {
+            Self::At(at) => at,
+            Self::In { in_ms } => WallTime(now.0.saturating_add_unsigned(in_ms)),
+        }
+    }
+}

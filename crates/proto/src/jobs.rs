@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
-use hostler_model::{Constraint, Counted, Dependency, ParseError, PartitionName, WallTime};
+use hostler_model::{Constraint, Counted, Dependency, ParseError, PartitionName, RequestedTime};
 use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::ToSchema;
 use utoipa::openapi::Schema;
@@ -144,8 +144,8 @@ pub struct JobChange {
     pub after: Option<Vec<Dependency>>,
     /// Earliest time at which the job starts; null for none.
     #[serde(default, deserialize_with = "present", skip_serializing_if = "Option::is_none")]
-    #[schema(value_type = Option<WallTime>)]
-    pub begin: Option<Option<WallTime>>,
+    #[schema(value_type = Option<RequestedTime>)]
+    pub begin: Option<Option<RequestedTime>>,
     /// Whether the job runs again when its node is lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub requeue: Option<bool>,

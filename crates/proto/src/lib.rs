@@ -21,6 +21,12 @@
 
 #![warn(missing_docs)]
 
+/// The release; in packages with the date and the commit, e.g. `0.1.0+20261129.1738929a`.
+pub const BUILD: &str = match option_env!("HOSTLER_BUILD") {
+    Some(build) => build,
+    None => env!("CARGO_PKG_VERSION"),
+};
+
 pub mod accounting;
 pub mod api;
 mod blobs;

@@ -69,16 +69,7 @@ impl AgentHello {
     #[must_use]
     pub fn new(node: NodeName, pid: u32, facts: NodeFacts, runs: Vec<RunReport>) -> Self {
         let (protocol_min, protocol_max) = (*PROTOCOL.start(), *PROTOCOL.end());
-        Self {
-            protocol_min,
-            protocol_max,
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            node,
-            pid,
-            facts,
-            runs,
-            ages: Vec::new(),
-        }
+        Self { protocol_min, protocol_max, version: crate::BUILD.to_owned(), node, pid, facts, runs, ages: Vec::new() }
     }
 }
 

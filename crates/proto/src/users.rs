@@ -31,6 +31,8 @@ pub struct Me {
     /// empty then.
     #[serde(default = "yes")]
     pub identified: bool,
+    /// The head's wall clock. A client that computes times, such as two hours ago, starts from this one: its own may be wrong.
+    pub now: WallTime,
 }
 
 /// A user of the cluster, in the answer of `GET /users`.

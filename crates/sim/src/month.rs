@@ -323,7 +323,11 @@ impl<'t> World<'t> {
             match effect {
                 Effect::Send { connection, message } => self.hear(connection, message),
                 Effect::Power { node, verb, ask } => self.switch(node, verb, ask),
-                Effect::Close { .. } | Effect::Notify(_) | Effect::Count(_) | Effect::Deliver => {}
+                Effect::Close { .. }
+                | Effect::Notify(_)
+                | Effect::Count(_)
+                | Effect::Deliver
+                | Effect::ReportNode { .. } => {}
             }
         }
     }

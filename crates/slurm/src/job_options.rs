@@ -7,7 +7,7 @@ use crate::container_options::ContainerOptions;
 use crate::getopt::{Opt, Takes};
 pub use crate::job_keys::Key;
 pub use crate::job_values::{BadValue, MISTAKE};
-use crate::job_values::{check_accepted, count, gpus, invalid, mebibytes, nodes, number, propagated};
+use crate::job_values::{check_accepted, count, gpu_model, gpus, invalid, mebibytes, nodes, number, propagated};
 use crate::time::{Limit, parse_limit};
 
 const fn option(key: Key, long: &'static str, short: u8, takes: Takes) -> Opt<Key> {
@@ -331,6 +331,8 @@ pub struct JobOptions {
     pub gpus: Option<u32>,
     pub gpus_per_node: Option<u32>,
     pub gpus_per_task: Option<u32>,
+    /// The model of the GPUs, such as `a100`.
+    pub gpu_model: Option<String>,
     /// Counted resources on each node, by name.
     pub gres: Vec<(String, u64)>,
     pub hold: bool,
@@ -400,9 +402,18 @@ impl JobOptions {
             Key::Export => self.export = some(),
             Key::ExportFile => self.export_file = some(),
             Key::Gid => self.gid = some(),
-            Key::Gpus => self.gpus = Some(gpus(text, "gpus")?),
-            Key::GpusPerNode => self.gpus_per_node = Some(gpus(text, "gpus-per-node")?),
-            Key::GpusPerTask => self.gpus_per_task = Some(gpus(text, "gpus-per-task")?),
+            Key::Gpus => {
+                self.gpus = Some(gpus(text, "gpus")?);
+                self.gpu_model = gpu_model(text);
+            }
+            Key::GpusPerNode => {
+                self.gpus_per_node = Some(gpus(text, "gpus-per-node")?);
+                self.gpu_model = gpu_model(text);
+            }
+            Key::GpusPerTask => {
+                self.gpus_per_task = Some(gpus(text, "gpus-per-task")?);
+                self.gpu_model = gpu_model(text);
+            }
             Key::Gres => self.set_gres(text)?,
             Key::Hold => self.hold = true,
             Key::Input => self.input = some(),
@@ -468,8 +479,7 @@ impl JobOptions {
         list.split(',').any(|name| name == "ALL" || name == resource)
     }
 
-    /// Sets GPUs and counted resources from `gpu:2`, `gpu:a100:1,license:3` and the like; the name of a GPU's type is not
-    /// needed to place a job.
+    /// Sets GPUs and counted resources from `gpu:2`, `gpu:a100:1,license:3` and the like.
     fn set_gres(&mut self, text: &str) -> Result<(), BadValue> {
         self.gres.clear();
         let bad = || BadValue::new(format!("Invalid --gres specification: {text}"));
@@ -485,7 +495,10 @@ impl JobOptions {
             };
             match name {
                 "" => return Err(bad()),
-                "gpu" => self.gpus_per_node = Some(u32::try_from(amount).map_err(|_| bad())?),
+                "gpu" => {
+                    self.gpus_per_node = Some(u32::try_from(amount).map_err(|_| bad())?);
+                    self.gpu_model = gpu_model(rest);
+                }
                 name => self.gres.push((name.to_owned(), amount)),
             }
         }
@@ -567,6 +580,7 @@ mod tests {
                 .expect("valid");
         assert_eq!((some.nodes, some.ntasks, some.cpus_per_task), (Some((2, 4)), Some(8), Some(2)));
         assert_eq!((some.mem_mib, some.time), (Some(7168), Some(Limit::Seconds(600))));
+        assert_eq!(some.gpu_model.as_deref(), Some("a100"));
         assert_eq!((some.gpus_per_node, some.gres.as_slice()), (Some(2), &[("license".to_owned(), 3)][..]));
         assert!(some.quiet && some.hold && some.exclusive && some.verbose == 1 && some.nice == 100);
         assert_eq!(options("--no-requeue --requeue=1").expect("valid").requeue, Some(true));

@@ -42,6 +42,12 @@ pub(crate) fn gpus(text: &str, option: &str) -> Result<u32, BadValue> {
     last.parse().map_err(|_| BadValue { text: text(), code: 1 })
 }
 
+/// The model in a request for GPUs such as `a100:2` or `a100`; `None` for a number alone.
+pub(crate) fn gpu_model(text: &str) -> Option<String> {
+    let first = text.split([':', '=', ',']).next()?;
+    first.starts_with(|c: char| c.is_ascii_alphabetic()).then(|| first.to_owned())
+}
+
 pub(crate) fn mebibytes(text: &str, option: &str) -> Result<u64, BadValue> {
     size::parse(text).ok_or_else(|| invalid(option))
 }

@@ -86,7 +86,8 @@ def _check_version(executable: str) -> None:
         answer = subprocess.run([executable, "--version"], capture_output=True, text=True, stdin=subprocess.DEVNULL)
     except OSError as error:
         raise ExecutableError(f"cannot run {executable}: {error}", "executable") from error
-    version = answer.stdout.removeprefix("hostler").strip()
+    # Without the date and the commit, which programs of packages have.
+    version = answer.stdout.removeprefix("hostler").strip().partition("+")[0]
     if version != __version__:
         raise MismatchError(
             f"the executable {executable} has version {version or 'unknown'}, this package has version {__version__}",

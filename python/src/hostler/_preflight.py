@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
 import os
 import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-from cloudpickle import cloudpickle as by_value
 
 from hostler._worker import batch, modules, pickling, project
 from hostler._worker.batch import Settings
@@ -99,7 +94,7 @@ def preflight(
     client = client or Client()
     problems: list[str] = []
     captures: dict[str, int] = {}
-    for name, value in captured(function).items():
+    for name, value in project.captured(function).items():
         try:
             captures[name] = len(project.dumps(f"the variable `{name}`", value))
         except PicklingError as error:
@@ -142,25 +137,6 @@ def preflight(
         left_out=tuple(project.left_out()) if environment == "build" else (),
         problems=tuple(problems),
     )
-
-
-def captured(function: Callable[..., object]) -> dict[str, Any]:
-    """Return the variables that a function uses from outside and that are pickled with it."""
-    while isinstance(function, functools.partial):
-        function = function.func
-    try:
-        found = inspect.getclosurevars(inspect.unwrap(function))
-    except TypeError:
-        # Built in, or an object that can be called.
-        return {}
-    if by_value._should_pickle_by_reference(inspect.unwrap(function)):
-        # It uses those of its module on the node.
-        return {}
-    return {
-        name: value
-        for name, value in {**found.globals, **found.nonlocals}.items()
-        if not (inspect.ismodule(value) or inspect.isroutine(value) or inspect.isclass(value))
-    }
 
 
 def _bytes(path: Path) -> int:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from hostler.client import Client
-from hostler.errors import HostlerError, UsageError
+from hostler.errors import HostlerError, RefusedError, UnreachableError, UsageError
 
 try:
     from jupyter_client.kernelspec import KernelSpecManager, NoSuchKernel
@@ -127,6 +127,7 @@ def _options(given: argparse.Namespace) -> Options:
 def _add(given: argparse.Namespace) -> int:
     if given.requirements:
         given.requirements = os.path.abspath(given.requirements)
+    _check(given)
     argv = [sys.executable, "-m", "hostler.kernel", "launch", "-f", "{connection_file}"]
     for name in ("python", "requirements", "head", "timeout", "idle"):
         if (value := getattr(given, name)) is not None:
@@ -145,6 +146,18 @@ def _add(given: argparse.Namespace) -> int:
         path = KernelSpecManager().install_kernel_spec(directory, given.name, user=True)
     print(f"{given.name.lower()}: {spec['display_name']}, in {path}")
     return 0
+
+
+def _check(given: argparse.Namespace) -> None:
+    """Refuse what cannot work: a file that does not exist, or unknown options. Say what does not work today."""
+    if given.requirements and not os.path.isfile(given.requirements):
+        raise UsageError(f"{given.requirements} is not a file", "usage")
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "kernel.py").touch()
+        try:
+            Client(given.head)._ask("submit", "--dry-run", *_options(given).submit, folder, "kernel.py")
+        except (RefusedError, UnreachableError) as error:
+            print(f"note: the kernel is added, but cannot start now: {error.message}", file=sys.stderr)
 
 
 def _resources(submit: Sequence[str]) -> str:

@@ -6,7 +6,7 @@ import itertools
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 
 from hostler._worker import project
 from hostler._worker.batch import Batch, Settings, check_parameters
@@ -143,7 +143,9 @@ def map(
     if first is None:
         return Results(None, ordered, errors)
     inputs = itertools.chain([first], inputs)
-    return Results(Batch(call, inputs, name, settings, runs_missed=errors == "return"), ordered, errors)
+    batch = Batch(call, inputs, name, settings, runs_missed=errors == "return")
+    kept = cast("tuple[Sequence[Any], ...]", iterables) if all(isinstance(it, Sequence) for it in iterables) else ()
+    return Results(batch, ordered, errors, inputs=kept)
 
 
 class Results(Iterator[R], Generic[R]):
@@ -155,9 +157,16 @@ class Results(Iterator[R], Generic[R]):
         The array job; None if there were no inputs.
     """
 
-    def __init__(self, batch: Batch | None, ordered: bool, errors: Errors, names: Sequence[str] | None = None) -> None:
+    def __init__(
+        self,
+        batch: Batch | None,
+        ordered: bool,
+        errors: Errors,
+        names: Sequence[str] | None = None,
+        inputs: Sequence[Sequence[Any]] = (),
+    ) -> None:
         self._batch = batch
-        self._values = self._iterate(batch, ordered, errors, names) if batch else iter(())
+        self._values = self._iterate(batch, ordered, errors, names, inputs) if batch else iter(())
         self.job: Job | None = batch.job if batch else None
 
     def __next__(self) -> R:
@@ -177,10 +186,15 @@ class Results(Iterator[R], Generic[R]):
             self._batch.cancel()
 
     @staticmethod
-    def _iterate(batch: Batch, ordered: bool, errors: Errors, names: Sequence[str] | None) -> Iterator[R]:
+    def _iterate(
+        batch: Batch, ordered: bool, errors: Errors, names: Sequence[str] | None, inputs: Sequence[Sequence[Any]]
+    ) -> Iterator[R]:
         outcomes = batch.outcomes()
         try:
-            yield from values(outcomes if names is None else _named(outcomes, errors, names), ordered, errors)
+            if names is None:
+                yield from values(outcomes, ordered, errors, inputs)
+            else:
+                yield from values(_named(outcomes, errors, names), ordered, errors, None)
         finally:
             batch.cancel()
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import reprlib
+import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
@@ -196,16 +198,21 @@ class Map(Rich, Generic[R]):
         yield from Collector(self.job, self._shape, None).outcomes(waits=waits)
 
 
-def values(outcomes: Iterator[Outcome], ordered: bool, errors: Errors) -> Iterator[Any]:
-    """Yield results, and raise or yield exceptions."""
+def values(
+    outcomes: Iterator[Outcome], ordered: bool, errors: Errors, inputs: Sequence[Sequence[Any]] | None = ()
+) -> Iterator[Any]:
+    """Yield results, and raise or yield exceptions. These get a note with their input, unless `inputs` is None."""
     for outcome in _in_order(outcomes) if ordered else outcomes:
         if outcome.error is None:
             yield outcome.value
-        elif errors == "raise":
+            continue
+        if inputs is not None and sys.version_info >= (3, 11):
+            given = ", ".join(reprlib.repr(values[outcome.index]) for values in inputs)
+            outcome.error.add_note(f"This was input {outcome.index}{': ' if given else ''}{given}.")
+        if errors == "raise":
             raise outcome.error
-        else:
-            # The caller asked for exceptions among the results.
-            yield outcome.error
+        # The caller asked for exceptions among the results.
+        yield outcome.error
 
 
 def _in_order(outcomes: Iterator[Outcome]) -> Iterator[Outcome]:

@@ -72,5 +72,5 @@ pub(crate) fn definition<T: Tool>() -> Command {
 
 /// A command line without options, with the program's version.
 pub(crate) fn bare(name: &'static str) -> Command {
-    Command::new(name).bin_name(name).version(crate::args::BUILD).max_term_width(120)
+    Command::new(name).bin_name(name).version(hostler_proto::BUILD).max_term_width(120)
 }

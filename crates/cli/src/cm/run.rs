@@ -38,7 +38,7 @@ pub(crate) struct Cmrun {
     nodes: Option<u32>,
 
     /// Processes per node [default: 1]
-    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    #[arg(short, long, value_name = "N", value_parser = crate::flags::number::<1, 4096>)]
     processes: Option<u32>,
 
     /// CPUs per node [default: 1]

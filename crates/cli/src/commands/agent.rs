@@ -1,5 +1,6 @@
 //! `hostler agent`: the daemon of a node.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::process::CommandExt;
@@ -11,7 +12,7 @@ use clap::{Args, Subcommand};
 use hostler_agent::{Device, DeviceFile, Introduction, MachineGpu, NewAccounts, StatusPorts, Weight, Weights};
 use hostler_client::ClientError;
 use hostler_discovery::{Caps, Machine};
-use hostler_model::{Counted, CpuSet, Feature, NodeName, Resources};
+use hostler_model::{Counted, CpuSet, Feature, NodeName, Resources, format_bytes};
 use hostler_proto::join::JoinCode;
 use serde_json::json;
 
@@ -322,6 +323,11 @@ impl AgentRun {
         let caps = AgentSettings::read(&places.settings)?;
         let (accounts, gossip) = (self.accounts(&caps), self.gossip_addresses(caps.gossip));
         let there_is = machine(self.machine_from.as_deref())?;
+        // Options replace both.
+        let named_cpus = caps.cpus.as_ref().filter(|_| self.cpus.is_none());
+        let named_bytes = caps.memory.map(|cap| cap.0).filter(|_| self.memory.is_none());
+        let absent = absent((&there_is.usable, there_is.memory.usable_bytes), named_cpus, named_bytes);
+        absent.iter().for_each(|note| tracing::warn!("{note}"));
         let gpus = gpus(&there_is, self.gpus.or(caps.gpus));
         let cpus = self.cpus.unwrap_or_else(|| capped(there_is.usable.clone(), caps.cpus.as_ref()));
         if cpus.is_empty() {
@@ -362,7 +368,11 @@ impl AgentRun {
                 counted: if self.resource.is_empty() { caps.resources } else { counted(&self.resource)? },
                 ..Resources::new(cpus, memory_bytes)
             },
-            features: std::iter::once(architecture()).chain(caps.features).chain(self.feature).collect(),
+            features: std::iter::once(architecture())
+                .chain(gpus.iter().filter(|gpu| gpu.is_given).flat_map(|gpu| gpu_features(&gpu.gpu.name)))
+                .chain(caps.features)
+                .chain(self.feature)
+                .collect(),
             topology: there_is.topology(),
             gpus,
             root_jobs: self.root_jobs || caps.root_jobs,
@@ -382,6 +392,39 @@ const GOSSIP_PORT: u16 = 7761;
 /// The architecture of this machine, as a feature.
 fn architecture() -> Feature {
     std::env::consts::ARCH.parse().expect("architecture names are valid features")
+}
+
+/// The features that name the model of a GPU, in short and in full: `gpu-a100` and `gpu-a100-sxm4-80gb` for `NVIDIA
+/// A100-SXM4-80GB`, `gpu-rtx3090` and `gpu-rtx-3090` for `NVIDIA GeForce RTX 3090`.
+fn gpu_features(name: &str) -> BTreeSet<Feature> {
+    const BRANDS: [&str; 9] =
+        ["nvidia", "amd", "intel", "tesla", "geforce", "quadro", "instinct", "radeon", "corporation"];
+    let name = name.to_ascii_lowercase();
+    let words =
+        name.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty() && !BRANDS.contains(word));
+    let words: Vec<&str> = words.collect();
+    let model = words.iter().position(|word| word.contains(|c: char| c.is_ascii_digit())).map(|at| match at {
+        // Such as `RTX 3090`.
+        1.. if words[at].starts_with(|c: char| c.is_ascii_digit()) => words[at - 1..=at].concat(),
+        _ => words[at].to_owned(),
+    });
+    let full = Some(words.join("-")).filter(|text| !text.is_empty());
+    // A name that makes no feature, such as a very long one, has none.
+    model.into_iter().chain(full).filter_map(|text| format!("gpu-{text}").parse().ok()).collect()
+}
+
+/// Resources in the settings file that the machine does not have.
+fn absent(machine: (&CpuSet, u64), cpus: Option<&CpuSet>, memory_bytes: Option<u64>) -> Vec<String> {
+    let (usable, usable_bytes) = machine;
+    let mut absent = cpus.cloned().unwrap_or_default();
+    absent.remove_all(usable);
+    let cpus = (!absent.is_empty())
+        .then(|| format!("agent.toml has the CPUs {absent}, but jobs can use only {usable} of this machine"));
+    let memory = memory_bytes.filter(|cap| *cap > usable_bytes).map(|cap| {
+        let [cap, usable] = [cap, usable_bytes].map(format_bytes);
+        format!("agent.toml has {cap} of memory, but jobs can use only {usable} of this machine")
+    });
+    cpus.into_iter().chain(memory).collect()
 }
 
 /// Runs `hostler node discover` in a separate process, because queries of drivers start threads, and the agent must
@@ -447,9 +490,30 @@ mod tests {
     use super::*;
 
     #[test]
+    fn gpu_models_are_features() {
+        for (name, features) in [
+            ("NVIDIA A100-SXM4-80GB", "gpu-a100 gpu-a100-sxm4-80gb"),
+            ("NVIDIA GeForce RTX 3090 Ti", "gpu-rtx-3090-ti gpu-rtx3090"),
+            ("NVIDIA H200", "gpu-h200"),
+            ("AMD Instinct MI250X", "gpu-mi250x"),
+            ("Tesla V100-PCIE-16GB", "gpu-v100 gpu-v100-pcie-16gb"),
+            ("Intel(R) Arc(TM) A770 Graphics", "gpu-a770 gpu-r-arc-tm-a770-graphics"),
+            ("", ""),
+        ] {
+            let found: Vec<String> = gpu_features(name).iter().map(ToString::to_string).collect();
+            assert_eq!(found.join(" "), features, "{name}");
+        }
+    }
+
+    #[test]
     fn cap_adds_no_cpus() {
         let cpus = |text: &str| text.parse::<CpuSet>().expect(text);
         assert_eq!(capped(cpus("0-3"), Some(&cpus("2-9"))), cpus("2-3"));
         assert_eq!(capped(cpus("0-3"), None), cpus("0-3"));
+        let said = |text: &str, bytes| absent((&cpus("0-3"), 4 << 30), Some(&cpus(text)), Some(bytes)).join("; ");
+        assert_eq!(said("2-3", 4 << 30), "");
+        let expected = "agent.toml has the CPUs 4-99, but jobs can use only 0-3 of this machine; agent.toml has 999G of memory, but \
+                        jobs can use only 4G of this machine";
+        assert_eq!(said("0-99", 999 << 30), expected);
     }
 }

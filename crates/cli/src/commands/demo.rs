@@ -160,7 +160,7 @@ fn sweep(work: Work, memory_bytes: u64) -> Result<JobSpec, Failure> {
 /// Prints state changes of the tasks, and the setup log of the first task, until all tasks have ended.
 async fn watch(context: &Context, client: &Client, job: JobId) -> Result<JobDetail, Failure> {
     let first = TaskId { job, index: 0 };
-    let mut setup = std::pin::pin!(show_setup(context, client, first));
+    let mut setup = std::pin::pin!(show_setup(context, client, first, "   environment of task 0"));
     let mut setup_is_shown = false;
     let mut states = BTreeMap::new();
     loop {
@@ -194,8 +194,8 @@ fn say_change(context: &Context, states: &mut BTreeMap<u32, JobState>, task: &Ta
     context.output.say(&format!("   task {} {text}", task.index));
 }
 
-/// Prints the main lines of the setup log of a task.
-async fn show_setup(context: &Context, client: &Client, task: TaskId) -> Result<(), Failure> {
+/// Prints the main lines of the setup log of a task, each after `lead`.
+pub(super) async fn show_setup(context: &Context, client: &Client, task: TaskId, lead: &str) -> Result<(), Failure> {
     let mut follow = Follow::new(client, task, Output::Setup);
     let mut line = Vec::new();
     while let Some(event) = follow.next().await? {
@@ -204,7 +204,7 @@ async fn show_setup(context: &Context, client: &Client, task: TaskId) -> Result<
             if byte != b'\n' && byte != b'\r' {
                 line.push(byte);
             } else if let Some(text) = headline(&std::mem::take(&mut line)) {
-                context.output.say(&format!("   environment of task {}: {text}", task.index));
+                context.output.say(&format!("{lead}: {text}"));
             }
         }
     }

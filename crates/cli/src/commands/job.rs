@@ -49,16 +49,16 @@ impl Job {
             }
             return Ok(exit::OK);
         }
-        let (job, running_steps) = block_on(async {
+        let (job, running_steps, moment) = block_on(async {
             let mut job = match (index, self.from) {
                 (Some(index), _) => client.task(TaskId { job: id, index }, Duration::ZERO).await?,
                 (None, Some(from)) => client.job_from(id, self.tasks, from).await?,
                 (None, None) => client.job(id, self.tasks).await?,
             };
             let running = add_steps(&client, &mut job).await;
-            Ok((job, running))
+            Ok((job, running, text::Moment::of_head(&client).await?))
         })?;
-        let (moment, width) = (text::Moment::now(), output::width());
+        let width = output::width();
         if context.output.is_json() {
             context.output.json(&Described { job, running_steps });
             return Ok(exit::OK);

@@ -41,11 +41,12 @@ pub(crate) struct Jobs {
 impl Jobs {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         let client = context.client()?;
-        let page = block_on(async {
-            Ok(match &self.key {
+        let (page, moment) = block_on(async {
+            let page = match &self.key {
                 Some(key) => of_key(&client, key).await?,
                 None => list(&client, self.filter(), self.limit).await?,
-            })
+            };
+            Ok((page, text::Moment::of_head(&client).await?))
         })?;
         let JobPage { jobs, total, .. } = &page;
         let output = &context.output;
@@ -55,7 +56,7 @@ impl Jobs {
             let ids: Vec<String> = jobs.iter().map(|job| job.id.to_string()).collect();
             output.data(&ids.join("\n"));
         } else {
-            output.data(&views::jobs(jobs, &text::Moment::now(), output::width()));
+            output.data(&views::jobs(jobs, &moment, output::width()));
         }
         let left_out = total.saturating_sub(jobs.len() as u64);
         if left_out > 0 {

@@ -20,6 +20,7 @@ pub(crate) mod forward;
 pub(crate) mod gateway;
 pub(crate) mod generate;
 pub(crate) mod head;
+pub(crate) mod history;
 pub(crate) mod import;
 pub(crate) mod info;
 pub(crate) mod job;

@@ -77,7 +77,7 @@ pub(crate) struct Sim {
     policy: Policy,
 
     /// Number of nodes; requires --cpus [default: 1]
-    #[arg(long, value_name = "N", requires = "cpus", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, value_name = "N", requires = "cpus", value_parser = crate::flags::number::<1, 100_000>)]
     nodes: Option<u32>,
 
     /// CPUs per node [default: the CPUs of the machine in the trace]

@@ -52,7 +52,7 @@ pub(crate) struct Step {
     all: bool,
 
     /// Run this many processes, divided evenly among the nodes [default: one per node]
-    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(short = 'n', long, value_name = "N", value_parser = crate::flags::number::<1, 100_000>)]
     tasks: Option<u32>,
 
     /// Use this many nodes of the job [default: as many as --tasks needs, at most all]

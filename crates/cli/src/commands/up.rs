@@ -27,14 +27,14 @@ pub(crate) struct Up {
     /// Number of nodes [default: 4, at most one per CPU]
     ///
     /// Without options for nodes, CPUs, memory, GPUs and resources, the cluster gets the sizes of its previous start.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_name = "N", value_parser = crate::flags::number::<1, 1000>)]
     nodes: Option<u32>,
 
     /// CPUs per node [default: an equal share of the machine's CPUs]
     ///
     /// With more nodes than CPUs, nodes share CPUs. For tests, a node may have more CPUs than the machine. The additional
     /// CPU ids do not exist; a task that gets only these ids is not bound to CPUs.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    #[arg(long, value_name = "N", value_parser = crate::flags::number::<1, 4096>)]
     cpus: Option<u32>,
 
     /// Memory per node, e.g. 4G
@@ -127,6 +127,12 @@ impl Up {
         }
         if let Some(text) = shortcomings(&started.nodes) {
             output.say(&format!("note: {text}"));
+        }
+        if started.started > 0 {
+            output.say(
+                "next: `hostler run -- hostname` runs a command, `hostler submit DIR main.py` a project folder, and `hostler \
+                 dashboard` opens the web site",
+            );
         }
         if let Some(text) = user_unit::logout_note(&places).filter(|_| started.started > 0) {
             output.say(&format!("note: {text}"));

@@ -85,7 +85,7 @@ struct Values {
     nodes: Option<u32>,
 
     /// Processes per node
-    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=4096))]
+    #[arg(short = 'n', long, value_name = "N", value_parser = crate::flags::number::<1, 4096>)]
     tasks_per_node: Option<u32>,
 
     /// CPUs on each node

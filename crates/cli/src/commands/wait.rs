@@ -1,7 +1,7 @@
 //! `hostler wait`: waits for the end of jobs and array tasks.
 
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use clap::Args;
 use hostler_client::Client;
@@ -10,6 +10,7 @@ use hostler_proto::api::JobSummary;
 use serde::Serialize;
 
 use super::choice::{self, Word};
+use super::demo::show_setup;
 use super::fetch::fetch_and_judge;
 use super::target::Target;
 use crate::context::{Context, block_on};
@@ -20,6 +21,12 @@ use crate::output::views;
 
 /// How long one request to the head may wait.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// How often the states of a job are read to show them.
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
+
+/// Minimum time between two lines in which only numbers differ.
+const NUMBERS_EVERY: Duration = Duration::from_secs(10);
 
 /// Wait until jobs have ended; exit with 0 if all completed, else 1
 #[derive(Debug, Args)]
@@ -98,7 +105,10 @@ async fn wait_for_targets(context: &Context, client: &Client, targets: &[Target]
     for target in targets {
         summaries.push(match target.index {
             Some(index) => ended_task(client, TaskId { job: target.job, index }).await?,
-            None => client.ended(target.job, 0).await?.summary,
+            None => tokio::select! {
+                ended = client.ended(target.job, 0) => ended?.summary,
+                failure = show_progress(context, client, target.job) => return Err(failure),
+            },
         });
     }
     for (target, summary) in targets.iter().zip(&summaries) {
@@ -107,6 +117,60 @@ async fn wait_for_targets(context: &Context, client: &Client, targets: &[Target]
         }
     }
     Ok(summaries)
+}
+
+/// Prints on a terminal what a job does, whenever that changes. Never returns, unless the head refuses a request.
+async fn show_progress(context: &Context, client: &Client, job: JobId) -> Failure {
+    if !context.output.is_watched() || context.output.is_json() {
+        return std::future::pending().await;
+    }
+    let lead = format!("job {job}: environment");
+    let setup = async {
+        // The log is only an aid; whoever may not read it sees the states.
+        let first = TaskId { job, index: 0 };
+        let _ = show_setup(context, client, first, &lead).await;
+        std::future::pending().await
+    };
+    tokio::select! {
+        never = setup => never,
+        failure = show_states(context, client, job) => failure,
+    }
+}
+
+async fn show_states(context: &Context, client: &Client, job: JobId) -> Failure {
+    let mut steps = Steps::default();
+    loop {
+        match client.job(job, 0).await {
+            Ok(detail) if detail.summary.state.is_ended() => {}
+            Ok(detail) => {
+                let line = [views::state(&detail.summary), views::outcome(&detail.summary)];
+                let line = line.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("; ");
+                if steps.is_news(&line, Instant::now()) {
+                    context.output.say(&format!("job {job}: {line}"));
+                }
+            }
+            Err(error) => return error.into(),
+        }
+        tokio::time::sleep(POLL_INTERVAL).await;
+    }
+}
+
+/// The last line that was printed, and when.
+#[derive(Default)]
+struct Steps(Option<(String, Instant)>);
+
+impl Steps {
+    /// Whether to print a line. One in which only numbers differ from the last one follows it after a while.
+    fn is_news(&mut self, line: &str, now: Instant) -> bool {
+        let words = |text: &str| text.replace(|it: char| it.is_ascii_digit(), "");
+        let is_old = self.0.as_ref().is_some_and(|(last, at)| {
+            line == last || (words(line) == words(last) && now.duration_since(*at) < NUMBERS_EVERY)
+        });
+        if !is_old {
+            self.0 = Some((line.to_owned(), now));
+        }
+        !is_old
+    }
 }
 
 /// Waits for the end of a task. Returns the task in the form of a job.
@@ -138,4 +202,21 @@ fn describe_ending(target: Target, job: &JobSummary) -> String {
     let what = if target.index.is_some() { "task" } else { "job" };
     let why = job.message.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
     format!("{what} {target} {how}{tasks}{why}; see `hostler job {target}` and `hostler logs {target}`")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn progress_shows_new_words_at_once_and_new_numbers_after_a_while() {
+        let (mut steps, now) = (Steps::default(), Instant::now());
+        let mut is_news = |line: &str, after: u64| steps.is_news(line, now + Duration::from_secs(after));
+        assert!(is_news("starting", 0));
+        assert!(!is_news("starting", 60));
+        assert!(is_news("running 1/8", 61));
+        assert!(!is_news("running 2/8", 62));
+        assert!(is_news("running 3/8", 71));
+        assert!(is_news("completing", 72));
+    }
 }

@@ -21,16 +21,17 @@ pub(crate) struct Why {
 impl Why {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         let client = context.client()?;
-        let why = block_on(async {
+        let (why, moment) = block_on(async {
             let Target { job, index } = choice::one(&client, &self.word).await?;
-            Ok(match index {
+            let why = match index {
                 Some(index) => client.why_task(TaskId { job, index }).await?,
                 None => client.why(job).await?,
-            })
+            };
+            Ok((why, text::Moment::of_head(&client).await?))
         })?;
         match context.output.is_json() {
             true => context.output.json(&why),
-            false => context.output.data(&views::why(&why, &text::Moment::now())),
+            false => context.output.data(&views::why(&why, &moment)),
         }
         Ok(exit::OK)
     }

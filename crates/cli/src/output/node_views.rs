@@ -35,16 +35,18 @@ pub(crate) fn node_list(nodes: &[NodeView], width: Option<usize>) -> String {
     columns.extend(has_kept.then_some(("KEPT FOR", Align::Left)));
     let mut table = Table::new(&columns);
     for node in nodes {
+        // What a node has free that is down, nobody can use.
+        let free = |text: String| if node.state == NodeState::Down { "-".to_owned() } else { text };
         let cells = [
             node.name.to_string(),
             node.state.as_str().to_owned(),
             node.power.clone(),
             node.cpus.to_string(),
-            node.cpus_free.to_string(),
+            free(node.cpus_free.to_string()),
             format_bytes(node.memory_bytes),
-            format_bytes(node.memory_free_bytes),
+            free(format_bytes(node.memory_free_bytes)),
             node.gpus.to_string(),
-            node.gpus_free.to_string(),
+            free(node.gpus_free.to_string()),
             node.tasks.to_string(),
             if node.agent_pid == 0 { "-".to_owned() } else { node.agent_pid.to_string() },
             node.version.clone(),
@@ -322,6 +324,8 @@ NAME  STATE  POWER  CPUS  CPUS FREE  MEMORY  MEMORY FREE  TASKS   PID  VERSION
 n1    up     on        4          1      4G           1G      3  4711  0.1.0
 ";
         assert_eq!(node_list(std::slice::from_ref(&node), None), expected);
+        let down = NodeView { state: NodeState::Down, ..node.clone() };
+        assert!(node_list(&[down], None).contains("n1    down   on        4          -      4G            -      3"));
         let other = NodeView {
             name: "n2".parse().expect("a name"),
             partitions: ["gpu", "all"].map(|name| name.parse().expect("a name")).to_vec(),

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use hostler_client::{Client, ClientError};
 use hostler_model::{GpuId, WallTime, format_duration};
 use hostler_proto::power::JobEnergy;
 use jiff::tz::TimeZone;
@@ -21,6 +22,16 @@ impl Moment {
     /// Now, in the user's time zone.
     pub(crate) fn now() -> Self {
         Self { now: WallTime(jiff::Timestamp::now().as_millisecond()), zone: TimeZone::system() }
+    }
+
+    /// The head's time, from which times count that it sends: this machine's clock may be wrong.
+    pub(crate) async fn of_head(client: &Client) -> Result<Self, ClientError> {
+        Ok(Self { now: client.me().await?.now, zone: TimeZone::system() })
+    }
+
+    /// The time `ago` before now.
+    pub(crate) fn before(&self, ago: Duration) -> WallTime {
+        WallTime(self.now.0.saturating_sub(i64::try_from(ago.as_millis()).unwrap_or(i64::MAX)))
     }
 
     /// Date and time of day.

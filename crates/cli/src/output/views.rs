@@ -48,7 +48,7 @@ fn on_nodes(job: &JobSummary) -> String {
 }
 
 /// The state of the job; for an array that has not ended, also the number of ended tasks.
-fn state(job: &JobSummary) -> String {
+pub(crate) fn state(job: &JobSummary) -> String {
     let tasks = &job.tasks;
     match &job.array {
         Some(_) if !job.state.is_ended() => {

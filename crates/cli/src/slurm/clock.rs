@@ -1,6 +1,7 @@
 //! Times, as Slurm's commands write and read them.
 
-use hostler_model::WallTime;
+use hostler_client::{Client, ClientError};
+use hostler_model::{RequestedTime, WallTime};
 use jiff::civil::{Date, DateTime, Time};
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
@@ -40,6 +41,11 @@ impl Clock {
         Self { zone: TimeZone::system(), form, now: WallTime(Timestamp::now().as_millisecond()) }
     }
 
+    /// This clock, set to the head's time.
+    pub(crate) async fn of_head(self, client: &Client) -> Result<Self, ClientError> {
+        Ok(Self { now: client.me().await?.now, ..self })
+    }
+
     fn zoned(&self, at: WallTime) -> Option<Zoned> {
         Some(Timestamp::from_millisecond(at.0).ok()?.to_zoned(self.zone.clone()))
     }
@@ -77,9 +83,12 @@ impl Clock {
         self.parse_as(text, Choice::Current)
     }
 
-    /// Parses the time of a start: the next `16:00`, the next `12/24`.
-    pub(crate) fn parse_next(&self, text: &str) -> Option<WallTime> {
-        self.parse_as(text, Choice::Next)
+    /// Parses the time of a start: the next `16:00`, the next `12/24`, or `now+1hour`, which goes by the head's clock.
+    pub(crate) fn parse_next(&self, text: &str) -> Option<RequestedTime> {
+        let at = self.parse_as(text, Choice::Next)?;
+        let text = text.trim().to_ascii_lowercase();
+        let is_relative = text.starts_with("now") || text == "today";
+        Some(if is_relative { RequestedTime::In { in_ms: at.ms_since(self.now) } } else { RequestedTime::At(at) })
     }
 
     fn parse_as(&self, text: &str, choice: Choice) -> Option<WallTime> {
@@ -336,7 +345,11 @@ mod tests {
             ("2026-12-24T18:00", "2026-12-24T18:00:00"),
             ("2030-01-20T12:34:56", "2030-01-20T12:34:56"),
         ] {
-            assert_eq!(clock.parse_next(text).map(|at| clock.write(at)).as_deref(), Some(at), "{text}");
+            assert_eq!(
+                clock.parse_next(text).map(|begin| clock.write(begin.at(clock.now))).as_deref(),
+                Some(at),
+                "{text}"
+            );
         }
         for text in [
             "",

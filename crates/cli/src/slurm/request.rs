@@ -7,7 +7,7 @@ use std::path::Path;
 use hostler_client::{Client, ClientError};
 use hostler_model::{
     ArraySpec, Condition, Constraint, Counted, Dependency, Environment, Files, JobId, Labels, LimitSignal, NUMBERED,
-    OpenMode, PartialRequest, SignalTarget, Submission, Surroundings, WallTime, Work,
+    OpenMode, PartialRequest, RequestedTime, SignalTarget, Submission, Surroundings, Work,
 };
 use hostler_proto::api::NodeView;
 use hostler_slurm::container_options::PREFERRED;
@@ -222,6 +222,7 @@ pub(super) fn constraint(options: &JobOptions) -> Result<Option<Constraint>, End
         parts.push(format!("({})", required.join("|")));
     }
     parts.extend(expanded(options.exclude.as_ref())?.iter().map(|node| format!("!{node}")));
+    parts.extend(options.gpu_model.as_ref().map(|model| format!("gpu-{}", model.to_ascii_lowercase())));
     if parts.is_empty() {
         return Ok(None);
     }
@@ -310,12 +311,12 @@ fn slurm_dependency(condition: Condition, text: &str) -> Option<Dependency> {
 }
 
 /// Parses the value of `--begin`.
-fn begin(text: &str) -> Result<WallTime, Ended> {
+fn begin(text: &str) -> Result<RequestedTime, Ended> {
     start_time(text).map_err(|mistake| Ended { code: MISTAKE, ..mistake.and("error: Invalid --begin specification") })
 }
 
 /// Parses the earliest time of a start: `now+1hour`, `16:00`, `tomorrow`, `2030-01-20T12:34`.
-pub(super) fn start_time(text: &str) -> Result<WallTime, Ended> {
+pub(super) fn start_time(text: &str) -> Result<RequestedTime, Ended> {
     Clock::of_process().parse_next(text).ok_or_else(|| {
         // Slurm names the place of the mistake.
         let place = text.strip_prefix("now").map_or(0, |_| "now".len());

@@ -33,10 +33,19 @@ pub(crate) const NAME: &str = "sacct";
 const RULER: &str = "--------------------------------------------------------------------------------";
 
 pub(crate) fn run(context: &Context, args: Vec<OsString>) -> Outcome {
-    let clock = Clock::of_process();
-    let mut settings = options::parse(args, &clock, std::env::var("SACCT_FORMAT").ok())?;
+    let format = || std::env::var("SACCT_FORMAT").ok();
+    // Finds mistakes before the head is asked for its time.
+    let _ = options::parse(args.clone(), &Clock::of_process(), format())?;
     let client = context.client().map_err(|failure| Ended::error(failure.summary()))?;
     let asked = async {
+        let clock = match Clock::of_process().of_head(&client).await {
+            Ok(clock) => clock,
+            Err(error) => return Ok(Err(unreadable(error))),
+        };
+        let mut settings = match options::parse(args, &clock, format()) {
+            Ok(settings) => settings,
+            Err(ended) => return Ok(Err(ended)),
+        };
         let records = match fetch(&client, &mut settings).await {
             Ok(records) => records,
             Err(ended) => return Ok(Err(ended)),
@@ -52,10 +61,10 @@ pub(crate) fn run(context: &Context, args: Vec<OsString>) -> Outcome {
             Content::Script | Content::Environment => LiveSteps::new(),
         };
         let entries = settings.selection.entries(&rows, &live);
-        Ok(Ok(text(&settings, &entries, &scripts, accounts, clock)))
+        Ok(Ok((text(&settings, &entries, &scripts, accounts, clock), settings.content)))
     };
-    let text = block_on(asked).map_err(Ended::from)??;
-    let print = if settings.content == Content::Script { print_scripts } else { print };
+    let (text, content) = block_on(asked).map_err(Ended::from)??;
+    let print = if content == Content::Script { print_scripts } else { print };
     Ok(print(context, &text))
 }
 

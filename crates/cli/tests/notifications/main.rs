@@ -385,7 +385,9 @@ fn operators_learn_that_a_node_is_down_and_back() {
     let event = |count: usize| receiver.wait_for(count)[count - 1]["body"]["data"]["events"][0].clone();
     let down = event(1);
     assert_eq!((&down["kind"], &down["node"]), (&"node_down".into(), &"n1".into()));
+    cluster.wait_for_log("head", "node is down");
     let agent = cluster.run_agent("n1");
+    cluster.wait_for_log("head", "node is back");
     let back = event(2);
     assert_eq!((&back["kind"], &back["node"]), (&"node_back".into(), &"n1".into()));
     end(agent);
@@ -455,17 +457,23 @@ fn desktop_shows_how_a_followed_job_ended() {
         "#!/bin/sh\nprintf '%s\\n' \"$@\" > \"$HOME/shown.new\"\nmv \"$HOME/shown.new\" \"$HOME/shown\"\n",
     );
     fs::set_permissions(&desktop, fs::Permissions::from_mode(0o755)).expect("the test owns the file");
-    let line = format!("{HOSTLER} submit project main.sh -m 16M --name 'a<b>' --follow --bell --to results");
-    // Variables of the cluster; the program finds the desktop's command on the path.
-    let environment = cluster.command(&[]);
-    let variables = environment.get_envs().filter_map(|(name, value)| Some((name.to_owned(), value?.to_owned())));
-    let path = format!("{}:/usr/bin:/bin", cluster.path("bin").display());
-    let mut command = Command::new(program("script", "install Debian's package bsdutils"));
-    command.env_clear().envs(variables).env("PATH", path).env("DISPLAY", ":0");
-    let output = command.args(["-qec", &line, "/dev/null"]).current_dir(cluster.home()).output();
-    let said = String::from_utf8_lossy(&output.expect("script runs").stdout).into_owned();
+    let on_terminal = |arguments: &str| {
+        // Variables of the cluster; the program finds the desktop's command on the path.
+        let environment = cluster.command(&[]);
+        let variables = environment.get_envs().filter_map(|(name, value)| Some((name.to_owned(), value?.to_owned())));
+        let path = format!("{}:/usr/bin:/bin", cluster.path("bin").display());
+        let mut command = Command::new(program("script", "install Debian's package bsdutils"));
+        command.env_clear().envs(variables).env("PATH", path).env("DISPLAY", ":0");
+        let line = format!("{HOSTLER} {arguments}");
+        let output = command.args(["-qec", &line, "/dev/null"]).current_dir(cluster.home()).output();
+        String::from_utf8_lossy(&output.expect("script runs").stdout).into_owned()
+    };
+    let said = on_terminal("submit project main.sh -m 16M --name 'a<b>' --follow --bell --to results");
     assert!(said.contains("trained") && said.contains("\u{7}\u{1b}]9;job "), "{said:?}");
     let shown = wait_until("the desktop's command", 30, || fs::read_to_string(cluster.path("shown")).ok());
     let last = shown.lines().last().expect("a line");
     assert!(last.starts_with("job ") && last.contains("(a<b>)") && last.contains("exit code 3"), "{shown}");
+    cluster.write("project/slow.sh", "sleep 2\n");
+    let said = on_terminal("submit project slow.sh -m 16M --wait");
+    assert!(said.contains("\njob 2: "), "a person who waits sees what the job does: {said}");
 }

@@ -488,6 +488,15 @@ pub enum Effect {
     Count(TaskCount),
     /// Deliver the new messages in the outbox.
     Deliver,
+    /// Log that a node is down that the head did not switch off, or that such a node is back.
+    ReportNode {
+        /// The node's name.
+        node: NodeName,
+        /// Whether the node is down.
+        is_down: bool,
+        /// The tasks that the node has.
+        tasks: Vec<TaskId>,
+    },
 }
 
 /// What happened to tasks of one job, for the head's metrics. Counted once the events are durable.

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 
-use hostler_model::{JobId, JobOccasion, JobState, NodeName, Timestamp};
+use hostler_model::{JobId, JobOccasion, JobState, NodeName, TaskId, Timestamp};
 use hostler_proto::notify::{Alert, Happening, JobNews, Message, News, Recipient};
 
 use super::event::{Effect, Event, Record};
@@ -89,7 +89,9 @@ impl Step<'_> {
     /// Tells operators that a node is down, or that it is back.
     pub(super) fn report_node(&mut self, name: &NodeName, is_down: bool) {
         self.state.change_node(name, |node| node.is_reported_down = is_down);
-        let (node, tasks) = (name.clone(), self.state.nodes[name].runs.len() as u64);
+        let runs: Vec<TaskId> = self.state.nodes[name].runs.keys().map(|run| run.task).collect();
+        let (node, tasks) = (name.clone(), runs.len() as u64);
+        self.changes.effects.push(Effect::ReportNode { node: node.clone(), is_down, tasks: runs });
         let what = if is_down { Happening::NodeDown { node, tasks } } else { Happening::NodeBack { node } };
         self.write(Recipient::Operators, what);
     }

@@ -557,18 +557,17 @@ impl Settings {
         }
     }
 
-    /// Creates a job from a submission. Options that the submission does not set get the operators' defaults, or
-    /// Hostler's own.
-    ///
-    /// A job with a terminal always stays a single process.
+    /// Creates a job from a submission that arrives at `now`. Options that the submission does not set get the operators' defaults, or
+    /// Hostler's own. A job with a terminal always stays a single process.
     #[must_use]
-    pub fn complete(&self, submission: Submission) -> JobSpec {
+    pub fn complete(&self, submission: Submission, now: WallTime) -> JobSpec {
         let (cpus, memory_bytes) = (self.job.cpus.unwrap_or(1), self.job.memory_bytes.unwrap_or(USUAL_MEMORY_BYTES));
         let request = submission.request.clone().or(cpus, memory_bytes);
         let usual = |count: Option<u32>| count.filter(|_| submission.pty.is_none()).unwrap_or(1);
         let nodes = submission.nodes.unwrap_or_else(|| usual(self.job.nodes));
         let tasks_per_node = submission.tasks_per_node.unwrap_or_else(|| usual(self.job.tasks_per_node));
-        let mut spec = submission.resized(request, nodes, tasks_per_node);
+        let begin = submission.begin.as_deref().map(|begin| Box::new(begin.at(now)));
+        let mut spec = submission.resized(request, nodes, tasks_per_node, begin);
         spec.time_limit_ms = spec.time_limit_ms.or(self.job.time_limit_ms).filter(|ms| *ms > 0);
         // Labels tell the lines of several processes apart. The number of processes is known only here.
         spec.label &= spec.world_size() > 1;

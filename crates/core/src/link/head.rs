@@ -141,7 +141,7 @@ impl HeadLink {
         HeadHello::Welcome {
             protocol: self.protocol,
             epoch: state.epoch,
-            version: env!("CARGO_PKG_VERSION").to_owned(),
+            version: hostler_proto::BUILD.to_owned(),
             heartbeat_ms: state.settings.heartbeat_ms,
             renew_in_ms: state.renew_in_ms(&self.node, self.key, now),
             return_within_ms: (state.nodes().count() as u64 * RETURN_MS_PER_NODE).min(LONGEST_RETURN_MS),
@@ -205,7 +205,7 @@ fn agree(hello: &AgentHello, certified: &NodeName) -> Result<u16, String> {
         hello.version,
         hello.protocol_min,
         hello.protocol_max,
-        env!("CARGO_PKG_VERSION"),
+        hostler_proto::BUILD,
         PROTOCOL.start(),
         PROTOCOL.end(),
     ))

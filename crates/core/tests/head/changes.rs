@@ -1,7 +1,7 @@
 //! Changes of submitted jobs, and holds of single tasks.
 
 use hostler_core::head::{Caller, Command, Refusal, explain};
-use hostler_model::{Dependency, JobId, JobSpec, JobState, Reason};
+use hostler_model::{Dependency, JobId, JobSpec, JobState, Reason, RequestedTime, WallTime};
 use hostler_proto::api::{JobAction, JobChange};
 use hostler_proto::link::{HeadMessage, RunReport, RunStatus};
 
@@ -75,6 +75,15 @@ fn waiting_job_gets_new_values_that_survive_a_restart() {
     let run = head.run_of(first);
     head.report(1, run, ended(0)).expect("accepted");
     assert_eq!(head.job(job).active[&0].parts[0].resources.cpus.len(), 2);
+}
+
+#[test]
+fn begin_after_a_duration_counts_from_the_heads_clock() {
+    let mut head = Head::new();
+    let job = head.submit(JobSpec { hold: true, ..spec() }).expect("accepted");
+    let begin = Some(Some(RequestedTime::In { in_ms: 60_000 }));
+    change(&mut head, job, JobChange { begin, ..JobChange::default() }).expect("the job waits");
+    assert_eq!(head.job(job).spec.begin.as_deref(), Some(&WallTime(head.now.wall.0 + 60_000)));
 }
 
 #[test]

@@ -15,7 +15,7 @@ fn contained() -> JobSpec {
 
 /// Submits a job as the API does.
 fn submit(head: &mut Head, spec: JobSpec) -> Result<hostler_model::JobId, Refusal> {
-    let spec = head.state.complete(Submission::from(spec));
+    let spec = head.state.complete(Submission::from(spec), head.now.wall);
     head.submit(spec)
 }
 

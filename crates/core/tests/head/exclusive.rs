@@ -122,7 +122,7 @@ fn partition_gives_its_jobs_a_node_to_themselves() {
     add_partition(&mut head, "lab", on("*"));
     let submit = |head: &mut Head, partition: &str| {
         let spec = JobSpec { partition: Some(partition.parse().expect("a name")), ..spec() };
-        let spec = head.state.complete(spec.into());
+        let spec = head.state.complete(spec.into(), head.now.wall);
         head.submit(spec).expect("accepted")
     };
     let job = submit(&mut head, "measure");

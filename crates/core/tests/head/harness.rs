@@ -113,7 +113,7 @@ impl Head {
                 Effect::Send { message: HeadMessage::Accounts { .. }, .. } => {}
                 Effect::Send { connection, message } => self.sent.push((connection, message)),
                 Effect::Power { node, verb, ask } => self.orders.push((node, verb, ask)),
-                Effect::Close { .. } | Effect::Notify(_) | Effect::Deliver => {}
+                Effect::Close { .. } | Effect::Notify(_) | Effect::Deliver | Effect::ReportNode { .. } => {}
                 Effect::Count(count) => self.counts.push(count),
             }
         }

@@ -150,7 +150,7 @@ fn partition_limits_refuse_jobs_or_fill_in_defaults() {
 
     // A submission without a time limit gets the partition's.
     let complete = |head: &Head, time_limit_ms| {
-        head.state.complete(Submission { time_limit_ms, ..within("short").into() }).time_limit_ms
+        head.state.complete(Submission { time_limit_ms, ..within("short").into() }, head.now.wall).time_limit_ms
     };
     assert_eq!(complete(&head, None), Some(2 * hour));
     assert_eq!(complete(&head, Some(0)), None, "the submission has set no limit");
@@ -171,7 +171,7 @@ fn partition_limits_refuse_jobs_or_fill_in_defaults() {
 fn default_partition_takes_jobs_that_name_none() {
     let mut head = cluster(&["n1", "n2"]);
     add(&mut head, "small", PartitionChange { is_default: Some(true), ..on("n1") });
-    let spec = head.state.complete(spec().into());
+    let spec = head.state.complete(spec().into(), head.now.wall);
     assert_eq!(spec.partition.as_ref().map(PartitionName::as_str), Some("small"));
     add(&mut head, "large", PartitionChange { is_default: Some(true), ..on("n2") });
     assert_eq!(

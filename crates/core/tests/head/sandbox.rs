@@ -218,7 +218,7 @@ fn allocation(spec: JobSpec) -> JobSpec {
 
 /// Submits a job as the API does: values that it leaves out are those of its partition.
 fn submit_as(head: &mut Head, caller: Caller, spec: JobSpec) -> Result<JobId, Refusal> {
-    let spec = head.state.complete(spec.into());
+    let spec = head.state.complete(spec.into(), head.now.wall);
     head.submit_as(caller, spec)
 }
 

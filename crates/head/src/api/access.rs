@@ -16,6 +16,7 @@ use hostler_proto::users::{AuditEntry, RELAY_HEADER};
 use super::error::{ApiError, ErrorCode};
 use crate::answers::{Answer, Pending};
 use crate::audit::{About, Kind};
+use crate::changed_values::{differences, values};
 use crate::client_limits::Party;
 use crate::head::Head;
 use crate::identify::{Credentials, identify};
@@ -61,6 +62,9 @@ pub(crate) async fn check(
     request.extensions_mut().insert(identity.clone());
     request.extensions_mut().insert(Arc::clone(&answer));
     request.extensions_mut().insert(lease.clone());
+    let is_change = is_audited(&method, &path);
+    let before = (is_change && matches!(&identity, Identity::User(person) if person.role >= Role::Operator))
+        .then(|| values(&head, &path));
     let mut response = match allow(rule, &identity, &head) {
         Ok(()) if has_large_body(&request) && !STREAMED.contains(&path.as_str()) => {
             let _turn = head.client_limits.bodies.take(&party, 1).await;
@@ -80,13 +84,19 @@ pub(crate) async fn check(
     };
     head.engine.metrics().answered(&method, &path, response.status().as_u16(), began.elapsed());
     let refused = matches!(response.status(), StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED);
-    if refused || (response.status().is_success() && is_audited(&method, &path)) {
+    if refused || (response.status().is_success() && is_change) {
         let kind = match &identity {
             _ if refused => Kind::Refused,
             Identity::User(Person { role: Role::User, .. }) => Kind::OfUser,
             _ => Kind::Other,
         };
-        head.audit.write(entry(&head, &identity, visitor.as_ref(), action, &response), kind).await;
+        let mut entry = entry(&head, &identity, visitor.as_ref(), action, &response);
+        if let Some(before) = before {
+            let about = entry.about.take().into_iter().chain([differences(&before, &values(&head, &path))]);
+            entry.about =
+                Some(about.filter(|it| !it.is_empty()).collect::<Vec<_>>().join(": ")).filter(|it| !it.is_empty());
+        }
+        head.audit.write(entry, kind).await;
     }
     // The request's resources are held until the response is sent.
     response.extensions_mut().insert(answer);

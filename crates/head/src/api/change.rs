@@ -13,6 +13,7 @@ use super::extract::{Json as Body, Path};
 use super::jobs::may_submit;
 use super::who::User;
 use crate::audit::About;
+use crate::changed_values::differences;
 use crate::head::Head;
 use crate::views;
 
@@ -25,16 +26,17 @@ pub(crate) async fn change(
 ) -> Result<(Extension<About>, Json<JobSummary>), ApiError> {
     // Each change stores the whole specification.
     may_submit(&head)?;
-    let about = format!("job {id}: {}", fields(&change));
+    let before = user.job(&head, id).await?;
     tracing::info!(job = %id, user = user.0.user, fields = fields(&change), "job change");
     head.engine.command(Command::Change { caller: user.0.clone(), job: id, change: Box::new(change) }).await?;
     let job = user.job(&head, id).await?;
     let state = head.engine.state();
     let summary = views::summary(&state, &job, None, user.sees(&job), head.engine.now());
+    let about = format!("job {id}: {}", differences(&*before.spec, &*job.spec));
     Ok((Extension(About(about)), Json(summary)))
 }
 
-/// The names of the fields that a request changes, for the audit log.
+/// The names of the fields that a request changes, for the log.
 fn fields(change: &JobChange) -> String {
     let value = serde_json::to_value(change).unwrap_or_default();
     let names: Vec<String> = value.as_object().into_iter().flat_map(|fields| fields.keys().cloned()).collect();

@@ -34,7 +34,7 @@ pub(crate) async fn dry_run(
     head.notifier.admit(&spec.notify).map_err(bad_notification)?;
     let (mut spec, live) = {
         let state = head.engine.state();
-        (state.complete(spec), state.job_count())
+        (state.complete(spec, head.engine.now().wall), state.job_count())
     };
     answer.reserve(&head.client_limits, live * COPY_BYTES_PER_JOB).await;
     check_parts(&mut spec).map_err(ApiError::bad_request)?;

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::extract::State;
+use hostler_proto::BUILD;
 use hostler_proto::api::{API_VERSION, HeadInfo, HeadMachine, Info};
 use tokio::sync::OnceCell;
 
@@ -16,12 +17,15 @@ pub(crate) async fn info(_: User, State(head): State<Arc<Head>>) -> Json<Info> {
     let machine = Some(machine().await.clone());
     let refusing = head.refusing();
     let warnings: Vec<String> =
-        [head.library.room().warning(), head.notifier.warning(), head.openid.warning()].into_iter().flatten().collect();
+        [head.library.room().warning(), head.notifier.warning(), head.openid.warning(), head.switches.warning()]
+            .into_iter()
+            .flatten()
+            .collect();
     let state = head.engine.state();
     Json(Info {
         head: HeadInfo {
             pid: std::process::id(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
+            version: BUILD.to_owned(),
             api: API_VERSION,
             epoch: state.epoch.0,
             embedded: head.config.embedded,

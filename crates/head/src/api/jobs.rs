@@ -89,7 +89,7 @@ pub(crate) async fn submit(
     if is_new {
         head.notifier.admit(&spec.notify).map_err(bad_notification)?;
     }
-    let mut spec = head.engine.state().complete(spec);
+    let mut spec = head.engine.state().complete(spec, head.engine.now().wall);
     let snapshot_is_complete = match &spec.work {
         Work::Project { snapshot, .. } if is_new => is_complete(&head, *snapshot).await?,
         Work::Project { .. } | Work::Command { .. } => true,

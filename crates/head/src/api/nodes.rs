@@ -26,6 +26,7 @@ use super::extract::{Json as Body, Path, Query, list as parse_list};
 use super::reply::List;
 use super::who::{Certified, User};
 use crate::answers::Answer;
+use crate::audit::About;
 use crate::head::Head;
 use crate::invitations::{Candidate, NotInvited, Ticket};
 use crate::listen::Visitor;
@@ -167,7 +168,7 @@ pub(crate) async fn invite(
     user: User,
     State(head): State<Arc<Head>>,
     Body(Invite { node, address }): Body<Invite>,
-) -> Result<Json<Invitation>, ApiError> {
+) -> Result<(Extension<About>, Json<Invitation>), ApiError> {
     user.require_operator("invite nodes")?;
     let address = match address {
         None => head.address(),
@@ -177,9 +178,12 @@ pub(crate) async fn invite(
             Address { port: address.port.or(Some(head.bound.port())), ..address }.to_string()
         }
     };
-    tracing::info!(node = node.as_ref().map_or("any", NodeName::as_str), by = user.0.user, "node invited");
+    let name = node.as_ref().map_or("any", NodeName::as_str);
+    tracing::info!(node = name, by = user.0.user, "node invited");
+    let about = About(format!("node {name}"));
     let secret = head.trust.invitations.invite(node);
-    Ok(Json(Invitation { code: JoinCode { address, authority: head.trust.fingerprint(), secret }.to_string() }))
+    let code = JoinCode { address, authority: head.trust.fingerprint(), secret }.to_string();
+    Ok((Extension(about), Json(Invitation { code })))
 }
 
 /// `POST /nodes/{name}/drain`.
@@ -214,7 +218,7 @@ pub(crate) async fn power(
     State(head): State<Arc<Head>>,
     Path(node): Path<NodeName>,
     Body(PowerRequest { action, force }): Body<PowerRequest>,
-) -> Result<Json<NodeDetail>, ApiError> {
+) -> Result<(Extension<About>, Json<NodeDetail>), ApiError> {
     user.require_operator("switch nodes")?;
     let by = user.0.user.clone();
     // A fault of the controller may have been repaired.
@@ -228,7 +232,8 @@ pub(crate) async fn power(
     if action != PowerAction::Look {
         tracing::info!(%node, by, ?action, force, "switching node");
     }
-    show(user, State(head), Path(node)).await
+    let about = format!("{action:?}{}", if force { " by force" } else { "" }).to_lowercase();
+    Ok((Extension(About(about)), show(user, State(head), Path(node)).await?))
 }
 
 /// `GET /energy`.
@@ -239,8 +244,9 @@ pub(crate) async fn energy(
 ) -> Json<EnergyView> {
     let count = head.engine.state().nodes().count();
     answer.reserve(&head.client_limits, count * NODE_BYTES).await;
+    let warning = head.switches.warning();
     let (now, state) = (head.engine.now(), head.engine.state());
-    Json(views::energy(&state, now, head.switches.trouble()))
+    Json(views::energy(&state, now, warning))
 }
 
 /// `POST /nodes/{name}/traits`.
@@ -287,7 +293,7 @@ pub(crate) async fn join(
     State(head): State<Arc<Head>>,
     visitor: Option<Extension<Visitor>>,
     Body(request): Body<JoinRequest>,
-) -> Result<Json<Joined>, ApiError> {
+) -> Result<(Extension<About>, Json<Joined>), ApiError> {
     let from = visitor.map(|Extension(visitor)| visitor.from.ip());
     let candidate = Candidate {
         secret: &request.secret,
@@ -314,7 +320,7 @@ pub(crate) async fn join(
     if joined.is_err() {
         head.trust.invitations.give_back(&candidate);
     }
-    joined.map(Json)
+    joined.map(|joined| (Extension(About(format!("node {}", joined.node))), Json(joined)))
 }
 
 /// Signs a certificate for the machine that redeemed an invitation, and adds the machine to the nodes.

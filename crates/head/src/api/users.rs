@@ -34,9 +34,9 @@ const ENTRIES: usize = 200;
 const MOST_ENTRIES: usize = 100_000;
 
 /// `GET /me`.
-pub(crate) async fn me(person: Person) -> Json<Me> {
+pub(crate) async fn me(person: Person, State(head): State<Arc<Head>>) -> Json<Me> {
     let identified = person.is_identified();
-    Json(Me { user: person.name, uid: person.uid, role: person.role, identified })
+    Json(Me { user: person.name, uid: person.uid, role: person.role, identified, now: head.engine.now().wall })
 }
 
 /// `GET /users`.

@@ -59,6 +59,24 @@ impl Switches {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// Returns why some nodes are not switched as `power.toml` says: it is invalid, a node is unknown, or a controller fails.
+    pub(crate) fn warning(&self) -> Option<String> {
+        if let Some(trouble) = self.trouble() {
+            return Some(trouble);
+        }
+        let state = self.engine.state();
+        let unknown = |name: &NodeName| format!("power.toml names {name}, but no node has this name");
+        let fault = |name: &NodeName| {
+            Some(format!("the power controller of {name}: {}", state.power.node(name)?.fault()?.text))
+        };
+        let known = self.known();
+        let all: Vec<String> = known
+            .keys()
+            .filter_map(|name| if state.node(name).is_none() { Some(unknown(name)) } else { fault(name) })
+            .collect();
+        (!all.is_empty()).then(|| all.join("; "))
+    }
+
     /// Clears a controller's back-off, so that the next request is sent immediately.
     pub(crate) fn forget_faults(&self, node: &NodeName) {
         if let Some(Switch { controller: Ok(controller), .. }) = self.known().get(node) {

@@ -187,7 +187,9 @@ pub(crate) fn power(state: &State, name: &NodeName, now: Now) -> Option<PowerVie
 
 /// Energy data of all switchable nodes.
 pub(crate) fn energy(state: &State, now: Now, trouble: Option<String>) -> EnergyView {
-    let nodes = state.power.nodes().filter_map(|(name, _)| Some((name.clone(), power(state, name, now)?)));
+    // A name in power.toml that no node has is not a machine that uses energy.
+    let nodes = state.power.nodes().filter(|(name, _)| state.node(name).is_some());
+    let nodes = nodes.filter_map(|(name, _)| Some((name.clone(), power(state, name, now)?)));
     let mut energy = EnergyView { nodes: nodes.collect(), trouble, ..EnergyView::default() };
     let sum = |figure: fn(&PowerView) -> u64| energy.nodes.values().map(figure).sum();
     // The total is the sum of rounded values, so that it equals the sum of the shown values.

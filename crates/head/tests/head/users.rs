@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use hostler_client::Token;
 use hostler_client::{Client, Endpoint, RetryLimits};
-use hostler_model::{Digest, JobId, Quota, Role, TaskId, UserName, Work};
+use hostler_model::{Digest, JobId, PartitionName, Quota, Role, TaskId, UserName, Work};
 use hostler_proto::api::{BlobRequest, ErrorBody, JobSummary};
 use hostler_proto::link::{Account, HeadMessage, SystemAccounts};
+use hostler_proto::partitions::{NewPartition, PartitionChange};
 use hostler_proto::users::{AddUser, CodeLogin, KeyLogin, RELAY_HEADER};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -90,6 +91,32 @@ async fn node_relays_its_users_without_their_privileges() {
     assert_eq!(ask(&local, "GET /users", &relayed("1000:eve"), "").await.0, 200, "the kernel identifies the user");
     let stranger = Endpoint::remote_head(&head.address().to_string(), authority(&head).await, None);
     assert_eq!(word(ask(&stranger, "GET /jobs", &relayed("0:root"), "").await), "unknown_caller");
+}
+
+#[tokio::test]
+async fn audit_log_has_the_values_before_and_after_a_change() {
+    let head = TestHead::start().await;
+    let client = head.client();
+    let batch: PartitionName = "batch".parse().expect("a name");
+    let change = |priority| PartitionChange { priority: Some(priority), ..PartitionChange::default() };
+    let about = PartitionChange { nodes: Some("n*".parse().expect("a pattern")), ..change(1) };
+    client.add_partition(&NewPartition { name: batch.clone(), about }).await.expect("new");
+    client.change_partition(&batch, &change(5)).await.expect("known");
+    client.change_setting("grace", Some("5s")).await.expect("a time");
+    client.set_group_quota(&name("vision"), &Quota { cpus: Some(4), ..Quota::default() }).await.expect("accepted");
+    let about = soon("the audit log", async {
+        loop {
+            let entries = client.audit(None, 10).await.expect("an admin").entries;
+            if entries.len() == 4 {
+                break entries.into_iter().filter_map(|entry| entry.about).collect::<Vec<_>>();
+            }
+        }
+    })
+    .await;
+    assert!(about[0].contains("batch: none -> {") && about[0].contains("\"priority\":1"), "{about:?}");
+    assert_eq!(about[1], "batch.priority: 1 -> 5");
+    assert!(about[2].starts_with("grace: ") && about[2].ends_with(" -> 5s"), "{about:?}");
+    assert!(about[3].contains("vision: none -> {") && about[3].contains("\"cpus\":4"), "{about:?}");
 }
 
 #[tokio::test]

@@ -210,7 +210,7 @@ impl World {
                     self.end_link(connection, "the head closed the link");
                 }
                 Effect::Power { node, verb, ask } => self.controller_receives(&node, verb, ask),
-                Effect::Notify(_) | Effect::Count(_) | Effect::Deliver => {}
+                Effect::Notify(_) | Effect::Count(_) | Effect::Deliver | Effect::ReportNode { .. } => {}
             }
         }
         let links: Vec<ConnectionId> = self.process().lines.keys().copied().collect();

@@ -78,6 +78,8 @@ class Worker(asyncio.Protocol):
         What it does.
     was_ready : bool
         Whether it ever took calls.
+    has_process : bool
+        Whether its task starts or runs.
     last : float
         When its last result came, or the first call was sent.
     """
@@ -88,6 +90,7 @@ class Worker(asyncio.Protocol):
         self.outstanding: dict[int, Call] = {}
         self.state = State.STARTING
         self.was_ready = False
+        self.has_process = False
         self.last = 0.0
         self._pool = pool
         self._id: object = None
@@ -112,6 +115,13 @@ class Worker(asyncio.Protocol):
     def is_ready(self) -> bool:
         """Whether it takes calls."""
         return self.state is State.READY
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether it will end soon by itself: it was told to, or will be as soon as its process has started."""
+        if self.state is State.ENDING:
+            return self.is_connected
+        return self.is_ready or (self.state is State.STARTING and self.has_process)
 
     @property
     def load(self) -> int:

@@ -214,15 +214,16 @@ class Pool:
             return time.monotonic() - self._needed_at > _IDLE
 
     async def _end(self) -> None:
-        """End workers without calls. Those that do not end by themselves are cancelled."""
+        """End workers without calls. Those that do not end by themselves in a moment are cancelled."""
         for worker in list(self.workers):
             worker.end()
         live = [worker for workers in self._jobs.values() for worker in workers]
         deadline = time.monotonic() + _ENDING
-        while (
-            any(worker.state is State.ENDING and worker.is_connected for worker in live) and time.monotonic() < deadline
-        ):
+        # Also those that just start: a job with cancelled tasks is shown as cancelled, although all calls succeeded.
+        while any(worker.is_ending for worker in live) and time.monotonic() < deadline:
             await asyncio.sleep(0.002)
+            for worker in live:
+                worker.end()
         for job, workers in self._jobs.items():
             if all(worker.state is State.OVER for worker in workers):
                 job.finish()
@@ -390,8 +391,10 @@ class Pool:
             task = states.get(worker.index)
             if task is not None and task["state"] in ENDED:
                 await self._on_lost(worker, task)
-            elif task is not None and task["state"] == "running":
-                await worker.connect()
+            elif task is not None and task["state"] in ("starting", "running"):
+                worker.has_process = True
+                if task["state"] == "running":
+                    await worker.connect()
 
     async def _on_lost(self, worker: Worker, task: dict[str, Any]) -> None:
         """Fail what a worker that has ended had begun, or fail calls that wait for one that could not start."""

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import array
 import base64
+import contextlib
+import functools
 import importlib.metadata
+import inspect
 import io
 import json
 import os
@@ -16,11 +19,12 @@ import re
 import shutil
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import cloudpickle
+from cloudpickle import cloudpickle as by_value
 
 from hostler._worker import meaning, modules, parts, pickling, state, wire
 from hostler.errors import PicklingError, UsageError
@@ -61,12 +65,44 @@ def dumps(what: str, value: object) -> bytes:
     try:
         return pickling.dumps(value)
     except Exception as error:
-        name = getattr(value, "__qualname__", None) or f"a {type(value).__qualname__}"
+        function = value[0] if isinstance(value, tuple) and value else getattr(value, "function", value)
+        name = getattr(function, "__qualname__", None) or f"a {type(function).__qualname__}"
         raise PicklingError(
-            f"{what} cannot be pickled: {name}: {error}",
+            f"{what} cannot be pickled: {name}: {_variable_that_fails(function)}{error}",
             "pickling",
             ("open files, locks, generators and connections inside the function, not outside",),
         ) from error
+
+
+def _variable_that_fails(function: object) -> str:
+    """Name the first variable of a function that cannot be pickled, for a message."""
+    # Only for a message: what is odd here was odd before.
+    with contextlib.suppress(Exception):
+        for name, value in captured(cast("Callable[..., object]", function)).items():
+            try:
+                pickling.dumps(value)
+            except Exception:
+                return f"its variable `{name}`: "
+    return ""
+
+
+def captured(function: Callable[..., object]) -> dict[str, Any]:
+    """Return the variables that a function uses from outside and that are pickled with it."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    try:
+        found = inspect.getclosurevars(inspect.unwrap(function))
+    except TypeError:
+        # Built in, or an object that can be called.
+        return {}
+    if by_value._should_pickle_by_reference(inspect.unwrap(function)):
+        # It uses those of its module on the node.
+        return {}
+    return {
+        name: value
+        for name, value in {**found.globals, **found.nonlocals}.items()
+        if not (inspect.ismodule(value) or inspect.isroutine(value) or inspect.isclass(value))
+    }
 
 
 def packed_call(

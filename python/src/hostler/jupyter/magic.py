@@ -21,7 +21,6 @@ from IPython import display as ipython
 
 from hostler import _executable
 from hostler._display import Rich, escaped
-from hostler._preflight import captured
 from hostler._worker import modules, pickling, project
 from hostler._worker.batch import Batch, Settings
 from hostler._worker.records import Outcome, recreated
@@ -223,7 +222,7 @@ def _packed(variables: dict[str, Any]) -> bytes:
         return pickling.dumps(variables)
     except Exception as error:
         for name, value in variables.items():
-            for inner, found in captured(value).items() if callable(value) else ():
+            for inner, found in project.captured(value).items() if callable(value) else ():
                 project.dumps(f"the variable `{inner}`, which `{name}` uses,", found)
             project.dumps(f"the variable `{name}`", value)
         raise PicklingError(f"the variables of the cell cannot be pickled: {error}", "pickling") from error

@@ -1,10 +1,9 @@
 //! `hostler configure audit`: prints the audit log.
 
-use std::str::FromStr;
 use std::time::Duration;
 
 use clap::Args;
-use hostler_model::{ParseError, WallTime, parse_duration};
+use hostler_model::parse_duration;
 
 use crate::context::{Context, block_on};
 use crate::exit;
@@ -18,34 +17,22 @@ pub(crate) struct Audit {
     /// Show only entries from the last TIME, e.g. 2h or 7-00:00:00
     ///
     /// 7-00:00:00 means 7 days.
-    #[arg(long, value_name = "TIME")]
-    since: Option<Ago>,
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    since: Option<Duration>,
 
     /// Show only the newest N entries
-    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = crate::flags::number::<1, 100_000>)]
     limit: u32,
-}
-
-#[derive(Debug, Clone, Copy)]
-struct Ago(Duration);
-
-impl FromStr for Ago {
-    type Err = ParseError;
-
-    fn from_str(text: &str) -> Result<Self, ParseError> {
-        parse_duration(text).map(Self)
-    }
 }
 
 impl Audit {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         let client = context.client()?;
-        let moment = Moment::now();
-        let since = self.since.map(|ago| {
-            let ago = i64::try_from(ago.0.as_millis()).unwrap_or(i64::MAX);
-            WallTime(moment.now.0.saturating_sub(ago))
-        });
-        let page = block_on(async { Ok(client.audit(since, self.limit).await?) })?;
+        let (page, moment) = block_on(async {
+            let moment = Moment::of_head(&client).await?;
+            let since = self.since.map(|ago| moment.before(ago));
+            Ok((client.audit(since, self.limit).await?, moment))
+        })?;
         if context.output.is_json() {
             context.output.json(&page.entries);
         } else {

@@ -70,7 +70,7 @@ struct Add {
     /// Uid of the user on all machines
     ///
     /// [default: the uid of the account with this name on the head's machine, else a free uid]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1000..))]
+    #[arg(long, value_name = "N", value_parser = crate::flags::number::<1000, { u32::MAX }>)]
     uid: Option<u32>,
 
     /// Role: user, operator or admin

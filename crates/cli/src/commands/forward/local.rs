@@ -33,7 +33,7 @@ impl Listener {
     pub(in crate::commands) async fn on_port(port: u16) -> Result<Self, Failure> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await;
         let listener = listener.during(|| format!("cannot listen on 127.0.0.1:{port}"));
-        listener.map(Self::Port).map_err(|failure| failure.hint("use another local port, e.g. 0:8888 for a free one"))
+        listener.map(Self::Port)
     }
 
     /// Listens on a Unix socket that only this user can connect to.

@@ -134,7 +134,9 @@ impl Forward {
         for pair in &self.pairs {
             let listener = match &self.socket {
                 Some(path) => Listener::on_socket(path)?,
-                None => Listener::on_port(pair.local_port()).await?,
+                None => Listener::on_port(pair.local_port())
+                    .await
+                    .map_err(|failure| failure.hint("use another local port, e.g. 0:8888 for a free one"))?,
             };
             ways.push((listener, self.server(&pair.to)));
         }

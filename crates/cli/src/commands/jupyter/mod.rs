@@ -8,12 +8,13 @@ mod limit;
 mod session;
 
 use std::cell::Cell;
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use hostler_client::{Client, ClientError, escape};
+use hostler_client::{CaptureCache, Client, ClientError, ProjectFolder, escape};
 use hostler_model::{JobId, JobState, NodeName, Submission, TaskId, Work, plural};
 use hostler_proto::api::{JobAction, JobDetail, JobSummary};
 use hostler_proto::forward::Destination;
@@ -38,6 +39,7 @@ use crate::interrupts::{Interrupts, exit_code};
 use crate::output::text::Moment;
 use crate::output::views;
 use crate::passed_on::PassedOn;
+use crate::submission::narrate;
 use crate::xdg;
 
 /// The script that the job runs.
@@ -45,6 +47,12 @@ const START: &str = include_str!("start.sh");
 
 /// The variable with the token, for [`START`].
 const TOKEN_VARIABLE: &str = "HOSTLER_JUPYTER_TOKEN";
+
+/// The variable with the directory in which [`START`] starts Jupyter, if the node has it.
+const DIRECTORY_VARIABLE: &str = "HOSTLER_JUPYTER_DIRECTORY";
+
+/// Name of [`START`] in a folder with requirements.
+const START_FILE: &str = "start.sh";
 
 /// Pause between two attempts to connect while Jupyter starts.
 const POLL_INTERVAL: Duration = Duration::from_millis(250);
@@ -103,6 +111,14 @@ pub(crate) struct Jupyter {
     #[arg(long, value_name = "NAMES")]
     env_only: Vec<VariableNames>,
 
+    /// Run the Jupyter of an environment with the packages in this file, which the node builds
+    ///
+    /// The file has the form of requirements.txt; Jupyter itself need not be in it. The node needs neither Jupyter nor the
+    /// current directory: without the latter, notebooks are in the job's folder and are results of the job. The job gets no
+    /// environment variables but those of --env.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["attach", "env_only"])]
+    requirements: Option<PathBuf>,
+
     #[command(flatten)]
     flags: JobFlags,
 
@@ -159,7 +175,11 @@ impl Jupyter {
         let listener = match &self.socket {
             _ if self.detach => None,
             Some(path) => Some(Listener::on_socket(path)?),
-            None => Some(Listener::on_port(self.port).await?),
+            None => Some(
+                Listener::on_port(self.port)
+                    .await
+                    .map_err(|failure| failure.hint("leave out --port for a free one"))?,
+            ),
         };
         let (job, session) = match self.attach {
             Some(job) => {
@@ -170,8 +190,13 @@ impl Jupyter {
             }
             None => {
                 let session = Session::new(self.app.unwrap_or(App::Lab));
-                let spec = self.spec(context, &session)?;
-                let job = match submit(context, &client, spec, &mut interrupts).await? {
+                let submitting = async {
+                    match &self.requirements {
+                        Some(file) => self.submit_with(file, context, &client, &session).await,
+                        None => Ok(client.submit_new(self.spec(context, &session)?).await?),
+                    }
+                };
+                let job = match submit(context, &client, submitting, &mut interrupts).await? {
                     Ok(job) => job,
                     Err(signal) => return Ok(exit_code(signal)),
                 };
@@ -216,6 +241,35 @@ impl Jupyter {
             context.output.say(&note);
         }
         Ok(spec)
+    }
+
+    /// Submits a job with the environment that the file describes.
+    async fn submit_with(
+        &self,
+        file: &Path,
+        context: &Context,
+        client: &Client,
+        session: &Session,
+    ) -> Result<JobId, Failure> {
+        let wanted = fs::read_to_string(file).during(|| format!("cannot read {}", file.display()))?;
+        let folder = tempfile::tempdir().during(|| "cannot make a temporary directory".to_owned())?;
+        let package = if session.app == App::Lab { "jupyterlab" } else { "notebook" };
+        let write = |name: &str, text: &str| fs::write(folder.path().join(name), text);
+        write("requirements.txt", &format!("{wanted}\n{package}\n"))
+            .and_then(|()| write(START_FILE, START))
+            .during(|| "cannot write a temporary file".to_owned())?;
+        let narrate = narrate(&context.output);
+        let project = ProjectFolder::open(folder.path(), START_FILE)?;
+        let mut captured = project.capture(&[], CaptureCache::default(), &narrate)?;
+        let start = [&session.directory, session.app.name()].map(str::to_owned);
+        let arguments: Vec<String> = start.into_iter().chain(self.args.iter().cloned()).collect();
+        let directory = own_directory()?;
+        let environment =
+            [(TOKEN_VARIABLE.to_owned(), session.token.clone()), (DIRECTORY_VARIABLE.to_owned(), directory)];
+        let mut spec = self.flags.spec(captured.work(&arguments), "jupyter", environment.into())?;
+        spec.umask = Some(own_umask());
+        captured.require_packages(&mut spec)?;
+        Ok(captured.submit(client, spec, None, &narrate).await?)
     }
 
     /// Opens Jupyter and waits for the end of the job, or for a signal. Ends the job that this command has started.
@@ -427,10 +481,10 @@ impl Server<'_> {
 async fn submit(
     context: &Context,
     client: &Client,
-    spec: Submission,
+    submitting: impl Future<Output = Result<JobId, Failure>>,
     interrupts: &mut Interrupts,
 ) -> Result<Result<JobId, Signal>, Failure> {
-    let mut submitting = std::pin::pin!(client.submit_new(spec));
+    let mut submitting = std::pin::pin!(submitting);
     let signal = tokio::select! {
         job = &mut submitting => return Ok(Ok(job?)),
         signal = interrupts.next() => signal,
@@ -488,7 +542,14 @@ mod tests {
         assert_eq!(jupyter.args, ["--notebook-dir", "x"]);
         assert_eq!(parse("").expect("valid").app, None);
         parse("lab --attach 12 --no-browser --port 9000").expect("valid");
-        for line in ["--attach 12 -c 2", "--attach 12 --detach", "--attach 12 -- x", "hub", "--port 9 --socket s"] {
+        for line in [
+            "--attach 12 --requirements r.txt",
+            "--attach 12 -c 2",
+            "--attach 12 --detach",
+            "--attach 12 -- x",
+            "hub",
+            "--port 9 --socket s",
+        ] {
             assert!(parse(line).is_err(), "{line}");
         }
     }

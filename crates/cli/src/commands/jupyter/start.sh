@@ -10,6 +10,10 @@ fail() {
     exit "$2"
 }
 
+# In a folder with requirements: to where the user works, if the node has that directory.
+[ -z "$HOSTLER_JUPYTER_DIRECTORY" ] || cd -- "$HOSTLER_JUPYTER_DIRECTORY" 2>/dev/null
+unset HOSTLER_JUPYTER_DIRECTORY
+
 # The first number of the version of a Jupyter command; 0 if the command is missing.
 version() {
     number=$(jupyter "$1" --version 2>/dev/null)
@@ -17,7 +21,13 @@ version() {
     case $number in '' | *[!0-9]*) number=0 ;; esac
 }
 
-command -v jupyter >/dev/null || fail 'there is no `jupyter` in the PATH of the job' 127
+if ! command -v jupyter >/dev/null; then
+    # shellcheck disable=SC2016
+    printf 'hostler: %s\n' 'three ways to have it: call `hostler jupyter` in a virtual environment with jupyterlab that the node has' \
+        'too, let the node build one with `--requirements FILE`, or run only the kernel there, with Jupyter here:' \
+        '`python -m hostler.kernel add --requirements FILE`' >&2
+    fail 'there is no `jupyter` in the PATH of the job' 127
+fi
 # Older servers do not know the options, and would listen on a port.
 version server
 [ "$number" -ge 2 ] || fail 'the package jupyter_server is missing or older than version 2' 127

@@ -46,11 +46,11 @@ use crate::passed_on::PassedOn;
 #[derive(Debug, Args)]
 pub(crate) struct Measure {
     /// Number of measured runs
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 20, value_parser = crate::flags::number::<1, 100_000>)]
     runs: u32,
 
     /// Number of runs before that, which do not count
-    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(0..=100_000))]
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = crate::flags::number::<0, 100_000>)]
     warmup: u32,
 
     /// Compare with this command, e.g. './bench --fast'; quotes as in a shell
@@ -80,7 +80,7 @@ pub(crate) struct Measure {
     plot: Option<PathBuf>,
 
     /// Measure again up to N times while the node is noisy, and fail if it stays noisy
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(0..=1000))]
+    #[arg(long, value_name = "N", value_parser = crate::flags::number::<0, 1000>)]
     require_quiet: Option<u32>,
 
     /// Show the output of the command on standard error

@@ -151,7 +151,7 @@ fn info() -> Info {
 }
 
 fn me(role: Role) -> Event {
-    Event::Who(Me { user: "ada".to_owned(), uid: 1000, role, identified: true })
+    Event::Who(Me { user: "ada".to_owned(), uid: 1000, role, identified: true, now: WallTime(0) })
 }
 
 fn started() -> State {

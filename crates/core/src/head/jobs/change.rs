@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use hostler_model::{Condition, Dependency, JobId, JobSpec, Labels, RunId};
+use hostler_model::{Condition, Dependency, JobId, JobSpec, Labels, RunId, WallTime};
 use hostler_proto::jobs::JobChange;
 use hostler_proto::link::HeadMessage;
 
@@ -36,7 +36,7 @@ pub(in crate::head) fn decide_change(
         return wrong("has ended, so it cannot be changed");
     }
     let before = &*job.spec;
-    let mut spec = changed(before, change)?;
+    let mut spec = changed(before, change, now.wall)?;
     if change.partition.is_some() {
         state.partitions.add_demands(&mut spec);
     }
@@ -67,7 +67,7 @@ pub(in crate::head) fn decide_change(
 }
 
 /// Returns the specification after a change.
-fn changed(before: &JobSpec, change: &JobChange) -> Result<JobSpec, Refusal> {
+fn changed(before: &JobSpec, change: &JobChange, now: WallTime) -> Result<JobSpec, Refusal> {
     let mut spec = before.clone();
     let JobChange { name, time_limit_ms, priority, partition, constraint, begin, after, requeue, .. } = change;
     if let Some(name) = name {
@@ -77,7 +77,7 @@ fn changed(before: &JobSpec, change: &JobChange) -> Result<JobSpec, Refusal> {
     spec.priority = priority.unwrap_or(before.priority);
     spec.partition = partition.clone().or(spec.partition);
     spec.constraint = constraint.clone().unwrap_or(spec.constraint);
-    spec.begin = begin.map_or(spec.begin, |begin| begin.map(Box::new));
+    spec.begin = begin.map_or(spec.begin, |begin| begin.map(|begin| Box::new(begin.at(now))));
     if let Some(after) = after {
         spec.after = after.as_slice().into();
         spec.singleton = false;

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use hostler_model::{
     Ability, ExclusiveRule, Feature, JobSpec, NodeName, PartitionName, PartitionState, Reason, SandboxNetwork,
-    SandboxRule, Submission, Timestamp, format_duration,
+    SandboxRule, Submission, Timestamp, WallTime, format_duration,
 };
 use hostler_proto::partitions::PartitionChange;
 use hostler_sched::NodeSet;
@@ -124,15 +124,15 @@ impl Partition {
 }
 
 impl State {
-    /// Creates a job from a submission. Options that the submission does not set get the defaults of the partition,
+    /// Creates a job from a submission that arrives at `now`. Options that the submission does not set get the defaults of the partition,
     /// then of the cluster.
     #[must_use]
-    pub fn complete(&self, mut submission: Submission) -> JobSpec {
+    pub fn complete(&self, mut submission: Submission, now: WallTime) -> JobSpec {
         if submission.partition.is_none() {
             submission.partition.clone_from(&self.partitions.default);
         }
         let has_chosen_time = submission.time_limit_ms.is_some();
-        let mut spec = self.settings.complete(submission);
+        let mut spec = self.settings.complete(submission, now);
         self.partitions.add_demands(&mut spec);
         spec.demand_engine();
         let partition = spec.partition.as_ref().and_then(|name| self.partitions.get(name));

@@ -75,8 +75,8 @@ fn defaults_are_valid_and_bad_values_are_refused() {
 #[test]
 fn defaults_fill_only_options_that_were_left_out() {
     let chosen = JobSpec::new("x", Work::command(["x"], "/"), Request::new(3, 7 << 20));
-    let open = chosen.clone().resized(PartialRequest::default(), None, None);
-    let usual = Settings::default().complete(open.clone());
+    let open = chosen.clone().resized(PartialRequest::default(), None, None, None);
+    let usual = Settings::default().complete(open.clone(), WallTime(0));
     assert_eq!((usual.request.clone(), usual.world_size()), (Request::new(1, 512 << 20), 1), "nothing is set");
     assert_eq!(usual.time_limit_ms, None);
     let job = JobDefaults {
@@ -87,16 +87,17 @@ fn defaults_fill_only_options_that_were_left_out() {
         time_limit_ms: Some(HOUR),
     };
     let settings = Settings { job, ..Settings::default() };
-    assert_eq!(settings.complete(chosen.clone().into()), chosen);
+    assert_eq!(settings.complete(chosen.clone().into(), WallTime(0)), chosen);
     let request = PartialRequest { cpus: Some(3), ..PartialRequest::default() };
-    let some = settings.complete(Submission { request, nodes: Some(1), time_limit_ms: Some(0), ..open.clone() });
+    let some =
+        settings.complete(Submission { request, nodes: Some(1), time_limit_ms: Some(0), ..open.clone() }, WallTime(0));
     assert_eq!((some.request.memory_bytes, some.request.cpus, some.nodes), (1 << 30, 3, 1));
     assert_eq!(some.time_limit_ms, None, "no limit was chosen");
-    let all = settings.complete(open.clone());
+    let all = settings.complete(open.clone(), WallTime(0));
     assert_eq!((all.nodes, all.tasks_per_node, all.request.cpus), (2, 4, 1));
     assert_eq!(all.time_limit_ms, Some(HOUR));
     let terminal = Submission { pty: Some(WindowSize { rows: 24, columns: 80 }), ..open };
-    assert_eq!(settings.complete(terminal).world_size(), 1);
+    assert_eq!(settings.complete(terminal, WallTime(0)).world_size(), 1);
 }
 
 #[test]
@@ -106,7 +107,7 @@ fn lines_are_labelled_when_a_job_has_several_processes() {
     let two = Settings { job: JobDefaults { nodes: Some(2), ..JobDefaults::default() }, ..Settings::default() };
     for (settings, nodes, labelled) in [(&Settings::default(), None, false), (&two, None, true), (&two, Some(1), false)]
     {
-        let spec = settings.complete(Submission { nodes, ..asked.clone() });
+        let spec = settings.complete(Submission { nodes, ..asked.clone() }, WallTime(0));
         assert_eq!(spec.label, labelled, "{nodes:?}");
     }
 }
