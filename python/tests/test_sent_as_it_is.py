@@ -7,12 +7,14 @@ import os
 import socket
 import subprocess
 import sys
+import types
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 import hostler
-from hostler._worker import modules, state
+from hostler._worker import link, modules, state
 
 K = {"cpus": 1, "memory": "200M"}
 
@@ -335,6 +337,7 @@ def first(i): return float(X[i]) + TEXT[i]
 def second(i, table): return float(table[i])
 def third(i): return LIST[i]
 def change(table): table[0] += 1; return float(table[0]), table.flags.writeable
+def is_writeable(table): return table.flags.writeable
 def same(one, other): return one is other
 def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
 with hostler.Executor.local(2) as executor:
@@ -355,10 +358,21 @@ with hostler.Executor.local(2) as executor:
         assert executor.submit(same, other, other).result()
         assert not executor.submit(same, other, LIST).result()
         assert executor.submit(same, X, X).result()
+    X.flags.writeable = False
+    assert [executor.submit(is_writeable, X).result() for _ in range(4)] == [False] * 4
 print(grown)
 """
     # Each map would add 25 times about 30 MB otherwise.
     assert int(run(tmp_path, script)) < 700
+
+
+def test_asyncio_can_send_large_pieces_without_copies_of_the_rest() -> None:
+    # From Python 3.12 on, it copies the rest of `bytes` each time that it has sent a piece.
+    written: list[object] = []
+    worker = link.Worker(cast("Any", None), cast("Any", None), 0)
+    worker._output = cast("Any", types.SimpleNamespace(write=written.append))
+    worker._write(b"piece")
+    assert [type(it) for it in written] == [memoryview]
 
 
 def test_calls_in_pieces_survive_lost_connections_and_nesting(client: hostler.Client, tmp_path: Path) -> None:

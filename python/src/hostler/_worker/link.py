@@ -413,4 +413,5 @@ class Worker(asyncio.Protocol):
 
     def _write(self, content: bytes) -> None:
         if self._output is not None and content:
-            self._output.write(content)
+            # Of bytes, asyncio copies the rest each time that it has sent a piece.
+            self._output.write(memoryview(content))
