@@ -131,10 +131,9 @@ class _Delegate:
         target = self._target
         _check_returns(target if _is_function(target) else getattr(target, method))
         packed = _pickled(target, arguments, keywords)
-        call = project.dumps("the call", on_node.Call(packed, method, self._directory))
+        call = on_node.Call(packed, method, self._directory)
         name = getattr(target, "__name__", type(target).__name__)
-        function = project.dumps("the call", on_node.run)
-        with Batch(function, [(1, call)], name if method == "__call__" else method, self._settings) as batch:
+        with Batch(on_node.run, [(call,)], name if method == "__call__" else method, self._settings) as batch:
             (outcome,) = batch.outcomes()
         if self._output:
             for kind, stream in (("stdout", sys.stdout), ("stderr", sys.stderr)):

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from hostler._worker import project
 from hostler._worker.batch import Batch, Settings, check_parameters, is_own_file
 from hostler._worker.file import FILES, KEPT, OnFile
 from hostler._worker.project import Environment
@@ -104,11 +103,11 @@ def map_folder(
     if not names:
         return Results(None, ordered, errors)
     settings = Settings(client or Client(), environment, trusted, chunksize, max_workers, options)
-    call = project.dumps("the function", OnFile(function, writes=to is not None))
-    inputs = project.pickled_inputs(zip(range(len(names)), names, outputs, strict=True))
+    inputs = zip(range(len(names)), names, outputs, strict=True)
     name = getattr(function, "__name__", "map_folder")
     keep = functools.partial(_keep, Path(to).absolute(), outputs) if to else None
     add = functools.partial(_add, files)
+    call = OnFile(function, writes=to is not None)
     batch = Batch(call, inputs, name, settings, add=add, keep=keep, runs_missed=errors == "return")
     return Results(batch, ordered, errors, names)
 

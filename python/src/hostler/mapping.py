@@ -8,11 +8,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
-from hostler._worker import project
 from hostler._worker.batch import Batch, Settings, check_parameters
 from hostler._worker.project import Environment
 from hostler._worker.records import Outcome
-from hostler._worker.task import Starred
 from hostler.client import Client
 from hostler.errors import UsageError
 from hostler.job import Job
@@ -136,14 +134,13 @@ def map(
     settings = Settings(client or Client(), environment, trusted, chunksize, max_workers, options)
     name = getattr(function, "__name__", "map")
     if key is not None:
-        return Map._submit(Starred(function), zip(*iterables, strict=False), name, key, settings)
-    call = project.dumps("the function", Starred(function))
-    inputs = project.pickled_inputs(zip(*iterables, strict=False))
+        return Map._submit(function, zip(*iterables, strict=False), name, key, settings)
+    inputs = zip(*iterables, strict=False)
     first = next(inputs, None)
     if first is None:
         return Results(None, ordered, errors)
-    inputs = itertools.chain([first], inputs)
-    return Results(Batch(call, inputs, name, settings, runs_missed=errors == "return"), ordered, errors)
+    batch = Batch(function, itertools.chain([first], inputs), name, settings, runs_missed=errors == "return")
+    return Results(batch, ordered, errors)
 
 
 class Results(Iterator[R], Generic[R]):

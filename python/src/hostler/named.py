@@ -85,7 +85,7 @@ class Map(Rich, Generic[R]):
     @classmethod
     def _submit(
         cls,
-        function: Callable[[tuple[Any, ...]], object],
+        function: Callable[..., object],
         inputs: Iterable[tuple[Any, ...]],
         name: str,
         key: str,
@@ -98,8 +98,7 @@ class Map(Rich, Generic[R]):
             folder = Path(directory) / "folder"
             folder.mkdir()
             values = meaning.Values()
-            call = project.dumps("the function", function)
-            count = project.write_inputs(folder, call, project.pickled_inputs(inputs, values))
+            count = project.write_call(folder, function, inputs, values)
             if count == 0:
                 raise UsageError("a map with a key needs at least one input", "usage")
             shape = batch.shape(count, _TASKS, settings)

@@ -184,10 +184,9 @@ class Batch:
     Parameters
     ----------
     function
-        The pickled function of one argument.
+        The function.
     inputs
-        The pickled arguments, at least one; see `project.pickled_inputs`. They are read to their end, and not kept in
-        memory.
+        The arguments of each call, at least one. They are read to their end, and not kept in memory.
     name
         Name of the job, unless the options have one.
     settings
@@ -206,8 +205,8 @@ class Batch:
 
     def __init__(
         self,
-        function: bytes,
-        inputs: Iterable[tuple[int, bytes]],
+        function: Callable[..., object],
+        inputs: Iterable[tuple[object, ...]],
         name: str,
         settings: Settings,
         *,
@@ -226,7 +225,7 @@ class Batch:
         try:
             self._folder = folder = directory / "folder"
             folder.mkdir()
-            count = project.write_inputs(folder, function, inputs)
+            count = project.write_call(folder, function, inputs)
             if add is not None:
                 add(folder)
             divided = shape(count, _TASKS_PER_SLOT * slots(cluster, settings), settings)

@@ -16,13 +16,14 @@ import re
 import shutil
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
 import cloudpickle
 
 from hostler._worker import meaning, modules, parts, pickling, state, wire
+from hostler._worker.task import Starred
 from hostler.errors import PicklingError, UsageError
 from hostler.options import Options
 
@@ -173,18 +174,46 @@ def _pickled_group(group: list[tuple[object, ...]]) -> bytes:
     return file.getvalue()
 
 
-def write_inputs(folder: Path, function: bytes, inputs: Iterable[tuple[int, bytes]]) -> int:
-    """Write the pickled function and inputs. Return the number of inputs."""
+def write_call(
+    folder: Path,
+    function: Callable[..., object],
+    inputs: Iterable[tuple[object, ...]],
+    stand_for: meaning.Values | None = None,
+) -> int:
+    """Pickle the function and the arguments of its calls into files. Return the number of calls.
+
+    Parameters
+    ----------
+    folder
+        The folder of a map.
+    function
+        The function.
+    inputs
+        The arguments of each call.
+    stand_for
+        See `pickled_inputs`.
+
+    Raises
+    ------
+    PicklingError
+        If something cannot be pickled.
+    """
+    with open(folder / wire.FUNCTION, "wb") as file:
+        try:
+            pickling.pickler(file).dump(Starred(function))
+        except Exception:
+            # It fails again, and says what is wrong.
+            dumps("the function", function)
+            raise
     # For each group: the number of its first input, and where it begins.
     count = end = 0
     groups = array.array("Q", [count, end])
     with open(folder / wire.INPUTS, "wb") as file:
-        for added, work in inputs:
+        for added, work in pickled_inputs(inputs, stand_for):
             count += added
             end += file.write(work)
             groups.extend((count, end))
     (folder / wire.GROUPS).write_bytes(groups.tobytes())
-    (folder / wire.FUNCTION).write_bytes(function)
     return count
 
 

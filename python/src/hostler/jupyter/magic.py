@@ -108,8 +108,7 @@ def _run(shell: Any, line: str, cell: str) -> Any:
         exclusive=given.exclusive,
     )
     settings = Settings(Client(given.head), given.environment, True, None, None, options)
-    call, argument = (project.dumps("the cell", part) for part in (cells.run, work))
-    with Batch(call, [(1, argument)], "cell", settings) as batch:
+    with Batch(cells.run, [(work,)], "cell", settings) as batch:
         outcome = _follow(batch, _Live(shell, given.quiet))
     if outcome.error is not None:
         raise outcome.error
