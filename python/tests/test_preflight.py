@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,3 +61,33 @@ def test_missing_modules_are_those_of_the_function_alone(client: hostler.Client)
 
 def test_built_in_functions_capture_nothing(client: hostler.Client) -> None:
     assert (hostler.preflight(len, client=client).captures, hostler.preflight(len).problems) == ({}, ())
+
+
+def test_modules_that_only_other_functions_import_are_not_sent(
+    client: hostler.Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name in ("one_of_this_test", "two_of_this_test"):
+        (tmp_path / f"{name}.py").write_text("")
+
+    # Files that are sent are searched for imports too, so these functions are in none.
+    variables: dict[str, Any] = {"__name__": "__main__"}
+    exec(
+        "import importlib.util\n"
+        "def one(_): import one_of_this_test; return True\n"
+        "def two(_): import two_of_this_test; return bool(importlib.util.find_spec('one_of_this_test'))\n",
+        variables,
+    )
+    one, two = variables["one"], variables["two"]
+
+    def sent(function: Callable[[int], object]) -> set[str]:
+        return {name for name in hostler.preflight(function, client=client).modules if name.endswith("_of_this_test")}
+
+    before = sent(abs)
+    k: Any = {"client": client, "cpus": 1, "memory": "200M"}
+    with hostler.Executor(1, **k) as executor:
+        assert executor.submit(one, 0).result()
+    assert list(hostler.map(one, [0], **k)) == [True]
+    assert sent(one) - before == {"one_of_this_test"}
+    assert sent(two) - before == {"two_of_this_test"}
+    assert list(hostler.map(two, [0], **k)) == [False]

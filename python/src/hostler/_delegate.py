@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from hostler._worker import method as on_node
-from hostler._worker import pickling, project
+from hostler._worker import modules, pickling, project
 from hostler._worker.batch import Batch, Settings
 from hostler._worker.project import Environment
 from hostler._worker.records import recreated
@@ -127,6 +127,7 @@ class _Delegate:
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         return self._call("__call__", *arguments, **keywords)
 
+    @modules.only()
     def _call(self, method: str, /, *arguments: Any, **keywords: Any) -> Any:
         target = self._target
         _check_returns(target if _is_function(target) else getattr(target, method))

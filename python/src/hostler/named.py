@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
 from hostler._display import Rich
-from hostler._worker import batch, meaning, project
+from hostler._worker import batch, meaning, modules, project
 from hostler._worker.batch import Collector, Settings, Shape
 from hostler._worker.records import Outcome
 from hostler._worker.wire import MODULES
@@ -83,6 +83,7 @@ class Map(Rich, Generic[R]):
         return Map(key, Job(client, found[0]["id"]), _shape(key, found[0]))
 
     @classmethod
+    @modules.only()
     def _submit(
         cls,
         function: Callable[..., object],

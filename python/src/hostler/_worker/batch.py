@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from hostler import _executable
-from hostler._worker import project, wire
+from hostler._worker import modules, project, wire
 from hostler._worker.project import Environment
 from hostler._worker.records import Outcome, is_header, outcome_of
 from hostler.client import Client
@@ -225,11 +225,12 @@ class Batch:
         try:
             self._folder = folder = directory / "folder"
             folder.mkdir()
-            count = project.write_call(folder, function, inputs)
-            if add is not None:
-                add(folder)
-            divided = shape(count, _TASKS_PER_SLOT * slots(cluster, settings), settings)
-            flags = write(folder, name, divided, settings)
+            with modules.only() as self._imported:
+                count = project.write_call(folder, function, inputs)
+                if add is not None:
+                    add(folder)
+                divided = shape(count, _TASKS_PER_SLOT * slots(cluster, settings), settings)
+                flags = write(folder, name, divided, settings)
             attached = _executable.AttachedJob(flags, client.head, str(directory))
             if not runs_missed:
                 # The head has it now.
@@ -272,7 +273,8 @@ class Batch:
         file = self._folder / wire.SETTINGS
         file.write_text(json.dumps({**json.loads(file.read_text()), "chunksize": 1, "only": only}), encoding="utf-8")
         settings, before, client = self._settings, self._attached, self._settings.client
-        flags = submission(self._folder, self._name, divided.tasks, settings.max_workers, settings)
+        with modules.only(self._imported):
+            flags = submission(self._folder, self._name, divided.tasks, settings.max_workers, settings)
         self._attached = _executable.AttachedJob(flags, client.head, str(self._folder.parent))
         before.finish()
         job = Job(client, int(self._attached.id))

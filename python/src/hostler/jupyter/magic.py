@@ -77,6 +77,7 @@ def unload(shell: Any) -> None:
         shell.magics_manager.magics[kind].pop("hostler", None)
 
 
+@modules.only()
 def _run(shell: Any, line: str, cell: str) -> Any:
     given = _parsed(line)
     if given is None:
