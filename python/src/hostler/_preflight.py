@@ -124,7 +124,7 @@ def preflight(
             sizes = {path.stem: _bytes(path) for path in (folder / "modules").iterdir()}
         except HostlerError as error:
             problems.append(error.message)
-        environment = batch.on(client.info(), Settings(client, environment, True, None, None, {})).environment
+        environment = batch.on(client.info(), Settings(client, environment, {})).environment
         project.write_environment(folder, environment)
         requirements = folder / "requirements.txt"
         packages = tuple(requirements.read_text(encoding="utf-8").split("\n")[:-1]) if requirements.exists() else ()

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
-from hostler._worker.batch import Batch, Settings, check_parameters
+from hostler._worker.batch import Batch, Settings
 from hostler._worker.project import Environment
 from hostler._worker.records import Outcome
 from hostler.client import Client
 from hostler.errors import UsageError
 from hostler.job import Job
-from hostler.named import Errors, Map, values
+from hostler.named import Errors, Map, check_errors, values
 from hostler.options import Options
 
 if TYPE_CHECKING:
@@ -126,21 +126,15 @@ def map(
     >>> list(hostler.map(lambda x: x * x, range(4), cpus=1))
     [0, 1, 4, 9]
     """
-    check_parameters(errors, chunksize, max_workers)
     if key is not None and (errors != "raise" or not ordered):
         raise UsageError("ordered and errors belong to `Map.results`", "usage")
     if not iterables:
         raise UsageError("map needs at least one iterable", "usage")
-    settings = Settings(client or Client(), environment, trusted, chunksize, max_workers, options)
+    settings = Settings(client or Client(), environment, options, trusted, chunksize, max_workers)
     name = getattr(function, "__name__", "map")
     if key is not None:
         return Map._submit(function, zip(*iterables, strict=False), name, key, settings)
-    inputs = zip(*iterables, strict=False)
-    first = next(inputs, None)
-    if first is None:
-        return Results(None, ordered, errors)
-    batch = Batch(function, itertools.chain([first], inputs), name, settings, runs_missed=errors == "return")
-    return Results(batch, ordered, errors)
+    return Results(function, zip(*iterables, strict=False), name, settings, ordered, errors)
 
 
 class Results(Iterator[R], Generic[R]):
@@ -152,10 +146,26 @@ class Results(Iterator[R], Generic[R]):
         The array job; None if there were no inputs.
     """
 
-    def __init__(self, batch: Batch | None, ordered: bool, errors: Errors, names: Sequence[str] | None = None) -> None:
-        self._batch = batch
-        self._values = self._iterate(batch, ordered, errors, names) if batch else iter(())
-        self.job: Job | None = batch.job if batch else None
+    def __init__(
+        self,
+        function: Callable[..., object],
+        inputs: Iterator[tuple[object, ...]],
+        name: str,
+        settings: Settings,
+        ordered: bool,
+        errors: Errors,
+        names: Sequence[str] | None = None,
+        **files: Any,
+    ) -> None:
+        check_errors(errors)
+        self._batch: Batch | None = None
+        self._values: Iterator[R] = iter(())
+        self.job: Job | None = None
+        if (first := next(inputs, None)) is not None:
+            inputs = itertools.chain([first], inputs)
+            self._batch = batch = Batch(function, inputs, name, settings, runs_missed=errors == "return", **files)
+            self._values = self._iterate(batch, ordered, errors, names)
+            self.job = batch.job
 
     def __next__(self) -> R:
         return next(self._values)

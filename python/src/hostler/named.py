@@ -146,6 +146,7 @@ class Map(Rich, Generic[R]):
         errors
             ``"raise"`` raises the first exception. ``"return"`` yields exceptions in place of results.
         """
+        check_errors(errors)
         return values(self._outcomes(), ordered, errors)
 
     def status(self) -> Status:
@@ -194,6 +195,12 @@ class Map(Rich, Generic[R]):
 
     def _outcomes(self, *, waits: bool = True) -> Iterator[Outcome]:
         yield from Collector(self.job, self._shape, None).outcomes(waits=waits)
+
+
+def check_errors(errors: str) -> None:
+    """Raise an exception if this says nothing about exceptions of the function."""
+    if errors not in ("raise", "return"):
+        raise UsageError(f'errors is "{errors}"', "usage", ('choose "raise" or "return"',))
 
 
 def values(outcomes: Iterator[Outcome], ordered: bool, errors: Errors) -> Iterator[Any]:

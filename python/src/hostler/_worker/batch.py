@@ -59,10 +59,15 @@ class Settings:
 
     client: Client
     environment: Environment
-    trusted: bool
-    chunksize: int | None
-    max_workers: int | None
     options: Options
+    trusted: bool = True
+    chunksize: int | None = None
+    max_workers: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what no map can have."""
+        if any(number is not None and number < 1 for number in (self.chunksize, self.max_workers)):
+            raise UsageError("chunksize and max_workers must be at least 1", "usage")
 
 
 @dataclass(frozen=True)
@@ -132,14 +137,6 @@ def write(folder: Path, name: str, divided: Shape, settings: Settings) -> list[s
     """
     project.write_program(folder, worker_settings(settings, divided.chunksize))
     return submission(folder, name, divided.tasks, settings.max_workers, settings)
-
-
-def check_parameters(errors: str, chunksize: int | None, max_workers: int | None) -> None:
-    """Raise an exception if a map cannot have these parameters."""
-    if errors not in ("raise", "return"):
-        raise UsageError(f'errors is "{errors}"', "usage", ('choose "raise" or "return"',))
-    if (chunksize is not None and chunksize < 1) or (max_workers is not None and max_workers < 1):
-        raise UsageError("chunksize and max_workers must be at least 1", "usage")
 
 
 def worker_settings(settings: Settings, chunksize: int | None) -> wire.Settings:

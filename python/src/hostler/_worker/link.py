@@ -327,8 +327,8 @@ class Worker(asyncio.Protocol):
         except concurrent.futures.CancelledError:
             record = frames.packed(number, frames.CANCELLED)
         except BaseException as error:
-            described = wire.described(error)
-            record = frames.packed(number, "error", wire.packed_error(error), described, wire.formatted(error))
+            failure = wire.failure(error)
+            record = frames.packed(number, "error", failure.content, failure.text, failure.traceback)
         self._replies[number] = record
         if self.is_ready:
             self._write_reply(record)

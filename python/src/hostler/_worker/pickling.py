@@ -35,8 +35,6 @@ Cached = type(functools.lru_cache(len))
 # Variables of a module itself.
 _OWN = ("__name__", "__doc__", "__package__", "__loader__", "__spec__", "__file__", "__cached__", "__builtins__")
 
-_WORD = tuple.__itemsize__
-
 
 class Origin(NamedTuple):
     """Identifies a class or a function in all processes, and says where the caller's program has it, if anywhere."""
@@ -205,11 +203,15 @@ def main_variables() -> dict[str, Any]:
     return vars(sys.modules["__main__"])
 
 
+def main_values() -> dict[str, Any]:
+    """Return a copy of the variables of the main program, without those that every module has."""
+    return {name: value for name, value in main_variables().items() if name not in _OWN}
+
+
 def clear_main() -> None:
     """Remove the variables that calls have brought into the main program of a node, which may be large."""
-    variables = main_variables()
-    for name in [name for name in variables if name not in _OWN]:
-        del variables[name]
+    for name in main_values():
+        del main_variables()[name]
 
 
 def forget() -> None:
@@ -306,11 +308,15 @@ def is_sentinel(value: Any) -> bool:
     return (
         getattr(kind, "__eq__", None) is object.__eq__
         and not getattr(value, "__dict__", None)
-        and not kind.__itemsize__
-        # The offsets are negative if the reference is not a part of this size.
-        and kind.__basicsize__
-        <= object.__basicsize__ + _WORD * ((kind.__dictoffset__ > 0) + (kind.__weakrefoffset__ > 0))
+        and not has_hidden_state(kind)
     )
+
+
+def has_hidden_state(kind: type) -> bool:
+    """Whether objects of a class have state outside of their ``__dict__``."""
+    # The offsets are negative if the reference is not a part of this size.
+    references = (kind.__dictoffset__ > 0) + (kind.__weakrefoffset__ > 0)
+    return bool(kind.__itemsize__) or kind.__basicsize__ > object.__basicsize__ + references * tuple.__itemsize__
 
 
 def _of_argparse() -> tuple[type, ...]:
@@ -396,7 +402,7 @@ def _write_main() -> str:
     global _count
     _count += 1
     path = os.path.join(_home, f"main-{os.getpid()}-{_count}.py")
-    values = {name: value for name, value in main_variables().items() if name not in _OWN}
+    values = main_values()
     try:
         content = dumps(values)
     except Exception:

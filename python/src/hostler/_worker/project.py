@@ -51,17 +51,19 @@ _SYSTEM_PLACE = re.compile(r"/usr/lib(64)?/python3(\.\d+)?/(dist|site)-packages(
 _SYSTEM_INSTALLERS = ("debian", "rpm")
 
 
-def dumps(what: str, value: object) -> bytes:
+def dumps(what: str, value: object, parts: Iterable[tuple[str, object]] = ()) -> bytes:
     """Pickle a value that the user passed.
 
     Raises
     ------
     PicklingError
-        If the value cannot be pickled.
+        If the value cannot be pickled. It names the first of the parts that cannot, or the value.
     """
     try:
         return pickling.dumps(value)
     except Exception as error:
+        for part in parts:
+            dumps(*part)
         name = getattr(value, "__qualname__", None) or f"a {type(value).__qualname__}"
         raise PicklingError(
             f"{what} cannot be pickled: {name}: {error}",
@@ -180,24 +182,7 @@ def write_call(
     inputs: Iterable[tuple[object, ...]],
     stand_for: meaning.Values | None = None,
 ) -> int:
-    """Pickle the function and the arguments of its calls into files. Return the number of calls.
-
-    Parameters
-    ----------
-    folder
-        The folder of a map.
-    function
-        The function.
-    inputs
-        The arguments of each call.
-    stand_for
-        See `pickled_inputs`.
-
-    Raises
-    ------
-    PicklingError
-        If something cannot be pickled.
-    """
+    """Pickle a function and the arguments of its calls into the folder of a map. Return the number of calls."""
     with open(folder / wire.FUNCTION, "wb") as file:
         try:
             pickling.pickler(file).dump(Starred(function))
