@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import socket
@@ -14,7 +15,7 @@ from typing import Any, cast
 import pytest
 
 import hostler
-from hostler._worker import link, modules, state
+from hostler._worker import link, modules, pickling, state
 
 K = {"cpus": 1, "memory": "200M"}
 
@@ -312,6 +313,43 @@ def test_packages_of_the_system_are_left_out_unless_they_are_imported(
     monkeypatch.setattr("importlib.metadata.distributions", lambda: found)
     assert project.installed() == ["pytest==1.0", "unused==1.0"]
     assert project.left_out() == ["cupshelpers"]
+
+
+def test_flags_of_python_are_those_of_the_caller(client: hostler.Client, tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(
+        "import sys, hostler\n"
+        "def flags(_): return sys.flags.optimize, sys.warnoptions\n"
+        f"print(*hostler.map(flags, [0], **{K!r}))\n"
+        "with hostler.Executor.local(1) as executor: print(executor.submit(flags, 0).result())\n"
+    )
+    command = [sys.executable, "-O", "-W", "error", "script.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("(1, ['error'])\n(1, ['error'])\n", "")
+
+
+def test_functions_that_a_module_replaces_itself_are_not_sent(tmp_path: Path) -> None:
+    file = tmp_path / "replaces.py"
+    file.write_text(
+        "import functools\n"
+        "def root(x): pass\n"
+        "try:\n    from math import sqrt as root\nexcept ImportError:\n    pass\n"
+        "def again(x): pass\nagain = len\n"
+        "@functools.cache\ndef kept(): pass\n"
+        "def plain(): pass\nclass Plain: pass\n"
+    )
+    spec = importlib.util.spec_from_file_location("replaces", file)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "replaces", module)
+        spec.loader.exec_module(module)
+        assert state.changes({"replaces": str(file)}, pickling.dumps_placed) == ({}, [])
+        vars(module).update(plain=len, Plain=dict)
+        assert set(state.changes({"replaces": str(file)}, pickling.dumps_placed)[0]) == {
+            "replaces:plain",
+            "replaces:Plain",
+        }
 
 
 def test_imports_in_code_are_found() -> None:

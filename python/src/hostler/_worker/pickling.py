@@ -106,6 +106,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             return _at, place
         if isinstance(obj, _of_argparse()):
             return _with_suppress(obj)
+        if kind.__module__ in ("__main__", "typing") and (named := _of_main(obj)):
+            return named
         return super().reducer_override(obj)
 
     def _class(self, kind: type, make: Any, arguments: Any, state: Any, *rest: Any) -> tuple[Any, ...]:
@@ -317,6 +319,38 @@ def has_hidden_state(kind: type) -> bool:
     # The offsets are negative if the reference is not a part of this size.
     references = (kind.__dictoffset__ > 0) + (kind.__weakrefoffset__ > 0)
     return bool(kind.__itemsize__) or kind.__basicsize__ > object.__basicsize__ + references * tuple.__itemsize__
+
+
+def _of_main(value: Any) -> tuple[Any, ...] | None:
+    """Pickle what pickle would only name, and the main program has: a `typing.NewType`, or an object of its classes."""
+    kind: Any = type(value)
+    if kind.__reduce__ is object.__reduce__ and kind.__reduce_ex__ is object.__reduce_ex__:
+        return None
+    name = value.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
+    if not isinstance(name, str) or value.__module__ != "__main__" or _found("__main__", name) is not value:
+        return None
+    if kind is typing.NewType:
+        return _in_main, (name, kind, value.__name__, value.__supertype__)
+    if kind is getattr(typing, "TypeAliasType", None):
+        return _in_main, (name, kind, value.__name__, value.__value__)
+    return _in_main, (name, _restored, kind, getattr(value, "__dict__", {}))
+
+
+def _in_main(name: str, make: Callable[..., Any], *arguments: Any) -> Any:
+    """Return what the main program has under a name, or create it."""
+    found = _found("__main__", name)
+    if found is None:
+        found = make(*arguments)
+        if make is typing.NewType:
+            found.__module__ = "__main__"
+        main_variables()[name] = found
+    return found
+
+
+def _restored(kind: Any, attributes: dict[str, Any]) -> Any:
+    made = kind.__new__(kind)
+    made.__dict__.update(attributes)
+    return made
 
 
 def _of_argparse() -> tuple[type, ...]:

@@ -14,6 +14,7 @@ import os
 import pickle
 import re
 import shutil
+import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -223,7 +224,7 @@ def write_environment(folder: Path, environment: Environment) -> list[str]:
     """
     if environment == "own":
         # The executable refuses a path with `..`.
-        return [os.path.abspath(sys.executable), "--", "main.py"]
+        return [os.path.abspath(sys.executable), "--", *flags(), "main.py"]
     if isinstance(environment, str) and environment != "build":
         raise UsageError(
             f"there is no environment `{environment}`",
@@ -235,6 +236,11 @@ def write_environment(folder: Path, environment: Environment) -> list[str]:
     if requirements:
         (folder / "requirements.txt").write_text("\n".join(requirements) + "\n", encoding="utf-8")
     return ["main.py"]
+
+
+def flags() -> list[str]:
+    """Return the flags of this Python, such as `-O`, with which `multiprocessing` starts processes as well."""
+    return cast("list[str]", subprocess._args_from_interpreter_flags())  # type: ignore[attr-defined]
 
 
 def described_environment(folder: Path, environment: Environment) -> str:
