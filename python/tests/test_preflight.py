@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 import threading
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -91,3 +93,29 @@ def test_modules_that_only_other_functions_import_are_not_sent(
     assert sent(one) - before == {"one_of_this_test"}
     assert sent(two) - before == {"two_of_this_test"}
     assert list(hostler.map(two, [0], **k)) == [False]
+
+
+def test_names_of_attributes_are_no_captured_variables(client: hostler.Client) -> None:
+    variables: dict[str, Any] = {"__name__": "__main__", "LOCK": threading.Lock()}
+    exec(
+        "import os\njoin, data = LOCK, [1]\n"
+        "class Work:\n    def run(self): return data\n"
+        "def work(): return os.path.join('a', (lambda: data)())\n",
+        variables,
+    )
+    assert set(hostler.preflight(variables["work"], client=client).captures) == {"data"}
+    assert set(hostler.preflight(variables["Work"]().run, client=client).captures) == {"data"}
+
+
+def test_modules_in_zip_files_are_named(
+    client: hostler.Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with zipfile.ZipFile(tmp_path / "modules.zip", "w") as file:
+        file.writestr("zipped_in_this_test.py", "")
+    monkeypatch.syspath_prepend(str(tmp_path / "modules.zip"))
+    importlib.import_module("zipped_in_this_test")
+    try:
+        problem = "not sent: zipped_in_this_test: a module in a zip file"
+        assert hostler.preflight(len, client=client).problems == (problem,)
+    finally:
+        del sys.modules["zipped_in_this_test"]

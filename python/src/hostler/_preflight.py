@@ -150,17 +150,22 @@ def captured(function: Callable[..., object]) -> dict[str, Any]:
     """Return the variables that a function uses from outside and that are pickled with it."""
     while isinstance(function, functools.partial):
         function = function.func
+    function = inspect.unwrap(function)
+    function = getattr(function, "__func__", function)
     try:
-        found = inspect.getclosurevars(inspect.unwrap(function))
+        enclosing = inspect.getclosurevars(function).nonlocals
     except TypeError:
         # Built in, or an object that can be called.
         return {}
-    if by_value._should_pickle_by_reference(inspect.unwrap(function)):
+    if by_value._should_pickle_by_reference(function):
         # It uses those of its module on the node.
         return {}
+    variables: dict[str, Any] = getattr(function, "__globals__", {})
+    # As pickled: attributes with the name of a variable do not count, and functions inside this one do.
+    used = by_value._extract_code_globals(getattr(function, "__code__", None))
     return {
         name: value
-        for name, value in {**found.globals, **found.nonlocals}.items()
+        for name, value in {**{name: variables[name] for name in used if name in variables}, **enclosing}.items()
         if not (inspect.ismodule(value) or inspect.isroutine(value) or inspect.isclass(value))
     }
 

@@ -91,7 +91,8 @@ def map(
         results.
     chunksize
         Inputs per array task. By default, the inputs are divided over at most four tasks for each one that the
-        cluster's CPUs can run at the same time; with a `key`, over at most 1000 tasks.
+        cluster's CPUs can run at the same time, or over one if the function captures more than 16 MiB; with a `key`,
+        over at most 1000 tasks.
     max_workers
         Array tasks that run at the same time, at most.
     environment

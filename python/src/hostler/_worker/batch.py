@@ -20,13 +20,14 @@ from hostler import _executable
 from hostler._worker import modules, project, wire
 from hostler._worker.project import Environment
 from hostler._worker.records import Outcome, is_header, outcome_of
+from hostler._worker.task import FRESH_BYTES
 from hostler.client import Client
 from hostler.errors import HostlerError, JobFailedError, UnreachableError, UsageError
 from hostler.job import ENDED, Job
 from hostler.options import Options, arguments
 
 # Without a chunksize, inputs are divided over this many array tasks for each that can run at the same time. More would
-# balance better, but each starts a Python.
+# balance better, but each starts a Python, and loads the function: there is one for each if that is large.
 _TASKS_PER_SLOT = 4
 
 # Most array tasks of a map. The head lists no more in one answer.
@@ -226,7 +227,9 @@ class Batch:
                 count = project.write_call(folder, function, inputs)
                 if add is not None:
                     add(folder)
-                divided = shape(count, _TASKS_PER_SLOT * slots(cluster, settings), settings)
+                is_large = (folder / wire.FUNCTION).stat().st_size > FRESH_BYTES
+                per_slot = 1 if is_large else _TASKS_PER_SLOT
+                divided = shape(count, per_slot * slots(cluster, settings), settings)
                 flags = write(folder, name, divided, settings)
             attached = _executable.AttachedJob(flags, client.head, str(directory))
             if not runs_missed:

@@ -19,6 +19,7 @@ import stat
 import sys
 import sysconfig
 import weakref
+import zipimport
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import CodeType, ModuleType
@@ -156,7 +157,14 @@ def ship(target: Path) -> list[str]:
         If a package is too large.
     """
     target.mkdir()
-    left_out: list[str] = []
+    places = _installed_places()
+    left_out = [
+        f"{name}: a module in a zip file"
+        for name, module in _imported_now()
+        if isinstance(vars(module).get("__loader__"), zipimport.zipimporter)
+        and "." not in name
+        and not _is_below(str(module.__file__), places)
+    ]
     for source in sources():
         _copy(source, target, left_out)
     return left_out
