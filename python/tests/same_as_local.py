@@ -23,7 +23,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, NewType
 
 import hostler
 
@@ -104,6 +104,17 @@ class Outer:
 class Color(enum.Enum):
     RED = 1
     GREEN = 2
+
+
+UserId = NewType("UserId", int)
+
+
+class Unknown:
+    def __reduce__(self) -> str:
+        return "UNKNOWN"
+
+
+UNKNOWN = Unknown()
 
 
 class OwnError(Exception):
@@ -216,6 +227,25 @@ def identities(run: Run) -> object:
         kind is Outer.Inner,
         builtin is len,
     )
+
+
+@case
+def objects_that_pickle_names(run: Run) -> object:
+    def look(user: UserId) -> tuple[object, ...]:
+        return UserId(user), UNKNOWN, UserId
+
+    ((user, unknown, kind),) = run(look, [UserId(3)])
+    return user, unknown is UNKNOWN, kind is UserId, list(run(lambda it: it is UNKNOWN, [UNKNOWN]))
+
+
+@case
+def functions_and_classes_of_modules_that_were_replaced(run: Run) -> object:
+    before = vars(beside).copy()
+    beside.is_unset, beside.Near = square, Base
+    try:
+        return list(run(lambda number: (beside.is_unset(number), beside.Near("x").name), [3]))
+    finally:
+        vars(beside).update(before)
 
 
 @case

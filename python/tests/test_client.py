@@ -12,7 +12,8 @@ from typing import IO, cast
 import pytest
 
 import hostler
-from hostler import _executable, _forward
+from hostler import _executable
+from hostler._executable import of_this_process
 from hostler.options import arguments
 
 
@@ -184,12 +185,13 @@ def test_port_and_socket_of_a_job_are_forwarded_until_the_block_ends(client: hos
     (project / "server.py").write_text(SERVER)
     job = client.submit(project, "server.py", memory="100M")
     port = int(next(job.stream()))
+    before = set(of_this_process)
     with client.forward(job, port) as address:
         assert received(address) == b"hello"
         # A forked process, which may live longer, does not keep the command.
-        (process,) = [process for process in _forward._guards if process.returncode is None]
+        (pipe,) = set(of_this_process) - before
         if (child := os.fork()) == 0:
-            os._exit(not cast("IO[bytes]", process.stdin).closed)
+            os._exit(not cast("IO[bytes]", pipe).closed)
         assert os.waitpid(child, 0)[1] == 0
     with pytest.raises(ConnectionRefusedError):
         received(address)
@@ -213,7 +215,7 @@ def test_port_and_socket_of_a_job_are_forwarded_until_the_block_ends(client: hos
         for delay in (0.0, 0.0005, 0.002, 0.01, 0.05, 0.2):
             with pytest.raises(asyncio.TimeoutError):
                 await asyncio.wait_for(hold(), delay)
-        assert all(process.returncode is not None for process in _forward._guards)
+        assert all(cast("IO[bytes]", pipe).closed for pipe in set(of_this_process) - before)
         job.cancel()
         job.wait(30)
         with pytest.raises(hostler.RefusedError, match="nothing listens on its ports"):

@@ -125,7 +125,7 @@ def test_workers_beyond_the_most_of_a_job_are_another_job(tmp_path: Path, monkey
 
 
 def test_calls_beside_one_that_ends_its_worker_run_again_once_and_alone() -> None:
-    pool = Pool(Settings(hostler.Client(), "own", True, None, None, {}), is_local=True)
+    pool = Pool(Settings(hostler.Client(), "own", {}), is_local=True)
     worker, other = (Worker(pool, cast("Any", None), index) for index in range(2))
 
     def call(name: str, parent: Call | None = None) -> Call:

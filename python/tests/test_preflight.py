@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 import threading
+import zipfile
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -59,3 +63,59 @@ def test_missing_modules_are_those_of_the_function_alone(client: hostler.Client)
 
 def test_built_in_functions_capture_nothing(client: hostler.Client) -> None:
     assert (hostler.preflight(len, client=client).captures, hostler.preflight(len).problems) == ({}, ())
+
+
+def test_modules_that_only_other_functions_import_are_not_sent(
+    client: hostler.Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name in ("one_of_this_test", "two_of_this_test"):
+        (tmp_path / f"{name}.py").write_text("")
+
+    # Files that are sent are searched for imports too, so these functions are in none.
+    variables: dict[str, Any] = {"__name__": "__main__"}
+    exec(
+        "import importlib.util\n"
+        "def one(_): import one_of_this_test; return True\n"
+        "def two(_): import two_of_this_test; return bool(importlib.util.find_spec('one_of_this_test'))\n",
+        variables,
+    )
+    one, two = variables["one"], variables["two"]
+
+    def sent(function: Callable[[int], object]) -> set[str]:
+        return {name for name in hostler.preflight(function, client=client).modules if name.endswith("_of_this_test")}
+
+    before = sent(abs)
+    k: Any = {"client": client, "cpus": 1, "memory": "200M"}
+    with hostler.Executor(1, **k) as executor:
+        assert executor.submit(one, 0).result()
+    assert list(hostler.map(one, [0], **k)) == [True]
+    assert sent(one) - before == {"one_of_this_test"}
+    assert sent(two) - before == {"two_of_this_test"}
+    assert list(hostler.map(two, [0], **k)) == [False]
+
+
+def test_names_of_attributes_are_no_captured_variables(client: hostler.Client) -> None:
+    variables: dict[str, Any] = {"__name__": "__main__", "LOCK": threading.Lock()}
+    exec(
+        "import os\njoin, data = LOCK, [1]\n"
+        "class Work:\n    def run(self): return data\n"
+        "def work(): return os.path.join('a', (lambda: data)())\n",
+        variables,
+    )
+    assert set(hostler.preflight(variables["work"], client=client).captures) == {"data"}
+    assert set(hostler.preflight(variables["Work"]().run, client=client).captures) == {"data"}
+
+
+def test_modules_in_zip_files_are_named(
+    client: hostler.Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with zipfile.ZipFile(tmp_path / "modules.zip", "w") as file:
+        file.writestr("zipped_in_this_test.py", "")
+    monkeypatch.syspath_prepend(str(tmp_path / "modules.zip"))
+    importlib.import_module("zipped_in_this_test")
+    try:
+        problem = "not sent: zipped_in_this_test: a module in a zip file"
+        assert hostler.preflight(len, client=client).problems == (problem,)
+    finally:
+        del sys.modules["zipped_in_this_test"]

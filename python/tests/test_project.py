@@ -70,7 +70,7 @@ def test_inputs_are_pickled_in_groups_only_if_calls_cannot_notice(
     with monkeypatch.context() as patch:
         patch.setattr("hostler._worker.apart.HOME", folder)
         groups = list(project.pickled_inputs(iter(inputs)))
-        assert project.write_inputs(folder, b"", groups) == sum(count for count, _ in groups) == 2000
+        assert project.write_call(folder, len, iter(inputs)) == sum(count for count, _ in groups) == 2000
         offsets = array.array("Q", (folder / wire.GROUPS).read_bytes())
         assert [count for count, _ in groups] == [700, 1, 1, 1, 1000, 297]
         for first, count in ((0, 2000), (0, 1), (5, 9), (699, 4), (701, 1), (1990, 20)):

@@ -30,7 +30,9 @@ def run(*arguments: str | Path, cwd: Path | None = None) -> str:
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("program")
     (folder / "secrets.py").write_text("API_KEY = 'of the user'\n")
-    (folder / "beside.py").write_text("UNSET = object()\ndef is_unset(value):\n    return value is UNSET\n")
+    (folder / "beside.py").write_text(
+        "UNSET = object()\ndef is_unset(value):\n    return value is UNSET\nclass Near: pass\n"
+    )
     return Path(shutil.copy(PROGRAM, folder))
 
 

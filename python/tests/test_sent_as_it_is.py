@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import socket
 import subprocess
 import sys
+import types
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
 import hostler
-from hostler._worker import modules, state
+from hostler._worker import link, modules, pickling, state
 
 K = {"cpus": 1, "memory": "200M"}
 
@@ -312,6 +315,43 @@ def test_packages_of_the_system_are_left_out_unless_they_are_imported(
     assert project.left_out() == ["cupshelpers"]
 
 
+def test_flags_of_python_are_those_of_the_caller(client: hostler.Client, tmp_path: Path) -> None:
+    (tmp_path / "script.py").write_text(
+        "import sys, hostler\n"
+        "def flags(_): return sys.flags.optimize, sys.warnoptions\n"
+        f"print(*hostler.map(flags, [0], **{K!r}))\n"
+        "with hostler.Executor.local(1) as executor: print(executor.submit(flags, 0).result())\n"
+    )
+    command = [sys.executable, "-O", "-W", "error", "script.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("(1, ['error'])\n(1, ['error'])\n", "")
+
+
+def test_functions_that_a_module_replaces_itself_are_not_sent(tmp_path: Path) -> None:
+    file = tmp_path / "replaces.py"
+    file.write_text(
+        "import functools\n"
+        "def root(x): pass\n"
+        "try:\n    from math import sqrt as root\nexcept ImportError:\n    pass\n"
+        "def again(x): pass\nagain = len\n"
+        "@functools.cache\ndef kept(): pass\n"
+        "def plain(): pass\nclass Plain: pass\n"
+    )
+    spec = importlib.util.spec_from_file_location("replaces", file)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "replaces", module)
+        spec.loader.exec_module(module)
+        assert state.changes({"replaces": str(file)}, pickling.dumps_placed) == ({}, [])
+        vars(module).update(plain=len, Plain=dict)
+        assert set(state.changes({"replaces": str(file)}, pickling.dumps_placed)[0]) == {
+            "replaces:plain",
+            "replaces:Plain",
+        }
+
+
 def test_imports_in_code_are_found() -> None:
     def work() -> None:
         import importlib
@@ -335,6 +375,7 @@ def first(i): return float(X[i]) + TEXT[i]
 def second(i, table): return float(table[i])
 def third(i): return LIST[i]
 def change(table): table[0] += 1; return float(table[0]), table.flags.writeable
+def is_writeable(table): return table.flags.writeable
 def same(one, other): return one is other
 def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
 with hostler.Executor.local(2) as executor:
@@ -355,10 +396,21 @@ with hostler.Executor.local(2) as executor:
         assert executor.submit(same, other, other).result()
         assert not executor.submit(same, other, LIST).result()
         assert executor.submit(same, X, X).result()
+    X.flags.writeable = False
+    assert [executor.submit(is_writeable, X).result() for _ in range(4)] == [False] * 4
 print(grown)
 """
     # Each map would add 25 times about 30 MB otherwise.
     assert int(run(tmp_path, script)) < 700
+
+
+def test_asyncio_can_send_large_pieces_without_copies_of_the_rest() -> None:
+    # From Python 3.12 on, it copies the rest of `bytes` each time that it has sent a piece.
+    written: list[object] = []
+    worker = link.Worker(cast("Any", None), cast("Any", None), 0)
+    worker._output = cast("Any", types.SimpleNamespace(write=written.append))
+    worker._write(b"piece")
+    assert [type(it) for it in written] == [memoryview]
 
 
 def test_calls_in_pieces_survive_lost_connections_and_nesting(client: hostler.Client, tmp_path: Path) -> None:

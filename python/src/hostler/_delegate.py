@@ -11,21 +11,18 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from hostler._worker import method as on_node
-from hostler._worker import pickling, project
+from hostler._worker import modules, pickling, project
 from hostler._worker.batch import Batch, Settings
 from hostler._worker.project import Environment
 from hostler._worker.records import recreated
 from hostler.client import Client
-from hostler.errors import PicklingError, RemoteError, UsageError
+from hostler.errors import RemoteError, UsageError
 from hostler.options import Options
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 T = TypeVar("T")
-
-# The size of a reference in an object.
-_REFERENCE = tuple.__itemsize__
 
 
 def delegate(
@@ -69,7 +66,7 @@ def delegate(
     >>> experiment.results
     """
     _check(target)
-    settings = Settings(client or Client(), environment, True, None, None, options)
+    settings = Settings(client or Client(), environment, options)
     return cast("T", _Delegate(target, settings, os.getcwd() if shared else None, output))
 
 
@@ -87,9 +84,7 @@ def _check(target: object) -> None:
             "usage",
             ("delegate an object of a class without `__slots__`, or a function",),
         )
-    # The offsets are negative if the reference is not a part of this size.
-    references = (kind.__dictoffset__ > 0) + (kind.__weakrefoffset__ > 0)
-    if kind.__itemsize__ or kind.__basicsize__ > object.__basicsize__ + references * _REFERENCE:
+    if pickling.has_hidden_state(kind):
         raise UsageError(
             f"a {kind.__qualname__} has state outside of its `__dict__`, which would not come back: its class has "
             "`__slots__`, or is derived from a built-in one such as `list`",
@@ -127,14 +122,14 @@ class _Delegate:
     def __call__(self, *arguments: Any, **keywords: Any) -> Any:
         return self._call("__call__", *arguments, **keywords)
 
+    @modules.only()
     def _call(self, method: str, /, *arguments: Any, **keywords: Any) -> Any:
         target = self._target
         _check_returns(target if _is_function(target) else getattr(target, method))
         packed = _pickled(target, arguments, keywords)
-        call = project.dumps("the call", on_node.Call(packed, method, self._directory))
+        call = on_node.Call(packed, method, self._directory)
         name = getattr(target, "__name__", type(target).__name__)
-        function = project.dumps("the call", on_node.run)
-        with Batch(function, [(1, call)], name if method == "__call__" else method, self._settings) as batch:
+        with Batch(on_node.run, [(call,)], name if method == "__call__" else method, self._settings) as batch:
             (outcome,) = batch.outcomes()
         if self._output:
             for kind, stream in (("stdout", sys.stdout), ("stderr", sys.stderr)):
@@ -163,16 +158,12 @@ def _check_returns(function: object) -> None:
 
 
 def _pickled(target: object, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> bytes:
-    try:
-        return pickling.dumps((target, arguments, keywords))
-    except Exception as error:
-        for name, value in getattr(target, "__dict__", {}).items():
-            project.dumps(f"the attribute `{name}`", value)
-        for number, value in enumerate(arguments):
-            project.dumps(f"argument {number}", value)
-        for name, value in keywords.items():
-            project.dumps(f"the argument `{name}`", value)
-        raise PicklingError(f"the object cannot be pickled: {error}", "pickling") from error
+    parts = [
+        *((f"the attribute `{name}`", value) for name, value in getattr(target, "__dict__", {}).items()),
+        *((f"argument {number}", value) for number, value in enumerate(arguments)),
+        *((f"the argument `{name}`", value) for name, value in keywords.items()),
+    ]
+    return project.dumps("the object", (target, arguments, keywords), parts)
 
 
 def _received(target: object, done: on_node.Done) -> Any:
@@ -186,8 +177,8 @@ def _received(target: object, done: on_node.Done) -> Any:
         state = dict(vars(other))
         vars(target).clear()
         vars(target).update(state)
-    if done.error:
-        failure = recreated(done.error, done.traceback, done.exception)
+    if done.failure:
+        failure = recreated(done.failure)
         raise failure from failure.__cause__
     # Methods that return their object return the one that is here.
     return target if result is other else result

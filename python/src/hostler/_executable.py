@@ -13,6 +13,7 @@ import functools
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import sysconfig
@@ -264,6 +265,19 @@ def failure(exit_code: int, stderr: str) -> HostlerError:
     return kind(": ".join(message), code, tuple(hints))
 
 
+#: Pipes and sockets whose end shows other processes that this one has ended. A forked process, which may live longer,
+#: closes them.
+of_this_process: weakref.WeakSet[IO[bytes] | socket.socket] = weakref.WeakSet()
+
+
+def _leave_to_the_parent() -> None:
+    for connection in tuple(of_this_process):
+        connection.close()
+
+
+os.register_at_fork(after_in_child=_leave_to_the_parent)
+
+
 # Submits a job, prints its id, and cancels the job when standard input ends without a line: then the process that
 # started this one has closed the pipe or died, also by SIGKILL. While the head is unreachable (3), it tries again.
 _ATTACHED = """
@@ -317,7 +331,7 @@ class AttachedJob:
                 )
                 self._stdin = cast("IO[bytes]", guard.stdin)
                 self._close = weakref.finalize(self, _release, guard, self._stdin)
-                _attached.add(self)
+                of_this_process.add(self._stdin)
                 with cast("IO[bytes]", guard.stdout) as stdout:
                     self.id = stdout.readline().decode().strip()
                 if not self.id:
@@ -332,29 +346,15 @@ class AttachedJob:
 
     def finish(self) -> None:
         """Clean up after a job that has ended."""
-        if self._close.alive:
-            # The shell may have been killed.
-            with contextlib.suppress(OSError):
-                self._stdin.write(b"ended\n")
-                self._stdin.flush()
+        # The shell may have been killed, and a forked process has closed the pipe.
+        with contextlib.suppress(OSError, ValueError):
+            self._stdin.write(b"ended\n")
+            self._stdin.flush()
         self._close()
 
     def cancel(self) -> None:
         """Cancel the job if it has not ended, and clean up."""
         self._close()
-
-
-_attached: weakref.WeakSet[AttachedJob] = weakref.WeakSet()
-
-
-def _leave_to_the_parent() -> None:
-    """Close the pipes in a forked process. The jobs end with its parent, even if it lives longer."""
-    for job in tuple(_attached):
-        if job._close.detach():
-            job._stdin.close()
-
-
-os.register_at_fork(after_in_child=_leave_to_the_parent)
 
 
 def _release(guard: subprocess.Popen[bytes], stdin: IO[bytes]) -> None:

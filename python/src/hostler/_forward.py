@@ -8,7 +8,6 @@ import json
 import os
 import subprocess
 import tempfile
-import weakref
 from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import IO, cast
 
@@ -31,18 +30,6 @@ def arguments(job: str, port: int | str, socket: str | os.PathLike[str] | None, 
     return ["--json", "forward", job, f"--node-rank={node_rank}", *local]
 
 
-_guards: weakref.WeakSet[subprocess.Popen[bytes]] = weakref.WeakSet()
-
-
-def _leave_to_the_parent() -> None:
-    """Close the pipes in a forked process. The commands end with its parent, even if it lives longer."""
-    for process in tuple(_guards):
-        cast("IO[bytes]", process.stdin).close()
-
-
-os.register_at_fork(after_in_child=_leave_to_the_parent)
-
-
 def _start(arguments: Sequence[str], head: str | None, stderr: IO[bytes]) -> subprocess.Popen[bytes]:
     process = subprocess.Popen(
         [*GUARD, _executable.find(), *arguments],
@@ -52,7 +39,7 @@ def _start(arguments: Sequence[str], head: str | None, stderr: IO[bytes]) -> sub
         stderr=stderr,
         start_new_session=True,
     )
-    _guards.add(process)
+    _executable.of_this_process.add(cast("IO[bytes]", process.stdin))
     return process
 
 

@@ -28,7 +28,8 @@ class Preflight:
         Bytes of each variable that the function uses from outside, if pickled alone, the largest first. Values that
         cannot be pickled are among the problems instead.
     modules : dict
-        Bytes of each module that is sent because it is not installed, the largest first.
+        Bytes of each module that is sent because it is not installed, the largest first. Workers of an `Executor` have
+        those of all functions that this program has sent to executors.
     state : dict
         Bytes of each value that the program has set in these modules since their import, such as ``config.LR``.
     python : str
@@ -74,6 +75,7 @@ class Preflight:
         return "\n".join(f"{label:<12} {text}" for label, text in rows)
 
 
+@modules.only()
 def preflight(
     function: Callable[..., object], *, environment: Environment = None, client: Client | None = None
 ) -> Preflight:
@@ -117,7 +119,7 @@ def preflight(
             sizes = {path.stem: _bytes(path) for path in (folder / "modules").iterdir()}
         except HostlerError as error:
             problems.append(error.message)
-        environment = batch.on(client.info(), Settings(client, environment, True, None, None, {})).environment
+        environment = batch.on(client.info(), Settings(client, environment, {})).environment
         project.write_environment(folder, environment)
         requirements = folder / "requirements.txt"
         packages = tuple(requirements.read_text(encoding="utf-8").split("\n")[:-1]) if requirements.exists() else ()

@@ -78,7 +78,7 @@ class Executor(concurrent.futures.Executor):
             known = ", ".join(sorted(Options.__annotations__))
             raise TypeError(f"Executor has no option {unknown[0]!r}; it has {known}")
         project.check_sandbox(environment, options)
-        self._settings = Settings(client or Client(), environment, trusted, None, max_workers, options)
+        self._settings = Settings(client or Client(), environment, options, trusted, max_workers=max_workers)
         self._is_local = False
         # Inside of a call: its worker, if that can run calls of this executor.
         self._worker = _fitting_worker(self._settings, is_local=False)

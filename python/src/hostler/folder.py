@@ -11,8 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from hostler._worker import project
-from hostler._worker.batch import Batch, Settings, check_parameters, is_own_file
+from hostler._worker.batch import Settings, is_own_file
 from hostler._worker.file import FILES, KEPT, OnFile
 from hostler._worker.project import Environment
 from hostler.client import Client
@@ -88,7 +87,6 @@ def map_folder(
     ...     PIL.Image.open(image).resize((64, 64)).save(small)
     >>> dict(hostler.map_folder(shrink, "photos", "**/*.png", to="thumbnails", suffix=".jpg", cpus=1))
     """
-    check_parameters(errors, chunksize, max_workers)
     if suffix and not to:
         raise UsageError("suffix needs `to`", "usage")
     if suffix and (suffix == "." or "/" in suffix or not suffix.startswith(".")):
@@ -101,16 +99,13 @@ def map_folder(
     folders = {str(parent) for output in outputs for parent in Path(output).parents}
     if to and (both := sorted(folders.intersection(outputs))):
         raise UsageError(f"{both[0]} would be a file and a folder with the suffix {suffix}", "usage")
-    if not names:
-        return Results(None, ordered, errors)
-    settings = Settings(client or Client(), environment, trusted, chunksize, max_workers, options)
-    call = project.dumps("the function", OnFile(function, writes=to is not None))
-    inputs = project.pickled_inputs(zip(range(len(names)), names, outputs, strict=True))
+    settings = Settings(client or Client(), environment, options, trusted, chunksize, max_workers)
+    inputs = zip(range(len(names)), names, outputs, strict=True)
     name = getattr(function, "__name__", "map_folder")
     keep = functools.partial(_keep, Path(to).absolute(), outputs) if to else None
     add = functools.partial(_add, files)
-    batch = Batch(call, inputs, name, settings, add=add, keep=keep, runs_missed=errors == "return")
-    return Results(batch, ordered, errors, names)
+    call = OnFile(function, writes=to is not None)
+    return Results(call, inputs, name, settings, ordered, errors, names, add=add, keep=keep)
 
 
 def _files(folder: Path, pattern: str) -> dict[str, Path]:

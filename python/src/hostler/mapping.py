@@ -8,15 +8,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 
-from hostler._worker import project
-from hostler._worker.batch import Batch, Settings, check_parameters
+from hostler._worker.batch import Batch, Settings
 from hostler._worker.project import Environment
 from hostler._worker.records import Outcome
-from hostler._worker.task import Starred
 from hostler.client import Client
 from hostler.errors import UsageError
 from hostler.job import Job
-from hostler.named import Errors, Map, values
+from hostler.named import Errors, Map, check_errors, values
 from hostler.options import Options
 
 if TYPE_CHECKING:
@@ -93,7 +91,8 @@ def map(
         results.
     chunksize
         Inputs per array task. By default, the inputs are divided over at most four tasks for each one that the
-        cluster's CPUs can run at the same time; with a `key`, over at most 1000 tasks.
+        cluster's CPUs can run at the same time, or over one if the function captures more than 16 MiB; with a `key`,
+        over at most 1000 tasks.
     max_workers
         Array tasks that run at the same time, at most.
     environment
@@ -128,24 +127,16 @@ def map(
     >>> list(hostler.map(lambda x: x * x, range(4), cpus=1))
     [0, 1, 4, 9]
     """
-    check_parameters(errors, chunksize, max_workers)
     if key is not None and (errors != "raise" or not ordered):
         raise UsageError("ordered and errors belong to `Map.results`", "usage")
     if not iterables:
         raise UsageError("map needs at least one iterable", "usage")
-    settings = Settings(client or Client(), environment, trusted, chunksize, max_workers, options)
+    settings = Settings(client or Client(), environment, options, trusted, chunksize, max_workers)
     name = getattr(function, "__name__", "map")
     if key is not None:
-        return Map._submit(Starred(function), zip(*iterables, strict=False), name, key, settings)
-    call = project.dumps("the function", Starred(function))
-    inputs = project.pickled_inputs(zip(*iterables, strict=False))
-    first = next(inputs, None)
-    if first is None:
-        return Results(None, ordered, errors)
-    inputs = itertools.chain([first], inputs)
-    batch = Batch(call, inputs, name, settings, runs_missed=errors == "return")
+        return Map._submit(function, zip(*iterables, strict=False), name, key, settings)
     kept = cast("tuple[Sequence[Any], ...]", iterables) if all(isinstance(it, Sequence) for it in iterables) else ()
-    return Results(batch, ordered, errors, inputs=kept)
+    return Results(function, zip(*iterables, strict=False), name, settings, ordered, errors, kept=kept)
 
 
 class Results(Iterator[R], Generic[R]):
@@ -159,15 +150,25 @@ class Results(Iterator[R], Generic[R]):
 
     def __init__(
         self,
-        batch: Batch | None,
+        function: Callable[..., object],
+        inputs: Iterator[tuple[object, ...]],
+        name: str,
+        settings: Settings,
         ordered: bool,
         errors: Errors,
         names: Sequence[str] | None = None,
-        inputs: Sequence[Sequence[Any]] = (),
+        kept: Sequence[Sequence[Any]] = (),
+        **files: Any,
     ) -> None:
-        self._batch = batch
-        self._values = self._iterate(batch, ordered, errors, names, inputs) if batch else iter(())
-        self.job: Job | None = batch.job if batch else None
+        check_errors(errors)
+        self._batch: Batch | None = None
+        self._values: Iterator[R] = iter(())
+        self.job: Job | None = None
+        if (first := next(inputs, None)) is not None:
+            inputs = itertools.chain([first], inputs)
+            self._batch = batch = Batch(function, inputs, name, settings, runs_missed=errors == "return", **files)
+            self._values = self._iterate(batch, ordered, errors, names, kept)
+            self.job = batch.job
 
     def __next__(self) -> R:
         return next(self._values)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Generic, Literal, TypeVar
 
 from hostler._display import Rich
-from hostler._worker import batch, meaning, project
+from hostler._worker import batch, meaning, modules, project
 from hostler._worker.batch import Collector, Settings, Shape
 from hostler._worker.records import Outcome
 from hostler._worker.wire import MODULES
@@ -85,9 +85,10 @@ class Map(Rich, Generic[R]):
         return Map(key, Job(client, found[0]["id"]), _shape(key, found[0]))
 
     @classmethod
+    @modules.only()
     def _submit(
         cls,
-        function: Callable[[tuple[Any, ...]], object],
+        function: Callable[..., object],
         inputs: Iterable[tuple[Any, ...]],
         name: str,
         key: str,
@@ -100,8 +101,7 @@ class Map(Rich, Generic[R]):
             folder = Path(directory) / "folder"
             folder.mkdir()
             values = meaning.Values()
-            call = project.dumps("the function", function)
-            count = project.write_inputs(folder, call, project.pickled_inputs(inputs, values))
+            count = project.write_call(folder, function, inputs, values)
             if count == 0:
                 raise UsageError("a map with a key needs at least one input", "usage")
             shape = batch.shape(count, _TASKS, settings)
@@ -148,6 +148,7 @@ class Map(Rich, Generic[R]):
         errors
             ``"raise"`` raises the first exception. ``"return"`` yields exceptions in place of results.
         """
+        check_errors(errors)
         return values(self._outcomes(), ordered, errors)
 
     def status(self) -> Status:
@@ -196,6 +197,12 @@ class Map(Rich, Generic[R]):
 
     def _outcomes(self, *, waits: bool = True) -> Iterator[Outcome]:
         yield from Collector(self.job, self._shape, None).outcomes(waits=waits)
+
+
+def check_errors(errors: str) -> None:
+    """Raise an exception if this says nothing about exceptions of the function."""
+    if errors not in ("raise", "return"):
+        raise UsageError(f'errors is "{errors}"', "usage", ('choose "raise" or "return"',))
 
 
 def values(

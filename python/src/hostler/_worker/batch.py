@@ -17,16 +17,17 @@ from pathlib import Path
 from typing import Any
 
 from hostler import _executable
-from hostler._worker import project, wire
+from hostler._worker import modules, project, wire
 from hostler._worker.project import Environment
 from hostler._worker.records import Outcome, is_header, outcome_of
+from hostler._worker.task import FRESH_BYTES
 from hostler.client import Client
 from hostler.errors import HostlerError, JobFailedError, UnreachableError, UsageError
 from hostler.job import ENDED, Job
 from hostler.options import Options, arguments
 
 # Without a chunksize, inputs are divided over this many array tasks for each that can run at the same time. More would
-# balance better, but each starts a Python.
+# balance better, but each starts a Python, and loads the function: there is one for each if that is large.
 _TASKS_PER_SLOT = 4
 
 # Most array tasks of a map. The head lists no more in one answer.
@@ -59,10 +60,15 @@ class Settings:
 
     client: Client
     environment: Environment
-    trusted: bool
-    chunksize: int | None
-    max_workers: int | None
     options: Options
+    trusted: bool = True
+    chunksize: int | None = None
+    max_workers: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what no map can have."""
+        if any(number is not None and number < 1 for number in (self.chunksize, self.max_workers)):
+            raise UsageError("chunksize and max_workers must be at least 1", "usage")
 
 
 @dataclass(frozen=True)
@@ -134,14 +140,6 @@ def write(folder: Path, name: str, divided: Shape, settings: Settings) -> list[s
     return submission(folder, name, divided.tasks, settings.max_workers, settings)
 
 
-def check_parameters(errors: str, chunksize: int | None, max_workers: int | None) -> None:
-    """Raise an exception if a map cannot have these parameters."""
-    if errors not in ("raise", "return"):
-        raise UsageError(f'errors is "{errors}"', "usage", ('choose "raise" or "return"',))
-    if (chunksize is not None and chunksize < 1) or (max_workers is not None and max_workers < 1):
-        raise UsageError("chunksize and max_workers must be at least 1", "usage")
-
-
 def worker_settings(settings: Settings, chunksize: int | None) -> wire.Settings:
     """Return what the tasks must know."""
     return wire.Settings(
@@ -184,10 +182,9 @@ class Batch:
     Parameters
     ----------
     function
-        The pickled function of one argument.
+        The function.
     inputs
-        The pickled arguments, at least one; see `project.pickled_inputs`. They are read to their end, and not kept in
-        memory.
+        The arguments of each call, at least one. They are read to their end, and not kept in memory.
     name
         Name of the job, unless the options have one.
     settings
@@ -206,8 +203,8 @@ class Batch:
 
     def __init__(
         self,
-        function: bytes,
-        inputs: Iterable[tuple[int, bytes]],
+        function: Callable[..., object],
+        inputs: Iterable[tuple[object, ...]],
         name: str,
         settings: Settings,
         *,
@@ -226,11 +223,14 @@ class Batch:
         try:
             self._folder = folder = directory / "folder"
             folder.mkdir()
-            count = project.write_inputs(folder, function, inputs)
-            if add is not None:
-                add(folder)
-            divided = shape(count, _TASKS_PER_SLOT * slots(cluster, settings), settings)
-            flags = write(folder, name, divided, settings)
+            with modules.only() as self._imported:
+                count = project.write_call(folder, function, inputs)
+                if add is not None:
+                    add(folder)
+                is_large = (folder / wire.FUNCTION).stat().st_size > FRESH_BYTES
+                per_slot = 1 if is_large else _TASKS_PER_SLOT
+                divided = shape(count, per_slot * slots(cluster, settings), settings)
+                flags = write(folder, name, divided, settings)
             attached = _executable.AttachedJob(flags, client.head, str(directory))
             if not runs_missed:
                 # The head has it now.
@@ -273,7 +273,8 @@ class Batch:
         file = self._folder / wire.SETTINGS
         file.write_text(json.dumps({**json.loads(file.read_text()), "chunksize": 1, "only": only}), encoding="utf-8")
         settings, before, client = self._settings, self._attached, self._settings.client
-        flags = submission(self._folder, self._name, divided.tasks, settings.max_workers, settings)
+        with modules.only(self._imported):
+            flags = submission(self._folder, self._name, divided.tasks, settings.max_workers, settings)
         self._attached = _executable.AttachedJob(flags, client.head, str(self._folder.parent))
         before.finish()
         job = Job(client, int(self._attached.id))

@@ -6,7 +6,6 @@ import errno
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from hostler._worker import apart
 
@@ -24,8 +23,7 @@ class OnFile:
         self.function = function
         self.writes = writes
 
-    def __call__(self, given: tuple[Any, ...]) -> object:
-        index, name, output = given
+    def __call__(self, index: int, name: str, output: str) -> object:
         source = apart.HOME / FILES / name
         if not self.writes:
             return self.function(source)

@@ -13,7 +13,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -169,9 +168,6 @@ class LocalJob(WorkerJob):
         self._processes: list[subprocess.Popen[bytes]] = []
         # Its end is the end of the worker, also before the first call, and also if this process is killed.
         self._connections: list[socket.socket | None] = []
-        # All of these.
-        self._sockets: list[socket.socket] = []
-        _local_jobs.add(self)
         try:
             program = self._directory / "program"
             program.mkdir()
@@ -183,11 +179,11 @@ class LocalJob(WorkerJob):
                     (place / entry.name).symlink_to(entry)
                 ours, its = socket.socketpair()
                 self._connections.append(ours)
-                self._sockets.append(ours)
+                _executable.of_this_process.add(ours)
                 with its, open(place / "stderr", "wb") as stderr:
                     self._processes.append(
                         subprocess.Popen(
-                            [sys.executable, "main.py"],
+                            [sys.executable, *project.flags(), "main.py"],
                             cwd=place,
                             env={**os.environ, **(settings.options.get("env") or {})},
                             stdin=its.fileno(),
@@ -235,19 +231,6 @@ class LocalJob(WorkerJob):
         for process in self._processes:
             process.kill()
         self.finish()
-
-
-_local_jobs: weakref.WeakSet[LocalJob] = weakref.WeakSet()
-
-
-def _leave_to_the_parent() -> None:
-    """Close the connections in a forked process. The workers end with its parent, even if it lives longer."""
-    for job in tuple(_local_jobs):
-        for connection in job._sockets:
-            connection.close()
-
-
-os.register_at_fork(after_in_child=_leave_to_the_parent)
 
 
 def _described(index: int, exit_code: int | None) -> dict[str, Any]:

@@ -337,8 +337,8 @@ class Worker(asyncio.Protocol):
         except concurrent.futures.CancelledError:
             record = frames.packed(number, frames.CANCELLED)
         except BaseException as error:
-            described = wire.described(error)
-            record = frames.packed(number, "error", wire.packed_error(error), described, wire.formatted(error))
+            failure = wire.failure(error)
+            record = frames.packed(number, "error", failure.content, failure.text, failure.traceback)
         self._replies[number] = record
         if self.is_ready:
             self._write_reply(record)
@@ -423,4 +423,5 @@ class Worker(asyncio.Protocol):
 
     def _write(self, content: bytes) -> None:
         if self._output is not None and content:
-            self._output.write(content)
+            # Of bytes, asyncio copies the rest each time that it has sent a piece.
+            self._output.write(memoryview(content))

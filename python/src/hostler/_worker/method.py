@@ -35,14 +35,12 @@ class Done:
     ----------
     values : bytes
         The result and the object, pickled together, because they may share objects.
-    error, traceback, exception
-        As in `hostler.jupyter.cell.Done`.
+    failure : wire.Failure or None
+        Its exception.
     """
 
     values: bytes
-    error: str
-    traceback: str
-    exception: bytes
+    failure: wire.Failure | None
 
 
 def run(call: Call) -> Done:
@@ -51,12 +49,7 @@ def run(call: Call) -> Done:
     if call.directory:
         os.chdir(call.directory)
     result, raised = apart.outcome(lambda: getattr(target, call.method)(*arguments, **keywords))
-    return Done(
-        values=_packed(result, target),
-        error=wire.described(raised) if raised else "",
-        traceback=wire.formatted(raised) if raised else "",
-        exception=wire.packed_error(raised) if raised else b"",
-    )
+    return Done(_packed(result, target), wire.failure(raised) if raised else None)
 
 
 def _packed(result: object, target: object) -> bytes:

@@ -8,6 +8,7 @@ is in `hostler._worker.state`.
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import dis
 import importlib.util
 import itertools
@@ -18,6 +19,7 @@ import stat
 import sys
 import sysconfig
 import weakref
+import zipimport
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import CodeType, ModuleType
@@ -37,9 +39,10 @@ _NO_PARTS = ("__pycache__", "node_modules")
 
 _SUFFIXES = (".py", ".so", ".pyi")
 
-# Top-level names that the code of all functions sent so far imports when it runs, and code that was searched for them.
-_imported: set[str] = set()
-_searched: weakref.WeakSet[CodeType] = weakref.WeakSet()
+# Top-level names that the code of functions imports when it runs: of all functions sent so far, or of those of one map.
+_all: set[str] = set()
+_imported: contextvars.ContextVar[set[str]] = contextvars.ContextVar("imported")
+_of_codes: weakref.WeakKeyDictionary[CodeType, set[str]] = weakref.WeakKeyDictionary()
 
 # For each file, its time and size, and what it imports.
 _of_files: dict[str, tuple[tuple[int, int], tuple[str, ...]]] = {}
@@ -55,21 +58,39 @@ class Source(NamedTuple):
     is_namespace: bool = False
 
 
+@contextlib.contextmanager
+def only(names: set[str] | None = None) -> Iterator[set[str]]:
+    """Keep what is pickled in the block apart: the modules to send are those that its own functions import.
+
+    Parameters
+    ----------
+    names
+        The names of an earlier block, which goes on. Without them, the block is a part of one around it, if any.
+    """
+    names = _imported.get(set()) if names is None else names
+    token = _imported.set(names)
+    try:
+        yield names
+    finally:
+        _imported.reset(token)
+
+
 def note(code: CodeType) -> None:
     """Remember what the code of a function imports. Called for each code that is sent by value."""
-    if code not in _searched:
-        _searched.add(code)
-        _imported.update(name.partition(".")[0] for name, _ in _imports(code, ""))
+    names = _of_codes.get(code)
+    if names is None:
+        names = _of_codes[code] = {name.partition(".")[0] for name, _ in _imports(code, "")}
+    imported().update(names)
 
 
 def imported() -> set[str]:
-    """Return the top-level names that the functions sent so far import when they run."""
-    return _imported.copy()
+    """Return the top-level names that functions import when they run: all functions sent so far, or those of `only`."""
+    return _imported.get(_all)
 
 
 def count() -> int:
     """Return a number that changes when there may be other modules to send."""
-    return len(sys.modules) + len(_imported)
+    return len(sys.modules) + len(imported())
 
 
 def not_found(codes: Iterable[CodeType]) -> list[str]:
@@ -89,7 +110,7 @@ def sources() -> list[Source]:
             file, path = vars(module).get("__file__"), vars(module).get("__path__")
             _add(found, name, file, path, places)
     searched: set[str] = set()
-    wanted = imported()
+    wanted = imported().copy()
     while wanted or len(searched) < len(found):
         for name in sorted(wanted - set(found) - set(sys.modules)):
             spec = _spec(name)
@@ -136,7 +157,14 @@ def ship(target: Path) -> list[str]:
         If a package is too large.
     """
     target.mkdir()
-    left_out: list[str] = []
+    places = _installed_places()
+    left_out = [
+        f"{name}: a module in a zip file"
+        for name, module in _imported_now()
+        if isinstance(vars(module).get("__loader__"), zipimport.zipimporter)
+        and "." not in name
+        and not _is_below(str(module.__file__), places)
+    ]
     for source in sources():
         _copy(source, target, left_out)
     return left_out

@@ -35,8 +35,6 @@ Cached = type(functools.lru_cache(len))
 # Variables of a module itself.
 _OWN = ("__name__", "__doc__", "__package__", "__loader__", "__spec__", "__file__", "__cached__", "__builtins__")
 
-_WORD = tuple.__itemsize__
-
 
 class Origin(NamedTuple):
     """Identifies a class or a function in all processes, and says where the caller's program has it, if anywhere."""
@@ -108,6 +106,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             return _at, place
         if isinstance(obj, _of_argparse()):
             return _with_suppress(obj)
+        if kind.__module__ in ("__main__", "typing") and (named := _of_main(obj)):
+            return named
         return super().reducer_override(obj)
 
     def _class(self, kind: type, make: Any, arguments: Any, state: Any, *rest: Any) -> tuple[Any, ...]:
@@ -205,11 +205,15 @@ def main_variables() -> dict[str, Any]:
     return vars(sys.modules["__main__"])
 
 
+def main_values() -> dict[str, Any]:
+    """Return a copy of the variables of the main program, without those that every module has."""
+    return {name: value for name, value in main_variables().items() if name not in _OWN}
+
+
 def clear_main() -> None:
     """Remove the variables that calls have brought into the main program of a node, which may be large."""
-    variables = main_variables()
-    for name in [name for name in variables if name not in _OWN]:
-        del variables[name]
+    for name in main_values():
+        del main_variables()[name]
 
 
 def forget() -> None:
@@ -306,11 +310,47 @@ def is_sentinel(value: Any) -> bool:
     return (
         getattr(kind, "__eq__", None) is object.__eq__
         and not getattr(value, "__dict__", None)
-        and not kind.__itemsize__
-        # The offsets are negative if the reference is not a part of this size.
-        and kind.__basicsize__
-        <= object.__basicsize__ + _WORD * ((kind.__dictoffset__ > 0) + (kind.__weakrefoffset__ > 0))
+        and not has_hidden_state(kind)
     )
+
+
+def has_hidden_state(kind: type) -> bool:
+    """Whether objects of a class have state outside of their ``__dict__``."""
+    # The offsets are negative if the reference is not a part of this size.
+    references = (kind.__dictoffset__ > 0) + (kind.__weakrefoffset__ > 0)
+    return bool(kind.__itemsize__) or kind.__basicsize__ > object.__basicsize__ + references * tuple.__itemsize__
+
+
+def _of_main(value: Any) -> tuple[Any, ...] | None:
+    """Pickle what pickle would only name, and the main program has: a `typing.NewType`, or an object of its classes."""
+    kind: Any = type(value)
+    if kind.__reduce__ is object.__reduce__ and kind.__reduce_ex__ is object.__reduce_ex__:
+        return None
+    name = value.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
+    if not isinstance(name, str) or value.__module__ != "__main__" or _found("__main__", name) is not value:
+        return None
+    if kind is typing.NewType:
+        return _in_main, (name, kind, value.__name__, value.__supertype__)
+    if kind is getattr(typing, "TypeAliasType", None):
+        return _in_main, (name, kind, value.__name__, value.__value__)
+    return _in_main, (name, _restored, kind, getattr(value, "__dict__", {}))
+
+
+def _in_main(name: str, make: Callable[..., Any], *arguments: Any) -> Any:
+    """Return what the main program has under a name, or create it."""
+    found = _found("__main__", name)
+    if found is None:
+        found = make(*arguments)
+        if make is typing.NewType:
+            found.__module__ = "__main__"
+        main_variables()[name] = found
+    return found
+
+
+def _restored(kind: Any, attributes: dict[str, Any]) -> Any:
+    made = kind.__new__(kind)
+    made.__dict__.update(attributes)
+    return made
 
 
 def _of_argparse() -> tuple[type, ...]:
@@ -396,7 +436,7 @@ def _write_main() -> str:
     global _count
     _count += 1
     path = os.path.join(_home, f"main-{os.getpid()}-{_count}.py")
-    values = {name: value for name, value in main_variables().items() if name not in _OWN}
+    values = main_values()
     try:
         content = dumps(values)
     except Exception:

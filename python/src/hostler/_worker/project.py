@@ -17,6 +17,7 @@ import os
 import pickle
 import re
 import shutil
+import subprocess
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -27,6 +28,7 @@ import cloudpickle
 from cloudpickle import cloudpickle as by_value
 
 from hostler._worker import meaning, modules, parts, pickling, state, wire
+from hostler._worker.task import Starred
 from hostler.errors import PicklingError, UsageError
 from hostler.options import Options
 
@@ -54,18 +56,20 @@ _SYSTEM_PLACE = re.compile(r"/usr/lib(64)?/python3(\.\d+)?/(dist|site)-packages(
 _SYSTEM_INSTALLERS = ("debian", "rpm")
 
 
-def dumps(what: str, value: object) -> bytes:
+def dumps(what: str, value: object, parts: Iterable[tuple[str, object]] = ()) -> bytes:
     """Pickle a value that the user passed.
 
     Raises
     ------
     PicklingError
-        If the value cannot be pickled.
+        If the value cannot be pickled. It names the first of the parts that cannot, or the value.
     """
     try:
         return pickling.dumps(value)
     except Exception as error:
-        function = value[0] if isinstance(value, tuple) and value else getattr(value, "function", value)
+        for part in parts:
+            dumps(*part)
+        function = value[0] if isinstance(value, tuple) and value else value
         name = getattr(function, "__qualname__", None) or f"a {type(function).__qualname__}"
         raise PicklingError(
             f"{what} cannot be pickled: {name}: {_variable_that_fails(function)}{error}",
@@ -90,17 +94,22 @@ def captured(function: Callable[..., object]) -> dict[str, Any]:
     """Return the variables that a function uses from outside and that are pickled with it."""
     while isinstance(function, functools.partial):
         function = function.func
+    function = inspect.unwrap(function)
+    function = getattr(function, "__func__", function)
     try:
-        found = inspect.getclosurevars(inspect.unwrap(function))
+        enclosing = inspect.getclosurevars(function).nonlocals
     except TypeError:
         # Built in, or an object that can be called.
         return {}
-    if by_value._should_pickle_by_reference(inspect.unwrap(function)):
+    if by_value._should_pickle_by_reference(function):
         # It uses those of its module on the node.
         return {}
+    variables: dict[str, Any] = getattr(function, "__globals__", {})
+    # As pickled: attributes with the name of a variable do not count, and functions inside this one do.
+    used = by_value._extract_code_globals(getattr(function, "__code__", None))
     return {
         name: value
-        for name, value in {**found.globals, **found.nonlocals}.items()
+        for name, value in {**{name: variables[name] for name in used if name in variables}, **enclosing}.items()
         if not (inspect.ismodule(value) or inspect.isroutine(value) or inspect.isclass(value))
     }
 
@@ -209,18 +218,29 @@ def _pickled_group(group: list[tuple[object, ...]]) -> bytes:
     return file.getvalue()
 
 
-def write_inputs(folder: Path, function: bytes, inputs: Iterable[tuple[int, bytes]]) -> int:
-    """Write the pickled function and inputs. Return the number of inputs."""
+def write_call(
+    folder: Path,
+    function: Callable[..., object],
+    inputs: Iterable[tuple[object, ...]],
+    stand_for: meaning.Values | None = None,
+) -> int:
+    """Pickle a function and the arguments of its calls into the folder of a map. Return the number of calls."""
+    with open(folder / wire.FUNCTION, "wb") as file:
+        try:
+            pickling.pickler(file).dump(Starred(function))
+        except Exception:
+            # It fails again, and says what is wrong.
+            dumps("the function", function)
+            raise
     # For each group: the number of its first input, and where it begins.
     count = end = 0
     groups = array.array("Q", [count, end])
     with open(folder / wire.INPUTS, "wb") as file:
-        for added, work in inputs:
+        for added, work in pickled_inputs(inputs, stand_for):
             count += added
             end += file.write(work)
             groups.extend((count, end))
     (folder / wire.GROUPS).write_bytes(groups.tobytes())
-    (folder / wire.FUNCTION).write_bytes(function)
     return count
 
 
@@ -245,7 +265,7 @@ def write_environment(folder: Path, environment: Environment) -> list[str]:
     """
     if environment == "own":
         # The executable refuses a path with `..`.
-        return [os.path.abspath(sys.executable), "--", "main.py"]
+        return [os.path.abspath(sys.executable), "--", *flags(), "main.py"]
     if isinstance(environment, str) and environment != "build":
         raise UsageError(
             f"there is no environment `{environment}`",
@@ -257,6 +277,11 @@ def write_environment(folder: Path, environment: Environment) -> list[str]:
     if requirements:
         (folder / "requirements.txt").write_text("\n".join(requirements) + "\n", encoding="utf-8")
     return ["main.py"]
+
+
+def flags() -> list[str]:
+    """Return the flags of this Python, such as `-O`, with which `multiprocessing` starts processes as well."""
+    return cast("list[str]", subprocess._args_from_interpreter_flags())  # type: ignore[attr-defined]
 
 
 def described_environment(folder: Path, environment: Environment) -> str:

@@ -36,7 +36,8 @@ def outcome_of(header: wire.Header, content: bytes, trusted: bool) -> Outcome:
     """Return what a record says."""
     index = header["input"]
     if header["kind"] == "error":
-        return Outcome(index, error=recreated(header["error"], header["traceback"], content if trusted else b""))
+        failure = wire.Failure(header["error"], header["traceback"], content if trusted else b"")
+        return Outcome(index, error=recreated(failure))
     try:
         return Outcome(index, value=wire.load(content, trusted))
     except BaseException as error:
@@ -46,19 +47,19 @@ def outcome_of(header: wire.Header, content: bytes, trusted: bool) -> Outcome:
         return Outcome(index, error=failed)
 
 
-def recreated(text: str, traceback: str, content: bytes) -> BaseException:
+def recreated(failure: wire.Failure) -> BaseException:
     """Return the exception of a task, whose pickle may be missing, with its traceback as the cause."""
     error: BaseException | None = None
-    if content:
+    if failure.content:
         try:
-            found = wire.load(content, True)
+            found = wire.load(failure.content, True)
             error = found if isinstance(found, BaseException) else None
-        except BaseException as failure:
+        except BaseException as raised:
             # Its class may exist only on the node.
-            _stop_if_interrupted(failure)
+            _stop_if_interrupted(raised)
     if error is None:
-        error = RemoteError(text, "remote")
-    error.__cause__ = RemoteTraceback(traceback)
+        error = RemoteError(failure.text, "remote")
+    error.__cause__ = RemoteTraceback(failure.traceback)
     return error
 
 

@@ -152,7 +152,7 @@ class Worker:
         self._helpers: list[Helper] = []
         self._calls: queue.SimpleQueue[tuple[int, list[Any]] | None] = queue.SimpleQueue()
         # Pieces that calls refer to, by their hashes. The caller sends them again on another connection.
-        self._parts: dict[str, bytes] = {}
+        self._parts: dict[str, parts.Kept] = {}
         # For everything below.
         self._lock = threading.Lock()
         self._connection: socket.socket | None = None
@@ -377,14 +377,17 @@ class Worker:
                 if is_new and self._listener is not None:
                     self._known.add(number)
             with memoryview(received) as view:
-                has_content = is_new or number in (frames.REPLY, frames.PART, frames.DROP)
-                content = bytes(view[at + frames.FRAME.size : end]) if has_content else b""
+                start = at + frames.FRAME.size
+                if number == frames.PART:
+                    digest, start = view[start : start + frames.DIGEST].hex(), start + frames.DIGEST
+                    with view[start:end] as part:
+                        self._parts[digest] = parts.kept(part)
+                has_content = is_new or number in (frames.REPLY, frames.DROP)
+                content = bytes(view[start:end]) if has_content else b""
             if is_new and number >= frames.BESIDE and not self._is_helper:
                 self._run_beside(number, parts.joined(parts.completed(content, self._parts)))
             elif is_new:
                 self._calls.put((number, parts.completed(content, self._parts)))
-            elif number == frames.PART:
-                self._parts[content[: frames.DIGEST].hex()] = content[frames.DIGEST :]
             elif number == frames.DROP:
                 self._parts.pop(content.hex(), None)
             elif number == frames.REPLY:

@@ -73,6 +73,8 @@ class Names:
         self.values: dict[str, Any] = {}
         self.classes: dict[str, Names] = {}
         self.attributes: dict[str, Any] = {}
+        # Functions and classes without decorators that the body binds once.
+        self.defined: set[str] = set()
         # The calls that create objects.
         self.calls: dict[str, ast.Call] = {}
         # Whether it may bind names that cannot be seen: `from x import *`, `globals()`.
@@ -81,6 +83,11 @@ class Names:
 
     def _add(self, body: Sequence[ast.stmt], is_certain: bool) -> None:
         for statement in body:
+            if isinstance(statement, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
+                if statement.name in self.values or statement.decorator_list:
+                    self.defined.discard(statement.name)
+                else:
+                    self.defined.add(statement.name)
             if isinstance(statement, ast.ClassDef):
                 self.values[statement.name] = _UNKNOWN
                 self.classes[statement.name] = Names(statement.body)
@@ -99,6 +106,7 @@ class Names:
     def _bind(self, target: ast.expr, value: ast.expr, is_certain: bool) -> None:
         if isinstance(target, ast.Name):
             is_again = target.id in self.values
+            self.defined.discard(target.id)
             known = self._evaluated(value) if is_certain else _UNKNOWN
             self.values[target.id] = known
             if isinstance(value, ast.Call) and is_certain and not is_again:
@@ -115,9 +123,9 @@ class Names:
                 self._forget(node)
             elif isinstance(node, ast.alias):
                 self.is_open |= node.name == "*"
-                self.values[(node.asname or node.name).partition(".")[0]] = _UNKNOWN
+                self._rebind((node.asname or node.name).partition(".")[0])
             elif isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
-                self.values[node.name] = _UNKNOWN
+                self._rebind(node.name)
             elif isinstance(node, (ast.Call, ast.Subscript, ast.Attribute)):
                 # `X.append(1)`, `change(X)`, `X["a"] = 1`, `X.a = 1`
                 self._forget(node)
@@ -127,8 +135,12 @@ class Names:
         """Note that the value of a name is not the literal any more."""
         for inner in ast.walk(node):
             if isinstance(inner, ast.Name):
-                self.values[inner.id] = _UNKNOWN
-                self.calls.pop(inner.id, None)
+                self._rebind(inner.id)
+
+    def _rebind(self, name: str) -> None:
+        self.values[name] = _UNKNOWN
+        self.defined.discard(name)
+        self.calls.pop(name, None)
 
     def _add_attributes(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         for node in ast.walk(function):
@@ -252,10 +264,13 @@ def _changed(values: Mapping[str, Any], names: Names, module: str) -> Iterator[t
         if name.startswith("_") or isinstance(value, types.ModuleType):
             continue
         before = names.values.get(name, _UNBOUND)
-        if name in names.classes and isinstance(value, type):
-            if value.__module__ == module:
-                inner = _changed(_own_attributes(value), names.classes[name], module)
-                yield from ((f"{name}.{attribute}", it) for attribute, it in inner)
+        if name in names.classes and isinstance(value, type) and value.__module__ == module:
+            inner = _changed(_own_attributes(value), names.classes[name], module)
+            yield from ((f"{name}.{attribute}", it) for attribute, it in inner)
+        elif name in names.defined and not names.is_open:
+            # The program has put something else in its place.
+            if getattr(value, "__globals__", None) is not values or value.__code__.co_name != name:
+                yield name, value
         elif name in names.calls and before is _UNKNOWN:
             inner = _changed_object(value, names.calls[name], names, module)
             yield from ((f"{name}.{attribute}", it) for attribute, it in inner)

@@ -20,9 +20,9 @@ from typing import IO, Any
 
 from hostler._worker import apart, pickling, state, wire
 
-# Up to this size, the function is unpickled for each input, and what it changes is not there for the next one. Of
-# larger ones, that would take longer than many calls.
-_FRESH_BYTES = 16 << 20
+#: Up to this size, the function is unpickled for each input, and what it changes is not there for the next one. Of
+#: larger ones, that would take longer than many calls.
+FRESH_BYTES = 16 << 20
 
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
@@ -101,7 +101,7 @@ def _run(groups: array.array[int], end: int, records: IO[bytes], progress: mmap.
     file = apart.HOME / wire.FUNCTION
     values = {place: base64.b64decode(content) for place, content in settings["state"].items()}
     load: Callable[[], Callable[[Any], Any]]
-    if file.stat().st_size <= _FRESH_BYTES:
+    if file.stat().st_size <= FRESH_BYTES:
         load = functools.partial(_function, file.read_bytes(), values)
     else:
         # The pickle does not stay in memory.

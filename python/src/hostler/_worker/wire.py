@@ -11,6 +11,7 @@ import pickle
 import struct
 import traceback
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, TypedDict
 
 from hostler._worker import pickling
@@ -69,6 +70,20 @@ class Header(TypedDict):
     #: Class and text of an exception, and its traceback.
     error: str
     traceback: str
+
+
+@dataclass(frozen=True)
+class Failure:
+    """An exception as it travels: class and text, traceback, and the exception as a pickle, or nothing."""
+
+    text: str
+    traceback: str
+    content: bytes
+
+
+def failure(error: BaseException) -> Failure:
+    """Return an exception as it travels."""
+    return Failure(described(error), formatted(error), packed_error(error))
 
 
 def load(content: bytes, trusted: bool) -> Any:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import builtins
+import dataclasses
 import functools
 import hashlib
 import importlib
@@ -26,9 +27,6 @@ from types import CodeType, FunctionType, ModuleType, TracebackType
 from typing import Any
 
 from hostler._worker import apart, pickling, wire
-
-# Variables of a module itself.
-_OWN = ("__name__", "__doc__", "__package__", "__loader__", "__spec__", "__file__", "__cached__", "__builtins__")
 
 
 @dataclass
@@ -72,8 +70,8 @@ class Done:
     lost : dict
         Variables that cannot be pickled, and why.
     node : str
-    error, traceback, exception
-        Class and text of the exception, or an empty text; its traceback; the exception as a pickle, or nothing.
+    failure : wire.Failure or None
+        The exception, with its traceback from the cell on.
     """
 
     values: bytes
@@ -81,9 +79,7 @@ class Done:
     deleted: tuple[str, ...]
     lost: dict[str, str]
     node: str
-    error: str
-    traceback: str
-    exception: bytes
+    failure: wire.Failure | None
 
 
 @dataclass(frozen=True)
@@ -183,11 +179,11 @@ def run(cell: Cell) -> Done:
     for module in cell.imports:
         importlib.import_module(module)
     # Values that were set in modules may have brought variables.
-    namespace = vars(sys.modules["__main__"])
+    namespace = pickling.main_variables()
     namespace.update(pickle.loads(cell.variables))
     # The memory belongs to the cell.
     cell.variables = b""
-    before = {name: (value, _fingerprint(value)) for name, value in _variables(namespace).items()}
+    before = {name: (value, _fingerprint(value)) for name, value in pickling.main_values().items()}
     displayed: list[Displayed] = []
     vars(builtins)["display"] = functools.partial(_display, displayed)
     linecache.cache[cell.name] = (len(cell.source), None, cell.source.splitlines(keepends=True), cell.name)
@@ -196,7 +192,7 @@ def run(cell: Cell) -> Done:
         lambda: _evaluate(compiled(cell.source, cell.name, cell.flags), namespace),
     )
     displayed += [((figure,), {}) for figure in _figures()]
-    after = _variables(namespace)
+    after = pickling.main_values()
     changed = {
         name: value
         for name, value in after.items()
@@ -205,7 +201,7 @@ def run(cell: Cell) -> Done:
     modules = {name: value.__name__ for name, value in changed.items() if isinstance(value, ModuleType)}
     values = {name: value for name, value in changed.items() if name not in modules}
     # The functions among the values must not take all variables that they mention along.
-    _clear(namespace)
+    pickling.clear_main()
     packed, lost = _packed(values, value if cell.shows_value else None, displayed)
     return Done(
         values=packed,
@@ -213,19 +209,8 @@ def run(cell: Cell) -> Done:
         deleted=tuple(name for name in before if name not in after),
         lost=lost,
         node=os.environ.get("HOSTLER_NODE", ""),
-        error=wire.described(error) if error else "",
-        traceback=_traceback(error, cell.name) if error else "",
-        exception=wire.packed_error(error) if error else b"",
+        failure=dataclasses.replace(wire.failure(error), traceback=_traceback(error, cell.name)) if error else None,
     )
-
-
-def _variables(namespace: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in namespace.items() if name not in _OWN}
-
-
-def _clear(namespace: dict[str, Any]) -> None:
-    for name in _variables(namespace):
-        del namespace[name]
 
 
 def _evaluate(parts: Iterable[CodeType | None], namespace: dict[str, Any]) -> Any:

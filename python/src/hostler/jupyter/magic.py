@@ -12,7 +12,7 @@ import shlex
 import sys
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import partial
 from types import CodeType, ModuleType
 from typing import Any, NoReturn
@@ -21,11 +21,11 @@ from IPython import display as ipython
 
 from hostler import _executable
 from hostler._display import Rich, escaped
-from hostler._worker import modules, pickling, project
+from hostler._worker import modules, project, wire
 from hostler._worker.batch import Batch, Settings
 from hostler._worker.records import Outcome, recreated
 from hostler.client import Client
-from hostler.errors import HostlerError, PicklingError, RemoteError, RemoteTraceback, UsageError
+from hostler.errors import HostlerError, RemoteError, RemoteTraceback, UsageError
 from hostler.job import Job, Jobs, Status, described, run_time
 from hostler.jupyter import cell as cells
 from hostler.options import Options
@@ -76,6 +76,7 @@ def unload(shell: Any) -> None:
         shell.magics_manager.magics[kind].pop("hostler", None)
 
 
+@modules.only()
 def _run(shell: Any, line: str, cell: str) -> Any:
     given = _parsed(line)
     if given is None:
@@ -106,9 +107,8 @@ def _run(shell: Any, line: str, cell: str) -> Any:
         env=_pairs(given.env),
         exclusive=given.exclusive,
     )
-    settings = Settings(Client(given.head), given.environment, True, None, None, options)
-    call, argument = (project.dumps("the cell", part) for part in (cells.run, work))
-    with Batch(call, [(1, argument)], "cell", settings) as batch:
+    settings = Settings(Client(given.head), given.environment, options)
+    with Batch(cells.run, [(work,)], "cell", settings) as batch:
         outcome = _follow(batch, _Live(shell, given.quiet))
     if outcome.error is not None:
         raise outcome.error
@@ -218,14 +218,14 @@ def _submodules(codes: list[CodeType], values: Iterable[object]) -> tuple[str, .
 
 def _packed(variables: dict[str, Any]) -> bytes:
     """Pickle variables together, so that what they share stays shared."""
-    try:
-        return pickling.dumps(variables)
-    except Exception as error:
+
+    def parts() -> Iterator[tuple[str, object]]:
         for name, value in variables.items():
             for inner, found in project.captured(value).items() if callable(value) else ():
-                project.dumps(f"the variable `{inner}`, which `{name}` uses,", found)
-            project.dumps(f"the variable `{name}`", value)
-        raise PicklingError(f"the variables of the cell cannot be pickled: {error}", "pickling") from error
+                yield f"the variable `{inner}`, which `{name}` uses,", found
+            yield f"the variable `{name}`", value
+
+    return project.dumps("the variables of the cell", variables, parts())
 
 
 class _Live:
@@ -354,7 +354,7 @@ def _received(shell: Any, job: Job, done: object) -> Any:
     """Assign the variables, display what the cell displayed, and return the value of its last expression."""
     if not isinstance(done, cells.Done):
         raise RemoteError(f"job {job.id} returned something else than the variables of a cell", "remote")
-    error = _failure(job, done) if done.error else None
+    error = _failure(job, done.node, done.failure) if done.failure else None
     try:
         values, value, displayed = cells.load(done.values, shell.user_ns)
     except Exception as cause:
@@ -378,10 +378,10 @@ def _received(shell: Any, job: Job, done: object) -> Any:
     return value
 
 
-def _failure(job: Job, done: cells.Done) -> BaseException:
+def _failure(job: Job, node: str, failure: wire.Failure) -> BaseException:
     """Return the exception of the cell, which is shown with its traceback on the node."""
-    error = recreated(done.error, done.traceback, done.exception)
-    _show_only(error, [f"On {done.node}, in job {job.id}:", *done.traceback.splitlines()])
+    error = recreated(failure)
+    _show_only(error, [f"On {node}, in job {job.id}:", *failure.traceback.splitlines()])
     return error
 
 

@@ -102,6 +102,10 @@ impl Build<'_> {
                     OwnPackage::Linked => &["-e", "."],
                     OwnPackage::Copied => &["."],
                 });
+                if *own != OwnPackage::Linked {
+                    // Members of a workspace would be links to the copy, which is deleted. Older versions of uv lack the flag.
+                    install.env("UV_NO_EDITABLE", "1");
+                }
             }
         }
         if !matches!(plan, Plan::Lock { .. }) {

@@ -438,6 +438,25 @@ fn pyproject_dependencies_and_inline_metadata_are_installed() {
 }
 
 #[test]
+fn members_of_a_workspace_without_a_lock_are_installed() {
+    let build = "[build-system]\nrequires = ['setuptools']\nbuild-backend = 'setuptools.build_meta'\n";
+    let root = "[project]\nname = 'p'\nversion = '1'\ndependencies = ['core']\n\
+                [tool.uv.workspace]\nmembers = ['packages/*']\n[tool.uv.sources]\ncore = { workspace = true }\n";
+    let member = format!("[project]\nname = 'core'\nversion = '1'\ndependencies = ['six']\n{build}");
+    for root in [root.to_owned(), format!("{root}{build}")] {
+        let place = Place::with(&[
+            ("pyproject.toml", &root),
+            ("src/p/__init__.py", ""),
+            ("packages/core/pyproject.toml", &member),
+            ("packages/core/src/core/__init__.py", "import six\n"),
+        ]);
+        let lease = obtain(&place.uv_cache(), &place.detect()).expect("the environment can be built");
+        let file = import(&lease, "core").expect("the member is installed");
+        assert!(Path::new(&file).starts_with(&lease.path), "the member is copied, not linked: {file}");
+    }
+}
+
+#[test]
 fn locked_project_is_installed() {
     let place = Place::with(&[(
         "pyproject.toml",
