@@ -18,7 +18,7 @@ use crate::commands::step;
 use crate::dsh::dshd;
 use crate::failure::Failure;
 use crate::output::{Format, Output};
-use crate::slurm::sacct::seff;
+use crate::slurm::sacct::{seff, sreport};
 use crate::slurm::{
     self, sacct, sacctmgr, salloc, sbatch, sbcast, scancel, scontrol, sinfo, squeue, srun, sshare, sstat,
 };
@@ -58,6 +58,7 @@ const LIGHT: &[Tool] = &[
     Tool { name: seff::NAME, main: |args| slurm::main(seff::NAME, args, seff::run), definition: None },
     Tool { name: sinfo::NAME, main: |args| slurm::main(sinfo::NAME, args, sinfo::run), definition: None },
     Tool { name: squeue::NAME, main: |args| slurm::main(squeue::NAME, args, squeue::run), definition: None },
+    Tool { name: sreport::NAME, main: |args| slurm::main(sreport::NAME, args, sreport::run), definition: None },
     Tool { name: srun::NAME, main: |args| slurm::main(srun::NAME, args, srun::run), definition: None },
     Tool { name: sshare::NAME, main: |args| slurm::main(sshare::NAME, args, sshare::run), definition: None },
     Tool { name: sstat::NAME, main: |args| slurm::main(sstat::NAME, args, sstat::run), definition: None },

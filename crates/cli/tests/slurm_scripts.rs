@@ -376,6 +376,63 @@ fn script_and_steps_each_show_what_they_used() {
 }
 
 #[test]
+fn sreport_sums_what_users_accounts_and_the_cluster_used() {
+    let site = up();
+    let user = nix::unistd::User::from_uid(nix::unistd::Uid::effective()).expect("readable").expect("known").name;
+    for account in ["physics", "chemistry"] {
+        site.wait(&site.submit(&["-A", account, "-n2", "--mem=60", "--wrap", "sleep 2"]), "completed");
+    }
+    let period = ["start=now-1hour", "end=now"];
+    let report = |words: &[&str]| site.print("sreport", &[words, &period].concat());
+    let seconds = |text: &str| text.parse::<u64>().unwrap_or_else(|_| panic!("{text}"));
+    let top = report(&[
+        "-nP",
+        "-t",
+        "seconds",
+        "user",
+        "top",
+        "users=ALL,".replace("ALL", &user).as_str(),
+        "format=login,account,used",
+    ]);
+    let lines: Vec<Vec<&str>> = top.lines().map(|line| line.split('|').collect()).collect();
+    assert!(
+        lines.len() == 2 && lines.iter().all(|line| line[0] == user && (4..60).contains(&seconds(line[2]))),
+        "{top}"
+    );
+    let by_account = report(&[
+        "-nP",
+        "-t",
+        "Seconds",
+        "cluster",
+        "AccountUtilizationByUser",
+        "accounts=physics",
+        "format=Account,Login,Used",
+    ]);
+    let used = by_account.lines().next().and_then(|line| line.rsplit('|').next()).expect("a sum");
+    assert_eq!(by_account, format!("root||{used}\nphysics||{used}\nphysics|{user}|{used}\n"));
+    // Two nodes of this cluster for an hour.
+    let utilization = report(&["-nP", "-t", "sec", "cluster", "util", "format=allocated,idle,reported"]);
+    let [allocated, idle, reported] = utilization.trim().split('|').map(seconds).collect::<Vec<_>>()[..] else {
+        panic!("{utilization}")
+    };
+    assert!(allocated >= 8 && allocated + idle == reported && reported % 3600 == 0, "{utilization}");
+    let titled = report(&["-t", "percent", "job", "sizesbyaccount"]);
+    assert!(
+        titled.contains("\nUsage reported in CPU Percentage of Total\n") && titled.contains("0-49 CPUs"),
+        "{titled}"
+    );
+    assert!(report(&["-n", "user", "top", "user=nobody"]).is_empty());
+    for words in [
+        &["user", "nosuch"][..],
+        &["-t", "weeks", "user", "top"],
+        &["user", "top", "start=soon"],
+        &["user", "top", "x=1"],
+    ] {
+        assert_eq!(site.run("sreport", words).code, 1, "{words:?}");
+    }
+}
+
+#[test]
 fn sbcast_copies_a_file_to_all_nodes_of_a_job() {
     let site = up();
     let large = site.cluster.write("large", vec![b'x'; 3_000_000]);
