@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::Read;
+use std::process::Stdio;
 
 use hostler_testkit::{Outcome, Size, SlurmNames, wait_until};
 
@@ -465,6 +467,57 @@ fn sbcast_copies_a_file_to_all_nodes_of_a_job() {
 }
 
 #[test]
+fn sattach_shows_the_output_of_a_running_step_until_it_ends() {
+    let site = up();
+    let step =
+        "while [ ! -e stop ]; do echo tick $SLURM_PROCID; sleep 0.05; done; echo bad >&2; exit $((3 * SLURM_PROCID))";
+    site.cluster.write("step.sh", step);
+    let job =
+        site.submit(&["-N2", "-n2", "--mem=60", "-o", "out", "--wrap", "echo before; srun sh step.sh; echo code $?"]);
+    wait_until("the step runs", 60, || {
+        site.cluster.path("out").exists().then(|| site.read("out").contains("tick 1").then_some(())).flatten()
+    });
+    let attach = |arguments: &[&str]| {
+        site.command("sattach", arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts")
+    };
+    let mut children = [attach(&["-l", &format!("{job}.0")]), attach(&["--output-filter=1", &format!("{job}.0")])];
+    let first = children.each_mut().map(|child| {
+        let mut byte = [0; 1];
+        child.stdout.as_mut().expect("piped").read_exact(&mut byte).expect("output of the step");
+        byte[0] as char
+    });
+    let layout = site.print("sattach", &["--layout", &format!("{job}.0")]);
+    assert_eq!(layout, "Job step layout:\n\t2 tasks, 2 nodes (n[1-2])\n");
+    let script = site.run("sattach", &[&format!("{job}.batch")]);
+    assert!(
+        script.code == 1 && script.stderr.contains(&format!("hint: tail -f {}\n", site.cluster.path("out").display())),
+        "{script:?}"
+    );
+    // Both tasks write a line until then.
+    wait_until("each task writes", 60, || (site.read("out").matches("tick").count() > 100).then_some(()));
+    site.cluster.write("stop", "");
+    let [labelled, only] = children.map(|child| Outcome::of(&child.wait_with_output().expect("it ends")));
+    assert_eq!((labelled.code, only.code), (3, 3), "{labelled:?} {only:?}");
+    for line in ["\n0: tick 0\n", "\n1: tick 1\n"] {
+        assert!(labelled.stdout.contains(line), "{labelled:?}");
+    }
+    assert!(labelled.stderr.contains("0: bad\n") && labelled.stderr.contains("1: bad\n"), "{labelled:?}");
+    let only = format!("{}{}", first[1], only.stdout);
+    assert!(only.lines().count() > 1 && only.lines().all(|line| line == "tick 1"), "{only}");
+    wait_until("the script ends", 60, || site.read("out").ends_with("code 3\n").then_some(()));
+    for (arguments, text) in [
+        (&[][..], "One step is needed"),
+        (&["x.0"], "Invalid job id or step id"),
+        (&[job.as_str()], "Invalid job id or step id"),
+        (&[&format!("{job}.0")], "does not run"),
+        (&["--pty", "1.0"], "--pty is not supported"),
+    ] {
+        let refused = site.run("sattach", arguments);
+        assert!(refused.code == 1 && refused.stderr.contains(text), "{arguments:?}: {refused:?}");
+    }
+}
+
+#[test]
 fn srun_with_a_job_id_joins_a_running_batch_job() {
     let site = up();
     let script = "touch on.$SLURM_JOB_ID; until [ -e release ]; do sleep 0.1; done";
@@ -480,6 +533,14 @@ fn srun_with_a_job_id_joins_a_running_batch_job() {
     let id = format!("--jobid={job}");
     let on = site.print("srun", &[&id, "--overlap", "-w", "n2", "sh", "-c", "echo $SLURMD_NODENAME"]);
     assert_eq!(on, "n2\n");
+    // No process of the job is visible here.
+    let words = ["--pid", "--fork", "--mount-proc", "srun", &id, "--overlap", "-n1", "sh", "-c", "echo $SLURM_JOB_ID"];
+    let apart = site.command("unshare", &words).output().expect("unshare is installed");
+    assert_eq!(
+        (String::from_utf8_lossy(&apart.stdout).trim(), apart.status.code()),
+        (job.as_str(), Some(0)),
+        "{apart:?}"
+    );
     let terminal = site.print("srun", &[&id, "--overlap", "--pty", "-n1", "sh", "-c", "test -t 1 && echo yes"]);
     assert_eq!(terminal.trim_end(), "yes");
     // The limits of the job hold: the step is in its cgroup.

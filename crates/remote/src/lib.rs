@@ -55,7 +55,7 @@ pub use message::{
     NodeScore, Open, Proof, Refusal, RefusalKind, Reply, Report, Start, Started, StepClaim, StepOutcome, StepStart,
 };
 pub use paths::{MOST_PATHS, Paths};
-pub use streams::{Became, Input, Streams, Wanted, carry, carry_home};
+pub use streams::{Became, Copies, Input, Streams, Wanted, carry, carry_home};
 pub use tree_spec::TreeSpec;
 
 /// Returns the path of the agent's socket for remote commands, given the path of its main socket.

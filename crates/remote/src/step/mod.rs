@@ -56,6 +56,10 @@ pub use notices::OUT_OF_MEMORY;
 pub use remote_shell::RemoteShell;
 pub use running::{RUNNING, RunningSteps};
 
+/// Name of the step host's socket for the job's owner, in the directory of the node list. Only the owner can enter that
+/// directory. The agent brings connections there that the owner makes through the head.
+pub const SOCKET: &str = "host";
+
 /// Name of the file with a JSON line for each ended step, in the directory of a run's [`Allocation`] on the first node.
 pub const RECORDS: &str = "records";
 
