@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::Read;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use hostler_testkit::{Outcome, Size, SlurmNames, wait_until};
 
@@ -515,6 +515,46 @@ fn sattach_shows_the_output_of_a_running_step_until_it_ends() {
         let refused = site.run("sattach", arguments);
         assert!(refused.code == 1 && refused.stderr.contains(text), "{arguments:?}: {refused:?}");
     }
+}
+
+#[test]
+fn jobs_without_the_callers_variables_have_those_of_a_login() {
+    let site = up();
+    let user = nix::unistd::User::from_uid(nix::unistd::Uid::effective()).expect("readable").expect("known");
+    let mut login = Command::new(&user.shell);
+    login.args(["-l", "-c", "printf %s \"$PATH\""]).env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin");
+    let login = login.env("HOME", &user.dir).env("USER", &user.name).output().expect("the shell starts").stdout;
+    let login = String::from_utf8(login).expect("text");
+    let mut known = BTreeSet::new();
+    let login = login.split(':').filter(|directory| known.insert(*directory)).collect::<Vec<_>>().join(":");
+    // The directory of Slurm's commands stays first, since the login may find others.
+    let of_login = format!("{}:{login}", site.links.display());
+    let run = |options: &[&str]| {
+        let script = "echo $PATH; echo $CALLERS-$SLURM_GET_USER_ENV-$USER-$LOGNAME-$SHELL; srun sh -c 'echo $PATH-$SLURM_GET_USER_ENV'";
+        let usual = ["-W", "--mem=60", "-o", "out", "--wrap", script];
+        let mut command = site.command("sbatch", &[&usual, options].concat());
+        for name in ["USER", "LOGNAME", "SHELL", "SBATCH_GET_USER_ENV"] {
+            command.env_remove(name);
+        }
+        let path = format!("/callers:{}:{}", site.links.display(), std::env::var("PATH").expect("set"));
+        let outcome = Outcome::of(&command.env("CALLERS", "x").env("PATH", path).output().expect("it starts"));
+        assert_eq!(outcome.code, 0, "{options:?}: {outcome:?}");
+        site.read("out").lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let (name, shell) = (&user.name, user.shell.display());
+    for options in [&["--export=NONE"][..], &["--export=A=1"], &["--export=NONE", "--get-user-env=L60"]] {
+        let lines = run(options);
+        assert!(lines[0].starts_with(&of_login), "{options:?}: {lines:?} {login}");
+        assert_eq!(lines[1], format!("--{name}-{name}-{shell}"), "{options:?}");
+        assert_eq!(lines[2], format!("{}-", lines[0]), "steps have the variables of the script");
+    }
+    for options in [&["--get-user-env"][..], &["--get-user-env=60L"], &[]] {
+        let lines = run(options);
+        let has_login = login.split(':').all(|directory| lines[0].split(':').any(|one| one == directory));
+        assert!(lines[0].starts_with("/callers:") && (has_login || options.is_empty()), "{options:?}: {lines:?}");
+        assert_eq!(lines[1], format!("x--{name}-{name}-{shell}"), "{options:?}");
+    }
+    assert!(!run(&["--export=NIL"])[0].starts_with(&of_login));
 }
 
 #[test]

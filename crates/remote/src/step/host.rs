@@ -32,6 +32,7 @@ use super::allocation::{Allocation, Holder};
 use super::child::Child;
 use super::claims::Claims;
 use super::environment::on_this_node;
+use super::login::LoginRequest;
 use super::notices::{self, MemoryKills};
 use super::running::Register;
 use super::{RECORDS, SOCKET, VARIABLE};
@@ -115,6 +116,7 @@ async fn serve(
     let (holding, mut held) = mpsc::channel(EVENTS);
     let mut environment: Vec<(OsString, OsString)> = std::env::vars_os().collect();
     let limits = inherited::take_submitters(&mut environment);
+    let login = LoginRequest::take(&mut environment);
     let host = Arc::new(Host {
         node: own.name.to_string(),
         acceptor: TlsAcceptor::from(allocation.credentials.to_accept(trusted)?),
@@ -152,7 +154,7 @@ async fn serve(
         drop(signal(kind)?);
     }
     let started_at = now();
-    let program = program.map(|argv| start_program(argv, limits, &host.inherited)).transpose()?;
+    let program = program.map(|argv| start_program(argv, (limits, login), &host)).transpose()?;
     let admission = Admission::new(LIMITS);
     loop {
         tokio::select! {
@@ -260,18 +262,20 @@ async fn serve_owner(host: Arc<Host>, mut door: UnixListener) {
     }
 }
 
-/// Starts the job's program with the limits of its submitter.
-fn start_program(argv: &[OsString], limits: Vec<Limit>, own: &Inherited) -> io::Result<Child> {
+/// Starts the job's program with the limits of its submitter, and the variables of a login if it asks for them.
+fn start_program(
+    argv: &[OsString],
+    (limits, login): (Vec<Limit>, Option<LoginRequest>),
+    host: &Host,
+) -> io::Result<Child> {
     let cannot = |error: io::Error| {
         let why = explain_start_here(&argv[0], &error);
         io::Error::new(why.kind(), format!("{}: {why}", argv[0].display()))
     };
     let mut command = std::process::Command::new(&argv[0]);
-    command.args(&argv[1..]);
-    std::env::vars_os().filter(|(name, _)| inherited::is_submitters(name)).for_each(|(name, _)| {
-        command.env_remove(name);
-    });
-    Inherited { umask: own.umask, limits }.apply(own, &mut command);
+    command.args(&argv[1..]).env_clear().envs(host.environment.iter().cloned());
+    command.envs(login.map(|login| login.variables(&host.environment)).unwrap_or_default());
+    Inherited { umask: host.inherited.umask, limits }.apply(&host.inherited, &mut command);
     let began = Instant::now();
     Child::watch(&command.spawn().map_err(cannot)?, began)
 }
