@@ -557,6 +557,27 @@ fn jobs_without_the_callers_variables_have_those_of_a_login() {
     assert!(!run(&["--export=NIL"])[0].starts_with(&of_login));
 }
 
+/// Needs root, as the mount namespaces of jobs do.
+#[test]
+fn names_of_nodes_resolve_in_jobs() {
+    let site = up();
+    let outside = Command::new("getent").args(["ahostsv4", "n2"]).output().expect("getent is installed");
+    assert!(!outside.status.success(), "no other name service knows n2");
+    let script = "for node in n1 n2; do getent ahostsv4 $node | head -1; done; srun -w n2 -N1 -n1 getent ahostsv4 n1 | head -1; \
+                  head -1 /etc/hosts; mount | grep -c 'on /etc/hosts '";
+    let outcome = site.run("sbatch", &["-W", "-N2", "--mem=60", "-o", "out", "--wrap", script]);
+    let text = site.read("out");
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!((lines.len(), lines.last()), (5, Some(&"1")), "{text} {outcome:?}");
+    assert!(lines[..3].iter().all(|line| line.starts_with("127.0.0.1 ")), "{text}");
+    let own = fs::read_to_string("/etc/hosts").expect("readable");
+    assert_eq!(Some(lines[3]), own.lines().next(), "the machine's names stay");
+    // A job that asks for one node has its name, and jobs of other commands are as before.
+    site.run("sbatch", &["-W", "--mem=60", "-w", "n2", "-o", "one", "--wrap", "getent ahostsv4 n2 | head -1"]);
+    assert!(site.read("one").starts_with("127.0.0.1 "), "{}", site.read("one"));
+    assert!(!site.cluster.run(&["run", "-m", "60M", "--", "getent", "ahostsv4", "n2"]).stdout.contains("127"));
+}
+
 #[test]
 fn srun_with_a_job_id_joins_a_running_batch_job() {
     let site = up();
