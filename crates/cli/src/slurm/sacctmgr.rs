@@ -302,6 +302,7 @@ mod tests {
             ("qos format=name,MaxWall,maxTRESPerUser%20,priority", "normal|||\n"),
             ("qos format=name,UsageThreshold,LimitFactor,MaxTRESPerUser,GrpJobsAccrue,Flags", "normal|||||\n"),
             ("assoc format=ParentID,DefQOS,MaxSubmitJobs,GrpCPUs", "|normal||\n"),
+            ("assoc format=Acct,UserName,ClusterName,Lineage", "default|ada|hostler|\n"),
             ("user format=user,AdminLevel,DefaultWCKey,Coordinators", "ada|||\n"),
             ("acc", "default\n"),
             ("assoc format=cluster,account,user,qos", "hostler|default|ada|normal\n"),

@@ -426,6 +426,8 @@ fn day(at: WallTime) -> String {
 
 #[cfg(test)]
 mod tests {
+    use hostler_proto::accounting::{AccountingGroup, GroupBy};
+
     use super::*;
 
     #[test]
@@ -476,14 +478,15 @@ mod tests {
 
     #[test]
     fn deleted_jobs_count_by_user() {
-        let page = serde_json::json!({
-            "from": "2026-01-01", "to": "2026-01-02", "user": null, "by": "user",
-            "groups": [{ "key": "ada", "jobs": 1, "endings": {}, "core_hours": 2.0, "gpu_hours": 0.0, "watt_hours": 0.0,
-                "cpu_efficiency": null, "memory_efficiency": null }],
-            "total": { "key": "", "jobs": 1, "endings": {}, "core_hours": 2.0, "gpu_hours": 0.0, "watt_hours": 0.0,
-                "cpu_efficiency": null, "memory_efficiency": null },
-        });
-        let Ok(page) = serde_json::from_value(page) else { panic!("a page") };
+        let of_ada = AccountingGroup { key: "ada".to_owned(), core_hours: 2.0, ..AccountingGroup::default() };
+        let page = AccountingPage {
+            from: String::new(),
+            to: String::new(),
+            user: None,
+            by: GroupBy::User,
+            groups: vec![of_ada],
+            total: AccountingGroup::default(),
+        };
         let sums = |words: &[&str]| {
             let words: Vec<String> = words.iter().map(|word| (*word).to_owned()).collect();
             let query = Query::parse(&words, &Clock::of_process()).unwrap_or_else(|_| panic!("a query"));
