@@ -23,7 +23,7 @@ use crate::provision::stage::{self, NoEnvironment, members};
 use crate::runs::control::{Control, Controlled, Order, control};
 use crate::runs::directory::{RunDirectory, Runs};
 use crate::runs::outcome::RunOutcome;
-use crate::runs::steps::{self, Own, free_port};
+use crate::runs::steps::{self, Own, free_port, names_resolve};
 use crate::runs::supervise::{self, RunState};
 use crate::runs::{collect, output, terminal};
 use crate::users::restrictions::Restrictions;
@@ -388,5 +388,7 @@ async fn join_others(
         }
     };
     orders.env.extend(containers::meeting_port(launch, port));
-    own.map_or(Ok(()), |own| own.lay_out((&node.name, &node.stager.program), launch, directory, &endpoints, orders))
+    let Some(own) = own else { return Ok(()) };
+    let resolve = names_resolve(&node.name, launch, orders).await;
+    own.lay_out((&node.name, &node.stager.program), launch, directory, &endpoints, resolve, orders)
 }

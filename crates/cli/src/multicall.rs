@@ -18,9 +18,9 @@ use crate::commands::step;
 use crate::dsh::dshd;
 use crate::failure::Failure;
 use crate::output::{Format, Output};
-use crate::slurm::sacct::seff;
+use crate::slurm::sacct::{seff, sreport};
 use crate::slurm::{
-    self, sacct, sacctmgr, salloc, sbatch, sbcast, scancel, scontrol, sinfo, squeue, srun, sshare, sstat,
+    self, sacct, sacctmgr, salloc, sattach, sbatch, sbcast, scancel, scontrol, sinfo, squeue, srun, sshare, sstat,
 };
 
 /// A tool, selected by the name of a link to the executable.
@@ -51,6 +51,7 @@ const LIGHT: &[Tool] = &[
     Tool { name: sacct::NAME, main: |args| slurm::main(sacct::NAME, args, sacct::run), definition: None },
     Tool { name: sacctmgr::NAME, main: |args| slurm::main(sacctmgr::NAME, args, sacctmgr::run), definition: None },
     Tool { name: salloc::NAME, main: |args| slurm::main(salloc::NAME, args, salloc::run), definition: None },
+    Tool { name: sattach::NAME, main: |args| slurm::main(sattach::NAME, args, sattach::run), definition: None },
     Tool { name: sbatch::NAME, main: |args| slurm::main(sbatch::NAME, args, sbatch::run), definition: None },
     Tool { name: sbcast::NAME, main: |args| slurm::main(sbcast::NAME, args, sbcast::run), definition: None },
     Tool { name: scancel::NAME, main: |args| slurm::main(scancel::NAME, args, scancel::run), definition: None },
@@ -58,6 +59,7 @@ const LIGHT: &[Tool] = &[
     Tool { name: seff::NAME, main: |args| slurm::main(seff::NAME, args, seff::run), definition: None },
     Tool { name: sinfo::NAME, main: |args| slurm::main(sinfo::NAME, args, sinfo::run), definition: None },
     Tool { name: squeue::NAME, main: |args| slurm::main(squeue::NAME, args, squeue::run), definition: None },
+    Tool { name: sreport::NAME, main: |args| slurm::main(sreport::NAME, args, sreport::run), definition: None },
     Tool { name: srun::NAME, main: |args| slurm::main(srun::NAME, args, srun::run), definition: None },
     Tool { name: sshare::NAME, main: |args| slurm::main(sshare::NAME, args, sshare::run), definition: None },
     Tool { name: sstat::NAME, main: |args| slurm::main(sstat::NAME, args, sstat::run), definition: None },

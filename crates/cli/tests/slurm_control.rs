@@ -623,6 +623,12 @@ fn commands_about_accounts_answer() {
     let list = ["-nP", "show", "users", "withassoc", "format=account,qos", "where", &format!("user={user}")];
     assert_eq!(site.print("sacctmgr", &list), "default|normal\n");
     assert_eq!(site.print("sacctmgr", &["-nP", "list", "cluster", "format=cluster"]), "hostler\n");
+    let associations = site.scontrol("show assoc_mgr accounts=default flags=assoc");
+    assert!(associations.contains(&format!("ClusterName=hostler Account=default UserName={user}(")), "{associations}");
+    let queue: Value = serde_json::from_str(&site.print("squeue", &["--json"])).expect("JSON");
+    for time in ["last_backfill", "last_update"] {
+        assert!(queue[time]["number"].as_u64().is_some_and(|seconds| seconds > 0), "{time}");
+    }
     let refused = site.run("sacctmgr", &["-i", "create", "account", "physics"]);
     assert_eq!((refused.code, refused.stdout.as_str()), (1, ""));
     assert!(refused.stderr.contains("sacctmgr: hint: `hostler configure user`"), "{}", refused.stderr);

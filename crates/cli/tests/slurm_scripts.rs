@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::Read;
+use std::process::{Command, Stdio};
 
 use hostler_testkit::{Outcome, Size, SlurmNames, wait_until};
 
@@ -376,6 +378,63 @@ fn script_and_steps_each_show_what_they_used() {
 }
 
 #[test]
+fn sreport_sums_what_users_accounts_and_the_cluster_used() {
+    let site = up();
+    let user = nix::unistd::User::from_uid(nix::unistd::Uid::effective()).expect("readable").expect("known").name;
+    for account in ["physics", "chemistry"] {
+        site.wait(&site.submit(&["-A", account, "-n2", "--mem=60", "--wrap", "sleep 2"]), "completed");
+    }
+    let period = ["start=now-1hour", "end=now"];
+    let report = |words: &[&str]| site.print("sreport", &[words, &period].concat());
+    let seconds = |text: &str| text.parse::<u64>().unwrap_or_else(|_| panic!("{text}"));
+    let top = report(&[
+        "-nP",
+        "-t",
+        "seconds",
+        "user",
+        "top",
+        "users=ALL,".replace("ALL", &user).as_str(),
+        "format=login,account,used",
+    ]);
+    let lines: Vec<Vec<&str>> = top.lines().map(|line| line.split('|').collect()).collect();
+    assert!(
+        lines.len() == 2 && lines.iter().all(|line| line[0] == user && (4..60).contains(&seconds(line[2]))),
+        "{top}"
+    );
+    let by_account = report(&[
+        "-nP",
+        "-t",
+        "Seconds",
+        "cluster",
+        "AccountUtilizationByUser",
+        "accounts=physics",
+        "format=Account,Login,Used",
+    ]);
+    let used = by_account.lines().next().and_then(|line| line.rsplit('|').next()).expect("a sum");
+    assert_eq!(by_account, format!("root||{used}\nphysics||{used}\nphysics|{user}|{used}\n"));
+    // Two nodes of this cluster for an hour.
+    let utilization = report(&["-nP", "-t", "sec", "cluster", "util", "format=allocated,idle,reported"]);
+    let [allocated, idle, reported] = utilization.trim().split('|').map(seconds).collect::<Vec<_>>()[..] else {
+        panic!("{utilization}")
+    };
+    assert!(allocated >= 8 && allocated + idle == reported && reported % 3600 == 0, "{utilization}");
+    let titled = report(&["-t", "percent", "job", "sizesbyaccount"]);
+    assert!(
+        titled.contains("\nUsage reported in CPU Percentage of Total\n") && titled.contains("0-49 CPUs"),
+        "{titled}"
+    );
+    assert!(report(&["-n", "user", "top", "user=nobody"]).is_empty());
+    for words in [
+        &["user", "nosuch"][..],
+        &["-t", "weeks", "user", "top"],
+        &["user", "top", "start=soon"],
+        &["user", "top", "x=1"],
+    ] {
+        assert_eq!(site.run("sreport", words).code, 1, "{words:?}");
+    }
+}
+
+#[test]
 fn sbcast_copies_a_file_to_all_nodes_of_a_job() {
     let site = up();
     let large = site.cluster.write("large", vec![b'x'; 3_000_000]);
@@ -408,6 +467,118 @@ fn sbcast_copies_a_file_to_all_nodes_of_a_job() {
 }
 
 #[test]
+fn sattach_shows_the_output_of_a_running_step_until_it_ends() {
+    let site = up();
+    let step =
+        "while [ ! -e stop ]; do echo tick $SLURM_PROCID; sleep 0.05; done; echo bad >&2; exit $((3 * SLURM_PROCID))";
+    site.cluster.write("step.sh", step);
+    let job =
+        site.submit(&["-N2", "-n2", "--mem=60", "-o", "out", "--wrap", "echo before; srun sh step.sh; echo code $?"]);
+    wait_until("the step runs", 60, || {
+        site.cluster.path("out").exists().then(|| site.read("out").contains("tick 1").then_some(())).flatten()
+    });
+    let attach = |arguments: &[&str]| {
+        site.command("sattach", arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts")
+    };
+    let mut children = [attach(&["-l", &format!("{job}.0")]), attach(&["--output-filter=1", &format!("{job}.0")])];
+    let first = children.each_mut().map(|child| {
+        let mut byte = [0; 1];
+        child.stdout.as_mut().expect("piped").read_exact(&mut byte).expect("output of the step");
+        byte[0] as char
+    });
+    let layout = site.print("sattach", &["--layout", &format!("{job}.0")]);
+    assert_eq!(layout, "Job step layout:\n\t2 tasks, 2 nodes (n[1-2])\n");
+    let script = site.run("sattach", &[&format!("{job}.batch")]);
+    assert!(
+        script.code == 1 && script.stderr.contains(&format!("hint: tail -f {}\n", site.cluster.path("out").display())),
+        "{script:?}"
+    );
+    // Both tasks write a line until then.
+    wait_until("each task writes", 60, || (site.read("out").matches("tick").count() > 100).then_some(()));
+    site.cluster.write("stop", "");
+    let [labelled, only] = children.map(|child| Outcome::of(&child.wait_with_output().expect("it ends")));
+    assert_eq!((labelled.code, only.code), (3, 3), "{labelled:?} {only:?}");
+    for line in ["\n0: tick 0\n", "\n1: tick 1\n"] {
+        assert!(labelled.stdout.contains(line), "{labelled:?}");
+    }
+    assert!(labelled.stderr.contains("0: bad\n") && labelled.stderr.contains("1: bad\n"), "{labelled:?}");
+    let only = format!("{}{}", first[1], only.stdout);
+    assert!(only.lines().count() > 1 && only.lines().all(|line| line == "tick 1"), "{only}");
+    wait_until("the script ends", 60, || site.read("out").ends_with("code 3\n").then_some(()));
+    for (arguments, text) in [
+        (&[][..], "One step is needed"),
+        (&["x.0"], "Invalid job id or step id"),
+        (&[job.as_str()], "Invalid job id or step id"),
+        (&[&format!("{job}.0")], "does not run"),
+        (&["--pty", "1.0"], "--pty is not supported"),
+    ] {
+        let refused = site.run("sattach", arguments);
+        assert!(refused.code == 1 && refused.stderr.contains(text), "{arguments:?}: {refused:?}");
+    }
+}
+
+#[test]
+fn jobs_without_the_callers_variables_have_those_of_a_login() {
+    let site = up();
+    let user = nix::unistd::User::from_uid(nix::unistd::Uid::effective()).expect("readable").expect("known");
+    let mut login = Command::new(&user.shell);
+    login.args(["-l", "-c", "printf %s \"$PATH\""]).env_clear().env("PATH", "/usr/local/bin:/usr/bin:/bin");
+    let login = login.env("HOME", &user.dir).env("USER", &user.name).output().expect("the shell starts").stdout;
+    let login = String::from_utf8(login).expect("text");
+    let mut known = BTreeSet::new();
+    let login = login.split(':').filter(|directory| known.insert(*directory)).collect::<Vec<_>>().join(":");
+    // The directory of Slurm's commands stays first, since the login may find others.
+    let of_login = format!("{}:{login}", site.links.display());
+    let run = |options: &[&str]| {
+        let script = "echo $PATH; echo $CALLERS-$SLURM_GET_USER_ENV-$USER-$LOGNAME-$SHELL; srun sh -c 'echo $PATH-$SLURM_GET_USER_ENV'";
+        let usual = ["-W", "--mem=60", "-o", "out", "--wrap", script];
+        let mut command = site.command("sbatch", &[&usual, options].concat());
+        for name in ["USER", "LOGNAME", "SHELL", "SBATCH_GET_USER_ENV"] {
+            command.env_remove(name);
+        }
+        let path = format!("/callers:{}:{}", site.links.display(), std::env::var("PATH").expect("set"));
+        let outcome = Outcome::of(&command.env("CALLERS", "x").env("PATH", path).output().expect("it starts"));
+        assert_eq!(outcome.code, 0, "{options:?}: {outcome:?}");
+        site.read("out").lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let (name, shell) = (&user.name, user.shell.display());
+    for options in [&["--export=NONE"][..], &["--export=A=1"], &["--export=NONE", "--get-user-env=L60"]] {
+        let lines = run(options);
+        assert!(lines[0].starts_with(&of_login), "{options:?}: {lines:?} {login}");
+        assert_eq!(lines[1], format!("--{name}-{name}-{shell}"), "{options:?}");
+        assert_eq!(lines[2], format!("{}-", lines[0]), "steps have the variables of the script");
+    }
+    for options in [&["--get-user-env"][..], &["--get-user-env=60L"], &[]] {
+        let lines = run(options);
+        let has_login = login.split(':').all(|directory| lines[0].split(':').any(|one| one == directory));
+        assert!(lines[0].starts_with("/callers:") && (has_login || options.is_empty()), "{options:?}: {lines:?}");
+        assert_eq!(lines[1], format!("x--{name}-{name}-{shell}"), "{options:?}");
+    }
+    assert!(!run(&["--export=NIL"])[0].starts_with(&of_login));
+}
+
+/// Needs root, as the mount namespaces of jobs do.
+#[test]
+fn names_of_nodes_resolve_in_jobs() {
+    let site = up();
+    let outside = Command::new("getent").args(["ahostsv4", "n2"]).output().expect("getent is installed");
+    assert!(!outside.status.success(), "no other name service knows n2");
+    let script = "for node in n1 n2; do getent ahostsv4 $node | head -1; done; srun -w n2 -N1 -n1 getent ahostsv4 n1 | head -1; \
+                  head -1 /etc/hosts; mount | grep -c 'on /etc/hosts '";
+    let outcome = site.run("sbatch", &["-W", "-N2", "--mem=60", "-o", "out", "--wrap", script]);
+    let text = site.read("out");
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!((lines.len(), lines.last()), (5, Some(&"1")), "{text} {outcome:?}");
+    assert!(lines[..3].iter().all(|line| line.starts_with("127.0.0.1 ")), "{text}");
+    let own = fs::read_to_string("/etc/hosts").expect("readable");
+    assert_eq!(Some(lines[3]), own.lines().next(), "the machine's names stay");
+    // A job that asks for one node has its name, and jobs of other commands are as before.
+    site.run("sbatch", &["-W", "--mem=60", "-w", "n2", "-o", "one", "--wrap", "getent ahostsv4 n2 | head -1"]);
+    assert!(site.read("one").starts_with("127.0.0.1 "), "{}", site.read("one"));
+    assert!(!site.cluster.run(&["run", "-m", "60M", "--", "getent", "ahostsv4", "n2"]).stdout.contains("127"));
+}
+
+#[test]
 fn srun_with_a_job_id_joins_a_running_batch_job() {
     let site = up();
     let script = "touch on.$SLURM_JOB_ID; until [ -e release ]; do sleep 0.1; done";
@@ -423,6 +594,14 @@ fn srun_with_a_job_id_joins_a_running_batch_job() {
     let id = format!("--jobid={job}");
     let on = site.print("srun", &[&id, "--overlap", "-w", "n2", "sh", "-c", "echo $SLURMD_NODENAME"]);
     assert_eq!(on, "n2\n");
+    // No process of the job is visible here.
+    let words = ["--pid", "--fork", "--mount-proc", "srun", &id, "--overlap", "-n1", "sh", "-c", "echo $SLURM_JOB_ID"];
+    let apart = site.command("unshare", &words).output().expect("unshare is installed");
+    assert_eq!(
+        (String::from_utf8_lossy(&apart.stdout).trim(), apart.status.code()),
+        (job.as_str(), Some(0)),
+        "{apart:?}"
+    );
     let terminal = site.print("srun", &[&id, "--overlap", "--pty", "-n1", "sh", "-c", "test -t 1 && echo yes"]);
     assert_eq!(terminal.trim_end(), "yes");
     // The limits of the job hold: the step is in its cgroup.

@@ -28,6 +28,9 @@ pub const SILENCE: Duration = Duration::from_secs(20);
 /// Maximum length of the path of a socket, in bytes: that of all paths.
 pub const MAX_PATH_BYTES: usize = 4095;
 
+/// The path of a socket that stands for the one of the job's step host on that node. It exists in no file tree.
+pub const STEP_HOST: &str = "/proc/hostler/step-host";
+
 /// Time after which an agent gives up a connection that the client of its listener has not asked for.
 pub const PICKUP: Duration = Duration::from_secs(10);
 

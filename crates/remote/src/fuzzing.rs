@@ -75,6 +75,7 @@ pub fn valid_frames() -> Vec<Vec<u8>> {
         Open::Step(Box::new(step)),
         Open::Hold,
         Open::Claim(Box::default()),
+        Open::Watch(7),
     ];
     let replies = [
         Reply::RunHere(Box::new(placed)),

@@ -98,7 +98,7 @@ pub(crate) fn take_submitters(environment: &mut Vec<(OsString, OsString)>) -> Ve
 }
 
 /// Whether a variable is a limit of the job's submitter.
-pub(crate) fn is_submitters(name: &OsStr) -> bool {
+fn is_submitters(name: &OsStr) -> bool {
     name.to_str().is_some_and(|name| name.starts_with(VARIABLES))
 }
 

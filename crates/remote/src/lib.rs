@@ -57,7 +57,7 @@ pub use message::{
 };
 pub use paths::{MOST_PATHS, Paths};
 pub use signals::HeldSignals;
-pub use streams::{Became, Input, Streams, Wanted, carry, carry_home};
+pub use streams::{Became, Copies, Input, Streams, Wanted, carry, carry_home};
 pub use tree_spec::TreeSpec;
 
 /// Returns the path of the agent's socket for remote commands, given the path of its main socket.

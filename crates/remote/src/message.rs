@@ -33,6 +33,9 @@ pub enum Open {
     /// Caller of a step to the step host of the first node: the step begins when these CPUs are free, and holds them as
     /// long as this channel.
     Claim(Box<StepClaim>),
+    /// Owner of a job to the step host of one of its nodes: send the output of this step until the step ends. Each piece of
+    /// output begins with the number of its process, in four bytes with the lowest first.
+    Watch(u32),
     /// Agent to agent: this channel carries packets of the sandbox of a run to the sandbox of the same run on the other
     /// node, until the run ends. The frames of [`Stream::PACKETS`](crate::Stream::PACKETS) contain whole packets, one after
     /// the other.
@@ -92,7 +95,7 @@ impl Open {
             Self::Exec(request) => request.is_sound(),
             Self::Start(start) => start.command.is_sound(),
             Self::Step(start) => start.is_sound(),
-            Self::Hold | Self::Claim(_) | Self::Packets(_) => true,
+            Self::Hold | Self::Claim(_) | Self::Watch(_) | Self::Packets(_) => true,
         }
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use nix::libc;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tokio::io::unix::AsyncFd;
-use tokio::sync::{Notify, Semaphore, mpsc, watch};
+use tokio::sync::{Notify, Semaphore, broadcast, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
@@ -46,6 +46,42 @@ pub struct Streams {
     pub terminal: Option<OwnedFd>,
     /// A socket on which the command exchanges messages with its caller.
     pub messages: Option<OwnedFd>,
+    /// Where copies of the outputs go.
+    pub copies: Option<Copies>,
+}
+
+/// Where copies of the outputs of a step's process go.
+#[derive(Debug, Clone)]
+pub struct Copies {
+    pub(crate) step: u32,
+    /// The number of the process.
+    pub(crate) rank: u32,
+    pub(crate) to: broadcast::Sender<Copied>,
+}
+
+/// News about a step, for those who watch it.
+#[derive(Debug, Clone)]
+pub(crate) enum Copied {
+    Output {
+        step: u32,
+        rank: u32,
+        stream: Stream,
+        bytes: Arc<[u8]>,
+    },
+    /// A process of the step, or the whole step with this exit code, has ended.
+    Ended {
+        step: u32,
+        code: Option<i32>,
+    },
+}
+
+impl Copies {
+    fn add(&self, stream: Stream, bytes: &[u8]) {
+        if self.to.receiver_count() > 0 && stream != Stream::MESSAGES {
+            // Everybody may have just stopped watching.
+            let _ = self.to.send(Copied::Output { step: self.step, rank: self.rank, stream, bytes: bytes.into() });
+        }
+    }
 }
 
 /// The input of a command.
@@ -210,10 +246,11 @@ impl Flows {
             let Some(pipe) = pipe else { continue };
             count.send_modify(|left| *left += 1);
             let (say, room, closed) = (say.clone(), Arc::clone(room), Arc::clone(closed));
-            let (over, count) = (over.subscribe(), count.clone());
+            let (over, count, copies) = (over.subscribe(), count.clone(), streams.copies.clone());
             tasks.spawn(async move {
+                let copy = |bytes: &[u8]| copies.iter().for_each(|copies| copies.add(stream, bytes));
                 tokio::select! {
-                    () = pass_on(&pipe, stream, &say, &room, over) => {}
+                    () = pass_on(&pipe, stream, &say, &room, over, copy) => {}
                     () = closed.notified() => {}
                 }
                 // Closing the pipe makes further writes of the command fail.
@@ -318,7 +355,14 @@ async fn feed(
 }
 
 /// Sends an output until the output is closed, or the command has ended and the output is silent.
-async fn pass_on(from: &Pipe, stream: Stream, say: &ChannelSender, room: &Semaphore, mut over: watch::Receiver<bool>) {
+async fn pass_on(
+    from: &Pipe,
+    stream: Stream,
+    say: &ChannelSender,
+    room: &Semaphore,
+    mut over: watch::Receiver<bool>,
+    copy: impl Fn(&[u8]),
+) {
     let mut buffer = vec![0; PIECE_BYTES];
     let mut leftover = LEFTOVER_BYTES;
     loop {
@@ -328,6 +372,7 @@ async fn pass_on(from: &Pipe, stream: Stream, say: &ChannelSender, room: &Semaph
             count = from.read(&mut buffer) => count,
             () = quiet(&mut over) => 0,
         };
+        copy(&buffer[..count]);
         if count == 0 || leftover == 0 || say.send(Frame::Data(stream, buffer[..count].to_vec())).await.is_err() {
             return;
         }

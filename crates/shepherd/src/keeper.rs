@@ -4,6 +4,7 @@
 //! connects or sends data, or the terminal has output. File names are relative to the current directory, which is the
 //! run's directory.
 
+use std::ffi::CString;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -274,6 +275,7 @@ impl Keeper {
         let sandbox = options.sandbox.as_ref().map(|wanted| plan(wanted, view, terminal)).transpose()?;
         // Relative paths of files start in the job's folder, also if the program starts elsewhere.
         let absolute = options.start_in().map(|_| options.files.from(view.cwd));
+        let hosts = options.hosts.as_deref().and_then(|path| CString::new(path).ok());
         let program = Program {
             argv: &view.argv,
             env: &view.env,
@@ -284,6 +286,7 @@ impl Keeper {
             umask: options.umask,
             limits: call.map_or(&[], |call| &call.limits),
             namespace,
+            hosts: hosts.as_deref().filter(|_| options.sandbox.is_none()),
             credentials: options.credentials.as_ref(),
             may_gain_rights: options.may_gain_rights,
             // If the leaf enforces the CPUs, an affinity is not needed.

@@ -71,6 +71,9 @@ pub struct Options {
     pub umask: u32,
     /// Run as this user. Needs root; `None` for the agent's own user.
     pub credentials: Option<Credentials>,
+    /// File that the program sees as `/etc/hosts`, in a mount namespace of its own. Needs root. If it cannot be shown, the
+    /// program sees the machine's. Not for sandboxes, which have their own.
+    pub hosts: Option<String>,
     /// Whether set-user-id programs work for the user, as in a login. Otherwise nothing gains rights.
     pub may_gain_rights: bool,
     /// Allowed CPUs. Enforced by the leaf; without a leaf, set as CPU affinity, which the job may change.
@@ -118,6 +121,7 @@ impl Default for Options {
             output_limit_bytes: None,
             umask: 0o022,
             credentials: None,
+            hosts: None,
             may_gain_rights: false,
             cpus: None,
             memory_limit_bytes: None,

@@ -18,6 +18,7 @@ pub enum Key {
     Exclusive,
     Export,
     ExportFile,
+    GetUserEnv,
     Gid,
     Gpus,
     GpusPerNode,

@@ -6,8 +6,10 @@ use std::ffi::OsString;
 use crate::container_options::ContainerOptions;
 use crate::getopt::{Opt, Takes};
 pub use crate::job_keys::Key;
-pub use crate::job_values::{BadValue, MISTAKE};
-use crate::job_values::{check_accepted, count, gpu_model, gpus, invalid, mebibytes, nodes, number, propagated};
+pub use crate::job_values::{BadValue, LOGIN_SECONDS, MISTAKE};
+use crate::job_values::{
+    check_accepted, count, gpu_model, gpus, invalid, login_time, mebibytes, nodes, number, propagated,
+};
 use crate::time::{Limit, parse_limit};
 
 const fn option(key: Key, long: &'static str, short: u8, takes: Takes) -> Opt<Key> {
@@ -78,7 +80,7 @@ pub const JOB_OPTIONS: &[Opt<Key>] = &[
     accepted("extra", 0, Value),
     accepted("extra-node-info", b'B', Value),
     accepted("federation", 0, Nothing),
-    accepted("get-user-env", 0, Attached),
+    option(Key::GetUserEnv, "get-user-env", 0, Attached),
     accepted("gpu-bind", 0, Value),
     accepted("gpu-freq", 0, Value),
     accepted("gpus-per-socket", 0, Value),
@@ -284,6 +286,7 @@ pub const SBATCH_VARIABLES: &[(&str, Key)] = &[
     ("CONSTRAINT", Key::Constraint),
     ("EXCLUSIVE", Key::Exclusive),
     ("EXPORT", Key::Export),
+    ("GET_USER_ENV", Key::GetUserEnv),
     ("GPUS", Key::Gpus),
     ("GPUS_PER_NODE", Key::GpusPerNode),
     ("GPUS_PER_TASK", Key::GpusPerTask),
@@ -327,6 +330,8 @@ pub struct JobOptions {
     pub export: Option<String>,
     /// A file with variables, or the number of an open one.
     pub export_file: Option<String>,
+    /// The job gets the variables of a login on its node, which may take this many seconds.
+    pub get_user_env: Option<u32>,
     pub gid: Option<String>,
     pub gpus: Option<u32>,
     pub gpus_per_node: Option<u32>,
@@ -401,6 +406,7 @@ impl JobOptions {
             }
             Key::Export => self.export = some(),
             Key::ExportFile => self.export_file = some(),
+            Key::GetUserEnv => self.get_user_env = Some(login_time(text)?),
             Key::Gid => self.gid = some(),
             Key::Gpus => {
                 self.gpus = Some(gpus(text, "gpus")?);

@@ -75,6 +75,20 @@ pub(crate) fn propagated(text: &str) -> Result<String, BadValue> {
     Err(BadValue { text: format!("--propagate={text} is not valid."), code: 1 })
 }
 
+/// The seconds that a login may take, of the value of `--get-user-env`: a timeout and a mode, in this order or the other one.
+/// Every login here is a full one.
+pub(crate) fn login_time(value: &str) -> Result<u32, BadValue> {
+    let is_digit = |c: char| c.is_ascii_digit();
+    if !["", "S", "s", "L", "l"].contains(&value.trim_matches(is_digit)) {
+        return Err(invalid("get-user-env"));
+    }
+    let seconds = value.trim_matches(|c| !is_digit(c));
+    Ok(if seconds.is_empty() { LOGIN_SECONDS } else { seconds.parse().unwrap_or(u32::MAX) })
+}
+
+/// How long a login may take without `--get-user-env`, in seconds.
+pub const LOGIN_SECONDS: u32 = 8;
+
 /// Kinds of mail.
 const MAIL_TYPES: [&str; 14] = [
     "NONE",
@@ -109,11 +123,6 @@ pub(crate) fn check_accepted(option: &str, value: &str) -> Result<(), BadValue> 
         }
         "delay-boot" | "time-min" => parse_limit(value).map(drop).ok_or_else(|| invalid(option)),
         "tmp" => mebibytes(value, option).map(drop),
-        "get-user-env" => {
-            // A timeout in seconds and a mode, in this order or the other one.
-            let mode = value.trim_matches(|c: char| c.is_ascii_digit());
-            if ["", "S", "s", "L", "l"].contains(&mode) { Ok(()) } else { Err(invalid(option)) }
-        }
         "profile" => {
             let kinds = ["none", "all", "energy", "task", "lustre", "network"];
             let is_known = value.split(',').all(|kind| is_one_of(&kinds, kind));

@@ -103,7 +103,7 @@ pub(crate) fn has_more_lines(one: &str, other: &str) -> bool {
     lines > 0 && other.lines().count() > lines && same_text(one, &first)
 }
 
-/// Whether two texts are the same, except for times and ids.
+/// Whether two texts are the same, except for times and ids. All ids of a text have the same distance from those of the other one.
 fn same_text(one: &str, other: &str) -> bool {
     if one == other {
         return true;
@@ -112,13 +112,14 @@ fn same_text(one: &str, other: &str) -> bool {
     let (one, other) = (pieces(one, separators), pieces(other, separators));
     let mut before = "";
     let mut word = "";
+    let mut distance = None;
     one.len() == other.len()
         && one.iter().zip(&other).all(|(a, b)| {
             if !a.starts_with(separators) {
                 before = word;
                 word = a;
             }
-            a == b || both_times(a, b) || both_ids(before, a, b)
+            a == b || both_times(a, b) || both_ids(before, a, b, &mut distance)
         })
 }
 
@@ -132,6 +133,8 @@ fn both_times(one: &str, other: &str) -> bool {
     }
     let punctuation = |text: &str| -> String { text.chars().filter(char::is_ascii_punctuation).collect() };
     match (elapsed(one), elapsed(other)) {
+        // A limit is a whole number of minutes, and must be the same.
+        (Some(a), Some(b)) if [a, b].iter().any(|time| *time > 0 && time % 60 == 0) => a == b,
         (Some(a), Some(b)) => a.abs_diff(b) <= ELAPSED_TOLERANCE && punctuation(one) == punctuation(other),
         _ => false,
     }
@@ -150,11 +153,22 @@ fn elapsed(text: &str) -> Option<u64> {
     Some(days.parse::<u64>().ok()? * 86_400 + clock)
 }
 
-/// Whether two words are ids of jobs with as many digits, perhaps with more text around them.
-fn both_ids(before: &str, one: &str, other: &str) -> bool {
+/// Whether two words are ids of jobs with as many digits, perhaps with more text around them. The first ids that differ set the
+/// distance; ids that were replaced have none.
+fn both_ids(before: &str, one: &str, other: &str, distance: &mut Option<i64>) -> bool {
     let is_id = BEFORE_IDS.contains(&before) || [one, other].iter().all(|word| word.starts_with("slurm-"));
     let shape = |text: &str| -> String { text.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect() };
-    is_id && shape(one) == shape(other)
+    if !is_id || shape(one) != shape(other) {
+        return false;
+    }
+    let numbers = |text: &str| -> Vec<i64> {
+        text.split(|c: char| !c.is_ascii_digit()).filter_map(|number| number.parse().ok()).collect()
+    };
+    let has_process = ["pid", "AllocNode:Sid"].contains(&before);
+    numbers(one).iter().zip(numbers(other)).all(|(a, b)| {
+        let between = b - a;
+        has_process || between == 0 || *distance.get_or_insert(between) == between
+    })
 }
 
 #[cfg(test)]
@@ -177,6 +191,11 @@ mod tests {
             ("Start=2026-01-02T03:04:05|x", "Start=2026-01-02T03:04:09|x", true),
             ("Start=2026-01-02T03:04:05", "Start=Unknown", false),
             ("slurm-101.out", "slurm-104.out", true),
+            ("job 101 then job 102", "job 105 then job 106", true),
+            ("job 101 then job 102", "job 105 then job 107", false),
+            ("0:10", "1:00", false),
+            ("10:30", "11:00", false),
+            ("1:00", "1:00", true),
         ] {
             assert_eq!(same_text(one, other), alike, "{one:?} and {other:?}");
         }

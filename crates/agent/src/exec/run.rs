@@ -308,7 +308,7 @@ fn streams_for(command: &Command, owner: Option<u32>) -> io::Result<([OwnedFd; 3
     let (its_output, output) = piped(of_terminal(1)?)?;
     let (its_errors, errors) =
         if command.is_merged { (its_output.try_clone()?, None) } else { piped(of_terminal(2)?)? };
-    Ok(([its_input, its_output, its_errors], Streams { input, output, errors, terminal, messages: None }))
+    Ok(([its_input, its_output, its_errors], Streams { input, output, errors, terminal, ..Streams::default() }))
 }
 
 /// Opens a terminal and gives it to the command's user. Returns the command's end and the agent's end.

@@ -17,7 +17,8 @@ use std::time::{Duration, Instant};
 use hostler_client::Client;
 use hostler_core::agent::RunLaunch;
 use hostler_model::{RunId, Work};
-use hostler_proto::forward::{Destination, ForwardAnswer};
+use hostler_proto::forward::{Destination, ForwardAnswer, STEP_HOST};
+use hostler_remote::step::SOCKET;
 use socket2::{Domain, SockRef, Socket, Type};
 
 use self::listeners::{Listener, find};
@@ -146,6 +147,10 @@ impl Running {
             }
             Destination::Socket(path) => {
                 let site = self.site(forwarding).await?;
+                let path = match path.as_str() {
+                    STEP_HOST => forwarding.runs.of(self.launch.run()).steps().join(SOCKET).display().to_string(),
+                    _ => path,
+                };
                 let Self { control, place, .. } = self;
                 let deadline = move || Instant::now() + CONNECT_TIME;
                 let connected = control.connect(move || sockets::connect(&place, &site, &path, deadline())).await?;

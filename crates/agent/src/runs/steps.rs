@@ -4,11 +4,13 @@
 //! to the other nodes. The files belong to the job's user, in a directory that no other user can enter.
 
 use std::collections::BTreeMap;
-use std::fs::{DirBuilder, OpenOptions};
+use std::fs::{self, DirBuilder, OpenOptions};
 use std::io::Read;
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, TcpListener, ToSocketAddrs};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use hostler_client::Client;
@@ -22,6 +24,9 @@ use hostler_remote::step::{
 };
 use hostler_shepherd::Launch;
 use nix::libc;
+use nix::unistd::geteuid;
+use tokio::task::spawn_blocking;
+use tokio::time::timeout;
 
 use crate::job_network;
 use crate::provision::program_in_image;
@@ -31,6 +36,13 @@ use crate::runs::temporary;
 
 /// Name of the file with the nodes' addresses and this node's key, for launching steps.
 const ALLOCATION: &str = "allocation";
+
+/// Name of the file that the run sees as `/etc/hosts`, if names of its nodes do not resolve.
+const HOSTS: &str = "hosts";
+
+/// How long the names of nodes may take to resolve, and how long the answer counts.
+const RESOLVE_TIME: Duration = Duration::from_secs(1);
+const RESOLVED_FOR: Duration = Duration::from_secs(60);
 
 /// How much an agent reads of a file about steps, in bytes.
 const MAX_BYTES: u64 = 512 << 10;
@@ -113,13 +125,15 @@ impl Own {
 
     /// Writes the files for launching steps, and adds their paths to the environment in `orders`.
     ///
-    /// `program` is the path of this executable. `endpoints` has the port and certificate of every node of the run.
+    /// `program` is the path of this executable. `endpoints` has the port and certificate of every node of the run. If
+    /// `names_resolve` is false, the run sees an `/etc/hosts` with its nodes.
     pub(crate) fn lay_out(
         self,
         (node, program): (&NodeName, &str),
         launch: &RunLaunch,
         directory: &RunDirectory,
         endpoints: &[StepEndpoint],
+        names_resolve: bool,
         orders: &mut Launch,
     ) -> anyhow::Result<()> {
         let alone = [Peer { name: node.clone(), address: Some(Ipv4Addr::LOCALHOST.into()) }];
@@ -143,8 +157,15 @@ impl Own {
         let has_image = launch.spec().surroundings.image.is_some();
         let own_name = || PathBuf::from(program_in_image::COMMANDS).join(REMOTE_SHELL);
         let remote_shell = if has_image { own_name() } else { PathBuf::from(program) };
-        let texts = [(HOSTFILE, hostfile(&nodes, slots)), (MACHINEFILE, machinefile(&nodes, slots))];
         let steps = directory.steps();
+        if let Some(text) = hosts_file(&nodes).filter(|_| !names_resolve) {
+            // Root mounts it, so the user must not be able to replace it.
+            let path = directory.path().join(HOSTS);
+            hostler_sys::replace_file_unflushed(&path, text.as_bytes(), 0o644)
+                .with_context(|| format!("cannot write the names of the job's nodes to {}", path.display()))?;
+            orders.options.hosts = Some(path.display().to_string());
+        }
+        let texts = [(HOSTFILE, hostfile(&nodes, slots)), (MACHINEFILE, machinefile(&nodes, slots))];
         let variables = launcher_variables(&steps, &nodes);
         let owner = orders.options.credentials.as_ref().map(|user| (user.uid, user.gid));
         let temporary = temporary_of(launch, directory, endpoints, owner)?;
@@ -188,6 +209,37 @@ impl Own {
         }
         Ok(())
     }
+}
+
+/// Whether the names of a run's nodes resolve on this machine, or the run cannot see another `/etc/hosts`. Answers count for a while,
+/// since a name server may be slow.
+pub(crate) async fn names_resolve(node: &NodeName, launch: &RunLaunch, orders: &Launch) -> bool {
+    static KNOWN: Mutex<BTreeMap<String, (Instant, bool)>> = Mutex::new(BTreeMap::new());
+    if !geteuid().is_root() || orders.options.sandbox.is_some() {
+        return true;
+    }
+    let gang = launch.placement.gang.as_ref();
+    let names: Vec<String> = gang
+        .map_or_else(|| vec![node.to_string()], |gang| gang.nodes.iter().map(|peer| peer.name.to_string()).collect());
+    let key = names.join(",");
+    let known = || KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, resolve)) = known().get(&key).filter(|(at, _)| at.elapsed() < RESOLVED_FOR) {
+        return *resolve;
+    }
+    let look = spawn_blocking(move || names.iter().all(|name| (name.as_str(), 0).to_socket_addrs().is_ok()));
+    let resolve = matches!(timeout(RESOLVE_TIME, look).await, Ok(Ok(true)));
+    let mut known = known();
+    known.retain(|_, (at, _)| at.elapsed() < RESOLVED_FOR);
+    known.insert(key, (Instant::now(), resolve));
+    resolve
+}
+
+/// The text of `/etc/hosts` for a run with nodes whose names do not resolve: that of the machine, and then the nodes. `None` if
+/// the addresses are not known.
+fn hosts_file(nodes: &[Place]) -> Option<String> {
+    let line = |place: &Place| Some(format!("{} {}\n", place.address?, place.name));
+    let lines = nodes.iter().map(line).collect::<Option<String>>()?;
+    Some(format!("{}\n\n{lines}", fs::read_to_string("/etc/hosts").ok()?.trim_end()))
 }
 
 /// A port that is free at the moment.

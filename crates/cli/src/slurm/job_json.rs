@@ -9,7 +9,7 @@ use super::rows::{Accounts, Row};
 
 /// The document with all jobs.
 pub(crate) fn document(rows: &[Row<'_>], accounts: &mut Accounts) -> String {
-    json::document("jobs", rows.iter().map(|row| job(row, accounts)))
+    json::document("jobs", &["last_backfill", "last_update"], rows.iter().map(|row| job(row, accounts)))
 }
 
 /// The exit code of a row.

@@ -17,6 +17,7 @@ mod rows;
 pub(crate) mod sacct;
 pub(crate) mod sacctmgr;
 pub(crate) mod salloc;
+pub(crate) mod sattach;
 pub(crate) mod sbatch;
 pub(crate) mod sbcast;
 pub(crate) mod scancel;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io::Read;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use hostler_client::{Client, ClientError};
 use hostler_model::{
@@ -10,17 +10,18 @@ use hostler_model::{
     OpenMode, PartialRequest, RequestedTime, SignalTarget, Submission, Surroundings, Work,
 };
 use hostler_proto::api::NodeView;
+use hostler_remote::step::LoginRequest;
 use hostler_slurm::container_options::PREFERRED;
 use hostler_slurm::hostlist;
 use hostler_slurm::ids::split_far_number;
-use hostler_slurm::job_options::{JobOptions, Layout, MISTAKE};
+use hostler_slurm::job_options::{JobOptions, LOGIN_SECONDS, Layout, MISTAKE};
 use hostler_slurm::time::Limit;
 use nix::unistd::{Group, User};
 
 use super::clock::Clock;
 use super::container::contain;
 use super::rows::find_task;
-use super::{CLUSTER, Ended, own_name};
+use super::{CLUSTER, Ended};
 use crate::commands::run::{own_environment, own_umask};
 use crate::flags::MAX_NAME_CHARACTERS;
 use crate::passed_on::PassedOn;
@@ -357,12 +358,24 @@ fn environment(options: &JobOptions, directory: &str, commands: Option<&Path>) -
     }
     all.insert("PWD".to_owned(), directory.to_owned());
     // `cron` and containers may start programs without these.
-    if let Ok(name) = own_name() {
-        for variable in ["USER", "LOGNAME"] {
-            all.entry(variable.to_owned()).or_insert_with(|| name.clone());
+    if let Ok(Some(user)) = User::from_uid(nix::unistd::Uid::effective()) {
+        let path = |path: PathBuf| path.to_string_lossy().into_owned();
+        let (home, shell) = (path(user.dir), path(user.shell));
+        for (variable, value) in [("USER", user.name.clone()), ("LOGNAME", user.name), ("HOME", home), ("SHELL", shell)]
+        {
+            all.entry(variable.to_owned()).or_insert(value);
         }
     }
     Ok(all)
+}
+
+/// The variable that asks the job's node for the variables of a login, as Slurm does if the job gets none of the caller's.
+pub(super) fn login(options: &JobOptions) -> Option<(String, String)> {
+    let is_nil = || export_items(options.export.as_deref().unwrap_or_default()).iter().any(|item| item == "NIL");
+    let is_implied = !exports_all(options) && !is_nil();
+    let seconds = options.get_user_env.or(is_implied.then_some(LOGIN_SECONDS))?;
+    let request = LoginRequest { seconds, keeps_path: exports_all(options) };
+    Some((LoginRequest::VARIABLE.to_owned(), request.to_string()))
 }
 
 /// Reads `NAME=VALUE` entries, each with a NUL at its end, from a file or an open descriptor of this process.

@@ -8,6 +8,7 @@ mod options;
 pub(crate) mod seff;
 mod selection;
 mod settings;
+pub(crate) mod sreport;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

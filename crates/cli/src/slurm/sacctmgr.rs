@@ -123,6 +123,20 @@ const COLUMNS: &[Column] = &[
     Column::new("UsageThreshold", 10),
     Column::new("WCKeys", 20),
     Column::new("WithSubAccounts", 10),
+    Column::new("Acct", 10),
+    Column::new("AccountName", 10),
+    Column::new("AllowedPartitions", 17),
+    Column::new("ClusterName", 11),
+    Column::new("CPUCount", 9),
+    Column::new("DefAcct", 10),
+    Column::new("DefaultAcct", 11),
+    Column::new("FedStateRaw", 12),
+    Column::new("FlagsRaw", 10),
+    Column::new("Lineage", 20),
+    Column::new("PartitionName", 13),
+    Column::new("QOSName", 10),
+    Column::new("UserName", 10),
+    Column::new("WOPLimits", 9),
 ];
 
 /// How the names of limits begin, such as `MaxJobsPerUser`. Accounts and QOS have no limits, so that each has an empty value.
@@ -256,10 +270,10 @@ fn columns(list: &str) -> Result<Vec<Column>, String> {
 /// The value of a column; empty for what accounts and QOS do not have.
 fn value<'a>(column: &str, user: &'a str) -> &'a str {
     match column {
-        "Account" | "Def Acct" | "DefaultAccount" => ACCOUNT,
-        "Name" | "QOS" | "Def QOS" | "DefaultQOS" | "DefQOS" => QOS,
-        "Cluster" => CLUSTER,
-        "User" => user,
+        "Account" | "Acct" | "AccountName" | "Def Acct" | "DefAcct" | "DefaultAcct" | "DefaultAccount" => ACCOUNT,
+        "Name" | "QOS" | "QOSName" | "Def QOS" | "DefaultQOS" | "DefQOS" => QOS,
+        "Cluster" | "ClusterName" => CLUSTER,
+        "User" | "UserName" => user,
         _ => "",
     }
 }
@@ -288,6 +302,7 @@ mod tests {
             ("qos format=name,MaxWall,maxTRESPerUser%20,priority", "normal|||\n"),
             ("qos format=name,UsageThreshold,LimitFactor,MaxTRESPerUser,GrpJobsAccrue,Flags", "normal|||||\n"),
             ("assoc format=ParentID,DefQOS,MaxSubmitJobs,GrpCPUs", "|normal||\n"),
+            ("assoc format=Acct,UserName,ClusterName,Lineage", "default|ada|hostler|\n"),
             ("user format=user,AdminLevel,DefaultWCKey,Coordinators", "ada|||\n"),
             ("acc", "default\n"),
             ("assoc format=cluster,account,user,qos", "hostler|default|ada|normal\n"),

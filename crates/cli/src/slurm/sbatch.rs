@@ -110,6 +110,7 @@ pub(crate) fn run(context: &Context, args: Vec<OsString>) -> Outcome {
     let mut spec = request::submission(&options, work, &script.name, &directory, commands.as_deref())?;
     spec.files = Some(Box::new(files(&options)));
     spec.environment.extend(Inherited::own().with_limits_of(|name| options.propagates(name)).variables());
+    spec.environment.extend(request::login(&options));
     let note = undeliverable(std::env::vars_os(), &PassedOn::All, &spec.environment);
     if let Some(note) = note.filter(|_| request::exports_all(&options)) {
         tell(context, NAME, &[note]);

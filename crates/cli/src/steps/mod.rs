@@ -2,18 +2,17 @@
 
 mod ends;
 pub(crate) mod holding;
+pub(crate) mod outside;
 mod runner;
 mod signals;
 
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use hostler_model::JobId;
 use hostler_remote::step::{Allocation, VARIABLE};
-use nix::unistd::geteuid;
 
 use crate::exit;
 use crate::failure::{During, Failure};
@@ -66,21 +65,6 @@ fn named_by_ancestors(job: JobId, number: u64) -> Option<PathBuf> {
         pid = parent_of(pid)?;
     }
     None
-}
-
-/// Finds the allocation of a running job from outside the job: in the environment variables of the job's processes on this
-/// machine. Ignores processes of other users, who could otherwise redirect the step. `name` and `nodes` distinguish the job from a
-/// job with the same number in another cluster.
-pub(crate) fn allocation_beside(number: u64, name: &str, nodes: &[&str]) -> Option<Allocation> {
-    let user = geteuid().as_raw();
-    let (number, nodes) = (number.to_string(), nodes.join(","));
-    let wanted = [("SLURM_JOB_ID", number.as_str()), ("HOSTLER_JOB_NAME", name), ("HOSTLER_NODE_LIST", nodes.as_str())];
-    let processes = fs::read_dir("/proc").ok()?.filter_map(Result::ok);
-    processes.filter(|entry| entry.metadata().is_ok_and(|metadata| metadata.uid() == user)).find_map(|entry| {
-        let environment = fs::read(entry.path().join("environ")).ok()?;
-        let is_of_job = wanted.iter().all(|(name, value)| text_in(&environment, name) == Some(value));
-        Allocation::read(Path::new(value_in(&environment, VARIABLE).filter(|_| is_of_job)?)).ok()
-    })
 }
 
 /// The value of a variable in the content of `/proc/PID/environ`.

@@ -51,8 +51,8 @@ impl Child {
             input: child.stdin.take().map(|pipe| Input::Pipe(pipe.into(), None)),
             output: child.stdout.take().map(OwnedFd::from),
             errors: child.stderr.take().map(OwnedFd::from),
-            terminal: None,
             messages,
+            ..Streams::default()
         };
         Ok((Self::watch(&child, began)?, streams))
     }

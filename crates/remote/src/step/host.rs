@@ -10,6 +10,7 @@ use std::ffi::{OsStr, OsString};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::fd::AsRawFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,24 +21,26 @@ use hostler_model::WallTime;
 use hostler_proto::link::{SCRIPT_STEP, StepRecord};
 use hostler_sys::{explain_start, explain_start_here};
 use nix::fcntl::{Flock, FlockArg};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{Semaphore, broadcast, mpsc};
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
-use tokio_rustls::server::TlsStream;
 
 use super::allocation::{Allocation, Holder};
 use super::child::Child;
 use super::claims::Claims;
 use super::environment::on_this_node;
+use super::login::LoginRequest;
 use super::notices::{self, MemoryKills};
 use super::running::Register;
-use super::{RECORDS, VARIABLE};
+use super::{RECORDS, SOCKET, VARIABLE};
 use crate::inherited::{self, Inherited};
+use crate::streams::{Copied, Copies};
 use crate::{
-    Became, Channel, Connection, Event, Frame, Limit, Open, Refusal, RefusalKind, Reply, Report, Started, StepClaim,
-    StepOutcome, StepStart, Streams, Wanted, carry, keep_alive, multiplex,
+    Became, Channel, Connection, Event, Frame, Limit, Open, PIECE_BYTES, Refusal, RefusalKind, Reply, Report, Started,
+    StepClaim, StepOutcome, StepStart, Streams, WINDOW, Wanted, carry, keep_alive, multiplex,
 };
 
 /// The connections, unidentified during their TLS handshake. All others are the job's own.
@@ -53,6 +56,9 @@ const BIND_BOUND: Duration = Duration::from_secs(5);
 
 /// Time between SIGTERM and SIGKILL for a step whose caller has disconnected.
 const GRACE: Duration = Duration::from_secs(2);
+
+/// Pieces of output that those who watch a step have not read yet.
+const COPIES: usize = 64;
 
 /// Pause before retrying to listen.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -110,6 +116,7 @@ async fn serve(
     let (holding, mut held) = mpsc::channel(EVENTS);
     let mut environment: Vec<(OsString, OsString)> = std::env::vars_os().collect();
     let limits = inherited::take_submitters(&mut environment);
+    let login = LoginRequest::take(&mut environment);
     let host = Arc::new(Host {
         node: own.name.to_string(),
         acceptor: TlsAcceptor::from(allocation.credentials.to_accept(trusted)?),
@@ -121,8 +128,13 @@ async fn serve(
         records: records_file(),
         running: Register::new(),
         claims: Claims::new(allocation.nodes.len(), cpus_of_job()),
+        copies: broadcast::Sender::new(COPIES),
         holding: holder.map(|_| holding),
     });
+    // Without the socket, only processes of the job start steps.
+    if let Ok(door) = open_door() {
+        tokio::spawn(serve_owner(Arc::clone(&host), door));
+    }
     let mut terminate = signal(SignalKind::terminate())?;
     for (number, why) in ends {
         let (mut told, node, is_script) =
@@ -142,7 +154,7 @@ async fn serve(
         drop(signal(kind)?);
     }
     let started_at = now();
-    let program = program.map(|argv| start_program(argv, limits, &host.inherited)).transpose()?;
+    let program = program.map(|argv| start_program(argv, (limits, login), &host)).transpose()?;
     let admission = Admission::new(LIMITS);
     loop {
         tokio::select! {
@@ -226,18 +238,44 @@ async fn listen(address: IpAddr, port: u16) -> io::Result<TcpListener> {
     }
 }
 
-/// Starts the job's program with the limits of its submitter.
-fn start_program(argv: &[OsString], limits: Vec<Limit>, own: &Inherited) -> io::Result<Child> {
+/// Listens at the socket for the job's owner. Its path may be too long for an address, but the one of its directory's number is not.
+fn open_door() -> io::Result<UnixListener> {
+    let nodes = std::env::var_os(VARIABLE).ok_or(io::ErrorKind::NotFound)?;
+    let directory = File::open(Path::new(&nodes).parent().ok_or(io::ErrorKind::NotFound)?)?;
+    UnixListener::bind(format!("/proc/self/fd/{}/{SOCKET}", directory.as_raw_fd()))
+}
+
+/// Serves the job's owner. Nobody else gets into the directory of the socket.
+async fn serve_owner(host: Arc<Host>, mut door: UnixListener) {
+    let admission = Admission::new(LIMITS);
+    loop {
+        let (stream, place) = admission.accept(&mut door).await;
+        let host = Arc::clone(&host);
+        tokio::spawn(async move {
+            let serve = async {
+                if place.identify(&()).is_ok() {
+                    host.serve(stream).await;
+                }
+            };
+            let _ = place.hold(serve).await;
+        });
+    }
+}
+
+/// Starts the job's program with the limits of its submitter, and the variables of a login if it asks for them.
+fn start_program(
+    argv: &[OsString],
+    (limits, login): (Vec<Limit>, Option<LoginRequest>),
+    host: &Host,
+) -> io::Result<Child> {
     let cannot = |error: io::Error| {
         let why = explain_start_here(&argv[0], &error);
         io::Error::new(why.kind(), format!("{}: {why}", argv[0].display()))
     };
     let mut command = std::process::Command::new(&argv[0]);
-    command.args(&argv[1..]);
-    std::env::vars_os().filter(|(name, _)| inherited::is_submitters(name)).for_each(|(name, _)| {
-        command.env_remove(name);
-    });
-    Inherited { umask: own.umask, limits }.apply(own, &mut command);
+    command.args(&argv[1..]).env_clear().envs(host.environment.iter().cloned());
+    command.envs(login.map(|login| login.variables(&host.environment)).unwrap_or_default());
+    Inherited { umask: host.inherited.umask, limits }.apply(&host.inherited, &mut command);
     let began = Instant::now();
     Child::watch(&command.spawn().map_err(cannot)?, began)
 }
@@ -268,6 +306,8 @@ struct Host {
     running: Register,
     /// What steps hold of the job; of use on the first node only.
     claims: Claims,
+    /// The output of all steps, for those who watch one.
+    copies: broadcast::Sender<Copied>,
     /// Tells about the holder's connection; `None` if no client holds the allocation at this node.
     holding: Option<mpsc::Sender<Holding>>,
 }
@@ -290,7 +330,7 @@ impl Host {
     }
 
     /// Serves the steps of one connection.
-    async fn serve(self: &Arc<Self>, stream: TlsStream<TcpStream>) {
+    async fn serve(self: &Arc<Self>, stream: impl AsyncRead + AsyncWrite + Unpin) {
         let (connection, mut incoming, run) = multiplex(stream, None);
         let steps = async {
             while let Some(mut channel) = incoming.next().await {
@@ -300,6 +340,7 @@ impl Host {
                         Some(Frame::Open(Open::Step(start))) => host.step(&mut channel, &start).await,
                         Some(Frame::Open(Open::Hold)) => host.hold(&mut channel, &connection).await,
                         Some(Frame::Open(Open::Claim(claim))) => host.claim(&mut channel, &claim).await,
+                        Some(Frame::Open(Open::Watch(step))) => host.watch(&mut channel, step).await,
                         _ => {}
                     }
                 });
@@ -369,7 +410,40 @@ impl Host {
         }
         self.record(running, outcome);
         drop(entry);
+        let _ = self.copies.send(Copied::Ended { step, code: outcome.map(|outcome| outcome.exit_code) });
         let _ = channel.send(Frame::Reply(Reply::Ended(Box::default()))).await;
+    }
+
+    /// Sends the output of a step until the step has ended, on this node and, if this is the first one, as a whole. A slow reader
+    /// misses output.
+    async fn watch(&self, channel: &mut Channel, step: u32) {
+        let mut copies = self.copies.subscribe();
+        if !self.running.has(step) {
+            let message = format!("step {step} does not run on node {}", self.node);
+            return drop(channel.send(refusal(1, message)).await);
+        }
+        let mut is_there = channel.send(Frame::Reply(Reply::Started(Box::default()))).await.is_ok();
+        let (mut room, mut code) = (WINDOW, 0);
+        while is_there && (self.running.has(step) || !copies.is_empty()) {
+            tokio::select! {
+                copied = copies.recv(), if room > 0 => match copied {
+                    Ok(Copied::Output { step: of, rank, stream, bytes }) if of == step => {
+                        for part in bytes.chunks(PIECE_BYTES - size_of::<u32>()) {
+                            let piece = [&rank.to_le_bytes()[..], part].concat();
+                            is_there &= channel.send(Frame::Data(stream, piece)).await.is_ok();
+                            room = room.saturating_sub(1);
+                        }
+                    }
+                    Ok(Copied::Ended { step: of, code: Some(told) }) if of == step => code = told,
+                    Ok(_) | Err(_) => {}
+                },
+                frame = channel.receive() => match frame {
+                    Some(Frame::Credit(_, pieces)) => room += pieces as usize,
+                    _ => is_there = false,
+                },
+            }
+        }
+        let _ = channel.send(Frame::Reply(Reply::Ended(Box::new(Report { code, ..Report::default() })))).await;
     }
 
     /// Writes the record of an ended step. Without an outcome, its caller was lost.
@@ -416,7 +490,7 @@ impl Host {
                 format!("node {} already runs {MAX_STEPS} steps, the maximum; wait until some have ended", self.node);
             return drop(channel.send(refusal(1, message)).await);
         };
-        let (child, streams) = match self.start(start) {
+        let (child, mut streams) = match self.start(start) {
             Ok(started) => started,
             Err((code, message)) => return drop(channel.send(refusal(code, message)).await),
         };
@@ -424,10 +498,13 @@ impl Host {
         if channel.send(Frame::Reply(Reply::Started(Box::new(started)))).await.is_err() {
             return end(child).await;
         }
-        let _entry = start.step.map(|step| self.running.started(child.pid(), step));
+        let entry = start.step.map(|step| self.running.started(child.pid(), step));
+        streams.copies = start.step.map(|step| Copies { step, rank: rank_of(start), to: self.copies.clone() });
         let (want, wanted) = mpsc::channel(EVENTS);
         let (tell, became) = mpsc::channel(EVENTS);
         tokio::join!(self.supervise(child, wanted, tell), carry(channel, streams, want, became));
+        drop(entry);
+        start.step.map(|step| self.copies.send(Copied::Ended { step, code: None }));
     }
 
     /// Carries out the caller's requests for a step, and reports the step's end.
@@ -479,6 +556,13 @@ impl Host {
             (code, format!("node {} cannot start {}: {why}", self.node, argv[0].display()))
         })
     }
+}
+
+/// The number of a process in its step.
+fn rank_of(start: &StepStart) -> u32 {
+    let variables = start.variables();
+    let rank = variables.iter().find(|(name, _)| name == "SLURM_PROCID");
+    rank.and_then(|(_, rank)| rank.to_str()?.parse().ok()).unwrap_or_default()
 }
 
 fn refusal(code: u8, message: String) -> Frame {

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use hostler_model::WindowSize;
 use serde_bytes::ByteBuf;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, broadcast, mpsc};
 use tokio::task::JoinSet;
@@ -174,6 +175,11 @@ impl Link {
     pub async fn open(allocation: &Allocation, rank: u32) -> Result<Self, StepError> {
         let place = &allocation.nodes[rank as usize];
         let stream = connect(allocation, place).await?;
+        Ok(Self::over(place.name.to_string(), address_of(place), stream))
+    }
+
+    /// Uses a connection with the host of a node.
+    pub fn over(node: String, address: String, stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static) -> Self {
         let (connection, _incoming, run) = multiplex(stream, None);
         let broke = Arc::new(Mutex::new(None));
         let mut driver = JoinSet::new();
@@ -182,7 +188,7 @@ impl Link {
             let outcome = run.await;
             *why.lock().unwrap_or_else(PoisonError::into_inner) = outcome.err();
         });
-        Ok(Self { node: place.name.to_string(), address: address_of(place), connection, broke, _driver: driver })
+        Self { node, address, connection, broke, _driver: driver }
     }
 
     /// Runs a process to its end. Passes on the input, the messages and the controls, and tells about the progress.
@@ -317,6 +323,39 @@ impl Link {
             }
             Some(_) => Err(broken(io::ErrorKind::InvalidData.into())),
             None => Err(self.rejected()),
+        }
+    }
+
+    /// Watches a step that runs on the node. `tell` gets the output of its processes, each with its number. Returns the exit code
+    /// of the step if this is the first node of the job.
+    ///
+    /// # Errors
+    /// Fails when the step does not run there, the connection breaks, or `tell` fails.
+    pub async fn watch(
+        &self,
+        step: u32,
+        mut tell: impl FnMut(u32, Stream, &[u8]) -> io::Result<()>,
+    ) -> Result<i32, StepError> {
+        let broken = |source| StepError::Broken { node: self.node.clone(), source };
+        let mut channel = self.connection.open().ok_or_else(|| broken(self.why()))?;
+        channel.send(Frame::Open(Open::Watch(step))).await.map_err(broken)?;
+        loop {
+            match channel.receive().await {
+                Some(Frame::Reply(Reply::Started(_))) => {}
+                Some(Frame::Data(stream, piece)) => {
+                    let (rank, bytes) =
+                        piece.split_first_chunk().ok_or_else(|| broken(io::ErrorKind::InvalidData.into()))?;
+                    let output = |source| StepError::Output { node: self.node.clone(), source };
+                    tell(u32::from_le_bytes(*rank), stream, bytes).map_err(output)?;
+                    channel.send(Frame::Credit(stream, 1)).await.map_err(broken)?;
+                }
+                Some(Frame::Reply(Reply::Ended(report))) => return Ok(report.code),
+                Some(Frame::Reply(Reply::Refused(refusal))) => {
+                    return Err(StepError::Refused { code: refusal.code, message: refusal.message });
+                }
+                Some(_) => return Err(broken(io::ErrorKind::InvalidData.into())),
+                None => return Err(broken(self.why())),
+            }
         }
     }
 

@@ -41,6 +41,7 @@ mod input;
 mod launch;
 mod layout;
 mod link;
+mod login;
 mod notices;
 mod remote_shell;
 mod running;
@@ -52,9 +53,14 @@ pub use input::{Pieces, standard_input};
 pub use launch::{Step, launch};
 pub use layout::layout;
 pub use link::{Claimed, Control, Link, Messages, Process, Progress, StepError, Surroundings};
+pub use login::LoginRequest;
 pub use notices::OUT_OF_MEMORY;
 pub use remote_shell::RemoteShell;
 pub use running::{RUNNING, RunningSteps};
+
+/// Name of the step host's socket for the job's owner, in the directory of the node list. Only the owner can enter that
+/// directory. The agent brings connections there that the owner makes through the head.
+pub const SOCKET: &str = "host";
 
 /// Name of the file with a JSON line for each ended step, in the directory of a run's [`Allocation`] on the first node.
 pub const RECORDS: &str = "records";

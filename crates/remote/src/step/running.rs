@@ -63,6 +63,12 @@ impl Register {
         Entry { register: self, of: Of::Group(group) }
     }
 
+    /// Whether a step holds its claim, or has a process on this node.
+    pub(super) fn has(&self, step: u32) -> bool {
+        let running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
+        running.steps.contains_key(&step) || running.groups.values().any(|of| *of == step)
+    }
+
     fn change(&self, change: impl FnOnce(&mut RunningSteps)) {
         let mut running = self.running.lock().unwrap_or_else(PoisonError::into_inner);
         change(&mut running);

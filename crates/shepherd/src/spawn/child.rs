@@ -40,6 +40,9 @@ fn settle(prepared: &Prepared<'_>) -> Result<(), Step> {
         // SAFETY: the system call takes plain integers.
         check(unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWNS) }, Step::Namespace)?;
     }
+    if let Some(hosts) = program.hosts {
+        show_hosts(hosts);
+    }
     // In a sandbox, the init process has done this already.
     if program.sandbox.is_none() {
         if let Some(user) = program.credentials {
@@ -60,6 +63,20 @@ fn settle(prepared: &Prepared<'_>) -> Result<(), Step> {
     open_files(prepared)?;
     unblock_signals();
     Ok(())
+}
+
+/// Shows the program another `/etc/hosts`, in a mount namespace that still gets the mounts of the machine. If the kernel refuses,
+/// the program sees that of the machine.
+fn show_hosts(hosts: &CStr) {
+    let none = ptr::null();
+    // SAFETY: the paths are NUL-terminated, and the kernel accepts null for all that these mounts do not need.
+    unsafe {
+        if libc::unshare(libc::CLONE_NEWNS) == 0
+            && libc::mount(none, c"/".as_ptr(), none, libc::MS_REC | libc::MS_SLAVE, none.cast()) == 0
+        {
+            libc::mount(hosts.as_ptr(), c"/etc/hosts".as_ptr(), none, libc::MS_BIND, none.cast());
+        }
+    }
 }
 
 /// Makes this process the init process of a sandbox, and returns in the process of the program. Allocates, since the

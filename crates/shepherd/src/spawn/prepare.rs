@@ -32,6 +32,8 @@ pub(crate) struct Program<'a> {
     pub(crate) limits: &'a [ResourceLimit],
     /// Mount namespace of the program.
     pub(crate) namespace: Option<BorrowedFd<'a>>,
+    /// File that the program sees as `/etc/hosts`.
+    pub(crate) hosts: Option<&'a CStr>,
     pub(crate) credentials: Option<&'a Credentials>,
     /// Whether programs with a set-user-id bit may give the user rights.
     pub(crate) may_gain_rights: bool,

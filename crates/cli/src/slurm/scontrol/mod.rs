@@ -1,6 +1,7 @@
 //! `scontrol`: shows jobs, nodes and partitions, and changes some of them.
 
 mod actions;
+mod assoc_mgr;
 mod config;
 mod hosts;
 mod record;
@@ -302,6 +303,12 @@ impl Session<'_> {
     }
 
     fn show_entity(&mut self, rest: &[String]) -> Outcome {
+        if let [word, conditions @ ..] = rest
+            && word.len() > 1
+            && "assoc_mgr".starts_with(&word.to_ascii_lowercase())
+        {
+            return self.show_assoc_mgr(conditions);
+        }
         let (word, id) = match rest {
             [word] => word.split_once('=').map_or((word.as_str(), None), |(word, id)| (word, Some(id))),
             [word, id] => (word.as_str(), Some(id.as_str())),

@@ -15,7 +15,7 @@ impl Session<'_> {
         let parts: Vec<&Part> = cluster.parts.iter().filter(|part| name.is_none_or(|name| part.name == name)).collect();
         if self.json {
             let all = parts.iter().map(|part| partition(part, &cluster.machines_of(part)));
-            return self.print(&document("partitions", all));
+            return self.print(&document("partitions", &["last_update"], all));
         }
         if let (Some(name), []) = (name, parts.as_slice()) {
             return self.not_found(&format!("Partition {name} not found"));

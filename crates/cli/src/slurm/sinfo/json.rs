@@ -8,7 +8,7 @@ use super::row::Row;
 
 /// All rows as one document.
 pub(super) fn document(rows: &[Row<'_>]) -> String {
-    wrapped("sinfo", rows.iter().map(row))
+    wrapped("sinfo", &[], rows.iter().map(row))
 }
 
 fn row(row: &Row<'_>) -> Value {

@@ -10,8 +10,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use hostler_client::{Client, RecordFilter};
-use hostler_model::{Environment, JobId};
+use hostler_client::{Client, ClientError, RecordFilter};
+use hostler_model::{Environment, JobId, TaskId};
 use hostler_remote::StepClaim;
 use hostler_remote::step::{Allocation, Link, Process, StepError, Surroundings};
 use hostler_slurm::job_variables::THREAD_VARIABLES;
@@ -32,6 +32,7 @@ use super::rows::rows;
 use super::test_only::test_only;
 use super::{Ended, Outcome, print, tell};
 use crate::context::{Context, block_on};
+use crate::steps::outside::Outside;
 use crate::steps::{self, Links, Plan, Task};
 
 /// A job that takes steps from this process.
@@ -45,6 +46,8 @@ struct Job {
     cpus: u32,
     /// Variables of the tasks besides those of this process.
     variables: Environment,
+    /// Brings connections with the nodes, if this process does not belong to the job.
+    outside: Option<Outside>,
 }
 
 pub(crate) fn run(context: &Context, args: Vec<OsString>) -> Outcome {
@@ -69,35 +72,48 @@ pub(crate) fn run(context: &Context, args: Vec<OsString>) -> Outcome {
 async fn inside(context: &Context, asked: &Asked, raw_id: u64) -> Outcome {
     // Without an image, only options that name a container mean something.
     asked.options.container.reference("").map_err(bad_value)?;
-    let allocation = match steps::allocation_of(array_task(raw_id).0, raw_id) {
-        Ok(allocation) => allocation,
-        Err(failure) => beside(context, raw_id).await.map_err(|hint| {
-            let ended = Ended::error(format!("Unable to confirm allocation for job {raw_id}: {}", failure.summary()));
-            let ended = ended.and(format!("Check SLURM_JOB_ID environment variable. Expired or invalid job {raw_id}"));
-            hint.into_iter().fold(ended, Ended::and)
-        })?,
+    let job = match steps::allocation_of(array_task(raw_id).0, raw_id) {
+        Ok(allocation) => {
+            let cpus =
+                ["HOSTLER_CPUS", "SLURM_CPUS_ON_NODE"].iter().find_map(|name| std::env::var(name).ok()?.parse().ok());
+            let cpus = cpus.unwrap_or(u32::MAX);
+            Job { raw_id, allocation, first_node: None, cpus, variables: Environment::new(), outside: None }
+        }
+        Err(_) => beside(context, raw_id).await?,
     };
-    let cpus = ["HOSTLER_CPUS", "SLURM_CPUS_ON_NODE"].iter().find_map(|name| std::env::var(name).ok()?.parse().ok());
-    let cpus = cpus.unwrap_or(u32::MAX);
-    let job = Job { raw_id, allocation, first_node: None, cpus, variables: Environment::new() };
     let signals = signals(asked)?;
     step(context, asked, &job, signals).await
 }
 
-/// The allocation of a running job that does not contain this process. The error may have a hint.
-async fn beside(context: &Context, raw_id: u64) -> Result<Allocation, Option<String>> {
-    let client = context.watching_client().map_err(|_| None)?;
+/// A running job that does not contain this process.
+async fn beside(context: &Context, raw_id: u64) -> Result<Job, Ended> {
+    let failed = |error: ClientError| {
+        let refused = super::Refused::from(error);
+        let ended = Ended::error(format!("Unable to confirm allocation for job {raw_id}: {}", refused.text));
+        refused.lines().fold(ended, Ended::and)
+    };
+    let client = context.watching_client()?;
     let filter = RecordFilter { jobs: vec![JobId(raw_id)], live: true, ..RecordFilter::default() };
-    let records = client.records(&filter).await.map_err(|_| None)?;
+    let records = client.records(&filter).await.map_err(failed)?;
     let mut all = records.iter().flat_map(|job| rows(job, false));
-    let row = all.find(|row| row.raw_id() == raw_id && row.state() == State::Running).ok_or(None)?;
-    let nodes = row.nodes();
-    steps::allocation_beside(raw_id, &row.job.name, &nodes).ok_or_else(|| {
-        let node = nodes.first()?;
-        Some(format!(
-            "hint: call it on a node of the job, as its user: hostler exec --node {node} -- srun --jobid={raw_id} ..."
-        ))
-    })
+    let row = all.find(|row| row.raw_id() == raw_id && row.state() == State::Running).ok_or_else(|| {
+        Ended::error(format!("Unable to confirm allocation for job {raw_id}: Invalid job id specified"))
+            .and(format!("Check SLURM_JOB_ID environment variable. Expired or invalid job {raw_id}"))
+    })?;
+    let allocation = Outside::allocation(&row.nodes())?;
+    let task = TaskId { job: row.job.id, index: row.index().unwrap_or_default() };
+    let outside = Outside { client, task };
+    // Only the owner gets there.
+    let links = outside.connect(&allocation, [], None).await.map_err(failed)?;
+    let job = Job {
+        raw_id,
+        allocation,
+        first_node: links.into_values().next(),
+        cpus: row.job.cpus,
+        variables: Environment::new(),
+        outside: Some(outside),
+    };
+    Ok(job)
 }
 
 /// Says when and where a job that consists of a step would start.
@@ -134,6 +150,7 @@ async fn outside(context: &Context, mut asked: Asked, called: Option<&OsString>)
         first_node: Some(Arc::clone(&held.first_node)),
         cpus: held.job.on_each_node().cpus,
         variables,
+        outside: None,
     };
     let outcome = step(context, &asked, &job, signals).await;
     let code = *outcome.as_ref().unwrap_or(&1);
@@ -159,7 +176,13 @@ async fn step(context: &Context, asked: &Asked, job: &Job, mut signals: Receiver
     let input = asked.input()?;
     let failed = |error: StepError| Ended::error(steps::failure(&error).summary());
     let used = shape.nodes.iter().map(|node| u32::try_from(*node).unwrap_or_default());
-    let links = steps::connect(&job.allocation, used, job.first_node.clone()).await.map_err(failed)?;
+    let links = match &job.outside {
+        Some(outside) => {
+            let error = |error| Ended::error(super::Refused::from(error).text);
+            outside.connect(&job.allocation, used, job.first_node.clone()).await.map_err(error)?
+        }
+        None => steps::connect(&job.allocation, used, job.first_node.clone()).await.map_err(failed)?,
+    };
     let claimed = tokio::select! {
         claimed = claim(context, asked, job, &shape, &links) => claimed?,
         // Dropping the claim gives up the place in the queue.
