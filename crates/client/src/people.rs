@@ -90,9 +90,17 @@ impl Client {
         self.call(Call::get(format!("/audit?limit={limit}{since}"))).await
     }
 
-    /// Sums what jobs used that ended on the UTC day `from` or later, of one user or of all that the caller may see.
-    pub async fn accounting(&self, by: &str, from: &str, user: Option<&str>) -> Result<AccountingPage, ClientError> {
+    /// Sums over the jobs that ended on the UTC days from `from` to `to`, or until now; of one user or of all that the
+    /// caller may see.
+    pub async fn accounting(
+        &self,
+        by: &str,
+        from: &str,
+        to: Option<&str>,
+        user: Option<&str>,
+    ) -> Result<AccountingPage, ClientError> {
+        let to = to.map(|to| format!("&to={to}")).unwrap_or_default();
         let user = user.map(|user| format!("&user={}", escape(user))).unwrap_or_default();
-        self.call(Call::get(format!("/accounting?by={by}&from={from}{user}"))).await
+        self.call(Call::get(format!("/accounting?by={by}&from={from}{to}{user}"))).await
     }
 }

@@ -7,7 +7,6 @@ use hostler_model::{
     DestinationName, Digest, JobId, JobState, NodeName, PartitionName, SignalNumber, SignalTarget, Submission, TaskId,
     WallTime,
 };
-use hostler_proto::accounting::AccountingPage;
 use hostler_proto::api::{
     DigestList, DrainRequest, Fetched, Info, Invitation, Invite, JobAction, JobChange, JobDetail, JobOrder, JobPage,
     JobRecord, JobSummary, JoinRequest, Joined, NodeDetail, NodeView, RecordPage, RenewRequest, ResultPage, ScriptView,
@@ -270,11 +269,6 @@ impl Client {
     /// [`ClientError::Refused`] with code `partition_in_use` if jobs wait in it.
     pub async fn remove_partition(&self, name: &PartitionName) -> Result<(), ClientError> {
         self.call_bytes(Call::delete(format!("/partitions/{name}")).once()).await.map(drop)
-    }
-
-    /// Sums over the jobs that ended in a period. `query` is that of the route, with a leading `?`.
-    pub async fn accounting(&self, query: &str) -> Result<AccountingPage, ClientError> {
-        self.call(Call::get(format!("/accounting{query}"))).await
     }
 
     pub async fn settings(&self) -> Result<Vec<SettingView>, ClientError> {

@@ -40,7 +40,7 @@ impl History {
             let moment = Moment { zone: TimeZone::UTC, ..Moment::of_head(&client).await? };
             let from = moment.date(moment.before(self.since));
             let (day, _) = from.split_at(from.len().min(10));
-            Ok(client.accounting(&self.by, day, self.user.as_deref()).await?)
+            Ok(client.accounting(&self.by, day, None, self.user.as_deref()).await?)
         })?;
         match context.output.is_json() {
             true => context.output.json(&page),

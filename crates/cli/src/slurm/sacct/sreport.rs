@@ -396,9 +396,10 @@ async fn load(client: &Client, report: Report, query: &Query, clock: &Clock) -> 
     if query.from < kept_from {
         from = kept_from;
         let last = WallTime(kept_from.min(query.to).0 - 1);
-        let period = format!("?by=user&from={}&to={}", day(query.from), day(last));
         let own = Query { users: users.clone(), accounts: query.accounts.clone(), format: None, ..*query };
-        sums.add_deleted(&client.accounting(&period).await.map_err(unreadable)?, &own);
+        let (from, to) = (day(query.from).to_string(), day(last).to_string());
+        let page = client.accounting("user", &from, Some(&to), None).await.map_err(unreadable)?;
+        sums.add_deleted(&page, &own);
     }
     let selection =
         Selection { from, to: Some(query.to), users, accounts: query.accounts.clone(), ..Selection::default() };
