@@ -1,3 +1,5 @@
+//! Settings parse, check and format their values.
+
 use hostler_model::{PartialRequest, Request, WindowSize, Work};
 
 use super::*;
