@@ -65,7 +65,7 @@ fn submit(request: SubmitRequest) {
         Command::Submit {
             caller: Caller { user: "ada".into(), uid: Some(1000), operator: false },
             key: SubmissionKey(1),
-            spec: Arc::new(state.complete(request.spec)),
+            spec: Arc::new(state.complete(request.spec, now.wall)),
             environment: None,
             snapshot_is_complete: true,
         },

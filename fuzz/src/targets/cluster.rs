@@ -83,7 +83,7 @@ impl EndedJobs for Nowhere {
         Ok(None)
     }
 
-    fn first_ended(&self, _: usize) -> Result<Vec<(JobId, Timestamp)>, Infallible> {
+    fn first_ended(&self, _: bool, _: usize) -> Result<Vec<(JobId, Timestamp)>, Infallible> {
         Ok(Vec::new())
     }
 }
