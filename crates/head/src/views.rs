@@ -152,10 +152,16 @@ pub(crate) fn detail(state: &State, job: &Job, viewer: Viewer, shown: Shown, his
         limits: limits(state, job, rows.values()),
         energy: state.energy_of(job, now.at).map(JobEnergy::from),
         unfetched: if is_owner { unfetched(job) } else { 0 },
-        kept_until: state.job_kept_until(job).map(|at| now.wall_at(at)),
+        kept_until: kept_until(state, job),
         tasks_shown,
         tasks_next: *next,
     }
+}
+
+/// When the head deletes an ended job, unless it stands still until then.
+fn kept_until(state: &State, job: &Job) -> Option<WallTime> {
+    let kept_ms = state.job_kept_until(job)?.ms_since(job.ended?);
+    Some(WallTime(job.ended_at()?.0.saturating_add(i64::try_from(kept_ms).ok()?)))
 }
 
 /// What surrounds a job's tasks, as far as the viewer may see it: a container and an image name files and registries.
