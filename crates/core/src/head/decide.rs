@@ -430,7 +430,7 @@ fn decide_hello(state: &State, connection: ConnectionId, hello: &AgentHello, com
 fn numbers_to_skip(state: &State, holds: &[RunId]) -> Option<JobId> {
     const MOST: u64 = 1_000_000;
     let next = state.next_job().0;
-    let seen = holds.iter().map(|run| run.task.job.0.saturating_add(u64::from(run.task.index))).max()?;
+    let seen = holds.iter().map(|run| run.task.job.0).max()?;
     (seen >= next).then(|| JobId(seen.min(next + MOST)))
 }
 
