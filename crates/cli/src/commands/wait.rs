@@ -126,7 +126,7 @@ async fn show_progress(context: &Context, client: &Client, job: JobId) -> Failur
     }
     let lead = format!("job {job}: environment");
     let setup = async {
-        // The log is only an aid; whoever may not read it sees the states.
+        // Users who may not read the log still see the job's states.
         let first = TaskId { job, index: 0 };
         let _ = show_setup(context, client, first, &lead).await;
         std::future::pending().await

@@ -35,7 +35,7 @@ pub(crate) fn node_list(nodes: &[NodeView], width: Option<usize>) -> String {
     columns.extend(has_kept.then_some(("KEPT FOR", Align::Left)));
     let mut table = Table::new(&columns);
     for node in nodes {
-        // What a node has free that is down, nobody can use.
+        // A node that is down has no usable resources.
         let free = |text: String| if node.state == NodeState::Down { "-".to_owned() } else { text };
         let cells = [
             node.name.to_string(),

@@ -137,7 +137,7 @@ async fn watch(
     for (is_error, merger) in [false, true].into_iter().zip(mergers) {
         let mut merger = merger.into_inner();
         for rank in 0..step.tasks as usize {
-            // The step has ended, so nobody needs the error.
+            // The step has ended, so a failed write of its last output is ignored.
             let _ = write(is_error, &merger.finish((rank, 0)));
         }
     }

@@ -11,7 +11,7 @@ use hostler_remote::step::{Allocation, Link, Place};
 use super::Links;
 use crate::failure::{During, Failure};
 
-/// A task of a job, as a client that is not part of it sees it.
+/// A task of a job, for a client that runs outside the job.
 #[derive(Debug)]
 pub(crate) struct Outside {
     pub(crate) client: Client,

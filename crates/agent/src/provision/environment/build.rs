@@ -103,7 +103,7 @@ impl Build<'_> {
                     OwnPackage::Copied => &["."],
                 });
                 if *own != OwnPackage::Linked {
-                    // Members of a workspace would be links to the copy, which is deleted. Older versions of uv lack the flag.
+                    // By default, uv links workspace members to the copied project, which is deleted. Old versions ignore this.
                     install.env("UV_NO_EDITABLE", "1");
                 }
             }

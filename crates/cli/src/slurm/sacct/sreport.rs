@@ -251,7 +251,7 @@ impl Sums {
         self.add(row.account(), &row.job.user, size, row.cpus() * ended.ms_since(started.max(query.from)) / 1000);
     }
 
-    /// Adds jobs that the head has deleted. Their accounts and sizes are no longer known.
+    /// Adds the daily sums of jobs that the head has deleted. These sums have no accounts and no job sizes.
     fn add_deleted(&mut self, page: &AccountingPage, query: &Query) {
         let is_wanted = |wanted: &Option<Vec<String>>, name: &str| {
             wanted.as_ref().is_none_or(|wanted| wanted.iter().any(|one| one == name))
