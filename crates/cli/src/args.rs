@@ -91,6 +91,7 @@ enum Command {
     #[command(override_usage = "hostler exec [OPTIONS] <COMMAND>...")]
     Exec(exec::Exec),
     Jobs(jobs::Jobs),
+    JobsFolder(jobs_folder::JobsFolder),
     Job(job::Job),
     Why(why::Why),
     Logs(logs::Logs),
@@ -236,6 +237,7 @@ impl Command {
             Self::Run(command) => command.run(context),
             Self::Exec(command) => command.run(context),
             Self::Jobs(command) => command.run(context),
+            Self::JobsFolder(command) => command.run(context),
             Self::Job(command) => command.run(context),
             Self::Why(command) => command.run(context),
             Self::Logs(command) => command.run(context),

@@ -17,7 +17,14 @@ use crate::context::{Context, block_on};
 use crate::exit;
 use crate::failure::{Failure, Outcome};
 use crate::fetching::{Downloads, destination, fetch};
+use crate::interrupts::{self, Interrupts};
 use crate::output::text::Moment;
+
+/// How often the head is asked for new results.
+const WATCH_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Wait before results that could not be placed are downloaded again.
+const WATCH_AGAIN: Duration = Duration::from_secs(60);
 
 /// Download the results of jobs
 ///
@@ -27,7 +34,7 @@ use crate::output::text::Moment;
 #[derive(Debug, Args)]
 pub(crate) struct Fetch {
     /// Jobs: ids, e.g. 12; array tasks, e.g. 12_3; ranges, e.g. 12-20; names; or `last` for your newest job
-    #[arg(value_name = "JOB", required_unless_present_any = ["all", "user", "name", "state", "partition"])]
+    #[arg(value_name = "JOB", required_unless_present_any = ["all", "watch", "user", "name", "state", "partition"])]
     words: Vec<Word>,
 
     #[command(flatten)]
@@ -39,12 +46,18 @@ pub(crate) struct Fetch {
     #[arg(long, conflicts_with_all = ["words", "user", "name", "state", "partition"])]
     all: bool,
 
+    /// Stay, and download each result when it is there; implies --all
+    ///
+    /// Goes on when the head can be reached again, e.g. when a laptop wakes up.
+    #[arg(long, conflicts_with_all = ["words", "user", "name", "state", "partition", "attempt"])]
+    watch: bool,
+
     /// Download the results of this attempt, after which the job was requeued, to DIR/12.attempt1
     #[arg(long, value_name = "NUMBER", conflicts_with = "all", value_parser = crate::flags::at_least_one)]
     attempt: Option<u32>,
 
-    /// With --all: also download the output of commands, and results of cancelled tasks
-    #[arg(long, requires = "all")]
+    /// With --all or --watch: also download the output of commands, and results of cancelled tasks
+    #[arg(long, conflicts_with_all = ["words", "user", "name", "state", "partition"])]
     outputs: bool,
 
     /// Parent directory for the results; each job or array task gets a subdirectory
@@ -59,6 +72,10 @@ pub(crate) struct Fetch {
 impl Fetch {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         let destination = destination(Some(&self.to), self.overwrite)?;
+        if self.watch {
+            let client = context.watching_client()?;
+            return block_on(watch(context, &client, self.outputs, &destination));
+        }
         let client = context.client()?;
         block_on(async {
             let haul = match self.all {
@@ -85,13 +102,16 @@ fn ended() -> Vec<JobState> {
     JobState::ALL.into_iter().filter(|state| state.is_ended()).collect()
 }
 
-/// Downloads all results that were not fetched before.
-async fn fetch_all(
-    context: &Context,
-    client: &Client,
-    outputs: bool,
-    destination: &Destination,
-) -> Result<Downloads, Failure> {
+/// Results that were not fetched before.
+struct News {
+    results: Vec<ResultView>,
+    /// What is not downloaded, although it was not fetched before.
+    left_out: Option<String>,
+    /// An error for each result that is lost.
+    lost: Vec<Failure>,
+}
+
+async fn news(client: &Client, outputs: bool) -> Result<News, Failure> {
     let page = client.results(true, &[]).await?;
     let all = page.results;
     let (results, left_out): (Vec<_>, Vec<_>) =
@@ -102,7 +122,18 @@ async fn fetch_all(
         let date = moment.date(it.deleted_at);
         Failure::new(format!("job {} was deleted on {date}, and nobody had fetched its results", it.job))
     }));
-    match (results.is_empty(), what_is_left_out(&left_out)) {
+    Ok(News { results, left_out: what_is_left_out(&left_out), lost })
+}
+
+/// Downloads all results that were not fetched before.
+async fn fetch_all(
+    context: &Context,
+    client: &Client,
+    outputs: bool,
+    destination: &Destination,
+) -> Result<Downloads, Failure> {
+    let News { results, left_out, lost } = news(client, outputs).await?;
+    match (results.is_empty(), left_out) {
         (true, None) if lost.is_empty() => context.output.say("nothing to fetch: all results were fetched before"),
         (true, Some(text)) => context.output.say(&format!("nothing to fetch; {text}")),
         (false, Some(text)) => context.output.say(&text),
@@ -111,6 +142,29 @@ async fn fetch_all(
     lost.iter().for_each(|failure| context.output.fail(failure));
     let haul = fetch(context, client, &results, destination).await?;
     Ok(Downloads { is_complete: haul.is_complete && lost.is_empty(), ..haul })
+}
+
+/// Downloads results as they arrive, until a signal.
+async fn watch(context: &Context, client: &Client, outputs: bool, destination: &Destination) -> Outcome {
+    let mut interrupts = Interrupts::take()?;
+    let mut said = BTreeSet::new();
+    let downloads = async {
+        context.output.say(&format!("waiting for results, for {}", destination.directory.display()));
+        loop {
+            let News { results, lost, .. } = news(client, outputs).await?;
+            let new = lost.iter().filter(|failure| said.insert(failure.message().to_owned()));
+            new.for_each(|failure| context.output.fail(failure));
+            let haul = fetch(context, client, &results, destination).await?;
+            if context.output.is_json() && !haul.arrived.is_empty() {
+                context.output.json(&haul.arrived);
+            }
+            tokio::time::sleep(if haul.is_complete { WATCH_INTERVAL } else { WATCH_AGAIN }).await;
+        }
+    };
+    tokio::select! {
+        ended = downloads => ended,
+        signal = interrupts.next() => Ok(interrupts::exit_code(signal)),
+    }
 }
 
 /// An error for each of the caller's jobs whose results were lost with a node.

@@ -25,6 +25,7 @@ pub(crate) mod import;
 pub(crate) mod info;
 pub(crate) mod job;
 pub(crate) mod jobs;
+pub(crate) mod jobs_folder;
 pub(crate) mod jupyter;
 pub(crate) mod login;
 pub(crate) mod logs;
