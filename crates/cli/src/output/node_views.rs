@@ -15,6 +15,7 @@ pub(crate) fn node_list(nodes: &[NodeView], width: Option<usize>) -> String {
     let has_counted = nodes.iter().any(|node| !node.counted.is_empty());
     let has_features = nodes.windows(2).any(|pair| pair[0].features != pair[1].features);
     let has_kept = nodes.iter().any(|node| node.kept_for.is_some());
+    let has_addresses = nodes.windows(2).any(|pair| pair[0].address != pair[1].address);
     let mut columns = vec![
         ("NAME", Align::Left),
         ("STATE", Align::Left),
@@ -29,6 +30,7 @@ pub(crate) fn node_list(nodes: &[NodeView], width: Option<usize>) -> String {
         ("PID", Align::Right),
         ("VERSION", Align::Left),
     ];
+    columns.extend(has_addresses.then_some(("ADDRESS", Align::Left)));
     columns.extend(has_counted.then_some(("RESOURCES", Align::Left)));
     columns.extend(has_partitions.then_some(("PARTITIONS", Align::Left)));
     columns.extend(has_features.then_some(("FEATURES", Align::Left)));
@@ -51,11 +53,12 @@ pub(crate) fn node_list(nodes: &[NodeView], width: Option<usize>) -> String {
             if node.agent_pid == 0 { "-".to_owned() } else { node.agent_pid.to_string() },
             node.version.clone(),
         ];
+        let address = has_addresses.then(|| node.address.map_or_else(|| "-".to_owned(), |address| address.to_string()));
         let partitions = has_partitions.then(|| words(&node.partitions));
         let features = has_features.then(|| words(&node.features));
         let counted = has_counted.then(|| counted_cell(node));
         let kept = has_kept.then(|| node.kept_for.map_or_else(|| "-".to_owned(), |job| format!("job {job}")));
-        table.row(cells.into_iter().chain(counted).chain(partitions).chain(features).chain(kept));
+        table.row(cells.into_iter().chain(address).chain(counted).chain(partitions).chain(features).chain(kept));
     }
     let has_gpus = nodes.iter().any(|node| node.gpus > 0);
     let table = if has_gpus { table } else { table.without(&[7, 8]) };
@@ -86,6 +89,7 @@ pub(crate) fn node(detail: &NodeDetail, moment: &Moment) -> String {
     let mut lines = Lines::default();
     lines.add("node", node.name.as_str());
     lines.add("state", state(detail));
+    lines.add_some("address", node.address.map(|address| address.to_string()));
     if let Some(drain) = &detail.drain {
         let reason = drain.reason.as_ref().map_or_else(String::new, |reason| format!(": {reason}"));
         lines.add("drained", format!("by {} at {}{reason}", drain.by, moment.date(drain.at)));
