@@ -5,8 +5,8 @@
 //! fsync per result.
 //!
 //! Chunks have no reference counts. A collection marks the chunks that known jobs and results refer to, and deletes the
-//! others. It keeps chunks that were queried or uploaded within the last hour, because a reference may follow. All
-//! functions here block on the disk.
+//! others. It keeps chunks that were queried or uploaded within the last hour, or within the last minutes if the disk is nearly
+//! full or results were dropped, because a reference may follow. All functions here block on the disk.
 
 mod collect;
 mod make_room;
@@ -38,6 +38,12 @@ use self::room::Room;
 /// Time since the last use of a blob after which a collection may delete the blob.
 const YOUNG: Duration = Duration::from_secs(3600);
 
+/// As [`YOUNG`], while space is scarce. A client whose chunk was deleted meanwhile uploads the chunk again.
+const YOUNG_IN_NEED: Duration = Duration::from_secs(120);
+
+/// Wait before another collection while space is scarce: after it, every chunk that is unused now may be deleted.
+const NEXT_IN_NEED: Duration = Duration::from_secs(185);
+
 /// How long a positive completeness check stays valid. Far below [`YOUNG`], because each check also renews the age of
 /// the chunks.
 const COMPLETENESS_TTL: Duration = Duration::from_secs(600);
@@ -68,6 +74,8 @@ pub(crate) struct Library {
     pins: Mutex<Pins>,
     /// Set when blobs were added or released since the last collection.
     changed: AtomicBool,
+    /// Set when results were dropped whose chunks are still on the disk.
+    in_need: AtomicBool,
     /// Number of collections that have begun.
     turns: AtomicUsize,
     room: Room,
@@ -144,6 +152,7 @@ impl Library {
             pins: Mutex::default(),
             // The previous process may have left unused chunks.
             changed: AtomicBool::new(true),
+            in_need: AtomicBool::new(false),
             turns: AtomicUsize::new(0),
             long: Mutex::default(),
         })

@@ -268,7 +268,7 @@ async fn collect(head: Arc<Head>) {
             library.collect(&engine, |command| runtime.block_on(engine.command(command)).is_ok())
         });
         match collected.await {
-            Ok(Ok(())) => {}
+            Ok(Ok(soon)) => pause = soon.unwrap_or(pause),
             Ok(Err(error)) => tracing::warn!("cannot delete unused chunks: {error}"),
             Err(error) => tracing::error!("deleting unused chunks failed: {error}"),
         }

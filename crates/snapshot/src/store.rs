@@ -85,6 +85,8 @@ pub struct Freed {
     pub files: u64,
     /// Size of the removed files on disk, in bytes.
     pub bytes: u64,
+    /// Number of chunks that are not live and stay only because they were used recently.
+    pub young: u64,
 }
 
 /// The reason why a file could not be written from its chunks.
@@ -408,12 +410,15 @@ impl ChunkStore {
         let age = if older_than.is_zero() { older_than } else { older_than + Self::RENEW_AFTER };
         let limit = SystemTime::now().checked_sub(age).unwrap_or(SystemTime::UNIX_EPOCH);
         let mut candidates = Vec::new();
+        let mut freed = Freed::default();
         self.each(|stored| {
-            if stored.kind == StoredKind::Chunk && stored.used <= limit && !is_live(&stored.digest) {
-                candidates.push(stored);
+            if stored.kind == StoredKind::Chunk && !is_live(&stored.digest) {
+                match stored.used <= limit {
+                    true => candidates.push(stored),
+                    false => freed.young += 1,
+                }
             }
         })?;
-        let mut freed = Freed::default();
         for candidate in candidates {
             if self.remove_if_unused_since(&candidate)? {
                 freed.count(&candidate);

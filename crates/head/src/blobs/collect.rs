@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc;
+use std::time::Duration;
 
 use hostler_core::head::{Command, Job};
 use hostler_model::{Attempt, Digest, JobId, TaskId, Work};
@@ -14,7 +15,7 @@ use hostler_proto::record::{EndedTask, TaskResult};
 use hostler_store::{Batch, Change};
 
 use super::marks::Marks;
-use super::{COMPLETENESS_TTL, Library, LibraryError, YOUNG};
+use super::{COMPLETENESS_TTL, Library, LibraryError, NEXT_IN_NEED, YOUNG, YOUNG_IN_NEED};
 use crate::archive;
 use crate::engine::Engine;
 
@@ -26,13 +27,18 @@ impl Library {
     /// collection.
     ///
     /// First drops downloaded results, if all results together exceed their limit. `tell` makes the head execute a
-    /// command, and returns whether the command and all earlier commands are durable.
+    /// command, and returns whether the command and all earlier commands are durable. Returns how long to wait for the
+    /// next collection, if space is scarce and it can delete more.
     ///
     /// # Errors
     /// The disk fails. Blobs deleted until then were unused.
-    pub(crate) fn collect(&self, engine: &Engine, tell: impl Fn(Command) -> bool) -> Result<(), LibraryError> {
+    pub(crate) fn collect(
+        &self,
+        engine: &Engine,
+        tell: impl Fn(Command) -> bool,
+    ) -> Result<Option<Duration>, LibraryError> {
         if !self.changed.swap(false, Ordering::AcqRel) {
-            return Ok(());
+            return Ok(None);
         }
         self.make_room(engine, &tell)?;
         self.pins().set_collecting(true);
@@ -41,15 +47,20 @@ impl Library {
         collected
     }
 
-    fn mark_and_sweep(&self, engine: &Engine, tell: &impl Fn(Command) -> bool) -> Result<(), LibraryError> {
+    fn mark_and_sweep(
+        &self,
+        engine: &Engine,
+        tell: &impl Fn(Command) -> bool,
+    ) -> Result<Option<Duration>, LibraryError> {
         // The reply to a tick comes after all earlier writes. After it, every blob without a pin is stored together
         // with the event that refers to it, so the marking finds the reference.
         if !tell(Command::Tick) {
             self.changed.store(true, Ordering::Release);
-            return Ok(());
+            return Ok(None);
         }
         let live = self.mark(engine)?;
-        let freed = self.chunks.sweep(|digest| live.contains(digest), YOUNG)?;
+        let in_need = self.in_need.load(Ordering::Acquire) || self.nearly_full().is_some();
+        let freed = self.chunks.sweep(|digest| live.contains(digest), if in_need { YOUNG_IN_NEED } else { YOUNG })?;
         let dropped = self.sweep_table(&live)?;
         self.complete().retain(|_, seen| seen.elapsed() < COMPLETENESS_TTL);
         if freed.chunks > 0 || dropped > 0 {
@@ -60,7 +71,11 @@ impl Library {
                 "deleted unused chunks and blobs"
             );
         }
-        Ok(())
+        match freed.young {
+            0 => self.in_need.store(false, Ordering::Release),
+            _ => self.changed.store(true, Ordering::Release),
+        }
+        Ok((in_need && freed.young > 0).then_some(NEXT_IN_NEED))
     }
 
     /// Marks everything that a job or result refers to.
@@ -246,12 +261,16 @@ mod tests {
 
     /// Sets the time of last use of every chunk file to two hours ago.
     fn age(directory: &Path) {
+        age_by(directory, Duration::from_secs(7200));
+    }
+
+    fn age_by(directory: &Path, age: Duration) {
         for entry in fs::read_dir(directory).expect("readable").map(|entry| entry.expect("readable").path()) {
             if entry.is_dir() {
-                age(&entry);
+                age_by(&entry, age);
             } else {
                 let file = File::options().append(true).open(&entry).expect("permitted");
-                file.set_modified(SystemTime::now() - Duration::from_secs(7200)).expect("permitted");
+                file.set_modified(SystemTime::now() - age).expect("permitted");
             }
         }
     }
@@ -322,12 +341,8 @@ mod tests {
             chunks.push(name_of(&own));
         }
         let tell = |command| tokio::runtime::Handle::current().block_on(engine.command(command)).is_ok();
-        let collect = || {
-            age(directory.path());
-            library.note_change();
-            tokio::task::block_in_place(|| library.collect(&engine, tell)).expect("the disk works");
-        };
-        collect();
+        let collect = || tokio::task::block_in_place(|| library.collect(&engine, tell)).expect("the disk works");
+        assert_eq!(collect(), None, "nothing can be deleted");
         assert!(library.room().warning().is_some_and(|text| text.contains("not fetched")));
         assert!(chunks.iter().all(|chunk| library.chunks.contains(chunk)), "no unfetched result is dropped");
 
@@ -339,8 +354,12 @@ mod tests {
                 .await
                 .expect("the job has a result");
         }
-        collect();
+        library.note_change();
+        assert_eq!(collect(), Some(NEXT_IN_NEED), "a dropped chunk is new");
         assert_eq!(library.room().warning(), None);
+        assert!(chunks.iter().all(|chunk| library.chunks.contains(chunk)));
+        age_by(directory.path(), NEXT_IN_NEED);
+        assert_eq!(collect(), None, "nothing is left to delete");
         let left: Vec<bool> = chunks.iter().map(|chunk| library.chunks.contains(chunk)).collect();
         assert_eq!(left, [true, false, true], "only the fetched result that ended first is dropped");
         assert!(library.chunks.contains(&name_of(&shared)), "other results still use the chunk");

@@ -29,7 +29,9 @@ impl Library {
         }
         let mut kept = self.measure(engine)?;
         if kept > self.room.cap_bytes() {
+            let before = kept;
             kept = self.drop_results(engine, tell)?;
+            self.in_need.fetch_or(kept < before, Ordering::AcqRel);
         }
         self.room.measured(kept);
         if let Some(warning) = self.room.warning() {

@@ -7,8 +7,7 @@
 //! whose results nobody has downloaded within their retention are deleted, oldest first. Younger ones stay and cause only
 //! a warning.
 //!
-//! The following collection deletes dropped results from disk, except chunks that a client asked for within the last
-//! hour.
+//! The following collections delete dropped results from disk, within about five minutes.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
