@@ -158,6 +158,18 @@ for how in [signal.SIGKILL, None]:
         print('left for', took)
     other.communicate(b'')
     print(other.returncode)
+# On several nodes, each has a caller of its own.
+for number, options in enumerate([['--all'], ['--nodes', 'n1,n2']]):
+    seconds = str(43210 + number)
+    dsh = subprocess.Popen(['dsh', *options, 'sleep', seconds])
+    atexit.register(dsh.kill)
+    def sleeping():
+        script = 'cat /proc/[0-9]*/cmdline | tr \"\\\\0\" \" \" | grep -ao \"slee[p] ' + seconds + '\" | wc -l'
+        return int(subprocess.run(['dsh', '--node', 'n2', 'sh', '-c', script], stdout=subprocess.PIPE).stdout)
+    soon('the command to run', lambda: sleeping() > 0)
+    dsh.kill()
+    print(dsh.wait())
+    soon('nothing to be left', lambda: sleeping() == 0)
 ";
-    assert_eq!(machines.python(0, &format!("{COMMON}{script}")), ["-9", "0", "None", "0"]);
+    assert_eq!(machines.python(0, &format!("{COMMON}{script}")), ["-9", "0", "None", "0", "-9", "-9"]);
 }

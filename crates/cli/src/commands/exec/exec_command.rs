@@ -31,6 +31,12 @@ pub(super) fn run(command: &Command, placed: Option<&Destination>, tell: Option<
     }
     reset_sigpipe(&mut process);
     let cannot = |error: std::io::Error| {
+        let directory = command.directory();
+        if command.directory_id.is_none() && !directory.is_dir() {
+            return Failure::new(format!("cannot enter the directory {}", directory.display()))
+                .because(&error)
+                .exiting(126);
+        }
         let code = if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 };
         let path = std::env::var_os("PATH").unwrap_or_default();
         let why = explain_start(&argv[0], &command.directory(), &path, &error);

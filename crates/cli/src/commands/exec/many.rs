@@ -1,12 +1,15 @@
 //! Runs one command on several nodes at once and labels its output with the nodes' names.
 
 use std::io::Read;
+use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, RecvTimeoutError, SyncSender};
 use std::time::Instant;
 
 use hostler_model::{NodeName, plural};
 use hostler_shepherd::merge::{Labels, Merger, Source};
+use nix::errno::Errno;
+use nix::sys::signal::Signal;
 
 use crate::context::Context;
 use crate::exit;
@@ -43,6 +46,15 @@ pub(super) fn run(context: &Context, nodes: &Nodes, command: impl Fn(&NodeName) 
 
 fn start(mut command: Command, node: &NodeName) -> Result<Child, Failure> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let own = std::process::id();
+    // SAFETY: the two system calls may be used between fork and exec.
+    unsafe {
+        command.pre_exec(move || {
+            // The commands on the nodes end with this process, also if it is killed.
+            nix::sys::prctl::set_pdeathsig(Signal::SIGTERM)?;
+            if nix::unistd::getppid().as_raw().cast_unsigned() == own { Ok(()) } else { Err(Errno::ESRCH.into()) }
+        });
+    }
     command.spawn().during(|| format!("cannot start the command for node {node}"))
 }
 
