@@ -70,6 +70,14 @@ fn operators_commands_switch_a_node_and_measure_its_power() {
     head.home.write("head/power.toml", text);
     wait_for_power(&head, "plugged", "off");
     assert_eq!(head.json(&["node", "power", "plugged", "status"])["power"], "off");
+    // A file that others can write is not read, until it is closed to them.
+    for (mode, is_open) in [(0o666, true), (0o600, false)] {
+        let path = head.home.path("head/power.toml");
+        std::fs::set_permissions(path, Permissions::from_mode(mode)).expect("the test owns the file");
+        wait_until("the head to notice the mode", 30, || {
+            (head.ok(&["info"]).contains("chmod go-w") == is_open).then_some(())
+        });
+    }
 
     let job = head.ok(&["run", "--detach", "-c", "1", "-m", "16M", "--", "sleep", "6"]);
     wait_until("the meter to be read", 30, || {

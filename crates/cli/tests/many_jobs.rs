@@ -56,6 +56,10 @@ fn many_jobs_make_one_line() {
     let said = &held.stderr;
     assert!(held.code == 0 && said.lines().count() == 1 && said.contains("jobs are held"), "{said}");
     cluster.ok(&["release", "--all"]);
+    cluster.ok(&["hold", &ids[29]]);
+    let released = cluster.run(&["release", "--all"]);
+    assert_eq!((released.code, released.stderr.as_str()), (0, "1 job is released\n"), "the others are not held");
+    assert_eq!(cluster.run(&["release", "--all"]).code, 0);
     let cancelled = cluster.run(&["cancel", "many"]);
     assert_eq!(cancelled.stderr, "30 jobs are being cancelled\n");
     cluster.wait_for_state(&ids[29], "cancelled");

@@ -155,7 +155,7 @@ fn quota_covers_all_jobs_of_a_pass() {
     assert_eq!(head.reason(jobs[2]), quota(5));
     assert_eq!(
         head.reason(jobs[2]).expect("the job waits").to_string(),
-        "the quota of ada limits running jobs to 5 CPUs; 5 in use"
+        "the quota of ada limits running jobs to 5 CPUs; 5 in use or ahead in the queue"
     );
     head.end_one(jobs[1]);
     head.pass();
@@ -185,7 +185,7 @@ fn exclusive_task_counts_as_the_largest_node_that_it_may_use() {
     head.pass();
     assert_eq!(
         head.reason(next).expect("the job waits").to_string(),
-        "the quota of ada limits running jobs to 16 CPUs; 16 in use"
+        "the quota of ada limits running jobs to 16 CPUs; 16 in use or ahead in the queue"
     );
 }
 

@@ -178,7 +178,7 @@ impl fmt::Display for Reason {
             Self::Dependency { jobs } => write!(f, "waits for {}", Jobs(jobs)),
             Self::Quota { whose, kind, used, limit } => write!(
                 f,
-                "the quota of {whose} limits running jobs to {}; {} in use",
+                "the quota of {whose} limits running jobs to {}; {} in use or ahead in the queue",
                 kind.amount(*limit),
                 kind.figure(*used)
             ),

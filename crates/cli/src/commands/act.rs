@@ -185,7 +185,7 @@ impl Requeue {
             return Err(Failure::usage("single tasks of an array cannot be changed")
                 .hint("name the whole array, or leave out --time and --memory"));
         }
-        let (accepted, outcome) = act_on_each(context, &client, &targets, action)?;
+        let (accepted, outcome) = act_on_each(context, &client, &targets, action, false)?;
         let mut outcome = outcome;
         if let Some(change) = change {
             outcome = and_then(outcome, change_and_release(context, &client, &accepted, &change, self.hold)?);
@@ -396,17 +396,25 @@ fn is_own_job(job: JobId) -> bool {
 
 fn act(context: &Context, targets: &Targets, action: JobAction) -> Outcome {
     let client = context.client()?;
+    // Of the waiting jobs that a filter matches, some are held.
+    let skips = action == JobAction::Release && targets.words.is_empty();
     let targets = targets.find(context, &client, verb(action), states_for(action))?;
-    act_on_each(context, &client, &targets, action)?.1
+    let (accepted, outcome) = act_on_each(context, &client, &targets, action, skips)?;
+    if skips && accepted.is_empty() && !targets.is_empty() {
+        context.output.say("no job that matches is held");
+    }
+    outcome
 }
 
-/// Applies the action to every target, even if it fails for some. Returns the jobs for which it was accepted, and the
+/// Applies the action to every target, even if it fails for some. `skips` passes over jobs in a state in which the action makes
+/// no sense. Returns the jobs for which it was accepted, and the
 /// outcome with the exit code of the first failure.
 fn act_on_each(
     context: &Context,
     client: &Client,
     targets: &[Target],
     action: JobAction,
+    skips: bool,
 ) -> Result<(BTreeSet<JobId>, Outcome), Failure> {
     block_on(async {
         let mut accepted = BTreeSet::new();
@@ -424,6 +432,7 @@ fn act_on_each(
                     accepted.insert(target.job);
                     summaries.push(summary);
                 }
+                Err(error) if skips && error.code() == Some("wrong_state") => {}
                 Err(error) if targets.len() == 1 => return Ok((accepted, Err(error.into()))),
                 Err(error) => {
                     let failure = Failure::from(error);

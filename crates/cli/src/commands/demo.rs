@@ -133,7 +133,7 @@ async fn show(context: &Context, places: &Places, directory: &Path, destination:
     present(context, &metrics, destination);
     match ended.summary.state {
         JobState::Completed if haul.is_complete => Ok(exit::OK),
-        state => Err(explain(&client, &ended, state).await),
+        _ => Err(explain(&client, &ended).await),
     }
 }
 
@@ -273,8 +273,8 @@ fn parameters(value: &serde_json::Value) -> String {
 }
 
 /// The error of a failed demonstration, with the last output of a failed task.
-async fn explain(client: &Client, job: &JobDetail, state: JobState) -> Failure {
-    let failure = Failure::new(format!("the demonstration failed: its job is {state}"));
+async fn explain(client: &Client, job: &JobDetail) -> Failure {
+    let failure = Failure::new(format!("the demonstration failed: its job {}", views::ending(&job.summary)));
     let Some(task) = job.tasks_shown.iter().find(|task| task.state.is_ended() && task.state != JobState::Completed)
     else {
         return failure;

@@ -57,6 +57,9 @@ impl Login {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         let (kept, logged_in) = match &self.target {
             CodeArgument::Other(address) => self.by_key(context, &logins::with_port(address)?)?,
+            _ if self.user.is_some() => {
+                return Err(Failure::usage("--user is for a login with a key; a login code names its user"));
+            }
             code => by_code(&code.read(&context.output, &LOGIN_CODE)?, self.authority)?,
         };
         let LoggedIn { user, role, token, ends_in_ms } = logged_in;

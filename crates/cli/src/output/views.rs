@@ -394,8 +394,9 @@ fn state_phrase(job: &JobSummary) -> String {
 pub(crate) fn ending(job: &JobSummary) -> String {
     match (job.state, job.exit_code) {
         (JobState::Completed, _) => "completed".to_owned(),
-        (JobState::Failed, Some(code)) => format!("failed with exit code {code}"),
-        (JobState::Failed, None) => "failed".to_owned(),
+        // Of an array, the code may be that of a task that has completed.
+        (JobState::Failed, Some(code)) if code != 0 => format!("failed with exit code {code}"),
+        (JobState::Failed, _) => "failed".to_owned(),
         (JobState::Cancelled, _) => "was cancelled".to_owned(),
         (JobState::Timeout, _) => "reached its time limit".to_owned(),
         (JobState::OutOfMemory, _) => "ran out of memory".to_owned(),

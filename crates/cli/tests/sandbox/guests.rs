@@ -124,13 +124,13 @@ fn own_job_of_the_user_of_the_agent_gets_no_directory_with_keys_or_of_another_ru
         cluster.write(ADA, file, "secret");
     }
     for (place, why) in [
-        (home.clone(), "is there, with files"),
+        (home.clone(), "programs outside of the sandbox trust the files of"),
         (home.join(".ssh"), hidden),
         (home.join(".config/hostler/logins"), hidden),
         // A head whose admin has chosen the directory.
         (home.join("cluster/below"), "a head or an agent keeps its state there"),
         (directory.join("identity"), "where an agent keeps its state"),
-        (directory.join("runs"), "is there, with files"),
+        (directory.join("runs"), "programs outside of the sandbox trust the files of"),
         (work.clone(), "where an agent keeps its state"),
     ] {
         let page = batch(&cluster, ADA, &place, "touch made");

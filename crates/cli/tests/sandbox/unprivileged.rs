@@ -108,9 +108,9 @@ fn jobs_ranks_and_remote_commands_of_an_ordinary_user_run_in_sandboxes() {
     let state = ".local/state/hostler/nodes/n1";
     cluster.folder(".ssh");
     for (place, why) in [
-        (".", "is there, with files"),
-        (".local", "is there, with files"),
-        (state, "is there, with files"),
+        (".", "programs outside of the sandbox trust the files of"),
+        (".local", "programs outside of the sandbox trust the files of"),
+        (state, "programs outside of the sandbox trust the files of"),
         (&format!("{state}/chunks"), "where an agent keeps its state"),
         (".ssh", "it is in the hidden directory .ssh"),
         (".local/state/hostler/head", "it is in the hidden directory .local"),

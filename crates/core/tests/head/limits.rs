@@ -253,14 +253,16 @@ fn quota_holds_on_every_way_into_the_queue() {
         limit(head, Some(1));
     };
     let lift = |head: &mut Head| limit(head, None);
-    check(&WAYS, (&ada(), &here()), use_up, lift, |_| Waits("the quota of ada limits running jobs to 1 CPU; 1 in use"));
+    check(&WAYS, (&ada(), &here()), use_up, lift, |_| {
+        Waits("the quota of ada limits running jobs to 1 CPU; 1 in use or ahead in the queue")
+    });
 
     let mut large = here();
     large.request.cpus = 2;
     let lower = |head: &mut Head| limit(head, Some(1));
     check(&WAYS, (&ada(), &large), lower, lift, |way| match way {
         Submission | Array | Requeue | Change => Refused("over_quota"),
-        Loss | Dependent => Waits("the quota of ada limits running jobs to 1 CPU; 0 in use"),
+        Loss | Dependent => Waits("the quota of ada limits running jobs to 1 CPU; 0 in use or ahead in the queue"),
     });
 }
 

@@ -31,6 +31,16 @@ impl ApiError {
         Self { status, body: ErrorBody { code: code.to_owned(), message: message.into(), hints: Vec::new() } }
     }
 
+    /// One error for several of the same request; `None` if there are none.
+    pub(crate) fn all(errors: Vec<Self>) -> Option<Self> {
+        errors.into_iter().reduce(|mut all, other| {
+            all.body.message = format!("{}; {}", all.body.message, other.body.message);
+            all.body.hints.extend(other.body.hints);
+            all.body.hints.dedup();
+            all
+        })
+    }
+
     /// Adds a hint.
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Self {
         self.body.hints.push(hint.into());

@@ -296,8 +296,16 @@ async fn admissible(head: &Head, users: Vec<AddUser>) -> Result<Vec<NewUser>, Ap
     };
     users.iter().filter_map(|user| user.uid).for_each(|uid| uids.reserve(uid));
     // The lookup blocks: names may come from a directory server.
-    let look = move || users.into_iter().map(|user| admit(user, &known, &mut uids)).collect();
-    tokio::task::spawn_blocking(look).await.map_err(ApiError::internal)?
+    let look = move || -> Vec<_> { users.into_iter().map(|user| admit(user, &known, &mut uids)).collect() };
+    let looked = tokio::task::spawn_blocking(look).await.map_err(ApiError::internal)?;
+    let (mut admitted, mut refused) = (Vec::new(), Vec::new());
+    for user in looked {
+        match user {
+            Ok(user) => admitted.push(user),
+            Err(error) => refused.push(error),
+        }
+    }
+    ApiError::all(refused).map_or(Ok(admitted), Err)
 }
 
 fn admit(user: AddUser, known: &BTreeSet<UserName>, uids: &mut AutomaticUids) -> Result<NewUser, ApiError> {

@@ -13,6 +13,8 @@ use hostler_power::{ControllerConfig, Span};
 use jiff::Zoned;
 use serde::Deserialize;
 
+use crate::private_file;
+
 /// Parsed content of `power.toml`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct PowerFile {
@@ -114,7 +116,7 @@ impl PowerFile {
     }
 
     fn parse(text: &str) -> Result<Self, String> {
-        let text: Text = toml::from_str(text).map_err(|error| error.to_string().trim_end().to_owned())?;
+        let text: Text = private_file::from_toml(text)?;
         let usual = PowerPolicy::default();
         let ms = |span: Option<Span>, usual: u64| span.map_or(usual, |Span(span)| millis(span));
         let policy = PowerPolicy {

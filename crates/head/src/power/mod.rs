@@ -7,9 +7,10 @@ pub(crate) mod order;
 mod reach;
 
 use std::collections::BTreeMap;
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use hostler_core::head::{Command, PowerCommand, PowerFault, Stage};
 use hostler_model::{NodeName, PowerVerb, Supply};
@@ -46,7 +47,7 @@ pub(super) struct Switch {
 }
 
 /// Modification time and length of the file.
-pub(super) type FileVersion = Option<(SystemTime, u64)>;
+pub(super) type FileVersion = Option<(i64, i64, u64)>;
 
 impl Switches {
     pub(crate) fn new(engine: Engine, path: PathBuf) -> Self {
@@ -103,7 +104,7 @@ impl Switches {
 
     /// Reloads the file if it has changed, or if `again` is set.
     pub(super) async fn look(&self, seen: &mut Option<FileVersion>, again: bool) {
-        let now: FileVersion = std::fs::metadata(&self.path).ok().and_then(|it| Some((it.modified().ok()?, it.len())));
+        let now: FileVersion = std::fs::metadata(&self.path).ok().map(|it| (it.ctime(), it.ctime_nsec(), it.ino()));
         if *seen == Some(now) && !again {
             return;
         }

@@ -94,7 +94,7 @@ fn check(host: &OwnedFd, plan: &Plan<'_>, opened: &OwnedFd, wanted: Use) -> io::
         let inside = reach(host, plan, path)?;
         if inside.is_some_and(|inside| ancestors(inside).iter().any(|it| is_same(it, opened))) {
             return refuse(format!(
-                "{path} is there, with files that programs outside of the sandbox trust; use a directory without them"
+                "programs outside of the sandbox trust the files of {path}; use a directory without them"
             ));
         }
     }

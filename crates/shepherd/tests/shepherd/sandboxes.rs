@@ -157,12 +157,12 @@ fn folders_that_would_open_the_sandbox_are_refused() {
             fs::create_dir_all(&home).expect("writable");
             limit(launch, Folders { private: vec![home.display().to_string()], ..Folders::default() });
         };
-        assert!(refused("", &at_home).contains("with files that programs outside of the sandbox trust"), "{home}");
+        assert!(refused("", &at_home).contains("programs outside of the sandbox trust the files of"), "{home}");
     }
     // The state of an agent.
     let inside = "own, where an agent keeps its state; use another directory";
     for (folder, expected) in [
-        ("own", Some("own is there, with files that programs outside of the sandbox trust")),
+        ("own", Some("programs outside of the sandbox trust the files of own")),
         ("own/images", Some(inside)),
         ("own/runs/7", Some(inside)),
         ("own/runs/7/steps", Some(inside)),

@@ -75,7 +75,7 @@ impl Measurement<'_> {
     pub(super) fn verdict(&self) -> String {
         self.certificate
             .as_ref()
-            .map_or_else(|| "unknown: the node's agent is too old".to_owned(), Certificate::in_words)
+            .map_or_else(|| "unknown: the node has sent no certificate".to_owned(), Certificate::in_words)
     }
 
     fn one(&self, command: usize, summary: &Summary) -> String {

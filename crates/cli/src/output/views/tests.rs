@@ -239,6 +239,13 @@ fn array_task_is_shown_like_a_job() {
 }
 
 #[test]
+fn array_of_which_tasks_failed_did_not_end_with_code_0() {
+    let failed = |exit_code| JobSummary { state: JobState::Failed, exit_code, ..array(8) };
+    assert_eq!(ending(&failed(Some(3))), "failed with exit code 3");
+    assert_eq!(ending(&failed(Some(0))), "failed");
+}
+
+#[test]
 fn array_says_how_many_tasks_are_shown() {
     let part = JobDetail { tasks_next: Some(3), ..detail(array(8), vec![ended_task()]) };
     let text = job(&part, &moment(), None);

@@ -11,7 +11,10 @@ const MAX_GRACE_SECONDS: u64 = 3600;
 pub(super) fn add(wanted: &mut Wanted, records: &[Record], problems: &mut Vec<Problem>) {
     for record in records.iter().filter(|record| record.kind == Kind::Cluster) {
         if let Some(second) = record.values.get(1) {
-            let text = format!("{second} follows another setting; write it in a line of its own");
+            let first = record.values.first().map_or("", |first| first.key.as_str());
+            let text = format!(
+                "{second} follows {first}, which is neither NodeName nor PartitionName; write it in a line of its own"
+            );
             problems.push(Problem::new(&second.place, text));
             continue;
         }

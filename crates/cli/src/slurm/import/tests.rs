@@ -156,7 +156,7 @@ fn mistakes_have_their_line() {
         ("NodeName=n State=BROKEN", "s:1: State=BROKEN is not a state that slurm.conf may give to a node"),
         (
             "NodeName=n\nKillWait=5 MinJobAge=6",
-            "s:2: MinJobAge=6 follows another setting; write it in a line of its own",
+            "s:2: MinJobAge=6 follows KillWait, which is neither NodeName nor PartitionName; write it in a line of its own",
         ),
         ("NodeName=n\nKillWait=long", "s:2: KillWait=long is not a number of seconds"),
         ("NodeName=n\nDefMemPerCPU=2G", "s:2: DefMemPerCPU=2G is not a number of megabytes"),

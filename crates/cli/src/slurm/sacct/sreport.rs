@@ -217,6 +217,7 @@ impl Query {
             query.to = clock.now;
         }
         query.to = query.to.min(clock.now);
+        query.from = query.from.min(query.to);
         Ok(query)
     }
 
