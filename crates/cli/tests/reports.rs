@@ -63,6 +63,41 @@ fn results_of_requeued_attempts_stay_until_they_are_fetched() {
 }
 
 #[test]
+fn requeue_with_kept_files_starts_in_the_folder_of_the_last_attempt() {
+    let cluster = Cluster::up(HOSTLER, Size::default());
+    cluster.write("project/unwanted", "a captured file");
+    cluster.write(
+        "project/main.sh",
+        "echo $HOSTLER_ATTEMPT >> log; ls | xargs; rm -f unwanted
+         mkdir -p deep; [ -e deep/once ] || echo $HOSTLER_ATTEMPT > deep/once; echo ready
+         case $HOSTLER_ATTEMPT in 2) sleep 600;; 1|3|4) exit 1;; esac",
+    );
+    let id = cluster.ok(&["submit", "project", "sh", "-m", "16M", "--", "main.sh"]);
+    cluster.wait_for_state(&id, "failed");
+    cluster.ok(&["requeue", &id, "--keep-files"]);
+    wait_until("the second attempt", 30, || {
+        let logs = cluster.run(&["logs", &id]).stdout;
+        (logs.starts_with("deep log main.sh\n") && logs.contains("ready")).then_some(())
+    });
+    cluster.ok(&["requeue", &id, "--keep-files"]);
+    wait_until("the third attempt", 30, || {
+        let job = cluster.json(&["job", &id]);
+        (job["attempt"] == 3 && job["state"] == "failed").then_some(())
+    });
+    // The result is complete: it has what all attempts have written.
+    cluster.ok(&["fetch", &id, "--to", "fetched"]);
+    let read = |path: &str| std::fs::read_to_string(cluster.path(&format!("fetched/{id}/{path}"))).expect("fetched");
+    assert_eq!((read("log"), read("deep/once")), ("1\n2\n3\n".to_owned(), "1\n".to_owned()));
+    // A fetched result serves as well, until a requeue without the option.
+    cluster.ok(&["requeue", &id, "--keep-files"]);
+    cluster.wait_for_state(&id, "failed");
+    assert!(cluster.ok(&["logs", &id]).starts_with("deep log main.sh\n"));
+    cluster.ok(&["requeue", &id]);
+    cluster.wait_for_state(&id, "completed");
+    assert!(cluster.ok(&["logs", &id]).starts_with("log main.sh unwanted\n"));
+}
+
+#[test]
 fn unfetched_results_outlive_the_retention_and_their_deletion_is_reported() {
     let cluster = Cluster::up(HOSTLER, Size::default());
     cluster.write("project/main.sh", "echo precious > model");

@@ -439,6 +439,17 @@ impl Client {
     /// Applies an action to a job or to one of its tasks. A requeue is not retried after the request may have arrived,
     /// because the job would run twice.
     pub async fn act(&self, job: JobId, index: Option<u32>, action: JobAction) -> Result<JobSummary, ClientError> {
+        self.act_and_keep(job, index, action, false).await
+    }
+
+    /// Like [`Self::act`]. With `keep_files`, the next attempts of a requeued job start with the files of the last ones.
+    pub async fn act_and_keep(
+        &self,
+        job: JobId,
+        index: Option<u32>,
+        action: JobAction,
+        keep_files: bool,
+    ) -> Result<JobSummary, ClientError> {
         let how = match action {
             JobAction::HoldForOwner => Some("owner=true"),
             JobAction::RequeueAll => Some("completed=true"),
@@ -447,8 +458,8 @@ impl Client {
             JobAction::RequeueDependent => Some("dependent=true"),
             JobAction::Cancel | JobAction::Hold | JobAction::Release | JobAction::Requeue => None,
         };
-        let fields: Vec<String> =
-            index.map(|index| format!("index={index}")).into_iter().chain(how.map(str::to_owned)).collect();
+        let how = how.into_iter().chain(keep_files.then_some("keep_files=true")).map(str::to_owned);
+        let fields: Vec<String> = index.map(|index| format!("index={index}")).into_iter().chain(how).collect();
         let query = if fields.is_empty() { String::new() } else { format!("?{}", fields.join("&")) };
         let call = Call::post(format!("/jobs/{job}/{}{query}", action.as_str()));
         let is_requeue = action.as_str() == JobAction::Requeue.as_str();

@@ -13,7 +13,8 @@ fn run() -> RunId {
 fn launch() -> Arc<RunLaunch> {
     let spec = Arc::new(JobSpec::new("test", Work::command(["true"], "/"), Request::new(1, 1 << 20)));
     let job = JobLaunch { id: JobId(7), user: "ada".into(), uid: None, spec, array_len: 1, output_cap_bytes: None };
-    let placement = Placement { run: run(), resources: Resources::new(CpuSet::first(1), 1 << 20), gang: None };
+    let placement =
+        Placement { run: run(), resources: Resources::new(CpuSet::first(1), 1 << 20), gang: None, files: None };
     Arc::new(RunLaunch { job: Arc::new(job), placement })
 }
 

@@ -345,6 +345,9 @@ pub struct Placement {
     /// [`HeadMessage::Begin`] before its processes start.
     #[serde(default)]
     pub gang: Option<Gang>,
+    /// Hash of the result of an earlier attempt, whose files the run starts with; absent for the captured folder alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub files: Option<Digest>,
 }
 
 /// The nodes of a run on several nodes, and the rank of the node that receives this message.

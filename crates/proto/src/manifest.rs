@@ -3,6 +3,7 @@
 //! A manifest is stored in the chunk store under the hash of its encoding, like any chunk. Its hash therefore
 //! identifies every byte of the folder. Paths are bytes, as on Linux: they need not be UTF-8.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 
@@ -28,6 +29,19 @@ pub struct Manifest {
     /// Everything in the folder except the folder itself, parents before children.
     #[serde(deserialize_with = "at_most::<_, _, MAX_ENTRIES>")]
     pub entries: Vec<Entry>,
+}
+
+impl Manifest {
+    /// Returns the folder after a run that started in this folder and has left `result`.
+    #[must_use]
+    pub fn after(&self, result: &ResultManifest) -> Self {
+        let mut entries: BTreeMap<&[u8], &Entry> = self.entries.iter().map(|entry| (&*entry.path, entry)).collect();
+        for path in &result.removed {
+            entries.remove(path.as_slice());
+        }
+        entries.extend(result.tree.entries.iter().map(|entry| (&*entry.path, entry)));
+        Self { version: self.version.max(result.tree.version), entries: entries.into_values().cloned().collect() }
+    }
 }
 
 /// One file, directory or link.

@@ -54,6 +54,12 @@ impl EndedTask {
         let results = ranked.chain(std::iter::once((0, only)));
         results.filter_map(move |(rank, manifest)| Some(TaskResult { task, rank, manifest: manifest? }))
     }
+
+    /// Returns the hash of each result, with the rank of its node.
+    #[must_use]
+    pub fn ranked_results(&self) -> Vec<(u32, Digest)> {
+        self.results().map(|result| (result.rank, result.manifest)).collect()
+    }
 }
 
 /// One result of an ended task.

@@ -16,10 +16,9 @@ use hostler_core::agent::{RunLaunch, Why};
 use hostler_model::{Digest, Engine, Environment, NodeName, PathFacts, RunId, SignalTarget, Work};
 use hostler_project::{Requirements, detect};
 use hostler_proto::link::Output;
-use hostler_proto::manifest::Manifest;
 use hostler_shepherd::cgroup::LeafSpec;
 use hostler_shepherd::{Files, Launch, Launcher, Members, Options, RunSignal, WindowSize};
-use hostler_snapshot::{LayoutOptions, StoreError, lay_out};
+use hostler_snapshot::{Baseline, LayoutOptions, StoreError, lay_out};
 
 use crate::account::{Account, Accounts, Ids};
 use crate::containers::sandbox::{self, Sandboxes};
@@ -32,7 +31,7 @@ use crate::provision::gpus::Gpus;
 use crate::provision::images::{self, Images};
 use crate::provision::program_directory::ProgramDirectory;
 use crate::provision::program_in_image::{self, ProgramInImage};
-use crate::provision::transfer::{Transfer, blocking};
+use crate::provision::transfer::{Folder, Transfer, blocking};
 use crate::provision::{driver, variables};
 use crate::rights::act_as;
 use crate::runs::directory::RunDirectory;
@@ -174,11 +173,11 @@ pub(crate) async fn prepare(
             tokio::task::spawn_blocking(work).await.context("preparing the job's image was interrupted")?
         }
         Work::Project { snapshot, entrypoint, args } => {
-            let manifest = fetch(&stager.transfer, *snapshot).await?;
+            let folder = fetch(&stager.transfer, *snapshot, launch.placement.files).await?;
             let project = Project { snapshot: *snapshot, entrypoint: entrypoint.clone(), args: args.clone() };
             let cancel = Arc::clone(cancel);
             let work = move || {
-                preparation.lay_out(&manifest)?;
+                preparation.lay_out(&folder)?;
                 on_staged();
                 preparation.project(&project, &cancel)
             };
@@ -187,8 +186,9 @@ pub(crate) async fn prepare(
     }
 }
 
-/// Downloads the chunks of a captured folder. If the disk is full, removes chunks of other folders and retries.
-async fn fetch(transfer: &Transfer, snapshot: Digest) -> anyhow::Result<Manifest> {
+/// Downloads the chunks of a captured folder, and of the result of an earlier attempt. If the disk is full, removes chunks
+/// of other folders and retries.
+async fn fetch(transfer: &Transfer, snapshot: Digest, result: Option<Digest>) -> anyhow::Result<Folder> {
     let is_full = |error: &anyhow::Error| {
         error.chain().any(|cause| matches!(cause.downcast_ref(), Some(StoreError::DiskFull { .. })))
     };
@@ -196,10 +196,10 @@ async fn fetch(transfer: &Transfer, snapshot: Digest) -> anyhow::Result<Manifest
         let chunks = Arc::clone(&transfer.chunks);
         blocking(move || Ok(chunks.evict_to(0, &|_| false)?))
     };
-    match transfer.fetch_snapshot(snapshot).await {
+    match transfer.fetch_folder(snapshot, result).await {
         Err(error) if is_full(&error) => {
             make_room().await?;
-            let again = transfer.fetch_snapshot(snapshot).await;
+            let again = transfer.fetch_folder(snapshot, result).await;
             if again.is_err() {
                 // Chunks of an incomplete download must not take the space of other folders.
                 make_room().await?;
@@ -262,13 +262,15 @@ impl Preparation {
 
     /// Stages the captured folder with files owned by the user. The top directory changes its owner last, so processes
     /// of the user cannot interfere.
-    fn lay_out(&self, manifest: &Manifest) -> anyhow::Result<()> {
+    fn lay_out(&self, folder: &Folder) -> anyhow::Result<()> {
         let (chunks, directory) = (&self.stager.transfer.chunks, &self.directory);
         let options = LayoutOptions { owner: self.ids().map(|ids| (ids.uid, ids.gid)), ..LayoutOptions::default() };
         let laid_out =
-            lay_out(manifest, chunks, &directory.work(), &options).context("cannot stage the captured folder")?;
-        directory.store(&directory.manifest(), &hostler_proto::encode(manifest))?;
-        laid_out.baseline.save(&directory.baseline())?;
+            lay_out(folder.start(), chunks, &directory.work(), &options).context("cannot stage the captured folder")?;
+        directory.store(&directory.manifest(), &hostler_proto::encode(&folder.captured))?;
+        // Files of an earlier attempt differ from the captured folder, although the run leaves them as they are.
+        let baseline = if folder.is_captured() { laid_out.baseline } else { Baseline::default() };
+        baseline.save(&directory.baseline())?;
         chunks.evict_to(self.stager.chunk_cap_bytes, &|_| false)?;
         Ok(())
     }

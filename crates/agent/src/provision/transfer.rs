@@ -10,7 +10,8 @@ use anyhow::Context;
 use bytes::Bytes;
 use hostler_client::{Client, ClientError};
 use hostler_model::Digest;
-use hostler_proto::manifest::{EntryKind, Manifest};
+use hostler_proto::decode;
+use hostler_proto::manifest::{EntryKind, Manifest, ResultManifest};
 use hostler_snapshot::{ChunkStore, Sources, pack, wire};
 
 use crate::account::Ids;
@@ -44,21 +45,48 @@ pub(crate) struct Transfer {
     pub(crate) fails: Arc<AtomicBool>,
 }
 
+/// The files that a run starts with.
+pub(crate) struct Folder {
+    /// The captured folder, with which the run's files are compared at the end.
+    pub(crate) captured: Manifest,
+    /// The captured folder with the changes of an earlier attempt, if the run starts with those.
+    changed: Option<Manifest>,
+}
+
+impl Folder {
+    /// Returns the folder in which the run starts.
+    pub(crate) fn start(&self) -> &Manifest {
+        self.changed.as_ref().unwrap_or(&self.captured)
+    }
+
+    /// Returns whether the run starts in the captured folder.
+    pub(crate) fn is_captured(&self) -> bool {
+        self.changed.is_none()
+    }
+}
+
 impl Transfer {
-    /// Downloads the manifest and all chunks of a captured folder, except those in the node's store.
-    pub(crate) async fn fetch_snapshot(&self, snapshot: Digest) -> anyhow::Result<Manifest> {
-        if !self.chunks.contains(&snapshot) {
-            self.fetch(vec![snapshot]).await.context("cannot get the captured folder's manifest")?;
+    /// Downloads the manifest and all chunks of a captured folder, and of the result of a run in the folder, except those in the
+    /// node's store.
+    pub(crate) async fn fetch_folder(&self, snapshot: Digest, result: Option<Digest>) -> anyhow::Result<Folder> {
+        let manifests: Vec<Digest> = std::iter::once(snapshot).chain(result).collect();
+        for manifest in manifests.iter().filter(|manifest| !self.chunks.contains(manifest)) {
+            self.fetch(vec![*manifest]).await.context("cannot get the captured folder's manifest")?;
         }
         let chunks = Arc::clone(&self.chunks);
-        let (manifest, requests) = blocking(move || {
-            let manifest = {
-                let is_large = chunks.length_of(&snapshot).is_none_or(|bytes| bytes > LARGE_MANIFEST_BYTES);
-                let _turn = is_large.then(|| lock(&LARGE_MANIFESTS));
-                hostler_proto::decode::<Manifest>(&chunks.get(&snapshot)?).context("the manifest is damaged")?
+        let (folder, requests) = blocking(move || {
+            let folder = {
+                let is_large = |it: &Digest| chunks.length_of(it).is_none_or(|bytes| bytes > LARGE_MANIFEST_BYTES);
+                let _turn = manifests.iter().any(is_large).then(|| lock(&LARGE_MANIFESTS));
+                let captured = decode::<Manifest>(&chunks.get(&snapshot)?).context("the manifest is damaged")?;
+                let result = result.map(|result| -> anyhow::Result<Manifest> {
+                    let result: ResultManifest = decode(&chunks.get(&result)?).context("the result is damaged")?;
+                    Ok(captured.after(&result))
+                });
+                Folder { changed: result.transpose()?, captured }
             };
             let mut wanted: Vec<(Digest, u64)> = Vec::new();
-            for entry in &manifest.entries {
+            for entry in &folder.start().entries {
                 if let EntryKind::File(content) = &entry.kind {
                     wanted.extend(content.chunks.iter().map(|chunk| (chunk.digest, u64::from(chunk.len))));
                 }
@@ -66,13 +94,13 @@ impl Transfer {
             wanted.sort_unstable();
             wanted.dedup();
             wanted.retain(|(digest, _)| !chunks.contains(digest));
-            Ok((manifest, cut(&wanted)))
+            Ok((folder, cut(&wanted)))
         })
         .await?;
         for request in requests {
             self.fetch(request).await.context("cannot get the captured folder's files")?;
         }
-        Ok(manifest)
+        Ok(folder)
     }
 
     /// Downloads these chunks from the head and verifies their hashes.

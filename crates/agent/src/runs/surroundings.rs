@@ -160,7 +160,7 @@ mod tests {
         let run = "7_0.1.1".parse().expect("a run");
         RunLaunch {
             job: Arc::new(job),
-            placement: Placement { run, resources: Resources::new(CpuSet::first(1), 1 << 20), gang: None },
+            placement: Placement { run, resources: Resources::new(CpuSet::first(1), 1 << 20), gang: None, files: None },
         }
     }
 

@@ -64,6 +64,10 @@ pub(crate) struct Requeue {
     #[arg(long)]
     completed: bool,
 
+    /// Start in the folder as the last attempt left it, e.g. with its checkpoints, instead of in the submitted folder
+    #[arg(long)]
+    keep_files: bool,
+
     /// Hold the queued tasks until `hostler release`
     #[arg(long)]
     hold: bool,
@@ -185,7 +189,8 @@ impl Requeue {
             return Err(Failure::usage("single tasks of an array cannot be changed")
                 .hint("name the whole array, or leave out --time and --memory"));
         }
-        let (accepted, outcome) = act_on_each(context, &client, &targets, action, false)?;
+        let how = How { keeps_files: self.keep_files, ..How::default() };
+        let (accepted, outcome) = act_on_each(context, &client, &targets, action, how)?;
         let mut outcome = outcome;
         if let Some(change) = change {
             outcome = and_then(outcome, change_and_release(context, &client, &accepted, &change, self.hold)?);
@@ -399,29 +404,37 @@ fn act(context: &Context, targets: &Targets, action: JobAction) -> Outcome {
     // Of the waiting jobs that a filter matches, some are held.
     let skips = action == JobAction::Release && targets.words.is_empty();
     let targets = targets.find(context, &client, verb(action), states_for(action))?;
-    let (accepted, outcome) = act_on_each(context, &client, &targets, action, skips)?;
+    let (accepted, outcome) = act_on_each(context, &client, &targets, action, How { skips, ..How::default() })?;
     if skips && accepted.is_empty() && !targets.is_empty() {
         context.output.say("no job that matches is held");
     }
     outcome
 }
 
-/// Applies the action to every target, even if it fails for some. `skips` passes over jobs in a state in which the action makes
-/// no sense. Returns the jobs for which it was accepted, and the
-/// outcome with the exit code of the first failure.
+/// How an action is applied.
+#[derive(Debug, Clone, Copy, Default)]
+struct How {
+    /// The next attempt starts with the files of the last.
+    keeps_files: bool,
+    /// Passes over jobs in a state in which the action makes no sense.
+    skips: bool,
+}
+
+/// Applies the action to every target, even if it fails for some. Returns the jobs for which it was accepted, and the outcome
+/// with the exit code of the first failure.
 fn act_on_each(
     context: &Context,
     client: &Client,
     targets: &[Target],
     action: JobAction,
-    skips: bool,
+    how: How,
 ) -> Result<(BTreeSet<JobId>, Outcome), Failure> {
     block_on(async {
         let mut accepted = BTreeSet::new();
         let mut summaries = Vec::new();
         let mut failures = Vec::new();
         targets.iter().for_each(|target| outlive_own_job(target.job));
-        let requests = stream::iter(targets).map(|target| client.act(target.job, target.index, action));
+        let requests = stream::iter(targets).map(|it| client.act_and_keep(it.job, it.index, action, how.keeps_files));
         let mut answers = stream::iter(targets).zip(requests.buffered(AT_ONCE));
         while let Some((target, answer)) = answers.next().await {
             match answer {
@@ -432,7 +445,7 @@ fn act_on_each(
                     accepted.insert(target.job);
                     summaries.push(summary);
                 }
-                Err(error) if skips && error.code() == Some("wrong_state") => {}
+                Err(error) if how.skips && error.code() == Some("wrong_state") => {}
                 Err(error) if targets.len() == 1 => return Ok((accepted, Err(error.into()))),
                 Err(error) => {
                     let failure = Failure::from(error);

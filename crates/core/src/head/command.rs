@@ -14,7 +14,7 @@ use hostler_proto::notify::Alert;
 use hostler_sched::NeverFits;
 
 use super::ids::{ConnectionId, SubmissionKey};
-use super::jobs::job::Job;
+use super::jobs::job::{Job, KeptFiles};
 use super::nodes::member::KeyRefusal;
 use super::nodes::partition::PartitionsCommand;
 use super::power::PowerCommand;
@@ -100,6 +100,19 @@ pub enum Command {
         index: Option<u32>,
         /// Cancel, hold, release or requeue.
         action: JobAction,
+    },
+    /// A user requeues a job, whose next attempts start with the files of the last ones.
+    RequeueWithFiles {
+        /// The user who acts.
+        caller: Caller,
+        /// The job to requeue.
+        job: JobId,
+        /// One task of the job; all tasks when absent.
+        index: Option<u32>,
+        /// How to requeue.
+        action: JobAction,
+        /// The results of ended tasks that are on the head.
+        files: KeptFiles,
     },
     /// A user changes a job.
     Change {

@@ -17,7 +17,7 @@ use super::jobs::change::decide_change;
 use super::jobs::dependencies::{Other, Standing, standing};
 use super::jobs::ended::{Ended, any_job};
 use super::jobs::holds::Hold;
-use super::jobs::job::{Active, Job, Phase};
+use super::jobs::job::{Active, Job, KeptFiles, Phase};
 use super::jobs::submission::{Admission, check_dependencies, check_spec};
 use super::limits::{MAX_DEPENDENCIES, MAX_REASON_CHARACTERS, is_reason};
 use super::nodes::members::{decide_join, decide_key, decide_renewal};
@@ -46,6 +46,18 @@ pub fn decide(state: &State, command: &Command, ended: &Ended, now: Now) -> Resu
         }
         Command::Act { caller, job, index, action } => {
             decide_action(state, ended, caller, (*job, *index), *action, now)
+        }
+        Command::RequeueWithFiles { caller, job: id, index, action, files } => {
+            let mut events = decide_action(state, ended, caller, (*id, *index), *action, now)?;
+            let job = any_job(state, ended, *id)?;
+            for event in &mut events {
+                if let Event::Requeued { keeps_completed, files: kept, .. } = event
+                    && matches!(job.spec.work, Work::Project { .. })
+                {
+                    *kept = Some(Box::new(files_to_keep(job, *index, *keeps_completed, files)?));
+                }
+            }
+            Ok(events)
         }
         Command::Change { caller, job, change } => {
             decide_change(state, ended, caller, own_job(state, ended, caller, *job)?, change, now)
@@ -266,12 +278,39 @@ fn decide_action(
                 |it: &Dependency| !job.is_ended() && (it.condition != Condition::AfterCorr || job.unmet.contains(it));
             let waits_again = |it: &&Dependency| !is_met && !is_forgiven(it) && stands(it) == Standing::Open;
             let waits_for = job.spec.after.iter().filter(waits_again).copied().collect();
-            let requeued = Event::Requeued { job: id, index, keeps_completed, waits_for, ended: recalled };
+            let requeued = Event::Requeued { job: id, index, keeps_completed, waits_for, files: None, ended: recalled };
             let holds = matches!(action, JobAction::RequeueHeld { .. });
             let held = holds.then(|| Event::Held { job: id, index, by_operator: !caller.owns(job) });
             Ok(std::iter::once(requeued).chain(held).collect())
         }
     }
+}
+
+/// Returns those of the `files` that the next attempts of ended tasks start with. Refuses if a task has run and its files are
+/// not on the head.
+fn files_to_keep(
+    job: &Job,
+    index: Option<u32>,
+    keeps_completed: bool,
+    files: &KeptFiles,
+) -> Result<KeptFiles, Refusal> {
+    let mut kept = KeptFiles::new();
+    for (ending, tasks) in &job.endings {
+        if keeps_completed && ending.state == JobState::Completed {
+            continue;
+        }
+        for task in tasks.iter().filter(|task| index.is_none_or(|index| index == *task)) {
+            match files.get(&task) {
+                Some(results) => drop(kept.insert(task, results.clone())),
+                None if ending.exit_code.is_some() || ending.state == JobState::NodeFail => {
+                    let why = "has left no files on the head to start with; requeue it without --keep-files";
+                    return Err(wrong_state(job, Some(task), why));
+                }
+                None => {}
+            }
+        }
+    }
+    Ok(kept)
 }
 
 /// Decides a hold of a job or of one of its tasks. A hold by its owner does not replace one by an operator.

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ids::{ConnectionId, Now, SubmissionKey};
 use super::jobs::dependency::PastJob;
-use super::jobs::job::Job;
+use super::jobs::job::{Job, KeptFiles};
 use super::nodes::partition::PartitionsEvent;
 use super::power::PowerEvent;
 use super::settings::{Setting, SettingValue};
@@ -109,6 +109,10 @@ pub enum Event {
         /// not ended itself.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         waits_for: Vec<Dependency>,
+        /// Results whose files the next attempts of ended tasks start with; those of running tasks follow. `None`: the next
+        /// attempts start in the captured folder.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        files: Option<Box<KeptFiles>>,
         /// The job as the store had it, if it had ended.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         ended: Option<Arc<Job>>,

@@ -37,7 +37,7 @@ pub use jobs::dry_run::DryRun;
 pub use jobs::ended::{Ended, EndedJobs, PendingMoves};
 pub use jobs::explain::{explain, explain_task};
 pub use jobs::holds::Hold;
-pub use jobs::job::{Active, HeldTasks, Job, Part, Phase, WaitLimit};
+pub use jobs::job::{Active, HeldTasks, Job, KeptFiles, Part, Phase, WaitLimit};
 pub use jobs::queue::Ahead;
 pub use jobs::schedule::schedule;
 pub use jobs::waiting::{WaitingJobs, memory_of};

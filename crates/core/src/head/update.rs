@@ -13,7 +13,7 @@ use hostler_proto::stages::Stages;
 use super::event::{Changes, Effect, Event, Record, Stamped, TaskChange};
 use super::ids::ConnectionId;
 use super::jobs::dependencies::{Other, PastJobs, Standing, standing};
-use super::jobs::job::{Job, Phase};
+use super::jobs::job::{Job, KeptFiles, Phase};
 use super::nodes::member::Key;
 use super::nodes::node::{Drain, Link, Node, Silence};
 use super::nodes::partitions::update_partitions;
@@ -52,8 +52,9 @@ pub fn update(state: &mut State, stamped: &Stamped, changes: &mut Changes) {
             step.recall(ended.as_ref());
             step.state.change_job(*job, |job| job.release(*index, *keeps_operators));
         }
-        Event::Requeued { job, index, keeps_completed, waits_for, ended } => {
+        Event::Requeued { job, index, keeps_completed, waits_for, files, ended } => {
             step.recall(ended.as_ref());
+            step.keep_files(*job, *index, files.as_deref());
             if !waits_for.is_empty() {
                 step.state.wait_for(*job, waits_for);
             } else if ended.as_ref().is_some_and(|job| job.spec.has_alternatives()) {
@@ -190,7 +191,9 @@ impl Step<'_> {
             match self.state.job(id) {
                 Some(job) if job.is_ended() => {
                     let mut job = self.state.remove_job(id).expect("the job was found in the state");
-                    Arc::make_mut(&mut job).drop_environment_if_completed();
+                    let ended = Arc::make_mut(&mut job);
+                    ended.drop_environment_if_completed();
+                    ended.kept_files = None;
                     self.changes.records.push(Record::JobEnded(job));
                 }
                 Some(_) => self.changes.records.push(Record::JobReopened(id)),
@@ -297,6 +300,22 @@ impl Step<'_> {
         }
         self.wait_again_for_others(id, &again);
         self.notify(id);
+    }
+
+    /// Notes with which files the next attempts of tasks start that are about to be requeued. A task that ended without a result
+    /// starts with the same files again.
+    fn keep_files(&mut self, id: JobId, index: Option<u32>, files: Option<&KeptFiles>) {
+        self.state.change_job(id, |job| {
+            let is_requeued = |task: u32, job: &Job| index.is_none_or(|it| it == task) && !job.pending.contains(task);
+            let mut kept = job.kept_files.take().unwrap_or_default();
+            match files {
+                Some(files) => kept.extend(files.clone()),
+                None => kept.retain(|task, _| !is_requeued(*task, job)),
+            }
+            job.kept_files = Some(kept).filter(|kept| !kept.is_empty());
+            let active = job.active.values_mut().filter(|active| index.is_none_or(|it| it == active.run.task.index));
+            active.for_each(|active| active.keeps_files = files.is_some());
+        });
     }
 
     fn see_node(&mut self, name: &NodeName, note: impl FnOnce(&mut Node)) {

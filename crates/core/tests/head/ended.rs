@@ -87,6 +87,51 @@ fn ended_job_runs_again_when_it_is_requeued_and_ends_again() {
     assert!(head.state.job(job).is_none() && head.stored.0.contains_key(&job));
 }
 
+/// The result whose files the job's run starts with, in the last launch.
+fn files_of_launch(head: &mut Head) -> Option<Digest> {
+    let launches = head.sent().into_iter().filter_map(|message| match message {
+        HeadMessage::Launch(launch) => Some(launch.runs[0].files),
+        _ => None,
+    });
+    launches.last().expect("a launch")
+}
+
+#[test]
+fn requeued_job_starts_with_the_files_of_its_last_attempt_if_its_user_wants_so() {
+    let mut head = Head::new();
+    head.hello("n1", 1, "boot", vec![]);
+    let work = Work::Project { snapshot: Digest([3; 32]), entrypoint: "main.py".to_owned(), args: Vec::new() };
+    let job = head.submit(JobSpec { requeue: true, work, ..spec() }).expect("accepted");
+    let requeue = |files: &[(u32, [u8; 32])]| Command::RequeueWithFiles {
+        caller: user("ada"),
+        job,
+        index: None,
+        action: JobAction::Requeue,
+        files: files.iter().map(|(index, hash)| (*index, vec![(0, Digest(*hash))])).collect(),
+    };
+    assert_eq!(files_of_launch(&mut head), None);
+    end(&mut head, job, 1);
+    let refused = head.command(&requeue(&[])).expect_err("the head does not have the files");
+    assert!(refused.to_string().contains("no files on the head"), "{refused}");
+    head.command(&requeue(&[(0, [7; 32])])).expect("accepted");
+    assert_eq!(files_of_launch(&mut head), Some(Digest([7; 32])));
+    // The task of a lost node starts with the same files again, also after a restart of the head.
+    head.report(1, head.run_of(job), fate(Fate::Lost)).expect("accepted");
+    head.restart();
+    head.hello("n1", 1, "boot", vec![]);
+    assert_eq!((head.run_of(job).attempt.0, files_of_launch(&mut head)), (3, Some(Digest([7; 32]))));
+    // A running task keeps what it has by its end.
+    head.report(1, head.run_of(job), RunStatus::Running).expect("accepted");
+    head.command(&requeue(&[])).expect("accepted");
+    let result = Some(RunResult { manifest: Digest([8; 32]), inline: Vec::new() });
+    let RunStatus::Ended(over) = fate(Fate::Requeued) else { unreachable!("`fate` returns another status") };
+    head.report(1, head.run_of(job), RunStatus::Ended(RunEnd { result, ..over })).expect("accepted");
+    assert_eq!(files_of_launch(&mut head), Some(Digest([8; 32])));
+    end(&mut head, job, 1);
+    head.act(job, JobAction::Requeue).expect("accepted");
+    assert_eq!(files_of_launch(&mut head), None);
+}
+
 #[test]
 fn results_of_requeued_attempts_stay_until_they_are_fetched() {
     let (mut head, job) = head_with_ended_job(1);

@@ -25,7 +25,7 @@ use utoipa::openapi::{ObjectBuilder, Schema, Type};
 
 use super::error::ApiError;
 use super::extract::{Json as Body, Path, Query, list as parse_list};
-use super::results::readable;
+use super::results::{self, readable};
 use super::settled::settled_history;
 use super::who::User;
 use crate::answers::Answer;
@@ -558,6 +558,10 @@ pub(crate) struct RequeueSelector {
     /// Whether the job is queued only if each of its dependencies is satisfied or may still be. It must be cancelled.
     #[serde(default)]
     dependent: bool,
+    /// Whether the next attempt starts in the folder as the last attempt left it. 409 `wrong_state` if the head does not have its
+    /// files, or those of more than 10,000 tasks. Without effect on commands that run in a directory of their node.
+    #[serde(default)]
+    keep_files: bool,
 }
 
 /// `POST /jobs/{id}/cancel`.
@@ -596,7 +600,7 @@ pub(crate) async fn requeue(
     user: User,
     head: State<Arc<Head>>,
     id: Path<JobId>,
-    Query(RequeueSelector { index, completed, hold, dependent }): Query<RequeueSelector>,
+    Query(RequeueSelector { index, completed, hold, dependent, keep_files }): Query<RequeueSelector>,
 ) -> Result<Json<JobSummary>, ApiError> {
     may_submit(&head)?;
     let action = match (dependent, hold, completed) {
@@ -605,7 +609,12 @@ pub(crate) async fn requeue(
         (false, false, true) => JobAction::RequeueAll,
         (false, false, false) => JobAction::Requeue,
     };
-    act(user, head, id, Query(TaskSelector { index }), action).await
+    if !keep_files {
+        return act(user, head, id, Query(TaskSelector { index }), action).await;
+    }
+    let (State(head), Path(job), caller) = (head, id, user.0.clone());
+    let files = results::to_keep(&head, &user, job, index, completed).await?;
+    act_with(user, &head, (job, index, action), Command::RequeueWithFiles { caller, job, index, action, files }).await
 }
 
 async fn act(
@@ -615,9 +624,19 @@ async fn act(
     Query(TaskSelector { index }): Query<TaskSelector>,
     action: JobAction,
 ) -> Result<Json<JobSummary>, ApiError> {
+    let command = Command::Act { caller: user.0.clone(), job, index, action };
+    act_with(user, &head, (job, index, action), command).await
+}
+
+async fn act_with(
+    user: User,
+    head: &Head,
+    (job, index, action): (JobId, Option<u32>, JobAction),
+    command: Command,
+) -> Result<Json<JobSummary>, ApiError> {
     tracing::info!(%job, ?index, ?action, user = user.0.user, "job action");
-    head.engine.command(Command::Act { caller: user.0.clone(), job, index, action }).await?;
-    let job = user.job(&head, job).await?;
+    head.engine.command(command).await?;
+    let job = user.job(head, job).await?;
     let state = head.engine.state();
     Ok(Json(views::summary(&state, &job, None, user.sees(&job), head.engine.now())))
 }

@@ -114,7 +114,7 @@ fn api() -> Api {
         .post("/jobs/{id}/cancel", Owners, jobs::cancel, "Cancels a job.")
         .post("/jobs/{id}/hold", Owners, jobs::hold, "Holds a job, or one of its tasks: its pending tasks do not start.")
         .post("/jobs/{id}/release", Owners, jobs::release, "Releases a held job, or one of its held tasks.")
-        .post("/jobs/{id}/requeue", Owners, jobs::requeue, "Requeues a job: it runs again from the start, except for its completed tasks. 409 `wrong_state` if all ended tasks have completed, and, with `completed=true`, 409 `results_not_fetched` if their user has not fetched their results. 403 `partition_refuses`; 507 `disk_full`.")
+        .post("/jobs/{id}/requeue", Owners, jobs::requeue, "Requeues a job: it runs again from the start, except for its completed tasks. 409 `wrong_state` if all ended tasks have completed or, with `keep_files=true`, if the head lacks their files; with `completed=true`, 409 `results_not_fetched` if their user has not fetched their results. 403 `partition_refuses`; 507 `disk_full`.")
         .post("/jobs/{id}/signal", Owners, signal::signal, "Sends a signal to running processes of a job, or of one of its steps. 409 `not_running`, `several_tasks` if `step` is given without `index`.")
         .post("/jobs/{id}/duplicate", Owners, jobs::duplicate, "Submits a copy of a job with changed values. 403 `priority_too_high`, `system_account`, 409 `no_environment` if the job had environment variables and has completed or belongs to another user.")
         .post("/jobs/{id}/fetched", Owners, results::fetched, "Confirms that the client has stored results safely. Has no effect on jobs of other users.")

@@ -12,8 +12,8 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::NoContent;
 use futures_util::{StreamExt, stream};
-use hostler_core::head::{Caller, Command, Job};
-use hostler_model::{Attempt, JobId, TaskId, Work};
+use hostler_core::head::{Caller, Command, Job, KeptFiles};
+use hostler_model::{Attempt, IndexSet, JobId, JobState, TaskId, Work};
 use hostler_proto::api::{DeletedResults, Fetched, ResultPage, ResultView};
 use hostler_proto::record::{EndedTask, TaskResult};
 use serde::Deserialize;
@@ -25,6 +25,7 @@ use super::reply::JsonText;
 use super::who::User;
 use crate::answers::{Answer, hold};
 use crate::archive::ArchiveError;
+use crate::blobs::LibraryError;
 use crate::head::Head;
 use crate::views::Viewer;
 
@@ -51,6 +52,9 @@ const MOST_JOBS: usize = 1_000;
 
 /// Approximate size of the pieces of a response.
 const PIECE_BYTES: usize = 64 << 10;
+
+/// Maximum number of tasks whose files a requeue keeps.
+const MOST_KEPT: u64 = 10_000;
 
 /// Number of ended tasks per read.
 const ROWS: usize = 64;
@@ -236,6 +240,58 @@ pub(crate) async fn readable(head: &Head, user: &User, id: JobId) -> Result<Arc<
         Viewer::Owner => Ok(job),
         Viewer::Other => Err(user.0.refused(&job).into()),
     }
+}
+
+/// Returns the results of a job's ended tasks with which the next attempts can start, and keeps them from being collected until
+/// then. Of a task whose last attempt left none, that of an earlier attempt.
+pub(super) async fn to_keep(
+    head: &Arc<Head>,
+    user: &User,
+    id: JobId,
+    index: Option<u32>,
+    completed: bool,
+) -> Result<KeptFiles, ApiError> {
+    // The rows of tasks that have just ended become visible only after the fsync.
+    let _ = head.engine.settled().await;
+    let job = readable(head, user, id).await?;
+    if matches!(job.spec.work, Work::Command { .. }) {
+        return Ok(KeptFiles::new());
+    }
+    let is_again = move |state: JobState| completed || state != JobState::Completed;
+    let ended = job.endings.iter().filter(|(ending, _)| is_again(ending.state)).map(|(_, tasks)| tasks);
+    if index.is_none() && ended.clone().map(IndexSet::len).sum::<u64>() > MOST_KEPT {
+        let text = format!("job {id} would keep the files of more than {MOST_KEPT} tasks");
+        let error = ApiError::new(StatusCode::CONFLICT, "wrong_state", text);
+        return Err(
+            error.hint(format!("requeue single tasks, e.g. {id}_{}", job.indices().first().unwrap_or_default()))
+        );
+    }
+    let tasks: Vec<TaskId> = ended
+        .flat_map(IndexSet::iter)
+        .filter(|it| index.is_none_or(|index| index == *it))
+        .map(|it| job.task(it))
+        .collect();
+    let (library, history) = (Arc::clone(&head.library), head.history.clone());
+    let read = move || -> Result<KeptFiles, LibraryError> {
+        let mut files = KeptFiles::new();
+        for task in tasks {
+            let mut row =
+                history.ended_one(task)?.filter(|row| row.result.is_some() && job.results.contains(task.index));
+            if row.is_none() {
+                let earlier = history.earlier_attempts((task, Attempt(0)), ROWS)?;
+                row = earlier.into_iter().rfind(|row| (row.job, row.index) == (task.job, task.index));
+            }
+            let results = row.map(|row| row.ranked_results()).unwrap_or_default();
+            // Renews the age of the chunks, so that no collection deletes them before the job has them.
+            let are_there: Result<Vec<bool>, _> = results.iter().map(|(_, it)| library.is_complete(it)).collect();
+            if !results.is_empty() && !are_there?.contains(&false) {
+                files.insert(task.index, results);
+            }
+        }
+        Ok(files)
+    };
+    let read = head.client_limits.read_jobs(user.party(), read).await;
+    read.map_err(ApiError::internal)?.map_err(ApiError::from)
 }
 
 /// Converts a result into its view. Returns `None` if the task was requeued, or its result was fetched or dropped.

@@ -87,7 +87,9 @@ impl Library {
             let snapshots = state.jobs().chain(moves.jobs()).filter_map(|job| snapshot_of(&job.spec.work));
             // These manifests are read before the history: when the last part of a task ends, the results of its other
             // parts move from the state to the history.
-            snapshots.chain(state.early_results()).collect()
+            let kept =
+                state.jobs().filter_map(|job| job.kept_files.as_deref()).flat_map(|kept| kept.values().flatten());
+            snapshots.chain(state.early_results()).chain(kept.map(|(_, manifest)| *manifest)).collect()
         };
         // This table is read after the state, because ended jobs move from the state to the table.
         manifests.extend(self.table.snapshots_of_ended()?);

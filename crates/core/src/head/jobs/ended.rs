@@ -86,7 +86,8 @@ impl Ended {
                     | JobAction::RequeueHeld { .. }
                     | JobAction::RequeueDependent),
                 ..
-            } => {
+            }
+            | Command::RequeueWithFiles { job, action, .. } => {
                 ended.add(state, moves, store, *job)?;
                 let is_needed = |job: &Arc<Job>| *action == JobAction::RequeueDependent || job.spec.has_alternatives();
                 if let Some(dependent) = ended.job(*job).cloned().filter(is_needed) {

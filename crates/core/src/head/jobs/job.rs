@@ -90,6 +90,9 @@ pub struct Job {
     /// jobs have them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub earlier: Option<Box<BTreeMap<Attempt, IndexSet>>>,
+    /// Results whose files the next attempts of tasks start with. In a box, because few jobs have them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept_files: Option<Box<KeptFiles>>,
     /// The owner's uid on the submitting machine, if known.
     #[serde(default)]
     pub uid: Option<u32>,
@@ -110,6 +113,9 @@ pub struct Job {
     pub lost_environment: bool,
 }
 
+/// Hashes of tasks' results, by index, each with the rank of its node.
+pub type KeptFiles = BTreeMap<u32, Vec<(u32, Digest)>>;
+
 /// A task that is placed on nodes. The task's run has one part per node.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Active {
@@ -128,6 +134,9 @@ pub struct Active {
     /// Whether the job's time limit has changed since the launch, so that the agents must learn it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub has_new_limit: bool,
+    /// Whether the task's next attempt starts with the files of this one, because a user requeued it so.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub keeps_files: bool,
     /// The rank of the first part that ended without completing. The ending of this part becomes the task's ending.
     #[serde(default)]
     pub broken_by: Option<u32>,
@@ -369,6 +378,7 @@ impl Job {
             results: IndexSet::default(),
             fetched: IndexSet::default(),
             earlier: None,
+            kept_files: None,
             uid,
             energy: None,
             used: None,
@@ -588,6 +598,19 @@ impl Job {
         let mut all = IndexSet::default();
         self.earlier.iter().flat_map(|earlier| earlier.values()).for_each(|tasks| all.add_all(tasks));
         all
+    }
+
+    /// Changes which results the next attempts of tasks start with.
+    pub(in crate::head) fn change_kept_files(&mut self, change: impl FnOnce(&mut KeptFiles)) {
+        let mut kept = self.kept_files.take().unwrap_or_default();
+        change(&mut kept);
+        self.kept_files = Some(kept).filter(|kept| !kept.is_empty());
+    }
+
+    /// Returns the result whose files the task's next attempt starts with on the node of this rank.
+    pub(in crate::head) fn kept_files_of(&self, index: u32, rank: u32) -> Option<Digest> {
+        let kept = self.kept_files.as_ref()?.get(&index)?;
+        kept.iter().find(|(at, _)| *at == rank).map(|(_, manifest)| *manifest)
     }
 
     pub(in crate::head) fn keep_earlier(&mut self, attempt: Attempt, index: u32) {

@@ -46,6 +46,7 @@ impl Step<'_> {
                 stages: Stages { placed_at: Some(self.now.wall), ..Stages::default() },
                 ending: None,
                 has_new_limit: false,
+                keeps_files: false,
                 broken_by: None,
             };
             if run.attempt.0 == 1 {
@@ -219,14 +220,19 @@ impl Step<'_> {
             None => {
                 // What a requeued attempt has left stays until it is fetched.
                 let keeps = self.job(id).keeps_output() && ended_part_ends(&active).any(|over| over.result.is_some());
+                let mut files = Vec::new();
                 if keeps {
                     let ending = Ending { state: JobState::Cancelled, exit_code: None };
                     let row = self.record(&active, ending);
+                    files = row.ranked_results();
                     self.changes.records.push(Record::EarlierEnded(Box::new(row)));
                 }
                 self.state.change_job(id, |job| {
                     if keeps {
                         job.keep_earlier(run.attempt, index);
+                    }
+                    if active.keeps_files && !files.is_empty() {
+                        job.change_kept_files(|kept| drop(kept.insert(index, files)));
                     }
                     job.attempts.insert(index, run.attempt);
                     job.wait_again(&IndexSet::one(index));
@@ -398,6 +404,7 @@ fn placement(state: &State, active: &Active, rank: u32) -> Placement {
         run: active.run,
         resources: active.parts[rank as usize].resources.clone(),
         gang: is_gang.then(|| Gang { rank, nodes: active.nodes().map(peer).collect() }),
+        files: state.job(active.run.task.job).and_then(|job| job.kept_files_of(active.run.task.index, rank)),
     }
 }
 
