@@ -109,7 +109,17 @@ fn unfetched_results_outlive_the_retention_and_their_deletion_is_reported() {
     assert!(!cluster.ok(&["job", &kept]).contains("kept until"), "unfetched results wait");
     cluster.ok(&["configure", "setting", "retention", "1m"]);
     wait_until("the end of the fetched job", 90, || (cluster.run(&["job", &fetched]).code != 0).then_some(()));
-    cluster.ok(&["fetch", &kept]);
+    assert!(!cluster.run(&["jobs"]).stderr.contains("the head deletes"), "nothing is deleted without the setting");
+    cluster.ok(&["configure", "setting", "unfetched-retention", "2d"]);
+    let jobs = cluster.run(&["jobs"]).stderr;
+    assert!(
+        jobs.contains("the head deletes the files of 2 jobs that nobody has fetched, the first in 1d23h"),
+        "{jobs}"
+    );
+    let waited = cluster.run(&["wait", &lost]).stderr;
+    assert!(waited.contains("the head deletes the files of 1 job that nobody has fetched, in 1d23h"), "{waited}");
+    let fetched = cluster.run(&["wait", &kept, "--fetch"]).stderr;
+    assert!(fetched.contains("fetched job") && !fetched.contains("the head deletes"), "{fetched}");
     cluster.ok(&["configure", "setting", "unfetched-retention", "1m"]);
     let deleted = format!("job {lost} was deleted, and nobody had fetched its results");
     for command in ["fetch", "job", "requeue"] {

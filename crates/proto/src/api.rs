@@ -255,6 +255,19 @@ pub struct JobPage {
     /// Value of the query parameter `before` for the next page; absent on the last page. With such a filter, a page may
     /// have no jobs although more follow.
     pub next: Option<JobId>,
+    /// The caller's ended jobs, listed or not, whose files the head deletes although nobody has fetched them. Absent without
+    /// such jobs, and without the setting `unfetched-retention`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expiring: Option<ExpiringJobs>,
+}
+
+/// Ended jobs whose unfetched files the head deletes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ExpiringJobs {
+    /// Number of jobs.
+    pub jobs: u64,
+    /// When the head deletes the first of them.
+    pub kept_until: WallTime,
 }
 
 /// A job, in the answer of `GET /jobs`.

@@ -125,6 +125,9 @@ pub struct JobNews {
     /// When the job's first task started.
     #[serde(default)]
     pub started_at: Option<WallTime>,
+    /// When the head deletes the job's files although nobody has fetched them, for a job that has ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kept_until: Option<WallTime>,
 }
 
 /// A state of the head that operators must know. The head reports when it begins and when it is over.

@@ -458,6 +458,13 @@ impl Records for MemoryStore {
         Ok(jobs.into_iter().take(limit).map(|(ended, id)| (id, ended)).collect())
     }
 
+    fn awaiting_fetch(&self, user: &str) -> Result<(u64, Option<Timestamp>), StoreError> {
+        let disk = self.disk();
+        let awaits = |job: &&EndedJob| job.user == user && job.results.unfetched && job.snapshot.is_some();
+        let ends = disk.contents.jobs.values().filter(awaits).map(|job| job.ended);
+        Ok((ends.clone().count() as u64, ends.min()))
+    }
+
     fn snapshots_of_ended(&self) -> Result<Vec<Digest>, StoreError> {
         let disk = self.disk();
         let all: BTreeSet<Digest> = disk.contents.jobs.values().filter_map(|job| job.snapshot).collect();

@@ -67,6 +67,9 @@ pub trait Records: Send + Sync {
     /// unfetched result, else all others.
     fn first_ended(&self, awaiting: bool, limit: usize) -> Result<Vec<(JobId, Timestamp)>, StoreError>;
 
+    /// The number of a user's ended jobs with a captured folder and an unfetched result, and when the first of them ended.
+    fn awaiting_fetch(&self, user: &str) -> Result<(u64, Option<Timestamp>), StoreError>;
+
     /// The captured folders of ended jobs, each once.
     fn snapshots_of_ended(&self) -> Result<Vec<Digest>, StoreError>;
 

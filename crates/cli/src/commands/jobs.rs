@@ -3,7 +3,7 @@
 use clap::Args;
 use hostler_client::{Client, ClientError, JobFilter};
 use hostler_model::JobState;
-use hostler_proto::api::{JobDetail, JobOrder, JobPage, JobSummary};
+use hostler_proto::api::{ExpiringJobs, JobDetail, JobOrder, JobPage, JobSummary};
 
 use crate::context::{Context, block_on};
 use crate::exit;
@@ -62,6 +62,9 @@ impl Jobs {
         if left_out > 0 {
             output.say(&format!("{left_out} more jobs are not listed; --limit {total} lists all"));
         }
+        if let Some(ExpiringJobs { jobs, kept_until }) = page.expiring {
+            output.say(&views::expiring(jobs, kept_until, &moment));
+        }
         Ok(exit::OK)
     }
 
@@ -78,25 +81,28 @@ impl Jobs {
 
 /// The job with this key, as a page.
 async fn of_key(client: &Client, key: &str) -> Result<JobPage, ClientError> {
-    let Some(id) = client.job_of_key(key).await? else { return Ok(JobPage { jobs: Vec::new(), total: 0, next: None }) };
+    let Some(id) = client.job_of_key(key).await? else {
+        return Ok(JobPage { jobs: Vec::new(), total: 0, next: None, expiring: None });
+    };
     let JobDetail { summary, .. } = client.job(id, 0).await?;
-    Ok(JobPage { jobs: vec![summary], total: 1, next: None })
+    Ok(JobPage { jobs: vec![summary], total: 1, next: None, expiring: None })
 }
 
 /// Requests pages until `limit` jobs have arrived or no page is left, and returns the jobs as one page.
 pub(crate) async fn list(client: &Client, mut filter: JobFilter, limit: u32) -> Result<JobPage, ClientError> {
     let mut jobs: Vec<JobSummary> = Vec::new();
-    let mut total = None;
+    let (mut total, mut expiring) = (None, None);
     loop {
         filter.limit = Some(limit - jobs.len() as u32);
         let page = client.jobs(&filter).await?;
         // Only the first page counts all jobs. A later page counts only jobs that no earlier page contains.
         let total = *total.get_or_insert(page.total);
+        expiring = expiring.or(page.expiring);
         let is_empty = page.jobs.is_empty();
         jobs.extend(page.jobs);
         filter.before = page.next;
         if is_empty || page.next.is_none() || jobs.len() >= limit as usize {
-            return Ok(JobPage { jobs, total, next: page.next });
+            return Ok(JobPage { jobs, total, next: page.next, expiring });
         }
     }
 }

@@ -118,7 +118,7 @@ impl Submit {
                 if self.follow && !context.output.is_json() {
                     follow_job(context, &client, id).await?;
                 }
-                wait_for(context, &client, &jobs).await
+                wait_for(context, &client, &jobs, fetches).await
             };
             let mut interrupts = Interrupts::take()?;
             let ended = tokio::select! {

@@ -17,6 +17,7 @@ use crate::context::{Context, block_on};
 use crate::exit;
 use crate::failure::{Failure, Outcome};
 use crate::fetching::destination;
+use crate::output::text::Moment;
 use crate::output::views;
 
 /// How long one request to the head may wait.
@@ -55,7 +56,7 @@ impl Wait {
         let client = context.watching_client()?;
         block_on(async {
             let targets = choice::named(&client, &self.words, None).await?;
-            let summaries = wait_for_targets(context, &client, &targets).await?;
+            let summaries = wait_for_targets(context, &client, &targets, fetches).await?;
             if self.bell {
                 context.output.ring(&for_desktop(&targets, &summaries));
             }
@@ -94,19 +95,34 @@ struct Ended<'a> {
     summary: &'a JobSummary,
 }
 
-/// Waits for all of `ids` and prints how jobs ended that did not complete.
-pub(crate) async fn wait_for(context: &Context, client: &Client, ids: &[JobId]) -> Result<Vec<JobSummary>, Failure> {
+/// Waits for all of `ids` and prints how jobs ended that did not complete. Unless their files are fetched then, also prints when
+/// the head deletes the files, if it does.
+pub(crate) async fn wait_for(
+    context: &Context,
+    client: &Client,
+    ids: &[JobId],
+    fetches: bool,
+) -> Result<Vec<JobSummary>, Failure> {
     let targets: Vec<Target> = ids.iter().map(|&job| Target { job, index: None }).collect();
-    wait_for_targets(context, client, &targets).await
+    wait_for_targets(context, client, &targets, fetches).await
 }
 
-async fn wait_for_targets(context: &Context, client: &Client, targets: &[Target]) -> Result<Vec<JobSummary>, Failure> {
-    let mut summaries = Vec::new();
+async fn wait_for_targets(
+    context: &Context,
+    client: &Client,
+    targets: &[Target],
+    fetches: bool,
+) -> Result<Vec<JobSummary>, Failure> {
+    let (mut summaries, mut ends) = (Vec::new(), Vec::new());
     for target in targets {
         summaries.push(match target.index {
             Some(index) => ended_task(client, TaskId { job: target.job, index }).await?,
             None => tokio::select! {
-                ended = client.ended(target.job, 0) => ended?.summary,
+                ended = client.ended(target.job, 0) => {
+                    let job = ended?;
+                    ends.extend(job.kept_until.filter(|_| job.snapshot.is_some() && job.unfetched > 0 && !fetches));
+                    job.summary
+                }
                 failure = show_progress(context, client, target.job) => return Err(failure),
             },
         });
@@ -115,6 +131,10 @@ async fn wait_for_targets(context: &Context, client: &Client, targets: &[Target]
         if summary.state != JobState::Completed {
             context.output.say(&describe_ending(*target, summary));
         }
+    }
+    if let Some(first) = ends.iter().min() {
+        let moment = Moment::of_head(client).await?;
+        context.output.say(&views::expiring(ends.len() as u64, *first, &moment));
     }
     Ok(summaries)
 }

@@ -3,7 +3,9 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use hostler_model::{Attempt, JobState, NodeName, SandboxNetwork, TaskId, format_bytes, format_duration, plural};
+use hostler_model::{
+    Attempt, JobState, NodeName, SandboxNetwork, TaskId, WallTime, format_bytes, format_duration, plural,
+};
 use hostler_proto::api::{Info, JobDetail, JobSummary, LimitView, PartView, TaskCounts, TaskView, Why, timeline};
 use hostler_proto::link::{StepRecord, Usage};
 
@@ -136,6 +138,17 @@ pub(crate) fn shortened(text: &str, limit: usize) -> String {
 }
 
 /// Shows one task of an array in the layout of a job.
+/// Says when the head deletes files of jobs that nobody has fetched.
+pub(crate) fn expiring(jobs: u64, first: WallTime, moment: &Moment) -> String {
+    let (files, when) = match jobs {
+        1 => ("the files of 1 job that nobody has fetched".to_owned(), String::new()),
+        _ => (format!("the files of {jobs} jobs that nobody has fetched"), "the first ".to_owned()),
+    };
+    let after = format_duration(Duration::from_millis(first.ms_since(moment.now)));
+    let date = moment.date(first);
+    format!("note: the head deletes {files}, {when}in {after}, on {date}; `hostler fetch --all` downloads them")
+}
+
 pub(crate) fn task(job: &JobDetail, task: TaskId, moment: &Moment, width: Option<usize>) -> String {
     let shown = JobDetail {
         summary: of_task(job, task.index),

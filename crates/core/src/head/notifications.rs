@@ -64,7 +64,9 @@ impl Step<'_> {
                 let event = if is_failure { JobOccasion::Failure } else { occasion };
                 let (to, address) = (subscription.to.clone(), subscription.address.clone());
                 let to = Recipient::User { user: job.user.clone(), to, address };
-                self.write(to, Happening::Job(news_of(&job, event)));
+                let until = self.state.job_kept_until(&job).filter(|_| job.awaits_fetch());
+                let kept_until = until.map(|until| self.now.wall_at(until));
+                self.write(to, Happening::Job(JobNews { kept_until, ..news_of(&job, event) }));
             }
         }
     }
@@ -135,5 +137,6 @@ fn news_of(job: &Job, event: JobOccasion) -> JobNews {
         nodes: nodes.into_iter().filter(|_| is_start).take(MAX_NODES).cloned().collect(),
         submitted_at: job.submitted_at,
         started_at: job.started_at,
+        kept_until: None,
     }
 }

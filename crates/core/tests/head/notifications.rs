@@ -1,9 +1,9 @@
 //! Events write messages into the outbox: to owners who subscribed, and to operators.
 
-use hostler_core::head::Command;
-use hostler_model::{Dependency, Ending, JobId, JobOccasion, JobSpec, JobState};
+use hostler_core::head::{Command, Setting};
+use hostler_model::{Dependency, Digest, Ending, JobId, JobOccasion, JobSpec, JobState, Work};
 use hostler_proto::api::JobAction;
-use hostler_proto::link::{Fate, RunStatus};
+use hostler_proto::link::{Fate, RunEnd, RunResult, RunStatus};
 use hostler_proto::notify::{Alert, Happening, JobNews, Message, Recipient};
 use hostler_proto::stored::Change;
 
@@ -70,6 +70,26 @@ fn owners_are_told_of_the_events_that_they_named() {
         Some((JobOccasion::End, JobState::Completed))
     );
     assert_eq!(head.outbox().len(), 5, "no failure is reported");
+}
+
+#[test]
+fn message_about_an_end_has_the_time_at_which_unfetched_files_are_deleted() {
+    let mut head = Head::new();
+    head.hello("n1", 1, "boot", Vec::new());
+    let work = Work::Project { snapshot: Digest([3; 32]), entrypoint: "main.py".to_owned(), args: Vec::new() };
+    let mut kept_until = |setting: Option<&str>| {
+        let value = setting.map(str::to_owned);
+        let set = Command::Set { by: "root".to_owned(), setting: Setting::UnfetchedRetention, value };
+        head.command(&set).expect("accepted");
+        let job = head.submit(JobSpec { work: work.clone(), ..notifying(&["a=end"]) }).expect("accepted");
+        let RunStatus::Ended(end) = ended(0) else { unreachable!("`ended` returns another status") };
+        let result = Some(RunResult { manifest: Digest([7; 32]), inline: Vec::new() });
+        head.report(1, head.run_of(job), RunStatus::Ended(RunEnd { result, ..end })).expect("the run is on this node");
+        let until = head.job_news().last().expect("a message").kept_until;
+        until.map(|until| until.ms_since(head.job(job).ended_at.expect("ended")))
+    };
+    assert_eq!(kept_until(None), None);
+    assert_eq!(kept_until(Some("20d")), Some(20 * 86_400_000));
 }
 
 #[test]

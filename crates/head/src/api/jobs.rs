@@ -13,7 +13,8 @@ use hostler_model::{
     format_bytes,
 };
 use hostler_proto::api::{
-    DuplicateRequest, JobAction, JobDetail, JobOrder, JobPage, JobSummary, Notice, SubmitRequest, Submitted, Why,
+    DuplicateRequest, ExpiringJobs, JobAction, JobDetail, JobOrder, JobPage, JobSummary, Notice, SubmitRequest,
+    Submitted, Why,
 };
 use hostler_proto::record::EndedTask;
 use serde::Deserialize;
@@ -352,7 +353,20 @@ pub(crate) async fn list(
             jobs.push(JobSummary { command, ..naming_full_disk(&head, summary) });
         }
     }
-    Ok(Json(JobPage { jobs, total, next }))
+    let expiring = expiring(&head, &user).await?;
+    Ok(Json(JobPage { jobs, total, next, expiring }))
+}
+
+/// Returns the caller's jobs whose files the head deletes although nobody has fetched them.
+async fn expiring(head: &Arc<Head>, user: &User) -> Result<Option<ExpiringJobs>, ApiError> {
+    if head.engine.state().settings.unfetched_retention_ms.is_none() {
+        return Ok(None);
+    }
+    let (history, name) = (head.history.clone(), user.0.user.clone());
+    let read = head.client_limits.read_jobs(user.party(), move || history.awaiting_fetch(&name)).await;
+    let (jobs, first_ended) = read.map_err(ApiError::internal)?.map_err(ApiError::internal)?;
+    let until = first_ended.and_then(|ended| head.engine.state().unfetched_until(ended));
+    Ok(until.map(|until| ExpiringJobs { jobs, kept_until: head.engine.now().wall_at(until) }))
 }
 
 /// Returns a page of jobs that have not ended.

@@ -159,7 +159,13 @@ fn hint(message: &Message) -> Option<String> {
     Some(match job.event {
         JobOccasion::Wait => format!("Why: hostler why {id}"),
         JobOccasion::Start => format!("Details: hostler job {id}"),
-        JobOccasion::End | JobOccasion::Failure => format!("Details: hostler job {id}. Output: hostler logs {id}"),
+        JobOccasion::End | JobOccasion::Failure => {
+            let until = |at| {
+                format!("\nThe head deletes its files on {} unless they are fetched: hostler fetch {id}", time(at))
+            };
+            let until = job.kept_until.map(until).unwrap_or_default();
+            format!("Details: hostler job {id}. Output: hostler logs {id}{until}")
+        }
     })
 }
 
@@ -192,6 +198,7 @@ pub(super) mod tests {
             nodes: Vec::new(),
             submitted_at: WallTime(1_000),
             started_at: Some(WallTime(2_000)),
+            kept_until: None,
         }
     }
 
@@ -227,6 +234,17 @@ pub(super) mod tests {
             job("a", JobOccasion::End, JobState::Completed),
         ]);
         assert_eq!(summary(&one), "job 12 (a) has completed after 2m01s");
+    }
+
+    #[test]
+    fn message_about_an_end_says_when_unfetched_files_are_deleted() {
+        let job = job("train", JobOccasion::End, JobState::Completed);
+        let body = |job| text(&message(vec![job]), "lab").body;
+        assert!(body(job.clone()).ends_with("Output: hostler logs 12"));
+        let until = WallTime(1_800_000_000_000);
+        let body = body(JobNews { kept_until: Some(until), ..job });
+        let line = format!("The head deletes its files on {} unless they are fetched: hostler fetch 12", time(until));
+        assert_eq!(body.lines().last(), Some(line.as_str()));
     }
 
     #[test]

@@ -237,6 +237,15 @@ impl Records for Arc<Pool> {
         self.query(|transaction| collect(transaction, sql, [as_limit(limit)], read))
     }
 
+    fn awaiting_fetch(&self, user: &str) -> Result<(u64, Option<Timestamp>), StoreError> {
+        let sql = "SELECT count(*), min(ended) FROM ended_jobs WHERE user = ?1 AND unfetched AND snapshot IS NOT NULL";
+        let read = |row: &Row<'_>| {
+            let jobs = unsigned(row, 0)?;
+            Ok((jobs, if jobs > 0 { Some(Timestamp(unsigned(row, 1)?)) } else { None }))
+        };
+        self.query(|transaction| Ok(collect(transaction, sql, [user], read)?.pop().unwrap_or_default()))
+    }
+
     fn snapshots_of_ended(&self) -> Result<Vec<Digest>, StoreError> {
         let sql = "SELECT DISTINCT snapshot FROM ended_jobs WHERE snapshot IS NOT NULL";
         self.query(|transaction| collect(transaction, sql, [], |row| digest(&row.get::<_, Vec<u8>>(0)?)))

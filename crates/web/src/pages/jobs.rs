@@ -125,7 +125,7 @@ pub(crate) async fn show(frame: Frame) -> Result<Html<String>, Refused> {
     if let Some(before) = before {
         request = request.with("before", before);
     }
-    let JobPage { jobs, total, next } = frame.api.get(&request).await?;
+    let JobPage { jobs, total, next, .. } = frame.api.get(&request).await?;
     let first = frame.here.without("before");
     let next = next.map(|next| first.clone().with("before", next));
     let rows: Vec<Row> = jobs.into_iter().map(|job| Row::new(&frame, job)).collect();
