@@ -354,7 +354,8 @@ impl Shared {
                 }
                 Effect::Deliver => self.new_messages.notify_one(),
                 Effect::ReportNode { node, is_down, tasks } => {
-                    let tasks = tasks.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+                    let ids = || tasks.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
+                    let tasks = (!tasks.is_empty()).then(ids);
                     match is_down {
                         true => tracing::warn!(%node, tasks, "node is down"),
                         false => tracing::info!(%node, tasks, "node is back"),

@@ -385,9 +385,9 @@ fn operators_learn_that_a_node_is_down_and_back() {
     let event = |count: usize| receiver.wait_for(count)[count - 1]["body"]["data"]["events"][0].clone();
     let down = event(1);
     assert_eq!((&down["kind"], &down["node"]), (&"node_down".into(), &"n1".into()));
-    cluster.wait_for_log("head", "node is down");
+    cluster.wait_for_log("head", "node is down node=n1\n");
     let agent = cluster.run_agent("n1");
-    cluster.wait_for_log("head", "node is back");
+    cluster.wait_for_log("head", "node is back node=n1\n");
     let back = event(2);
     assert_eq!((&back["kind"], &back["node"]), (&"node_back".into(), &"n1".into()));
     end(agent);
