@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use hostler_client::Client;
-use hostler_client::fetch::{self, Arrived, Destination, FetchEvent, Undelivered};
+use hostler_client::fetch::{self, Arrived, Destination, FetchEvent, Part, Undelivered};
 use hostler_model::{format_bytes, plural};
 use hostler_proto::api::ResultView;
 use hostler_snapshot::{DeliveryError, OnConflict, Property, show};
@@ -43,7 +43,7 @@ pub(crate) async fn fetch(
 ) -> Result<Downloads, Failure> {
     let step = Step::new(&context.output);
     let narrate = |event: FetchEvent<'_>| match event {
-        FetchEvent::Fetching { bytes, total_bytes } => step.at("fetching", bytes, total_bytes),
+        FetchEvent::Fetching { part, bytes, total_bytes } => step.at(&label(part), bytes, total_bytes),
         FetchEvent::Problem { result, text } => step.say(&format!("note: job {result}: {text}")),
         FetchEvent::Unmarked { directory, error } => {
             step.say(&format!("note: cannot mark {} as job results: {error}", directory.display()));
@@ -61,6 +61,16 @@ pub(crate) async fn fetch(
     step.end();
     downloads.undelivered.iter().for_each(|it| context.output.fail(&undeliverable(it)));
     Ok(Downloads { arrived: downloads.arrived, is_complete: downloads.undelivered.is_empty() })
+}
+
+/// Says what is being downloaded, for the progress bar.
+fn label(part: Part) -> String {
+    let Part { before, results, total, files } = part;
+    let files = plural(files, "file");
+    if results == total {
+        return format!("fetching {files}");
+    }
+    format!("fetching results {} to {} of {total}, {files}", before + 1, before + results)
 }
 
 /// Lists what a disk cannot hold, by property and with an example each.
@@ -130,6 +140,14 @@ fn undeliverable(Undelivered { name, error, .. }: &Undelivered) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn label_counts_files_and_the_results_of_a_long_download() {
+        let part = Part { before: 0, results: 2, total: 2, files: 1 };
+        assert_eq!(label(part), "fetching 1 file");
+        let later = Part { before: 64, results: 64, total: 300, files: 700 };
+        assert_eq!(label(later), "fetching results 65 to 128 of 300, 700 files");
+    }
 
     #[test]
     fn properties_that_a_disk_cannot_hold_are_listed_in_one_line() {

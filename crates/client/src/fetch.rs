@@ -45,6 +45,7 @@ pub enum FetchEvent<'a> {
         error: io::Error,
     },
     Fetching {
+        part: Part,
         bytes: u64,
         total_bytes: u64,
     },
@@ -55,6 +56,19 @@ pub enum FetchEvent<'a> {
     },
     /// Some of the results are in place.
     Arrived(&'a [Arrived]),
+}
+
+/// The results that are being downloaded, of all that are wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Part {
+    /// Number of results before this part.
+    pub before: usize,
+    /// Number of results in this part.
+    pub results: usize,
+    /// Number of all wanted results.
+    pub total: usize,
+    /// Number of files to write in this part.
+    pub files: usize,
 }
 
 /// A downloaded result.
@@ -111,8 +125,9 @@ pub async fn fetch(
     create(&destination.directory)?;
     // Names the results for all time: another cluster has a job 12 too.
     let cluster = client.info().await?.head.authority;
-    for batch in results.chunks(RESULTS_AT_ONCE) {
-        fetch_batch(client, batch, destination, cluster, report, &mut downloads).await?;
+    for (number, batch) in results.chunks(RESULTS_AT_ONCE).enumerate() {
+        let part = Part { before: number * RESULTS_AT_ONCE, results: batch.len(), total: results.len(), files: 0 };
+        fetch_batch(client, (batch, part), destination, cluster, report, &mut downloads).await?;
     }
     Ok(downloads)
 }
@@ -126,7 +141,7 @@ fn create(directory: &Path) -> Result<(), LocalError> {
 
 async fn fetch_batch(
     client: &Client,
-    batch: &[ResultView],
+    (batch, part): (&[ResultView], Part),
     destination: &Destination,
     cluster: Option<Digest>,
     report: &dyn Fn(FetchEvent<'_>),
@@ -158,8 +173,9 @@ async fn fetch_batch(
         }
     }
     let total_bytes = deliveries.iter().map(Delivery::missing_bytes).sum();
-    report(FetchEvent::Fetching { bytes: 0, total_bytes });
-    let progress = |bytes, total_bytes| report(FetchEvent::Fetching { bytes, total_bytes });
+    let part = Part { files: deliveries.iter().map(Delivery::missing_files).sum(), ..part };
+    report(FetchEvent::Fetching { part, bytes: 0, total_bytes });
+    let progress = |bytes, total_bytes| report(FetchEvent::Fetching { part, bytes, total_bytes });
     download::fill(client, &tasks, &mut deliveries, progress).await?;
     let mut arrived = Vec::new();
     for ((result, path), delivery) in planned.into_iter().zip(deliveries) {

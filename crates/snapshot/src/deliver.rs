@@ -227,6 +227,12 @@ impl Delivery {
         self.wanted.values().flatten().map(|place| u64::from(place.len)).sum()
     }
 
+    /// Returns the number of files to write.
+    #[must_use]
+    pub fn missing_files(&self) -> usize {
+        self.files.len()
+    }
+
     /// Checks a chunk in its [`wire`] form and writes it to every file that needs it. Ignores a chunk that no file
     /// needs.
     ///

@@ -83,7 +83,7 @@ impl Drop for Progress {
 /// The progress bar of the current step of a command, if the step has one.
 pub(crate) struct Step<'a> {
     output: &'a Output,
-    bar: Mutex<Option<(&'static str, Progress)>>,
+    bar: Mutex<Option<(String, Progress)>>,
 }
 
 impl<'a> Step<'a> {
@@ -92,10 +92,10 @@ impl<'a> Step<'a> {
     }
 
     /// Shows how far the step with this label is.
-    pub(crate) fn at(&self, label: &'static str, done_bytes: u64, total_bytes: u64) {
+    pub(crate) fn at(&self, label: &str, done_bytes: u64, total_bytes: u64) {
         let mut bar = self.bar.lock().unwrap_or_else(PoisonError::into_inner);
         if bar.as_ref().is_none_or(|(of, _)| *of != label) {
-            *bar = Some((label, self.output.progress(label, total_bytes)));
+            *bar = Some((label.to_owned(), self.output.progress(label, total_bytes)));
         }
         if let Some((_, bar)) = &*bar {
             bar.at(done_bytes, total_bytes);
