@@ -504,3 +504,32 @@ fn uid_of_user() -> String {
     let output = Command::new("id").arg("-u").output().expect("id is installed");
     String::from_utf8(output.stdout).expect("text").trim().to_owned()
 }
+
+#[test]
+fn elapsed_times_follow_the_clock_of_the_head_and_not_that_of_the_client() {
+    let site = Site::up();
+    let id = site.submit(&["-t", "2:00:00", "--wrap", "sleep 600"]);
+    site.wait_for(&["-h", "-t", "R", "-o", "%i"], &id);
+    // The clock of a client that is a day ahead.
+    let source = "#define _GNU_SOURCE\n#include <sys/syscall.h>\n#include <time.h>\n#include <unistd.h>\n\
+                  int clock_gettime(clockid_t id, struct timespec *at) {\n\
+                  long code = syscall(SYS_clock_gettime, id, at);\n\
+                  if (id == CLOCK_REALTIME) at->tv_sec += 86400;\n\
+                  return code; }\n";
+    site.cluster.write("clock.c", source);
+    let library = site.cluster.path("clock.so").display().to_string();
+    let built =
+        Command::new("cc").args(["-shared", "-fPIC", "-o", &library]).arg(site.cluster.path("clock.c")).output();
+    let built = built.expect("cc starts");
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    let ahead = |name: &str, arguments: &[&str]| {
+        let outcome = site.run_with(("LD_PRELOAD", &library), name, arguments);
+        assert_eq!(outcome.code, 0, "{name}: {}", outcome.stderr);
+        outcome.stdout
+    };
+    let line = ahead("squeue", &["-h", "-j", &id, "-o", "%M %L"]);
+    assert!(line.starts_with("0:") && (line.contains(" 2:00:00") || line.contains(" 1:59:")), "{line}");
+    assert!(ahead("scontrol", &["show", "job", &id]).contains("RunTime=00:00:"));
+    assert!(ahead("sacct", &["-n", "-X", "-j", &id, "-o", "Elapsed"]).trim().starts_with("00:00:"));
+    assert!(ahead("seff", &[&id]).contains("00:00:"), "{}", ahead("seff", &[&id]));
+}

@@ -29,6 +29,11 @@ impl Moment {
         Ok(Self { now: client.me().await?.now, zone: TimeZone::system() })
     }
 
+    /// This moment by a clock that is ahead.
+    pub(crate) fn ahead_by(self, ms: i64) -> Self {
+        Self { now: WallTime(self.now.0.saturating_add(ms)), ..self }
+    }
+
     /// The time `ago` before now.
     pub(crate) fn before(&self, ago: Duration) -> WallTime {
         WallTime(self.now.0.saturating_sub(i64::try_from(ago.as_millis()).unwrap_or(i64::MAX)))

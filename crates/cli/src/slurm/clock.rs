@@ -41,9 +41,10 @@ impl Clock {
         Self { zone: TimeZone::system(), form, now: WallTime(Timestamp::now().as_millisecond()) }
     }
 
-    /// This clock, set to the head's time.
-    pub(crate) async fn of_head(self, client: &Client) -> Result<Self, ClientError> {
-        Ok(Self { now: client.me().await?.now, ..self })
+    /// The clock of this process, set to the head's time: the times of jobs are of the head's clock, and this machine's may be
+    /// wrong.
+    pub(crate) async fn of_head(client: &Client) -> Result<Self, ClientError> {
+        Ok(Self { now: client.me().await?.now, ..Self::of_process() })
     }
 
     fn zoned(&self, at: WallTime) -> Option<Zoned> {

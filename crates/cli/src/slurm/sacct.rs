@@ -39,7 +39,7 @@ pub(crate) fn run(context: &Context, args: Vec<OsString>) -> Outcome {
     let _ = options::parse(args.clone(), &Clock::of_process(), format())?;
     let client = context.client().map_err(|failure| Ended::error(failure.summary()))?;
     let asked = async {
-        let clock = match Clock::of_process().of_head(&client).await {
+        let clock = match Clock::of_head(&client).await {
             Ok(clock) => clock,
             Err(error) => return Ok(Err(unreadable(error))),
         };

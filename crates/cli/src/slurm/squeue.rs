@@ -63,7 +63,7 @@ async fn list(context: &Context, client: &Client, table: &mut Table) -> Outcome 
         }
     }
     loop {
-        let clock = Clock::of_process();
+        let clock = Clock::of_head(client).await.map_err(|error| unreadable(LOAD, error))?;
         let fetched = table.settings.filter.fetch(client, clock.now).await;
         let records = fetched.map_err(|error| unreadable(LOAD, error))?;
         check_known(&table.settings, &records)?;

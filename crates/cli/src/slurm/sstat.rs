@@ -180,10 +180,11 @@ async fn used<'a>(client: &Client, record: &'a JobRecord, named: &Named) -> Resu
     let wants_launched = named.step.as_deref() != Some(BATCH);
     let asked = rows.iter().copied().filter(|_| wants_launched);
     let mut launched = steps::launched_by(client, asked).await?;
+    let now = Clock::of_head(client).await?.now;
     let mut all = Vec::new();
     for row in rows {
         let task = TaskId { job: record.id, index: row.index().unwrap_or_default() };
-        let elapsed = row.elapsed(Clock::of_process().now);
+        let elapsed = row.elapsed(now);
         if is_wanted(BATCH) {
             let from = row.started_at().unwrap_or_default().0;
             let mut nodes = Vec::new();

@@ -464,7 +464,8 @@ impl Server<'_> {
                 self.context.output.say(&waiting(self.job, job.summary.reason.as_deref()));
             }
             was_waiting = is_waiting;
-            let left = left(&job.summary, &Moment::now());
+            let Ok(now) = Moment::of_head(&self.client).await else { continue };
+            let left = left(&job.summary, &now);
             if let Some(left) = left.filter(|left| !left.is_zero() && warnings.is_due(*left)) {
                 let minutes = plural(left.as_secs().div_ceil(60), "minute");
                 let job = self.job;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hostler_client::{Client, ClientError, Follow, LogEvent};
-use hostler_model::{JobId, TaskId};
+use hostler_model::{JobId, TaskId, WallTime};
 use hostler_proto::api::JobSummary;
 use hostler_proto::link::Output;
 use tokio::sync::{Notify, mpsc, watch};
@@ -14,7 +14,6 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use super::model::{Action, Event, Picture, Want};
-use crate::output::text::Moment;
 
 /// Least time between two refreshes.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -42,7 +41,7 @@ pub(super) async fn refresh(client: Arc<Client>, mut want: watch::Receiver<Want>
         let wanted = want.borrow_and_update().clone();
         let began = Instant::now();
         let event = match timeout(PATIENCE, fetch(&client, &wanted)).await {
-            Ok(Ok(picture)) => Event::Picture(Box::new(picture), Moment::now().now),
+            Ok(Ok((picture, now))) => Event::Picture(Box::new(picture), now),
             // The head answers, but refuses: the job is forgotten, or the login has expired.
             Ok(Err(error @ ClientError::Refused { .. })) if !error.is_transient() => {
                 Event::Acted(Err(error.to_string()))
@@ -81,7 +80,8 @@ async fn listen(client: Arc<Client>, changed: Arc<Notify>) {
     }
 }
 
-async fn fetch(client: &Client, want: &Want) -> Result<Picture, ClientError> {
+/// Returns what the screen shows, and the head's time.
+async fn fetch(client: &Client, want: &Want) -> Result<(Picture, WallTime), ClientError> {
     let mut picture = Picture { info: Some(client.info().await?), ..Picture::default() };
     if !want.jobs.is_empty() {
         // A job that ends between two requests is in both lists.
@@ -100,7 +100,7 @@ async fn fetch(client: &Client, want: &Want) -> Result<Picture, ClientError> {
     if let Some(id) = want.job {
         picture.job = Some((client.job(id, TASKS).await?, client.why(id).await?));
     }
-    Ok(picture)
+    Ok((picture, client.me().await?.now))
 }
 
 /// Reads the output that the screen shows, and follows it.

@@ -124,7 +124,7 @@ pub(super) struct State {
     pub(super) read_only: bool,
     pub(super) me: Option<Me>,
     pub(super) info: Option<Info>,
-    /// Time of the last answer.
+    /// Time of the last answer, by the head's clock.
     pub(super) as_of: Option<WallTime>,
     /// Why the head does not answer.
     pub(super) away: Option<String>,

@@ -50,6 +50,8 @@ pub(super) async fn run(client: Client, me: Me, read_only: bool) -> Outcome {
     let palette = palette();
     // The time of the next picture; each picture without a key delays the next by the bytes that it needed.
     let (mut next, mut not_before) = (Instant::now(), Instant::now());
+    // The head's clock decides how long ago something was.
+    let mut ahead_ms = 0;
     loop {
         let mut happened = None;
         tokio::select! {
@@ -79,7 +81,7 @@ pub(super) async fn run(client: Client, me: Me, read_only: bool) -> Outcome {
                 next = next.min(not_before.max(Instant::now()));
             }
             () = sleep_until(next) => {
-                let moment = Moment::now();
+                let moment = Moment::now().ahead_by(ahead_ms);
                 screen.display.draw(|frame| draw(&mut state, &moment, palette, frame)).during(what)?;
                 let cost = Duration::from_secs(screen.take_written()) / BYTES_PER_SECOND as u32;
                 not_before = Instant::now() + FRAME.max(cost);
@@ -87,6 +89,9 @@ pub(super) async fn run(client: Client, me: Me, read_only: bool) -> Outcome {
             }
         }
         let Some(event) = happened else { continue };
+        if let Event::Picture(_, at) = &event {
+            ahead_ms = at.0 - Moment::now().now.0;
+        }
         for effect in update(&mut state, event) {
             match effect {
                 Effect::Quit => return Ok(exit::OK),

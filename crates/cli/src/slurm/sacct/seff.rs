@@ -38,7 +38,8 @@ pub(crate) fn run(context: &Context, args: Vec<OsString>) -> Outcome {
     let selection = Selection { named: Some(named), ..Selection::default() };
     let client = context.client().map_err(|failure| Ended::error(failure.summary()))?;
     let records = block_on(async { Ok(selection.fetch(&client).await.map_err(unreadable)) })??;
-    let (clock, mut accounts) = (Clock::of_process(), Accounts::default());
+    let clock = block_on(async { Ok(Clock::of_head(&client).await.map_err(unreadable)) })??;
+    let mut accounts = Accounts::default();
     let rows = selection.rows(&records, clock.now, &mut accounts);
     let row = rows.first().ok_or_else(not_found)?;
     if row.index().is_none() {

@@ -352,14 +352,16 @@ pub(crate) fn run(context: &Context, args: Vec<OsString>) -> Outcome {
     let Some((_, _, report, title, all)) = found else {
         return Err(Ended::error(format!("no report {}", words.join(" "))).and_plain(USAGE.trim_end()));
     };
-    let clock = Clock::of_process();
-    let query = Query::parse(&rest[1..], &clock)?;
+    // Finds mistakes before the head is asked for its time.
+    let query = Query::parse(&rest[1..], &Clock::of_process())?;
     let list = query
         .format
         .clone()
         .unwrap_or_else(|| all.iter().map(|column| column.name.as_ref()).collect::<Vec<_>>().join(","));
     let columns = choose(&list, all).map_err(|name| Ended::plain(format!("Unknown field '{name}'")))?;
     let client = context.client().map_err(|failure| Ended::error(failure.summary()))?;
+    let clock = block_on(async { Ok(Clock::of_head(&client).await.map_err(unreadable)) })??;
+    let query = Query::parse(&rest[1..], &clock)?;
     let (sums, cpus) = block_on(async { Ok(load(&client, *report, &query, &clock).await) })??;
     let mut text = String::new();
     if !given.no_header {

@@ -26,7 +26,8 @@ impl Session<'_> {
     pub(super) fn show_config(&self) -> Outcome {
         let info = self.ask("slurm_load_ctl_conf", async |client| client.info().await)?;
         let host = info.head.machine.as_ref().map_or_else(own_host, |machine| machine.name.clone());
-        let text = document(&host, total(&info.nodes), &info.head.directory, &self.clock.write(self.clock.now));
+        let clock = self.clock("slurm_load_ctl_conf")?;
+        let text = document(&host, total(&info.nodes), &info.head.directory, &clock.write(clock.now));
         self.print(&text)
     }
 }

@@ -181,14 +181,13 @@ struct Session<'a> {
     one_line: bool,
     quiet: bool,
     json: bool,
-    clock: Clock,
 }
 
 pub(crate) fn run(context: &Context, args: Vec<OsString>) -> Outcome {
     let mut given = Given::default();
     let operands = options::read(NAME, OPTIONS, args, &mut given)?;
     let Given { details, one_line, quiet, json } = given;
-    let mut session = Session { context, details, one_line, quiet, json, clock: Clock::of_process() };
+    let mut session = Session { context, details, one_line, quiet, json };
     let words: Vec<String> = operands.iter().map(|word| word.to_string_lossy().into_owned()).collect();
     if words.is_empty() {
         return session.read_commands();
@@ -350,6 +349,10 @@ impl Session<'_> {
     fn ask<T>(&self, what: &str, call: impl AsyncFnOnce(&Client) -> Result<T, ClientError>) -> Result<T, Ended> {
         let client = self.context.client()?;
         block_on(async { Ok(call(&client).await) })?.map_err(|error| super::unreadable(what, error))
+    }
+
+    fn clock(&self, what: &str) -> Result<Clock, Ended> {
+        self.ask(what, async |client| Clock::of_head(client).await)
     }
 
     fn ping(&self) -> Outcome {

@@ -76,7 +76,8 @@ impl Session<'_> {
     pub(super) fn show_jobs(&self, id: Option<&str>) -> Outcome {
         let bad = || Ended::plain("scontrol_print_job error: Invalid job id specified");
         let mut named = id.map(|id| Named::parse(id).ok_or_else(bad)).transpose()?;
-        let now = self.clock.now;
+        let clock = self.clock("slurm_load_jobs")?;
+        let now = clock.now;
         let job = named.map(|named| named.job);
         let records = self.ask("slurm_load_jobs", async |client| load(client, job, now).await)?;
         named = named.map(|named| named.among(&records));
@@ -104,7 +105,7 @@ impl Session<'_> {
             live = self.ask(steps::LOAD, async |client| steps::launched_by(client, rows).await)?;
         }
         let mut write = |row: &Row<'_>| {
-            let mut record = describe(row, &self.clock, &mut accounts);
+            let mut record = describe(row, &clock, &mut accounts);
             if self.details {
                 let task = row.index().map(|index| TaskId { job: row.job.id, index });
                 let live = task.and_then(|task| live.get(&task)).map_or(&[][..], Vec::as_slice);
@@ -124,7 +125,8 @@ impl Session<'_> {
         });
         let not_found = || format!("Job step {} not found", id.unwrap_or_default());
         let mut named = job.map(|job| Named::parse(job).ok_or_else(|| Ended::plain(not_found()))).transpose()?;
-        let now = self.clock.now;
+        let clock = self.clock(steps::LOAD)?;
+        let now = clock.now;
         let job = named.map(|named| named.job);
         let records = self.ask(steps::LOAD, async |client| load(client, job, now).await)?;
         named = named.map(|named| named.among(&records));
@@ -140,7 +142,7 @@ impl Session<'_> {
         for row in records.iter().flat_map(|record| rows(record, false)).filter(takes) {
             let steps = self.ask(steps::LOAD, async |client| steps::running(client, &row).await)?;
             for step in steps.iter().filter(|it| step.is_none_or(|step| step == it.number)) {
-                text.push_str(&describe_step(&row, step, &self.clock, &mut accounts).write(self.one_line));
+                text.push_str(&describe_step(&row, step, &clock, &mut accounts).write(self.one_line));
             }
         }
         match (text.is_empty(), id) {

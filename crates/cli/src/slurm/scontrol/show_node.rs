@@ -13,6 +13,7 @@ use super::record::Record;
 
 impl Session<'_> {
     pub(super) fn show_nodes(&self, list: Option<&str>) -> Outcome {
+        let clock = self.clock("slurm_load_node")?;
         let cluster = self.ask("slurm_load_node", async |client| Cluster::load(client, Details::All).await)?;
         let names = list.map(hostlist::expand).transpose().map_err(Ended::error)?;
         let find = |name: &str| cluster.machines.iter().find(|machine| machine.name() == name);
@@ -29,7 +30,7 @@ impl Session<'_> {
         let mut code = 0;
         for one in found {
             match one {
-                Ok(machine) => self.print(&describe(machine, &self.clock).write(self.one_line))?,
+                Ok(machine) => self.print(&describe(machine, &clock).write(self.one_line))?,
                 Err(name) => {
                     code = self.not_found(&format!("Node {name} not found"))?;
                     code

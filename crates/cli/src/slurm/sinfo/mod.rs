@@ -8,6 +8,7 @@ mod rows;
 use std::ffi::OsString;
 use std::time::Duration;
 
+use hostler_client::ClientError;
 use hostler_slurm::getopt::Takes::{Attached, Nothing, Value};
 use hostler_slurm::hostlist;
 use hostler_slurm::layout::{Piece, parse_long, parse_short};
@@ -104,8 +105,8 @@ pub(crate) fn run(context: &Context, args: Vec<OsString>) -> Outcome {
         return Ok(print(context, "No reservations in the system\n"));
     }
     loop {
-        let mut writer = Writer { clock: Clock::of_process(), accounts: Accounts::default() };
-        let cluster = load(context, &asked)?;
+        let (cluster, clock) = load(context, &asked)?;
+        let mut writer = Writer { clock, accounts: Accounts::default() };
         let mut table = asked.table(&cluster, &mut writer);
         if asked.every.is_some() && !asked.long && !asked.no_header {
             table.insert_str(0, &format!("{}\n", writer.clock.date_line()));
@@ -117,15 +118,16 @@ pub(crate) fn run(context: &Context, args: Vec<OsString>) -> Outcome {
     }
 }
 
-/// Asks the head for the nodes, with the details that the user wants to see.
-fn load(context: &Context, asked: &Asked) -> Result<Cluster, Ended> {
+/// Asks the head for the nodes, with the details that the user wants to see, and for its time.
+fn load(context: &Context, asked: &Asked) -> Result<(Cluster, Clock), Ended> {
     let client = context.client()?;
     let fields = asked.format_for(None).fields();
     let details = match asked.json {
         true => Details::All,
         false => fields.iter().map(|field| field.details()).max().unwrap_or(Details::None),
     };
-    block_on(async { Ok(Cluster::load(&client, details).await) })?.map_err(|error| {
+    let load = async { Ok::<_, ClientError>((Cluster::load(&client, details).await?, Clock::of_head(&client).await?)) };
+    block_on(async { Ok(load.await) })?.map_err(|error| {
         let refused = Refused::from(error);
         let ended = Ended::plain(format!("slurm_load_partitions: {}", refused.text));
         if refused.code.is_none() { ended } else { refused.lines().fold(ended, Ended::and) }
