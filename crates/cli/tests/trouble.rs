@@ -282,6 +282,11 @@ fn full_disk_on_a_node_fails_only_the_job_that_filled_it() {
     cluster.wait_for_state(&greedy, "failed");
     let job = cluster.json(&["job", &greedy]).to_string();
     assert!(job.contains("the disk of node n1 is full"), "{job}");
+    // The program has not noticed, and its results are collected although no byte is free.
+    let careless = cluster.ok(&["run", "--detach", "-m", "16M", "--", "sh", "-c", "head -c 50000000 /dev/zero; true"]);
+    cluster.wait_for_state(&careless, "completed");
+    let job = cluster.json(&["job", &careless]).to_string();
+    assert!(job.contains("the disk of node n1 is full, so output or files may be missing"), "{job}");
     still_works(&cluster);
 
     let mut noise = Vec::new();

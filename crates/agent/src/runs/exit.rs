@@ -51,10 +51,12 @@ impl RunEnds {
         tokio::task::spawn_blocking(move || steps::records(&directory)).await.unwrap_or_default()
     }
 
-    /// Adds a note that the disk is full to a failed run, because the run's own message may not have fit on the disk.
+    /// Adds a note that the disk is full, because the run's own message, its output or its files may not have fit on the disk.
+    /// Many programs do not fail then.
     fn with_disk(&self, mut exit: Exit) -> Exit {
-        if exit.why != Why::Exited(0) && self.runs.disk_is_full() {
-            let full = format!("the disk of node {} is full", self.node);
+        if self.runs.disk_is_full() {
+            let lost = if exit.why == Why::Exited(0) { ", so output or files may be missing" } else { "" };
+            let full = format!("the disk of node {} is full{lost}", self.node);
             exit.message = Some(exit.message.map_or_else(|| full.clone(), |message| format!("{message}; {full}")));
         }
         exit
