@@ -240,8 +240,9 @@ mod tests {
     use std::path::Path;
     use std::time::{Duration, SystemTime};
 
-    use hostler_core::head::{Caller, ConnectionId, Now, State, SubmissionKey};
+    use hostler_core::head::{Caller, ConnectionId, KeptFiles, Now, State, SubmissionKey};
     use hostler_model::{CpuSet, Ending, JobSpec, JobState, NodeFacts, Request, Resources, RunId};
+    use hostler_proto::api::JobAction;
     use hostler_proto::link::{AgentHello, AgentMessage, Fate, RunEnd, RunReport, RunResult, RunStatus};
     use hostler_proto::manifest::{Chunk, Content, Manifest, ResultManifest, VERSION};
     use hostler_snapshot::{pack::Frame, wire};
@@ -332,7 +333,7 @@ mod tests {
         let library = Library::open(directory.path(), reader, writer.clone(), Some(250_000)).expect("a directory");
         let shared = vec![b's'; 10_000];
         let runs = runs(&engine, 3).await;
-        let mut chunks = Vec::new();
+        let (mut chunks, mut manifests) = (Vec::new(), Vec::new());
         for (i, run) in runs.iter().enumerate() {
             let own = vec![b'0' + i as u8; 100_000];
             let manifest = result_of(*run, &[&own, &shared]);
@@ -341,6 +342,7 @@ mod tests {
             }
             end(&engine, *run, name_of(&manifest)).await;
             chunks.push(name_of(&own));
+            manifests.push(name_of(&manifest));
         }
         let tell = |command| tokio::runtime::Handle::current().block_on(engine.command(command)).is_ok();
         let collect = || tokio::task::block_in_place(|| library.collect(&engine, tell)).expect("the disk works");
@@ -348,8 +350,9 @@ mod tests {
         assert!(library.room().warning().is_some_and(|text| text.contains("not fetched")));
         assert!(chunks.iter().all(|chunk| library.chunks.contains(chunk)), "no unfetched result is dropped");
 
+        let caller = Caller { user: "a".to_owned(), uid: None, operator: false };
         for run in [runs[1], runs[2]] {
-            let caller = Caller { user: "a".to_owned(), uid: None, operator: false };
+            let caller = caller.clone();
             let indices = hostler_model::IndexSet::one(0);
             engine
                 .command(Command::Fetched { caller, job: run.task.job, indices, attempt: None })
@@ -365,6 +368,14 @@ mod tests {
         let left: Vec<bool> = chunks.iter().map(|chunk| library.chunks.contains(chunk)).collect();
         assert_eq!(left, [true, false, true], "only the fetched result that ended first is dropped");
         assert!(library.chunks.contains(&name_of(&shared)), "other results still use the chunk");
+
+        // A fetched result with whose files the next attempt starts.
+        let files = KeptFiles::from([(0, vec![(0, manifests[2])])]);
+        let (job, action) = (runs[2].task.job, JobAction::RequeueAll);
+        let again = Command::RequeueWithFiles { caller, job, index: None, action, files };
+        engine.command(again).await.expect("accepted");
+        collect();
+        assert!(library.chunks.contains(&chunks[2]), "the next attempt needs the files");
         engine.stop().await;
     }
 
