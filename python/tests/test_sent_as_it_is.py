@@ -21,6 +21,8 @@ K = {"cpus": 1, "memory": "200M"}
 
 CONFIG = """
 import dataclasses, os, types
+import defaults
+from defaults import RATE
 LR = 0.1
 STEPS = 10 * 60
 LAYERS = [1, 2]
@@ -46,6 +48,10 @@ plain = Plain()
 def set_steps(steps):
     global STEPS
     STEPS = steps
+def set_all(**values):
+    globals().update(values)
+def double(number):
+    return 2 * number
 """
 
 #: What a script sets in `config`, and an expression that a function returns.
@@ -67,6 +73,19 @@ STATE = [
     ("config.plain.lr = 0.5", "config.plain.lr"),
     ("config.Settings.lr = 0.7", "config.Settings.lr"),
     ("config.LR = float('nan')", "config.LR != config.LR"),
+    ("config.set_all(ADDED=8)", "config.ADDED"),
+    ("config.RATE = 3", "(config.RATE, config.defaults.RATE)"),
+    ("config.defaults.RATE = 4", "(config.RATE, config.defaults.RATE)"),
+    ("config.double = lambda number: 3 * number", "config.double(2)"),
+    (
+        "import functools; before = config.double\n"
+        "config.double = functools.wraps(before)(lambda number: 1 + before(number))",
+        "config.double(2)",
+    ),
+    ("config.Plain.read = lambda self: self.lr", "config.Plain().read()"),
+    ("config.Plain.__len__ = lambda self: 7", "len(config.Plain())"),
+    ("config.Training.kind = staticmethod(lambda: 4)", "config.Training.kind()"),
+    ("", "(hasattr(config.Plain, '__len__'), hasattr(config.Training, 'kind'), config.double(2))"),
     ("", "(config.LR, config.STEPS, config.settings.lr, config.given.lr, config.Training.LR)"),
 ]
 
@@ -112,6 +131,7 @@ def run(folder: Path, script: str, *arguments: str) -> str:
 
 def test_what_is_set_in_modules_is_set_on_nodes(client: hostler.Client, tmp_path: Path) -> None:
     (tmp_path / "config.py").write_text(CONFIG)
+    (tmp_path / "defaults.py").write_text("RATE = 1\n")
     cases = "".join(f"    ({change!r}, lambda _: {read}),\n" for change, read in STATE)
     functions = "\n".join(f"def read_{at}(_): return {read}" for at, (_, read) in enumerate(STATE))
     (tmp_path / "readers.py").write_text(f"import config\n{functions}\n")

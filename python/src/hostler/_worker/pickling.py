@@ -93,22 +93,16 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         if kind is types.CodeType and not self.is_back:
             modules.note(obj)
         if issubclass(kind, type):
-            reduced = by_value._class_reduce(obj)
-            return reduced if reduced is NotImplemented or len(reduced) == 2 else self._class(obj, *reduced)
+            made = by_value._class_reduce(obj)
+            return made if made is NotImplemented or len(made) == 2 else self._class(obj, *made)
         if kind is Cached:
             return self._cached(obj)
-        if kind is functools.cached_property:
-            # It has a lock before Python 3.12.
-            return functools.cached_property, (obj.func,), {"attrname": obj.attrname, "__doc__": obj.__doc__}
-        if kind in (weakref.WeakKeyDictionary, weakref.WeakValueDictionary):
-            return kind, (), None, None, iter(list(obj.items()))
         if obj is not self.placed and is_sentinel(obj) and (place := place_of(obj)):
             return _at, place
-        if isinstance(obj, _of_argparse()):
-            return _with_suppress(obj)
-        if kind.__module__ in ("__main__", "typing") and (named := _of_main(obj)):
-            return named
-        return super().reducer_override(obj)
+        if obj is self.placed and kind is types.FunctionType and obj.__globals__["__name__"] != obj.__module__:
+            # `functools.wraps` has given it the name of what it replaces.
+            return self._dynamic_function_reduce(obj)
+        return reduced(obj) or super().reducer_override(obj)
 
     def _class(self, kind: type, make: Any, arguments: Any, state: Any, *rest: Any) -> tuple[Any, ...]:
         attributes = state[0]
@@ -143,6 +137,19 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             return _cached_with, (obj.cache_parameters(), function)
         create, arguments, state, *_, set_state = self._dynamic_function_reduce(function)
         return _cached, (obj.cache_parameters(), create, arguments), (set_state, state), None, None, _set_cached
+
+
+def reduced(value: Any) -> tuple[Any, ...] | None:
+    """Reduce what neither `pickle` nor `cloudpickle` can pickle, or only by its name."""
+    kind = type(value)
+    if kind is functools.cached_property:
+        # It has a lock before Python 3.12.
+        return kind, (value.func,), {"attrname": value.attrname, "__doc__": value.__doc__}
+    if kind in (weakref.WeakKeyDictionary, weakref.WeakValueDictionary):
+        return kind, (), None, None, iter(list(value.items()))
+    if isinstance(value, _of_argparse()):
+        return _with_suppress(value)
+    return _of_main(value) if kind.__module__ in ("__main__", "typing") else None
 
 
 class _BackPickler(_Pickler):

@@ -77,23 +77,30 @@ class Names:
         self.defined: set[str] = set()
         # The calls that create objects.
         self.calls: dict[str, ast.Call] = {}
+        # Where `from module import name` has found names: a module, as the statement spells it, and a name.
+        self.imports: dict[str, tuple[str, str]] = {}
         # Whether it may bind names that cannot be seen: `from x import *`, `globals()`.
         self.is_open = False
+        # Whether its functions may do so.
+        self._has_opening = False
         self._add(body, is_certain=True)
+        called = {getattr(node.func, "id", "") for node in _executed(body) if isinstance(node, ast.Call)}
+        self.is_open |= not called.isdisjoint(_OPENING)
+        if self._has_opening:
+            harmless = {name for name, inner in self.classes.items() if not inner._has_opening}
+            self.is_open |= not called.isdisjoint(self.values.keys() - harmless)
 
     def _add(self, body: Sequence[ast.stmt], is_certain: bool) -> None:
         for statement in body:
             if isinstance(statement, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
-                if statement.name in self.values or statement.decorator_list:
-                    self.defined.discard(statement.name)
-                else:
+                is_only = statement.name not in self.values and not statement.decorator_list
+                self._rebind(statement.name)
+                if is_only:
                     self.defined.add(statement.name)
-            if isinstance(statement, ast.ClassDef):
-                self.values[statement.name] = _UNKNOWN
-                self.classes[statement.name] = Names(statement.body)
-            elif isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                self.values[statement.name] = _UNKNOWN
-                self._add_attributes(statement)
+                if isinstance(statement, ast.ClassDef):
+                    self.classes[statement.name] = Names(statement.body)
+                else:
+                    self._add_attributes(statement)
             elif isinstance(statement, ast.Assign):
                 for target in statement.targets:
                     self._bind(target, statement.value, is_certain)
@@ -102,17 +109,18 @@ class Names:
                     self._bind(statement.target, statement.value, is_certain)
             else:
                 self._add_other(statement)
+                if isinstance(statement, ast.ImportFrom):
+                    source = "." * statement.level + (statement.module or "")
+                    self.imports.update({it.asname or it.name: (source, it.name) for it in statement.names})
 
     def _bind(self, target: ast.expr, value: ast.expr, is_certain: bool) -> None:
         if isinstance(target, ast.Name):
             is_again = target.id in self.values
-            self.defined.discard(target.id)
             known = self._evaluated(value) if is_certain else _UNKNOWN
+            self._rebind(target.id)
             self.values[target.id] = known
             if isinstance(value, ast.Call) and is_certain and not is_again:
                 self.calls[target.id] = value
-            else:
-                self.calls.pop(target.id, None)
         else:
             self._forget(target)
 
@@ -129,7 +137,6 @@ class Names:
             elif isinstance(node, (ast.Call, ast.Subscript, ast.Attribute)):
                 # `X.append(1)`, `change(X)`, `X["a"] = 1`, `X.a = 1`
                 self._forget(node)
-                self.is_open |= isinstance(node, ast.Call) and getattr(node.func, "id", "") in _OPENING
 
     def _forget(self, node: ast.expr) -> None:
         """Note that the value of a name is not the literal any more."""
@@ -141,11 +148,12 @@ class Names:
         self.values[name] = _UNKNOWN
         self.defined.discard(name)
         self.calls.pop(name, None)
+        self.imports.pop(name, None)
 
     def _add_attributes(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
         for node in ast.walk(function):
             if isinstance(node, ast.Call) and getattr(node.func, "id", "") in _OPENING:
-                self.is_open = True
+                self._has_opening = True
             if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
                 self.attributes[node.attr] = _UNKNOWN
         if function.name != "__init__":
@@ -162,6 +170,16 @@ class Names:
             return _evaluated(node, self.values)
         except (ValueError, TypeError, ArithmeticError, KeyError, RecursionError):
             return _UNKNOWN
+
+
+def _executed(body: Sequence[ast.stmt]) -> Iterator[ast.AST]:
+    """Yield the parts of a body that run with it, without those of its functions."""
+    parts: list[ast.AST] = [*body]
+    while parts:
+        part = parts.pop()
+        yield part
+        if not isinstance(part, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)):
+            parts += ast.iter_child_nodes(part)
 
 
 def _evaluated(node: ast.expr, names: Mapping[str, Any]) -> Any:
@@ -260,11 +278,19 @@ def _is_as_compiled(file: str, status: os.stat_result) -> bool:
 def _changed(values: Mapping[str, Any], names: Names, module: str) -> Iterator[tuple[str, Any]]:
     """Yield names, and their values, that differ from those of the file."""
     for name, value in tuple(values.items()):
+        is_of_main = _is_of_main(value)
         # Private names are caches and the like, which a module fills itself.
-        if name.startswith("_") or isinstance(value, types.ModuleType):
+        if isinstance(value, types.ModuleType) or (
+            name.startswith("_") and not (is_of_main and isinstance(value, types.FunctionType))
+        ):
             continue
         before = names.values.get(name, _UNBOUND)
-        if name in names.classes and isinstance(value, type) and value.__module__ == module:
+        if is_of_main:
+            yield name, value
+        elif name in names.imports:
+            if _is_other_than_imported(value, *names.imports[name], values):
+                yield name, value
+        elif name in names.classes and isinstance(value, type) and value.__module__ == module:
             inner = _changed(_own_attributes(value), names.classes[name], module)
             yield from ((f"{name}.{attribute}", it) for attribute, it in inner)
         elif name in names.defined and not names.is_open:
@@ -285,7 +311,33 @@ def _own_attributes(kind: type) -> dict[str, Any]:
     """Return the attributes of a class, except for those that decorators and metaclasses add."""
     if issubclass(kind, enum.Enum):
         return {}
-    return {name: value for name, value in vars(kind).items() if isinstance(value, type) or _is_plain(value, _DEEPEST)}
+    return {
+        name: value
+        for name, value in vars(kind).items()
+        if isinstance(value, type) or _is_plain(value, _DEEPEST) or _is_of_main(value)
+    }
+
+
+def _is_of_main(value: Any) -> bool:
+    """Whether the main program has defined a function or the class of an object. A module cannot have it by itself."""
+    if isinstance(value, (types.MethodType, staticmethod, classmethod)):
+        value = value.__func__
+    elif isinstance(value, property):
+        value = value.fget
+    if isinstance(value, types.FunctionType):
+        return value.__globals__ is vars(sys.modules["__main__"])
+    return (value if isinstance(value, type) else type(value)).__module__ == "__main__"
+
+
+def _is_other_than_imported(value: Any, source: str, name: str, values: Mapping[str, Any]) -> bool:
+    """Whether a plain value is not, or not any more, that of the name that `from source import name` has read."""
+    try:
+        module = sys.modules.get(importlib.util.resolve_name(source, values.get("__package__") or None))
+    except ImportError:
+        return False
+    if not isinstance(module, types.ModuleType) or name not in vars(module):
+        return False
+    return _is_plain(value, _DEEPEST) and not _is_same(vars(module)[name], value, _DEEPEST)
 
 
 def _changed_object(value: Any, call: ast.Call, names: Names, module: str) -> Iterator[tuple[str, Any]]:
@@ -408,7 +460,8 @@ def _assign(place: str, value: Any) -> Any:
     owner: Any = sys.modules[name]
     for part in path:
         owner = getattr(owner, part)
-    before = getattr(owner, last, _UNBOUND)
+    # Not getattr, which would find attributes of a base, or what the attribute of a class is for its objects.
+    before = vars(owner).get(last, _UNBOUND)
     if value is _UNBOUND:
         delattr(owner, last)
     else:
