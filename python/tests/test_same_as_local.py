@@ -64,19 +64,28 @@ def test_processes_and_states_of_functions_stay_their_own(client: hostler.Client
 
 
 NAMED = """
-import enum, functools, sys
+import enum, functools, sys, typing
 from dataclasses import dataclass
 import hostler, near
+T = typing.TypeVar("T")
+class Box(typing.Generic[T]):
+    @functools.cached_property
+    def size(self): return 2
+@functools.singledispatch
+def kind(value): return "object"
+@kind.register
+def _(value: int): return "int"
 @dataclass(slots=True)
 class Config:
     rate: float
+    names: frozenset = frozenset({"p", "q", "r"})
 class Status(enum.Enum):
     GOOD = 1
 NAMES = {"a", "b", "c", "d"}
 @functools.lru_cache
 def is_known(name): return name in {"u", "v", "w"}
 def train(config, names):
-    return Status.GOOD, Config(config.rate * 2), len(NAMES | names), is_known("u"), near.one()
+    return Status.GOOD, Config(config.rate * 2), len(NAMES | names), is_known("u"), near.one(), Box().size, kind(1)
 m = hostler.map(train, [Config(1.0)], [{"x", "y", "z"}], key="same", cpus=1, memory="200M")
 (status, config, *rest), = m
 print((m.job.id, status is Status.GOOD, type(config) is Config, config == Config(2.0), *rest))
@@ -93,7 +102,7 @@ def test_named_map_is_found_by_what_it_means(client: hostler.Client, tmp_path: P
         return found
 
     first = again()
-    assert first[1:] == (True, True, True, 7, True, 1)
+    assert first[1:] == (True, True, True, 7, True, 1, 2, "int")
     assert again() == first
     with_comment = NAMED.replace("def train", "# A comment.\n\ndef train")
     assert again(with_comment, "# Another one.\n\ndef one(): return 1\n") == first
@@ -110,4 +119,4 @@ def test_named_map_is_found_by_what_it_means(client: hostler.Client, tmp_path: P
         done = subprocess.run([sys.executable, script], cwd=tmp_path, capture_output=True, text=True)
         assert f"job {first[0]} has the key `same` and {what}\n" in done.stderr
     opened = hostler.Map.open("same")
-    assert len(next(iter(opened))) == 5, "another program creates the classes"
+    assert len(next(iter(opened))) == 7, "another program creates the classes"

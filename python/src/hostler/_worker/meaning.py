@@ -12,6 +12,7 @@ import hashlib
 import io
 import pickle
 import types
+import typing
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -23,8 +24,16 @@ from hostler._worker import pickling
 # Bytes of a digest.
 _BYTES = 16
 
-# What Python itself stores in classes, and about the lines of code.
-_INCIDENTAL = ("__firstlineno__", "__static_attributes__", "_abc_impl", "__annotate_func__", "__annotations_cache__")
+# What Python itself stores in classes, and about the lines of code. `dataclass` writes values into docstrings, where sets
+# have any order.
+_INCIDENTAL = (
+    "__doc__",
+    "__firstlineno__",
+    "__static_attributes__",
+    "_abc_impl",
+    "__annotate_func__",
+    "__annotations_cache__",
+)
 _INCIDENTAL_OF_CODE = ("co_firstlineno", "co_linetable", "co_lnotab", "co_filename", "co_stacksize", "co_nlocals")
 
 
@@ -64,7 +73,10 @@ class _Pickler(_Base):  # type: ignore[misc]
             return str, (obj.cache_parameters(),), obj.__wrapped__
         if pickling.is_sentinel(obj) and (place := pickling.place_of(obj)):
             return str, place
-        return NotImplemented
+        if isinstance(obj, typing.TypeVar):
+            # Without the id.
+            return str, by_value._typevar_reduce(obj)[1][:5]
+        return pickling.reduced(obj) or NotImplemented
 
     def _class(self, kind: type) -> Any:
         reduced = by_value._class_reduce(kind)
