@@ -123,11 +123,16 @@ def test_killed_task_names_its_input_and_keeps_the_results_of_others(client: hos
         if number == 1:
             print("last words", file=sys.stderr, flush=True)
             os.kill(os.getpid(), signal.SIGKILL)
+        if number == 2:
+            os._exit(7)
         return number
 
-    found = list(hostler.map(die, range(4), errors="return", client=client, chunksize=3, **SMALL))
-    error = found.pop(1)
-    assert found == [0, 2, 3], "those after it run in another process"
+    found = list(hostler.map(die, range(5), errors="return", client=client, chunksize=4, **SMALL))
+    error, other = found.pop(1), found.pop(1)
+    assert found == [0, 3, 4], "those after it run in another process"
+    for what in ("input 1 ended its process with signal 9", "input 2 ended its process with exit code 7"):
+        assert what in str(error)
+        assert what in str(other)
     assert isinstance(error, hostler.JobFailedError)
     assert "input 1 has no result: task" in error.message
     assert "exit code 137 on n" in error.message

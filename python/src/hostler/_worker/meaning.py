@@ -24,8 +24,8 @@ from hostler._worker import pickling
 # Bytes of a digest.
 _BYTES = 16
 
-# What Python itself stores in classes, and about the lines of code. `dataclass` writes values into docstrings, where sets
-# have any order.
+# What Python itself stores in classes, and about the lines of code. `dataclass` writes sets into docstrings, in
+# any order.
 _INCIDENTAL = (
     "__doc__",
     "__firstlineno__",

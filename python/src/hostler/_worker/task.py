@@ -88,6 +88,10 @@ def _supervise(end: int, records: IO[bytes], progress: mmap.mmap) -> None:
         apart.clean_up(worker)
         code = code or (128 - status if status < 0 else status)
         index, size = wire.PROGRESS_FORM.unpack_from(progress)
+        if index < end and not told:
+            # The exit code and the message of the task are about one of them.
+            how = f"signal {-status}" if status < 0 else f"exit code {status}"
+            print(f"hostler: input {index} ended its process with {how}", file=sys.stderr)
         if index + 1 >= end or told:
             os._exit(code)
         # It may have written a part of another record.
