@@ -76,6 +76,17 @@ def provisioner(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
+@pytest.fixture(scope="session")
+def cases(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return `same_as_local.py` in a folder with the modules that it imports."""
+    folder = tmp_path_factory.mktemp("program")
+    (folder / "secrets.py").write_text("API_KEY = 'of the user'\n")
+    (folder / "beside.py").write_text(
+        "UNSET = object()\ndef is_unset(value):\n    return value is UNSET\nclass Near: pass\n"
+    )
+    return Path(shutil.copy(Path(__file__).with_name("same_as_local.py"), folder))
+
+
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
     """Return a folder with a program that writes a file, prints, and fails if its argument says so."""

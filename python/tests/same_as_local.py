@@ -23,7 +23,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple, NewType
+from typing import Any, ClassVar, Generic, NamedTuple, NewType, ParamSpec, TypeVar
 
 import hostler
 
@@ -107,6 +107,36 @@ class Color(enum.Enum):
 
 
 UserId = NewType("UserId", int)
+T = TypeVar("T")
+P = ParamSpec("P")
+
+
+class Box(Generic[T]):
+    def __init__(self, value: T) -> None:
+        self.value = value
+
+
+def passed_on(function: Callable[P, T]) -> Callable[P, T]:
+    def inner(*args: P.args, **kwargs: P.kwargs) -> T:
+        return function(*args, **kwargs)
+
+    return inner
+
+
+# The syntax of Python 3.12.
+if sys.version_info >= (3, 12):
+    exec("""
+def passed_on[**P, R](function: Callable[P, R]) -> Callable[P, R]:
+    def inner(*args: P.args, **kwargs: P.kwargs) -> R:
+        return function(*args, **kwargs)
+    return inner
+class Box[U]:
+    def __init__(self, value: U) -> None:
+        self.value = value
+type Many[Z] = list[Z]
+""")
+else:
+    Many = list
 
 
 class Unknown:
@@ -236,6 +266,18 @@ def objects_that_pickle_names(run: Run) -> object:
 
     ((user, unknown, kind),) = run(look, [UserId(3)])
     return user, unknown is UNKNOWN, kind is UserId, list(run(lambda it: it is UNKNOWN, [UNKNOWN]))
+
+
+@passed_on
+def boxed(number: int) -> Box[int]:
+    return Box[int](number)
+
+
+@case
+def parameters_of_types(run: Run) -> object:
+    (found,) = run(boxed, [3])
+    (names,) = run(lambda _: (T, P, Many[int]), [0])
+    return found.value, type(found) is Box, names[0] is T, names[1] is P, str(names[2])
 
 
 @case

@@ -1,8 +1,9 @@
-"""A smoke test with each other Python of this machine; the end of the run says which these were."""
+"""Tests with each other Python of this machine; the end of the run says which these were."""
 
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import pwd
 import shutil
@@ -10,11 +11,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from conftest import REMARKS
 
 import hostler
 
-SECONDS = 120
+SECONDS = 300
 
 # Of our own Pythons, only their versions differ: the package and its only dependency are the same files.
 SCRIPT = """
@@ -66,22 +68,26 @@ def others() -> dict[tuple[int, ...], str]:
     }
 
 
-def test_each_other_python_of_this_machine_can_map_and_submit_calls(client: hostler.Client, tmp_path: Path) -> None:
+Version = tuple[int, ...]
+
+
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return a path with this package and cloudpickle."""
+    place = tmp_path_factory.mktemp("packages")
     spec = importlib.util.find_spec("cloudpickle")
     assert spec
     assert spec.origin
-    shutil.copytree(Path(spec.origin).parent, tmp_path / "cloudpickle")
-    (tmp_path / "script.py").write_text(SCRIPT)
-    path = os.pathsep.join([str(Path(hostler.__file__).parents[1]), str(tmp_path)])
-    pythons = others()
+    shutil.copytree(Path(spec.origin).parent, place / "cloudpickle")
+    return os.pathsep.join([str(Path(hostler.__file__).parents[1]), str(place)])
+
+
+def run(pythons: dict[Version, str], packages: str, *arguments: str | Path) -> dict[Version, str]:
+    """Run a program with several Pythons at the same time, and return what they print."""
+    variables = {**os.environ, "PYTHONPATH": packages, "PYTHONDONTWRITEBYTECODE": "1"}
     started = {
         version: subprocess.Popen(
-            [program, "script.py"],
-            cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
+            [program, *arguments], env=variables, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
         for version, program in pythons.items()
     }
@@ -91,6 +97,26 @@ def test_each_other_python_of_this_machine_can_map_and_submit_calls(client: host
         for process in started.values():
             process.kill()
             process.wait()
-    assert outputs == dict.fromkeys(pythons, "True\n")
+    failed = {version: outputs[version] for version, process in started.items() if process.returncode != 0}
+    assert not failed
+    return outputs
+
+
+def test_each_other_python_of_this_machine_can_map_and_submit_calls(
+    client: hostler.Client, packages: str, tmp_path: Path
+) -> None:
+    (tmp_path / "script.py").write_text(SCRIPT)
+    pythons = others()
+    assert run(pythons, packages, tmp_path / "script.py") == dict.fromkeys(pythons, "True\n")
     names = ", ".join(f"{'.'.join(map(str, version))} ({program})" for version, program in pythons.items())
     REMARKS.append(f"smoke test with other Pythons: {names or 'none, as this machine has no other'}")
+
+
+def test_functions_return_with_each_other_python_what_they_return_locally(
+    client: hostler.Client, packages: str, cases: Path
+) -> None:
+    here, there = (
+        {version: json.loads(text) for version, text in run(others(), packages, cases, way).items()}
+        for way in ("local", "map")
+    )
+    assert there == here

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import json
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -27,18 +26,8 @@ def run(*arguments: str | Path, cwd: Path | None = None) -> str:
 
 
 @pytest.fixture(scope="module")
-def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("program")
-    (folder / "secrets.py").write_text("API_KEY = 'of the user'\n")
-    (folder / "beside.py").write_text(
-        "UNSET = object()\ndef is_unset(value):\n    return value is UNSET\nclass Near: pass\n"
-    )
-    return Path(shutil.copy(PROGRAM, folder))
-
-
-@pytest.fixture(scope="module")
-def found(client: hostler.Client, program: Path) -> dict[str, dict[str, str]]:
-    return {way: json.loads(run(program, way)) for way in ("local", *WAYS)}
+def found(client: hostler.Client, cases: Path) -> dict[str, dict[str, str]]:
+    return {way: json.loads(run(cases, way)) for way in ("local", *WAYS)}
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -46,8 +35,8 @@ def test_result_is_that_of_a_local_run(found: dict[str, dict[str, str]], case: s
     assert {way: found[way][case] for way in WAYS} == dict.fromkeys(WAYS, found["local"][case])
 
 
-def test_processes_and_states_of_functions_stay_their_own(client: hostler.Client, program: Path) -> None:
-    assert json.loads(run(program, "nodes")) == {
+def test_processes_and_states_of_functions_stay_their_own(client: hostler.Client, cases: Path) -> None:
+    assert json.loads(run(cases, "nodes")) == {
         "children of functions": [3, 1, 0],
         "children of calls": [3, 1, 0],
         "draw with each chunksize": True,

@@ -32,6 +32,11 @@ from hostler._worker import modules, state
 #: The type of functions with `functools.lru_cache`.
 Cached = type(functools.lru_cache(len))
 
+# Parameters of types besides `TypeVar`, which cloudpickle can pickle.
+_PARAMETERS = tuple(vars(typing)[name] for name in ("ParamSpec", "TypeVarTuple") if name in vars(typing))
+
+_Alias: Any = getattr(typing, "TypeAliasType", None)
+
 # Variables of a module itself.
 _OWN = ("__name__", "__doc__", "__package__", "__loader__", "__spec__", "__file__", "__cached__", "__builtins__")
 
@@ -331,15 +336,21 @@ def has_hidden_state(kind: type) -> bool:
 def _of_main(value: Any) -> tuple[Any, ...] | None:
     """Pickle what pickle would only name, and the main program has: a `typing.NewType`, or an object of its classes."""
     kind: Any = type(value)
-    if kind.__reduce__ is object.__reduce__ and kind.__reduce_ex__ is object.__reduce_ex__:
+    if kind is typing.TypeVar or (kind.__reduce__ is object.__reduce__ and kind.__reduce_ex__ is object.__reduce_ex__):
         return None
     name = value.__reduce_ex__(pickle.HIGHEST_PROTOCOL)
+    if kind in _PARAMETERS and _found(value.__module__, name) is not value:
+        # Only a function or a class has it: `def f[**P]()`.
+        return kind, (name,)
     if not isinstance(name, str) or value.__module__ != "__main__" or _found("__main__", name) is not value:
         return None
+    if kind in _PARAMETERS:
+        return _in_main, (name, kind, name)
     if kind is typing.NewType:
         return _in_main, (name, kind, value.__name__, value.__supertype__)
-    if kind is getattr(typing, "TypeAliasType", None):
-        return _in_main, (name, kind, value.__name__, value.__value__)
+    if kind is _Alias:
+        make = functools.partial(kind, type_params=value.__type_params__)
+        return _in_main, (name, make, value.__name__, value.__value__)
     return _in_main, (name, _restored, kind, getattr(value, "__dict__", {}))
 
 
@@ -347,9 +358,8 @@ def _in_main(name: str, make: Callable[..., Any], *arguments: Any) -> Any:
     """Return what the main program has under a name, or create it."""
     found = _found("__main__", name)
     if found is None:
-        found = make(*arguments)
-        if make is typing.NewType:
-            found.__module__ = "__main__"
+        # `typing` takes the module of its objects from the code that creates them.
+        found = eval("make(*arguments)", {"__name__": "__main__", "make": make, "arguments": arguments})
         main_variables()[name] = found
     return found
 
