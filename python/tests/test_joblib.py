@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import time
 
 import joblib
 import pytest
@@ -39,3 +40,20 @@ def test_exception_of_a_call_is_raised_here(client: hostler.Client) -> None:
         with pytest.raises(ValueError, match=r"math domain error|nonnegative"):
             joblib.Parallel()(joblib.delayed(math.sqrt)(number) for number in (1, -1, 4))
         assert joblib.Parallel()([joblib.delayed(math.sqrt)(9)]) == [3.0]
+
+
+def test_exception_ends_the_calls_that_run(client: hostler.Client) -> None:
+    before = set(client.jobs())
+    parallel = joblib.Parallel(n_jobs=2, backend="hostler", cpus=1, memory="200M")
+    with pytest.raises(TypeError):
+        parallel(joblib.delayed(time.sleep)(seconds) for seconds in ("a", 300, 300, 300))
+    deadline = time.monotonic() + 60
+    while set(client.jobs()) - before and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not set(client.jobs()) - before
+
+
+def test_size_of_batches_is_not_kept_for_other_functions(client: hostler.Client) -> None:
+    parallel = joblib.Parallel(n_jobs=2, backend="hostler", cpus=1, memory="200M")
+    parallel(joblib.delayed(abs)(number) for number in range(500))
+    assert parallel._backend._effective_batch_size == 1

@@ -81,9 +81,11 @@ class HostlerBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[mi
         return out.result()
 
     def abort_everything(self, ensure_ready: bool = True) -> None:
-        """Cancel the batches that wait."""
+        """Cancel all batches, also those that run: nothing needs their results after an exception."""
         if self._executor is not None:
             self._executor.shutdown(wait=False, cancel_futures=True)
+            for pool in self._executor._pools:
+                pool.kill()
             self._executor = self._new_executor(self._executor._settings.max_workers) if ensure_ready else None
 
     def terminate(self) -> None:
@@ -91,6 +93,7 @@ class HostlerBackend(AutoBatchingMixin, ParallelBackendBase):  # type: ignore[mi
         if self._executor is not None:
             self._executor.shutdown(wait=False)
             self._executor = None
+        self.reset_batch_stats()
 
     def get_nested_backend(self) -> tuple[Any, int | None]:
         """Return what calls inside of calls use: each runs in its own task."""

@@ -7,6 +7,7 @@ and ends when all workers have ended. `hostler forward` connects it with the soc
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import contextlib
 import errno
 import functools
@@ -140,6 +141,12 @@ class Pool:
             waiting = self._waiting.copy()
         for _, call in waiting:
             call.future.cancel()
+
+    def kill(self) -> None:
+        """Cancel the workers now, also those that run calls, and fail all calls."""
+        with self._lock:
+            if self._loop is not None:
+                self._loop.call_soon_threadsafe(self.fail, concurrent.futures.CancelledError())
 
     def join(self) -> None:
         """Wait for the end after `close`."""
