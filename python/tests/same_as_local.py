@@ -23,6 +23,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any, ClassVar, Generic, NamedTuple, NewType, ParamSpec, TypeVar
 
 import hostler
@@ -101,9 +102,49 @@ class Outer:
             self.value = value
 
 
+@dataclass
+class Sized:
+    size: str
+    legs: int
+
+
 class Color(enum.Enum):
     RED = 1
     GREEN = 2
+
+
+class Planet(enum.Enum):
+    EARTH = (1, 2)
+    MARS = (3, 4)
+    RED = (3, 4)
+
+    def __init__(self, mass: int, radius: int) -> None:
+        self.mass, self.radius = mass, radius
+
+
+class Coordinate(bytes, enum.Enum):
+    label: str
+
+    def __new__(cls, value: int, label: str) -> Coordinate:
+        made = bytes.__new__(cls, [value])
+        made._value_, made.label = value, label
+        return made
+
+    X = (7, "x")
+
+
+class Access(enum.Flag):
+    READ = 1
+    WRITE = 2
+    ALL = 3
+
+
+class Animal(Sized, enum.Enum):
+    DOG = ("medium", 4)
+
+
+class Length(timedelta, enum.Enum):
+    WEEK = 7
 
 
 UserId = NewType("UserId", int)
@@ -288,6 +329,23 @@ def functions_and_classes_of_modules_that_were_replaced(run: Run) -> object:
         return list(run(lambda number: (beside.is_unset(number), beside.Near("x").name), [3]))
     finally:
         vars(beside).update(before)
+
+
+@case
+def enumerations(run: Run) -> object:
+    def look(_: int) -> tuple[object, ...]:
+        planet: Any = Planet
+        coordinate: Any = Coordinate
+        return (
+            (Planet.MARS.mass, planet((1, 2)).radius, Planet["RED"].name, list(Planet.__members__)),
+            (bytes(Coordinate.X), Coordinate.X.label, coordinate(7).name),
+            (Access.ALL.name, (Access.READ | Access.WRITE) is Access.ALL, list(Access.__members__)),
+            (Animal.DOG.legs, Length.WEEK.days),
+        )
+
+    given = [Planet.RED, Coordinate.X, Access.READ, Access.ALL, Animal.DOG, Length.WEEK]
+    back = list(run(lambda it: it, given))
+    return list(run(look, [0])), [one is other for one, other in zip(back, given, strict=True)]
 
 
 @case

@@ -27,7 +27,7 @@ from typing import Any, NamedTuple, cast
 import cloudpickle
 from cloudpickle import cloudpickle as by_value
 
-from hostler._worker import modules, state
+from hostler._worker import enums, modules, state
 
 #: The type of functions with `functools.lru_cache`.
 Cached = type(functools.lru_cache(len))
@@ -123,10 +123,14 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             # Its fields are among the attributes.
             bases = kind.__bases__ if typing.NamedTuple in arguments[2] else arguments[2]
             arguments = (*arguments[:2], bases, keywords)
+            members = {}
         else:
-            arguments = arguments[:5]
-        create, set_state = (_class_back, _set_new_class) if self.is_back else (_class, by_value._class_setstate)
-        return create, (self.origin(kind), make, arguments), state, None, None, set_state
+            members = {name: dict(vars(member)) for name, member in kind.__members__.items()}  # type: ignore[attr-defined]
+            make, arguments = enums.create, (*arguments[:3], enums.described(kind), arguments[4], enums.boundary(kind))
+            for name in members:
+                attributes.pop(name, None)
+        create, set_state = (_class_back, _set_new_class) if self.is_back else (_class, _set_class)
+        return create, (self.origin(kind), make, arguments), (state, members), None, None, set_state
 
     def _dynamic_function_reduce(self, func: types.FunctionType) -> tuple[Any, ...]:
         _, arguments, state, *_ = super()._dynamic_function_reduce(func)
@@ -245,7 +249,7 @@ def _arrive(value: Any, origin: Origin) -> None:
 def _class(origin: Origin, make: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
     found = _known.get(origin.token)
     if found is None:
-        found = make(*arguments, None, None)
+        found = _made(make, arguments)
     _arrive(found, origin)
     return found
 
@@ -255,17 +259,28 @@ def _class_back(origin: Origin, make: Callable[..., Any], arguments: tuple[Any, 
     if found is None:
         found = _found(origin.module, origin.name) if origin.module else None
     if not isinstance(found, type):
-        found = make(*arguments, None, None)
+        found = _made(make, arguments)
         _tokens[found] = origin.token
         _known[origin.token] = found
         _new.add(found)
     return found
 
 
+def _made(make: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    return make(*arguments) if make is enums.create else make(*arguments, None, None)
+
+
+def _set_class(kind: Any, state: Any) -> None:
+    of_class, of_members = state
+    by_value._class_setstate(kind, of_class)
+    for name, attributes in of_members.items():
+        vars(kind.__members__[name]).update(attributes)
+
+
 def _set_new_class(kind: Any, state: Any) -> None:
     if kind in _new:
         _new.discard(kind)
-        by_value._class_setstate(kind, state)
+        _set_class(kind, state)
 
 
 def _function(origin: Origin, code: types.CodeType, variables: dict[str, Any], *rest: Any) -> types.FunctionType:

@@ -1,0 +1,66 @@
+"""How enumerations of the main program are created on nodes: with the members that they have, whatever creates these.
+
+A class with `__new__` or `__init__`, or with a data type such as `str`, does not have what its members were made from.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from typing import Any
+
+# What creates members here, and is in the class only while it is created.
+_TEMPORARY = ("__init__", "__new_member__", "__reduce_ex__")
+
+
+def described(kind: Any) -> dict[str, tuple[tuple[Any, ...] | None, Any]]:
+    """Return the data and the value of each member, also of those that are other names for one."""
+    return {name: (_data(member, kind._member_type_), member._value_) for name, member in kind.__members__.items()}
+
+
+def _data(member: Any, kind: Any) -> tuple[Any, ...] | None:
+    """Return the arguments that give an object of the data type; None if it has no data but attributes."""
+    if kind.__new__ is object.__new__:
+        return None
+    if hasattr(kind, "__getnewargs__"):
+        found: tuple[Any, ...] = kind.__getnewargs__(member)
+        return found
+    arguments: tuple[Any, ...] = kind.__reduce__(member)[1]
+    return arguments
+
+
+def boundary(kind: Any) -> Any:
+    """Return what a class of flags does with other bits; None for other classes, and before Python 3.11."""
+    return vars(kind).get("_boundary_") if issubclass(kind, enum.Flag) else None
+
+
+def create(
+    bases: tuple[type, ...],
+    name: str,
+    qualname: str,
+    members: Mapping[str, tuple[tuple[Any, ...] | None, Any]],
+    module: str,
+    boundary: Any,
+) -> Any:
+    """Create a class with these members. Their attributes, and its own, are set afterwards."""
+    descriptions = list(members.values())
+
+    def make(kind: Any, number: int) -> Any:
+        data, value = descriptions[number]
+        made = object.__new__(kind) if data is None else kind._member_type_.__new__(kind, *data)
+        made._value_ = value
+        return made
+
+    meta: Any = type(bases[-1])
+    keywords = {} if boundary is None else {"boundary": boundary}
+    body = meta.__prepare__(name, bases, **keywords)
+    body.update({"__module__": module, "__qualname__": qualname, "__reduce_ex__": enum.Enum.__reduce_ex__})
+    if members:
+        body.update({"__new__": make, "__init__": lambda *_: None})
+    for number, member in enumerate(members):
+        body[member] = number
+    found = meta.__new__(meta, name, bases, body, **keywords)
+    for attribute in _TEMPORARY:
+        if attribute in vars(found):
+            delattr(found, attribute)
+    return found
