@@ -72,6 +72,30 @@ class Reader(Plugin):
     pass
 
 
+class Named:
+    by_name: ClassVar[dict[str, type]] = {}
+    name: str
+
+    def __init_subclass__(cls, /, order: int) -> None:
+        Named.by_name[f"{cls.name}{order}"] = cls
+
+
+class First(Named, order=1):
+    name = "first"
+
+
+class Registering(type):
+    names: ClassVar[list[str]] = []
+
+    def __new__(cls, name: str, bases: tuple[type, ...], body: dict[str, Any], *, label: str) -> Registering:
+        cls.names.append(label + body["suffix"])
+        return super().__new__(cls, name, bases, body)
+
+
+class Registered(metaclass=Registering, label="a"):
+    suffix = "b"
+
+
 @dataclass(slots=True)
 class Slotted:
     size: float
@@ -274,7 +298,8 @@ def class_attributes_of_the_caller(run: Run) -> object:
 @case
 def registries_of_subclasses(run: Run) -> object:
     found = list(run(lambda _: Reader(), [0, 1]))
-    return [type(it) is Reader for it in found], Plugin.known
+    (there,) = run(lambda _: (Reader, First, list(Named.by_name), Registered, Registering.names, Plugin.known), [0])
+    return [type(it) is Reader for it in found], Plugin.known, there[2:3], there[4:], there[3] is Registered
 
 
 @case

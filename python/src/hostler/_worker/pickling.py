@@ -27,7 +27,7 @@ from typing import Any, NamedTuple, cast
 import cloudpickle
 from cloudpickle import cloudpickle as by_value
 
-from hostler._worker import enums, modules, state
+from hostler._worker import classes, modules, state
 
 #: The type of functions with `functools.lru_cache`.
 Cached = type(functools.lru_cache(len))
@@ -109,10 +109,12 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             return self._dynamic_function_reduce(obj)
         return reduced(obj) or super().reducer_override(obj)
 
-    def _class(self, kind: type, make: Any, arguments: Any, state: Any, *rest: Any) -> tuple[Any, ...]:
-        attributes = state[0]
+    def _class(self, kind: type, make: Any, arguments: Any, values: Any, *rest: Any) -> tuple[Any, ...]:
+        attributes = values[0]
         if make is by_value._make_skeleton_class:
-            keywords = {**arguments[3], "__qualname__": kind.__qualname__}
+            # For an `__init_subclass__` that reads them.
+            plain = {name: value for name, value in attributes.items() if state.is_plain(value)}
+            keywords = {**plain, **arguments[3], "__qualname__": kind.__qualname__}
             if "__slots__" in attributes:
                 slots = attributes.pop("__slots__")
                 keywords["__slots__"] = slots if isinstance(slots, (str, dict)) else _slots(kind)
@@ -122,15 +124,18 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
                         del attributes[name]
             # Its fields are among the attributes.
             bases = kind.__bases__ if typing.NamedTuple in arguments[2] else arguments[2]
-            arguments = (*arguments[:2], bases, keywords)
+            make, arguments = classes.create, (*arguments[:2], bases, keywords)
             members = {}
         else:
             members = {name: dict(vars(member)) for name, member in kind.__members__.items()}  # type: ignore[attr-defined]
-            make, arguments = enums.create, (*arguments[:3], enums.described(kind), arguments[4], enums.boundary(kind))
+            make, arguments = (
+                classes.create_enum,
+                (*arguments[:3], classes.described(kind), arguments[4], classes.boundary(kind)),
+            )
             for name in members:
                 attributes.pop(name, None)
         create, set_state = (_class_back, _set_new_class) if self.is_back else (_class, _set_class)
-        return create, (self.origin(kind), make, arguments), (state, members), None, None, set_state
+        return create, (self.origin(kind), make, arguments), (values, members), None, None, set_state
 
     def _dynamic_function_reduce(self, func: types.FunctionType) -> tuple[Any, ...]:
         _, arguments, state, *_ = super()._dynamic_function_reduce(func)
@@ -249,7 +254,7 @@ def _arrive(value: Any, origin: Origin) -> None:
 def _class(origin: Origin, make: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
     found = _known.get(origin.token)
     if found is None:
-        found = _made(make, arguments)
+        found = make(*arguments)
     _arrive(found, origin)
     return found
 
@@ -259,15 +264,11 @@ def _class_back(origin: Origin, make: Callable[..., Any], arguments: tuple[Any, 
     if found is None:
         found = _found(origin.module, origin.name) if origin.module else None
     if not isinstance(found, type):
-        found = _made(make, arguments)
+        found = make(*arguments)
         _tokens[found] = origin.token
         _known[origin.token] = found
         _new.add(found)
     return found
-
-
-def _made(make: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-    return make(*arguments) if make is enums.create else make(*arguments, None, None)
 
 
 def _set_class(kind: Any, state: Any) -> None:

@@ -314,7 +314,7 @@ def _own_attributes(kind: type) -> dict[str, Any]:
     return {
         name: value
         for name, value in vars(kind).items()
-        if isinstance(value, type) or _is_plain(value, _DEEPEST) or _is_of_main(value)
+        if isinstance(value, type) or is_plain(value) or _is_of_main(value)
     }
 
 
@@ -337,7 +337,7 @@ def _is_other_than_imported(value: Any, source: str, name: str, values: Mapping[
         return False
     if not isinstance(module, types.ModuleType) or name not in vars(module):
         return False
-    return _is_plain(value, _DEEPEST) and not _is_same(vars(module)[name], value, _DEEPEST)
+    return is_plain(value) and not _is_same(vars(module)[name], value, _DEEPEST)
 
 
 def _changed_object(value: Any, call: ast.Call, names: Names, module: str) -> Iterator[tuple[str, Any]]:
@@ -366,7 +366,8 @@ def _changed_object(value: Any, call: ast.Call, names: Names, module: str) -> It
             yield name, it
 
 
-def _is_plain(value: object, depth: int) -> bool:
+def is_plain(value: object, depth: int = _DEEPEST) -> bool:
+    """Whether a value consists of numbers, texts and containers."""
     if type(value) in _PLAIN:
         return True
     if depth == 0:
@@ -377,7 +378,7 @@ def _is_plain(value: object, depth: int) -> bool:
         items = (*value.keys(), *value.values())
     else:
         return False
-    return all(_is_plain(item, depth - 1) for item in items)
+    return all(is_plain(item, depth - 1) for item in items)
 
 
 def _is_same(one: object, other: object, depth: int) -> bool:

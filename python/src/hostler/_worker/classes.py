@@ -1,16 +1,47 @@
-"""How enumerations of the main program are created on nodes: with the members that they have, whatever creates these.
+"""How classes of the main program are created on nodes: without what the program runs when it creates them.
 
-A class with `__new__` or `__init__`, or with a data type such as `str`, does not have what its members were made from.
+What `__init_subclass__` or a metaclass has done is among the attributes of the class and of others, which travel too.
+Members of an enumeration have what they have here: a class with `__new__` or `__init__`, or with a data type such as
+`str`, does not have what its members were made from.
 """
 
 from __future__ import annotations
 
+import contextlib
 import enum
-from collections.abc import Mapping
+import types
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 # What creates members here, and is in the class only while it is created.
 _TEMPORARY = ("__init__", "__new_member__", "__reduce_ex__")
+
+
+def create(meta: Any, name: str, bases: tuple[Any, ...], attributes: Mapping[str, Any]) -> Any:
+    """Create a class. The rest of its attributes are set afterwards."""
+    resolved = types.resolve_bases(bases)
+    own = {} if resolved is bases else {"__orig_bases__": bases}
+    first = next(kind for kind in meta.__mro__ if kind.__module__ != "__main__")
+    body = first.__prepare__(name, resolved)
+    body.update({**attributes, **own})
+    with _without_hooks(resolved):
+        found = first.__new__(meta, name, resolved, body)
+        first.__init__(found, name, resolved, body)
+    return found
+
+
+@contextlib.contextmanager
+def _without_hooks(bases: tuple[Any, ...]) -> Iterator[None]:
+    """Let no class of the main program run its `__init_subclass__`."""
+    kinds = {kind for base in bases for kind in base.__mro__ if kind.__module__ == "__main__"}
+    hooks = {kind: vars(kind)["__init_subclass__"] for kind in kinds if "__init_subclass__" in vars(kind)}
+    for kind in hooks:
+        type.__setattr__(kind, "__init_subclass__", classmethod(lambda kind, **_: None))
+    try:
+        yield
+    finally:
+        for kind, hook in hooks.items():
+            type.__setattr__(kind, "__init_subclass__", hook)
 
 
 def described(kind: Any) -> dict[str, tuple[tuple[Any, ...] | None, Any]]:
@@ -34,7 +65,7 @@ def boundary(kind: Any) -> Any:
     return vars(kind).get("_boundary_") if issubclass(kind, enum.Flag) else None
 
 
-def create(
+def create_enum(
     bases: tuple[type, ...],
     name: str,
     qualname: str,
