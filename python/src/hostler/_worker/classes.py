@@ -9,12 +9,18 @@ from __future__ import annotations
 
 import contextlib
 import enum
+import os
+import threading
 import types
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 # What creates members here, and is in the class only while it is created.
 _TEMPORARY = ("__init__", "__new_member__", "__reduce_ex__")
+
+# Held while hooks are replaced.
+_lock = threading.RLock()
+os.register_at_fork(before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release)
 
 
 def create(meta: Any, name: str, bases: tuple[Any, ...], attributes: Mapping[str, Any]) -> Any:
@@ -34,14 +40,15 @@ def create(meta: Any, name: str, bases: tuple[Any, ...], attributes: Mapping[str
 def _without_hooks(bases: tuple[Any, ...]) -> Iterator[None]:
     """Let no class of the main program run its `__init_subclass__`."""
     kinds = {kind for base in bases for kind in base.__mro__ if kind.__module__ == "__main__"}
-    hooks = {kind: vars(kind)["__init_subclass__"] for kind in kinds if "__init_subclass__" in vars(kind)}
-    for kind in hooks:
-        type.__setattr__(kind, "__init_subclass__", classmethod(lambda kind, **_: None))
-    try:
-        yield
-    finally:
-        for kind, hook in hooks.items():
-            type.__setattr__(kind, "__init_subclass__", hook)
+    with _lock:
+        hooks = {kind: vars(kind)["__init_subclass__"] for kind in kinds if "__init_subclass__" in vars(kind)}
+        for kind in hooks:
+            type.__setattr__(kind, "__init_subclass__", classmethod(lambda kind, **_: None))
+        try:
+            yield
+        finally:
+            for kind, hook in hooks.items():
+                type.__setattr__(kind, "__init_subclass__", hook)
 
 
 def described(kind: Any) -> dict[str, tuple[tuple[Any, ...] | None, Any]]:
