@@ -76,6 +76,7 @@ fn seeds() -> Vec<Vec<u8>> {
             run,
             resources: values::hello().facts.resources,
             gang: Some(Gang { rank: 1, nodes: vec![Peer { name: values::node(), address: None }] }),
+            files: Some(hostler_model::Digest([7; 32])),
         }],
         environment: None,
     };
