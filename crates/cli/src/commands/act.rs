@@ -461,7 +461,11 @@ fn act_on_each(
                 0 => String::new(),
                 count => format!("; {count} refused"),
             };
-            context.output.say(&format!("{} {}{refused}", plural(summaries.len(), "job"), of_many(action)));
+            let what = match summaries.as_slice() {
+                [job] => sentence(Target { job: job.id, index: None }, action, job),
+                jobs => format!("{} {}", plural(jobs.len(), "job"), of_many(action)),
+            };
+            context.output.say(&format!("{what}{refused}"));
         }
         if context.output.is_json() {
             context.output.json(&summaries);
