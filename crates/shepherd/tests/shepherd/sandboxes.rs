@@ -162,7 +162,7 @@ fn folders_that_would_open_the_sandbox_are_refused() {
     // The state of an agent.
     let inside = "own, where an agent keeps its state; use another directory";
     for (folder, expected) in [
-        ("own", Some("programs outside of the sandbox trust the files of own")),
+        ("own", Some("own; use a directory without them")),
         ("own/images", Some(inside)),
         ("own/runs/7", Some(inside)),
         ("own/runs/7/steps", Some(inside)),
