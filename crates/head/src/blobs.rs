@@ -44,9 +44,9 @@ const YOUNG_IN_NEED: Duration = Duration::from_secs(120);
 /// Wait before another collection while space is scarce: after it, every chunk that is unused now may be deleted.
 const NEXT_IN_NEED: Duration = Duration::from_secs(185);
 
-/// How long a positive completeness check stays valid. Far below [`YOUNG`], because each check also renews the age of
+/// How long a positive completeness check stays valid. Below [`YOUNG_IN_NEED`], because each check also renews the age of
 /// the chunks.
-const COMPLETENESS_TTL: Duration = Duration::from_secs(600);
+const COMPLETENESS_TTL: Duration = Duration::from_secs(60);
 
 /// Maximum number of remembered completeness checks. A busy head sees thousands of results per minute, and another
 /// check is cheap.
