@@ -59,6 +59,15 @@ fn complete_project_runs_and_its_results_appear_beside_it() {
     wait_until("the end of the second job", 60, || read(&status).filter(is_over));
     assert!(project.join("results/2/all").exists() && !project.join("results/2/part-0").exists());
     assert_eq!(cluster.run(&["job", "3"]).code, 4, "nothing was submitted twice");
+
+    // A project that is to run again first gets the results of the job that still runs.
+    cluster.write("jobs/project/job.toml", order("good"));
+    cluster.write("jobs/project/main.sh", "sleep 8; touch all");
+    cluster.write("jobs/project/submit", "");
+    wait_for_text(&status, "job 3: running");
+    cluster.write("jobs/project/submit", "");
+    wait_for_text(&status, "job 4: running");
+    assert!(project.join("results/3/all").exists());
 }
 
 #[test]

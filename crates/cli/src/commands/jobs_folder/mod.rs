@@ -152,12 +152,14 @@ impl<'a> Watch<'a> {
         Ok(own.map(|(folder, _)| folder).collect())
     }
 
-    /// Does for a folder what is due.
+    /// Does for a folder what is due. A project that is to run again first gets the results of its last job.
     async fn attend(&mut self, folder: &Path) -> Result<(), Failure> {
-        match (complete(folder), self.submitted.get(folder)) {
-            (Some(key), _) => self.submit(folder, &key).await,
-            (None, Some(&job)) => self.follow(folder, job).await,
-            (None, None) => Ok(()),
+        match self.submitted.get(folder) {
+            Some(&job) => self.follow(folder, job).await,
+            None => match complete(folder) {
+                Some(key) => self.submit(folder, &key).await,
+                None => Ok(()),
+            },
         }
     }
 
