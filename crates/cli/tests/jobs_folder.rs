@@ -60,7 +60,7 @@ fn complete_project_runs_and_its_results_appear_beside_it() {
     assert!(project.join("results/2/all").exists() && !project.join("results/2/part-0").exists());
     assert_eq!(cluster.run(&["job", "3"]).code, 4, "nothing was submitted twice");
 
-    // A project that is to run again first gets the results of the job that still runs.
+    // A project that is submitted again while its job runs gets that job's results first.
     cluster.write("jobs/project/job.toml", order("good"));
     cluster.write("jobs/project/main.sh", "sleep 8; touch all");
     cluster.write("jobs/project/submit", "");

@@ -510,7 +510,7 @@ fn elapsed_times_follow_the_clock_of_the_head_and_not_that_of_the_client() {
     let site = Site::up();
     let id = site.submit(&["-t", "2:00:00", "--wrap", "sleep 600"]);
     site.wait_for(&["-h", "-t", "R", "-o", "%i"], &id);
-    // The clock of a client that is a day ahead.
+    // The client's clock is a day ahead.
     let source = "#define _GNU_SOURCE\n#include <sys/syscall.h>\n#include <time.h>\n#include <unistd.h>\n\
                   int clock_gettime(clockid_t id, struct timespec *at) {\n\
                   long code = syscall(SYS_clock_gettime, id, at);\n\

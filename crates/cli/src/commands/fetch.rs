@@ -105,7 +105,7 @@ fn ended() -> Vec<JobState> {
 /// Results that were not fetched before.
 struct News {
     results: Vec<ResultView>,
-    /// What is not downloaded, although it was not fetched before.
+    /// A sentence about new results that the options leave out.
     left_out: Option<String>,
     /// An error for each result that is lost.
     lost: Vec<Failure>,

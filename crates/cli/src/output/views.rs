@@ -138,7 +138,7 @@ pub(crate) fn shortened(text: &str, limit: usize) -> String {
 }
 
 /// Shows one task of an array in the layout of a job.
-/// Says when the head deletes files of jobs that nobody has fetched.
+/// A sentence about the deletion of unfetched files: of how many jobs, and when.
 pub(crate) fn expiring(jobs: u64, first: WallTime, moment: &Moment) -> String {
     let (files, when) = match jobs {
         1 => ("the files of 1 job that nobody has fetched".to_owned(), String::new()),

@@ -357,7 +357,7 @@ pub(crate) async fn list(
     Ok(Json(JobPage { jobs, total, next, expiring }))
 }
 
-/// Returns the caller's jobs whose files the head deletes although nobody has fetched them.
+/// Counts the caller's jobs with unfetched files that the head will delete.
 async fn expiring(head: &Arc<Head>, user: &User) -> Result<Option<ExpiringJobs>, ApiError> {
     if head.engine.state().settings.unfetched_retention_ms.is_none() {
         return Ok(None);

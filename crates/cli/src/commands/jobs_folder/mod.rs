@@ -152,7 +152,7 @@ impl<'a> Watch<'a> {
         Ok(own.map(|(folder, _)| folder).collect())
     }
 
-    /// Does for a folder what is due. A project that is to run again first gets the results of its last job.
+    /// Follows the project's job, or submits the project. A project runs again only after its last results are here.
     async fn attend(&mut self, folder: &Path) -> Result<(), Failure> {
         match self.submitted.get(folder) {
             Some(&job) => self.follow(folder, job).await,
