@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::net::Ipv4Addr;
 use std::path::Path;
+use std::sync::LazyLock;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use hostler_core::agent::RunLaunch;
@@ -156,6 +157,11 @@ pub(crate) fn task_number(launch: &RunLaunch) -> u64 {
     }
 }
 
+/// The CPUs that this process may use. Each look reads several files.
+static PRESENT_CPUS: LazyLock<u32> = LazyLock::new(|| {
+    std::thread::available_parallelism().map_or(u32::MAX, |cpus| u32::try_from(cpus.get()).unwrap_or(u32::MAX))
+});
+
 /// Variables for `mpirun` of Open MPI 4, and for PRRTE, the launcher of Open MPI 5.
 fn of_mpi(launch: &RunLaunch, is_shared: bool) -> Vec<(&'static str, String)> {
     let (spec, cpus) = (launch.spec(), launch.placement.resources.cpus.len());
@@ -172,9 +178,7 @@ fn of_mpi(launch: &RunLaunch, is_shared: bool) -> Vec<(&'static str, String)> {
     };
     // Waiting ranks use a full CPU unless they yield. `mpirun` enables that only if it starts more ranks than slots. It
     // does not know about fewer CPUs than slots, or about other ranks on the same CPUs.
-    let present =
-        std::thread::available_parallelism().map_or(u32::MAX, |cpus| u32::try_from(cpus.get()).unwrap_or(u32::MAX));
-    if is_shared || ranks > present.min(cpus) {
+    if is_shared || ranks > cpus.min(*PRESENT_CPUS) {
         all.push(("OMPI_MCA_mpi_yield_when_idle", "1".to_owned()));
     }
     all

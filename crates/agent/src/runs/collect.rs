@@ -19,7 +19,6 @@ use hostler_snapshot::bounds::MOST_BYTES;
 use hostler_snapshot::wire::MAX_BLOB_BYTES;
 use hostler_snapshot::{Baseline, Changes, ChangesOptions, SourceError, Sources, TooMuch, changes};
 use serde_bytes::ByteBuf;
-use tokio::task::spawn_blocking;
 
 use crate::account::Ids;
 use crate::provision::transfer::{Transfer, blocking};
@@ -56,8 +55,11 @@ pub(crate) async fn collect(
     loop {
         let (launch, directory) = (Arc::clone(launch), directory.clone());
         // Blocking work: a command's output can be long.
-        let captured = blocking(move || capture(&launch, &directory)).await.map_err(|error| lost(&error))?;
-        match captured.deliver(transfer).await {
+        let delivered = match blocking(move || capture(&launch, &directory)).await {
+            Ok(captured) => captured.deliver(transfer).await,
+            Err(error) => Err(error),
+        };
+        match delivered {
             Ok(delivered) => return delivered,
             Err(error) if attempt < ATTEMPTS && is_about_changed_file(&error) => {
                 tracing::debug!(%error, "capturing a result again");
@@ -81,7 +83,7 @@ fn is_about_changed_file(error: &anyhow::Error) -> bool {
 /// Captures the result of an ended run. Blocks.
 ///
 /// # Errors
-/// If files of the run cannot be read.
+/// If files of the run cannot be read, or change meanwhile.
 fn capture(launch: &RunLaunch, directory: &RunDirectory) -> anyhow::Result<Captured> {
     let mut owner = None;
     let found = match &launch.spec().work {
@@ -111,7 +113,12 @@ fn capture(launch: &RunLaunch, directory: &RunDirectory) -> anyhow::Result<Captu
         }
     };
     let Packed { sources, digest, message } = packed;
-    Ok(Captured { sources: Arc::new(sources), digest, message, incomplete, owner })
+    let size: u64 = sources.digests().filter_map(|chunk| sources.length(&chunk)).sum();
+    let read = || sources.digests().map(|chunk| sources.read_chunk(&chunk).map(ByteBuf::from)).collect();
+    let inline: Option<Result<_, SourceError>> =
+        (size <= INLINE_BYTES).then(|| act_as(owner.as_ref(), read)).transpose()?;
+    let inline = inline.transpose().context("the job's files changed after its end")?;
+    Ok(Captured { sources: Arc::new(sources), digest, inline, message, incomplete, owner })
 }
 
 /// Returns why a result is incomplete without the `missed` files, which differed at each reading.
@@ -188,6 +195,8 @@ fn pack(launch: &RunLaunch, directory: &RunDirectory, found: Changes) -> Result<
 struct Captured {
     sources: Arc<Sources>,
     digest: Digest,
+    /// The result's blobs, if they are small enough to be sent with the report.
+    inline: Option<Vec<ByteBuf>>,
     message: Option<String>,
     /// Why the result lacks files, if it does.
     incomplete: Option<String>,
@@ -202,9 +211,11 @@ impl Captured {
     /// # Errors
     /// If the result's files have changed since the capture, or the head refuses the result.
     async fn deliver(self, transfer: &Transfer) -> anyhow::Result<Result<(RunResult, Option<String>), Uncollected>> {
-        let Self { sources, digest, message, incomplete, owner } = self;
-        let inline = inline_blobs(sources, digest, owner, transfer).await?;
-        let result = RunResult { manifest: digest, inline };
+        let Self { sources, digest, inline, message, incomplete, owner } = self;
+        if inline.is_none() {
+            transfer.upload(sources, digest, owner).await?;
+        }
+        let result = RunResult { manifest: digest, inline: inline.unwrap_or_default() };
         Ok(match incomplete {
             None => Ok((result, message)),
             Some(reason) => {
@@ -212,30 +223,6 @@ impl Captured {
                 Err(Uncollected { reason, rest: Some(result) })
             }
         })
-    }
-}
-
-/// Returns the result's blobs if they are small enough to be sent with the report. Otherwise uploads the result and
-/// returns nothing.
-async fn inline_blobs(
-    sources: Arc<Sources>,
-    digest: Digest,
-    owner: Option<Ids>,
-    transfer: &Transfer,
-) -> anyhow::Result<Vec<ByteBuf>> {
-    let (its, again) = (owner.clone(), Arc::clone(&sources));
-    // Even a small result may consist of many files, so this runs on a blocking thread.
-    let inline = spawn_blocking(move || {
-        let size: u64 = again.digests().filter_map(|chunk| again.length(&chunk)).sum();
-        let read = || again.digests().map(|chunk| again.read_chunk(&chunk).map(ByteBuf::from)).collect();
-        (size <= INLINE_BYTES).then(|| act_as(its.as_ref(), read)).transpose()
-    });
-    match inline.await?? {
-        Some(blobs) => {
-            let blobs: Result<Vec<ByteBuf>, SourceError> = blobs;
-            blobs.context("the job's files changed after its end")
-        }
-        None => transfer.upload(sources, digest, owner).await.map(|()| Vec::new()),
     }
 }
 

@@ -243,16 +243,20 @@ fn unblock_signals() {
 fn execute(prepared: &mut Prepared<'_>) -> (Step, i32) {
     let (mut step, mut result) = (Step::Execute, libc::ENOENT);
     for candidate in &prepared.candidates {
+        // SAFETY: the path is NUL-terminated.
+        let is_absent = unsafe { libc::access(candidate.as_ptr(), libc::F_OK) } == -1;
+        if is_absent && matches!(errno(), libc::ENOENT | libc::ENOTDIR) {
+            continue;
+        }
         // SAFETY: the arrays are null-terminated, and the prepared data keeps their strings alive.
         unsafe { libc::execve(candidate.as_ptr(), prepared.argv.as_ptr(), prepared.env.as_ptr()) };
         match errno() {
-            // Asked here, with the user's rights: the user may replace the path at any time.
-            // SAFETY: the path is NUL-terminated.
-            libc::ENOENT if unsafe { libc::access(candidate.as_ptr(), libc::F_OK) } == 0 => {
+            // The file is there.
+            libc::ENOENT => {
                 step = Step::Interpreter;
                 keep_beginning(candidate, prepared.report);
             }
-            libc::ENOENT | libc::ENOTDIR => {}
+            libc::ENOTDIR => {}
             libc::EACCES => result = libc::EACCES,
             libc::ENOEXEC => {
                 prepared.shell_argv[1] = candidate.as_ptr();
