@@ -238,12 +238,13 @@ pub(crate) fn ordinary_environment() -> impl Iterator<Item = (String, String)> {
     (0..60).map(|number| (format!("ORDINARY_VARIABLE_{number}"), format!("{number}-{}", "value".repeat(12))))
 }
 
-/// The role of process `pid`, from the second word of its command line: `hostler head …`, `hostler agent …`.
+/// The role of process `pid`. Launchers and shepherds have the command line of their agent, and another name.
 fn role(pid: u32, head: u64) -> Role {
-    let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-    match words.split(|byte| *byte == 0).nth(1) {
+    let read = |file: &str| fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
+    let is_helper = ["hostler-launch", "hostler-sheph"].iter().any(|name| read("comm").starts_with(name.as_bytes()));
+    match read("cmdline").split(|byte| *byte == 0).nth(1) {
         _ if u64::from(pid) == head => Role::Head,
-        Some(b"agent") => Role::Agent,
+        Some(b"agent") if !is_helper => Role::Agent,
         _ => Role::Helper,
     }
 }

@@ -17,6 +17,7 @@ mod several_nodes;
 mod staging;
 mod submissions;
 mod swarm;
+mod tasks;
 mod throughput;
 
 use anyhow::Result;
@@ -34,6 +35,7 @@ pub(super) struct Group {
 pub(super) const GROUPS: &[Group] = &[
     Group { name: "latency", about: "one no-op on an idle cluster, submit to finished", measure: latency::measure },
     Group { name: "throughput", about: "one array of no-ops, real processes", measure: throughput::measure },
+    Group { name: "tasks", about: "what one of these no-ops costs each daemon", measure: tasks::measure },
     Group { name: "submissions", about: "separate submissions, durable", measure: submissions::measure },
     Group { name: "staging", about: "upload of a folder of 2,000 files, new and unchanged", measure: staging::measure },
     Group { name: "environment", about: "a second start with the same requirements", measure: environment::measure },
