@@ -1,11 +1,11 @@
 //! `hostler submit`: submits a project folder as a job.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use clap::builder::NonEmptyStringValueParser;
-use hostler_client::{CaptureCache, ProjectFolder, Unread};
-use hostler_model::{Environment, JobId};
+use hostler_client::{CaptureCache, CapturedFolder, ProjectFolder, Unread};
+use hostler_model::{Environment, JobId, Submission};
 use serde_json::json;
 
 use super::dry_run::dry_run;
@@ -15,7 +15,7 @@ use super::target::Target;
 use super::wait::{exit_code, for_desktop, wait_for};
 use crate::context::{Context, block_on};
 use crate::exit;
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 use crate::fetching::destination;
 use crate::flags::JobFlags;
 use crate::interrupts::{self, Interrupts};
@@ -92,21 +92,13 @@ impl Submit {
         let folder = ProjectFolder::open(&self.project, &self.entrypoint)?;
         // Capturing a large folder takes long, so first check that the head is reachable.
         block_on(async { Ok(client.info().await?) })?;
-        let narrate = narrate(&context.output);
-        let (name, cache) = (folder.name(), xdg::folder_cache().map(|cache| CaptureCache::of(&cache, &self.project)));
-        let mut captured = folder.capture(&xdg::own_directories(&self.project), cache.unwrap_or_default(), &narrate)?;
-        let mut spec = self.flags.spec(captured.work(&self.args), &name, Environment::new())?;
-        // An image has its own Python and packages.
-        let unread = match self.flags.image {
-            None => captured.require_packages(&mut spec)?,
-            Some(_) => Vec::new(),
-        };
-        not_used(&unread).iter().for_each(|line| context.output.say(line));
+        let left_out = xdg::own_directories(&self.project);
+        let (captured, spec, unread) = captured(context, folder, &self.project, &left_out, &self.flags, &self.args)?;
         if self.dry_run {
             return dry_run(context, &client, &spec, &unread);
         }
         block_on(async {
-            let id = captured.submit(&client, spec, self.key.as_deref(), &narrate).await?;
+            let id = captured.submit(&client, spec, self.key.as_deref(), &narrate(&context.output)).await?;
             if !(waits && context.output.is_json()) {
                 announce(context, id, &unread);
             }
@@ -147,6 +139,27 @@ impl Submit {
             }
         })
     }
+}
+
+/// Captures a folder for a job with these flags. Prints a note about what the job does not use, and returns that too.
+pub(crate) fn captured(
+    context: &Context,
+    folder: ProjectFolder,
+    path: &Path,
+    left_out: &[PathBuf],
+    flags: &JobFlags,
+    args: &[String],
+) -> Result<(CapturedFolder, Submission, Vec<Unread>), Failure> {
+    let (name, cache) = (folder.name(), xdg::folder_cache().map(|cache| CaptureCache::of(&cache, path)));
+    let mut captured = folder.capture(left_out, cache.unwrap_or_default(), &narrate(&context.output))?;
+    let mut spec = flags.spec(captured.work(args), &name, Environment::new())?;
+    // An image has its own Python and packages.
+    let unread = match flags.image {
+        None => captured.require_packages(&mut spec)?,
+        Some(_) => Vec::new(),
+    };
+    not_used(&unread).iter().for_each(|line| context.output.say(line));
+    Ok((captured, spec, unread))
 }
 
 /// Prints the id of the job, and nothing else, on stdout.

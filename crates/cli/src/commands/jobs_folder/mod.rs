@@ -16,19 +16,20 @@ use std::time::{Duration, Instant, SystemTime};
 
 use clap::Args;
 use hostler_client::fetch::Destination;
-use hostler_client::{CaptureCache, Client, ClientError, ProjectFolder};
-use hostler_model::{Environment, JobId};
+use hostler_client::{Client, ClientError, ProjectFolder};
+use hostler_model::JobId;
 use hostler_snapshot::OnConflict;
 use nix::unistd::geteuid;
 
 use self::order::Order;
+use super::submit::captured;
 use crate::context::{Context, block_on};
 use crate::exit;
 use crate::failure::{During, Failure, Outcome};
 use crate::fetching;
 use crate::interrupts::{self, Interrupts};
 use crate::output::views;
-use crate::submission::{narrate, not_used};
+use crate::submission::narrate;
 use crate::xdg;
 
 /// How often the folder is read.
@@ -194,19 +195,11 @@ impl<'a> Watch<'a> {
             text => text.during(|| "cannot read job.toml".to_owned())?,
         };
         let order = Order::parse(&text)?;
-        let narrate = narrate(&self.context.output);
         let project = ProjectFolder::open(folder, &order.entrypoint)?;
-        let name = project.name();
-        let cache = xdg::folder_cache().map(|cache| CaptureCache::of(&cache, folder)).unwrap_or_default();
         let mut left_out = xdg::own_directories(folder);
         left_out.push(folder.join(RESULTS));
-        let mut captured = project.capture(&left_out, cache, &narrate)?;
-        let has_image = order.flags.image.is_some();
-        let mut spec = order.flags.spec(captured.work(&order.args), &name, Environment::new())?;
-        if !has_image {
-            not_used(&captured.require_packages(&mut spec)?).iter().for_each(|line| self.context.output.say(line));
-        }
-        Ok(captured.submit(self.client, spec, Some(key), &narrate).await?)
+        let (captured, spec, _) = captured(self.context, project, folder, &left_out, &order.flags, &order.args)?;
+        Ok(captured.submit(self.client, spec, Some(key), &narrate(&self.context.output)).await?)
     }
 
     /// Writes how a job is, and downloads its results when it has ended.
