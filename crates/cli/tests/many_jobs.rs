@@ -49,6 +49,30 @@ fn jobs_are_cancelled_by_range_name_last_and_filter() {
 }
 
 #[test]
+fn wait_shows_each_task_when_it_starts_and_ends() {
+    let cluster = Cluster::up(HOSTLER, TINY);
+    let flags = ["run", "--detach", "-m", "16M", "--array", "0-2"];
+    let array = cluster.ok(&[&flags[..], &["--", "sh", "-c", "sleep 0.3; exit $HOSTLER_ARRAY_INDEX"]].concat());
+    let single = cluster.ok(&["run", "--detach", "-m", "16M", "true"]);
+    let waited = cluster.run(&["--json", "wait", "--each", &array, &single]);
+    assert_eq!(waited.code, 1, "{waited:?}");
+    let lines: Vec<serde_json::Value> =
+        waited.stdout.lines().map(|line| serde_json::from_str(line).expect("a line of JSON")).collect();
+    let number = |job: &str| job.parse::<u64>().expect("an id");
+    for (job, index, state) in
+        [(&array, 0, "completed"), (&array, 1, "failed"), (&array, 2, "failed"), (&single, 0, "completed")]
+    {
+        let of_task = lines.iter().filter(|line| line["job"] == number(job) && line["index"] == index);
+        let states: Vec<&str> = of_task.map(|line| line["state"].as_str().expect("a state")).collect();
+        assert_eq!(states.last(), Some(&state), "{lines:?}");
+        assert!(states.len() <= 2 && (job == &single || states.len() == 2), "start and end, once each: {lines:?}");
+    }
+    let one = cluster.run(&["wait", "--each", &format!("{array}_1")]);
+    assert_eq!((one.code, one.stdout.as_str()), (1, format!("task {array}_1 failed with exit code 1\n").as_str()));
+    assert_eq!(cluster.ok(&["wait", "--each", &single]), format!("job {single} completed"));
+}
+
+#[test]
 fn many_jobs_make_one_line() {
     let cluster = Cluster::up(HOSTLER, TINY);
     let ids = queue(&cluster, "many", 30);

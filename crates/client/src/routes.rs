@@ -319,12 +319,13 @@ impl Client {
     /// [`ClientError::Refused`] with code `snapshot_missing` if the folder must be uploaded first, `never_fits` if no
     /// node can run the job.
     pub async fn submit(&self, request: &SubmitRequest) -> Result<Submitted, ClientError> {
-        self.call(Call::post("/jobs").json(request)).await
+        let wait = Duration::from_millis(request.wait_ms.unwrap_or(0));
+        self.call(Call::post("/jobs").json(request).waiting(wait)).await
     }
 
     /// Submits a job under a new key.
     pub async fn submit_new(&self, spec: Submission) -> Result<JobId, ClientError> {
-        Ok(self.submit(&SubmitRequest { key: new_key(), spec }).await?.id)
+        Ok(self.submit(&SubmitRequest { key: new_key(), spec, wait_ms: None }).await?.id)
     }
 
     /// The caller's job that was submitted with this key; none if there is no such job any more.
@@ -407,6 +408,19 @@ impl Client {
                 return Ok(detail);
             }
         }
+    }
+
+    /// A job with all of its tasks. Waits until it has ended or its [`TaskCounts::progress`](hostler_proto::api::TaskCounts) is not
+    /// `seen`, but returns after half a minute in any case.
+    pub async fn job_after(&self, job: JobId, seen: u64) -> Result<JobDetail, ClientError> {
+        let path = format!("/jobs/{job}?tasks={}&progress={seen}&wait_ms={}", u32::MAX, LONGEST_WAIT.as_millis());
+        let mut job: JobDetail = self.call(Call::get(path).waiting(LONGEST_WAIT)).await?;
+        while let Some(from) = job.tasks_next {
+            let more = self.job_from(job.summary.id, u32::MAX, from).await?;
+            job.tasks_shown.extend(more.tasks_shown);
+            job.tasks_next = more.tasks_next.filter(|next| *next > from);
+        }
+        Ok(job)
     }
 
     /// Like [`Self::job_when_ended`], but also returns once a task runs.

@@ -189,7 +189,7 @@ async fn submit_and_upload(
 ) -> Result<JobId, SubmitError> {
     let mut recaptures = 0;
     loop {
-        let request = SubmitRequest { key: key.map_or_else(new_key, str::to_owned), spec: spec.clone() };
+        let request = SubmitRequest { key: key.map_or_else(new_key, str::to_owned), spec: spec.clone(), wait_ms: None };
         match client.submit(&request).await {
             Err(error) if error.code() == Some("snapshot_missing") => {}
             result => {

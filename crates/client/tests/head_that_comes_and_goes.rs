@@ -119,7 +119,7 @@ fn submission() -> SubmitRequest {
         "work": { "kind": "command", "argv": ["true"], "directory": "/" },
         "request": { "cpus": 1, "memory_bytes": 1 }
     });
-    SubmitRequest { key: "unique".to_owned(), spec: serde_json::from_value(spec).expect("a valid job") }
+    SubmitRequest { key: "unique".to_owned(), spec: serde_json::from_value(spec).expect("a valid job"), wait_ms: None }
 }
 
 const SUBMITTED: &str = r#"{"id":7,"duplicate":false}"#;

@@ -44,13 +44,16 @@ pub struct SubmitRequest {
     pub key: String,
     /// Specification of the job. The head fills absent values with the operators' defaults.
     pub spec: Submission,
+    /// Wait for the end of the job, but at most this long. The answer then describes the job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub wait_ms: Option<u64>,
 }
 
 impl SubmitRequest {
     /// Creates a submission in which every field is set.
     #[must_use]
     pub fn new(key: String, spec: JobSpec) -> Self {
-        Self { key, spec: spec.into() }
+        Self { key, spec: spec.into(), wait_ms: None }
     }
 }
 
@@ -61,6 +64,28 @@ pub struct Submitted {
     pub id: JobId,
     /// Whether an earlier submission with the same key created the job.
     pub duplicate: bool,
+    /// The job after the wait that the request asks for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub awaited: Option<Box<AwaitedJob>>,
+}
+
+/// A job at its end, or when the wait for its end was over.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct AwaitedJob {
+    /// The job with up to one of its ended tasks.
+    pub job: JobDetail,
+    /// Output of the job's only task; absent unless it has ended and its output is short text.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<ShortOutput>,
+}
+
+/// The whole output of a task.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+pub struct ShortOutput {
+    /// Standard output.
+    pub stdout: String,
+    /// Standard error.
+    pub stderr: String,
 }
 
 /// The error that every refused request gets as its answer.

@@ -92,6 +92,12 @@ impl TaskCounts {
         self.completed + self.not_completed()
     }
 
+    /// The number of tasks that began, plus the number of those that ended. It changes whenever a task begins or ends.
+    #[must_use]
+    pub const fn progress(&self) -> u64 {
+        self.total - self.pending + self.ended()
+    }
+
     /// The number of ended tasks that did not complete.
     #[must_use]
     pub const fn not_completed(&self) -> u64 {

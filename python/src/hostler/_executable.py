@@ -149,6 +149,13 @@ class Head:
     def _ask(self, *arguments: str, accepted: Collection[int] = (0,), timeout: float | None = None) -> Any:
         return ask(arguments, self.head, accepted=accepted, timeout=timeout)
 
+    def _lines(self, *arguments: str, accepted: Collection[int] = (0,)) -> Iterator[list[str]]:
+        """Run a command with ``--json`` and yield the lines that it prints, as many as there are at once."""
+        rest = ""
+        for text in chunks(arguments, self.head, to_stderr=False, form="--json", accepted=accepted):
+            *whole, rest = (rest + text).split("\n")
+            yield whole
+
     async def _request(self, *arguments: str, accepted: Collection[int] = (0,), timeout: float | None = None) -> Any:
         """Return the same as `_ask`. Only that of `hostler.asynchronous` suspends the coroutine."""
         return self._ask(*arguments, accepted=accepted, timeout=timeout)
@@ -171,7 +178,14 @@ def lines(arguments: Sequence[str], head: str | None, *, to_stderr: bool) -> Ite
         yield rest
 
 
-def chunks(arguments: Sequence[str], head: str | None, *, to_stderr: bool) -> Iterator[str]:
+def chunks(
+    arguments: Sequence[str],
+    head: str | None,
+    *,
+    to_stderr: bool,
+    form: str = "--quiet",
+    accepted: Collection[int] = (0,),
+) -> Iterator[str]:
     """Run a command and yield the text that it prints, as it appears.
 
     Parameters
@@ -182,6 +196,10 @@ def chunks(arguments: Sequence[str], head: str | None, *, to_stderr: bool) -> It
         Address of the head; None lets the executable choose.
     to_stderr
         Whether the command prints the text to its standard error.
+    form
+        The option for the form of the text.
+    accepted
+        Exit codes that are no error.
 
     Raises
     ------
@@ -191,7 +209,7 @@ def chunks(arguments: Sequence[str], head: str | None, *, to_stderr: bool) -> It
     with (
         tempfile.TemporaryFile() as rest,
         subprocess.Popen(
-            [find(), "--quiet", *arguments],
+            [find(), form, *arguments],
             env=environment(head),
             stdin=subprocess.DEVNULL,
             stdout=rest if to_stderr else subprocess.PIPE,
@@ -212,7 +230,7 @@ def chunks(arguments: Sequence[str], head: str | None, *, to_stderr: bool) -> It
             exit_code = process.wait()
         finally:
             process.kill()
-        if exit_code != 0:
+        if exit_code not in accepted:
             rest.seek(0)
             raise failure(exit_code, tail if to_stderr else rest.read().decode(errors="replace"))
 

@@ -13,7 +13,7 @@ use hostler_client::{Client, ClientError, new_key};
 use hostler_model::{
     ArraySpec, Environment, Files, JobId, JobState, MAX_SCRIPT_BYTES, OpenMode, Submission, TaskId, Work,
 };
-use hostler_proto::api::{JobAction, JobDetail, SubmitRequest};
+use hostler_proto::api::{AwaitedJob, JobAction, JobDetail, ShortOutput, SubmitRequest, Submitted};
 use hostler_proto::link::Output;
 use hostler_remote::step::{Allocation, TEMPORARY, VARIABLE, launcher_variables};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -34,8 +34,8 @@ use crate::interrupts::{Interrupts, exit_code};
 use crate::output::views;
 use crate::passed_on::PassedOn;
 
-/// Time after which the command streams output. Reading the output of a shorter command once, at its end, is faster.
-const STREAM_DELAY: Duration = Duration::from_millis(30);
+/// Time in milliseconds after which the command streams output. Reading the output of a shorter command once, at its end, is faster.
+const STREAM_DELAY_MS: u64 = 30;
 
 /// Variables that describe the calling shell and mean nothing to a command elsewhere.
 const EXCLUDED_VARIABLES: [&str; 4] = ["_", "SHLVL", "OLDPWD", "HOSTLER_HEAD"];
@@ -263,8 +263,9 @@ impl Attended<'_> {
         let has_terminal = spec.pty.is_some() && io::stdin().is_terminal() && !context.output.is_json();
         // Handle signals from before the submission on, so that a signal always cancels the job.
         let mut interrupts = Interrupts::take()?;
-        let id = match self.submit(spec, &mut interrupts).await? {
-            ControlFlow::Continue(id) => id,
+        let wait_ms = (!has_terminal).then_some(STREAM_DELAY_MS);
+        let Submitted { id, awaited, .. } = match self.submit(spec, wait_ms, &mut interrupts).await? {
+            ControlFlow::Continue(submitted) => submitted,
             ControlFlow::Break(code) => return Ok(code),
         };
         if has_terminal && self.array.is_none() {
@@ -274,7 +275,7 @@ impl Attended<'_> {
                 Err(failure) => Err(self.give_up(id, failure, &mut interrupts).await),
             };
         }
-        let mut watching = std::pin::pin!(self.watch(id));
+        let mut watching = std::pin::pin!(self.watch(id, awaited));
         let signal = tokio::select! {
             code = &mut watching => return match code {
                 Err(failure) => Err(self.give_up(id, failure, &mut interrupts).await),
@@ -296,14 +297,19 @@ impl Attended<'_> {
         }
     }
 
-    /// Submits the job. A signal that comes first ends this; the job may exist all the same, and is then cancelled if the
-    /// head answers soon.
-    async fn submit(&self, spec: Submission, interrupts: &mut Interrupts) -> Result<ControlFlow<u8, JobId>, Failure> {
+    /// Submits the job and waits for its end, but at most `wait_ms`. A signal that comes first ends this; the job may exist all the
+    /// same, and is then cancelled if the head answers soon.
+    async fn submit(
+        &self,
+        spec: Submission,
+        wait_ms: Option<u64>,
+        interrupts: &mut Interrupts,
+    ) -> Result<ControlFlow<u8, Submitted>, Failure> {
         let Self { context, client, .. } = *self;
-        let request = SubmitRequest { key: new_key(), spec };
+        let request = SubmitRequest { key: new_key(), spec, wait_ms };
         let mut submitting = std::pin::pin!(client.submit(&request));
         let signal = tokio::select! {
-            submitted = &mut submitting => return Ok(ControlFlow::Continue(submitted?.id)),
+            submitted = &mut submitting => return Ok(ControlFlow::Continue(submitted?)),
             signal = interrupts.next() => signal,
         };
         let cancelled = async {
@@ -337,8 +343,8 @@ impl Attended<'_> {
         failure
     }
 
-    /// Shows the output of the job and waits for its end.
-    async fn watch(&self, id: JobId) -> Outcome {
+    /// Shows the output of the job and waits for its end. The head has described the job if it could.
+    async fn watch(&self, id: JobId, awaited: Option<Box<AwaitedJob>>) -> Outcome {
         let Self { context, client, .. } = *self;
         let is_shown = self.array.is_none() && !context.output.is_json();
         if self.array.is_some() && !self.label && !context.output.is_json() {
@@ -348,11 +354,19 @@ impl Attended<'_> {
         }
         let task = TaskId { job: id, index: 0 };
         let outputs = [Output::Stdout, Output::Stderr];
-        let early = client.job_when_ended(id, 1, STREAM_DELAY).await?;
+        let AwaitedJob { job: early, output } = match awaited {
+            Some(awaited) => *awaited,
+            None => AwaitedJob { job: client.job(id, 1).await?, output: None },
+        };
         let ranks = 0..early.summary.node_count;
         let job = if early.summary.state.is_ended() {
-            if is_shown {
-                print(context, client, Source { task, ranks }, &outputs, false).await?;
+            match &output {
+                Some(ShortOutput { stdout, stderr }) if is_shown => {
+                    context.output.job_output(true, stdout.as_bytes())?;
+                    context.output.job_output(false, stderr.as_bytes())?;
+                }
+                None if is_shown => print(context, client, Source { task, ranks }, &outputs, false).await?,
+                Some(_) | None => {}
             }
             early
         } else {
@@ -365,7 +379,7 @@ impl Attended<'_> {
             self.print_labelled(&job).await?;
         }
         if context.output.is_json() {
-            self.print_json(&job).await?;
+            self.print_json(&job, output).await?;
         }
         explain(context, &job);
         Ok(code_of(&job))
@@ -383,11 +397,14 @@ impl Attended<'_> {
         Ok(())
     }
 
-    async fn print_json(&self, job: &JobDetail) -> Result<(), Failure> {
+    async fn print_json(&self, job: &JobDetail, output: Option<ShortOutput>) -> Result<(), Failure> {
         let Self { context, client, .. } = *self;
         let summary = &job.summary;
         let mut value = json!({ "id": summary.id, "state": summary.state, "exit_code": code_of(job) });
-        if self.array.is_none() {
+        if let Some(ShortOutput { stdout, stderr }) = output {
+            value["stdout"] = stdout.into();
+            value["stderr"] = stderr.into();
+        } else if self.array.is_none() {
             let source = Source { task: TaskId { job: summary.id, index: 0 }, ranks: 0..summary.node_count };
             for output in [Output::Stdout, Output::Stderr] {
                 let bytes = read(client, &source, output, false).await?;

@@ -1,12 +1,14 @@
 //! `hostler wait`: waits for the end of jobs and array tasks.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use futures_util::future::try_join_all;
 use hostler_client::Client;
 use hostler_model::{JobId, JobState, TaskId, plural};
-use hostler_proto::api::JobSummary;
+use hostler_proto::api::{JobDetail, JobSummary, TaskView};
 use serde::Serialize;
 
 use super::choice::{self, Word};
@@ -23,6 +25,10 @@ use crate::output::views;
 /// How long one request to the head may wait.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 
+/// Time between two answers that list all tasks of a job, and what each of these tasks adds to it.
+const REST: Duration = Duration::from_millis(10);
+const REST_PER_TASK: Duration = Duration::from_micros(20);
+
 /// How often the states of a job are read to show them.
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -35,6 +41,10 @@ pub(crate) struct Wait {
     /// Jobs: ids, e.g. 12; array tasks, e.g. 12_3; ranges, e.g. 12-20; names; or `last` for your newest job
     #[arg(value_name = "JOB", required = true)]
     words: Vec<Word>,
+
+    /// Print each job or array task when it starts and when it ends; with --json, a line for each
+    #[arg(long)]
+    each: bool,
 
     /// Download the results afterwards
     #[arg(long)]
@@ -56,11 +66,14 @@ impl Wait {
         let client = context.watching_client()?;
         block_on(async {
             let targets = choice::named(&client, &self.words, None).await?;
-            let summaries = wait_for_targets(context, &client, &targets, fetches).await?;
+            let summaries = match self.each {
+                true => try_join_all(targets.iter().map(|target| show_each(context, &client, *target))).await?,
+                false => wait_for_targets(context, &client, &targets, fetches).await?,
+            };
             if self.bell {
                 context.output.ring(&for_desktop(&targets, &summaries));
             }
-            if context.output.is_json() {
+            if context.output.is_json() && !self.each {
                 let list = targets.iter().zip(&summaries);
                 let list: Vec<_> = list.map(|(target, summary)| Ended { index: target.index, summary }).collect();
                 context.output.json(&list);
@@ -137,6 +150,57 @@ async fn wait_for_targets(
         context.output.say(&views::expiring(ends.len() as u64, *first, &moment));
     }
     Ok(summaries)
+}
+
+/// A task that has started or ended.
+#[derive(Serialize)]
+struct Changed<'a> {
+    job: JobId,
+    #[serde(flatten)]
+    task: &'a TaskView,
+}
+
+/// Prints each task of a job, or one of them, when it starts and when it ends. Returns the job or the task at its end.
+async fn show_each(context: &Context, client: &Client, target: Target) -> Result<JobSummary, Failure> {
+    let mut shown = BTreeMap::new();
+    let mut seen = 0;
+    loop {
+        let detail = client.job_after(target.job, seen).await?;
+        seen = detail.summary.tasks.progress();
+        let is_wanted = |task: &&TaskView| target.index.is_none_or(|index| task.index == index);
+        for task in detail.tasks_shown.iter().filter(is_wanted).filter(|task| task.state != JobState::Pending) {
+            let now = (task.attempt, task.state.is_ended());
+            if shown.insert(task.index, now) == Some(now) {
+                continue;
+            }
+            if context.output.is_json() {
+                context.output.json(&Changed { job: target.job, task });
+            } else {
+                context.output.data(&describe_change(&detail, task));
+            }
+        }
+        let whole = || if detail.summary.array.is_some() { detail.summary.clone() } else { views::of_task(&detail, 0) };
+        let summary = target.index.map_or_else(whole, |index| views::of_task(&detail, index));
+        if summary.state.is_ended() {
+            return Ok(summary);
+        }
+        // The answer lists all tasks, so those of a large array come less often.
+        let tasks = u32::try_from(detail.tasks_shown.len()).unwrap_or(u32::MAX);
+        tokio::time::sleep(REST + tasks * REST_PER_TASK).await;
+    }
+}
+
+/// Says that a task has started, or how it has ended.
+fn describe_change(job: &JobDetail, task: &TaskView) -> String {
+    let is_array = job.summary.array.is_some();
+    let target = Target { job: job.summary.id, index: is_array.then_some(task.index) };
+    let what = if is_array { "task" } else { "job" };
+    let ending = views::ending(&views::of_task(job, task.index));
+    match (task.state.is_ended(), &task.node) {
+        (true, _) => format!("{what} {target} {ending}"),
+        (false, Some(node)) => format!("{what} {target} started on {node}"),
+        (false, None) => format!("{what} {target} started"),
+    }
 }
 
 /// Prints on a terminal what a job does, whenever that changes. Never returns, unless the head refuses a request.

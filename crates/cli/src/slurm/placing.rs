@@ -11,7 +11,7 @@ use super::request::{self, nodes_for, spread};
 
 /// Submits the job, on more nodes if the options leave their number open and one is too small.
 pub(super) async fn place(client: &Client, options: &JobOptions, spec: &Submission) -> Result<Submitted, Refused> {
-    let submit = async |spec| client.submit(&SubmitRequest { key: new_key(), spec }).await;
+    let submit = async |spec| client.submit(&SubmitRequest { key: new_key(), spec, wait_ms: None }).await;
     place_with(client, options, spec, submit).await
 }
 

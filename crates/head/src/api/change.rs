@@ -10,7 +10,7 @@ use hostler_proto::api::{JobChange, JobSummary};
 
 use super::error::ApiError;
 use super::extract::{Json as Body, Path};
-use super::jobs::may_submit;
+use super::submit::may_submit;
 use super::who::User;
 use crate::audit::About;
 use crate::changed_values::differences;

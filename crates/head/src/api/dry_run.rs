@@ -11,7 +11,7 @@ use tokio::sync::Semaphore;
 
 use super::error::ApiError;
 use super::extract::Json as Body;
-use super::jobs::{bad_notification, check_parts, may_submit};
+use super::submit::{bad_notification, check_parts, may_submit};
 use super::who::User;
 use crate::answers::Answer;
 use crate::head::Head;

@@ -33,6 +33,8 @@ mod shutdown;
 mod signal;
 mod steps;
 mod streams;
+mod submit;
+mod until;
 mod usage;
 mod users;
 mod version;
@@ -76,7 +78,7 @@ fn api() -> Api {
         .post("/users/import", Admins, users::import, "Adds all users or none. Replaces the uids, roles and groups of existing users, and adds keys.")
         .limit_bodies(MAX_LIST_BYTES);
     let submissions = Api::new()
-        .post("/jobs", Users, jobs::submit, "Submits a job. The head stores the job on disk before it answers. A retry with the same key returns the same job. 403 `over_quota`, `priority_too_high`, `system_account`, 409 `snapshot_missing`, `never_fits`, `bad_notification`, 507 `disk_full`.")
+        .post("/jobs", Users, submit::submit, "Submits a job. The head stores the job on disk before it answers. A retry with the same key returns the same job. 403 `over_quota`, `priority_too_high`, `system_account`, 409 `snapshot_missing`, `never_fits`, `bad_notification`, 507 `disk_full`.")
         .post("/dry-run", Users, dry_run::dry_run, "Says what would happen to a job if it was submitted now, and submits nothing. Refuses what `POST /jobs` refuses, except for a missing folder.")
         .limit_bodies(MAX_JOB_BYTES);
     Api::new()
@@ -106,7 +108,7 @@ fn api() -> Api {
         .delete("/settings/{name}", Operators, settings::reset, "Resets a setting to its default.")
         .get("/jobs", Viewers, jobs::list, "Lists jobs.")
         .get("/records", Users, records::list, "Lists jobs with their tasks.")
-        .get("/keys/{key}", Users, jobs::of_key, "Finds the job that the caller submitted with this key. 404 `no_such_key` if there is none, or if it ended so long ago that it was deleted.")
+        .get("/keys/{key}", Users, submit::of_key, "Finds the job that the caller submitted with this key. 404 `no_such_key` if there is none, or if it ended so long ago that it was deleted.")
         .get("/jobs/{id}", Users, jobs::show, "Shows a job with its tasks.")
         .post("/jobs/{id}", Owners, change::change, "Changes a job. Absent fields keep their values. The checks of a submission apply. 403 `forbidden`, `over_quota`, `priority_too_high`, `partition_refuses`; 409 `wrong_state`, `never_fits`, `no_such_dependency`; 507 `disk_full`.")
         .get("/jobs/{id}/why", Users, jobs::why, "Explains why a job waits.")
@@ -116,7 +118,7 @@ fn api() -> Api {
         .post("/jobs/{id}/release", Owners, jobs::release, "Releases a held job, or one of its held tasks.")
         .post("/jobs/{id}/requeue", Owners, jobs::requeue, "Requeues a job: it runs again from the start, except for its completed tasks. 409 `wrong_state` if all ended tasks have completed or, with `keep_files=true`, if the head lacks their files; with `completed=true`, 409 `results_not_fetched` if their user has not fetched their results. 403 `partition_refuses`; 507 `disk_full`.")
         .post("/jobs/{id}/signal", Owners, signal::signal, "Sends a signal to running processes of a job, or of one of its steps. 409 `not_running`, `several_tasks` if `step` is given without `index`.")
-        .post("/jobs/{id}/duplicate", Owners, jobs::duplicate, "Submits a copy of a job with changed values. 403 `priority_too_high`, `system_account`, 409 `no_environment` if the job had environment variables and has completed or belongs to another user.")
+        .post("/jobs/{id}/duplicate", Owners, submit::duplicate, "Submits a copy of a job with changed values. 403 `priority_too_high`, `system_account`, 409 `no_environment` if the job had environment variables and has completed or belongs to another user.")
         .post("/jobs/{id}/fetched", Owners, results::fetched, "Confirms that the client has stored results safely. Has no effect on jobs of other users.")
         .get("/jobs/{id}/tasks/{index}/output/{output}", Owners, output::output, "Returns `stdout`, `stderr` or `setup` of a task. The headers contain the attempt that wrote the output (`hostler-attempt`), the offset of the first byte (`hostler-offset`) and the size of the whole output (`hostler-size`). 429 `too_many_watchers`.")
         .get("/jobs/{id}/tasks/{index}/attach", Owners, output::attach, "Attaches to a task's terminal by WebSocket. Binary messages are bytes; text messages are a new size as JSON `{\"rows\":24,\"columns\":80}`. 429 `too_many_watchers`.")

@@ -15,9 +15,9 @@ use futures_util::{SinkExt, StreamExt};
 use hostler_core::head::{ConnectionId, Job, Refusal};
 use hostler_listen::{UsageLimits, UsagePermit};
 use hostler_model::{Attempt, Digest, JobId, JobState, NodeName, RunId, TaskId};
-use hostler_proto::api::WATCHING_HEADER;
+use hostler_proto::api::{ShortOutput, WATCHING_HEADER};
 use hostler_proto::link::{HeadMessage, Output, StreamKind, StreamRequest};
-use hostler_proto::manifest::Content;
+use hostler_proto::manifest::{Content, ResultManifest};
 use hostler_proto::record::EndedTask;
 use serde::Deserialize;
 use tokio::time::{Instant, timeout};
@@ -26,15 +26,17 @@ use utoipa::ToSchema;
 use super::blobs::read;
 use super::error::ApiError;
 use super::extract::{Path, Query};
-use super::jobs::until;
 use super::reply::Binary;
 use super::results::readable;
+use super::until::until;
 use super::who::User;
 use crate::answers::Answer;
-use crate::blobs::{Library, read_content};
+use crate::blobs::{Library, LibraryError, read_content};
+use crate::client_limits::Party;
 use crate::head::Head;
 use crate::lease::Lease;
 use crate::streams::{Extent, Place, Upload};
+use crate::views::History;
 
 /// Header with the attempt that wrote the output.
 const ATTEMPT_HEADER: HeaderName = HeaderName::from_static("hostler-attempt");
@@ -50,6 +52,9 @@ pub(super) const AGENT_TIME: Duration = Duration::from_secs(10);
 
 /// Maximum size of a terminal message, in both directions.
 pub(super) const TERMINAL_BYTES: usize = 1 << 20;
+
+/// Maximum size of an output that comes with the job.
+const SHORT_BYTES: u64 = 16 << 10;
 
 /// A timeout that never expires in practice. The client that follows the output ends the wait by closing its
 /// connection.
@@ -231,11 +236,7 @@ async fn from_manifest(
     manifest: Digest,
     Range { output, from, tail, limit }: Range,
 ) -> Result<Binary, ApiError> {
-    let library = Arc::clone(&head.library);
-    // Reading a manifest blocks a thread, and the number of such threads is limited.
-    let turn = head.client_limits.manifests.take(holds.party(), 1).await;
-    let result = tokio::task::spawn_blocking(move || library.result(&manifest)).await.map_err(ApiError::internal)??;
-    drop(turn);
+    let result = from_disk(head, holds.party(), move |library| library.result(&manifest)).await?;
     let content: &Content = match output {
         Output::Stdout => &result.stdout,
         Output::Stderr => &result.stderr,
@@ -249,6 +250,49 @@ async fn from_manifest(
         async move { Ok(read(&head, &holds, digest, Library::get).await?) }
     };
     Ok(answer(attempt, extent, Body::from_stream(read_content(content, offset, limit, read))))
+}
+
+/// Reads the library on a thread for blocking work, of which a client may occupy only a few.
+async fn from_disk<T: Send + 'static>(
+    head: &Head,
+    party: &Party,
+    read: impl FnOnce(&Library) -> Result<T, LibraryError> + Send + 'static,
+) -> Result<T, ApiError> {
+    let library = Arc::clone(&head.library);
+    let turn = head.client_limits.manifests.take(party, 1).await;
+    let read = tokio::task::spawn_blocking(move || read(&library)).await.map_err(ApiError::internal)??;
+    drop(turn);
+    Ok(read)
+}
+
+/// The whole output of a job's only task. `None` unless it has ended, on one node, and its output is short text.
+pub(super) async fn short_output(
+    head: &Head,
+    answer: &Answer,
+    job: &Job,
+    history: &History,
+) -> Result<Option<ShortOutput>, ApiError> {
+    let is_one = job.spec.array.is_none() && job.spec.nodes == 1 && job.results.contains(0);
+    let row = history.rows.get(&0).filter(|_| is_one);
+    let Some(result) = row.and_then(|row| row.results().next()) else { return Ok(None) };
+    from_disk(head, answer.party(), move |library| {
+        let ResultManifest { stdout, stderr, .. } = library.result(&result.manifest)?;
+        Ok(short_text(library, &stdout)?
+            .zip(short_text(library, &stderr)?)
+            .map(|(stdout, stderr)| ShortOutput { stdout, stderr }))
+    })
+    .await
+}
+
+fn short_text(library: &Library, content: &Content) -> Result<Option<String>, LibraryError> {
+    if content.size > SHORT_BYTES {
+        return Ok(None);
+    }
+    let mut bytes = Vec::new();
+    for chunk in &content.chunks {
+        bytes.extend_from_slice(&library.get(&chunk.digest)?);
+    }
+    Ok(String::from_utf8(bytes).ok())
 }
 
 async fn row_of(head: &Head, task: TaskId) -> Result<Option<EndedTask>, ApiError> {

@@ -12,6 +12,11 @@ use super::who::User;
 use crate::head::Head;
 use crate::views::History;
 
+/// Memory to reserve for the details of one job without its tasks, in bytes.
+pub(super) const DETAIL_BYTES: usize = 2 << 20;
+/// Memory to reserve for each task in a job's details, in bytes.
+pub(super) const TASK_BYTES: usize = 2 << 10;
+
 /// Number of rows to search for the reason of an array's cancellation.
 const MAX_REASON_ROWS: usize = 100;
 

@@ -4,10 +4,11 @@ use std::time::Duration;
 
 use hostler_client::LiveJobs;
 use hostler_model::{JobState, NodeState, RunId};
+use hostler_proto::api::{AwaitedJob, SubmitRequest};
 use hostler_proto::link::{AgentMessage, Frame, HeadHello, HeadMessage, RunReport, RunStatus};
 
 use crate::agent::{FakeAgent, Identity, completed, introduce, result};
-use crate::harness::{TestHead, request, soon};
+use crate::harness::{PATIENCE, TestHead, request, soon};
 use crate::jobs::code;
 
 #[tokio::test]
@@ -41,6 +42,54 @@ async fn job_completes_with_an_inline_result() {
     client.fetched(id, &fetched).await.expect("permitted");
     assert!(client.results(true, &[]).await.expect("a response").results.is_empty());
     assert_eq!(client.results(false, &[id]).await.expect("a response").results.len(), 1);
+}
+
+fn waiting_for(key: &str, wait: Duration) -> SubmitRequest {
+    SubmitRequest { wait_ms: u64::try_from(wait.as_millis()).ok(), ..request(key) }
+}
+
+#[tokio::test]
+async fn submission_waits_for_the_end_and_brings_output_that_is_short_text() {
+    let head = TestHead::start().await;
+    let mut agent = FakeAgent::start(&head, "n1").await;
+    for (key, stdout, expected) in
+        [("a", b"hello\n".as_slice(), Some("hello\n")), ("b", b"", Some("")), ("c", b"\xff", None)]
+    {
+        let client = head.client();
+        let waiting = tokio::spawn(async move { client.submit(&waiting_for(key, PATIENCE)).await });
+        let run = agent.next_launch().await.runs[0].run;
+        agent.report(run, RunStatus::Running).await;
+        agent.report(run, completed(run, stdout)).await;
+        let submitted = soon("the end", waiting).await.expect("no panic").expect("accepted");
+        let AwaitedJob { job, output } = *submitted.awaited.expect("the client waits");
+        assert_eq!((job.summary.id, job.summary.state), (submitted.id, JobState::Completed), "{key}");
+        assert_eq!(job.tasks_shown.len(), 1, "{key}");
+        assert_eq!(output.as_ref().map(|it| it.stdout.as_str()), expected, "{key}");
+        assert!(output.is_none_or(|it| it.stderr.is_empty()), "{key}");
+    }
+    let submitted = head.client().submit(&waiting_for("d", Duration::from_millis(20))).await.expect("accepted");
+    let awaited = submitted.awaited.expect("the client waits");
+    assert!(!awaited.job.summary.state.is_ended() && awaited.output.is_none());
+    assert_eq!(head.client().submit(&request("d")).await.expect("known").awaited, None);
+}
+
+#[tokio::test]
+async fn job_is_described_again_whenever_a_task_starts_or_ends() {
+    let head = TestHead::start().await;
+    let mut agent = FakeAgent::start(&head, "n1").await;
+    let client = head.client();
+    let mut array = request("a");
+    (array.spec.array, array.spec.request.cpus) = (Some("0-1".parse().expect("an array")), Some(4));
+    let id = client.submit(&array).await.expect("accepted").id;
+    let first = agent.next_launch().await.runs[0].run;
+    let began = soon("the start", client.job_after(id, 0)).await.expect("a response");
+    assert_eq!(began.summary.tasks.progress(), 1);
+    agent.report(first, RunStatus::Running).await;
+    agent.report(first, completed(first, b"")).await;
+    agent.next_launch().await;
+    let ended = soon("the end", client.job_after(id, 1)).await.expect("a response");
+    assert!(ended.summary.tasks.progress() > 1);
+    assert!(ended.tasks_shown.iter().any(|task| task.index == first.task.index && task.state.is_ended()));
 }
 
 #[tokio::test]

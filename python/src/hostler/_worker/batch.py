@@ -33,11 +33,8 @@ _TASKS_PER_SLOT = 4
 # Most array tasks of a map. The head lists no more in one answer.
 _MOST_TASKS = 10_000
 
-# The head is asked for tasks that have ended after these times, in seconds. The time grows by this factor while nothing
-# happens, so that the end of a task is noticed within a fifth of the time that has passed, and is halved when one ends.
-_SHORTEST_PAUSE = 0.02
-_LONGEST_PAUSE = 1.0
-_GROWTH = 1.25
+# Pause before an unreachable head is asked again.
+_AWAY_SECONDS = 1.0
 
 # Results to download with one command, and fewer if they have files of the caller, which need room.
 _FETCHED_AT_ONCE = 200
@@ -315,6 +312,7 @@ class Collector:
         self._directory = directory
         self._keep = keep
         self._is_stopped = False
+        self._is_away = False
 
     def outcomes(
         self, on_start: Callable[[int], None] = lambda index: None, *, waits: bool = True
@@ -334,29 +332,42 @@ class Collector:
             After `stop`.
         """
         started: set[int] = set()
-        ended: set[int] = set()
-        pause = _SHORTEST_PAUSE
-        is_over = False
-        while not is_over:
+        for tasks in self._changes() if waits else [self._present()]:
             self._check_not_stopped()
-            details = self._ask("job", str(self.job.id), f"--tasks={self._shape.tasks}")
-            is_over = not waits or details["state"] in ENDED
-            tasks = details["tasks_shown"]
             for task in tasks:
                 if task["state"] != "pending" and task["index"] not in started:
                     started.add(task["index"])
                     for index in self._shape.inputs(task["index"]):
                         on_start(index)
-            new = [task for task in tasks if task["state"] in ENDED and task["index"] not in ended]
+            ended = [task for task in tasks if task["state"] in ENDED]
             at_once = _FETCHED_WITH_FILES if self._keep else _FETCHED_AT_ONCE
-            for at in range(0, len(new), at_once):
-                yield from self._collect(new[at : at + at_once])
-            ended.update(task["index"] for task in new)
-            if not new and not is_over:
-                time.sleep(pause)
-                pause = min(_GROWTH * pause, _LONGEST_PAUSE)
-            else:
-                pause = max(pause / 2, _SHORTEST_PAUSE)
+            for at in range(0, len(ended), at_once):
+                yield from self._collect(ended[at : at + at_once])
+
+    def _present(self) -> list[dict[str, Any]]:
+        tasks: list[dict[str, Any]] = self._ask("job", str(self.job.id), f"--tasks={self._shape.tasks}")["tasks_shown"]
+        return tasks
+
+    def _changes(self) -> Iterator[list[dict[str, Any]]]:
+        """Yield the tasks that have started or ended, as that happens, until all have ended; each end once."""
+        ended: set[int] = set()
+        while True:
+            try:
+                for lines in self._client._lines("wait", "--each", str(self.job.id), accepted=(0, 1)):
+                    self._is_away = False
+                    tasks = [task for task in map(json.loads, lines) if task["index"] not in ended]
+                    yield tasks
+                    ended.update(task["index"] for task in tasks if task["state"] in ENDED)
+                return
+            except UnreachableError as error:
+                self._wait_for_head(error)
+
+    def _wait_for_head(self, error: UnreachableError) -> None:
+        """Say once that the head is unreachable, and wait, since the tasks continue."""
+        if not self._is_away:
+            print(f"hostler: {error.message}; the map waits", file=sys.stderr)
+        self._is_away = True
+        time.sleep(_AWAY_SECONDS)
 
     def stop(self) -> None:
         """Download nothing more."""
@@ -367,16 +378,15 @@ class Collector:
             raise concurrent.futures.CancelledError("the map was cancelled")
 
     def _ask(self, *arguments: str) -> Any:
-        """Run a command. Waits while the head is unreachable, since the tasks continue."""
-        is_away = False
+        """Run a command. Waits while the head is unreachable."""
         while True:
             try:
-                return self._client._ask(*arguments)
+                answer = self._client._ask(*arguments)
             except UnreachableError as error:
-                if not is_away:
-                    print(f"hostler: {error.message}; the map waits", file=sys.stderr)
-                is_away = True
-                time.sleep(_LONGEST_PAUSE)
+                self._wait_for_head(error)
+            else:
+                self._is_away = False
+                return answer
 
     def _collect(self, tasks: list[dict[str, Any]]) -> Iterator[Outcome]:
         """Download the results of tasks, and yield what became of their inputs."""
