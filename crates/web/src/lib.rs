@@ -31,6 +31,7 @@ mod ansi;
 mod api;
 mod assets;
 mod chart;
+mod cluster_map;
 mod form;
 mod guard;
 mod held;

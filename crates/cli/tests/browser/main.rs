@@ -120,7 +120,7 @@ fn first_page_leads_to_what_failed_why_another_waits_and_which_node_is_down() {
     let browser = &visit.browser;
     // Live updates bring the news of the dead node.
     let text = browser.wait_for("Not responding");
-    assert!(text.contains("n4") && text.contains("silent since"), "{text}");
+    assert!(text.contains("n4") && text.contains("silent for"), "{text}");
     assert!(text.contains("evaluate") && text.contains("exit code 3"), "{text}");
     assert!(text.contains("next") && text.contains("waits:"), "{text}");
     browser.press_in_entry("evaluate", "Last lines");

@@ -412,7 +412,8 @@ fn actions(frame: &Frame, job: &JobDetail) -> Vec<Action> {
     };
     let mut all = Vec::new();
     if !has_ended {
-        let question = format!("Cancel job {} ({})? What it has computed is lost.", summary.id, summary.name);
+        let question =
+            format!("Cancel job {} ({})? Its output and the files written so far are kept.", summary.id, summary.name);
         all.push(button(JobAction::Cancel, "Cancel the job").field("confirmed", "yes").confirm(question));
     }
     if summary.tasks.pending > 0 {

@@ -59,15 +59,18 @@ struct Row {
     node: NodeView,
     url: Url,
     badge: Badge,
-    held: Held,
+    /// Absent for a node that gets no jobs and runs none: nothing is free there.
+    held: Option<Held>,
     measured: Brief,
 }
 
 impl Row {
     fn new(node: NodeView) -> Self {
         let runs = node.holders.as_deref().unwrap_or_default();
-        let held = Held::new(node.name.as_str(), node.cpus, node.cpus_free, runs);
-        Self { url: Url::node(&node.name), badge: Badge::node(node.state), held, measured: Brief::of(&node), node }
+        let is_up = node.state == NodeState::Up;
+        let held = (is_up || node.tasks > 0).then(|| Held::new(node.name.as_str(), node.cpus, node.cpus_free, runs));
+        let measured = if is_up { Brief::of(&node) } else { Brief::default() };
+        Self { url: Url::node(&node.name), badge: Badge::node(node.state), held, measured, node }
     }
 
     fn partitions(&self) -> String {
@@ -75,7 +78,11 @@ impl Row {
     }
 
     fn memory(&self) -> String {
-        format!("{} of {}", format_bytes(self.node.memory_free_bytes), format_bytes(self.node.memory_bytes))
+        let total = format_bytes(self.node.memory_bytes);
+        match self.held {
+            Some(_) => format!("{} of {total}", format_bytes(self.node.memory_free_bytes)),
+            None => format!("– of {total}"),
+        }
     }
 }
 

@@ -1,210 +1,256 @@
-//! The first page: what ended since the last visit, what waits and why, what is free, and what is wrong.
+//! The first page: what runs, what waits, what failed, what is idle and what is wrong.
 
 use std::borrow::Borrow;
 
 use askama::Template;
 use axum::http::{HeaderMap, HeaderValue, header};
-use axum::response::{Html, IntoResponse, Response};
-use hostler_model::{JobState, NodeState, WallTime, format_bytes};
-use hostler_proto::api::{Info, JobPage, JobSummary, NodeDetail, NodeView};
+use axum::response::{IntoResponse, Response};
+use hostler_model::{JobState, WallTime, format_bytes};
+use hostler_proto::api::{Info, JobPage, JobSummary, NodeCounts, NodeView};
 use hostler_proto::power::EnergyView;
 
 use crate::api::Refused;
+use crate::cluster_map::{CELLS, ClusterMap, TILES};
 use crate::form::Fields;
 use crate::notice::Notice;
 use crate::page::{Frame, render};
-use crate::parts::{Badge, Bar, Time};
+use crate::parts::{Badge, Time, Tone};
 use crate::url::Url;
 use crate::words;
 
 /// Cookie with the time up to which the user has seen what ended, in milliseconds since the Unix epoch.
 const SEEN: &str = "hostler-seen";
 
+/// Cookie with the choice between the user's own jobs and those of everyone.
+const WHOSE: &str = "hostler-whose";
+
 /// Without the cookie, the page shows what ended in this time.
 const DAY_MS: i64 = 24 * 3600 * 1000;
 
 /// Number of jobs in each list.
-const JOBS: usize = 20;
+const JOBS: usize = 8;
 
-/// Number of nodes whose details the page reads.
-const NODES: usize = 12;
+/// States of a job that has a place, and of one that somebody should look at, for the API.
+const ACTIVE: &str = "starting,running,completing";
+const FAILED: &str = "failed,timeout,out_of_memory,node_fail";
 
 #[derive(Template)]
 #[template(path = "overview.html")]
 struct Overview {
     frame: Frame,
-    info: Info,
+    whose: Whose,
+    numbers: Vec<Number>,
+    map: ClusterMap,
     since: Time,
     is_marked: bool,
-    /// The caller's jobs that ended, failed ones first.
-    ended: Vec<Ended>,
-    more_ended: bool,
     active: JobPage,
     waiting: JobPage,
-    free: Vec<Free>,
-    troubled: Vec<Trouble>,
-    planned: Vec<Trouble>,
-    more_nodes: usize,
-    energy: EnergyView,
+    failed: JobPage,
     warnings: Vec<String>,
 }
 
-/// A job that ended.
-struct Ended {
-    job: JobSummary,
-    badge: Badge,
-    words: String,
-    message: Option<String>,
-    is_bad: bool,
-    /// Leads to the last lines of its output.
-    lines: Url,
+/// Whose jobs the page shows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Whose {
+    Mine,
+    Everyone,
 }
 
-/// A resource of the cluster.
-struct Free {
-    name: String,
-    text: String,
-    bar: Bar,
-}
-
-/// A node that gets no jobs.
-struct Trouble {
-    name: String,
-    url: Url,
-    badge: Badge,
-    /// The time, and how long ago it was.
-    since: Option<(Time, Time)>,
-    why: Option<String>,
-}
-
-/// `GET /`.
-pub(crate) async fn show(frame: Frame, headers: HeaderMap) -> Result<Html<String>, Refused> {
-    let marked = seen(&headers);
-    let since = marked.unwrap_or(WallTime(frame.wall().0 - DAY_MS));
-    let mine = || Url::of(["jobs"]).with("user", &frame.me.user).with("limit", JOBS);
-    let info: Info = frame.api.get("/info").await?;
-    let ended: JobPage = frame.api.get(&mine().with("ended_since", since.0.max(0))).await?;
-    let live = mine().with("state", "starting,running,completing");
-    let active: JobPage = frame.api.get(&live).await?;
-    let waiting: JobPage = frame.api.get(&mine().with("state", "pending")).await?;
-    let nodes: Vec<NodeView> = frame.api.get("/nodes").await?;
-    let energy: EnergyView = frame.api.get("/energy").await?;
-    let more_ended = ended.next.is_some() && !ended.jobs.is_empty();
-    let mut ended: Vec<Ended> = ended.jobs.into_iter().map(Ended::new).collect();
-    ended.sort_by_key(|ended| (!words::is_bad(ended.job.state), std::cmp::Reverse(ended.job.ended_at)));
-    let mut away: Vec<NodeView> = nodes.into_iter().filter(|node| node.state != NodeState::Up).collect();
-    away.sort_by_key(|node| is_planned(node.state));
-    let more_nodes = away.len().saturating_sub(NODES);
-    let (mut troubled, mut planned) = (Vec::new(), Vec::new());
-    for node in away.into_iter().take(NODES) {
-        let list = if is_planned(node.state) { &mut planned } else { &mut troubled };
-        list.push(trouble(&frame, node).await);
+impl Whose {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Mine => "mine",
+            Self::Everyone => "everyone",
+        }
     }
-    let warnings = [&info.head.refusing, &info.head.warning, &energy.trouble].into_iter().flatten().cloned().collect();
-    let free = free(&info);
-    let since = frame.full(since);
-    Ok(render(&Overview {
+
+    fn named(name: &str) -> Option<Self> {
+        [Self::Mine, Self::Everyone].into_iter().find(|it| it.as_str() == name)
+    }
+}
+
+/// A number that leads to what it counts.
+struct Number {
+    value: String,
+    label: String,
+    url: Url,
+    /// Only what needs attention has a colour.
+    tone: Option<Tone>,
+}
+
+/// `GET /`. The parameter `jobs` chooses whose jobs are shown, also at later visits.
+pub(crate) async fn show(frame: Frame, headers: HeaderMap) -> Result<Response, Refused> {
+    let marked = cookie(&headers, SEEN).and_then(time_of);
+    let since = marked.unwrap_or(WallTime(frame.wall().0 - DAY_MS));
+    let chosen = frame.query.text("jobs").and_then(Whose::named);
+    let usual = if frame.me.identified && !frame.is_operator() { Whose::Mine } else { Whose::Everyone };
+    let kept = cookie(&headers, WHOSE).and_then(Whose::named).filter(|_| frame.me.identified);
+    let whose = chosen.or(kept).unwrap_or(usual);
+
+    let info: Info = frame.api.get("/info").await?;
+    let energy: EnergyView = frame.api.get("/energy").await?;
+    let jobs = |states: &str| {
+        let all = Url::of(["jobs"]).with("state", states).with("limit", JOBS);
+        if whose == Whose::Mine { all.with("user", &frame.me.user) } else { all }
+    };
+    let active: JobPage = frame.api.get(&jobs(ACTIVE).with("order", "oldest")).await?;
+    let waiting: JobPage = frame.api.get(&jobs("pending").with("order", "priority")).await?;
+    let since_then = |states| jobs(states).with("ended_since", since.0.max(0));
+    let failed: JobPage = frame.api.get(&since_then(FAILED)).await?;
+    let completed: JobPage = frame.api.get(&since_then("completed")).await?;
+    let all = Url::of(["nodes"]).with("limit", CELLS);
+    let mut nodes: Vec<NodeView> = frame.api.get(&all).await?;
+    if nodes.len() <= TILES {
+        nodes = frame.api.get(&all.with("holders", true).with("measured", true)).await?;
+    }
+    let of_jobs = [
+        ("running", "running", &active, None),
+        ("waiting", "pending", &waiting, None),
+        ("failed", "failed", &failed, Some(Tone::Bad)),
+        ("completed", "completed", &completed, None),
+    ];
+    let user = if whose == Whose::Mine { frame.me.user.as_str() } else { "" };
+    let of_jobs = of_jobs.into_iter().map(|(label, state, page, tone)| Number {
+        value: count(page),
+        label: label.to_owned(),
+        url: Url::of(["jobs"]).with("user", user).with("state", state),
+        tone: tone.filter(|_| page.total > 0),
+    });
+    let numbers = of_jobs.chain(of_resources(&info)).chain(of_nodes(&info.nodes)).chain(of_power(&energy)).collect();
+    let page = render(&Overview {
+        whose,
+        numbers,
+        map: ClusterMap::new(&frame, &nodes),
+        since: frame.full(since),
         is_marked: marked.is_some(),
-        frame,
-        info,
-        since,
-        ended,
-        more_ended,
         active,
         waiting,
-        free,
-        troubled,
-        planned,
-        more_nodes,
-        energy,
-        warnings,
-    }))
+        failed,
+        warnings: [info.head.refusing, info.head.warning, energy.trouble].into_iter().flatten().collect(),
+        frame,
+    });
+    Ok(match chosen {
+        Some(whose) => ([(header::SET_COOKIE, cookie_for_a_year(WHOSE, whose.as_str()))], page).into_response(),
+        None => page.into_response(),
+    })
+}
+
+/// The number of jobs, of which the API may have counted only some.
+fn count(page: &JobPage) -> String {
+    let is_part = page.next.is_some() && page.total <= page.jobs.len() as u64;
+    format!("{}{}", page.total, if is_part { "+" } else { "" })
+}
+
+/// What is held of each resource of the cluster.
+fn of_resources(info: &Info) -> Vec<Number> {
+    let capacity = &info.capacity;
+    let of = |label: &str, free: u64, total: u64, show: &dyn Fn(u64) -> String| Number {
+        value: format!("{} of {}", show(total.saturating_sub(free)), show(total)),
+        label: format!("{label} held"),
+        url: Url::of(["nodes"]),
+        tone: None,
+    };
+    let plain = |amount: u64| amount.to_string();
+    let mut all = vec![
+        of("CPUs", capacity.cpus.free, capacity.cpus.total, &plain),
+        of("memory", capacity.memory_bytes.free, capacity.memory_bytes.total, &format_bytes),
+    ];
+    if capacity.gpus.total > 0 {
+        all.push(of("GPUs", capacity.gpus.free, capacity.gpus.total, &plain));
+    }
+    for (name, total) in &capacity.counted {
+        all.push(of(name, capacity.counted_free.get(name).copied().unwrap_or(0), *total, &plain));
+    }
+    all
+}
+
+/// The nodes by what can be expected of them.
+fn of_nodes(counts: &NodeCounts) -> impl Iterator<Item = Number> {
+    [
+        ("up", counts.up, "up", None),
+        ("not responding", counts.suspect + counts.down, "suspect,down", Some(Tone::Bad)),
+        ("off or changing", counts.off + counts.waking + counts.stopping, "off,waking,stopping", None),
+        ("drained", counts.draining + counts.drained, "draining,drained", None),
+    ]
+    .into_iter()
+    .filter(|(label, count, ..)| *count > 0 || *label == "up")
+    .map(|(label, count, state, tone)| Number {
+        value: count.to_string(),
+        label: format!("{} {label}", if count == 1 { "node" } else { "nodes" }),
+        url: Url::of(["nodes"]).with("state", state),
+        tone,
+    })
+}
+
+fn of_power(energy: &EnergyView) -> Option<Number> {
+    (!energy.nodes.is_empty()).then(|| Number {
+        value: format!("{} W", energy.watts),
+        label: "now".to_owned(),
+        url: Url::of(["nodes"]),
+        tone: None,
+    })
 }
 
 /// `POST /seen`: marks everything that ended until now as seen.
 pub(crate) async fn mark(frame: Frame, fields: Fields) -> Response {
     let until = fields.read::<i64>("until").ok().flatten().unwrap_or(frame.wall().0).clamp(0, frame.wall().0);
     let response = frame.redirect(&Url::of([""]), Notice::good("Marked as seen."));
-    let cookie = format!("{SEEN}={until}; Path=/; Max-Age=31536000; HttpOnly; SameSite=Strict");
-    let cookie = HeaderValue::from_str(&cookie).expect("a number is a valid cookie");
-    ([(header::SET_COOKIE, cookie)], response).into_response()
+    ([(header::SET_COOKIE, cookie_for_a_year(SEEN, &until.to_string()))], response).into_response()
 }
 
-/// The time in the cookie.
-fn seen(headers: &HeaderMap) -> Option<WallTime> {
+/// `value` has no characters with a meaning in cookies.
+fn cookie_for_a_year(name: &str, value: &str) -> HeaderValue {
+    let text = format!("{name}={value}; Path=/; Max-Age=31536000; HttpOnly; SameSite=Strict");
+    HeaderValue::from_str(&text).expect("a name and a value are valid in a header")
+}
+
+/// The value of a cookie.
+fn cookie<'a>(headers: &'a HeaderMap, wanted: &str) -> Option<&'a str> {
     let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
     let mut pairs = cookies.flat_map(|value| value.split(';')).filter_map(|pair| pair.trim().split_once('='));
-    let (_, value) = pairs.find(|(name, _)| *name == SEEN)?;
+    pairs.find(|(name, _)| *name == wanted).map(|(_, value)| value)
+}
+
+/// The time in a cookie.
+fn time_of(value: &str) -> Option<WallTime> {
     value.parse().ok().map(WallTime).filter(|at| at.0 >= 0)
 }
 
-const fn is_planned(state: NodeState) -> bool {
-    !matches!(state, NodeState::Down | NodeState::Suspect)
-}
-
-/// Why a node gets no jobs, and since when.
-async fn trouble(frame: &Frame, node: NodeView) -> Trouble {
-    let url = Url::node(&node.name);
-    let detail: Option<NodeDetail> = frame.api.get(&url).await.ok();
-    let detail = detail.as_ref();
-    let silent = detail.map(|detail| WallTime(frame.wall().0 - i64::try_from(detail.silent_ms).unwrap_or(0)));
-    let power = detail.and_then(|detail| detail.power_detail.as_ref());
-    let drain = detail.and_then(|detail| detail.drain.as_ref());
-    let (since, why) = match node.state {
-        NodeState::Off | NodeState::Waking | NodeState::Stopping => {
-            (power.map(|power| power.since), power.map(|power| power.why.clone()))
-        }
-        NodeState::Draining | NodeState::Drained => (drain.map(|drain| drain.at), node.reason.clone()),
-        _ => (silent, Some("the agent on the node does not respond".to_owned())),
-    };
-    let badge = Badge::node(node.state);
-    Trouble {
-        name: node.name.to_string(),
-        url,
-        badge,
-        since: since.map(|since| (frame.full(since), frame.ago(since))),
-        why,
-    }
-}
-
-impl Ended {
-    fn new(job: JobSummary) -> Self {
-        let badge = Badge::job(job.state);
-        let message = job.message.as_deref().map(|message| words::shortened(message, 300));
-        let (words, lines) = (words::state_of(&job), Url::job(job.id).at("last-lines"));
-        Self { badge, words, message, is_bad: words::is_bad(job.state), lines, job }
-    }
-}
-
-/// What is free, by resource.
-fn free(info: &Info) -> Vec<Free> {
-    let capacity = &info.capacity;
-    let entry = |name: &str, free: u64, total: u64, show: &dyn Fn(u64) -> String| {
-        let text = format!("{} of {} free", show(free), show(total));
-        let bar = Bar::new(format!("{name}: {text}"), total.saturating_sub(free), total);
-        Free { name: name.to_owned(), text, bar }
-    };
-    let plain = |amount: u64| amount.to_string();
-    let mut all = vec![
-        entry("CPUs", capacity.cpus.free, capacity.cpus.total, &plain),
-        entry("Memory", capacity.memory_bytes.free, capacity.memory_bytes.total, &format_bytes),
-    ];
-    if capacity.gpus.total > 0 {
-        all.push(entry("GPUs", capacity.gpus.free, capacity.gpus.total, &plain));
-    }
-    for (name, total) in &capacity.counted {
-        all.push(entry(name, capacity.counted_free.get(name).copied().unwrap_or(0), *total, &plain));
-    }
-    all
-}
-
 impl Overview {
+    /// The list of jobs in a state, of whom the page shows.
+    fn list(&self, state: &str) -> Url {
+        let user = if self.whose == Whose::Mine { self.frame.me.user.as_str() } else { "" };
+        Url::of(["jobs"]).with("user", user).with("state", state)
+    }
+
     fn expected(&self, job: &JobSummary) -> Option<Time> {
         job.expected_start_at.map(|at| self.frame.ago(at))
     }
 
     fn why(&self, job: &JobSummary) -> String {
-        words::shortened(job.reason.as_deref().unwrap_or("the scheduler has not looked at it yet"), 300)
+        words::shortened(job.reason.as_deref().unwrap_or("the scheduler has not looked at it yet"), 200)
+    }
+
+    /// How a job ended, and why.
+    fn ending(&self, job: &JobSummary) -> String {
+        let why = job.message.as_deref().map(|message| format!(": {message}")).unwrap_or_default();
+        words::shortened(&format!("{}{why}", words::state_of(job)), 200)
+    }
+
+    /// How long a job has run, and how long it may.
+    fn elapsed(&self, job: &JobSummary) -> String {
+        let Some(since) = job.started_at else { return String::new() };
+        let run_ms = u64::try_from(self.frame.wall().0 - since.0).unwrap_or(0);
+        let limit = job.time_limit_ms.map(|limit| format!(" of {}", words::span(limit))).unwrap_or_default();
+        format!("{}{limit}", words::span(run_ms / 1000 * 1000))
+    }
+
+    fn nodes(&self, job: &JobSummary) -> String {
+        match job.nodes.as_slice() {
+            [] => String::new(),
+            [node] => node.to_string(),
+            [node, others @ ..] => format!("{node} and {} more", others.len()),
+        }
     }
 
     fn ago(&self, at: impl Borrow<Option<WallTime>>) -> Time {
@@ -223,7 +269,8 @@ mod tests {
     #[test]
     fn time_of_last_visit_is_read_from_the_cookie() {
         let with = |value: &'static str| {
-            seen(&HeaderMap::from_iter([(header::COOKIE, HeaderValue::from_static(value))])).map(|at| at.0)
+            let headers = HeaderMap::from_iter([(header::COOKIE, HeaderValue::from_static(value))]);
+            cookie(&headers, SEEN).and_then(time_of).map(|at| at.0)
         };
         assert_eq!(with("a=b; hostler-seen=12; c=d"), Some(12));
         for foul in ["", "hostler-seen=", "hostler-seen=-4", "hostler-seen=<b>", "xhostler-seen=4"] {
