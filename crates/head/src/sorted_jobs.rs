@@ -1,7 +1,8 @@
 //! Jobs that have not ended, in an order of the caller's choice.
 //!
 //! The state is a map by id, so an order by another key visits all jobs once and sorts only the page. A page ends with a job, and the
-//! next page follows that job's key and id. Both never change, so walking the pages while jobs arrive and end shows each job once.
+//! next page follows that job's key and id. Both never change, so walking the pages while jobs arrive and end shows each job once; but in
+//! the order of the queue, a job that starts meanwhile may be missed.
 //! Ended jobs are not sorted: the store finds them only by id.
 
 use std::cmp::{Ordering, Reverse};
@@ -39,13 +40,15 @@ pub(crate) fn sorted<'a>(
 
 /// Compares two jobs. Only a job is equal to itself.
 fn compare(state: &State, order: JobOrder, one: &Job, other: &Job) -> Ordering {
+    let priority = |job: &Job| Reverse((state.partition_priority(job), job.spec.priority));
+    let has_no_place = |job: &Job| job.active.is_empty();
     let by_key = match order {
         JobOrder::Newest => other.id.cmp(&one.id),
         JobOrder::Oldest => Ordering::Equal,
-        JobOrder::Priority => {
-            let key = |job: &Job| Reverse((state.partition_priority(job), job.spec.priority));
-            key(one).cmp(&key(other))
+        JobOrder::Queue => {
+            has_no_place(one).cmp(&has_no_place(other)).then_with(|| priority(one).cmp(&priority(other)))
         }
+        JobOrder::Priority => priority(one).cmp(&priority(other)),
         JobOrder::Name => one.spec.name.cmp(&other.spec.name),
         JobOrder::User => one.user.cmp(&other.user),
         JobOrder::Size => Reverse(size(one)).cmp(&Reverse(size(other))),

@@ -34,6 +34,8 @@ pub enum JobOrder {
     Newest,
     /// Oldest first: those that have waited longest.
     Oldest,
+    /// Jobs that run first, then waiting ones as by `priority`.
+    Queue,
     /// Highest priority first, of the partition and then of the job.
     Priority,
     /// By name.
@@ -46,7 +48,8 @@ pub enum JobOrder {
 
 impl JobOrder {
     /// All orders.
-    pub const ALL: [Self; 6] = [Self::Newest, Self::Oldest, Self::Priority, Self::Name, Self::User, Self::Size];
+    pub const ALL: [Self; 7] =
+        [Self::Newest, Self::Oldest, Self::Queue, Self::Priority, Self::Name, Self::User, Self::Size];
 
     /// Name in the API and on the command line.
     #[must_use]
@@ -54,6 +57,7 @@ impl JobOrder {
         match self {
             Self::Newest => "newest",
             Self::Oldest => "oldest",
+            Self::Queue => "queue",
             Self::Priority => "priority",
             Self::Name => "name",
             Self::User => "user",
@@ -66,7 +70,7 @@ impl FromStr for JobOrder {
     type Err = ParseError;
 
     fn from_str(text: &str) -> Result<Self, ParseError> {
-        let expected = || ParseError::new(text, "newest, oldest, priority, name, user or size");
+        let expected = || ParseError::new(text, "newest, oldest, queue, priority, name, user or size");
         Self::ALL.into_iter().find(|order| order.as_str() == text).ok_or_else(expected)
     }
 }

@@ -10,7 +10,7 @@ use crate::exit;
 use crate::failure::Outcome;
 use crate::output::{self, text, views};
 
-/// List jobs that have not ended, newest first
+/// List jobs that have not ended: those that run, then those that start next
 #[derive(Debug, Args)]
 pub(crate) struct Jobs {
     /// Also list jobs that have ended
@@ -25,9 +25,11 @@ pub(crate) struct Jobs {
     #[arg(short, long, value_name = "NAME")]
     user: Option<String>,
 
-    /// Sort by newest, oldest, priority (the order in which jobs start), name, user or size (largest first)
-    #[arg(long, value_name = "ORDER", default_value = "newest")]
-    sort: JobOrder,
+    /// Sort by queue (running jobs, then the next to start), newest, oldest, priority, name, user or size (largest first)
+    ///
+    /// By default, lists without ended jobs are sorted by queue, and others by newest, which is their only order.
+    #[arg(long, value_name = "ORDER")]
+    sort: Option<JobOrder>,
 
     /// List only the job that you submitted with `--key KEY`, also if it has ended
     #[arg(long, value_name = "KEY", conflicts_with_all = ["all", "state", "user", "sort", "limit"])]
@@ -75,7 +77,9 @@ impl Jobs {
             (false, true) => JobState::ALL.into_iter().filter(|state| !state.is_ended()).collect(),
         };
         let any_task = !self.state.is_empty();
-        JobFilter { states, any_task, user: self.user.clone(), order: self.sort, ..JobFilter::default() }
+        let is_live = !states.is_empty() && states.iter().all(|state| !state.is_ended());
+        let order = self.sort.unwrap_or(if is_live { JobOrder::Queue } else { JobOrder::Newest });
+        JobFilter { states, any_task, user: self.user.clone(), order, ..JobFilter::default() }
     }
 }
 

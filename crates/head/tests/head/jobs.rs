@@ -129,7 +129,9 @@ async fn sorted_pages_show_each_job_once_while_jobs_arrive_and_end() {
             JobOrder::User => (&one.user, one.id) < (&next.user, next.id),
             JobOrder::Size => (std::cmp::Reverse(one.cpus), one.id) < (std::cmp::Reverse(next.cpus), next.id),
             // Each fourth job has the same priority; ids count from 1 in the order of submission.
-            JobOrder::Priority => (3 - (one.id.0 - 1) % 4, one.id) < (3 - (next.id.0 - 1) % 4, next.id),
+            JobOrder::Queue | JobOrder::Priority => {
+                (3 - (one.id.0 - 1) % 4, one.id) < (3 - (next.id.0 - 1) % 4, next.id)
+            }
         });
         assert!(is_sorted, "{order:?}: {ids:?}");
     }

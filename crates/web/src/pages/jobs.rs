@@ -38,7 +38,8 @@ const WHOLE_JOBS: [&str; 3] = ["live", "ended", "all"];
 const SORTED: [&str; 3] = ["live", "pending", "running"];
 
 /// Choices of the order.
-const ORDERS: [(JobOrder, &str); 6] = [
+const ORDERS: [(JobOrder, &str); 7] = [
+    (JobOrder::Queue, "Running first, then the next to start"),
     (JobOrder::Newest, "Newest first"),
     (JobOrder::Oldest, "Oldest first"),
     (JobOrder::Priority, "Highest priority first"),
@@ -103,7 +104,8 @@ pub(crate) async fn show(frame: Frame) -> Result<Html<String>, Refused> {
     let (state, _, states) = STATES.iter().copied().find(|(name, ..)| *name == wanted).unwrap_or(STATES[0]);
     let text = |name| query.text(name).unwrap_or_default().to_owned();
     let user = query.get("user").unwrap_or(&frame.me.user).trim().to_owned();
-    let order = query.read("order")?.filter(|_| SORTED.contains(&state)).unwrap_or_default();
+    let chosen: Option<JobOrder> = query.read("order")?;
+    let order = if SORTED.contains(&state) { chosen.unwrap_or(JobOrder::Queue) } else { JobOrder::Newest };
     let filter = Filter { user, state, partition: text("partition"), node: text("node"), text: text("q"), order };
     let before: Option<JobId> = query.read("before")?;
     let mut request = Url::of(["jobs"]).with("limit", JOBS);
@@ -148,7 +150,7 @@ fn columns(here: &Url, filter: &Filter) -> Vec<Column> {
     };
     vec![
         of("Job", &[(JobOrder::Newest, "descending"), (JobOrder::Oldest, "ascending")]),
-        of("State and reason", &[(JobOrder::Priority, "descending")]),
+        of("State and reason", &[(JobOrder::Queue, "ascending"), (JobOrder::Priority, "descending")]),
         of("User", &[(JobOrder::User, "ascending")]),
         of("Request", &[(JobOrder::Size, "descending")]),
         of("Nodes", &[]),

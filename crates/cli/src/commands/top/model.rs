@@ -2,7 +2,7 @@
 
 use hostler_client::JobFilter;
 use hostler_model::{JobId, JobState, NodeName, Role, TaskId, WallTime};
-use hostler_proto::api::{Info, JobAction, JobDetail, JobSummary, NodeView, Why};
+use hostler_proto::api::{Info, JobAction, JobDetail, JobOrder, JobSummary, NodeView, Why};
 use hostler_proto::link::Output;
 use hostler_proto::users::Me;
 
@@ -214,7 +214,7 @@ impl State {
             return vec![JobFilter { any_task: true, ..of(filter.states.clone(), LIVE_JOBS) }];
         }
         let (ended, live): (Vec<_>, Vec<_>) = JobState::ALL.into_iter().partition(|state| state.is_ended());
-        let mut all = vec![of(live, LIVE_JOBS)];
+        let mut all = vec![JobFilter { order: JobOrder::Queue, ..of(live, LIVE_JOBS) }];
         all.extend(self.shows_ended.then(|| of(ended, ENDED_JOBS)));
         all
     }
