@@ -27,7 +27,7 @@ pub fn explain(pool: &Pool, waiting: &Waiting, ahead: u64, blocked: &[Reservatio
         return Reason::NodesDown { wanted, nodes: able.take(NAMED).map(|node| node.name.clone()).collect() };
     }
     let is_blocked = blocked.iter().any(|blocked| blocked.job == waiting.job);
-    if !pool.fits_now(waiting) && (ahead == 0 || is_blocked) {
+    if !pool.fits_now(waiting) && (ahead == 0 || is_blocked || policy == Policy::Greedy) {
         let able = nodes().filter(|(_, node)| node.is_usable && node.total.covers(request));
         return match waiting.exclusive {
             true => in_use(able, waiting.nodes, blocked.iter().find(|blocked| blocked.job == waiting.job)),
@@ -143,6 +143,7 @@ mod tests {
         assert_eq!(why(65, 7, Some(3)), "no node has enough free now; closest is big, which lacks 1 CPU");
         assert_eq!(why_under(Policy::Fcfs, 2, 1, Some(3)), "one job is ahead in the queue");
         assert_eq!(why_under(Policy::Fcfs, 8, 0, Some(9)), why(8, 0, Some(9)));
+        assert_eq!(why_under(Policy::Greedy, 8, 5, None), why(8, 0, None), "jobs ahead do not matter");
     }
 
     #[test]

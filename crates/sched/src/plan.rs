@@ -2,12 +2,12 @@
 //!
 //! The pass takes jobs in queue order, and places each task on the node that fits best. The first job that does not fit gets a
 //! reservation. Under [`Policy::Fcfs`], no job behind it starts. Under [`Policy::Easy`], a task starts if it cannot delay the reservation
-//! (see [`crate::Reservation`]).
+//! (see [`crate::Reservation`]). Under [`Policy::Greedy`], nothing is reserved: each task that fits starts.
 //!
 //! A job is behind a blocked job only if both may use a common node. So another partition is independent: its first job that does not
 //! fit gets its own reservation, and small jobs cannot delay it forever.
 //!
-//! A job that no usable node could run even if idle waits for a node to return. Both policies skip it, since stopping the queue for it
+//! A job that no usable node could run even if idle waits for a node to return. All policies skip it, since stopping the queue for it
 //! would help no job.
 //!
 //! A job that cannot start costs little, and a pass ends as soon as nothing is free. The cost never grows with nodes times jobs.
@@ -51,7 +51,7 @@ pub fn plan<R: IntoIterator<Item = Running>>(
     now: Timestamp,
 ) -> Plan {
     let mut pass = Pass::new(pool, now);
-    if let Some(first) = pass.start_in_order(&mut queue) {
+    if let Some(first) = pass.start_in_order(&mut queue, policy) {
         pass.running = running().into_iter().collect();
         pass.reserve(&first);
         pass.start_around_reservations(&mut queue, policy);
@@ -110,8 +110,8 @@ impl<'a> Pass<'a> {
         queue.next(started)
     }
 
-    /// Starts jobs until one does not fit, and returns that job.
-    fn start_in_order(&mut self, queue: &mut impl Queue) -> Option<Waiting> {
+    /// Starts jobs until one does not fit, and returns that job. Under [`Policy::Greedy`], goes on until nothing is free.
+    fn start_in_order(&mut self, queue: &mut impl Queue, policy: Policy) -> Option<Waiting> {
         while let Some(job) = self.next(queue) {
             self.plan.examined += 1;
             let mut left = job.tasks;
@@ -119,8 +119,10 @@ impl<'a> Pass<'a> {
                 let Some(nodes) = self.choose(&job) else { break };
                 left -= self.start(&job, nodes, left, u32::MAX);
             }
-            if left > 0 && self.pool.could_run(&job) {
-                return Some(job);
+            match policy {
+                Policy::Greedy if self.free.is_exhausted() => break,
+                Policy::Fcfs | Policy::Easy if left > 0 && self.pool.could_run(&job) => return Some(job),
+                _ => {}
             }
         }
         None

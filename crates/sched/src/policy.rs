@@ -12,17 +12,23 @@ use serde::{Deserialize, Serialize};
 pub enum Policy {
     /// First come, first served: no job starts before the jobs ahead of it.
     Fcfs,
+    /// Whatever fits starts, in queue order. Nothing is reserved, so small jobs can delay a large one for ever.
+    Greedy,
     /// Backfill (EASY): a later job may start if that cannot delay the first waiting job.
     #[default]
     Easy,
 }
 
 impl Policy {
+    /// All policies.
+    pub const ALL: [Self; 3] = [Self::Fcfs, Self::Easy, Self::Greedy];
+
     /// Returns the policy as a word in settings and on the command line.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Fcfs => "fcfs",
+            Self::Greedy => "greedy",
             Self::Easy => "easy",
         }
     }
@@ -41,7 +47,8 @@ impl FromStr for Policy {
         match text {
             "fcfs" => Ok(Self::Fcfs),
             "easy" => Ok(Self::Easy),
-            _ => Err(ParseError::new(text, "a scheduling policy: fcfs or easy")),
+            "greedy" => Ok(Self::Greedy),
+            _ => Err(ParseError::new(text, "a scheduling policy: fcfs, easy or greedy")),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Replays a trace in the Standard Workload Format under both policies and prints the figures.
+//! Replays a trace in the Standard Workload Format under each policy and prints the figures.
 //!
 //! `cargo run --release -p hostler-sim --example replay -- TRACE.swf`
 
@@ -12,7 +12,7 @@ use hostler_sim::{ReplayOptions, Trace, replay};
 fn main() -> Result<(), Box<dyn Error>> {
     let path = std::env::args_os().nth(1).ok_or("usage: replay TRACE.swf")?;
     let trace = Trace::parse(&std::fs::read(path)?)?;
-    for policy in [Policy::Fcfs, Policy::Easy] {
+    for policy in Policy::ALL {
         let replay = replay(&trace, &ReplayOptions { policy, nodes: Vec::new() })?;
         println!("{policy}\n{}\n", replay.metrics);
     }

@@ -52,6 +52,15 @@ fn six_jobs_with_backfill() {
     assert!((metrics.mean_bounded_slowdown - 22.1 / 6.0).abs() < 1e-12);
 }
 
+/// Job 2 requests the whole machine. The greedy policy keeps nothing for it: job 3 starts beside job 1 and delays job 2.
+#[test]
+fn greedy_policy_lets_small_jobs_delay_a_large_one() {
+    let trace = Trace::parse(b"; MaxProcs: 4\n1 0 -1 100 3\n2 10 -1 50 4\n3 20 -1 200 1\n").expect("valid");
+    let starts = |policy| starts(&replay(&trace, &options(policy)).expect("everything fits"));
+    assert_eq!(starts(Policy::Easy), [0, 100, 150]);
+    assert_eq!(starts(Policy::Greedy), [0, 220, 20]);
+}
+
 #[test]
 fn trace_that_cannot_be_replayed_gives_the_reason() {
     let trace = Trace::parse(b"1 0 -1 10 8\n").expect("valid");
@@ -75,7 +84,7 @@ fn empty_trace_has_metrics() {
 
 #[test]
 fn replay_equals_the_reference_simulator_on_one_node() {
-    for policy in [Policy::Fcfs, Policy::Easy] {
+    for policy in Policy::ALL {
         for seed in 0..40 {
             let trace = workload(seed, 300);
             let replay = replay(&trace, &options(policy)).expect("everything fits");
@@ -89,7 +98,7 @@ fn several_nodes_are_never_over_allocated_and_keep_the_order() {
     let nodes = vec![Request::new(64, 1 << 40), Request::new(16, 1 << 40)];
     for seed in 0..10 {
         let trace = workload(seed, 300);
-        for policy in [Policy::Fcfs, Policy::Easy] {
+        for policy in Policy::ALL {
             let replay = replay(&trace, &ReplayOptions { policy, nodes: nodes.clone() }).expect("everything fits");
             let placed = || trace.jobs.iter().zip(&replay.placements);
             for (_, at) in placed() {
@@ -146,6 +155,7 @@ fn start_jobs(jobs: &[TraceJob], processors: u32, policy: Policy, started: &mut 
             match &mut shadow {
                 None if fits => {}
                 None if policy == Policy::Fcfs => break,
+                None if policy == Policy::Greedy => continue,
                 None => {
                     shadow = Some(reservation(jobs, processors, started, now, &running, job.request.cpus));
                     continue;

@@ -72,9 +72,11 @@ pub(crate) struct Sim {
     #[arg(long, requires = "power", value_name = "TIME", default_value = "4m")]
     boot: TimeLimit,
 
-    /// Scheduling policy: fcfs (first come, first served) or easy (backfill)
-    #[arg(long, value_name = "POLICY", default_value_t = Policy::Easy)]
-    policy: Policy,
+    /// Scheduling policy: fcfs (first come, first served), easy (backfill) or greedy (whatever fits)
+    ///
+    /// Several, separated by commas, are compared.
+    #[arg(long, value_name = "POLICY", value_delimiter = ',', default_value = "easy", conflicts_with = "power")]
+    policy: Vec<Policy>,
 
     /// Number of nodes; requires --cpus [default: 1]
     #[arg(long, value_name = "N", requires = "cpus", value_parser = crate::flags::number::<1, 100_000>)]
@@ -216,15 +218,22 @@ impl Sim {
         if self.power {
             return self.compare(&trace, context);
         }
-        let options = ReplayOptions { policy: self.policy, nodes: self.machine() };
-        let replay = replay(&trace, &options).map_err(|error| {
-            Failure::new(format!("{name} cannot be replayed: {error}"))
-                .because(&error)
-                .hint("--nodes, --cpus and --memory set the simulated cluster")
-        })?;
-        match context.output.is_json() {
-            true => context.output.json(&as_json(self.policy, &replay.metrics)),
-            false => context.output.data(&format!("policy                 {}\n{}", self.policy, replay.metrics)),
+        let mut values = Vec::new();
+        for &policy in &self.policy {
+            let replay = replay(&trace, &ReplayOptions { policy, nodes: self.machine() }).map_err(|error| {
+                Failure::new(format!("{name} cannot be replayed: {error}"))
+                    .because(&error)
+                    .hint("--nodes, --cpus and --memory set the simulated cluster")
+            })?;
+            match context.output.is_json() {
+                true => values.push(as_json(policy, &replay.metrics)),
+                false => context.output.data(&format!("policy                 {policy}\n{}", replay.metrics)),
+            }
+        }
+        match values.as_slice() {
+            [] => {}
+            [one] => context.output.json(one),
+            several => context.output.json(&several),
         }
         Ok(exit::OK)
     }

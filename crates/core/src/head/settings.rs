@@ -173,7 +173,7 @@ pub enum Kind {
     Count(u32, u32),
     /// `yes` or `no`.
     Switch,
-    /// The word `fcfs` or `easy`.
+    /// The word `fcfs`, `easy` or `greedy`.
     Policy,
 }
 
@@ -321,7 +321,8 @@ impl Setting {
             Self::Policy => (
                 "policy",
                 Kind::Policy,
-                "fcfs keeps the queue's order; easy starts a later job early if the first waiting job starts no later",
+                "fcfs keeps the queue's order; easy starts a later job early if the first waiting job starts no later; greedy \
+                 starts each job that fits, so a large one may wait for ever",
             ),
             Self::DefaultNodes => {
                 ("default-nodes", Kind::Count(1, 10_000), "nodes per task, for jobs that do not specify the number")
@@ -453,7 +454,7 @@ impl fmt::Display for Kind {
             Self::Size(least) => write!(f, "a size of at least {}, such as 512M", write_size(least)),
             Self::Count(least, most) => write!(f, "a number from {least} to {most}"),
             Self::Switch => write!(f, "yes or no"),
-            Self::Policy => write!(f, "fcfs or easy"),
+            Self::Policy => write!(f, "fcfs, easy or greedy"),
         }
     }
 }

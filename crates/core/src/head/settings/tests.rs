@@ -68,7 +68,7 @@ fn defaults_are_valid_and_bad_values_are_refused() {
     assert!(refusal(Setting::DefaultNodes, "0").contains("a number from 1"));
     assert!(refusal(Setting::UserPriority, "-1").contains("a number from 0 to 2147483647"));
     assert!(refusal(Setting::UserPriority, "2147483648").contains("a number from 0 to 2147483647"));
-    assert!(refusal(Setting::Policy, "random").contains("fcfs or easy"));
+    assert!(refusal(Setting::Policy, "random").contains("fcfs, easy or greedy"));
     let slower = after(&settings, Setting::LostAfter, "10m").expect("accepted");
     let slower = after(&slower, Setting::DownAfter, "2m").expect("accepted");
     assert_eq!(after(&slower, Setting::SuspectAfter, "90s").map(|it| it.suspect_after_ms), Ok(90_000));
