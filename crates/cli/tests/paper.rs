@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
-use hostler_testkit::{Cluster, Size, wait_until};
+use hostler_testkit::{Cluster, Size, kill, wait_until};
 use nix::sys::signal::Signal;
 use serde_json::Value;
 
@@ -281,4 +281,34 @@ fn tools_work_on_an_embedded_cluster() {
     assert_eq!(cluster.ok(&["run", "--", "sh", "-c", "echo ${WORLD_SIZE:-1}"]), "1");
     let (code, stdout, _) = tool(&cluster, "cmconfigure", &["node", "list", "--quiet"]);
     assert_eq!((code, stdout.as_str()), (0, "n1\nn2\n"));
+}
+
+#[test]
+fn job_is_unknown_while_its_node_is_silent() {
+    let cluster = Cluster::up(HOSTLER, Size { nodes: 1, ..Size::default() });
+    cluster.ok(&["shims", &cluster.path("bin").display().to_string()]);
+    for (setting, time) in [("heartbeat", "1s"), ("suspect-after", "3s"), ("down-after", "4s"), ("lost-after", "20s")] {
+        cluster.ok(&["configure", "setting", setting, time]);
+    }
+    let id = cluster.ok(&["run", "--detach", "-m", "16M", "--", "sleep", "600"]);
+    cluster.wait_for_state(&id, "running");
+    let status = || tool(&cluster, "cminfo", &["--json"]);
+    let is = |word: &str| status().1.contains(&format!("\"status\":\"{word}\",\"command\"")).then_some(());
+    let agent = cluster.agent_pids()[0];
+
+    kill(agent, Signal::SIGSTOP);
+    wait_until("cminfo to say that nobody knows", 30, || is("Unknown"));
+    assert!(cluster.ok(&["jobs"]).contains(" unknown "), "{}", cluster.ok(&["jobs"]));
+    assert!(cluster.ok(&["job", &id]).contains("state      unknown on n1"), "{}", cluster.ok(&["job", &id]));
+    let job = cluster.json(&["job", &id]);
+    assert_eq!(job["state"], "running", "the stored state does not change");
+    assert!(job["node_problem"].as_str().is_some_and(|problem| problem.starts_with("n1 silent for ")), "{job}");
+    kill(agent, Signal::SIGCONT);
+    wait_until("the node to return", 30, || is("Running"));
+
+    kill(agent, Signal::SIGSTOP);
+    wait_until("the node to be silent again", 30, || is("Unknown"));
+    cluster.wait_for_state(&id, "node_fail");
+    assert!(cluster.ok(&["jobs", "--all"]).contains(" node_fail "), "{}", cluster.ok(&["jobs", "--all"]));
+    kill(agent, Signal::SIGCONT);
 }

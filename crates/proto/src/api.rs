@@ -316,7 +316,8 @@ pub struct JobSummary {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
     /// A sentence about a silent node of the job: which node is silent, since when, and what happens next. Absent if
-    /// all nodes of the job respond.
+    /// all nodes of the job respond. While it is present, `state` is the last known one: nobody can say whether the job
+    /// runs, and tables show `unknown`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_problem: Option<String>,
     /// Number of times that the job was placed; for an array, the maximum over its tasks.
@@ -368,6 +369,16 @@ impl JobSummary {
     pub fn request(&self) -> Request {
         let Self { cpus, memory_bytes, gpus, .. } = *self;
         Request { cpus, memory_bytes, gpus, counted: self.counted.clone() }
+    }
+
+    /// The state as tables show it: `unknown` while a node of the job is silent. An array keeps its state, because its tasks
+    /// may be on other nodes.
+    #[must_use]
+    pub const fn shown_state(&self) -> &'static str {
+        match self.node_problem {
+            Some(_) if self.array.is_none() && !self.state.is_ended() => "unknown",
+            _ => self.state.as_str(),
+        }
     }
 }
 

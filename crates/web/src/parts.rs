@@ -6,6 +6,7 @@ use std::time::Duration;
 use askama::Template;
 use askama::filters::HtmlSafe;
 use hostler_model::{JobState, NodeState, WallTime, format_duration};
+use hostler_proto::api::JobSummary;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 
@@ -59,6 +60,14 @@ impl Badge {
             JobState::Failed | JobState::Timeout | JobState::OutOfMemory | JobState::NodeFail => Tone::Bad,
         };
         Self::new(state.as_str().replace('_', " "), tone)
+    }
+
+    /// The state of a job, or `unknown` while its node is silent.
+    pub(crate) fn shown(job: &JobSummary) -> Self {
+        match job.shown_state() {
+            "unknown" => Self::new("unknown", Tone::Waiting),
+            _ => Self::job(job.state),
+        }
     }
 
     /// The state of a node.

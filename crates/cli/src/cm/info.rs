@@ -121,11 +121,12 @@ fn node_row(node: &NodeView) -> NodeRow {
 }
 
 fn job_row(job: JobSummary) -> JobRow {
+    let status = if job.shown_state() == "unknown" { "Unknown" } else { status(job.state) };
     JobRow {
         id: job.id.0,
         name: job.name,
         user: job.user,
-        status: status(job.state),
+        status,
         command: job.command.unwrap_or_default(),
         nodes: job.nodes.iter().map(ToString::to_string).collect(),
     }

@@ -56,7 +56,7 @@ pub(crate) fn state(job: &JobSummary) -> String {
         Some(_) if !job.state.is_ended() => {
             format!("{} {}/{}", job.state, tasks.ended(), tasks.total)
         }
-        Some(_) | None => job.state.to_string(),
+        Some(_) | None => job.shown_state().to_owned(),
     }
 }
 
@@ -163,6 +163,8 @@ pub(crate) fn task(job: &JobDetail, task: TaskId, moment: &Moment, width: Option
 pub(crate) fn of_task(job: &JobDetail, index: u32) -> JobSummary {
     let Some(task) = job.tasks_shown.iter().find(|task| task.index == index) else { return job.summary.clone() };
     let nodes = task.parts.iter().map(|part| part.node.clone());
+    let nodes = if task.parts.is_empty() { task.node.iter().cloned().collect() } else { nodes.collect::<Vec<_>>() };
+    let is_here = |problem: &String| nodes.iter().any(|node| problem.split(' ').next() == Some(node.as_str()));
     JobSummary {
         state: task.state,
         reason: job.summary.reason.clone().filter(|_| task.state == JobState::Pending),
@@ -170,9 +172,9 @@ pub(crate) fn of_task(job: &JobDetail, index: u32) -> JobSummary {
             .summary
             .node_problem
             .clone()
-            .filter(|_| task.state != JobState::Pending && !task.state.is_ended()),
+            .filter(|problem| task.state != JobState::Pending && !task.state.is_ended() && is_here(problem)),
         attempt: task.attempt,
-        nodes: if task.parts.is_empty() { task.node.iter().cloned().collect() } else { nodes.collect() },
+        nodes,
         exit_code: task.exit_code,
         message: task.message.clone(),
         array: None,
@@ -391,7 +393,7 @@ fn state_phrase(job: &JobSummary) -> String {
         Some(code) if job.state.is_ended() && job.state != JobState::Completed => {
             format!("{} with exit code {code}", job.state)
         }
-        _ => job.state.to_string(),
+        _ => job.shown_state().to_owned(),
     };
     if let [first, rest @ ..] = job.nodes.as_slice() {
         write!(text, " on {first}").expect("strings can always be written to");

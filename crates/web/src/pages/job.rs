@@ -157,7 +157,7 @@ pub(crate) async fn show(frame: Frame, Path(id): Path<JobId>) -> Result<Html<Str
     let usage = if has_started { Usage::of_job(&frame, id, !summary.state.is_ended()).await.ok() } else { None };
     let expected = why.as_ref().and_then(|why| why.expected_start_at).map(|at| frame.full(at));
     Ok(render(&Page {
-        badge: Badge::job(summary.state),
+        badge: Badge::shown(summary),
         words: words::state_of(summary),
         is_bad: words::is_bad(summary.state),
         has_ended: summary.state.is_ended(),

@@ -190,7 +190,7 @@ impl Row {
         };
         Self {
             url: Url::job(job.id),
-            badge: Badge::job(job.state),
+            badge: Badge::shown(&job),
             words: words::shortened(&words, 240),
             expected: job.expected_start_at.map(ago),
             request: words::request(&job),

@@ -164,7 +164,7 @@ fn state_cell(job: &JobSummary) -> String {
         Some(_) if !job.state.is_ended() => {
             format!("{} {}/{}", job.state, tasks.completed + tasks.failed + tasks.cancelled, tasks.total)
         }
-        Some(_) | None => job.state.to_string(),
+        Some(_) | None => job.shown_state().to_owned(),
     }
 }
 
