@@ -100,3 +100,33 @@ fn features_are_set_and_requested() {
     done(&cluster, &["up"]);
     assert_eq!(on(&cluster, &["--constraint", "ssd"]), "n3\n");
 }
+
+#[test]
+fn node_offers_less_until_an_operator_gives_it_back() {
+    let cluster = Cluster::up(HOSTLER, Size { nodes: 1, cpus: 2, ..Size::default() });
+    let run = || done(&cluster, &["run", "--detach", "-m", "16M", "--", "sleep", "600"]).trim().to_owned();
+    let (first, second) = (run(), run());
+    [&first, &second].iter().for_each(|id| cluster.wait_for_state(id, "running"));
+    let said = cluster.run(&["node", "set", "n1", "--cpus", "1"]).stderr;
+    assert!(said.contains("node n1 offers 1 CPU and "), "{said}");
+    let shown = done(&cluster, &["node", "show", "n1"]);
+    assert!(shown.contains("offers     at most 1 CPU, as an operator has set"), "{shown}");
+    assert_eq!(cluster.json(&["node", "show", "n1"])["offer"], serde_json::json!({"cpus": 1}));
+    done(&cluster, &["cancel", &first]);
+    let third = run();
+    wait_until("the job to wait for a CPU", 10, || {
+        done(&cluster, &["why", &third]).contains("lacks 1 CPU").then_some(())
+    });
+    assert_eq!(cluster.state(&second), "running", "a running job keeps its CPU");
+    let said = refused(&cluster, &["run", "-c", "2", "true"]);
+    assert!(said.contains("the largest node, n1, has 1 CPU"), "{said}");
+
+    done(&cluster, &["node", "set", "n1", "--cpus", "all"]);
+    cluster.wait_for_state(&third, "running");
+    let said = refused(&cluster, &["node", "set", "n1", "--cpus", "3"]);
+    assert!(said.contains("node n1 cannot offer 3 CPUs, and the node has 2"), "{said}");
+    let said = refused(&cluster, &["node", "set", "n1", "--cpus", "few"]);
+    assert!(said.contains("`all` offers all that the node has"), "{said}");
+    let said = refused(&cluster, &["node", "set", "n1"]);
+    assert!(said.contains("no change is given") && said.contains("--cpus"), "{said}");
+}

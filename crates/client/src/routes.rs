@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use hostler_model::{
-    DestinationName, Digest, JobId, JobState, NodeName, PartitionName, SignalNumber, SignalTarget, Submission, TaskId,
-    WallTime,
+    DestinationName, Digest, JobId, JobState, NodeName, Offer, PartitionName, SignalNumber, SignalTarget, Submission,
+    TaskId, WallTime,
 };
 use hostler_proto::api::{
     DigestList, DrainRequest, Fetched, Info, Invitation, Invite, JobAction, JobChange, JobDetail, JobOrder, JobPage,
@@ -229,6 +229,11 @@ impl Client {
     /// Changes a node's features and weight; absent values stay unchanged.
     pub async fn set_traits(&self, node: &NodeName, change: &TraitsChange) -> Result<NodeDetail, ClientError> {
         self.call(Call::post(format!("/nodes/{node}/traits")).json(change)).await
+    }
+
+    /// Sets the most that a node offers to jobs; absent amounts are all that it has.
+    pub async fn set_offer(&self, node: &NodeName, offer: &Offer) -> Result<NodeDetail, ClientError> {
+        self.call(Call::post(format!("/nodes/{node}/offer")).json(offer)).await
     }
 
     pub async fn partitions(&self) -> Result<Vec<PartitionView>, ClientError> {

@@ -63,7 +63,7 @@ pub use partition::{ExclusiveRule, NodePatterns, PartitionName, PartitionState, 
 pub use power::{Energy, Gauge, Hours, PowerPlan, PowerPolicy, PowerState, PowerTraits, PowerVerb, Supply, Watts};
 pub use python::{PYTHON_INSTALL, PythonVersions, VersionFile};
 pub use reason::{Reason, Shortfall, WakingNode};
-pub use resources::Resources;
+pub use resources::{Offer, Resources};
 pub use signal::{LimitSignal, SignalNumber, SignalTarget};
 pub use surroundings::Surroundings;
 pub use text::{ParseError, escaped, escaped_lines, plural};

@@ -1,10 +1,11 @@
 //! The resources of a node or an allocation.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
 
-use crate::{Counted, CpuSet, GpuId, Request};
+use crate::{Counted, CpuSet, GpuId, Request, format_bytes};
 
 /// The resources that a node offers, or that an allocation holds on a node.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,5 +69,66 @@ impl Resources {
         if !part.counted.is_empty() {
             self.counted = self.counted.plus(&part.counted);
         }
+    }
+}
+
+/// The most that a node offers to jobs. An absent amount is all that the node has.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields, default)]
+pub struct Offer {
+    /// Number of CPUs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<u32>,
+    /// Memory in bytes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<u64>,
+    /// Number of GPUs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gpus: Option<u32>,
+    /// Counted resources by name.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub counted: BTreeMap<String, u64>,
+}
+
+impl Offer {
+    /// Returns whether the node offers all that it has.
+    #[must_use]
+    pub fn is_all(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Returns what a node offers of what it `has`.
+    #[must_use]
+    pub fn of(&self, has: &Request) -> Request {
+        let withheld = self.counted.iter().filter_map(|(name, most)| {
+            let rest = has.counted.count(name).saturating_sub(*most);
+            (rest > 0).then(|| (name.clone(), rest))
+        });
+        let withheld: BTreeMap<String, u64> = withheld.collect();
+        Request {
+            cpus: has.cpus.min(self.cpus.unwrap_or(u32::MAX)),
+            memory_bytes: has.memory_bytes.min(self.memory_bytes.unwrap_or(u64::MAX)),
+            gpus: has.gpus.min(self.gpus.unwrap_or(u32::MAX)),
+            counted: has.counted.minus(&Counted::try_from(withheld).unwrap_or_default()),
+        }
+    }
+
+    /// Returns what this offers beyond what a node `has`, e.g. `8 CPUs, and the node has 4`; `None` if nothing.
+    #[must_use]
+    pub fn excess(&self, has: &Request) -> Option<String> {
+        let least = |count, has, unit: &str| (count > has).then(|| format!("{count} {unit}, and the node has {has}"));
+        let bytes = self.memory_bytes.filter(|bytes| *bytes > has.memory_bytes);
+        let mut counted = self.counted.iter();
+        least(self.cpus.unwrap_or(0).into(), has.cpus.into(), "CPUs")
+            .or_else(|| {
+                Some(format!("{} of memory, and the node has {}", format_bytes(bytes?), format_bytes(has.memory_bytes)))
+            })
+            .or_else(|| least(self.gpus.unwrap_or(0).into(), has.gpus.into(), "GPUs"))
+            .or_else(|| {
+                counted.find_map(|(name, count)| match has.counted.count(name) {
+                    0 => Some(format!("{name}, which it does not have")),
+                    has => least(*count, has, name),
+                })
+            })
     }
 }

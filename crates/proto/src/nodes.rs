@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use hostler_model::{
-    Advisory, Counted, Feature, GpuId, JobId, JobState, NodeName, NodeState, PartitionName, TaskId, Vendor, WallTime,
+    Advisory, Counted, Feature, GpuId, JobId, JobState, NodeName, NodeState, Offer, PartitionName, TaskId, Vendor,
+    WallTime,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -107,6 +108,9 @@ pub struct NodeDetail {
     /// Features that operators have set.
     #[serde(default)]
     pub assigned_features: BTreeSet<Feature>,
+    /// The most that the node offers to jobs, as operators have set it.
+    #[serde(default, skip_serializing_if = "Offer::is_all")]
+    pub offer: Offer,
     /// Tasks that hold resources on the node.
     pub runs: Vec<NodeRunView>,
     /// Certificate of the node. Absent if the node joined with an older release and has not connected since.

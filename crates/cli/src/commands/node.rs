@@ -1,11 +1,12 @@
 //! `hostler node`: manages nodes.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::str::FromStr;
 
 use clap::{Args, Subcommand};
-use hostler_model::{Feature, NodeName};
-use hostler_proto::api::Invite;
+use hostler_model::{Feature, NodeName, Offer, Request};
+use hostler_proto::api::{Invite, NodeView};
 use hostler_proto::join::Address;
 use hostler_proto::partitions::TraitsChange;
 
@@ -15,6 +16,7 @@ use super::power::{Power, PowerTest};
 use crate::context::{Context, block_on};
 use crate::exit;
 use crate::failure::{Failure, Outcome};
+use crate::flags::Memory;
 use crate::output::{node_views, text};
 
 /// Manage nodes: invite, drain, resume, switch on and off, remove
@@ -63,9 +65,9 @@ struct Show {
     name: NodeName,
 }
 
-/// Set the features and the weight of nodes
+/// Set the features and the weight of nodes, and how much of them jobs may use
 ///
-/// Options that are not given keep their values.
+/// Options that are not given keep their values. Running jobs keep what they have, also if the node now offers less.
 #[derive(Debug, Args)]
 struct SetTraits {
     /// Names of the nodes, e.g. n4 n5
@@ -83,6 +85,40 @@ struct SetTraits {
     /// New nodes have the weight 0.
     #[arg(long, value_name = "N")]
     weight: Option<u32>,
+
+    /// CPUs that the node offers to jobs, or `all` that it has
+    #[arg(long, value_name = "N|all")]
+    cpus: Option<Most<u32>>,
+
+    /// Memory that the node offers to jobs, e.g. 8G, or `all` that it has
+    #[arg(long, value_name = "SIZE|all")]
+    memory: Option<Most<Memory>>,
+
+    /// GPUs that the node offers to jobs, or `all` that it has
+    #[arg(long, value_name = "N|all")]
+    gpus: Option<Most<u32>>,
+
+    /// Counted resource that the node offers to jobs, e.g. license=2, license=0 or license=all; repeat for several
+    #[arg(long, value_name = "NAME=COUNT|all", value_parser = most_counted)]
+    resource: Vec<(String, Most<u64>)>,
+}
+
+/// The most that a node offers; `None` is all that it has.
+#[derive(Debug, Clone, Copy)]
+struct Most<T>(Option<T>);
+
+impl<T: FromStr<Err: fmt::Display>> FromStr for Most<T> {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parsed = (text != "all").then(|| text.parse()).transpose();
+        parsed.map(Self).map_err(|error: T::Err| format!("{error}; `all` offers all that the node has"))
+    }
+}
+
+fn most_counted(text: &str) -> Result<(String, Most<u64>), String> {
+    let (name, count) = text.split_once('=').ok_or("not of the form NAME=COUNT, such as license=2")?;
+    Ok((name.to_owned(), count.parse()?))
 }
 
 /// Features separated by commas.
@@ -200,17 +236,30 @@ impl Show {
 
 impl SetTraits {
     fn run(self, context: &Context) -> Outcome {
-        let change = TraitsChange { weight: self.weight, features: self.features.map(|features| features.0) };
-        if change == TraitsChange::default() {
-            return Err(Failure::usage("no change is given").hint("pass --features or --weight"));
+        let change = TraitsChange { weight: self.weight, features: self.features.clone().map(|features| features.0) };
+        let has_traits = change != TraitsChange::default();
+        let has_offer =
+            self.cpus.is_some() || self.memory.is_some() || self.gpus.is_some() || !self.resource.is_empty();
+        if !has_traits && !has_offer {
+            let hint = "pass --features, --weight, --cpus, --memory, --gpus or --resource";
+            return Err(Failure::usage("no change is given").hint(hint));
         }
         let client = context.client()?;
         block_on(async {
             let mut nodes = Vec::new();
             for name in &self.names {
-                let node = client.set_traits(name, &change).await?;
-                let (features, weight) = (text::words(&node.node.features), node.node.weight);
-                context.output.say(&format!("node {name}: features {features}, weight {weight}"));
+                let mut node = client.node(name).await?;
+                if has_offer {
+                    node = client.set_offer(name, &self.offer(node.offer)).await?;
+                    let NodeView { cpus, memory_bytes, gpus, counted, .. } = node.node.clone();
+                    let offered = Request { cpus, memory_bytes, gpus, counted };
+                    context.output.say(&format!("node {name} offers {offered}"));
+                }
+                if has_traits {
+                    node = client.set_traits(name, &change).await?;
+                    let (features, weight) = (text::words(&node.node.features), node.node.weight);
+                    context.output.say(&format!("node {name}: features {features}, weight {weight}"));
+                }
                 nodes.push(node);
             }
             if context.output.is_json() {
@@ -218,6 +267,22 @@ impl SetTraits {
             }
             Ok(exit::OK)
         })
+    }
+}
+
+impl SetTraits {
+    /// The node's offer after the change.
+    fn offer(&self, mut offer: Offer) -> Offer {
+        offer.cpus = self.cpus.map_or(offer.cpus, |most| most.0);
+        offer.memory_bytes = self.memory.map_or(offer.memory_bytes, |most| most.0.map(|memory| memory.0));
+        offer.gpus = self.gpus.map_or(offer.gpus, |most| most.0);
+        for (name, Most(count)) in &self.resource {
+            match count {
+                Some(count) => _ = offer.counted.insert(name.clone(), *count),
+                None => _ = offer.counted.remove(name),
+            }
+        }
+        offer
     }
 }
 

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use hostler_model::{Gauge, NodeName, NodeState, Supply, Watts, format_bytes, format_duration};
+use hostler_model::{Gauge, NodeName, NodeState, Supply, Watts, format_bytes, format_duration, plural};
 use hostler_proto::api::{CertificateView, GpuView, NodeDetail, NodeView};
 use hostler_proto::power::{EnergyView, PowerView};
 
 use super::table::{Align, Table};
-use super::text::{Lines, Moment, counted, held_gpus, kwh, words};
+use super::text::{Lines, Moment, held_gpus, kwh, words};
 
 pub(crate) fn node_list(nodes: &[NodeView], width: Option<usize>) -> String {
     // Columns that would be the same for all nodes are left out.
@@ -99,8 +99,20 @@ pub(crate) fn node(detail: &NodeDetail, moment: &Moment) -> String {
     lines.add("cpus", format!("{} of {} free ({}{shared})", node.cpus_free, node.cpus, detail.cpu_ids));
     let (free, all) = (format_bytes(node.memory_free_bytes), format_bytes(node.memory_bytes));
     lines.add("memory", format!("{free} of {all} free"));
+    let offer = &detail.offer;
+    let amounts = [
+        offer.cpus.map(|cpus| plural(cpus, "CPU")),
+        offer.memory_bytes.map(|bytes| format!("{} of memory", format_bytes(bytes))),
+        offer.gpus.map(|gpus| plural(gpus, "GPU")),
+    ];
+    let counted = offer.counted.iter().map(|(name, count)| format!("{name}={count}"));
+    let amounts: Vec<String> = amounts.into_iter().flatten().chain(counted).collect();
+    lines.add_some(
+        "offers",
+        (!offer.is_all()).then(|| format!("at most {}, as an operator has set", amounts.join(", "))),
+    );
     lines.add_some("gpus", (node.gpus > 0).then(|| format!("{} of {} free", node.gpus_free, node.gpus)));
-    lines.add_some("resources", counted(node.counted.iter(), |name| node.counted_free.count(name)));
+    lines.add_some("resources", super::text::counted(node.counted.iter(), |name| node.counted_free.count(name)));
     detail.gpu_list.iter().for_each(|gpu| lines.add("gpu", self::gpu(gpu)));
     lines.add_some("partitions", (!node.partitions.is_empty()).then(|| words(&node.partitions)));
     lines.add_some("features", (!node.features.is_empty()).then(|| words(&node.features)));

@@ -159,14 +159,17 @@ impl State {
         let node = &self.nodes[name];
         self.names.insert(node.ix, name.clone());
         self.silences.extend(node.next_limit(&self.settings).map(|at| (at, name.clone())));
-        self.sync_pool(name);
-        self.sync_weight(name);
+        self.sync_traits(name);
     }
 
-    /// Updates a node's weight in the pool, if the node exists.
-    pub(super) fn sync_weight(&mut self, name: &NodeName) {
-        if let Some(node) = self.nodes.get(name) {
-            self.pool.set_weight(node.ix, self.partitions.traits(name).map_or(0, |traits| traits.weight));
+    /// Updates a node's offer, and its weight in the pool, if the node exists.
+    pub(super) fn sync_traits(&mut self, name: &NodeName) {
+        let traits = self.partitions.traits(name).cloned().unwrap_or_default();
+        if let Some(node) = self.nodes.get_mut(name) {
+            node.offer = traits.offer;
+            let ix = node.ix;
+            self.sync_pool(name);
+            self.pool.set_weight(ix, traits.weight);
         }
     }
 

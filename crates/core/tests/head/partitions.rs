@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use hostler_core::head::{Caller, Command, PartitionsCommand, Refusal, explain};
 use hostler_model::{
-    Advisory, Feature, JobId, JobSpec, JobState, PartitionName, PartitionState, Submission, Timestamp,
+    Advisory, Feature, JobId, JobSpec, JobState, Offer, PartitionName, PartitionState, Submission, Timestamp,
 };
 use hostler_proto::api::JobAction;
 use hostler_proto::link::RunStatus;
@@ -315,4 +315,38 @@ fn job_of_root_waits_for_the_first_node_of_its_cluster() {
     head.advisory.refuses_root = false;
     head.hello("n2", 2, "boot", vec![]);
     assert_eq!(node_of(&head, job).as_deref(), Some("n2"));
+}
+
+#[test]
+fn node_offers_only_what_an_operator_sets() {
+    let mut head = cluster(&["n1"]);
+    let offer = |head: &mut Head, offer: Offer| {
+        head.command(&Command::Partitions(PartitionsCommand::SetOffer(name("n1"), offer)))
+    };
+    let cpus = |cpus| Offer { cpus: Some(cpus), ..Offer::default() };
+    let counts = |head: &Head| {
+        let node = head.state.node(&name("n1")).expect("known");
+        (node.total().cpus, node.free().cpus)
+    };
+    let jobs: Vec<JobId> = (0..4).map(|_| head.submit(spec()).expect("accepted")).collect();
+    assert_eq!(counts(&head), (2, 0));
+    offer(&mut head, cpus(1)).expect("the node has it");
+    assert_eq!(counts(&head), (1, 0), "running jobs keep theirs");
+    head.restart();
+    assert_eq!(counts(&head), (1, 0));
+    head.hello("n1", 9, "boot", vec![]);
+    let placed = jobs.iter().filter(|job| node_of(&head, **job).is_some()).count();
+    assert!(placed <= 2, "{placed} jobs");
+
+    let refused = |refused: Result<(), Refusal>| refused.expect_err("more than it has").to_string();
+    assert_eq!(refused(offer(&mut head, cpus(3))), "node n1 cannot offer 3 CPUs, and the node has 2");
+    assert!(refused(offer(&mut head, cpus(0))).contains("`hostler node drain n1`"));
+    let license = Offer { counted: [("license".to_owned(), 1)].into(), ..Offer::default() };
+    assert_eq!(refused(offer(&mut head, license)), "node n1 cannot offer license, which it does not have");
+    let memory = Offer { memory_bytes: Some(1 << 60), ..Offer::default() };
+    assert!(refused(offer(&mut head, memory)).starts_with("node n1 cannot offer 1024P of memory, and the node has "));
+    let missing = PartitionsCommand::SetOffer(name("n7"), cpus(1));
+    assert!(matches!(head.command(&Command::Partitions(missing)), Err(Refusal::NoSuchNode(_))));
+    offer(&mut head, Offer::default()).expect("all that it has");
+    assert_eq!(counts(&head).0, 2);
 }

@@ -92,6 +92,7 @@ fn api() -> Api {
         .post("/nodes/{name}/drain", Operators, nodes::drain, "Drains a node: its tasks finish, and no new tasks start.")
         .post("/nodes/{name}/resume", Operators, nodes::resume, "Ends the drain of a node.")
         .post("/nodes/{name}/traits", Operators, nodes::set_traits, "Changes a node's weight and the features that an operator assigned to it. Absent fields keep their values.")
+        .post("/nodes/{name}/offer", Operators, nodes::set_offer, "Sets the most that a node offers to jobs; absent amounts are all that it has. Running jobs keep theirs. 409 `bad_partition` if the node has less.")
         .post("/nodes/{name}/power", Operators, nodes::power, "Switches a node on or off, or queries its controller. The action is complete when the node's power state shows the result.")
         .get("/energy", Viewers, nodes::energy, "Shows the energy use of the nodes that the head can switch on and off, and the energy saved by switching them off.")
         .post("/nodes/{name}/remove", Admins, nodes::remove, "Removes a node: revokes its certificate, closes its connection and gives up its tasks, in one step.")

@@ -10,7 +10,7 @@ use axum::http::StatusCode;
 use axum::response::{NoContent, Response};
 use axum::{Extension, Json};
 use hostler_core::head::{self as head_core, Command, Node, PartitionsCommand, PowerCommand, Refusal};
-use hostler_model::{Feature, NodeName, NodeState, ParseError, PartitionName, format_duration};
+use hostler_model::{Feature, NodeName, NodeState, Offer, ParseError, PartitionName, format_duration};
 use hostler_proto::api::{DrainRequest, Invitation, Invite, JoinRequest, Joined, NodeDetail, NodeView, RenewRequest};
 use hostler_proto::join::{Address, JoinCode};
 use hostler_proto::link::MAX_FRAME_BYTES;
@@ -260,6 +260,19 @@ pub(crate) async fn set_traits(
     let command = PartitionsCommand::SetTraits { node: node.clone(), weight, features };
     head.engine.command(Command::Partitions(command)).await?;
     tracing::info!(%node, by = user.0.user, "node features or weight changed");
+    show(user, State(head), Path(node)).await
+}
+
+/// `POST /nodes/{name}/offer`.
+pub(crate) async fn set_offer(
+    user: User,
+    State(head): State<Arc<Head>>,
+    Path(node): Path<NodeName>,
+    Body(offer): Body<Offer>,
+) -> Result<Json<NodeDetail>, ApiError> {
+    user.require_operator("change what nodes offer")?;
+    head.engine.command(Command::Partitions(PartitionsCommand::SetOffer(node.clone(), offer))).await?;
+    tracing::info!(%node, by = user.0.user, "node offer changed");
     show(user, State(head), Path(node)).await
 }
 

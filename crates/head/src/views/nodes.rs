@@ -147,6 +147,7 @@ pub(crate) fn node_detail(state: &State, node: &Node, now: Now) -> NodeDetail {
             .traits(&node.name)
             .map(|traits| traits.features.clone())
             .unwrap_or_default(),
+        offer: state.partitions.traits(&node.name).map(|traits| traits.offer.clone()).unwrap_or_default(),
         runs: holders(state, node),
         certificate: member.map(|member| CertificateView {
             age_ms: now.at.ms_since(member.key.issued_at),

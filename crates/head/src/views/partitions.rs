@@ -25,7 +25,7 @@ pub(crate) fn partition(state: &State, partition: &Partition) -> PartitionView {
         exclusive: partition.exclusive,
         node_count: count(nodes.len()),
         nodes_up: count(up.len()),
-        cpus: up.iter().map(|node| u64::from(node.facts.resources.cpus.len())).sum(),
+        cpus: up.iter().map(|node| u64::from(node.total().cpus)).sum(),
         cpus_free: up.iter().map(|node| u64::from(node.free().cpus)).sum(),
         waiting: state.waiting_in(&partition.name),
     }

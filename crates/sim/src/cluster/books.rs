@@ -8,7 +8,9 @@ use std::sync::Arc;
 
 use hostler_core::agent::Why;
 use hostler_core::head::{Changes, Event, Record, Settings, Stamped, Start, State, SubmissionKey, update};
-use hostler_model::{Digest, Epoch, IndexSet, JobId, JobSpec, JobState, NodeName, Resources, RunId, TaskId, Timestamp};
+use hostler_model::{
+    Digest, Epoch, IndexSet, JobId, JobSpec, JobState, NodeName, Request, Resources, RunId, TaskId, Timestamp,
+};
 use hostler_proto::link::Fate;
 use hostler_proto::record::EndedTask;
 
@@ -289,9 +291,16 @@ impl Books {
         });
         for Start { node, resources, .. } in starts {
             let given = resources.counts();
-            let request = if is_exclusive { self.nodes[node].counts() } else { request.clone() };
+            let has = self.nodes[node].counts();
+            let offered = self.places.offers.get(node).map_or(has.cpus, |most| has.cpus.min(*most));
+            let request = if is_exclusive { Request { cpus: offered, ..has } } else { request.clone() };
             self.expect(request == given, || format!("invariant I4: {run} gets {given:?}, but requests {request:?}"));
             let held = self.held_on(node);
+            self.expect(held.cpus.len() + given.cpus <= offered, || {
+                format!(
+                    "invariant I4: {given:?} for {run} exceed the {offered} CPUs that {node} offers; {held:?} is held"
+                )
+            });
             let mut free = self.nodes[node].clone();
             free.remove(&held);
             let fits =

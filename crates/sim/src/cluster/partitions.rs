@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use hostler_core::head::{Command, PartitionsCommand};
-use hostler_model::{Feature, JobSpec, NodeName, PartitionName, PartitionState, RunId};
+use hostler_model::{Feature, JobSpec, NodeName, Offer, PartitionName, PartitionState, RunId};
 use hostler_proto::partitions::PartitionChange;
 
 use super::books::Books;
@@ -52,6 +52,10 @@ impl World {
             0 | 1 => PartitionsCommand::Add(name(), about),
             2 | 3 => PartitionsCommand::Change(name(), about),
             4 => PartitionsCommand::Remove(name()),
+            5 => {
+                let cpus = dice.chance(700).then_some(1);
+                PartitionsCommand::SetOffer(dice.pick(&names).clone(), Offer { cpus, ..Offer::default() })
+            }
             _ => {
                 let weight = Some(dice.below(3) as u32);
                 PartitionsCommand::SetTraits { node: dice.pick(&names).clone(), weight, features }
@@ -89,7 +93,8 @@ impl World {
             weight: None,
             features: Some(BTreeSet::from([odd()])),
         };
-        let nodes = process.state.nodes().map(|node| give(&node.name));
+        let offer = |name: &NodeName| PartitionsCommand::SetOffer(name.clone(), Offer::default());
+        let nodes = process.state.nodes().flat_map(|node| [give(&node.name), offer(&node.name)]);
         std::iter::once(partition).chain(nodes).map(Command::Partitions).collect()
     }
 }

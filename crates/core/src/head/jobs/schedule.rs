@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use hostler_model::{JobId, JobSpec, NodeName, Resources, RunId, Timestamp};
+use hostler_model::{JobId, JobSpec, NodeName, Request, Resources, RunId, Timestamp};
 use hostler_sched::plan;
 
 use super::job::Job;
@@ -82,12 +82,15 @@ impl Assignment {
         index
     }
 
-    /// Chooses CPUs and GPUs of the node for a task. An exclusive task gets all, and the plan places it on idle nodes only.
+    /// Chooses CPUs and GPUs of the node for a task. An exclusive task gets all that the node offers, and the plan places it on idle
+    /// nodes only.
     fn take(&mut self, node: &Node, spec: &JobSpec) -> Resources {
         let free = self.free.entry(node.name.clone()).or_insert_with(|| node.free_resources());
+        let choose = |request: &Request| node.facts.hardware.choose(free, request);
         let taken = match spec.surroundings.exclusive {
-            true => free.clone(),
-            false => node.facts.hardware.choose(free, &spec.request).expect("the plan places no more than is free"),
+            true if node.offer.is_all() => free.clone(),
+            true => choose(&node.total()).expect("an idle node has what it offers"),
+            false => choose(&spec.request).expect("the plan places no more than is free"),
         };
         free.remove(&taken);
         taken

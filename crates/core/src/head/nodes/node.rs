@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use hostler_model::{NodeFacts, NodeName, NodeState, Request, Resources, RunId, Timestamp, WallTime};
+use hostler_model::{NodeFacts, NodeName, NodeState, Offer, Request, Resources, RunId, Timestamp, WallTime};
 use hostler_sched::NodeIx;
 use serde::{Deserialize, Serialize};
 
@@ -18,6 +18,9 @@ pub struct Node {
     pub ix: NodeIx,
     /// The facts that the node's agent reported last.
     pub facts: NodeFacts,
+    /// The most that the node offers, as operators have set it.
+    #[serde(skip)]
+    pub(in crate::head) offer: Offer,
     /// The runs placed on the node, with the resources of each.
     pub runs: BTreeMap<RunId, Resources>,
     /// Who drains the node, and why; `None` unless an operator has drained it.
@@ -88,6 +91,7 @@ impl Node {
             name,
             ix,
             facts: NodeFacts::default(),
+            offer: Offer::default(),
             runs: BTreeMap::new(),
             drain: None,
             given_up: false,
@@ -144,7 +148,7 @@ impl Node {
         Some(self.last_heard.plus_ms(limit_ms))
     }
 
-    /// Returns the resources that no run holds.
+    /// Returns the resources that no run holds, also those that the node does not offer.
     #[must_use]
     pub fn free_resources(&self) -> Resources {
         let mut free = self.facts.resources.clone();
@@ -153,15 +157,26 @@ impl Node {
         free
     }
 
-    /// Returns the node's total resources as counts, without ids.
+    /// Returns all resources that the node offers as counts, without ids.
     #[must_use]
     pub fn total(&self) -> Request {
-        self.facts.resources.counts()
+        self.offer.of(&self.facts.resources.counts())
     }
 
-    /// Returns the resources that no run holds as counts, without ids.
+    /// Returns the offered resources that no run holds as counts, without ids.
     #[must_use]
     pub fn free(&self) -> Request {
-        self.free_resources().counts()
+        let free = self.free_resources().counts();
+        if self.offer.is_all() {
+            return free;
+        }
+        let (has, offered) = (self.facts.resources.counts(), self.total());
+        let withheld = has.counted.minus(&offered.counted);
+        Request {
+            cpus: free.cpus.saturating_sub(has.cpus - offered.cpus),
+            memory_bytes: free.memory_bytes.saturating_sub(has.memory_bytes - offered.memory_bytes),
+            gpus: free.gpus.saturating_sub(has.gpus - offered.gpus),
+            counted: free.counted.minus(&withheld),
+        }
     }
 }

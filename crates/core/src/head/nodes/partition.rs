@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use hostler_model::{
-    Ability, Constraint, ExclusiveRule, Feature, JobSpec, NodeName, NodePatterns, PartitionName, PartitionState,
+    Ability, Constraint, ExclusiveRule, Feature, JobSpec, NodeName, NodePatterns, Offer, PartitionName, PartitionState,
     SandboxNetwork, SandboxRule, UserName,
 };
 use hostler_proto::partitions::PartitionChange;
@@ -52,6 +52,9 @@ pub struct NodeTraits {
     pub weight: u32,
     /// Features that operators add to those from the agent.
     pub features: BTreeSet<Feature>,
+    /// The most that the node offers to jobs.
+    #[serde(default, skip_serializing_if = "Offer::is_all")]
+    pub offer: Offer,
 }
 
 /// All partitions and node traits.
@@ -129,6 +132,8 @@ pub enum PartitionsCommand {
         /// All features that operators add to those from the agent.
         features: Option<BTreeSet<Feature>>,
     },
+    /// Set the most that a node offers to jobs.
+    SetOffer(NodeName, Offer),
 }
 
 /// A change of partitions or traits.

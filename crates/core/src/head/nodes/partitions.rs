@@ -379,9 +379,25 @@ pub(in crate::head) fn decide_partitions(
             }
             let before = partitions.traits(node).cloned().unwrap_or_default();
             let weight = weight.unwrap_or(before.weight);
-            let traits = NodeTraits { weight, features: features.clone().unwrap_or_else(|| before.features.clone()) };
+            let features = features.clone().unwrap_or_else(|| before.features.clone());
+            let traits = NodeTraits { weight, features, ..before.clone() };
             let is_news = traits != before;
             Ok(is_news.then(|| PartitionsEvent::Traits { node: node.clone(), traits }).into_iter().collect())
+        }
+        PartitionsCommand::SetOffer(name, offer) => {
+            let node = state.node(name).ok_or_else(|| Refusal::NoSuchNode(name.clone()))?;
+            if offer.cpus == Some(0) {
+                return Err(Refusal::BadPartition(format!(
+                    "node {name} must offer at least one CPU; `hostler node drain {name}` gives it no work"
+                )));
+            }
+            if let Some(excess) = offer.excess(&node.facts.resources.counts()) {
+                return Err(Refusal::BadPartition(format!("node {name} cannot offer {excess}")));
+            }
+            let before = partitions.traits(name).cloned().unwrap_or_default();
+            let traits = NodeTraits { offer: offer.clone(), ..before.clone() };
+            let is_news = traits != before;
+            Ok(is_news.then(|| PartitionsEvent::Traits { node: name.clone(), traits }).into_iter().collect())
         }
     }
 }
@@ -452,7 +468,7 @@ pub(in crate::head) fn update_partitions(state: &mut State, event: &PartitionsEv
             } else {
                 partitions.traits.insert(node.clone(), traits.clone());
             }
-            state.sync_weight(node);
+            state.sync_traits(node);
             // Gossiping nodes also learn the features that operators set.
             state.peers.changed(now);
         }

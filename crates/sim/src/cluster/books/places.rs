@@ -10,6 +10,8 @@ use hostler_model::{Feature, JobSpec, NodeName, PartitionName, PartitionState};
 pub(crate) struct Places {
     pub(crate) partitions: BTreeMap<PartitionName, Partition>,
     pub(crate) features: BTreeMap<NodeName, BTreeSet<Feature>>,
+    /// The most CPUs that each node offers, where an operator has set that.
+    pub(crate) offers: BTreeMap<NodeName, u32>,
 }
 
 impl Places {
@@ -23,13 +25,16 @@ impl Places {
             }
             PartitionsEvent::Traits { node, traits } => {
                 self.features.insert(node.clone(), traits.features.clone());
+                self.offers.remove(node);
+                self.offers.extend(traits.offer.cpus.map(|cpus| (node.clone(), cpus)));
             }
         }
     }
 
-    /// Drops the features of a removed node.
+    /// Drops the features and the offer of a removed node.
     pub(crate) fn see_removed(&mut self, node: &NodeName) {
         self.features.remove(node);
+        self.offers.remove(node);
     }
 
     pub(crate) fn allow(&self, spec: &JobSpec, node: &NodeName) -> bool {
