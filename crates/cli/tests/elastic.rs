@@ -78,6 +78,15 @@ fn as_many_nodes_start_as_the_queue_needs_and_all_stop_again() {
     cluster.ok(&["wait", &job]);
     let energy = cluster.ok(&["info", "--energy"]);
     assert!(energy.contains("power.toml has no `watts`"), "{energy}");
+    assert_eq!(cluster.json(&["info", "--energy"])["cost"], Value::Null, "without a price, nothing costs anything");
+    let policy = cluster.path("state/hostler/head/power.toml");
+    let text = fs::read_to_string(&policy).expect("it is ours");
+    fs::write(&policy, format!("price = 310\ncurrency = \"EUR\"\n{text}")).expect("it is ours");
+    wait_until("the head to read the price", 10, || {
+        cluster.ok(&["info", "--energy"]).contains(" EUR drawn, ").then_some(())
+    });
+    let history = cluster.ok(&["history"]);
+    assert!(history.contains("ENERGY COST") && history.contains(" EUR"), "{history}");
     let energy = cluster.json(&["info", "--energy"]);
     let rows = energy["nodes"].as_object().expect("by node");
     for figure in ["watts", "watt_hours", "measured_watt_hours"] {

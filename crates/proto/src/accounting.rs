@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::api::JobSummary;
+use crate::power::Cost;
 
 /// What a job held and used on all its nodes, over all its runs, requeued runs included. Each field is a sum.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -111,6 +112,9 @@ pub struct AccountingGroup {
     /// Share of the jobs in the energy of their nodes, in watt-hours. Estimated where a node has no meter; zero for
     /// nodes whose power the head does not manage.
     pub watt_hours: f64,
+    /// Cost of `watt_hours`, at the present price in the head's `power.toml`; absent without a price.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost: Option<Cost>,
     /// CPU time that processes used, divided by the CPU time that the jobs held; absent if they held none.
     pub cpu_efficiency: Option<f64>,
     /// Peak memory of the runs, divided by their requested memory, weighted by requested memory and time; absent if the

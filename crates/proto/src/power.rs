@@ -1,6 +1,7 @@
 //! Node power and energy, as the API shows and accepts them.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use hostler_model::{Energy, Gauge, NodeName, PowerState, Supply, WallTime};
 use serde::{Deserialize, Serialize};
@@ -63,7 +64,7 @@ pub struct PowerChange {
 }
 
 /// Answer of `GET /energy`: power and energy of the nodes that the head can switch on and off, and their totals.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct EnergyView {
     /// Power and energy of each node, by name.
     pub nodes: BTreeMap<NodeName, PowerView>,
@@ -76,8 +77,29 @@ pub struct EnergyView {
     pub measured_watt_hours: u64,
     /// Energy saved by switching nodes off, in watt-hours.
     pub saved_watt_hours: u64,
+    /// Cost of `watt_hours`, at the present price in `power.toml`; absent without a price.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost: Option<Cost>,
+    /// Cost of `saved_watt_hours`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub saved_cost: Option<Cost>,
     /// Why `power.toml` is not fully applied; absent if it is fully applied.
     pub trouble: Option<String>,
+}
+
+/// An amount of money.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct Cost {
+    /// The amount, in units of the currency.
+    pub amount: f64,
+    /// The currency, as `power.toml` names it, e.g. `EUR`.
+    pub currency: String,
+}
+
+impl fmt::Display for Cost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:.2} {}", self.amount, self.currency)
+    }
 }
 
 /// Energy of a job: for each of the job's nodes, the energy that the node used during the job, times the share of the

@@ -51,18 +51,21 @@ impl History {
 }
 
 fn table(page: &AccountingPage, by: &str, width: Option<usize>) -> String {
-    let mut table = Table::new(&[
-        (&by.to_uppercase(), Align::Left),
+    let by = by.to_uppercase();
+    let mut columns = vec![
+        (&*by, Align::Left),
         ("JOBS", Align::Right),
         ("COMPLETED", Align::Right),
         ("CORE HOURS", Align::Right),
         ("CPU USED", Align::Right),
         ("MEMORY USED", Align::Right),
         ("GPU HOURS", Align::Right),
-    ]);
+    ];
+    columns.extend(page.total.cost.as_ref().map(|_| ("ENERGY COST", Align::Right)));
+    let mut table = Table::new(&columns);
     let used = |part: Option<f64>| part.map_or_else(|| "-".to_owned(), |part| format!("{:.0}%", part * 100.0));
     let mut add = |key: &str, sums: &AccountingGroup| {
-        table.row([
+        let cells = [
             key.to_owned(),
             sums.jobs.to_string(),
             sums.endings.completed.to_string(),
@@ -70,7 +73,8 @@ fn table(page: &AccountingPage, by: &str, width: Option<usize>) -> String {
             used(sums.cpu_efficiency),
             used(sums.memory_efficiency),
             format!("{:.2}", sums.gpu_hours),
-        ]);
+        ];
+        table.row(cells.into_iter().chain(sums.cost.as_ref().map(ToString::to_string)));
     };
     page.groups.iter().for_each(|group| add(if group.key.is_empty() { "-" } else { &group.key }, group));
     add("total", &page.total);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use hostler_model::{Gauge, NodeName, NodeState, Supply, Watts, format_bytes, format_duration, plural};
 use hostler_proto::api::{CertificateView, GpuView, NodeDetail, NodeView};
-use hostler_proto::power::{EnergyView, PowerView};
+use hostler_proto::power::{Cost, EnergyView, PowerView};
 
 use super::table::{Align, Table};
 use super::text::{Lines, Moment, held_gpus, kwh, words};
@@ -233,7 +233,10 @@ pub(crate) fn energy(energy: &EnergyView, width: Option<usize>) -> String {
             String::new(),
         ]);
     }
-    format!("{}\n{}", table.render(width), basis(energy))
+    let cost = |cost: &Option<Cost>| cost.as_ref().map_or_else(String::new, ToString::to_string);
+    let costs =
+        energy.cost.as_ref().map(|_| format!("{} drawn, {} saved\n", cost(&energy.cost), cost(&energy.saved_cost)));
+    format!("{}\n{}{}", table.render(width), costs.unwrap_or_default(), basis(energy))
 }
 
 /// A sentence that says which values are measured and which are estimated.
@@ -405,7 +408,7 @@ n1    up     on        4          1      4G           1G      3  4711  0.1.0    
             watt_hours: 3_380,
             measured_watt_hours: 1_520,
             saved_watt_hours: 3_380,
-            trouble: None,
+            ..EnergyView::default()
         };
         let expected = "\
 NAME  POWER   NOW      DRAWN      SAVED   OFF  STARTS   BOOT
@@ -417,5 +420,8 @@ all          24 W  3.380 kWh  3.380 kWh             6
 1.520 kWh of the energy is measured; n3 estimated from power.toml; \
 n2 estimated with 8 W off, 90 W idle and 200 W busy, because power.toml has no `watts`";
         assert_eq!(energy(&view, None), expected);
+        let cost = |amount| Some(Cost { amount, currency: "EUR".to_owned() });
+        let priced = EnergyView { cost: cost(1.0478), saved_cost: cost(0.5), ..view };
+        assert!(energy(&priced, None).contains("\n1.05 EUR drawn, 0.50 EUR saved\n1.520 kWh"));
     }
 }

@@ -21,6 +21,7 @@ use super::who::User;
 use crate::answers::Answer;
 use crate::archive::{self, LONGEST_PAGE_BYTES};
 use crate::head::Head;
+use crate::power::Price;
 use crate::views;
 
 /// Default number of days of a period.
@@ -75,6 +76,7 @@ pub(crate) async fn sums(
     let filter = SumsFilter { days: first..=last, user: of.clone(), by, limit };
     let read = move || history.sums(&filter);
     let sums = head.client_limits.read_jobs(user.party(), read).await.map_err(ApiError::internal)??;
+    let price = head.switches.price();
     let key = |key: String| match by {
         GroupBy::Day => key.parse().map_or(key, name_of_day),
         GroupBy::User | GroupBy::Partition | GroupBy::Name => key,
@@ -84,12 +86,12 @@ pub(crate) async fn sums(
         to: name_of_day(last),
         user: of,
         by,
-        groups: sums.groups.into_iter().map(|(name, sums)| group(key(name), &sums)).collect(),
-        total: group(String::new(), &sums.total),
+        groups: sums.groups.into_iter().map(|(name, sums)| group(key(name), &sums, price.as_ref())).collect(),
+        total: group(String::new(), &sums.total, price.as_ref()),
     }))
 }
 
-fn group(key: String, sums: &Sums) -> AccountingGroup {
+fn group(key: String, sums: &Sums, price: Option<&Price>) -> AccountingGroup {
     let Consumption { cpu_held_ms, cpu_used_ms, gpu_held_ms, memory_held_mib_ms, memory_used_mib_ms, energy_uj } =
         sums.consumed;
     AccountingGroup {
@@ -99,6 +101,7 @@ fn group(key: String, sums: &Sums) -> AccountingGroup {
         core_hours: hours(cpu_held_ms),
         gpu_hours: hours(gpu_held_ms),
         watt_hours: watt_hours(energy_uj),
+        cost: price.map(|price| price.of(watt_hours(energy_uj))),
         cpu_efficiency: ratio(cpu_used_ms, cpu_held_ms),
         memory_efficiency: ratio(memory_used_mib_ms, memory_held_mib_ms),
     }

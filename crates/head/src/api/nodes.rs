@@ -246,7 +246,7 @@ pub(crate) async fn energy(
     answer.reserve(&head.client_limits, count * NODE_BYTES).await;
     let warning = head.switches.warning();
     let (now, state) = (head.engine.now(), head.engine.state());
-    Json(views::energy(&state, now, warning))
+    Json(views::energy(&state, now, warning, head.switches.price().as_ref()))
 }
 
 /// `POST /nodes/{name}/traits`.

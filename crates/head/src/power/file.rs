@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use hostler_model::{Hours, NodeName, ParseError, PowerPlan, PowerPolicy, PowerTraits, Watts};
 use hostler_power::{ControllerConfig, Span};
+use hostler_proto::power::Cost;
 use jiff::Zoned;
 use serde::Deserialize;
 
@@ -22,6 +23,40 @@ pub(crate) struct PowerFile {
     pub(crate) plan: PowerPlan,
     /// The controller of each node in the plan.
     pub(crate) controllers: BTreeMap<NodeName, ControllerConfig>,
+    /// The price of energy.
+    pub(crate) price: Option<Price>,
+}
+
+/// The price of a kilowatt-hour.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Price {
+    millionths: u64,
+    currency: String,
+}
+
+impl Price {
+    fn read(price: Option<f64>, currency: Option<String>) -> Result<Option<Self>, String> {
+        match (price, currency) {
+            (None, None) => Ok(None),
+            (Some(_), None) => Err("`price` needs a currency, such as currency = \"EUR\"".to_owned()),
+            (None, Some(_)) => Err("`currency` needs a price per kWh, such as price = 0.31".to_owned()),
+            (Some(price), Some(_)) if !(0.0..=1_000_000.0).contains(&price) => {
+                Err(format!("price = {price} is not a price per kWh from 0 to 1000000"))
+            }
+            (Some(_), Some(currency)) if !(1..=8).contains(&currency.len()) || currency.contains(char::is_control) => {
+                Err(format!("currency = {currency:?} is not a short name such as EUR"))
+            }
+            (Some(price), Some(currency)) => {
+                Ok(Some(Self { millionths: (price * 1_000_000.0).round() as u64, currency }))
+            }
+        }
+    }
+
+    /// Returns the cost of an amount of energy.
+    pub(crate) fn of(&self, watt_hours: f64) -> Cost {
+        let amount = self.millionths as f64 / 1_000_000.0 * watt_hours / 1_000.0;
+        Cost { amount, currency: self.currency.clone() }
+    }
 }
 
 /// Why the head does not use `power.toml`.
@@ -57,6 +92,8 @@ struct Text {
     again: Option<Span>,
     tries: Option<u32>,
     retry: Option<Span>,
+    price: Option<f64>,
+    currency: Option<String>,
     #[serde(default)]
     nodes: BTreeMap<NodeName, NodeText>,
 }
@@ -139,7 +176,8 @@ impl PowerFile {
         if policy.max_on.is_some_and(|most| most < policy.keep_warm) {
             return Err("keep_warm is larger than max_on".to_owned());
         }
-        let mut file = Self { plan: PowerPlan { policy, nodes: BTreeMap::new() }, controllers: BTreeMap::new() };
+        let (plan, price) = (PowerPlan { policy, nodes: BTreeMap::new() }, Price::read(text.price, text.currency)?);
+        let mut file = Self { plan, controllers: BTreeMap::new(), price };
         for (name, node) in text.nodes {
             file.plan.nodes.insert(name.clone(), node.traits().map_err(|why| format!("nodes.{name}: {why}"))?);
             file.controllers.insert(name, node.controller);
@@ -198,6 +236,8 @@ mod tests {
     const EXAMPLE: &str = r#"
         idle = "15m"
         max_watts = 600
+        price = 0.31
+        currency = "EUR"
         hours = ["07:00-23:00", "23:30-01:00"]
 
         [nodes.r1]
@@ -220,6 +260,7 @@ mod tests {
         assert_eq!((r1.watts, r1.boot_ms, r1.is_managed), (Watts { off: 8, idle: 120, busy: 340 }, 240_000, true));
         assert!(!file.plan.nodes[&"r2".parse().expect("a name")].is_managed);
         assert_eq!(file.controllers.len(), 2);
+        assert_eq!(file.price.expect("a price").of(12_500.0).to_string(), "3.88 EUR");
     }
 
     #[test]
@@ -235,6 +276,11 @@ mod tests {
         for (text, named) in [
             ("idel = \"5m\"", "idel"),
             ("idle = \"soon\"", "soon"),
+            ("price = 0.31", "currency"),
+            ("currency = \"EUR\"", "price = 0.31"),
+            ("price = -1\ncurrency = \"EUR\"", "price = -1"),
+            ("price = nan\ncurrency = \"EUR\"", "price = NaN"),
+            ("price = 1\ncurrency = \"\"", "a short name"),
             ("hours = [\"7-23\"]", "07:00-23:00"),
             ("hours = [\"07:00-25:00\"]", "07:00-23:00"),
             ("keep_warm = 3\nmax_on = 2", "keep_warm"),

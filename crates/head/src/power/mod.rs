@@ -17,6 +17,8 @@ use hostler_model::{NodeName, PowerVerb, Supply};
 use hostler_power::{Answer, CommandConfig, Controller, ControllerConfig, Fault, FaultKind, Site};
 use tokio::time::timeout;
 
+pub(crate) use self::file::Price;
+
 use self::file::PowerFile;
 use self::order::Order;
 use self::reach::Agents;
@@ -37,6 +39,7 @@ pub(crate) struct Switches {
     known: Mutex<BTreeMap<NodeName, Switch>>,
     /// The reason why `power.toml` is ignored, if it is invalid.
     trouble: Mutex<Option<String>>,
+    price: Mutex<Option<Price>>,
 }
 
 /// A node's controller, or the reason why it cannot be used.
@@ -52,12 +55,17 @@ pub(super) type FileVersion = Option<(i64, i64, u64)>;
 impl Switches {
     pub(crate) fn new(engine: Engine, path: PathBuf) -> Self {
         let site = Site::new(Arc::new(Agents(engine.clone())));
-        Self { engine, site, path, known: Mutex::default(), trouble: Mutex::default() }
+        Self { engine, site, path, known: Mutex::default(), trouble: Mutex::default(), price: Mutex::default() }
     }
 
     /// Returns the reason why `power.toml` is ignored, if it is invalid.
     pub(crate) fn trouble(&self) -> Option<String> {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Returns the price of energy, if `power.toml` has one.
+    pub(crate) fn price(&self) -> Option<Price> {
+        self.price.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Returns why some nodes are not switched as `power.toml` says: it is invalid, a node is unknown, or a controller fails.
@@ -112,6 +120,7 @@ impl Switches {
         *seen = Some(now);
         match PowerFile::read(&self.path) {
             Ok(file) => {
+                self.price.lock().unwrap_or_else(PoisonError::into_inner).clone_from(&file.price);
                 self.follow(file).await;
                 *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = None;
             }
@@ -125,7 +134,7 @@ impl Switches {
     }
 
     /// Applies a plan. Controllers with unchanged settings stay, because they keep sessions and faults.
-    async fn follow(&self, PowerFile { plan, controllers }: PowerFile) {
+    async fn follow(&self, PowerFile { plan, controllers, .. }: PowerFile) {
         {
             let mut known = self.known();
             known.retain(|name, switch| controllers.get(name) == Some(&switch.config));

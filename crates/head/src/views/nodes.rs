@@ -11,6 +11,7 @@ use hostler_proto::api::{CertificateView, DrainView, GpuView, NodeDetail, NodeRu
 use hostler_proto::power::{EnergyView, PowerView};
 
 use super::names::{NAMED, and_more};
+use crate::power::Price;
 
 /// A node as an entry of a list.
 pub(crate) fn node(state: &State, node: &Node, shared: &SharedCpus<'_>, now: Now) -> NodeView {
@@ -187,7 +188,7 @@ pub(crate) fn power(state: &State, name: &NodeName, now: Now) -> Option<PowerVie
 }
 
 /// Energy data of all switchable nodes.
-pub(crate) fn energy(state: &State, now: Now, trouble: Option<String>) -> EnergyView {
+pub(crate) fn energy(state: &State, now: Now, trouble: Option<String>, price: Option<&Price>) -> EnergyView {
     // A name in power.toml that no node has is not a machine that uses energy.
     let nodes = state.power.nodes().filter(|(name, _)| state.node(name).is_some());
     let nodes = nodes.filter_map(|(name, _)| Some((name.clone(), power(state, name, now)?)));
@@ -197,6 +198,8 @@ pub(crate) fn energy(state: &State, now: Now, trouble: Option<String>) -> Energy
     (energy.watts, energy.watt_hours) = (sum(|power| u64::from(power.watts)), sum(|power| power.watt_hours));
     energy.measured_watt_hours = sum(|power| power.measured_watt_hours);
     energy.saved_watt_hours = sum(|power| power.always_on_watt_hours.saturating_sub(power.watt_hours));
+    energy.cost = price.map(|price| price.of(energy.watt_hours as f64));
+    energy.saved_cost = price.map(|price| price.of(energy.saved_watt_hours as f64));
     energy
 }
 

@@ -5,7 +5,7 @@ use std::borrow::Borrow;
 use askama::Template;
 use axum::http::{HeaderMap, HeaderValue, header};
 use axum::response::{IntoResponse, Response};
-use hostler_model::{JobState, WallTime, format_bytes};
+use hostler_model::{WallTime, format_bytes};
 use hostler_proto::api::{Info, JobPage, JobSummary, NodeCounts, NodeView};
 use hostler_proto::power::EnergyView;
 
@@ -46,6 +46,7 @@ struct Overview {
     active: JobPage,
     waiting: JobPage,
     failed: JobPage,
+    energy: EnergyView,
     warnings: Vec<String>,
 }
 
@@ -126,7 +127,8 @@ pub(crate) async fn show(frame: Frame, headers: HeaderMap) -> Result<Response, R
         active,
         waiting,
         failed,
-        warnings: [info.head.refusing, info.head.warning, energy.trouble].into_iter().flatten().collect(),
+        warnings: [info.head.refusing, info.head.warning, energy.trouble.clone()].into_iter().flatten().collect(),
+        energy,
         frame,
     });
     Ok(match chosen {
@@ -255,10 +257,6 @@ impl Overview {
 
     fn ago(&self, at: impl Borrow<Option<WallTime>>) -> Time {
         self.frame.ago(at.borrow().unwrap_or(self.frame.wall()))
-    }
-
-    fn badge(&self, state: impl Borrow<JobState>) -> Badge {
-        Badge::job(*state.borrow())
     }
 }
 
