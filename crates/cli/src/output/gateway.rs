@@ -2,11 +2,46 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use hostler_gateway::{ClientState, Running, Status, VpnStatus};
+use hostler_gateway::{ClientState, Description, Running, Status, VPN_INTERFACE, VpnStatus};
 use hostler_model::{format_bytes, format_duration};
 
 use super::table::{Align, Table};
 use super::text::Lines;
+
+/// The network of the cluster as a tree: the outside, this machine with its interfaces, and the machines behind them.
+pub(crate) fn diagram(description: &Description, clients: &[ClientState]) -> String {
+    let nodes = &description.nodes;
+    let outside = if nodes.outside { "nodes reach the outside" } else { "nodes do not reach the outside" };
+    let pool = nodes.pool.map(|(first, last)| format!("other machines  {first}-{last}"));
+    let machines = description.machines.iter();
+    let machines = machines.map(|machine| format!("{}  {}  {}", machine.name, machine.address, machine.mac));
+    let mut branches = vec![(
+        format!("{}  {}  nodes: DHCP, DNS as .{}; {outside}", nodes.interface, nodes.address, nodes.domain),
+        machines.chain(pool).collect::<Vec<String>>(),
+    )];
+    if let Some(management) = &description.management {
+        let controllers = description.machines.iter().filter_map(|machine| {
+            machine.management_address.map(|address| format!("controller of {}  {address}", machine.name))
+        });
+        let title = format!("{}  {}  power controllers", management.interface, management.address);
+        branches.push((title, controllers.collect()));
+    }
+    if let Some(vpn) = &description.vpn {
+        let (host, port) = &vpn.endpoint;
+        let title = format!("{VPN_INTERFACE}  {}  VPN: WireGuard at {host}, UDP port {port}", vpn.address);
+        branches.push((title, clients.iter().map(|client| format!("{}  {}", client.name, client.address)).collect()));
+    }
+    let mut text = format!("outside network\n└─ {}  this machine: the gateway\n", description.outer);
+    for (at, (title, leaves)) in branches.iter().enumerate() {
+        let (branch, rest) = if at + 1 == branches.len() { ("└─", "  ") } else { ("├─", "│ ") };
+        text += &format!("   {branch} {title}\n");
+        for (at, leaf) in leaves.iter().enumerate() {
+            let branch = if at + 1 == leaves.len() { "└─" } else { "├─" };
+            text += &format!("   {rest} {branch} {leaf}\n");
+        }
+    }
+    text
+}
 
 pub(crate) fn status(status: &Status, width: Option<usize>) -> String {
     let mut lines = Lines::default();
@@ -175,5 +210,21 @@ phone   10.44.0.2  -                2K    0B  -
 
     fn stands(running: Option<Running>) -> Status {
         Status { running, confirm_within_secs: None, is_guarded: false, rolled_back: None, not_rolled_back: None }
+    }
+
+    #[test]
+    fn diagram_shows_every_network_and_machine() {
+        let setup = hostler_gateway::Setup::parse(hostler_gateway::EXAMPLE, None).expect("a description");
+        let expected = "\
+outside network
+└─ enp1s0  this machine: the gateway
+   ├─ enp2s0  10.42.0.1/24  nodes: DHCP, DNS as .cluster; nodes reach the outside
+   │  ├─ r1  10.42.0.11  52:54:00:00:01:01
+   │  └─ r2  10.42.0.12  52:54:00:00:01:02
+   ├─ enp3s0  10.43.0.1/24  power controllers
+   │  └─ controller of r1  10.43.0.11
+   └─ hostler-vpn  10.44.0.1/24  VPN: WireGuard at lab.example.org, UDP port 51820
+";
+        assert_eq!(diagram(&setup.description, &[]), expected);
     }
 }

@@ -254,8 +254,13 @@ fn plan_lists_all_mistakes_and_missing_programs() {
         assert!(refused.stderr.contains(said), "{said}: {}", refused.stderr);
     }
 
+    let refused = lab.gateway(&["plan", "--diagram"]);
+    assert!(refused.code == 1 && refused.stderr.contains("4 mistakes in"), "{refused:?}");
+
     // A machine without wireguard-go, whose kernel may or may not support WireGuard.
     lab.describe(&lab.description());
+    let diagram = lab.gateway_ok(&["plan", "--diagram"]);
+    assert!(diagram.starts_with("outside network\n") && diagram.contains(" r1  10.42.0.11  "), "{diagram}");
     let links = "mkdir /tmp/few && for it in hostler ip nft wg dnsmasq diff sh timeout unshare; do ln -s $(command -v $it) /tmp/few/; done";
     lab.controller.ok(&["sh", "-c", links]);
     let plan = lab.controller.run(&["env", "PATH=/tmp/few", "hostler", "gateway", "plan"]);

@@ -8,6 +8,7 @@ use super::file::File;
 use crate::context::Context;
 use crate::exit;
 use crate::failure::Outcome;
+use crate::output::gateway as views;
 
 /// Show what `apply` would change and what could prevent the change
 ///
@@ -21,6 +22,10 @@ pub(super) struct Plan {
     /// Print an example configuration file with comments
     #[arg(long, conflicts_with = "file")]
     example: bool,
+
+    /// Draw the network that the file describes, as text, and change and compare nothing
+    #[arg(long, conflicts_with = "example")]
+    diagram: bool,
 }
 
 impl Plan {
@@ -30,6 +35,9 @@ impl Plan {
             return Ok(exit::OK);
         }
         let setup = self.file.read(gateway)?;
+        if self.diagram {
+            return diagram(context, gateway, &setup.description);
+        }
         let planned = gateway.plan(&setup)?;
         let warnings = warnings(&setup.description, &planned.obstacles);
         let is_change = !planned.difference.is_empty();
@@ -46,6 +54,24 @@ impl Plan {
         }
         Ok(if is_change { exit::GATEWAY_CHANGE } else { exit::OK })
     }
+}
+
+fn diagram(context: &Context, gateway: &Gateway, description: &Description) -> Outcome {
+    // Only root may read the clients.
+    let clients = match (&description.vpn, gateway.clients()) {
+        (None, _) => Vec::new(),
+        (Some(_), Ok(clients)) => clients,
+        (Some(_), Err(error)) => {
+            context.output.say(&format!("note: VPN clients are not shown: {error}"));
+            Vec::new()
+        }
+    };
+    let text = views::diagram(description, &clients);
+    match context.output.is_json() {
+        true => context.output.json(&json!({ "diagram": text })),
+        false => context.output.data(&text),
+    }
+    Ok(exit::OK)
 }
 
 fn show(context: &Context, planned: &Planned, warnings: &[String]) {
