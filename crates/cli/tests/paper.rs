@@ -312,3 +312,31 @@ fn job_is_unknown_while_its_node_is_silent() {
     assert!(cluster.ok(&["jobs", "--all"]).contains(" node_fail "), "{}", cluster.ok(&["jobs", "--all"]));
     kill(agent, Signal::SIGCONT);
 }
+
+#[test]
+fn yaml_of_the_original_tools_is_imported() {
+    let cluster = Cluster::up(HOSTLER, Size { nodes: 1, ..Size::default() });
+    let file =
+        cluster.write("defaults.yaml", "daemon_port: 5001\ndefault_mem_per_node: 100\ndefault_time_limit: 2\nhue: 7\n");
+    let import = |more: &[&str]| cluster.run(&[&["import", "cm", file.to_str().expect("a text")], more].concat());
+    let changes = "hostler configure setting default-memory 100M\nhostler configure setting default-time-limit 7200s\n";
+    let dry = import(&["--dry-run"]);
+    assert_eq!((dry.code, dry.stdout.as_str()), (0, changes), "{dry:?}");
+    assert!(
+        dry.stderr.contains("not taken over: hue: unknown key") && dry.stderr.contains("nothing was changed"),
+        "{dry:?}"
+    );
+    let made = import(&[]);
+    assert!(made.stdout == changes && made.stderr.contains("2 changes made"), "{made:?}");
+    let again = import(&[]);
+    assert!(again.stdout.is_empty() && again.stderr.contains("nothing to change"), "{again:?}");
+    let id = cluster.ok(&["run", "--detach", "--", "sleep", "600"]);
+    assert_eq!(cluster.json(&["job", &id])["time_limit_ms"], 7_200_000);
+
+    cluster.write("defaults.yaml", "default_mem_per_node: plenty\ndefault_time_limit: 3\n");
+    let wrong = import(&[]);
+    assert!(wrong.code == 2 && wrong.stderr.contains("line 1: default_mem_per_node is `plenty`"), "{wrong:?}");
+    assert!(cluster.ok(&["configure", "setting"]).contains("2h00m"), "nothing was changed");
+    let none = cluster.run(&["import", "cm", "missing.yaml"]);
+    assert!(none.code != 0 && none.stderr.contains("cannot read missing.yaml"), "{none:?}");
+}

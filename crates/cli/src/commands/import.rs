@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 
+use super::import_cm::Cm;
 use crate::context::Context;
 use crate::failure::Outcome;
 use crate::slurm::import;
@@ -18,6 +19,7 @@ pub(crate) struct Import {
 #[derive(Debug, Subcommand)]
 enum ImportCommand {
     Slurm(Slurm),
+    Cm(Cm),
 }
 
 /// Import partitions, nodes, limits and users from a slurm.conf
@@ -48,6 +50,7 @@ impl Import {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         match self.command {
             ImportCommand::Slurm(command) => command.run(context),
+            ImportCommand::Cm(command) => command.run(context),
         }
     }
 }

@@ -22,6 +22,7 @@ pub(crate) mod generate;
 pub(crate) mod head;
 pub(crate) mod history;
 pub(crate) mod import;
+pub(crate) mod import_cm;
 pub(crate) mod info;
 pub(crate) mod job;
 pub(crate) mod jobs;
