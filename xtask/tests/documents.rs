@@ -53,6 +53,15 @@ fn tests_named_in_the_security_page_exist() {
 }
 
 #[test]
+fn tests_named_in_the_page_of_seeds_exist() {
+    let page = fs::read_to_string(root().join("docs/internals/seeds.md")).expect("the page is readable");
+    let names = page.split('`').skip(1).step_by(2).filter(|word| word.matches('_').count() >= 3);
+    let tests = names_of_tests();
+    let missing: Vec<&str> = names.filter(|name| !tests.contains(*name)).collect();
+    assert!(missing.is_empty(), "seeds.md names tests that do not exist: {missing:?}");
+}
+
+#[test]
 fn security_page_lists_each_command() {
     let reference = fs::read_to_string(root().join("docs/reference/cli.md")).expect("the page is readable");
     let page = security_page();
