@@ -12,11 +12,11 @@ use serde::{Deserialize, Serialize};
 pub enum Policy {
     /// First come, first served: no job starts before the jobs ahead of it.
     Fcfs,
-    /// Whatever fits starts, in queue order. Nothing is reserved, so small jobs can delay a large one for ever.
-    Greedy,
     /// Backfill (EASY): a later job may start if that cannot delay the first waiting job.
     #[default]
     Easy,
+    /// Whatever fits starts, in queue order. Nothing is reserved, so small jobs can delay a large one for ever.
+    Greedy,
 }
 
 impl Policy {
