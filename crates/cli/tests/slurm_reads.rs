@@ -5,6 +5,8 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use hostler_testkit::{Outcome, SharedCluster, Size, SlurmNames, wait_until};
+use jiff::Timestamp;
+use serde_json::Value;
 
 const HOSTLER: &str = env!("CARGO_BIN_EXE_hostler");
 
@@ -532,4 +534,15 @@ fn elapsed_times_follow_the_clock_of_the_head_and_not_that_of_the_client() {
     assert!(ahead("scontrol", &["show", "job", &id]).contains("RunTime=00:00:"));
     assert!(ahead("sacct", &["-n", "-X", "-j", &id, "-o", "Elapsed"]).trim().starts_with("00:00:"));
     assert!(ahead("seff", &[&id]).contains("00:00:"), "{}", ahead("seff", &[&id]));
+    let now = Timestamp::now().as_second();
+    for (name, arguments) in [
+        ("squeue", &["--json"][..]),
+        ("scontrol", &["show", "job", "--json"]),
+        ("scontrol", &["show", "node", "--json"]),
+        ("scontrol", &["show", "partition", "--json"]),
+    ] {
+        let document: Value = serde_json::from_str(&ahead(name, arguments)).expect("JSON");
+        let at = document["last_update"]["number"].as_i64().expect("a time");
+        assert!((now..now + 600).contains(&at), "{name} {arguments:?}: {at}");
+    }
 }

@@ -1,5 +1,6 @@
 //! Jobs as JSON, as `squeue --json` and `scontrol show job --json` print them (`data_parser` v0.0.41).
 
+use hostler_model::WallTime;
 use hostler_slurm::state::State;
 use serde_json::{Map, Value, json};
 
@@ -8,8 +9,8 @@ use super::json::{self, number, seconds, unlimited};
 use super::rows::{Accounts, Row};
 
 /// The document with all jobs.
-pub(crate) fn document(rows: &[Row<'_>], accounts: &mut Accounts) -> String {
-    json::document("jobs", &["last_backfill", "last_update"], rows.iter().map(|row| job(row, accounts)))
+pub(crate) fn document(rows: &[Row<'_>], now: WallTime, accounts: &mut Accounts) -> String {
+    json::document("jobs", &["last_backfill", "last_update"], now, rows.iter().map(|row| job(row, accounts)))
 }
 
 /// The exit code of a row.

@@ -7,24 +7,25 @@ use serde::ser::SerializeMap;
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
-use super::clock::Clock;
 use super::{CLUSTER, VERSION, own_name};
 
 /// A document with a list under a name, on several lines. Writes each item before it takes the next one, since a list may be
 /// long.
-/// `times`: names of entries that say when the list changed last.
+/// `times`: names of entries that say when the list changed last. It is never older than `now`, the time of the head.
 pub(crate) fn document(
     name: &'static str,
     times: &'static [&'static str],
+    now: WallTime,
     list: impl IntoIterator<Item = Value>,
 ) -> String {
-    let document = Document { name, times, list: RefCell::new(Some(list.into_iter())) };
+    let document = Document { name, times, now, list: RefCell::new(Some(list.into_iter())) };
     serde_json::to_string_pretty(&document).expect("a document is valid JSON") + "\n"
 }
 
 struct Document<I> {
     name: &'static str,
     times: &'static [&'static str],
+    now: WallTime,
     list: RefCell<Option<I>>,
 }
 
@@ -33,8 +34,7 @@ impl<I: Iterator<Item = Value>> Serialize for Document<I> {
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry(self.name, &Items(&self.list))?;
         for time in self.times {
-            // The list is never older.
-            map.serialize_entry(time, &seconds(Some(Clock::of_process().now)))?;
+            map.serialize_entry(time, &seconds(Some(self.now)))?;
         }
         map.serialize_entry("meta", &meta())?;
         map.serialize_entry("errors", &[(); 0])?;

@@ -143,5 +143,5 @@ fn json(table: &Table, records: &[JobRecord], clock: Clock) -> String {
     let mut rows = table.settings.filter.rows(records, clock.now);
     let mut printer = Printer::new(clock, Conversion::Exact);
     table.order.sort(&mut rows, printer.clock.now, &mut printer.accounts);
-    job_json::document(&rows, &mut printer.accounts)
+    job_json::document(&rows, printer.clock.now, &mut printer.accounts)
 }

@@ -17,7 +17,7 @@ pub(super) fn document(entries: &[Entry<'_>], report: &mut Report) -> String {
         let steps: Vec<Value> = steps.map(|entry| step(entry, report)).collect();
         jobs.push(job(entry, &steps, report));
     }
-    json::document("jobs", &[], jobs)
+    json::document("jobs", &[], report.clock.now, jobs)
 }
 
 fn time(at: Option<WallTime>) -> i64 {

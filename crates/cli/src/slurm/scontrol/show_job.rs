@@ -94,7 +94,7 @@ impl Session<'_> {
         }
         let mut accounts = Accounts::default();
         if self.json {
-            return self.print(&job_json::document(&shown, &mut accounts));
+            return self.print(&job_json::document(&shown, now, &mut accounts));
         }
         if shown.is_empty() {
             return self.print("No jobs in the system\n");

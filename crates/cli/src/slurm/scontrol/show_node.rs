@@ -22,7 +22,7 @@ impl Session<'_> {
             Some(names) => names.iter().map(|name| find(name).ok_or(name.as_str())).collect(),
         };
         if self.json {
-            return self.print(&document("nodes", &["last_update"], found.into_iter().flatten().map(node)));
+            return self.print(&document("nodes", &["last_update"], clock.now, found.into_iter().flatten().map(node)));
         }
         if found.is_empty() {
             return self.print("No nodes in the system\n");

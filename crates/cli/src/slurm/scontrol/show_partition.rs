@@ -15,7 +15,8 @@ impl Session<'_> {
         let parts: Vec<&Part> = cluster.parts.iter().filter(|part| name.is_none_or(|name| part.name == name)).collect();
         if self.json {
             let all = parts.iter().map(|part| partition(part, &cluster.machines_of(part)));
-            return self.print(&document("partitions", &["last_update"], all));
+            let now = self.clock("slurm_load_partitions")?.now;
+            return self.print(&document("partitions", &["last_update"], now, all));
         }
         if let (Some(name), []) = (name, parts.as_slice()) {
             return self.not_found(&format!("Partition {name} not found"));

@@ -1,5 +1,6 @@
 //! The JSON document of `sinfo`.
 
+use hostler_model::WallTime;
 use serde_json::{Value, json};
 
 use super::super::json::{document as wrapped, number, unlimited};
@@ -7,8 +8,8 @@ use super::super::machines::{Machine, NULL, Part, addresses, node_list};
 use super::row::Row;
 
 /// All rows as one document.
-pub(super) fn document(rows: &[Row<'_>]) -> String {
-    wrapped("sinfo", &[], rows.iter().map(row))
+pub(super) fn document(rows: &[Row<'_>], now: WallTime) -> String {
+    wrapped("sinfo", &[], now, rows.iter().map(row))
 }
 
 fn row(row: &Row<'_>) -> Value {

@@ -187,7 +187,7 @@ impl Asked {
         let rows = self.selection.rows(cluster, &format.fields(), writer);
         let rows = sorted(rows, self.order(), writer);
         if self.json {
-            return json::document(&rows);
+            return json::document(&rows, writer.clock.now);
         }
         let mut text = String::new();
         if self.long && self.format.is_none() {
