@@ -4,7 +4,7 @@ use std::env::VarError;
 use std::str::FromStr;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use hostler_discovery::GpuPick;
 use hostler_model::{
     ArraySpec, Constraint, Container, Counted, Dependency, Engine, Environment, LEAST_MEMORY_BYTES, Labels,
@@ -120,6 +120,20 @@ pub(crate) struct JobFlags {
     /// initially 512M]
     #[arg(short, long, value_name = "SIZE")]
     pub(crate) memory: Option<Memory>,
+
+    /// When the kernel kills a process for memory: `continue` or `fail` [default: continue]
+    ///
+    /// With `fail`, the job ends as out_of_memory, even if its program goes on and succeeds. With `continue`, it ends so
+    /// only if its main process was killed or passes on the exit code 137; otherwise a message says that a process was killed.
+    #[arg(
+        long,
+        value_name = "ACTION",
+        value_enum,
+        hide_default_value = true,
+        hide_possible_values = true,
+        default_value = "continue"
+    )]
+    pub(crate) oom: Oom,
 
     /// GPUs on each node; the job cannot see other GPUs [default: 0]
     ///
@@ -260,6 +274,13 @@ pub(crate) fn counted(all: &[Counted]) -> Result<Counted, Failure> {
     Ok(together)
 }
 
+/// What becomes of a job in which the kernel killed a process for memory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Oom {
+    Continue,
+    Fail,
+}
+
 /// The GPUs of a machine that jobs may use.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum GpuCap {
@@ -383,8 +404,9 @@ impl JobFlags {
 
     /// Returns what surrounds the job, with the image of a sandbox or the container of an engine.
     fn surroundings(&self) -> Result<Surroundings, Failure> {
-        let Self { exclusive, quiet_machine, sandbox, network, .. } = *self;
-        let mut all = Surroundings { exclusive, quiet_machine, sandbox, network, ..Surroundings::default() };
+        let Self { exclusive, quiet_machine, sandbox, network, oom, .. } = *self;
+        let oom_fails = oom == Oom::Fail;
+        let mut all = Surroundings { exclusive, quiet_machine, sandbox, network, oom_fails, ..Surroundings::default() };
         let wrong = |error: ParseError| Failure::usage(format!("--image: {error}"));
         match (&self.image, self.runtime) {
             (Some(text), Some(engine)) => {

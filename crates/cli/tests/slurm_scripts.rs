@@ -224,6 +224,17 @@ fn kills_for_memory_and_ends_from_outside_leave_a_trace() {
     let line = format!("slurmstepd: error: Detected 1 oom_kill event in StepId={killed}.batch. Some of the step tasks");
     assert!(output("killed").contains(&line), "{}", output("killed"));
 
+    // Jobs of other commands go on, unless their user wants otherwise.
+    let script = format!("{eat}; true");
+    for (action, state) in [("continue", "completed"), ("fail", "out_of_memory")] {
+        let arguments = ["run", "--detach", "-m", "60M", "--oom", action, "--", "sh", "-c", &script];
+        let job = site.cluster.ok(&arguments);
+        site.wait(&job, state);
+        let shown = site.cluster.ok(&["job", &job]);
+        assert!(shown.contains("a process of the job was killed"), "{shown}");
+        assert_eq!(shown.contains("\noom        fail"), action == "fail", "{shown}");
+    }
+
     let script = format!("srun {eat}; true");
     let step = site.submit(&["-o", "step", "--mem=60", "--wrap", &script]);
     site.wait(&step, "completed");

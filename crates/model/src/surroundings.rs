@@ -34,6 +34,9 @@ pub struct Surroundings {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Container>)]
     pub container: Option<Box<Container>>,
+    /// Whether the job ends as out of memory if the kernel killed any of its processes for memory, even if its program went on.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub oom_fails: bool,
     /// Whether the image's entry point runs, with the words of the command as its arguments. Without words, it gets those that
     /// the image names.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]

@@ -90,7 +90,7 @@ fn exit_of(
     let memory = memory_message(record, launch.placement.resources.memory_bytes);
     // As in Slurm, a kill in a step is the step's end, and one in the script is that of the job.
     let is_of_step = steps.iter().any(|step| !step.is_script() && step.exit_code == Some(OUT_OF_MEMORY));
-    let ends_script = is_slurm_job(launch.spec()) && !is_of_step;
+    let ends_script = launch.spec().surroundings.oom_fails || is_slurm_job(launch.spec()) && !is_of_step;
     let mut messages: Vec<String> = memory.into_iter().collect();
     if record.cause == Some(Cause::OutputLimit) {
         let cap = format_bytes(launch.job.output_cap_bytes());

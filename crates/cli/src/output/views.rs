@@ -232,6 +232,8 @@ fn described(id: &str, job: &JobDetail, moment: &Moment, width: Option<usize>) -
     lines.add_some("machine", is_quieted.then_some("made quiet while the job runs"));
     let entrypoint = if around.entrypoint { ", its entry point" } else { "" };
     let container = around.container.as_ref().map(|it| format!("{}{entrypoint}, run by {}", it.image, it.engine));
+    lines
+        .add_some("oom", around.oom_fails.then_some("fail: a process killed for memory ends the job as out_of_memory"));
     lines.add_some("image", container);
     lines.add_some("image", around.image.as_ref().map(|image| format!("{image}{entrypoint}")));
     lines.add_some("requeue", job.requeue.then_some("if its node is lost"));
