@@ -209,6 +209,46 @@ fn node_lists_in_files_are_read_where_the_command_runs() {
 }
 
 #[test]
+fn placement_of_a_job_holds_for_its_steps() {
+    let site = up();
+    let places = "srun sh -c 'echo $SLURM_PROCID $SLURMD_NODENAME' | sort";
+    let output = |options: &[&str], script: &str| {
+        let job = site.submit(&[options, &["-o", "out", "--wrap", script]].concat());
+        site.wait(&job, "completed");
+        site.read("out")
+    };
+    let (block, cyclic) = ("0 n1\n1 n1\n2 n2\n3 n2\n", "0 n1\n1 n2\n2 n1\n3 n2\n");
+    for (distribution, expected) in [("block", block), ("plane=2", block), ("plane=1", cyclic), ("cyclic", cyclic)] {
+        let options = ["-N2", "-n4", "--mem=60", "-m", distribution];
+        assert_eq!(output(&options, places), expected, "{distribution}");
+        let script = places.replacen("srun", &format!("srun -m {distribution}"), 1);
+        assert_eq!(output(&options[..3], &script), expected, "{distribution}");
+    }
+    let invalid = site.run("sbatch", &["-m", "plane", "--wrap", "true"]);
+    assert_eq!((invalid.code, invalid.stderr.as_str()), (255, "sbatch: error: Invalid --distribution specification\n"));
+
+    // A list in a file gives each task its node, without another option.
+    site.cluster.write("two", "n2\nn1\n");
+    let mut listed = site.command("sbatch", &["--parsable", "--mem=60", "-o", "out", "--wrap", places]);
+    let listed = listed.env("SLURM_HOSTFILE", "./two").output().expect("the command starts");
+    site.wait(String::from_utf8_lossy(&listed.stdout).trim(), "completed");
+    assert_eq!(site.read("out"), "0 n2\n1 n1\n");
+    let mut few = site.command("srun", &["-n3", "true"]);
+    let few = few.env("SLURM_HOSTFILE", "./two").output().expect("the command starts");
+    let few = String::from_utf8_lossy(&few.stderr);
+    assert!(few.starts_with("srun: error: Too few NodeNames in Slurm Hostfile\n"), "{few}");
+
+    // Tasks share CPUs if the job says so.
+    let script = "echo $SLURM_OVERCOMMIT $SLURM_CPUS_ON_NODE; srun sh -c 'echo $SLURM_PROCID' | sort | tail -1";
+    assert_eq!(output(&["-N1", "-n9", "-O", "--mem=60"], script), "1 1\n8\n");
+
+    // More nodes than tasks, and names of the caller.
+    let script = "srun -N3 -n1 echo one; SLURM_JOB_NAME=mine SLURM_OF_USER=2 srun -n1 sh -c 'echo $SLURM_JOB_NAME $SLURM_OF_USER'
+        srun -n1 -J other sh -c 'echo $SLURM_JOB_NAME'; echo ${0##*/}";
+    assert_eq!(output(&["-n1", "--mem=60"], script), "one\nmine 2\nother\nslurm_script\n");
+}
+
+#[test]
 fn kills_for_memory_and_ends_from_outside_leave_a_trace() {
     let site = up();
     let output = |name: &str| site.read(name);

@@ -8,8 +8,9 @@ use crate::getopt::{Opt, Takes};
 pub use crate::job_keys::Key;
 pub use crate::job_values::{BadValue, LOGIN_SECONDS, MISTAKE};
 use crate::job_values::{
-    check_accepted, count, gpu_model, gpus, invalid, login_time, mebibytes, nodes, number, propagated,
+    check_accepted, count, distribution, gpu_model, gpus, invalid, login_time, mebibytes, nodes, number, propagated,
 };
+use crate::step_variables::Dealing;
 use crate::time::{Limit, parse_limit};
 
 const fn option(key: Key, long: &'static str, short: u8, takes: Takes) -> Opt<Key> {
@@ -76,7 +77,7 @@ pub const JOB_OPTIONS: &[Opt<Key>] = &[
     accepted("cpus-per-gpu", 0, Value),
     accepted("deadline", 0, Value),
     accepted("delay-boot", 0, Value),
-    accepted("distribution", b'm', Value),
+    option(Key::Distribution, "distribution", b'm', Value),
     accepted("extra", 0, Value),
     accepted("extra-node-info", b'B', Value),
     accepted("federation", 0, Nothing),
@@ -99,7 +100,7 @@ pub const JOB_OPTIONS: &[Opt<Key>] = &[
     accepted("ntasks-per-gpu", 0, Value),
     accepted("ntasks-per-socket", 0, Value),
     accepted("ntasks-per-tres", 0, Value),
-    accepted("overcommit", b'O', Nothing),
+    option(Key::Overcommit, "overcommit", b'O', Nothing),
     accepted("oversubscribe", b's', Nothing),
     accepted("power", 0, Value),
     accepted("prefer", 0, Value),
@@ -224,6 +225,7 @@ pub const SALLOC_VARIABLES: &[(&str, Key)] = &[
     ("MEM_PER_CPU", Key::MemPerCpu),
     ("MEM_PER_GPU", Key::MemPerGpu),
     ("MEM_PER_NODE", Key::Mem),
+    ("OVERCOMMIT", Key::Overcommit),
     ("PARTITION", Key::Partition),
     ("QOS", Key::Qos),
     ("RESERVATION", Key::Reservation),
@@ -233,7 +235,7 @@ pub const SALLOC_VARIABLES: &[(&str, Key)] = &[
 
 /// Variables of the environment that stand for options of `srun`, in a job and outside of one.
 pub const SRUN_VARIABLES: &[(&str, Key)] = &[
-    ("SLURM_DISTRIBUTION", Key::Accepted("distribution")),
+    ("SLURM_DISTRIBUTION", Key::Distribution),
     ("SLURM_EXACT", Key::Own("exact")),
     ("SLURM_EXPORT_ENV", Key::Export),
     ("SRUN_EXPORT_ENV", Key::Export),
@@ -244,6 +246,7 @@ pub const SRUN_VARIABLES: &[(&str, Key)] = &[
     ("SLURM_MPI_TYPE", Key::Own("mpi")),
     ("SLURM_NTASKS_PER_NODE", Key::NtasksPerNode),
     ("SLURM_OPEN_MODE", Key::OpenMode),
+    ("SLURM_OVERCOMMIT", Key::Overcommit),
     ("SLURM_OVERLAP", Key::Own("overlap")),
     ("SLURM_STDERRMODE", Key::Error),
     ("SRUN_ERROR", Key::Error),
@@ -284,6 +287,7 @@ pub const SBATCH_VARIABLES: &[(&str, Key)] = &[
     ("ARRAY_INX", Key::Array),
     ("CLUSTERS", Key::Clusters),
     ("CONSTRAINT", Key::Constraint),
+    ("DISTRIBUTION", Key::Distribution),
     ("EXCLUSIVE", Key::Exclusive),
     ("EXPORT", Key::Export),
     ("GET_USER_ENV", Key::GetUserEnv),
@@ -300,6 +304,7 @@ pub const SBATCH_VARIABLES: &[(&str, Key)] = &[
     ("OUTPUT", Key::Output),
     ("ERROR", Key::Error),
     ("INPUT", Key::Input),
+    ("OVERCOMMIT", Key::Overcommit),
     ("PARTITION", Key::Partition),
     ("QOS", Key::Qos),
     ("REQUEUE", Key::Requeue),
@@ -324,6 +329,8 @@ pub struct JobOptions {
     pub container: ContainerOptions,
     pub cpus_per_task: Option<u32>,
     pub dependency: Option<String>,
+    /// How tasks are dealt out to nodes, in lower case.
+    pub distribution: Option<String>,
     pub error: Option<String>,
     pub exclude: Option<String>,
     pub exclusive: bool,
@@ -357,6 +364,8 @@ pub struct JobOptions {
     pub ntasks_per_node: Option<u32>,
     pub append: Option<bool>,
     pub output: Option<String>,
+    /// Whether all tasks on a node share the CPUs of one.
+    pub overcommit: bool,
     pub partition: Option<String>,
     pub priority: Option<i32>,
     /// Names of the resource limits that the caller hands on; all if absent.
@@ -394,6 +403,7 @@ impl JobOptions {
             Key::Constraint => self.constraint = some(),
             Key::CpusPerTask => self.cpus_per_task = Some(count(text, "cpus-per-task")?),
             Key::Dependency => self.dependency = some(),
+            Key::Distribution => self.distribution = Some(distribution(text)?),
             Key::Error => self.error = some(),
             Key::Exclude => self.exclude = some(),
             Key::Exclusive => {
@@ -444,6 +454,7 @@ impl JobOptions {
                 });
             }
             Key::Output => self.output = some(),
+            Key::Overcommit => self.overcommit = true,
             Key::Partition => self.partition = some(),
             Key::Priority => match number(text, "priority")? {
                 negative if negative < 0 => return Err(BadValue::new("Priority must be >= 0".to_owned())),
@@ -483,6 +494,24 @@ impl JobOptions {
     pub fn propagates(&self, resource: &str) -> bool {
         let Some(list) = &self.propagate else { return true };
         list.split(',').any(|name| name == "ALL" || name == resource)
+    }
+
+    /// Returns how the tasks are dealt out to nodes, if the options say it.
+    #[must_use]
+    pub fn dealing(&self) -> Option<Dealing> {
+        let (kind, size) = self.distribution.as_deref()?.split_once('=').unwrap_or((self.distribution.as_deref()?, ""));
+        match kind.split([':', ',']).next()? {
+            "block" => Some(Dealing::Block),
+            "cyclic" => Some(Dealing::Cyclic),
+            "plane" => size.parse().ok().map(Dealing::Plane),
+            _ => None,
+        }
+    }
+
+    /// Returns whether the tasks run on the listed nodes in the order of the list, one for each name.
+    #[must_use]
+    pub fn is_arbitrary(&self) -> bool {
+        self.distribution.as_deref().is_some_and(|kind| kind.starts_with("arbitrary"))
     }
 
     /// Sets GPUs and counted resources from `gpu:2`, `gpu:a100:1,license:3` and the like.
@@ -635,7 +664,7 @@ mod tests {
 
     #[test]
     fn values_without_an_effect_are_accepted() {
-        let line = "-m block:cyclic,pack --distribution=plane=2 --mail-type=BEGIN,end --hint=nomultithread --kill-on-invalid-dep=no";
+        let line = "--mail-type=BEGIN,end --hint=nomultithread --kill-on-invalid-dep=no";
         assert!(options(line).is_ok());
     }
 

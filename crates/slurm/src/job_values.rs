@@ -107,16 +107,18 @@ const MAIL_TYPES: [&str; 14] = [
     "",
 ];
 
+/// A way to deal out tasks to nodes, in lower case, such as `block:cyclic,pack` or `plane=2`.
+pub(crate) fn distribution(value: &str) -> Result<String, BadValue> {
+    let value = value.to_ascii_lowercase();
+    let is_known = |word: &str| ["block", "cyclic", "fcyclic", "arbitrary", "*", "pack", "nopack"].contains(&word);
+    let is_plane = value.strip_prefix("plane=").is_some_and(|size| size.parse::<u32>().is_ok_and(|size| size > 0));
+    if is_plane || value.split([':', ',']).all(is_known) { Ok(value) } else { Err(invalid("distribution")) }
+}
+
 /// Checks the value of an option that changes nothing, if scripts rely on the refusal of wrong ones.
 pub(crate) fn check_accepted(option: &str, value: &str) -> Result<(), BadValue> {
     let is_one_of = |words: &[&str], value: &str| words.iter().any(|word| word.eq_ignore_ascii_case(value));
     match option {
-        "distribution" => {
-            let kinds = ["block", "cyclic", "fcyclic", "arbitrary", "plane", "*", "pack", "nopack"];
-            let words = value.split([':', ',']).map(|word| word.split_once('=').map_or(word, |(kind, _)| kind));
-            let is_known = !value.is_empty() && words.clone().all(|word| is_one_of(&kinds, word));
-            if is_known { Ok(()) } else { Err(invalid(option)) }
-        }
         "core-spec" | "cpus-per-gpu" | "ntasks-per-core" | "ntasks-per-gpu" | "ntasks-per-socket"
         | "sockets-per-node" | "thread-spec" | "threads-per-core" | "wait-all-nodes" => {
             number::<u32>(value, option).map(drop)

@@ -93,16 +93,27 @@ pub enum Dealing {
     Block,
     /// Neighbouring ranks are on neighbouring nodes.
     Cyclic,
+    /// As many neighbouring ranks share a node, and the next ones are on the next node.
+    Plane(u32),
 }
 
 /// Returns the node of each task, as a position. `counts` is the number of tasks on each node.
 #[must_use]
 pub fn places(counts: &[u32], dealing: Dealing) -> Vec<usize> {
-    if dealing == Dealing::Block {
-        return counts.iter().enumerate().flat_map(|(node, count)| vec![node; *count as usize]).collect();
+    let most = match dealing {
+        Dealing::Block => u32::MAX,
+        Dealing::Cyclic => 1,
+        Dealing::Plane(size) => size.max(1),
+    };
+    let (mut left, mut all) = (counts.to_vec(), Vec::new());
+    while left.iter().any(|count| *count > 0) {
+        for (node, count) in left.iter_mut().enumerate() {
+            let here = most.min(*count);
+            *count -= here;
+            all.extend(std::iter::repeat_n(node, here as usize));
+        }
     }
-    let rounds = counts.iter().copied().max().unwrap_or(0);
-    (0..rounds).flat_map(|round| (0..counts.len()).filter(move |node| counts[*node] > round)).collect()
+    all
 }
 
 /// Divides tasks among nodes: evenly, or with `most` on each node for as long as there are tasks. `None` if there are too many.
@@ -130,6 +141,7 @@ mod tests {
     fn tasks_are_dealt_out() {
         assert_eq!(places(&[2, 1], Dealing::Block), [0, 0, 1]);
         assert_eq!(places(&[2, 3, 1], Dealing::Cyclic), [0, 1, 2, 0, 1, 1]);
+        assert_eq!(places(&[4, 3], Dealing::Plane(2)), [0, 0, 1, 1, 0, 0, 1]);
         assert_eq!(divide(3, 2, None), Some(vec![2, 1]));
         assert_eq!(divide(5, 3, Some(2)), Some(vec![2, 2, 1]));
         assert_eq!(divide(5, 2, Some(2)), None);

@@ -298,9 +298,9 @@ impl RunDirectory {
         self.path.join("manifest")
     }
 
-    /// The job's script.
+    /// The job's script. Scripts of Slurm's users know this name from `$0`.
     pub(crate) fn script(&self) -> PathBuf {
-        self.path.join("script")
+        self.path.join("slurm_script")
     }
 
     /// Variables of the job's container, for its engine.

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use hostler_slurm::job_options::{JobOptions, Key};
 
-use super::{Ended, bad_value};
+use super::{Ended, bad_value, request};
 
 /// Applies an option of a job.
 pub(crate) fn apply(options: &mut JobOptions, key: Key, value: Option<&OsString>) -> Result<(), Ended> {
@@ -20,6 +20,29 @@ pub(crate) fn apply(options: &mut JobOptions, key: Key, value: Option<&OsString>
     };
     let listed = value.filter(is_file).map(|path| nodes_in(Path::new(path)).map(OsString::from)).transpose()?;
     options.apply(key, listed.as_ref().or(value)).map_err(bad_value)
+}
+
+/// Without a list of nodes, takes that of the file which `SLURM_HOSTFILE` names. With one for each task, their numbers are those of
+/// the list.
+pub(crate) fn place_by_file(options: &mut JobOptions) -> Result<(), Ended> {
+    let file = std::env::var_os("SLURM_HOSTFILE").filter(|file| !file.is_empty() && options.nodelist.is_none());
+    if let Some(file) = file {
+        options.nodelist = Some(nodes_in(Path::new(&file))?);
+        options.distribution = Some("arbitrary".to_owned());
+    }
+    let Some(list) = options.nodelist.as_ref().filter(|_| options.is_arbitrary()) else { return Ok(()) };
+    let mut names = request::expanded(Some(list))?;
+    let number = |names: &Vec<String>| u32::try_from(names.len()).unwrap_or(u32::MAX);
+    let tasks = *options.ntasks.get_or_insert(number(&names));
+    if tasks > number(&names) {
+        let hint =
+            format!("hint: list a node for each of the {tasks} tasks, and a node again for each further task on it");
+        return Err(Ended::error("Too few NodeNames in Slurm Hostfile").and(hint));
+    }
+    names.sort_unstable();
+    names.dedup();
+    options.nodes.get_or_insert((number(&names), number(&names)));
+    Ok(())
 }
 
 /// Reads the names of nodes in a file, separated by commas, blanks or line ends.

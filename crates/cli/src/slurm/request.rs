@@ -152,7 +152,8 @@ pub(crate) fn unused_nodes(options: &JobOptions) -> Option<String> {
 }
 
 fn request(options: &JobOptions, layout: &Layout, nodes: u32) -> Result<PartialRequest, Ended> {
-    let cpus = layout.tasks_per_node.saturating_mul(layout.cpus_per_task).max(options.min_cpus.unwrap_or(0));
+    let sharing = if options.overcommit { 1 } else { layout.tasks_per_node };
+    let cpus = sharing.saturating_mul(layout.cpus_per_task).max(options.min_cpus.unwrap_or(0));
     let gpus = match (options.gpus_per_node, options.gpus_per_task, options.gpus) {
         (Some(each), ..) => each,
         (None, Some(each), _) => each.saturating_mul(layout.tasks_per_node),
@@ -448,10 +449,18 @@ fn described(options: &JobOptions, spec: &Submission, layout: &Layout, directory
         }
     };
     maybe("JOB_DEPENDENCY", options.dependency.clone());
-    maybe("JOB_RESERVATION", options.reservation.clone());
+    maybe("JOB_RESERVATION", options.reservation.clone().filter(|name| !name.is_empty()));
     maybe("JOB_LICENSES", options.licenses.clone());
     maybe("GPUS_PER_NODE", options.gpus_per_node.map(|count| count.to_string()));
     maybe("GPUS_PER_TASK", options.gpus_per_task.map(|count| count.to_string()));
+    maybe("OVERCOMMIT", options.overcommit.then(|| "1".to_owned()));
+    let (kind, size) = options.distribution.as_deref().map_or((None, None), |kind| match kind.split_once('=') {
+        Some((kind, size)) => (Some(kind), Some(size)),
+        None => (Some(kind), None),
+    });
+    maybe("HOSTFILE", std::env::var("SLURM_HOSTFILE").ok().filter(|_| options.is_arbitrary()));
+    maybe("DISTRIBUTION", kind.map(str::to_owned));
+    maybe("DIST_PLANESIZE", size.map(str::to_owned));
     maybe("MEM_PER_GPU", options.mem_per_gpu_mib.map(|each| each.to_string()));
     if options.ntasks.is_some() || options.ntasks_per_node.is_some() {
         add("NTASKS", layout.ntasks.to_string());

@@ -6,7 +6,7 @@ use hostler_model::{Environment, SignalNumber};
 use hostler_slurm::job_options::{JobOptions, Key, MISTAKE, SALLOC_OPTIONS, SALLOC_VARIABLES};
 
 use super::allocating::{Speech, Wanted, describe, hold, is_of_a_job, parse, variables};
-use super::node_files::apply;
+use super::node_files::{apply, place_by_file};
 use super::{Ended, Outcome, VERSION, job_options, print, tell};
 use crate::commands::alloc::attend;
 use crate::context::{Context, block_on};
@@ -51,6 +51,7 @@ pub(crate) fn run(context: &Context, args: Vec<OsString>) -> Outcome {
             key => apply(&mut options, *key, value.as_ref())?,
         }
     }
+    place_by_file(&mut options)?;
     let command = if given.operands.is_empty() { vec![shell()] } else { given.operands };
     let default_name = if own.no_shell { "no-shell" } else { "interactive" };
     let spec = describe(&options, SPEECH, &command, default_name, called.as_ref())?;

@@ -13,7 +13,7 @@ use hostler_slurm::getopt::{Order, parse};
 use hostler_slurm::job_options::{JobOptions, Key, MISTAKE, SBATCH_OPTIONS, SBATCH_VARIABLES};
 use hostler_slurm::script;
 
-use super::node_files::apply;
+use super::node_files::{apply, place_by_file};
 use super::placing::place;
 use super::request::{self, files};
 use super::test_only::test_only;
@@ -95,6 +95,7 @@ pub(crate) fn run(context: &Context, args: Vec<OsString>) -> Outcome {
     check_memory(&chosen)?;
     apply_all(&mut options, &mut own, &variables())?;
     apply_all(&mut options, &mut own, &given.options)?;
+    place_by_file(&mut options)?;
     options.clusters.as_deref().map_or(Ok(()), check_clusters)?;
 
     let directory = own_directory().map_err(|failure| Ended::error(failure.summary()))?;

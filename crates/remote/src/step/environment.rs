@@ -99,23 +99,39 @@ pub(crate) fn for_another_node(
     callers.into_iter().filter(|(name, value)| name != TEMPORARY || !is_of_the_run(value)).collect()
 }
 
+/// Slurm's variables with values of their own on each node. `srun` sets those of the step and its tasks.
+const OF_SLURM: [&str; 10] = [
+    "SLURMD_NODENAME",
+    "SLURM_CPUS_ON_NODE",
+    "SLURM_GPUS_ON_NODE",
+    "SLURM_GTIDS",
+    "SLURM_LOCALID",
+    "SLURM_NODEID",
+    "SLURM_PROCID",
+    "SLURM_TASK_PID",
+    "SLURM_TOPOLOGY_ADDR",
+    "SLURM_TOPOLOGY_ADDR_PATTERN",
+];
+
 /// Returns the environment of a step: the caller's variables, except that node-specific variables have this node's
-/// values.
+/// values. The caller may have set other variables of Slurm.
 pub(crate) fn on_this_node(
     callers: impl IntoIterator<Item = (OsString, OsString)>,
     own: &[(OsString, OsString)],
 ) -> Vec<(OsString, OsString)> {
     let mut all: Vec<_> = callers.into_iter().filter(|(name, _)| !is_of_one_node(name)).collect();
-    let has_chosen = all.iter().any(|(name, _)| name == TEMPORARY);
-    let is_own = |name: &OsStr| is_of_one_node(name) || (name == TEMPORARY && !has_chosen);
-    all.extend(own.iter().filter(|(name, _)| is_own(name)).cloned());
+    let is_set = |name: &OsStr| all.iter().any(|(known, _)| known == name);
+    let is_of_job = |name: &OsStr| name == TEMPORARY || name.as_encoded_bytes().starts_with(b"SLURM");
+    let is_own = |name: &OsStr| is_of_one_node(name) || is_of_job(name) && !is_set(name);
+    let missing: Vec<_> = own.iter().filter(|(name, _)| is_own(name)).cloned().collect();
+    all.extend(missing);
     all
 }
 
 fn is_of_one_node(name: &OsStr) -> bool {
     let Some(name) = name.to_str() else { return false };
     name.starts_with("HOSTLER_")
-        || name.starts_with("SLURM")
+        || OF_SLURM.contains(&name)
         || OF_GPUS.contains(&name)
         || by_name(Path::new("")).iter().any(|(known, _)| *known == name)
 }
@@ -134,16 +150,25 @@ mod tests {
             ("PATH", "/mine"),
             ("HOSTLER_NODE", "n1"),
             ("SLURM_NODEID", "0"),
+            ("SLURM_JOB_NAME", "mine"),
             ("HOSTLER_X", "y"),
         ]);
         let own = variables(&[
             ("PATH", "/theirs"),
             ("HOSTLER_NODE", "n2"),
             ("CUDA_VISIBLE_DEVICES", "GPU-7"),
+            ("SLURM_JOB_NAME", "theirs"),
+            ("SLURM_JOB_QOS", "normal"),
             ("HOME", "/root"),
         ]);
-        let expected =
-            variables(&[("A", "1"), ("PATH", "/mine"), ("HOSTLER_NODE", "n2"), ("CUDA_VISIBLE_DEVICES", "GPU-7")]);
+        let expected = variables(&[
+            ("A", "1"),
+            ("PATH", "/mine"),
+            ("SLURM_JOB_NAME", "mine"),
+            ("HOSTLER_NODE", "n2"),
+            ("CUDA_VISIBLE_DEVICES", "GPU-7"),
+            ("SLURM_JOB_QOS", "normal"),
+        ]);
         assert_eq!(on_this_node(callers, &own), expected);
     }
 

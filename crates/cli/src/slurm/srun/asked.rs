@@ -3,7 +3,6 @@
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::os::fd::AsFd;
-use std::path::Path;
 use std::time::Duration;
 
 use hostler_agent::COMMANDS_IN_IMAGE;
@@ -11,10 +10,9 @@ use hostler_slurm::getopt::{Opt, Parsed};
 use hostler_slurm::job_options::{JobOptions, Key, SRUN_JOB_VARIABLES, SRUN_OPTIONS, SRUN_VARIABLES};
 use hostler_slurm::multi_prog::{self, Wrong};
 use hostler_slurm::pmi;
-use hostler_slurm::step_variables::Dealing;
 
 use super::super::allocating::{Speech, parse};
-use super::super::node_files::{apply, nodes_in};
+use super::super::node_files::{apply, place_by_file};
 use super::super::request::{check_identity, export_items};
 use super::super::{Ended, VERSION, job_options};
 
@@ -37,9 +35,6 @@ pub(super) struct Asked {
     pub(super) job: Option<u64>,
     /// A text to print instead of running a step.
     pub(super) says: Option<String>,
-    pub(super) dealing: Option<Dealing>,
-    /// Tasks run on the listed nodes in the order of the list, one for each name.
-    pub(super) arbitrary: bool,
     pub(super) immediate: bool,
     /// With an image, the command line of `srun` inside.
     pub(super) inside: Vec<OsString>,
@@ -50,7 +45,6 @@ pub(super) struct Asked {
     multi_prog: bool,
     /// Whether the step takes no CPUs of its own.
     pub(super) overlap: bool,
-    pub(super) overcommit: bool,
     pub(super) pty: bool,
     pub(super) quit_on_interrupt: bool,
     /// Number of the first node that may be used.
@@ -107,11 +101,7 @@ impl Asked {
         if asked.says.is_some() {
             return Ok(asked);
         }
-        if let Some(path) = std::env::var_os("SLURM_HOSTFILE").filter(|_| asked.arbitrary)
-            && asked.options.nodelist.is_none()
-        {
-            asked.options.nodelist = Some(nodes_in(Path::new(&path))?);
-        }
+        place_by_file(&mut asked.options)?;
         if given.operands.is_empty() {
             return Err(Ended::fatal("No command given to execute."));
         }
@@ -166,12 +156,10 @@ impl Asked {
             Key::Own("no-allocate") => {
                 return Err(Ended::error("Slurm job operation not permitted without an allocation"));
             }
-            Key::Accepted("overcommit") => self.overcommit = true,
-            Key::Accepted("distribution") => {
-                apply(&mut self.options, key, value)?;
-                let text = text().to_ascii_lowercase();
-                self.arbitrary = text.starts_with("arbitrary");
-                self.dealing = text.starts_with("cyclic").then_some(Dealing::Cyclic);
+            Key::Overcommit => self.options.overcommit = is_on(),
+            Key::Distribution if is_variable && text() == "plane" => {
+                let size = std::env::var("SLURM_DIST_PLANESIZE").unwrap_or_default();
+                apply(&mut self.options, key, Some(&format!("plane={size}").into()))?;
             }
             key => apply(&mut self.options, key, value)?,
         }

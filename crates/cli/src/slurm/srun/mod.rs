@@ -25,7 +25,7 @@ pub(crate) use self::asked::NAME;
 use self::asked::{Asked, Input, SPEECH};
 use self::screen::{Screen, array_task, summarize};
 use self::shape::{NO_STEP, Shape, shape};
-use super::allocating::{Wanted, describe, hold, variables};
+use super::allocating::{Wanted, describe, hold, is_of_a_job, variables};
 use super::bad_value;
 use super::container::only_for_jobs;
 use super::rows::rows;
@@ -204,7 +204,11 @@ async fn step(context: &Context, asked: &Asked, job: &Job, mut signals: Receiver
     };
     let terminal =
         asked.pty.then(|| crate::output::window_size().unwrap_or(hostler_model::WindowSize { rows: 24, columns: 80 }));
-    let environment = asked.environment()?;
+    let mut environment = asked.environment()?;
+    if job.outside.is_some() {
+        // Those of another job, which contains this process.
+        environment.retain(|(name, _)| !is_of_a_job(&name.to_string_lossy()));
+    }
     let threads = threads(asked, &shape, &environment);
     let launcher_address = launcher_address(&job.allocation);
     let manager = asked.mpi.then(|| Server::new(format!("{}.{}", job.raw_id, claimed.step), shape.places.clone()));
@@ -217,6 +221,7 @@ async fn step(context: &Context, asked: &Asked, job: &Job, mut signals: Receiver
             .filter(|(name, _)| !name.starts_with("HOSTLER_"));
         let of_manager = manager.iter().flat_map(|manager| manager.variables(rank));
         let of_place = threads.iter().cloned().chain(launcher_address.clone());
+        let of_place = of_place.chain(asked.options.job_name.clone().map(|name| ("SLURM_JOB_NAME", name)));
         let all = all.chain(facts.shared()).chain(facts.of_task(rank)).chain(of_place).chain(of_manager);
         let variables = all.map(|(name, value)| (name.into(), value.into())).collect();
         // Only the first task has the terminal; the others would fight over its keys.

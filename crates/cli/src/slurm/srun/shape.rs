@@ -29,7 +29,7 @@ pub(super) fn shape(asked: &Asked, names: &[String], cpus: u32) -> Result<Shape,
     let find = |name: &String| names.iter().position(|known| known == name).ok_or_else(unavailable);
     let listed = listed.iter().map(find).collect::<Result<Vec<_>, _>>()?;
     let cpus_per_task = options.cpus_per_task.unwrap_or(1).max(1);
-    if asked.arbitrary && !listed.is_empty() {
+    if options.is_arbitrary() && !listed.is_empty() {
         return Ok(by_list(&listed, options.ntasks, cpus_per_task));
     }
     let is_allowed = |node: &usize| {
@@ -39,6 +39,7 @@ pub(super) fn shape(asked: &Asked, names: &[String], cpus: u32) -> Result<Shape,
     };
     let allowed: Vec<usize> = (0..names.len()).filter(is_allowed).collect();
     let (least, most) = options.nodes.unwrap_or((1, u32::MAX));
+    let least = options.ntasks.map_or(least, |tasks| least.min(tasks));
     let available = u32::try_from(allowed.len()).unwrap_or(u32::MAX);
     // A number of nodes from the job's own variables does not bind a step with few tasks or few allowed nodes.
     if least > available && listed.is_empty() && excluded.is_empty() && asked.relative == 0 {
@@ -60,14 +61,14 @@ pub(super) fn shape(asked: &Asked, names: &[String], cpus: u32) -> Result<Shape,
             (divide(ntasks, count, None).ok_or_else(unavailable)?, Some(warning))
         }
     };
-    if !asked.overcommit && !asked.overlap && counts.iter().any(|tasks| tasks.saturating_mul(cpus_per_task) > cpus) {
+    if !options.overcommit && !asked.overlap && counts.iter().any(|tasks| tasks.saturating_mul(cpus_per_task) > cpus) {
         return Err(unavailable().instead(UNAVAILABLE, "More processors requested than permitted"));
     }
     let used = counts.iter().filter(|tasks| **tasks > 0).count();
     Ok(Shape {
         nodes: allowed[..used].to_vec(),
-        places: places(&counts[..used], asked.dealing.unwrap_or(Dealing::Block)),
-        cpus_per_task: if asked.overcommit { 0 } else { cpus_per_task },
+        places: places(&counts[..used], options.dealing().unwrap_or(Dealing::Block)),
+        cpus_per_task: if options.overcommit { 0 } else { cpus_per_task },
         warning,
     })
 }
@@ -119,6 +120,8 @@ mod tests {
             (&["-x", "c2"], vec![0, 2], vec![0, 1]),
             (&["-r1", "-n1"], vec![1], vec![0]),
             (&["-m", "arbitrary", "-w", "c3,c1,c3"], vec![0, 2], vec![1, 0, 1]),
+            (&["-N2", "-n4", "-m", "plane=1"], vec![0, 1], vec![0, 1, 0, 1]),
+            (&["-N4", "-n1"], vec![0], vec![0]),
         ] {
             assert_eq!(of(words), Ok((nodes, places)), "{words:?}");
         }
