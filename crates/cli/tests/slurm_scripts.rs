@@ -94,7 +94,10 @@ fn limits_umask_and_threads_follow_the_caller_into_jobs_and_steps() {
     let allocated = "ulimit -S -n 601; salloc -Q --mem=60 srun bash -c 'ulimit -n'";
     assert_eq!(site.print("bash", &["-c", allocated]), "601\n");
     let bogus = site.run("sbatch", &["--propagate=STACK,x", "--wrap", "true"]);
-    assert_eq!((bogus.code, bogus.stderr.as_str()), (1, "sbatch: error: --propagate=STACK,x is not valid.\n"));
+    assert_eq!(
+        (bogus.code, bogus.stderr.as_str()),
+        (1, "sbatch: error: Bad rlimit name: X\nsbatch: error: --propagate=STACK,x is not valid.\n")
+    );
 
     let threads =
         "echo [$OMP_NUM_THREADS$MKL_NUM_THREADS]; srun -n1 -c2 --mem=60 sh -c 'echo $OMP_NUM_THREADS $MKL_NUM_THREADS'";
@@ -225,7 +228,8 @@ fn placement_of_a_job_holds_for_its_steps() {
         assert_eq!(output(&options[..3], &script), expected, "{distribution}");
     }
     let invalid = site.run("sbatch", &["-m", "plane", "--wrap", "true"]);
-    assert_eq!((invalid.code, invalid.stderr.as_str()), (255, "sbatch: error: Invalid --distribution specification\n"));
+    let text = "sbatch: error: Invalid plane size or size not specified\nsbatch: error: Invalid --distribution specification\n";
+    assert_eq!((invalid.code, invalid.stderr.as_str()), (255, text));
 
     // A list in a file gives each task its node, without another option.
     site.cluster.write("two", "n2\nn1\n");
@@ -241,6 +245,12 @@ fn placement_of_a_job_holds_for_its_steps() {
     // Tasks share CPUs if the job says so.
     let script = "echo $SLURM_OVERCOMMIT $SLURM_CPUS_ON_NODE; srun sh -c 'echo $SLURM_PROCID' | sort | tail -1";
     assert_eq!(output(&["-N1", "-n9", "-O", "--mem=60"], script), "1 1\n8\n");
+
+    // Options of `srun` in variables reach the steps of a job.
+    let mut labelled = site.command("sbatch", &["--parsable", "--mem=60", "-o", "out", "--wrap", "srun -n1 echo x"]);
+    let labelled = labelled.env("SLURM_LABELIO", "1").env("SLURM_NTASKS", "7").output().expect("the command starts");
+    site.wait(String::from_utf8_lossy(&labelled.stdout).trim(), "completed");
+    assert_eq!(site.read("out"), "0: x\n");
 
     // More nodes than tasks, and names of the caller.
     let script = "srun -N3 -n1 echo one; SLURM_JOB_NAME=mine SLURM_OF_USER=2 srun -n1 sh -c 'echo $SLURM_JOB_NAME $SLURM_OF_USER'
@@ -282,6 +292,8 @@ fn kills_for_memory_and_ends_from_outside_leave_a_trace() {
     assert!(states.contains(&format!("{step}|COMPLETED|0:0\n")), "{states}");
     assert!(states.contains(&format!("{step}.0|OUT_OF_MEMORY|0:125\n")), "{states}");
     assert!(output("step").contains("task 0: Out Of Memory"), "{}", output("step"));
+    let line = format!("slurmstepd: error: Detected 1 oom_kill event in StepId={step}.0. Some of the step tasks");
+    assert!(output("step").contains(&line), "{}", output("step"));
 
     let sleeps = |name: &str| {
         let job = site.submit(&["-w", "n1", "-o", name, "--wrap", "echo on; sleep 600"]);

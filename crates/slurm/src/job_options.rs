@@ -656,7 +656,7 @@ mod tests {
             ("--mem=lots", "Invalid --mem specification"),
             ("--invalid", "unrecognized option '--invalid'"),
             ("--open-mode=x", "Invalid --open-mode specification"),
-            ("--propagate=STACK,x", "--propagate=STACK,x is not valid."),
+            ("--propagate=STACK,x", "Bad rlimit name: X\n--propagate=STACK,x is not valid."),
         ] {
             assert_eq!(options(line).expect_err(line), text, "{line}");
         }

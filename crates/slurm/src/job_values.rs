@@ -6,7 +6,7 @@ use crate::time::parse_limit;
 /// A mistake in the value of an option.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BadValue {
-    /// The text of the command's error.
+    /// The lines of the command's error.
     pub text: String,
     /// The exit code of the command.
     pub code: u8,
@@ -69,10 +69,12 @@ const LIMITS: [&str; 12] =
 pub(crate) fn propagated(text: &str) -> Result<String, BadValue> {
     let upper = if text.is_empty() { "ALL".to_owned() } else { text.to_ascii_uppercase() };
     let names: Vec<&str> = upper.split(',').map(|name| name.strip_prefix("RLIMIT_").unwrap_or(name)).collect();
-    if names.iter().all(|name| LIMITS.contains(name)) {
-        return Ok(names.join(","));
+    match names.iter().find(|name| !LIMITS.contains(name)) {
+        None => Ok(names.join(",")),
+        Some(name) => {
+            Err(BadValue { text: format!("Bad rlimit name: {name}\n--propagate={text} is not valid."), code: 1 })
+        }
     }
-    Err(BadValue { text: format!("--propagate={text} is not valid."), code: 1 })
 }
 
 /// The seconds that a login may take, of the value of `--get-user-env`: a timeout and a mode, in this order or the other one.
@@ -112,7 +114,14 @@ pub(crate) fn distribution(value: &str) -> Result<String, BadValue> {
     let value = value.to_ascii_lowercase();
     let is_known = |word: &str| ["block", "cyclic", "fcyclic", "arbitrary", "*", "pack", "nopack"].contains(&word);
     let is_plane = value.strip_prefix("plane=").is_some_and(|size| size.parse::<u32>().is_ok_and(|size| size > 0));
-    if is_plane || value.split([':', ',']).all(is_known) { Ok(value) } else { Err(invalid("distribution")) }
+    if is_plane || value.split([':', ',']).all(is_known) {
+        return Ok(value);
+    }
+    let mut bad = invalid("distribution");
+    if value.starts_with("plane") {
+        bad.text = format!("Invalid plane size or size not specified\n{}", bad.text);
+    }
+    Err(bad)
 }
 
 /// Checks the value of an option that changes nothing, if scripts rely on the refusal of wrong ones.

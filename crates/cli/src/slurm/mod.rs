@@ -181,7 +181,9 @@ pub(crate) fn mistaken_job(name: &str, mistake: &Mistake) -> Ended {
 
 /// The error for a wrong value of an option that describes a job.
 pub(crate) fn bad_value(BadValue { text, code }: BadValue) -> Ended {
-    Ended { code, ..Ended::error(text) }
+    let mut lines = text.split('\n');
+    let first = Ended { code, ..Ended::error(lines.next().unwrap_or_default()) };
+    lines.fold(first, |ended, line| ended.and(format!("error: {line}")))
 }
 
 /// The options of a command that describes jobs, in the order in which `getopt_long` lists them.

@@ -37,7 +37,8 @@ pub(crate) fn place_by_file(options: &mut JobOptions) -> Result<(), Ended> {
     if tasks > number(&names) {
         let hint =
             format!("hint: list a node for each of the {tasks} tasks, and a node again for each further task on it");
-        return Err(Ended::error("Too few NodeNames in Slurm Hostfile").and(hint));
+        let failed = Ended::error("Too few NodeNames in Slurm Hostfile");
+        return Err(failed.and("error: Failure getting NodeNames from hostfile").and(hint));
     }
     names.sort_unstable();
     names.dedup();

@@ -14,7 +14,7 @@ use hostler_remote::step::LoginRequest;
 use hostler_slurm::container_options::PREFERRED;
 use hostler_slurm::hostlist;
 use hostler_slurm::ids::split_far_number;
-use hostler_slurm::job_options::{JobOptions, LOGIN_SECONDS, Layout, MISTAKE};
+use hostler_slurm::job_options::{JobOptions, Key, LOGIN_SECONDS, Layout, MISTAKE, SRUN_VARIABLES};
 use hostler_slurm::time::Limit;
 use nix::unistd::{Group, User};
 
@@ -337,7 +337,12 @@ fn environment(options: &JobOptions, directory: &str, commands: Option<&Path>) -
     let items = export_items(export);
     let is_all = exports_all(options);
     let mut all = if is_all { own_environment(&PassedOn::All) } else { Environment::new() };
-    if !is_all {
+    if is_all {
+        // Options of `srun` that the user chose for the steps.
+        let of_steps = SRUN_VARIABLES.iter().filter(|(_, key)| !matches!(key, Key::JobName | Key::NtasksPerNode));
+        let chosen = of_steps.map(|(name, _)| *name).chain(["SLURM_CPU_BIND", "SLURM_HINT"]);
+        all.extend(chosen.filter_map(|name| Some((name.to_owned(), std::env::var(name).ok()?))));
+    } else {
         all.insert("PATH".to_owned(), USUAL_PATH.to_owned());
         for name in OF_THE_USER {
             all.extend(std::env::var(name).ok().map(|value| (name.to_owned(), value)));

@@ -49,8 +49,9 @@ impl MemoryKills {
     }
 }
 
-/// The line about kills in a step.
-fn detected(kills: u64, step: &str) -> String {
+/// The line about processes of a step that the kernel killed for memory.
+#[must_use]
+pub fn detected(kills: u64, step: &str) -> String {
     let events = if kills == 1 { "event" } else { "events" };
     format!("error: Detected {kills} oom_kill {events} in StepId={step}. Some of the step tasks have been OOM Killed.")
 }

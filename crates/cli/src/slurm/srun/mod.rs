@@ -249,7 +249,7 @@ async fn step(context: &Context, asked: &Asked, job: &Job, mut signals: Receiver
     if let Some(lost) = screen.lost_output() {
         return Err(lost);
     }
-    Ok(summarize(context, &places, &ends))
+    Ok(summarize(context, &format!("{}.{}", job.raw_id, facts.step), &places, &ends))
 }
 
 /// Waits for a signal that ends the wait of a step.

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use hostler_model::{JobId, PathFacts};
-use hostler_remote::step::StepError;
+use hostler_remote::step::{StepError, detected};
 use hostler_remote::{Report, Stream};
 use hostler_shepherd::merge::{Labels, Merger};
 use hostler_slurm::ids::split_far_number;
@@ -288,8 +288,8 @@ fn sinks(asked: &Asked, facts: &StepFacts<'_>, nodes: &[String]) -> Result<(Vec<
     Ok((sinks, all))
 }
 
-/// Prints which tasks failed, and returns the largest exit code. `places`: the node of each task.
-pub(super) fn summarize(context: &Context, places: &[&str], ends: &[Result<Report, StepError>]) -> u8 {
+/// Prints which tasks of a step failed, and returns the largest exit code. `places`: the node of each task.
+pub(super) fn summarize(context: &Context, step: &str, places: &[&str], ends: &[Result<Report, StepError>]) -> u8 {
     let mut worst = 0;
     let mut groups: BTreeMap<(&str, String), Vec<usize>> = BTreeMap::new();
     for (rank, end) in ends.iter().enumerate() {
@@ -319,6 +319,9 @@ pub(super) fn summarize(context: &Context, places: &[&str], ends: &[Result<Repor
     }
     for ((node, text), ranks) in groups {
         tell(context, NAME, &[format!("error: {node}: {}: {text}", tasks(&ranks))]);
+        if text == KILLED_FOR_MEMORY {
+            tell(context, "slurmstepd", &[detected(ranks.len() as u64, step)]);
+        }
     }
     worst
 }
@@ -330,10 +333,13 @@ fn without_place(message: &str, node: &str) -> String {
     text.split(" (os error ").next().unwrap_or(&text).to_owned()
 }
 
+/// How a process failed that the kernel killed for memory.
+const KILLED_FOR_MEMORY: &str = "Out Of Memory";
+
 /// How a process failed.
 fn how(report: &Report) -> String {
     if report.out_of_memory {
-        return "Out Of Memory".to_owned();
+        return KILLED_FOR_MEMORY.to_owned();
     }
     let Some(signal) = report.signal else { return format!("Exited with exit code {}", report.code) };
     match Signal::try_from(signal) {
