@@ -152,10 +152,10 @@ impl Slurm {
              CommunicationParameters=NoCtldInAddrAny,NoInAddrAny\n\
              SlurmctldPidFile={here}/slurmctld.pid\nSlurmdPidFile={here}/slurmd.%n.pid\nSlurmdSpoolDir={here}/spool/%n\n\
              StateSaveLocation={here}/state\nSlurmctldLogFile={here}/slurmctld.log\nSlurmdLogFile={here}/slurmd.%n.log\n\
-             ProctrackType=proctrack/linuxproc\nTaskPlugin=task/none\nMpiDefault=none\n\
+             ProctrackType=proctrack/linuxproc\nTaskPlugin=task/cgroup\nMpiDefault=none\n\
              SelectType=select/cons_tres\nSelectTypeParameters=CR_Core_Memory\nDefMemPerNode=512\n\
              SchedulerParameters=batch_sched_delay=0,bf_interval=5\nSlurmdParameters=config_overrides\n\
-             ReturnToService=2\nKillWait=2\nAccountingStorageType=accounting_storage/slurmdbd\n\
+             ReturnToService=2\nKillWait=2\nMinJobAge=3600\nAccountingStorageType=accounting_storage/slurmdbd\n\
              AccountingStorageHost=127.0.0.1\nAccountingStoragePort={accounting}\n\
              AccountingStoragePass={here}/munge.socket\nJobAcctGatherType=jobacct_gather/linux\n"
         );
@@ -167,6 +167,8 @@ impl Slurm {
         }
         text += "PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP\n";
         fs::write(self.path("slurm.conf"), text)?;
+        // The kernel kills what needs more memory than its job has. Slurm finds the version of the control groups itself.
+        fs::write(self.path("cgroup.conf"), "CgroupPlugin=autodetect\nIgnoreSystemd=yes\nConstrainRAMSpace=yes\n")?;
         let text = format!(
             "{munge}DbdHost=localhost\nDbdAddr=127.0.0.1\nDbdPort={accounting}\nSlurmUser=root\n\
              PidFile={here}/slurmdbd.pid\nLogFile={here}/slurmdbd.log\nStorageType=accounting_storage/mysql\n\
@@ -233,6 +235,10 @@ impl Drop for Slurm {
             }
             let _ = daemon.kill();
             let _ = daemon.wait();
+        }
+        // Slurm leaves the control groups of its nodes.
+        for number in 1..=NODES {
+            let _ = fs::remove_dir(format!("/sys/fs/cgroup/memory/slurm_n{number}"));
         }
     }
 }
