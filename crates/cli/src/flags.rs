@@ -125,15 +125,8 @@ pub(crate) struct JobFlags {
     ///
     /// With `fail`, the job ends as out_of_memory, even if its program goes on and succeeds. With `continue`, it ends so
     /// only if its main process was killed or passes on the exit code 137; otherwise a message says that a process was killed.
-    #[arg(
-        long,
-        value_name = "ACTION",
-        value_enum,
-        hide_default_value = true,
-        hide_possible_values = true,
-        default_value = "continue"
-    )]
-    pub(crate) oom: Oom,
+    #[arg(long, value_name = "ACTION", hide_possible_values = true)]
+    pub(crate) oom: Option<Oom>,
 
     /// GPUs on each node; the job cannot see other GPUs [default: 0]
     ///
@@ -405,7 +398,7 @@ impl JobFlags {
     /// Returns what surrounds the job, with the image of a sandbox or the container of an engine.
     fn surroundings(&self) -> Result<Surroundings, Failure> {
         let Self { exclusive, quiet_machine, sandbox, network, oom, .. } = *self;
-        let oom_fails = oom == Oom::Fail;
+        let oom_fails = oom == Some(Oom::Fail);
         let mut all = Surroundings { exclusive, quiet_machine, sandbox, network, oom_fails, ..Surroundings::default() };
         let wrong = |error: ParseError| Failure::usage(format!("--image: {error}"));
         match (&self.image, self.runtime) {
