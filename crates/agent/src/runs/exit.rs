@@ -216,7 +216,7 @@ mod tests {
     #[test]
     fn killed_child_ends_a_script_of_slurm_as_out_of_memory() {
         let record = record_with_oom_kill(Status::Exited { code: 0 }, None);
-        assert_eq!(why_of(&record, true), Why::OutOfMemory(0));
+        assert_eq!(why_of(&record, true), Why::OutOfMemory(137));
         assert_eq!(why_of(&record_with_oom_kill(signaled(15), Some(Cause::TimeLimit)), true), Why::TimeLimit(143));
     }
 

@@ -30,13 +30,17 @@ impl RunOutcome {
     }
 }
 
+/// The exit code of a shell whose program was killed.
+const KILLED: i32 = 128 + nix::libc::SIGKILL;
+
 /// Determines why a run ended. `ends_script`: whether a process that the kernel killed for memory makes the run end so, even
 /// if its script went on.
 pub(super) fn why_of(record: &ExitRecord, ends_script: bool) -> Why {
     let code = record.status.exit_code();
     match &record.cause {
         None if is_out_of_memory(record) => Why::OutOfMemory(code),
-        None if ends_script && record.oom_kill == Some(true) => Why::OutOfMemory(code),
+        // Callers must not take the end for a success.
+        None if ends_script && record.oom_kill == Some(true) => Why::OutOfMemory(if code == 0 { KILLED } else { code }),
         None => Why::Exited(code),
         Some(Cause::TimeLimit) => Why::TimeLimit(code),
         // Not requested by anybody: the run failed, and the message says why.
@@ -50,7 +54,6 @@ pub(super) fn why_of(record: &ExitRecord, ends_script: bool) -> Why {
 /// its processes.
 pub(crate) fn is_out_of_memory(record: &ExitRecord) -> bool {
     const SIGKILL: i32 = nix::libc::SIGKILL;
-    const KILLED: i32 = 128 + SIGKILL;
     let was_killed =
         matches!(record.status, Status::Signaled { signal: SIGKILL, .. } | Status::Exited { code: KILLED });
     record.oom_kill == Some(true) && record.cause.is_none() && was_killed
