@@ -24,7 +24,7 @@ use nix::fcntl::{Flock, FlockArg};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::signal::unix::{SignalKind, signal};
-use tokio::sync::{Semaphore, broadcast, mpsc};
+use tokio::sync::{RwLock, Semaphore, broadcast, mpsc};
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 
@@ -66,7 +66,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// Capacity of the queues between a step's streams and its supervision.
 const EVENTS: usize = 16;
 
-/// How long the end of an allocation may wait for its holder to get the answer.
+/// How long the end of an allocation or a step may wait for another side to get the answer.
 const FAREWELL: Duration = Duration::from_millis(100);
 
 /// How long an allocation without a program lasts without its holder.
@@ -129,6 +129,7 @@ async fn serve(
         running: Register::new(),
         claims: Claims::new(allocation.nodes.len(), cpus_of_job()),
         copies: broadcast::Sender::new(COPIES),
+        watched: RwLock::new(()),
         holding: holder.map(|_| holding),
     });
     // Without the socket, only processes of the job start steps.
@@ -166,6 +167,8 @@ async fn serve(
                 tokio::task::yield_now().await;
                 host.memory_kills.say();
                 host.record_script(started_at, &report);
+                // Those who watch a step that has just ended get its end before the connections close.
+                let _ = tokio::time::timeout(2 * FAREWELL, host.watched.write()).await;
                 return Ok(HostEnd::Code(report.code));
             }
             end = released(holder, &mut held), if holder.is_some() => return Ok(end),
@@ -308,6 +311,8 @@ struct Host {
     claims: Claims,
     /// The output of all steps, for those who watch one.
     copies: broadcast::Sender<Copied>,
+    /// Held by each client that watches a step, until it has got the end.
+    watched: RwLock<()>,
     /// Tells about the holder's connection; `None` if no client holds the allocation at this node.
     holding: Option<mpsc::Sender<Holding>>,
 }
@@ -340,7 +345,7 @@ impl Host {
                         Some(Frame::Open(Open::Step(start))) => host.step(&mut channel, &start).await,
                         Some(Frame::Open(Open::Hold)) => host.hold(&mut channel, &connection).await,
                         Some(Frame::Open(Open::Claim(claim))) => host.claim(&mut channel, &claim).await,
-                        Some(Frame::Open(Open::Watch(step))) => host.watch(&mut channel, step).await,
+                        Some(Frame::Open(Open::Watch(step))) => host.watch(&mut channel, step, &connection).await,
                         _ => {}
                     }
                 });
@@ -416,7 +421,8 @@ impl Host {
 
     /// Sends the output of a step until the step has ended, on this node and, if this is the first one, as a whole. A slow reader
     /// misses output.
-    async fn watch(&self, channel: &mut Channel, step: u32) {
+    async fn watch(&self, channel: &mut Channel, step: u32, connection: &Connection) {
+        let _watched = self.watched.read().await;
         let mut copies = self.copies.subscribe();
         if !self.running.has(step) {
             let message = format!("step {step} does not run on node {}", self.node);
@@ -444,6 +450,7 @@ impl Host {
             }
         }
         let _ = channel.send(Frame::Reply(Reply::Ended(Box::new(Report { code, ..Report::default() })))).await;
+        connection.responds(FAREWELL).await;
     }
 
     /// Writes the record of an ended step. Without an outcome, its caller was lost.
