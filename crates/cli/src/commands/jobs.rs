@@ -10,7 +10,7 @@ use crate::exit;
 use crate::failure::Outcome;
 use crate::output::{self, text, views};
 
-/// List jobs that have not ended: those that run, then those that start next
+/// List jobs that run, then those that wait, in order
 #[derive(Debug, Args)]
 pub(crate) struct Jobs {
     /// Also list jobs that have ended
