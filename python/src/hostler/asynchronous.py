@@ -61,7 +61,7 @@ class AsyncClient(Head):
 
     async def jobs(self, *, ended: bool = False) -> list[AsyncJob]:
         """Return jobs, newest first; with `ended`, also those that have ended. At most a thousand."""
-        answer = await self._request("jobs", "--sort=newest", *(["--all"] if ended else []))
+        answer = await self._request("jobs", *(["--all"] if ended else []))
         return [AsyncJob(self, job["id"]) for job in answer["jobs"]]
 
     def forward(

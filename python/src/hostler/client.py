@@ -137,7 +137,7 @@ class Client(Head, Rich):
 
     def jobs(self, *, ended: bool = False) -> Jobs:
         """Return jobs, newest first; with `ended`, also those that have ended. At most a thousand."""
-        return Jobs(self, self._ask("jobs", "--sort=newest", *(["--all"] if ended else []))["jobs"])
+        return Jobs(self, self._ask("jobs", *(["--all"] if ended else []))["jobs"])
 
     def forward(
         self,

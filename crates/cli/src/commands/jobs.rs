@@ -27,7 +27,7 @@ pub(crate) struct Jobs {
 
     /// Sort by queue (running jobs, then the next to start), newest, oldest, priority, name, user or size (largest first)
     ///
-    /// By default, lists without ended jobs are sorted by queue, and others by newest, which is their only order.
+    /// By default, tables without ended jobs are sorted by queue; all else, also with --json and --quiet, by newest.
     #[arg(long, value_name = "ORDER")]
     sort: Option<JobOrder>,
 
@@ -43,10 +43,11 @@ pub(crate) struct Jobs {
 impl Jobs {
     pub(crate) fn run(self, context: &Context) -> Outcome {
         let client = context.client()?;
+        let is_table = !context.output.is_json() && !context.output.is_quiet();
         let (page, moment) = block_on(async {
             let page = match &self.key {
                 Some(key) => of_key(&client, key).await?,
-                None => list(&client, self.filter(), self.limit).await?,
+                None => list(&client, self.filter(is_table), self.limit).await?,
             };
             Ok((page, text::Moment::of_head(&client).await?))
         })?;
@@ -70,7 +71,7 @@ impl Jobs {
         Ok(exit::OK)
     }
 
-    fn filter(&self) -> JobFilter {
+    fn filter(&self, is_table: bool) -> JobFilter {
         let states = match (self.all, self.state.is_empty()) {
             (_, false) => self.state.clone(),
             (true, true) => Vec::new(),
@@ -78,7 +79,7 @@ impl Jobs {
         };
         let any_task = !self.state.is_empty();
         let is_live = !states.is_empty() && states.iter().all(|state| !state.is_ended());
-        let order = self.sort.unwrap_or(if is_live { JobOrder::Queue } else { JobOrder::Newest });
+        let order = self.sort.unwrap_or(if is_table && is_live { JobOrder::Queue } else { JobOrder::Newest });
         JobFilter { states, any_task, user: self.user.clone(), order, ..JobFilter::default() }
     }
 }
