@@ -143,12 +143,12 @@ fn count(page: &JobPage) -> String {
     format!("{}{}", page.total, if is_part { "+" } else { "" })
 }
 
-/// What is held of each resource of the cluster.
+/// What is free of each resource of the cluster.
 fn of_resources(info: &Info) -> Vec<Number> {
     let capacity = &info.capacity;
     let of = |label: &str, free: u64, total: u64, show: &dyn Fn(u64) -> String| Number {
-        value: format!("{} of {}", show(total.saturating_sub(free)), show(total)),
-        label: format!("{label} held"),
+        value: format!("{} of {} free", show(free), show(total)),
+        label: label.to_owned(),
         url: Url::of(["nodes"]),
         tone: None,
     };
