@@ -297,7 +297,7 @@ fn job_is_unknown_while_its_node_is_silent() {
     let agent = cluster.agent_pids()[0];
 
     kill(agent, Signal::SIGSTOP);
-    wait_until("cminfo to say that nobody knows", 30, || is("Unknown"));
+    wait_until("cminfo to show the state Unknown", 30, || is("Unknown"));
     assert!(cluster.ok(&["jobs"]).contains(" unknown "), "{}", cluster.ok(&["jobs"]));
     assert!(cluster.ok(&["job", &id]).contains("state      unknown on n1"), "{}", cluster.ok(&["job", &id]));
     let job = cluster.json(&["job", &id]);

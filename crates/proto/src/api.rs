@@ -316,8 +316,8 @@ pub struct JobSummary {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
     /// A sentence about a silent node of the job: which node is silent, since when, and what happens next. Absent if
-    /// all nodes of the job respond. While it is present, `state` is the last known one: nobody can say whether the job
-    /// runs, and tables show `unknown`.
+    /// all nodes of the job respond. While present, `state` is the last known state. It is unknown whether the
+    /// job still runs, and tables show `unknown`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_problem: Option<String>,
     /// Number of times that the job was placed; for an array, the maximum over its tasks.

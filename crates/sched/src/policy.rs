@@ -15,7 +15,7 @@ pub enum Policy {
     /// Backfill (EASY): a later job may start if that cannot delay the first waiting job.
     #[default]
     Easy,
-    /// Whatever fits starts, in queue order. Nothing is reserved, so small jobs can delay a large one for ever.
+    /// Each task that fits starts, in queue order. Nothing is reserved, so small jobs can delay a large one forever.
     Greedy,
 }
 

@@ -120,7 +120,7 @@ impl Cell {
         }
     }
 
-    /// Height of the part that shows what is held.
+    /// Height of the filled part: the share of CPUs that jobs hold.
     fn filled(&self) -> f32 {
         ((CELL - 1) as f32 * self.held.min(1.0) * 10.0).round() / 10.0
     }

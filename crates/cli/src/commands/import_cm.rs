@@ -32,7 +32,7 @@ pub(crate) struct Cm {
 enum Meaning {
     Count(&'static str),
     Megabytes(&'static str),
-    /// Hours; zero and less is no limit.
+    /// In hours. Zero or a negative number means no limit.
     Hours(&'static str),
     /// Not taken over, because of this.
     None(&'static str),
@@ -162,7 +162,7 @@ fn wanted(text: &str) -> Result<Wanted, Vec<String>> {
     if mistakes.is_empty() { Ok(wanted) } else { Err(mistakes) }
 }
 
-/// The lines, keys and values of a file that is one flat mapping.
+/// Reads a YAML file that is one flat mapping. Returns the line number, key and value of each entry.
 fn pairs(text: &str) -> Result<Vec<(usize, String, String)>, String> {
     let (mut pairs, mut key, mut depth) = (Vec::new(), None, 0);
     for event in Parser::new_from_str(text) {

@@ -226,7 +226,7 @@ pub(crate) struct Show {
     /// With `wait_ms`: also stop waiting when the job, or the task with `index`, runs.
     #[serde(default)]
     running: bool,
-    /// With `wait_ms`: also stop waiting when the number of tasks that began, plus the number of those that ended, is not this one.
+    /// With `wait_ms`: also stop waiting when the number of tasks that began plus the number of tasks that ended differs from this.
     progress: Option<u64>,
 }
 

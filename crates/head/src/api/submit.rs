@@ -41,7 +41,7 @@ pub(crate) async fn submit(
     let (about, mut submitted) = accept(&user, &head, request).await?;
     if let Some(wait_ms) = wait_ms {
         let deadline = Instant::now() + Duration::from_millis(wait_ms).min(LONGEST_WAIT);
-        // The job is accepted, whatever prevents its description.
+        // If the description fails, the answer must still say that the job was accepted.
         submitted.awaited = awaited(&user, &head, &answer, submitted.id, deadline).await.ok().map(Box::new);
     }
     Ok((about, Json(submitted)))

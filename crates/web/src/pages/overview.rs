@@ -1,4 +1,4 @@
-//! The first page: what runs, what waits, what failed, what is idle and what is wrong.
+//! The first page: jobs that run, wait and failed; free resources; nodes, and those with a problem.
 
 use std::borrow::Borrow;
 
