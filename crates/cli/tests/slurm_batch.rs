@@ -153,6 +153,34 @@ fn options_come_from_the_script_then_the_environment_then_the_command_line() {
 }
 
 #[test]
+fn lines_of_pbs_are_read_unless_they_are_ignored() {
+    let site = up();
+    let lines =
+        "#!/bin/sh\n#PBS -N pb -l walltime=00:05:00\n#PBS -l nodes=1:ppn=2\n#PBS -q all -h\n#SBATCH --mem=32\ntrue\n";
+    site.cluster.write("pbs", lines);
+    let shown = |arguments: &[&str]| {
+        let id = site.submit(arguments);
+        site.print("squeue", &["-h", "-j", &id, "-o", "%j %C %l %P %r"])
+    };
+    assert_eq!(shown(&["pbs"]), "pb 2 5:00 all JobHeldUser\n");
+    assert!(shown(&["-H", "--ignore-pbs", "pbs"]).starts_with("pbs 1 UNLIMITED"));
+    assert!(shown(&["-H", "-J", "own", "pbs"]).starts_with("own 2 5:00"), "the command line wins");
+    let ignored = site.command("sbatch", &["-H", "pbs"]).env("SBATCH_IGNORE_PBS", "1").output().expect("it runs");
+    assert!(ignored.status.success());
+    // Jobs can be changed by their name.
+    let changed = site.run("scontrol", &["update", "JobName=pb", "TimeLimit=4"]);
+    assert_eq!((changed.code, changed.stderr.as_str()), (0, ""));
+    assert_eq!(site.print("squeue", &["-h", "-n", "pb", "-o", "%l"]), "4:00\n");
+    assert_ne!(site.run("scontrol", &["update", "JobName=nosuch", "TimeLimit=4"]).code, 0);
+    for (name, arguments) in [("sbatch", ["-n1", ":", "-n1", "pbs"]), ("salloc", ["-n1", ":", "-n1", "true"])] {
+        let refused = site.run(name, &arguments);
+        assert!(refused.code != 0 && refused.stderr.contains("Heterogeneous jobs are not supported"), "{refused:?}");
+    }
+    let unknown = site.run("scancel", &["-u", "nosuchuser"]);
+    assert_eq!((unknown.code, unknown.stderr.as_str()), (1, "scancel: error: Invalid user name: nosuchuser\n"));
+}
+
+#[test]
 fn mistakes_have_slurms_words_and_queue_nothing() {
     let site = up();
     site.cluster.write("plain", "echo\n");

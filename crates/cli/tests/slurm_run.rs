@@ -87,6 +87,9 @@ fn srun_outside_of_a_job_checks_what_it_can_before_it_makes_one() {
     let srun = |line: &str| site.run("srun", &line.split(' ').collect::<Vec<_>>());
     site.cluster.write("good", "0 echo first %t\n1 echo other %o\n");
     site.cluster.write("bad", "0 echo a\n5 echo b\n");
+    site.cluster.write("rest", "1 echo one\n* echo rest %t\n");
+    let outcome = srun("-n2 --mem=64 -l --multi-prog rest");
+    assert_eq!((outcome.code, sorted(&outcome.stdout).join(" ").as_str()), (0, "0: rest 0 1: one"), "{outcome:?}");
     let outcome = srun("-n2 --mem=64 -l --multi-prog good");
     assert_eq!((outcome.code, sorted(&outcome.stdout).join(" ").as_str()), (0, "0: first 0 1: other 0"), "{outcome:?}");
     for (line, text) in [
@@ -112,7 +115,7 @@ fn srun_outside_of_a_job_checks_what_it_can_before_it_makes_one() {
     let warning = "srun: Warning: can't run 1 processes on 2 nodes, setting nnodes to 1\n";
     assert_eq!((outcome.code, outcome.stdout.as_str(), outcome.stderr.as_str()), (0, "1\n", warning));
     let all = site.run("sacct", &["-n", "-X", "-P", "-o", "jobid"]);
-    assert_eq!(all.stdout, "1\n2\n", "mistakes cost no job");
+    assert_eq!(all.stdout, "1\n2\n3\n", "mistakes cost no job");
     let outcome = site.run("salloc", &["--mem=64", "-Q", "nonexistentcommand"]);
     let text = "salloc: error: _fork_command: Unable to find command \"nonexistentcommand\"\n";
     assert_eq!((outcome.code, outcome.stderr.as_str()), (1, text));

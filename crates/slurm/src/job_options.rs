@@ -71,6 +71,7 @@ pub const JOB_OPTIONS: &[Opt<Key>] = &[
     accepted("container", 0, Value),
     accepted("container-id", 0, Value),
     accepted("contiguous", 0, Nothing),
+    accepted("cores-per-socket", 0, Value),
     accepted("core-spec", b'S', Value),
     accepted("cpu-bind", 0, Value),
     accepted("cpu-freq", 0, Value),
@@ -143,7 +144,7 @@ pub const SBATCH_OPTIONS: &[Opt<Key>] = &[
     option(Key::Own("usage"), "usage", 0, Nothing),
     option(Key::Own("version"), "version", b'V', Nothing),
     accepted("batch", 0, Value),
-    accepted("ignore-pbs", 0, Nothing),
+    option(Key::Own("ignore-pbs"), "ignore-pbs", 0, Nothing),
     option(Key::Nodefile, "nodefile", b'F', Value),
     option(Key::Propagate, "propagate", 0, Attached),
 ];

@@ -128,8 +128,8 @@ pub(crate) fn distribution(value: &str) -> Result<String, BadValue> {
 pub(crate) fn check_accepted(option: &str, value: &str) -> Result<(), BadValue> {
     let is_one_of = |words: &[&str], value: &str| words.iter().any(|word| word.eq_ignore_ascii_case(value));
     match option {
-        "core-spec" | "cpus-per-gpu" | "ntasks-per-core" | "ntasks-per-gpu" | "ntasks-per-socket"
-        | "sockets-per-node" | "thread-spec" | "threads-per-core" | "wait-all-nodes" => {
+        "core-spec" | "cores-per-socket" | "cpus-per-gpu" | "ntasks-per-core" | "ntasks-per-gpu"
+        | "ntasks-per-socket" | "sockets-per-node" | "thread-spec" | "threads-per-core" | "wait-all-nodes" => {
             number::<u32>(value, option).map(drop)
         }
         "delay-boot" | "time-min" => parse_limit(value).map(drop).ok_or_else(|| invalid(option)),

@@ -18,6 +18,7 @@ pub mod job_variables;
 pub mod layout;
 pub mod multi_prog;
 pub mod node_state;
+pub mod pbs;
 pub mod pmi;
 pub mod script;
 pub mod size;

@@ -22,8 +22,12 @@ pub fn commands(text: &str, tasks: usize) -> Result<Vec<Vec<String>>, Wrong> {
         if command.is_empty() {
             return Err(wrong(format!("No program for tasks {ranks}")));
         }
-        let ranks = ranks_of(ranks, tasks).ok_or_else(|| wrong(format!("Invalid task ids {ranks}")))?;
-        for (offset, rank) in ranks.enumerate() {
+        let ranks = match ranks.as_str() {
+            // All tasks that no line before names.
+            "*" => (0..tasks).filter(|rank| all[*rank].is_none()).collect(),
+            list => ranks_of(list, tasks).ok_or_else(|| wrong(format!("Invalid task ids {list}")))?,
+        };
+        for (offset, rank) in ranks.into_iter().enumerate() {
             let task = all.get_mut(rank).ok_or_else(|| wrong(format!("Invalid task id, {rank} >= ntasks")))?;
             if task.is_some() {
                 return Err(wrong(format!("Duplicate record for task {rank}")));
@@ -55,18 +59,15 @@ fn logical_lines(text: &str) -> Vec<(usize, String)> {
     lines
 }
 
-/// The ranks of `0`, `1-3`, `0,4-5` or `*`.
-fn ranks_of(text: &str, tasks: usize) -> Option<std::vec::IntoIter<usize>> {
-    if text == "*" {
-        return Some((0..tasks).collect::<Vec<_>>().into_iter());
-    }
+/// The ranks of `0`, `1-3` or `0,4-5`.
+fn ranks_of(text: &str, tasks: usize) -> Option<Vec<usize>> {
     let mut ranks = Vec::new();
     for part in text.split(',') {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let (first, last): (usize, usize) = (first.parse().ok()?, last.parse().ok()?);
         ranks.extend(first..=last.min(first.saturating_add(tasks)));
     }
-    Some(ranks.into_iter())
+    Some(ranks)
 }
 
 #[cfg(test)]
@@ -81,6 +82,8 @@ mod tests {
         assert_eq!(all[2], ["echo", "two words", "2:1"]);
         assert_eq!(all[3], ["echo", "two words", "3:2"]);
         assert_eq!(commands("* hostname", 2).expect("valid"), [["hostname"], ["hostname"]]);
+        let rest = commands("1 echo one\n* echo rest %t %o", 3).expect("valid");
+        assert_eq!(rest, [vec!["echo", "rest", "0", "0"], vec!["echo", "one"], vec!["echo", "rest", "2", "1"]]);
         assert_eq!(commands("0 a", 2), Err(Wrong::Missing(1)));
         for (text, line, why) in [
             ("0-1", 1, "No program for tasks 0-1"),

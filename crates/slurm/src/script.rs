@@ -79,18 +79,18 @@ impl fmt::Display for Unmatched {
 
 impl std::error::Error for Unmatched {}
 
-/// Returns the words of each directive: of each line that begins with `#SBATCH`, until the first line that is neither a
-/// comment nor blank.
+/// Returns the words of each directive: of each line that begins with `mark`, such as `#SBATCH`, until the first line that is
+/// neither a comment nor blank.
 ///
 /// # Errors
 /// At a quote that does not end.
-pub fn directives(script: &str) -> Result<Vec<Vec<String>>, Unmatched> {
+pub fn directives(script: &str, mark: &str) -> Result<Vec<Vec<String>>, Unmatched> {
     let head = script.lines().take_while(|line| {
         let text = line.trim_start();
         text.is_empty() || text.starts_with('#')
     });
     head.enumerate()
-        .filter_map(|(at, line)| Some((at + 1, line.strip_prefix("#SBATCH")?)))
+        .filter_map(|(at, line)| Some((at + 1, line.strip_prefix(mark)?)))
         .filter(|(_, rest)| rest.starts_with(|c: char| c.is_ascii_whitespace()))
         .map(|(line, rest)| {
             words(rest).map_err(|quote| {
@@ -179,14 +179,15 @@ mod tests {
             &["-o", "/data/some dir/.log", "-J", "ab cd"],
             &["--comment=say \"yes\"", ""],
         ];
-        assert_eq!(directives(script).expect("all quotes end"), expected);
+        assert_eq!(directives(script, "#SBATCH").expect("all quotes end"), expected);
     }
 
     #[test]
     fn quotes_that_do_not_end_are_refused() {
-        let unmatched = directives("#!/bin/sh\n#SBATCH -J \"unterminated\n").expect_err("the quote does not end");
+        let unmatched =
+            directives("#!/bin/sh\n#SBATCH -J \"unterminated\n", "#SBATCH").expect_err("the quote does not end");
         assert_eq!(unmatched.to_string(), "line 2: Unmatched `\"` in [ \"unterminated]");
-        let second = directives("#SBATCH -J \"one\" -o \"two\n").expect_err("the second quote does not end");
+        let second = directives("#SBATCH -J \"one\" -o \"two\n", "#SBATCH").expect_err("the second quote does not end");
         assert_eq!(second.rest, " \"two");
     }
 }

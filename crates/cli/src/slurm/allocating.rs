@@ -102,8 +102,14 @@ pub(crate) async fn hold(
     let mut spec = spec.clone();
     let credentials = prepare(&mut spec, *stays)?;
     tell(context, speech.name, request::unused_nodes(options).as_slice());
-    let submitted =
-        place(client, options, &spec).await.map_err(|refused: Refused| refused.ended(speech.failed, options))?;
+    let submitted = tokio::select! {
+        placed = place(client, options, &spec) => placed.map_err(|refused: Refused| refused.ended(speech.failed, options))?,
+        Some(number) = signals.recv() => {
+            // The head gives an allocation back whose command does not come for it.
+            tell(context, speech.name, &["interrupted before the head has answered; it may have the job".to_owned()]);
+            return Ok(Err(exit::SIGNAL_BASE + u8::try_from(number).unwrap_or(0)));
+        }
+    };
     let id = submitted.id;
     let requested = Requested { job: id, credentials };
     let must_wait = Notify::new();

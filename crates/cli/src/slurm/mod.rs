@@ -193,6 +193,11 @@ pub(crate) fn job_options(own: &[Opt<Key>]) -> Vec<Opt<Key>> {
     all
 }
 
+/// The refusal of a job with components of its own.
+pub(crate) fn heterogeneous() -> Ended {
+    Ended::error("Heterogeneous jobs are not supported")
+}
+
 /// The error of a command such as `squeue` that could not read from the head. `what` is Slurm's name for the failed call, such
 /// as `slurm_load_jobs`.
 pub(crate) fn unreadable(what: &str, error: ClientError) -> Ended {

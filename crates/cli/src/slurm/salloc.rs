@@ -7,7 +7,7 @@ use hostler_slurm::job_options::{JobOptions, Key, MISTAKE, SALLOC_OPTIONS, SALLO
 
 use super::allocating::{Speech, Wanted, describe, hold, is_of_a_job, parse, variables};
 use super::node_files::{apply, place_by_file};
-use super::{Ended, Outcome, VERSION, job_options, print, tell};
+use super::{Ended, Outcome, VERSION, heterogeneous, job_options, print, tell};
 use crate::commands::alloc::attend;
 use crate::context::{Context, block_on};
 use crate::steps;
@@ -52,6 +52,9 @@ pub(crate) fn run(context: &Context, args: Vec<OsString>) -> Outcome {
         }
     }
     place_by_file(&mut options)?;
+    if given.operands.first().is_some_and(|word| word == ":") {
+        return Err(heterogeneous());
+    }
     let command = if given.operands.is_empty() { vec![shell()] } else { given.operands };
     let default_name = if own.no_shell { "no-shell" } else { "interactive" };
     let spec = describe(&options, SPEECH, &command, default_name, called.as_ref())?;

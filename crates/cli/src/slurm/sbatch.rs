@@ -11,13 +11,15 @@ use hostler_model::{JobId, JobState, MAX_SCRIPT_BYTES, Submission, Work};
 use hostler_remote::inherited::Inherited;
 use hostler_slurm::getopt::{Order, parse};
 use hostler_slurm::job_options::{JobOptions, Key, MISTAKE, SBATCH_OPTIONS, SBATCH_VARIABLES};
-use hostler_slurm::script;
+use hostler_slurm::{pbs, script};
 
 use super::node_files::{apply, place_by_file};
 use super::placing::place;
 use super::request::{self, files};
 use super::test_only::test_only;
-use super::{CLUSTER, Ended, Outcome, Refused, VERSION, check_clusters, job_options, mistaken_job, print, tell};
+use super::{
+    CLUSTER, Ended, Outcome, Refused, VERSION, check_clusters, heterogeneous, job_options, mistaken_job, print, tell,
+};
 use crate::commands::run::{own_directory, undeliverable};
 use crate::context::{Context, block_on};
 use crate::passed_on::PassedOn;
@@ -42,6 +44,9 @@ struct Own {
     test_only: bool,
     wait: bool,
 }
+
+/// Leaves `#PBS` lines unread.
+const IGNORE_PBS: Key = Key::Own("ignore-pbs");
 
 /// The script of a job, with the name to show for it.
 struct Script {
@@ -70,21 +75,37 @@ pub(crate) fn run(context: &Context, args: Vec<OsString>) -> Outcome {
     // Mistakes on the command line count before those of the script.
     apply_all(&mut JobOptions::default(), &mut Own::default(), &given.options)?;
     let mut operands = given.operands.into_iter();
-    let script = read_script(wrap.as_deref(), operands.next())?;
+    let first = operands.next();
+    if first.as_deref().is_some_and(|word| word == ":") {
+        return Err(heterogeneous());
+    }
+    let script = read_script(wrap.as_deref(), first)?;
     let text = check(&script.content)?;
 
     // Later options replace earlier ones: of the script, of the environment, of the command line.
     let mut options = JobOptions::default();
     let mut own = Own::default();
     let mut chosen: Vec<Key> = Vec::new();
-    let directives = script::directives(&text).map_err(|unmatched| match &script.file {
-        Some(file) => Ended::fatal(format!("{file}: {unmatched}")),
-        None => Ended::fatal(unmatched),
-    })?;
-    for words in directives {
+    let directives = |mark| {
+        script::directives(&text, mark).map_err(|unmatched| match &script.file {
+            Some(file) => Ended::fatal(format!("{file}: {unmatched}")),
+            None => Ended::fatal(unmatched),
+        })
+    };
+    let own_lines = directives("#SBATCH")?;
+    let is_given = given.options.iter().any(|(key, _)| *key == IGNORE_PBS);
+    let ignores_pbs = is_given
+        || std::env::var_os("SBATCH_IGNORE_PBS").is_some()
+        || own_lines.iter().flatten().any(|word| word == "--ignore-pbs");
+    let of_pbs = if ignores_pbs { Vec::new() } else { directives("#PBS")? };
+    let of_pbs = of_pbs.iter().map(|words| pbs::options(words));
+    for words in of_pbs.chain(own_lines.iter().cloned()) {
         let words = words.into_iter().map(OsString::from);
         let parsed = parse(&all, Order::StopAtOperand, words).map_err(|it| mistaken_job(NAME, &it))?;
         if let Some(word) = parsed.operands.first() {
+            if word == "hetjob" || word == "packjob" {
+                return Err(heterogeneous());
+            }
             let text = format!("Invalid directive found in batch script: {}", word.display());
             return Err(Ended { code: MISTAKE, ..Ended::error(text) });
         }
@@ -144,9 +165,9 @@ fn submit(context: &Context, options: &JobOptions, own: &Own, spec: &Submission)
 fn announce(context: &Context, options: &JobOptions, own: &Own, id: JobId) {
     let cluster = options.clusters.is_some();
     let text = match (own.parsable, cluster) {
+        _ if options.quiet => return,
         (true, false) => format!("{id}\n"),
         (true, true) => format!("{id};{CLUSTER}\n"),
-        (false, _) if options.quiet => return,
         (false, false) => format!("Submitted batch job {id}\n"),
         (false, true) => format!("Submitted batch job {id} on cluster {CLUSTER}\n"),
     };
@@ -228,6 +249,7 @@ fn apply_all(options: &mut JobOptions, own: &mut Own, all: &[(Key, Option<OsStri
             Key::Own("parsable") => own.parsable = true,
             Key::Own("test-only") => own.test_only = true,
             Key::Own("wait") => own.wait = true,
+            &IGNORE_PBS => {}
             key => apply(options, *key, value.as_ref())?,
         }
     }

@@ -201,6 +201,15 @@ async fn cancel(context: &Context, client: &Client, named: &[Named], filter: &Fi
             chosen
         }
     };
+    if let Some(user) = filter.user.as_deref().filter(|_| chosen.is_empty())
+        && User::from_name(user).ok().flatten().is_none()
+    {
+        // Users such as `root@n1` have no local account, but jobs.
+        let all = JobFilter { user: Some(user.to_owned()), limit: Some(1), ..JobFilter::default() };
+        if client.jobs(&all).await.map_err(refuse)?.total == 0 {
+            return Err(invalid_user(user));
+        }
+    }
     let chosen = match &filter.nodes {
         Some(names) => on_nodes(client, chosen, names).await.map_err(refuse)?,
         None => chosen,
@@ -447,13 +456,16 @@ fn nodes(text: &str) -> Result<Vec<String>, Ended> {
     hostler_slurm::hostlist::expand(text).map_err(|_| Ended::error(format!("Invalid node name {text}")))
 }
 
+fn invalid_user(name: &str) -> Ended {
+    Ended::error(format!("Invalid user name: {name}"))
+}
+
 /// The name of a user, given by name or by uid.
 fn user(text: &str) -> Result<String, Ended> {
-    let invalid = || Ended::error(format!("Invalid user name: {text}"));
+    let invalid = || invalid_user(text);
     match text.parse::<u32>() {
         Ok(uid) => User::from_uid(Uid::from_raw(uid)).ok().flatten().map(|user| user.name).ok_or_else(invalid),
         Err(_) if text.is_empty() => Err(invalid()),
-        // Users such as `root@n1` have no local account.
         Err(_) => Ok(text.to_owned()),
     }
 }

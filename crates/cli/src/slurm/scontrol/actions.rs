@@ -262,7 +262,7 @@ impl Session<'_> {
     }
 
     /// Replaces names of jobs, as in `jobname=first`, by the ids of the user's jobs with that name, and `jobid=12` by `12`.
-    fn named(&self, words: &[String]) -> Result<Vec<String>, Ended> {
+    pub(super) fn named(&self, words: &[String]) -> Result<Vec<String>, Ended> {
         let mut all = Vec::new();
         for word in words {
             let (key, value) = word

@@ -41,6 +41,8 @@ impl<'a> Setting<'a> {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Subject<'a> {
     Jobs(&'a str),
+    /// The caller's jobs with this name.
+    JobsNamed(&'a str),
     Nodes(&'a str),
     Partition(&'a str),
 }
@@ -48,7 +50,10 @@ enum Subject<'a> {
 /// Finds what the words are about, and the changes.
 fn subject(words: &[String]) -> Result<(Subject<'_>, Vec<Setting<'_>>), Ended> {
     // `Partition=big JobId=12` changes the job.
-    let names_job = words.iter().any(|word| Setting::parse(word).is(&["jobid"]));
+    let names = |subject: &str| words.iter().any(|word| Setting::parse(word).is(&[subject]));
+    let names_job = names("jobid");
+    // Beside another subject, the name is a change of it.
+    let names_other = names_job || names("nodename") || names("partitionname");
     let mut subject = None;
     let mut changes = Vec::new();
     let mut words = words.iter();
@@ -60,6 +65,7 @@ fn subject(words: &[String]) -> Result<(Subject<'_>, Vec<Setting<'_>>), Ended> {
             None if setting.is(&["jobid"]) => subject = Some(Subject::Jobs(value())),
             None if !names_job && setting.is(&["nodename"]) => subject = Some(Subject::Nodes(value())),
             None if !names_job && setting.is(&["partitionname"]) => subject = Some(Subject::Partition(value())),
+            None if !names_other && setting.is(&["jobname"]) => subject = Some(Subject::JobsNamed(value())),
             _ => changes.push(setting),
         }
     }
@@ -77,6 +83,10 @@ impl Session<'_> {
         let (subject, changes) = subject(words)?;
         match subject {
             Subject::Jobs(ids) => self.update_jobs(ids, &changes),
+            Subject::JobsNamed(name) => match self.named(&[format!("jobname={name}")])?.as_slice() {
+                [] => Err(Ended::plain("slurm_update error: Invalid job id specified")),
+                ids => self.update_jobs(&ids.join(","), &changes),
+            },
             Subject::Nodes(list) => self.update_nodes(list, &changes),
             Subject::Partition(name) => self.update_partition(name, &changes),
         }
@@ -386,6 +396,8 @@ mod tests {
         assert_eq!(found("job 3 timelimit=5"), Ok(("Jobs(\"3\")".to_owned(), 1)));
         assert_eq!(found("Partition=big JobId=12"), Ok(("Jobs(\"12\")".to_owned(), 1)));
         assert_eq!(found("partition=big nice=1 job 12"), Ok(("Jobs(\"12\")".to_owned(), 2)));
+        assert_eq!(found("JobName=x TimeLimit=4"), Ok(("JobsNamed(\"x\")".to_owned(), 1)));
+        assert_eq!(found("JobName=new JobId=4"), Ok(("Jobs(\"4\")".to_owned(), 1)));
         assert_eq!(found("state=drain nodename=n[1-2] reason=x"), Ok(("Nodes(\"n[1-2]\")".to_owned(), 2)));
         assert_eq!(found("part=big state=up"), Ok(("Partition(\"big\")".to_owned(), 1)));
         assert!(found("foo=1").expect_err("no subject").starts_with("No valid entity in update command"));

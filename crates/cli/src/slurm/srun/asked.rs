@@ -14,7 +14,7 @@ use hostler_slurm::pmi;
 use super::super::allocating::{Speech, parse};
 use super::super::node_files::{apply, place_by_file};
 use super::super::request::{check_identity, export_items};
-use super::super::{Ended, VERSION, job_options};
+use super::super::{Ended, VERSION, heterogeneous, job_options};
 
 pub(crate) const NAME: &str = "srun";
 
@@ -106,9 +106,7 @@ impl Asked {
             return Err(Ended::fatal("No command given to execute."));
         }
         if given.operands.iter().any(|word| word == ":") {
-            return Err(
-                Ended::error("Heterogeneous jobs are not supported").and("hint: start one srun for each component")
-            );
+            return Err(heterogeneous().and("hint: start one srun for each component"));
         }
         check_identity(&asked.options)?;
         if asked.options.container.image.is_some() {
@@ -150,7 +148,7 @@ impl Asked {
                 self.wait = Some(number("wait")?).filter(|wait| *wait > 0).map(|wait| Duration::from_secs(wait.into()));
             }
             Key::Own("het-group") => {
-                return Err(Ended::error("Heterogeneous jobs are not supported"));
+                return Err(heterogeneous());
             }
             Key::Own("test-only") => self.test_only = true,
             Key::Own("no-allocate") => {

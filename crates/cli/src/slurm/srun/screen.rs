@@ -1,6 +1,7 @@
 //! What users see of a step: its outputs, its signals, and how its tasks ended.
 
 use std::collections::BTreeMap;
+use std::ffi::CStr;
 use std::fs::{File, OpenOptions};
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
@@ -15,7 +16,6 @@ use hostler_slurm::pmi::{Effect, Server};
 use hostler_slurm::step_variables::StepFacts;
 use hostler_sys::RawTerminal;
 use nix::libc;
-use nix::sys::signal::Signal;
 
 use super::super::{Ended, own_name, tell};
 use super::asked::{Asked, NAME};
@@ -342,18 +342,9 @@ fn how(report: &Report) -> String {
         return KILLED_FOR_MEMORY.to_owned();
     }
     let Some(signal) = report.signal else { return format!("Exited with exit code {}", report.code) };
-    match Signal::try_from(signal) {
-        Ok(Signal::SIGKILL) => "Killed".to_owned(),
-        Ok(Signal::SIGTERM) => "Terminated".to_owned(),
-        Ok(Signal::SIGSEGV) => "Segmentation fault".to_owned(),
-        Ok(Signal::SIGABRT) => "Aborted".to_owned(),
-        Ok(Signal::SIGINT) => "Interrupt".to_owned(),
-        Ok(Signal::SIGBUS) => "Bus error".to_owned(),
-        Ok(Signal::SIGFPE) => "Floating point exception".to_owned(),
-        Ok(Signal::SIGUSR1) => "User defined signal 1".to_owned(),
-        Ok(Signal::SIGUSR2) => "User defined signal 2".to_owned(),
-        _ => format!("Unknown signal {signal}"),
-    }
+    // SAFETY: the text belongs to the C library, and lasts until the next call by this thread.
+    let text = unsafe { CStr::from_ptr(libc::strsignal(signal)) };
+    text.to_string_lossy().into_owned()
 }
 
 /// Names tasks: `task 0`, `tasks 0-2,4`.
