@@ -10,6 +10,7 @@ use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::process::{Command, Stdio};
 
 use tempfile::TempDir;
+use tokio::sync::oneshot;
 
 use crate::failure::{During, Failure};
 use crate::xdg;
@@ -49,9 +50,8 @@ impl Browser {
         command
     }
 
-    /// Opens `link`. The directory with the file that leads to it is deleted when the returned value is dropped. `instead`
-    /// says what to do if the browser does not start.
-    pub(crate) fn open(&self, link: &str, instead: &str) -> Result<TempDir, Failure> {
+    /// Opens `link`. `instead` says what to do if the browser does not start.
+    pub(crate) fn open(&self, link: &str, instead: &str) -> Result<Opened, Failure> {
         let directory = redirect_to(link).during(|| "cannot write a file for the browser".to_owned())?;
         let address = format!("file://{}", directory.path().join("open.html").display());
         let mut command = self.command(&address);
@@ -60,10 +60,27 @@ impl Browser {
             .spawn()
             .during(|| format!("cannot start the browser `{}`", self.words.join(" ")))
             .map_err(|failure| failure.hint(instead))?;
+        let (report, failed) = oneshot::channel();
+        let name = self.words.join(" ");
         // Some browsers run in the foreground. The thread collects the process when it ends.
-        std::thread::spawn(move || child.wait());
-        Ok(directory)
+        std::thread::spawn(move || {
+            if let Ok(status) = child.wait()
+                && !status.success()
+            {
+                // Nobody may listen any longer.
+                report.send(format!("the browser `{name}` failed: {status}")).ok();
+            }
+        });
+        Ok(Opened { _directory: directory, failed })
     }
+}
+
+/// A browser that was started.
+pub(crate) struct Opened {
+    /// Has the file that leads to the link; deleted when this value is dropped.
+    _directory: TempDir,
+    /// A sentence, if the browser ends with an error.
+    pub(crate) failed: oneshot::Receiver<String>,
 }
 
 /// A private directory with a page that leads to `link`.

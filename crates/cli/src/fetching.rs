@@ -93,13 +93,16 @@ fn not_held(all: &[(Property, Vec<u8>)]) -> String {
     kinds.join("; ")
 }
 
-/// One line for each job.
+/// One line for each attempt of a job.
 fn what_arrived(arrived: &[Arrived]) -> impl Iterator<Item = String> {
-    arrived.chunk_by(|a, b| a.job == b.job).map(|of_one_job| {
+    arrived.chunk_by(|a, b| (a.job, a.earlier_attempt) == (b.job, b.earlier_attempt)).map(|of_one_job| {
         let first = of_one_job.iter().find(|result| result.node_rank.unwrap_or(0) == 0).unwrap_or(&of_one_job[0]);
         let (files, bytes) = of_one_job.iter().fold((0, 0), |sum, it| (sum.0 + it.files, sum.1 + it.bytes));
         let what = match (first.index, of_one_job.len()) {
-            (None, 1) => format!("job {}", first.job),
+            (None, 1) => match first.earlier_attempt {
+                Some(attempt) => format!("attempt {attempt} of job {}", first.job),
+                None => format!("job {}", first.job),
+            },
             (None, nodes) => format!("job {} from its {nodes} nodes", first.job),
             (Some(index), 1) => format!("task {}_{index}", first.job),
             (Some(_), _) => format!("{} of job {}", plural(tasks_in(of_one_job), "task"), first.job),

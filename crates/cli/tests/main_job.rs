@@ -77,8 +77,16 @@ fn submission_with_a_key_gives_one_job_also_after_its_end_and_after_a_restart() 
     let submit = ["submit", "--key", "a/b ü", "-c", "1", "-m", "64M", &folder, "main.py"];
     let id = cluster.ok(&submit);
     assert_eq!(cluster.ok(&[&submit[..], &["--wait"][..]].concat()), id);
+    // A drained node is there, too: it needs no other start.
+    cluster.ok(&["node", "drain", "n1", "--reason", "new disk"]);
     cluster.ok(&["down"]);
-    cluster.ok(&["up"]);
+    let up = cluster.run(&["up"]);
+    assert!(
+        up.code == 0 && up.stderr.contains("note: n1 gets no jobs: ") && up.stderr.contains("new disk"),
+        "{}",
+        up.stderr
+    );
+    cluster.ok(&["node", "resume", "n1"]);
     let again = cluster.run(&submit);
     assert_eq!((again.stdout.trim(), again.code), (id.as_str(), 0));
     assert!(again.stderr.contains(&format!("job {id} has this key, so nothing is submitted")), "{}", again.stderr);

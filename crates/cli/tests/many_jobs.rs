@@ -103,4 +103,14 @@ fn requeue_changes_the_limits_that_a_job_reached() {
     cluster.ok(&["release", "slow"]);
     cluster.ok(&["wait", "last"]);
     assert_eq!(cluster.ok(&["logs", "slow"]), "done");
+    // What is said is what is so in the end.
+    let done: Vec<String> = (0..11).map(|_| cluster.ok(&["run", "--detach", "-m", "16M", "--", "true"])).collect();
+    done.iter().for_each(|id| cluster.wait_for_state(id, "completed"));
+    let over = cluster.run(&["cancel", &format!("{}-{}", done[0], done[10])]);
+    assert_eq!(over.stderr, "11 jobs had ended already\n");
+    let failed = cluster.ok(&["run", "--detach", "-m", "16M", "--", "false"]);
+    cluster.wait_for_state(&failed, "failed");
+    let again = cluster.run(&["requeue", &failed, "-t", "2m", "-m", "32M"]);
+    let said = format!("job {failed} is queued again with a time limit of 2m00s and 32M of memory\n");
+    assert_eq!((again.code, again.stderr), (0, said));
 }

@@ -111,7 +111,7 @@ fn relay(header: &[u8]) {
 fn csv(text: &str) {
     match roster::read(text) {
         Ok(users) => {
-            let names: BTreeSet<&UserName> = users.iter().map(|user| &user.name).collect();
+            let names: BTreeSet<&UserName> = users.iter().map(|(_, user)| &user.name).collect();
             assert!(!users.is_empty() && names.len() == users.len());
         }
         Err(problems) => assert!(!problems.is_empty() && problems.len() <= 20),

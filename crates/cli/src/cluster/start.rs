@@ -332,7 +332,11 @@ impl<'a> Starter<'a> {
             let nodes = self.client.nodes().await?;
             let is_ours = |view: &NodeView| self.record.nodes.iter().any(|node| node.name == view.name);
             let ours: Vec<NodeView> = nodes.into_iter().filter(is_ours).collect();
-            let is_there = |node: &&NodeView| node.state == NodeState::Up || self.record.is_elastic && node.cpus > 0;
+            let is_elastic = self.record.is_elastic;
+            let is_there = |node: &&NodeView| {
+                let is_drained = matches!(node.state, NodeState::Draining | NodeState::Drained);
+                node.state == NodeState::Up || is_drained || is_elastic && node.cpus > 0
+            };
             let up = ours.iter().filter(is_there).count();
             if up == self.record.nodes.len() {
                 self.remove_invitations();
@@ -344,11 +348,8 @@ impl<'a> Starter<'a> {
             }
             self.check_children()?;
             if Instant::now() >= deadline {
-                let late = self
-                    .record
-                    .nodes
-                    .iter()
-                    .find(|node| !ours.iter().any(|it| it.name == node.name && it.state == NodeState::Up));
+                let late =
+                    self.record.nodes.iter().find(|node| !ours.iter().any(|it| it.name == node.name && is_there(&it)));
                 let name = late.map_or_else(|| "n1".to_owned(), |node| node.name.to_string());
                 return Err(self.too_slow(&format!("node {name}"), &name));
             }

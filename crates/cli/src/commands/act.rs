@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::Args;
 use futures_util::{StreamExt, stream};
 use hostler_client::{Client, ClientError, RecordFilter};
-use hostler_model::{JobId, JobState, SignalNumber, SignalTarget, WallTime, plural};
+use hostler_model::{JobId, JobState, SignalNumber, SignalTarget, WallTime, format_bytes, format_duration, plural};
 use hostler_proto::api::{JobAction, JobChange, JobRecord, JobSummary, TaskView};
 use nix::sys::signal::{SigHandler, signal};
 
@@ -189,7 +189,7 @@ impl Requeue {
             return Err(Failure::usage("single tasks of an array cannot be changed")
                 .hint("name the whole array, or leave out --time and --memory"));
         }
-        let how = How { keeps_files: self.keep_files, ..How::default() };
+        let how = How { keeps_files: self.keep_files, is_first_step: change.is_some(), ..How::default() };
         let (accepted, outcome) = act_on_each(context, &client, &targets, action, how)?;
         let mut outcome = outcome;
         if let Some(change) = change {
@@ -236,7 +236,12 @@ fn change_and_release(
                 }
                 Ok::<_, ClientError>(())
             };
-            if let Err(error) = changed.await {
+            let changed = changed.await;
+            if changed.is_ok() {
+                let then = if stays_held { ", and held until `hostler release`" } else { "" };
+                context.output.say(&format!("job {job} is queued again {}{then}", in_words(change)));
+            }
+            if let Err(error) = changed {
                 let failure = Failure::from(error).hint(format!(
                     "job {job} is queued and held; `hostler update {job}` changes it, `hostler release {job}` lets it start"
                 ));
@@ -246,6 +251,13 @@ fn change_and_release(
         }
         Ok(code)
     })
+}
+
+/// The new limits, such as `with a time limit of 2h00m and 4G of memory`.
+fn in_words(change: &JobChange) -> String {
+    let time = change.time_limit_ms.map(|ms| format!("a time limit of {}", format_duration(Duration::from_millis(ms))));
+    let memory = change.memory_bytes.map(|bytes| format!("{} of memory", format_bytes(bytes)));
+    format!("with {}", time.into_iter().chain(memory).collect::<Vec<_>>().join(" and "))
 }
 
 /// The states of jobs to which an action applies, if the person does not say which.
@@ -418,6 +430,8 @@ struct How {
     keeps_files: bool,
     /// Passes over jobs in a state in which the action makes no sense.
     skips: bool,
+    /// A later step says what became of the jobs.
+    is_first_step: bool,
 }
 
 /// Applies the action to every target, even if it fails for some. Returns the jobs for which it was accepted, and the outcome
@@ -439,7 +453,7 @@ fn act_on_each(
         while let Some((target, answer)) = answers.next().await {
             match answer {
                 Ok(summary) => {
-                    if targets.len() <= MOST_LINES {
+                    if targets.len() <= MOST_LINES && !how.is_first_step {
                         context.output.say(&sentence(*target, action, &summary));
                     }
                     accepted.insert(target.job);
@@ -456,14 +470,14 @@ fn act_on_each(
                 }
             }
         }
-        if targets.len() > MOST_LINES {
+        if targets.len() > MOST_LINES && !how.is_first_step {
             let refused = match failures.len() {
                 0 => String::new(),
                 count => format!("; {count} refused"),
             };
             let what = match summaries.as_slice() {
                 [job] => sentence(Target { job: job.id, index: None }, action, job),
-                jobs => format!("{} {}", plural(jobs.len(), "job"), of_many(action)),
+                jobs => of_many(action, jobs),
             };
             context.output.say(&format!("{what}{refused}"));
         }
@@ -493,13 +507,21 @@ fn verb(action: JobAction) -> &'static str {
 }
 
 /// What happens to several jobs.
-fn of_many(action: JobAction) -> &'static str {
-    match action {
+fn of_many(action: JobAction, jobs: &[JobSummary]) -> String {
+    // A job that waited is cancelled by now.
+    let is_over = |job: &&JobSummary| job.state.is_ended() && job.state != JobState::Cancelled;
+    let over = jobs.iter().filter(|job| action == JobAction::Cancel && is_over(job)).count();
+    let what = match action {
         JobAction::Cancel => "are being cancelled",
         JobAction::Hold | JobAction::HoldForOwner => "are held until `hostler release`",
         JobAction::Release => "are released",
         JobAction::RequeueHeld { .. } => "are queued again, and held",
         JobAction::Requeue | JobAction::RequeueAll | JobAction::RequeueDependent => "are queued again",
+    };
+    match (jobs.len() - over, over) {
+        (0, over) => format!("{} had ended already", plural(over, "job")),
+        (acted, 0) => format!("{} {what}", plural(acted, "job")),
+        (acted, over) => format!("{} {what}; {over} had ended already", plural(acted, "job")),
     }
 }
 

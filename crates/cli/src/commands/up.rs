@@ -122,6 +122,10 @@ impl Up {
         } else if let Some(note) = node_views::shared_cpus(&started.nodes) {
             output.say(&format!("note: this machine has {available}; {note}"));
         }
+        for NodeView { name, why, .. } in started.nodes.iter().filter(|node| node.reason.is_some()) {
+            let why = why.as_deref().unwrap_or("it is drained");
+            output.say(&format!("note: {name} gets no jobs: {why}; `hostler node resume {name}` ends that"));
+        }
         if self.elastic {
             output.say("nodes are switched off after 10 seconds without a task, and on again when a job needs them");
         }

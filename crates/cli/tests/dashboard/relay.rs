@@ -181,6 +181,22 @@ fn requests_of_other_sites_and_without_the_cookie_are_refused() {
 }
 
 #[test]
+fn link_is_printed_if_the_browser_fails() {
+    let cluster = cluster();
+    let mut relay = Relay::start(&cluster, &[], &[("BROWSER", "false")]);
+    let said = wait_until("the link of the failed browser", 30, || {
+        let log = fs::read_to_string(cluster.path("relay.log")).ok()?;
+        log.contains("open this link within").then_some(log)
+    });
+    assert!(said.contains("the browser `false` failed: exit status: 1"), "{said}");
+    let link = said.split_whitespace().find(|word| word.contains("127.0.0.1") && word.contains("/enter?key="));
+    let path = link.and_then(|link| link.split_once("/enter")).expect("a link").1;
+    relay.link = Some(format!("{}/enter{path}", relay.address.trim_end_matches('/')));
+    let cookie = relay.enter();
+    assert_eq!(relay.get("/", &cookie).status, 200);
+}
+
+#[test]
 fn browser_gets_a_private_file_and_the_secret_is_nowhere_else() {
     let cluster = cluster();
     // A browser that notes what it was given, and stays.

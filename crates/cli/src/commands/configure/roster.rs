@@ -15,8 +15,8 @@ const SEPARATORS: [u8; 3] = [b',', b';', b'\t'];
 /// Maximum number of problems to report.
 const MAX_PROBLEMS: usize = 20;
 
-/// Parses a roster. Returns the users, or the problems with their line numbers.
-pub(super) fn read(text: &str) -> Result<Vec<AddUser>, Vec<String>> {
+/// Parses a roster. Returns the users with their line numbers, or the problems with theirs.
+pub(super) fn read(text: &str) -> Result<Vec<(usize, AddUser)>, Vec<String>> {
     let text = text.trim_start_matches('\u{feff}');
     let mut users = Vec::new();
     let mut problems = Vec::new();
@@ -42,7 +42,7 @@ pub(super) fn read(text: &str) -> Result<Vec<AddUser>, Vec<String>> {
         match user(&row, &columns) {
             Ok(user) => match seen.insert(user.name.clone(), line) {
                 Some(earlier) => problems.push(format!("line {line}: {} is already in line {earlier}", user.name)),
-                None => users.push(user),
+                None => users.push((line, user)),
             },
             Err(why) => problems.push(format!("line {line}: {why}")),
         }
@@ -126,10 +126,14 @@ mod tests {
 
     use super::*;
 
+    fn of(text: &str) -> Vec<AddUser> {
+        read(text).expect(text).into_iter().map(|(_, user)| user).collect()
+    }
+
     #[test]
     fn spreadsheet_csv_is_parsed() {
         let text = "\u{feff}Name,uid,role,groups,ssh key\r\nada,2000,admin,lab;a1,\"ssh-ed25519 AAAA ada, at home\"\r\n\r\n# gone\nben\ncy,,,,\n";
-        let users = read(text).expect("a valid roster");
+        let users = of(text);
         assert_eq!(users.len(), 3);
         assert_eq!((users[0].uid, users[0].role, users[0].groups.len()), (Some(2000), Role::Admin, 2));
         assert_eq!(users[0].keys, ["ssh-ed25519 AAAA ada, at home"]);
@@ -144,7 +148,7 @@ mod tests {
             "name\tgroups\tuid\nada\tlab, a1\t2000\nben\n",
             "# class of 2026\n\n\"name\";\"uid\";\"role\";\"group\"\n\"ada\";2000;;\"lab,a1\"\n\"ben\"\n",
         ] {
-            let users = read(text).expect(text);
+            let users = of(text);
             assert_eq!((users.len(), users[0].uid, users[0].groups.len()), (2, Some(2000), 2), "{text}");
             assert_eq!((users[0].name.as_str(), users[1].name.as_str()), ("ada", "ben"), "{text}");
         }

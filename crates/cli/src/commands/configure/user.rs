@@ -1,5 +1,6 @@
 //! `hostler configure user`: manages users and their keys, roles and quotas.
 
+use std::io::Read;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
@@ -148,7 +149,7 @@ struct Keys {
 
 #[derive(Debug, Args)]
 struct Import {
-    /// CSV file with users
+    /// CSV file with users, or - for standard input
     #[arg(value_name = "FILE")]
     roster: PathBuf,
 }
@@ -280,13 +281,31 @@ fn change_keys(context: &Context, client: &Client, name: &UserName, change: &Cha
 impl Import {
     fn run(self, context: &Context, client: &Client) -> Outcome {
         let path = &self.roster;
-        let text = std::fs::read_to_string(path).during(|| format!("cannot read {}", path.display()))?;
+        let bytes = match path.as_os_str() == "-" {
+            true => {
+                let mut bytes = Vec::new();
+                std::io::stdin().read_to_end(&mut bytes).map(|_| bytes)
+            }
+            false => std::fs::read(path),
+        };
+        let bytes = bytes.during(|| format!("cannot read {}", path.display()))?;
+        let text = String::from_utf8(bytes).map_err(|_| {
+            Failure::usage(format!("{} is not UTF-8 text; nothing was changed", path.display()))
+                .hint("in the spreadsheet, save it as `CSV UTF-8`")
+        })?;
         let rows = roster::read(&text).map_err(|problems| {
             let what = format!("{} cannot be imported; nothing was changed", path.display());
             problems.into_iter().fold(Failure::usage(what), Failure::hint)
         })?;
         let count = rows.len();
-        block_on(async { Ok(client.import_users(rows).await?) })?;
+        let lines: Vec<(String, usize)> = rows.iter().map(|(line, user)| (user.name.to_string(), *line)).collect();
+        let users = rows.into_iter().map(|(_, user)| user).collect();
+        block_on(async { Ok(client.import_users(users).await) })?.map_err(|error| {
+            let words: Vec<String> = error.to_string().split_whitespace().map(str::to_owned).collect();
+            let of_line =
+                lines.iter().find(|(name, _)| words.contains(name)).map(|(_, line)| format!("see line {line}"));
+            of_line.into_iter().fold(Failure::from(error), Failure::hint)
+        })?;
         if context.output.is_json() {
             context.output.json(&json!({ "imported": count }));
         }

@@ -13,6 +13,7 @@ mod session;
 use std::sync::Arc;
 
 use clap::Args;
+use futures_util::future::OptionFuture;
 use serde_json::json;
 
 use self::relay::Relay;
@@ -71,7 +72,7 @@ impl Dashboard {
         let browser = if self.no_open { None } else { Browser::find() };
         let output = &context.output;
         let address = session.address();
-        let entry = match &browser {
+        let mut opened = match &browser {
             Some(browser) => {
                 output.say(&format!("the dashboard is at {address}, for you on this machine"));
                 Some(browser.open(&session.link(), "`hostler dashboard --no-open` prints a link instead")?)
@@ -86,12 +87,21 @@ impl Dashboard {
             let link = browser.is_none().then(|| session.link());
             output.json(&json!({ "address": address, "link": link }));
         }
-        let relay = Relay::new(endpoint, session);
+        let relay = Relay::new(endpoint, Arc::clone(&session));
+        let failure = async {
+            let failed = opened.as_mut().map(|opened| &mut opened.failed);
+            if let Some(Ok(why)) = OptionFuture::from(failed).await {
+                output.say(&why);
+                self.print(context, &session);
+            }
+            std::future::pending::<()>().await;
+        };
         tokio::select! {
             () = relay.serve(listeners) => {}
+            () = failure => {}
             _ = interrupts.next() => {}
         }
-        drop(entry);
+        drop(opened);
         output.say("stopped");
         Ok(exit::OK)
     }
