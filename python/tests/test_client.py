@@ -70,6 +70,10 @@ def test_job_after_another_waits_and_is_cancelled(client: hostler.Client, projec
     slow.requeue()
     assert not slow.status().ended
     slow.cancel()
+    assert slow.wait(20).state == "cancelled"
+    slow.requeue(keep_files=True)
+    assert not slow.status().ended
+    slow.cancel()
 
 
 def test_nodes_and_summary_are_listed(client: hostler.Client) -> None:
@@ -146,6 +150,7 @@ def test_missing_or_other_executable_is_reported(tmp_path: Path, monkeypatch: py
 def test_options_become_arguments() -> None:
     given = arguments({"cpus": 2, "gpus": None, "time": 1.5, "requeue": True, "hold": False, "tags": {"a": "b"}})
     assert given == ["--cpus=2", "--time=2s", "--requeue", "--tag=a=b"]
+    assert arguments({"oom": "fail"}) == ["--oom=fail"]
     assert arguments({"sandbox": True, "network": "job"}) == ["--sandbox", "--network=job"]
     assert arguments({"exclusive": True, "quiet_machine": True}) == ["--exclusive", "--quiet-machine"]
     assert arguments({"image": "oci:/data/a:1"}) == ["--image=oci:/data/a:1"]

@@ -170,9 +170,15 @@ class AsyncWork(Named):
         """Cancel it. Results written so far can still be fetched. Does nothing if it has ended."""
         await self._client._request("cancel", self._name)
 
-    async def requeue(self) -> None:
-        """Queue it again. Tasks of an array that have completed keep their results."""
-        await self._client._request("requeue", self._name)
+    async def requeue(self, *, keep_files: bool = False) -> None:
+        """Queue it again. Tasks of an array that have completed keep their results.
+
+        Parameters
+        ----------
+        keep_files : bool
+            Start in the folder as the last attempt left it, e.g. with its checkpoints, instead of in the submitted folder.
+        """
+        await self._client._request("requeue", *["--keep-files"] * keep_files, self._name)
 
 
 def _now(method: Callable[Concatenate[Any, P], Coroutine[Any, Any, R]]) -> Callable[Concatenate[Any, P], R]:

@@ -51,6 +51,8 @@ class Options(TypedDict, total=False):
     image: str | None
     #: Engine of the node that runs ``image`` instead of a sandbox: ``"docker"``, ``"podman"`` or ``"apptainer"``.
     runtime: str | None
+    #: ``"fail"``: the job fails if the kernel kills one of its processes for memory, also if its program goes on.
+    oom: str | None
     #: Keep the job waiting until ``hostler release``.
     hold: bool
     #: Labels of the job.
@@ -71,6 +73,7 @@ _FLAGS = {
     "after": "--after",
     "name": "--name",
     "priority": "--priority",
+    "oom": "--oom",
 }
 _PAIRS = {"resources": "--resource", "tags": "--tag"}
 _SWITCHES = {
