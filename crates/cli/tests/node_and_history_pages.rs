@@ -375,6 +375,25 @@ os.symlink('/etc/passwd', 'link') if False else os.symlink('table.csv', 'link')
     assert_eq!(browser.get(&format!("/api/v1{base}/files?directory=..")).status, 404);
     assert_eq!(browser.get(&format!("/api/v1/jobs/{id}/tasks/7/files")).status, 404);
 
+    // Everything as one archive, as `tar` reads it.
+    let archive = browser.get(&format!("{base}/files/archive"));
+    assert_eq!(archive.header("content-type"), Some("application/x-tar"));
+    std::fs::write(cluster.path("all.tar"), &archive.body).expect("a file");
+    std::fs::create_dir(cluster.path("unpacked")).expect("a directory");
+    let tar = |args: &[&str]| {
+        let output = std::process::Command::new("tar").arg("-f").arg(cluster.path("all.tar")).args(args).output();
+        let output = output.expect("tar runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    };
+    tar(&["-x", "-C", &cluster.path("unpacked").to_string_lossy()]);
+    let unpacked = cluster.path("unpacked").join(format!("job-{id}"));
+    let read = |name: &str| std::fs::read_to_string(unpacked.join(name)).expect("a file of the archive");
+    assert_eq!((read("deep/er/file.txt").as_str(), read("table.csv")), ("deep", read("link")));
+    assert_eq!(std::fs::read(unpacked.join("numbers.bin")).expect("a file of the archive"), whole.body);
+    let count = std::fs::read_dir(&unpacked).expect("a directory").count();
+    assert_eq!(count, paths.len(), "all entries of the top");
+    assert_eq!(browser.get(&format!("/jobs/{id}/tasks/7/files/archive")).status, 404);
+
     let page = browser.page(&format!("{base}/files"));
     assert!(page.contains("&#60;img src=x onerror") && !page.contains("<img src=x"), "{page}");
     let shown = |path: &str| browser.page(&format!("{base}/files?file={}", encoded(path)));

@@ -139,6 +139,7 @@ fn pages_show_what_failed_what_waits_and_what_is_free() {
     let overview = browser.page("/");
     overview.has(&[
         "Failed with exit code 3",
+        "<code>&#60;b&#62;broken</code>",
         &format!("/jobs/{failed}#last-lines"),
         "&#60;script&#62;alert(1)",
         "waits:",
@@ -187,14 +188,34 @@ fn pages_show_what_failed_what_waits_and_what_is_free() {
 
     // Headers sort, and keep the filter.
     let sorted = browser.page("/jobs?q=e&order=name");
-    sorted.has(&["by name.", "/jobs?q=e&#38;order=user\">User</a>", "value=\"name\" selected"]);
+    sorted.has(&["by name.", "/jobs?q=e&#38;order=user\">User</a>", "name=\"order\" value=\"name\""]);
     let at = |name: &str| sorted.body.find(&format!(" {name}</a>")).expect("the job is listed");
     assert!(at("holder") < at("late") && at("late") < at("second"));
-    browser.page("/jobs?order=oldest").has(&["aria-sort=\"ascending\"><a href=\"/jobs?order=newest\">Job</a>"]);
+    browser.page("/jobs?order=oldest").has(&["aria-sort=\"ascending\"><a href=\"/jobs?order=name\">Job</a>"]);
     browser.page("/jobs?order=size&state=all").has(&["newest first."]);
     assert_eq!(browser.get("/jobs?order=colour").status, 400);
     let names = cluster.ok(&["jobs", "--sort", "name", "--quiet"]);
     assert_eq!(names.split_whitespace().collect::<Vec<_>>(), [&running, &waiting, &other]);
+    // Tabs count; the reader's columns stay; the list is a spreadsheet, too.
+    queue.has(&["Running <b>2</b>", "Waiting <b>1</b>", "Failed <b>1</b>", "of 1h00m", "starts within"]);
+    let chosen = browser.get("/jobs?columns=chosen&column=limit&column=%3Cb%3E");
+    let kept = chosen.header("set-cookie").expect("a cookie").split(';').next().expect("a pair").to_owned();
+    assert_eq!(kept, "hostler-columns=limit");
+    let before = browser.cookie.replace(kept);
+    let fewer = browser.page("/jobs");
+    fewer.has(&["order=limit\">Limit</a>"]);
+    fewer.lacks(&["<th scope=\"col\">Last change</th>"]);
+    browser.cookie = before;
+    let sheet = browser.page("/jobs.csv?state=all&q=holder");
+    assert_eq!(sheet.header("content-type"), Some("text/csv; charset=utf-8"));
+    let lines: Vec<&str> = sheet.body.lines().collect();
+    assert!(lines[0].starts_with("job,name,user,state,") && lines.len() == 2, "{lines:?}");
+    assert!(lines[1].starts_with(&format!("{running},holder,")), "{lines:?}");
+    // One node is kept for the waiting job.
+    browser.page("/timeline").has(&["holder of", "runs, for", "kept free for job"]);
+    let columns = cluster.ok(&["jobs", "-o", "id,limit", "--sort", "oldest"]);
+    assert!(columns.starts_with("ID  LIMIT\n") && columns.contains(" 2  1h00m"), "{columns}");
+    assert_eq!(cluster.ok(&["jobs", "--failed", "--since", "1h", "-q"]).trim(), failed);
     browser.page("/jobs?q=%3Cscript%3E&state=all").has(&["value=\"&#60;script&#62;\""]);
 
     // Actions: cancelling asks first; each job has its outcome.
@@ -279,7 +300,7 @@ fn output_is_shown_in_parts_followed_and_searched() {
     // After the end, from the result.
     browser.page(&path).has(&[">last\n"]);
     let hits = browser.page(&format!("{path}?q=LINE+77+"));
-    hits.has(&["1 hit", "line 77 of a long output &#60;i&#62;"]);
+    hits.has(&["1 hit", "<mark>line 77 </mark>of a long output &#60;i&#62;"]);
     let raw = browser.page(&format!("{path}/raw"));
     assert_eq!(raw.header("content-type"), Some("text/plain; charset=utf-8"));
     assert_eq!(raw.header("x-content-type-options"), Some("nosniff"));
@@ -347,7 +368,12 @@ fn failed_tasks_of_an_array_are_found_and_changes_are_streamed() {
         "Last lines of stderr of task 97",
         "More tasks",
         "Failed tasks",
+        "aria-label=\"Tasks: 1 failed, 120 completed\"",
+        "aria-label=\"task 97: failed\"",
     ]);
+    let row = |index: u32| page.body.find(&format!("<th scope=\"row\">{index}</th>")).expect("the task is listed");
+    assert!(row(97) < row(0), "failed tasks come first");
+    browser.page("/timeline").has(&[&format!("of job {id}")]);
     let failed = browser.page(&format!("/jobs/{id}?tasks=failed"));
     failed.has(&["<th scope=\"row\">97</th>", "Failed with exit code 7"]);
     failed.lacks(&["<th scope=\"row\">96</th>"]);
@@ -381,4 +407,17 @@ fn pages_of_a_list_show_each_job_once_while_others_arrive() {
         all.dedup();
         assert_eq!(all.len(), seen.len(), "a job appears twice in the order {order}: {seen:?}");
     }
+    // An action on all jobs that match asks first, and leaves alone what is submitted after the question.
+    let of_list = "action=cancel&all=yes&back=%2Fjobs%3Fstate%3Dpending%26q%3Da";
+    let asked = browser.post("/jobs", "/jobs/act", of_list);
+    let up_to = asked.body.split("name=\"up_to\" value=\"").nth(1).and_then(|rest| rest.split('"').next());
+    let up_to = up_to.unwrap_or_else(|| panic!("the question names the newest job: {}", asked.body));
+    let (later, other) = (submit(0), submit(1));
+    assert_eq!(cluster.state(up_to), "pending");
+    let done = browser.act("/jobs", "/jobs/act", &format!("{of_list}&confirmed=yes&up_to={up_to}"));
+    done.has(&["notice good"]);
+    cluster.wait_for_state(up_to, "cancelled");
+    assert_eq!((cluster.state(&later), cluster.state(&other)), ("pending".to_owned(), "pending".to_owned()));
+    let left = cluster.ok(&["jobs", "-s", "pending", "-q"]);
+    assert!(!left.split_whitespace().any(|id| id == first[0]) && left.split_whitespace().any(|id| id == first[1]));
 }

@@ -69,6 +69,8 @@ pub struct JobFilter {
     pub text: Option<String>,
     /// Partition; `None` means all.
     pub partition: Option<PartitionName>,
+    /// Only jobs that ended at this time or later.
+    pub ended_since: Option<WallTime>,
     /// Maximum number of jobs; `None` means the head's default.
     pub limit: Option<u32>,
     /// Only jobs that follow this job in the order. For the next page, pass `next` of the previous page.
@@ -91,6 +93,7 @@ impl JobFilter {
         parts.extend(self.user.as_ref().map(|user| format!("user={}", escape(user))));
         parts.extend(self.text.as_ref().map(|text| format!("text={}", escape(text))));
         parts.extend(self.partition.as_ref().map(|partition| format!("partition={partition}")));
+        parts.extend(self.ended_since.map(|since| format!("ended_since={}", since.0)));
         parts.extend(self.limit.map(|limit| format!("limit={limit}")));
         parts.extend(self.before.map(|before| format!("before={before}")));
         parts.extend((self.order != JobOrder::Newest).then(|| format!("order={}", self.order.as_str())));
@@ -647,12 +650,13 @@ mod tests {
             user: Some("a&b ü".to_owned()),
             text: Some("try 1".to_owned()),
             partition: Some("gpu".parse().expect("a name")),
+            ended_since: Some(WallTime(5)),
             limit: Some(10),
             before: Some(JobId(7)),
             order: JobOrder::Name,
             commands: true,
         };
-        let query = "?state=pending,out_of_memory&any_task=true&user=a%26b%20%C3%BC&text=try%201&partition=gpu&limit=10&before=7&order=name&commands=true";
+        let query = "?state=pending,out_of_memory&any_task=true&user=a%26b%20%C3%BC&text=try%201&partition=gpu&ended_since=5&limit=10&before=7&order=name&commands=true";
         assert_eq!(filter.query(), query);
     }
 }

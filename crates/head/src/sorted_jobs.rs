@@ -2,7 +2,7 @@
 //!
 //! The state is a map by id, so an order by another key visits all jobs once and sorts only the page. A page ends with a job, and the
 //! next page follows that job's key and id. Both never change, so walking the pages while jobs arrive and end shows each job once; but in
-//! the order of the queue, a job that starts meanwhile may be missed.
+//! the orders `queue` and `started`, a job that starts meanwhile may be missed.
 //! Ended jobs are not sorted: the store finds them only by id.
 
 use std::cmp::{Ordering, Reverse};
@@ -52,8 +52,16 @@ fn compare(state: &State, order: JobOrder, one: &Job, other: &Job) -> Ordering {
         JobOrder::Name => one.spec.name.cmp(&other.spec.name),
         JobOrder::User => one.user.cmp(&other.user),
         JobOrder::Size => Reverse(size(one)).cmp(&Reverse(size(other))),
+        JobOrder::Started => last_if_none(one.started_at).cmp(&last_if_none(other.started_at)),
+        JobOrder::Limit => last_if_none(one.spec.time_limit_ms).cmp(&last_if_none(other.spec.time_limit_ms)),
+        JobOrder::Partition => one.spec.partition.cmp(&other.spec.partition),
     };
     by_key.then_with(|| one.id.cmp(&other.id))
+}
+
+/// A key that sorts jobs without the value last.
+fn last_if_none<T>(value: Option<T>) -> (bool, Option<T>) {
+    (value.is_none(), value)
 }
 
 /// CPUs, GPUs and memory of a task on all of its nodes.

@@ -72,6 +72,7 @@ pub(crate) fn summary(state: &State, job: &Job, telling: Option<&EndedTask>, vie
         memory_bytes,
         gpus,
         counted,
+        priority: job.spec.priority,
         time_limit_ms: job.spec.time_limit_ms,
         array: job.spec.array.clone(),
         labels: job.spec.labels.as_deref().cloned().unwrap_or_default(),
@@ -127,7 +128,6 @@ pub(crate) fn detail(state: &State, job: &Job, viewer: Viewer, shown: Shown, his
     let tasks_shown = tasks(state, job, is_owner, shown, history);
     JobDetail {
         summary: summary(state, job, telling, viewer, now),
-        priority: job.spec.priority,
         requeue: job.spec.requeue,
         constraint: job.spec.constraint.clone(),
         after: job.spec.after.to_vec(),
@@ -155,6 +155,7 @@ pub(crate) fn detail(state: &State, job: &Job, viewer: Viewer, shown: Shown, his
         kept_until: kept_until(state, job),
         tasks_shown,
         tasks_next: *next,
+        indices: None,
     }
 }
 

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use hostler_model::{
-    ArraySpec, Attempt, Constraint, Counted, Dependency, Digest, Files, GpuId, JobId, JobSpec, JobState, Labels,
-    NodeName, NodeState, PartitionName, Reason, Request, Submission, Subscription, Surroundings, WallTime,
+    ArraySpec, Attempt, Constraint, Counted, Dependency, Digest, Files, GpuId, IndexSet, JobId, JobSpec, JobState,
+    Labels, NodeName, NodeState, PartitionName, Reason, Request, Submission, Subscription, Surroundings, WallTime,
 };
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -361,6 +361,9 @@ pub struct JobSummary {
     pub started_at: Option<WallTime>,
     /// Time at which the job ended.
     pub ended_at: Option<WallTime>,
+    /// Priority of the job. Jobs with a higher priority start first.
+    #[serde(default)]
+    pub priority: i32,
 }
 
 impl JobSummary {
@@ -392,8 +395,6 @@ pub struct JobDetail {
     /// The fields that the list of jobs also has.
     #[serde(flatten)]
     pub summary: JobSummary,
-    /// Priority of the job. Jobs with a higher priority start first.
-    pub priority: i32,
     /// Whether the job runs again if its node is lost.
     pub requeue: bool,
     /// Node features that the job requires.
@@ -452,6 +453,11 @@ pub struct JobDetail {
     /// Value of the query parameter `from` for the next ended tasks; absent if there are no more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tasks_next: Option<u32>,
+    /// Indices of the tasks in each state, e.g. `3,17-20`, if the request asks for them. Absent if they have more than 100000
+    /// ranges.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<BTreeMap<String, String>>)]
+    pub indices: Option<BTreeMap<JobState, IndexSet>>,
 }
 
 impl JobDetail {

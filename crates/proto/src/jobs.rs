@@ -44,12 +44,28 @@ pub enum JobOrder {
     User,
     /// Largest first: by CPUs on all nodes of a task, then GPUs, then memory.
     Size,
+    /// Jobs that have run longest first; those that have not started last.
+    Started,
+    /// Shortest time limit first; jobs without a limit last.
+    Limit,
+    /// By partition; jobs without one first.
+    Partition,
 }
 
 impl JobOrder {
     /// All orders.
-    pub const ALL: [Self; 7] =
-        [Self::Newest, Self::Oldest, Self::Queue, Self::Priority, Self::Name, Self::User, Self::Size];
+    pub const ALL: [Self; 10] = [
+        Self::Newest,
+        Self::Oldest,
+        Self::Queue,
+        Self::Priority,
+        Self::Name,
+        Self::User,
+        Self::Size,
+        Self::Started,
+        Self::Limit,
+        Self::Partition,
+    ];
 
     /// Name in the API and on the command line.
     #[must_use]
@@ -62,6 +78,9 @@ impl JobOrder {
             Self::Name => "name",
             Self::User => "user",
             Self::Size => "size",
+            Self::Started => "started",
+            Self::Limit => "limit",
+            Self::Partition => "partition",
         }
     }
 }
@@ -70,7 +89,8 @@ impl FromStr for JobOrder {
     type Err = ParseError;
 
     fn from_str(text: &str) -> Result<Self, ParseError> {
-        let expected = || ParseError::new(text, "newest, oldest, queue, priority, name, user or size");
+        let expected =
+            || ParseError::new(text, "newest, oldest, queue, priority, name, user, size, started, limit or partition");
         Self::ALL.into_iter().find(|order| order.as_str() == text).ok_or_else(expected)
     }
 }

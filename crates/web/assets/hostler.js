@@ -101,6 +101,23 @@ function lost() {
   setTimeout(() => refresh(), RETRY_MS * (1 + Math.random()));
 }
 
+// --- Times: the server knows only the zone of its own machine
+
+const inZone = new Intl.DateTimeFormat("sv-SE", { dateStyle: "short", timeStyle: "medium" });
+const ofZone = new Intl.DateTimeFormat("en", { timeZoneName: "short" });
+function localise(root) {
+  for (const time of root.querySelectorAll("time[datetime]")) {
+    const at = new Date(time.dateTime);
+    if (isNaN(at)) continue;
+    const zone = ofZone.formatToParts(at).find((part) => part.type === "timeZoneName").value;
+    const local = `${inZone.format(at)} ${zone}`;
+    const utc = `${time.dateTime.replace("T", " ").replace("Z", "")} UTC`;
+    if (time.textContent === time.title) time.textContent = local;
+    time.title = zone === "UTC" ? utc : `${local}, ${utc}`;
+  }
+}
+localise(document);
+
 // --- Replacing parts
 
 const path = (root, element) => {
@@ -120,6 +137,7 @@ function replaceParts(other, selector) {
     const found = other.querySelector(`[data-live="${CSS.escape(part.dataset.live)}"]`);
     if (!found) continue;
     const fresh = document.importNode(found, true);
+    localise(fresh);
     const open = [...part.querySelectorAll("details[open]")];
     for (const element of open) twin(fresh, element, path(part, element))?.setAttribute("open", "");
     if (fresh.isEqualNode(part)) continue;
@@ -223,6 +241,16 @@ async function growCharts() {
 // The time at the end of the page belongs to the charts if nothing else on the page is live.
 const onlyCharts = `[data-live="usage"]${document.querySelectorAll("main [data-live]").length === 1 ? ', [data-live="as-of"]' : ""}`;
 if (document.querySelector('[data-live="usage"]')) setTimeout(growCharts, 3000);
+
+// --- Filters: they act at once, and are folded where the screen is narrow
+
+const narrow = matchMedia("(max-width: 40rem)");
+function fold() {
+  for (const filters of document.querySelectorAll("[data-fold]")) filters.open = !narrow.matches;
+}
+fold();
+narrow.addEventListener("change", fold);
+document.addEventListener("change", (event) => event.target.form?.matches("[data-at-once]") && event.target.form.requestSubmit());
 
 // --- Check boxes: all of a table
 

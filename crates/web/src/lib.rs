@@ -32,9 +32,12 @@ mod api;
 mod assets;
 mod chart;
 mod cluster_map;
+mod cookies;
 mod form;
 mod guard;
 mod held;
+mod job_filter;
+mod last_line;
 mod live;
 mod measured;
 mod notice;
@@ -47,6 +50,7 @@ mod recent;
 mod session;
 mod shell;
 mod sign_in;
+mod task_grid;
 mod url;
 mod words;
 
@@ -68,7 +72,8 @@ pub fn routes(api: Router) -> Router {
         .route("/", get(pages::overview::show))
         .route("/seen", post(pages::overview::mark))
         .route("/jobs", get(pages::jobs::show))
-        .route("/jobs/act", post(pages::jobs::act))
+        .route("/jobs.csv", get(pages::jobs::sheet))
+        .route("/jobs/act", post(pages::jobs_act::act))
         .route("/jobs/{id}", get(pages::job::show))
         .route("/jobs/{id}/duplicate", get(pages::duplicate::show).post(pages::duplicate::submit))
         .route("/jobs/{id}/tasks/{index}/output/{output}", get(pages::output::show))
@@ -76,6 +81,7 @@ pub fn routes(api: Router) -> Router {
         .route("/jobs/{id}/tasks/{index}/output/{output}/raw", get(pages::output::raw))
         .route("/jobs/{id}/tasks/{index}/terminal", get(pages::terminal::show))
         .route("/jobs/{id}/tasks/{index}/terminal/socket", get(pages::terminal::join))
+        .route("/timeline", get(pages::timeline::show))
         .route("/live", get(live::stream))
         .route(session::SIGN_IN, get(sign_in::show).post(sign_in::sign_in))
         .route(session::SIGN_OUT, post(sign_in::sign_out))
@@ -93,6 +99,7 @@ pub fn routes(api: Router) -> Router {
         .route("/jobs/{id}/tasks/{index}/files", get(pages::files::show))
         .route("/jobs/{id}/tasks/{index}/files/download", get(pages::files::download))
         .route("/jobs/{id}/tasks/{index}/files/image", get(pages::files::image))
+        .route("/jobs/{id}/tasks/{index}/files/archive", get(pages::files_archive::download))
         .route("/jobs/{id}/tasks/{index}/usage", get(pages::usage::task))
         .route("/nodes/{name}/usage", get(pages::usage::node))
         .route("/assets/{name}", get(assets::serve))
@@ -101,5 +108,6 @@ pub fn routes(api: Router) -> Router {
         .layer(from_fn(guard::check))
         .layer(Extension(Arc::<live::Live>::default()))
         .layer(Extension(Arc::<recent::Recent>::default()))
+        .layer(Extension(Arc::<last_line::LastLines>::default()))
         .with_state(backend)
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use hostler_model::{JobState, format_bytes, format_duration, plural};
+use hostler_model::{JobState, WallTime, format_bytes, format_duration, plural};
 use hostler_proto::api::{JobSummary, TaskCounts};
 
 /// How a job ended, or what it does now, as the start of a sentence.
@@ -20,6 +20,21 @@ pub(crate) fn state_of(job: &JobSummary) -> String {
         }
         state => ending(state, job.exit_code),
     }
+}
+
+/// What to say beside the label of a job's state; empty if the label says it all.
+pub(crate) fn beside(job: &JobSummary) -> String {
+    if job.array.is_some() || adds(job.state) { state_of(job) } else { String::new() }
+}
+
+/// What to say beside the label of a task's state.
+pub(crate) fn beside_task(state: JobState, exit_code: Option<i32>) -> String {
+    if adds(state) { ending(state, exit_code) } else { String::new() }
+}
+
+/// Whether words say more than the label of the state.
+const fn adds(state: JobState) -> bool {
+    is_bad(state) || matches!(state, JobState::Completing | JobState::Preempted)
 }
 
 /// How a task ended.
@@ -85,6 +100,20 @@ pub(crate) fn request(job: &JobSummary) -> String {
 /// A span in milliseconds, such as `5m03s`.
 pub(crate) fn span(ms: u64) -> String {
     format_duration(Duration::from_millis(ms))
+}
+
+/// How long a job has run, of how long it may; before, when it starts or its limit.
+pub(crate) fn time_of(job: &JobSummary, now: WallTime) -> String {
+    let seconds = |from: WallTime, to: WallTime| span(u64::try_from(to.0 - from.0).unwrap_or(0) / 1000 * 1000);
+    let limit = job.time_limit_ms.map(span);
+    match (job.started_at, job.ended_at, job.expected_start_at, limit) {
+        (Some(start), Some(end), ..) => seconds(start, end),
+        (Some(start), None, _, Some(limit)) => format!("{} of {limit}", seconds(start, now)),
+        (Some(start), None, _, None) => seconds(start, now),
+        (None, Some(_), ..) => String::new(),
+        (None, None, Some(start), _) if start.0 > now.0 => format!("starts within {}", seconds(now, start)),
+        (None, None, _, limit) => limit.map(|limit| format!("limit {limit}")).unwrap_or_default(),
+    }
 }
 
 /// Cuts a text after `most` characters.

@@ -1,14 +1,20 @@
 //! `hostler jobs`: lists jobs.
 
+use std::time::Duration;
+
 use clap::Args;
 use hostler_client::{Client, ClientError, JobFilter};
-use hostler_model::JobState;
+use hostler_model::{JobState, PartitionName, parse_duration};
 use hostler_proto::api::{ExpiringJobs, JobDetail, JobOrder, JobPage, JobSummary};
 
 use crate::context::{Context, block_on};
 use crate::exit;
 use crate::failure::Outcome;
+use crate::output::job_columns::{self, Chosen};
 use crate::output::{self, text, views};
+
+/// States of a job that somebody should look at.
+const FAILED: [JobState; 4] = [JobState::Failed, JobState::Timeout, JobState::OutOfMemory, JobState::NodeFail];
 
 /// List jobs that run, then those that wait, in order
 #[derive(Debug, Args)]
@@ -21,18 +27,38 @@ pub(crate) struct Jobs {
     #[arg(short, long, value_name = "STATES", value_delimiter = ',')]
     state: Vec<JobState>,
 
+    /// List only jobs that failed, reached a limit or were lost with their node
+    #[arg(long, conflicts_with_all = ["all", "state"])]
+    failed: bool,
+
+    /// List only jobs that ended in the last TIME, e.g. 12h or 7d
+    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
+    since: Option<Duration>,
+
     /// List only jobs of this user
     #[arg(short, long, value_name = "NAME")]
     user: Option<String>,
 
-    /// Sort by queue (running jobs, then the next to start), newest, oldest, priority, name, user or size (largest first)
+    /// List only jobs of this partition
+    #[arg(short, long, value_name = "NAME")]
+    partition: Option<PartitionName>,
+
+    /// Columns of the table, e.g. id,name,time,limit,start,partition,priority,nodes
     ///
+    /// Others are user, state, cpus, memory, gpus, node, reason, submitted, ended, tasks, attempt and exit.
+    #[arg(short = 'o', long, value_name = "COLUMNS", value_delimiter = ',')]
+    columns: Vec<Chosen>,
+
+    /// Sort by queue (running jobs, then the next to start), newest, oldest, priority, name, user, size, started, limit
+    /// or partition
+    ///
+    /// Sorted by size, the largest come first; by started, those that have run longest; by limit, those with the shortest.
     /// By default, tables without ended jobs are sorted by queue; all else, also with --json and --quiet, by newest.
     #[arg(long, value_name = "ORDER")]
     sort: Option<JobOrder>,
 
     /// List only the job that you submitted with `--key KEY`, also if it has ended
-    #[arg(long, value_name = "KEY", conflicts_with_all = ["all", "state", "user", "sort", "limit"])]
+    #[arg(long, value_name = "KEY", conflicts_with_all = ["all", "state", "failed", "since", "user", "partition", "sort", "limit"])]
     key: Option<String>,
 
     /// List at most N jobs
@@ -45,10 +71,15 @@ impl Jobs {
         let client = context.client()?;
         let is_table = !context.output.is_json() && !context.output.is_quiet();
         let (page, moment) = block_on(async {
+            let moment = match self.since {
+                Some(_) => Some(text::Moment::of_head(&client).await?),
+                None => None,
+            };
             let page = match &self.key {
                 Some(key) => of_key(&client, key).await?,
-                None => list(&client, self.filter(is_table), self.limit).await?,
+                None => list(&client, self.filter(is_table, moment.as_ref()), self.limit).await?,
             };
+            // Later than the times in the page.
             Ok((page, text::Moment::of_head(&client).await?))
         })?;
         let JobPage { jobs, total, .. } = &page;
@@ -59,11 +90,14 @@ impl Jobs {
             let ids: Vec<String> = jobs.iter().map(|job| job.id.to_string()).collect();
             output.data(&ids.join("\n"));
         } else {
-            output.data(&views::jobs(jobs, &moment, output::width()));
+            output.data(&job_columns::table(jobs, &self.columns, &moment, output::width()));
         }
         let left_out = total.saturating_sub(jobs.len() as u64);
         if left_out > 0 {
             output.say(&format!("{left_out} more jobs are not listed; --limit {total} lists all"));
+        }
+        if let Some(totals) = job_columns::totals(jobs).filter(|_| !output.is_json()) {
+            output.say(&totals);
         }
         if let Some(ExpiringJobs { jobs, kept_until }) = page.expiring {
             output.say(&views::expiring(jobs, kept_until, &moment));
@@ -71,16 +105,21 @@ impl Jobs {
         Ok(exit::OK)
     }
 
-    fn filter(&self, is_table: bool) -> JobFilter {
-        let states = match (self.all, self.state.is_empty()) {
-            (_, false) => self.state.clone(),
-            (true, true) => Vec::new(),
-            (false, true) => JobState::ALL.into_iter().filter(|state| !state.is_ended()).collect(),
+    /// `now` is the head's time, with `--since`.
+    fn filter(&self, is_table: bool, now: Option<&text::Moment>) -> JobFilter {
+        let any_task = self.failed || !self.state.is_empty();
+        let states = match self.since {
+            _ if self.failed => FAILED.to_vec(),
+            _ if any_task => self.state.clone(),
+            Some(_) => JobState::ALL.into_iter().filter(|state| state.is_ended()).collect(),
+            None if self.all => Vec::new(),
+            None => JobState::LIVE.to_vec(),
         };
-        let any_task = !self.state.is_empty();
         let is_live = !states.is_empty() && states.iter().all(|state| !state.is_ended());
         let order = self.sort.unwrap_or(if is_table && is_live { JobOrder::Queue } else { JobOrder::Newest });
-        JobFilter { states, any_task, user: self.user.clone(), order, ..JobFilter::default() }
+        let ended_since = self.since.zip(now).map(|(ago, now)| now.before(ago));
+        let (user, partition) = (self.user.clone(), self.partition.clone());
+        JobFilter { states, any_task, user, partition, ended_since, order, ..JobFilter::default() }
     }
 }
 
@@ -103,10 +142,9 @@ pub(crate) async fn list(client: &Client, mut filter: JobFilter, limit: u32) -> 
         // Only the first page counts all jobs. A later page counts only jobs that no earlier page contains.
         let total = *total.get_or_insert(page.total);
         expiring = expiring.or(page.expiring);
-        let is_empty = page.jobs.is_empty();
         jobs.extend(page.jobs);
         filter.before = page.next;
-        if is_empty || page.next.is_none() || jobs.len() >= limit as usize {
+        if page.next.is_none() || jobs.len() >= limit as usize {
             return Ok(JobPage { jobs, total, next: page.next, expiring });
         }
     }

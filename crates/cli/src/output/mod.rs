@@ -4,6 +4,7 @@
 //! [`Output::say`] prints messages. Output has no colours; progress bars appear only on a terminal.
 
 pub(crate) mod gateway;
+pub(crate) mod job_columns;
 pub(crate) mod load_views;
 pub(crate) mod machine;
 pub(crate) mod node_views;

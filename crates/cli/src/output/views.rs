@@ -12,43 +12,6 @@ use hostler_proto::link::{StepRecord, Usage};
 use super::table::{Align, Table};
 use super::text::{Lines, Moment, counted, held_gpus, job_energy};
 
-pub(crate) fn jobs(jobs: &[JobSummary], moment: &Moment, width: Option<usize>) -> String {
-    let mut table = Table::new(&[
-        ("ID", Align::Right),
-        ("NAME", Align::Left),
-        ("USER", Align::Left),
-        ("STATE", Align::Left),
-        ("CPUS", Align::Right),
-        ("MEMORY", Align::Right),
-        ("GPUS", Align::Right),
-        ("TIME", Align::Right),
-        ("NODE", Align::Left),
-        ("REASON", Align::Left),
-    ]);
-    for job in jobs {
-        table.row([
-            job.id.to_string(),
-            shortened(&job.name, 32),
-            job.user.clone(),
-            state(job),
-            on_nodes(job),
-            format_bytes(job.memory_bytes),
-            job.gpus.to_string(),
-            job.started_at.map_or_else(|| "-".to_owned(), |start| moment.span(start, job.ended_at)),
-            nodes(&job.nodes),
-            outcome(job),
-        ]);
-    }
-    let has_gpus = jobs.iter().any(|job| job.gpus > 0);
-    let table = if has_gpus { table } else { table.without(&[6]) };
-    table.render(width)
-}
-
-/// CPUs of a task; for several nodes e.g. `4x2`, four nodes with two CPUs each.
-fn on_nodes(job: &JobSummary) -> String {
-    if job.node_count == 1 { job.cpus.to_string() } else { format!("{}x{}", job.node_count, job.cpus) }
-}
-
 /// The state of the job; for an array that has not ended, also the number of ended tasks.
 pub(crate) fn state(job: &JobSummary) -> String {
     let tasks = &job.tasks;
@@ -121,7 +84,7 @@ pub(crate) fn ended_tasks(tasks: &TaskCounts) -> Option<String> {
     (tasks.not_completed() > 0).then(|| tasks.in_words(not_completed.chain([JobState::Completed])))
 }
 
-fn nodes(nodes: &[NodeName]) -> String {
+pub(crate) fn nodes(nodes: &[NodeName]) -> String {
     match nodes {
         [] => "-".to_owned(),
         [one] => one.to_string(),
@@ -220,7 +183,7 @@ fn described(id: &str, job: &JobDetail, moment: &Moment, width: Option<usize>) -
     let after: Vec<String> = job.after.iter().map(|dependency| dependency.plain().to_string()).collect();
     let separator = if job.after.iter().any(|it| it.alternative) { " or " } else { ", " };
     lines.add_some("after", (!after.is_empty()).then(|| after.join(separator)));
-    lines.add_some("priority", (job.priority != 0).then(|| job.priority.to_string()));
+    lines.add_some("priority", (summary.priority != 0).then(|| summary.priority.to_string()));
     let network = match around.network {
         SandboxNetwork::None => "yes",
         SandboxNetwork::Job => "yes, with a network of the job's nodes only",

@@ -8,7 +8,7 @@ use axum::extract::State;
 use axum::http::StatusCode;
 use axum::{Extension, Json};
 use hostler_core::head::{Command, Job, Phase, Refusal};
-use hostler_model::{JobId, JobState, NodeName, PartitionName, TaskId, WallTime};
+use hostler_model::{IndexSet, JobId, JobState, NodeName, PartitionName, TaskId, WallTime};
 use hostler_proto::api::{ExpiringJobs, JobAction, JobDetail, JobOrder, JobPage, JobSummary, TaskCounts, Why};
 use hostler_proto::record::EndedTask;
 use serde::Deserialize;
@@ -41,6 +41,9 @@ const AT_ONCE: usize = 50;
 const TASKS: usize = 100;
 /// Maximum number of ended tasks in a job's details.
 const MOST_TASKS: usize = 10_000;
+
+/// Maximum number of ranges of indices by state: about a megabyte of text.
+const MOST_RANGES: usize = 100_000;
 
 /// Memory to reserve for each job of a list, including the job's specification, in bytes.
 const IN_LIST_BYTES: usize = 8 << 10;
@@ -228,6 +231,9 @@ pub(crate) struct Show {
     running: bool,
     /// With `wait_ms`: also stop waiting when the number of tasks that began plus the number of tasks that ended differs from this.
     progress: Option<u64>,
+    /// Include the indices of the tasks in each state.
+    #[serde(default)]
+    indices: bool,
 }
 
 /// `GET /jobs/{id}`. With `wait_ms`, the response waits for the end or the start of the job, or of the requested task.
@@ -267,7 +273,11 @@ pub(crate) async fn show(
     let (job, history) = settled_history(&head, &user, id, range, &states, limit).await?;
     let state = head.engine.state();
     let detail = views::detail(&state, &job, user.sees(&job), shown, &history, head.engine.now());
-    Ok(Json(JobDetail { summary: naming_full_disk(&head, detail.summary), ..detail }))
+    let indices = query
+        .indices
+        .then(|| job.indices_by_state())
+        .filter(|indices| indices.values().map(IndexSet::range_count).sum::<usize>() <= MOST_RANGES);
+    Ok(Json(JobDetail { summary: naming_full_disk(&head, detail.summary), indices, ..detail }))
 }
 
 /// Adds to a job whose results are being delivered that the head's disk has too little space.

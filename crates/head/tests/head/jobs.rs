@@ -95,9 +95,11 @@ async fn sorted_pages_show_each_job_once_while_jobs_arrive_and_end() {
     let submit = async |i: u64| {
         let mut job = spec(["b", "a", "c"][i as usize % 3]);
         job.priority = i as i32 % 4;
+        job.time_limit_ms = (!i.is_multiple_of(3)).then_some(60_000 * (i % 3));
         job.request.cpus = 1 + i as u32 % 5;
         client.submit(&SubmitRequest::new(format!("{i}"), job)).await.expect("accepted").id
     };
+    let limit_key = |job: &JobSummary| job.time_limit_ms.unwrap_or(u64::MAX);
     let mut next_key = 0;
     let live = vec![JobState::Pending];
     for order in JobOrder::ALL {
@@ -132,6 +134,10 @@ async fn sorted_pages_show_each_job_once_while_jobs_arrive_and_end() {
             JobOrder::Queue | JobOrder::Priority => {
                 (3 - (one.id.0 - 1) % 4, one.id) < (3 - (next.id.0 - 1) % 4, next.id)
             }
+            // None has started.
+            JobOrder::Started => one.id < next.id,
+            JobOrder::Limit => (limit_key(one), one.id) < (limit_key(next), next.id),
+            JobOrder::Partition => (&one.partition, one.id) < (&next.partition, next.id),
         });
         assert!(is_sorted, "{order:?}: {ids:?}");
     }

@@ -62,7 +62,7 @@ pub(crate) async fn show(frame: Frame, Path(id): Path<JobId>) -> Result<Html<Str
         gpus: summary.gpus.to_string(),
         time: time.map(|limit| words::span(limit.value)).unwrap_or_default(),
         partition: summary.partition.as_ref().map(ToString::to_string).unwrap_or_default(),
-        priority: job.priority.to_string(),
+        priority: summary.priority.to_string(),
     };
     let is_array = summary.array.is_some();
     let key = new_key(&frame, id);

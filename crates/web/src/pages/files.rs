@@ -23,7 +23,7 @@ const PER_PAGE: usize = 200;
 const MAGIC_BYTES: u64 = 16;
 
 /// The policy of answers with content of users.
-const SANDBOX: HeaderValue = HeaderValue::from_static("sandbox; default-src 'none'; frame-ancestors 'none'");
+pub(crate) const SANDBOX: HeaderValue = HeaderValue::from_static("sandbox; default-src 'none'; frame-ancestors 'none'");
 
 #[derive(Template)]
 #[template(path = "files.html")]
@@ -40,7 +40,7 @@ struct Files {
 
 /// A task's result on one of its nodes.
 #[derive(Clone)]
-struct Place {
+pub(crate) struct Place {
     job: JobId,
     index: u32,
     node_rank: u32,
@@ -57,7 +57,7 @@ struct Shown {
 }
 
 impl Place {
-    fn of(frame: &Frame, (job, index): (JobId, u32)) -> Result<Self, Refused> {
+    pub(crate) fn of(frame: &Frame, (job, index): (JobId, u32)) -> Result<Self, Refused> {
         Ok(Self { job, index, node_rank: frame.query.read("node_rank")?.unwrap_or(0) })
     }
 
@@ -74,7 +74,7 @@ impl Place {
         if self.node_rank > 0 { url.with("node_rank", self.node_rank) } else { url }
     }
 
-    fn directory(&self, path: &str) -> Url {
+    pub(crate) fn directory(&self, path: &str) -> Url {
         let url = self.ranked(self.url());
         if path.is_empty() { url } else { url.with("directory", path) }
     }
@@ -91,8 +91,13 @@ impl Place {
         self.ranked(self.url().then("image").with("path", path))
     }
 
+    /// All files as one archive.
+    fn archive(&self) -> Url {
+        self.ranked(self.url().then("archive"))
+    }
+
     /// The operation that returns a file.
-    fn operation(&self, path: &str) -> Url {
+    pub(crate) fn operation(&self, path: &str) -> Url {
         self.ranked(self.below("file").with("path", path))
     }
 }

@@ -68,7 +68,7 @@ impl Row {
         let asked = self.job.summary.cpus;
         match self.job.cpu_efficiency {
             Some(share) => format!("{:.1} of {asked}", share * f64::from(asked)),
-            None => asked.to_string(),
+            None => self.unmeasured(&asked),
         }
     }
 
@@ -76,8 +76,13 @@ impl Row {
         let asked = format_bytes(self.job.summary.memory_bytes);
         match self.job.peak_memory_bytes {
             Some(peak) => format!("{} of {asked}", format_bytes(peak)),
-            None => asked,
+            None => self.unmeasured(&asked),
         }
+    }
+
+    /// What was asked for, unless the job never ran.
+    fn unmeasured(&self, asked: &impl std::fmt::Display) -> String {
+        if self.job.summary.started_at.is_some() { format!("– of {asked}") } else { "–".to_owned() }
     }
 }
 

@@ -16,6 +16,7 @@ use crate::api::{Api, Refused};
 use crate::page::{Frame, render};
 use crate::parts::{Action, Badge, Bar, Time};
 use crate::shell::quoted;
+use crate::task_grid::TaskGrid;
 use crate::url::Url;
 use crate::words;
 
@@ -32,6 +33,9 @@ const FEW_LAST_LINES: usize = 15;
 /// Bytes to read for the last lines.
 const LAST_BYTES: u64 = 16 << 10;
 
+/// Failed tasks that a page about all tasks shows first.
+const FAILED_TASKS: usize = 10;
+
 /// States of tasks that a person should look at, for the API.
 const FAILED: &str = "failed,timeout,out_of_memory,node_fail";
 
@@ -43,12 +47,15 @@ struct Page {
     badge: Badge,
     words: String,
     is_bad: bool,
+    /// Against the time limit, while the job runs.
+    elapsed: Option<Bar>,
     has_ended: bool,
     why: Option<Why>,
     expected: Option<Time>,
     last: Option<LastLines>,
     life: Vec<Step>,
     used: Vec<Used>,
+    grid: Option<TaskGrid>,
     tasks: Vec<TaskRow>,
     hidden_tasks: usize,
     only_failed: bool,
@@ -111,7 +118,7 @@ struct TaskRow {
 pub(crate) async fn show(frame: Frame, Path(id): Path<JobId>) -> Result<Html<String>, Refused> {
     let url = Url::job(id);
     let only_failed = frame.query.get("tasks") == Some("failed");
-    let mut request = url.clone().with("tasks", TASKS);
+    let mut request = url.clone().with("tasks", TASKS).with("indices", true);
     if only_failed {
         request = request.with("state", FAILED);
     }
@@ -139,6 +146,16 @@ pub(crate) async fn show(frame: Frame, Path(id): Path<JobId>) -> Result<Html<Str
     let next_tasks = job.tasks_next.filter(|_| is_array).map(|next| frame.here.without("from").with("from", next));
     let hidden_tasks = job.tasks_shown.len().saturating_sub(LIVE_TASKS + TASKS);
     job.tasks_shown.truncate(LIVE_TASKS + TASKS);
+    if is_array && !only_failed && from.is_none() && summary.tasks.not_completed() > 0 {
+        let failed: JobDetail = frame.api.get(&url.clone().with("tasks", FAILED_TASKS).with("state", FAILED)).await?;
+        let failed = failed.tasks_shown.into_iter().filter(|task| words::is_bad(task.state)).take(FAILED_TASKS);
+        let mut first: Vec<TaskView> = failed.collect();
+        job.tasks_shown.retain(|task| first.iter().all(|it| it.index != task.index));
+        first.append(&mut job.tasks_shown);
+        job.tasks_shown = first;
+    }
+    let summary = &job.summary;
+    let grid = summary.array.as_ref().and_then(|array| TaskGrid::new(id, &array.indices, job.indices.as_ref()?));
     let tasks = if is_array {
         job.tasks_shown.iter().map(|task| TaskRow::new(&frame, &job, task)).collect()
     } else {
@@ -155,10 +172,13 @@ pub(crate) async fn show(frame: Frame, Path(id): Path<JobId>) -> Result<Html<Str
         .chain(terminal)
         .collect();
     let usage = if has_started { Usage::of_job(&frame, id, !summary.state.is_ended()).await.ok() } else { None };
+    let running_ms = summary.started_at.filter(|_| !summary.state.is_ended()).map(|started| ms(started, frame.wall()));
+    let elapsed =
+        running_ms.zip(summary.time_limit_ms).map(|(run_ms, limit)| Bar::new("Share of the time limit", run_ms, limit));
     let expected = why.as_ref().and_then(|why| why.expected_start_at).map(|at| frame.full(at));
     Ok(render(&Page {
         badge: Badge::shown(summary),
-        words: words::state_of(summary),
+        words: words::beside(summary),
         is_bad: words::is_bad(summary.state),
         has_ended: summary.state.is_ended(),
         life: life(&frame, &job),
@@ -175,6 +195,8 @@ pub(crate) async fn show(frame: Frame, Path(id): Path<JobId>) -> Result<Html<Str
         why,
         expected,
         last,
+        grid,
+        elapsed,
         tasks,
         hidden_tasks,
         only_failed,
@@ -376,8 +398,8 @@ fn again(job: &JobDetail) -> String {
     if let Some(array) = &summary.array {
         option("-a", array.to_string());
     }
-    if job.priority != 0 {
-        option("--priority", job.priority.to_string());
+    if summary.priority != 0 {
+        option("--priority", summary.priority.to_string());
     }
     for subscription in &job.notify {
         option("--notify", subscription.to_string());
@@ -426,6 +448,14 @@ fn actions(frame: &Frame, job: &JobDetail) -> Vec<Action> {
             question.push_str(" Completed tasks keep their results.");
         }
         all.push(button(JobAction::Requeue, "Requeue").field("confirmed", "yes").confirm(question));
+        if job.snapshot.is_some() && has_ended {
+            let question = format!(
+                "Run job {} again in the folder as the last attempt left it, e.g. with its checkpoints?",
+                summary.id
+            );
+            let button = button(JobAction::Requeue, "Requeue with its files").field("confirmed", "yes");
+            all.push(button.field("keep_files", "yes").confirm(question));
+        }
     }
     all
 }
@@ -444,7 +474,7 @@ impl TaskRow {
         Self {
             index: task.index,
             badge: Badge::job(task.state),
-            words: words::ending(task.state, task.exit_code),
+            words: words::beside_task(task.state, task.exit_code),
             message: task.message.as_deref().map(|message| words::shortened(message, 200)),
             node: task.node.as_ref().map(ToString::to_string).unwrap_or_default(),
             span,

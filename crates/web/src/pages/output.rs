@@ -20,6 +20,9 @@ use crate::words;
 /// Maximum bytes of one read from the API.
 const READ_BYTES: u64 = 256 << 10;
 
+/// Bytes to read for the last line.
+const LINE_BYTES: u64 = 4 << 10;
+
 /// Maximum number of lines on a page.
 const MAX_LINES: usize = 2_000;
 
@@ -31,6 +34,13 @@ const MAX_HITS: usize = 200;
 
 /// Id of the element after the last line. Links to an output lead there.
 pub(crate) const END: &str = "end";
+
+/// Id of the line that a hit leads to, and of the list of hits.
+const MARKED: &str = "line";
+const HITS: &str = "hits";
+
+/// Characters of a hit's line before and after the wanted text.
+const AROUND: usize = 150;
 
 /// Content-Security-Policy of plain output: the browser may show it and nothing else.
 const SANDBOX: &str = "default-src 'none'; sandbox; frame-ancestors 'none'; base-uri 'none'; form-action 'none'";
@@ -111,6 +121,13 @@ pub(crate) async fn last_lines(api: &Api, which: Which, bytes: u64, most: usize)
     Ok(lines(&part, most, Side::End))
 }
 
+/// The last line of an output that is not empty, without styles.
+pub(crate) async fn last_text(api: &Api, which: Which) -> Result<Option<String>, Refused> {
+    let part = part(api, which, 0, ("tail", LINE_BYTES), LINE_BYTES).await?;
+    let texts = part.bytes.split(|byte| *byte == b'\n').map(|line| Painter::default().line(line).text);
+    Ok(texts.map(|text| text.trim().to_owned()).rfind(|text| !text.is_empty()))
+}
+
 /// Which lines to keep if there are too many.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Side {
@@ -170,6 +187,8 @@ struct Page {
     later: Option<Url>,
     /// Addresses of all outputs of the task, with the current one marked.
     tabs: Vec<(&'static str, Url, bool)>,
+    /// Where the form of the search leads.
+    search_at: Url,
     start: Url,
     tail: Url,
     raw: Url,
@@ -179,9 +198,17 @@ struct Page {
     marked: Option<u64>,
 }
 
+/// A line with the wanted text: what is before it, the text itself, and what follows.
+struct Hit {
+    url: Url,
+    before: String,
+    text: String,
+    after: String,
+}
+
 /// Result of a search.
 struct Hits {
-    found: Vec<(Url, String)>,
+    found: Vec<Hit>,
     next: Option<Url>,
     examined: String,
 }
@@ -231,6 +258,7 @@ pub(crate) async fn show(frame: Frame, Path(which): Path<Which>) -> Result<Html<
         earlier,
         later,
         tabs,
+        search_at: address(which).at(HITS),
         start: here().with("from", 0),
         tail: here().at(END),
         raw: address(which).then("raw").with("rank", rank),
@@ -313,7 +341,9 @@ async fn find(api: &Api, which: Which, rank: u32, text: &str, start: u64) -> Res
         for line in part.bytes[..end].split_inclusive(|byte| *byte == b'\n') {
             let plain = painter.line(line.strip_suffix(b"\n").unwrap_or(line)).text;
             if plain.to_lowercase().contains(&wanted) {
-                found.push((here().with("from", offset).with("q", text), words::shortened(&plain, 300)));
+                let url = here().with("from", offset).with("q", text).at(MARKED);
+                let (before, text, after) = around(&plain, &wanted);
+                found.push(Hit { url, before, text, after });
             }
             offset += line.len() as u64;
             if found.len() >= MAX_HITS {
@@ -327,6 +357,23 @@ async fn find(api: &Api, which: Which, rank: u32, text: &str, start: u64) -> Res
     }
     let next = (at < size).then(|| here().with("q", text).with("search_from", at));
     Ok(Hits { found, next, examined: format!("{} of {}", format_bytes(at), format_bytes(size)) })
+}
+
+/// Cuts a line around the first occurrence of a text in lower case.
+fn around(line: &str, wanted: &str) -> (String, String, String) {
+    // The offset in the line of each byte of the line in lower case, which may be longer or shorter.
+    let (mut lower, mut offsets) = (String::new(), Vec::new());
+    for (at, char) in line.char_indices() {
+        lower.extend(char.to_lowercase());
+        offsets.resize(lower.len(), at);
+    }
+    let start = lower.find(wanted).unwrap_or(0);
+    let at = |place: usize| offsets.get(place).copied().unwrap_or(line.len());
+    let (from, to) = (at(start), at(start + wanted.len()));
+    let before = &line[..from];
+    let cut = before.char_indices().rev().nth(AROUND).map_or(0, |(at, _)| at);
+    let before = if cut > 0 { format!("…{}", &before[cut..]) } else { before.to_owned() };
+    (before, line[from..to].to_owned(), words::shortened(&line[to..], AROUND))
 }
 
 #[cfg(test)]
@@ -358,6 +405,16 @@ mod tests {
         assert_eq!((shown(&first), first.end), (vec![(0, "one"), (4, "two")], 8));
         let rest = lines(&part(8, &text[8..]), 2, Side::Start);
         assert_eq!((shown(&rest), rest.open), (vec![(8, "three"), (14, "four")], Some(14)));
+    }
+
+    #[test]
+    fn hits_are_cut_around_the_text() {
+        let of = |line: &str, wanted: &str| around(line, wanted);
+        let parts = |before: &str, text: &str, after: &str| (before.to_owned(), text.to_owned(), after.to_owned());
+        assert_eq!(of("an ERROR here", "error"), parts("an ", "ERROR", " here"));
+        assert_eq!(of("İstanbul ERROR", "error"), parts("İstanbul ", "ERROR", ""));
+        let (before, text, after) = of(&format!("{}X{}", "ä".repeat(400), "ö".repeat(400)), "x");
+        assert_eq!((before.chars().count(), text.as_str(), after.chars().count()), (AROUND + 2, "X", AROUND + 1));
     }
 
     #[test]

@@ -1,17 +1,23 @@
 //! The first page: jobs that run, wait and failed; free resources; nodes, and those with a problem.
 
 use std::borrow::Borrow;
+use std::collections::HashMap;
+use std::sync::Arc;
 
 use askama::Template;
-use axum::http::{HeaderMap, HeaderValue, header};
+use axum::Extension;
+use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
-use hostler_model::{WallTime, format_bytes};
+use hostler_model::{JobId, WallTime, format_bytes};
 use hostler_proto::api::{Info, JobPage, JobSummary, NodeCounts, NodeView};
 use hostler_proto::power::EnergyView;
 
+use super::jobs::may_change;
 use crate::api::Refused;
 use crate::cluster_map::{CELLS, ClusterMap, TILES};
+use crate::cookies;
 use crate::form::Fields;
+use crate::last_line::LastLines;
 use crate::notice::Notice;
 use crate::page::{Frame, render};
 use crate::parts::{Badge, Time, Tone};
@@ -46,6 +52,8 @@ struct Overview {
     active: JobPage,
     waiting: JobPage,
     failed: JobPage,
+    /// The last lines of failed jobs.
+    lines: HashMap<JobId, String>,
     energy: EnergyView,
     warnings: Vec<String>,
 }
@@ -80,12 +88,16 @@ struct Number {
 }
 
 /// `GET /`. The parameter `jobs` chooses whose jobs are shown, also at later visits.
-pub(crate) async fn show(frame: Frame, headers: HeaderMap) -> Result<Response, Refused> {
-    let marked = cookie(&headers, SEEN).and_then(time_of);
+pub(crate) async fn show(
+    frame: Frame,
+    Extension(last_lines): Extension<Arc<LastLines>>,
+    headers: HeaderMap,
+) -> Result<Response, Refused> {
+    let marked = cookies::value(&headers, SEEN).and_then(time_of);
     let since = marked.unwrap_or(WallTime(frame.wall().0 - DAY_MS));
     let chosen = frame.query.text("jobs").and_then(Whose::named);
     let usual = if frame.me.identified && !frame.is_operator() { Whose::Mine } else { Whose::Everyone };
-    let kept = cookie(&headers, WHOSE).and_then(Whose::named).filter(|_| frame.me.identified);
+    let kept = cookies::value(&headers, WHOSE).and_then(Whose::named).filter(|_| frame.me.identified);
     let whose = chosen.or(kept).unwrap_or(usual);
 
     let info: Info = frame.api.get("/info").await?;
@@ -98,6 +110,10 @@ pub(crate) async fn show(frame: Frame, headers: HeaderMap) -> Result<Response, R
     let waiting: JobPage = frame.api.get(&jobs("pending").with("order", "priority")).await?;
     let since_then = |states| jobs(states).with("ended_since", since.0.max(0));
     let failed: JobPage = frame.api.get(&since_then(FAILED)).await?;
+    let mut lines = HashMap::new();
+    for job in failed.jobs.iter().filter(|job| may_change(&frame, job)) {
+        lines.extend(last_lines.of(&frame.api, job).await.map(|line| (job.id, line)));
+    }
     let completed: JobPage = frame.api.get(&since_then("completed")).await?;
     let all = Url::of(["nodes"]).with("limit", CELLS);
     let mut nodes: Vec<NodeView> = frame.api.get(&all).await?;
@@ -127,12 +143,13 @@ pub(crate) async fn show(frame: Frame, headers: HeaderMap) -> Result<Response, R
         active,
         waiting,
         failed,
+        lines,
         warnings: [info.head.refusing, info.head.warning, energy.trouble.clone()].into_iter().flatten().collect(),
         energy,
         frame,
     });
     Ok(match chosen {
-        Some(whose) => ([(header::SET_COOKIE, cookie_for_a_year(WHOSE, whose.as_str()))], page).into_response(),
+        Some(whose) => ([cookies::kept_for_a_year(WHOSE, whose.as_str())], page).into_response(),
         None => page.into_response(),
     })
 }
@@ -197,20 +214,7 @@ fn of_power(energy: &EnergyView) -> Option<Number> {
 pub(crate) async fn mark(frame: Frame, fields: Fields) -> Response {
     let until = fields.read::<i64>("until").ok().flatten().unwrap_or(frame.wall().0).clamp(0, frame.wall().0);
     let response = frame.redirect(&Url::of([""]), Notice::good("Marked as seen."));
-    ([(header::SET_COOKIE, cookie_for_a_year(SEEN, &until.to_string()))], response).into_response()
-}
-
-/// `value` has no characters with a meaning in cookies.
-fn cookie_for_a_year(name: &str, value: &str) -> HeaderValue {
-    let text = format!("{name}={value}; Path=/; Max-Age=31536000; HttpOnly; SameSite=Strict");
-    HeaderValue::from_str(&text).expect("a name and a value are valid in a header")
-}
-
-/// The value of a cookie.
-fn cookie<'a>(headers: &'a HeaderMap, wanted: &str) -> Option<&'a str> {
-    let cookies = headers.get_all(header::COOKIE).iter().filter_map(|value| value.to_str().ok());
-    let mut pairs = cookies.flat_map(|value| value.split(';')).filter_map(|pair| pair.trim().split_once('='));
-    pairs.find(|(name, _)| *name == wanted).map(|(_, value)| value)
+    ([cookies::kept_for_a_year(SEEN, &until.to_string())], response).into_response()
 }
 
 /// The time in a cookie.
@@ -239,14 +243,6 @@ impl Overview {
         words::shortened(&format!("{}{why}", words::state_of(job)), 200)
     }
 
-    /// How long a job has run, and how long it may.
-    fn elapsed(&self, job: &JobSummary) -> String {
-        let Some(since) = job.started_at else { return String::new() };
-        let run_ms = u64::try_from(self.frame.wall().0 - since.0).unwrap_or(0);
-        let limit = job.time_limit_ms.map(|limit| format!(" of {}", words::span(limit))).unwrap_or_default();
-        format!("{}{limit}", words::span(run_ms / 1000 * 1000))
-    }
-
     fn nodes(&self, job: &JobSummary) -> String {
         match job.nodes.as_slice() {
             [] => String::new(),
@@ -262,13 +258,15 @@ impl Overview {
 
 #[cfg(test)]
 mod tests {
+    use axum::http::{HeaderValue, header};
+
     use super::*;
 
     #[test]
     fn time_of_last_visit_is_read_from_the_cookie() {
         let with = |value: &'static str| {
             let headers = HeaderMap::from_iter([(header::COOKIE, HeaderValue::from_static(value))]);
-            cookie(&headers, SEEN).and_then(time_of).map(|at| at.0)
+            cookies::value(&headers, SEEN).and_then(time_of).map(|at| at.0)
         };
         assert_eq!(with("a=b; hostler-seen=12; c=d"), Some(12));
         for foul in ["", "hostler-seen=", "hostler-seen=-4", "hostler-seen=<b>", "xhostler-seen=4"] {

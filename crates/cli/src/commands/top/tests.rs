@@ -46,6 +46,7 @@ fn job(id: u64, name: &str, state: JobState) -> JobSummary {
         memory_bytes: 8 << 30,
         gpus: 0,
         counted: Counted::default(),
+        priority: 0,
         time_limit_ms: None,
         array: None,
         labels: Labels::new(),
@@ -195,7 +196,7 @@ fn detail(id: u64) -> (JobDetail, Why) {
     };
     let detail = JobDetail {
         summary,
-        priority: 0,
+        indices: None,
         requeue: false,
         constraint: None,
         after: Vec::new(),

@@ -7,6 +7,7 @@ use hostler_proto::power::JobEnergy;
 use jiff::tz::TimeZone;
 
 use super::*;
+use crate::output::job_columns::{Chosen, table, totals};
 
 fn moment() -> Moment {
     Moment { now: WallTime(1_800_000_100_000), zone: TimeZone::UTC }
@@ -36,6 +37,7 @@ fn plain(id: u64) -> JobSummary {
         memory_bytes: 600 << 20,
         gpus: 0,
         counted: Counted::NONE,
+        priority: 0,
         time_limit_ms: None,
         array: None,
         labels: Labels::new(),
@@ -75,7 +77,6 @@ fn detail(summary: JobSummary, tasks_shown: Vec<TaskView>) -> JobDetail {
     JobDetail {
         notify: Vec::new(),
         summary,
-        priority: 0,
         requeue: false,
         constraint: None,
         after: Vec::new(),
@@ -104,6 +105,7 @@ fn detail(summary: JobSummary, tasks_shown: Vec<TaskView>) -> JobDetail {
         kept_until: None,
         tasks_shown,
         tasks_next: None,
+        indices: None,
     }
 }
 
@@ -148,7 +150,23 @@ ID  NAME   USER  STATE        CPUS  MEMORY   TIME  NODE           REASON
  8  sweep  ada   running 3/8     2    600M  1m39s  n1 and 2 more  1 failed, 2 completed
  7  train  ada   running         2    600M  1m39s  n1
 ";
-    assert_eq!(jobs(&[waiting(9), array(8), plain(7)], &moment(), None), expected);
+    let all = [waiting(9), array(8), plain(7)];
+    assert_eq!(table(&all, &[], &moment(), None), expected);
+
+    let chosen: Vec<Chosen> = ["id", "LIMIT", "partition"].iter().map(|name| name.parse().expect("a column")).collect();
+    let limited = JobSummary { time_limit_ms: Some(90_000), ..plain(7) };
+    assert_eq!(table(&[limited], &chosen, &moment(), None), "ID  LIMIT  PARTITION\n 7  1m30s  -\n");
+    let error = "colour".parse::<Chosen>().expect_err("is no column").to_string();
+    assert!(error.contains("partition"), "{error}");
+
+    let other = |id, user: &str| JobSummary { user: user.to_owned(), ..waiting(id) };
+    assert_eq!(
+        totals(&[waiting(9), array(8), other(6, "ben")]).as_deref(),
+        Some("ada: 1 pending, 1 running; ben: 1 pending")
+    );
+    let many: Vec<JobSummary> = (0..9).map(|id| other(id, &format!("u{id}"))).collect();
+    assert!(totals(&many).expect("several").ends_with("u5: 1 pending; 3 other users: 3 jobs"));
+    assert_eq!(totals(&[plain(1)]), None);
 }
 
 #[test]

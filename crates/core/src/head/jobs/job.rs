@@ -526,6 +526,20 @@ impl Job {
         std::iter::once((JobState::Pending, self.pending.len())).chain(live).chain(ended)
     }
 
+    /// Returns the indices of the tasks in each state that has tasks.
+    #[must_use]
+    pub fn indices_by_state(&self) -> BTreeMap<JobState, IndexSet> {
+        let mut all: BTreeMap<JobState, IndexSet> = BTreeMap::new();
+        for (index, active) in &self.active {
+            all.entry(active.phase().state()).or_default().insert(*index);
+        }
+        let ended = self.endings.iter().map(|(ending, indices)| (ending.state, indices));
+        for (state, indices) in ended.chain([(JobState::Pending, &self.pending)]).filter(|(_, set)| !set.is_empty()) {
+            all.entry(state).or_default().add_all(indices);
+        }
+        all
+    }
+
     /// Returns whether any task is in one of these states.
     #[must_use]
     pub fn has_task_in(&self, states: &[JobState]) -> bool {
