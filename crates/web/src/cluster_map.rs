@@ -66,7 +66,10 @@ impl ClusterMap {
         let up = nodes.iter().filter(|node| node.state == NodeState::Up).count();
         let label = format!("{}, {up} up", plural(count, "node"));
         let (tiles, cells) = match count {
-            ..=TILES => (nodes.iter().map(|node| Tile::new(frame, node)).collect(), Vec::new()),
+            ..=TILES => {
+                let tile = |(node, measured)| Tile::new(frame, node, measured);
+                (nodes.iter().zip(Brief::of_list(nodes)).map(tile).collect(), Vec::new())
+            }
             _ => (Vec::new(), nodes.iter().enumerate().map(|(at, node)| Cell::new(at, node)).collect()),
         };
         Self { tiles, cells, label, width: PER_ROW * CELL, height: count.div_ceil(PER_ROW) * CELL }
@@ -74,7 +77,7 @@ impl ClusterMap {
 }
 
 impl Tile {
-    fn new(frame: &Frame, node: &NodeView) -> Self {
+    fn new(frame: &Frame, node: &NodeView, measured: Brief) -> Self {
         let is_up = node.state == NodeState::Up;
         let runs = node.holders.as_deref().unwrap_or_default();
         let held = (is_up || node.tasks > 0).then(|| Held::new(node.name.as_str(), node.cpus, node.cpus_free, runs));
@@ -98,7 +101,7 @@ impl Tile {
             badge: Badge::node(node.state),
             held,
             text,
-            measured: if is_up { Brief::of(node) } else { Brief::default() },
+            measured,
             kept_for: node.kept_for,
             since: node.since.filter(|_| !is_up).map(|since| frame.lasting(since)),
         }

@@ -1,8 +1,10 @@
 //! What a node's agent measured last: load, memory, pressure, temperature and more.
 
+use std::collections::HashSet;
+
 use askama::Template;
 use askama::filters::HtmlSafe;
-use hostler_model::{Metric, WallTime};
+use hostler_model::{Metric, NodeState, WallTime};
 use hostler_proto::api::NodeView;
 
 use crate::chart::{amount, title};
@@ -62,18 +64,29 @@ pub(crate) struct Brief {
 impl HtmlSafe for Brief {}
 
 impl Brief {
-    pub(crate) fn of(node: &NodeView) -> Self {
+    /// The figures of each node that is up. Those of a machine are said only with the first of the nodes that share it.
+    pub(crate) fn of_list(nodes: &[NodeView]) -> Vec<Self> {
+        let mut machines = HashSet::new();
+        let of_node = |node: &NodeView| match node.state {
+            NodeState::Up => Self::of(node, !node.shares_cpus || machines.insert(node.address)),
+            _ => Self::default(),
+        };
+        nodes.iter().map(of_node).collect()
+    }
+
+    fn of(node: &NodeView, with_machine: bool) -> Self {
         let Some(reading) = &node.measured else { return Self::default() };
         let said = |metric: Metric| reading.values.get(&metric).map(|value| amount(metric.unit(), f64::from(*value)));
         let figures = [
-            said(Metric::Load).map(|load| format!("load {load}")),
+            said(Metric::Load).filter(|_| with_machine).map(|load| format!("load {load}")),
             said(Metric::Memory).map(|memory| format!("{memory} in use")),
-            said(Metric::Temperature),
+            said(Metric::Temperature).filter(|_| with_machine),
         ];
-        let high = PRESSURES.into_iter().filter_map(|metric| {
-            reading.values.get(&metric).filter(|value| **value >= HIGH_PRESSURE)?;
-            let share = said(metric)?;
-            Some(Badge::new(format!("{} {share}", title(metric).to_lowercase().replace("cpu", "CPU")), Tone::Waiting))
+        let pressures: &[Metric] = if with_machine { &PRESSURES } else { &[] };
+        let high = pressures.iter().filter_map(|metric| {
+            reading.values.get(metric).filter(|value| **value >= HIGH_PRESSURE)?;
+            let share = said(*metric)?;
+            Some(Badge::new(format!("{} {share}", title(*metric).to_lowercase().replace("cpu", "CPU")), Tone::Waiting))
         });
         Self { text: figures.into_iter().flatten().collect::<Vec<_>>().join(", "), badges: high.collect() }
     }
@@ -123,7 +136,7 @@ mod tests {
             ("Waiting for CPUs", "12.5 % of the time", true),
         ];
         assert_eq!(said, expected);
-        let brief = Brief::of(&node).render().expect("templates write to memory");
+        let brief = Brief::of(&node, true).render().expect("templates write to memory");
         let badge = "<span class=\"badge waiting\">waiting for CPUs 12.5 %</span>";
         assert_eq!(brief, format!("load 2.5, 4 GiB in use {badge}"));
     }
@@ -132,6 +145,17 @@ mod tests {
     fn node_without_current_figures_shows_none() {
         let node = NodeView { measured: None, ..node(&[]) };
         assert!(Measured::of(&node).is_none());
-        assert_eq!(Brief::of(&node).render().expect("templates write to memory"), "");
+        assert_eq!(Brief::of(&node, true).render().expect("templates write to memory"), "");
+    }
+
+    #[test]
+    fn load_of_a_machine_is_said_once() {
+        let one = NodeView { shares_cpus: true, ..node(&[(Metric::Load, 2.5), (Metric::CpuPressure, 50.0)]) };
+        let apart = NodeView { shares_cpus: false, ..one.clone() };
+        let said: Vec<String> = Brief::of_list(&[one.clone(), one, apart])
+            .iter()
+            .map(|brief| brief.render().expect("templates write to memory"))
+            .collect();
+        assert!(said[0].starts_with("load 2.5 <span") && said[1].is_empty() && said[2] == said[0], "{said:?}");
     }
 }

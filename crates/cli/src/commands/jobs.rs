@@ -97,7 +97,7 @@ impl Jobs {
             output.say(&format!("{left_out} more jobs are not listed; --limit {total} lists all"));
         }
         if let Some(totals) = job_columns::totals(jobs).filter(|_| !output.is_json()) {
-            output.say(&totals);
+            output.say(&if left_out > 0 { format!("of those listed: {totals}") } else { totals });
         }
         if let Some(ExpiringJobs { jobs, kept_until }) = page.expiring {
             output.say(&views::expiring(jobs, kept_until, &moment));

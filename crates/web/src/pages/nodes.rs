@@ -65,11 +65,10 @@ struct Row {
 }
 
 impl Row {
-    fn new(node: NodeView) -> Self {
+    fn new((node, measured): (NodeView, Brief)) -> Self {
         let runs = node.holders.as_deref().unwrap_or_default();
         let is_up = node.state == NodeState::Up;
         let held = (is_up || node.tasks > 0).then(|| Held::new(node.name.as_str(), node.cpus, node.cpus_free, runs));
-        let measured = if is_up { Brief::of(&node) } else { Brief::default() };
         Self { url: Url::node(&node.name), badge: Badge::node(node.state), held, measured, node }
     }
 
@@ -109,13 +108,14 @@ pub(crate) async fn show(frame: Frame) -> Result<Html<String>, Refused> {
     let has_more = nodes.len() > PER_PAGE;
     nodes.truncate(PER_PAGE);
     let next = nodes.last().filter(|_| has_more).map(|last| page.clone().with("after", &last.name));
+    let measured = Brief::of_list(&nodes);
     Ok(render(&Nodes {
         counts: counts(&info),
         states: &STATES,
         partitions: partitions.into_iter().map(|partition| partition.name.to_string()).collect(),
         is_filtered,
         has_gpus: nodes.iter().any(|node| node.gpus > 0),
-        rows: nodes.into_iter().map(Row::new).collect(),
+        rows: nodes.into_iter().zip(measured).map(Row::new).collect(),
         first: after.map(|_| page),
         next,
         per_page: PER_PAGE,
