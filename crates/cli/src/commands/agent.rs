@@ -21,7 +21,7 @@ use crate::codes::{CodeArgument, JOIN_CODE};
 use crate::config;
 use crate::context::{Context, block_on};
 use crate::daemons::places::AgentPlaces;
-use crate::daemons::settings::{AgentSettings, GossipAt, PortAt};
+use crate::daemons::settings::{AgentSettings, GossipAt, PortAt, write_new};
 use crate::daemons::{self, keep_files_private};
 use crate::exit;
 use crate::failure::{During, Failure, Outcome};
@@ -245,6 +245,13 @@ impl AgentJoin {
             })
         })?;
         output.say(&format!("this machine is node {node} of the cluster at {head}"));
+        if !places.settings.exists() {
+            // The code is used up, so the machine has joined whether this succeeds or not.
+            match write_new(&places.settings, AgentSettings::NEW) {
+                Ok(()) => output.say(&format!("what the node offers can be changed in {}", places.settings.display())),
+                Err(failure) => output.say(&format!("note: {}", failure.summary())),
+            }
+        }
         output.say(&match self.directory {
             _ if hostler_agent::is_running(&places.directory) => {
                 "the running agent adopts the change within half a minute; if the node's name or cluster has changed, restart the agent"

@@ -1,9 +1,7 @@
 //! `hostler head`: the daemon that keeps a cluster's queue.
 
-use std::fs::{File, Permissions};
-use std::io::{self, Write};
+use std::io;
 use std::net::SocketAddr;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -15,7 +13,7 @@ use serde_json::json;
 use crate::cluster::{Daemon, Places};
 use crate::context::Context;
 use crate::daemons::places::HeadPlaces;
-use crate::daemons::settings::{DEFAULT_LISTEN, HeadSettings, SiteOrigin};
+use crate::daemons::settings::{DEFAULT_LISTEN, HeadSettings, SiteOrigin, write_new};
 use crate::daemons::{self, keep_files_private};
 use crate::exit;
 use crate::failure::{During, Failure, Outcome};
@@ -319,20 +317,6 @@ fn uid_of(user: &str) -> Result<u32, Failure> {
 fn make_parents(directory: &Path) -> Result<(), Failure> {
     let Some(parent) = directory.parent() else { return Ok(()) };
     hostler_sys::create_directory(parent, 0o755).during(|| format!("cannot create {}", parent.display()))
-}
-
-/// Writes a new settings file.
-fn write_new(path: &Path, text: &str) -> Result<(), Failure> {
-    let write = || {
-        if let Some(parent) = path.parent() {
-            hostler_sys::create_directory(parent, 0o755)?;
-        }
-        let mut file = File::create_new(path)?;
-        file.set_permissions(Permissions::from_mode(0o644))?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()
-    };
-    write().during(|| format!("cannot write {}", path.display()))
 }
 
 /// The OpenAPI description, as JSON.

@@ -1,6 +1,9 @@
 //! The settings files `head.toml` and `agent.toml`.
 
+use std::fs::{File, Permissions};
+use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -8,7 +11,7 @@ use hostler_agent::{ImageSettings, NoiseLimits, Policy, QuietSettings, SandboxSe
 use hostler_model::{Counted, CpuSet, Engine, Feature, ParseError};
 use hostler_proto::join::{Address, DEFAULT_PORT};
 
-use crate::failure::Failure;
+use crate::failure::{During, Failure};
 use crate::flags::{GpuCap, Memory, TimeLimit};
 use crate::toml_file::Settings;
 
@@ -279,6 +282,9 @@ impl HeadSettings {
 }
 
 impl AgentSettings {
+    /// The text of a new file: comments on all keys.
+    pub(crate) const NEW: &str = include_str!("agent.toml");
+
     /// Reads the file; all defaults if it does not exist.
     pub(crate) fn read(path: &Path) -> Result<Self, Failure> {
         let Some(file) = Settings::read(path, AGENT_KEYS)? else { return Ok(Self::default()) };
@@ -389,6 +395,20 @@ fn is_private(ip: IpAddr) -> bool {
     }
 }
 
+/// Writes a new settings file, which all users may read.
+pub(crate) fn write_new(path: &Path, text: &str) -> Result<(), Failure> {
+    let write = || {
+        if let Some(parent) = path.parent() {
+            hostler_sys::create_directory(parent, 0o755)?;
+        }
+        let mut file = File::create_new(path)?;
+        file.set_permissions(Permissions::from_mode(0o644))?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()
+    };
+    write().during(|| format!("cannot write {}", path.display()))
+}
+
 fn file_hint(path: &Path) -> String {
     format!("the file is {}", path.display())
 }
@@ -434,6 +454,21 @@ mod tests {
         let settings = parse(&uncommented.join("\n")).expect("examples are right");
         assert!(settings.listen == Some(DEFAULT_LISTEN) && settings.certificate_life.is_some());
         HEAD_KEYS.iter().for_each(|key| assert!(text.contains(&format!("#{key} = ")), "{key} is not explained"));
+    }
+
+    #[test]
+    fn commented_examples_for_a_node_are_valid() {
+        let read = |text: &str| AgentSettings::from_file(&Settings::parse(text, AGENT_KEYS)?);
+        assert_eq!(read(AgentSettings::NEW), Ok(AgentSettings::default()), "a new file changes nothing");
+        let uncommented: Vec<&str> = AgentSettings::NEW
+            .lines()
+            .map(|line| line.strip_prefix('#').filter(|rest| !rest.starts_with(' ')).unwrap_or(line))
+            .collect();
+        let settings = read(&uncommented.join("\n")).expect("examples are right");
+        assert!(settings.homes && settings.metrics.is_some() && settings.sandboxed_commands);
+        for key in AGENT_KEYS {
+            assert!(AgentSettings::NEW.contains(&format!("\n#{key} = ")), "{key} is not explained");
+        }
     }
 
     #[test]
