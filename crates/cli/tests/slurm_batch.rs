@@ -212,6 +212,14 @@ fn mistakes_have_slurms_words_and_queue_nothing() {
             vec!["--mem=64", "--mem-per-cpu=64", "good"],
             "sbatch: fatal: --mem, --mem-per-cpu, and --mem-per-gpu are mutually exclusive.".to_owned(),
         ),
+        (
+            vec!["--deadline=2020-01-01", "good"],
+            format!("{failed} Requested time limit is invalid (missing or exceeds some limit)"),
+        ),
+        (
+            vec!["--deadline=now+3minutes", "--begin=now+1hour", "good"],
+            "sbatch: error: Incompatible begin and deadline time specification".to_owned(),
+        ),
         (vec!["-a", "5-1", "good"], format!("{failed} Invalid job array specification")),
         (vec!["-n", "400", "good"], format!("{failed} Requested node configuration is not available")),
         (vec!["-w", "n9", "good"], format!("{failed} Invalid node name specified")),

@@ -7,6 +7,7 @@ pub enum Key {
     Account,
     Array,
     Begin,
+    Deadline,
     Chdir,
     Clusters,
     Comment,

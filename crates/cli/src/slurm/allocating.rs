@@ -101,7 +101,7 @@ pub(crate) async fn hold(
     }
     let mut spec = spec.clone();
     let credentials = prepare(&mut spec, *stays)?;
-    tell(context, speech.name, request::unused_nodes(options).as_slice());
+    tell(context, speech.name, &request::warnings(options));
     let submitted = tokio::select! {
         placed = place(client, options, &spec) => placed.map_err(|refused: Refused| refused.ended(speech.failed, options))?,
         Some(number) = signals.recv() => {

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use hostler_client::{Client, ClientError};
 use hostler_model::{
     ArraySpec, Condition, Constraint, Counted, Dependency, Environment, Files, JobId, Labels, LimitSignal, NUMBERED,
-    OpenMode, PartialRequest, RequestedTime, SignalTarget, Submission, Surroundings, Work,
+    OpenMode, PartialRequest, RequestedTime, SignalTarget, Submission, Surroundings, WallTime, Work,
 };
 use hostler_proto::api::NodeView;
 use hostler_remote::step::LoginRequest;
@@ -76,7 +76,7 @@ pub(crate) fn submission(
         array,
         after: dependencies.all.into(),
         singleton: dependencies.singleton,
-        begin: options.begin.as_deref().map(|text| begin(text).map(Box::new)).transpose()?,
+        begin: begin_before_deadline(options)?.map(Box::new),
         priority: options.priority.unwrap_or(0).saturating_sub(options.nice),
         hold: options.hold,
         requeue: options.requeue.unwrap_or(true),
@@ -145,10 +145,15 @@ pub(crate) fn check_identity(options: &JobOptions) -> Result<(), Ended> {
     Ok(())
 }
 
-/// The warning about nodes that no task would use.
-pub(crate) fn unused_nodes(options: &JobOptions) -> Option<String> {
-    let (nodes, tasks) = options.nodes_without_tasks()?;
-    Some(format!("Warning: can't run {tasks} processes on {nodes} nodes, setting nnodes to {tasks}"))
+/// Warnings about nodes that no task would use, and about what has no effect here.
+pub(crate) fn warnings(options: &JobOptions) -> Vec<String> {
+    let nodes = options.nodes_without_tasks().map(|(nodes, tasks)| {
+        format!("Warning: can't run {tasks} processes on {nodes} nodes, setting nnodes to {tasks}")
+    });
+    let deadline = options.deadline.as_ref().map(|deadline| {
+        format!("Warning: nothing ends the job at its deadline of {deadline}; -t limits how long it runs")
+    });
+    nodes.into_iter().chain(deadline).collect()
 }
 
 fn request(options: &JobOptions, layout: &Layout, nodes: u32) -> Result<PartialRequest, Ended> {
@@ -310,6 +315,25 @@ fn slurm_dependency(condition: Condition, text: &str) -> Option<Dependency> {
     // The number of a task names the task, except where only whole arrays can be meant.
     let index = index.filter(|_| condition != Condition::AfterCorr);
     Some(Dependency { job: JobId(job), task: of_job.task.or(index), ..of_job })
+}
+
+/// The earliest start, which must be before the deadline.
+fn begin_before_deadline(options: &JobOptions) -> Result<Option<RequestedTime>, Ended> {
+    let begin = options.begin.as_deref().map(begin).transpose()?;
+    let Some(text) = options.deadline.as_deref() else { return Ok(begin) };
+    let wrong = |mistake: Ended| Ended { code: MISTAKE, ..mistake.and("error: Invalid --deadline specification") };
+    let now = WallTime(jiff::Timestamp::now().as_millisecond());
+    let deadline = start_time(text).map_err(wrong)?.at(now);
+    if deadline <= now {
+        let why = "Requested time limit is invalid (missing or exceeds some limit)";
+        return Err(Ended::error(format!("Batch job submission failed: {why}")));
+    }
+    match begin {
+        Some(begin) if begin.at(now) >= deadline => {
+            Err(Ended::error("Incompatible begin and deadline time specification"))
+        }
+        begin => Ok(begin),
+    }
 }
 
 /// Parses the value of `--begin`.

@@ -142,7 +142,7 @@ pub(crate) fn run(context: &Context, args: Vec<OsString>) -> Outcome {
 
 /// Submits the job, prints its id, and waits for its end if asked to.
 fn submit(context: &Context, options: &JobOptions, own: &Own, spec: &Submission) -> Outcome {
-    tell(context, NAME, request::unused_nodes(options).as_slice());
+    tell(context, NAME, &request::warnings(options));
     let client = context.watching_client().map_err(|failure| Ended::error(failure.summary()))?;
     if own.test_only {
         block_on(async { Ok(test_only(context, &client, NAME, options, spec).await) })??;

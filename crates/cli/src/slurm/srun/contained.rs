@@ -17,7 +17,7 @@ use crate::context::Context;
 /// Runs the job, and shows its output.
 pub(super) async fn run(context: &Context, asked: &Asked, called: Option<&OsString>) -> Outcome {
     let spec = spec(asked, called)?;
-    tell(context, NAME, super::super::request::unused_nodes(&asked.options).as_slice());
+    tell(context, NAME, &super::super::request::warnings(&asked.options));
     let client = context.watching_client()?;
     Ok(Attended { context, client: &client, array: None, label: false }.run(spec).await?)
 }

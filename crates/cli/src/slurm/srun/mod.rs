@@ -119,7 +119,7 @@ async fn beside(context: &Context, raw_id: u64) -> Result<Job, Ended> {
 /// Says when and where a job that consists of a step would start.
 async fn would_start(context: &Context, asked: &Asked, called: Option<&OsString>) -> Outcome {
     let spec = describe(&asked.options, SPEECH, asked.argv(), &asked.name(), called)?;
-    tell(context, NAME, super::request::unused_nodes(&asked.options).as_slice());
+    tell(context, NAME, &super::request::warnings(&asked.options));
     test_only(context, &context.watching_client()?, NAME, &asked.options, &spec).await?;
     Ok(0)
 }
