@@ -177,6 +177,11 @@ impl Client {
         self.call(Call::get("/nodes")).await
     }
 
+    /// The nodes with the tasks that hold them and what was measured last.
+    pub async fn nodes_in_use(&self) -> Result<Vec<NodeView>, ClientError> {
+        self.call(Call::get("/nodes?holders=true&measured=true")).await
+    }
+
     /// Creates a join code for a node of this name.
     pub async fn invite(&self, node: &NodeName) -> Result<Invitation, ClientError> {
         self.invite_as(&Invite { node: Some(node.clone()), address: None }).await

@@ -95,7 +95,7 @@ async fn fetch(client: &Client, want: &Want) -> Result<(Picture, WallTime), Clie
         picture.jobs = Some((jobs.into_values().collect(), total));
     }
     if want.nodes {
-        picture.nodes = Some(client.nodes().await?);
+        picture.nodes = Some(client.nodes_in_use().await?);
     }
     if let Some(id) = want.job {
         picture.job = Some((client.job(id, TASKS).await?, client.why(id).await?));

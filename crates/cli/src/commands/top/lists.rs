@@ -2,7 +2,7 @@
 
 use std::cmp::{Ordering, Reverse};
 
-use hostler_model::{JobId, JobState, NodeName, NodeState, PartitionName, WallTime, format_bytes};
+use hostler_model::{JobId, JobState, Metric, NodeName, NodeState, PartitionName, WallTime, format_bytes};
 use hostler_proto::api::{JobSummary, NodeView};
 
 use super::filter::Filter;
@@ -91,11 +91,11 @@ impl JobColumn {
         }
     }
 
-    /// The width of the column; the last column takes the rest.
-    pub(super) const fn width(self) -> u16 {
+    /// The width of the column on a screen of a width; the last column takes the rest.
+    pub(super) fn width(self, screen: u16) -> u16 {
         match self {
             Self::Id => 6,
-            Self::Name => 14,
+            Self::Name => 14 + (screen.saturating_sub(128) / 3).min(26),
             Self::Time => 13,
             Self::User => 9,
             Self::State => 12,
@@ -107,10 +107,11 @@ impl JobColumn {
     }
 
     /// Columns for a screen of this width. The list of all users needs their names.
-    pub(super) fn fitting(width: u16, has_users: bool) -> Vec<Self> {
-        let wide = [(Self::Cpus, 92), (Self::Memory, 100), (Self::Gpus, 112), (Self::Partition, 128)];
+    pub(super) fn fitting(width: u16, has_users: bool, has_gpus: bool) -> Vec<Self> {
+        let wide = [(Self::Cpus, 92), (Self::Memory, 100), (Self::Partition, 128)];
         let is_shown = |column: &Self| match column {
             Self::User => has_users,
+            Self::Gpus => has_gpus && width >= 112,
             column => wide.iter().all(|(it, from)| it != column || width >= *from),
         };
         Self::ALL.into_iter().filter(is_shown).collect()
@@ -228,13 +229,15 @@ pub(super) enum NodeColumn {
     Memory,
     Gpus,
     Tasks,
+    Load,
+    Jobs,
     Power,
     Partitions,
     Why,
 }
 
 impl NodeColumn {
-    pub(super) const ALL: [Self; 10] = [
+    pub(super) const ALL: [Self; 12] = [
         Self::Name,
         Self::State,
         Self::Since,
@@ -242,6 +245,8 @@ impl NodeColumn {
         Self::Memory,
         Self::Gpus,
         Self::Tasks,
+        Self::Load,
+        Self::Jobs,
         Self::Power,
         Self::Partitions,
         Self::Why,
@@ -256,21 +261,25 @@ impl NodeColumn {
             Self::Memory => "MEMORY HELD",
             Self::Gpus => "GPUS",
             Self::Tasks => "TASKS",
+            Self::Load => "LOAD",
+            Self::Jobs => "JOBS",
             Self::Power => "POWER",
             Self::Partitions => "PARTITIONS",
             Self::Why => "REASON",
         }
     }
 
-    /// The width of the column; the last column takes the rest.
-    pub(super) const fn width(self) -> u16 {
+    /// The width of the column on a screen of a width; the last column takes the rest.
+    pub(super) const fn width(self, screen: u16) -> u16 {
         match self {
             Self::Name => 14,
             Self::State => 9,
             Self::Since => 7,
+            Self::Cpus if screen >= BARS => 9 + BAR as u16 + 3,
             Self::Cpus => 9,
             Self::Memory => 12,
-            Self::Gpus | Self::Tasks => 5,
+            Self::Gpus | Self::Tasks | Self::Load => 5,
+            Self::Jobs => 40,
             Self::Power => 8,
             Self::Partitions | Self::Why => 12,
         }
@@ -281,6 +290,8 @@ impl NodeColumn {
         let is_shown = |column: &Self| match column {
             Self::Gpus => has_gpus,
             Self::Partitions => width >= 100,
+            Self::Load => width >= BARS,
+            Self::Jobs => width >= 170,
             _ => true,
         };
         Self::ALL.into_iter().filter(is_shown).collect()
@@ -298,30 +309,64 @@ impl NodeColumn {
                 held(a).cmp(&held(b))
             }
             Self::Gpus => Reverse(a.gpus).cmp(&Reverse(b.gpus)),
-            Self::Tasks => Reverse(a.tasks).cmp(&Reverse(b.tasks)),
+            Self::Tasks | Self::Jobs => Reverse(a.tasks).cmp(&Reverse(b.tasks)),
+            Self::Load => load(b).total_cmp(&load(a)),
             Self::Power => a.power.cmp(&b.power),
             Self::Partitions => a.partitions.cmp(&b.partitions),
             Self::Why => (&a.reason, &a.why).cmp(&(&b.reason, &b.why)),
         }
     }
 
-    pub(super) fn cell(self, node: &NodeView, moment: &Moment) -> String {
+    pub(super) fn cell(self, node: &NodeView, moment: &Moment, screen: u16) -> String {
         match self {
             Self::Name => node.name.to_string(),
             Self::State => node.state.as_str().to_owned(),
             Self::Since => since_cell(node.since, moment),
-            Self::Cpus => format!("{}/{}", node.cpus.saturating_sub(node.cpus_free), node.cpus),
+            Self::Cpus => {
+                let held = node.cpus.saturating_sub(node.cpus_free);
+                let bar = if screen >= BARS { bar(held, node.cpus) } else { String::new() };
+                format!("{bar}{held}/{}", node.cpus)
+            }
             Self::Memory => {
                 let held = node.memory_bytes.saturating_sub(node.memory_free_bytes);
                 format!("{}/{}", format_bytes(held), format_bytes(node.memory_bytes))
             }
             Self::Gpus => format!("{}/{}", node.gpus.saturating_sub(node.gpus_free), node.gpus),
             Self::Tasks => node.tasks.to_string(),
+            Self::Load if node.measured.is_some() => format!("{:.1}", load(node)),
+            Self::Load => "-".to_owned(),
+            Self::Jobs => jobs_cell(node),
             Self::Power => node.power.clone(),
             Self::Partitions => crate::output::text::words(&node.partitions),
             Self::Why => node.reason.clone().or_else(|| node.why.clone()).unwrap_or_default(),
         }
     }
+}
+
+/// Screens of this width have room for bars, which have this many characters.
+const BARS: u16 = 130;
+const BAR: usize = 10;
+
+/// The held share of CPUs, such as `[|||||     ] `.
+fn bar(held: u32, all: u32) -> String {
+    let filled = (held as usize * BAR).div_ceil(all.max(1) as usize).min(BAR);
+    format!("[{:<BAR$}] ", "|".repeat(filled))
+}
+
+fn load(node: &NodeView) -> f32 {
+    let reading = node.measured.as_ref().and_then(|reading| reading.values.get(&Metric::Load));
+    reading.copied().unwrap_or_default()
+}
+
+/// The jobs that hold the node, each once.
+fn jobs_cell(node: &NodeView) -> String {
+    let mut jobs: Vec<(JobId, &str)> = Vec::new();
+    for run in node.holders.iter().flatten() {
+        if jobs.iter().all(|(id, _)| *id != run.job) {
+            jobs.push((run.job, &run.name));
+        }
+    }
+    jobs.iter().map(|(id, name)| format!("{id} {name}")).collect::<Vec<_>>().join(", ")
 }
 
 fn since_cell(since: Option<WallTime>, moment: &Moment) -> String {

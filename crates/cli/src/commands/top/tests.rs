@@ -329,6 +329,34 @@ fn only_y_confirms_an_action() {
 }
 
 #[test]
+fn wide_screens_show_bars_load_and_jobs() {
+    let run = |job: u64, name: &str| {
+        serde_json::json!({
+            "job": job, "index": 0, "name": name, "user": "ada", "state": "running", "started_at": null, "cpus": 2,
+            "cpu_ids": "0-1", "memory_bytes": 1,
+        })
+    };
+    let holders = serde_json::json!([run(12, "train"), run(12, "train"), run(14, "sweep")]);
+    let measured = serde_json::json!({ "at": 0, "values": { "load": 3.5 } });
+    let used = NodeView {
+        holders: Some(serde_json::from_value(holders).expect("tasks")),
+        measured: Some(serde_json::from_value(measured).expect("figures")),
+        ..node("n1", NodeState::Up, 8)
+    };
+    let mut state = started();
+    press(&mut state, "2");
+    let picture = Picture { nodes: Some(vec![used]), ..Picture::default() };
+    update(&mut state, Event::Picture(Box::new(picture), NOW));
+    let wide = screen_of(&mut state, (200, 20), Palette::Colours).0;
+    assert!(
+        wide.contains("[|||||     ] 8/16") && wide.contains(" 3.5 ") && wide.contains("12 train, 14 sweep"),
+        "{wide}"
+    );
+    let narrow = screen(&mut state);
+    assert!(narrow.contains("8/16") && !narrow.contains('|') && !narrow.contains("LOAD"), "{narrow}");
+}
+
+#[test]
 fn operators_drain_and_resume_nodes() {
     let nodes = || Picture { nodes: Some(vec![node("n1", NodeState::Up, 16)]), ..Picture::default() };
     let mut state = started();

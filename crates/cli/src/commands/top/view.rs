@@ -217,7 +217,7 @@ fn queue(state: &mut State, moment: &Moment, palette: Palette, frame: &mut Frame
     }
     frame.render_widget(Line::styled(text, Style::new().add_modifier(Modifier::DIM)), head);
     let has_users = state.is_everyone || state.jobs.filter.user.is_some();
-    let columns = JobColumn::fitting(body.width, has_users);
+    let columns = JobColumn::fitting(body.width, has_users, state.jobs.all.iter().any(|job| job.gpus > 0));
     let is_right =
         |column: &JobColumn| matches!(column, JobColumn::Id | JobColumn::Cpus | JobColumn::Memory | JobColumn::Gpus);
     let rows = shown.iter().map(|job| {
@@ -228,7 +228,7 @@ fn queue(state: &mut State, moment: &Moment, palette: Palette, frame: &mut Frame
             Cell::from(line).style(style)
         }))
     });
-    let widths = widths(columns.iter().map(|column| column.width()));
+    let widths = widths(columns.iter().map(|column| column.width(body.width)));
     let titles = columns.iter().map(|column| {
         let line = Line::from(column.title());
         if is_right(column) { line.right_aligned() } else { line }
@@ -256,16 +256,16 @@ fn nodes(state: &mut State, moment: &Moment, palette: Palette, frame: &mut Frame
     let rows = shown.iter().map(|node| {
         Row::new(columns.iter().map(|column| {
             let style = if *column == NodeColumn::State { palette.node(node.state) } else { Style::new() };
-            Cell::from(clean(&column.cell(node, moment))).style(style)
+            Cell::from(clean(&column.cell(node, moment, body.width))).style(style)
         }))
     });
     let titles = Row::new(columns.iter().map(|column| column.title()));
-    let table = Table::new(rows, widths(columns.iter().map(|column| column.width())))
+    let table = Table::new(rows, widths(columns.iter().map(|column| column.width(body.width))))
         .header(titles.style(Style::new().add_modifier(Modifier::BOLD)));
     let selected = state.nodes.selected.as_ref().and_then(|name| shown.iter().position(|node| node.name == *name));
     render(table, selected, frame, body);
     if let Some(node) = selected.map(|at| shown[at]) {
-        note_below(frame, note, node.name.as_str(), &NodeColumn::Why.cell(node, moment));
+        note_below(frame, note, node.name.as_str(), &NodeColumn::Why.cell(node, moment, body.width));
     }
     if shown.is_empty() && state.nodes.is_known {
         empty(frame, body, "no nodes here; Esc clears the filter");
