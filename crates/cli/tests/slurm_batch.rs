@@ -176,6 +176,10 @@ fn lines_of_pbs_are_read_unless_they_are_ignored() {
         let refused = site.run(name, &arguments);
         assert!(refused.code != 0 && refused.stderr.contains("Heterogeneous jobs are not supported"), "{refused:?}");
     }
+    let id = site.submit(&["-n2", "--mem=64", "-w", "n1", "--wrap", "sleep 60"]);
+    site.wait(&id, "running");
+    let details = site.print("scontrol", &["-d", "show", "job", &id]);
+    assert!(details.contains("   JOB_GRES=(null)\n     Nodes=n1 CPU_IDs=0-1 Mem=64 GRES="), "{details}");
     let unknown = site.run("scancel", &["-u", "nosuchuser"]);
     assert_eq!((unknown.code, unknown.stderr.as_str()), (1, "scancel: error: Invalid user name: nosuchuser\n"));
 }

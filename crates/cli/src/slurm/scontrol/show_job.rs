@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use hostler_client::{Client, ClientError, RecordFilter};
-use hostler_model::{IndexSet, JobId, JobState, TaskId, WallTime};
-use hostler_proto::api::JobRecord;
+use hostler_model::{GpuId, IndexSet, JobId, JobState, TaskId, WallTime};
+use hostler_proto::api::{JobRecord, NodeRunView, NodeView};
 use hostler_slurm::hostlist::compress;
 use hostler_slurm::ids::split_far_number;
 use hostler_slurm::size::{Conversion, exact};
@@ -99,13 +99,14 @@ impl Session<'_> {
         if shown.is_empty() {
             return self.print("No jobs in the system\n");
         }
-        let mut live = BTreeMap::new();
+        let (mut live, mut nodes) = (BTreeMap::new(), None);
         if self.details {
+            nodes = Some(self.ask("slurm_load_node", async |client| client.nodes_in_use().await)?);
             let rows = shown.iter().copied();
             live = self.ask(steps::LOAD, async |client| steps::launched_by(client, rows).await)?;
         }
         let mut write = |row: &Row<'_>| {
-            let mut record = describe(row, &clock, &mut accounts);
+            let mut record = describe(row, nodes.as_deref(), &clock, &mut accounts);
             if self.details {
                 let task = row.index().map(|index| TaskId { job: row.job.id, index });
                 let live = task.and_then(|task| live.get(&task)).map_or(&[][..], Vec::as_slice);
@@ -162,12 +163,12 @@ fn memory(row: &Row<'_>) -> (&'static str, String) {
 }
 
 /// The record of a job.
-fn describe(row: &Row<'_>, clock: &Clock, accounts: &mut Accounts) -> Record {
+fn describe(row: &Row<'_>, nodes: Option<&[NodeView]>, clock: &Clock, accounts: &mut Accounts) -> Record {
     let mut record = Record::default();
     head_lines(row, accounts, &mut record);
     time_lines(row, clock, &mut record);
     place_lines(row, &mut record);
-    request_lines(row, &mut record);
+    request_lines(row, nodes, &mut record);
     file_lines(row, &mut record);
     record
 }
@@ -243,7 +244,7 @@ fn place_lines(row: &Row<'_>, record: &mut Record) {
     record.maybe("BatchHost", row.batch_host().filter(|_| !row.nodes().is_empty()));
 }
 
-fn request_lines(row: &Row<'_>, record: &mut Record) {
+fn request_lines(row: &Row<'_>, nodes: Option<&[NodeView]>, record: &mut Record) {
     let job = row.job;
     let (tasks, each) = (row.tasks(), row.cpus_per_task());
     record.line(&[
@@ -258,6 +259,9 @@ fn request_lines(row: &Row<'_>, record: &mut Record) {
     record.line(&[("AllocTRES", &if row.nodes().is_empty() { NULL } else { &tres })]);
     let per_node = row.label("slurm.ntasks_per_node").unwrap_or("0");
     record.line(&[("Socks/Node", &"*"), ("NtasksPerN:B:S:C", &format_args!("{per_node}:0:*:*")), ("CoreSpec", &"*")]);
+    if let Some(nodes) = nodes {
+        allocation_lines(row, nodes, record);
+    }
     let least = each.saturating_mul(per_node.parse::<u32>().unwrap_or(0).max(1));
     let (name, memory) = memory(row);
     record.line(&[("MinCPUsNode", &least), (name, &memory), ("MinTmpDiskNode", &0)]);
@@ -285,6 +289,27 @@ fn file_lines(row: &Row<'_>, record: &mut Record) {
         record.line(&[("StdOut", &output)]);
     }
     record.maybe("TresPerNode", Some(&row.gres()));
+}
+
+/// What the job holds on each of its nodes, for `--details`.
+fn allocation_lines(row: &Row<'_>, nodes: &[NodeView], record: &mut Record) {
+    let gres = |gpus: &[GpuId]| {
+        let ids: Vec<&str> = gpus.iter().map(GpuId::as_str).collect();
+        if ids.is_empty() { String::new() } else { format!("gpu:{}(IDX:{})", ids.len(), ids.join(",")) }
+    };
+    let is_its = |run: &&NodeRunView| run.job == row.job.id && run.index == row.index().unwrap_or(0);
+    let runs = nodes.iter().flat_map(|node| node.holders.iter().flatten().filter(is_its).map(move |run| (node, run)));
+    let runs: Vec<(&NodeView, &NodeRunView)> = runs.collect();
+    let gpus: usize = runs.iter().map(|(_, run)| run.gpu_ids.len()).sum();
+    record.line(&[("JOB_GRES", &if gpus > 0 { format!("gpu:{gpus}") } else { NULL.to_owned() })]);
+    for (node, run) in runs {
+        record.line(&[
+            ("  Nodes", &node.name),
+            ("CPU_IDs", &run.cpu_ids),
+            ("Mem", &(run.memory_bytes >> 20)),
+            ("GRES", &gres(&run.gpu_ids)),
+        ]);
+    }
 }
 
 /// The record of a step.
