@@ -410,6 +410,61 @@ def cached_functions(run: Run) -> object:
     return list(run(fibonacci, [10, 20]))
 
 
+def counter() -> tuple[Callable[[], None], Callable[[], int]]:
+    number = 0
+
+    def add() -> None:
+        nonlocal number
+        number += 1
+
+    def get() -> int:
+        return number
+
+    return add, get
+
+
+@case
+def variables_that_functions_share(run: Run) -> object:
+    add, get = counter()
+
+    def both(_: int) -> int:
+        add()
+        add()
+        return get()
+
+    def recursive(number: int) -> tuple[int, bool]:
+        @functools.cache
+        def factorial(number: int) -> int:
+            return number * factorial(number - 1) if number else 1
+
+        return factorial(number), same(same)
+
+    def same(function: object) -> bool:
+        return function is same
+
+    found = list(run(both, [0])), list(run(recursive, [3]))
+    ((one, other),) = run(lambda _: counter(), [0])
+    one()
+    return found, other()
+
+
+@case
+def variables_that_methods_share(run: Run) -> object:
+    limit = 1
+
+    class Own:
+        def raise_limit(self) -> Own:
+            nonlocal limit
+            limit += 1
+            return self
+
+        def read(self) -> tuple[int, type]:
+            return limit, __class__  # type: ignore[name-defined]
+
+    (found,) = run(lambda own: own.raise_limit().read(), [Own()])
+    return found[0], found[1] is Own
+
+
 @case
 def directories_of_the_function(run: Run) -> object:
     def make(_: int) -> list[str]:

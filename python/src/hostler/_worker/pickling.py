@@ -100,6 +100,9 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         if issubclass(kind, type):
             made = by_value._class_reduce(obj)
             return made if made is NotImplemented or len(made) == 2 else self._class(obj, *made)
+        if kind is types.CellType:
+            contents = by_value._cell_reduce(obj)[1]
+            return (types.CellType, (), contents, None, None, _set_cell) if contents else (types.CellType, ())
         if kind is Cached:
             return self._cached(obj)
         if obj is not self.placed and is_sentinel(obj) and (place := place_of(obj)):
@@ -138,7 +141,10 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         return create, (self.origin(kind), make, arguments), (values, members), None, None, set_state
 
     def _dynamic_function_reduce(self, func: types.FunctionType) -> tuple[Any, ...]:
-        _, arguments, state, *_ = super()._dynamic_function_reduce(func)
+        _, (*arguments, _), state, *_ = super()._dynamic_function_reduce(func)
+        # The variables themselves, which other functions may share. cloudpickle would create some for each function.
+        arguments.append(func.__closure__)
+        state[1]["__closure__"] = None
         create, set_state = (function_back, _set_new_function) if self.is_back else (_function, _set_function)
         return create, (self.origin(func), *arguments), state, None, None, set_state
 
@@ -289,9 +295,17 @@ def _function(origin: Origin, code: types.CodeType, variables: dict[str, Any], *
         main = main_variables()
         main.update(variables)
         variables = main
+    known = _known.get(origin.token)
+    if known is not None and known.__closure__ and known.__closure__ is rest[-1]:
+        # It is one of its own variables, so `pickle` creates it with them, and then a second time.
+        return cast("types.FunctionType", known)
     function = types.FunctionType(code, variables, *rest)
     _arrive(function, origin)
     return function
+
+
+def _set_cell(cell: types.CellType, contents: tuple[Any]) -> None:
+    (cell.cell_contents,) = contents
 
 
 def _set_function(function: types.FunctionType, state: Any) -> None:
