@@ -20,6 +20,27 @@ from hostler import _executable
 #: Lines for the end of the run.
 REMARKS: list[str] = []
 
+#: A module beside `same_as_local.py`.
+BESIDE = """
+import dataclasses
+UNSET = object()
+def is_unset(value): return value is UNSET
+class Near: pass
+class Config:
+    def __init__(self, rate=0.1, /, layers=(1, 2), *, seed=0, place=None):
+        self.rate = rate
+        self.layers, self.place = layers, place
+        self.seed: int = seed
+        self.twice = 2 * rate
+    def update(self, rate): self.rate = rate
+@dataclasses.dataclass
+class Fields:
+    rate: float
+    seed: int = 0
+config, other = Config(), Config(0.2, seed=5)
+fields = Fields(0.1, 3)
+"""
+
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print the remarks of tests, whose output is captured."""
@@ -81,9 +102,7 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return `same_as_local.py` in a folder with the modules that it imports."""
     folder = tmp_path_factory.mktemp("program")
     (folder / "secrets.py").write_text("API_KEY = 'of the user'\n")
-    (folder / "beside.py").write_text(
-        "UNSET = object()\ndef is_unset(value):\n    return value is UNSET\nclass Near: pass\n"
-    )
+    (folder / "beside.py").write_text(BESIDE)
     return Path(shutil.copy(Path(__file__).with_name("same_as_local.py"), folder))
 
 

@@ -6,6 +6,7 @@ A case gets a function that calls another one with each input, as the built-in `
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import dataclasses
 import enum
 import functools
@@ -354,6 +355,32 @@ def functions_and_classes_of_modules_that_were_replaced(run: Run) -> object:
         return list(run(lambda number: (beside.is_unset(number), beside.Near("x").name), [3]))
     finally:
         vars(beside).update(before)
+
+
+@contextlib.contextmanager
+def set_in(owner: Any, **values: Any) -> Iterator[None]:
+    """Set attributes for a while."""
+    before = vars(owner).copy()
+    for name, value in values.items():
+        setattr(owner, name, value)
+    try:
+        yield
+    finally:
+        for name in values:
+            setattr(owner, name, before[name])
+
+
+@case
+def objects_of_modules_that_were_changed(run: Run) -> object:
+    def look(_: int) -> list[dict[str, Any]]:
+        return [dict(vars(it)) for it in (beside.config, beside.other, beside.fields)]
+
+    found = list(run(look, [0]))
+    with set_in(beside.config, rate=0.5), set_in(beside.other, seed=6), set_in(beside.fields, rate=1):
+        found += run(look, [0])
+        beside.config.update(0.7)
+        found += run(look, [0])
+    return found
 
 
 @case

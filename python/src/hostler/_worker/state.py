@@ -65,18 +65,21 @@ class Names:
         The literals, and `_UNKNOWN` for anything else.
     classes : dict
         The bodies of the classes.
-    attributes : dict
-        For a class, what its methods bind as attributes of objects.
+    objects : dict
+        For names that a call of a class here binds: the class, and the attributes that the call gives the object.
     """
 
     def __init__(self, body: Sequence[ast.stmt]) -> None:
         self.values: dict[str, Any] = {}
         self.classes: dict[str, Names] = {}
-        self.attributes: dict[str, Any] = {}
+        self.objects: dict[str, tuple[str, dict[str, Any]]] = {}
+        # The functions of a class, and the names of its annotated attributes.
+        self._functions: dict[str, ast.FunctionDef | ast.AsyncFunctionDef] = {}
+        self._fields: list[str] = []
         # Functions and classes without decorators that the body binds once.
         self.defined: set[str] = set()
         # The calls that create objects.
-        self.calls: dict[str, ast.Call] = {}
+        self._calls: dict[str, ast.Call] = {}
         # Where `from module import name` has found names: a module, as the statement spells it, and a name.
         self.imports: dict[str, tuple[str, str]] = {}
         # Whether it may bind names that cannot be seen: `from x import *`, `globals()`.
@@ -89,6 +92,8 @@ class Names:
         if self._has_opening:
             harmless = {name for name, inner in self.classes.items() if not inner._has_opening}
             self.is_open |= not called.isdisjoint(self.values.keys() - harmless)
+        for name, call in self._calls.items():
+            self._add_object(name, call)
 
     def _add(self, body: Sequence[ast.stmt], is_certain: bool) -> None:
         for statement in body:
@@ -100,11 +105,14 @@ class Names:
                 if isinstance(statement, ast.ClassDef):
                     self.classes[statement.name] = Names(statement.body)
                 else:
-                    self._add_attributes(statement)
+                    self._functions[statement.name] = statement
+                    calls = (node for node in ast.walk(statement) if isinstance(node, ast.Call))
+                    self._has_opening |= any(getattr(call.func, "id", "") in _OPENING for call in calls)
             elif isinstance(statement, ast.Assign):
                 for target in statement.targets:
                     self._bind(target, statement.value, is_certain)
             elif isinstance(statement, ast.AnnAssign):
+                self._fields.append(getattr(statement.target, "id", ""))
                 if statement.value is not None:
                     self._bind(statement.target, statement.value, is_certain)
             else:
@@ -120,7 +128,10 @@ class Names:
             self._rebind(target.id)
             self.values[target.id] = known
             if isinstance(value, ast.Call) and is_certain and not is_again:
-                self.calls[target.id] = value
+                self._calls[target.id] = value
+        elif isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
+            for one, its_value in zip(target.elts, value.elts, strict=True):
+                self._bind(one, its_value, is_certain)
         else:
             self._forget(target)
 
@@ -147,29 +158,60 @@ class Names:
     def _rebind(self, name: str) -> None:
         self.values[name] = _UNKNOWN
         self.defined.discard(name)
-        self.calls.pop(name, None)
+        self._calls.pop(name, None)
         self.imports.pop(name, None)
 
-    def _add_attributes(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> None:
-        for node in ast.walk(function):
-            if isinstance(node, ast.Call) and getattr(node.func, "id", "") in _OPENING:
-                self._has_opening = True
-            if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-                self.attributes[node.attr] = _UNKNOWN
-        if function.name != "__init__":
+    def _add_object(self, name: str, call: ast.Call) -> None:
+        """Note the attributes of an object that a call creates."""
+        called = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+        body = self.classes.get(called) or (Names([]) if called == "SimpleNamespace" else None)
+        if body is None or not all(keyword.arg for keyword in call.keywords):
             return
-        for statement in function.body:
-            if isinstance(statement, ast.Assign) and len(statement.targets) == 1:
-                target = statement.targets[0]
-                if isinstance(target, ast.Attribute):
-                    self.attributes[target.attr] = self._evaluated(statement.value)
+        given: dict[str, ast.expr] = {str(keyword.arg): keyword.value for keyword in call.keywords}
+        create = body._functions.get("__init__")
+        if create is None:
+            given.update(zip(body._fields, call.args, strict=False))
+            found = {**body.values, **{name: self._evaluated(value) for name, value in given.items()}}
+            stored = body._stored("__post_init__")
+        else:
+            arguments = create.args
+            positional = [it.arg for it in (*arguments.posonlyargs, *arguments.args)]
+            defaults = dict(zip(reversed(positional), reversed(arguments.defaults), strict=False))
+            optional = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+            defaults.update((it.arg, value) for it, value in optional if value)
+            given = {**defaults, **dict(zip(positional[1:], call.args, strict=False)), **given}
+            values = {**self.values, **dict.fromkeys(positional, _UNKNOWN)}
+            values.update((name, self._evaluated(value)) for name, value in given.items())
+            found, stored = dict(body.values), body._stored("__init__")
+            for statement in create.body:
+                target = getattr(statement, "target", None) or getattr(statement, "targets", [None])[0]
+                if isinstance(target, ast.Attribute) and stored.count(target.attr) == 1:
+                    stored.remove(target.attr)
+                    value = statement.value  # type: ignore[attr-defined]
+                    is_argument = isinstance(value, ast.Name) and value.id in given
+                    found[target.attr] = values[value.id] if is_argument else _known(value, values)
+        self.objects[name] = (called, {**found, **dict.fromkeys(stored, _UNKNOWN)})
+
+    def _stored(self, name: str) -> list[str]:
+        """Return the attributes of objects that a method stores, with those of all methods if it calls any."""
+        function = self._functions.get(name)
+        nodes = list(ast.walk(function)) if function else []
+        own = function.args.args[0].arg if function and function.args.args else ""
+        calls = (node for node in nodes if isinstance(node, ast.Call))
+        if any(getattr(it, "id", "") in (own, "super") for call in calls for it in ast.walk(call)):
+            nodes = [node for other in self._functions.values() for node in ast.walk(other)]
+        return [node.attr for node in nodes if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)]
 
     def _evaluated(self, node: ast.expr) -> Any:
-        """Return the value of a literal, or of an expression of literals and names of literals."""
-        try:
-            return _evaluated(node, self.values)
-        except (ValueError, TypeError, ArithmeticError, KeyError, RecursionError):
-            return _UNKNOWN
+        return _known(node, self.values)
+
+
+def _known(node: ast.expr, names: Mapping[str, Any]) -> Any:
+    """Return the value of a literal, or of an expression of literals and names of literals."""
+    try:
+        return _evaluated(node, names)
+    except (ValueError, TypeError, ArithmeticError, KeyError, RecursionError):
+        return _UNKNOWN
 
 
 def _executed(body: Sequence[ast.stmt]) -> Iterator[ast.AST]:
@@ -297,8 +339,8 @@ def _changed(values: Mapping[str, Any], names: Names, module: str) -> Iterator[t
             # The program has put something else in its place.
             if getattr(value, "__globals__", None) is not values or value.__code__.co_name != name:
                 yield name, value
-        elif name in names.calls and before is _UNKNOWN:
-            inner = _changed_object(value, names.calls[name], names, module)
+        elif name in names.objects and before is _UNKNOWN:
+            inner = _changed_object(value, *names.objects[name])
             yield from ((f"{name}.{attribute}", it) for attribute, it in inner)
         elif before is _UNBOUND:
             if not callable(value) and not names.is_open:
@@ -340,25 +382,10 @@ def _is_other_than_imported(value: Any, source: str, name: str, values: Mapping[
     return is_plain(value) and not _is_same(vars(module)[name], value, _DEEPEST)
 
 
-def _changed_object(value: Any, call: ast.Call, names: Names, module: str) -> Iterator[tuple[str, Any]]:
+def _changed_object(value: Any, kind: str, before: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yield attributes of an object that were set since a module has created it."""
     attributes = getattr(value, "__dict__", None)
-    if not isinstance(attributes, dict) or isinstance(value, type):
-        return
-    called = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
-    if called != type(value).__name__:
-        return
-    before: dict[str, Any] = {}
-    if body := names.classes.get(called):
-        before = {**body.values, **body.attributes}
-    elif not isinstance(value, types.SimpleNamespace):
-        return
-    if call.args:
-        # They may be any of the attributes.
-        before = dict.fromkeys(before, _UNKNOWN)
-    for keyword in call.keywords:
-        before[keyword.arg or ""] = names._evaluated(keyword.value)
-    if "" in before:
+    if not isinstance(attributes, dict) or isinstance(value, type) or type(value).__name__ != kind:
         return
     for name, it in attributes.items():
         known = before.get(name, _UNBOUND)
