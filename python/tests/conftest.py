@@ -41,6 +41,13 @@ config, other = Config(), Config(0.2, seed=5)
 fields = Fields(0.1, 3)
 """
 
+#: A module that only functions import, and that changes the process.
+LATER = """
+import os, sys
+os.environ["OF_LATER"] = "1"
+sys.path.insert(0, "of later")
+"""
+
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print the remarks of tests, whose output is captured."""
@@ -103,6 +110,7 @@ def cases(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("program")
     (folder / "secrets.py").write_text("API_KEY = 'of the user'\n")
     (folder / "beside.py").write_text(BESIDE)
+    (folder / "later.py").write_text(LATER)
     return Path(shutil.copy(Path(__file__).with_name("same_as_local.py"), folder))
 
 

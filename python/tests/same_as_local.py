@@ -568,6 +568,21 @@ RUNS: dict[str, Run] = {"local": local, "pool": pool, "map": on_nodes, "executor
 # What a local run cannot show, since it would end or depends on its processes.
 
 
+def change_process(value: int) -> list[object]:
+    importlib.import_module("later")
+    found: list[object] = [
+        os.environ.get("OWN"),
+        "own" in sys.path,
+        "PATH" in os.environ,
+        os.environ["OF_LATER"],
+        "of later" in sys.path,
+    ]
+    os.environ["OWN"] = str(value)
+    del os.environ["PATH"]
+    sys.path.append("own")
+    return found
+
+
 def leave_child(how: int) -> int:
     if os.fork() == 0:
         if how == 0:
@@ -599,6 +614,11 @@ def only_on_nodes() -> Iterator[tuple[str, object]]:
     for kind in (draw, count):
         found = [list(hostler.map(kind, range(4), chunksize=size, cpus=1, memory="300M")) for size in (1, 2, 4)]
         yield f"{kind.__name__} with each chunksize", found[0] == found[1] == found[2]
+    for size in (1, 3):
+        found = list(hostler.map(change_process, range(3), chunksize=size, cpus=1, memory="300M"))
+        yield f"changes of the process with chunksize {size}", found
+    with hostler.Executor(1, cpus=1, memory="300M") as executor:
+        yield "changes of the process by calls", list(executor.map(change_process, range(3)))
     crashes = hostler.map(end_process, range(6), chunksize=6, errors="return", cpus=1, memory="300M")
     yield "crashes", [it if isinstance(it, int) else str(it).split(": task")[0] for it in crashes]
 

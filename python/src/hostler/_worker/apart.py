@@ -8,14 +8,18 @@ import os
 import shutil
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
-from hostler._worker import pickling, wire
+from hostler._worker import pickling, state, wire
 
 #: The folder of the task, with the directory `worker` of this package. Functions may change the directory.
 HOME = Path(__file__).parents[3]
+
+# What each call starts with: as at the start of the worker, and as modules have changed it when they were imported.
+_variables: dict[bytes, bytes] = {}
+_path: list[str] = []
 
 
 def prepare() -> None:
@@ -25,17 +29,46 @@ def prepare() -> None:
     for name in [name for name in sys.modules if name.partition(".")[0] in names]:
         del sys.modules[name]
     sys.path.insert(0, str(place))
+    _variables.update(os.environb)
+    _path.extend(sys.path)
+    state.around_import = _importing
+    state.watch_imports()
     pickling.clear_main()
     pickling.be_main_of(_place("main", os.getpid()))
 
 
 def run(call: Callable[[], Any]) -> Any:
-    """Run a call in an empty directory of its own, and return its result."""
+    """Run a call in an empty directory of its own, with variables and paths of its own, and return its result."""
     _enter_empty_directory()
+    # The dictionary in it: reading all variables would take longer than many calls.
+    variables = vars(os.environb)["_data"]
+    if variables != _variables:
+        for name in variables.keys() - _variables.keys():
+            del os.environb[name]
+        os.environb.update(dict(_variables.items() - variables.items()))
+    sys.path[:] = _path
     value, error = outcome(call)
     if error is not None:
         raise error
     return value
+
+
+@contextlib.contextmanager
+def _importing() -> Iterator[None]:
+    """Keep what a module changes for later calls, which do not import it again."""
+    variables, path = dict(os.environb), sys.path.copy()
+    try:
+        yield
+    finally:
+        changed = dict(os.environb)
+        for name in variables.keys() - changed.keys():
+            _variables.pop(name, None)
+        _variables.update(changed.items() - variables.items())
+        if path != sys.path:
+            _path[:] = [it for it in _path if it in sys.path or it not in path]
+            for at, it in enumerate(sys.path):
+                if it not in path and it not in _path:
+                    _path.insert(at, it)
 
 
 def outcome(call: Callable[[], Any]) -> tuple[Any, BaseException | None]:

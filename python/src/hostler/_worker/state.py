@@ -10,6 +10,7 @@ Values of names that a file computes, such as ``HOST = gethostname()``, are thos
 from __future__ import annotations
 
 import ast
+import contextlib
 import enum
 import importlib.abc
 import importlib.machinery
@@ -421,10 +422,20 @@ def _is_same(one: object, other: object, depth: int) -> bool:
 
 # The node's side.
 
+_LOADERS = (
+    importlib.machinery.SourceFileLoader,
+    importlib.machinery.SourcelessFileLoader,
+    importlib.machinery.ExtensionFileLoader,
+)
+
 # Values of modules that were not imported yet, and what the values in modules were before.
 _pending: dict[str, dict[str, bytes]] = {}
 _before: dict[str, Any] = {}
 _received: dict[str, bytes] = {}
+
+
+#: Entered while a module that is a file is imported.
+around_import: Callable[[], contextlib.AbstractContextManager[object]] = contextlib.nullcontext
 
 
 class _Finder(importlib.abc.MetaPathFinder):
@@ -433,15 +444,15 @@ class _Finder(importlib.abc.MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: types.ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
-        """Find a module with changes, whose loader then sets them."""
-        if fullname not in _pending:
-            return None
+        """Find a module, whose loader then sets the changes."""
         spec = importlib.machinery.PathFinder.find_spec(fullname, path, target)
-        if spec is not None and spec.loader is not None:
+        # Those of zip files share their loader.
+        if spec is not None and isinstance(spec.loader, _LOADERS):
             execute = spec.loader.exec_module
 
             def exec_module(module: types.ModuleType) -> None:
-                execute(module)
+                with around_import():
+                    execute(module)
                 _set_pending(module)
 
             spec.loader.exec_module = exec_module  # type: ignore[method-assign]
@@ -463,11 +474,17 @@ def receive(values: Mapping[str, bytes]) -> None:
     _pending.clear()
     for place, content in values.items():
         _pending.setdefault(place.partition(":")[0], {})[place] = content
-    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
-        sys.meta_path.insert(0, _Finder())
+    watch_imports()
     for name in tuple(_pending):
         if module := sys.modules.get(name):
             _set_pending(module)
+
+
+def watch_imports() -> None:
+    """Set values in modules when they are imported."""
+    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        # Built-in modules stay before modules of the caller that have the same names.
+        sys.meta_path.insert(sys.meta_path.index(importlib.machinery.PathFinder), _Finder())
 
 
 def received() -> dict[str, bytes]:
