@@ -22,7 +22,7 @@ REMARKS: list[str] = []
 
 #: A module beside `same_as_local.py`.
 BESIDE = """
-import dataclasses
+import dataclasses, typing
 UNSET = object()
 def is_unset(value): return value is UNSET
 class Near: pass
@@ -39,6 +39,18 @@ class Fields:
     seed: int = 0
 config, other = Config(), Config(0.2, seed=5)
 fields = Fields(0.1, 3)
+class Family:
+    members, names, first, handlers = [], {}, None, []
+    def __init_subclass__(cls):
+        Family.members.append(cls)
+        Family.names[cls.__name__] = cls
+    def size(self): return 1
+class Tuple(typing.NamedTuple):
+    size: int = 1
+    def twice(self): return 2 * self.size
+@dataclasses.dataclass(slots=True)
+class Slots:
+    size: int = 1
 """
 
 #: A module that only functions import, and that changes the process.

@@ -383,6 +383,28 @@ def objects_of_modules_that_were_changed(run: Run) -> object:
     return found
 
 
+class Member(beside.Family):  # type: ignore[misc]
+    pass
+
+
+def size_of_three(_: object) -> int:
+    return 3
+
+
+@case
+def attributes_of_classes_of_modules(run: Run) -> object:
+    def look(_: int) -> tuple[object, ...]:
+        family = beside.Family
+        kinds = family.members, list(family.names.values()), [Member, Member]
+        sizes = family().size(), beside.Tuple().twice(), beside.Slots(2).size
+        return [it is Member for kind in kinds for it in kind], vars(family.first or family()), sizes, family.handlers
+
+    found = list(run(look, [0]))
+    with set_in(beside.Family, first=beside.Config(0.5), size=size_of_three, handlers=[len, beside.is_unset]):
+        found += run(look, [0])
+    return [(*it[:3], len(it[3])) for it in found], [it[3] == [len, beside.is_unset] for it in found]
+
+
 @case
 def enumerations(run: Run) -> object:
     def look(_: int) -> tuple[object, ...]:

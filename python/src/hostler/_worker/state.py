@@ -334,7 +334,7 @@ def _changed(values: Mapping[str, Any], names: Names, module: str) -> Iterator[t
             if _is_other_than_imported(value, *names.imports[name], values):
                 yield name, value
         elif name in names.classes and isinstance(value, type) and value.__module__ == module:
-            inner = _changed(_own_attributes(value), names.classes[name], module)
+            inner = _changed(_own_attributes(value, names.classes[name]), names.classes[name], module)
             yield from ((f"{name}.{attribute}", it) for attribute, it in inner)
         elif name in names.defined and not names.is_open:
             # The program has put something else in its place.
@@ -350,14 +350,17 @@ def _changed(values: Mapping[str, Any], names: Names, module: str) -> Iterator[t
             yield name, value
 
 
-def _own_attributes(kind: type) -> dict[str, Any]:
-    """Return the attributes of a class, except for those that decorators and metaclasses add."""
+def _own_attributes(kind: type, names: Names) -> dict[str, Any]:
+    """Return the attributes of a class, except for those that decorators and metaclasses add, or put in their place."""
     if issubclass(kind, enum.Enum):
         return {}
     return {
         name: value
         for name, value in vars(kind).items()
-        if isinstance(value, type) or is_plain(value) or _is_of_main(value)
+        if isinstance(value, type)
+        or is_plain(value)
+        or _is_of_main(value)
+        or (name in names.values and not hasattr(type(value), "__get__"))
     }
 
 
