@@ -22,7 +22,7 @@ REMARKS: list[str] = []
 
 #: A module beside `same_as_local.py`.
 BESIDE = """
-import dataclasses, typing
+import dataclasses, datetime, decimal, enum, os, pathlib, typing
 UNSET = object()
 def is_unset(value): return value is UNSET
 class Near: pass
@@ -31,7 +31,7 @@ class Config:
         self.rate = rate
         self.layers, self.place = layers, place
         self.seed: int = seed
-        self.twice = 2 * rate
+        self.twice, self.path = 2 * rate, pathlib.Path("own")
     def update(self, rate): self.rate = rate
 @dataclasses.dataclass
 class Fields:
@@ -39,6 +39,14 @@ class Fields:
     seed: int = 0
 config, other = Config(), Config(0.2, seed=5)
 fields = Fields(0.1, 3)
+class Kind(enum.Enum):
+    ONE = 1
+    TWO = 2
+ROOT, DAY, TENTH = pathlib.Path("data"), datetime.date(2024, 1, 1), decimal.Decimal("0.1")
+PLACE, TYPE, KIND, TEXT = os.environ.get("PLACE", "cpu"), float, Kind.ONE, f"{TENTH}"
+LIST, EITHER, HOST = [it for it in range(3)], 1 if TYPE else 2, os.uname()
+OPTIONS = dict([("rate", 1)])
+_hidden = [1]
 class Family:
     members, names, first, handlers = [], {}, None, []
     def __init_subclass__(cls):

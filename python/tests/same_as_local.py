@@ -22,10 +22,14 @@ import shutil
 import signal
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import date, timedelta
+from decimal import Decimal
+from pathlib import Path
 from typing import Any, ClassVar, Generic, NamedTuple, NewType, ParamSpec, TypeVar
+from unittest import mock
 
 import hostler
 
@@ -349,12 +353,8 @@ def parameters_of_types(run: Run) -> object:
 
 @case
 def functions_and_classes_of_modules_that_were_replaced(run: Run) -> object:
-    before = vars(beside).copy()
-    beside.is_unset, beside.Near = square, Base
-    try:
+    with set_in(beside, is_unset=square, Near=Base):
         return list(run(lambda number: (beside.is_unset(number), beside.Near("x").name), [3]))
-    finally:
-        vars(beside).update(before)
 
 
 @contextlib.contextmanager
@@ -373,21 +373,67 @@ def set_in(owner: Any, **values: Any) -> Iterator[None]:
 @case
 def objects_of_modules_that_were_changed(run: Run) -> object:
     def look(_: int) -> list[dict[str, Any]]:
-        return [dict(vars(it)) for it in (beside.config, beside.other, beside.fields)]
+        return [{**vars(it), "path": str(vars(it).get("path"))} for it in (beside.config, beside.other, beside.fields)]
 
     found = list(run(look, [0]))
     with set_in(beside.config, rate=0.5), set_in(beside.other, seed=6), set_in(beside.fields, rate=1):
         found += run(look, [0])
         beside.config.update(0.7)
+        beside.config.path = Path("set")
+        config = beside.other
+        config.path = Path("by another name")
         found += run(look, [0])
+    put_back(beside.config, {"path": Path("own")})
+    put_back(config, {"path": Path("own")})
     return found
+
+
+NAMES = ("ROOT", "DAY", "TENTH", "PLACE", "TYPE", "KIND", "TEXT", "LIST", "EITHER", "_hidden", "OPTIONS")
+
+
+def put_back(owner: Any, values: dict[str, Any]) -> None:
+    vars(owner).update(values)
+
+
+def zero() -> float:
+    return 0.0
+
+
+def read_computed(_: object) -> list[object]:
+    return [repr(getattr(beside, name)) for name in NAMES]
+
+
+@case
+def computed_values_of_modules_that_were_set(run: Run) -> object:
+    found = list(run(read_computed, [0]))
+    before = {name: getattr(beside, name) for name in NAMES}
+    beside.ROOT, beside.DAY, beside.TENTH = Path("other"), date(2025, 1, 1), Decimal("0.5")
+    beside.PLACE, beside.TYPE, beside.KIND, beside.TEXT = "gpu", int, beside.Kind.TWO, "set"
+    beside._hidden = [2]
+    beside.LIST.append(9)
+    beside.OPTIONS["rate"] = 2
+    setattr(beside, "EITHER", 3)  # noqa: B010
+    found += run(read_computed, [0])
+    beside.LIST.pop()
+    beside.OPTIONS["rate"] = 1
+    put_back(beside, before)
+    return found + list(run(read_computed, [0]))
+
+
+@case
+def values_of_modules_that_were_patched(run: Run) -> object:
+    with mock.patch("beside.ROOT", Path("patched")), mock.patch.object(beside, "TENTH", Decimal(3)):
+        found = list(run(read_computed, [0]))
+    with mock.patch("time.time", zero), mock.patch.object(json.JSONEncoder, "default", size_of_three):
+        found += run(lambda _: [time.time(), json.dumps({1})], [0])
+    return found, list(run(lambda _: [time.time() > 0], [0]))
 
 
 class Member(beside.Family):  # type: ignore[misc]
     pass
 
 
-def size_of_three(_: object) -> int:
+def size_of_three(*_: object) -> int:
     return 3
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import json
 import os
@@ -15,7 +16,7 @@ from typing import Any, cast
 import pytest
 
 import hostler
-from hostler._worker import link, modules, pickling, state
+from hostler._worker import link, modules, pickling, state, stores
 
 K = {"cpus": 1, "memory": "200M"}
 
@@ -278,6 +279,32 @@ def test_values_that_a_module_computes_are_not_sent(tmp_path: Path, monkeypatch:
     assert list(state.changes({name: str(module.__file__)}, lambda _: b"")[0]) == [f"{name}:N"]
     monkeypatch.setattr(module, "N", list(range(20_000)))
     assert "too large" in state.changes({name: str(module.__file__)}, lambda _: b"")[1][0]
+
+
+@pytest.mark.parametrize(
+    ("code", "owner", "attribute"),
+    [
+        ("import config; config.A = 1", "config", "A"),
+        ("import config; config.A += 1", "config", "A"),
+        ("import pkg.sub; pkg.sub.A.b = 1", "pkg.sub.A", "b"),
+        ("import pkg.sub as other; other.A[0].b = 1", "pkg.sub", "A"),
+        ("from . import config; config.A[1] = 1", ".config", "A"),
+        ("from .pkg import config; config.A.append(1)", ".pkg.config", "A"),
+        ("from config import A; A['b'] = 1", "config", "A"),
+        ("from config import A; A.update(b=1)", "config", "A"),
+        ("def f():\n    import config as c\n    own = c.A\n    own.b = 1", "config.A", "b"),
+        ("import config; setattr(config, 'A', 1)", "config", "A"),
+        ("import config; setattr(config, name, 1)", "config", ""),
+        ("import config; vars(config)['A'] = 1", "config", ""),
+        ("import config; config.__dict__.update(A=1)", "config", ""),
+        ("import config; patch.object(config, 'A', 1)", "config", "A"),
+        ("patch('pkg.config.A', 1)", "pkg.config", "A"),
+        ("def f(args):\n    args.A = 1", None, None),
+        ("import config; self.A = config.A; getattr(config, 'A'); print(vars(config), config.A)", None, None),
+    ],
+)
+def test_what_code_sets_is_found(code: str, owner: str | None, attribute: str | None) -> None:
+    assert {store[:2] for store in stores.of(ast.parse(code))} == ({(owner, attribute)} if owner else set())
 
 
 def test_values_return_when_the_caller_sets_them_back(monkeypatch: pytest.MonkeyPatch) -> None:

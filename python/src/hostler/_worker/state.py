@@ -4,7 +4,8 @@ Modules travel as files, so a node would see what the files say. The caller comp
 literals in the files, and sends those that differ, and names that the files do not bind. On the node, they are set when
 the module has been imported.
 
-Values of names that a file computes, such as ``HOST = gethostname()``, are those of the node.
+Values of names that a file computes, such as ``HOST = gethostname()``, are those of the node, unless code of another
+file sets them; see `hostler._worker.stores`.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ import sys
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
+
+from hostler._worker import stores
 
 # Functions that may bind any name.
 _OPENING = ("globals", "vars", "locals", "exec", "setattr")
@@ -77,6 +80,8 @@ class Names:
         # The functions of a class, and the names of its annotated attributes.
         self._functions: dict[str, ast.FunctionDef | ast.AsyncFunctionDef] = {}
         self._fields: list[str] = []
+        # What the file sets in other ones.
+        self.stores: frozenset[stores.Store] = frozenset()
         # Functions and classes without decorators that the body binds once.
         self.defined: set[str] = set()
         # The calls that create objects.
@@ -271,17 +276,59 @@ def changes(modules: Mapping[str, str], pickled: Callable[[object], bytes]) -> t
         Pickled values by their places, such as ``config:Training.LR``; and the places whose value cannot be pickled,
         with the reason.
     """
+    changed: dict[str, Any] = {}
     found: dict[str, bytes] = {}
     lost: list[str] = []
-    for name, file in modules.items():
+    known = {name: names for name, file in modules.items() if file.endswith(".py") and (names := _names(file))}
+    for name, names in known.items():
         module = sys.modules.get(name)
-        if isinstance(module, types.ModuleType) and file.endswith(".py") and (names := _names(file)):
+        if isinstance(module, types.ModuleType):
             for place, value in _changed(vars(module), names, module.__name__):
-                try:
-                    found[f"{name}:{place}"] = _packed(value, pickled)
-                except Exception as error:
-                    lost.append(f"{name}.{place}: {error}")
+                changed[f"{name}:{place}"] = value
+    changed = {**dict(_stored(modules, known)), **changed}
+    for place, value in changed.items():
+        try:
+            found[place] = _packed(value, pickled)
+        except Exception as error:
+            lost.append(f"{place.replace(':', '.')}: {error}")
     return found, lost
+
+
+def _stored(modules: Mapping[str, str], known: Mapping[str, Names]) -> Iterator[tuple[str, Any]]:
+    """Yield the places that code of the program sets, and their values, unless these are the literals of the files."""
+    main = vars(sys.modules["__main__"])
+    cells = main.get("In")
+    its = [*(stores.of_cell(cell) for cell in (cells if isinstance(cells, list) else ()) if type(cell) is str)]
+    if names := _names(main.get("__file__") or ""):
+        its.append(names.stores)
+    found = {(store, main.get("__package__")) for of_code in its for store in of_code}
+    for name, names in known.items():
+        if names.stores and name in sys.modules:
+            package = vars(sys.modules[name]).get("__package__")
+            found.update((store, package if store.owner.startswith(".") else None) for store in names.stores)
+    for store, package in found:
+        name, path = store.place(package) or ("sys", [])
+        is_sent = name in modules
+        # Of other modules, only what is put into them counts: they have much else that belongs to the machine.
+        if name == "sys" or sys.modules[name] is sys.modules["__main__"] or not (is_sent or store.is_set):
+            continue
+        owner: Any = sys.modules[name]
+        names = known.get(name)
+        for part in path:
+            owner, names = vars(owner).get(part), names.classes.get(part) if names else None
+            if not hasattr(owner, "__dict__"):
+                break
+        else:
+            wanted = [store.attribute] if store.attribute else list(vars(owner)) if is_sent else []
+            for attribute in wanted:
+                value = vars(owner).get(attribute, _UNBOUND)
+                is_own = getattr(value, "__qualname__", "") == ".".join([*path, attribute])
+                before = names.values.get(attribute, _UNKNOWN) if names else _UNKNOWN
+                is_module = isinstance(value, types.ModuleType)
+                if value is _UNBOUND or is_own or is_module or _is_same(before, value, _DEEPEST):
+                    continue
+                if store.attribute or not (callable(value) or attribute.startswith("__")):
+                    yield f"{name}:{'.'.join([*path, attribute])}", value
 
 
 def _packed(value: object, pickled: Callable[[object], bytes]) -> bytes:
@@ -301,7 +348,9 @@ def _names(file: str) -> Names | None:
             if not _is_as_compiled(file, status):
                 return None
             with open(file, "rb") as source:
-                known = _of_files[file] = (version, Names(ast.parse(source.read()).body))
+                tree = ast.parse(source.read())
+            known = _of_files[file] = (version, Names(tree.body))
+            known[1].stores = stores.of(tree)
     except (OSError, SyntaxError, ValueError, RecursionError):
         return None
     # Of a file that was edited since, nobody knows what the program has imported.
