@@ -561,6 +561,18 @@ def variables_that_methods_share(run: Run) -> object:
 
 
 @case
+def arguments_of_the_program(run: Run) -> object:
+    def change(_: int) -> list[str]:
+        found = sys.argv.copy()
+        sys.argv = ["changed"]
+        return found
+
+    before = sys.argv
+    found = [*run(change, [0]), *run(lambda _: sys.argv, [0])] if run in (on_nodes, on_workers) else [before, before]
+    return [it == before for it in found]
+
+
+@case
 def directories_of_the_function(run: Run) -> object:
     def make(_: int) -> list[str]:
         os.makedirs("results", exist_ok=True)

@@ -19,7 +19,7 @@ from typing import Any, cast
 import pytest
 
 import hostler
-from hostler._worker import frames, server
+from hostler._worker import batch, frames, server
 from hostler._worker.batch import Settings
 from hostler._worker.call import Call, Future
 from hostler._worker.jobs import LocalJob, WorkerJob
@@ -41,6 +41,30 @@ def wait_for(files: list[Path]) -> int:
     while not all(file.exists() for file in files):
         time.sleep(0.01)
     return os.getpid()
+
+
+def test_calls_that_wait_say_why_once(
+    client: hostler.Client, project: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(batch, "PATIENCE", 0.3)
+    blocking = [client.submit(project, "slow.py", cpus=4, memory="100M") for _ in range(2)]
+    for job in blocking:
+        wait_until(lambda job=job: job.status().state == "running")  # type: ignore[misc]
+
+    def waits() -> list[str]:
+        return [line for line in capfd.readouterr().err.splitlines() if line.startswith("hostler: ")]
+
+    said: list[str] = []
+    options: Any = {"client": client, "cpus": 1, "memory": "100M"}
+    with hostler.Executor(1, **options) as executor, hostler.map(abs, [-1], **options) as results:
+        future = executor.submit(abs, -1)
+        wait_until(lambda: said.extend(waits()) or len(said) == 2)  # type: ignore[func-returns-value]
+        time.sleep(1)
+        for job in blocking:
+            job.cancel()
+        assert (list(results), future.result()) == ([1], 1)
+    assert not waits()
+    assert all(" waits: " in line and "`hostler why " in line for line in said), said
 
 
 def test_worker_keeps_results_for_an_absent_caller_until_a_limit(tmp_path: Path) -> None:
@@ -233,3 +257,10 @@ def test_an_unknown_option_is_refused_when_the_executor_is_made() -> None:
     settings: dict[str, Any] = {"mem": "1G"}
     with pytest.raises(TypeError, match=r"no option 'mem'; it has .*memory"):
         hostler.Executor(**settings)
+
+
+def test_arguments_of_process_pools_that_have_no_meaning_are_refused() -> None:
+    with pytest.raises(TypeError, match="has no initializer"):
+        hostler.Executor(initializer=print)  # type: ignore[call-arg]
+    with pytest.raises(ValueError, match="chunksize must be at least 1"):
+        hostler.Executor().map(abs, [1], chunksize=0)

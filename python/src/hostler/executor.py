@@ -74,6 +74,11 @@ class Executor(concurrent.futures.Executor):
             raise ValueError(
                 "a call that ran on a lost node does not run again, so an Executor has no requeue; hostler.map has"
             )
+        if not options.keys().isdisjoint(("initializer", "initargs")):
+            raise TypeError(
+                "Executor has no initializer, since workers come and go: do it in a module that the function imports, "
+                "which happens once in each worker, or in each call"
+            )
         if unknown := sorted(options.keys() - Options.__annotations__.keys()):
             known = ", ".join(sorted(Options.__annotations__))
             raise TypeError(f"Executor has no option {unknown[0]!r}; it has {known}")
@@ -181,6 +186,8 @@ class Executor(concurrent.futures.Executor):
         concurrent.futures.TimeoutError
             From the iterator, if a result is not there in time.
         """
+        if chunksize < 1:
+            raise ValueError("chunksize must be at least 1")
         if buffersize is not None and not isinstance(buffersize, int):
             raise TypeError("buffersize must be an integer or None")
         if buffersize is not None and buffersize < 1:

@@ -20,10 +20,17 @@ HOME = Path(__file__).parents[3]
 # What each call starts with: as at the start of the worker, and as modules have changed it when they were imported.
 _variables: dict[bytes, bytes] = {}
 _path: list[str] = []
+_arguments: list[str] = []
 
 
-def prepare() -> None:
-    """Let functions import the caller's modules. The worker has imported its own, which may have the same names."""
+def prepare(arguments: list[str]) -> None:
+    """Let functions import the caller's modules. The worker has imported its own, which may have the same names.
+
+    Parameters
+    ----------
+    arguments
+        Those of the caller's program.
+    """
     place = HOME / wire.MODULES
     names = {path.name.partition(".")[0] for path in place.iterdir()} if place.is_dir() else set()
     for name in [name for name in sys.modules if name.partition(".")[0] in names]:
@@ -31,6 +38,7 @@ def prepare() -> None:
     sys.path.insert(0, str(place))
     _variables.update(os.environb)
     _path.extend(sys.path)
+    _arguments.extend(arguments)
     state.around_import = _importing
     state.watch_imports()
     pickling.clear_main()
@@ -40,13 +48,8 @@ def prepare() -> None:
 def run(call: Callable[[], Any]) -> Any:
     """Run a call in an empty directory of its own, with variables and paths of its own, and return its result."""
     _enter_empty_directory()
-    # The dictionary in it: reading all variables would take longer than many calls.
-    variables = vars(os.environb)["_data"]
-    if variables != _variables:
-        for name in variables.keys() - _variables.keys():
-            del os.environb[name]
-        os.environb.update(dict(_variables.items() - variables.items()))
-    sys.path[:] = _path
+    if _path:
+        _restore()
     value, error = outcome(call)
     if error is not None:
         raise error
@@ -95,6 +98,17 @@ def clean_up(process: int) -> None:
 @functools.cache
 def _place(kind: str, process: int) -> str:
     return str(HOME / f"{kind}-{process}")
+
+
+def _restore() -> None:
+    """Undo what earlier calls have changed in the process."""
+    # The dictionary in it: reading all variables would take longer than many calls.
+    variables = vars(os.environb)["_data"]
+    if variables != _variables:
+        for name in variables.keys() - _variables.keys():
+            del os.environb[name]
+        os.environb.update(dict(_variables.items() - variables.items()))
+    sys.path[:], sys.argv = _path, _arguments.copy()
 
 
 def _enter_empty_directory() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import dataclasses
 import json
 import os
@@ -10,6 +11,7 @@ import re
 import shutil
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -39,6 +41,9 @@ _AWAY_SECONDS = 1.0
 # Results to download with one command, and fewer if they have files of the caller, which need room.
 _FETCHED_AT_ONCE = 200
 _FETCHED_WITH_FILES = 10
+
+# A job none of whose tasks has started after this time says why, in seconds.
+PATIENCE = 10.0
 
 # How much of its stderr the error of a task shows.
 _TAIL_CHARACTERS = 2000
@@ -141,6 +146,7 @@ def worker_settings(settings: Settings, chunksize: int | None) -> wire.Settings:
     """Return what the tasks must know."""
     return wire.Settings(
         python=list(sys.version_info[:3]),
+        argv=sys.argv.copy(),
         chunksize=chunksize,
         only=[],
         trusted=settings.trusted,
@@ -234,6 +240,9 @@ class Batch:
                 shutil.rmtree(folder, ignore_errors=True)
             self._attached = attached
             self.job = Job(client, int(attached.id))
+            self._waiting = threading.Timer(PATIENCE, say_why, (self.job,))
+            self._waiting.daemon = True
+            self._waiting.start()
             self._shape = divided
             self._results = Collector(self.job, divided, directory, keep)
         except BaseException:
@@ -283,7 +292,17 @@ class Batch:
         """Cancel the tasks that have not ended, and clean up."""
         # Results must not be downloaded any more: the directory for them is deleted.
         self._results.stop()
+        self._waiting.cancel()
         self._attached.cancel()
+
+
+def say_why(job: Job) -> None:
+    """Say on stderr why a job waits, if no task of it has started."""
+    with contextlib.suppress(HostlerError):
+        status = job.status()
+        if status.state == "pending":
+            reason = f": {status.reason}" if status.reason else ""
+            print(f"hostler: job {job.id} waits{reason}; `hostler why {job.id}` says more", file=sys.stderr)
 
 
 class Collector:

@@ -64,6 +64,10 @@ class WorkerJob(abc.ABC):
         """Return what a worker has written to its stderr."""
 
     @abc.abstractmethod
+    def say_why(self) -> None:
+        """Say on stderr why no worker has started."""
+
+    @abc.abstractmethod
     def finish(self) -> None:
         """Clean up after all workers have ended, or end now."""
 
@@ -150,6 +154,10 @@ class ClusterJob(WorkerJob):
             return Job(self._client, self._id).task(index).logs("stderr")
         return ""
 
+    def say_why(self) -> None:
+        """Say on stderr why no worker has started."""
+        batch.say_why(Job(self._client, self._id))
+
     def finish(self) -> None:
         """Clean up after all workers have ended, or end now."""
         self._attached.finish()
@@ -198,6 +206,9 @@ class LocalJob(WorkerJob):
     async def tasks(self) -> dict[int, dict[str, Any]]:
         """Return the state of each worker."""
         return {index: _described(index, process.poll()) for index, process in enumerate(self._processes)}
+
+    def say_why(self) -> None:
+        """Say nothing: processes need not wait for CPUs."""
 
     def name(self, index: int) -> str:
         """Return the process id of a worker."""

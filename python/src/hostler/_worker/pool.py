@@ -103,6 +103,7 @@ class Pool:
         self._needed_at = 0.0
         self._failed_starts = 0
         self._next_start = 0.0
+        self._has_said_why = False
         # Mean time of a call, in seconds.
         self.mean = _AHEAD
         # Whether calls submit others, and when one last did.
@@ -374,6 +375,7 @@ class Pool:
     async def _watch(self, job: WorkerJob) -> None:
         """Connect the workers of a job, again after lost connections, until all have ended."""
         pause = _SHORTEST_PAUSE
+        says_at = time.monotonic() + batch.PATIENCE
         while live := [worker for worker in self._jobs[job] if worker.state is not State.OVER]:
             job.changed.clear()
             unconnected = [worker for worker in live if not worker.is_connected]
@@ -385,6 +387,13 @@ class Pool:
                         raise
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE)
+                if (
+                    not self._has_said_why
+                    and time.monotonic() > says_at
+                    and not any(it.is_ready for it in self.workers)
+                ):
+                    self._has_said_why = True
+                    await in_thread(job.say_why)
             else:
                 await job.changed.wait()
                 pause = _SHORTEST_PAUSE

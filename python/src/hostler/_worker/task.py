@@ -49,8 +49,9 @@ def main() -> None:
     if chunksize is None:
         from hostler._worker.server import serve
 
-        apart.prepare()
-        serve(settings, is_helper=sys.argv[1:] == ["helper"])
+        is_helper = sys.argv[1:] == ["helper"]
+        apart.prepare(settings["argv"])
+        serve(settings, is_helper)
         return
     groups = array.array("Q", (apart.HOME / wire.GROUPS).read_bytes())
     task = int(os.environ["HOSTLER_ARRAY_INDEX"])
@@ -63,7 +64,7 @@ def main() -> None:
     with open(apart.HOME / wire.RESULTS, "wb") as records, progress:
         wire.PROGRESS_FORM.pack_into(progress, 0, first, 0)
         _supervise(end, records, progress)
-        apart.prepare()
+        apart.prepare(settings["argv"])
         try:
             _run(groups, end, records, progress, settings)
         finally:

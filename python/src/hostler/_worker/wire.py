@@ -44,6 +44,8 @@ class Settings(TypedDict):
 
     #: Version of the caller's Python.
     python: list[int]
+    #: `sys.argv` of the caller.
+    argv: list[str]
     #: Inputs per array task; None if the task waits for calls (see `hostler._worker.server`).
     chunksize: int | None
     #: Inputs to run, one for each task; none for all of them.
