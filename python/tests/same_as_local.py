@@ -417,6 +417,9 @@ def computed_values_of_modules_that_were_set(run: Run) -> object:
     beside.LIST.pop()
     beside.OPTIONS["rate"] = 1
     put_back(beside, before)
+    for name in ("ROOT", "DAY", "TENTH", "PLACE", "TYPE", "KIND", "TEXT", "LIST", "EITHER"):
+        with set_in(beside, **{name: [name]}):
+            found += run(read_computed, [0])
     return found + list(run(read_computed, [0]))
 
 

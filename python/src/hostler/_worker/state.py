@@ -4,8 +4,9 @@ Modules travel as files, so a node would see what the files say. The caller comp
 literals in the files, and sends those that differ, and names that the files do not bind. On the node, they are set when
 the module has been imported.
 
-Values of names that a file computes, such as ``HOST = gethostname()``, are those of the node, unless code of another
-file sets them; see `hostler._worker.stores`.
+Expressions without effects are computed again to be compared; see `hostler._worker.computed`. Other values that a file
+computes, such as ``HOST = gethostname()``, are those of the node, unless code of another file sets them; see
+`hostler._worker.stores`.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from hostler._worker import stores
+from hostler._worker import computed, stores
 
 # Functions that may bind any name.
 _OPENING = ("globals", "vars", "locals", "exec", "setattr")
@@ -80,6 +81,9 @@ class Names:
         # The functions of a class, and the names of its annotated attributes.
         self._functions: dict[str, ast.FunctionDef | ast.AsyncFunctionDef] = {}
         self._fields: list[str] = []
+        # What the body binds to names, and the values of those that are computed.
+        self.expressions: dict[str, ast.expr] = {}
+        self.computed: dict[str, Any] = {}
         # What the file sets in other ones.
         self.stores: frozenset[stores.Store] = frozenset()
         # Functions and classes without decorators that the body binds once.
@@ -133,6 +137,8 @@ class Names:
             known = self._evaluated(value) if is_certain else _UNKNOWN
             self._rebind(target.id)
             self.values[target.id] = known
+            if is_certain:
+                self.expressions[target.id] = value
             if isinstance(value, ast.Call) and is_certain and not is_again:
                 self._calls[target.id] = value
         elif isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
@@ -165,6 +171,7 @@ class Names:
         self.values[name] = _UNKNOWN
         self.defined.discard(name)
         self._calls.pop(name, None)
+        self.expressions.pop(name, None)
         self.imports.pop(name, None)
 
     def _add_object(self, name: str, call: ast.Call) -> None:
@@ -332,11 +339,14 @@ def _stored(modules: Mapping[str, str], known: Mapping[str, Names]) -> Iterator[
 
 
 def _packed(value: object, pickled: Callable[[object], bytes]) -> bytes:
-    is_large = isinstance(value, (list, tuple, dict, set, frozenset)) and len(value) > _MOST_ITEMS
-    content = b"" if is_large else pickled(value)
-    if is_large or len(content) > _MOST_BYTES:
+    content = b"" if _is_large(value) else pickled(value)
+    if _is_large(value) or len(content) > _MOST_BYTES:
         raise ValueError("it is too large; pass it as an argument")
     return content
+
+
+def _is_large(value: object) -> bool:
+    return isinstance(value, (list, tuple, dict, set, frozenset)) and len(value) > _MOST_ITEMS
 
 
 def _names(file: str) -> Names | None:
@@ -377,6 +387,11 @@ def _changed(values: Mapping[str, Any], names: Names, module: str) -> Iterator[t
         ):
             continue
         before = names.values.get(name, _UNBOUND)
+        if before is _UNKNOWN and name in names.expressions and name not in names.objects and not _is_large(value):
+            if name not in names.computed:
+                variables = {**vars(sys.modules[module]), **values}
+                names.computed[name] = computed.value(names.expressions[name], variables, _UNKNOWN)
+            before = names.computed[name]
         if is_of_main:
             yield name, value
         elif name in names.imports:
