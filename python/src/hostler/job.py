@@ -176,7 +176,7 @@ class AsyncWork(Named):
         Parameters
         ----------
         keep_files : bool
-            Start in the folder as the last attempt left it, e.g. with its checkpoints, instead of in the submitted folder.
+            Start in the folder as the last attempt left it, e.g. with its checkpoints, not in the submitted one.
         """
         await self._client._request("requeue", *["--keep-files"] * keep_files, self._name)
 
