@@ -40,7 +40,8 @@ pub(crate) struct Operation {
     pub(crate) path: &'static str,
     pub(crate) who: Who,
     summary: &'static str,
-    draft: Draft,
+    /// Makes the description. Only who asks for the document pays for it, in time and memory.
+    draft: fn() -> Draft,
 }
 
 /// The description collected so far from the types of a handler.
@@ -108,7 +109,7 @@ macro_rules! method {
             H: Handler<T, Arc<Head>> + Described<A>,
             T: 'static,
         {
-            let operation = Operation { method: stringify!($name), path, who, summary, draft: H::draft() };
+            let operation = Operation { method: stringify!($name), path, who, summary, draft: H::draft };
             self.with(operation, $name(handler))
         }
     };
@@ -357,7 +358,7 @@ fn describe(operations: &[Operation]) -> Value {
     let error = errors.reference::<ErrorBody>();
     let mut schemas: Map<String, Value> = errors.schemas.into_iter().collect();
     for operation in operations {
-        schemas.extend(operation.draft.schemas.iter().cloned());
+        schemas.extend((operation.draft)().schemas);
     }
     let mut paths = Map::new();
     for operation in operations {
@@ -401,10 +402,11 @@ impl Operation {
     }
 
     fn describe(&self, error: &Value) -> Value {
-        let in_path = self.names().zip(&self.draft.in_path);
+        let draft = (self.draft)();
+        let in_path = self.names().zip(&draft.in_path);
         let in_path =
             in_path.map(|(name, schema)| json!({ "name": name, "in": "path", "required": true, "schema": schema }));
-        let parameters: Vec<Value> = in_path.chain(self.draft.parameters.iter().cloned()).collect();
+        let parameters: Vec<Value> = in_path.chain(draft.parameters).collect();
         let who = match self.who {
             Who::Viewers => "For users. If the setting `dashboard-public` is on, for anyone.",
             Who::Users => "For users.",
@@ -424,10 +426,10 @@ impl Operation {
             "parameters": parameters,
             "responses": { "default": { "description": "The error.", "content": { JSON: { "schema": error } } } },
         });
-        if let Some((status, answer)) = &self.draft.answer {
-            operation["responses"][status] = answer.clone();
+        if let Some((status, answer)) = draft.answer {
+            operation["responses"][status] = answer;
         }
-        if let Some((content, is_required)) = &self.draft.body {
+        if let Some((content, is_required)) = draft.body {
             operation["requestBody"] = json!({ "required": is_required, "content": content });
         }
         operation
@@ -530,10 +532,10 @@ mod tests {
 
     #[test]
     fn schema_names_are_unique() {
-        let mut known: BTreeMap<&str, &Value> = BTreeMap::new();
-        for (name, schema) in OPERATIONS.iter().flat_map(|operation| &operation.draft.schemas) {
-            let before = known.insert(name, schema);
-            assert!(before.is_none_or(|before| before == schema), "two types have the name {name}");
+        let mut known: BTreeMap<String, Value> = BTreeMap::new();
+        for (name, schema) in OPERATIONS.iter().flat_map(|operation| (operation.draft)().schemas) {
+            let before = known.insert(name.clone(), schema);
+            assert!(before.is_none_or(|before| before == known[&name]), "two types have the name {name}");
         }
     }
 
@@ -541,8 +543,9 @@ mod tests {
     fn paths_answers_and_numbers_are_described() {
         let document = describe(&OPERATIONS);
         for operation in OPERATIONS.iter() {
-            assert_eq!(operation.names().count(), operation.draft.in_path.len(), "{}", operation.path);
-            assert!(operation.draft.answer.is_some(), "{}", operation.path);
+            let draft = (operation.draft)();
+            assert_eq!(operation.names().count(), draft.in_path.len(), "{}", operation.path);
+            assert!(draft.answer.is_some(), "{}", operation.path);
         }
         let schemas = &document["components"]["schemas"];
         assert_eq!(schemas["JobId"]["minimum"], 1);
