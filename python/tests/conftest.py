@@ -126,11 +126,12 @@ def provisioner(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def cases(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return `same_as_local.py` in a folder with the modules that it imports."""
+    """Return `same_as_local.py` in a folder with `only_on_nodes.py` and the modules that they import."""
     folder = tmp_path_factory.mktemp("program")
     (folder / "secrets.py").write_text("API_KEY = 'of the user'\n")
     (folder / "beside.py").write_text(BESIDE)
     (folder / "later.py").write_text(LATER)
+    shutil.copy(Path(__file__).with_name("only_on_nodes.py"), folder)
     return Path(shutil.copy(Path(__file__).with_name("same_as_local.py"), folder))
 
 

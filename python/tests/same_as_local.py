@@ -12,14 +12,11 @@ import enum
 import functools
 import importlib
 import inspect
-import itertools
 import json
 import multiprocessing
 import os
 import pickle
-import random
 import shutil
-import signal
 import sys
 import tempfile
 import time
@@ -240,22 +237,6 @@ def with_objects_in_pool(kind: str) -> list[int]:
 @functools.cache
 def fibonacci(number: int) -> int:
     return number if number < 2 else fibonacci(number - 1) + fibonacci(number - 2)
-
-
-calls = 0
-numbers = itertools.count()
-generator = random.Random(1)
-
-
-def draw(_: int) -> float:
-    return generator.random()
-
-
-def count(_: int) -> tuple[int, int, int]:
-    global calls
-    calls += 1
-    Counter.seen += 1
-    return calls, next(numbers), Counter.seen
 
 
 @case
@@ -648,68 +629,6 @@ SCRATCH = ""
 RUNS: dict[str, Run] = {"local": local, "pool": pool, "map": on_nodes, "executor": on_workers}
 
 
-# What a local run cannot show, since it would end or depends on its processes.
-
-
-def change_process(value: int) -> list[object]:
-    importlib.import_module("later")
-    found: list[object] = [
-        os.environ.get("OWN"),
-        "own" in sys.path,
-        "PATH" in os.environ,
-        os.environ["OF_LATER"],
-        "of later" in sys.path,
-    ]
-    os.environ["OWN"] = str(value)
-    del os.environ["PATH"]
-    sys.path.append("own")
-    return found
-
-
-def leave_child(how: int) -> int:
-    if os.fork() == 0:
-        if how == 0:
-            sys.exit(3)
-        if how == 1:
-            raise ValueError("in the child")
-        return -1
-    return os.waitstatus_to_exitcode(os.wait()[1])
-
-
-def end_process(how: int) -> int:
-    if how == 1:
-        os.kill(os.getpid(), signal.SIGKILL)
-    if how == 3:
-        os._exit(7)
-    if how == 4:
-        bytearray(400 << 20)
-    return how
-
-
-def only_on_nodes() -> Iterator[tuple[str, object]]:
-    def ended(results: Iterable[Any]) -> list[object]:
-        return [it if isinstance(it, int) else str(it).split("\n")[0] for it in results]
-
-    children = hostler.map(leave_child, range(3), chunksize=3, errors="return", cpus=1, memory="300M")
-    yield "children of functions", ended(children)
-    with hostler.Executor(1, cpus=1, memory="300M") as executor:
-        yield "children of calls", ended(executor.map(leave_child, range(3)))
-    for kind in (draw, count):
-        found = [list(hostler.map(kind, range(4), chunksize=size, cpus=1, memory="300M")) for size in (1, 2, 4)]
-        yield f"{kind.__name__} with each chunksize", found[0] == found[1] == found[2]
-    for size in (1, 3):
-        found = list(hostler.map(change_process, range(3), chunksize=size, cpus=1, memory="300M"))
-        yield f"changes of the process with chunksize {size}", found
-    with hostler.Executor(1, cpus=1, memory="300M") as executor:
-        yield "changes of the process by calls", list(executor.map(change_process, range(3)))
-    crashes = hostler.map(end_process, range(6), chunksize=6, errors="return", cpus=1, memory="300M")
-    yield "crashes", [it if isinstance(it, int) else str(it).split(": task")[0] for it in crashes]
-
-
 if __name__ == "__main__":
-    way = sys.argv[1]
     with tempfile.TemporaryDirectory() as SCRATCH:
-        if way == "nodes":
-            print(json.dumps(dict(only_on_nodes())))
-        else:
-            print(json.dumps({name: repr(function(RUNS[way])) for name, function in CASES.items()}))
+        print(json.dumps({name: repr(function(RUNS[sys.argv[1]])) for name, function in CASES.items()}))

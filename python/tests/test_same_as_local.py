@@ -36,7 +36,7 @@ def test_result_is_that_of_a_local_run(found: dict[str, dict[str, str]], case: s
 
 
 def test_processes_and_states_of_functions_stay_their_own(client: hostler.Client, cases: Path) -> None:
-    assert json.loads(run(cases, "nodes")) == {
+    assert json.loads(run(cases.with_name("only_on_nodes.py"))) == {
         "children of functions": [3, 1, 0],
         "children of calls": [3, 1, 0],
         "draw with each chunksize": True,

@@ -73,7 +73,7 @@ def of(tree: ast.AST) -> frozenset[Store]:
 
 
 class _Names:
-    """The names of a file that lead to modules, or to what is in them."""
+    """The names in a file that stand for modules, or for what is imported from them."""
 
     def __init__(self) -> None:
         self._places: dict[str, str] = {}
