@@ -9,7 +9,7 @@
 //! strokes.
 
 mod caller_streams;
-mod connections;
+pub(crate) mod connections;
 mod directory;
 mod dispatch;
 mod incoming;
@@ -28,7 +28,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(crate) use self::connections::{Connections, OpenError};
 pub(crate) use self::local::live_leaves;
 use self::shared::Exec;
 pub(crate) use self::shared::{Host, Own};

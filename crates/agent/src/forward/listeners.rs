@@ -13,7 +13,7 @@ use std::time::Instant;
 
 use hostler_sys::TcpSocket;
 
-use crate::measure::usage::RunPlace;
+use crate::measure::usage::run::RunPlace;
 
 /// The most addresses that are tried. A job may listen at millions of them.
 const MOST_DESTINATIONS: usize = 8;

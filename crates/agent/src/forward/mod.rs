@@ -28,7 +28,7 @@ use self::sockets::Site;
 pub(crate) use self::visit::interface_inside;
 use self::visit::socket_inside;
 use crate::account::Accounts;
-use crate::measure::usage::RunPlace;
+use crate::measure::usage::run::RunPlace;
 use crate::runs::control::Control;
 use crate::runs::directory::Runs;
 

@@ -30,7 +30,7 @@ use super::listeners::connects;
 use super::sockets::{Site, inhabitants, is_of_run, open_in, root_of};
 use super::visit::socket_inside;
 use super::{CONNECT_TIME, Forwarding, Near, Running};
-use crate::measure::usage::RunPlace;
+use crate::measure::usage::run::RunPlace;
 use crate::random::random_bits;
 use crate::rights::act_alone;
 use crate::runs::control::Control;

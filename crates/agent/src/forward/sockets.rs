@@ -18,7 +18,7 @@ use nix::unistd::geteuid;
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use crate::account::Ids;
-use crate::measure::usage::RunPlace;
+use crate::measure::usage::run::RunPlace;
 use crate::rights::act_alone;
 
 /// How a run sees files.

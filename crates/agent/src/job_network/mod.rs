@@ -37,10 +37,10 @@ use tokio::sync::{Semaphore, watch};
 use tokio::task::AbortHandle;
 use tokio::time::sleep;
 
-use crate::exec::Connections;
+use crate::exec::connections::Connections;
 use crate::forward::interface_inside;
 use crate::gossip::Gossiping;
-use crate::measure::usage::RunPlace;
+use crate::measure::usage::run::RunPlace;
 use crate::mutex::lock;
 use crate::readiness::Readiness;
 use crate::runs::outcome::RunOutcome;

@@ -13,7 +13,7 @@ use tokio::time::{Instant, sleep};
 
 use super::packet::Packet;
 use super::{Network, Shared};
-use crate::exec::OpenError;
+use crate::exec::connections::OpenError;
 use crate::readiness::Readiness;
 
 /// Capacity of the queue to one node, in packets.

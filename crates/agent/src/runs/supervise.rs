@@ -10,7 +10,7 @@ use hostler_shepherd::cgroup::LeafSpec;
 use hostler_shepherd::journal::JournalContent;
 use hostler_shepherd::{Adopted, Event, ExitRecord, Launch, LaunchError, Launcher, Lost, LostReason, adopt};
 
-use crate::measure::usage::RunPlace;
+use crate::measure::usage::run::RunPlace;
 use crate::runs::control::{Controlled, Order};
 use crate::runs::directory::Runs;
 use crate::runs::ending::{Ending, or_end};

@@ -12,7 +12,7 @@ use hostler_core::agent::RunLaunch;
 use hostler_shepherd::Launch;
 
 use super::outcome::RunOutcome;
-use crate::measure::usage::RunPlace;
+use crate::measure::usage::run::RunPlace;
 
 /// One thing that surrounds runs. Each function sees all runs, and does nothing for those that do not ask for it.
 pub(crate) trait Surrounding: Send + Sync {

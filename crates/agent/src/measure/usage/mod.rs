@@ -10,7 +10,7 @@ mod fold;
 mod machine;
 mod members;
 mod read;
-mod run;
+pub(crate) mod run;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::convert::Infallible;
@@ -33,7 +33,7 @@ pub(crate) use self::machine::{processor_sensors, waited};
 use self::read::Buffer;
 pub(crate) use self::read::value_of;
 use self::run::RunMeter;
-pub(crate) use self::run::RunPlace;
+use self::run::RunPlace;
 use crate::measure::gpu_use::GpuUse;
 use crate::mutex::lock;
 use crate::random::random;
