@@ -67,7 +67,7 @@ impl Browser {
             if let Ok(status) = child.wait()
                 && !status.success()
             {
-                // Nobody may listen any longer.
+                // Fails only if the command has ended already.
                 report.send(format!("the browser `{name}` failed: {status}")).ok();
             }
         });

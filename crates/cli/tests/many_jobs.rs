@@ -103,7 +103,7 @@ fn requeue_changes_the_limits_that_a_job_reached() {
     cluster.ok(&["release", "slow"]);
     cluster.ok(&["wait", "last"]);
     assert_eq!(cluster.ok(&["logs", "slow"]), "done");
-    // What is said is what is so in the end.
+    // The message describes the final state, not an intermediate step.
     let done: Vec<String> = (0..11).map(|_| cluster.ok(&["run", "--detach", "-m", "16M", "--", "true"])).collect();
     done.iter().for_each(|id| cluster.wait_for_state(id, "completed"));
     let over = cluster.run(&["cancel", &format!("{}-{}", done[0], done[10])]);

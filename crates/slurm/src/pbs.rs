@@ -4,7 +4,7 @@
 /// concerns only PBS.
 const WITH_VALUE: &str = "aAcCejJklmMNopPqrStuvW";
 
-/// Translates the words of a `#PBS` line to options of `sbatch`. Words that are no options of PBS are left out.
+/// Translates the words of a `#PBS` line to options of `sbatch`. Ignores words that are not options of PBS.
 #[must_use]
 pub fn options(words: &[String]) -> Vec<String> {
     let mut all = Vec::new();

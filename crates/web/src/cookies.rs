@@ -1,4 +1,4 @@
-//! Choices that a browser keeps, in cookies of their own. None of them has rights.
+//! Cookies that remember a reader's choices, such as the columns of a table. They identify nobody and grant no access.
 
 use axum::http::{HeaderMap, HeaderValue, header};
 

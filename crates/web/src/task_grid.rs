@@ -56,7 +56,8 @@ struct Link {
 }
 
 impl TaskGrid {
-    /// `None` if there are no tasks or too many. `indices` has the tasks of `all` by their state.
+    /// Draws the tasks `all` of an array, which `indices` lists by state. Returns `None` without tasks, and for more than
+    /// [`MOST`].
     pub(crate) fn new(id: JobId, all: &IndexSet, indices: &BTreeMap<JobState, IndexSet>) -> Option<Self> {
         let count = all.len();
         if count == 0 || count > MOST {

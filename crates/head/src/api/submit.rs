@@ -184,8 +184,8 @@ fn changed(spec: &mut hostler_model::JobSpec, change: DuplicateRequest) -> Resul
     Ok(())
 }
 
-/// Checks the sizes of script, variables and the rest of a job, and that nodes can run the script. The error is a message for
-/// the user.
+/// Checks that the script, the variables and the rest of a job are not too large, and that nodes can run the script.
+/// The error is a message for the user.
 pub(super) fn check_parts(spec: &mut hostler_model::JobSpec) -> Result<(), String> {
     let check = |size: usize, limit: usize, what: &str| match size <= limit {
         true => Ok(()),

@@ -33,7 +33,7 @@ pub(crate) async fn download(frame: Frame, Path(task): Path<(JobId, u32)>) -> Re
         Ok(place) => place,
         Err(refused) => return refused.into_response(),
     };
-    // What is wrong with the result is said before the archive begins.
+    // An error can still be shown as a page now; once the archive has begun, it can only break off.
     let first: FilePage = match frame.api.get(&place.directory("").with("limit", PER_PAGE)).await {
         Ok(page) => page,
         Err(refused) => return refused.into_response(),

@@ -23,7 +23,7 @@ const MAX_LINES: usize = 20_000;
 /// Cookie with the columns that the reader chose, separated by dots.
 const CHOSEN: &str = "hostler-columns";
 
-/// States whose jobs are counted on the tabs. Counting all that ever ended would tell nobody what to do.
+/// States with a number on their tab. The number of all jobs that ever ended is of no use, so those tabs have none.
 const COUNTED: [&str; 4] = ["live", "running", "pending", "failed"];
 
 /// Choices of the order.

@@ -156,7 +156,7 @@ ID  NAME   USER  STATE        CPUS  MEMORY   TIME  NODE           REASON
     let chosen: Vec<Chosen> = ["id", "LIMIT", "partition"].iter().map(|name| name.parse().expect("a column")).collect();
     let limited = JobSummary { time_limit_ms: Some(90_000), ..plain(7) };
     assert_eq!(table(&[limited], &chosen, &moment(), None), "ID  LIMIT  PARTITION\n 7  1m30s  -\n");
-    let error = "colour".parse::<Chosen>().expect_err("is no column").to_string();
+    let error = "colour".parse::<Chosen>().expect_err("unknown column").to_string();
     assert!(error.contains("partition"), "{error}");
 
     let other = |id, user: &str| JobSummary { user: user.to_owned(), ..waiting(id) };
