@@ -99,6 +99,8 @@ pub struct Rounds<R> {
     first_ended: [Option<Timestamp>; 2],
     /// The earliest time of the next search for jobs to forget, after a failed search.
     forget_from: Timestamp,
+    /// When the round took a tick.
+    ticked_at: Option<Timestamp>,
     events: Vec<Stamped>,
     changes: Changes,
     blobs: Vec<(Digest, Vec<u8>)>,
@@ -118,6 +120,7 @@ impl<R> Rounds<R> {
             // Unknown until the first search of the store.
             first_ended: [Some(Timestamp(0)); 2],
             forget_from: Timestamp(0),
+            ticked_at: None,
             events: Vec::new(),
             changes: Changes::default(),
             blobs: Vec::new(),
@@ -147,6 +150,9 @@ impl<R> Rounds<R> {
         now: Now,
     ) -> Option<Refusal> {
         let Input { command, blobs, environment, reply } = input;
+        if matches!(command, Command::Tick) {
+            self.ticked_at = Some(now.at);
+        }
         let known = match &command {
             Command::Submit { key, .. } => state.job_of_key(*key).or(ended.of_key()),
             _ => None,
@@ -181,6 +187,9 @@ impl<R> Rounds<R> {
         loop {
             let events = follow_up(state, now);
             if events.is_empty() {
+                let ticked = self.ticked_at.take();
+                let is_over = |tick: Timestamp| state.next_deadline(now).is_some_and(|at| at <= tick);
+                debug_assert!(!ticked.is_some_and(is_over), "the head would tick again at once, and for ever");
                 return;
             }
             for event in events {

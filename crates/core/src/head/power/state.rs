@@ -418,14 +418,15 @@ impl Powers {
         self.changed();
     }
 
-    /// When [`super::manage`] is next due.
+    /// When [`super::manage`] is next due; never without a node whose power is managed.
     pub(in crate::head) fn due(&self) -> Option<Timestamp> {
-        if self.is_changed { Some(Timestamp::default()) } else { self.due }
+        let due = if self.is_changed { Some(Timestamp::default()) } else { self.due };
+        due.filter(|_| !self.nodes.is_empty())
     }
 
     /// Whether [`super::manage`] is due.
     #[must_use]
     pub fn needs_manage(&self, now: Timestamp) -> bool {
-        !self.nodes.is_empty() && self.due().is_some_and(|due| due <= now)
+        self.due().is_some_and(|due| due <= now)
     }
 }
