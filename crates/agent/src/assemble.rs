@@ -40,6 +40,7 @@ use crate::provision::variables::default_path;
 use crate::runs::Services;
 use crate::runs::directory::Runs;
 use crate::runs::exit::RunEnds;
+use crate::runs::last_job::LastJob;
 use crate::runs::leaves::{Leaves, leaf_prefix};
 use crate::runs::process_limits::ProcessLimits;
 use crate::runs::shepherds::IdleShepherds;
@@ -71,6 +72,7 @@ struct Common {
     processes: Arc<ProcessLimits>,
     gpus: Arc<Gpus>,
     runs: Arc<Runs>,
+    last_job: Arc<LastJob>,
     head: Arc<Client>,
     metrics: Arc<Metrics>,
     usage: Arc<UsageMeter>,
@@ -112,6 +114,7 @@ pub(crate) async fn assemble(
         processes,
         gpus,
         runs: Arc::new(Runs::open(directory.join("runs"), accounts.has_several_users())?),
+        last_job: Arc::new(LastJob::open(&directory)?),
         accounts,
         head: Arc::new(Client::new(identity.head().clone())),
         metrics: Arc::new(Metrics::new(name.as_str())),
@@ -171,6 +174,7 @@ pub(crate) async fn assemble(
         accounts: common.accounts,
         new_accounts: config.accounts,
         runs: common.runs,
+        last_job: common.last_job,
         gossiping: common.gossiping,
         metrics: common.metrics,
         usage: common.usage,
@@ -309,6 +313,7 @@ impl Common {
         let measurements = Measurements::new(facts, limits, self.is_shared, Arc::clone(&self.runs));
         Services {
             runs: Arc::clone(&self.runs),
+            last_job: Arc::clone(&self.last_job),
             environments: Arc::clone(&caches.environments),
             usage: Arc::clone(&self.usage),
             quiet,

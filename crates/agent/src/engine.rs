@@ -84,7 +84,8 @@ impl Engine {
         let runs = self.handle.state().reports();
         let (journals, boot) = (&self.node.runs, &self.node.facts.boot);
         let ages = runs.iter().filter_map(|report| journals.of(report.run).age(report.run, boot)).collect();
-        AgentHello { ages, ..AgentHello::new(self.node.name.clone(), std::process::id(), facts, runs) }
+        let last_job = self.node.last_job.get();
+        AgentHello { ages, last_job, ..AgentHello::new(self.node.name.clone(), std::process::id(), facts, runs) }
     }
 
     fn perform(&mut self, effect: Effect) {

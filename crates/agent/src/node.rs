@@ -13,6 +13,7 @@ use crate::measure::metrics::Metrics;
 use crate::measure::usage::UsageMeter;
 use crate::provision::stage::Stager;
 use crate::runs::directory::Runs;
+use crate::runs::last_job::LastJob;
 use crate::runs::supervise::Supervisor;
 use crate::users::roster::NewAccounts;
 
@@ -24,6 +25,7 @@ pub(crate) struct Node {
     pub(crate) accounts: Arc<Accounts>,
     pub(crate) new_accounts: NewAccounts,
     pub(crate) runs: Arc<Runs>,
+    pub(crate) last_job: Arc<LastJob>,
     pub(crate) stager: Arc<Stager>,
     pub(crate) supervisor: Arc<Supervisor>,
     /// Load gossip, if the node takes part.

@@ -161,7 +161,7 @@ fn job_that_ended_while_the_head_was_away_has_the_times_of_its_node() {
 }
 
 #[test]
-fn results_survive_a_restored_head_that_uses_ids_again() {
+fn restored_head_uses_no_id_again_and_keeps_runs_that_it_does_not_know() {
     let real = RealCluster::start(HOSTLER);
     let agent = real.add_node("n1");
     let project = real.home.path("project");
@@ -184,29 +184,36 @@ fn results_survive_a_restored_head_that_uses_ids_again() {
     real.wait_for_node("n1", "up");
     let first = run("precious");
     real.ok(&["fetch", &first, "--to", &results]);
-    let restore = || {
+    let restore = |state: &str| {
         real.kill_head();
         hostler_snapshot::remove_tree(&real.home.path("head")).expect("the head has ended");
         copy("backup", "head");
         real.run_head();
-        real.wait_for_node("n1", "up");
+        real.wait_for_node("n1", state);
     };
-    restore();
-    assert_eq!(run("other"), first, "the restored head does not know the first job");
-    real.fails(&["fetch", &first, "--to", &results]);
+    restore("up");
+    let number = |job: &str| job.parse::<u64>().expect("a number");
+    assert!(number(&run("other")) > number(&first), "the node still knows that the first job had its number");
+    assert!(real.fails(&["fetch", &first, "--to", &results]).contains("no job"));
     let model = real.home.path("results").join(&first).join("model.txt");
     assert_eq!(fs::read_to_string(model).expect("it stays"), "precious\n");
 
     // A node still runs a job that the restored head does not know.
-    let running = real.ok(&["run", "--detach", "-m", "16M", "--", "sleep", "600"]);
+    let done = real.home.path("done");
+    let script = format!("while [ ! -e {0}.go ]; do sleep 0.1; done; touch {0}; sleep 600", done.display());
+    let running = real.ok(&["run", "--detach", "-m", "16M", "--", "sh", "-c", &script]);
     real.wait_for_job(&running, "running");
-    restore();
-    for (daemon, text) in
-        [("head", "a node has a run that this head does not know"), ("n1", "the head does not know this run")]
-    {
-        real.wait_for_log(daemon, text);
-    }
-    let number = |job: &str| job.parse::<u64>().expect("a number");
-    assert!(number(&run("third")) > number(&running), "the number of the running job is not used again");
+    restore("drained");
+    real.wait_for_log("head", "goes on, and the node gets no other jobs until it is resumed");
+    fs::write(done.with_extension("go"), "").expect("the directory exists");
+    wait_until("the unknown job to go on", 30, || done.exists().then_some(()));
+    let node: Value = serde_json::from_str(&real.ok(&["node", "show", "n1", "--json"])).expect("JSON");
+    assert_eq!(node["state"], "drained", "{node:#}");
+    let why = node["drain"]["reason"].as_str().unwrap_or_else(|| panic!("{node:#}"));
+    assert!(why.contains(&running) && why.contains("`hostler node resume n1` ends"), "{why}");
+    // An operator has looked at it.
+    real.ok(&["node", "resume", "n1"]);
+    real.wait_for_log("n1", "the head does not know this run");
+    assert!(number(&run("third")) > number(&running), "the number of the unknown job is not used again");
     kill_child(agent);
 }

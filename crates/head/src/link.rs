@@ -77,9 +77,6 @@ impl Link<'_> {
         };
         tracing::info!(node = %self.node, pid, version, runs, "agent linked");
         let outgoing = self.head.engine.register(self.connection);
-        for run in live.into_iter().filter(|run| self.head.engine.state().active(*run).is_none()) {
-            tracing::warn!(node = %self.node, %run, "a node has a run that this head does not know or has given up; it ends there, and its job number is not used again");
-        }
         self.work(&mut link).await?;
         let (command, blobs) = link.introduction().expect("a new link has a hello");
         if let Err(error) = self.head.engine.command_with_blobs(command, blobs).await {
@@ -87,6 +84,13 @@ impl Link<'_> {
                 send(&mut sink, &HeadHello::Refused { message: refusal.to_string() }).await?;
             }
             return Err(error).context("the agent was not accepted");
+        }
+        for run in live.into_iter().filter(|run| self.head.engine.state().active(*run).is_none()) {
+            let does = match self.head.engine.state().node(self.node).is_some_and(|node| node.strays.contains(&run)) {
+                true => "goes on, and the node gets no other jobs until it is resumed",
+                false => "ends there",
+            };
+            tracing::warn!(node = %self.node, %run, "a node has a run that this head does not know or has given up; it {does}");
         }
         let welcome = link.welcome(&self.head.engine.state(), self.head.engine.now().at);
         send(&mut sink, &welcome).await?;

@@ -50,6 +50,9 @@ pub struct AgentHello {
     /// How long ago the processes of these runs started and ended: the head may have been away then.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ages: Vec<RunAge>,
+    /// The latest job that the node ever had a run of. A head that was restored from a backup may not know it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_job: Option<JobId>,
 }
 
 /// Times since the start and the end of a run's process, measured with the node's monotonic clock when it sent the hello.
@@ -69,7 +72,17 @@ impl AgentHello {
     #[must_use]
     pub fn new(node: NodeName, pid: u32, facts: NodeFacts, runs: Vec<RunReport>) -> Self {
         let (protocol_min, protocol_max) = (*PROTOCOL.start(), *PROTOCOL.end());
-        Self { protocol_min, protocol_max, version: crate::BUILD.to_owned(), node, pid, facts, runs, ages: Vec::new() }
+        Self {
+            protocol_min,
+            protocol_max,
+            version: crate::BUILD.to_owned(),
+            node,
+            pid,
+            facts,
+            runs,
+            ages: Vec::new(),
+            last_job: None,
+        }
     }
 }
 

@@ -5,7 +5,7 @@
 //! - [`surroundings`]: what is begun before a run and ended after it, always by the same function.
 //! - [`outcome`] and [`exit`]: how a run ended, and the report of that for the head; [`collect`]: results.
 //! - [`directory`]: files of a run that outlive the agent; [`temporary`]: files that need not.
-//! - [`recover`]: recovery of runs after an agent restart.
+//! - [`recover`]: recovery of runs after an agent restart; [`last_job`]: the latest job, for a restored head.
 //! - [`leaves`] and [`process_limits`]: cgroups of runs, and how many processes they may have.
 //! - [`output`] and [`terminal`]: live output, and terminals.
 
@@ -14,6 +14,7 @@ pub(crate) mod control;
 pub(crate) mod directory;
 pub(crate) mod ending;
 pub(crate) mod exit;
+pub(crate) mod last_job;
 pub(crate) mod leaves;
 pub(crate) mod outcome;
 pub(crate) mod output;
@@ -37,10 +38,12 @@ use crate::measure::usage::UsageMeter;
 use crate::provision::environment::Environments;
 use crate::provision::stage::EnvironmentPins;
 use crate::runs::directory::Runs;
+use crate::runs::last_job::LastJob;
 
 /// The services behind the surroundings.
 pub(crate) struct Services {
     pub(crate) runs: Arc<Runs>,
+    pub(crate) last_job: Arc<LastJob>,
     pub(crate) environments: Arc<Environments>,
     pub(crate) usage: Arc<UsageMeter>,
     pub(crate) quiet: QuietRuns,
@@ -56,6 +59,7 @@ impl Services {
         let mut all: Vec<Arc<dyn Surrounding>> = vec![
             // The run's directory contains its temporary directory and the file that pins its image, so both go with it.
             self.runs,
+            self.last_job,
             Arc::new(EnvironmentPins(self.environments)),
             self.usage,
             Arc::new(self.quiet),

@@ -398,7 +398,10 @@ fn decide_drain(state: &State, name: &NodeName, by: &str, reason: Option<&str>) 
 
 fn decide_resume(state: &State, name: &NodeName) -> Result<Vec<Event>, Refusal> {
     let node = state.node(name).ok_or_else(|| Refusal::NoSuchNode(name.clone()))?;
-    Ok(node.drain.iter().map(|_| Event::NodeResumed { node: name.clone() }).collect())
+    // An agent that is not connected keeps unknown runs until its next hello.
+    let ends_strays = node.drain.is_some() && node.link.is_some() && !node.strays.is_empty();
+    let strays = ends_strays.then(|| Event::StraysFound { node: name.clone(), runs: BTreeSet::new() });
+    Ok(strays.into_iter().chain(node.drain.iter().map(|_| Event::NodeResumed { node: name.clone() })).collect())
 }
 
 fn decide_remove_node(state: &State, name: &NodeName, by: &str) -> Result<Vec<Event>, Refusal> {
@@ -442,7 +445,8 @@ fn decide_hello(state: &State, connection: ConnectionId, hello: &AgentHello, com
             }
         }
     }
-    events.extend(numbers_to_skip(state, &holds).map(|last| Event::NumbersSkipped { last }));
+    events.extend(numbers_to_skip(state, hello).map(|last| Event::NumbersSkipped { last }));
+    events.extend(strays(state, &hello.node, &holds));
     events.push(Event::Connected {
         node: hello.node.clone(),
         connection,
@@ -464,13 +468,38 @@ fn decide_hello(state: &State, connection: ConnectionId, hello: &AgentHello, com
     events
 }
 
-/// Returns the last job number that new jobs must not get, because a node has a run of a later job than the head knows. A
+/// Returns the last job number that new jobs must not get, because a node has had a run of a later job than the head knows. A
 /// single node cannot use up the numbers.
-fn numbers_to_skip(state: &State, holds: &[RunId]) -> Option<JobId> {
+fn numbers_to_skip(state: &State, hello: &AgentHello) -> Option<JobId> {
     const MOST: u64 = 1_000_000;
-    let next = state.next_job().0;
-    let seen = holds.iter().map(|run| run.task.job.0).max()?;
-    (seen >= next).then(|| JobId(seen.min(next + MOST)))
+    let next = state.next_job();
+    let seen = hello.runs.iter().map(|report| report.run.task.job).chain(hello.last_job).max()?;
+    (seen >= next).then(|| seen.min(JobId(next.0 + MOST)))
+}
+
+/// Returns the events that keep runs of jobs that this head never had, until an operator has looked at them. The node is
+/// drained, because the head does not know what the runs use.
+fn strays(state: &State, name: &NodeName, holds: &[RunId]) -> Vec<Event> {
+    let runs: BTreeSet<RunId> = holds.iter().copied().filter(|run| state.is_stray(run.task.job)).collect();
+    let known = state.node(name);
+    if known.map_or(runs.is_empty(), |node| node.strays == runs) {
+        // An operator has resumed the node while its agent was away.
+        let may_end = !runs.is_empty() && known.is_some_and(|node| node.drain.is_none());
+        return may_end.then(|| Event::StraysFound { node: name.clone(), runs: BTreeSet::new() }).into_iter().collect();
+    }
+    let mut events = vec![Event::StraysFound { node: name.clone(), runs: runs.clone() }];
+    if !runs.is_empty() {
+        let jobs: BTreeSet<String> = runs.iter().map(|run| run.task.job.to_string()).collect();
+        let jobs: Vec<String> = jobs.into_iter().collect();
+        let why = format!(
+            "runs jobs that this head does not know ({}), because it was restored from an older backup; `hostler node resume {name}` ends them and deletes their files",
+            jobs.join(", ")
+        );
+        let earlier = known.and_then(|node| node.drain.as_ref()?.reason.clone()).filter(|it| !it.contains(&why));
+        let reason = earlier.map_or_else(|| why.clone(), |earlier| format!("{earlier}; {why}"));
+        events.push(Event::NodeDrained { node: name.clone(), by: "hostler".to_owned(), reason: Some(reason) });
+    }
+    events
 }
 
 /// Returns the event that ends a vanished part of a run. The task waits again if the part certainly never started;

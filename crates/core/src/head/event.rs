@@ -1,6 +1,6 @@
 //! Events and the changes that follow from them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use hostler_model::{
@@ -329,11 +329,19 @@ pub enum Event {
         /// The operator's name.
         by: String,
     },
-    /// A node has a run of a job that this head does not know, because a backup of the head was restored. New jobs get later
-    /// numbers.
+    /// A node has had a run of a job that this head does not know, because an older backup of the head was restored. New jobs
+    /// get later numbers.
     NumbersSkipped {
         /// The last number that is not used.
         last: JobId,
+    },
+    /// The runs on a node of jobs that this head does not know because it was restored from a backup. They go on until an
+    /// operator resumes the node.
+    StraysFound {
+        /// The node's name.
+        node: NodeName,
+        /// All such runs on the node.
+        runs: BTreeSet<RunId>,
     },
     /// Jobs and their results were dropped after their retention.
     Forgotten {
@@ -433,6 +441,7 @@ impl Event {
             | Self::SettingChanged { .. }
             | Self::Forgotten { .. }
             | Self::NumbersSkipped { .. }
+            | Self::StraysFound { .. }
             | Self::Users(_)
             | Self::Partitions(_) => true,
         }

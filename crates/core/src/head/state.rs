@@ -51,6 +51,9 @@ pub struct State {
     pub(super) alerts: BTreeSet<Alert>,
     /// The number of the last submitted job; zero before the first.
     last_job: u64,
+    /// First and last of each range of numbers that this head never gave to a job, because another copy of it may have.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    skipped: Vec<(JobId, JobId)>,
     /// Jobs that have not ended.
     jobs: BTreeMap<JobId, Arc<Job>>,
     pub(super) nodes: BTreeMap<NodeName, Node>,
@@ -526,7 +529,15 @@ impl State {
 
     /// Gives new jobs numbers after `last`.
     pub(super) fn skip_numbers(&mut self, last: JobId) {
-        self.last_job = self.last_job.max(last.0);
+        if last >= self.next_job() {
+            self.skipped.push((self.next_job(), last));
+            self.last_job = last.0;
+        }
+    }
+
+    /// Returns whether this head never gave the job's number. Only another copy of the head's state can have given it.
+    pub(super) fn is_stray(&self, job: JobId) -> bool {
+        job >= self.next_job() || self.skipped.iter().any(|&(first, last)| (first..=last).contains(&job))
     }
 
     /// Adds a new job, whose id must be the next id.

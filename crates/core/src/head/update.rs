@@ -93,6 +93,7 @@ pub fn update(state: &mut State, stamped: &Stamped, changes: &mut Changes) {
             step.set_drain(node, Some(Drain { by: by.clone(), reason: reason.clone(), at: now.wall }));
         }
         Event::NodeResumed { node } => step.set_drain(node, None),
+        Event::StraysFound { node, runs } => step.keep_strays(node, runs),
         Event::NodeRemoved { node, by } => step.remove_member(node, by),
         Event::NodeJoined { node, key, life_ms } => step.join(node, *key, *life_ms),
         Event::KeyRenewed { node, key, life_ms } => {
@@ -351,7 +352,8 @@ impl Step<'_> {
         self.state.sync_pool(name);
         // Before the launches, because the agent checks their users.
         send_accounts(self.state, connection, self.changes);
-        for &run in theirs.difference(&mine) {
+        let strays = &self.state.nodes[name].strays;
+        for run in theirs.difference(&mine).filter(|run| !strays.contains(run)).copied().collect::<Vec<_>>() {
             self.send(connection, HeadMessage::Forget { run });
         }
         let mut launches: BTreeMap<JobId, Vec<(RunId, u32)>> = BTreeMap::new();
@@ -368,6 +370,14 @@ impl Step<'_> {
         }
         self.tell_power(name);
         self.notify_node(name);
+    }
+
+    /// Records the runs on a node of jobs that this head does not know. The node's agent ends those that were kept until now,
+    /// and removes their files.
+    fn keep_strays(&mut self, name: &NodeName, runs: &BTreeSet<RunId>) {
+        let before = self.state.change_node(name, |node| std::mem::replace(&mut node.strays, runs.clone()));
+        let Some(connection) = self.state.nodes[name].link.as_ref().map(|link| link.connection) else { return };
+        before.difference(runs).for_each(|&run| self.send(connection, HeadMessage::Forget { run }));
     }
 
     fn disconnect(&mut self, connection: ConnectionId) {

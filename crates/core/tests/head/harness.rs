@@ -47,6 +47,8 @@ pub(crate) struct Head {
     pub(crate) quiets_machine: bool,
     /// Ages of the runs in the next hello.
     pub(crate) ages: Vec<RunAge>,
+    /// The latest job that a node says it had, in each hello.
+    pub(crate) last_job: Option<JobId>,
 }
 
 impl Head {
@@ -70,6 +72,7 @@ impl Head {
             runs_images: false,
             quiets_machine: false,
             ages: Vec::new(),
+            last_job: None,
         };
         let epoch = head.state.next_epoch();
         head.apply(Event::EpochStarted { epoch, owner: None });
@@ -222,7 +225,7 @@ impl Head {
             ..NodeFacts::new(boot, resources)
         };
         let ages = std::mem::take(&mut self.ages);
-        let hello = AgentHello { ages, ..AgentHello::new(name(node), 1, facts, runs) };
+        let hello = AgentHello { ages, last_job: self.last_job, ..AgentHello::new(name(node), 1, facts, runs) };
         let command = Command::Hello {
             connection: ConnectionId(connection),
             key,

@@ -167,6 +167,7 @@ impl Books {
             | Event::SettingChanged { .. }
             | Event::NodeJoined { .. }
             | Event::NumbersSkipped { .. }
+            | Event::StraysFound { .. }
             | Event::KeyRenewed { .. }
             | Event::KeyUsed { .. }
             | Event::NodeReported { .. }

@@ -1,0 +1,77 @@
+//! The latest job that this node has ever had a run of. It outlives the runs, so that a head that is restored from a backup
+//! does not give the numbers of later jobs to other jobs.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Mutex;
+
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, ready};
+use hostler_core::agent::RunLaunch;
+use hostler_model::JobId;
+
+use crate::mutex::lock;
+use crate::runs::surroundings::Surrounding;
+
+/// A file with the number of a job: 20 digits, so that each write replaces the whole number.
+pub(crate) struct LastJob {
+    file: File,
+    last: Mutex<Option<JobId>>,
+}
+
+impl LastJob {
+    /// Opens or creates the file in the agent's directory. A damaged file counts as empty.
+    ///
+    /// # Errors
+    /// The file cannot be opened.
+    pub(crate) fn open(directory: &Path) -> io::Result<Self> {
+        let file =
+            File::options().read(true).write(true).create(true).truncate(false).open(directory.join("last-job"))?;
+        let last = io::read_to_string(&file).ok().and_then(|text| text.trim().parse().ok()).map(JobId);
+        Ok(Self { file, last: Mutex::new(last) })
+    }
+
+    /// Returns the latest job; none if the node never had a run.
+    pub(crate) fn get(&self) -> Option<JobId> {
+        *lock(&self.last)
+    }
+
+    fn note(&self, job: JobId) -> io::Result<()> {
+        let mut last = lock(&self.last);
+        if last.is_none_or(|last| last < job) {
+            *last = Some(job);
+            // Not synchronised: the number counts only if the head is restored, and a later job writes it again.
+            self.file.write_all_at(format!("{:020}\n", job.0).as_bytes(), 0)?;
+        }
+        drop(last);
+        Ok(())
+    }
+}
+
+impl Surrounding for LastJob {
+    fn begin<'a>(&'a self, launch: &'a RunLaunch) -> BoxFuture<'a, anyhow::Result<()>> {
+        if let Err(error) = self.note(launch.run().task.job) {
+            tracing::warn!(%error, "cannot store the number of the latest job");
+        }
+        ready(Ok(())).boxed()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn latest_job_outlives_the_agent_and_never_decreases() {
+        let directory = tempfile::tempdir().expect("a temporary directory");
+        let open = || LastJob::open(directory.path()).expect("writable");
+        assert_eq!(open().get(), None);
+        open().note(JobId(12)).expect("writable");
+        open().note(JobId(7)).expect("writable");
+        assert_eq!(open().get(), Some(JobId(12)));
+        std::fs::write(directory.path().join("last-job"), "damaged").expect("writable");
+        assert_eq!(open().get(), None);
+    }
+}
