@@ -134,6 +134,18 @@ fn uid_of_a_removed_user_is_not_reassigned() {
 }
 
 #[test]
+fn replaced_uid_is_not_given_to_a_new_user() {
+    let mut head = Head::default();
+    head.command(UsersCommand::Add(new("ada", None))).expect("accepted");
+    head.command(UsersCommand::Add(new("ben", None))).expect("accepted");
+    head.command(UsersCommand::Remove(name("ben"))).expect("accepted");
+    let roster = vec![new("ada", Some(31_000)), new("ben", Some(31_001))];
+    head.command(UsersCommand::Import(roster)).expect("accepted");
+    head.command(UsersCommand::Add(new("eve", None))).expect("accepted");
+    assert_eq!(head.user("eve").uid, 20_002, "files on nodes still belong to 20000 and 20001");
+}
+
+#[test]
 fn job_belongs_to_a_name_and_its_uid() {
     let caller = |uid: Option<u32>| Caller { user: "ada".to_owned(), uid, operator: false };
     let mut state = State::default();

@@ -299,7 +299,9 @@ impl Import {
         })?;
         let count = rows.len();
         let lines: Vec<(String, usize)> = rows.iter().map(|(line, user)| (user.name.to_string(), *line)).collect();
-        let users = rows.into_iter().map(|(_, user)| user).collect();
+        let users: Vec<AddUser> = rows.into_iter().map(|(_, user)| user).collect();
+        let before = block_on(async { Ok(client.users().await?) })?;
+        let changed = changed_uids(&before, &users);
         block_on(async { Ok(client.import_users(users).await) })?.map_err(|error| {
             let words: Vec<String> = error.to_string().split_whitespace().map(str::to_owned).collect();
             let of_line =
@@ -311,8 +313,22 @@ impl Import {
         }
         let users = if count == 1 { "user" } else { "users" };
         context.output.say(&format!("imported {count} {users}"));
+        changed.iter().for_each(|note| context.output.say(note));
         Ok(exit::OK)
     }
+}
+
+/// Notes about users whose uid an import changes.
+fn changed_uids(before: &[UserView], new: &[AddUser]) -> Vec<String> {
+    let changed = new.iter().filter_map(|new| {
+        let before = before.iter().find(|user| user.name == new.name)?;
+        let uid = new.uid.filter(|uid| *uid != before.uid)?;
+        Some((&new.name, before.uid, uid))
+    });
+    let note = |(name, before, after)| {
+        format!("note: the uid of {name} was {before} and is {after}; jobs and files on nodes still belong to {before}")
+    };
+    changed.map(note).collect()
 }
 
 fn invite(context: &Context, client: &Client, name: &UserName) -> Outcome {

@@ -263,7 +263,11 @@ pub(in crate::head) fn update_users(state: &mut State, event: &UsersEvent, now: 
     }
     match event {
         UsersEvent::Put(all) => {
-            all.iter().for_each(|user| drop(users.former.remove(user.name.as_str())));
+            for user in all {
+                let former = users.former.remove(user.name.as_str()).map(|former| former.uid);
+                let before = users.users.get(user.name.as_str()).map(|before| before.uid).or(former);
+                users.replaced_uids.extend(before.filter(|uid| *uid != user.uid));
+            }
             users.users.extend(all.iter().map(|user| (user.name.clone(), user.clone())));
         }
         UsersEvent::Removed(name) => {

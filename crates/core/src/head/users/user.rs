@@ -70,6 +70,9 @@ pub struct Users {
     /// Users who were removed. Accounts and files on nodes keep their uids.
     #[serde(default)]
     pub(in crate::head) former: BTreeMap<UserName, Former>,
+    /// Uids that users had before an admin gave them others. Files on nodes may still belong to these uids.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub(in crate::head) replaced_uids: BTreeSet<u32>,
     /// Blocked accounts, whether or not they were ever users.
     #[serde(default)]
     pub(in crate::head) blocked: BTreeMap<UserName, Block>,
@@ -306,7 +309,7 @@ impl Users {
         AutomaticUids {
             owned: self.users.values().map(|user| user.uid).collect(),
             former: self.former.iter().map(|(name, former)| (name.clone(), former.uid)).collect(),
-            reserved: self.former.values().map(|former| former.uid).collect(),
+            reserved: self.former.values().map(|former| former.uid).chain(self.replaced_uids.iter().copied()).collect(),
             next: *AUTOMATIC_UIDS.start(),
         }
     }
