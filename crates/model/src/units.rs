@@ -1,6 +1,7 @@
 //! Parsing and formatting of sizes and times.
 //!
-//! Sizes use powers of 1024 (`512M`, `2G`, `1.5GiB`); a bare number is bytes. Times are `90m`, `1h30m`, `45s` or the batch-system forms
+//! Sizes use powers of 1024 (`512M`, `2G`, `1.5GiB`). A small number without a unit is refused, because people mean megabytes or
+//! gigabytes; a large one is bytes. Times are `90m`, `1h30m`, `45s` or the batch-system forms
 //! `MM:SS`, `HH:MM:SS`, `D-HH`, `D-HH:MM` and `D-HH:MM:SS`. A time needs a unit, because batch systems read a bare number as minutes and
 //! shell commands as seconds.
 
@@ -9,18 +10,27 @@ use std::time::Duration;
 use crate::ParseError;
 
 const SIZE: &str = "a size such as 512M, 2G or 1.5T";
+/// The smallest number without a unit that counts as bytes.
+const LEAST_BARE_BYTES: u64 = 1 << 20;
 const TIME: &str = "a time such as 90s, 30m, 2h, 1h30m, 10:00 or 1-12:00:00";
 
 /// Parses a size in bytes.
 ///
 /// # Errors
-/// When the text is not a size, or the size does not fit into 64 bits.
+/// When the text is not a size, is a small number without a unit, or does not fit into 64 bits.
 pub fn parse_bytes(text: &str) -> Result<u64, ParseError> {
     let error = || ParseError::new(text, SIZE);
     let trimmed = text.trim();
     let split = trimmed.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(trimmed.len());
     let (number, unit) = trimmed.split_at(split);
-    let shift = match unit.trim().to_ascii_lowercase().as_str() {
+    let unit = unit.trim();
+    if unit.is_empty() && number.parse::<f64>().is_ok_and(|number| number > 0.0 && number < LEAST_BARE_BYTES as f64) {
+        let both = format!(
+            "a size with a unit: write {number}M for megabytes, {number}G for gigabytes or {number}B for bytes"
+        );
+        return Err(ParseError::new(text, both));
+    }
+    let shift = match unit.to_ascii_lowercase().as_str() {
         "" | "b" => 0,
         "k" | "kb" | "kib" => 10,
         "m" | "mb" | "mib" => 20,
@@ -141,13 +151,23 @@ mod tests {
 
     #[test]
     fn sizes_parse() {
-        for (text, bytes) in
-            [("512M", 512 << 20), ("2G", 2 << 30), ("1.5k", 1536), ("10", 10), ("3 GiB", 3 << 30), ("0", 0)]
-        {
+        for (text, bytes) in [
+            ("512M", 512 << 20),
+            ("2G", 2 << 30),
+            ("1.5k", 1536),
+            ("10B", 10),
+            ("3 GiB", 3 << 30),
+            ("0", 0),
+            ("1073741824", 1 << 30),
+        ] {
             assert_eq!(parse_bytes(text), Ok(bytes), "{text}");
         }
         for text in ["", "G", "-1G", "1X", "1..5G", "99999999999999999999", "nan"] {
             assert!(parse_bytes(text).is_err(), "{text}");
+        }
+        for text in ["8", "0.5", "1048575"] {
+            let error = parse_bytes(text).expect_err("people mean megabytes or gigabytes").to_string();
+            assert!(error.contains(&format!("{text}G for gigabytes")), "{error}");
         }
     }
 
