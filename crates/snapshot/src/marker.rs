@@ -43,6 +43,7 @@ const VERSION: u16 = 1;
 pub fn mark_results(directory: &Path) -> io::Result<()> {
     // `create_new` neither follows a link nor replaces a file.
     match File::options().write(true).create_new(true).open(directory.join(RESULTS_MARKER)) {
+        // An interrupted text counts as a marker, see `may_replace`.
         Ok(mut file) => file.write_all(TEXT.as_bytes()),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         Err(error) => Err(error),
@@ -90,7 +91,10 @@ impl Earlier {
 pub(crate) fn may_replace(root: &Root) -> bool {
     match root.stat(RESULTS_MARKER.as_bytes()) {
         Err(error) => error.kind() == io::ErrorKind::NotFound,
-        Ok(_) => read_own(root).is_some_and(|bytes| bytes.starts_with(TEXT.as_bytes())),
+        Ok(_) => read_own(root).is_some_and(|bytes| {
+            // A full disk cuts the text off.
+            bytes.starts_with(TEXT.as_bytes()) || TEXT.as_bytes().starts_with(&bytes)
+        }),
     }
 }
 

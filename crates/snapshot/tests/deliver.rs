@@ -287,6 +287,17 @@ fn files_that_may_be_the_users_are_not_replaced() {
 }
 
 #[test]
+fn marker_that_a_full_disk_cut_off_is_written_again() {
+    for text in ["", "Hostler wrote the res"] {
+        let dir = tempfile::tempdir().expect("a temporary directory can be made");
+        fs::write(dir.path().join(".hostler-results"), text).expect("writable");
+        deliver_as(dir.path(), "c 12", &[("out", "first")], "a").expect("no file is in the way");
+        deliver_as(dir.path(), "c 12", &[("out", "second")], "a").expect("the marker notes the first delivery");
+        assert_eq!(fs::read(dir.path().join("out")).expect("the file exists"), b"second");
+    }
+}
+
+#[test]
 fn what_only_has_the_name_of_the_marker_stays() {
     let dir = tempfile::tempdir().expect("a temporary directory can be made");
     fs::create_dir(dir.path().join(".hostler-results")).expect("writable");
