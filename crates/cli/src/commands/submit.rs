@@ -164,6 +164,7 @@ pub(crate) fn captured(
 
 /// Prints the id of the job, and nothing else, on stdout.
 pub(crate) fn announce(context: &Context, id: JobId, unread: &[Unread]) {
+    context.output.has_submitted(id);
     match context.output.is_json() {
         true => context.output.json(&with_not_used(&json!({ "id": id }), unread)),
         false => context.output.data(&id.to_string()),

@@ -20,8 +20,9 @@ pub(crate) mod views;
 
 use std::io::{self, BufRead, IsTerminal, Write};
 use std::process::Stdio;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use hostler_model::{WindowSize, escaped_lines};
+use hostler_model::{JobId, WindowSize, escaped_lines};
 use serde::Serialize;
 
 pub(crate) use progress::{Progress, Step};
@@ -74,6 +75,11 @@ impl Output {
     pub(crate) fn json<T: Serialize + ?Sized>(&self, value: &T) {
         let text = serde_json::to_string(value).expect("API types are valid JSON");
         to_stdout(format!("{text}\n").as_bytes());
+    }
+
+    /// Notes that the command has submitted a job. If the id cannot be printed on stdout, the error names it.
+    pub(crate) fn has_submitted(&self, id: JobId) {
+        SUBMITTED.store(id.0, Ordering::Relaxed);
     }
 
     /// Copies a job's bytes to stdout unchanged.
@@ -196,6 +202,9 @@ fn to_stderr(bytes: &[u8]) {
     io::stderr().lock().write_all(bytes).ok();
 }
 
+/// The job that the command has submitted; zero for none.
+static SUBMITTED: AtomicU64 = AtomicU64::new(0);
+
 /// Ends the program by SIGPIPE, like other programs whose reader has closed the pipe. SIGPIPE is ignored before, because
 /// a broken connection to the head raises it too.
 fn end_by_sigpipe() {
@@ -209,6 +218,10 @@ fn exit_by_sigpipe(error: &io::Error) -> ! {
     if error.kind() == io::ErrorKind::BrokenPipe {
         end_by_sigpipe();
     }
-    to_stderr(format!("error: cannot write to standard output: {error}\n").as_bytes());
+    let submitted = match SUBMITTED.load(Ordering::Relaxed) {
+        0 => String::new(),
+        id => format!("; job {id} was submitted"),
+    };
+    to_stderr(format!("error: cannot write to standard output: {error}{submitted}\n").as_bytes());
     std::process::exit(crate::exit::FAILED.into());
 }

@@ -171,6 +171,7 @@ fn announce(context: &Context, options: &JobOptions, own: &Own, id: JobId) {
         (false, false) => format!("Submitted batch job {id}\n"),
         (false, true) => format!("Submitted batch job {id} on cluster {CLUSTER}\n"),
     };
+    context.output.has_submitted(id);
     context.output.job_stdout(text.as_bytes());
 }
 
