@@ -111,7 +111,7 @@ pub(crate) struct Signal {
 /// The jobs and tasks to act on.
 #[derive(Debug, Args)]
 struct Targets {
-    /// Jobs: ids, e.g. 12; array tasks, e.g. 12_3; ranges, e.g. 12-20; names; or `last` for your newest job
+    /// Jobs: ids, e.g. 12; array tasks, e.g. 12_3 or 12_0-9; ranges, e.g. 12-20; names; or `last` for your newest job
     #[arg(value_name = "JOB", required_unless_present_any = ["user", "name", "state", "partition", "everything"])]
     words: Vec<Word>,
 

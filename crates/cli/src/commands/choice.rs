@@ -2,6 +2,7 @@
 
 use std::convert::Infallible;
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use clap::Args;
@@ -34,12 +35,14 @@ pub(crate) struct Filter {
     pub(crate) partition: Option<PartitionName>,
 }
 
-/// What a person writes for jobs: `12`, `12_3`, `12-20`, `last`, or a name.
+/// What a person writes for jobs: `12`, `12_3`, `12_0-9`, `12-20`, `last`, or a name.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Word {
     Target(Target),
     /// All jobs from the first to the second id.
     Range(JobId, JobId),
+    /// The tasks of an array from the first to the last index.
+    Tasks(JobId, RangeInclusive<u32>),
     /// The caller's newest job.
     Last,
     /// The caller's jobs with this name.
@@ -52,7 +55,10 @@ impl FromStr for Word {
     fn from_str(text: &str) -> Result<Self, Infallible> {
         let range = || {
             let (first, last) = text.split_once('-')?;
-            Some(Self::Range(first.parse().ok()?, last.parse().ok()?))
+            Some(match first.split_once('_') {
+                None => Self::Range(first.parse().ok()?, last.parse().ok()?),
+                Some((job, first)) => Self::Tasks(job.parse().ok()?, first.parse().ok()?..=last.parse().ok()?),
+            })
         };
         Ok(match text {
             "last" => Self::Last,
@@ -69,6 +75,7 @@ impl fmt::Display for Word {
         match self {
             Self::Target(target) => target.fmt(f),
             Self::Range(first, last) => write!(f, "{first}-{last}"),
+            Self::Tasks(job, tasks) => write!(f, "{job}_{}-{}", tasks.start(), tasks.end()),
             Self::Last => f.write_str("last"),
             Self::Name(name) => f.write_str(name),
         }
@@ -116,7 +123,8 @@ pub(crate) async fn named(
     let mut targets = Vec::new();
     for word in words {
         let found = match (word, states) {
-            (Word::Range(first, last), _) => in_range(client, *first, *last).await?,
+            (Word::Range(first, last), _) => in_range(client, *first, *last, states).await?,
+            (Word::Tasks(job, tasks), _) => tasks_of(*job, tasks)?,
             (Word::Name(name), Some(states)) => {
                 let filter = Filter { user: None, name: Some(name.clone()), state: Vec::new(), partition: None };
                 match filter.find(client, states).await?.as_slice() {
@@ -141,7 +149,7 @@ pub(crate) async fn one(client: &Client, word: &Word) -> Result<Target, Failure>
         Word::Target(target) => Ok(*target),
         Word::Last => newest(client, None).await,
         Word::Name(name) => newest(client, Some(name)).await,
-        Word::Range(first, last) => Err(Failure::usage(format!("{first}-{last} is more than one job"))
+        Word::Range(..) | Word::Tasks(..) => Err(Failure::usage(format!("{word} is more than one job or task"))
             .hint("this command takes one job, e.g. 12, or one array task, e.g. 12_3")),
     }
 }
@@ -172,17 +180,41 @@ fn searched(name: &str) -> String {
     name.chars().take(MOST_CHARACTERS).collect()
 }
 
-/// All jobs in a range of ids. Ids that are not known are left out.
-async fn in_range(client: &Client, first: JobId, last: JobId) -> Result<Vec<Target>, Failure> {
+/// The tasks of an array with these indices.
+fn tasks_of(job: JobId, indices: &RangeInclusive<u32>) -> Result<Vec<Target>, Failure> {
+    const MOST: usize = 10_000;
+    match indices.clone().take(MOST + 1).count() {
+        0 => Err(Failure::usage(format!("{}-{} is not a range of indices", indices.start(), indices.end()))
+            .hint(format!("the smaller index comes first, e.g. {job}_0-9"))),
+        count if count > MOST => Err(Failure::usage(format!("a range has at most {MOST} tasks"))
+            .hint(format!("name the whole array, {job}, or give several ranges"))),
+        _ => Ok(indices.clone().map(|index| Target { job, index: Some(index) }).collect()),
+    }
+}
+
+/// All jobs in a range of ids that are in `states`, if there are any. Ids that are not known are left out.
+async fn in_range(
+    client: &Client,
+    first: JobId,
+    last: JobId,
+    states: Option<&[JobState]>,
+) -> Result<Vec<Target>, Failure> {
     let mut targets = Vec::new();
-    let mut filter = JobFilter { before: Some(JobId(last.0.saturating_add(1))), ..JobFilter::default() };
+    let before = Some(JobId(last.0.saturating_add(1)));
+    let mut filter = JobFilter {
+        before,
+        states: states.unwrap_or_default().to_vec(),
+        any_task: states.is_some(),
+        ..JobFilter::default()
+    };
     loop {
         let page = client.jobs(&filter).await?;
         targets.extend(ids(page.jobs).into_iter().filter(|target| target.job >= first));
         match page.next.filter(|next| *next > first) {
             Some(next) => filter.before = Some(next),
             None if targets.is_empty() => {
-                return Err(Failure::new(format!("no job has an id from {first} to {last}"))
+                let which = if states.is_some() { "that the command can act on has" } else { "has" };
+                return Err(Failure::new(format!("no job {which} an id from {first} to {last}"))
                     .hint("`hostler jobs --all` lists jobs"));
             }
             None => {
@@ -203,7 +235,7 @@ async fn none_named(client: &Client, name: &str) -> Result<Failure, Failure> {
 
 fn no_job(name: &str) -> Failure {
     Failure::new(format!("you have no job with the name {name:?}"))
-        .hint("name jobs by their ids, e.g. 12, array tasks as 12_3, several jobs as 12-20, your newest job as `last`")
+        .hint("name jobs by their ids, e.g. 12, array tasks as 12_3 or 12_0-9, several jobs as 12-20, your newest job as `last`")
         .hint("`hostler jobs --all` lists jobs")
 }
 
@@ -222,6 +254,7 @@ mod tests {
             ("12", target(12, None)),
             ("12_3", target(12, Some(3))),
             ("12-20", Word::Range(JobId(12), JobId(20))),
+            ("12_0-9", Word::Tasks(JobId(12), 0..=9)),
             ("last", Word::Last),
             ("train", Word::Name("train".to_owned())),
             ("3d-model", Word::Name("3d-model".to_owned())),

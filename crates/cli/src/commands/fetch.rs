@@ -33,7 +33,7 @@ const WATCH_AGAIN: Duration = Duration::from_secs(60);
 /// To continue an interrupted download, run the command again.
 #[derive(Debug, Args)]
 pub(crate) struct Fetch {
-    /// Jobs: ids, e.g. 12; array tasks, e.g. 12_3; ranges, e.g. 12-20; names; or `last` for your newest job
+    /// Jobs: ids, e.g. 12; array tasks, e.g. 12_3 or 12_0-9; ranges, e.g. 12-20; names; or `last` for your newest job
     #[arg(value_name = "JOB", required_unless_present_any = ["all", "watch", "user", "name", "state", "partition"])]
     words: Vec<Word>,
 

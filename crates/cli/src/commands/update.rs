@@ -7,7 +7,7 @@ use clap::Args;
 use hostler_model::{Constraint, Counted, ParseError, PartitionName};
 use hostler_proto::api::JobChange;
 
-use super::target::Target;
+use super::choice::{Word, one};
 use crate::context::{Context, block_on};
 use crate::exit;
 use crate::failure::{Failure, Outcome};
@@ -23,9 +23,9 @@ use crate::flags::{BeginTime, Dependencies, Memory, TimeLimit, counted};
 #[derive(Debug, Args)]
 #[command(override_usage = "hostler update [OPTIONS] <JOB>")]
 pub(crate) struct Update {
-    /// Id of the job, e.g. 12; the change applies to all tasks of an array
+    /// Id or name of the job, or `last`; the change applies to all tasks of an array
     #[arg(value_name = "JOB")]
-    target: Target,
+    job: Word,
 
     #[command(flatten)]
     values: Values,
@@ -119,13 +119,14 @@ impl<T: FromStr<Err = ParseError>> FromStr for OrNone<T> {
 
 impl Update {
     pub(crate) fn run(self, context: &Context) -> Outcome {
-        let Self { target, values } = self;
+        let Self { job, values } = self;
+        let change = values.change()?;
+        let client = context.client()?;
+        let target = block_on(one(&client, &job))?;
         if target.index.is_some() {
             return Err(Failure::usage("single tasks of an array cannot be changed")
                 .hint(format!("`hostler update {}` changes all tasks", target.job)));
         }
-        let change = values.change()?;
-        let client = context.client()?;
         let summary = block_on(async { Ok(client.change_job(target.job, &change).await?) })?;
         context.output.say(&format!("job {target} is changed"));
         if context.output.is_json() {

@@ -38,7 +38,7 @@ const NUMBERS_EVERY: Duration = Duration::from_secs(10);
 /// Wait until jobs have ended; exit with 0 if all completed, else 1
 #[derive(Debug, Args)]
 pub(crate) struct Wait {
-    /// Jobs: ids, e.g. 12; array tasks, e.g. 12_3; ranges, e.g. 12-20; names; or `last` for your newest job
+    /// Jobs: ids, e.g. 12; array tasks, e.g. 12_3 or 12_0-9; ranges, e.g. 12-20; names; or `last` for your newest job
     #[arg(value_name = "JOB", required = true)]
     words: Vec<Word>,
 
