@@ -1,5 +1,7 @@
 //! The options that describe a job, whatever their spelling.
 
+use crate::reads::Reads;
+
 /// The meaning of an option.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are those of the options")]
@@ -59,7 +61,7 @@ pub enum Key {
     /// An option of pyxis, by its long name.
     Container(&'static str),
     /// An option that is accepted and changes nothing; with its name, since names tell ambiguous prefixes apart.
-    Accepted(&'static str),
+    Accepted(&'static str, Reads),
     /// An option of one command, by its long name.
-    Own(&'static str),
+    Own(&'static str, Reads),
 }

@@ -1,7 +1,6 @@
 //! Values of the options that describe a job, and the errors about wrong ones.
 
 use crate::size;
-use crate::time::parse_limit;
 
 /// A mistake in the value of an option.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,8 +22,12 @@ impl BadValue {
 /// Exit code of the commands for most mistakes in their options.
 pub const MISTAKE: u8 = 255;
 
-pub(crate) fn number<N: std::str::FromStr>(text: &str, option: &str) -> Result<N, BadValue> {
-    text.parse().map_err(|_| not_a_number(text, option))
+/// A number, perhaps after blanks.
+///
+/// # Errors
+/// If the text is no such number.
+pub fn number<N: std::str::FromStr>(text: &str, option: &str) -> Result<N, BadValue> {
+    text.trim_start().parse().map_err(|_| not_a_number(text, option))
 }
 
 /// A number of at least one.
@@ -91,24 +94,6 @@ pub(crate) fn login_time(value: &str) -> Result<u32, BadValue> {
 /// How long a login may take without `--get-user-env`, in seconds.
 pub const LOGIN_SECONDS: u32 = 8;
 
-/// Kinds of mail.
-const MAIL_TYPES: [&str; 14] = [
-    "NONE",
-    "BEGIN",
-    "END",
-    "FAIL",
-    "REQUEUE",
-    "ALL",
-    "INVALID_DEPEND",
-    "STAGE_OUT",
-    "TIME_LIMIT",
-    "TIME_LIMIT_90",
-    "TIME_LIMIT_80",
-    "TIME_LIMIT_50",
-    "ARRAY_TASKS",
-    "",
-];
-
 /// A way to deal out tasks to nodes, in lower case, such as `block:cyclic,pack` or `plane=2`.
 pub(crate) fn distribution(value: &str) -> Result<String, BadValue> {
     let value = value.to_ascii_lowercase();
@@ -122,38 +107,6 @@ pub(crate) fn distribution(value: &str) -> Result<String, BadValue> {
         bad.text = format!("Invalid plane size or size not specified\n{}", bad.text);
     }
     Err(bad)
-}
-
-/// Checks the value of an option that changes nothing, if scripts rely on the refusal of wrong ones.
-pub(crate) fn check_accepted(option: &str, value: &str) -> Result<(), BadValue> {
-    let is_one_of = |words: &[&str], value: &str| words.iter().any(|word| word.eq_ignore_ascii_case(value));
-    match option {
-        "core-spec" | "cores-per-socket" | "cpus-per-gpu" | "ntasks-per-core" | "ntasks-per-gpu"
-        | "ntasks-per-socket" | "sockets-per-node" | "thread-spec" | "threads-per-core" | "wait-all-nodes" => {
-            number::<u32>(value, option).map(drop)
-        }
-        "delay-boot" | "time-min" => parse_limit(value).map(drop).ok_or_else(|| invalid(option)),
-        "tmp" => mebibytes(value, option).map(drop),
-        "profile" => {
-            let kinds = ["none", "all", "energy", "task", "lustre", "network"];
-            let is_known = value.split(',').all(|kind| is_one_of(&kinds, kind));
-            let bad = || BadValue::new(format!("invalid --profile={value} option"));
-            if is_known { Ok(()) } else { Err(bad()) }
-        }
-        "mail-type" if !value.split(',').all(|word| is_one_of(&MAIL_TYPES, word)) => Err(invalid(option)),
-        "kill-on-invalid-dep" if !is_one_of(&["yes", "no"], value) => Err(invalid(option)),
-        "hint" => {
-            let hints = ["compute_bound", "memory_bound", "multithread", "nomultithread", "help"];
-            match value.split(',').find(|hint| !is_one_of(&hints, hint)) {
-                Some(_) => {
-                    let text = format!("unrecognized --hint argument \"{value}\", see --hint=help");
-                    Err(BadValue { text, code: 1 })
-                }
-                None => Ok(()),
-            }
-        }
-        _ => Ok(()),
-    }
 }
 
 /// A number of nodes, such as `2` or `2-4`.

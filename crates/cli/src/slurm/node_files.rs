@@ -1,4 +1,4 @@
-//! Options of a job whose values may be files with names of nodes.
+//! Options of a job whose values the command must look up: files with names of nodes, other files, and features.
 
 use std::ffi::OsString;
 use std::fmt::Display;
@@ -7,6 +7,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use hostler_slurm::job_options::{JobOptions, Key};
+use hostler_slurm::reads::Reads;
 
 use super::{Ended, bad_value, request};
 
@@ -18,6 +19,16 @@ pub(crate) fn apply(options: &mut JobOptions, key: Key, value: Option<&OsString>
         Key::Nodelist | Key::Exclude => value.as_bytes().contains(&b'/'),
         _ => false,
     };
+    match (key, value) {
+        (Key::Accepted(name, Reads::File), Some(path)) if fs::File::open(path).is_err() => {
+            return Err(Ended::error(format!("Invalid --{name} specification")));
+        }
+        (Key::Accepted(_, Reads::Features), Some(features)) => {
+            let constraint = Some(features.to_string_lossy().into_owned());
+            request::constraint(&JobOptions { constraint, ..JobOptions::default() })?;
+        }
+        _ => {}
+    }
     let listed = value.filter(is_file).map(|path| nodes_in(Path::new(path)).map(OsString::from)).transpose()?;
     options.apply(key, listed.as_ref().or(value)).map_err(bad_value)
 }

@@ -221,7 +221,8 @@ fn listed_nodes(options: &JobOptions) -> Result<u32, Ended> {
 /// Features, required nodes and excluded nodes as one constraint.
 pub(super) fn constraint(options: &JobOptions) -> Result<Option<Constraint>, Ended> {
     let mut parts: Vec<String> = Vec::new();
-    if let Some(features) = &options.constraint {
+    // Scripts give an empty list for any node.
+    if let Some(features) = options.constraint.as_deref().filter(|features| !features.is_empty()) {
         parts.push(format!("({})", features.replace(',', "&")));
     }
     let required = expanded(options.nodelist.as_ref())?;

@@ -42,12 +42,15 @@ pub(crate) fn run(context: &Context, args: Vec<OsString>) -> Outcome {
         }
     }
     for (key, value) in &given.options {
+        if matches!(key, Key::Own(..)) {
+            apply(&mut options, *key, value.as_ref())?;
+        }
         match key {
-            Key::Own("help" | "usage") => return Ok(print(context, USAGE)),
-            Key::Own("version") => return Ok(print(context, &format!("{VERSION}\n"))),
-            Key::Own("no-shell") => own.no_shell = true,
-            Key::Own("immediate") => own.immediate = true,
-            Key::Own("kill-command") => check_kill_command(value.as_ref())?,
+            Key::Own("help" | "usage", _) => return Ok(print(context, USAGE)),
+            Key::Own("version", _) => return Ok(print(context, &format!("{VERSION}\n"))),
+            Key::Own("no-shell", _) => own.no_shell = true,
+            Key::Own("immediate", _) => own.immediate = true,
+            Key::Own("kill-command", _) => check_kill_command(value.as_ref())?,
             key => apply(&mut options, *key, value.as_ref())?,
         }
     }

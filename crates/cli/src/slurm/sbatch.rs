@@ -11,6 +11,7 @@ use hostler_model::{JobId, JobState, MAX_SCRIPT_BYTES, Submission, Work};
 use hostler_remote::inherited::Inherited;
 use hostler_slurm::getopt::{Order, parse};
 use hostler_slurm::job_options::{JobOptions, Key, MISTAKE, SBATCH_OPTIONS, SBATCH_VARIABLES};
+use hostler_slurm::reads::Reads;
 use hostler_slurm::{pbs, script};
 
 use super::node_files::{apply, place_by_file};
@@ -46,7 +47,7 @@ struct Own {
 }
 
 /// Leaves `#PBS` lines unread.
-const IGNORE_PBS: Key = Key::Own("ignore-pbs");
+const IGNORE_PBS: Key = Key::Own("ignore-pbs", Reads::Nothing);
 
 /// The script of a job, with the name to show for it.
 struct Script {
@@ -65,12 +66,12 @@ pub(crate) fn run(context: &Context, args: Vec<OsString>) -> Outcome {
     let given = parse(&all, Order::StopAtOperand, args.into_iter().skip(1)).map_err(|it| mistaken_job(NAME, &it))?;
     for (key, _) in &given.options {
         match key {
-            Key::Own("help" | "usage") => return Ok(print(context, USAGE)),
-            Key::Own("version") => return Ok(print(context, &format!("{VERSION}\n"))),
+            Key::Own("help" | "usage", _) => return Ok(print(context, USAGE)),
+            Key::Own("version", _) => return Ok(print(context, &format!("{VERSION}\n"))),
             _ => {}
         }
     }
-    let wrap = given.options.iter().rev().find(|(key, _)| *key == Key::Own("wrap"));
+    let wrap = given.options.iter().rev().find(|(key, _)| matches!(key, Key::Own("wrap", _)));
     let wrap = wrap.and_then(|(_, value)| value.as_ref()).map(|value| value.to_string_lossy().into_owned());
     // Mistakes on the command line count before those of the script.
     apply_all(&mut JobOptions::default(), &mut Own::default(), &given.options)?;
@@ -247,10 +248,9 @@ fn check(content: &[u8]) -> Result<String, Ended> {
 fn apply_all(options: &mut JobOptions, own: &mut Own, all: &[(Key, Option<OsString>)]) -> Result<(), Ended> {
     for (key, value) in all {
         match key {
-            Key::Own("parsable") => own.parsable = true,
-            Key::Own("test-only") => own.test_only = true,
-            Key::Own("wait") => own.wait = true,
-            &IGNORE_PBS => {}
+            Key::Own("parsable", _) => own.parsable = true,
+            Key::Own("test-only", _) => own.test_only = true,
+            Key::Own("wait", _) => own.wait = true,
             key => apply(options, *key, value.as_ref())?,
         }
     }

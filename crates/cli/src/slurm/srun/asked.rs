@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use hostler_agent::COMMANDS_IN_IMAGE;
 use hostler_slurm::getopt::{Opt, Parsed};
-use hostler_slurm::job_options::{JobOptions, Key, SRUN_JOB_VARIABLES, SRUN_OPTIONS, SRUN_VARIABLES};
+use hostler_slurm::job_options::{JobOptions, Key, SRUN_JOB_VARIABLES, SRUN_OPTIONS, SRUN_VARIABLES, number};
 use hostler_slurm::multi_prog::{self, Wrong};
 use hostler_slurm::pmi;
 
 use super::super::allocating::{Speech, parse};
 use super::super::node_files::{apply, place_by_file};
 use super::super::request::{check_identity, export_items};
-use super::super::{Ended, VERSION, heterogeneous, job_options};
+use super::super::{Ended, VERSION, bad_value, heterogeneous, job_options};
 
 pub(crate) const NAME: &str = "srun";
 
@@ -82,15 +82,11 @@ impl Asked {
         let all = job_options(SRUN_OPTIONS);
         let given = parse(NAME, &all, args)?;
         let mut asked = Self::default();
-        let is_job_id = |key: &Key| *key == Key::Own("jobid");
+        let is_job_id = |key: &Key| matches!(key, Key::Own("jobid", _));
         let named = given.options.iter().rev().find(|(key, _)| is_job_id(key)).and_then(|(_, value)| value.clone());
         let of_environment = || std::env::var_os("SLURM_JOB_ID").or_else(|| std::env::var_os("SLURM_JOBID"));
         if let Some(id) = named.or_else(of_environment).filter(|id| !id.is_empty()) {
-            let number = id.to_str().and_then(|id| id.parse().ok());
-            asked.job = Some(
-                number
-                    .ok_or_else(|| Ended::error(format!("Invalid numeric value \"{}\" for --jobid.", id.display())))?,
-            );
+            asked.job = Some(number(&id.to_string_lossy(), "jobid").map_err(bad_value)?);
         }
         for (key, value) in variables(asked.job.is_some()) {
             asked.apply(key, Some(&value), true)?;
@@ -127,31 +123,28 @@ impl Asked {
     fn apply(&mut self, key: Key, value: Option<&OsString>, is_variable: bool) -> Result<(), Ended> {
         let text = || value.map(|value| value.to_string_lossy().into_owned()).unwrap_or_default();
         let is_on = || !is_variable || !["0", "no", "NO", "false"].contains(&text().as_str());
-        let number = |option: &str| {
-            text()
-                .parse::<u32>()
-                .map_err(|_| Ended::error(format!("Invalid numeric value \"{}\" for --{option}.", text())))
-        };
+        let number = |option| number::<u32>(&text(), option).map_err(bad_value);
+        if matches!(key, Key::Own(..)) {
+            apply(&mut self.options, key, value)?;
+        }
         match key {
-            Key::Own("help" | "usage") => self.says = Some(USAGE.to_owned()),
-            Key::Own("version") => self.says = Some(format!("{VERSION}\n")),
-            Key::Own("mpi") => self.set_mpi(&text())?,
-            Key::Own("immediate") => self.immediate = true,
-            Key::Own("kill-on-bad-exit") => self.kill_on_bad_exit = text() != "0",
-            Key::Own("label") => self.label = is_on(),
-            Key::Own("multi-prog") => self.multi_prog = true,
-            Key::Own("overlap" | "external-launcher") => self.overlap = self.overlap || is_on(),
-            Key::Own("pty") => self.pty = true,
-            Key::Own("quit-on-interrupt") => self.quit_on_interrupt = true,
-            Key::Own("relative") => self.relative = number("relative")?,
-            Key::Own("wait") => {
+            Key::Own("help" | "usage", _) => self.says = Some(USAGE.to_owned()),
+            Key::Own("version", _) => self.says = Some(format!("{VERSION}\n")),
+            Key::Own("mpi", _) => self.set_mpi(&text())?,
+            Key::Own("immediate", _) => self.immediate = true,
+            Key::Own("kill-on-bad-exit", _) => self.kill_on_bad_exit = text() != "0",
+            Key::Own("label", _) => self.label = is_on(),
+            Key::Own("multi-prog", _) => self.multi_prog = true,
+            Key::Own("overlap" | "external-launcher", _) => self.overlap = self.overlap || is_on(),
+            Key::Own("pty", _) => self.pty = true,
+            Key::Own("quit-on-interrupt", _) => self.quit_on_interrupt = true,
+            Key::Own("relative", _) => self.relative = number("relative")?,
+            Key::Own("wait", _) => {
                 self.wait = Some(number("wait")?).filter(|wait| *wait > 0).map(|wait| Duration::from_secs(wait.into()));
             }
-            Key::Own("het-group") => {
-                return Err(heterogeneous());
-            }
-            Key::Own("test-only") => self.test_only = true,
-            Key::Own("no-allocate") => {
+            Key::Own("het-group", _) => return Err(heterogeneous()),
+            Key::Own("test-only", _) => self.test_only = true,
+            Key::Own("no-allocate", _) => {
                 return Err(Ended::error("Slurm job operation not permitted without an allocation"));
             }
             Key::Overcommit => self.options.overcommit = is_on(),
