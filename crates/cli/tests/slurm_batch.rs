@@ -313,6 +313,10 @@ fn submissions_are_checked_and_shown_in_slurms_words() {
         (&["--get-user-env=x"][..], "Invalid --get-user-env specification"),
         (&["--threads-per-core=x"], "Invalid numeric value \"x\" for --threads-per-core."),
         (&["--time-min=x"], "Invalid --time-min specification"),
+        (&["--gres-flags=x"], "Invalid --gres-flags specification"),
+        (&["--bbf=/nonexistent"], "Invalid --bbf specification"),
+        (&["--prefer=a&"], "Batch job submission failed: Invalid feature specification"),
+        (&["--batch=a|"], "Batch job submission failed: Invalid feature specification"),
         (&["--gid=nosuchgroup"], "Invalid --gid specification"),
         (&["--export-file=missing"], "Could not open user environment file missing"),
         (&["--export-file=latin"], "Invalid user environment file latin: not UTF-8: ONE=caf\\xe9"),
@@ -412,9 +416,57 @@ fn scancel_ends_what_it_names_and_nothing_else() {
     let tasks = || site.cluster.json(&["job", &array])["tasks"].clone();
     wait_until("the task to end", 60, || (tasks()["cancelled"] == 1).then_some(()));
     assert_eq!(tasks()["pending"].as_u64().unwrap_or(0) + tasks()["running"].as_u64().unwrap_or(0), 1, "{}", tasks());
+    // A state means the tasks in it.
+    let mixed = site.submit(&["-a", "0-3%1", "-J", "a,b", "--wrap", "sleep 600"]);
+    wait_until("a task to run", 60, || (site.cluster.json(&["job", &mixed])["tasks"]["running"] == 1).then_some(()));
+    quiet(&["--state=PENDING", "-n", "a,b", &mixed]);
+    let tasks = site.cluster.json(&["job", &mixed])["tasks"].clone();
+    assert_eq!((&tasks["cancelled"], &tasks["running"]), (&3.into(), &1.into()));
     assert_eq!(site.cluster.state(&other), "pending");
     quiet(&["--me"]);
     assert_eq!(site.cluster.state(&other), "cancelled");
+}
+
+#[test]
+fn scancel_asks_reads_files_and_takes_options_of_the_environment() {
+    let site = up();
+    let [one, two, three] = ["one", "two", "three"].map(|name| site.submit(&["-H", "-J", name, "--wrap", "true"]));
+    let answered = |arguments: &[&str], answers: &str| {
+        let mut command = site.command("scancel", arguments);
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");
+        child.stdin.take().expect("piped").write_all(answers.as_bytes()).expect("the command reads");
+        Outcome::of(&child.wait_with_output().expect("our child"))
+    };
+    let asked = answered(&["-i", &one, &two], "what\nn\nY\n");
+    let question = |id: &str, name: &str| format!("Cancel job_id={id} name={name} partition=all [y/n]? ");
+    let questions = [question(&one, "one"), question(&one, "one"), question(&two, "two")].concat();
+    assert_eq!((asked.code, asked.stdout.as_str(), asked.stderr.as_str()), (0, questions.as_str(), ""));
+    assert_eq!((site.cluster.state(&one), site.cluster.state(&two)), ("pending".to_owned(), "cancelled".to_owned()));
+    let silent = answered(&["--interactive", &one], "");
+    assert_eq!(silent.code, 1);
+    assert!(silent.stderr.contains("nothing was cancelled"), "{}", silent.stderr);
+
+    let running = site.submit(&["-w", "n2", "--wrap", "sleep 600"]);
+    site.wait(&running, "running");
+    site.cluster.write("hosts", "n1\n");
+    assert_eq!(site.run("scancel", &["-w", "./hosts"]).code, 0);
+    assert_eq!(site.cluster.state(&running), "running");
+    site.cluster.write("hosts", "n2\n");
+    assert_eq!(site.run("scancel", &["-w", "./hosts"]).code, 0);
+    site.wait(&running, "cancelled");
+
+    let with = |name: &str, value: &str, arguments: &[&str]| {
+        Outcome::of(&site.command("scancel", arguments).env(name, value).output().expect("the command starts"))
+    };
+    assert_eq!(with("SCANCEL_NAME", "one", &[]).code, 0);
+    assert_eq!((site.cluster.state(&one), site.cluster.state(&three)), ("cancelled".to_owned(), "pending".to_owned()));
+    let verbose = with("SCANCEL_VERBOSE", "true", &[&three]);
+    assert_eq!(verbose.stderr, format!("scancel: Terminating job {three}\n"));
+    let wrong = with("SCANCEL_BATCH", "perhaps", &[&three]);
+    assert_eq!((wrong.code, wrong.stderr.as_str()), (1, "scancel: error: Unrecognized SCANCEL_BATCH value: perhaps\n"));
+    let over = site.run("scancel", &["-Q", "-s", "TERM", &three]);
+    assert_eq!((over.code, over.stderr.as_str()), (1, ""));
 }
 
 #[test]

@@ -93,6 +93,32 @@ pub(super) fn apply<G>(
     Ok(())
 }
 
+/// Applies the options that variables of the environment give: `SCANCEL_USER` for `--user` of `scancel`. Those of flags are
+/// `true`, `false` or a number. `variable` returns the value of one.
+pub(super) fn apply_variables<G>(
+    options: &[Setter<G>],
+    name: &str,
+    long: &[&str],
+    variable: impl Fn(&str) -> Option<String>,
+    given: &mut G,
+) -> Result<(), Ended> {
+    for long in long {
+        let Some(key) = options.iter().position(|option| option.long.split(' ').any(|it| it == *long)) else {
+            continue;
+        };
+        let variable_name = format!("{name}_{long}").to_ascii_uppercase();
+        let Some(value) = variable(&variable_name) else { continue };
+        let word = value.to_ascii_lowercase();
+        match options[key].takes {
+            Takes::Nothing if word == "false" || word == "0" => {}
+            Takes::Nothing if word == "true" || word.parse::<u32>().is_ok() => apply(options, &[(key, None)], given)?,
+            Takes::Nothing => return Err(Ended::error(format!("Unrecognized {variable_name} value: {value}"))),
+            Takes::Value | Takes::Attached => apply(options, &[(key, Some(value.into()))], given)?,
+        }
+    }
+    Ok(())
+}
+
 /// Parses a command line and applies its options. Returns the operands.
 pub(super) fn read<G>(
     name: &str,

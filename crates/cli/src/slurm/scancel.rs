@@ -1,22 +1,24 @@
 //! `scancel`: cancels jobs.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::ffi::OsString;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use hostler_client::{Client, ClientError, JobFilter, RecordFilter};
 use hostler_model::{IndexSet, JobId, JobState, SignalNumber, SignalTarget};
-use hostler_proto::api::{JobAction, JobSummary};
+use hostler_proto::api::{JobAction, JobRecord};
 use hostler_slurm::getopt::Takes::{Nothing, Value};
 use hostler_slurm::ids::split_far_number;
 use hostler_slurm::state::parse_list;
 use nix::unistd::{Uid, User};
 
 use super::machines::ALL_NODES;
+use super::node_files::nodes_in;
 use super::options::{self, Setter, checked, flag, nothing, prints, value, version};
-use super::rows::{ACCOUNT, QOS, Row, find_task, rows};
+use super::rows::{ACCOUNT, QOS, find_task, rows};
 use super::steps;
-use super::{Ended, Outcome, Refused, check_clusters, own_name, tell};
+use super::{Ended, Outcome, Refused, check_clusters, own_name, print, tell};
 use crate::context::{Context, block_on};
 
 pub(crate) const NAME: &str = "scancel";
@@ -25,13 +27,18 @@ const USAGE: &str = "Usage: scancel [OPTIONS] [job_id[_array_id]...]\n";
 
 const OPTIONS: &[Setter<Given>] = &[
     value("account", "A", |given, name| given.filter.account = Some(name.to_owned())),
-    flag("batch", "b", |given| given.to = SignalTarget::Program),
+    // `--full` counts, whichever comes first.
+    flag("batch", "b", |given| {
+        if given.to != SignalTarget::All {
+            given.to = SignalTarget::Program;
+        }
+    }),
     checked("clusters", "M", Value, |_, list| list.map_or(Ok(()), check_clusters)),
     nothing("ctld", "c", Nothing),
     flag("full", "f", |given| given.to = SignalTarget::All),
     prints("help", "", || USAGE.to_owned()),
     nothing("hurry", "H", Nothing),
-    nothing("interactive", "i", Nothing),
+    flag("interactive", "i", |given| given.interactive = true),
     value("jobname", "", |given, name| given.filter.name = Some(name.to_owned())),
     checked("me", "", Nothing, |given, _| {
         given.filter.user = Some(own_name()?);
@@ -44,7 +51,7 @@ const OPTIONS: &[Setter<Given>] = &[
     }),
     value("partition", "p", |given, name| given.filter.partition = Some(name.to_owned())),
     value("qos", "q", |given, name| given.filter.qos = Some(name.to_owned())),
-    nothing("quiet", "Q", Nothing),
+    flag("quiet", "Q", |given| given.quiet = true),
     value("reservation", "R", |given, name| given.filter.reservation = Some(name.to_owned())),
     nothing("sibling", "", Value),
     value("signal", "s", |given, signal| given.signal = Some(signal.to_owned())),
@@ -62,9 +69,28 @@ const OPTIONS: &[Setter<Given>] = &[
     value("wckey", "", |given, key| given.filter.wckey = Some(key.to_owned())),
 ];
 
+/// The options that variables such as `SCANCEL_USER` give, too.
+const VARIABLES: [&str; 13] = [
+    "account",
+    "batch",
+    "ctld",
+    "full",
+    "hurry",
+    "interactive",
+    "name",
+    "partition",
+    "qos",
+    "state",
+    "user",
+    "verbose",
+    "wckey",
+];
+
 /// The options as they were given.
 struct Given {
     filter: Filter,
+    interactive: bool,
+    quiet: bool,
     signal: Option<String>,
     to: SignalTarget,
     verbose: bool,
@@ -93,9 +119,11 @@ impl Filter {
         texts.into_iter().all(Option::is_none) && states.is_none() && nodes.is_none()
     }
 
-    fn takes(&self, job: &JobSummary) -> bool {
+    /// Whether the job matches, whatever the states and nodes of its tasks.
+    fn takes(&self, job: &JobRecord) -> bool {
         let is = |wanted: &Option<String>, value: Option<&str>| {
-            wanted.as_deref().is_none_or(|wanted| wanted.split(',').any(|one| Some(one) == value))
+            let any = |wanted: &str| Some(wanted) == value || wanted.split(',').any(|one| Some(one) == value);
+            wanted.as_deref().is_none_or(any)
         };
         let label = |name: &str| job.labels.get(name).map(String::as_str);
         is(&self.account, Some(label("account").unwrap_or(ACCOUNT)))
@@ -105,11 +133,34 @@ impl Filter {
             && is(&self.partition, Some(job.partition.as_ref().map_or(ALL_NODES, hostler_model::PartitionName::as_str)))
             && is(&self.reservation, label("reservation"))
             && is(&self.wckey, label("wckey"))
-            && self
-                .nodes
-                .as_ref()
-                .is_none_or(|names| job.nodes.iter().any(|node| names.iter().any(|name| name == node.as_str())))
-            && self.states.as_ref().is_none_or(|states| states.contains(&job.state))
+    }
+
+    /// What to cancel of a job, or of those of its tasks that the user named: all, or of an array the tasks in these states and
+    /// on these nodes.
+    fn matching(&self, job: &JobRecord, named: Option<&Named>) -> Vec<Named> {
+        let whole = Named { text: job.id.to_string(), job: job.id, tasks: None, step: None };
+        let named = named.unwrap_or(&whole);
+        let is_in = |state: JobState| self.states.as_ref().is_none_or(|states| states.contains(&state));
+        let is_there = |nodes: &[&str]| {
+            self.nodes.as_ref().is_none_or(|names| nodes.iter().any(|node| names.iter().any(|name| name == node)))
+        };
+        let all = rows(job, false);
+        let is_whole = match &job.array {
+            None => is_in(job.state) && all.iter().any(|row| is_there(&row.nodes())),
+            Some(_) => self.states.is_none() && self.nodes.is_none(),
+        };
+        if is_whole || job.array.is_none() {
+            return is_whole.then(|| named.clone()).into_iter().collect();
+        }
+        let of_named = |tasks: IndexSet| named.tasks.as_ref().map_or(tasks.clone(), |named| named.intersection(&tasks));
+        let waiting = job.waiting.as_ref().filter(|_| is_in(JobState::Pending) && self.nodes.is_none());
+        let waiting = waiting.map(|waiting| of_named(waiting.indices.clone())).into_iter();
+        let tasks = all.iter().filter(|row| is_there(&row.nodes())).filter_map(|row| row.task);
+        let started = tasks.filter(|task| is_in(task.state) && !task.state.is_ended());
+        let started = started.map(|task| of_named(IndexSet::one(task.index)));
+        let sets = waiting.chain(started).filter(|set| !set.is_empty());
+        let of_set = |set| Named { text: format!("{}_{}", job.id, bracketed(&set)), tasks: Some(set), ..named.clone() };
+        sets.map(of_set).collect()
     }
 }
 
@@ -140,16 +191,24 @@ enum Step {
 }
 
 pub(crate) fn run(context: &Context, args: Vec<OsString>) -> Outcome {
-    let mut given = Given { filter: Filter::default(), signal: None, to: SignalTarget::Steps, verbose: false };
+    let mut given = Given {
+        filter: Filter::default(),
+        interactive: false,
+        quiet: false,
+        signal: None,
+        to: SignalTarget::Steps,
+        verbose: false,
+    };
+    options::apply_variables(OPTIONS, NAME, &VARIABLES, |name| std::env::var(name).ok(), &mut given)?;
     let operands = options::read(NAME, OPTIONS, args, &mut given)?;
-    let Given { filter, signal, to, verbose } = given;
+    let Given { filter, interactive, quiet, signal, to, verbose } = given;
     let named_signal = signal.clone();
     let signal: Option<SignalNumber> = match signal.filter(|signal| !is_kill(signal)) {
         None => None,
         Some(text) => Some(text.parse().map_err(|_| Ended::plain(format!("Unknown job signal: {text}")))?),
     };
     let is_plain = filter.is_empty() && named_signal.is_none() && to != SignalTarget::Program;
-    let how = Treatment { signal, to, verbose, is_plain };
+    let how = Treatment { signal, to, interactive, quiet, verbose, is_plain };
     if operands.iter().any(|word| word.is_empty()) {
         return Err(Ended::error("Invalid job id "));
     }
@@ -169,6 +228,10 @@ struct Treatment {
     /// The signal that they get; `None` to cancel them.
     signal: Option<SignalNumber>,
     to: SignalTarget,
+    /// Whether to ask before each job.
+    interactive: bool,
+    /// Whether to say nothing about jobs that have ended.
+    quiet: bool,
     verbose: bool,
     /// Whether the command only names jobs to cancel. It then ignores unknown ones.
     is_plain: bool,
@@ -182,10 +245,8 @@ async fn cancel(context: &Context, client: &Client, named: &[Named], filter: &Fi
         named.to_vec()
     } else {
         let matching = live_jobs(client, filter).await.map_err(refuse)?;
-        let all = matching.iter().map(|job| Named { text: job.id.to_string(), job: job.id, tasks: None, step: None });
-        let ids: BTreeSet<JobId> = matching.iter().map(|job| job.id).collect();
         if named.is_empty() {
-            all.collect()
+            matching.iter().flat_map(|job| filter.matching(job, None)).collect()
         } else {
             let mut chosen = Vec::new();
             for named in named {
@@ -194,8 +255,10 @@ async fn cancel(context: &Context, client: &Client, named: &[Named], filter: &Fi
                 let task = if is_unknown { named.task(client).await.map_err(refuse)? } else { None };
                 let is_unknown = is_unknown && task.is_none();
                 let named = task.unwrap_or_else(|| named.clone());
-                if is_unknown || ids.contains(&named.job) {
+                if is_unknown {
                     chosen.push(named);
+                } else if let Some(job) = matching.iter().find(|job| job.id == named.job) {
+                    chosen.extend(filter.matching(job, Some(&named)));
                 }
             }
             chosen
@@ -210,17 +273,15 @@ async fn cancel(context: &Context, client: &Client, named: &[Named], filter: &Fi
             return Err(invalid_user(user));
         }
     }
-    let chosen = match &filter.nodes {
-        Some(names) => on_nodes(client, chosen, names).await.map_err(refuse)?,
-        None => chosen,
-    };
+    let chosen = if how.interactive { confirmed(context, client, chosen).await? } else { chosen };
     let mut code = 0;
     let mut report = |text: &str, step: Option<&Step>, error: ClientError| {
         let refused = Refused::from(error);
         // The user wants the job not to run, which is true of jobs that have ended or never existed.
         let is_unknown = matches!(refused.code.as_deref(), Some("no_such_job" | "no_such_task"));
         let is_gone = is_unknown && how.is_plain && step.is_none();
-        if !is_gone || verbose {
+        let is_over = is_unknown || refused.code.as_deref() == Some("not_running");
+        if (!is_gone || verbose) && !(how.quiet && is_over) {
             let what = if step.is_some() { "job step id" } else { "job id" };
             tell(context, NAME, &[format!("error: Kill job error on {what} {text}: {}", refused.text)]);
         }
@@ -343,50 +404,49 @@ async fn may_run(client: &Client, job: JobId, index: Option<u32>) -> Result<bool
     Ok(matches!(state, JobState::Pending | JobState::Starting | JobState::Running))
 }
 
-/// Leaves only the tasks of arrays that run on these nodes.
-async fn on_nodes(client: &Client, chosen: Vec<Named>, names: &[String]) -> Result<Vec<Named>, ClientError> {
-    if chosen.is_empty() {
-        // An empty list of jobs would stand for all.
-        return Ok(chosen);
-    }
-    let jobs = chosen.iter().map(|named| named.job).collect();
-    let records = client.records(&RecordFilter { jobs, ..RecordFilter::default() }).await?;
+/// The jobs that have not ended and that the filter takes.
+async fn live_jobs(client: &Client, filter: &Filter) -> Result<Vec<JobRecord>, ClientError> {
+    let states = vec![JobState::Pending, JobState::Starting, JobState::Running, JobState::Completing];
+    let user = filter.user.clone().filter(|user| !user.contains(','));
+    let asked = RecordFilter { states, user, live: true, ..RecordFilter::default() };
+    let mut all = client.records(&asked).await?;
+    all.retain(|job| filter.takes(job));
+    Ok(all)
+}
+
+/// The jobs that the user confirms, one after the other.
+async fn confirmed(context: &Context, client: &Client, chosen: Vec<Named>) -> Result<Vec<Named>, Ended> {
     let mut left = Vec::new();
+    let mut answers = std::io::stdin().lines();
     for named in chosen {
-        let record = records.iter().find(|record| record.id == named.job && record.array.is_some());
-        let Some(record) = record else {
+        // The head refuses an unknown job below.
+        let Ok(job) = client.job(named.job, 0).await else {
             left.push(named);
             continue;
         };
-        let is_there = |row: &Row<'_>| row.nodes().iter().any(|node| names.iter().any(|name| name == node));
-        let here = rows(record, false).into_iter().filter(|row| !row.state().is_ended() && is_there(row));
-        let here = here
-            .filter_map(|row| row.index())
-            .filter(|index| named.tasks.as_ref().is_none_or(|it| it.contains(*index)));
-        left.extend(here.map(|index| Named {
-            text: format!("{}_{index}", named.job),
-            job: named.job,
-            tasks: Some(IndexSet::one(index)),
-            step: named.step,
-        }));
+        let what = if named.step.is_some() { "step_id" } else { "job_id" };
+        let partition = job.summary.partition.as_ref().map_or(ALL_NODES, hostler_model::PartitionName::as_str);
+        let question = format!("Cancel {what}={} name={} partition={partition} [y/n]? ", named.text, job.summary.name);
+        loop {
+            print(context, &question);
+            let Some(Ok(answer)) = answers.next() else {
+                return Err(Ended::error("standard input has ended before the answer, so nothing was cancelled"));
+            };
+            match answer.trim_start().chars().next() {
+                Some('y' | 'Y') => left.push(named),
+                Some('n' | 'N') => {}
+                _ => continue,
+            }
+            break;
+        }
     }
     Ok(left)
 }
 
-/// The jobs that have not ended and that the filter takes.
-async fn live_jobs(client: &Client, filter: &Filter) -> Result<Vec<JobSummary>, ClientError> {
-    let live = [JobState::Pending, JobState::Starting, JobState::Running, JobState::Completing];
-    let user = filter.user.clone().filter(|user| !user.contains(','));
-    let mut asked = JobFilter { states: live.to_vec(), user, limit: Some(1000), ..JobFilter::default() };
-    let mut all = Vec::new();
-    loop {
-        let page = client.jobs(&asked).await?;
-        all.extend(page.jobs.into_iter().filter(|job| filter.takes(job)));
-        asked.before = page.next;
-        if page.next.is_none() {
-            return Ok(all);
-        }
-    }
+/// Indices of tasks after the number of their array: `3`, `[1-3,7]`.
+fn bracketed(tasks: &IndexSet) -> String {
+    let text = tasks.to_string();
+    if text.bytes().all(|byte| byte.is_ascii_digit()) { text } else { format!("[{text}]") }
 }
 
 /// Splits a list of ids at the commas outside of brackets.
@@ -439,7 +499,8 @@ fn parse_id(text: &str) -> Result<Named, Ended> {
 fn states(text: &str) -> Result<Vec<JobState>, Ended> {
     match text.to_ascii_uppercase().as_str() {
         "PENDING" | "PD" => Ok(vec![JobState::Pending]),
-        "RUNNING" | "R" => Ok(vec![JobState::Running]),
+        // `squeue` lists jobs as running whose nodes still prepare them.
+        "RUNNING" | "R" => Ok(vec![JobState::Starting, JobState::Running]),
         "COMPLETING" | "CG" => Ok(vec![JobState::Completing]),
         "CONFIGURING" | "CF" => Ok(vec![JobState::Starting]),
         // Slurm accepts one state only, no list.
@@ -451,9 +512,10 @@ fn states(text: &str) -> Result<Vec<JobState>, Ended> {
     }
 }
 
-/// The names in a host list.
+/// The names in a host list, or in the file of that path.
 fn nodes(text: &str) -> Result<Vec<String>, Ended> {
-    hostler_slurm::hostlist::expand(text).map_err(|_| Ended::error(format!("Invalid node name {text}")))
+    let listed = if text.contains('/') { nodes_in(Path::new(text))? } else { text.to_owned() };
+    hostler_slurm::hostlist::expand(&listed).map_err(|_| Ended::error(format!("Invalid node name {text}")))
 }
 
 fn invalid_user(name: &str) -> Ended {
