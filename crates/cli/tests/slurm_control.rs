@@ -364,7 +364,7 @@ fn jobs_are_requeued_held_and_released() {
     for action in ["suspend", "resume", "requeuehold"] {
         assert!(site.fails(&format!("{action} {fixed}")).starts_with(&text));
     }
-    assert!(site.fails(&format!("update jobid={fixed} gres=gpu")).starts_with(&text));
+    assert!(site.fails(&format!("update jobid={fixed} numtasks=2")).starts_with(&text));
     let text = format!("Job is no longer pending execution for job {fixed}\nslurm_suspend error: Job is no longer");
     assert!(site.fails(&format!("hold {fixed}")).starts_with(&text));
 

@@ -89,6 +89,16 @@ fn limits_umask_and_threads_follow_the_caller_into_jobs_and_steps() {
     let kept = "ulimit -S -s 9000; ulimit -S -n 500; srun --propagate=NOFILE bash -c 'ulimit -s; ulimit -n'";
     assert_eq!(batch("ulimit -S -s 16384", "", kept).lines().nth(1), Some("500"));
     assert_ne!(batch("ulimit -S -s 16384", "", kept).lines().next(), Some("9000"));
+    for (option, stack) in [("NONE", false), ("STACK", true)] {
+        let some = batch("ulimit -S -s 16384 -n 777", &format!("--propagate={option}"), "ulimit -s; ulimit -n");
+        assert_eq!((some.starts_with("16384\n"), some.ends_with("\n777\n")), (stack, false), "{option}: {some}");
+    }
+    // Neither the niceness nor ignored signals of the caller.
+    site.cluster.write("masks.sh", "nice; grep -E 'Sig(Blk|Ign)' /proc/self/status | grep -c '0000$'\n");
+    let masks = "bash masks.sh; srun bash masks.sh";
+    let usual = batch("true", "", masks);
+    assert_eq!(batch("renice -n 5 $$ >renice.txt; trap '' HUP USR1", "", masks), usual);
+    assert_eq!(usual.lines().filter(|line| *line == "2").count(), 2, "{usual}");
     let outside = "ulimit -S -n 600; umask 077; srun --mem=60 bash -c 'ulimit -n; umask'";
     assert_eq!(site.print("bash", &["-c", outside]), "600\n0077\n");
     let allocated = "ulimit -S -n 601; salloc -Q --mem=60 srun bash -c 'ulimit -n'";
@@ -574,6 +584,8 @@ fn sattach_shows_the_output_of_a_running_step_until_it_ends() {
         (&[job.as_str()], "Invalid job id or step id"),
         (&[&format!("{job}.0")], "does not run"),
         (&["--pty", "1.0"], "--pty is not supported"),
+        (&["--input-filter=0", "1.0"], "--input-filter is not supported"),
+        (&["--input-filter=none", "1.0"], "does not run"),
     ] {
         let refused = site.run("sattach", arguments);
         assert!(refused.code == 1 && refused.stderr.contains(text), "{arguments:?}: {refused:?}");

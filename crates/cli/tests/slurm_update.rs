@@ -74,9 +74,15 @@ fn waiting_jobs_are_changed_with_slurms_names() {
 
     let over = format!("Job has already finished for job {job}\n");
     assert_eq!(site.fails(&format!("scontrol update jobid={job} timelimit=5")), over);
-    let large = site.fails(&format!("scontrol update jobid={first} numcpus=64"));
-    assert!(large.starts_with(&format!("Requested node configuration is not available for job {first}\n")), "{large}");
-    let disabled = site.fails(&format!("scontrol update jobid={first} gres=gpu:1"));
+    for values in ["numcpus=64", "gres=gpu:1", "gres=gpu:a100:1,fpga:2"] {
+        let large = site.fails(&format!("scontrol update jobid={first} {values}"));
+        assert!(
+            large.starts_with(&format!("Requested node configuration is not available for job {first}\n")),
+            "{large}"
+        );
+    }
+    site.ok(&format!("scontrol update jobid={first} gres=none"));
+    let disabled = site.fails(&format!("scontrol update jobid={first} numtasks=4"));
     let text = format!("Requested operation is presently disabled for job {first}\nscontrol: hint: ");
     assert!(disabled.starts_with(&text), "{disabled}");
     let itself = site.fails(&format!("scontrol update jobid={first} dependency=afterok:{first}"));

@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 
 use hostler_client::{Client, ClientError};
 use hostler_model::{
-    ArraySpec, Condition, Constraint, Counted, Dependency, Environment, Files, JobId, Labels, LimitSignal, NUMBERED,
-    OpenMode, PartialRequest, RequestedTime, SignalTarget, Submission, Surroundings, WallTime, Work,
+    ArraySpec, Condition, Constraint, Counted, CountedError, Dependency, Environment, Files, JobId, Labels,
+    LimitSignal, NUMBERED, OpenMode, PartialRequest, RequestedTime, SignalTarget, Submission, Surroundings, WallTime,
+    Work,
 };
 use hostler_proto::api::NodeView;
 use hostler_remote::step::LoginRequest;
@@ -172,15 +173,19 @@ fn request(options: &JobOptions, layout: &Layout, nodes: u32) -> Result<PartialR
         (None, None, Some(each)) => Some(each.saturating_mul(gpus.into())),
         (None, None, None) => None,
     };
-    let mut counted = Counted::NONE;
-    for (name, amount) in &options.gres {
-        let bad = |_| Ended::error("Batch job submission failed: Invalid generic resource (gres) specification");
-        counted.insert(name, *amount).map_err(bad)?;
-    }
+    let bad = |_| Ended::error("Batch job submission failed: Invalid generic resource (gres) specification");
+    let counted = counted(options).map_err(bad)?;
     // The smallest sizes of Slurm are below what a process needs.
     let memory_bytes =
         mebibytes.map(|mebibytes| mebibytes.saturating_mul(1 << 20).max(hostler_model::LEAST_MEMORY_BYTES));
     Ok(PartialRequest { cpus: Some(cpus), memory_bytes, gpus, counted })
+}
+
+/// The counted resources on each node.
+pub(super) fn counted(options: &JobOptions) -> Result<Counted, CountedError> {
+    let mut counted = Counted::NONE;
+    options.gres.iter().try_for_each(|(name, amount)| counted.insert(name, *amount))?;
+    Ok(counted)
 }
 
 /// Parses a signal before the time limit: `USR1`, `B:TERM@120`. Without `B:`, the steps get it, and the script does not.
@@ -243,6 +248,9 @@ pub(super) const WORD: &str = "singleton";
 
 /// The label of a job with that dependency. Its value has that word and the other dependencies, separated by commas.
 pub(super) const SINGLETON: &str = "slurm.singleton";
+
+/// The label of a job that asks for a model of GPUs.
+pub(super) const GPU_MODEL: &str = "slurm.gpu_model";
 
 /// The dependencies of a job.
 #[derive(Debug, Default)]
@@ -535,6 +543,7 @@ fn labels(options: &JobOptions, singleton: Option<String>) -> Labels {
         ("slurm.features", options.constraint.clone()),
         ("slurm.nodelist", options.nodelist.clone()),
         ("slurm.exclude", options.exclude.clone()),
+        (GPU_MODEL, options.gpu_model.clone()),
         (SINGLETON, singleton),
         (PREFERRED, options.container.image.as_ref().and(options.container.env.clone())),
         (NUMBERED, options.array.as_ref().map(|_| String::new())),

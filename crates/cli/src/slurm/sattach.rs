@@ -39,18 +39,24 @@ struct Given {
 const OPTIONS: &[Setter<Given>] = &[
     checked("error-filter", "", Value, |given, task| only(&mut given.only[1], task)),
     prints("help usage", "hu", || USAGE.to_owned()),
-    nothing("input-filter", "", Value),
+    checked("input-filter", "", Value, |_, task| match task {
+        Some("none" | "-") => Ok(()),
+        _ => Err(no_input("--input-filter")),
+    }),
     flag("label", "l", |given| given.is_labelled = true),
     flag("layout", "", |given| given.layout = true),
     checked("output-filter", "", Value, |given, task| only(&mut given.only[0], task)),
-    checked("pty", "", Nothing, |_, _| {
-        Err(Ended::error("--pty is not supported: sattach shows output and sends no input")
-            .and("hint: srun --jobid=JOBID --overlap --pty bash starts a shell in the job"))
-    }),
+    checked("pty", "", Nothing, |_, _| Err(no_input("--pty"))),
     nothing("quiet", "Q", Nothing),
     nothing("verbose", "v", Nothing),
     prints("version", "V", version),
 ];
+
+/// The refusal of an option for input: only the program that started a step sends it.
+fn no_input(option: &str) -> Ended {
+    Ended::error(format!("{option} is not supported: sattach shows output and sends no input"))
+        .and("hint: srun --jobid=JOBID --overlap --pty bash starts a shell in the job")
+}
 
 fn only(task: &mut Option<u32>, text: Option<&str>) -> Result<(), Ended> {
     let text = text.unwrap_or_default();

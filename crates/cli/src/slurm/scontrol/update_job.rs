@@ -3,7 +3,7 @@
 use hostler_client::{Client, ClientError};
 use hostler_model::{Constraint, LEAST_MEMORY_BYTES};
 use hostler_proto::api::{JobAction, JobChange, JobRecord};
-use hostler_slurm::job_options::JobOptions;
+use hostler_slurm::job_options::{JobOptions, Key};
 use hostler_slurm::size;
 use hostler_slurm::time::{Limit, parse_limit};
 
@@ -24,7 +24,6 @@ const OTHERS: &[&str] = &[
     "delayboot",
     "endtime",
     "extra",
-    "gres",
     "mailtype",
     "mailuser",
     "mintmpdisknode",
@@ -104,6 +103,8 @@ struct Orders {
     features: Option<String>,
     nodelist: Option<String>,
     exclude: Option<String>,
+    /// The model of the GPUs; empty for any.
+    gpu_model: Option<String>,
     /// A hold, or the release that a priority implies.
     action: Option<JobAction>,
     /// Whether a value of the job cannot be changed here.
@@ -195,6 +196,13 @@ impl Orders {
             self.nodelist = Some(value.to_owned());
         } else if setting.is(&["excnodelist"]) {
             self.exclude = Some(value.to_owned());
+        } else if setting.is(&["gres", "trespernode"]) {
+            let bad = || Ended::plain("Invalid generic resource (gres) specification");
+            let mut options = JobOptions::default();
+            options.apply(Key::Gres, Some(&value.into())).map_err(|_| bad())?;
+            change.gpus = Some(options.gpus_per_node.unwrap_or(0));
+            change.counted = Some(request::counted(&options).map_err(|_| bad())?);
+            self.gpu_model = Some(options.gpu_model.unwrap_or_default());
         } else {
             return Ok(false);
         }
@@ -226,7 +234,8 @@ impl Orders {
             let cpus = u64::from(change.cpus.unwrap_or(record.cpus));
             change.memory_bytes = Some(each.saturating_mul(cpus).saturating_mul(1 << 20).max(LEAST_MEMORY_BYTES));
         }
-        if self.features.is_some() || self.nodelist.is_some() || self.exclude.is_some() {
+        let places = [&self.features, &self.nodelist, &self.exclude, &self.gpu_model];
+        if places.into_iter().any(Option::is_some) {
             change.constraint = Some(self.constraint(record, &mut change)?);
         }
         Ok(change)
@@ -245,7 +254,8 @@ impl Orders {
         let constraint = option(&self.features, "slurm.features");
         let nodelist = option(&self.nodelist, "slurm.nodelist");
         let exclude = option(&self.exclude, "slurm.exclude");
-        let nodes = JobOptions { nodelist, exclude, ..JobOptions::default() };
+        let gpu_model = option(&self.gpu_model, request::GPU_MODEL);
+        let nodes = JobOptions { nodelist, exclude, gpu_model, ..JobOptions::default() };
         request::constraint(&nodes).map_err(|_| Problem::new(BAD_NODES))?;
         request::constraint(&JobOptions { constraint, ..nodes }).map_err(|_| Problem::new(BAD_FEATURES))
     }
@@ -435,9 +445,16 @@ mod tests {
         let places = change("Features=ssd ReqNodeList=n[1-2]");
         assert_eq!(places.constraint.flatten().map(|all| all.to_string()), Some("ssd&(n1|n2)&!n9".to_owned()));
         assert_eq!(orders("priority=0").expect("a hold").action, Some(JobAction::Hold));
-        for line in ["Gres=gpu:1", "NumTasks=4"] {
-            assert!(orders(line).expect("known").is_impossible, "{line}");
-        }
+        assert!(orders("NumTasks=4").expect("known").is_impossible);
+        let gpus = change("Gres=gpu:a100:2,fpga:1 Features=ssd");
+        assert_eq!((gpus.gpus, gpus.counted.map(|all| all.to_string())), (Some(2), Some("fpga=1".to_owned())));
+        assert_eq!(gpus.constraint.flatten().map(|all| all.to_string()), Some("ssd&!n9&gpu-a100".to_owned()));
+        assert_eq!(gpus.labels[request::GPU_MODEL].as_deref(), Some("a100"));
+        assert_eq!(
+            (change("Gres=").gpus, change("Gres=none").counted.map(|all| all.is_empty())),
+            (Some(0), Some(true))
+        );
+        assert_eq!(orders("Gres=gpu:-1").expect_err("negative"), "Invalid generic resource (gres) specification");
         let unknown = orders("bogus=1").expect_err("unknown");
         assert_eq!(unknown, "Update of this parameter is not supported: bogus=1\nRequest aborted");
     }

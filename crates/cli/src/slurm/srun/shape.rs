@@ -61,9 +61,12 @@ pub(super) fn shape(asked: &Asked, names: &[String], cpus: u32) -> Result<Shape,
             (divide(ntasks, count, None).ok_or_else(unavailable)?, Some(warning))
         }
     };
-    if !options.overcommit && !asked.overlap && counts.iter().any(|tasks| tasks.saturating_mul(cpus_per_task) > cpus) {
-        return Err(unavailable().instead(UNAVAILABLE, "More processors requested than permitted"));
-    }
+    let is_shared = options.overcommit || asked.overlap;
+    let fits = |counts: &Vec<u32>| is_shared || counts.iter().all(|tasks| tasks.saturating_mul(cpus_per_task) <= cpus);
+    // `--ntasks-per-node` is a maximum: tasks spread if that many do not fit on a node.
+    let spread = || divide(ntasks, count, None).filter(fits);
+    let too_many = || unavailable().instead(UNAVAILABLE, "More processors requested than permitted");
+    let counts = if fits(&counts) { counts } else { spread().ok_or_else(too_many)? };
     let used = counts.iter().filter(|tasks| **tasks > 0).count();
     Ok(Shape {
         nodes: allowed[..used].to_vec(),
@@ -117,6 +120,8 @@ mod tests {
             (&["--ntasks-per-node=2", "-N2"], vec![0, 1], vec![0, 0, 1, 1]),
             (&["-w", "c[2-3]", "-n3"], vec![1, 2], vec![0, 0, 1]),
             (&["-N2", "-n4", "--ntasks-per-node=1"], vec![0, 1], vec![0, 0, 1, 1]),
+            (&["-n3", "--ntasks-per-node=2"], vec![0, 1], vec![0, 0, 1]),
+            (&["-n3", "-c2", "--ntasks-per-node=2"], vec![0, 1, 2], vec![0, 1, 2]),
             (&["-x", "c2"], vec![0, 2], vec![0, 1]),
             (&["-r1", "-n1"], vec![1], vec![0]),
             (&["-m", "arbitrary", "-w", "c3,c1,c3"], vec![0, 2], vec![1, 0, 1]),
