@@ -1,9 +1,6 @@
 //! `hostler history`: sums what ended jobs held and used.
 
-use std::time::Duration;
-
 use clap::Args;
-use hostler_model::parse_duration;
 use hostler_proto::accounting::{AccountingGroup, AccountingPage};
 use jiff::tz::TimeZone;
 
@@ -12,7 +9,7 @@ use crate::exit;
 use crate::failure::Outcome;
 use crate::output;
 use crate::output::table::{Align, Table};
-use crate::output::text::Moment;
+use crate::output::text::{Moment, Since};
 
 /// Sum what ended jobs held and used, e.g. by user
 ///
@@ -24,9 +21,9 @@ pub(crate) struct History {
     #[arg(long, value_name = "WHAT", value_parser = ["user", "partition", "name", "day"], default_value = "user")]
     by: String,
 
-    /// Count jobs that ended in the last TIME, e.g. 7d, and on the day at its start [maximum: 365d]
-    #[arg(long, value_name = "TIME", default_value = "30d", value_parser = parse_duration)]
-    since: Duration,
+    /// Count jobs that ended in the last TIME, e.g. 7d, and on the day at its start, or since a date [maximum: 365d]
+    #[arg(long, value_name = "TIME", default_value = "30d")]
+    since: Since,
 
     /// Count only jobs of this user
     #[arg(long, value_name = "NAME")]
@@ -38,7 +35,7 @@ impl History {
         let client = context.client()?;
         let page = block_on(async {
             let moment = Moment { zone: TimeZone::UTC, ..Moment::of_head(&client).await? };
-            let from = moment.date(moment.before(self.since));
+            let from = moment.date(moment.start_of(self.since));
             let (day, _) = from.split_at(from.len().min(10));
             Ok(client.accounting(&self.by, day, None, self.user.as_deref()).await?)
         })?;

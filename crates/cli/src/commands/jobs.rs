@@ -1,10 +1,8 @@
 //! `hostler jobs`: lists jobs.
 
-use std::time::Duration;
-
 use clap::Args;
 use hostler_client::{Client, ClientError, JobFilter};
-use hostler_model::{JobState, PartitionName, parse_duration};
+use hostler_model::{JobState, PartitionName};
 use hostler_proto::api::{ExpiringJobs, JobDetail, JobOrder, JobPage, JobSummary};
 
 use crate::context::{Context, block_on};
@@ -31,9 +29,9 @@ pub(crate) struct Jobs {
     #[arg(long, conflicts_with_all = ["all", "state"])]
     failed: bool,
 
-    /// List only jobs that ended in the last TIME, e.g. 12h or 7d
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
-    since: Option<Duration>,
+    /// List only jobs that ended in the last TIME, e.g. 12h or 7d, or since a date, e.g. 2026-12-24
+    #[arg(long, value_name = "TIME")]
+    since: Option<text::Since>,
 
     /// List only jobs of this user
     #[arg(short, long, value_name = "NAME")]
@@ -117,7 +115,7 @@ impl Jobs {
         };
         let is_live = !states.is_empty() && states.iter().all(|state| !state.is_ended());
         let order = self.sort.unwrap_or(if is_table && is_live { JobOrder::Queue } else { JobOrder::Newest });
-        let ended_since = self.since.zip(now).map(|(ago, now)| now.before(ago));
+        let ended_since = self.since.zip(now).map(|(since, now)| now.start_of(since));
         let (user, partition) = (self.user.clone(), self.partition.clone());
         JobFilter { states, any_task, user, partition, ended_since, order, ..JobFilter::default() }
     }

@@ -1,11 +1,13 @@
 //! Parts of text views: lines with a key, lists, dates, energy.
 
 use std::fmt::Write as _;
+use std::str::FromStr;
 use std::time::Duration;
 
 use hostler_client::{Client, ClientError};
-use hostler_model::{GpuId, WallTime, format_duration};
+use hostler_model::{GpuId, ParseError, WallTime, format_duration, parse_duration};
 use hostler_proto::power::JobEnergy;
+use jiff::civil::DateTime;
 use jiff::tz::TimeZone;
 
 use super::table::one_line;
@@ -34,9 +36,15 @@ impl Moment {
         Self { now: WallTime(self.now.0.saturating_add(ms)), ..self }
     }
 
-    /// The time `ago` before now.
-    pub(crate) fn before(&self, ago: Duration) -> WallTime {
-        WallTime(self.now.0.saturating_sub(i64::try_from(ago.as_millis()).unwrap_or(i64::MAX)))
+    /// The time at which `since` begins.
+    pub(crate) fn start_of(&self, since: Since) -> WallTime {
+        match since {
+            Since::Ago(ago) => WallTime(self.now.0.saturating_sub(i64::try_from(ago.as_millis()).unwrap_or(i64::MAX))),
+            Since::Date(date) => match date.to_zoned(self.zone.clone()) {
+                Ok(at) => WallTime(at.timestamp().as_millisecond()),
+                Err(_) => WallTime(0),
+            },
+        }
     }
 
     /// Date and time of day.
@@ -58,6 +66,27 @@ impl Moment {
     /// The time from `start` to `end`, or to now.
     pub(crate) fn span(&self, start: WallTime, end: Option<WallTime>) -> String {
         format_duration(span(start, end.unwrap_or(self.now)))
+    }
+}
+
+/// The value of `--since`: a time before now, or a date, with or without the time of day.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Since {
+    Ago(Duration),
+    Date(DateTime),
+}
+
+impl FromStr for Since {
+    type Err = ParseError;
+
+    fn from_str(text: &str) -> Result<Self, ParseError> {
+        match (parse_duration(text), text.parse()) {
+            (Ok(ago), _) => Ok(Self::Ago(ago)),
+            (Err(_), Ok(date)) => Ok(Self::Date(date)),
+            (Err(_), Err(_)) => {
+                Err(ParseError::new(text, "a time such as 12h or 7d, or a date such as 2026-12-24 or 2026-12-24T18:00"))
+            }
+        }
     }
 }
 

@@ -1,24 +1,21 @@
 //! `hostler configure audit`: prints the audit log.
 
-use std::time::Duration;
-
 use clap::Args;
-use hostler_model::parse_duration;
 
 use crate::context::{Context, block_on};
 use crate::exit;
 use crate::failure::Outcome;
-use crate::output::text::Moment;
+use crate::output::text::{Moment, Since};
 use crate::output::{self, people};
 
 /// Show the audit log: actions and refused requests, oldest first
 #[derive(Debug, Args)]
 pub(crate) struct Audit {
-    /// Show only entries from the last TIME, e.g. 2h or 7-00:00:00
+    /// Show only entries from the last TIME, e.g. 2h or 7-00:00:00, or since a date
     ///
     /// 7-00:00:00 means 7 days.
-    #[arg(long, value_name = "TIME", value_parser = parse_duration)]
-    since: Option<Duration>,
+    #[arg(long, value_name = "TIME")]
+    since: Option<Since>,
 
     /// Show only the newest N entries
     #[arg(long, value_name = "N", default_value_t = 200, value_parser = crate::flags::number::<1, 100_000>)]
@@ -30,7 +27,7 @@ impl Audit {
         let client = context.client()?;
         let (page, moment) = block_on(async {
             let moment = Moment::of_head(&client).await?;
-            let since = self.since.map(|ago| moment.before(ago));
+            let since = self.since.map(|since| moment.start_of(since));
             Ok((client.audit(since, self.limit).await?, moment))
         })?;
         if context.output.is_json() {
