@@ -21,20 +21,34 @@ pub(crate) fn not_text(error: &Error, args: &[OsString]) -> Option<Failure> {
 /// Adds a tip to the error if one is known.
 pub(crate) fn with_tip(mut error: Error) -> Error {
     let tip = match error.kind() {
-        ErrorKind::InvalidSubcommand => text(&error, ContextKind::InvalidSubcommand).and_then(command_tip),
+        ErrorKind::InvalidSubcommand => {
+            text(&error, ContextKind::InvalidSubcommand).and_then(|word| match is_usage_of(&error, "[OPTIONS]") {
+                true => command_tip(word),
+                false => subcommand_tip(&error, word),
+            })
+        }
         ErrorKind::MissingRequiredArgument => missing(&error),
         ErrorKind::UnknownArgument => text(&error, ContextKind::InvalidArg).and_then(|word| unknown(&error, word)),
         _ => None,
     };
     if let Some(tip) = tip {
         error.remove(ContextKind::TrailingArg);
+        error.remove(ContextKind::SuggestedSubcommand);
         if tip != OWN_ARGUMENTS {
             // What clap thinks similar does something else.
             error.remove(ContextKind::SuggestedArg);
         }
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip.to_owned().into()]));
+    } else if error.kind() == ErrorKind::UnknownArgument && !takes_program(&error) {
+        // clap's advice to write `--` is right only where a program's arguments follow.
+        error.remove(ContextKind::Suggested);
     }
     error
+}
+
+/// Whether the command takes a program with its arguments.
+fn takes_program(error: &Error) -> bool {
+    ["run", "submit", "exec", "alloc", "measure", "step"].into_iter().any(|command| is_usage_of(error, command))
 }
 
 /// Removes the names of hidden commands of `definition` from the suggestions and lists of the error.
@@ -82,6 +96,23 @@ fn text(error: &Error, kind: ContextKind) -> Option<&str> {
     }
 }
 
+/// The tip for a name below a command, where what clap thinks similar may be the opposite.
+fn subcommand_tip(error: &Error, word: &str) -> Option<&'static str> {
+    let is_of = |command| is_usage_of(error, command);
+    Some(match word {
+        "undrain" | "enable" | "online" | "undraining" if is_of("node") => "`hostler node resume` ends a drain",
+        "disable" | "offline" | "cordon" if is_of("node") => {
+            "`hostler node drain` lets a node finish its jobs and take no others"
+        }
+        "delete" | "del" | "rm" if is_of("node") => "`hostler node remove` removes a node from the cluster",
+        "delete" | "del" | "rm" if is_of("configure user") => "`hostler configure user remove` removes a user",
+        "delete" | "del" | "rm" if is_of("configure partition") => {
+            "`hostler configure partition remove` removes a partition"
+        }
+        _ => return None,
+    })
+}
+
 /// The tip for a command name of another tool.
 fn command_tip(word: &str) -> Option<&'static str> {
     Some(match word {
@@ -121,11 +152,17 @@ fn command_tip(word: &str) -> Option<&'static str> {
 const OWN_ARGUMENTS: &str =
     "write the program's own arguments after `--`, e.g. `hostler submit . main.py -- --epochs 3`";
 
+const NOT_NEGATIVE: &str = "values of options are not negative";
+
 /// The tip for an argument that the command does not know: an option of another tool, or an argument of the job's program.
 fn unknown(error: &Error, word: &str) -> Option<&'static str> {
     let submits = is_usage_of(error, "submit");
     let starts_jobs = submits || is_usage_of(error, "run");
+    if word.strip_prefix('-').is_some_and(|rest| rest.starts_with(|c: char| c.is_ascii_digit())) {
+        return Some(NOT_NEGATIVE);
+    }
     Some(match word.split('=').next().unwrap_or(word) {
+        "--queue" if starts_jobs => "`-p NAME` is the partition of a job",
         "--exclude" if starts_jobs => "`--constraint '!n1'` keeps a job off node n1",
         "--nodelist" | "--node" | "--on" | "--host" if starts_jobs => "`--constraint 'n1|n2'` names the nodes of a job",
         "--retries" | "--retry" | "--max-retries" if starts_jobs => {
@@ -224,6 +261,14 @@ mod tests {
     }
 
     #[test]
+    fn only_commands_with_a_program_are_told_to_write_two_dashes() {
+        for line in ["hostler logs 1 --tail 3", "hostler wait 3 --timeout 5", "hostler jobs -4"] {
+            assert!(!said(line).contains("use '-- "), "{}", said(line));
+        }
+        assert!(said("hostler run --frobnicate ls").contains("use '-- --frobnicate'"));
+    }
+
+    #[test]
     fn argument_that_is_not_text_is_named() {
         let raw = |bytes: &[u8]| -> OsString { std::os::unix::ffi::OsStringExt::from_vec(bytes.to_vec()) };
         for (before, argument, expected) in [
@@ -247,6 +292,10 @@ mod tests {
     #[test]
     fn command_names_of_other_tools_get_a_tip() {
         for (line, tip) in [
+            ("hostler node undrain n1", "tip: `hostler node resume`"),
+            ("hostler node delete n1", "tip: `hostler node remove`"),
+            ("hostler submit --queue=x . main.py", "tip: `-p NAME`"),
+            ("hostler run -c -1 true", "not negative"),
             ("hostler status", "tip: `hostler info`"),
             ("hostler kill 3", "tip: `hostler cancel`"),
             ("hostler join x", "tip: `hostler agent join`"),
