@@ -18,11 +18,15 @@ use crate::xdg;
 /// The socket at which an agent of root serves the users of its machine.
 pub(crate) const AGENT_SOCKET: &str = "/run/hostler/agent.sock";
 
+/// Where the package keeps the state of this machine's head.
+const SYSTEM_HEAD: &str = "/var/lib/hostler/head";
+
 const KEYS: &[&str] = &["head", "env_only"];
 
 /// The endpoint of the chosen head. `named` is the value of `--head` or HOSTLER_HEAD.
 pub(crate) fn endpoint(named: Option<&str>) -> Result<Endpoint, Failure> {
-    if let Some(text) = named {
+    // An empty HOSTLER_HEAD counts as unset.
+    if let Some(text) = named.filter(|text| !text.is_empty()) {
         return located(text);
     }
     if let Some(text) = head_in_file()? {
@@ -105,6 +109,13 @@ fn wait_for_daemon_at(socket: &Path) -> Result<(), Failure> {
 }
 
 fn no_cluster() -> Failure {
+    let system = Path::new(SYSTEM_HEAD);
+    if system.exists() {
+        return Failure::new(format!("the head of this machine, in {}, is not running", system.display()))
+            .hint("`systemctl start hostler-head` or `hostler head run` starts it; `journalctl -u hostler-head` says why it stopped")
+            .hint("`--head ADDRESS` selects another cluster; `hostler up` starts one on this machine")
+            .exiting(exit::UNREACHABLE);
+    }
     Failure::new("no cluster is running and none is configured")
         .hint("`hostler up` starts a cluster on this machine; `hostler head init` sets up a head for several machines")
         .hint("`hostler login ADDRESS` logs in to a remote cluster")
