@@ -151,7 +151,7 @@ impl Metrics {
         for partition in names.map(partition_label) {
             drop(self.submitted.get_or_create(&InPartition { partition: partition.clone() }));
             drop(self.waits.get_or_create(&InPartition { partition: partition.clone() }));
-            for ended in JobState::ALL.into_iter().filter(|state| state.is_ended()) {
+            for ended in JobState::ENDED {
                 drop(self.ended.get_or_create(&TaskLabels { partition: partition.clone(), state: ended.as_str() }));
             }
         }

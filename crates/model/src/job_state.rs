@@ -58,6 +58,20 @@ impl JobState {
     /// The states that are not final.
     pub const LIVE: [Self; 4] = [Self::Pending, Self::Starting, Self::Running, Self::Completing];
 
+    /// The states that are final.
+    pub const ENDED: [Self; 7] = [
+        Self::Completed,
+        Self::Failed,
+        Self::Cancelled,
+        Self::Timeout,
+        Self::OutOfMemory,
+        Self::NodeFail,
+        Self::Preempted,
+    ];
+
+    /// The final states that a person should look at. A user or another job caused the others, or the job completed.
+    pub const FAILED: [Self; 4] = [Self::Failed, Self::Timeout, Self::OutOfMemory, Self::NodeFail];
+
     /// Returns whether the state is final.
     #[must_use]
     pub const fn is_ended(self) -> bool {
@@ -71,6 +85,12 @@ impl JobState {
             | Self::NodeFail
             | Self::Preempted => true,
         }
+    }
+
+    /// Returns whether the state is one of [`Self::FAILED`].
+    #[must_use]
+    pub const fn is_failure(self) -> bool {
+        matches!(self, Self::Failed | Self::Timeout | Self::OutOfMemory | Self::NodeFail)
     }
 
     /// Returns the state as a word in output and JSON.
@@ -108,5 +128,19 @@ impl FromStr for JobState {
             let all = Self::ALL.map(Self::as_str).join(", ");
             ParseError::new(text, format!("a job state; the states are {all}"))
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_and_questions_agree() {
+        let ended: Vec<JobState> = JobState::ALL.into_iter().filter(|state| state.is_ended()).collect();
+        assert_eq!(ended, JobState::ENDED);
+        assert_eq!([&JobState::LIVE[..], &JobState::ENDED].concat(), JobState::ALL);
+        let failed: Vec<JobState> = JobState::ENDED.into_iter().filter(|state| state.is_failure()).collect();
+        assert_eq!(failed, JobState::FAILED);
     }
 }

@@ -143,15 +143,7 @@ pub struct JobEndings {
 
 impl JobEndings {
     /// The ended states in the order of [`Self::counts`].
-    pub const STATES: [JobState; 7] = [
-        JobState::Completed,
-        JobState::Failed,
-        JobState::Cancelled,
-        JobState::Timeout,
-        JobState::OutOfMemory,
-        JobState::NodeFail,
-        JobState::Preempted,
-    ];
+    pub const STATES: [JobState; 7] = JobState::ENDED;
 
     /// Creates the counts of the states in the order of [`Self::STATES`].
     #[must_use]

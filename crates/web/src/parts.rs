@@ -56,8 +56,8 @@ impl Badge {
             JobState::Pending => Tone::Waiting,
             JobState::Starting | JobState::Running | JobState::Completing => Tone::Active,
             JobState::Completed => Tone::Good,
-            JobState::Cancelled | JobState::Preempted => Tone::Muted,
-            JobState::Failed | JobState::Timeout | JobState::OutOfMemory | JobState::NodeFail => Tone::Bad,
+            _ if state.is_failure() => Tone::Bad,
+            _ => Tone::Muted,
         };
         Self::new(state.as_str().replace('_', " "), tone)
     }

@@ -11,7 +11,6 @@ use hostler_proto::link::Output;
 use crate::pages::output::END;
 use crate::parts::{Badge, Tone};
 use crate::url::Url;
-use crate::words;
 
 /// Most tasks in the picture.
 pub(crate) const MOST: u64 = 20_000;
@@ -70,10 +69,10 @@ impl TaskGrid {
         let mut states: Vec<States> = Vec::new();
         let mut by_interest: Vec<(&JobState, &IndexSet)> =
             indices.iter().filter(|(_, tasks)| !tasks.is_empty()).collect();
-        by_interest.sort_by_key(|(state, _)| (!words::is_bad(**state), state.is_ended(), **state));
+        by_interest.sort_by_key(|(state, _)| (!state.is_failure(), state.is_ended(), **state));
         for (state, tasks) in by_interest {
             let Badge { text: name, tone } = Badge::job(*state);
-            let output = if words::is_bad(*state) { Output::Stderr } else { Output::Stdout };
+            let output = if state.is_failure() { Output::Stderr } else { Output::Stdout };
             let has_output = *state != JobState::Pending;
             let linked = tasks.iter().take(if has_output { LINKS - links.len() } else { 0 });
             links.extend(linked.filter_map(|index| {

@@ -34,7 +34,7 @@ pub(crate) fn beside_task(state: JobState, exit_code: Option<i32>) -> String {
 
 /// Whether words say more than the label of the state.
 const fn adds(state: JobState) -> bool {
-    is_bad(state) || matches!(state, JobState::Completing | JobState::Preempted)
+    state.is_failure() || matches!(state, JobState::Completing | JobState::Preempted)
 }
 
 /// How a task ended.
@@ -75,15 +75,15 @@ fn signal(number: i32) -> String {
 
 /// The tasks of an array by state, such as `3 running, 5 pending, 2 failed of 10 tasks`.
 pub(crate) fn tasks(counts: &TaskCounts) -> String {
-    let ended = JobState::ALL.into_iter().filter(|state| state.is_ended() && *state != JobState::Completed);
+    let ended = JobState::ENDED.into_iter().filter(|state| *state != JobState::Completed);
     let live = [JobState::Starting, JobState::Running, JobState::Completing, JobState::Pending];
     let states = live.into_iter().chain(ended).chain([JobState::Completed]);
     format!("{} of {}", counts.in_words(states), plural(counts.total, "task"))
 }
 
-/// Whether a person should look at the job.
-pub(crate) const fn is_bad(state: JobState) -> bool {
-    matches!(state, JobState::Failed | JobState::Timeout | JobState::OutOfMemory | JobState::NodeFail)
+/// The states as a parameter of the API, such as `failed,timeout`.
+pub(crate) fn states(states: &[JobState]) -> String {
+    states.iter().map(|state| state.as_str()).collect::<Vec<_>>().join(",")
 }
 
 /// What each task requests, such as `2 CPUs, 4G, 1 GPU`.

@@ -102,8 +102,7 @@ async fn ask_head(places: &Places, jobs: LiveJobs, tell: &impl Fn(&str)) -> Resu
 
 /// Says which jobs have not ended, whenever that changes.
 async fn tell_what_lasts(client: &Client, tell: &impl Fn(&str)) -> Infallible {
-    let states = JobState::ALL.into_iter().filter(|state| !state.is_ended()).collect();
-    let filter = JobFilter { states, limit: Some(1), ..JobFilter::default() };
+    let filter = JobFilter { states: JobState::LIVE.to_vec(), limit: Some(1), ..JobFilter::default() };
     let mut told = String::new();
     loop {
         tokio::time::sleep(TELL_AFTER).await;

@@ -86,8 +86,7 @@ impl Tool for Cminfo {
 
 /// Selects jobs that have not ended, with their commands.
 fn valid_jobs() -> JobFilter {
-    let states = JobState::ALL.into_iter().filter(|state| !state.is_ended()).collect();
-    JobFilter { states, commands: true, ..JobFilter::default() }
+    JobFilter { states: JobState::LIVE.to_vec(), commands: true, ..JobFilter::default() }
 }
 
 /// The row of the head's machine. All resources count as free, because the head runs no jobs.
@@ -132,7 +131,7 @@ fn job_row(job: JobSummary) -> JobRow {
     }
 }
 
-/// The name of a job state in the original `cminfo`.
+/// The name of a job state in the original `cminfo`, which calls preempted jobs failed.
 const fn status(state: JobState) -> &'static str {
     match state {
         JobState::Pending => "Pending",

@@ -84,7 +84,7 @@ impl Fetch {
                     let targets = match (self.words.is_empty(), self.filter.is_empty()) {
                         (false, false) => return Err(choice::both()),
                         (false, true) => choice::named(&client, &self.words, None).await?,
-                        (true, _) => self.filter.find(&client, &ended()).await?,
+                        (true, _) => self.filter.find(&client, &JobState::ENDED).await?,
                     };
                     let attempt = self.attempt.map(Attempt);
                     fetch_targets(context, &client, &targets, attempt, &destination).await?
@@ -96,10 +96,6 @@ impl Fetch {
             Ok(exit_code(&haul))
         })
     }
-}
-
-fn ended() -> Vec<JobState> {
-    JobState::ALL.into_iter().filter(|state| state.is_ended()).collect()
 }
 
 /// Results that were not fetched before.

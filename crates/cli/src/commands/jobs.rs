@@ -11,9 +11,6 @@ use crate::failure::Outcome;
 use crate::output::job_columns::{self, Chosen};
 use crate::output::{self, text, views};
 
-/// States of a job that somebody should look at.
-const FAILED: [JobState; 4] = [JobState::Failed, JobState::Timeout, JobState::OutOfMemory, JobState::NodeFail];
-
 /// List jobs that run, then those that wait, in order
 #[derive(Debug, Args)]
 pub(crate) struct Jobs {
@@ -107,9 +104,9 @@ impl Jobs {
     fn filter(&self, is_table: bool, now: Option<&text::Moment>) -> JobFilter {
         let any_task = self.failed || !self.state.is_empty();
         let states = match self.since {
-            _ if self.failed => FAILED.to_vec(),
+            _ if self.failed => JobState::FAILED.to_vec(),
             _ if any_task => self.state.clone(),
-            Some(_) => JobState::ALL.into_iter().filter(|state| state.is_ended()).collect(),
+            Some(_) => JobState::ENDED.to_vec(),
             None if self.all => Vec::new(),
             None => JobState::LIVE.to_vec(),
         };

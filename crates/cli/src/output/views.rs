@@ -80,7 +80,7 @@ fn message(job: &JobDetail, task: &TaskView) -> Option<String> {
 
 /// The number of tasks of an array by result; `None` if all ended tasks have completed.
 pub(crate) fn ended_tasks(tasks: &TaskCounts) -> Option<String> {
-    let not_completed = JobState::ALL.into_iter().filter(|state| state.is_ended() && *state != JobState::Completed);
+    let not_completed = JobState::ENDED.into_iter().filter(|state| *state != JobState::Completed);
     (tasks.not_completed() > 0).then(|| tasks.in_words(not_completed.chain([JobState::Completed])))
 }
 

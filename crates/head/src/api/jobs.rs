@@ -107,7 +107,7 @@ pub(crate) async fn list(
     states.sort_unstable();
     states.dedup();
     if states.is_empty() && order != JobOrder::Newest {
-        states = JobState::ALL.into_iter().filter(|state| !state.is_ended()).collect();
+        states = JobState::LIVE.to_vec();
     }
     let limit = filter.limit.map_or(PAGE, |limit| limit as usize).clamp(1, LONGEST_PAGE);
     if filter.text.as_ref().is_some_and(|text| text.chars().count() > MAX_TEXT_LEN) {

@@ -11,6 +11,7 @@ use crate::api::Refused;
 use crate::page::{Frame, render};
 use crate::parts::Badge;
 use crate::url::Url;
+use crate::words;
 
 /// Number of jobs on a page.
 const PER_PAGE: usize = 50;
@@ -21,19 +22,16 @@ const SHOWN_GROUPS: usize = 25;
 /// By what the sums can be grouped.
 const GROUPS: [&str; 4] = ["name", "partition", "user", "day"];
 
-/// Endings that count as failed.
-const FAILED: &str = "failed,timeout,out_of_memory,node_fail";
-
-/// What the filter by ending offers.
-const ENDINGS: [(&str, &str); 8] = [
-    (FAILED, "any failure"),
-    ("completed", "completed"),
-    ("failed", "failed"),
-    ("timeout", "time limit"),
-    ("out_of_memory", "out of memory"),
-    ("node_fail", "node lost"),
-    ("cancelled", "cancelled"),
-    ("preempted", "preempted"),
+/// What the filter by ending offers, and the label of each.
+const ENDINGS: [(&[JobState], &str); 8] = [
+    (&JobState::FAILED, "any failure"),
+    (&[JobState::Completed], "completed"),
+    (&[JobState::Failed], "failed"),
+    (&[JobState::Timeout], "time limit"),
+    (&[JobState::OutOfMemory], "out of memory"),
+    (&[JobState::NodeFail], "node lost"),
+    (&[JobState::Cancelled], "cancelled"),
+    (&[JobState::Preempted], "preempted"),
 ];
 
 #[derive(Template)]
@@ -42,7 +40,8 @@ struct HistoryView {
     frame: Frame,
     usage: AccountingPage,
     jobs: Vec<Row>,
-    endings: &'static [(&'static str, &'static str)],
+    /// Values of the filter by ending, and their labels.
+    endings: Vec<(String, &'static str)>,
     state: String,
     user: String,
     name: String,
@@ -188,7 +187,7 @@ pub(crate) async fn show(frame: Frame) -> Result<Html<String>, Refused> {
         usage,
         more_groups: if by == "day" { 0 } else { more_groups },
         jobs: history.jobs.into_iter().map(Row::new).collect(),
-        endings: &ENDINGS,
+        endings: ENDINGS.map(|(states, label)| (words::states(states), label)).into(),
         first: (!before.is_empty()).then(|| page.clone()),
         next: history.next.map(|next| page.with("before", next)),
         state,

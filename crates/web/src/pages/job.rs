@@ -36,9 +36,6 @@ const LAST_BYTES: u64 = 16 << 10;
 /// Failed tasks that a page about all tasks shows first.
 const FAILED_TASKS: usize = 10;
 
-/// States of tasks that a person should look at, for the API.
-const FAILED: &str = "failed,timeout,out_of_memory,node_fail";
-
 #[derive(Template)]
 #[template(path = "job.html")]
 struct Page {
@@ -120,7 +117,7 @@ pub(crate) async fn show(frame: Frame, Path(id): Path<JobId>) -> Result<Html<Str
     let only_failed = frame.query.get("tasks") == Some("failed");
     let mut request = url.clone().with("tasks", TASKS).with("indices", true);
     if only_failed {
-        request = request.with("state", FAILED);
+        request = request.with("state", words::states(&JobState::FAILED));
     }
     let from = frame.query.read::<u32>("from")?;
     if let Some(from) = from {
@@ -136,7 +133,7 @@ pub(crate) async fn show(frame: Frame, Path(id): Path<JobId>) -> Result<Html<Str
         _ => None,
     };
     let has_started = is_own && !is_array && summary.started_at.is_some();
-    let last = if is_own && words::is_bad(summary.state) {
+    let last = if is_own && summary.state.is_failure() {
         last_lines_of_failure(&frame.api, &job).await
     } else if has_started {
         last_lines_of_only_task(&frame.api, &job).await
@@ -147,8 +144,9 @@ pub(crate) async fn show(frame: Frame, Path(id): Path<JobId>) -> Result<Html<Str
     let hidden_tasks = job.tasks_shown.len().saturating_sub(LIVE_TASKS + TASKS);
     job.tasks_shown.truncate(LIVE_TASKS + TASKS);
     if is_array && !only_failed && from.is_none() && summary.tasks.not_completed() > 0 {
-        let failed: JobDetail = frame.api.get(&url.clone().with("tasks", FAILED_TASKS).with("state", FAILED)).await?;
-        let failed = failed.tasks_shown.into_iter().filter(|task| words::is_bad(task.state)).take(FAILED_TASKS);
+        let request = url.clone().with("tasks", FAILED_TASKS).with("state", words::states(&JobState::FAILED));
+        let failed: JobDetail = frame.api.get(&request).await?;
+        let failed = failed.tasks_shown.into_iter().filter(|task| task.state.is_failure()).take(FAILED_TASKS);
         let mut first: Vec<TaskView> = failed.collect();
         job.tasks_shown.retain(|task| first.iter().all(|it| it.index != task.index));
         first.append(&mut job.tasks_shown);
@@ -179,7 +177,7 @@ pub(crate) async fn show(frame: Frame, Path(id): Path<JobId>) -> Result<Html<Str
     Ok(render(&Page {
         badge: Badge::shown(summary),
         words: words::beside(summary),
-        is_bad: words::is_bad(summary.state),
+        is_bad: summary.state.is_failure(),
         has_ended: summary.state.is_ended(),
         life: life(&frame, &job),
         used: used(&frame, &job, usage.as_ref()),
@@ -213,12 +211,13 @@ fn output_of(id: JobId, index: u32, output: Output) -> Url {
 /// The last lines of the first failed task: of stderr, or else of another output that is not empty.
 async fn last_lines_of_failure(api: &Api, job: &JobDetail) -> Option<LastLines> {
     let id = job.summary.id;
-    let is_bad = |task: &&TaskView| words::is_bad(task.state);
-    let index = match job.tasks_shown.iter().find(is_bad) {
+    let has_failed = |task: &&TaskView| task.state.is_failure();
+    let index = match job.tasks_shown.iter().find(has_failed) {
         Some(task) => task.index,
         None => {
-            let failed: JobDetail = api.get(&Url::job(id).with("tasks", 1).with("state", FAILED)).await.ok()?;
-            failed.tasks_shown.iter().find(is_bad)?.index
+            let request = Url::job(id).with("tasks", 1).with("state", words::states(&JobState::FAILED));
+            let failed: JobDetail = api.get(&request).await.ok()?;
+            failed.tasks_shown.iter().find(has_failed)?.index
         }
     };
     for output in [Output::Stderr, Output::Stdout, Output::Setup] {
@@ -470,7 +469,7 @@ impl TaskRow {
             _ => String::new(),
         };
         let memory = task.usage.and_then(|usage| usage.memory_peak_bytes).map(format_bytes).unwrap_or_default();
-        let output = if words::is_bad(task.state) { Output::Stderr } else { Output::Stdout };
+        let output = if task.state.is_failure() { Output::Stderr } else { Output::Stdout };
         Self {
             index: task.index,
             badge: Badge::job(task.state),

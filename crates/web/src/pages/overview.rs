@@ -8,7 +8,7 @@ use askama::Template;
 use axum::Extension;
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
-use hostler_model::{JobId, WallTime, format_bytes};
+use hostler_model::{JobId, JobState, WallTime, format_bytes};
 use hostler_proto::api::{Info, JobPage, JobSummary, NodeCounts, NodeView};
 use hostler_proto::power::EnergyView;
 
@@ -36,9 +36,8 @@ const DAY_MS: i64 = 24 * 3600 * 1000;
 /// Number of jobs in each list.
 const JOBS: usize = 8;
 
-/// States of a job that has a place, and of one that somebody should look at, for the API.
+/// States of a job that has a place, for the API.
 const ACTIVE: &str = "starting,running,completing";
-const FAILED: &str = "failed,timeout,out_of_memory,node_fail";
 
 #[derive(Template)]
 #[template(path = "overview.html")]
@@ -108,8 +107,8 @@ pub(crate) async fn show(
     };
     let active: JobPage = frame.api.get(&jobs(ACTIVE).with("order", "oldest")).await?;
     let waiting: JobPage = frame.api.get(&jobs("pending").with("order", "priority")).await?;
-    let since_then = |states| jobs(states).with("ended_since", since.0.max(0));
-    let failed: JobPage = frame.api.get(&since_then(FAILED)).await?;
+    let since_then = |states: &str| jobs(states).with("ended_since", since.0.max(0));
+    let failed: JobPage = frame.api.get(&since_then(&words::states(&JobState::FAILED))).await?;
     let mut lines = HashMap::new();
     for job in failed.jobs.iter().filter(|job| may_change(&frame, job)) {
         lines.extend(last_lines.of(&frame.api, job).await.map(|line| (job.id, line)));

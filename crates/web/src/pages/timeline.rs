@@ -145,7 +145,7 @@ fn spans_of(job: &JobRecord, now: WallTime) -> Vec<Span> {
         nodes.dedup();
         let limit = job.time_limit_ms.and_then(|limit| i64::try_from(limit).ok());
         let (kind, to) = match task.ended_at {
-            Some(end) if words::is_bad(task.state) => (Kind::Failed, end.0),
+            Some(end) if task.state.is_failure() => (Kind::Failed, end.0),
             Some(end) => (Kind::Ended, end.0),
             None => (Kind::Running, limit.map_or(i64::MAX, |limit| start.0.saturating_add(limit).max(now.0))),
         };

@@ -171,7 +171,7 @@ impl Tester {
 
 /// Ends the jobs of a tester. Looks again afterwards for one that the head was just accepting.
 async fn end_jobs(admin: &Client, user: &UserName) -> Result<Finding, Failure> {
-    let states = JobState::ALL.into_iter().filter(|state| !state.is_ended()).collect();
+    let states = JobState::LIVE.to_vec();
     let filter = JobFilter { user: Some(user.to_string()), states, ..JobFilter::default() };
     let mut finding = Finding::Kept;
     for _ in 0..2 {

@@ -213,9 +213,8 @@ impl State {
         if !filter.states.is_empty() {
             return vec![JobFilter { any_task: true, ..of(filter.states.clone(), LIVE_JOBS) }];
         }
-        let (ended, live): (Vec<_>, Vec<_>) = JobState::ALL.into_iter().partition(|state| state.is_ended());
-        let mut all = vec![JobFilter { order: JobOrder::Queue, ..of(live, LIVE_JOBS) }];
-        all.extend(self.shows_ended.then(|| of(ended, ENDED_JOBS)));
+        let mut all = vec![JobFilter { order: JobOrder::Queue, ..of(JobState::LIVE.to_vec(), LIVE_JOBS) }];
+        all.extend(self.shows_ended.then(|| of(JobState::ENDED.to_vec(), ENDED_JOBS)));
         all
     }
 

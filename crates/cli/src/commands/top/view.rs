@@ -45,8 +45,8 @@ impl Palette {
             JobState::Starting | JobState::Completing => self.of(Color::Cyan),
             JobState::Pending => self.of(Color::Yellow),
             JobState::Completed => Style::new(),
-            JobState::Cancelled | JobState::Preempted => Style::new().add_modifier(Modifier::DIM),
-            JobState::Failed | JobState::Timeout | JobState::OutOfMemory | JobState::NodeFail => self.of(Color::Red),
+            _ if state.is_failure() => self.of(Color::Red),
+            _ => Style::new().add_modifier(Modifier::DIM),
         }
     }
 
