@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use hostler_discovery::GpuPick;
+pub(crate) use hostler_model::MAX_JOB_NAME_CHARACTERS as MAX_NAME_CHARACTERS;
 use hostler_model::{
     ArraySpec, Constraint, Container, Counted, Dependency, Engine, Environment, LEAST_MEMORY_BYTES, Labels,
     LimitSignal, ParseError, PartialRequest, PartitionName, RequestedTime, SandboxNetwork, Submission, Subscription,
@@ -17,9 +18,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::failure::Failure;
 use crate::output;
-
-/// Maximum length of a job's name.
-pub(crate) const MAX_NAME_CHARACTERS: usize = 255;
 
 /// Parses a number of at least 1.
 pub(crate) fn at_least_one(text: &str) -> Result<u32, &'static str> {
@@ -464,8 +462,8 @@ impl JobFlags {
     }
 }
 
-/// A job's name from the name of a folder or a program, by the rules of the head: 1 to 255 characters, and no control
-/// characters. Leading dashes go too, because `hostler jobs --name` would take them for a flag.
+/// A valid job's name from the name of a folder or a program. Leading dashes go too, because `hostler jobs --name` would
+/// take them for a flag.
 pub(crate) fn derived_name(from: &str) -> String {
     let is_bad = |c: char| c.is_control() || c == char::REPLACEMENT_CHARACTER;
     let clean = from.replace(is_bad, "_");

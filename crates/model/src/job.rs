@@ -18,6 +18,15 @@ use crate::{
 /// cgroup v1, and the job's exit status would be lost.
 pub const LEAST_MEMORY_BYTES: u64 = 8 << 20;
 
+/// The longest name of a job, in characters.
+pub const MAX_JOB_NAME_CHARACTERS: usize = 255;
+
+/// Returns whether the text can be the name of a job: 1 to 255 characters, and no control characters.
+#[must_use]
+pub fn is_job_name(text: &str) -> bool {
+    (1..=MAX_JOB_NAME_CHARACTERS).contains(&text.chars().count()) && !text.contains(char::is_control)
+}
+
 /// Environment variables: values by name.
 pub type Environment = BTreeMap<String, String>;
 

@@ -52,8 +52,8 @@ pub use hardware::Hardware;
 pub use ids::{Attempt, BootId, Epoch, JobId, NodeName, RunId, TaskId};
 pub use image::{DOCKER_HUB, ImageRef, ImageSource, RegistryImage};
 pub use job::{
-    AllocationHolder, Ending, Environment, JobSpec, LEAST_MEMORY_BYTES, MAX_ENVIRONMENT_BYTES, MAX_SCRIPT_BYTES,
-    PartialRequest, Request, Submission, WindowSize, Work, argv_schema,
+    AllocationHolder, Ending, Environment, JobSpec, LEAST_MEMORY_BYTES, MAX_ENVIRONMENT_BYTES, MAX_JOB_NAME_CHARACTERS,
+    MAX_SCRIPT_BYTES, PartialRequest, Request, Submission, WindowSize, Work, argv_schema, is_job_name,
 };
 pub use job_state::{JobState, TaskState};
 pub use labels::{Labels, MAX_LABELS, NUMBERED, is_label_name, label_changes_schema, labels_problem, labels_schema};
@@ -69,6 +69,6 @@ pub use surroundings::Surroundings;
 pub use text::{ParseError, escaped, escaped_lines, plural};
 pub use time::{RequestedTime, Timestamp, WallTime};
 pub use topology::{CoreKind, Cpu, Topology};
-pub use units::{format_bytes, format_duration, parse_bytes, parse_duration};
+pub use units::{format_bytes, format_duration, format_ms, parse_bytes, parse_duration};
 pub use usage::{Bucket, Figures, Metric, Unit};
 pub use users::{FIRST_PERSON_UID, Quota, QuotaKind, Role, UserName, is_system_uid};

@@ -145,6 +145,12 @@ pub fn format_duration(span: Duration) -> String {
     }
 }
 
+/// Formats a number of milliseconds like [`format_duration`].
+#[must_use]
+pub fn format_ms(ms: u64) -> String {
+    format_duration(Duration::from_millis(ms))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -1,7 +1,8 @@
 //! Checks that a new job and a changed job share: the specification alone, dependencies, partition, nodes, priority and quotas.
 
 use hostler_model::{
-    Ability, Dependency, JobSpec, LEAST_MEMORY_BYTES, PartitionName, Reason, TaskId, Work, format_bytes, labels_problem,
+    Ability, Dependency, JobSpec, LEAST_MEMORY_BYTES, PartitionName, Reason, TaskId, Work, format_bytes, is_job_name,
+    labels_problem,
 };
 use hostler_sched::NeverFits;
 
@@ -184,7 +185,7 @@ pub(in crate::head) fn check_spec(spec: &JobSpec) -> Result<(), Refusal> {
         let (asked, least) = (format_bytes(spec.request.memory_bytes), format_bytes(LEAST_MEMORY_BYTES));
         return Err(Refusal::BadSpec(format!("a job needs at least {least} of memory; this job asks for {asked}")));
     }
-    if spec.name.is_empty() || spec.name.chars().count() > 255 || spec.name.contains(char::is_control) {
+    if !is_job_name(&spec.name) {
         return bad("a job's name must have 1 to 255 characters and no control characters");
     }
     if spec.time_limit_ms == Some(0) {
