@@ -10,6 +10,9 @@ use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::ToSchema;
 use utoipa::openapi::{AllOfBuilder, ObjectBuilder, Ref, Schema};
 
+/// The largest number of partitions of a cluster.
+pub const MAX_PARTITIONS: usize = 1_000;
+
 /// A partition, in the answer of `GET /partitions`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct PartitionView {

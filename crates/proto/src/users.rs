@@ -11,6 +11,12 @@ use utoipa::ToSchema;
 /// such as signing commits.
 pub const LOGIN_NAMESPACE: &str = "hostler-login@v1";
 
+/// The largest number of users that a cluster knows.
+pub const MAX_USERS: usize = 20_000;
+
+/// The largest number of groups of a user.
+pub const MAX_GROUPS: usize = 64;
+
 /// Maximum length of a nonce, in hexadecimal digits.
 const MAX_NONCE_LEN: usize = 256;
 

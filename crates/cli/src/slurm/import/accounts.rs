@@ -3,15 +3,12 @@
 use std::collections::BTreeMap;
 
 use hostler_model::{Quota, Role, UserName};
+use hostler_proto::users::{MAX_GROUPS, MAX_USERS};
 use hostler_slurm::accounts::{Accounts, Entry};
 use hostler_slurm::conf::{Place, Problem, Value};
 use hostler_slurm::size;
 
 use super::wanted::{People, WantedUser, is_off};
-
-/// The most groups of a user, and the most users of a cluster.
-const MAX_GROUPS: usize = 64;
-const MAX_USERS: usize = 20_000;
 
 /// The keys that are taken over.
 pub(super) const TAKEN: &str = "AdminLevel GrpCPUs GrpJobs GrpMem GrpMemory GrpSubmit GrpSubmitJobs GrpTRES MaxJobs MaxSubmit \

@@ -4,15 +4,12 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use hostler_model::{NodePatterns, PartitionName, PartitionState, UserName};
-use hostler_proto::partitions::{NewPartition, PartitionChange};
+use hostler_proto::partitions::{MAX_PARTITIONS, NewPartition, PartitionChange};
 use hostler_slurm::conf::{Kind, Members, Nodes, Problem, Record, Value};
 use hostler_slurm::hostlist::compress;
 use hostler_slurm::time::{Limit, parse_limit};
 
 use super::wanted::{Sources, Wanted, is_off, parsed};
-
-/// The most partitions of a cluster of Hostler.
-const MAX_PARTITIONS: usize = 1_000;
 
 /// The keys of the priority, the one that counts first.
 const PRIORITY: [&str; 2] = ["PriorityTier", "Priority"];

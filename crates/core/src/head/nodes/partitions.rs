@@ -8,13 +8,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 use hostler_model::{
     Ability, ExclusiveRule, Feature, JobSpec, NodeName, PartitionName, PartitionState, Reason, SandboxNetwork,
-    SandboxRule, Submission, Timestamp, WallTime, format_duration,
+    SandboxRule, Submission, Timestamp, WallTime, format_ms,
 };
-use hostler_proto::partitions::PartitionChange;
+use hostler_proto::partitions::{MAX_PARTITIONS, PartitionChange};
 use hostler_sched::NodeSet;
 
 use super::node::Node;
@@ -22,8 +21,6 @@ use super::partition::{NodeTraits, Owner, Partition, Partitions, PartitionsComma
 use crate::head::command::Refusal;
 use crate::head::jobs::job::Job;
 use crate::head::state::State;
-
-const MAX_PARTITIONS: usize = 1_000;
 
 /// The largest number of features that operators may give a node, and of users and groups that a partition may name.
 const MAX_NAMES: usize = 1_000;
@@ -64,7 +61,6 @@ impl Partition {
     /// Refuses a job that exceeds the partition's limits, or that enters a partition that does not accept it.
     fn admit(&self, state: &State, user: &str, spec: &JobSpec, enters: bool) -> Result<(), Refusal> {
         let refuse = |why: String| Err(Refusal::PartitionRefuses { partition: self.name.clone(), why });
-        let span = |ms: u64| format_duration(Duration::from_millis(ms));
         if enters && self.state == PartitionState::Closed {
             return refuse("is closed and accepts no new jobs".to_owned());
         }
@@ -106,11 +102,13 @@ impl Partition {
             return refuse(format!("allows at most {most} {nodes} per job, and this job asks for {}", spec.nodes));
         }
         match (self.max_time_ms, spec.time_limit_ms) {
-            (Some(most), Some(asked)) if asked > most => {
-                refuse(format!("allows a run time of at most {}, and this job asks for {}", span(most), span(asked)))
-            }
+            (Some(most), Some(asked)) if asked > most => refuse(format!(
+                "allows a run time of at most {}, and this job asks for {}",
+                format_ms(most),
+                format_ms(asked)
+            )),
             (Some(most), None) => {
-                refuse(format!("allows a run time of at most {}, and this job has no time limit", span(most)))
+                refuse(format!("allows a run time of at most {}, and this job has no time limit", format_ms(most)))
             }
             _ => Ok(()),
         }

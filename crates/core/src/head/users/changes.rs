@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hostler_model::{Digest, NodeName, Quota, Role, Timestamp, UserName, is_system_uid};
 use hostler_proto::link::{HeadMessage, SystemAccounts};
+use hostler_proto::users::{MAX_GROUPS, MAX_USERS};
 
 use super::user::{
     AUTOMATIC_UIDS, AutomaticUids, Block, Former, NewUser, TOKEN_TTL_MS, Token, User, Users, UsersCommand, UsersEvent,
@@ -24,11 +25,7 @@ use crate::head::state::State;
 /// The most tokens per user; a further one revokes the oldest.
 const TOKENS_EACH: usize = 64;
 
-const MAX_USERS: usize = 20_000;
-
 const MAX_KEYS: usize = 64;
-
-const MAX_GROUPS: usize = 64;
 
 impl State {
     /// Returns whether an account has more rights than the role *user*, by its role or because the head runs under its
