@@ -2,6 +2,8 @@
 
 use std::process::Command;
 
+use hostler_sys::LOGIN_PATH;
+
 use crate::error::GatewayError;
 
 /// Timeout for a command in seconds, far above the usual run times.
@@ -9,7 +11,7 @@ const LIMIT_SECS: &str = "30";
 
 /// The search path for programs: the caller's path, then the directories of administration programs.
 fn search_path() -> String {
-    let own = std::env::var("PATH").unwrap_or_else(|_| "/usr/local/bin:/usr/bin:/bin".to_owned());
+    let own = std::env::var("PATH").unwrap_or_else(|_| LOGIN_PATH.to_owned());
     format!("{own}:/usr/local/sbin:/usr/sbin:/sbin")
 }
 

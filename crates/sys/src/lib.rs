@@ -32,6 +32,9 @@ pub use tcp_peer::tcp_peer_owner;
 pub use tcp_sockets::TcpSocket;
 pub use terminal::{RawTerminal, is_in_background, window_size};
 
+/// Search path for programs when the environment has no `PATH`, as before a login.
+pub const LOGIN_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
+
 /// Returns the boot id, which the kernel changes at every boot of the machine.
 ///
 /// # Errors

@@ -13,7 +13,7 @@ use hostler_shepherd::ranks;
 use hostler_slurm::container_options::{PREFERRED, is_preferred};
 use hostler_slurm::ids::{far_number, number};
 use hostler_slurm::job_variables::{JobFacts, THREAD_VARIABLES, job_times, job_variables};
-use hostler_sys::known_owner_of_directory;
+use hostler_sys::{LOGIN_PATH, known_owner_of_directory};
 use nix::unistd::geteuid;
 
 use crate::account::Account;
@@ -26,9 +26,6 @@ const INHERITED: [&str; 9] = ["PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG"
 
 /// Variables that the agent passes to the runs of every user of the node.
 const OF_THE_NODE: [&str; 3] = ["LANG", "LC_ALL", "TZ"];
-
-/// Default `PATH` of a login.
-const LOGIN_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
 /// `PATH` if the agent has none.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";

@@ -8,13 +8,11 @@ use std::path::{Path, PathBuf};
 
 use hostler_model::Digest;
 use hostler_snapshot::chunk::digest_of;
+use hostler_sys::LOGIN_PATH;
 use nix::libc;
 use serde::{Deserialize, Serialize};
 
 use crate::message::Command;
-
-/// The search path when the environment has no `PATH`.
-const DEFAULT_PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
 /// Maximum size in bytes of a program to compare. The file is read into memory.
 const MOST_BYTES: u64 = 1 << 30;
@@ -73,7 +71,7 @@ pub fn places_of_program(command: &Command) -> Vec<PathBuf> {
         return vec![directory.join(name)];
     }
     let path = command.environment().into_iter().find(|(variable, _)| variable == "PATH").map(|(_, path)| path);
-    let path = path.unwrap_or_else(|| OsStr::new(DEFAULT_PATH).to_owned());
+    let path = path.unwrap_or_else(|| OsStr::new(LOGIN_PATH).to_owned());
     std::env::split_paths(&path).map(|at| directory.join(at).join(name)).collect()
 }
 

@@ -10,6 +10,7 @@ use std::process::{Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
+use hostler_sys::LOGIN_PATH;
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::{Pid, User, getuid};
@@ -22,9 +23,6 @@ const MARK: &[u8] = b"\0hostler-login\0";
 
 /// Variables that describe the shell of the login, not the user's environment.
 const OF_THE_SHELL: [&str; 5] = ["_", "PWD", "OLDPWD", "SHLVL", "TERM"];
-
-/// `PATH` before the login.
-const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
 
 /// What a batch script asks for. Its text is the value of a variable that the script does not see.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,7 +108,7 @@ fn login(time: Duration) -> io::Result<Vec<(OsString, OsString)>> {
     name.push(shell.file_name().unwrap_or_default());
     command.arg0(name);
     command.args(["-c", "printf '\\000hostler-login\\000'; env -0"]).env_clear();
-    command.env("HOME", &user.dir).env("SHELL", &shell).env("PATH", PATH);
+    command.env("HOME", &user.dir).env("SHELL", &shell).env("PATH", LOGIN_PATH);
     command.current_dir(if user.dir.is_dir() { user.dir.as_path() } else { "/".as_ref() });
     command.env("USER", &user.name).env("LOGNAME", &user.name);
     command.stdin(Stdio::null()).stdout(output.try_clone()?).stderr(Stdio::null()).process_group(0);

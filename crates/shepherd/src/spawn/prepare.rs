@@ -4,6 +4,7 @@ use std::ffi::{CStr, CString};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::ptr;
 
+use hostler_sys::LOGIN_PATH;
 use libc::{c_char, c_int};
 use nix::unistd::geteuid;
 
@@ -12,9 +13,6 @@ use crate::cgroup::Leaf;
 use crate::launch::{Credentials, Files, ResourceLimit};
 use crate::sandbox::Plan;
 use crate::sys;
-
-/// Search path for programs if the environment has no `PATH`.
-const DEFAULT_PATH: &[u8] = b"/usr/local/bin:/usr/bin:/bin";
 
 /// Program and settings of the child.
 pub(crate) struct Program<'a> {
@@ -101,7 +99,8 @@ fn candidates(name: &CStr, env: &[&CStr]) -> Vec<CString> {
     if name.is_empty() {
         return Vec::new();
     }
-    let path = env.iter().find_map(|variable| variable.to_bytes().strip_prefix(b"PATH=")).unwrap_or(DEFAULT_PATH);
+    let path = env.iter().find_map(|variable| variable.to_bytes().strip_prefix(b"PATH="));
+    let path = path.unwrap_or(LOGIN_PATH.as_bytes());
     let join = |directory: &[u8]| {
         let directory = if directory.is_empty() { b"." } else { directory };
         CString::new([directory, b"/", name.to_bytes()].concat()).expect("the parts contain no NUL")
