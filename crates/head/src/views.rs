@@ -12,12 +12,11 @@ mod suggestion;
 mod turns;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
 
 use hostler_core::head::{Active, Job, Node, Now, Part, Phase, State, explain, explain_task};
 use hostler_model::{
     Advisory, ArraySpec, Attempt, Ending, GpuId, JobId, JobState, NodeName, NodeState, Reason, Request, Shortfall,
-    Surroundings, Timestamp, WallTime, Work, format_bytes, format_duration,
+    Surroundings, Timestamp, WallTime, Work, format_bytes, format_ms,
 };
 use hostler_proto::api::{
     JobDetail, JobRecord, JobSummary, LimitView, PartView, Stages, StepHostView, TaskCounts, TaskView, Why,
@@ -447,7 +446,7 @@ fn why_for(state: &State, job: &Job, reason: Option<Reason>, message: Option<&st
         lines.extend(holds::tasks_line(job, reason));
     }
     if let Some(at) = expected {
-        let from_now = format_duration(Duration::from_millis(at.ms_since(now.at)));
+        let from_now = format_ms(at.ms_since(now.at));
         lines.push(format!(
             "It should start within {from_now}, when running jobs reach their time limits at the latest."
         ));
@@ -562,7 +561,7 @@ fn more_lines(state: &State, job: &Job, reason: &Reason, now: Now) -> Vec<String
         Reason::Held => vec![holds::held_line(job)],
         Reason::Dependency { .. } => dependencies::lines(state, job, now),
         Reason::BeginTime { at } => {
-            vec![format!("It may start in {}.", format_duration(Duration::from_millis(at.ms_since(now.wall))))]
+            vec![format!("It may start in {}.", format_ms(at.ms_since(now.wall)))]
         }
         Reason::ArrayLimit { .. } => match job.active.len() {
             1 => vec!["One task of the job is starting or running.".to_owned()],
@@ -588,7 +587,7 @@ fn more_lines(state: &State, job: &Job, reason: &Reason, now: Now) -> Vec<String
         }
         Reason::Reservation { job: first } => {
             let until = state.expected_start(*first).map(|at| {
-                let span = format_duration(Duration::from_millis(at.ms_since(now.at)));
+                let span = format_ms(at.ms_since(now.at));
                 format!("Job {first} should start within {span}; with a shorter time limit (`-t`), this job can start first.")
             });
             until.or_else(|| endless::line(state, job, *first)).into_iter().collect()
@@ -661,7 +660,7 @@ fn shortfall_line(state: &State, lack: &Shortfall) -> String {
 }
 
 fn down_line(state: &State, node: &Node, now: Now) -> String {
-    let silent = format_duration(Duration::from_millis(now.at.ms_since(node.last_heard)));
+    let silent = format_ms(now.at.ms_since(node.last_heard));
     match state.node_state(node) {
         state @ (NodeState::Suspect | NodeState::Down) => {
             format!("Node {} is {}: silent for {silent}.", node.name, state.as_str())

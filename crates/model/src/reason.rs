@@ -1,14 +1,11 @@
 //! Why a job waits, in words for people.
 
 use std::fmt;
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::{
-    Ability, Constraint, JobId, NodeName, PartitionName, QuotaKind, Request, WallTime, format_duration, plural,
-};
+use crate::{Ability, Constraint, JobId, NodeName, PartitionName, QuotaKind, Request, WallTime, format_ms, plural};
 
 /// Why a job is pending. Every pending job has a reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -274,10 +271,11 @@ impl fmt::Display for Shortfall {
 
 impl fmt::Display for WakingNode {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let span = |ms: u64| format_duration(Duration::from_millis(ms));
         match self.usual_ms {
-            Some(usual) => write!(f, "{}, usually ready in {}, {} so far", self.node, span(usual), span(self.for_ms)),
-            None => write!(f, "{} for the first time, {} so far", self.node, span(self.for_ms)),
+            Some(usual) => {
+                write!(f, "{}, usually ready in {}, {} so far", self.node, format_ms(usual), format_ms(self.for_ms))
+            }
+            None => write!(f, "{} for the first time, {} so far", self.node, format_ms(self.for_ms)),
         }
     }
 }

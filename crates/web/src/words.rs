@@ -1,8 +1,6 @@
 //! States, endings and amounts as people say them.
 
-use std::time::Duration;
-
-use hostler_model::{JobState, WallTime, format_bytes, format_duration, plural};
+use hostler_model::{JobState, WallTime, format_bytes, format_ms, plural};
 use hostler_proto::api::{JobSummary, TaskCounts};
 
 /// How a job ended, or what it does now, as the start of a sentence.
@@ -97,15 +95,10 @@ pub(crate) fn request(job: &JobSummary) -> String {
     if job.node_count > 1 { format!("{} × {each}", plural(job.node_count, "node")) } else { each }
 }
 
-/// A span in milliseconds, such as `5m03s`.
-pub(crate) fn span(ms: u64) -> String {
-    format_duration(Duration::from_millis(ms))
-}
-
 /// How long a job has run, of how long it may; before, when it starts or its limit.
 pub(crate) fn time_of(job: &JobSummary, now: WallTime) -> String {
-    let seconds = |from: WallTime, to: WallTime| span(u64::try_from(to.0 - from.0).unwrap_or(0) / 1000 * 1000);
-    let limit = job.time_limit_ms.map(span);
+    let seconds = |from: WallTime, to: WallTime| format_ms(u64::try_from(to.0 - from.0).unwrap_or(0) / 1000 * 1000);
+    let limit = job.time_limit_ms.map(format_ms);
     match (job.started_at, job.ended_at, job.expected_start_at, limit) {
         (Some(start), Some(end), ..) => seconds(start, end),
         (Some(start), None, _, Some(limit)) => format!("{} of {limit}", seconds(start, now)),

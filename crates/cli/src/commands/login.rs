@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::Args;
 use hostler_client::remote_head::{self, ToSign};
 use hostler_client::{Client, ClientError};
-use hostler_model::{Digest, format_duration};
+use hostler_model::{Digest, format_ms};
 use hostler_proto::join::LoginCode;
 use hostler_proto::users::{CodeLogin, KeyLogin, LoggedIn};
 use serde_json::json;
@@ -69,7 +69,7 @@ impl Login {
         if context.output.is_json() {
             context.output.json(&json!({ "user": user, "role": role, "address": address, "ends_in_ms": ends_in_ms }));
         }
-        let time = format_duration(std::time::Duration::from_millis(ends_in_ms));
+        let time = format_ms(ends_in_ms);
         context.output.say(&format!(
             "logged in at {address} as {user} with the role of {}; the login is valid for {time}",
             role.with_article()

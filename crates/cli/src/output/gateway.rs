@@ -114,7 +114,7 @@ fn leases(running: &Running, width: Option<usize>) -> String {
     for lease in &running.leases {
         let left = match lease.until_secs {
             0 => "unlimited".to_owned(),
-            until => format!("{} left", span(until.saturating_sub(now_secs()))),
+            until => format!("{} left", format_duration(Duration::from_secs(until.saturating_sub(now_secs())))),
         };
         table.row([lease.name.clone(), lease.address.to_string(), lease.mac.clone(), left]);
     }
@@ -133,7 +133,9 @@ pub(crate) fn clients(clients: &[ClientState], now_secs: u64, width: Option<usiz
     ]);
     for client in clients {
         let connection = &client.connection;
-        let handshake = connection.handshake_secs.map(|at| format!("{} ago", span(now_secs.saturating_sub(at))));
+        let handshake = connection
+            .handshake_secs
+            .map(|at| format!("{} ago", format_duration(Duration::from_secs(now_secs.saturating_sub(at)))));
         table.row([
             client.name.clone(),
             client.address.to_string(),
@@ -144,10 +146,6 @@ pub(crate) fn clients(clients: &[ClientState], now_secs: u64, width: Option<usiz
         ]);
     }
     table.render(width)
-}
-
-fn span(secs: u64) -> String {
-    format_duration(Duration::from_secs(secs))
 }
 
 /// Returns the wall-clock time in seconds since 1970, for display only.

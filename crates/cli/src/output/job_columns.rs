@@ -2,9 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
-use std::time::Duration;
 
-use hostler_model::{JobState, ParseError, WallTime, format_bytes, format_duration, plural};
+use hostler_model::{JobState, ParseError, WallTime, format_bytes, format_ms, plural};
 use hostler_proto::api::JobSummary;
 
 use super::table::{Align, Table};
@@ -34,9 +33,7 @@ static COLUMNS: [Column; 20] = [
     usual("time", Align::Right, |job, moment| or_dash(job.started_at, |start| moment.span(start, job.ended_at))),
     usual("node", Align::Left, |job, _| views::nodes(&job.nodes)),
     usual("reason", Align::Left, |job, _| views::outcome(job)),
-    other("limit", Align::Right, |job, _| {
-        or_dash(job.time_limit_ms, |limit| format_duration(Duration::from_millis(limit)))
-    }),
+    other("limit", Align::Right, |job, _| or_dash(job.time_limit_ms, format_ms)),
     other("start", Align::Left, |job, moment| date(moment, job.started_at.or(job.expected_start_at))),
     other("submitted", Align::Left, |job, moment| date(moment, Some(job.submitted_at))),
     other("ended", Align::Left, |job, moment| date(moment, job.ended_at)),

@@ -1,8 +1,6 @@
 //! Text views of the nodes' loads.
 
-use std::time::Duration;
-
-use hostler_model::{format_bytes, format_duration};
+use hostler_model::{format_bytes, format_ms};
 use hostler_proto::peers::{LoadTable, LoadView, NodeLoad, NodePresence};
 
 use super::table::{Align, Table};
@@ -76,9 +74,7 @@ fn weights(load: &LoadView) -> String {
 fn heard(node: &NodeLoad) -> String {
     match node.presence {
         NodePresence::Unheard => "-".to_owned(),
-        NodePresence::Live | NodePresence::Gone => {
-            format!("{} ago", format_duration(Duration::from_millis(node.silent_ms)))
-        }
+        NodePresence::Live | NodePresence::Gone => format!("{} ago", format_ms(node.silent_ms)),
     }
 }
 

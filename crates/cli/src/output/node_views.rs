@@ -1,8 +1,6 @@
 //! Text views of nodes.
 
-use std::time::Duration;
-
-use hostler_model::{Gauge, NodeName, NodeState, Supply, Watts, format_bytes, format_duration, plural};
+use hostler_model::{Gauge, NodeName, NodeState, Supply, Watts, format_bytes, format_ms, plural};
 use hostler_proto::api::{CertificateView, GpuView, NodeDetail, NodeView};
 use hostler_proto::power::{Cost, EnergyView, PowerView};
 
@@ -163,7 +161,7 @@ fn state(detail: &NodeDetail) -> String {
     match detail.silent_ms {
         0 => state.to_owned(),
         _ if matches!(detail.node.state, NodeState::Off | NodeState::Waking | NodeState::Stopping) => state.to_owned(),
-        silent => format!("{state}, no message for {}", format_duration(Duration::from_millis(silent))),
+        silent => format!("{state}, no message for {}", format_ms(silent)),
     }
 }
 
@@ -175,7 +173,7 @@ pub(crate) fn power(name: &NodeName, power: &PowerView) -> String {
     let supply = match (power.supply, power.supply_age_ms) {
         (Some(supply), Some(age)) => {
             let supply = if supply == Supply::On { "on" } else { "off" };
-            format!("reported {supply} {} ago", span(age))
+            format!("reported {supply} {} ago", format_ms(age))
         }
         _ => "no answer since the head started".to_owned(),
     };
@@ -186,10 +184,10 @@ pub(crate) fn power(name: &NodeName, power: &PowerView) -> String {
 /// Formats the power state of a node, e.g. `idle for 5m12s: its agent connected after 3m40s; boot takes 4m`.
 fn power_line(power: &PowerView) -> String {
     let boot = match power.boots {
-        0 => format!("boot takes about {} (not measured)", span(power.boot_ms)),
-        _ => format!("boot takes {}", span(power.boot_ms)),
+        0 => format!("boot takes about {} (not measured)", format_ms(power.boot_ms)),
+        _ => format!("boot takes {}", format_ms(power.boot_ms)),
     };
-    format!("{} for {}: {}; {boot}", power.state.as_str(), span(power.for_ms), power.why)
+    format!("{} for {}: {}; {boot}", power.state.as_str(), format_ms(power.for_ms), power.why)
 }
 
 /// Formats the power use of a node, e.g. `90 W; 1.2 kWh drawn, 3.4 kWh saved; switched on 7 times`.
@@ -216,9 +214,9 @@ pub(crate) fn energy(energy: &EnergyView, width: Option<usize>) -> String {
             format!("{}{} W", if power.gauge.is_none() { "~" } else { "" }, power.watts),
             exact_kwh(power.watt_hours),
             exact_kwh(power.always_on_watt_hours.saturating_sub(power.watt_hours)),
-            span(power.off_ms),
+            format_ms(power.off_ms),
             power.starts.to_string(),
-            span(power.boot_ms),
+            format_ms(power.boot_ms),
         ]);
     }
     if energy.nodes.len() > 1 {
@@ -272,13 +270,8 @@ fn exact_kwh(watt_hours: u64) -> String {
     format!("{}.{:03} kWh", watt_hours / 1_000, watt_hours % 1_000)
 }
 
-fn span(ms: u64) -> String {
-    format_duration(Duration::from_millis(ms))
-}
-
 fn certificate(certificate: &CertificateView) -> String {
-    let [age, life] =
-        [certificate.age_ms, certificate.life_ms].map(|time| format_duration(Duration::from_millis(time)));
+    let [age, life] = [certificate.age_ms, certificate.life_ms].map(format_ms);
     let renewal = if certificate.is_being_renewed { ", replacement issued" } else { "" };
     format!("certificate issued {age} ago, valid for {life}{renewal}")
 }

@@ -1,9 +1,8 @@
 //! Text views of partitions.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
-use hostler_model::{ExclusiveRule, SandboxNetwork, UserName, format_duration};
+use hostler_model::{ExclusiveRule, SandboxNetwork, UserName, format_ms};
 use hostler_proto::partitions::PartitionView;
 
 use super::table::{Align, Table};
@@ -30,7 +29,7 @@ pub(crate) fn list(partitions: &[PartitionView], width: Option<usize>) -> String
             partition.nodes_up.to_string(),
             format!("{}/{}", partition.cpus_free, partition.cpus),
             partition.waiting.to_string(),
-            partition.max_time_ms.map_or_else(|| "-".to_owned(), span),
+            partition.max_time_ms.map_or_else(|| "-".to_owned(), format_ms),
             partition.nodes.to_string(),
         ]);
     }
@@ -46,8 +45,8 @@ pub(crate) fn one(partition: &PartitionView) -> String {
     lines.add("cpus", format!("{} of {} free", partition.cpus_free, partition.cpus));
     lines.add("waiting", partition.waiting.to_string());
     lines.add("priority", partition.priority.to_string());
-    lines.add_some("max time", partition.max_time_ms.map(span));
-    lines.add_some("default", partition.default_time_ms.map(|ms| format!("time limit {}", span(ms))));
+    lines.add_some("max time", partition.max_time_ms.map(format_ms));
+    lines.add_some("default", partition.default_time_ms.map(|ms| format!("time limit {}", format_ms(ms))));
     lines.add_some("max nodes", partition.max_nodes.map(|most| most.to_string()));
     let is_for_all = partition.users.is_empty() && partition.groups.is_empty();
     lines.add_some("users", is_for_all.then(|| "all".to_owned()));
@@ -72,10 +71,6 @@ pub(crate) fn one(partition: &PartitionView) -> String {
 pub(crate) fn nodes(partition: &PartitionView) -> String {
     let nodes = if partition.node_count == 1 { "node" } else { "nodes" };
     format!("{} {nodes}, {} up", partition.node_count, partition.nodes_up)
-}
-
-fn span(ms: u64) -> String {
-    format_duration(Duration::from_millis(ms))
 }
 
 fn some(names: &BTreeSet<UserName>) -> Option<String> {

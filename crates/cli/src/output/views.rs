@@ -1,11 +1,8 @@
 //! Text views of jobs and of the cluster. Pure: the clock and the terminal's width are arguments.
 
 use std::fmt::Write as _;
-use std::time::Duration;
 
-use hostler_model::{
-    Attempt, JobState, NodeName, SandboxNetwork, TaskId, WallTime, format_bytes, format_duration, plural,
-};
+use hostler_model::{Attempt, JobState, NodeName, SandboxNetwork, TaskId, WallTime, format_bytes, format_ms, plural};
 use hostler_proto::api::{Info, JobDetail, JobSummary, LimitView, PartView, TaskCounts, TaskView, Why, timeline};
 use hostler_proto::link::{StepRecord, Usage};
 
@@ -54,7 +51,7 @@ fn why_ended(job: &JobSummary) -> Option<String> {
     let why = match (job.state, job.exit_code) {
         (JobState::Timeout, _) => match job.time_limit_ms {
             Some(limit) => {
-                return Some(format!("reached its time limit of {}", format_duration(Duration::from_millis(limit))));
+                return Some(format!("reached its time limit of {}", format_ms(limit)));
             }
             None => "reached its time limit",
         },
@@ -107,7 +104,7 @@ pub(crate) fn expiring(jobs: u64, first: WallTime, moment: &Moment) -> String {
         1 => ("the files of 1 job that nobody has fetched".to_owned(), String::new()),
         _ => (format!("the files of {jobs} jobs that nobody has fetched"), "the first ".to_owned()),
     };
-    let after = format_duration(Duration::from_millis(first.ms_since(moment.now)));
+    let after = format_ms(first.ms_since(moment.now));
     let date = moment.date(first);
     format!("note: the head deletes {files}, {when}in {after}, on {date}; `hostler fetch --all` downloads them")
 }
@@ -395,7 +392,7 @@ fn counts(job: &JobSummary) -> String {
 fn limit(limit: &LimitView) -> String {
     let value = match limit.name.as_str() {
         "memory" => format_bytes(limit.value),
-        "time" => format_duration(Duration::from_millis(limit.value)),
+        "time" => format_ms(limit.value),
         _ => limit.value.to_string(),
     };
     let why = limit.why.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
@@ -408,11 +405,10 @@ fn limit(limit: &LimitView) -> String {
 }
 
 pub(crate) fn usage(usage: &Usage) -> String {
-    let time = |ms| format_duration(Duration::from_millis(ms));
     let mut text = format!(
         "CPU time {} user, {} system; at most {} of memory in one process",
-        time(usage.user_ms),
-        time(usage.system_ms),
+        format_ms(usage.user_ms),
+        format_ms(usage.system_ms),
         format_bytes(usage.max_rss_bytes)
     );
     if let Some(peak) = usage.memory_peak_bytes {

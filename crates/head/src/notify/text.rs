@@ -1,9 +1,8 @@
 //! The words of a notification, in plain text. Names that users choose are escaped here, so that no line can be forged.
 
 use std::fmt::Write;
-use std::time::Duration;
 
-use hostler_model::{JobOccasion, JobState, WallTime, escaped, format_duration, plural};
+use hostler_model::{JobOccasion, JobState, WallTime, escaped, format_ms, plural};
 use hostler_proto::notify::{Alert, Happening, JobNews, Message, News, Recipient};
 
 /// A notification as text.
@@ -170,7 +169,7 @@ fn hint(message: &Message) -> Option<String> {
 }
 
 fn span(from: WallTime, to: WallTime) -> String {
-    format_duration(Duration::from_millis(u64::try_from(to.0.saturating_sub(from.0)).unwrap_or(0)))
+    format_ms(u64::try_from(to.0.saturating_sub(from.0)).unwrap_or(0))
 }
 
 /// A time in the head's time zone, to the second.

@@ -1,9 +1,7 @@
 //! What the jobs that a job depends on do now.
 
-use std::time::Duration;
-
 use hostler_core::head::{Job, Now, State};
-use hostler_model::{Condition, Dependency, format_duration};
+use hostler_model::{Condition, Dependency, format_ms};
 
 /// Returns a line for each dependency that is not satisfied yet, and one line before them if one of several is enough.
 pub(super) fn lines(state: &State, job: &Job, now: Now) -> Vec<String> {
@@ -11,7 +9,7 @@ pub(super) fn lines(state: &State, job: &Job, now: Now) -> Vec<String> {
     let any = (several && job.spec.has_alternatives()).then(|| "One of these conditions is enough.".to_owned());
     let unmet = job.unmet.iter().map(|dependency| unmet_line(state, dependency));
     let delays = job.delays().iter().map(|delay| {
-        let left = format_duration(Duration::from_millis(delay.until.ms_since(now.at)));
+        let left = format_ms(delay.until.ms_since(now.at));
         format!("{}: job {} has begun; the condition holds in {left}.", delay.dependency.plain(), delay.dependency.job)
     });
     any.into_iter().chain(unmet).chain(delays).collect()

@@ -1,12 +1,9 @@
 //! API views of nodes, and the sentences about nodes in explanations.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::time::Duration;
 
 use hostler_core::head::{Drain, Job, Node, Now, State};
-use hostler_model::{
-    BootId, CpuSet, GpuId, JobId, JobState, NodeName, NodeState, Resources, RunId, TaskId, format_duration,
-};
+use hostler_model::{BootId, CpuSet, GpuId, JobId, JobState, NodeName, NodeState, Resources, RunId, TaskId, format_ms};
 use hostler_proto::api::{CertificateView, DrainView, GpuView, NodeDetail, NodeRunView, NodeView};
 use hostler_proto::power::{EnergyView, PowerView};
 
@@ -78,7 +75,7 @@ pub(crate) fn holders(state: &State, node: &Node) -> Vec<NodeRunView> {
 
 /// Why a node gets no work, e.g. `drained by root: new disk`; `None` while it is up.
 fn why_no_work(state: &State, node: &Node, now: Now) -> Option<String> {
-    let silent = || format!("no message for {}", format_duration(Duration::from_millis(silent_ms(node, now))));
+    let silent = || format!("no message for {}", format_ms(silent_ms(node, now)));
     match state.node_state(node) {
         NodeState::Up => None,
         NodeState::Draining | NodeState::Drained => node.drain.as_ref().map(drained_by),

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use askama::Template;
 use axum::extract::Path;
 use axum::response::{Html, IntoResponse, Response};
-use hostler_model::{JobId, PartitionName, format_bytes, parse_bytes, parse_duration};
+use hostler_model::{JobId, PartitionName, format_bytes, format_ms, parse_bytes, parse_duration};
 use hostler_proto::api::{DuplicateRequest, JobDetail, Submitted};
 
 use crate::api::Refused;
@@ -60,7 +60,7 @@ pub(crate) async fn show(frame: Frame, Path(id): Path<JobId>) -> Result<Html<Str
         cpus: summary.cpus.to_string(),
         memory: format_bytes(summary.memory_bytes),
         gpus: summary.gpus.to_string(),
-        time: time.map(|limit| words::span(limit.value)).unwrap_or_default(),
+        time: time.map(|limit| format_ms(limit.value)).unwrap_or_default(),
         partition: summary.partition.as_ref().map(ToString::to_string).unwrap_or_default(),
         priority: summary.priority.to_string(),
     };

@@ -3,7 +3,7 @@
 use askama::Template;
 use axum::extract::Path;
 use axum::response::Html;
-use hostler_model::{Attempt, Container, JobId, JobState, OpenMode, WallTime, format_bytes};
+use hostler_model::{Attempt, Container, JobId, JobState, OpenMode, WallTime, format_bytes, format_ms};
 use hostler_proto::api::{JobAction, JobDetail, LimitView, PartView, Stage, TaskView, Why, timeline};
 use hostler_proto::certificate::Certificate;
 use hostler_proto::link::Output;
@@ -254,7 +254,7 @@ fn life(frame: &Frame, job: &JobDetail) -> Vec<Step> {
     let total = ms(summary.submitted_at, until).max(1);
     let step = |name, from: WallTime, to: Option<WallTime>| {
         let span = ms(from, to.unwrap_or(now));
-        let text = if to.is_some() { words::span(span) } else { format!("{} so far", words::span(span)) };
+        let text = if to.is_some() { format_ms(span) } else { format!("{} so far", format_ms(span)) };
         let start = ms(summary.submitted_at, from);
         let bar = Bar::between(format!("{name}: {text}"), start, start + span, total);
         Step { name, at: Some(frame.full(from)), span: Some(text), bar: Some(bar) }
@@ -326,8 +326,8 @@ fn used(frame: &Frame, job: &JobDetail, usage: Option<&Usage>) -> Vec<Used> {
                 ("Memory".to_owned(), format_bytes(value), used, memory.map(|memory| (memory, value)))
             }
             "time" => {
-                let used = wall_ms.map(|wall_ms| format!("{}{so_far}", words::span(wall_ms)));
-                ("Time".to_owned(), words::span(value), used, wall_ms.map(|wall_ms| (wall_ms, value)))
+                let used = wall_ms.map(|wall_ms| format!("{}{so_far}", format_ms(wall_ms)));
+                ("Time".to_owned(), format_ms(value), used, wall_ms.map(|wall_ms| (wall_ms, value)))
             }
             "gpus" => ("GPUs".to_owned(), limit.value.to_string(), None, None),
             other => (other.to_owned(), limit.value.to_string(), None, None),
@@ -386,7 +386,7 @@ fn again(job: &JobDetail) -> String {
         option("-N", summary.node_count.to_string());
     }
     if let Some(limit) = job.limits.iter().find(|limit| limit.name == "time") {
-        option("-t", words::span(limit.value));
+        option("-t", format_ms(limit.value));
     }
     if let Some(partition) = &summary.partition {
         option("-p", partition.to_string());
@@ -464,8 +464,8 @@ impl TaskRow {
         let id = job.summary.id;
         let has_terminal = job.terminal && task.state == JobState::Running && may_change(frame, &job.summary);
         let span = match (task.usage, task.started_at) {
-            (Some(usage), _) => words::span(usage.wall_ms),
-            (None, Some(at)) if !task.state.is_ended() => format!("{} so far", words::span(ms(at, frame.wall()))),
+            (Some(usage), _) => format_ms(usage.wall_ms),
+            (None, Some(at)) if !task.state.is_ended() => format!("{} so far", format_ms(ms(at, frame.wall()))),
             _ => String::new(),
         };
         let memory = task.usage.and_then(|usage| usage.memory_peak_bytes).map(format_bytes).unwrap_or_default();

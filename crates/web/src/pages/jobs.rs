@@ -3,7 +3,7 @@
 use askama::Template;
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
-use hostler_model::{JobId, WallTime};
+use hostler_model::{JobId, WallTime, format_ms};
 use hostler_proto::api::{JobOrder, JobPage, JobSummary};
 
 use crate::api::Refused;
@@ -305,7 +305,7 @@ impl Row {
             badge: Badge::shown(&job),
             words: words::shortened(&words, 240),
             time: words::time_of(&job, frame.wall()),
-            limit: job.time_limit_ms.map(words::span).unwrap_or_default(),
+            limit: job.time_limit_ms.map(format_ms).unwrap_or_default(),
             request: words::request(&job),
             nodes,
             submitted: ago(job.submitted_at),

@@ -3,7 +3,7 @@
 use askama::Template;
 use axum::response::{Html, Response};
 use hostler_model::{
-    ExclusiveRule, PartitionName, PartitionState, SandboxNetwork, SandboxRule, format_duration, parse_duration,
+    ExclusiveRule, PartitionName, PartitionState, SandboxNetwork, SandboxRule, format_ms, parse_duration,
 };
 use hostler_proto::partitions::{NewPartition, PartitionChange, PartitionView};
 use hostler_proto::settings::{NewValue, SettingSource, SettingView};
@@ -50,7 +50,7 @@ impl Settings {
     }
 
     fn time(&self, ms: &Option<u64>) -> String {
-        ms.map(|ms| format_duration(std::time::Duration::from_millis(ms))).unwrap_or_default()
+        ms.map(format_ms).unwrap_or_default()
     }
 
     fn list<T: ToString>(&self, all: &std::collections::BTreeSet<T>) -> String {

@@ -4,14 +4,13 @@ use std::collections::BTreeMap;
 
 use askama::Template;
 use axum::response::Html;
-use hostler_model::{JobId, JobState, NodeName, WallTime, plural};
+use hostler_model::{JobId, JobState, NodeName, WallTime, format_ms, plural};
 use hostler_proto::api::{JobDetail, JobRecord, JobSummary, NodeView, RecordPage, TaskView};
 
 use crate::api::Refused;
 use crate::page::{Frame, render};
 use crate::parts::{Badge, Tone};
 use crate::url::Url;
-use crate::words;
 
 /// Most nodes with a lane.
 const LANES: usize = 100;
@@ -164,7 +163,7 @@ fn spans_of(job: &JobRecord, now: WallTime) -> Vec<Span> {
 }
 
 fn span(from: i64, to: i64) -> String {
-    words::span(u64::try_from(to - from).unwrap_or(0) / 1000 * 1000)
+    format_ms(u64::try_from(to - from).unwrap_or(0) / 1000 * 1000)
 }
 
 /// The time for which a node is kept free.

@@ -175,7 +175,7 @@ fn time_cell(job: &JobSummary, moment: &Moment) -> String {
         (None, _) if job.state.is_ended() => "-".to_owned(),
         (None, _) => format!("({})", moment.span(job.submitted_at, None)),
         (Some(start), Some(limit)) if !job.state.is_ended() => {
-            let limit = hostler_model::format_duration(std::time::Duration::from_millis(limit));
+            let limit = hostler_model::format_ms(limit);
             format!("{}/{limit}", moment.span(start, job.ended_at))
         }
         (Some(start), _) => moment.span(start, job.ended_at),

@@ -1,8 +1,6 @@
 //! A node's membership: the keys with which it may connect.
 
-use std::time::Duration;
-
-use hostler_model::{Digest, NodeName, Timestamp, format_duration};
+use hostler_model::{Digest, NodeName, Timestamp, format_ms};
 use serde::{Deserialize, Serialize};
 
 /// Default lifetime of a key, in milliseconds. To revoke a lost key, remove its node. The lifetime protects against losses that
@@ -48,7 +46,7 @@ pub enum KeyRefusal {
     #[error(
         "the certificate of node {node} has expired: it was valid for {} and is {} old by the cluster's clock; run \
          `hostler node invite {node}` at the head and `hostler agent join` with that code on the node",
-        format_duration(Duration::from_millis(*.life_ms)), format_duration(Duration::from_millis(*.age_ms))
+        format_ms(*.life_ms), format_ms(*.age_ms)
     )]
     Expired {
         /// The refused node.

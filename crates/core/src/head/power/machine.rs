@@ -1,8 +1,6 @@
 //! Decides a node's next stage from confirmed facts.
 
-use std::time::Duration;
-
-use hostler_model::{NodeName, PowerPolicy, PowerVerb, Supply, Timestamp, format_duration};
+use hostler_model::{NodeName, PowerPolicy, PowerVerb, Supply, Timestamp, format_ms};
 
 use super::state::{Power, PowerEvent, Stage};
 use crate::head::nodes::node::Node;
@@ -340,6 +338,6 @@ impl View<'_> {
     }
 
     fn so_far(&self) -> String {
-        format_duration(Duration::from_millis(self.waited(self.power.since)))
+        format_ms(self.waited(self.power.since))
     }
 }

@@ -37,7 +37,7 @@ pub(super) fn next_to_switch_off(state: &State, now: Now) -> Option<Vec<PowerEve
     let (name, power) =
         unwanted.max_by_key(|(name, _)| (state.power.traits(name).watts.idle, std::cmp::Reverse(*name)))?;
     let idle_ms = now.at.ms_since(power.live.idle_since.unwrap_or(now.at));
-    let idle = hostler_model::format_duration(std::time::Duration::from_millis(idle_ms));
+    let idle = hostler_model::format_ms(idle_ms);
     Some(vec![entered(name, (Stage::Asking, format!("the node has been idle for {idle}")))])
 }
 
