@@ -126,7 +126,7 @@ fn pages_show_what_failed_what_waits_and_what_is_free() {
     let evil = "<script>alert(1)</script>\"'&";
     let failed = run(
         &cluster,
-        &["--exclusive", "--name", evil],
+        &["--exclusive", "--oom", "fail", "--name", evil],
         "echo fine; printf '\\033[31m<b>broken\\033[0m\\n' >&2; exit 3",
     );
     cluster.wait_for_state(&failed, "failed");
@@ -154,7 +154,7 @@ fn pages_show_what_failed_what_waits_and_what_is_free() {
     job.has(&[
         "Last lines of stderr",
         "<span class=\"t1\">&lt;b&gt;broken</span>",
-        "hostler run --exclusive --name",
+        "hostler run --exclusive --oom=fail --name",
         "<dt>Measured</dt><dd>",
         "Ran",
         "Timeline",

@@ -365,6 +365,7 @@ fn again(job: &JobDetail) -> String {
     let mut words = vec!["hostler".to_owned(), verb.to_owned()];
     words.extend(around.exclusive.then(|| "--exclusive".to_owned()));
     words.extend(around.quiet_machine.then(|| "--quiet-machine".to_owned()));
+    words.extend(around.oom_fails.then(|| "--oom=fail".to_owned()));
     words.extend(around.sandbox.then(|| "--sandbox".to_owned()));
     words.extend(around.image.iter().flat_map(|image| ["--image".to_owned(), quoted(image.as_str())]));
     if let Some(Container { engine, image }) = around.container.as_deref() {
