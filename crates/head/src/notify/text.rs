@@ -137,6 +137,7 @@ const fn verb(state: JobState) -> &'static str {
         JobState::Timeout => "has reached its time limit",
         JobState::OutOfMemory => "was out of memory",
         JobState::NodeFail => "has lost its node",
+        JobState::Preempted => "was preempted",
         _ => "has failed",
     }
 }
@@ -215,6 +216,7 @@ pub(super) mod tests {
             line(JobOccasion::Failure, JobState::Failed),
             "job 12 (train) has failed with exit code 3 after 2m01s"
         );
+        assert_eq!(line(JobOccasion::Failure, JobState::Preempted), "job 12 (train) was preempted after 2m01s");
         assert_eq!(
             line(JobOccasion::Wait, JobState::Pending),
             "job 12 (train) still waits, 2m02s after its submission"
