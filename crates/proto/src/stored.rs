@@ -61,12 +61,6 @@ pub enum Change {
 }
 
 impl Batch {
-    /// Creates a batch with events only.
-    #[must_use]
-    pub const fn of_events(first_sequence: u64, events: Vec<Vec<u8>>) -> Self {
-        Self { first_sequence, events, changes: Vec::new() }
-    }
-
     /// Creates a batch with changes only, which needs no sequence number.
     #[must_use]
     pub const fn of_changes(changes: Vec<Change>) -> Self {

@@ -301,7 +301,7 @@ fn events_are_loaded_in_order(backend: &impl Backend) {
     let mut store = backend.open();
     store.commit(&events(1, 1)).expect("one event");
     store.commit_all(&[events(2, 40), Batch::default(), events(41, 41)]).expect("several batches");
-    store.commit(&Batch::of_events(42, vec![Vec::new()])).expect("an empty event");
+    store.commit(&Batch { first_sequence: 42, events: vec![Vec::new()], changes: Vec::new() }).expect("an empty event");
     drop(store);
 
     let mut expected: Vec<_> = (1..=41).map(event).collect();

@@ -108,7 +108,7 @@ pub(crate) fn event(sequence: u64) -> Vec<u8> {
 }
 
 pub(crate) fn events(first: u64, last: u64) -> Batch {
-    Batch::of_events(first, (first..=last).map(event).collect())
+    Batch { first_sequence: first, events: (first..=last).map(event).collect(), changes: Vec::new() }
 }
 
 pub(crate) fn changes(changes: impl Into<Vec<Change>>) -> Batch {
