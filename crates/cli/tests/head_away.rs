@@ -78,7 +78,7 @@ fn cancellation_is_interrupted_by_the_second_signal() {
     let outcome = end(run, Signal::SIGINT);
     drop(frozen);
     assert!(outcome.code == 130 && outcome.stderr.contains("`hostler cancel 1` cancels job 1"), "{outcome:?}");
-    // The first request may have arrived all the same.
+    // The head may have received the first request.
     let _ = cluster.run(&["cancel", "1"]);
     cluster.wait_for_state("1", "cancelled");
 }

@@ -32,7 +32,7 @@ pub struct ProjectFolder {
 /// What happens during a submission, for messages and progress bars.
 #[derive(Debug)]
 pub enum SubmitEvent<'a> {
-    /// The folder was scanned: it is known what is left out.
+    /// The folder was scanned; `Scan` lists what is left out.
     Scanned(&'a Scan),
     /// Files are read. Reported from several threads.
     Capturing {

@@ -140,7 +140,7 @@ fn memory_message(record: &ExitRecord, limit_bytes: u64) -> Option<String> {
     if is_out_of_memory(record) {
         return Some(format!("the job exceeded its memory limit of {limit}; request more with --memory"));
     }
-    // The reader must not take this for the cause of another end.
+    // Says `earlier`, so that readers do not take the kill for the cause of the end.
     let before = if record.cause.is_some() { "earlier, " } else { "" };
     (record.oom_kill == Some(true)).then(|| {
         format!(

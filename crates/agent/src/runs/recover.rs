@@ -74,7 +74,7 @@ pub(crate) async fn recover(supervisor: &Arc<Supervisor>, handle: &Handle) -> an
     Ok(controls)
 }
 
-/// Ends processes that are left of ended runs. `live`: the leaves of those that go on.
+/// Ends processes that are left of ended runs. `live`: the leaves of running runs.
 fn end_processes(leaves: &Leaves, live: &HashSet<String>) {
     if let Ok(tree) = leaves.tree() {
         match tree.sweep(leaves.prefix(), live) {

@@ -41,7 +41,7 @@ pub(crate) trait Surrounding: Send + Sync {
     /// Releases what the run's result was made of: the head has it. Blocks.
     fn release(&self, _launch: &RunLaunch) {}
 
-    /// Is called when the agent has started: goes on for the runs that go on, and ends for all others.
+    /// Is called when the agent has started: continues for running runs, and ends for all others.
     fn recover<'a>(&'a self, _going_on: &'a [Arc<RunLaunch>]) -> BoxFuture<'a, ()> {
         ready(()).boxed()
     }

@@ -57,7 +57,7 @@ fn receive(state: &mut State, message: HeadMessage, effects: &mut Vec<Effect>) {
             state.is_leaving = true;
             effects.push(Effect::PowerOff);
         }
-        // The head does not know about these runs yet; they take precedence over a shutdown.
+        // Ignored while the agent has runs that the head does not know yet.
         HeadMessage::PowerOff => {}
         HeadMessage::WakeUp { mac, broadcast, port } => effects.push(Effect::WakeUp { mac, broadcast, port }),
         HeadMessage::Shutdown => effects.push(Effect::Stop),

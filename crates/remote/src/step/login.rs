@@ -18,7 +18,7 @@ use nix::unistd::{Pid, User, getuid};
 /// Most seconds that a login may take, whatever the job asks for.
 const MAX_SECONDS: u32 = 120;
 
-/// What stands between the output of the login's scripts and the variables.
+/// Separates the output of login scripts from the variables.
 const MARK: &[u8] = b"\0hostler-login\0";
 
 /// Variables that describe the shell of the login, not the user's environment.

@@ -141,8 +141,8 @@ pub fn unprivileged<T: Send>(work: impl FnOnce() -> T + Send) -> T {
     const NOBODY: libc::c_long = 65534;
     in_thread(|| {
         if nix::unistd::geteuid().is_root() {
-            // SAFETY: the system calls take integers only. Made directly, not through libc, they change only this
-            // thread, which ends with the test, and the threads that it starts.
+            // SAFETY: the system calls take integers only. Raw system calls change only this thread and those that it
+            // starts; all end with the test.
             let done = unsafe {
                 libc::syscall(libc::SYS_setresgid, NOBODY, NOBODY, NOBODY) == 0
                     && libc::syscall(libc::SYS_setresuid, NOBODY, NOBODY, NOBODY) == 0

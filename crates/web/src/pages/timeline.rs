@@ -100,7 +100,7 @@ struct Window {
 }
 
 impl Window {
-    /// The place of a time in a lane.
+    /// X coordinate of a time, clamped to the window.
     fn x(self, at: i64) -> i64 {
         (at.clamp(self.from, self.to) - self.from) * WIDTH / (self.to - self.from)
     }

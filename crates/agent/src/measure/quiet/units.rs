@@ -96,7 +96,7 @@ pub(super) fn set(unit: &str, value: &str) -> io::Result<()> {
     systemctl(&[verb, "--", unit]).map(drop)
 }
 
-/// The value that the output of `systemctl show` means.
+/// Converts the output of `systemctl show` to a value.
 fn meaning(shown: &str) -> io::Result<String> {
     let value = |key: &str| shown.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix('='));
     match (value("LoadState"), value("ActiveState")) {

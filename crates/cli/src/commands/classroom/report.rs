@@ -38,7 +38,7 @@ enum Result {
     Broken,
 }
 
-/// What came of one attempt, with the reason.
+/// Result of one attempt, with the reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Finding {
     Kept,

@@ -130,7 +130,7 @@ struct Lane {
     jobs: BTreeSet<JobId>,
     /// How many jobs there are, by block of ids.
     blocks: BTreeMap<u64, u64>,
-    /// Time of the last start of a task of these jobs; before the first start, the creation of the lane. Not stored.
+    /// When a task of these jobs last started; before that, when the lane was created. Not stored.
     since: Timestamp,
 }
 
