@@ -65,10 +65,10 @@ pub(crate) enum FileError {
     #[error("cannot read {}: {error}", path.display())]
     Unreadable { path: PathBuf, error: io::Error },
     /// The content is invalid.
-    #[error("{} is ignored and the earlier settings stay: {why}", path.display())]
+    #[error("{} is ignored: {why}", path.display())]
     Wrong { path: PathBuf, why: String },
     /// Another user owns `power.toml` or can write to it.
-    #[error("{} is ignored and the earlier settings stay: {why}", path.display())]
+    #[error("{} is ignored: {why}", path.display())]
     Open { path: PathBuf, why: &'static str },
 }
 

@@ -125,10 +125,11 @@ impl Switches {
                 *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = None;
             }
             Err(error) => {
+                let trouble = format!("{error}; the previous settings stay in effect");
                 if is_new {
-                    tracing::error!("{error}; the previous settings stay in effect");
+                    tracing::error!("{trouble}");
                 }
-                *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some(error.to_string());
+                *self.trouble.lock().unwrap_or_else(PoisonError::into_inner) = Some(trouble);
             }
         }
     }
